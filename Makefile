@@ -18,17 +18,20 @@ export CGO_ENABLED ?= 0
 
 # The packages whose code runs on several goroutines: `make test-race` runs all of them under the race detector, which takes an hour of
 # processor time. `make test` does so with those that start no clusters, and with the tests of the engine in which everything happens at once.
-CONCURRENT := host vk controllers sdk/plugintest internal/cmdutil internal/testenv internal/connection internal/dynamicclient cmd/controller-manager
+CONCURRENT := host vk controllers sdk/plugintest internal/cmdutil test/support/testenv internal/connection internal/dynamicclient cmd/controller-manager
 concurrent_pattern := /($(subst $(eval ) ,|,$(CONCURRENT)))(/|$$)
-RACE := host sdk/plugintest vk/reflection/internal vk/pods vk/namespaces vk/heartbeat controllers/internal/workers controllers/internal/report internal/cmdutil internal/pinger
+RACE := host sdk/plugintest vk/reflection/internal vk/reflection/internal/pods vk/namespaces vk/heartbeat controllers/internal/workers controllers/internal/report internal/cmdutil internal/pinger
 race_pattern := /($(subst $(eval ) ,|,$(RACE)))(/|$$)
 RACE_TESTS := TestStories|TestNothingIsLostInAHurry
-# The packages that take minutes. They start first, so that none of them is left to run alone at the end.
-SLOW := test/nodes test/join vk/reflection vk/app internal/testenv controllers/foreigncluster
+# The packages that take a minute or more. They start first, so that none of them is left to run alone at the end. One that compiles is
+# between those that start many clusters, so that the clusters do not all start at once.
+SLOW := test/nodes vk/reflection build/images test/join charts vk/app controllers/shadowpod vk/node controllers/foreigncluster test/hostile \
+  build/release cmd/refractctl/cli controllers/namespacemap test/support/testenv controllers/namespaceoffloading controllers/plugin controllers/credentials
 # For each package. The slowest takes up to fifteen minutes on two cores, longer on a slow machine.
 TEST_TIMEOUT ?= 40m
-# Packages that are tested at once. More keep the processors busier, and then clusters miss their deadlines on a slow machine.
-PACKAGES_AT_ONCE ?= $(shell nproc)
+# Packages that are tested at once: one more than processors, because most tests of clusters wait part of their time. More keep the
+# processors busier, and then clusters miss their deadlines on a slow machine.
+PACKAGES_AT_ONCE ?= $(shell expr $$(nproc) + 1)
 FUZZ_TIME ?= 30s
 
 ##@ Use
@@ -86,17 +89,27 @@ release: ## Make the files of the tagged version in dist/; with PUSH=REGISTRY pu
 plugins: ## Rebuild the WebAssembly modules of plugins/*, examples/plugins/* and the test of the SDK
 	@hack/plugins.sh
 
-# `make lint` runs all checks of vet; those of go test are left out here.
+# `make lint` runs all checks of vet; those of go test are left out here. The packages are compiled for the race detector while the first
+# tests run, with the processor time that these leave.
 .PHONY: test
 test: tools ## Run all tests on real control planes, those of concurrency under the race detector
 	@status=0; \
+	race=$$(go list ./... | grep -E '$(race_pattern)'); \
+	CGO_ENABLED=1 nice -n 19 go list -race -test -deps -export $$race ./vk/reflection >/dev/null & ahead=$$!; \
+	trap 'kill $$ahead 2>/dev/null || true' EXIT; \
 	all=$$({ printf "$$(go list -m)/%s\n" $(SLOW); go list ./...; } | awk '!seen[$$0]++'); \
 	go test -vet=off -p $(PACKAGES_AT_ONCE) -timeout $(TEST_TIMEOUT) $$(grep -vE '$(race_pattern)' <<<"$$all") || status=1; \
 	go test -vet=off -timeout $(TEST_TIMEOUT) -run '^TestFuelPaysForTheHost$$' ./host || status=1; \
+	wait $$ahead || true; \
 	export CGO_ENABLED=1; \
-	go test -vet=off -p $(PACKAGES_AT_ONCE) -race -timeout $(TEST_TIMEOUT) $$(grep -E '$(race_pattern)' <<<"$$all") || status=1; \
+	go test -vet=off -p $(PACKAGES_AT_ONCE) -race -timeout $(TEST_TIMEOUT) $$race || status=1; \
 	go test -vet=off -race -timeout $(TEST_TIMEOUT) -run '^($(RACE_TESTS))$$' ./vk/reflection || status=1; \
 	exit $$status
+
+# -vet=off: see test.
+.PHONY: test-fast
+test-fast: ## Run the tests that need no control plane (90 s), and list those that it leaves out; for use while editing
+	@go test -short -vet=off -json ./... | go run ./hack/leftout
 
 .PHONY: test-race
 test-race: tools ## Run every test of concurrent code under the race detector, on real control planes
@@ -104,7 +117,7 @@ test-race: tools ## Run every test of concurrent code under the race detector, o
 
 .PHONY: test-real
 test-real: tools node-tools ## Run the tests that need real nodes (Debian, root); `make test` runs them, too, where it can
-	REFRACT_NODES=required go test -timeout $(TEST_TIMEOUT) -run 'RealNodes|Machines' ./test/nodes ./internal/testenv/...
+	REFRACT_NODES=required go test -timeout $(TEST_TIMEOUT) -run 'RealNodes|Machines' ./test/nodes ./test/support/testenv/...
 
 .PHONY: test-liqo
 test-liqo: tools node-tools liqo-tools ## Run the tests beside Liqo itself, on real nodes (Debian, root)
@@ -112,7 +125,7 @@ test-liqo: tools node-tools liqo-tools ## Run the tests beside Liqo itself, on r
 
 .PHONY: test-liqo-suites
 test-liqo-suites: tools node-tools liqo-tools ## Run Liqo's own suites with Liqo alone and with Refract, and print a table (half an hour, root)
-	REFRACT_NODES=required REFRACT_LIQO=suites go test -v -timeout 80m -run TestSuitesOfLiqo ./test/liqo
+	REFRACT_NODES=required REFRACT_LIQO=suites go test -v -timeout 120m -run TestSuitesOfLiqo ./test/liqo
 
 .PHONY: test-conformance
 test-conformance: tools node-tools conformance-tools ## Run Kubernetes' own tests on a virtual and on a plain node (FOCUS=REGEXP COLUMN=plain|virtual ARGS=--help; hours, root)
@@ -122,6 +135,11 @@ test-conformance: tools node-tools conformance-tools ## Run Kubernetes' own test
 test-skew: tools node-tools ## Join clusters of which one runs an earlier revision, and upgrade it, on real nodes (FROM=REVISION; Debian, root)
 	@[ -n "$(FROM)" ] || { echo 'test-skew: say which revision the older cluster runs: FROM=REVISION' >&2; exit 2; }
 	REFRACT_NODES=required REFRACT_SKEW=$(FROM) go test -v -timeout $(TEST_TIMEOUT) -run TestVersionSkew ./test/nodes
+
+.PHONY: test-idle
+test-idle: tools node-tools ## Count the writes about ten plugins on three idle virtual nodes, on real nodes (PERIOD=1h; Debian, root)
+	@[ -n "$(PERIOD)" ] || { echo 'test-idle: say for how long: PERIOD=1h' >&2; exit 2; }
+	REFRACT_NODES=required REFRACT_IDLE=$(PERIOD) go test -v -timeout 24h -run TestIdlePlugins ./test/nodes
 
 # Lines that a branch adds must not be too long; there are older ones. On the base itself nothing is added.
 LINT_BASE ?= $(shell git rev-parse --verify --quiet main >/dev/null && echo main || echo origin/main)
@@ -143,7 +161,7 @@ verify-plugins: # each generator adds its own check to `verify` by a line `verif
 ##@ Generate
 
 .PHONY: generate
-generate: ## Write deepcopy methods, CRDs, their reference and the chart's roles from the Go sources
+generate: ## Write deepcopy methods, CRDs, their reference, the chart's roles and the table of durations from the Go sources
 	@hack/generate.sh
 
 .PHONY: verify-generate
@@ -164,6 +182,10 @@ demo-real: tools node-tools ## Watch it on two clusters with real nodes: a web s
 .PHONY: chaos
 chaos: tools ## Break two joined clusters at random, and check that nothing is lost (ARGS='--rounds=200 --seed=1')
 	@go run ./test/chaos $(ARGS)
+
+.PHONY: hostile
+hostile: tools ## One consumer against the memory of everybody else, with more objects than in make test (HOSTILE=400,400: sent, stored)
+	@REFRACT_HOSTILE=$(or $(HOSTILE),400,400) go test -count=1 -timeout=30m -run='^TestNobodysMemoryIsAnothersToSpend$$' -v ./test/hostile
 
 ##@ Measure
 

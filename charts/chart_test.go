@@ -70,11 +70,12 @@ func TestEveryObjectDecodesStrictlyAndIsLabelled(t *testing.T) {
 	}
 }
 
-// The chart and package rbac must grant the same permissions, so that users install the permissions that tests use.
+// TestRolesAreThoseOfPackageRBAC checks that the chart and package rbac grant the same permissions, so that users
+// install the permissions with which the tests run.
 func TestRolesAreThoseOfPackageRBAC(t *testing.T) {
 	kubelet := func(name string) []rbac.Object {
 		subject := rbac.ServiceAccount("liqo-tenant-milan", name)
-		return rbac.Kubelet{NodeName: name, TenantNamespace: "liqo-tenant-milan", KubeconfigSecret: "kubeconfig-milan", Subject: subject}.Objects()
+		return rbac.Kubelet{NodeName: name, TenantNamespace: "liqo-tenant-milan", KubeconfigSecret: "kubeconfig-milan", Subject: subject, Plugins: true}.Objects()
 	}
 	consumer := rbac.Peer("", "rome")
 	manager := rbac.Manager{Namespace: releaseNamespace, Subject: rbac.ServiceAccount(releaseNamespace, "refract-controller-manager")}
@@ -85,9 +86,12 @@ func TestRolesAreThoseOfPackageRBAC(t *testing.T) {
 		manager.Objects(),
 		manager.Provider("liqo-tenant-milan", "kubeconfig-milan"),
 		manager.Probe("liqo-tenant-rome"), manager.VirtualNodes(), manager.ServingCertificates(), manager.NodeFailure(), manager.ResourceOffers(), manager.TenantAccess(), manager.GrantedKinds(), manager.ResourceRequests(), manager.Plugins(),
+		manager.Addresses(),
 	)
 	expected, rendered := grants(want), map[string]any{}
-	for _, object := range objects(t, values(t, "pair")) {
+	given := values(t, "pair")
+	given["networking"] = map[string]any{"addresses": map[string]any{"enabled": true}}
+	for _, object := range objects(t, given) {
 		if grant := grantOf(object); grant != nil {
 			rendered[key(object)] = grant
 		}
@@ -97,8 +101,8 @@ func TestRolesAreThoseOfPackageRBAC(t *testing.T) {
 	}
 }
 
-// A provider that isolates remote namespaces itself, or whose nodes must be drained at any time, does not permit
-// consumers to create such objects.
+// TestKindsThatAProviderDoesNotTake checks that a provider that isolates remote namespaces itself, or must be able to
+// drain its nodes at any time, does not permit consumers to create NetworkPolicies or PodDisruptionBudgets.
 func TestKindsThatAProviderDoesNotTake(t *testing.T) {
 	for value, resource := range map[string]string{"networkPolicies": "networkpolicies", "podDisruptionBudgets": "poddisruptionbudgets"} {
 		for _, granted := range []bool{true, false} {
@@ -112,7 +116,8 @@ func TestKindsThatAProviderDoesNotTake(t *testing.T) {
 	}
 }
 
-// The controller manager reads roles only where it limits the kinds that they grant.
+// TestRolesAreReadOnlyToLimitKinds checks that the controller manager may read roles only if it limits the numbers of
+// consumers' objects. It reads the roles because they show which kinds were granted to consumers.
 func TestRolesAreReadOnlyToLimitKinds(t *testing.T) {
 	for count, read := range map[int]bool{1000: true, 1: true, 0: false} {
 		given := values(t, "pair")
@@ -152,7 +157,7 @@ func key(object rbac.Object) string {
 	return fmt.Sprintf("%T %s/%s", object, object.GetNamespace(), object.GetName())
 }
 
-// grantOf returns the permissions or the binding in an RBAC object, and nil for other objects.
+// grantOf returns the rules of a role, or the subjects and role of a binding. It returns nil for other objects.
 func grantOf(object rbac.Object) any {
 	type binding struct {
 		Role     rbacv1.RoleRef
@@ -171,8 +176,8 @@ func grantOf(object rbac.Object) any {
 	return nil
 }
 
-// Without a controller manager that binds the role of virtual kubelets in offloaded namespaces, the chart binds it in
-// all namespaces.
+// TestConsumerWithoutManager checks that if no controller manager binds the role of virtual kubelets in each
+// offloaded namespace, the chart binds it in all namespaces.
 func TestConsumerWithoutManager(t *testing.T) {
 	vals := values(t, "consumer")
 	all := objects(t, vals)
@@ -206,8 +211,8 @@ func TestRolePrefixIsAValue(t *testing.T) {
 	}
 }
 
-// Liqo's tools select the controller manager by these labels, and read version and settings from the one Deployment
-// that they find.
+// TestLiqoFindsTheControllerManager checks that Liqo's tools find exactly one Deployment of a controller manager by
+// its labels, and can read its version and settings.
 func TestLiqoFindsTheControllerManager(t *testing.T) {
 	found := func(vals map[string]any) (names []string) {
 		for _, object := range objects(t, vals) {
@@ -227,8 +232,9 @@ func TestLiqoFindsTheControllerManager(t *testing.T) {
 	require.Empty(t, found(beside), "Liqo's tools take a second one for an error")
 }
 
-// liqoctl generate peering-user binds the one Role and the one ClusterRole of this component. They do not exist if
-// Tenants are not reconciled.
+// TestLiqoFindsTheRolesOfPeeringUsers checks that liqoctl generate peering-user finds exactly one Role and one
+// ClusterRole to bind, by the label of their component. Neither may exist if peering users are disabled, or if Tenants
+// are not reconciled.
 func TestLiqoFindsTheRolesOfPeeringUsers(t *testing.T) {
 	found := func(vals map[string]any) (names []string) {
 		for _, object := range objects(t, vals) {
@@ -247,7 +253,8 @@ func TestLiqoFindsTheRolesOfPeeringUsers(t *testing.T) {
 	require.Empty(t, found(pair))
 }
 
-// Liqo's tools find the ID of a cluster in a ConfigMap with a label.
+// TestLiqoFindsTheClusterID checks that the chart creates the ConfigMap with the cluster ID, with the label by which
+// Liqo's tools find it.
 func TestLiqoFindsTheClusterID(t *testing.T) {
 	for _, name := range []string{"provider", "pair", "authentication"} {
 		id := get[*corev1.ConfigMap](t, objects(t, values(t, name)), releaseName+"-clusterid-configmap")
@@ -264,8 +271,8 @@ func TestLiqoFindsTheClusterID(t *testing.T) {
 	}
 }
 
-// A provider for consumers that run Liqo has the objects that these look for, and the permissions to admit them.
-// Other providers have neither.
+// TestAuthentication checks that a provider that admits consumers with Liqo has the objects these consumers look for,
+// and the permissions to admit them. All other providers must have neither these objects nor the permissions.
 func TestAuthentication(t *testing.T) {
 	vals := values(t, "authentication")
 	vals["authentication"].(map[string]any)["peeringUsers"] = true
@@ -305,8 +312,8 @@ func TestAuthentication(t *testing.T) {
 	}
 }
 
-// A provider publishes offers to consumers without any permission to sign certificates, unless the administrator
-// disables it.
+// TestOffers checks that a provider publishes offers to consumers unless the administrator disables it, and does so
+// without the permission to sign certificates.
 func TestOffers(t *testing.T) {
 	const role = "liqo-controller-manager-resource-offers"
 	arguments := func(vals map[string]any) []string {
@@ -329,7 +336,8 @@ func TestOffers(t *testing.T) {
 	}
 }
 
-// No label of a provider is accepted unless the values allow it.
+// TestAcceptedOfferLabels checks that a consumer accepts labels in a provider's offer only if the values of the
+// consumer's chart allow them.
 func TestAcceptedOfferLabels(t *testing.T) {
 	arguments := func(vals map[string]any) []string {
 		return get[*appsv1.Deployment](t, objects(t, vals), releaseName+"-controller-manager").Spec.Template.Spec.Containers[0].Args
@@ -343,7 +351,7 @@ func TestAcceptedOfferLabels(t *testing.T) {
 	mustFail(t, vals, "acceptedOfferLabels")
 }
 
-// Beside Liqo, the chart does not install objects that Liqo's chart has already installed.
+// TestBesideLiqo checks that the chart does not install objects that the chart of Liqo has already installed.
 func TestBesideLiqo(t *testing.T) {
 	vals := values(t, "pair")
 	vals["adoptLiqo"] = true
@@ -406,7 +414,8 @@ func TestVirtualNodeMergesValues(t *testing.T) {
 	}
 }
 
-// A virtual kubelet with settings of its own has a template of its own. The others share one template.
+// TestVirtualKubeletsOfTheirOwnSettings checks that a virtual kubelet with its own settings has its own template, and
+// that all other virtual kubelets share one template.
 func TestVirtualKubeletsOfTheirOwnSettings(t *testing.T) {
 	all := deployed(t, values(t, "pair"))
 	own, shared := get[*appsv1.Deployment](t, all, "vk-milan"), get[*appsv1.Deployment](t, all, "vk-milan-gpu")
@@ -441,7 +450,9 @@ func TestVirtualKubeletFollowsItsValues(t *testing.T) {
 	}
 }
 
-// Offloaded pods may use the API server unless it is disabled, for all virtual kubelets or for one.
+// TestAPIServerSupport checks that offloaded pods may use the consumer's API server unless extra arguments disable this
+// for all virtual kubelets or for a single one, and that the virtual kubelets may request ServiceAccount tokens only if
+// the support is enabled in a mode that needs them.
 func TestAPIServerSupport(t *testing.T) {
 	const flag, mode = "--enable-apiserver-support", "--apiserver-support-mode"
 	given := func(all, one []any) (found []string, mayRequest bool) {
@@ -526,7 +537,8 @@ func TestNotesNameEveryVirtualNode(t *testing.T) {
 	}
 }
 
-// Virtual kubelets have the labels that reflection and users select by.
+// TestVirtualKubeletsAreLabelled checks that virtual kubelets have the labels by which reflection and users select
+// them.
 func TestVirtualKubeletsAreLabelled(t *testing.T) {
 	labels := get[*appsv1.Deployment](t, deployed(t, values(t, "consumer")), "vk-turin").Spec.Template.Labels
 	for key, want := range map[string]string{
@@ -538,7 +550,8 @@ func TestVirtualKubeletsAreLabelled(t *testing.T) {
 	}
 }
 
-// The chart installs the same webhook configuration as tests and the demo.
+// TestWebhookAsksAboutThePodsThatItIsFor checks that the chart installs the same webhook configuration that tests and
+// the demo use.
 func TestWebhookAsksAboutThePodsThatItIsFor(t *testing.T) {
 	vals := values(t, "provider")
 	vals["webhook"] = map[string]any{"failurePolicy": "Fail", "port": 10443}
@@ -577,7 +590,8 @@ func TestWebhookAsksAboutThePodsThatItIsFor(t *testing.T) {
 	}
 }
 
-// Client certificates are required from API servers if the operator configures their CA.
+// TestWebhookAsksForCertificates checks that the webhook requires client certificates from API servers if a CA for
+// them is configured.
 func TestWebhookAsksForCertificates(t *testing.T) {
 	vals := values(t, "provider")
 	manager := func() corev1.PodSpec {
@@ -626,7 +640,8 @@ func TestStorageClassWaitsForItsFirstPod(t *testing.T) {
 	}
 }
 
-// The chart contains copies of the CRDs, because Helm reads no files outside of it.
+// TestCRDsAreThoseOfTheAPI checks that the chart has up-to-date copies of the CRDs. Copies are needed because Helm
+// reads no files outside of the chart.
 func TestCRDsAreThoseOfTheAPI(t *testing.T) {
 	want, err := filepath.Glob("../api/crds/*.yaml")
 	if err != nil || len(want) == 0 {

@@ -11,12 +11,12 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Refract is the chart, in the folder "refract".
+// Refract contains the chart in the folder "refract".
 //
 //go:embed all:refract
 var Refract embed.FS
 
-// AppVersion returns the tag of the chart's images unless its values set another.
+// AppVersion returns the tag of the images that the chart uses by default.
 func AppVersion() string {
 	var chart struct {
 		AppVersion string `json:"appVersion"`
@@ -26,7 +26,7 @@ func AppVersion() string {
 		err = yaml.Unmarshal(text, &chart)
 	}
 	if err != nil || chart.AppVersion == "" {
-		// This is a mistake in the repository that every test shows.
+		// Every test would find this error, because the chart is embedded.
 		panic(fmt.Sprintf("the embedded chart has no appVersion: %v", err))
 	}
 	return chart.AppVersion

@@ -14,19 +14,19 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/test/support/testenv"
 )
 
 func create(t *testing.T, c client.Client, object client.Object) {
 	t.Helper()
 	if _, ok := object.(*corev1.Namespace); ok && c.Get(t.Context(), client.ObjectKeyFromObject(object), &corev1.Namespace{}) == nil {
-		return // created above, so that other objects can be tested in it
+		return // the namespace was already created above, because other objects need it
 	}
 	assert.NoErrorf(t, c.Create(t.Context(), object, client.DryRunAll, client.FieldValidation(metav1.FieldValidationStrict)), "%T %s", object, client.ObjectKeyFromObject(object))
 }
 
-// A real API server accepts the CRDs of the chart and every object of every case, with strict validation and, for
-// pods, the restricted security standard.
+// TestClusterAcceptsEveryObject checks that a real API server accepts the CRDs of the chart and every object that the
+// chart renders in the test cases. Validation is strict, and pods must comply with the restricted security standard.
 func TestClusterAcceptsEveryObject(t *testing.T) {
 	cluster := testenv.ForTest(t, testenv.Options{
 		CRDPaths:    []string{filepath.Join(chartDir, "crds")},

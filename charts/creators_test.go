@@ -16,8 +16,9 @@ import (
 	"github.com/refract-project/refract/controllers/quota"
 )
 
-// While no webhook responds, as in this cluster without a webhook, a consumer cannot set another user as the creator
-// of a ShadowPod, and cannot change or remove the recorded creator.
+// TestCreatorsHoldWithoutTheWebhook checks that a consumer cannot set another user as the creator of a ShadowPod, and
+// cannot change or remove the recorded creator. This must hold even while no webhook responds; in this test, there is
+// none.
 func TestCreatorsHoldWithoutTheWebhook(t *testing.T) {
 	h := hold(t)
 	by := func(creator string) func(*offloadingv1beta1.ShadowPod) {
@@ -56,7 +57,7 @@ func TestCreatorsHoldWithoutTheWebhook(t *testing.T) {
 	gpu := h.as("rome-gpu", "rome")
 	changed := recorded.DeepCopy()
 	changed.Labels["tier"] = "gold"
-	// An update by another user of the consumer keeps the creator.
+	// If another user of the consumer updates the ShadowPod, the creator stays.
 	h.must(gpu.Update(t.Context(), changed.DeepCopy(), client.DryRunAll))
 	by("rome-gpu")(changed)
 	h.attempt("taking a ShadowPod over", "cannot be changed or removed", func() error { return gpu.Update(t.Context(), changed.DeepCopy(), client.DryRunAll) })
@@ -68,5 +69,6 @@ func TestCreatorsHoldWithoutTheWebhook(t *testing.T) {
 	by("rome")(unknown)
 	h.must(rome.Update(t.Context(), unknown.DeepCopy(), client.DryRunAll))
 	object := &offloadingv1beta1.ShadowPod{ObjectMeta: metav1.ObjectMeta{Namespace: remoteNamespace, Name: recorded.Name}}
-	h.must(h.admin.Patch(t.Context(), object, label("somebody"), client.DryRunAll)) // an administrator corrects it
+	// An administrator may change the creator label.
+	h.must(h.admin.Patch(t.Context(), object, label("somebody"), client.DryRunAll))
 }

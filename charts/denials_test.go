@@ -20,10 +20,10 @@ import (
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
-func TestMain(m *testing.M) { reflectiontest.Main(m) }
+func TestMain(m *testing.M) { reflectiontest.Main(m, stopShared) }
 
-// If the policies of a provider deny an object, an Event shows the user the field, and who can allow it. Other
-// objects are still reflected.
+// TestDenialsReachTheUser checks that if the policies of a provider deny an object, an Event names the field and who
+// can allow it, and that other objects are still reflected.
 func TestDenialsReachTheUser(t *testing.T) {
 	l := reflectiontest.New(t, reflectiontest.WithDefaultPlugins(t))
 	l.Options.Kinds = reflectiontest.Kinds(reflection.PodKind, reflection.ServiceKind, reflection.EndpointSliceKind, reflection.ConfigMapKind, reflection.IngressKind, reflection.SecretKind)
@@ -73,13 +73,13 @@ func TestDenialsReachTheUser(t *testing.T) {
 	h.annotate(l.RemoteNS, map[string]string{"ingress-hosts": "*.rome.example.com"})
 	l.Present(l.Remote, "Ingress", l.RemoteNS, "web")
 
-	// Usual objects are reflected, with the tolerations that Kubernetes adds.
+	// Ordinary objects are reflected, with the tolerations that Kubernetes adds.
 	pod("usual", `, labels: {app: web}, annotations: {prometheus.io/scrape: "true"}`, "")
 	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "usual", reflectiontest.Field("metadata.annotations/prometheus.io/scrape", "true"))
 	l.Local.Create(t, l.Namespace, `{apiVersion: v1, kind: Service, metadata: {name: web}, spec: {ports: [{port: 80}], selector: {app: web}}}`)
 	l.Present(l.Remote, "Service", l.RemoteNS, "web")
 
-	// This change is denied.
+	// The policies deny this change.
 	l.Local.PatchYAML(t, "Service", l.Namespace, "web", `{metadata: {annotations: {external-dns.alpha.kubernetes.io/hostname: console.milan.example.com}}}`)
 	l.Event(l.Namespace, "Service", "web", "Warning", "metadata.annotations[external-dns.alpha.kubernetes.io/hostname]", remedy)
 	l.Absent(l.Remote, "ShadowPod", l.RemoteNS, "everywhere")

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// defaultEgress is the NetworkPolicy that the controller manager creates in the namespaces of consumers.
+// defaultEgress is the NetworkPolicy that the controller manager creates in consumers' namespaces.
 const defaultEgress = `
 podSelector: {}
 policyTypes: [Egress]
@@ -24,8 +24,8 @@ egress:
       - ipBlock: {cidr: "::/0", except: ["fd00:10::/32", "fe80::/10"]}
       - ipBlock: {cidr: 10.244.7.0/24}`
 
-// With the limit, a NetworkPolicy of a consumer allows no more egress than the default policy. It may always allow
-// less. By default it may allow more.
+// TestEgressOfConsumers checks that if egress is limited, a NetworkPolicy of a consumer cannot allow more egress than
+// the default policy. It may always allow less. By default, egress is not limited.
 func TestEgressOfConsumers(t *testing.T) {
 	h := hold(t)
 	rome := h.as("rome-kubelet", "rome")
@@ -46,6 +46,7 @@ func TestEgressOfConsumers(t *testing.T) {
 			"{to: [{namespaceSelector: {}}]}", "{to: [{namespaceSelector: {matchLabels: {liqo.io/remote-cluster-id: turin}}}]}",
 			"{to: [{podSelector: {}}, {podSelector: {}, namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: kube-system}}}]}",
 			"{to: [{namespaceSelector: {matchLabels: {liqo.io/remote-cluster-id: rome}}}]}",
+			"{to: [{namespaceSelector: {matchLabels: {liqo.io/remote-cluster-id: turin}, matchExpressions: [{key: liqo.io/tenant-namespace, operator: DoesNotExist}]}}]}",
 			"{to: [{namespaceSelector: {matchExpressions: [{key: liqo.io/remote-cluster-id, operator: Exists}]}}]}",
 		},
 		"an ipBlock": {
@@ -54,7 +55,7 @@ func TestEgressOfConsumers(t *testing.T) {
 			"{to: [{ipBlock: {cidr: 0.0.0.0/0, except: [10.96.0.0/12, 10.244.0.0/17, 169.254.0.0/16]}}]}", "{ports: [{port: 443}], to: [{ipBlock: {cidr: 10.97.0.0/16}}]}",
 		},
 	}
-	// Without the default policy there is nothing to protect. Without the limit nothing is denied.
+	// If there is no default policy, the limit has no effect. If there is no limit, no policy is denied.
 	open := "{}"
 	h.annotate(remoteNamespace, map[string]string{"wider-egress": "false"})
 	h.must(create(open))
@@ -78,7 +79,8 @@ func TestEgressOfConsumers(t *testing.T) {
 		h.attempt("allowed: "+egress, "", func() error { return create(egress) })
 	}
 
-	// An existing policy stays and can be relabelled, but not widened.
+	// A policy that existed before the limit stays. Its labels may be changed, but it must not allow more egress than
+	// before.
 	existing := policy(remoteNamespace, open)
 	h.must(h.admin.Create(t.Context(), existing))
 	patch := func(text string) error {

@@ -10,11 +10,14 @@ import (
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+
+	"github.com/refract-project/refract/test/support/short"
 )
 
-// The commands themselves parse the arguments from the chart: an unknown flag, or an invalid value, fails before
-// --help is evaluated.
+// TestCommandsKnowTheirArguments checks that the commands accept the arguments from the chart. The commands parse
+// them themselves: an unknown flag or an invalid value fails before --help is evaluated.
 func TestCommandsKnowTheirArguments(t *testing.T) {
+	short.NeedTime(t, "the commands to be built")
 	bin := t.TempDir()
 	build := exec.CommandContext(t.Context(), "go", "-C", "..", "build", "-o", bin, "./cmd/controller-manager", "./cmd/virtual-kubelet")
 	if output, err := build.CombinedOutput(); err != nil {

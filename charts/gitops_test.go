@@ -18,8 +18,8 @@ import (
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
 )
 
-// example returns the objects of the chart with the values of one cluster of examples/gitops, and the objects in the
-// files beside the values.
+// example returns the objects that the chart creates with the values of one cluster in examples/gitops, and the
+// objects in the other files of this cluster.
 func example(t *testing.T, cluster, beside string) map[string]bool {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("../examples/gitops", cluster, "values.yaml"))
@@ -47,8 +47,8 @@ func example(t *testing.T, cluster, beside string) map[string]bool {
 	return found
 }
 
-// The pair of clusters in examples/gitops is complete: the provider binds the account that the consumer authenticates
-// with.
+// TestGitOpsExample checks that the two clusters in examples/gitops match: the provider binds the ServiceAccount with
+// which the consumer authenticates.
 func TestGitOpsExample(t *testing.T) {
 	milan := example(t, "milan", "consumer-rome.yaml")
 	rome := example(t, "rome", "provider-milan.yaml")

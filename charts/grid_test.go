@@ -20,20 +20,19 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
-	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/test/support/testenv"
 )
 
-// setting is a value of the chart to test.
+// setting is a value of the chart that is tested.
 type setting struct {
 	path  string
 	value any
 }
 
-// property is the schema of a value.
+// property is the schema of one value.
 type property struct {
 	Type       any                  `json:"type"`
 	Enum       []any                `json:"enum"`
@@ -42,7 +41,7 @@ type property struct {
 	Properties map[string]*property `json:"properties"`
 }
 
-// settings returns values to test for each property of the schema: values other than the default, values at limits,
+// settings returns test values for each property of the schema: values other than the default, values at the limits,
 // and strings that YAML would parse as another type.
 func settings(t *testing.T) (all []setting) {
 	t.Helper()
@@ -91,7 +90,7 @@ func settings(t *testing.T) (all []setting) {
 	return all
 }
 
-// changed returns the values of a case with some changes.
+// changed returns the values of a case with the given changes.
 func changed(t *testing.T, base string, changes ...setting) map[string]any {
 	t.Helper()
 	vals := values(t, base)
@@ -110,49 +109,72 @@ func changed(t *testing.T, base string, changes ...setting) map[string]any {
 	return vals
 }
 
-// parseAll decodes all objects strictly, and returns the objects of this project. Only the syntax of the other
-// objects is checked.
-func parseAll(t *testing.T, rendered map[string]string) (found []client.Object, err error) {
+// decoded is the result of parsing one document. The object is nil if the scheme does not contain its kind.
+type decoded struct {
+	object client.Object
+	err    error
+}
+
+// parser parses each document once, because one changed value affects few of the rendered documents, and most
+// renderings have all other documents in common.
+type parser map[string]decoded
+
+// parseAll decodes all objects strictly and returns the objects of Refract. For all other objects it only checks the
+// syntax.
+func (p parser) parseAll(t *testing.T, rendered map[string]string) (found []client.Object, err error) {
 	t.Helper()
-	decoder := serializer.NewCodecFactory(scheme(t), serializer.EnableStrict).UniversalDeserializer()
 	for _, name := range slices.Sorted(maps.Keys(rendered)) {
 		if filepath.Ext(name) != ".yaml" {
 			continue
 		}
 		for _, document := range documents(t, rendered[name]) {
-			object, _, err := decoder.Decode(document, nil, nil)
-			if runtime.IsNotRegisteredError(err) {
-				err = yaml.UnmarshalStrict(document, &map[string]any{})
+			one, known := p[string(document)]
+			if !known {
+				one = parseDocument(t, document)
+				p[string(document)] = one
 			}
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", name, err)
+			if one.err != nil {
+				return nil, fmt.Errorf("%s: %w", name, one.err)
 			}
-			if object != nil {
-				found = append(found, object.(client.Object))
+			if one.object != nil {
+				found = append(found, one.object.DeepCopyObject().(client.Object))
 			}
 		}
 	}
 	return found, nil
 }
 
-// aValue matches the name of a value in the errors of the chart and of its schema.
+func parseDocument(t *testing.T, document []byte) decoded {
+	t.Helper()
+	object, _, err := strictDecoder(t).Decode(document, nil, nil)
+	if runtime.IsNotRegisteredError(err) {
+		return decoded{err: yaml.UnmarshalStrict(document, &map[string]any{})}
+	}
+	if object == nil || err != nil {
+		return decoded{err: err}
+	}
+	return decoded{object: object.(client.Object)}
+}
+
+// aValue matches the name of a chart value in an error message of the chart or of its schema.
 var aValue = regexp.MustCompile(`at '/[a-zA-Z]+|[a-z][a-zA-Z]+\.[a-z][a-zA-Z]+`)
 
-// All values that the chart accepts, alone and in combination, become objects that an API server accepts. Errors
-// about other values name the value.
+// TestGridOfValues checks that all values that the chart accepts, alone and in combination, result in objects that an
+// API server accepts, and that errors about rejected values name the value.
 func TestGridOfValues(t *testing.T) {
+	testenv.NeedControlPlane(t)
 	const draws, share = 40, 0.3
-	all := settings(t)
+	all, parse := settings(t), parser{}
 	var taken []setting
 	for i, one := range all {
-		// Each value is tested in one of the cases. The random draws test it in all cases.
+		// Each value is tested in one of the cases here. The random combinations below test it in all cases.
 		base := cases[i%len(cases)]
 		rendered, err := render(t, changed(t, base, one))
 		if err != nil {
 			assert.Regexp(t, aValue, err.Error(), "%s: %v", one.path, one.value)
 			continue
 		}
-		if _, err := parseAll(t, rendered); assert.NoError(t, err, "%s, %s: %v", base, one.path, one.value) {
+		if _, err := parse.parseAll(t, rendered); assert.NoError(t, err, "%s, %s: %v", base, one.path, one.value) {
 			taken = append(taken, one)
 		}
 	}
@@ -176,7 +198,8 @@ func TestGridOfValues(t *testing.T) {
 		base := cases[draw%len(cases)]
 		var drawn []setting
 		for _, one := range taken {
-			// The valid requests of containers depend on their limits, and on the cluster.
+			// Resources are not combined, because the valid requests of a container depend on its limits and on the
+			// cluster.
 			if random.Float64() < share && !strings.Contains(one.path, ".resources.") {
 				drawn = append(drawn, one)
 			}
@@ -186,7 +209,7 @@ func TestGridOfValues(t *testing.T) {
 			assert.Regexp(t, aValue, err.Error())
 			continue
 		}
-		objects, err := parseAll(t, rendered)
+		objects, err := parse.parseAll(t, rendered)
 		require.NoError(t, err, "%s: %v", base, drawn)
 		for _, object := range objects {
 			err := c.Create(t.Context(), object, client.DryRunAll, client.FieldValidation(metav1.FieldValidationStrict))

@@ -11,7 +11,8 @@ import (
 )
 
 // ImageName returns the name of the image of a command in a registry. The registry is a host with a path, such as
-// registry.example.com/refract. Trailing slashes are ignored. A scheme, a tag or a digest is an error.
+// registry.example.com/refract. Trailing slashes are ignored. ImageName returns an error if the registry has a
+// scheme, a tag or a digest.
 func ImageName(registry, command string) (string, error) {
 	registry = strings.TrimRight(registry, "/")
 	if strings.Contains(registry, "://") {

@@ -28,7 +28,7 @@ func TestImageName(t *testing.T) {
 	}
 }
 
-// An image is named by a version, by a digest, or by both.
+// TestImagesByDigest checks that the values of the chart can select an image by a version, by a digest, or by both.
 func TestImagesByDigest(t *testing.T) {
 	const digest = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 	for _, test := range []struct{ name, version, want string }{

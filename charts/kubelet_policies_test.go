@@ -7,6 +7,7 @@ import (
 	"crypto/ed25519"
 	"crypto/rand"
 	"crypto/x509/pkix"
+	"fmt"
 	"net"
 	"testing"
 
@@ -26,8 +27,9 @@ import (
 	"github.com/refract-project/refract/internal/rbac"
 )
 
-// kubelets are the identities of virtual kubelets: one from the chart, one from refractctl in a tenant namespace of
-// any name, and one for a virtual node that has the name of a consumer's ServiceAccount.
+// kubelets are the identities of virtual kubelets, by name with their namespace: one from the chart, one from
+// refractctl in a tenant namespace with another name, and one for a virtual node that has the name of a consumer's
+// ServiceAccount.
 var kubelets = map[string]string{"milan": "liqo-tenant-milan", "turin": "peers", wire.ConsumerServiceAccount: "liqo-tenant-lodi"}
 
 func (h *held) kubelet(name string) client.Client {
@@ -35,7 +37,7 @@ func (h *held) kubelet(name string) client.Client {
 	namespace := kubelets[name]
 	if name != "milan" {
 		h.must(client.IgnoreAlreadyExists(h.admin.Create(h.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace, Labels: map[string]string{wire.TenantNamespaceLabel: "true"}}})))
-		for _, object := range (rbac.Kubelet{NodeName: name, TenantNamespace: namespace, KubeconfigSecret: "kubeconfig", Subject: rbac.ServiceAccount(namespace, name)}).Objects() {
+		for _, object := range (rbac.Kubelet{NodeName: name, TenantNamespace: namespace, KubeconfigSecret: "kubeconfig", Subject: rbac.ServiceAccount(namespace, name), Plugins: true}).Objects() {
 			h.must(client.IgnoreAlreadyExists(h.admin.Create(h.Context(), object.(client.Object))))
 		}
 	}
@@ -44,8 +46,12 @@ func (h *held) kubelet(name string) client.Client {
 
 func virtualNode(name string, change func(*corev1.Node)) *corev1.Node {
 	node := &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{wire.TypeLabel: wire.VirtualNodeType, corev1.LabelHostname: name}},
-		Spec:       corev1.NodeSpec{Taints: []corev1.Taint{{Key: wire.VirtualNodeTaint, Value: wire.VirtualNodeTaintValue, Effect: corev1.TaintEffectNoExecute}}},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
+			wire.TypeLabel: wire.VirtualNodeType, corev1.LabelHostname: name, wire.RemoteClusterIDLabel: name,
+		}},
+		Spec: corev1.NodeSpec{Taints: []corev1.Taint{
+			{Key: wire.VirtualNodeTaint, Value: wire.VirtualNodeTaintValue, Effect: corev1.TaintEffectNoExecute},
+		}},
 	}
 	if change != nil {
 		change(node)
@@ -74,8 +80,9 @@ func placeholder(change func(*corev1.PersistentVolume)) *corev1.PersistentVolume
 	return volume
 }
 
-// A provider that has compromised its virtual kubelet controls only that node: no other Node or Lease, no Node that
-// attracts pods, no volume that refers to a real node, and no certificate of another kind.
+// TestATakenOverKubeletStaysInItsPlace checks that a provider that has compromised its virtual kubelet can only
+// control the node of this virtual kubelet. It cannot write other Nodes or Leases, remove the taint of its Node, create
+// volumes that refer to real nodes, or get other certificates.
 func TestATakenOverKubeletStaysInItsPlace(t *testing.T) {
 	h := hold(t)
 	_, key, err := ed25519.GenerateKey(rand.Reader)
@@ -110,16 +117,35 @@ func TestATakenOverKubeletStaysInItsPlace(t *testing.T) {
 			for _, subresource := range []string{"", "status"} {
 				h.attempt("dropping the label through "+subresource, "has the label liqo.io/type=virtual-node", patch(subresource, `{"metadata":{"labels":{"liqo.io/type":null}}}`))
 				h.attempt("claiming another host through "+subresource, "kubernetes.io/hostname", patch(subresource, `{"metadata":{"labels":{"kubernetes.io/hostname":"worker"}}}`))
+				for _, value := range []string{`"rome"`, "null"} {
+					what := fmt.Sprintf("setting the provider to %s through %s", value, subresource)
+					h.attempt(what, "does not change the label liqo.io/remote-cluster-id",
+						patch(subresource, `{"metadata":{"labels":{"liqo.io/remote-cluster-id":`+value+`}}}`))
+				}
 			}
 			h.attempt("dropping the taint", "has the taint virtual-node.liqo.io/not-allowed", patch("", `{"spec":{"taints":null}}`))
-			h.attempt("changing labels", "", patch("", `{"metadata":{"labels":{"zone":"eu"}}}`))
+			// The policy cannot deny other labels, because the virtual kubelet copies them from the VirtualNode. A
+			// label that is not in the VirtualNode has no effect: the controllers offload no namespace because of it.
+			h.attempt("changing labels", "", patch("", `{"metadata":{"labels":{"tier":"trusted"}}}`))
 			h.attempt("reporting the status", "", patch("status", `{"status":{"capacity":{"cpu":"8"}}}`))
-			// It also restores labels that somebody else removed.
+			// The virtual kubelet must be able to restore labels that another client has removed.
 			h.must(h.admin.Patch(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"liqo.io/type":null}}}`))))
 			h.attempt("reporting the status meanwhile", "", patch("status", `{"status":{"capacity":{"cpu":"8"}}}`))
 			h.attempt("restoring the label", "", patch("", `{"metadata":{"labels":{"liqo.io/type":"virtual-node"}}}`))
-			// A node that was never virtual belongs to another owner, even if it has the name.
-			h.must(h.admin.Patch(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"taints":null}}`))))
+			administer := func(text string) {
+				node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+				h.must(h.admin.Patch(t.Context(), node, client.RawPatch(types.MergePatchType, []byte(text))))
+			}
+			administer(`{"metadata":{"labels":{"liqo.io/type":"virtual-node","liqo.io/remote-cluster-id":"wrong"}}}`)
+			refusal := map[bool]string{true: "", false: "an administrator removes it"}[kubelets[name] == wire.TenantNamespace(name)]
+			correct := patch("", fmt.Sprintf(`{"metadata":{"labels":{"liqo.io/remote-cluster-id":%q}}}`, name))
+			h.attempt("correcting the provider", refusal, correct)
+			h.attempt("reporting the status of a wrong provider", "", patch("status", `{"status":{"capacity":{"cpu":"8"}}}`))
+			administer(`{"metadata":{"labels":{"liqo.io/remote-cluster-id":null}}}`)
+			h.attempt("restoring the provider", "", correct)
+			// A node without the label and the taint of virtual nodes belongs to another owner, even if it has the
+			// name of the virtual node.
+			administer(`{"metadata":{"labels":{"liqo.io/type":null}},"spec":{"taints":null}}`)
 			h.attempt("taking a real node over", "changes only a virtual node", patch("", `{"metadata":{"labels":{"liqo.io/type":"virtual-node"}},"spec":{"taints":[{"key":"virtual-node.liqo.io/not-allowed","effect":"NoExecute"}]}}`))
 
 			h.refused(kubelet, nodeLease("worker"), "only the Lease of its own node")
@@ -130,7 +156,8 @@ func TestATakenOverKubeletStaysInItsPlace(t *testing.T) {
 			h.refused(kubelet, placeholder(func(v *corev1.PersistentVolume) {
 				v.Spec.NodeAffinity.Required.NodeSelectorTerms[0].MatchExpressions[0].Key = corev1.LabelHostname
 			}), "only volumes that represent one of a provider")
-			h.refused(kubelet, placeholder(func(v *corev1.PersistentVolume) { // for all other nodes
+			// A volume with the operator NotIn must be denied, because it is for all nodes except the virtual node.
+			h.refused(kubelet, placeholder(func(v *corev1.PersistentVolume) {
 				v.Spec.NodeAffinity.Required.NodeSelectorTerms[0].MatchExpressions[0].Operator = corev1.NodeSelectorOpNotIn
 			}), "only volumes that represent one of a provider")
 			h.attempt("deleting a volume of this cluster", "changes and deletes only volumes", func() error { return kubelet.Delete(t.Context(), real.DeepCopy(), client.DryRunAll) })
@@ -150,7 +177,8 @@ func TestATakenOverKubeletStaysInItsPlace(t *testing.T) {
 			h.must(kubelet.Create(t.Context(), request(certificatesv1.KubeletServingSignerName), client.DryRunAll))
 
 			h.attempt("reporting on the pod of another node", "only pods that are bound to its own node", func() error {
-				// The pod is deleted after a while, because its node does not exist.
+				// The pod is created before each attempt, because it may be deleted after a while: its node does not
+				// exist.
 				h.must(client.IgnoreAlreadyExists(h.admin.Create(t.Context(), bound.DeepCopy())))
 				return kubelet.Status().Patch(t.Context(), bound.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(`{"status":{"message":"seen"}}`)), client.DryRunAll)
 			})
@@ -158,7 +186,7 @@ func TestATakenOverKubeletStaysInItsPlace(t *testing.T) {
 	}
 	h.refused(h.admin, &offloadingv1beta1.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: wire.ConsumerServiceAccount}}, "is reserved")
 
-	// Administrators are not virtual kubelets, even if they are ServiceAccounts.
+	// Administrators are not restricted like virtual kubelets, even if they use a ServiceAccount.
 	h.must(h.admin.Create(t.Context(), &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "operator"}, Subjects: []rbacv1.Subject{rbac.ServiceAccount("default", "operator")},
 		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"}}))
 	operator := h.as("system:serviceaccount:default:operator", "system:serviceaccounts", "system:authenticated")

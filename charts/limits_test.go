@@ -23,7 +23,8 @@ import (
 	"github.com/refract-project/refract/internal/tenantlimits"
 )
 
-// The chart has a value for each limit, with the same default as the flag, and passes it on.
+// TestLimitsOfTenants checks that the chart has a value for each limit, with the same default as the flag, and passes
+// it to the controller manager.
 func TestLimitsOfTenants(t *testing.T) {
 	all := objects(t, values(t, "provider"))
 	arguments := get[*appsv1.Deployment](t, all, "refract-controller-manager").Spec.Template.Spec.Containers[0].Args
@@ -40,7 +41,8 @@ func TestLimitsOfTenants(t *testing.T) {
 	assert.ElementsMatch(t, defaults, limits)
 }
 
-// The offered classes of a provider are allowed. The classes in the values are added to them.
+// TestOfferedClassesAreAllowed checks that the classes that a provider offers are allowed, in addition to the classes
+// in the values.
 func TestOfferedClassesAreAllowed(t *testing.T) {
 	vals := values(t, "provider")
 	vals["storage"] = map[string]any{"enabled": true, "realStorageClassName": "fast"}
@@ -77,7 +79,8 @@ func TestLimitsOfOneConsumer(t *testing.T) {
 	mustFail(t, vals, "set the annotations tenants.refract.io/NAME of the namespace")
 }
 
-// Annotations of a remote namespace override the limits of the chart for one consumer.
+// TestLimitsOfANamespace checks that annotations of a remote namespace override the limits of the chart for one
+// consumer.
 func TestLimitsOfANamespace(t *testing.T) {
 	h := hold(t)
 	rome := h.as("rome-kubelet", "rome")
@@ -105,8 +108,8 @@ func TestLimitsOfANamespace(t *testing.T) {
 	})
 }
 
-// Consumers cannot change the objects that the controller manager creates in their namespaces, and the controller
-// manager cannot create them in other namespaces.
+// TestDefaultsOfNamespaces checks that consumers cannot change the default objects that the controller manager
+// creates in their namespaces, and that the controller manager cannot create such objects in any other namespace.
 func TestDefaultsOfNamespaces(t *testing.T) {
 	h := hold(t)
 	egress := func(namespace, name string) *networkingv1.NetworkPolicy {

@@ -5,6 +5,7 @@ package charts
 
 import (
 	"fmt"
+	"maps"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -22,10 +23,11 @@ import (
 
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/rbac"
 	"github.com/refract-project/refract/internal/tenantlimits"
 )
 
-// Labels and annotations that components of clusters trust, and others that people and tools usually set.
+// Labels and annotations that components of a cluster trust, and harmless ones that people and tools often set.
 var (
 	deniedLabels = []string{
 		"sidecar.istio.io/inject", "istio.io/rev", "linkerd.io/control-plane-ns", "admission.gatekeeper.sh/ignore", "openpolicyagent.org/webhook", "azure.workload.identity/use",
@@ -71,7 +73,7 @@ func TestKeysThatAreDenied(t *testing.T) {
 }
 
 // kindsOfConsumers returns an object of each kind that a consumer writes, and of some kinds that a provider may
-// allow.
+// additionally allow.
 func kindsOfConsumers(namespace string) []client.Object {
 	meta := metav1.ObjectMeta{Namespace: namespace, Name: "web"}
 	backend := networkingv1.IngressBackend{Service: &networkingv1.IngressServiceBackend{Name: "web", Port: networkingv1.ServiceBackendPort{Number: 80}}}
@@ -110,11 +112,12 @@ func pairs(keys []string) map[string]string {
 	return all
 }
 
-// The denied labels and annotations apply to every kind that a consumer writes. Usual ones are not denied.
+// TestMetadataOfConsumers checks that trusted labels and annotations are denied on every kind that a consumer writes,
+// and harmless ones are not.
 func TestMetadataOfConsumers(t *testing.T) {
 	h := hold(t)
 	h.annotate(remoteNamespace, map[string]string{"storage-classes": "fast", "ingress-hosts": "*", "ingress-classes": "*"})
-	// A provider grants further kinds with roles such as ReflectedRemote.
+	// A provider grants additional kinds with roles such as ReflectedRemote.
 	h.must(h.admin.Create(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: remoteNamespace, Name: "more"}, Rules: []rbacv1.PolicyRule{
 		{APIGroups: []string{"networking.k8s.io"}, Resources: []string{"networkpolicies"}, Verbs: []string{"*"}}, {APIGroups: []string{"policy"}, Resources: []string{"poddisruptionbudgets"}, Verbs: []string{"*"}},
 	}}))
@@ -137,15 +140,68 @@ func TestMetadataOfConsumers(t *testing.T) {
 	}
 	h.must(h.admin.Create(t.Context(), with(configMap, pairs(deniedLabels), pairs(deniedAnnotations)), client.DryRunAll))
 
-	var many []string // long keys of a generated object do not exceed the cost limit of a policy
+	// Many long keys must not exceed the cost limit of the policies.
+	var many []string
 	for i := range 100 {
 		many = append(many, fmt.Sprintf("generated.example.com/%030d", i))
 	}
 	h.must(rome.Create(t.Context(), with(configMap, pairs(many), pairs(many)), client.DryRunAll))
 }
 
-// Labels and annotations of other clients on an object of a consumer stay, and do not block the consumer's own
-// changes.
+// TestTrustedMetadataInTenantNamespaces checks that trusted labels and annotations are also denied on the kinds that a
+// consumer writes in its tenant namespace. Harmless labels and annotations must be allowed, and so must the keys of the
+// peering protocol.
+func TestTrustedMetadataInTenantNamespaces(t *testing.T) {
+	h := hold(t)
+	groups := []string{"authentication.liqo.io", "offloading.liqo.io", "coordination.k8s.io"}
+	h.must(h.admin.Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "as-liqo-has-it"},
+		Rules: []rbacv1.PolicyRule{{APIGroups: groups, Resources: []string{"*"}, Verbs: []string{"*"}}}}))
+	account := rbac.ServiceAccount(sharedNamespace, wire.ConsumerServiceAccount)
+	h.must(h.admin.Create(t.Context(), &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: sharedNamespace, Name: "all"},
+		Subjects: []rbacv1.Subject{rbac.User("rome"), rbac.Group("rome"), account},
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "as-liqo-has-it"}}))
+	labels := "labels: " + incomingLabels
+	annotations := `annotations: {liqo.io/remote-cluster-id: rome, kubectl.kubernetes.io/last-applied-configuration: "{}"}`
+	object := func(kind, name, rest string) client.Object {
+		return h.tenantObject("{apiVersion: " + kind + ", metadata: {name: " + name + ", " + labels + ", " + annotations + "}" + rest + "}")
+	}
+	const renewal = ", spec: {consumerClusterID: rome, identityType: ControlPlane, publicKey: YQ==, CSR: YQ==}"
+	of := []client.Object{
+		object("offloading.liqo.io/v1beta1, kind: NamespaceMap", "home", ", spec: {desiredMapping: {shop: shop-rome}}"),
+		object("coordination.k8s.io/v1, kind: Lease", "refract-heartbeat", ", spec: {leaseDurationSeconds: 120}"),
+		object("authentication.liqo.io/v1beta1, kind: Renew", "refract-consumer", renewal),
+	}
+	liqo := append(of[:len(of):len(of)], object("authentication.liqo.io/v1beta1, kind: ResourceSlice", "mine", ""))
+	for name, consumer := range map[string]struct {
+		client  client.Client
+		objects []client.Object
+	}{
+		"a certificate of its group":       {h.as("rome-kubelet", "rome"), of},
+		"a token":                          {h.as("system:serviceaccount:" + sharedNamespace + ":" + wire.ConsumerServiceAccount), of},
+		"Liqo's control-plane certificate": {h.as("rome", "liqo.io"), liqo},
+	} {
+		for _, object := range consumer.objects {
+			label, annotation := object.DeepCopyObject().(client.Object), object.DeepCopyObject().(client.Object)
+			label.SetLabels(merged(label.GetLabels(), "grafana_dashboard"))
+			annotation.SetAnnotations(merged(annotation.GetAnnotations(), "k8s.v1.cni.cncf.io/networks"))
+			h.refused(consumer.client, label, "metadata.labels[grafana_dashboard] is not allowed")
+			h.refused(consumer.client, annotation, "metadata.annotations[k8s.v1.cni.cncf.io/networks] is not allowed")
+			h.attempt(name+" creates "+object.GetName(), "", func() error {
+				return consumer.client.Create(t.Context(), object.DeepCopyObject().(client.Object), client.DryRunAll)
+			})
+		}
+	}
+}
+
+// merged returns a copy of the map with one more key.
+func merged(of map[string]string, key string) map[string]string {
+	all := maps.Clone(of)
+	all[key] = "true"
+	return all
+}
+
+// TestMetadataOfOthersStays checks that trusted labels and annotations that other clients have set on a consumer's
+// object may stay, and do not block the consumer's changes to the object.
 func TestMetadataOfOthersStays(t *testing.T) {
 	h := hold(t)
 	h.annotate(remoteNamespace, map[string]string{"storage-classes": "fast", "ingress-hosts": "*", "ingress-classes": "*"})
@@ -165,7 +221,7 @@ func TestMetadataOfOthersStays(t *testing.T) {
 	h.must(h.admin.Get(t.Context(), client.ObjectKeyFromObject(service), stored))
 	require.Equal(t, "of-the-provider", stored.Annotations["metallb.io/address-pool"])
 
-	// Load balancers can still be configured while they are being deleted.
+	// The policy must also apply to a Service that is being deleted, because its load balancer can still be configured.
 	h.must(patch(h.admin, `{"metadata":{"finalizers":["service.kubernetes.io/load-balancer-cleanup"]}}`))
 	h.must(rome.Delete(t.Context(), service.DeepCopy()))
 	h.attempt("changing a Service that is being deleted", "metadata.annotations[metallb.io/loadBalancerIPs]", func() error {
@@ -174,7 +230,8 @@ func TestMetadataOfOthersStays(t *testing.T) {
 	h.must(patch(h.admin, `{"metadata":{"finalizers":null}}`))
 }
 
-// A provider allows single keys, for all consumers or for one, without repeating the list of denied keys.
+// TestMetadataThatIsAllowed checks that a provider can allow single keys of labels and annotations, for all consumers
+// or for one, without repeating the list of denied keys.
 func TestMetadataThatIsAllowed(t *testing.T) {
 	h := hold(t)
 	h.annotate(remoteNamespace, map[string]string{"storage-classes": "fast", "ingress-hosts": "*", "ingress-classes": "*"})

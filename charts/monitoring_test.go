@@ -50,7 +50,7 @@ func TestMonitoring(t *testing.T) {
 	assert.Equal(t, "1", objects["ConfigMap"].GetLabels()["grafana_dashboard"])
 
 	metrics, runbooks := read(t, "../docs/metrics.md"), read(t, "../docs/runbooks.md")
-	var asked []string // sources of the queries
+	var asked []string // sources of the queries, for error messages
 	var expressions []string
 	known := func(where, expression string) {
 		asked, expressions = append(asked, where), append(expressions, expression)
@@ -94,7 +94,7 @@ func TestMonitoring(t *testing.T) {
 	}
 }
 
-// Operators can change single alerts, and add labels to all of them.
+// TestAlertsAreSettable checks that operators can change single alerts, and add labels to all alerts.
 func TestAlertsAreSettable(t *testing.T) {
 	vals := monitored(t)
 	rule := vals["metrics"].(map[string]any)["prometheusRule"].(map[string]any)
@@ -146,7 +146,8 @@ func alertsOf(t *testing.T, vals map[string]any) map[string]map[string]any {
 	return found
 }
 
-// No query of the chart uses the label cluster, which Prometheus sets to the cluster of a sample.
+// TestLabelClusterIsFree checks that no query of the chart uses the label cluster, because many Prometheus
+// installations set this label to the cluster from which a sample comes.
 func TestLabelClusterIsFree(t *testing.T) {
 	for _, file := range []string{"refract/files/monitoring/alerts.yaml", "refract/files/monitoring/dashboard.json"} {
 		for line := range strings.Lines(read(t, file)) {
@@ -157,8 +158,8 @@ func TestLabelClusterIsFree(t *testing.T) {
 	}
 }
 
-// selected returns the metrics that each PromQL expression selects. It uses Prometheus' own parser, in a separate
-// module.
+// selected returns the metrics that each PromQL expression selects. It runs Prometheus' own parser, which is in a
+// separate Go module.
 func selected(t *testing.T, expressions ...string) (metrics [][]string) {
 	t.Helper()
 	out, said, err := parsed(t, expressions...)
@@ -170,7 +171,7 @@ func selected(t *testing.T, expressions ...string) (metrics [][]string) {
 	return metrics
 }
 
-// parsed returns the standard output and the standard error of the parser and the Go command.
+// parsed returns the standard output of the parser, and the messages of the parser and the Go command.
 func parsed(t *testing.T, expressions ...string) (out, said string, err error) {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), "go", "run", ".")

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Names that YAML would parse as another type than string, and names at their length limits, give objects that the
-// API server accepts.
+// TestNamesThatYAMLWouldTakeForOthers checks that names that YAML would not parse as strings, and names of the
+// maximum length, result in objects that the API server accepts.
 func TestNamesThatYAMLWouldTakeForOthers(t *testing.T) {
 	for _, odd := range []string{"2024", "1e3", "true", "null", "0x1f", "y"} {
 		for _, base := range []string{"pair", "authentication", "consumer", "provider"} {
@@ -57,7 +57,8 @@ func TestNamesThatYAMLWouldTakeForOthers(t *testing.T) {
 	}
 }
 
-// An ID is prefixed in the names that contain it. The prefix reduces its maximum length.
+// TestTheLongestClusterID checks the maximum length of a cluster ID. It is limited because names of objects consist
+// of a prefix and the ID.
 func TestTheLongestClusterID(t *testing.T) {
 	for length, fits := range map[int]bool{51: true, 52: false} {
 		id := strings.Repeat("x", length)

@@ -27,10 +27,11 @@ import (
 type wish struct {
 	what   string
 	object string
-	says   string // in the refusal
-	// limit names the limit that allows the object with its value in allowances. If it is empty, no limit does.
+	says   string // text that the rejection must contain
+	// limit is the name of the limit that allows the object if it has the value in allowances. It is empty if no
+	// limit can allow the object.
 	limit string
-	// instead is the similar object that is allowed by default.
+	// instead is a similar object that is allowed by default.
 	instead string
 }
 
@@ -63,7 +64,7 @@ const (
 	snapshot = "{apiGroup: snapshot.storage.k8s.io, kind: VolumeSnapshot, name: yesterday}"
 )
 
-// wishes are objects of the kinds that consumers write. "fast" is a class that the tests allow, "standard" the
+// wishes has objects of the kinds that consumers write. "fast" is a class that the tests allow, and "standard" is the
 // default class of the cluster.
 var wishes = []wish{
 	{"a claim of any class", claimOf("storageClassName: fast, " + small), "spec.storageClassName", "storage-classes", ""},
@@ -104,7 +105,7 @@ var wishes = []wish{
 	{"an owner of endpoints", "{apiVersion: offloading.liqo.io/v1beta1, kind: ShadowEndpointSlice, metadata: {name: thing" + owner + "}}", "metadata.ownerReferences", "", ""},
 }
 
-// allowances are the values of the limits that allow the wishes.
+// allowances are the values of the limits with which the wishes are allowed.
 var allowances = map[string]string{
 	"storage-classes": "fast,standard", "max-claim-size": "2Ti", "volume-attributes-classes": "gold", "claim-data-sources": "true",
 	"external-names": "true", "chosen-node-ports": "true", "chosen-addresses": "true", "load-balancer-classes": "example.com/*",
@@ -119,7 +120,7 @@ func (w *wish) parse(t *testing.T, text, clusterIP string) *unstructured.Unstruc
 	return object
 }
 
-// annotate sets limits on a namespace.
+// annotate sets limits for a namespace by annotating the Namespace.
 func (h *held) annotate(namespace string, limits map[string]string) {
 	h.Helper()
 	annotations := map[string]string{}
@@ -131,7 +132,7 @@ func (h *held) annotate(namespace string, limits map[string]string) {
 	h.must(h.admin.Patch(h.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, client.RawPatch(types.MergePatchType, patch)))
 }
 
-// write creates an object, or applies it like a virtual kubelet.
+// write creates an object, or applies it as a virtual kubelet does.
 func write(t *testing.T, c client.Client, object *unstructured.Unstructured, apply bool) error {
 	object = object.DeepCopy()
 	if !apply {
@@ -153,9 +154,9 @@ func TestObjectsOfConsumers(t *testing.T) {
 	freeIP := probe.Spec.ClusterIP
 	h.must(h.admin.Delete(t.Context(), probe))
 
-	h.await(rome, &wishes[0], wishes[0].says) // the API server enforces all policies at once
+	h.await(rome, &wishes[0], wishes[0].says) // The API server begins to enforce all policies at the same time.
 
-	// These allowances prevent refusals of objects whose next test is about another field.
+	// These allowances are needed so that objects are not rejected before the field under test is checked.
 	first := map[string]string{"allowed-annotations": "volume.beta.kubernetes.io/*", "storage-classes": allowances["storage-classes"], "ingress-hosts": allowances["ingress-hosts"]}
 	for i := range wishes {
 		if _, is := first[wishes[i].limit]; is {
@@ -172,7 +173,7 @@ func TestObjectsOfConsumers(t *testing.T) {
 		h.try(rome, &wishes[i], wishes[i].object, freeIP, says)
 		h.try(rome, &wishes[i], wishes[i].instead, freeIP, "")
 	}
-	h.annotate(remoteNamespace, allowances) // in addition
+	h.annotate(remoteNamespace, allowances) // in addition to the limits above
 	h.await(rome, &wish{object: serviceOf("type: ExternalName, externalName: example.com")}, "")
 	for i := range wishes {
 		says := wishes[i].says
@@ -183,13 +184,13 @@ func TestObjectsOfConsumers(t *testing.T) {
 	}
 }
 
-// await waits until the creation of an object is refused, or allowed.
+// await waits until an attempt to create an object is rejected with the given text, or allowed if the text is empty.
 func (h *held) await(c client.Client, w *wish, says string) {
 	h.Helper()
 	h.attempt(w.what, says, func() error { return write(h.T, c, w.parse(h.T, w.object, ""), false) })
 }
 
-// try writes an object of the consumer by creation and by apply.
+// try writes an object of the consumer, both by create and by apply.
 func (h *held) try(c client.Client, w *wish, text, clusterIP, says string) {
 	h.Helper()
 	if text == "" {
@@ -198,7 +199,7 @@ func (h *held) try(c client.Client, w *wish, text, clusterIP, says string) {
 	object := w.parse(h.T, text, clusterIP)
 	for _, apply := range []bool{false, true} {
 		if apply && strings.HasPrefix(object.GetKind(), "Shadow") {
-			continue // created and updated
+			continue // these kinds are written by create and update, not by apply
 		}
 		if err := write(h.T, c, object, apply); says == "" && err != nil || says != "" && (err == nil || !strings.Contains(err.Error(), says)) {
 			h.Errorf("%s (apply %t): %v, want a refusal with %q", w.what, apply, err, says)
@@ -212,8 +213,8 @@ type change struct {
 	kind              types.PatchType
 }
 
-// Existing content may stay while other fields change. Values that this cluster has assigned do not count as the
-// consumer's choice.
+// TestChangesOfObjectsOfConsumers checks that forbidden content that already exists may stay while other fields
+// change, and that values that the cluster has assigned do not count as the consumer's choice.
 func TestChangesOfObjectsOfConsumers(t *testing.T) {
 	h := hold(t)
 	rome := h.as("rome-kubelet", "rome")
@@ -281,8 +282,8 @@ func TestChangesOfObjectsOfConsumers(t *testing.T) {
 	}
 }
 
-// Claims of ephemeral volumes are created by a controller of the provider, which is restricted like the consumer.
-// Administrators are not restricted.
+// TestClaimsOfEphemeralVolumes checks that a controller of the provider that creates claims for ephemeral volumes is
+// restricted like the consumer, and that administrators are not restricted.
 func TestClaimsOfEphemeralVolumes(t *testing.T) {
 	h := hold(t)
 	w := &wishes[0]
@@ -296,12 +297,12 @@ func TestClaimsOfEphemeralVolumes(t *testing.T) {
 	}
 }
 
-// Without a default class, a claim without a class name has no class, even if a controller creates it for a pod of
-// the consumer.
+// TestClaimsWithoutAClass checks that if there is no default class, a claim without a class name has no class, even
+// if a controller creates it for a pod of the consumer.
 func TestClaimsWithoutAClass(t *testing.T) {
 	h := hold(t)
 	rome := h.as("rome-kubelet", "rome")
-	h.await(rome, &wishes[0], wishes[0].says) // the API server enforces all policies at once
+	h.await(rome, &wishes[0], wishes[0].says) // The API server begins to enforce all policies at the same time.
 	h.annotate(remoteNamespace, map[string]string{"storage-classes": "*"})
 	h.await(rome, &wishes[0], "")
 	none := &wish{"a claim without a class", claimOf(small), "spec.storageClassName", "", ""}
@@ -313,7 +314,8 @@ func TestClaimsWithoutAClass(t *testing.T) {
 	h.try(h.as("kubernetes-admin", "system:masters"), none, none.object, "", "")
 }
 
-// Consumers also write NamespaceMaps, on which Refract's own controllers keep a finalizer.
+// TestMetadataInTenantNamespaces checks NamespaceMaps, which consumers also write, and on which Refract's own
+// controllers set a finalizer.
 func TestMetadataInTenantNamespaces(t *testing.T) {
 	h := hold(t)
 	h.must(h.admin.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
@@ -326,7 +328,7 @@ func TestMetadataInTenantNamespaces(t *testing.T) {
 	}
 	const held = ", finalizers: [namespacemap.liqo.io/finalizer]"
 	for user, groups := range map[string][]string{"turin": nil, "turin-kubelet": {"turin"}, "system:serviceaccount:liqo-tenant-turin:refract-consumer": nil} {
-		// This test is not about RBAC, so the consumer has all permissions.
+		// The consumer has all permissions here, because this test does not concern RBAC.
 		h.must(client.IgnoreAlreadyExists(h.admin.Create(t.Context(), &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "everything"},
 			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"}, Subjects: []rbacv1.Subject{
 				{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "turin"}, {APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "turin"}, rbac.ServiceAccount("liqo-tenant-turin", "refract-consumer"),

@@ -13,21 +13,22 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	psapi "k8s.io/pod-security-admission/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
-	"github.com/refract-project/refract/controllers/tenancy"
+	"github.com/refract-project/refract/controllers"
 	"github.com/refract-project/refract/internal/tenantlimits"
 )
 
-// request is a pod that a consumer requests, and whether it is allowed.
+// request is a pod that a consumer requests, with the expected decision.
 type request struct {
 	name   string
-	limits map[string]string // limits of the consumer, by the name of the setting; others have the default
-	says   string            // a part of the refusal; empty if the pod is allowed
-	pod    string            // YAML
+	limits map[string]string // limits of the consumer, by the name of the setting; defaults apply to all others
+	says   string            // text that the rejection must contain; empty if the pod is allowed
+	pod    string            // spec of the pod in YAML
 }
 
 const (
@@ -150,7 +151,7 @@ var requests = []request{
 	{name: "claim of a pod with a label", limits: map[string]string{classes: "fast"}, says: "volumeClaimTemplate", pod: `{volumes: [{name: a, ephemeral: {volumeClaimTemplate: {metadata: {labels: {velero.io/exclude-from-backup: "true"}}, spec: {accessModes: [ReadWriteOnce], storageClassName: fast, resources: {requests: {storage: 1Gi}}}}}}]}`},
 }
 
-// The values below do not have the type of their field.
+// malformed has specs of pods in which a value does not have the type of its field.
 var malformed = []string{
 	`{nodeSelector: kubernetes.io/os}`, `{nodeSelector: [kubernetes.io/os]}`, `{tolerations: all}`, `{tolerations: {key: x}}`, `{tolerations: [x]}`, `{tolerations: [{key: 5}]}`,
 	`{affinity: x}`, `{affinity: {nodeAffinity: x}}`, `{affinity: {nodeAffinity: [x]}}`, `{affinity: {nodeAffinity: {preferredDuringSchedulingIgnoredDuringExecution: x}}}`, `{affinity: {podAffinity: [x]}}`,
@@ -169,7 +170,7 @@ func parse(t *testing.T, text, namespace string) map[string]any {
 	return integers(pod).(map[string]any)
 }
 
-// integers converts the numbers of a value to the types of the API machinery.
+// integers converts the numbers in a value that was decoded from YAML to the types that the API machinery uses.
 func integers(value any) any {
 	switch value := value.(type) {
 	case map[string]any:
@@ -195,7 +196,7 @@ func shadowOf(namespace string, pod map[string]any) *unstructured.Unstructured {
 	return shadow
 }
 
-// remote creates a namespace of the consumer rome with limits of its own.
+// remote creates a namespace of the consumer rome with its own limits.
 func (h *held) remote(name string, limits map[string]string) *corev1.Namespace {
 	h.Helper()
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
@@ -210,18 +211,18 @@ func (h *held) remote(name string, limits map[string]string) *corev1.Namespace {
 	return namespace
 }
 
-// policyOfGo returns the check of the controllers, with the limits that hold sets.
-func policyOfGo(t *testing.T) *tenancy.Policy {
+// policyOfGo returns the tenancy policy of the controllers, with the same limits as the API server of these tests.
+func policyOfGo(t *testing.T) *controllers.TenancyPolicy {
 	t.Helper()
 	limits, err := tenantlimits.New(map[string]string{"priority-classes": "batch", "runtime-classes": "gvisor"})
 	require.NoError(t, err)
-	policy, err := tenancy.NewPolicy(tenancy.Options{Limits: limits})
+	policy, err := controllers.NewTenancyPolicy(controllers.TenancyOptions{Limits: limits})
 	require.NoError(t, err)
 	return policy
 }
 
-// The admission policies and the controllers make the same decision about the pods of consumers, and name the same
-// field.
+// TestPoliciesAndControllersAgreeOnPods checks that the admission policies and the controllers make the same decision
+// about each pod of a consumer, and name the same field.
 func TestPoliciesAndControllersAgreeOnPods(t *testing.T) {
 	h, policy := hold(t), policyOfGo(t)
 	common := h.remote("common-rome", nil)
@@ -230,7 +231,7 @@ func TestPoliciesAndControllersAgreeOnPods(t *testing.T) {
 		if r.limits != nil {
 			namespace = h.remote(fmt.Sprintf("limited-%d-rome", i), r.limits)
 			if r.limits[ofNode] != "" {
-				namespace.Labels[tenancy.EnforceLabel] = "privileged"
+				namespace.Labels[psapi.EnforceLevelLabel] = "privileged"
 			}
 		}
 		pod := parse(t, r.pod, namespace.Name)
@@ -250,7 +251,8 @@ func TestPoliciesAndControllersAgreeOnPods(t *testing.T) {
 	}
 }
 
-// A stricter limit denies no update of an existing ShadowPod, unless its spec changes.
+// TestStricterLimitsKeepPods checks that after a limit has become stricter, existing ShadowPods that exceed it stay,
+// and that updates to them are denied only if they change the spec.
 func TestStricterLimitsKeepPods(t *testing.T) {
 	h := hold(t)
 	namespace := h.remote("strict-rome", map[string]string{"tolerations": "*"})
@@ -271,7 +273,8 @@ func TestStricterLimitsKeepPods(t *testing.T) {
 	h.attempt("changing the spec", "spec.pod.tolerations", func() error { return h.admin.Update(t.Context(), stored.DeepCopy(), client.DryRunAll) })
 }
 
-// The grace period of a delete request is limited as well, because it overrides the pod's own.
+// TestGracePeriodsOfDeletions checks that not only the grace period of a pod is limited, but also the grace period in
+// a delete request, because it overrides the pod's.
 func TestGracePeriodsOfDeletions(t *testing.T) {
 	h := hold(t)
 	for name, consumer := range map[string]client.Client{"certificate": h.as("rome-kubelet", "rome"), "token": h.as("system:serviceaccount:liqo-tenant-rome:refract-consumer")} {

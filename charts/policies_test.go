@@ -25,7 +25,7 @@ import (
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/rbac"
-	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/test/support/testenv"
 )
 
 const (
@@ -33,7 +33,7 @@ const (
 	joinedNamespace = "shop-turin"
 )
 
-// held is a real API server with the roles and policies of the chart.
+// held gives a test access to a real API server with the roles and policies of the chart.
 type held struct {
 	*testing.T
 	cluster *testenv.Cluster
@@ -49,14 +49,10 @@ func (h *held) as(user string, groups ...string) client.Client {
 	return c
 }
 
-func hold(t *testing.T) *held {
-	cluster := testenv.ForTest(t, testenv.Options{
-		CRDPaths: []string{filepath.Join(chartDir, "crds")}, NoScheduler: true,
-		ExtraAPIServerArgs: []string{"--disable-admission-plugins=ServiceAccount"},
-	})[0]
-	admin, err := client.New(cluster.Config(), client.Options{Scheme: scheme(t)})
-	require.NoError(t, err)
-	h := &held{t, cluster, admin}
+// install creates the namespaces, roles and policies that all tests that call hold share.
+func (h *held) install() {
+	h.Helper()
+	t, admin := h.T, h.admin
 	for _, namespace := range []*corev1.Namespace{
 		{ObjectMeta: metav1.ObjectMeta{Name: releaseNamespace}},
 		{ObjectMeta: metav1.ObjectMeta{Name: "somebody-elses"}},
@@ -82,6 +78,7 @@ func hold(t *testing.T) *held {
 		"authentication":    map[string]any{"enabled": true},
 		"tenants":           map[string]any{"unlimitedResources": true, "priorityClasses": []any{"batch"}, "runtimeClasses": []any{"gvisor"}},
 		"controllerManager": map[string]any{"config": map[string]any{"enableNodeFailureController": true}},
+		"plugins":           map[string]any{"enabled": true},
 	}) {
 		switch object.(type) {
 		case *corev1.Namespace, *rbacv1.ClusterRole, *rbacv1.ClusterRoleBinding, *rbacv1.Role, *rbacv1.RoleBinding,
@@ -89,7 +86,7 @@ func hold(t *testing.T) *held {
 			h.must(admin.Create(t.Context(), object))
 		}
 	}
-	// These are the bindings that the controller manager creates in a namespace of a consumer.
+	// The controller manager creates these bindings in a namespace of a consumer.
 	for namespace, consumer := range map[string]string{remoteNamespace: "rome", joinedNamespace: "turin"} {
 		h.must(admin.Create(t.Context(), &rbacv1.RoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: wire.TenantNamespace(consumer)},
@@ -100,12 +97,16 @@ func hold(t *testing.T) *held {
 			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "liqo-virtual-kubelet-remote"},
 		}))
 	}
-	// This is the binding that refractctl creates for a virtual kubelet.
+	// refractctl creates this binding for a virtual kubelet.
 	h.must(admin.Create(t.Context(), &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "joined"}, Subjects: []rbacv1.Subject{rbac.ServiceAccount("liqo-tenant-turin", "turin")},
 		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "liqo-virtual-kubelet-local"},
 	}))
-	return h
+	// The API server begins to enforce policies in the order of their creation. The policy for the probe is created
+	// last, so that all policies are enforced as soon as the probe is denied.
+	policy, binding := probePolicy()
+	h.must(admin.Create(t.Context(), policy))
+	h.must(admin.Create(t.Context(), binding))
 }
 
 func (h *held) must(err error) {
@@ -113,7 +114,7 @@ func (h *held) must(err error) {
 	require.NoError(h, err)
 }
 
-// refused waits until a creation is refused with this text.
+// refused waits until an attempt to create an object is rejected with the given text.
 func (h *held) refused(c client.Client, object client.Object, says string) {
 	h.Helper()
 	h.attempt(fmt.Sprintf("creating %T %s", object, client.ObjectKeyFromObject(object)), says, func() error {
@@ -121,8 +122,8 @@ func (h *held) refused(c client.Client, object client.Object, says string) {
 	})
 }
 
-// attempt repeats an operation until it is refused with this text, or, if the text is empty, until it succeeds.
-// Policies take effect a moment after their creation.
+// attempt repeats an operation until it is rejected with the given text or, if the text is empty, until it succeeds.
+// Repeating is necessary because policies take effect a moment after their creation.
 func (h *held) attempt(what, says string, do func() error) {
 	h.Helper()
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(200 * time.Millisecond) {
@@ -148,8 +149,8 @@ func shadow(namespace string, change func(*offloadingv1beta1.ShadowPod)) *offloa
 	return s
 }
 
-// The policies of the chart are enforced by a real API server. They restrict a consumer, and our own controller
-// manager if it is compromised.
+// TestPoliciesHold checks that a real API server enforces the policies of the chart. The policies must restrict
+// consumers, and also our own controller manager in case it is compromised.
 func TestPoliciesHold(t *testing.T) {
 	h := hold(t)
 	rome := h.as("rome-kubelet", "rome")
@@ -171,14 +172,14 @@ func TestPoliciesHold(t *testing.T) {
 		h.refused(rome, shadow(remoteNamespace, change), says)
 	}
 	h.refused(h.admin, shadow("somebody-elses", nil), "was not created")
-	h.refused(rome, shadow("somebody-elses", nil), "forbidden") // RBAC refuses this before the policies
+	h.refused(rome, shadow("somebody-elses", nil), "forbidden") // RBAC rejects this before the policies are evaluated.
 	h.refused(rome, &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: remoteNamespace, Name: "thief"},
 		Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 53}}, ExternalIPs: []string{"10.0.0.10"}},
 	}, "spec.externalIPs")
 
-	// The policies also apply to a consumer that authenticates with a token, and to a consumer that refractctl has
-	// joined and that the values of the chart do not list.
+	// The policies also apply to a consumer that authenticates with a token, and to a consumer that was joined by
+	// refractctl and is not listed in the values of the chart.
 	account := h.as("system:serviceaccount:liqo-tenant-rome:refract-consumer")
 	turin, accountOfTurin := h.as("turin-kubelet", "turin"), h.as("system:serviceaccount:liqo-tenant-turin:refract-consumer")
 	for namespace, consumers := range map[string][]client.Client{remoteNamespace: {account}, joinedNamespace: {turin, accountOfTurin}} {
@@ -209,11 +210,12 @@ func TestPoliciesHold(t *testing.T) {
 		return manager.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "somebody-elses"}}, client.DryRunAll)
 	})
 
-	// It may delete EndpointSlices of ShadowEndpointSlices, and no others.
+	// The controller manager may delete EndpointSlices of ShadowEndpointSlices, but no other EndpointSlices.
 	for owner, allowed := range map[string]bool{"": false, "Service": false, "ShadowEndpointSlice": true} {
 		endpoints := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: remoteNamespace, Name: "of-" + strings.ToLower(owner) + "-owner"}, AddressType: discoveryv1.AddressTypeIPv4}
 		if owner != "" {
-			// The kind is not served: the garbage collector deletes an object if its owner is known not to exist.
+			// The API server does not serve the owner's group, so that the garbage collector does not delete the object
+			// although its owner does not exist.
 			endpoints.OwnerReferences = []metav1.OwnerReference{{APIVersion: "example.org/v1", Kind: owner, Name: "web", UID: "1d0f4bd6-0000-4000-8000-000000000000", Controller: &yes}}
 		}
 		h.must(h.admin.Create(t.Context(), endpoints))
@@ -259,7 +261,7 @@ func TestPoliciesHold(t *testing.T) {
 		return account.Delete(t.Context(), victim.DeepCopy(), client.GracePeriodSeconds(0), client.DryRunAll)
 	})
 
-	// The controller manager may delete pods of ShadowPods, but not force-delete a pod that is still running.
+	// The controller manager may delete pods of ShadowPods, but must not force-delete a pod that is still running.
 	owned := func(name string, owner *metav1.OwnerReference) *corev1.Pod {
 		p := pod(remoteNamespace, func(p *corev1.Pod) {
 			p.Name, p.Spec.NodeName, p.Labels = name, "worker", map[string]string{"liqo.io/managed-by": "shadowpod"}
@@ -285,7 +287,7 @@ func TestPoliciesHold(t *testing.T) {
 	})
 	h.must(manager.Delete(t.Context(), ours.DeepCopy(), client.DryRunAll))
 
-	// The intended use still works.
+	// The operations that a consumer needs must still be allowed.
 	h.must(account.Delete(t.Context(), victim.DeepCopy(), client.GracePeriodSeconds(5), client.DryRunAll))
 	h.must(rome.Delete(t.Context(), victim.DeepCopy(), client.GracePeriodSeconds(5), client.DryRunAll))
 	h.must(rome.Delete(t.Context(), victim.DeepCopy(), client.DryRunAll))
@@ -297,8 +299,8 @@ func TestPoliciesHold(t *testing.T) {
 	h.must(manager.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: remoteNamespace}}, client.DryRunAll))
 }
 
-// confines tests operations that our own controller manager needs in this cluster, and operations that are denied
-// although its roles permit them.
+// confines checks that our own controller manager can make the changes that it needs in this cluster, and that other
+// changes are denied although its roles permit them.
 func (h *held) confines(manager client.Client) {
 	h.Helper()
 	namespace := func(name string, change func(*corev1.Namespace)) *corev1.Namespace {
@@ -376,7 +378,7 @@ func (h *held) confines(manager client.Client) {
 		})
 	}
 	h.refused(manager, binding(remoteNamespace, remote, account), "only in namespaces that were created for them")
-	// Existing subjects that an administrator has added stay. They do not permit adding others.
+	// Existing subjects that an administrator has added may stay, but no other subjects may be added to them.
 	audited := binding(remoteNamespace, remote, group("auditors"))
 	audited.Name = "audited"
 	h.must(h.admin.Create(h.Context(), audited))
@@ -394,9 +396,10 @@ func (h *held) confines(manager client.Client) {
 		object      client.Object
 		subresource string
 		patch       string
-		says        string // "" if it is allowed
+		says        string // empty if the operation is allowed
 	}{
 		{&corev1.Namespace{}, "", `{metadata: {annotations: {%s: mine/home}}}`, "may change only the label liqo.io/scheduling-enabled of a namespace"},
+		{&corev1.Namespace{}, "", `{metadata: {annotations: {plugins.refract.io/tenant-condition: Active/1}}}`, "may change only the label liqo.io/scheduling-enabled of a namespace"},
 		{&corev1.Namespace{}, "", `{metadata: {labels: {team: mine}}}`, "may change only the label liqo.io/scheduling-enabled of a namespace"},
 		{&corev1.Namespace{}, "", `{metadata: {labels: {%s: rome}}}`, "may change only the label liqo.io/scheduling-enabled of a namespace"},
 		{&corev1.Namespace{}, "", `{metadata: {labels: {liqo.io/scheduling-enabled: "true"}}}`, ""},
@@ -439,7 +442,8 @@ func (h *held) confines(manager client.Client) {
 	}
 }
 
-// Beside Liqo, a consumer cannot set its own grants, although Liqo's role permits it.
+// TestConsumersGrantThemselvesNothing checks that in a cluster that also runs Liqo, a consumer cannot write its own
+// grants, although Liqo's role permits this.
 func TestConsumersGrantThemselvesNothing(t *testing.T) {
 	cluster := testenv.ForTest(t, testenv.Options{CRDPaths: []string{filepath.Join(chartDir, "crds")}, NoScheduler: true})[0]
 	admin, err := client.New(cluster.Config(), client.Options{Scheme: scheme(t)})

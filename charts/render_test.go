@@ -13,13 +13,16 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"helm.sh/helm/v4/pkg/chart/common"
 	"helm.sh/helm/v4/pkg/chart/common/util"
+	chart "helm.sh/helm/v4/pkg/chart/v2"
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
 	"helm.sh/helm/v4/pkg/engine"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
@@ -28,6 +31,7 @@ import (
 
 	corev1beta1 "github.com/refract-project/refract/api/core/v1beta1"
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
+	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
 	"github.com/refract-project/refract/controllers/virtualnode"
 )
 
@@ -37,7 +41,7 @@ const (
 	releaseNamespace = "liqo"
 )
 
-// values reads testdata/NAME.yaml.
+// values returns the values in testdata/NAME.yaml.
 func values(t *testing.T, name string) map[string]any {
 	t.Helper()
 	file, err := os.Open(filepath.Join("testdata", name+".yaml"))
@@ -48,33 +52,36 @@ func values(t *testing.T, name string) map[string]any {
 	return read
 }
 
-// render returns the text of every template by its file name, as helm template would print it.
+// render returns the rendered text of every template by its file name, as helm template would print it.
 func render(t *testing.T, vals map[string]any) (map[string]string, error) {
 	t.Helper()
 	return renderAs(t, vals, releaseName, releaseNamespace)
 }
 
+// loadChart reads the chart once. Rendering does not change it.
+var loadChart = sync.OnceValues(func() (*chart.Chart, error) { return loader.Load(chartDir) })
+
 // renderAs renders the chart as a release of the given name.
 func renderAs(t *testing.T, vals map[string]any, name, namespace string) (map[string]string, error) {
 	t.Helper()
-	chart, err := loader.Load(chartDir)
+	loaded, err := loadChart()
 	require.NoError(t, err)
 	vals = util.CoalesceTables(maps.Clone(vals), images())
 	release := common.ReleaseOptions{Name: name, Namespace: namespace, Revision: 1, IsInstall: true}
-	all, err := util.ToRenderValues(chart, vals, release, common.DefaultCapabilities)
+	all, err := util.ToRenderValues(loaded, vals, release, common.DefaultCapabilities)
 	if err != nil {
 		return nil, err
 	}
-	return engine.Render(chart, all)
+	return engine.Render(loaded, all)
 }
 
-// images returns the values that have no default.
+// images returns the values with the names of the images, which are required and have no default.
 func images() map[string]any {
 	of := func(name string) map[string]any { return map[string]any{"image": map[string]any{"name": name}} }
 	return map[string]any{"virtualKubelet": of("registry.example/virtual-kubelet"), "controllerManager": of("registry.example/controller-manager")}
 }
 
-// objects renders the chart and decodes every object strictly: an unknown field is an error.
+// objects renders the chart and decodes every object strictly, so that an unknown field is an error.
 func objects(t *testing.T, vals map[string]any) []client.Object {
 	t.Helper()
 	rendered, err := render(t, vals)
@@ -109,7 +116,7 @@ func deployed(t *testing.T, vals map[string]any) []client.Object {
 
 func decode(t *testing.T, name, text string) []client.Object {
 	t.Helper()
-	decoder := serializer.NewCodecFactory(scheme(t), serializer.EnableStrict).UniversalDeserializer()
+	decoder := strictDecoder(t)
 	var found []client.Object
 	for _, document := range documents(t, text) {
 		object, _, err := decoder.Decode(document, nil, nil)
@@ -136,16 +143,46 @@ func documents(t *testing.T, text string) (found [][]byte) {
 	}
 }
 
+// makeScheme builds the scheme once, because that takes as long as several renderings of the chart.
+var makeScheme = sync.OnceValues(func() (*runtime.Scheme, error) {
+	s := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{
+		clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme,
+		offloadingv1beta1.AddToScheme, corev1beta1.AddToScheme, plugins.AddToScheme,
+	} {
+		if err := add(s); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+})
+
+// scheme returns the kinds of the chart's objects. All tests share it.
 func scheme(t *testing.T) *runtime.Scheme {
 	t.Helper()
-	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, offloadingv1beta1.AddToScheme, corev1beta1.AddToScheme} {
-		require.NoError(t, add(s))
-	}
+	s, err := makeScheme()
+	require.NoError(t, err)
 	return s
 }
 
-// get returns the one object of type T with the given name, in any namespace.
+// makeDecoder builds the strict decoder once.
+var makeDecoder = sync.OnceValues(func() (runtime.Decoder, error) {
+	s, err := makeScheme()
+	if err != nil {
+		return nil, err
+	}
+	return serializer.NewCodecFactory(s, serializer.EnableStrict).UniversalDeserializer(), nil
+})
+
+// strictDecoder returns the decoder of the chart's objects. It rejects unknown fields.
+func strictDecoder(t *testing.T) runtime.Decoder {
+	t.Helper()
+	decoder, err := makeDecoder()
+	require.NoError(t, err)
+	return decoder
+}
+
+// get returns the object of type T with the given name, in any namespace. The test fails unless there is exactly one.
 func get[T client.Object](t *testing.T, all []client.Object, name string) T {
 	t.Helper()
 	var found []T
@@ -160,7 +197,7 @@ func get[T client.Object](t *testing.T, all []client.Object, name string) T {
 	return found[0]
 }
 
-// mustFail expects that the values are refused with a message that contains the given text.
+// mustFail checks that the chart rejects the values with a message that contains the given text.
 func mustFail(t *testing.T, vals map[string]any, says string) {
 	t.Helper()
 	_, err := render(t, vals)

@@ -23,7 +23,8 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// The sizes of consumers' objects are limited. Usual objects are far below the limits.
+// TestSizesOfObjects checks that the sizes of consumers' objects are limited, and that ordinary objects are far below
+// the limits.
 func TestSizesOfObjects(t *testing.T) {
 	h := hold(t)
 	rome := h.as("rome-kubelet", "rome")
@@ -81,7 +82,7 @@ func TestSizesOfObjects(t *testing.T) {
 	nm.Spec.DesiredMapping = map[string]string{strings.Repeat("n", 63): strings.Repeat("r", 253)}
 	h.must(h.admin.Create(t.Context(), nm, client.DryRunAll))
 
-	// Requests of consumers are limited as a whole.
+	// The total size of a consumer's request is limited.
 	many := map[string]string{}
 	for i := range 65 {
 		many[fmt.Sprintf("k%d", i)] = "v"
@@ -102,7 +103,7 @@ func TestSizesOfObjects(t *testing.T) {
 			object := h.tenantObject("{apiVersion: " + kind + ", metadata: {name: large}}")
 			change(object)
 			if !strings.HasPrefix(kind, "authentication") && object.Object["spec"] != nil {
-				continue // fields of requests
+				continue // only requests have such fields
 			}
 			h.refused(h.admin, object, says)
 		}
@@ -117,6 +118,8 @@ func TestSizesOfObjects(t *testing.T) {
 		slice.Object["spec"] = map[string]any{"resources": amounts}
 		h.refused(h.admin, slice, "spec.resources has more than 64 entries, or one that is too long")
 	}
+	h.limitsFields()
+	h.exemptsFromSizes(nm, namespaces)
 	values := strings.Repeat("v, ", 65)
 	for _, selector := range []string{"{matchExpressions: [{key: a, operator: In, values: [" + values + "]}]}", "{matchExpressions: [" + strings.Repeat("{key: a, operator: Exists}, ", 65) + "]}"} {
 		policy := (&wish{}).parse(t, "{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: large}, spec: {podSelector: "+selector+"}}", "")
@@ -126,7 +129,7 @@ func TestSizesOfObjects(t *testing.T) {
 	h.must(h.admin.Create(t.Context(), policy.DeepCopy(), client.DryRunAll))
 	h.must(unstructured.SetNestedStringMap(policy.Object, many, "spec", "podSelector", "matchLabels"))
 	h.refused(h.admin, policy, "spec.podSelector has more than 64")
-	// A selector that is larger from before may stay.
+	// A selector that was too large before may stay.
 	before := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "before"}}
 	h.must(h.admin.Create(t.Context(), before))
 	policy.SetNamespace(before.Name)
@@ -142,8 +145,53 @@ func TestSizesOfObjects(t *testing.T) {
 	h.must(h.admin.Create(t.Context(), h.tenantObject("{apiVersion: authentication.liqo.io/v1beta1, kind: ResourceSlice, metadata: {name: usual}, spec: {resources: {cpu: '4', memory: 8Gi}, class: default}}"), client.DryRunAll))
 }
 
-// The sizes of objects that become rules on nodes, and in processes that serve all tenants, are limited. Existing
-// objects may stay.
+// limitsFields checks that each field in requests of consumers is accepted up to its limit and rejected above it.
+func (h *held) limitsFields() {
+	h.Helper()
+	const slice, renew = "ResourceSlice", "Renew"
+	try := func(kind string, limit int, says string, field ...string) {
+		h.Helper()
+		with := func(size int) *unstructured.Unstructured {
+			object := h.tenantObject("{apiVersion: authentication.liqo.io/v1beta1, kind: " + kind + ", metadata: {name: large}}")
+			h.must(unstructured.SetNestedField(object.Object, strings.Repeat("9", size), append([]string{"spec"}, field...)...))
+			return object
+		}
+		h.refused(h.admin, with(limit+4), says) // 4 more, because the length of a base64 value is a multiple of 4
+		h.must(h.admin.Create(h.Context(), with(limit), client.DryRunAll))
+	}
+	const says = "spec has a field of more than 16384"
+	for kind, fields := range map[string][]string{slice: {"csr", "class", "consumerClusterID", "providerClusterID"}, renew: {"csr", "publicKey", "consumerClusterID"}} {
+		for _, field := range fields {
+			try(kind, 16384, says, field)
+		}
+	}
+	try(renew, 253, says, "resourceSliceRef", "name")
+}
+
+// exemptsFromSizes checks the exemptions from the limits: the controller manager can write large NamespaceMaps for
+// providers, and the finalizers of a large object can be removed while the object is being deleted, but its spec
+// cannot be changed.
+func (h *held) exemptsFromSizes(nm *offloadingv1beta1.NamespaceMap, namespaces map[string]string) {
+	h.Helper()
+	large := nm.DeepCopy()
+	large.Spec.DesiredMapping = namespaces
+	manager := "system:serviceaccount:" + releaseNamespace + ":" + releaseName + "-controller-manager"
+	h.must(h.as(manager).Create(h.Context(), large.DeepCopy(), client.DryRunAll))
+
+	ending := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ending"}}
+	h.must(h.admin.Create(h.Context(), ending))
+	large.Namespace, large.Finalizers = ending.Name, []string{"example.com/hold"}
+	h.must(h.admin.Create(h.Context(), large))
+	h.must(h.admin.Delete(h.Context(), large))
+	h.must(h.admin.Patch(h.Context(), ending, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"liqo.io/remote-cluster-id":"rome"}}}`))))
+	h.attempt("changing what is being deleted", "spec.desiredMapping has more than 5000", func() error {
+		return h.admin.Patch(h.Context(), large.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(`{"spec":{"desiredMapping":{"another":"r"}}}`)), client.DryRunAll)
+	})
+	h.must(h.admin.Patch(h.Context(), large.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))))
+}
+
+// TestSizesOfTraffic checks that the sizes of objects that are distributed to all nodes, or to processes that serve
+// all tenants, are limited, and that existing objects may stay.
 func TestSizesOfTraffic(t *testing.T) {
 	h := hold(t)
 	rome := h.as("rome-kubelet", "rome")
@@ -196,7 +244,8 @@ func TestSizesOfTraffic(t *testing.T) {
 	h.must(patch(`{"metadata":{"labels":{"tier":"gold"}}}`))
 	h.must(patch(`{"spec":{"sessionAffinity":"ClientIP"}}`))
 
-	// What has become too large with an upgrade may shrink, also to more than the limit, and change, but not grow.
+	// A list that exceeds the limit after an upgrade of Refract may be changed or shortened, even if it still exceeds
+	// the limit, but must not be extended.
 	selector := func(count int) string {
 		return "{matchExpressions: [{key: a, operator: In, values: " + list(count, "vN") + "}]}"
 	}
@@ -231,7 +280,9 @@ func TestSizesOfTraffic(t *testing.T) {
 	}
 }
 
-// The process that serves all parties has a memory limit and uses it. Its object counts match the flag.
+// TestControllerManagerIsLimited checks that the controller manager, which serves all peers, has a memory limit, that
+// its container gets this limit for the Go runtime, and that the default limits on the numbers of consumers' objects
+// are passed as flags. If the memory limit is removed in the values, the Go runtime must not get one.
 func TestControllerManagerIsLimited(t *testing.T) {
 	vals := values(t, "provider")
 	container := get[*appsv1.Deployment](t, objects(t, vals), "refract-controller-manager").Spec.Template.Spec.Containers[0]
@@ -247,6 +298,7 @@ func TestControllerManagerIsLimited(t *testing.T) {
 	assert.Contains(t, container.Args, "--tenant-object-counts=count/configmaps=5000,count/ingresses.networking.k8s.io=2000,count/networkpolicies.networking.k8s.io=500,count/persistentvolumeclaims=2000,"+
 		"count/poddisruptionbudgets.policy=500,count/renews.authentication.liqo.io=100,count/resourceslices.authentication.liqo.io=100,count/secrets=10000,count/services=2000,count/shadowendpointslices.offloading.liqo.io=2000,count/shadowpods.offloading.liqo.io=5000")
 	assert.Contains(t, container.Args, "--tenant-default-object-count=1000")
+	assert.Contains(t, container.Args, "--tenant-default-quota=persistentvolumeclaims=1000,requests.storage=10Ti,services.loadbalancers=10,services.nodeports=100")
 
 	vals["controllerManager"] = map[string]any{"pod": map[string]any{"resources": map[string]any{"limits": nil}}}
 	container = get[*appsv1.Deployment](t, objects(t, vals), "refract-controller-manager").Spec.Template.Spec.Containers[0]

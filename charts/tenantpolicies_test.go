@@ -32,8 +32,9 @@ const (
 	outgoingLabels = `{liqo.io/replication: "true", liqo.io/remoteID: rome, liqo.io/remote-cluster-id: rome}`
 )
 
-// A peer in both directions shares its tenant namespace with this cluster. There, each identity of a consumer writes
-// only objects that it has sent itself, of each kind.
+// TestTenantNamespacesAreShared checks a peer that is both consumer and provider, whose tenant namespace also has
+// objects of this cluster. For each kind, an identity of the consumer must only be able to write objects that the
+// consumer itself has sent.
 func TestTenantNamespacesAreShared(t *testing.T) {
 	h := hold(t)
 	identities := map[string]client.Client{
@@ -94,13 +95,13 @@ func TestTenantNamespacesAreShared(t *testing.T) {
 			}
 		}
 
-		// The intended use still works.
+		// The operations that a consumer needs must still be allowed.
 		allowed := []string{
 			"{" + namespaceMap + `, metadata: {name: home, labels: ` + incomingLabels + `}, spec: {desiredMapping: {shop: shop-rome}}}`,
 			"{" + renew + `, metadata: {name: refract-consumer}}`,
 			"{" + lease + `, metadata: {name: refract-heartbeat}, spec: {leaseDurationSeconds: 120}}`,
 		}
-		// A ResourceQuota counts these requests of a consumer that has joined with a Tenant.
+		// A ResourceQuota counts these requests if the consumer has joined with a Tenant.
 		of := []string{"{" + slice + `, metadata: {name: mine, labels: ` + incomingLabels + `}}`, "{" + renew + `, metadata: {name: mine, labels: ` + incomingLabels + `}}`}
 		if name == "Liqo's control-plane certificate" {
 			allowed = append(allowed, of...)
@@ -128,7 +129,7 @@ func TestTenantNamespacesAreShared(t *testing.T) {
 			h.attempt("deleting "+text+" with "+name, "", func() error { return peer.Delete(t.Context(), object) })
 		}
 	}
-	// This cluster's own processes are not consumers.
+	// The policies must not apply to this cluster's own processes.
 	kubelet := h.as("system:serviceaccount:"+sharedNamespace+":milan", "system:serviceaccounts:"+sharedNamespace)
 	h.must(h.admin.Create(t.Context(), &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: sharedNamespace, Name: "own"}, Subjects: []rbacv1.Subject{rbac.ServiceAccount(sharedNamespace, "milan")},
 		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "as-liqo-has-it"}}))

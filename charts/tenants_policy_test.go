@@ -6,6 +6,7 @@ package charts
 import (
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -15,8 +16,9 @@ import (
 	"github.com/refract-project/refract/internal/rbac"
 )
 
-// A peering user writes the Tenant of its consumer, but cannot change the decisions of an administrator in it. Administrators are those who may bind the
-// role of consumers, such as cluster-admin.
+// TestPeeringUsersDecideNothing checks that a peering user may write the Tenant of its consumer, but not the fields
+// with the decisions of an administrator. Users who may bind the role of consumers, such as cluster-admin, count as
+// administrators.
 func TestPeeringUsersDecideNothing(t *testing.T) {
 	h := hold(t)
 	bind := func(name, namespace, role string) {
@@ -77,4 +79,45 @@ func TestPeeringUsersDecideNothing(t *testing.T) {
 		change("theirs", `{"spec":{"authzPolicy":"TolerateNoHandshake"}}`, refused(policy))
 		change("theirs", `{"metadata":{"labels":{"liqo.io/remote-cluster-id":"rome"}},"spec":{"csr":"YQ==","publicKey":"YQ==","signature":"YQ=="}}`, "")
 	}
+}
+
+// TestLimitedTenantsAreRecordedBeforeTheyGo checks that a user who joins a consumer cannot delete a cordoned or
+// drained Tenant before the controller manager has recorded that the Tenant is cordoned or drained.
+func TestLimitedTenantsAreRecordedBeforeTheyGo(t *testing.T) {
+	h := hold(t)
+	h.must(h.admin.Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "tenants"},
+		Rules: []rbacv1.PolicyRule{{APIGroups: []string{"authentication.liqo.io"}, Resources: []string{"tenants"}, Verbs: []string{"*"}}}}))
+	const user, collector = "peering-user", "system:serviceaccount:kube-system:generic-garbage-collector"
+	h.must(h.admin.Create(t.Context(), &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: sharedNamespace, Name: "tenants"}, Subjects: []rbacv1.Subject{rbac.User(user), rbac.User(collector)},
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "tenants"}}))
+	const says = "has not recorded yet what an administrator has decided"
+	tenants := map[string]*unstructured.Unstructured{}
+	for name, condition := range map[string]string{"active": "Active", "cordoned": "Cordoned", "drained": "Drained"} {
+		tenants[name] = h.tenantObject(`{apiVersion: authentication.liqo.io/v1beta1, kind: Tenant, metadata: {name: ` + name + `}, spec: {clusterID: rome, tenantCondition: ` + condition + `}}`)
+		h.must(h.admin.Create(t.Context(), tenants[name]))
+	}
+	attempt := func(user, name, says string) {
+		h.attempt(user+" deletes the Tenant "+name, says, func() error {
+			return h.as(user).Delete(t.Context(), tenants[name].DeepCopy(), client.DryRunAll)
+		})
+	}
+	record := func(text string) {
+		h.must(h.admin.Patch(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: sharedNamespace}},
+			client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"plugins.refract.io/tenant-condition":"`+text+`"}}}`))))
+	}
+	attempt(user, "active", "")
+	attempt(user, "cordoned", says)
+	attempt(user, "drained", says)
+	attempt(collector, "drained", "")
+	h.attempt("peering-user deletes all Tenants", says, func() error {
+		all := &unstructured.Unstructured{}
+		all.SetGroupVersionKind(tenants["drained"].GroupVersionKind())
+		return h.as(user).DeleteAllOf(t.Context(), all, client.InNamespace(sharedNamespace), client.DryRunAll)
+	})
+	record("Cordoned/" + string(tenants["drained"].GetUID()))
+	attempt(user, "drained", says)
+	attempt(user, "cordoned", says)
+	record("Cordoned/" + string(tenants["cordoned"].GetUID()))
+	attempt(user, "cordoned", "")
+	attempt(user, "drained", says)
 }

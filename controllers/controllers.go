@@ -30,8 +30,11 @@ import (
 
 	auth "github.com/refract-project/refract/api/authentication/v1beta1"
 	core "github.com/refract-project/refract/api/core/v1beta1"
+	ipam "github.com/refract-project/refract/api/ipam/v1alpha1"
+	networking "github.com/refract-project/refract/api/networking/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
+	"github.com/refract-project/refract/controllers/addresses"
 	"github.com/refract-project/refract/controllers/authentication"
 	"github.com/refract-project/refract/controllers/credentials"
 	"github.com/refract-project/refract/controllers/foreigncluster"
@@ -41,9 +44,11 @@ import (
 	"github.com/refract-project/refract/controllers/internal/onepass"
 	"github.com/refract-project/refract/controllers/internal/ownranges"
 	"github.com/refract-project/refract/controllers/internal/report"
+	"github.com/refract-project/refract/controllers/internal/tenancy"
 	"github.com/refract-project/refract/controllers/namespacemap"
 	"github.com/refract-project/refract/controllers/namespaceoffloading"
 	"github.com/refract-project/refract/controllers/negotiation"
+	"github.com/refract-project/refract/controllers/network"
 	"github.com/refract-project/refract/controllers/nodefailure"
 	"github.com/refract-project/refract/controllers/objectquota"
 	"github.com/refract-project/refract/controllers/plugin"
@@ -57,7 +62,6 @@ import (
 	"github.com/refract-project/refract/controllers/servingcertificate"
 	"github.com/refract-project/refract/controllers/shadowendpointslice"
 	"github.com/refract-project/refract/controllers/shadowpod"
-	"github.com/refract-project/refract/controllers/tenancy"
 	"github.com/refract-project/refract/controllers/tenantaccess"
 	"github.com/refract-project/refract/controllers/virtualnode"
 	"github.com/refract-project/refract/controllers/webhookcert"
@@ -66,14 +70,14 @@ import (
 	"github.com/refract-project/refract/internal/serverversion"
 )
 
-// Controller is the interface of all controllers.
+// Controller is one of the controllers that Register adds to a manager.
 type Controller interface {
-	// Name of the controller in logs, metrics and Events.
+	// Name returns the name of the controller in logs, metrics and Events.
 	Name() string
 	// Register adds the controller to the manager.
 	Register(ctx context.Context, mgr manager.Manager) error
-	// Enforces lists the kind of object that the controller reconciles, as an empty list, and reports whether an object
-	// of this kind is one of its objects.
+	// Enforces returns an empty list of the kind that the controller reconciles, and a function that reports whether
+	// the controller reconciles a given object of this kind.
 	Enforces() (list client.ObjectList, meant func(client.Object) bool)
 }
 
@@ -81,69 +85,76 @@ type Controller interface {
 type Options struct {
 	// ClusterID is the ID of this cluster.
 	ClusterID core.ClusterID
-	// The numbers of workers of the controllers. Replication of a NamespaceMap to its provider always uses one worker
-	// for each map.
+	// ShadowPodWorkers, ShadowEndpointSliceWorkers and NamespaceWorkers are the numbers of workers of the
+	// controllers. Replication of a NamespaceMap to its provider always uses one worker for each map.
 	ShadowPodWorkers, ShadowEndpointSliceWorkers, NamespaceWorkers int
-	// ForeignClusters configures the checks of peered clusters. Register sets ClusterID, Clock and the callbacks that
-	// report.
+	// ForeignClusters configures the checks of peered clusters. Register sets ClusterID, Clock and the callbacks.
 	ForeignClusters foreigncluster.Options
-	// NodeFailure enables the deletion of pods on failed nodes. Register sets Clock and the callbacks that report.
+	// NodeFailure enables the deletion of pods on failed nodes. Register sets Clock and the callbacks.
 	NodeFailure nodefailure.Options
 	// ServingCertificates enables the approval of the serving certificates of virtual kubelets. Register sets Clock and
-	// the callbacks that report.
+	// the callbacks.
 	ServingCertificates servingcertificate.Options
 	// Authentication configures the admission of consumers that join as in Liqo. Register sets APIServer.Config and the
-	// callbacks that report.
+	// callbacks.
 	Authentication authentication.Options
-	// ResourceSlices enables the creation of the Quotas of ResourceSlices. Register sets the callbacks that report.
+	// ResourceSlices enables the creation of the Quotas of ResourceSlices. Register sets the callbacks.
 	ResourceSlices resourceslice.Options
 	// ResourceOffers configures the resources that this cluster offers to consumers that refractctl peer has joined.
-	// Register sets the callbacks that report.
+	// Register sets the callbacks.
 	ResourceOffers resourceoffer.Options
 	// TenantAccess enables Tenants of consumers that refractctl peer has joined. Register sets Failed.
 	TenantAccess tenantaccess.Options
 	// ResourceRequests enables the denial of ResourceSlices that no controller of this cluster sends. Register sets
-	// Clock and the callbacks that report.
+	// Clock and the callbacks.
 	ResourceRequests resourcerequest.Options
 	// ResourceShares configures the restoring of ResourceSlices at providers that run Liqo. Register sets ClusterID,
 	// Clock and Failed.
 	ResourceShares resourceshare.Options
 	// Negotiation configures how virtual nodes follow the offers of their providers. Register sets ClusterID, Clock and
-	// the callbacks that report.
+	// the callbacks.
 	Negotiation negotiation.Options
-	// VirtualNodes configures how virtual nodes are run and drained. Register sets Installation, Clock and the callbacks
-	// that report.
+	// VirtualNodes configures how virtual nodes are run and drained. Register sets Installation, Clock and the
+	// callbacks.
 	VirtualNodes virtualnode.Options
 	// Plugins configures how the modules of ReflectionPlugins are fetched. Register sets Namespace, Mapper, Clock and
-	// the callbacks that report.
+	// the callbacks.
 	Plugins plugin.Options
+	// Addresses configures whether ranges and addresses are granted. Register sets the ranges of this cluster and the
+	// callbacks that report.
+	Addresses addresses.Options
 	// RecordAfter is the age of a pod at which the phase Running is recorded in its ShadowPod.
 	RecordAfter time.Duration
-	// DenyDirectConnections keeps endpoints of third clusters out.
+	// DenyDirectConnections leaves endpoints in third clusters out of EndpointSlices.
 	DenyDirectConnections bool
-	// OwnCIDRs are the ranges of this cluster's pods, Services and nodes: no endpoint of a consumer may lead there.
+	// OwnCIDRs are the ranges of this cluster's pods, Services and nodes. No endpoint of a consumer may be in these
+	// ranges.
 	OwnCIDRs ipmap.Ranges
-	// RangesOf has, for each consumer, the address ranges of its endpoints.
+	// RangesOf maps the ID of a consumer to the address ranges of its endpoints.
 	RangesOf map[string]ipmap.Ranges
-	// ObjectCounts limits how many objects of each kind a consumer may have in a remote namespace, and how many of its
-	// requests in a tenant namespace.
+	// ObjectCounts limits the number of a consumer's objects of each kind in a remote namespace, and the number of
+	// its requests in its tenant namespace.
 	ObjectCounts corev1.ResourceList
-	// DefaultObjectCount limits how many objects a consumer may have there of each other kind that it may create; 0
-	// stands for no limit.
+	// ConsumerDefaults limits, over all remote namespaces of a consumer, each resource that is in none of the
+	// consumer's Quotas.
+	ConsumerDefaults corev1.ResourceList
+	// DefaultObjectCount limits the number of objects in a remote namespace of every other kind that the consumer is
+	// allowed to create; 0 means no limit.
 	DefaultObjectCount int64
-	// RegrantDelay is the interval at which the permissions of consumers are read for DefaultObjectCount; 0 stands for
-	// 10 minutes.
+	// RegrantDelay is the interval at which the permissions of consumers are read for DefaultObjectCount; 0 means 10
+	// minutes.
 	RegrantDelay time.Duration
-	// RecountDelay is how long a count that the cluster does not compute is left out; 0 stands for 2 minutes.
+	// RecountDelay is how long a limit is left out of a ResourceQuota because this cluster does not count the limited
+	// kind yet; 0 means 2 minutes.
 	RecountDelay time.Duration
 	// RemoteClusterRole is the ClusterRole that consumers get in their remote namespaces.
 	RemoteClusterRole string
-	// ExtendedClusterRole is the ClusterRole that virtual kubelets get in the namespaces that are offloaded.
+	// ExtendedClusterRole is the ClusterRole that virtual kubelets get in offloaded namespaces.
 	ExtendedClusterRole string
 	// WithdrawalGrace is how long a namespace stays on a provider after its clusterSelector has stopped selecting this
 	// provider.
 	WithdrawalGrace time.Duration
-	// Tenancy has the limits of consumers in this cluster, and Installation the namespace of this process.
+	// Tenancy has the limits of consumers in this cluster. Installation is the namespace of this process.
 	Tenancy      tenancy.Options
 	Installation string
 	// LimitRange has the limits of the LimitRange in the namespaces of consumers.
@@ -152,9 +163,9 @@ type Options struct {
 	Quotas quota.Options
 	// Clock returns the time.
 	Clock clock.WithTicker
-	// Registerer takes the metrics; nil exports them nowhere.
+	// Registerer registers the metrics. If it is nil, no metrics are exported.
 	Registerer prometheus.Registerer
-	// Webhooks are served with these settings; nil serves none.
+	// Webhooks has the settings of the webhook server. If it is nil, no webhooks are served.
 	Webhooks *WebhookOptions
 }
 
@@ -187,6 +198,7 @@ func newControllers(mgr manager.Manager, live client.Reader, m *metrics.Metrics,
 	virtualNodes.Clock, virtualNodes.Failed = o.Clock, failed("virtualnode", &offloading.VirtualNode{})
 	restricting := brake.Client(c("namespacemap"), live, recorder("namespacemap"), o.Clock, corev1.SchemeGroupVersion.WithKind("ResourceQuota"),
 		corev1.SchemeGroupVersion.WithKind("LimitRange"), networkingv1.SchemeGroupVersion.WithKind("NetworkPolicy"))
+	objectQuotas := objectquota.NewController(c("objectquota"), live, objectquota.Options{Off: o.Quotas.Off, Defaults: o.ConsumerDefaults, Failed: m.Failed("objectquota")})
 	controllers := []Controller{
 		shadowpod.NewController(c("shadowpod"), live, recorder("shadowpod"), shadowpod.Options{
 			Workers: o.ShadowPodWorkers, RecordAfter: o.RecordAfter, Clock: o.Clock, Failed: failed("shadowpod", &offloading.ShadowPod{}),
@@ -199,8 +211,9 @@ func newControllers(mgr manager.Manager, live client.Reader, m *metrics.Metrics,
 		namespacemap.NewController(restricting, live, recorder("namespacemap"), namespacemap.Options{
 			Workers: o.NamespaceWorkers, ClusterID: o.ClusterID, RemoteClusterRole: o.RemoteClusterRole, ObjectCounts: o.ObjectCounts, RecountDelay: o.RecountDelay,
 			DefaultObjectCount: o.DefaultObjectCount, RegrantDelay: o.RegrantDelay, Tenancy: o.Tenancy, Installation: o.Installation, Failed: failed("namespacemap", &offloading.NamespaceMap{}),
-			OwnRanges: own.All, FollowOwnRanges: own.Follow, RangesOf: o.RangesOf, LimitRange: o.LimitRange,
+			OwnRanges: own.All, FollowOwnRanges: own.Follow, RangesOf: o.RangesOf, LimitRange: o.LimitRange, LimitNewNamespace: objectQuotas.LimitNewNamespace,
 		}),
+		objectQuotas,
 		namespaceoffloading.NewController(c("namespaceoffloading"), live, recorder("namespaceoffloading"), namespaceoffloading.Options{
 			Workers: o.NamespaceWorkers, ClusterID: o.ClusterID, ExtendedClusterRole: o.ExtendedClusterRole, WithdrawalGrace: o.WithdrawalGrace, Clock: o.Clock, Failed: failed("namespaceoffloading", &offloading.NamespaceOffloading{}),
 		}),
@@ -212,7 +225,6 @@ func newControllers(mgr manager.Manager, live client.Reader, m *metrics.Metrics,
 			Observe: func(provider client.Client) client.Client { return m.Client(provider, "replicator", metrics.Provider) },
 		}),
 	}
-	controllers = append(controllers, objectquota.NewController(c("objectquota"), live, objectquota.Options{Off: o.Quotas.Off, Failed: m.Failed("objectquota")}))
 	negotiations := o.Negotiation
 	negotiations.ClusterID, negotiations.Clock, negotiations.Failed = o.ClusterID, o.Clock, failed("negotiation", &offloading.VirtualNode{})
 	controllers = append(controllers, negotiation.NewController(c("negotiation"), live, recorder("negotiation"), negotiations))
@@ -248,6 +260,14 @@ func newControllers(mgr manager.Manager, live client.Reader, m *metrics.Metrics,
 		declared.Namespace, declared.Mapper, declared.Clock, declared.Failed = o.Installation, mgr.GetRESTMapper(), o.Clock, failed("plugin", &plugins.ReflectionPlugin{})
 		controllers = append(controllers, plugin.NewController(c("plugin"), live, recorder("plugin"), declared))
 	}
+	if grants := o.Addresses; grants.Enabled && hasNetwork(mgr) {
+		grants.OwnRanges, grants.FollowOwnRanges, grants.Failed = own.All, own.Follow, m.Failed("addresses")
+		controllers = append(controllers,
+			addresses.NewController(c("addresses"), live, recorder("addresses"), grants),
+			network.NewController(c("network"), recorder("network"), network.Options{
+				Failed: failed("network", &networking.Configuration{}),
+			}))
+	}
 	if admission := o.Authentication; admission.Enabled {
 		admission.APIServer.Config = mgr.GetConfig()
 		admission.ObjectCounts, admission.RecountDelay = o.ObjectCounts, o.RecountDelay
@@ -264,18 +284,18 @@ func newControllers(mgr manager.Manager, live client.Reader, m *metrics.Metrics,
 	return controllers
 }
 
-// kindOf returns the kind of object in scheme.
+// kindOf returns the kind that scheme has for the type of object.
 func kindOf(scheme *runtime.Scheme, object client.Object) schema.GroupVersionKind {
 	kind, err := apiutil.GVKForObject(object, scheme)
 	if err != nil {
-		// A missing kind is a mistake in this package, and fails every test.
+		// A type that is missing in the scheme is a mistake in this package, and fails every test.
 		panic(err)
 	}
 	return kind
 }
 
-// hasKind reports whether the CRD of a kind of package auth is installed. An upgrade with Helm installs no CRDs, and
-// all other controllers work without it.
+// hasKind reports whether the CRD of a kind of package auth is installed. An upgrade with Helm installs no new CRDs,
+// and without this CRD all other controllers work.
 func hasKind(mgr manager.Manager, kind string) bool {
 	_, err := mgr.GetRESTMapper().RESTMapping(auth.GroupVersion.WithKind(kind).GroupKind(), auth.GroupVersion.Version)
 	if apimeta.IsNoMatchError(err) {
@@ -285,7 +305,8 @@ func hasKind(mgr manager.Manager, kind string) bool {
 	return true
 }
 
-// hasPlugins reports whether the CRDs of declared plugins are installed. Helm adds none in an upgrade, and everything else works without them.
+// hasPlugins reports whether the CRDs of declared plugins are installed. An upgrade with Helm installs no new CRDs, and
+// without these CRDs all other controllers work.
 func hasPlugins(mgr manager.Manager) bool {
 	for _, kind := range []string{plugins.ReflectionPluginKind, plugins.PluginRevisionKind, plugins.PluginModuleKind} {
 		_, err := mgr.GetRESTMapper().RESTMapping(plugins.GroupVersion.WithKind(kind).GroupKind(), plugins.GroupVersion.Version)
@@ -297,8 +318,23 @@ func hasPlugins(mgr manager.Manager) bool {
 	return true
 }
 
-// Register adds all controllers to mgr, which must have been made with the
-// ManagerOptions of this package.
+// hasNetwork reports whether the CRDs of the network between the clusters are installed.
+func hasNetwork(mgr manager.Manager) bool {
+	for _, kind := range []schema.GroupVersionKind{
+		networking.GroupVersion.WithKind(networking.ConfigurationKind),
+		ipam.GroupVersion.WithKind(ipam.NetworkKind), ipam.GroupVersion.WithKind(ipam.IPKind),
+	} {
+		_, err := mgr.GetRESTMapper().RESTMapping(kind.GroupKind(), kind.Version)
+		if apimeta.IsNoMatchError(err) {
+			log.Log.Info("CRD of the network not found, no addresses are granted; install the chart with networking.addresses.enabled",
+				"kind", kind.Kind)
+			return false
+		}
+	}
+	return true
+}
+
+// Register adds all controllers to mgr, which must have been created with the ManagerOptions of this package.
 func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 	m, err := metrics.New(o.Registerer)
 	if err != nil {
@@ -348,6 +384,11 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 	if err := metrics.RegisterObjects(o.Registerer, mgr.GetClient(), mgr.Elected(), enforced); err != nil {
 		return fmt.Errorf("registering metrics, %w", err)
 	}
+	if o.Plugins.Enabled && hasPlugins(mgr) {
+		if err := metrics.RegisterPlugins(o.Registerer, mgr.GetClient(), mgr.Elected()); err != nil {
+			return fmt.Errorf("registering metrics, %w", err)
+		}
+	}
 	return nil
 }
 
@@ -370,7 +411,10 @@ func followOwnRanges(mgr manager.Manager, configured ipmap.Ranges) (*ownranges.R
 // Scheme returns a scheme with the types of Kubernetes and of this project.
 func Scheme() (*runtime.Scheme, error) {
 	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, auth.AddToScheme, core.AddToScheme, offloading.AddToScheme, plugins.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{
+		clientgoscheme.AddToScheme, auth.AddToScheme, core.AddToScheme, offloading.AddToScheme, plugins.AddToScheme,
+		networking.AddToScheme, ipam.AddToScheme,
+	} {
 		if err := add(s); err != nil {
 			return nil, fmt.Errorf("building scheme, %w", err)
 		}
@@ -396,14 +440,15 @@ func ManagerOptions(config *rest.Config) (manager.Options, error) {
 	}, nil
 }
 
-// newDecoding returns how objects are decoded whose size is chosen by consumers.
+// newDecoding returns the decoding of objects whose size is chosen by consumers.
 func newDecoding() onepass.Decoding {
 	all := shadowpod.Decoding()
 	maps.Copy(all, shadowendpointslice.Decoding())
 	return all
 }
 
-// cacheOptions restricts the cache to the objects that the controllers read, and drops the managedFields of all objects.
+// cacheOptions restricts the cache to the objects that the controllers read, and drops the managedFields of all
+// objects.
 func cacheOptions(config *rest.Config) (cache.Options, error) {
 	byObject := map[client.Object]cache.ByObject{}
 	for _, options := range []map[client.Object]cache.ByObject{

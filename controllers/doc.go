@@ -3,8 +3,8 @@
 
 // Package controllers assembles the controllers of the controller manager. Each has its own package below this one.
 //
-// One controller manager runs in every cluster of a peering, whatever its role. A controller without objects in a
-// cluster costs one idle watch.
+// One controller manager runs in every cluster of a peering, regardless of the cluster's role. A controller without
+// objects in a cluster costs one idle watch.
 //
 // On a provider it enforces the requests of consumers, even while they are unreachable:
 //
@@ -16,7 +16,7 @@
 //	resourceoffer        publishes what this cluster offers to consumers that refractctl peer has joined
 //	tenantaccess         creates Tenants for consumers that refractctl has admitted, and enforces their condition
 //	resourceslice        creates the Quotas of ResourceSlices, for consumers that joined as Liqo does; off by default
-//	authentication       admits these consumers, with Tenants, ResourceSlices and Renews; off by default
+//	authentication       admits consumers that join as Liqo does, with Tenants, ResourceSlices and Renews; off by default
 //
 // On a consumer it offloads namespaces:
 //
@@ -33,17 +33,18 @@
 //	webhookcert          issues the certificate of the webhooks
 //	plugin               fetches, verifies and stores the modules of ReflectionPlugins; off by default
 //
-// On both sides foreigncluster reports whether the other cluster is reachable.
+// On both sides foreigncluster reports whether the other cluster is reachable. Where they are enabled, network decides by
+// which ranges this cluster reaches a peer, and addresses grants them.
 //
 // If Liqo's network module remaps the addresses of other clusters, package internal/networks follows its
 // Configurations.
 //
 // All controllers follow the same rules. Objects of users stay unstructured from the cache to the write, so that no
-// field is lost; they are decoded in one pass, which keeps this cheap. Nothing is written that is already up to date,
-// and a write contains only the fields it changes. Objects of other owners are left unchanged and reported once, in a
-// Warning Event. Irreversible actions need certainty. Retries back off from 5 ms to 30 s per object, without a shared
-// bucket; every reconciliation, including its API calls, has a deadline; and calls to other clusters use one worker
-// per cluster, so that an unresponsive cluster does not delay others.
+// field is lost; they are decoded in one pass, because unstructured objects would otherwise be expensive. Nothing is
+// written that is already up to date, and a write contains only the fields it changes. Objects of other owners are
+// left unchanged and reported once, in a Warning Event. Irreversible actions need certainty. Retries back off from 5
+// ms to 30 s per object, without a shared rate limit; every reconciliation, including its API calls, has a deadline;
+// and calls to other clusters use one worker per cluster, so that an unresponsive cluster does not delay others.
 //
 // The clients and recorders passed to the controllers count what they do: the objects that each enforces, its writes
 // by kind and verb, its errors by class (who can fix them), and its Warning Events by reason. The names of these

@@ -30,17 +30,18 @@ type WebhookOptions struct {
 	// Namespace is the namespace of the installation. It contains the Secret of the webhook CA and the Service of the
 	// webhooks.
 	Namespace string
-	// Host and Port are the address to listen on. An empty host stands for all addresses.
+	// Host and Port are the address to listen on. If Host is empty, the server listens on all addresses.
 	Host string
 	Port int
 	// ClientCAFile contains the certificate authorities, in PEM, that must have signed the client certificates of
-	// callers. If it is empty, anyone may call. It is read for each connection, so it can be replaced at runtime.
+	// callers. If it is empty, callers need no certificate. The file is read for each connection, so it can be
+	// replaced at runtime.
 	ClientCAFile string
-	// RuntimeClass is the runtime class of the pods that are left unchanged.
+	// RuntimeClass is a runtime class whose pods are left unchanged.
 	RuntimeClass string
 }
 
-// askForCertificates restricts the callers of the webhooks to clients with a certificate of the authorities in
+// askForCertificates restricts the callers of the webhooks to clients with a certificate from an authority in
 // ClientCAFile.
 func (o *WebhookOptions) askForCertificates(c *tls.Config) {
 	if o.ClientCAFile == "" {
@@ -57,7 +58,7 @@ func (o *WebhookOptions) askForCertificates(c *tls.Config) {
 	}
 }
 
-// clientCAs returns the authorities in ClientCAFile, or nil if it is empty.
+// clientCAs returns the authorities in ClientCAFile, or nil if ClientCAFile is empty.
 func (o *WebhookOptions) clientCAs() (*x509.CertPool, error) {
 	if o.ClientCAFile == "" {
 		return nil, nil //nolint:nilnil // anyone may call
@@ -77,7 +78,7 @@ func (o *WebhookOptions) clientCAs() (*x509.CertPool, error) {
 // serves the webhooks.
 func registerWebhooks(ctx context.Context, mgr manager.Manager, m *metrics.Metrics, quotas *quota.Ledger, o *WebhookOptions) (Controller, error) {
 	service := rbac.WebhookName + "." + o.Namespace + ".svc"
-	// With the name localhost, an API server on the same machine can verify the certificate, too.
+	// The certificate is valid for localhost, too, so that an API server on the same machine can verify it.
 	certificate := webhookcert.NewCertificate(mgr.GetConfig(), types.NamespacedName{Namespace: o.Namespace, Name: rbac.WebhookName}, service, "localhost")
 	config := &tls.Config{GetCertificate: certificate.GetCertificate, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
 	o.askForCertificates(config)
@@ -85,7 +86,8 @@ func registerWebhooks(ctx context.Context, mgr manager.Manager, m *metrics.Metri
 	if _, err := o.clientCAs(); err != nil {
 		return nil, err
 	}
-	if err := podscheduling.NewWebhook(mgr.GetClient(), podscheduling.Options{RuntimeClass: o.RuntimeClass}).Register(ctx, mgr, server); err != nil {
+	scheduling := podscheduling.NewWebhook(mgr.GetClient(), mgr.GetAPIReader(), podscheduling.Options{RuntimeClass: o.RuntimeClass})
+	if err := scheduling.Register(ctx, mgr, server); err != nil {
 		return nil, fmt.Errorf("registering the scheduling webhook, %w", err)
 	}
 	if err := quota.NewWebhook(quotas, o.ClientCAFile != "").Register(ctx, mgr, server); err != nil {

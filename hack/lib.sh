@@ -17,7 +17,7 @@ die() { # die MESSAGE [REMEDY]
   exit 1
 }
 
-# tool_dir COMPONENT: the cache folder of one pinned component. internal/testenv computes the same.
+# tool_dir COMPONENT: the cache folder of one pinned component. test/support/testenv computes the same.
 tool_dir() {
   local upper=${1^^} version recipe
   version=${upper}_VERSION recipe=${upper}_RECIPE

@@ -1,8 +1,9 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hack lists for Go code the tools that hack/tools.sh builds, and their locations. The scripts and this
-// package read the same pins.env, so a checkout finds the tools it was written for in a shared cache.
+// Package hack provides the versions and locations of the tools that hack/tools.sh builds. The scripts and this
+// package read the same file pins.env, so that each checkout finds the matching versions of the tools in a cache that
+// several checkouts share.
 package hack
 
 import (
@@ -16,13 +17,14 @@ import (
 //go:embed pins.env
 var pins string
 
-// Version returns the pinned version of a component ("kubernetes", "etcd", "kwok", "tinygo"), or "" for an unknown one.
+// Version returns the pinned version of a component ("kubernetes", "etcd", "kwok", "tinygo"), or "" if the component
+// is not known.
 func Version(component string) string {
 	return pin(strings.ToUpper(component) + "_VERSION")
 }
 
-// ToolDir returns the cache folder of a component's files. It may not exist before `make tools`. The error is returned
-// if neither REFRACT_CACHE nor the home folder is known.
+// ToolDir returns the cache folder with the files of a component. The folder might not exist before `make tools`.
+// ToolDir returns an error if neither REFRACT_CACHE nor the home folder is known.
 func ToolDir(component string) (string, error) {
 	cache := os.Getenv("REFRACT_CACHE")
 	if cache == "" {

@@ -12,7 +12,7 @@ need_go
 command -v gcc >/dev/null || need_apt gcc libc6-dev # for TinyGo, and for the race detector
 
 missing=()
-for name in kube-apiserver kube-controller-manager kube-scheduler kubectl; do
+for name in kube-apiserver kube-controller-manager kube-controller-manager-prompt kube-scheduler kubectl; do
   [ -x "$(tool_dir kubernetes)/$name" ] || missing+=("$name")
 done
 for name in etcd etcdutl; do

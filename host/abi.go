@@ -5,10 +5,10 @@ package host
 
 import "github.com/refract-project/refract/host/document"
 
-// abiVersion is the version of the ABI that this host implements. docs/abi.md describes it.
+// abiVersion is the version of the plugin ABI that this host implements. The ABI is described in docs/abi.md.
 const abiVersion = 1
 
-// absent is the length that functions return if there is no value: -1 as an i32.
+// absent is the length that functions return for a missing value: -1 as an i32.
 const absent = 0xFFFFFFFF
 
 // refractFunctions returns the functions of the import module "refract". Handles, pointers and lengths are i32.
@@ -50,12 +50,13 @@ func refractFunctions() map[string]hostFunction {
 	}
 }
 
-// valueAt returns the value at the handle, path pointer and path length on top of the stack.
+// valueAt returns the value at a path below a handle. The handle, the path pointer and the path length are on top of
+// the stack.
 func (i *instance) valueAt(function string, stack []uint64) document.View {
 	path := i.guestString(function, stack[1], stack[2])
 	n := i.nodeOf(function, stack[0])
 	v, err := n.At(path)
-	// The document itself counts the work below other nodes.
+	// A path below an absent node is charged here. For all other paths, the document counts the work itself.
 	if n.ID() == 0 {
 		i.chargeFuel(int64(len(path)))
 	}
@@ -63,12 +64,12 @@ func (i *instance) valueAt(function string, stack []uint64) document.View {
 	return v
 }
 
-// nodeAndPath returns the node and the path of a read or write.
+// nodeAndPath returns the node and the path for a read or write.
 func (i *instance) nodeAndPath(function string, stack []uint64) (document.Node, string) {
 	return i.nodeOf(function, stack[0]), i.guestString(function, stack[1], stack[2])
 }
 
-// abortWrongKind ends the call because the value is not of the kind that the function reads.
+// abortWrongKind ends the call because the kind of the value differs from the kind that the function reads.
 func (i *instance) abortWrongKind(function string, stack []uint64, got document.Kind, want string) {
 	path := i.guestString(function, stack[1], stack[2])
 	problem := "the value is of kind " + got.String() + ", not " + want
@@ -78,7 +79,8 @@ func (i *instance) abortWrongKind(function string, stack []uint64, got document.
 	i.abortMisuse(function, problem)
 }
 
-// finishOperation finishes an operation on the document: it ends the call after an error, and charges the document's work.
+// finishOperation charges the document's work after an operation, and ends the call if the operation has returned an
+// error.
 func (i *instance) finishOperation(function string, err error) {
 	if err != nil {
 		i.abortCall(function, err)

@@ -18,7 +18,7 @@ var (
 	docFunction = regexp.MustCompile("`([a-z_]+)\\(([^)`]*)\\)[^`]*`")
 )
 
-// TestABIAgrees compares the functions of the host with the imports of the SDK and with docs/abi.md.
+// TestABIAgrees checks that the host, the SDK and docs/abi.md have the same functions with the same types.
 func TestABIAgrees(t *testing.T) {
 	names := map[byte]string{i32: "i32", i64: "i64", f64: "f64"}
 	offered := map[string][2]string{}
@@ -52,7 +52,7 @@ func TestABIAgrees(t *testing.T) {
 		for _, match := range docFunction.FindAllStringSubmatch(row, -1) {
 			f, ok := refractFunctions()[match[1]]
 			if !ok {
-				// The row is about something else.
+				// This row of the table does not describe a function.
 				continue
 			}
 			told[match[1]] = true

@@ -10,8 +10,8 @@ import (
 	"github.com/refract-project/refract/host/document"
 )
 
-// BenchmarkABI measures single functions: a guest calls each a hundred times per run. ns/call is the cost of one call,
-// including the crossing. docs/abi.md quotes the figures.
+// BenchmarkABI measures single functions of the ABI. A guest calls each function a hundred times per run. The metric
+// ns/call is the time of one call, including the transition between guest and host. docs/abi.md quotes the figures.
 func BenchmarkABI(b *testing.B) {
 	const calls = 100
 	h := newHost(b)

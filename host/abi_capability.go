@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// logLevels are the levels 0 to 3 of the ABI.
+// logLevels has the log levels for the numbers 0 to 3 of the ABI.
 var logLevels = [...]slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, slog.LevelError}
 
 func abiLog(i *instance, stack []uint64) {
@@ -20,10 +20,10 @@ func abiLog(i *instance, stack []uint64) {
 	i.logCharged("log", logLevels[level], i.guestString("log", stack[1], stack[2]))
 }
 
-// lineBytes is the number of output bytes that a log line costs in addition to its message.
+// lineBytes is the number of bytes that each log line counts against Limits.OutputBytes in addition to its message.
 const lineBytes = 64
 
-// lineWork is the work charged for a log line in addition to its bytes.
+// lineWork is the work that is charged for each log line in addition to its bytes.
 const lineWork = 1024
 
 func (i *instance) logCharged(function string, level slog.Level, message string) {
@@ -53,13 +53,13 @@ func (i *instance) printLine(level slog.Level, message string) {
 	l.LogAttrs(ctx, level, i.printableCopy(message), attrs...)
 }
 
-// A plugin may log this much over all its calls, so that one plugin cannot flood the log.
+// Limits on what a plugin may log in all of its calls together, so that a plugin cannot flood the log.
 const (
 	logLinesPerSecond = 10
 	logBurst          = 200
 )
 
-// printableCopy copies text of the guest as valid UTF-8, so that it can be kept and logged.
+// printableCopy copies a text of the guest as valid UTF-8, so that it can be stored and logged.
 func (i *instance) printableCopy(s string) string {
 	return strings.ToValidUTF8(strings.Clone(s), "\ufffd")
 }
@@ -93,10 +93,11 @@ func abiFail(i *instance, stack []uint64) {
 	i.failed, i.reason = true, i.printableCopy(reason)
 }
 
-// remapWork is the work charged for an address lookup.
+// remapWork is the work that is charged for an address lookup.
 const remapWork = 256
 
-// maxAddress is longer than any textual IP address with a zone.
+// maxAddress is the maximum length of an address in bytes. The text of a valid IP address is shorter, even with a
+// zone.
 const maxAddress = 64
 
 func abiRemapIP(i *instance, stack []uint64) {

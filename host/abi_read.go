@@ -23,7 +23,8 @@ func abiGet(i *instance, stack []uint64) {
 
 func abiField(i *instance, stack []uint64) {
 	n, key := i.nodeAndPath("field", stack)
-	// The key is hashed and compared with the keys of visited nodes.
+	// Fuel is charged for the length of the key, because the key is hashed and compared with the keys of visited
+	// nodes.
 	i.chargeFuel(int64(len(key)))
 	got, err := n.Field(key)
 	i.finishOperation("field", err)
@@ -50,7 +51,7 @@ func abiString(i *instance, stack []uint64) {
 	stack[0] = uint64(len(s))
 }
 
-// giveString copies s, truncated to the capacity, into the guest's buffer.
+// giveString copies s to the guest's buffer, truncated to the capacity of the buffer.
 func (i *instance) giveString(function, s string, buffer, capacity uint64) {
 	n := min(len(s), int(uint32(capacity)))
 	if n == 0 {
@@ -108,7 +109,7 @@ func abiBool(i *instance, stack []uint64) {
 	stack[0] = boolFlag(b)
 }
 
-// abiKeys encodes all keys even if the buffer is too small: the guest needs the size for its second call.
+// abiKeys encodes all keys even if the buffer is too small, because the guest needs the size for a second call.
 func abiKeys(i *instance, stack []uint64) {
 	v := i.valueAt("keys", stack)
 	switch v.Kind() {
@@ -129,7 +130,7 @@ func abiKeys(i *instance, stack []uint64) {
 	i.deliverEncoded("keys", stack)
 }
 
-// abiJSON caches the encoding, so that the second call, with a buffer that is large enough, only copies it.
+// abiJSON caches the encoding, so that a second call with a sufficiently large buffer only copies it.
 func abiJSON(i *instance, stack []uint64) {
 	v := i.valueAt("json", stack)
 	if v.Kind() == document.Absent {
@@ -145,12 +146,13 @@ func abiJSON(i *instance, stack []uint64) {
 	i.deliverEncoded("json", stack)
 }
 
-// encodedSame reports whether the cached encoding is of this value and nothing has been written since.
+// encodedSame reports whether the cached encoding belongs to this value and the document was not written since the
+// value was encoded.
 func (i *instance) encodedSame(v document.View) bool {
 	return i.encodedFor.Exists() && i.encodedAt == i.doc.Version() && v.Is(i.encodedFor)
 }
 
-// deliverEncoded copies the encoding if the whole of it fits in the guest's buffer, and returns its size.
+// deliverEncoded copies the encoding to the guest's buffer if all of it fits, and returns its size.
 func (i *instance) deliverEncoded(function string, stack []uint64) {
 	if size := len(i.encoded); size > 0 && size <= int(uint32(stack[4])) {
 		copy(i.guestBytes(function, stack[3], uint64(size)), i.encoded)

@@ -21,7 +21,7 @@ import (
 	"github.com/refract-project/refract/host/document"
 )
 
-// driver calls the functions of the ABI like a guest: texts are in the memory of a real instance.
+// driver calls the functions of the ABI as a guest does. Text arguments are written to the memory of a real instance.
 type driver struct {
 	t   testing.TB
 	i   *instance
@@ -44,7 +44,7 @@ func newDriver(t testing.TB, object map[string]any, pc PluginConfig) *driver {
 	return d
 }
 
-// call begins a new call of a hook, which makes earlier handles stale.
+// call begins a new call of a hook, which makes earlier handles invalid.
 func (d *driver) call() {
 	p := d.i.plugin
 	d.env.out.resetOutcome()
@@ -56,7 +56,8 @@ func (d *driver) call() {
 	d.i.generation += generationStep
 }
 
-// do calls a function. Strings become pointer and length, buffer{} becomes pointer and capacity.
+// do calls a function. A string argument becomes a pointer and a length. The argument buffer{} becomes a pointer and
+// a capacity.
 func (d *driver) do(module, name string, args ...any) (result uint64, err error) {
 	d.at = 0
 	f, ok := d.im[module][name]
@@ -121,7 +122,7 @@ func (d *driver) must(name string, args ...any) uint64 {
 	return got
 }
 
-// output returns the bytes that the last function wrote to the buffer.
+// output returns the bytes that the last function has written to the buffer.
 func (d *driver) output(n uint64) string { return string(d.i.memory.bytes[bufferAt : bufferAt+n]) }
 
 func TestABIReads(t *testing.T) {
@@ -363,7 +364,8 @@ func TestABILimits(t *testing.T) {
 	})
 }
 
-// TestABIWorkCostsFuel checks that calls whose work grows with their arguments run out of fuel early.
+// TestABIWorkCostsFuel checks that calls whose work grows with their arguments run out of fuel before much work is
+// done.
 func TestABIWorkCostsFuel(t *testing.T) {
 	d := newDriver(t, map[string]any{"m": map[string]any{"a": "1"}}, PluginConfig{Limits: Limits{Fuel: 100_000}})
 	for name, do := range map[string]func() (uint64, error){

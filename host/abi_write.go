@@ -61,10 +61,11 @@ func abiSetJSON(i *instance, stack []uint64) {
 	i.finishOperation("set_json", n.Assign(path, v))
 }
 
-// decodeWork is the work of decoding a byte of JSON. The worst case is short values, because each is allocated.
+// decodeWork is the work that is charged for each byte of decoded JSON. Short values are the worst case, because each
+// value is allocated.
 const decodeWork = 5
 
-// decodeJSON decodes JSON as Kubernetes does: whole numbers become int64.
+// decodeJSON decodes JSON like Kubernetes: whole numbers become int64.
 func (i *instance) decodeJSON(function string, text []byte) any {
 	if len(text) > i.plugin.limits.OutputBytes {
 		panic(i.limitError(LimitOutput, i.plugin.limits.OutputBytes))
@@ -84,7 +85,7 @@ func abiCopy(i *instance, stack []uint64) {
 
 func abiRemove(i *instance, stack []uint64) {
 	n, paths := i.nodeAndPath("remove", stack)
-	// The document itself counts the work below other nodes.
+	// A path below an absent node is charged here. For all other paths, the document counts the work itself.
 	if n.ID() == 0 {
 		i.chargeFuel(2 * int64(len(paths)))
 	}
@@ -98,8 +99,8 @@ func abiRemoveElem(i *instance, stack []uint64) {
 	i.finishOperation("remove_elem", n.RemoveElem(int(uint32(stack[1]))))
 }
 
-// systemPrefix is the prefix of the labels and annotations that record the owner of a copy. Globs do not match them:
-// otherwise the guard would fail the object for every plugin that strips "*".
+// systemPrefix is the prefix of the labels and annotations that record the owner of a copy. Globs do not match them. If
+// they did, a plugin that strips "*" would remove them, and the guard would reject its result for every object.
 const systemPrefix = "offloading.liqo.io/"
 
 func abiRemoveKeys(i *instance, stack []uint64) {

@@ -19,10 +19,11 @@ import (
 )
 
 // BenchmarkHost runs whole chains, including the guard, as a reconciler does: the document is reset to the cached
-// object, then the chain runs. Building the result is measured in host/document. …-native makes the same changes to a
-// deep copy in Go, …-bare runs without fuel. noop-engine is only the engine's call of an exported function. noop adds
-// refueling and opening the document. noop-chain adds the instance pool (two atomic operations), the reset of the
-// document and the guard.
+// object, and the chain runs. The time to build the result is measured in host/document. The variants …-native make
+// the same changes to a deep copy in Go, and the variants …-bare run without fuel. noop-engine measures only the
+// engine's call of an exported function. noop adds refueling and opening the document. noop-chain adds the instance
+// pool (two atomic operations), the reset of the document and the guard. In service-noop and pod-noop, the noop
+// plugin runs after the default plugin.
 func BenchmarkHost(b *testing.B) {
 	h := newHost(b)
 	service := mustLoad(b, h, "service", defaultModule(b, "Service"), PluginConfig{})
@@ -51,6 +52,11 @@ func BenchmarkHost(b *testing.B) {
 	b.Run("service-domains", func(b *testing.B) { benchDomains(b, service, "shop", "bank") })
 	b.Run("service-fresh", func(b *testing.B) {
 		benchDomains(b, mustLoad(b, h, "service", defaultModule(b, "Service"), PluginConfig{Fresh: true}), "shop")
+	})
+	empty := mustLoad(b, h, "noop", noop, PluginConfig{})
+	b.Run("service-noop", func(b *testing.B) { benchChain(b, plainService(), "Service", service, empty) })
+	b.Run("pod-noop", func(b *testing.B) {
+		benchChain(b, podObject(), "Pod", mustLoad(b, h, "pod", defaultModule(b, "Pod"), PluginConfig{}), empty)
 	})
 	b.Run("chain-5", func(b *testing.B) {
 		benchChain(b, plainService(), "Service", service, service, service, service, service)
@@ -104,7 +110,7 @@ func benchChain(b *testing.B, object map[string]any, kind string, list ...*Plugi
 	}
 }
 
-// benchDomains runs objects of alternating domains.
+// benchDomains runs a plugin on objects that belong to alternating domains.
 func benchDomains(b *testing.B, p *Plugin, domains ...string) {
 	chain, err := NewChain(Outgoing, DefaultGuard("Service"), p)
 	if err != nil {
@@ -125,7 +131,7 @@ func benchDomains(b *testing.B, p *Plugin, domains ...string) {
 	}
 }
 
-// benchEngine measures only the engine's call of the exported function.
+// benchEngine measures only the engine's call of an exported function.
 func benchEngine(b *testing.B, p *Plugin) {
 	i, err := p.takeInstance(context.Background(), "bench")
 	if err != nil {
@@ -160,7 +166,8 @@ func benchCall(b *testing.B, p *Plugin) {
 	}
 }
 
-// cpuPerOp reports the processor time, which other work on the machine distorts less than ns/op.
+// cpuPerOp returns a function that reports the processor time per operation. Other work on the machine distorts the
+// processor time less than the wall-clock time (ns/op).
 func cpuPerOp(b *testing.B) func() {
 	start := cpuTime()
 	return func() { b.ReportMetric(float64(cpuTime()-start)/float64(b.N), "cpu-ns/op") }
@@ -219,7 +226,8 @@ func serviceObject() map[string]any {
 	}
 }
 
-// plainService returns an ordinary Service. serviceObject has more to remove: node ports, vendor labels.
+// plainService returns an ordinary Service. serviceObject returns a Service with more fields to remove, such as node
+// ports and vendor labels.
 func plainService() map[string]any {
 	return map[string]any{
 		"apiVersion": "v1", "kind": "Service",
@@ -237,7 +245,7 @@ func plainService() map[string]any {
 	}
 }
 
-// bigService differs from plainService only by an annotation.
+// bigService returns plainService with a large annotation.
 func bigService() map[string]any {
 	o := plainService()
 	o["metadata"].(map[string]any)["annotations"] = map[string]any{"big": strings.Repeat("x", 200_000)}
@@ -313,7 +321,7 @@ func podObject() map[string]any {
 	}
 }
 
-// nativePod makes about the same changes as the default plugin.
+// nativePod makes about the same changes to a pod as the default plugin.
 func nativePod(o, c map[string]any) {
 	nativeMetadata(o, c)
 	spec := o["spec"].(map[string]any)

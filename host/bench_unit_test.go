@@ -19,8 +19,9 @@ import (
 	"github.com/refract-project/refract/host/fuel"
 )
 
-// BenchmarkUnit reports the fuel and the time of different code, compiled by TinyGo and by Go: the time of a unit
-// should be about the same. loop, jsons, format and match are exports of fuel/testdata/workload.
+// BenchmarkUnit reports the fuel and the time of different kinds of code, compiled by TinyGo and by Go. The price of
+// instructions is right if a unit of fuel takes about the same time in all kinds of code. loop, jsons, format and
+// match are exports of fuel/testdata/workload.
 func BenchmarkUnit(b *testing.B) {
 	tinygo, err := os.ReadFile("fuel/testdata/workload.wasm")
 	if err != nil {
@@ -59,7 +60,7 @@ func buildWithGo(tb testing.TB, dir string) []byte {
 	return wasm
 }
 
-// instrumented returns an instance, with fuel, of a module that imports only WASI.
+// instrumented returns an instance of a module that imports only WASI, instrumented with fuel.
 func instrumented(b *testing.B, wasm []byte) api.Module {
 	ctx := context.Background()
 	r := wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfig().WithCoreFeatures(api.CoreFeaturesV2))
@@ -91,7 +92,7 @@ func benchExport(b *testing.B, mod api.Module, name string, n uint64) {
 	used = math.MaxInt64 - int64(left.Get())
 }
 
-// benchFuel is benchChain and also reports the fuel.
+// benchFuel runs the same benchmark as benchChain, and also reports the fuel per operation.
 func benchFuel(b *testing.B, object map[string]any, kind string, p *Plugin) {
 	chain, err := NewChain(Outgoing, DefaultGuard(kind), p)
 	if err != nil {

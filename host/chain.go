@@ -14,18 +14,36 @@ import (
 // Chain is an immutable list of plugins for one hook, followed by the guard. It is safe for concurrent use.
 type Chain struct {
 	hook       Hook
-	plugins    []*Plugin
+	entries    []Entry
+	plugins    []*Plugin // plugins of entries
+	selective  bool      // whether an entry has a selector or a hold
 	guard      *guard
 	generation uint64
 }
 
-// NewChain returns a chain of the plugins whose manifest lists the hook. A chain without plugins is the identity, and
-// is guarded too. It is an error if a path of the guard is malformed or if there are more than 64 plugins.
+// NewChain returns a chain of the plugins whose manifest lists the hook. A chain without plugins changes nothing, and
+// also has the guard. NewChain returns an error if a path of the guard is malformed, or if there are more than 64
+// plugins.
 func NewChain(hook Hook, g Guard, plugins ...*Plugin) (*Chain, error) {
-	c := &Chain{hook: hook}
+	entries := make([]Entry, 0, len(plugins))
 	for _, p := range plugins {
-		if slices.Contains(p.manifest.Hooks, hook.String()) {
-			c.plugins = append(c.plugins, p)
+		entries = append(entries, Entry{Plugin: p})
+	}
+	return NewSelectiveChain(hook, g, entries...)
+}
+
+// NewSelectiveChain returns a chain in which each plugin runs only on objects that its selector selects; see
+// NewChain. A plugin may be in several chains with different selectors.
+func NewSelectiveChain(hook Hook, g Guard, entries ...Entry) (*Chain, error) {
+	c := &Chain{hook: hook}
+	for _, e := range entries {
+		if e.Held == nil && !slices.Contains(e.Plugin.manifest.Hooks, hook.String()) {
+			continue
+		}
+		c.entries = append(c.entries, e)
+		c.selective = c.selective || e.Selector != nil || e.Held != nil
+		if e.Held == nil {
+			c.plugins = append(c.plugins, e.Plugin)
 		}
 	}
 	var err error
@@ -39,18 +57,29 @@ func (c *Chain) Hook() Hook { return c.hook }
 // Plugins returns the plugins in order. They must not be modified.
 func (c *Chain) Plugins() []*Plugin { return c.plugins }
 
-// Generation returns the Registry's generation of the chain. Newer chains have larger generations.
+// Entries returns the plugins and the holds with their selectors, in order. They must not be modified.
+func (c *Chain) Entries() []Entry { return c.entries }
+
+// Generation returns the generation of the chain in its Registry. Newer chains have higher generations.
 func (c *Chain) Generation() uint64 { return c.generation }
 
-// Run runs the plugins on the document, one after another, and then the guard. It is atomic: after an error, or if a
-// plugin skips the object, the document is reset to its base. The outcome is never nil; with an error it covers the
-// plugins that ran.
+// Run runs the selected plugins on the document, one after another, and then the guard. Run is atomic: after an
+// error, or if a plugin skips the object, the document is reset to its base. The outcome is never nil. After an error
+// it describes the plugins that ran.
 //
-// Errors are *TrapError, *OutOfFuelError, *LimitError, *AccessError, *PluginFailedError, *GuardError, *ClosedError, or
-// the error of ctx if it is done before a plugin begins.
+// Errors are *HeldError, *SelectorError, *TrapError, *OutOfFuelError, *LimitError, *AccessError, *PluginFailedError,
+// *GuardError, *ClosedError, or the error of ctx if it is done before a plugin begins.
 func (c *Chain) Run(ctx context.Context, doc *document.Document, env *Env) (*Outcome, error) {
 	out := &env.out
 	out.resetOutcome()
+	if c.selective {
+		err := c.selectPlugins(doc, env)
+		if env.subject = nil; err != nil {
+			doc.Restore()
+			return out, err
+		}
+		out.chain, out.selected = c, env.selected
+	}
 	doc.Mount(document.ContextRoot, env.Context)
 	if len(c.plugins) > 0 {
 		env.began = time.Now()
@@ -59,8 +88,12 @@ func (c *Chain) Run(ctx context.Context, doc *document.Document, env *Env) (*Out
 	if env.Measure {
 		env.lapTime()
 	}
+	var before *Plugin
 	for n, p := range c.plugins {
-		if err := c.runPlugin(ctx, n, p, doc, env); err != nil {
+		if c.selective && env.selected&(1<<n) == 0 {
+			continue
+		}
+		if err := c.runPlugin(ctx, n, p, before, doc, env); err != nil {
 			doc.Restore()
 			return out, err
 		}
@@ -68,6 +101,7 @@ func (c *Chain) Run(ctx context.Context, doc *document.Document, env *Env) (*Out
 			doc.Restore()
 			return out, nil
 		}
+		before = p
 	}
 	if err := c.guard.turnOff(doc, out); err != nil {
 		doc.Restore()
@@ -76,13 +110,14 @@ func (c *Chain) Run(ctx context.Context, doc *document.Document, env *Env) (*Out
 	return out, nil
 }
 
-// runPlugin runs the n-th plugin and checks its edits. The edited document is the input of the next plugin.
-func (c *Chain) runPlugin(ctx context.Context, n int, p *Plugin, doc *document.Document, env *Env) error {
+// runPlugin runs the n-th plugin and checks its edits. The next plugin gets the edited document. before is the plugin
+// that ran before this one, or nil.
+func (c *Chain) runPlugin(ctx context.Context, n int, p, before *Plugin, doc *document.Document, env *Env) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if n > 0 {
-		now, before := time.Now(), c.plugins[n-1]
+	if before != nil {
+		now := time.Now()
 		if now.After(env.ends) {
 			return env.lateError(before, c.hook.String(), now)
 		}
@@ -97,10 +132,13 @@ func (c *Chain) runPlugin(ctx context.Context, n int, p *Plugin, doc *document.D
 	if err = c.endCall(p, i, err, out); err != nil && p.ignore {
 		return c.dropFailedEdits(p, doc, out, err)
 	}
+	if env.Trace != nil && err == nil && !out.Skipped {
+		env.traceEdits(p, doc)
+	}
 	return err
 }
 
-// dropFailedEdits drops the edits of a plugin with IgnoreFailure that failed, and adds a warning.
+// dropFailedEdits removes the edits of a failed plugin that has IgnoreFailure, and adds a warning.
 func (c *Chain) dropFailedEdits(p *Plugin, doc *document.Document, out *Outcome, err error) error {
 	if _, closed := err.(*ClosedError); closed {
 		return err
@@ -112,7 +150,7 @@ func (c *Chain) dropFailedEdits(p *Plugin, doc *document.Document, out *Outcome,
 	return nil
 }
 
-// callPlugin runs the hook of the n-th plugin. The instance is nil if none was available.
+// callPlugin runs the hook of the n-th plugin. The returned instance is nil if none was available.
 func (c *Chain) callPlugin(ctx context.Context, n int, doc *document.Document, env *Env) (*instance, error) {
 	p := c.plugins[n]
 	call := env.out.beginCall(p.name)
@@ -123,7 +161,7 @@ func (c *Chain) callPlugin(ctx context.Context, n int, doc *document.Document, e
 	return i, c.runInstance(i, n, doc, env, call)
 }
 
-// runInstance runs the n-th plugin's hook in an instance and checks its edits.
+// runInstance runs the hook of the n-th plugin in an instance and checks its edits.
 func (c *Chain) runInstance(i *instance, n int, doc *document.Document, env *Env, call *Call) error {
 	err := i.runHook(c.hook, doc, env, call)
 	if env.out.warned > maxWarnings {
@@ -138,8 +176,8 @@ func (c *Chain) runInstance(i *instance, n int, doc *document.Document, env *Env
 	return err
 }
 
-// repeatCall repeats a call in a fresh instance after it failed in one that had run before, so that state left by
-// earlier calls cannot fail the object. It returns the error of the fresh instance.
+// repeatCall repeats a failed call in a fresh instance, if the failed instance had run before. So an object does not
+// fail because of state that earlier calls have left. It returns the error from the fresh instance.
 func (c *Chain) repeatCall(ctx context.Context, n int, used *instance, cause error, doc *document.Document, env *Env) (*instance, error) {
 	p := used.plugin
 	i, err := p.takeFreshInstance(ctx, used, isIntact(cause))
@@ -155,8 +193,8 @@ func (c *Chain) repeatCall(ctx context.Context, n int, used *instance, cause err
 	return i, err
 }
 
-// mayBeInherited reports whether the call may succeed in a fresh instance. Only the time of the chain is not reset by
-// one.
+// mayBeInherited reports whether the call may succeed in a fresh instance. A fresh instance has all limits again,
+// except the time of the chain.
 func mayBeInherited(err error) bool {
 	limit, ok := err.(*LimitError)
 	return !ok || limit.Limit != LimitTime
@@ -173,7 +211,7 @@ func (c *Chain) endCall(p *Plugin, i *instance, err error, out *Outcome) error {
 		p.discardInstance(i)
 		return err
 	}
-	// A large object may have grown the memory: see grantForInput.
+	// A large object may have increased the size of the memory: see grantForInput.
 	if uint64(len(i.memory.bytes)) > i.ownMemory() {
 		p.discardInstance(i)
 	} else {
@@ -182,8 +220,8 @@ func (c *Chain) endCall(p *Plugin, i *instance, err error, out *Outcome) error {
 	return err
 }
 
-// isIntact reports whether the module returned normally, possibly with an error of its own. An instance is not trusted
-// after a forbidden edit.
+// isIntact reports whether the module has returned normally, possibly with an error of its own. After a forbidden
+// edit, an instance does not count as intact.
 func isIntact(err error) bool {
 	_, ok := err.(*PluginFailedError)
 	return ok

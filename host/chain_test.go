@@ -21,10 +21,10 @@ import (
 	"github.com/refract-project/refract/host/document"
 )
 
-// Guests for these tests are written as lists of ABI calls with constant arguments.
+// The guests of these tests run a list of ABI calls with constant arguments.
 
-// step is one call. Strings are texts, ints are i32, int64s are i64, float64s are f64, and a step is the handle it
-// returned.
+// step is one call. An argument of type string is a text, and int, int64 and float64 are values of type i32, i64 and
+// f64. If an argument is a step, the handle that this step has returned is passed.
 type step struct {
 	function string
 	args     []any
@@ -95,7 +95,7 @@ func set(path, value string) step { return step{"set_string", []any{1, path, val
 
 func remove(paths string) step { return step{"remove", []any{1, paths}} }
 
-// run runs a chain with the default guard for pods, and returns the result and the outcome.
+// run runs plugins in a chain with the default guard for pods, and returns the result and the outcome.
 func run(t *testing.T, object map[string]any, list ...*Plugin) (map[string]any, *Outcome, error) {
 	t.Helper()
 	chain, err := NewChain(Outgoing, DefaultGuard("Pod"), list...)
@@ -187,7 +187,7 @@ func TestChainFailures(t *testing.T) {
 			if !reflect.DeepEqual(got, serviceObject()) || !reflect.DeepEqual(object, serviceObject()) {
 				t.Error("the object changed")
 			}
-			// The next call fails in the same way, with any instance.
+			// The next call must fail with an error of the same type, whichever instance it uses.
 			if _, _, again := run(t, object, good, bad); again == nil || reflect.TypeOf(again) != reflect.TypeOf(err) {
 				t.Errorf("the second call: %v", again)
 			}
@@ -240,7 +240,7 @@ func TestChainStopsAtCancelledContext(t *testing.T) {
 
 func TestFuelIsDeterministic(t *testing.T) {
 	var used []int64
-	// Hosts compile independently.
+	// Two hosts compile the module independently, and both must use the same fuel.
 	for range 2 {
 		p := mustLoad(t, newHost(t), "service", defaultModule(t, "Service"), PluginConfig{})
 		_, out, err := run(t, serviceObject(), p)
@@ -252,8 +252,8 @@ func TestFuelIsDeterministic(t *testing.T) {
 	}
 }
 
-// TestFuelOfKnownPathsIsTheSame uses a document that has seen the plugin's paths before. It has less work with them,
-// but this must not change the plugin's fuel.
+// TestFuelOfKnownPathsIsTheSame checks that a plugin uses the same fuel on a fresh document as on one that has
+// already resolved the plugin's paths, although the second document does less work.
 func TestFuelOfKnownPathsIsTheSame(t *testing.T) {
 	h, used := newHost(t), document.New()
 	for kind, object := range map[string]map[string]any{"Service": serviceObject(), "Pod": podObject()} {
@@ -292,28 +292,35 @@ func TestNewChain(t *testing.T) {
 	}
 }
 
+// TestSteadyStateAllocatesNothing checks that a chain allocates no memory after its first runs: with the default
+// plugin alone, before and after a plugin without effect, and twice in the same chain.
 func TestSteadyStateAllocatesNothing(t *testing.T) {
 	h := newHost(t)
+	empty := mustLoad(t, h, "noop", noop, PluginConfig{})
 	for kind, object := range map[string]map[string]any{"Service": serviceObject(), "Pod": podObject()} {
-		chain, err := NewChain(Outgoing, DefaultGuard(kind), mustLoad(t, h, kind, defaultModule(t, kind), PluginConfig{}))
-		require.NoError(t, err)
-		doc, env, ctx := document.New(), &Env{Context: benchContext()}, context.Background()
-		once := func() {
-			doc.Reset(object)
-			if _, err := chain.Run(ctx, doc, env); err != nil || !doc.Edited() {
-				t.Fatalf("%s: %v, edited %t", kind, err, doc.Edited())
+		p := mustLoad(t, h, kind, defaultModule(t, kind), PluginConfig{})
+		for name, list := range map[string][]*Plugin{"alone": {p}, "noop": {p, empty}, "noops": {empty, p, empty, empty}, "twice": {p, p, p}} {
+			chain, err := NewChain(Outgoing, DefaultGuard(kind), list...)
+			require.NoError(t, err)
+			doc, env, ctx := document.New(), &Env{Context: benchContext()}, context.Background()
+			once := func() {
+				doc.Reset(object)
+				if _, err := chain.Run(ctx, doc, env); err != nil || doc.Root().View().Equal(document.Of(object)) {
+					t.Fatalf("%s, %s: %v", kind, name, err)
+				}
 			}
-		}
-		for range 10 {
-			once()
-		}
-		if n := testing.AllocsPerRun(200, once); n != 0 {
-			t.Errorf("%s: %v allocations", kind, n)
+			for range 10 {
+				once()
+			}
+			if n := testing.AllocsPerRun(200, once); n != 0 {
+				t.Errorf("%s, %s: %v allocations", kind, name, n)
+			}
 		}
 	}
 }
 
-// TestLogsAreLimitedAcrossCalls runs a plugin that logs at each call: its lines are logged up to the limit.
+// TestLogsAreLimitedAcrossCalls checks that the lines of a plugin that logs in each call are logged only up to the
+// limit for all calls together.
 func TestLogsAreLimitedAcrossCalls(t *testing.T) {
 	var lines bytes.Buffer
 	h, err := New(t.Context(), NewConfig().WithLogger(slog.New(slog.NewTextHandler(&lines, nil))))

@@ -13,7 +13,7 @@ import (
 	"github.com/refract-project/refract/host/fuel"
 )
 
-// classifyError returns the typed error for the failure that ended a call.
+// classifyError returns a typed error for the failure that has ended a call.
 func (i *instance) classifyError(err error) error {
 	i.endLines()
 	if typed := typedError(err); typed != nil {
@@ -36,7 +36,7 @@ func (i *instance) classifyError(err error) error {
 	case fuel.OutOfStack:
 		return i.limitError(LimitCallDepth, p.limits.CallDepth)
 	}
-	// The runtime exports no error for its own stack limit.
+	// The text is compared, because the runtime exports no error for its stack limit.
 	if strings.Contains(err.Error(), "stack overflow") {
 		return i.limitError(LimitCallDepth, 0)
 	}
@@ -57,7 +57,8 @@ func (i *instance) stopCause() fuel.Cause {
 	return fuel.Stopped(i.fuel.Get(), i.depth.Get())
 }
 
-// typedError returns the error of the host function that ended the call. wazero wraps it in a stack trace.
+// typedError returns the error of the host function that has ended the call, without the stack trace that wazero
+// adds.
 func typedError(err error) error {
 	var access *AccessError
 	if errors.As(err, &access) {

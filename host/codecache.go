@@ -23,43 +23,42 @@ import (
 	"github.com/refract-project/refract/host/internal/atomicfile"
 )
 
-// codeCache keeps compiled modules in a folder, across restarts. Everything in the folder can be derived again: a
-// module that is missing, damaged or of another version is compiled, and an unwritable folder costs only the time to
-// compile.
+// codeCache stores compiled modules in a folder, so that they survive restarts. The folder may be deleted at any
+// time: a module that is missing, damaged or from another version is compiled again, and if the folder is not
+// writable, modules are compiled at each start.
 //
-// wazero executes the files in its cache folder and checks only a part of them. It is therefore given a scratch folder
-// of this process, with at most the entry of the module that is being compiled, after the digest of the entry was
-// verified.
+// wazero executes the code in its cache folder without verifying all of it. Therefore wazero uses a scratch folder of
+// this process. The entry of the module that is being compiled is copied there after its digest was verified.
 type codeCache struct {
 	dir     string
 	logger  *slog.Logger
 	imports imports
 
-	// mu serializes compilations: the scratch folder has the entry of one module.
+	// mu serializes compilations, because the scratch folder has the entry of a single module.
 	mu      sync.Mutex
 	engine  wazero.Runtime
 	files   wazero.CompilationCache
-	scratch string // cache folder of wazero
+	scratch string // cache folder that wazero uses
 	resume  time.Time
 
 	failures atomic.Int64
 }
 
 const (
-	// maxCacheBytes limits all files below the folder; above it the least recently used are removed. The default
-	// plugins need about a twentieth.
+	// maxCacheBytes limits the total size of all files below the folder. Above it, the least recently used files are
+	// removed. The default plugins need about a twentieth of it.
 	maxCacheBytes = 256 << 20
-	// cachePause is how long the cache is not used after the folder could not be written.
-	cachePause = time.Minute
-	// abandonedAge is the age at which a scratch folder is considered left over from a process that was killed.
+	// cacheRetryDelay is the time for which the cache is not used after a failed write to the folder.
+	cacheRetryDelay = time.Minute
+	// abandonedAge is the age after which a scratch folder counts as left over from a killed process.
 	abandonedAge = time.Hour
 
 	scratchPrefix = "scratch-"
 	codeSuffix    = ".code"
 )
 
-// compileCached returns the module and its runtime, or an error if the cache could not be used. The caller then compiles
-// without the cache. A module that does not compile is such an error, too.
+// compileCached returns the module and its runtime. It returns an error if the cache could not be used, or if the
+// module does not compile. The caller then compiles the module without the cache.
 func (c *codeCache) compileCached(ctx context.Context, wasm []byte) (wazero.CompiledModule, wazero.Runtime, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -87,14 +86,14 @@ func (c *codeCache) compileCached(ctx context.Context, wasm []byte) (wazero.Comp
 
 var errCachePaused = errors.New("the folder of compiled plugins could not be used a moment ago")
 
-// pauseCache logs and counts the reason why compileCached could not use the folder, and pauses the cache: wazero may keep the code
-// of a module that it could not write.
+// pauseCache logs and counts an error because of which compileCached could not use the folder. It also disables the
+// cache for cacheRetryDelay, because after a failed write, wazero may keep the code of the module in memory.
 func (c *codeCache) pauseCache(err error) {
 	if errors.Is(err, errCachePaused) {
 		return
 	}
 	c.mu.Lock()
-	c.resume = time.Now().Add(cachePause)
+	c.resume = time.Now().Add(cacheRetryDelay)
 	c.mu.Unlock()
 	c.warnUnusable(err)
 }
@@ -104,7 +103,7 @@ func (c *codeCache) warnUnusable(err error) {
 	c.logger.Warn("The cache of compiled plugins cannot be used: plugins are compiled again, which only costs time", "folder", c.dir, "err", err)
 }
 
-// openFolders creates the missing folders and the engine that uses them.
+// openFolders creates the folders that are missing, and starts the engine that uses them.
 func (c *codeCache) openFolders(ctx context.Context) error {
 	if c.scratch != "" {
 		return os.MkdirAll(c.scratch, 0o700)
@@ -122,7 +121,8 @@ func (c *codeCache) openFolders(ctx context.Context) error {
 	return c.pruneFiles()
 }
 
-// startEngine lets wazero use a folder. wazero creates a subfolder named after its version and the platform.
+// startEngine creates an engine whose cache is in the folder root. wazero creates a subfolder there that is named
+// after its version and the platform.
 func (c *codeCache) startEngine(ctx context.Context, root string) error {
 	files, err := wazero.NewCompilationCacheWithDir(root)
 	if err != nil {
@@ -143,14 +143,14 @@ func (c *codeCache) startEngine(ctx context.Context, root string) error {
 	return nil
 }
 
-// An entry consists of the file name in wazero's cache, the digest of name and code, and the code.
+// An entry has three parts: the file name in wazero's cache, the digest of name and code, and the code.
 const (
 	entryName   = 2 * sha256.Size
 	entryHeader = entryName + sha256.Size
 )
 
-// copyEntry copies a kept entry into the scratch folder and returns its name there, or "" if there is no entry. A damaged
-// entry is removed.
+// copyEntry copies the stored entry of a module to the scratch folder and returns its file name there, or "" if there
+// is no entry. A damaged entry is removed.
 func (c *codeCache) copyEntry(entry string) (name string, err error) {
 	content, err := os.ReadFile(entry)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -164,7 +164,7 @@ func (c *codeCache) copyEntry(entry string) (name string, err error) {
 		return "", nil
 	}
 	now := time.Now()
-	// prune removes the least recently used files.
+	// The time of use is recorded, because pruneFiles removes the least recently used files.
 	_ = os.Chtimes(entry, now, now)
 	name = string(content[:entryName])
 	return name, os.WriteFile(filepath.Join(c.scratch, name), content[entryHeader:], 0o600)
@@ -186,7 +186,8 @@ func entryDigest(name, code []byte) [sha256.Size]byte {
 	return sha256.Sum256(slices.Concat(name, ofCode[:]))
 }
 
-// keepEntry stores the files that wazero wrote as an entry, unless wazero found the known one.
+// keepEntry stores the file that wazero has written to the scratch folder as an entry, unless it is the file of the
+// known entry, which wazero has only read.
 func (c *codeCache) keepEntry(entry, known string) error {
 	files, err := os.ReadDir(c.scratch)
 	if err != nil {
@@ -229,7 +230,7 @@ func (c *codeCache) closeCache(ctx context.Context) error {
 	if c.engine == nil {
 		return nil
 	}
-	// A scratch folder that cannot be removed is removed by a later process: see pruneFiles.
+	// If the scratch folder cannot be removed now, a later process removes it: see pruneFiles.
 	_ = os.RemoveAll(filepath.Dir(c.scratch))
 	return errors.Join(c.engine.Close(ctx), c.files.Close(ctx))
 }

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// pruneFiles removes the scratch folders of killed processes, then the least recently used files until all files below the
-// folder have at most maxCacheBytes. Entries become unused when a module, its limits or wazero change.
+// pruneFiles removes the scratch folders of killed processes, and then the least recently used files until the total
+// size is at most maxCacheBytes. Entries become unused when a module, its limits or wazero change.
 func (c *codeCache) pruneFiles() error {
 	entries, err := os.ReadDir(c.dir)
 	err = ignoreGone(err)
@@ -66,7 +66,7 @@ func pruneFolder(dir string, maxBytes int64) error {
 	return err
 }
 
-// ignoreGone ignores the error if another process has removed the file.
+// ignoreGone returns nil if the error says that the file does not exist, because another process may have removed it.
 func ignoreGone(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -12,7 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestPruneRemovesTheLeastRecentlyUsed checks that no more files than needed are removed, and none that a process uses.
+// TestPruneRemovesTheLeastRecentlyUsed checks that pruneFiles removes only as many files as necessary, and no files
+// that a process uses.
 func TestPruneRemovesTheLeastRecentlyUsed(t *testing.T) {
 	dir := t.TempDir()
 	now := time.Now()
@@ -31,7 +32,7 @@ func TestPruneRemovesTheLeastRecentlyUsed(t *testing.T) {
 			t.Errorf("%s stays: %t", path, err == nil)
 		}
 	}
-	// The process of this folder was killed.
+	// A scratch folder of this age was left over from a killed process and must be removed.
 	age(scratchPrefix+"1", 1)
 	c := &codeCache{dir: dir, scratch: filepath.Join(dir, scratchPrefix+"2", "v")}
 	require.NoError(t, c.pruneFiles())
@@ -40,7 +41,7 @@ func TestPruneRemovesTheLeastRecentlyUsed(t *testing.T) {
 	}
 }
 
-// TestCacheFolderOfAnyName checks that special characters in the name are not used as a pattern.
+// TestCacheFolderOfAnyName checks that special characters in the name of the folder are not treated as a pattern.
 func TestCacheFolderOfAnyName(t *testing.T) {
 	h, err := New(t.Context(), NewConfig().WithCacheDir(filepath.Join(t.TempDir(), "plug[ins*")))
 	require.NoError(t, err)

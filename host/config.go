@@ -11,7 +11,7 @@ import (
 	"github.com/refract-project/refract/host/fuel"
 )
 
-// Config is the configuration of a Host. It is immutable: each WithX returns a changed copy.
+// Config is the configuration of a Host. It is immutable: each method With… returns a changed copy.
 type Config struct {
 	cacheDir string
 	logger   *slog.Logger
@@ -22,50 +22,54 @@ type Config struct {
 // NewConfig returns a configuration without a cache directory, with the logger slog.Default() and with DefaultLimits.
 func NewConfig() Config { return Config{} }
 
-// WithCacheDir keeps compiled modules in dir, which is created if missing, so that a known module loads in
-// milliseconds. Several processes may share the directory. If it cannot be used, modules still load, but are compiled
-// each time; a warning is logged, and Host.CacheFailures counts it. The directory grows to at most 256 MiB.
+// WithCacheDir stores compiled modules in dir, so that a known module loads in milliseconds. The directory is created
+// if necessary, may be used by several processes, and grows to at most 256 MiB. If it cannot be used, modules are
+// compiled at each load, a warning is logged, and Host.CacheFailures counts the failure.
 func (c Config) WithCacheDir(dir string) Config { c.cacheDir = dir; return c }
 
-// WithLogger sets the logger of plugins for calls whose Env has no logger.
+// WithLogger sets the logger for plugins that are called with an Env without a logger.
 func (c Config) WithLogger(l *slog.Logger) Config { c.logger = l; return c }
 
-// WithChainTimeout limits the wall-clock time of a chain; the default is 5 s. Fuel stops a plugin far earlier, and at
-// the same instruction on every machine; the timeout covers costs that fuel does not foresee. It is checked when a
-// plugin calls the host, between the operations of a JSON Patch, and between plugins.
+// WithChainTimeout limits the wall-clock time of a chain. The default is 5 s. Usually a plugin runs out of fuel much
+// earlier, and at the same instruction on every machine. The timeout limits work that fuel does not measure well. It
+// is checked when a plugin calls the host, between the operations of a JSON Patch, and between plugins.
 func (c Config) WithChainTimeout(d time.Duration) Config { c.timeout = d; return c }
 
-// WithLeakReporter sets a function that is called for plugins whose calls fail in instances that have run before and
-// succeed in fresh ones: at a plugin's first such call, and then at most every ten minutes. It must not block. Host
-// logs the same.
+// WithLeakReporter sets a function that is called for a plugin that leaks: a call fails in an instance that has run
+// before, and succeeds in a fresh one. The function is called for the first such call of a plugin, and then at most
+// every ten minutes. It must not block. The Host also logs the error.
 func (c Config) WithLeakReporter(report func(plugin string, err error)) Config {
 	c.onLeak = report
 	return c
 }
 
-// leakReportInterval is the minimum time between two reports about a plugin that leaks.
+// leakReportInterval is the minimum time between two reports about the same plugin.
 const leakReportInterval = 10 * time.Minute
 
 // Limits are the limits of one plugin. A zero field means the default.
 type Limits struct {
-	// Fuel limits a call, and the start of an instance. An instruction costs about one unit; a host call costs 256,
-	// plus a price for its work. The default is 200 million: 6–30 ms of a guest's own code, and at most half a second
-	// of work by the host. In the portable tier the input raises Fuel and MemoryPages.
+	// Fuel limits the work of a call, and of the start of an instance. An instruction costs about one unit. A call of
+	// the host costs 256 units plus the price of its work. The default is 200 million units: 6–30 ms of the guest's
+	// own code, or at most half a second of work by the host. In the portable tier, Fuel and MemoryPages are
+	// increased with the size of the input.
 	Fuel int64
 	// MemoryPages limits the memory of one instance, in pages of 64 KiB. The default is 256 (16 MiB).
 	MemoryPages int
-	// OutputBytes limits the bytes that one call may write: values, keys, logs, warnings, and output of the portable
-	// tier. The default is 2 MiB, more than an API server accepts. In the portable tier the input raises it.
+	// OutputBytes limits the bytes that one call may write: values, keys, logs, warnings, and the output in the
+	// portable tier. The default is 2 MiB, which is more than an API server accepts. In the portable tier, it is
+	// increased with the size of the input.
 	OutputBytes int
-	// CallDepth limits the nesting of wasm functions, in units of a small frame. The default is 65,536.
+	// CallDepth limits the nesting of wasm functions. Small stack frames count as one level, larger ones as several.
+	// The default is 65,536.
 	CallDepth int
-	// ModuleBytes limits the size of the binary. The default is 32 MiB.
+	// ModuleBytes limits the size of a module's binary. The default is 32 MiB.
 	ModuleBytes int
-	// Handles limits the nodes of object, context and configuration that one call may visit. The default is 262,144.
+	// Handles limits how many nodes of the object, the context and the configuration one call may visit. The default
+	// is 262,144.
 	Handles int
 }
 
-// DefaultLimits returns the values that replace zero fields of Limits.
+// DefaultLimits returns the values that apply where fields of Limits are zero.
 func DefaultLimits() Limits {
 	return Limits{
 		Fuel:        fuel.DefaultStart,
@@ -77,7 +81,7 @@ func DefaultLimits() Limits {
 	}
 }
 
-// withDefaults returns l with its zero fields taken from d.
+// withDefaults returns l with the values of d in fields that are zero.
 func (l Limits) withDefaults(d Limits) Limits {
 	return Limits{
 		Fuel:        cmp.Or(l.Fuel, d.Fuel),
@@ -89,26 +93,28 @@ func (l Limits) withDefaults(d Limits) Limits {
 	}
 }
 
-// PluginConfig configures a plugin at load.
+// PluginConfig configures a plugin when it is loaded.
 type PluginConfig struct {
-	// Config is the configuration that the plugin reads, in JSON types as in an unstructured object. It must not be
-	// modified later.
+	// Config is the configuration for the plugin itself. It has the JSON types of an unstructured object and must not
+	// be modified later.
 	Config map[string]any
 	Limits Limits
-	// Writes narrows the paths that the manifest allows: an edit must be below a path of both. If nil, the manifest
-	// alone decides; if empty, no write is allowed.
+	// Writes restricts the paths that the manifest allows: an edit must be at or below a path in both lists. If it is
+	// nil, only the manifest counts. If it is empty, the plugin may not write.
 	Writes []string
-	// Capabilities narrows the capabilities of the manifest. If nil, the manifest alone decides; if empty, there are
-	// none.
+	// Capabilities restricts the capabilities that the manifest requests. If it is nil, only the manifest counts. If
+	// it is empty, the plugin has no capabilities.
 	Capabilities []string
-	// Kinds are the kinds of a module of the portable tier. Having no manifest, it has no Writes and Capabilities but
-	// these either.
+	// Kinds are the kinds of a module in the portable tier. Such a module has no manifest, so Kinds, Writes and
+	// Capabilities replace it.
 	Kinds []string
-	// Fresh resets the instance to its initial state before each call, also within a domain (see Env.Domain).
+	// Fresh means that the instance is reset to its initial state before each call, even if consecutive calls have
+	// the same Env.Domain.
 	Fresh bool
-	// IgnoreFailure drops the edits of a failed call and continues the chain with a warning.
+	// IgnoreFailure means that the edits of a failed call are dropped, and the chain continues with a warning.
 	IgnoreFailure bool
 
-	// unmetered omits the fuel counter. It is for benchmarks only: nothing would stop a loop.
+	// unmetered omits the fuel counter. It is for benchmarks only, because without fuel nothing stops an endless
+	// loop.
 	unmetered bool
 }

@@ -5,74 +5,96 @@ package host
 
 import (
 	"fmt"
+	"iter"
 	"log/slog"
 	"time"
 )
 
-// Env is the plugins' input in addition to the object, and holds the outcome. Reuse it: Run allocates nothing with a
-// used Env. It is not safe for concurrent use.
+// Env has the plugins' inputs other than the object, and the outcome. It should be reused: with an Env that was used
+// before, Run allocates no memory. Env is not safe for concurrent use.
 type Env struct {
-	// Context is the context root (cluster IDs, namespaces, …), in JSON types as in an unstructured object. It is not
-	// modified.
+	// Context is the context root, for example with cluster IDs and namespaces. It has the JSON types of an
+	// unstructured object and is not modified.
 	Context map[string]any
-	// Domain limits the state that plugins may carry from one object to another: an instance that has run for one
-	// domain is reset before it runs for another. Every call with an empty Domain is a domain of its own.
+	// Domain limits the state that plugins may keep between objects: an instance that has run for one domain is reset
+	// before it runs for another. If Domain is empty, the instance is reset before every call.
 	Domain string
-	// RemapIP translates an address of the provider's network, and returns false while there is no mapping. If nil, no
-	// address has a mapping. It is called in the middle of a plugin's hook: it must not block.
+	// Namespace is the namespace of the object in the consumer's cluster, for selectors.
+	Namespace string
+	// Object is the consumer's object. Selectors use its labels. If Object is nil, the object of the document is
+	// used. Object must be set for the hook Incoming, whose document has the provider's object. The host does not
+	// modify it.
+	Object map[string]any
+	// RemapIP translates an address, or a block of addresses in CIDR notation, for use in the cluster to which the
+	// object is reflected. It returns false while there is no translation. If RemapIP is nil, no address has a
+	// translation. It is called while a plugin's hook runs and must not block.
 	RemapIP func(ip string) (string, bool)
-	// Logger receives the log lines of plugins. If nil, the host's logger is used.
+	// Logger is the logger for log lines of plugins. If it is nil, the host's logger is used.
 	Logger *slog.Logger
-	// Measure fills in Call's Fuel, Memory and Duration. It costs one reading of the clock per plugin and one more.
+	// Measure enables the fields Fuel, Memory and Duration of Call. With Measure, the clock is read once for each
+	// plugin and once at the start.
 	Measure bool
+	// Trace, if set, is called for each plugin that ran, with the plugin's edits. It is not called for a plugin that
+	// failed or skipped the object, and not for values that the guard removes.
+	Trace func(p *Plugin, edits iter.Seq[Edit])
 
-	out   Outcome
-	ends  time.Time // when the chain must be over
-	began time.Time // when the current call began
-	// The slowest of the earlier calls, and its duration.
+	out Outcome
+	// selected has the bits of the selected plugins; see Chain.selectPlugins.
+	selected uint64
+	subject  map[string]any // the consumer's object, only set while selectors are evaluated
+
+	ends  time.Time // deadline of the chain
+	began time.Time // start of the current call
+	// slowest is the plugin with the slowest earlier call. The next field is the duration of this call.
 	slowest string
 	longest time.Duration
-	clock   time.Time     // arbitrary reference, so that only the monotonic clock is read
-	last    time.Duration // previous reading
+	clock   time.Time     // reference time, so that only the monotonic clock is read
+	last    time.Duration // last reading of the clock
 }
 
-// Outcome is the result of a chain. It is valid until the next Run with the same Env.
+// Outcome is the result of a run. It is valid until the next Run with the same Env.
 type Outcome struct {
-	// Skipped reports whether the plugin Skipper prevented the object from being reflected, for SkipReason.
+	// Skipped reports whether a plugin has decided that the object is not reflected. Skipper is the name of the
+	// plugin, and SkipReason its reason.
 	Skipped    bool
 	Skipper    string
 	SkipReason string
-	// Warnings of plugins, to be shown as Events: the first 16 of each call, and one with the number of further
-	// warnings. Warnings of the guard name no plugin.
+	// Warnings has the warnings of plugins for users, which are shown as Events. Each call may add 16 warnings, and
+	// one more with the number of further warnings. Warnings of the guard have no plugin name.
 	Warnings []Warning
-	// Calls has an entry for each plugin that ran, in order.
+	// Calls has one entry for each plugin that ran, in order.
 	Calls []Call
 
-	warned int // warnings of the current call
-	before int // warnings of the earlier calls
+	chain    *Chain // the chain, if it is selective
+	selected uint64 // bits of the chain's selected plugins
+
+	warned int // number of warnings in the current call
+	before int // number of warnings in earlier calls
 }
 
-// maxWarnings limits the warnings of a call: a plugin that warns about each of a thousand endpoints adds no information
-// with the last ones.
+// maxWarnings limits the warnings of a call. If a plugin warns about each of a thousand endpoints, the first few
+// warnings are sufficient.
 const maxWarnings = 16
 
 // Warning is a plugin's message to the users of the object.
 type Warning struct{ Plugin, Message string }
 
-// Call has the resources used by the call of one plugin. They are zero without Env.Measure.
+// Call has the resources that the call of one plugin has used. They are zero unless Env.Measure is set.
 type Call struct {
 	Plugin string
-	// Fuel is in units. The same call of a fresh instance uses the same fuel on every machine.
+	// Fuel is the fuel that the call has used, in units. In a fresh instance, the same call uses the same fuel on
+	// every machine.
 	Fuel int64
-	// Memory is the size of the instance's memory at the end, in bytes. It includes memory allocated by earlier calls.
+	// Memory is the size of the instance's memory after the call, in bytes. It includes memory that earlier calls
+	// have allocated.
 	Memory int
-	// Duration counts from the end of the previous plugin, or from the start of the chain.
+	// Duration is the time since the end of the previous plugin, or since the start of the chain.
 	Duration time.Duration
-	// Err is the error of a plugin with IgnoreFailure. Its edits were dropped.
+	// Err is the error of a failed plugin with IgnoreFailure, whose edits were dropped.
 	Err error
 }
 
-// recordTurn records the end of a plugin's call and the beginning of the next.
+// recordTurn records that the call of a plugin ended at now, which is when the call of the next plugin begins.
 func (e *Env) recordTurn(plugin string, now time.Time) {
 	if took := now.Sub(e.began); e.slowest == "" || took > e.longest {
 		e.slowest, e.longest = plugin, took
@@ -80,13 +102,14 @@ func (e *Env) recordTurn(plugin string, now time.Time) {
 	e.began = now
 }
 
-// lateError returns the error for a chain that timed out in the call of p. It names the slowest plugin.
+// lateError returns the error for a chain whose timeout has passed during the call of p. The error names the slowest
+// plugin.
 func (e *Env) lateError(p *Plugin, during string, now time.Time) error {
 	e.recordTurn(p.name, now)
 	return &LimitError{Plugin: e.slowest, During: during, Limit: LimitTime, Max: int64(p.host.timeout.Seconds())}
 }
 
-// lapTime returns the time since the last lap.
+// lapTime returns the time since the last call of lapTime.
 func (e *Env) lapTime() time.Duration {
 	if e.clock.IsZero() {
 		e.clock = time.Now()
@@ -102,13 +125,13 @@ func (o *Outcome) resetOutcome() {
 		clear(o.Warnings)
 		o.Warnings = o.Warnings[:0]
 	}
-	o.Calls = o.Calls[:0]
+	o.Calls, o.chain = o.Calls[:0], nil
 	if o.Skipped {
 		o.Skipped, o.Skipper, o.SkipReason = false, "", ""
 	}
 }
 
-// beginCall appends a call, and reuses the memory of an earlier run.
+// beginCall appends a Call. It reuses the memory of an earlier run.
 func (o *Outcome) beginCall(plugin string) *Call {
 	o.warned, o.before = 0, len(o.Warnings)
 	n := len(o.Calls)
@@ -125,17 +148,17 @@ func (o *Outcome) beginCall(plugin string) *Call {
 	return c
 }
 
-// pluginWarns adds a warning of a plugin, or only counts it above maxWarnings.
+// pluginWarns adds a warning of a plugin. Above maxWarnings, it only counts the warning.
 func (o *Outcome) pluginWarns(plugin, message string) {
 	if o.warned++; o.warned <= maxWarnings {
 		o.addWarning(plugin, message)
 	}
 }
 
-// forgetWarnings drops the warnings of the current call.
+// forgetWarnings removes the warnings of the current call.
 func (o *Outcome) forgetWarnings() { o.Warnings, o.warned = o.Warnings[:o.before], 0 }
 
-// endWarnings adds a warning with the number of warnings above maxWarnings.
+// endWarnings adds a warning with the number of warnings that were not added because of maxWarnings.
 func (o *Outcome) endWarnings(plugin string) {
 	if more := o.warned - maxWarnings; more > 0 {
 		o.addWarning(plugin, fmt.Sprintf("and %d more warnings", more))

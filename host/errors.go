@@ -12,12 +12,14 @@ import (
 	"syscall"
 )
 
-// LoadError is returned for a module that was refused. It may wrap one of the other errors: a start function may run
-// out of fuel.
+// LoadError is returned if a module cannot be loaded. It may wrap one of the other errors, because a start function
+// may run out of fuel, for example.
 type LoadError struct {
 	Plugin string
 	Stage  Stage
 	Err    error
+	// Manifest is the manifest of the module, or nil if loading failed before the manifest was read.
+	Manifest *Manifest
 }
 
 // Stage is a stage of loading a module.
@@ -41,9 +43,11 @@ func (e *LoadError) Error() string {
 
 func (e *LoadError) Unwrap() error { return e.Err }
 
-// The errors of a call name the plugin and its phase: a hook, or "start" or "manifest" while the plugin is loaded.
+// The following errors of a call contain the name of the plugin and the phase. The phase is a hook, or "start" or
+// "manifest" while the plugin is loaded.
 
-// TrapError is a wasm trap: unreachable (usually a panic), access out of bounds, division by zero, …
+// TrapError is a trap of the guest: unreachable (usually a panic), an access out of bounds, a division by zero, and
+// so on.
 type TrapError struct {
 	Plugin, During string
 	Err            error // includes the wasm stack trace
@@ -55,17 +59,17 @@ func (e *TrapError) Error() string {
 
 func (e *TrapError) Unwrap() error { return e.Err }
 
-// OutOfFuelError is returned for a call that did not end within its fuel.
+// OutOfFuelError is returned for a call that has used up its fuel before its end.
 type OutOfFuelError struct {
 	Plugin, During string
-	Fuel           int64 // budget of the call
+	Fuel           int64 // fuel of the call
 }
 
 func (e *OutOfFuelError) Error() string {
 	return fmt.Sprintf("plugin %q used up its %d units of fuel in %s: does it loop, or does it need a higher fuel limit?", e.Plugin, e.Fuel, e.During)
 }
 
-// Limit names a limit other than fuel.
+// Limit names a limit of a call other than fuel.
 type Limit string
 
 const (
@@ -78,11 +82,11 @@ const (
 	LimitTime      Limit = "seconds for the whole chain"
 )
 
-// LimitError is returned when a limit is exceeded.
+// LimitError is returned if a call exceeds a limit other than fuel.
 type LimitError struct {
 	Plugin, During string
 	Limit          Limit
-	Max            int64 // 0 = not configurable
+	Max            int64 // the limit; 0 if it cannot be configured
 }
 
 func (e *LimitError) Error() string {
@@ -93,19 +97,20 @@ func (e *LimitError) Error() string {
 	return fmt.Sprintf("plugin %q exceeded the limit of %s in %s", e.Plugin, limit, e.During)
 }
 
-// AccessError is returned when a plugin calls a host function with a bad handle, pointer, path or value, or on a value
-// of another kind.
+// AccessError is returned if a plugin calls a host function with an invalid handle, pointer, path or value, or if the
+// function does not support the kind of the value.
 type AccessError struct {
 	Plugin, During string
-	Function       string // name in the ABI
-	Problem        string // includes the path
+	Function       string // name of the function in the ABI
+	Problem        string // description with the path
 }
 
 func (e *AccessError) Error() string {
 	return fmt.Sprintf("plugin %q made an invalid call to %s in %s: %s", e.Plugin, e.Function, e.During, e.Problem)
 }
 
-// PluginFailedError is returned when the plugin itself fails: by fail(), an Extism error, or a result other than 0.
+// PluginFailedError is returned if the plugin itself reports a failure: with fail(), with an Extism error, or with a
+// result other than 0.
 type PluginFailedError struct {
 	Plugin, During string
 	Reason         string
@@ -117,7 +122,7 @@ func (e *PluginFailedError) Error() string {
 
 // GuardError is returned for an edit that the guard or the plugin's manifest forbids.
 type GuardError struct {
-	Plugin string // empty if no plugin made the edit
+	Plugin string // name of the plugin; empty if no plugin made the edit
 	Hook   Hook
 	Path   string
 	Rule   string
@@ -127,13 +132,41 @@ func (e *GuardError) Error() string {
 	return fmt.Sprintf("plugin %q may not change %s in %s: %s", e.Plugin, e.Path, e.Hook, e.Rule)
 }
 
-// ClosedError is returned if the plugin was closed before the call began, because a swap replaced it. Run the current
-// chain instead, as Registry.Run does.
+// HeldError is returned for an object that must wait because a plugin that should run on it cannot be run. No plugin
+// has run, and the object must not be written.
+type HeldError struct {
+	// Kind is the kind of the chain.
+	Kind   string
+	Plugin string
+	// Reason describes why the plugin cannot be run. It is a text and not an error, so that errors.As finds no other
+	// error of this package in a HeldError.
+	Reason string
+}
+
+func (e *HeldError) Error() string {
+	return fmt.Sprintf("kind %s is held, because plugin %q cannot run: %s", e.Kind, e.Plugin, e.Reason)
+}
+
+// SelectorError is returned if it is not known whether a plugin should run on the object. No plugin has run, and the
+// object must not be written.
+type SelectorError struct {
+	Plugin string
+	Err    error
+}
+
+func (e *SelectorError) Error() string {
+	return fmt.Sprintf("it is unknown whether plugin %q runs on the object: %v", e.Plugin, e.Err)
+}
+
+func (e *SelectorError) Unwrap() error { return e.Err }
+
+// ClosedError is returned if the plugin was closed before the call, because another version has replaced it. A caller
+// must then run the current chain, as Registry.Run does.
 type ClosedError struct{ Plugin string }
 
 func (e *ClosedError) Error() string { return fmt.Sprintf("plugin %q is closed", e.Plugin) }
 
-// enginePanic is a panic of wazero, for example because the address space is exhausted.
+// enginePanic is a panic in wazero, for example because the address space is exhausted.
 type enginePanic struct {
 	of    string
 	cause error
@@ -151,8 +184,8 @@ func (e *enginePanic) Error() string { return "the " + e.of + " panicked: " + e.
 
 func (e *enginePanic) Unwrap() error { return e.cause }
 
-// IsTransient reports whether Load may accept the same bytes later: the cause is the machine (memory, disk, file
-// descriptors, time) or is unknown, as for a panic of the compiler.
+// IsTransient reports whether Load may succeed later with the same bytes. This is the case if the cause is the
+// machine (memory, disk, file descriptors, time), or is unknown, as for a panic in the compiler.
 func IsTransient(err error) bool {
 	var (
 		errno  syscall.Errno

@@ -12,7 +12,8 @@ import (
 	"github.com/refract-project/refract/host/document"
 )
 
-// A chain of one plugin mutates an object. The cached object, which is shared with other readers, is unchanged.
+// This example mutates an object with a chain of one plugin. The cached object, which is shared with other readers,
+// does not change.
 func Example() {
 	ctx := context.Background()
 	h, err := host.New(ctx, host.NewConfig())

@@ -10,14 +10,14 @@ import (
 )
 
 // kernel implements the "kernel" of Extism: memory outside of the guest's own, through which guest and host exchange
-// strings. Blocks are allocated one after another and all freed when the call ends.
+// strings. Blocks are allocated one after the other. All blocks are freed when the call ends.
 type kernel struct {
 	used          bool
 	input, output []byte
 	err           []byte
-	memory        []byte            // addresses start at 8: 0 means no block
-	blocks        []block           // sorted by address
-	vars          map[string][]byte // kept for one call: a plugin has no state between objects
+	memory        []byte            // memory of the blocks; addresses start at 8, because 0 means no block
+	blocks        []block           // allocated blocks, sorted by address
+	vars          map[string][]byte // kept only for one call, because a plugin must not keep state between objects
 }
 
 type block struct{ at, size uint64 }
@@ -29,7 +29,7 @@ func (k *kernel) resetKernel() {
 	}
 }
 
-// blockAt returns the block that starts at an address.
+// blockAt returns the block that starts at the given address.
 func (k *kernel) blockAt(at uint64) (block, bool) {
 	n, ok := slices.BinarySearchFunc(k.blocks, at, func(b block, at uint64) int {
 		switch {
@@ -46,8 +46,8 @@ func (k *kernel) blockAt(at uint64) (block, bool) {
 	return k.blocks[n], true
 }
 
-// extismFunctions returns the functions of the import module "extism:host/env", which Extism's PDKs call. Pointers and
-// lengths are i64.
+// extismFunctions returns the functions of the import module "extism:host/env", which modules that were built with an
+// Extism PDK call. Pointers and lengths are i64.
 func extismFunctions() map[string]hostFunction {
 	return map[string]hostFunction{
 		"alloc":            newHostFunction(extismAlloc, anI64, i64),
@@ -78,7 +78,7 @@ func extismFunctions() map[string]hostFunction {
 	}
 }
 
-// allocateBlock allocates a block. The instance's memory limit applies to it, too.
+// allocateBlock allocates a block. Blocks count against the memory limit of the instance.
 func (i *instance) allocateBlock(function string, size uint64) uint64 {
 	k := &i.kernel
 	k.used = true
@@ -91,7 +91,8 @@ func (i *instance) allocateBlock(function string, size uint64) uint64 {
 		k.memory = append(k.memory, make([]byte, 8)...)
 	}
 	at := uint64(len(k.memory))
-	// Blocks are whole words, and at least one, so that each has an address of its own.
+	// The size of a block is rounded up to a multiple of 8 bytes, and is at least 8, so that every block has its own
+	// address.
 	k.memory = append(k.memory, make([]byte, max(size+7, 8)&^7)...)
 	k.blocks = append(k.blocks, block{at, size})
 	return at
@@ -104,7 +105,7 @@ func (i *instance) placeBytes(function string, b []byte) uint64 {
 	return at
 }
 
-// blockContent returns the bytes of a block. They are borrowed.
+// blockContent returns the bytes of a block. They share memory with the block.
 func (i *instance) blockContent(function string, at uint64) []byte {
 	b, ok := i.kernel.blockAt(at)
 	if !ok {
@@ -113,7 +114,7 @@ func (i *instance) blockContent(function string, at uint64) []byte {
 	return i.kernel.memory[b.at : b.at+b.size]
 }
 
-// memoryWindow returns n bytes of Extism memory at an address, or of the input at an offset.
+// memoryWindow returns n bytes of the kernel's memory at an address, or of the input at an offset.
 func (i *instance) memoryWindow(function string, memory []byte, at, n uint64) []byte {
 	if at > uint64(len(memory)) || uint64(len(memory))-at < n {
 		i.abortMisuse(function, "the offset is outside")
@@ -157,17 +158,17 @@ func extismInputLoadU64(i *instance, stack []uint64) {
 func extismOutputSet(i *instance, stack []uint64) {
 	out := i.memoryWindow("output_set", i.kernel.memory, stack[0], stack[1])
 	i.kernel.used = true
-	// The bytes count as output when they become part of the object. Here only an upper bound is checked.
+	// The bytes count as output only when they become part of the object. Here, only an upper bound is checked.
 	i.chargeFuel(int64(len(out)) / 8)
-	// The decoded text may need some twenty times its length. The text may therefore exceed the input by the limit, and
-	// not by a factor.
+	// Decoding may need twenty times the memory of the text. Therefore the length of the text is limited to the
+	// length of the input plus the limit of the output, not to a multiple of that limit.
 	if most := i.plugin.limits.OutputBytes + len(i.kernel.input); len(out) > most {
 		panic(i.limitError(LimitOutput, most))
 	}
 	i.kernel.output = append(i.kernel.output[:0], out...)
 }
 
-// extismErrorSet treats offset 0 as "no error".
+// extismErrorSet sets the error of the call. Offset 0 means no error.
 func extismErrorSet(i *instance, stack []uint64) {
 	i.kernel.used = true
 	i.kernel.err = i.kernel.err[:0]
@@ -179,7 +180,7 @@ func extismErrorSet(i *instance, stack []uint64) {
 	i.kernel.err = append(i.kernel.err, i.printableCopy(string(text))...)
 }
 
-// extismConfigGet returns strings unchanged and other values as JSON.
+// extismConfigGet returns strings unchanged, and other values as JSON.
 func extismConfigGet(i *instance, stack []uint64) {
 	key := i.blockContent("config_get", stack[0])
 	stack[0] = 0
@@ -219,7 +220,8 @@ func extismLog(name string, level slog.Level) hostFunction {
 	}, none, i64)
 }
 
-// extismLogLevel returns "info": the host drops lower levels if they are disabled.
+// extismLogLevel always returns "info". The guest need not know the level of the logger, because the host drops lines
+// whose level is disabled.
 func extismLogLevel(_ *instance, stack []uint64) {
 	const info = 2
 	stack[0] = info

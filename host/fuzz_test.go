@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// FuzzABI lets a guest call functions in any order with any arguments. The only panics are the package's own errors,
-// the cached object does not change, and the next call works.
+// FuzzABI checks that if a guest calls functions in any order with any arguments, only errors of this package occur
+// as panics, the cached object does not change, and the next call works.
 func FuzzABI(f *testing.F) {
 	f.Add([]byte("\x00\x01\x02\x03\x04\x05\x06\x07\x08\x09\x10\x11\x12"))
 	f.Add([]byte("get metadata.labels then set it, copy it, remove it"))
@@ -45,7 +45,7 @@ func FuzzABI(f *testing.F) {
 			result, err := d.raw(fn.f, stack)
 			if err != nil {
 				checkTyped(t, fn.name, err)
-				// The host would discard the instance.
+				// The run ends here, because the host would discard the instance after this error.
 				break
 			}
 			if h := result; h > 3 && h&generationMask == d.i.generation {
@@ -65,7 +65,8 @@ func FuzzABI(f *testing.F) {
 	})
 }
 
-// fuzzArguments returns mostly plausible arguments (known handles, existing texts) and some arbitrary numbers.
+// fuzzArguments returns mostly plausible arguments, such as known handles and existing texts, and some arbitrary
+// numbers.
 func fuzzArguments(d *driver, f hostFunction, data []byte, handles []uint64, texts []string) ([]uint64, []byte) {
 	var stack []uint64
 	d.at = 0

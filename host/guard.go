@@ -11,28 +11,28 @@ import (
 	"github.com/refract-project/refract/host/document"
 )
 
-// Guard lists the edits that no plugin may make, regardless of its manifest. Paths have the syntax of the ABI; `*`
-// matches any key or element, and a key that ends with `/*` matches all keys with that prefix.
+// Guard lists the edits that no plugin may make, whatever its manifest says. Paths have the syntax of the ABI. `*`
+// matches any key or element, and a key that ends with `/*` matches all keys with this prefix.
 type Guard struct {
 	// Immutable paths cannot be set, changed or removed.
 	Immutable []string
-	// Unforgeable paths may be removed but not set. The engine drops them anyway.
+	// Unforgeable paths may be removed but not set. The reflection engine removes them in any case.
 	Unforgeable []string
-	// Off are booleans that are absent or false in every result. Setting one is an error; one that was set in the
-	// object is removed.
+	// Off lists booleans that must be absent or false in every result. If a plugin sets such a boolean, the result is
+	// an error. If such a boolean is already set in the object itself, the guard removes it.
 	Off []string
-	// KeptBy is the path of a string, such as an annotation. If the string is KeptValue, the booleans in KeptOff that
-	// were set in the object are kept, although they are in Off. KeptBy should be Unforgeable.
+	// KeptBy is the path of a string, such as an annotation. If its value is KeptValue, those booleans of KeptOff
+	// that are set in the object stay, although they are in Off. KeptBy should be Unforgeable.
 	KeptBy, KeptValue string
 	KeptOff           []string
-	// AllowedPaths narrow the paths that all plugins of the chain may write. If nil, the manifests alone decide; if
-	// empty, no write is allowed.
+	// AllowedPaths restrict the paths that the plugins of the chain may write. If it is nil, only the manifests
+	// count. If it is empty, plugins may not write.
 	AllowedPaths []string
 }
 
-// DefaultGuard protects the identity and ownership of an object, and keeps its pods out of the provider's host
-// namespaces (Liqo: pod offloading). The kind carries its API group unless that is the core group: "Pod",
-// "Deployment.apps". podSpecs are paths of pod specs in objects of other kinds: "spec.replicaSpecs.*.template.spec".
+// DefaultGuard protects the identity and ownership of an object, and, as in Liqo's pod offloading, keeps its pods out
+// of the provider's host namespaces. kind contains the API group unless it is the core group: "Pod", "Deployment.apps".
+// podSpecs are the paths of pod specs in objects of a custom kind, such as "spec.replicaSpecs.*.template.spec".
 func DefaultGuard(kind string, podSpecs ...string) Guard {
 	g := Guard{
 		Immutable: []string{
@@ -52,7 +52,8 @@ func DefaultGuard(kind string, podSpecs ...string) Guard {
 	for _, path := range podSpecs {
 		g.Off = append(g.Off, path+".hostNetwork", path+".hostPID", path+".hostIPC")
 	}
-	// The provider decides about these fields: see package tenantlimits.
+	// These fields stay if the pod's annotation requests them. The provider then decides whether they are allowed:
+	// see package tenantlimits.
 	if kind == "Pod" {
 		g.KeptBy, g.KeptValue = "metadata.annotations[plugins.refract.io/host-namespaces]", "keep"
 		g.KeptOff = []string{"spec.hostPID", "spec.hostIPC"}
@@ -60,7 +61,7 @@ func DefaultGuard(kind string, podSpecs ...string) Guard {
 	return g
 }
 
-// podSpecPaths are the paths of the pod spec in the built-in kinds that create pods.
+// podSpecPaths has the path of the pod spec in each built-in kind that creates pods.
 var podSpecPaths = map[string]string{
 	"Pod":                   "spec",
 	"PodTemplate":           "template.spec",
@@ -73,7 +74,8 @@ var podSpecPaths = map[string]string{
 	"CronJob.batch":         "spec.jobTemplate.spec.template.spec",
 }
 
-// guard is a Guard and the plugins' manifests as a tree of path segments, so that an edit is checked in one descent.
+// guard combines a Guard and the plugins' manifests in a tree of path segments, so that an edit is checked by
+// descending once.
 type guard struct {
 	hook      Hook
 	plugins   []*Plugin
@@ -84,23 +86,23 @@ type guard struct {
 	kept      []string
 }
 
-// maxPlugins limits the plugins of a chain: each has one bit.
+// maxPlugins is the maximum number of plugins in a chain. It is limited because each plugin has one bit of a uint64.
 const maxPlugins = 64
 
-// rule is one segment of the guarded paths.
+// rule is a node of the tree: one segment of the guarded paths.
 type rule struct {
 	key         string
-	path        document.Path // path of this rule
-	any         bool          // `*`
-	prefix      string        // prefix of the matched keys, instead of key
+	path        document.Path // path to this node of the tree
+	any         bool          // the segment is `*`
+	prefix      string        // prefix of the keys that match, instead of key
 	immutable   bool
 	unforgeable bool
-	chain       bool   // listed in AllowedPaths
-	manifests   uint64 // bits of the plugins whose manifest lists it
-	narrowed    uint64 // bits of the plugins whose PluginConfig.Writes lists it
+	chain       bool   // the path is listed in AllowedPaths
+	manifests   uint64 // bits of the plugins whose manifests list the path in writes
+	narrowed    uint64 // bits of the plugins whose PluginConfig.Writes lists the path
 	children    []*rule
-	// For children of the root: bits of the plugins that may write the entry and all below it, where nothing is
-	// protected.
+	// free is used in children of the root: it has the bits of the plugins that may write the entry and everything
+	// below it, without protected paths.
 	free uint64
 }
 
@@ -140,7 +142,7 @@ func newGuard(hook Hook, g Guard, plugins []*Plugin) (*guard, error) {
 	return out, err
 }
 
-// setFree computes the free bits. They allow most edits without a descent.
+// setFree computes the free bits, with which most edits are allowed without a descent.
 func (r *rule) setFree() {
 	if slices.ContainsFunc(r.children, func(c *rule) bool { return c.any || c.prefix != "" }) {
 		return
@@ -164,7 +166,7 @@ func orAll(paths []string) []string {
 	return paths
 }
 
-// addRule marks the rule at the end of a path. The path "*" is the root and covers everything.
+// addRule calls mark for the rule at the end of a path, which is created if it is missing. The path "*" is the root.
 func (g *guard) addRule(path string, mark func(*rule)) error {
 	if path == "*" {
 		mark(g.root)

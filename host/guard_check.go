@@ -11,7 +11,7 @@ import (
 	"github.com/refract-project/refract/host/document"
 )
 
-// checkDocument checks the edits of the n-th plugin: every difference between the document and its base is its edit.
+// checkDocument checks the edits of the n-th plugin, which are all differences between the document and its base.
 func (g *guard) checkDocument(doc *document.Document, n int) error {
 	if !doc.Edited() {
 		return nil
@@ -42,7 +42,8 @@ func (g *guard) checkEdits(doc *document.Document, n int) error {
 	return found
 }
 
-// isFree reports whether the plugin may write the object's entry and all below. Most edits need no other check.
+// isFree reports whether the plugin may write an entry of the object and everything below it. If it returns true, as
+// for most edits, no further check is needed.
 func (r *rule) isFree(key string, bit uint64) bool {
 	for _, c := range r.children {
 		if c.key == key {
@@ -52,13 +53,13 @@ func (r *rule) isFree(key string, bit uint64) bool {
 	return false
 }
 
-// verdict accumulates the results of the rules along a path.
+// verdict collects the results of the rules along a path.
 type verdict struct {
 	manifest, narrowed, chain bool
 	broken                    *rule
 }
 
-// editProblem returns the reason why an edit is refused, or "" if it is allowed.
+// editProblem returns the reason why an edit is forbidden, or "" if it is allowed.
 func (g *guard) editProblem(doc *document.Document, e *document.Edit, bit uint64) string {
 	if len(e.Path) > 0 && g.root.isFree(e.Path[0].Key, bit) {
 		return ""
@@ -80,7 +81,8 @@ func (g *guard) editProblem(doc *document.Document, e *document.Edit, bit uint64
 	return ""
 }
 
-// judgeEdit applies the rules along the path of an edit and, at its end, all rules below: the whole value was replaced.
+// judgeEdit applies the rules along the path of an edit. At the end of the path, it also applies all rules for deeper
+// paths, because the whole value was replaced.
 func (r *rule) judgeEdit(doc *document.Document, e *document.Edit, rest document.Path, bit uint64, v *verdict) {
 	v.manifest = v.manifest || r.manifests&bit != 0
 	v.narrowed = v.narrowed || r.narrowed&bit != 0
@@ -101,7 +103,8 @@ func (r *rule) judgeEdit(doc *document.Document, e *document.Edit, rest document
 	}
 }
 
-// judgeBelow applies the rules under a replaced value. Permissions of deeper paths do not apply: more was written.
+// judgeBelow applies the rules below a replaced value. A permission to write a deeper path is not sufficient, because
+// more than this path was written.
 func (r *rule) judgeBelow(doc *document.Document, e *document.Edit, v *verdict) {
 	if r.immutable || r.unforgeable && !e.Removed {
 		before, now := valuesAt(doc.Base(), r.path), valuesAt(doc.Root().View(), r.path)
@@ -127,7 +130,7 @@ func (r *rule) matchesSegment(s document.Segment) bool {
 	return r.key == s.Key
 }
 
-// located is a value and its path.
+// located is a value together with its path.
 type located struct {
 	path  document.Path
 	value document.View
@@ -137,7 +140,7 @@ func sameValue(a, b located) bool {
 	return slices.Equal(a.path, b.path) && a.value.Equal(b.value)
 }
 
-// valuesAt returns the values that a path with wildcards matches, in the order of the keys.
+// valuesAt returns all values that match a path with wildcards, in the order of their keys.
 func valuesAt(root document.View, path document.Path) []located {
 	found := []located{{value: root}}
 	for _, s := range path {
@@ -190,7 +193,7 @@ func isOn(v document.View) bool {
 	return v.Exists() && (on || !ok)
 }
 
-// leftOff returns an error if the n-th plugin set a boolean of guard.off.
+// leftOff returns an error if the n-th plugin has set a boolean that is listed in guard.off.
 func (g *guard) leftOff(doc *document.Document, n int, path document.Path) error {
 	var before []located
 	for i, now := range g.turnedOn(doc.Root().View(), path) {
@@ -204,8 +207,8 @@ func (g *guard) leftOff(doc *document.Document, n int, path document.Path) error
 	return nil
 }
 
-// turnedOn returns the values at a path of guard.off that are not off. It allocates nothing for most objects, which
-// have none.
+// turnedOn returns the values at a path of guard.off that are set. If there are none, which is usual, it allocates no
+// memory.
 func (g *guard) turnedOn(root document.View, path document.Path) []located {
 	at := root
 	for _, s := range path {
@@ -220,7 +223,8 @@ func (g *guard) turnedOn(root document.View, path document.Path) []located {
 	return []located{{path, at}}
 }
 
-// turnOff removes the booleans of guard.off that were set before any plugin ran, and adds a warning for each.
+// turnOff removes the booleans of guard.off that were already set before the first plugin ran, and adds a warning for
+// each.
 func (g *guard) turnOff(doc *document.Document, out *Outcome) error {
 	for _, path := range g.off {
 		for _, on := range g.turnedOn(doc.Root().View(), path) {
@@ -236,7 +240,7 @@ func (g *guard) turnOff(doc *document.Document, out *Outcome) error {
 	return nil
 }
 
-// keepsValue reports whether the value at a path of guard.off is kept: see Guard.KeptBy.
+// keepsValue reports whether the value at a path of guard.off stays: see Guard.KeptBy.
 func (g *guard) keepsValue(base document.View, path document.Path) bool {
 	if !slices.Contains(g.kept, path.String()) {
 		return false
@@ -249,7 +253,7 @@ func (g *guard) keepsValue(base document.View, path document.Path) bool {
 	return ok && text == g.keptValue
 }
 
-// guardError returns a GuardError for the n-th plugin, or for no plugin if n is -1.
+// guardError returns a GuardError about the n-th plugin, or about no plugin if n is -1.
 func (g *guard) guardError(n int, path document.Path, rule string) error {
 	name := ""
 	if n >= 0 {

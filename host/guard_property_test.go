@@ -16,16 +16,17 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/refract-project/refract/host/document"
+	"github.com/refract-project/refract/test/support/short"
 )
 
-// The guard is compared with a simple model: the whole object before and after each plugin is compared, and each
-// difference must be in the plugin's declared paths. The plugins' actions and declarations are random.
+// These tests compare the guard with a simple model, which compares the whole object before and after each plugin:
+// every difference must be at a path that the plugin has declared. The plugins' actions and declarations are random.
 
 type draw struct{ *rand.Rand }
 
 func (d draw) of(list ...string) string { return list[d.IntN(len(list))] }
 
-// path returns the path of an existing value, or nearly one.
+// path returns the path of an existing value, or a path that differs slightly from one.
 func (d draw) path() string {
 	var b strings.Builder
 	b.WriteString(d.of("spec", "spec", "spec.hostNetwork", "spec.list", "spec.list.1", "metadata.labels", "metadata.annotations", "metadata", "status", "status.list"))
@@ -72,7 +73,7 @@ func (d draw) object() map[string]any {
 	return i.decodeJSON("", []byte(text)).(map[string]any)
 }
 
-// step returns a random call of a function that changes the object, or sometimes of one that only visits it.
+// step returns a random call of a function that changes the object, and sometimes of one that only visits it.
 func (d draw) step() step {
 	path := d.path()
 	switch d.IntN(16) {
@@ -156,7 +157,7 @@ func modelDiff(path modelPath, before any, was bool, after any, is bool) (out []
 	return []modelPath{path}
 }
 
-// within reports whether a path is at or below another one, which may have wildcards.
+// within reports whether a path is at or below an allowed path, which may have wildcards.
 func (p modelPath) within(allowed string) bool {
 	if allowed == "*" {
 		return true
@@ -166,7 +167,7 @@ func (p modelPath) within(allowed string) bool {
 		slices.EqualFunc(p[:len(segments)], segments, func(have, want string) bool { return want == "*" || have == want })
 }
 
-// at returns the value of the model at the path.
+// at returns the value at the path.
 func (p modelPath) at(v any) (any, bool) {
 	for _, s := range p {
 		switch c := v.(type) {
@@ -189,7 +190,7 @@ func (p modelPath) at(v any) (any, bool) {
 	return v, true
 }
 
-// modelRefuses reports whether the result of a plugin must be refused.
+// modelRefuses reports whether the guard must reject the result of a plugin.
 func modelRefuses(before, after map[string]any, writes []string) bool {
 	same := func(path ...string) bool {
 		return len(modelDiff(nil, wrap(modelPath(path).at(before)), true, wrap(modelPath(path).at(after)), true)) == 0
@@ -241,7 +242,8 @@ func quoted(list []string) string {
 	return strings.Join(out, ",")
 }
 
-// guardProperty generates two plugins and an object, and compares guard and model.
+// guardProperty generates two plugins and an object, and checks that the guard and the model make the same decision
+// about the edits. It reports whether they have rejected the edits.
 func guardProperty(t *testing.T, h *Host, d draw) (refused bool) {
 	object := d.object()
 	names := []string{"first", "second"}
@@ -258,7 +260,7 @@ func guardProperty(t *testing.T, h *Host, d draw) (refused bool) {
 		}
 		free, held = append(free, load([]string{"*"})), append(held, load(writes[len(writes)-1]))
 	}
-	// Edits of each plugin without a guard, one plugin at a time.
+	// To find the edits of each plugin, the plugins are run separately and without a guard.
 	states := []map[string]any{object}
 	for _, p := range free {
 		chain, err := NewChain(Outgoing, Guard{}, p)
@@ -266,7 +268,7 @@ func guardProperty(t *testing.T, h *Host, d draw) (refused bool) {
 		doc := document.New()
 		doc.Reset(states[len(states)-1])
 		if _, err := chain.Run(t.Context(), doc, &Env{Context: benchContext()}); err != nil {
-			// The plugin failed, for example by a step into a scalar.
+			// There is nothing to compare, because the plugin has failed, for example after a step into a scalar.
 			return false
 		}
 		states = append(states, runtime.DeepCopyJSON(doc.Value()))
@@ -296,6 +298,7 @@ func guardProperty(t *testing.T, h *Host, d draw) (refused bool) {
 }
 
 func TestGuardProperty(t *testing.T) {
+	short.NeedTime(t, "hundreds of generated plugins")
 	h, refused := newHost(t), 0
 	const rounds = 600
 	for seed := range uint64(rounds) {

@@ -28,7 +28,7 @@ func TestGuard(t *testing.T) {
 		writes string
 		narrow []string
 		steps  []step
-		path   string // refused path
+		path   string // path that the error must contain
 	}{
 		"labels":                       {`"metadata.labels"`, nil, []step{set("metadata.labels.x", "1"), remove("metadata.labels.app")}, ""},
 		"outside of the manifest":      {`"metadata.labels"`, nil, []step{set("spec.type", "x")}, "spec.type"},
@@ -74,7 +74,8 @@ func TestGuard(t *testing.T) {
 	}
 }
 
-// TestGuardBlames checks the plugin in the error: the second plugin edits a path that only the first may write.
+// TestGuardBlames checks that the error names the second plugin if this plugin edits a path that only the first
+// plugin may write.
 func TestGuardBlames(t *testing.T) {
 	h := newHost(t)
 	first := mustLoad(t, h, "first", guest("first", `"spec"`, returnZero, set("spec.x", "1")), PluginConfig{})
@@ -86,7 +87,8 @@ func TestGuardBlames(t *testing.T) {
 	}
 }
 
-// TestGuardJudgesEachPlugin checks that the last plugin that edits a list is not blamed for the edits of others.
+// TestGuardJudgesEachPlugin checks that the last plugin that edits a list is not blamed for the edits of earlier
+// plugins.
 func TestGuardJudgesEachPlugin(t *testing.T) {
 	h := newHost(t)
 	reshapes := mustLoad(t, h, "reshapes", guest("reshapes", `"metadata.labels"`, returnZero, step{"remove_elem", []any{step{"get", []any{1, "spec.ports"}}, 0}}), PluginConfig{})
@@ -98,7 +100,8 @@ func TestGuardJudgesEachPlugin(t *testing.T) {
 	}
 }
 
-// TestGuardSeesWhatIsLeftBehind checks empty maps that remain after a value was set and removed: they have a meaning.
+// TestGuardSeesWhatIsLeftBehind checks that an empty map that remains after a value was set and removed counts as an
+// edit, because empty maps can have a meaning.
 func TestGuardSeesWhatIsLeftBehind(t *testing.T) {
 	h := newHost(t)
 	for path, object := range map[string]map[string]any{
@@ -134,7 +137,8 @@ func TestIgnoredFailureCoversTheGuard(t *testing.T) {
 	}
 }
 
-// TestMarksOfTheEngine checks the labels and annotations of two prefixes that identify the owner of a copy.
+// TestMarksOfTheEngine checks that plugins cannot forge the labels and annotations, with one of two prefixes, that
+// identify the owner of a copy.
 func TestMarksOfTheEngine(t *testing.T) {
 	h := newHost(t)
 	for _, field := range []string{"labels", "annotations"} {
@@ -149,7 +153,7 @@ func TestMarksOfTheEngine(t *testing.T) {
 	}
 }
 
-// TestPodTemplates checks that host namespaces are off at every path of a pod spec.
+// TestPodTemplates checks that host namespaces are disabled at every path of a pod spec.
 func TestPodTemplates(t *testing.T) {
 	h := newHost(t)
 	for kind, c := range map[string]struct {
@@ -192,7 +196,7 @@ func TestPodTemplates(t *testing.T) {
 			if !errors.As(err, &e) || e.Path != path || e.Plugin != "p" {
 				t.Errorf("%v, want %s refused", err, path)
 			}
-			// The object had it before.
+			// The boolean is already set in the object, so it must be removed, and no plugin must be blamed.
 			doc.Reset(object(`,"hostPID":true`))
 			_, err = chain().Run(t.Context(), doc, &Env{})
 			require.NoError(t, err)
@@ -257,8 +261,9 @@ func TestGuardTurnsInheritedOff(t *testing.T) {
 	}
 }
 
-// TestGuardKeepsHostNamespacesOnRequest uses a pod with the annotation: it keeps hostPID and hostIPC, which the
-// provider may refuse, but not hostNetwork. No plugin can set the annotation.
+// TestGuardKeepsHostNamespacesOnRequest checks that in a pod with the annotation, hostPID and hostIPC stay, because the
+// provider decides about them, but hostNetwork is removed, and that the guard does not check for the annotation in pod
+// templates.
 func TestGuardKeepsHostNamespacesOnRequest(t *testing.T) {
 	pod := func(annotation string) map[string]any {
 		return map[string]any{

@@ -3,7 +3,7 @@
 
 package host
 
-// Hook is the direction of reflection.
+// Hook is the hook of a plugin for one direction of reflection.
 type Hook int
 
 const (
@@ -17,5 +17,5 @@ const (
 
 var hookNames = [hooks]string{"outgoing", "incoming"}
 
-// String returns the name of the hook in the module's exports and in the manifest.
+// String returns the name of the hook in a module's exports and manifest.
 func (h Hook) String() string { return hookNames[h] }

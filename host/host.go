@@ -26,13 +26,17 @@ type Host struct {
 	cache   *codeCache // nil if no cache directory is configured
 
 	mu sync.Mutex
-	// The runtime of modules compiled without the cache, created when first needed.
+	// Runtime for modules that are compiled without the cache. It is created when it is first needed.
 	runtime wazero.Runtime
 }
 
-// New returns a host, which must be closed.
+// defaultCallTimeout limits the time of a chain in addition to fuel. With a shorter time, calls fail on an overloaded
+// machine. With a longer time, a slow plugin blocks a worker for longer.
+const defaultCallTimeout = 5 * time.Second
+
+// New returns a Host with the configuration. The caller must close the Host.
 func New(ctx context.Context, c Config) (*Host, error) {
-	h := &Host{config: c, logger: c.logger, timeout: cmp.Or(c.timeout, 5*time.Second), imports: hostImports()}
+	h := &Host{config: c, logger: c.logger, timeout: cmp.Or(c.timeout, defaultCallTimeout), imports: hostImports()}
 	if h.logger == nil {
 		h.logger = slog.Default()
 	}
@@ -52,7 +56,7 @@ func runtimeConfig() wazero.RuntimeConfig {
 	return wazero.NewRuntimeConfigCompiler().WithDebugInfoEnabled(false)
 }
 
-// uncachedRuntime returns the runtime that compiles in memory only.
+// uncachedRuntime returns the runtime that compiles only to memory.
 func (h *Host) uncachedRuntime(ctx context.Context) (wazero.Runtime, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -67,8 +71,8 @@ func (h *Host) uncachedRuntime(ctx context.Context) (wazero.Runtime, error) {
 	return r, nil
 }
 
-// compileModule returns the module and its runtime. The cause of an error is the module or the machine (see IsTransient),
-// never the cache.
+// compileModule returns the compiled module and its runtime. An error is caused by the module or the machine (see
+// IsTransient), never by the cache.
 func (h *Host) compileModule(ctx context.Context, wasm []byte) (wazero.CompiledModule, wazero.Runtime, error) {
 	var cacheErr error
 	if h.cache != nil {
@@ -89,7 +93,8 @@ func (h *Host) compileModule(ctx context.Context, wasm []byte) (wazero.CompiledM
 	return compiled, r, err
 }
 
-// compileIn compiles a module and returns a panic of the compiler as an error, because the bytes are of unknown origin.
+// compileIn compiles a module. It returns a panic of the compiler as an error, because the bytes come from an unknown
+// source.
 func compileIn(ctx context.Context, r wazero.Runtime, wasm []byte) (_ wazero.CompiledModule, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
@@ -99,7 +104,7 @@ func compileIn(ctx context.Context, r wazero.Runtime, wasm []byte) (_ wazero.Com
 	return r.CompileModule(ctx, wasm)
 }
 
-// CacheFailures returns how often the directory of Config.WithCacheDir could not be used.
+// CacheFailures returns how often the directory from Config.WithCacheDir could not be used.
 func (h *Host) CacheFailures() int64 {
 	if h.cache == nil {
 		return 0
@@ -107,7 +112,7 @@ func (h *Host) CacheFailures() int64 {
 	return h.cache.failures.Load()
 }
 
-// Close closes the runtimes and their plugins. No call may be in progress.
+// Close closes the runtimes and their plugins. No calls may be in progress.
 func (h *Host) Close(ctx context.Context) error {
 	var err error
 	if h.runtime != nil {
@@ -119,7 +124,8 @@ func (h *Host) Close(ctx context.Context) error {
 	return err
 }
 
-// memory is the linear memory of one instance. It records refused growth, which a trap alone does not reveal.
+// memory is the linear memory of an instance. It records that growth was refused, because the trap that follows does
+// not show this.
 type memory struct {
 	bytes   []byte
 	max     uint64
@@ -130,8 +136,9 @@ type memory struct {
 // Allocate implements experimental.MemoryAllocator.
 func (m *memory) Allocate(uint64, uint64) experimental.LinearMemory { return m }
 
-// Reallocate implements experimental.LinearMemory. wazero accepts no refusal of the first call, for the initial size.
-// Reallocate panics instead, and instantiate recovers.
+// Reallocate implements experimental.LinearMemory. It returns nil to refuse growth. The first call, for the initial
+// size, must not return nil, because wazero does not support this. If the initial size is too large, Reallocate panics,
+// and newInstance recovers.
 func (m *memory) Reallocate(size uint64) []byte {
 	if size > m.max {
 		m.refused = true
@@ -142,7 +149,7 @@ func (m *memory) Reallocate(size uint64) []byte {
 	}
 	m.started = true
 	if size > uint64(cap(m.bytes)) {
-		// The size at least doubles, so that growth by single pages does not copy each time.
+		// The capacity is at least doubled, so that growth by single pages does not copy the memory each time.
 		grown := make([]byte, size, min(max(size, 2*uint64(cap(m.bytes))), m.max))
 		copy(grown, m.bytes)
 		m.bytes = grown

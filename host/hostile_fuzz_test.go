@@ -17,7 +17,7 @@ import (
 	"github.com/refract-project/refract/host/document"
 )
 
-// realModule returns a default plugin, compiled by TinyGo.
+// realModule returns the module of a default plugin, compiled by TinyGo.
 func realModule(t testing.TB) []byte {
 	t.Helper()
 	wasm, err := os.ReadFile("../plugins/service/service.wasm")
@@ -25,25 +25,25 @@ func realModule(t testing.TB) []byte {
 	return wasm
 }
 
-// damaged limits the cost of a damaged module that happens to load.
+// damaged has low limits for damaged modules that can still be loaded.
 var damaged = host.PluginConfig{Limits: host.Limits{Fuel: 1_000_000, MemoryPages: 64}}
 
-// slowestLoad is ten times the maximum estimate that the limits allow.
+// slowestLoad is the maximum time of a load: ten times the longest time that the limits should permit.
 const slowestLoad = 20 * time.Second
 
-// largestLoad returns the number of bytes that a load may allocate in total: sixteen times the allocations of a default
-// plugin, and some for each byte of the module.
+// largestLoad returns how many bytes a load may allocate in total: sixteen times the allocations of a default plugin,
+// and an amount for each byte of the module.
 func largestLoad(wasm []byte) uint64 { return 128<<20 + 2048*uint64(len(wasm)) }
 
-// allocated returns the number of bytes that this process has allocated so far.
+// allocated returns how many bytes this process has allocated in total.
 func allocated() uint64 {
 	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
 	metrics.Read(sample)
 	return sample[0].Value.Uint64()
 }
 
-// tryModule loads bytes of any origin. An error must have a type of the host. If the module loads, it mutates an object
-// completely or not at all.
+// tryModule loads bytes from any source. An error must be of a type of this package. If the module can be loaded, it
+// must mutate an object completely or not at all.
 func tryModule(t *testing.T, h *host.Host, wasm []byte) {
 	t.Helper()
 	ctx := context.Background()
@@ -55,7 +55,8 @@ func tryModule(t *testing.T, h *host.Host, wasm []byte) {
 	if err != nil && len(err.Error()) > 4096 {
 		t.Fatalf("loading %d bytes gave an error of %d", len(wasm), len(err.Error()))
 	}
-	// Loading is bounded for all inputs. The time depends on the machine and its load.
+	// The limit is high, because the time of a load is bounded for every input, but depends on the machine and on
+	// other work on it.
 	if took := time.Since(begun); took > slowestLoad {
 		t.Fatalf("loading %d bytes took %v", len(wasm), took)
 	}
@@ -68,7 +69,7 @@ func tryModule(t *testing.T, h *host.Host, wasm []byte) {
 	defer func() { _ = p.Close(ctx) }()
 	chain, err := host.NewChain(host.Outgoing, host.DefaultGuard("Service"), p)
 	if err != nil {
-		// The manifest has malformed paths.
+		// No object can be mutated: a chain cannot be built, because the manifest has malformed paths.
 		return
 	}
 	doc := document.New()
@@ -98,7 +99,7 @@ func TestTruncatedModules(t *testing.T) {
 func TestRandomModules(t *testing.T) {
 	a, wasm := newArena(t), realModule(t)
 	random := rand.New(rand.NewPCG(1, 2))
-	// Noise, and noise after a valid header.
+	// These modules are random bytes, without and with a valid header.
 	for range 100 {
 		noise := make([]byte, random.IntN(2000))
 		for i := range noise {
@@ -107,7 +108,7 @@ func TestRandomModules(t *testing.T) {
 		tryModule(t, a.host, noise)
 		tryModule(t, a.host, append([]byte("\x00asm\x01\x00\x00\x00"), noise...))
 	}
-	// A real module with some bytes changed.
+	// These modules are a real module in which some bytes were changed.
 	for range 60 {
 		flipped := append([]byte{}, wasm...)
 		for range 1 + random.IntN(8) {
@@ -118,14 +119,14 @@ func TestRandomModules(t *testing.T) {
 	a.survives(t)
 }
 
-// FuzzLoad runs tryModule on generated modules. The seeds are the hostile suite.
+// FuzzLoad checks generated modules with tryModule. The seeds are the guests of the hostile suite.
 func FuzzLoad(f *testing.F) {
 	for _, dir := range []string{"load", "run"} {
 		for _, g := range readGuests(f, dir) {
 			f.Add(g.assemble(f))
 		}
 	}
-	// These modules take a compiler long. The fuzzer gives up after 10 s.
+	// These modules take long to compile. Only a few of them are used, because the fuzzer gives up after 10 s.
 	for _, n := range []int{100, 1_000} {
 		for _, wasm := range host.Costly(n) {
 			f.Add(wasm)

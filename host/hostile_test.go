@@ -21,24 +21,25 @@ import (
 
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/document"
-	"github.com/refract-project/refract/internal/wattest"
+	"github.com/refract-project/refract/test/support/wattest"
 )
 
-// The hostile suite. Each file of testdata/hostile is one bad guest, as text; its first lines describe the attack and
-// the expected error. Guests of load/ are whole modules that must not load. Guests of run/ load but are bad when they
-// run: they are either whole modules, or a function $bad, which prelude.wat and the wrapper below turn into a plugin.
-// Wrapped ones behave well for objects of the kind "Good".
+// This is the hostile suite. Each file in testdata/hostile is a bad guest in the text format. Its first lines
+// describe the attack and the expected error. The guests in load/ are whole modules that must not load. The guests in
+// run/ can be loaded but behave badly when they run. Each of these guests is either a whole module, or a function
+// $bad, from which the file prelude.wat and the wrapper below make a plugin. A wrapped guest behaves well for objects
+// of the kind "Good".
 
-// guest is one file.
+// guest is one file of the suite.
 type guest struct {
 	name   string
 	text   string
-	errors []string // accepted types; empty = any
-	stages []string // of a LoadError
-	says   []string // the message contains one of these
-	ok     bool     // the call must succeed
-	calls  int      // number of calls, of which the last must fail
-	logged string   // expected text in the log
+	errors []string // allowed types of the error; empty: any type
+	stages []string // allowed stages of a LoadError
+	says   []string // the message must contain one of these texts
+	ok     bool     // the call must not fail
+	calls  int      // number of calls, of which the last one must fail
+	logged string   // text that the log must contain
 	kind   string
 	writes string
 }
@@ -82,7 +83,7 @@ func parseGuest(t testing.TB, name, text string) guest {
 	return g
 }
 
-// want parses "stage/stage Error Error: words|words".
+// want parses the expectations, in the format "stage/stage Error Error: words|words".
 func (g *guest) want(text string) {
 	if g.ok = text == "ok"; g.ok {
 		return
@@ -108,7 +109,7 @@ const good = `(func (export "outgoing") (result i32)
 (data (i32.const 40000) "kind")
 (data (i32.const 40008) "Good")`
 
-// wrapped reports whether the file is only the function $bad.
+// wrapped reports whether the file has only the function $bad.
 func (g *guest) wrapped() bool { return !strings.Contains(g.text, "(module") }
 
 func (g *guest) assemble(t testing.TB) []byte {
@@ -125,7 +126,7 @@ func (g *guest) assemble(t testing.TB) []byte {
 	return wasm
 }
 
-// check compares an error with the expectations of the guest.
+// check checks that an error meets the expectations of the guest.
 func (g *guest) check(t *testing.T, err error) {
 	t.Helper()
 	if g.ok {
@@ -168,7 +169,7 @@ func as[E error](err error) bool {
 	return errors.As(err, &e)
 }
 
-// arena is a host with a well-behaved plugin. It counts the log lines of guests.
+// arena has a host and a well-behaved plugin. It counts the log lines of guests.
 type arena struct {
 	host *host.Host
 	good *host.Plugin
@@ -200,7 +201,7 @@ func newArena(t testing.TB) *arena {
 	return a
 }
 
-// object returns a new object each time, so that a change is visible.
+// object returns a new object for each call, so that changes are detected.
 func object(kind string) map[string]any {
 	return map[string]any{
 		"apiVersion": "v1", "kind": kind,
@@ -219,7 +220,7 @@ func object(kind string) map[string]any {
 
 var hostileContext = map[string]any{"offloadingPatch": map[string]any{"tolerations": []any{}}, "nodeName": "far"}
 
-// run runs one object through a chain of plugins and checks that an error leaves no trace.
+// run runs one object through a chain of plugins, and checks that the object is unchanged after an error.
 func (a *arena) run(t *testing.T, kind, guard string, env *host.Env, plugins ...*host.Plugin) (*host.Outcome, error) {
 	t.Helper()
 	chain, err := host.NewChain(host.Outgoing, host.DefaultGuard(guard), plugins...)
@@ -240,14 +241,15 @@ func (a *arena) run(t *testing.T, kind, guard string, env *host.Env, plugins ...
 	return out, err
 }
 
-// maxLogged is the maximum size of the log for the default limit of 2 MiB: the text and its attributes.
+// maxLogged is the maximum size of the log with the default output limit of 2 MiB, because log lines also have
+// attributes.
 const maxLogged = 16 << 20
 
 func (a *arena) env() *host.Env {
 	return &host.Env{Context: hostileContext, Domain: "shop", RemapIP: func(ip string) (string, bool) { return ip, true }}
 }
 
-// survives checks that the host still works.
+// survives checks that the host still works after a bad guest.
 func (a *arena) survives(t *testing.T) {
 	t.Helper()
 	if _, err := a.run(t, "Service", "Service", a.env(), a.good); err != nil {
@@ -286,7 +288,7 @@ func (g *guest) checkStage(t *testing.T, err error) {
 	t.Errorf("refused at %q, want %q: %.300v", load.Stage, g.stages, err)
 }
 
-// generatedGuests returns guests that are too long for a file.
+// generatedGuests returns guests that are too long for files.
 func generatedGuests() (guests []guest) {
 	add := func(name, says, text string) {
 		guests = append(guests, guest{name: name, stages: []string{"format"}, says: []string{says}, text: text})
@@ -294,7 +296,7 @@ func generatedGuests() (guests []guest) {
 	add("many-locals", "locals", "(module (func (local "+strings.Repeat("i64 ", 50_000)+")))")
 	add("many-functions", "functions", "(module "+strings.Repeat("(func)", 100_001)+")")
 	add("deep-blocks", "nesting", "(module (func "+strings.Repeat("block ", 20_000)+strings.Repeat("end ", 20_000)+"))")
-	// The compiler would need a minute for these 50 KB.
+	// This module must be rejected: without limits, the compiler would need a minute for these 50 KB.
 	loops := strings.Repeat("(loop (local.set 3 (i64.add (local.get 9) (i64.const 1))) (br_if 0 (i64.eqz (local.get 7))))", 3000)
 	add("compiler-bomb", "compiling", "(module (func (local "+strings.Repeat("i64 ", 500)+") "+loops+"))")
 	return guests
@@ -304,26 +306,26 @@ func TestHostileModulesAreStopped(t *testing.T) {
 	a := newArena(t)
 	for _, g := range readGuests(t, "run") {
 		t.Run(g.name, func(t *testing.T) {
-			// A twentieth of the default, because of the race detector.
+			// The fuel is a twentieth of the default, because the race detector slows down the test.
 			limits := host.Limits{Fuel: 10_000_000}
 			p, err := a.host.Load(context.Background(), "bad", g.assemble(t), host.PluginConfig{Limits: limits, Kinds: []string{"*"}, Writes: []string{"*"}})
 			require.NoError(t, err)
 			defer func() { _ = p.Close(context.Background()) }()
-			// A fresh instance behaves the same.
+			// The second round uses a fresh instance, which must have the same result.
 			for round := range 2 {
 				for range g.calls - 1 {
 					_, err = a.run(t, "Bad", g.kind, a.env(), p)
 					require.NoError(t, err, "an earlier call")
 				}
-				// Run it after a good plugin, whose edits must be dropped, too.
+				// The guest is also run after a good plugin. The edits of the good plugin must be dropped, too.
 				env := a.env()
 				out, err := a.run(t, "Bad", g.kind, env, a.good, p)
 				g.check(t, err)
-				// A leak is not logged every time.
+				// The log is checked only in the first round, because leaks are not logged every time.
 				if round == 0 && !strings.Contains(a.logs.String(), g.logged) {
 					t.Errorf("the log does not have %q: %s", g.logged, a.logs.String())
 				}
-				// These are warnings of two plugins.
+				// Each of the two plugins may add 16 warnings, and one more with the number of further warnings.
 				if len(out.Warnings) > 34 {
 					t.Errorf("%d warnings", len(out.Warnings))
 				}

@@ -12,7 +12,7 @@ import (
 	"github.com/tetratelabs/wazero/api"
 )
 
-// Names of the modules that provide functions to plugins.
+// Names of the modules from which plugins import functions.
 const (
 	moduleRefract = "refract"
 	moduleExtism  = "extism:host/env"
@@ -25,20 +25,21 @@ const (
 	f64 = api.ValueTypeF64
 )
 
-// hostFunction is one function that the host provides to plugins. Parameters and results are on the stack, as in
-// api.GoFunc, but the instance takes the place of the context. A panic with one of this package's errors ends the call.
+// hostFunction is a function that the host provides to plugins. As in api.GoFunc, parameters and results are on the
+// stack, but the first argument is the instance instead of a context. A panic with an error of this package ends the
+// call.
 type hostFunction struct {
 	params, results []api.ValueType
 	call            goFunction
 }
 
-// goFunction is an api.GoFunction that receives the instance of the call.
+// goFunction is an api.GoFunction whose first argument is the instance that makes the call.
 type goFunction func(i *instance, stack []uint64)
 
-// Call implements api.GoFunction. The context is the instance passed to CallWithStack.
+// Call implements api.GoFunction. ctx is the instance that was passed to CallWithStack as its context.
 func (f goFunction) Call(ctx context.Context, stack []uint64) { f(ctx.(*instance), stack) }
 
-// imports are all host functions, by module and name.
+// imports has all host functions, by module and name.
 type imports map[string]map[string]hostFunction
 
 func hostImports() imports {
@@ -61,8 +62,8 @@ var (
 	anF64 = []api.ValueType{f64}
 )
 
-// instantiateModules creates the host modules in a runtime. wazero passes the context of a call to host functions unchanged.
-// The instance is that context, so that one type assertion finds it.
+// instantiateModules creates the host modules in a runtime. wazero passes a call's context to host functions unchanged.
+// We pass the *instance as that context, so a host function gets it back with a type assertion.
 func (im imports) instantiateModules(ctx context.Context, r wazero.Runtime) error {
 	for module, functions := range im {
 		b := r.NewHostModuleBuilder(module)

@@ -11,8 +11,8 @@ import (
 	"github.com/refract-project/refract/host/document"
 )
 
-// ineffectiveWrites returns a warning for each permission in the configuration that the manifest does not request: it has no
-// effect.
+// ineffectiveWrites returns a warning for each path in PluginConfig.Writes that has no effect, because the manifest
+// does not request it.
 func (p *Plugin) ineffectiveWrites() (warnings []string) {
 	for _, path := range p.writes {
 		if !p.manifest.MayWrite(path) {
@@ -34,7 +34,7 @@ func listOrNothing(list []string) string {
 	return strings.Join(list, ", ")
 }
 
-// pathsOverlap reports whether an edit can be at or below both paths of writes. Both must be valid.
+// pathsOverlap reports whether there can be an edit that is at or below both paths. Both paths must be valid.
 func pathsOverlap(a, b string) bool {
 	if a == "*" || b == "*" {
 		return true

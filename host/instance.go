@@ -14,43 +14,44 @@ import (
 	"github.com/refract-project/refract/host/document"
 )
 
-// instance is a running copy of a module. It has its own memory and serves one call at a time. It is the
-// context.Context of its calls, so that host functions find it without a lookup.
+// instance is a running copy of a module. It has its own memory and serves one call at a time. The instance is also
+// the context.Context of its calls, so that host functions find it without a lookup.
 type instance struct {
 	plugin *Plugin
-	busy   atomic.Uint32 // 1 while a call, or the pool under its lock, owns the hot instance
+	// busy is 1 while a call, or the pool under its lock, owns the instance. Only the hot instance needs it.
+	busy   atomic.Uint32
 	mod    api.Module
 	memory memory
-	fuel   api.MutableGlobal // nil if unmetered
+	fuel   api.MutableGlobal // nil if the plugin is unmetered
 	depth  api.Global
 	hooks  [hooks]api.Function
 	stack  [1]uint64
 
-	// The current call. doc is nil outside of hooks.
+	// during and the fields below it belong to the current call. doc is nil unless a hook is running.
 	during     string
-	budget     int64 // fuel at the beginning
-	owed       int64 // fuel for the host's work that is not charged yet
+	budget     int64 // fuel at the beginning of the call
+	owed       int64 // fuel for work of the host that was not charged yet
 	doc        *document.Document
 	env        *Env
-	floor      int    // number of nodes created by earlier plugins
-	generation uint64 // generation of handles, in their upper bits
+	floor      int    // number of nodes of the document that existed before the call
+	generation uint64 // generation of the handles, which is in their upper bits
 	skipped    bool
 	failed     bool
 	reason     string
 
-	encoded    []byte // last encoding of json or keys, for a second call with a larger buffer
+	encoded    []byte // last encoding by json or keys, for a second call with a larger buffer
 	encodedFor document.View
 	encodedAt  uint64
 	keyScratch []string
 	kernel     kernel
 	random     uint64 // state of WASI's random_get
-	slept      int64  // nanoseconds by which WASI's clock was advanced
+	slept      int64  // nanoseconds by which sleeping has advanced WASI's clock
 	output     output
-	domain     string // domain of the last call
-	ran        bool   // code of the module has run since the instance was reset
-	inherits   bool   // the instance has state of an earlier call
+	domain     string // domain of the last call; see Env.Domain
+	ran        bool   // code of the module has run since the last reset
+	inherits   bool   // the instance has state from an earlier call
 	globals    []api.MutableGlobal
-	// startOutput is the number of bytes written outside of hooks.
+	// startOutput is the number of bytes that were written outside of hooks.
 	startOutput int
 }
 
@@ -66,25 +67,26 @@ var (
 	errOutOfFuel     = errors.New("out of fuel")
 )
 
-// As a context.Context, an instance behaves like Background: nothing in a call waits.
+// As a context.Context, an instance is equivalent to Background, because no call waits.
 
-// Deadline implements context.Context.
+// Deadline implements context.Context. There is no deadline.
 func (*instance) Deadline() (deadline time.Time, ok bool) { return }
 
-// Done implements context.Context.
+// Done implements context.Context. It returns nil, because the context never ends.
 func (*instance) Done() <-chan struct{} { return nil }
 
-// Err implements context.Context.
+// Err implements context.Context. It returns nil, because the context never ends.
 func (*instance) Err() error { return nil }
 
-// Value implements context.Context.
+// Value implements context.Context. It returns nil, because the context has no values.
 func (*instance) Value(any) any { return nil }
 
-// runHook calls a hook on the document. After any error except a PluginFailedError the instance must be discarded.
+// runHook calls a hook with the document. After an error other than a PluginFailedError, the instance must be
+// discarded.
 func (i *instance) runHook(hook Hook, doc *document.Document, env *Env, call *Call) error {
 	limits := &i.plugin.limits
 	doc.Begin(i.plugin.config, limits.Handles, limits.OutputBytes)
-	// This limits one operation. The remaining fuel is checked when the work is charged.
+	// This limit is for a single operation. The remaining fuel is checked when the work is charged.
 	doc.SetWorkLimit(limits.Fuel / hostPrice)
 	i.beginCall(hook.String(), limits.Fuel)
 	i.doc, i.env, i.floor = doc, env, doc.Nodes()
@@ -117,7 +119,7 @@ func (i *instance) invokeHook(hook api.Function) error {
 	return i.pluginError()
 }
 
-// pluginError returns the plugin's own error.
+// pluginError returns the error that the plugin itself has reported.
 func (i *instance) pluginError() error {
 	reason := i.reason
 	if !i.failed && len(i.kernel.err) > 0 {
@@ -129,7 +131,7 @@ func (i *instance) pluginError() error {
 	return &PluginFailedError{Plugin: i.plugin.name, During: i.during, Reason: reason}
 }
 
-// beginCall resets the state of the last call and sets the fuel of the next.
+// beginCall resets the state of the last call, and sets the fuel for the next one.
 func (i *instance) beginCall(during string, budget int64) {
 	i.during, i.budget = during, budget
 	i.skipped, i.failed, i.reason = false, false, ""
@@ -148,7 +150,7 @@ func (i *instance) setFuel(units int64) {
 	}
 }
 
-// fuelLeft returns the remaining fuel. It is negative after the fuel ran out.
+// fuelLeft returns the remaining fuel. It is negative after the fuel has run out.
 func (i *instance) fuelLeft() int64 {
 	if i.fuel == nil {
 		return i.budget
@@ -156,24 +158,24 @@ func (i *instance) fuelLeft() int64 {
 	return int64(i.fuel.Get())
 }
 
-// fuelUsed returns the fuel used by the call, at most its budget.
+// fuelUsed returns the fuel that the call has used, which is at most the budget.
 func (i *instance) fuelUsed() int64 { return min(i.budget-i.fuelLeft()+i.owed, i.budget) }
 
-// chargeFuel takes fuel for work of the host. Otherwise the host would work for a plugin without limit.
+// chargeFuel charges fuel for work of the host, so that a plugin cannot let the host work without limit.
 func (i *instance) chargeFuel(units int64) {
 	if i.owed += hostPrice * units; i.owed > maxOwed {
 		i.settleFuel()
 	}
 }
 
-// hostPrice is the fuel for a unit of work. It leaves room for machines with slow memory and fast loops: at a price of
-// 1, the most expensive functions took eleven times as long there as the guest's own code.
+// hostPrice is the fuel for a unit of the host's work. At a price of 1, the most expensive functions took eleven
+// times as long as the guest's own code on a machine with slow memory and fast loops.
 const hostPrice = 8
 
-// maxOwed is an amount of uncharged work that does not matter: some microseconds.
+// maxOwed is the amount of work that may be left uncharged, because it takes only some microseconds.
 const maxOwed = 4096
 
-// settleFuel charges the owed fuel.
+// settleFuel charges the work that was not charged yet.
 func (i *instance) settleFuel() {
 	left := i.fuelLeft() - i.owed
 	i.owed = 0
@@ -186,13 +188,15 @@ func (i *instance) settleFuel() {
 	}
 }
 
-// isLate reports whether the chain has timed out.
+// isLate reports whether the timeout of the chain has passed.
 func (i *instance) isLate() bool { return i.env != nil && time.Now().After(i.env.ends) }
 
-// lateError returns the error for a timeout. It names the slowest plugin of the chain, which may be another one.
+// lateError returns the error for a timeout. It names the slowest plugin of the chain, which may differ from the
+// plugin of this instance.
 func (i *instance) lateError() error { return i.env.lateError(i.plugin, i.during, time.Now()) }
 
-// spendOutput counts output bytes. The document counts them during a hook, the instance during its start.
+// spendOutput counts output bytes. While a hook runs, the document counts the bytes. At other times, the instance
+// counts them.
 func (i *instance) spendOutput(function string, n int) {
 	i.chargeFuel(int64(n) / 8)
 	if i.doc == nil {
@@ -206,7 +210,8 @@ func (i *instance) spendOutput(function string, n int) {
 	}
 }
 
-// guestString returns a string in the guest's memory. It is borrowed: valid until the guest continues.
+// guestString returns a string in the guest's memory. The string is borrowed, so it is valid only until the guest
+// continues.
 func (i *instance) guestString(function string, ptr, size uint64) string {
 	if uint32(size) == 0 {
 		return ""
@@ -215,8 +220,8 @@ func (i *instance) guestString(function string, ptr, size uint64) string {
 	return unsafe.String(unsafe.SliceData(b), len(b))
 }
 
-// guestBytes returns a part of the guest's memory, borrowed too. The memory belongs to our allocator, so no call into the
-// runtime is needed.
+// guestBytes returns a borrowed part of the guest's memory. The memory belongs to our allocator, so that no call of
+// the runtime is necessary.
 func (i *instance) guestBytes(function string, ptr, size uint64) []byte {
 	from := uint64(uint32(ptr))
 	to := from + uint64(uint32(size))
@@ -251,14 +256,14 @@ func (i *instance) handleOf(n document.Node) uint64 {
 	return i.generation | id
 }
 
-// abortMisuse ends the call because the guest violated the ABI.
+// abortMisuse ends the call because the guest has violated the rules of the ABI.
 func (i *instance) abortMisuse(function, problem string) {
 	panic(&AccessError{Plugin: i.plugin.name, During: i.during, Function: function, Problem: problem})
 }
 
-// abortCall ends the call with an error of the document.
+// abortCall ends the call with an error from the document.
 func (i *instance) abortCall(function string, err error) {
-	// Work done before the failure is charged, too.
+	// The work until the failure must be charged, too.
 	i.owed += hostPrice * i.doc.TakeWork()
 	panic(i.documentError(function, err))
 }

@@ -15,10 +15,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/refract-project/refract/host/document"
-	"github.com/refract-project/refract/internal/wattest"
+	"github.com/refract-project/refract/test/support/short"
+	"github.com/refract-project/refract/test/support/wattest"
 )
 
-// forgetful counts its calls in memory, and behaves differently after the third one.
+// forgetful returns a plugin that counts its calls in its memory and behaves differently after the third call.
 func forgetful(t testing.TB, later string) []byte {
 	t.Helper()
 	wasm, err := wattest.Assemble(wattest.Plugin(`{"name":"f","version":"1","kinds":["*"],"hooks":["outgoing"],"writes":["metadata.labels"]}`,
@@ -32,7 +33,7 @@ func forgetful(t testing.TB, later string) []byte {
 	return wasm
 }
 
-// TestLeakingPluginFailsNoObject checks that state left by earlier calls fails no object.
+// TestLeakingPluginFailsNoObject checks that no object fails because of state that earlier calls have left.
 func TestLeakingPluginFailsNoObject(t *testing.T) {
 	for name, later := range map[string]string{
 		"memory":         `(if (i32.eq (memory.grow (i32.const 300)) (i32.const -1)) (then (unreachable)))`,
@@ -78,7 +79,8 @@ func TestLeakingPluginFailsNoObject(t *testing.T) {
 	}
 }
 
-// TestOwnFailureIsRepeatedOnce checks that a plugin that always fails is repeated once and not reported as leaking.
+// TestOwnFailureIsRepeatedOnce checks that the outcome of a plugin that always fails has its error and a single call,
+// although the call is repeated in a fresh instance, and that the plugin is not reported as leaking.
 func TestOwnFailureIsRepeatedOnce(t *testing.T) {
 	p := mustLoad(t, newHost(t), "bad", forgetful(t, `(nop)) (else (unreachable)`), PluginConfig{})
 	chain, err := NewChain(Outgoing, DefaultGuard("Pod"), p)
@@ -96,8 +98,8 @@ func TestOwnFailureIsRepeatedOnce(t *testing.T) {
 	}
 }
 
-// TestForbiddenEditIsJudgedOnce uses a plugin that always makes a forbidden edit: the error is the guard's, the edit is
-// dropped, and the plugin is not reported as leaking.
+// TestForbiddenEditIsJudgedOnce checks that if a plugin always makes a forbidden edit, the error comes from the guard,
+// the edit is dropped, and the plugin is not reported as leaking.
 func TestForbiddenEditIsJudgedOnce(t *testing.T) {
 	h := newHost(t)
 	p := mustLoad(t, h, "bad", guest("bad", `"metadata.labels"`, returnZero, set("spec.type", "x")), PluginConfig{})
@@ -124,9 +126,11 @@ func TestForbiddenEditIsJudgedOnce(t *testing.T) {
 	}
 }
 
-// TestPortableTakesEveryObject runs the shipped example, compiled by TinyGo and by Go, on objects of the maximum size
-// of API servers: with a large text, many small values, numbers or empty maps.
+// TestPortableTakesEveryObject checks that the example plugin, compiled by TinyGo and by Go, can mutate objects of the
+// maximum size that API servers accept: with a large text, many small values, numbers or empty maps. An instance that
+// has needed more memory than its own limit for such an object must not be kept.
 func TestPortableTakesEveryObject(t *testing.T) {
+	short.NeedTime(t, "the largest objects")
 	small := map[string]any{}
 	for n := range 65_000 {
 		small[fmt.Sprintf("key-%06d", n)] = fmt.Sprintf("v%d", n)

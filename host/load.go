@@ -27,7 +27,8 @@ import (
 //  3. checked: its imports, its exports and their types;
 //  4. started once, within its fuel, to read its ABI version and manifest.
 //
-// A *LoadError names the stage that refused the module. The plugin's name appears in errors, logs and metrics.
+// A *LoadError names the stage in which loading has failed. name is the name of the plugin in errors, logs and
+// metrics.
 func (h *Host) Load(ctx context.Context, name string, wasm []byte, pc PluginConfig) (*Plugin, error) {
 	digest := sha256.Sum256(wasm)
 	p := &Plugin{
@@ -40,9 +41,18 @@ func (h *Host) Load(ctx context.Context, name string, wasm []byte, pc PluginConf
 		if p.compiled != nil {
 			err = errors.Join(err, p.compiled.Close(ctx))
 		}
-		return nil, err
+		return nil, p.addManifest(err)
 	}
 	return p, nil
+}
+
+// addManifest adds the manifest, if it is known, to the error of a module that cannot be loaded.
+func (p *Plugin) addManifest(err error) error {
+	var refused *LoadError
+	if errors.As(err, &refused) {
+		refused.Manifest = p.manifest
+	}
+	return err
 }
 
 func (p *Plugin) loadModule(ctx context.Context, wasm []byte, unmetered bool) error {
@@ -87,10 +97,11 @@ func (p *Plugin) checkConfig() error {
 	return checkPaths(p.writes)
 }
 
-// maxPages is 4 GiB, the address space of 32-bit pointers.
+// maxPages is the number of pages in 4 GiB, the address space of 32-bit pointers.
 const maxPages = 1 << 16
 
-// instrumentModule adds fuel and the limits, except the memory limit: the allocator distinguishes a refusal from other traps.
+// instrumentModule inserts fuel and the limits. The memory limit is not inserted: the allocator enforces it, so that
+// refused growth can be distinguished from other traps.
 func (p *Plugin) instrumentModule(wasm []byte) ([]byte, error) {
 	return fuel.Instrument(wasm, fuel.Options{
 		Start:       p.limits.Fuel,
@@ -104,7 +115,8 @@ func (p *Plugin) compileModule(ctx context.Context, wasm []byte) (err error) {
 	return err
 }
 
-// checkExports determines the tier and checks that its functions are exported with the right types.
+// checkExports determines the tier of the module, and checks that it exports the functions of this tier with the
+// right types.
 func (p *Plugin) checkExports(exports map[string]api.FunctionDefinition) error {
 	_, version := exports["refract_abi_version"]
 	_, manifest := exports["refract_manifest"]
@@ -161,7 +173,7 @@ func checkExport(exports map[string]api.FunctionDefinition, name string, results
 	return nil
 }
 
-// startFirst starts the first instance and reads its manifest.
+// startFirst starts the first instance and reads the manifest.
 func (p *Plugin) startFirst(ctx context.Context) error {
 	p.live++
 	i, err := p.newInstance(ctx)
@@ -169,7 +181,7 @@ func (p *Plugin) startFirst(ctx context.Context) error {
 		return &LoadError{Plugin: p.name, Stage: StageStart, Err: err}
 	}
 	p.initial = i.saveState()
-	// The queries below run code of the module.
+	// The instance has state from now on, because the following queries run code of the module.
 	i.ran = true
 	if !p.portable {
 		if err = p.introducePlugin(i); err != nil {
@@ -224,7 +236,7 @@ func (p *Plugin) readManifest(i *instance) error {
 	return nil
 }
 
-// callQuery calls an export that takes no arguments and returns a number, outside of any hook.
+// callQuery calls an export that has no parameters and returns a number. It is not used while a hook runs.
 func (i *instance) callQuery(name string) (uint64, error) {
 	i.beginCall(name, i.plugin.limits.Fuel)
 	if err := i.mod.ExportedFunction(name).CallWithStack(i, i.stack[:]); err != nil {
@@ -234,7 +246,7 @@ func (i *instance) callQuery(name string) (uint64, error) {
 	return i.stack[0], nil
 }
 
-// newInstance creates an instance and runs its start function and _initialize, each with the fuel of a call.
+// newInstance creates an instance, and runs its start function and _initialize, each with the fuel of one call.
 func (p *Plugin) newInstance(ctx context.Context) (_ *instance, err error) {
 	i := &instance{
 		plugin: p, during: "start", budget: p.limits.Fuel,
@@ -245,7 +257,8 @@ func (p *Plugin) newInstance(ctx context.Context) (_ *instance, err error) {
 			err = i.recoveredError(r)
 		}
 	}()
-	// No code of the module runs yet, so no host function needs the instance from this context.
+	// This context need not be the instance, because instantiation runs no code of the module and therefore calls no
+	// host function.
 	memory := experimental.WithMemoryAllocator(context.Background(), &i.memory)
 	config := wazero.NewModuleConfig().WithName("").WithStartFunctions()
 	if i.mod, err = p.runtime.InstantiateModule(memory, p.compiled, config); err != nil {
@@ -258,7 +271,8 @@ func (p *Plugin) newInstance(ctx context.Context) (_ *instance, err error) {
 	return i, nil
 }
 
-// recoveredError returns the error for a panic during instantiation. Only panics of the allocator are expected.
+// recoveredError returns the error for a panic during instantiation. The allocator panics if the initial memory is
+// too large. No other panics are expected.
 func (i *instance) recoveredError(r any) error {
 	if err, ok := r.(error); ok && errors.Is(err, errMemoryRefused) {
 		return i.limitError(LimitMemory, int(i.memory.max>>16))

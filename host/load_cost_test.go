@@ -14,7 +14,7 @@ import (
 	"github.com/refract-project/refract/host/fuel"
 )
 
-// costly returns small modules that are slow to compile, by the cause: values that blocks and branches carry.
+// costly returns small modules that take long to compile, by their cause: values that blocks and branches carry.
 func costly(n int) map[string][]byte {
 	const values = 250
 	many := bytes.Repeat([]byte{i32}, values)
@@ -48,7 +48,7 @@ func costly(n int) map[string][]byte {
 	}
 }
 
-// Costly exports costly for the seeds of the fuzzer.
+// Costly exports costly, for the seeds of the fuzzer.
 func Costly(n int) map[string][]byte { return costly(n) }
 
 func TestCostlyModulesAreRefused(t *testing.T) {
@@ -60,7 +60,7 @@ func TestCostlyModulesAreRefused(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	// The same modules with ordinary numbers load.
+	// The same modules with ordinary numbers of values must be loaded.
 	for name, wasm := range costly(200) {
 		if _, err := h.Load(t.Context(), "ordinary", wasm, PluginConfig{}); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -68,13 +68,13 @@ func TestCostlyModulesAreRefused(t *testing.T) {
 	}
 }
 
-// TestLongNames checks the length of function names in errors, which become Events.
+// TestLongNames checks that long function names are truncated in errors, because errors become Events.
 func TestLongNames(t *testing.T) {
 	h, long := newHost(t), strings.Repeat("n", 1<<20)
 	m := newModule().plugin(noopManifest)
 	m.function("outgoing", nil, []byte{i32}, []byte{0x00})
 	m.function("incoming", nil, []byte{i32}, []byte{0x41, 0})
-	// Function 2 is outgoing.
+	// The long name is given to function 2, which is the export outgoing.
 	names := append([]byte{1}, append(uleb(2), wasmName(long)...)...)
 	section := append(wasmName("name"), append(append([]byte{1}, uleb(uint64(len(names)))...), names...)...)
 	wasm := append(append(m.bytes(), 0), append(uleb(uint64(len(section))), section...)...)

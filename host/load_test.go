@@ -16,7 +16,7 @@ import (
 	"github.com/refract-project/refract/host/document"
 )
 
-// runOnce runs an outgoing chain of one plugin, without a guard, and returns the result.
+// runOnce runs an object through an outgoing chain of one plugin without a guard, and returns the result.
 func runOnce(tb testing.TB, p *Plugin, object map[string]any) (map[string]any, error) {
 	tb.Helper()
 	chain, err := NewChain(Outgoing, Guard{}, p)
@@ -27,7 +27,7 @@ func runOnce(tb testing.TB, p *Plugin, object map[string]any) (map[string]any, e
 	return doc.Value(), err
 }
 
-// startModule returns a module with a start function of this body.
+// startModule returns a module whose start function has the given body.
 func startModule(body []byte) *wasmModule {
 	m := newModule().plugin(noopManifest)
 	m.function("outgoing", nil, []byte{i32}, []byte{0x41, 0})
@@ -114,7 +114,7 @@ func TestLoadRefuses(t *testing.T) {
 }
 
 func TestStartRuns(t *testing.T) {
-	// The start function grows the memory. If it did not run, a later access would trap.
+	// The start function increases the size of the memory. If the host did not run it, a later access would trap.
 	m := startModule([]byte{0x41, 1, 0x40, 0, 0x1a})
 	p := mustLoad(t, newHost(t), "start", m.bytes(), PluginConfig{})
 	if got := len(p.hot.Load().memory.bytes); got != 2<<16 {

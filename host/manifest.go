@@ -14,36 +14,36 @@ import (
 	"github.com/refract-project/refract/internal/printable"
 )
 
-// Manifest describes a module. The module itself returns it.
+// Manifest describes a module. It comes from the module itself.
 type Manifest struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
-	// Kinds are the kinds that the plugin supports, with the API group unless it is the core group: "Pod",
-	// "Ingress.networking.k8s.io". "*" stands for all kinds but Secrets, which have to be named.
+	// Kinds are the kinds that the plugin supports, with their API group unless it is the core group: "Pod",
+	// "Ingress.networking.k8s.io". "*" means all kinds except Secrets, which must be named.
 	Kinds []string `json:"kinds"`
-	// Hooks are the hooks that the module exports: "outgoing", "incoming".
+	// Hooks are the hooks that the module exports: "outgoing" and "incoming".
 	Hooks []string `json:"hooks"`
-	// Writes are the paths at and below which the plugin may write. "*" allows everything that the guard allows; an
-	// empty or absent list allows nothing.
+	// Writes are the paths at or below which the plugin may write. "*" allows every edit that the guard allows. If
+	// the list is empty or missing, the plugin may not write.
 	Writes []string `json:"writes"`
-	// Capabilities are additional permissions: "skip".
+	// Capabilities are additional permissions. The only one is "skip".
 	Capabilities []string `json:"capabilities,omitempty"`
-	// ConfigSchema is the JSON schema of the plugin's configuration, if it has one.
+	// ConfigSchema is the JSON schema of the plugin's configuration. It is optional.
 	ConfigSchema map[string]any `json:"configSchema,omitempty"`
 }
 
-// CapabilitySkip lets a plugin prevent an object from being reflected. An existing copy is deleted.
+// CapabilitySkip is the permission to exclude an object from reflection. If a copy exists, it is deleted.
 const CapabilitySkip = "skip"
 
-// Matches reports whether the plugin has the hook and supports objects of this kind and API group (empty for the core
-// group).
+// Matches reports whether the plugin has the hook and supports objects of a kind. group is the API group, which is
+// empty for the core group.
 func (m *Manifest) Matches(kind, group string, hook Hook) bool {
 	return slices.Contains(m.Hooks, hook.String()) && MatchesKind(m.Kinds, kind, group)
 }
 
-// MatchesKind reports whether a list of kinds, from a manifest or options, contains the kind of this API group (empty
-// for the core group). A kind without a group belongs to the core group, or to the group of the default plugin of that
-// name. "*" stands for all kinds except Secrets, which must be named.
+// MatchesKind reports whether a list of kinds from a manifest or from options contains a kind. group is the API
+// group, which is empty for the core group. An entry without a group means the core group, or the API group of the
+// kind's default plugin if there is one. "*" stands for all kinds except Secrets, which must be named.
 func MatchesKind(kinds []string, kind, group string) bool {
 	full := kind
 	if group != "" {
@@ -54,17 +54,17 @@ func MatchesKind(kinds []string, kind, group string) bool {
 	})
 }
 
-// groupOfDefault has the API group of each kind outside of the core group with a default plugin.
+// groupOfDefault has the API groups of those kinds that are not in the core group and have a default plugin.
 var groupOfDefault = map[string]string{
 	"Ingress":       "networking.k8s.io",
 	"EndpointSlice": "discovery.k8s.io",
 }
 
-// maxManifestBytes is more than a generous configuration schema needs.
+// maxManifestBytes is the maximum size of a manifest in bytes. It is sufficient for a long configuration schema.
 const maxManifestBytes = 1 << 18
 
-// parseManifest decodes a manifest. It returns warnings for repeated fields and for unknown ones, which a later host
-// may support.
+// parseManifest decodes a manifest. It returns warnings for repeated and for unknown fields. A newer version of the
+// host may support an unknown field.
 func parseManifest(text []byte) (_ *Manifest, warnings []string, err error) {
 	m := &Manifest{}
 	unknown, err := json.UnmarshalStrict(text, m)
@@ -95,7 +95,8 @@ func (m *Manifest) validateManifest() error {
 	return m.checkLimits()
 }
 
-// maxWrites limits the writes of a manifest: each is compared with every edit.
+// maxWrites is the maximum number of writes in a manifest. It is limited because each of them is compared with every
+// edit.
 const maxWrites = 256
 
 // maxManifestText is the maximum length of a name, version, kind or path, in bytes.
@@ -123,8 +124,8 @@ func checkCapabilities(capabilities []string) error {
 	return nil
 }
 
-// checkTexts refuses texts that a terminal would display differently: they help people decide whether to trust a
-// module.
+// checkTexts rejects texts that a terminal would display differently, because people read these texts to decide
+// whether to trust a module.
 func (m *Manifest) checkTexts() error {
 	for field, texts := range map[string][]string{
 		"name": {m.Name}, "version": {m.Version}, "kinds": m.Kinds, "hooks": m.Hooks, "writes": m.Writes, "capabilities": m.Capabilities,

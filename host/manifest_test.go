@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestManifestsAreShownAsTheyAre checks texts that a terminal would change: people read a manifest before they trust a
-// module.
+// TestManifestsAreShownAsTheyAre checks that texts that a terminal would display differently are rejected, because
+// people read a manifest before they trust a module.
 func TestManifestsAreShownAsTheyAre(t *testing.T) {
 	h := newHost(t)
 	load := func(change func(*Manifest)) error {
@@ -46,8 +46,8 @@ func TestManifestsAreShownAsTheyAre(t *testing.T) {
 	}
 }
 
-// TestManifestFieldsAbsentEmptyAndNull checks the meanings in docs/abi.md. Values of other types are errors that name
-// the field.
+// TestManifestFieldsAbsentEmptyAndNull checks that a field that is absent, empty or null has the meaning that
+// docs/abi.md documents, and that the error for a value of a wrong type names the field.
 func TestManifestFieldsAbsentEmptyAndNull(t *testing.T) {
 	fields := map[string]string{"name": `"x"`, "version": `"1"`, "kinds": `["*"]`, "hooks": `["outgoing"]`, "writes": `["spec"]`, "capabilities": `["skip"]`, "configSchema": `{"type":"object"}`}
 	parse := func(changed, value string) (*Manifest, error) {

@@ -15,13 +15,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/refract-project/refract/host/document"
-	"github.com/refract-project/refract/internal/wattest"
+	"github.com/refract-project/refract/test/support/short"
+	"github.com/refract-project/refract/test/support/wattest"
 )
 
-// An observer calls one host function and reports everything it sees: the result of the function, twice, the size of
-// the memory, and a hash of the memory, which may contain results. The label of an earlier object makes it leave traces
-// first: c calls the function, g grows the memory, f ends with an error, t traps. $call is the function; its result is
-// an i64.
+// observer is the text of a guest that calls one host function and reports everything that it observes: the result of
+// the function, twice, the size of the memory, and a hash of the memory, which may contain results. On an earlier
+// object, it first leaves the traces that the label of this object lists: c calls the function, g grows the memory, f
+// ends with an error, and t traps. $call is the function. Its result is an i64.
 const observer = `
   (global $hash (mut i64) (i64.const 0))
   (func $see (param i64)
@@ -45,7 +46,7 @@ const observer = `
     (if (i32.eq (local.get $trace) (i32.const 116)) (then (unreachable)))
     (i32.eq (local.get $trace) (i32.const 102)))`
 
-// nativeObserver reads the traces from the label "do", and reports in the label "seen".
+// nativeObserver reads the traces to leave from the label "do", and reports in the label "seen".
 const nativeObserver = observer + `
   (data (i32.const 0) "metadata.labels.do") (data (i32.const 32) "metadata.labels.seen")
   (data (i32.const 64) "list") (data (i32.const 80) "10.0.0.1") (data (i32.const 96) "status.x") (data (i32.const 112) "missing") (data (i32.const 128) "{}")
@@ -62,7 +63,7 @@ const nativeObserver = observer + `
         (br $more))))
     (i32.const 0)))`
 
-// portableObserver reads the traces from the input, and reports them as the reason to skip the object.
+// portableObserver reads the traces to leave from its input, and reports in the reason for skipping the object.
 const portableObserver = observer + `
   (data (i32.const 0) "{\"skip\":\"................\"}")
   (func (export "outgoing") (result i32) (local $at i64) (local $trace i32) (local $block i64)
@@ -92,7 +93,8 @@ const (
 	aBlock                           = "(call $new_block)"
 )
 
-// observed are the arguments with which observers call each function. "" stands for a function without arguments.
+// observed has the arguments with which the observers call each function. "" means that the function has no
+// parameters.
 var observed = map[string]map[string]string{
 	moduleRefract: {
 		"kind": "(i32.const 1) " + label, "len": "(i32.const 1) " + label, "get": "(i32.const 1) " + label, "field": "(i32.const 1) " + list, "elem": "(call $the_get (i32.const 1) " + list + ") (i32.const 0)",
@@ -119,7 +121,7 @@ var observed = map[string]map[string]string{
 	},
 }
 
-// argumentsFor returns the arguments of a host function. WASI functions that the host only refuses get zeros.
+// argumentsFor returns the arguments for a host function. WASI functions that the host does not support get zeros.
 func argumentsFor(t *testing.T, module, name string, f hostFunction) string {
 	t.Helper()
 	arguments, ok := observed[module][name]
@@ -135,7 +137,7 @@ func argumentsFor(t *testing.T, module, name string, f hostFunction) string {
 	return arguments
 }
 
-// observe assembles the observer of a host function, for the native or the portable tier.
+// observe returns the observer of a host function, for the native or the portable tier.
 func observe(t *testing.T, module, name string, f hostFunction, portable bool) []byte {
 	t.Helper()
 	own, fields := []string{"string", "set_string"}, nativeObserver
@@ -169,10 +171,12 @@ func observe(t *testing.T, module, name string, f hostFunction, portable bool) [
 	return wasm
 }
 
-// histories are the earlier calls of an instance: the traces of objects of another domain, one after another.
+// histories are earlier calls of an instance: lists of the traces to leave, one entry for each object of another
+// domain.
 var histories = [][]string{{}, {""}, {"c"}, {"c", "c"}, {"ccc"}, {"g"}, {"c", "g"}, {"gc", "c"}, {"f"}, {"cf", "c"}, {"t"}, {"c", "t"}, strings.Split(strings.Repeat("c ", 40), " ")}
 
-// outcome returns everything that users or the plugin see of an object of domain "bank" without traces.
+// outcome runs an object of the domain "bank" without traces, and returns everything that users or the plugin can
+// observe.
 func outcome(t *testing.T, chain *Chain, doc *document.Document, env *Env) string {
 	t.Helper()
 	env.Domain = "bank"
@@ -186,8 +190,8 @@ func outcome(t *testing.T, chain *Chain, doc *document.Document, env *Env) strin
 	return fmt.Sprintf("label %q, skipped %t %q, %d warnings, %d fuel", strings.Clone(seen), out.Skipped, out.SkipReason, len(out.Warnings), out.Calls[0].Fuel)
 }
 
-// afterHistory loads the module, runs the history in domain "shop", and returns the outcome in domain "bank". Document
-// and Env are reused, as in the virtual kubelet.
+// afterHistory loads the module, runs the history in the domain "shop", and returns the outcome in the domain "bank".
+// As in the virtual kubelet, the document and the Env are reused.
 func afterHistory(t *testing.T, h *Host, module []byte, config PluginConfig, history []string) string {
 	t.Helper()
 	p := mustLoad(t, h, "observer", module, config)
@@ -198,16 +202,18 @@ func afterHistory(t *testing.T, h *Host, module []byte, config PluginConfig, his
 	for _, traces := range history {
 		env.Domain = "shop"
 		doc.Reset(map[string]any{"metadata": map[string]any{"labels": map[string]any{"do": traces}}, "list": []any{"a", "b", "c"}})
-		// Some of these calls fail.
+		// The errors are ignored, because some of these calls are meant to fail.
 		_, _ = chain.Run(context.Background(), doc, env)
 	}
 	return outcome(t, chain, doc, env)
 }
 
-// TestEveryValueThatAGuestReadsIsTheSameInEachDomain checks that a guest reads the same values from each host function,
-// regardless of its earlier calls in another domain: handles, addresses, lengths, error codes, random numbers, clocks,
-// the remaining fuel, and whether its instance is new. A new host function needs a case.
+// TestEveryValueThatAGuestReadsIsTheSameInEachDomain checks that a guest reads the same values from each host
+// function, regardless of its earlier calls in another domain: handles, addresses, lengths, error codes, random
+// numbers, clocks, the remaining fuel, and whether its instance is new. If a host function is added, this test needs
+// a case for it.
 func TestEveryValueThatAGuestReadsIsTheSameInEachDomain(t *testing.T) {
+	short.NeedTime(t, "a module for every function of the host")
 	h := newHost(t)
 	for module, functions := range hostImports() {
 		for _, name := range slices.Sorted(maps.Keys(functions)) {

@@ -22,35 +22,37 @@ type Plugin struct {
 	portable     bool
 	config       map[string]any
 	limits       Limits
-	writes       []string // narrow the manifest's, unless nil
-	skips        bool     // it has CapabilitySkip
-	capabilities []string // narrow the manifest's, unless nil
-	warnings     []string // about declarations and configuration without effect
+	writes       []string // restricts the manifest's writes, unless nil
+	skips        bool     // the plugin has CapabilitySkip
+	capabilities []string // restricts the manifest's capabilities, unless nil
+	warnings     []string // warnings about declarations and configuration that have no effect
 	declared     Manifest // manifest from the options, for a module without one
 	ignore       bool
 	fresh        bool
-	initial      *state // initial state of instances; nil if they cannot be reset
+	initial      *state // initial state of every instance; nil if instances cannot be reset
 	compiled     wazero.CompiledModule
-	runtime      wazero.Runtime // runtime of compiled
+	runtime      wazero.Runtime // runtime that has compiled the module
 
-	// hot is the instance that the next call takes without a lock unless it is busy. It stays until it is discarded.
+	// hot is the instance that the next call uses without locking, unless the instance is busy. It stays the same
+	// until it is discarded.
 	hot    atomic.Pointer[instance]
 	closed atomic.Bool
 
-	leaks  atomic.Int64 // calls that succeeded only in a fresh instance
+	leaks  atomic.Int64 // number of calls that succeeded only in a fresh instance
 	leaked rate.Sometimes
 
-	lines   *rate.Limiter // limits log lines
-	dropped atomic.Int64  // log lines dropped since the last one written
+	lines   *rate.Limiter // limits the rate of log lines
+	dropped atomic.Int64  // number of log lines that were dropped since the last written line
 
 	mu       sync.Mutex
 	idle     []*instance
-	live     int           // instances, including running ones
-	drained  chan struct{} // closed when live reaches 0 after Close
+	live     int           // number of instances, including running ones
+	drained  chan struct{} // closed when live becomes 0 after Close
 	closeErr error
 }
 
-// maxIdle limits the instances that wait for calls. More concurrent calls create new ones.
+// maxIdle returns the maximum number of idle instances. If more calls run concurrently, further instances are
+// created, and are discarded after their calls.
 func maxIdle() int { return 2 * runtime.GOMAXPROCS(0) }
 
 // Name returns the name under which the plugin was loaded.
@@ -59,17 +61,17 @@ func (p *Plugin) Name() string { return p.name }
 // Version returns the version in the manifest.
 func (p *Plugin) Version() string { return p.manifest.Version }
 
-// Manifest returns the manifest of the module. It must not be modified.
+// Manifest returns the manifest of the module. Callers must not modify it.
 func (p *Plugin) Manifest() *Manifest { return p.manifest }
 
-// Warnings returns human-readable warnings about parts of the manifest and the PluginConfig that have no effect.
+// Warnings returns warnings for users about parts of the manifest and of the PluginConfig that have no effect.
 func (p *Plugin) Warnings() []string { return p.warnings }
 
-// Leaks returns how many calls failed in an instance that had run before and succeeded in a fresh one.
+// Leaks returns how many calls have failed in an instance that had run before, and succeeded in a fresh instance.
 func (p *Plugin) Leaks() int64 { return p.leaks.Load() }
 
-// reportLeak reports a call that succeeded only in a fresh instance: the plugin fills its memory from call to call, or
-// keeps other state that makes it fail.
+// reportLeak reports a call that succeeded only in a fresh instance. The cause is that the plugin fills its memory
+// over time, or keeps other state that makes it fail.
 func (p *Plugin) reportLeak(err error) {
 	p.leaks.Add(1)
 	p.leaked.Do(func() {
@@ -81,13 +83,14 @@ func (p *Plugin) reportLeak(err error) {
 	})
 }
 
-// Digest returns "sha256:<hex>" of the module passed to Load.
+// Digest returns the digest, "sha256:<hex>", of the module that was passed to Load.
 func (p *Plugin) Digest() string { return p.digest }
 
-// Portable reports whether the module is of the portable tier, with JSON as input and output.
+// Portable reports whether the module belongs to the portable tier, in which input and output are JSON.
 func (p *Plugin) Portable() bool { return p.portable }
 
-// takeInstance returns an instance for one call of a domain. Pass it to releaseInstance or discardInstance afterwards.
+// takeInstance returns an instance for one call of a domain. After the call, the caller must pass the instance to
+// releaseInstance or discardInstance.
 func (p *Plugin) takeInstance(ctx context.Context, domain string) (*instance, error) {
 	i, err := p.pooledInstance(ctx)
 	if err != nil {
@@ -107,8 +110,8 @@ func (p *Plugin) takeInstance(ctx context.Context, domain string) (*instance, er
 	return i, nil
 }
 
-// takeFreshInstance replaces the caller's instance by one in its initial state. The old instance is reset if it is
-// intact, and discarded otherwise.
+// takeFreshInstance replaces the caller's instance by one in the initial state. If the old instance is intact, it is
+// reset; otherwise it is discarded.
 func (p *Plugin) takeFreshInstance(ctx context.Context, old *instance, isIntact bool) (*instance, error) {
 	i, domain := old, old.domain
 	if !isIntact || !old.putBack() {
@@ -123,14 +126,14 @@ func (p *Plugin) takeFreshInstance(ctx context.Context, old *instance, isIntact 
 	return i, nil
 }
 
-// replaceInstance closes the caller's instance and puts a new one in its place.
+// replaceInstance closes the caller's instance and replaces it by a new one.
 func (p *Plugin) replaceInstance(old, fresh *instance) {
 	fresh.busy.Store(1)
 	p.hot.CompareAndSwap(old, fresh)
 	_ = old.mod.Close(context.Background())
 }
 
-// pooledInstance returns the hot instance, or the result of acquireInstance if that is busy.
+// pooledInstance returns the hot instance, or the result of acquireInstance if the hot instance is busy.
 func (p *Plugin) pooledInstance(ctx context.Context) (*instance, error) {
 	if i := p.hot.Load(); i != nil && i.busy.CompareAndSwap(0, 1) {
 		return i, nil
@@ -138,7 +141,7 @@ func (p *Plugin) pooledInstance(ctx context.Context) (*instance, error) {
 	return p.acquireInstance(ctx)
 }
 
-// acquireInstance takes an idle instance or creates one.
+// acquireInstance returns an idle instance, or creates an instance if none is idle.
 func (p *Plugin) acquireInstance(ctx context.Context) (*instance, error) {
 	p.mu.Lock()
 	if p.closed.Load() {
@@ -169,13 +172,13 @@ func (p *Plugin) releaseInstance(i *instance) {
 	} else if !p.parkInstance(i) {
 		p.discardInstance(i)
 	}
-	// Close may have emptied the pool just before.
+	// The pool is emptied again, because Close may have emptied it before the instance was parked.
 	if p.closed.Load() {
 		p.endIdleInstances()
 	}
 }
 
-// parkInstance keeps an instance other than the hot one, or makes it the hot one.
+// parkInstance makes an instance the hot instance, or keeps it as an idle one. It returns false if the pool is full.
 func (p *Plugin) parkInstance(i *instance) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -191,15 +194,16 @@ func (p *Plugin) parkInstance(i *instance) bool {
 	return true
 }
 
-// discardInstance closes an instance whose memory can no longer be trusted.
+// discardInstance closes an instance whose memory cannot be trusted any more.
 func (p *Plugin) discardInstance(i *instance) {
 	p.hot.CompareAndSwap(i, nil)
-	// Closing only frees memory. Its error is the exit code of a module that was never asked to exit.
+	// The error is ignored: closing only frees memory, and the error would be the exit code of a module that has not
+	// exited.
 	_ = i.mod.Close(context.Background())
 	p.countEnded()
 }
 
-// countEnded decrements the number of instances.
+// countEnded records that an instance has ended.
 func (p *Plugin) countEnded() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -207,7 +211,7 @@ func (p *Plugin) countEnded() {
 	p.freeWhenDrained()
 }
 
-// freeWhenDrained frees the code when there are no instances left, and signals Close. The caller holds mu.
+// freeWhenDrained frees the code and signals Close if no instances are left. p.mu must be held.
 func (p *Plugin) freeWhenDrained() {
 	if p.live == 0 && p.drained != nil {
 		p.closeErr = p.compiled.Close(context.Background())
@@ -230,9 +234,9 @@ func (p *Plugin) endIdleInstances() {
 	}
 }
 
-// Close refuses new calls with a ClosedError, waits until the running ones have ended or ctx is done, and frees the
-// memory. If ctx is done first, its error is returned, and the memory is freed when the last call ends. Closing again
-// does nothing.
+// Close makes new calls fail with a ClosedError, waits for running calls, and frees the memory. If ctx is done before
+// the last call ends, Close returns the error of ctx, and the memory is freed later. Further calls of Close have no
+// effect.
 func (p *Plugin) Close(ctx context.Context) error {
 	p.mu.Lock()
 	if p.closed.Swap(true) {

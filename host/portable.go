@@ -10,17 +10,17 @@ import (
 	"github.com/refract-project/refract/host/document"
 )
 
-// The portable tier runs modules of any Extism PDK. The object is serialized for them, so their cost grows with its
-// size.
+// The portable tier runs modules that were built with any Extism PDK. The whole object is serialized for them, so the
+// cost grows with the size of the object.
 
-// invokePortable passes {"object", "context", "config"} as Extism input and accepts the object, a JSON Patch of it, or
-// {"skip": reason} as output. No output leaves the object unchanged.
+// invokePortable passes {"object", "context", "config"} as the input of an Extism plugin. The output may be the
+// object, a JSON Patch of the object, or {"skip": reason}. An empty output leaves the object unchanged.
 func (i *instance) invokePortable(hook api.Function) error {
 	k := &i.kernel
 	k.used = true
 	k.input, i.owed = i.portableInput()
 	i.grantForInput()
-	// The host encodes the input, but the plugin chose the tier.
+	// The encoding of the input is charged to the plugin, although the host does it.
 	if i.owed > i.fuelLeft() {
 		return &OutOfFuelError{Plugin: i.plugin.name, During: i.during, Fuel: i.budget}
 	}
@@ -37,24 +37,25 @@ func (i *instance) invokePortable(hook api.Function) error {
 	return i.takeOutput(k.output)
 }
 
-// A call may use more fuel and memory for each byte of its input, in addition to the limits: a module of this tier
-// reads and writes the whole object, whatever size the API server accepts. For an object with many small values, a Go
-// build that decodes and encodes all of it needs up to 14,000 units of fuel and 20 bytes of memory per byte of input, a
-// TinyGo build 15,000 and 200. A module that reads some fields and returns a JSON Patch, such as
-// examples/plugins/portable-team, needs 1,700 and 450 units, and the memory of the input.
+// Fuel and memory that a call may use for each byte of its input, in addition to the limits. A module of this tier
+// reads and writes the whole object, which may have any size that the API server accepts. For an object with many
+// small values, a module that decodes and encodes the whole object needs up to 14,000 units of fuel and 20 bytes of
+// memory for each byte of input if it was built by Go, and 15,000 units and 200 bytes if it was built by TinyGo. A
+// module that reads some fields and returns a JSON Patch, such as examples/plugins/portable-team, needs 1,700 units
+// (Go) or 450 units (TinyGo), and memory for the input.
 const (
 	portableFuelPerByte   = 20_000
 	portableMemoryPerByte = 40
 )
 
 // portableOutputPerByte is the number of bytes that an answer may write for each byte of the input, in addition to
-// Limits.OutputBytes. A value counts 8 bytes and its text (see document.Node.Assign), and has at least 2 bytes of JSON,
-// including the comma or bracket. An answer that repeats the object therefore stays within the limit. A JSON Patch that
-// copies values many times becomes at most about five times the object.
+// Limits.OutputBytes. A value counts as 8 bytes plus its text (see document.Node.Assign), and has at least 2 bytes of
+// JSON, including the comma or bracket. Therefore an answer that repeats the object is always within the limit. The
+// result of a JSON Patch that copies values many times is limited to about five times the size of the object.
 const portableOutputPerByte = 4
 
-// grantForInput raises the fuel and memory of the current call. An instance that used the memory is not reused: see
-// Chain.endCall.
+// grantForInput increases the fuel and memory of the current call. If the call has used this memory, the instance is
+// not reused: see Chain.endCall.
 func (i *instance) grantForInput() {
 	size := int64(len(i.kernel.input))
 	i.budget += portableFuelPerByte * size
@@ -62,7 +63,7 @@ func (i *instance) grantForInput() {
 	i.memory.max = min(i.ownMemory()+uint64(portableMemoryPerByte*size), maxPages<<16)
 }
 
-// ownMemory returns the memory limit without the share for the input, in bytes.
+// ownMemory returns the memory limit in bytes, without the part that is granted for the input.
 func (i *instance) ownMemory() uint64 { return uint64(i.plugin.limits.MemoryPages) << 16 }
 
 func (i *instance) portableInput() (in []byte, work int64) {
@@ -79,8 +80,8 @@ func (i *instance) portableInput() (in []byte, work int64) {
 	return in, work
 }
 
-// portableDecodeWork is the fuel for decoding a byte of the output. It is less than decodeWork costs: the output is
-// decoded once a call, and every object that an API server accepts must fit.
+// portableDecodeWork is the fuel for each byte of decoded output. It is lower than the price in decodeWork, because
+// the output is decoded only once in a call, and the fuel must suffice for every object that an API server accepts.
 const portableDecodeWork = 16
 
 func (i *instance) takeOutput(text []byte) error {
@@ -108,15 +109,15 @@ func (i *instance) takeOutput(text []byte) error {
 	if len(out) == 0 {
 		return i.badOutput(`its output is neither an object, a JSON Patch nor {"skip": "reason"}`)
 	}
-	// Only differences become edits, so that the guard checks changes and not repeated fields.
+	// Only differences become edits, so that the guard does not check repeated fields.
 	if err := i.doc.Root().Assign("", out); err != nil {
 		return i.classifyError(i.documentError("output_set", err))
 	}
 	return nil
 }
 
-// takeSkip handles the answer {"skip": …} with a reason, or true for no reason. False leaves the object unchanged, so
-// that {skip: isPrivate(object)} works.
+// takeSkip handles the answer {"skip": …}. The value is a reason, or true if there is no reason. With the value
+// false, the object stays unchanged, so that a plugin can return {skip: isPrivate(object)}.
 func (i *instance) takeSkip(answer any) error {
 	reason, isText := answer.(string)
 	if answer == false {
@@ -136,7 +137,7 @@ func (i *instance) badOutput(problem string) error {
 	return &AccessError{Plugin: i.plugin.name, During: i.during, Function: "output_set", Problem: problem}
 }
 
-// configText returns a configuration value as Extism plugins read it.
+// configText returns a configuration value in the form that Extism plugins expect.
 func configText(v any) (text []byte, work int64) {
 	if s, ok := v.(string); ok {
 		return []byte(s), int64(len(s)) / 8

@@ -12,7 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestPortableExample runs a shipped example, built with another PDK, in a chain. The guard applies to it, too.
+// TestPortableExample checks that an example plugin, which was built with another PDK, works in a chain, and that the
+// guard also applies to it.
 func TestPortableExample(t *testing.T) {
 	example := func(name string) []byte {
 		wasm, err := os.ReadFile("../examples/plugins/" + name + "/" + name + ".wasm")
@@ -33,8 +34,8 @@ func TestPortableExample(t *testing.T) {
 		config map[string]any
 		writes string
 		labels map[string]any
-		want   map[string]any // expected labels
-		says   string         // text in the error or the skip
+		want   map[string]any // labels of the result
+		says   string         // text of the error or of the reason to skip
 	}{
 		"its first label":   {config, "metadata.labels", nil, map[string]any{"team": "shop"}, ""},
 		"a further label":   {config, "metadata.labels", map[string]any{"app": "web"}, map[string]any{"app": "web", "team": "shop"}, ""},

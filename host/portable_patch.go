@@ -10,12 +10,12 @@ import (
 	"sigs.k8s.io/json"
 )
 
-// isPatch reports whether an output of the portable tier is a JSON Patch: a list, not an object.
+// isPatch reports whether an output of the portable tier is a JSON Patch, which is a list and not an object.
 func isPatch(output []byte) bool {
 	return bytes.HasPrefix(bytes.TrimLeft(output, " \t\r\n"), []byte("["))
 }
 
-// takePatch applies the operations of a JSON Patch to the object. After an error the caller drops all edits.
+// takePatch applies the operations of a JSON Patch to the object. After an error, the caller must drop all edits.
 func (i *instance) takePatch(text []byte) error {
 	var operations []any
 	repeated, err := json.UnmarshalStrict(text, &operations, json.DisallowDuplicateFields)

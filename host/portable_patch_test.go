@@ -27,13 +27,13 @@ func decodeObject(t testing.TB, text string) (object map[string]any) {
 
 func encodeObject(object map[string]any) string { return string(document.Of(object).AppendJSON(nil)) }
 
-// TestPortablePatch checks that a JSON Patch changes only the named fields: all others keep their numbers, also those
-// that a float cannot represent.
+// TestPortablePatch checks that a JSON Patch changes only the fields that it names. All other fields keep their
+// numbers, including numbers that a float cannot represent.
 func TestPortablePatch(t *testing.T) {
 	h := newHost(t)
 	for name, c := range map[string]struct {
 		patch    string
-		old, new string // in gadgetText
+		old, new string // replacement in gadgetText
 	}{
 		"one label":     {`[{"op":"add","path":"/metadata/labels/team","value":"x"}]`, `"app":"web"`, `"app":"web","team":"x"`},
 		"white space":   {" \n[ {\"op\":\"replace\",\"path\":\"/metadata/labels\",\"value\":{}}]\n", `{"app":"web"}`, `{}`},
@@ -56,7 +56,7 @@ func TestPortablePatch(t *testing.T) {
 	}
 }
 
-// TestPortablePatchIsRefused checks that an error names the operation and its path, and that no operation of the patch
+// TestPortablePatchIsRefused checks that an error names the operation and its path, and that none of the operations
 // is applied.
 func TestPortablePatchIsRefused(t *testing.T) {
 	h := newHost(t)
@@ -89,7 +89,7 @@ func TestPortablePatchIsRefused(t *testing.T) {
 	}
 }
 
-// TestPortablePatchIsNarrowed checks that `writes` applies to the operations of a patch.
+// TestPortablePatchIsNarrowed checks that PluginConfig.Writes also restricts the operations of a patch.
 func TestPortablePatchIsNarrowed(t *testing.T) {
 	h := newHost(t)
 	for path, isAllowed := range map[string]bool{"/metadata/labels/team": true, "/metadata/annotations": false, "/spec/id": false} {
@@ -106,7 +106,8 @@ func TestPortablePatchIsNarrowed(t *testing.T) {
 	require.ErrorAs(t, err, &refused)
 }
 
-// TestPortablePatchIsLimited checks that a patch is stopped if the host works or writes more than the limits allow.
+// TestPortablePatchIsLimited checks that a patch is stopped if the host has to work or write more than the limits
+// allow.
 func TestPortablePatchIsLimited(t *testing.T) {
 	h := newHost(t)
 	operations := func(operation string, n int) string {
@@ -125,7 +126,8 @@ func TestPortablePatchIsLimited(t *testing.T) {
 	require.ErrorAs(t, limited(Limits{Handles: 10}, operations(`{"op":"add","path":"/spec/list/0","value":1}`, 40)), &limit)
 	require.Equal(t, LimitHandles, limit.Limit)
 
-	// The text of these patches is short and the work is large: each measures a large value.
+	// These patches must be stopped: they are short but cause much work, because each operation measures a large
+	// value.
 	pc := declared
 	pc.Limits = Limits{OutputBytes: 1 << 28}
 	p := mustLoad(t, h, "p", portableAnswer("output_set", ``), pc)
@@ -141,7 +143,7 @@ func TestPortablePatchIsLimited(t *testing.T) {
 	}
 }
 
-// TestPortablePatchEndsInTime checks that a chain timeout stops a patch between two operations.
+// TestPortablePatchEndsInTime checks that the timeout of a chain stops a patch between two operations.
 func TestPortablePatchEndsInTime(t *testing.T) {
 	p := mustLoad(t, newHost(t), "p", portableAnswer("output_set", ``), declared)
 	for _, past := range []bool{false, true} {
@@ -167,7 +169,8 @@ func TestPortablePatchEndsInTime(t *testing.T) {
 	}
 }
 
-// TestNumbersOfWholeObject checks the numbers in an answer that is a whole object. docs/abi.md has the table.
+// TestNumbersOfWholeObject checks that the numbers in an answer that contains the whole object have the types and
+// values in the table in docs/abi.md.
 func TestNumbersOfWholeObject(t *testing.T) {
 	h := newHost(t)
 	for _, c := range []struct{ was, answer, becomes string }{
@@ -196,8 +199,9 @@ func TestNumbersOfWholeObject(t *testing.T) {
 	}
 }
 
-// FuzzPortableAnswer uses any bytes as the answer of a module: a result that the guard has accepted keeps the identity
-// of the object, an error has a type of the package, and the cached object is unchanged.
+// FuzzPortableAnswer runs a module whose answer is arbitrary bytes. It checks that a result that the guard has accepted
+// has the identity of the object, that an error is of a type of this package, and that the cached object does not
+// change.
 func FuzzPortableAnswer(f *testing.F) {
 	for _, answer := range []string{
 		``, `null`, `{}`, `{"skip":true}`, `{"skip":"why","x":1}`, `{"kind":"Gadget"}`, gadgetText, `[]`, ` [null]`, `[[`,

@@ -13,10 +13,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/refract-project/refract/host/document"
-	"github.com/refract-project/refract/internal/wattest"
+	"github.com/refract-project/refract/test/support/wattest"
 )
 
-// portableModule echoes its input to its output, byte by byte, through Extism's memory.
+// portableModule returns a module that copies its input to its output, byte by byte, through Extism's memory.
 func portableModule() *wasmModule {
 	m := newModule()
 	length := m.importFunc(moduleExtism, "input_length", nil, []byte{i64})
@@ -25,7 +25,7 @@ func portableModule() *wasmModule {
 	store := m.importFunc(moduleExtism, "store_u8", []byte{i64, i32}, nil)
 	out := m.importFunc(moduleExtism, "output_set", []byte{i64, i64}, nil)
 	_ = m.function("outgoing", nil, []byte{i32}, nil)
-	// Locals are encoded before the body: 3 of i64, which are n, at and i.
+	// The body begins with the declaration of three locals of type i64: n, at and i.
 	body := []byte{1, 3, i64}
 	body = append(body, 0x10, byte(length), 0x22, 0, 0x10, byte(alloc), 0x21, 1) // n = length; at = alloc(n)
 	body = append(body, 0x02, 0x40, 0x03, 0x40)                                  // block loop
@@ -37,7 +37,7 @@ func portableModule() *wasmModule {
 	return m
 }
 
-// portableAnswer returns a module with a constant output, or error.
+// portableAnswer returns a module with a constant output or error.
 func portableAnswer(function, text string) []byte {
 	m := newModule()
 	alloc := m.importFunc(moduleExtism, "alloc", []byte{i64}, []byte{i64})
@@ -49,7 +49,7 @@ func portableAnswer(function, text string) []byte {
 	end := m.importFunc(moduleExtism, function, params, nil)
 	size := append([]byte{0x42}, sleb(int64(len(text)))...)
 	body := append(append([]byte{}, size...), 0x10, byte(alloc), 0x1a)
-	// The first block starts at 8.
+	// The text is stored from address 8, which is the address of the first block.
 	for i := range len(text) {
 		body = append(append(append(body, 0x42), sleb(int64(8+i))...), 0x41)
 		body = append(append(body, sleb(int64(text[i]))...), 0x10, byte(store))
@@ -135,14 +135,14 @@ func TestPortableDeclaresItsPowers(t *testing.T) {
 }
 
 // TestPortableTakesLargeAnswers checks that answers that repeat the largest objects of API servers are accepted with
-// the default limits. TestPortableTakesEveryObject covers JSON Patches.
+// the default limits. TestPortableTakesEveryObject checks answers that are JSON Patches.
 func TestPortableTakesLargeAnswers(t *testing.T) {
 	const size = 3 << 19
 	numbers, digits, empties, keys := make([]any, 300_000), make([]any, size/2), make([]any, size/3), map[string]any{}
 	for n := range numbers {
 		numbers[n] = int64(1000 + n%9000)
 	}
-	// No JSON has more values in the same number of bytes.
+	// This list has one digit per value, because a JSON text of the same size cannot contain more values.
 	for n := range digits {
 		digits[n] = int64(n % 10)
 	}
@@ -164,7 +164,8 @@ func TestPortableTakesLargeAnswers(t *testing.T) {
 	}
 }
 
-// TestPortableAnswersAreLimited checks that the limit of an answer is the default plus a share for the input.
+// TestPortableAnswersAreLimited checks that the maximum size of an answer is the default plus an amount for each byte
+// of the input.
 func TestPortableAnswersAreLimited(t *testing.T) {
 	h := newHost(t)
 	list := func(n int) string { return `{"list":[` + strings.Repeat("1,", n) + `1]}` }
@@ -180,8 +181,8 @@ func TestPortableAnswersAreLimited(t *testing.T) {
 	}
 }
 
-// portableIdentity returns its input object, for a call without context and configuration. It copies whole words: the
-// input after the object completes the last word.
+// portableIdentity returns a module that returns the object of its input, for a call without context and
+// configuration. It copies whole words. The bytes after the object in the input complete the last word.
 func portableIdentity() []byte {
 	const before, behind = len(`{"object":`), len(`,"context":null,"config":null}`)
 	wasm, err := wattest.Assemble(fmt.Sprintf(`(module
@@ -207,7 +208,8 @@ func portableIdentity() []byte {
 	return wasm
 }
 
-// checkEcho checks the result of echoing the input. The guard refuses its parts as new fields, and kind is missing.
+// checkEcho checks the result of a module that returns its whole input. The guard must reject this result, because
+// the parts of the input would be new fields of the object, and its kind would be missing.
 func checkEcho(t *testing.T, _ map[string]any, err error) {
 	t.Helper()
 	var e *GuardError

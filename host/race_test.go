@@ -5,6 +5,6 @@
 
 package host
 
-// raced is true if the race detector is on. It slows down the host's code several times, and guest code not at all, so
-// tests that compare their times are skipped.
+// raced is true if the race detector is enabled. The detector slows down the code of the host but not the code of
+// guests, so tests that compare these times are skipped.
 const raced = true

@@ -4,21 +4,24 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 
 	"github.com/refract-project/refract/host/document"
 )
 
-// Registry has the current chain of each kind and hook. Reading is one atomic load. It is safe for concurrent use.
+// Registry has the current chain for each kind and hook. Reading a chain is one atomic load. Registry is safe for
+// concurrent use.
 type Registry struct {
 	guard func(kind string, hook Hook) Guard
 
-	// chains is replaced, never modified.
-	chains     atomic.Pointer[map[slot]*Chain]
+	// The map in chains is replaced and never modified.
+	chains     atomic.Pointer[map[ChainKey]*Chain]
 	generation atomic.Uint64
 
 	mu          sync.Mutex
@@ -26,37 +29,38 @@ type Registry struct {
 	next        int
 }
 
-type slot struct {
-	kind string
-	hook Hook
+// ChainKey identifies a chain of a Registry.
+type ChainKey struct {
+	Kind string
+	Hook Hook
 }
 
-// NewRegistry returns an empty registry. The guard is used for kinds without a chain; nil means DefaultGuard. Its paths
-// must be well-formed.
+// NewRegistry returns an empty Registry. guard returns the guard for kinds without a chain. If guard is nil,
+// DefaultGuard is used. The paths of the guard must be valid.
 func NewRegistry(guard func(kind string, hook Hook) Guard) *Registry {
 	if guard == nil {
 		guard = func(kind string, _ Hook) Guard { return DefaultGuard(kind) }
 	}
 	r := &Registry{guard: guard, subscribers: map[int]func(string, Hook, uint64){}}
-	r.chains.Store(&map[slot]*Chain{})
+	r.chains.Store(&map[ChainKey]*Chain{})
 	return r
 }
 
-// Chain returns the current chain. It is never nil: the chain of other kinds is the identity with the guard. The kind
-// is an opaque name.
+// Chain returns the current chain. For a kind without a chain, it returns a chain that has only the guard, so the
+// result is never nil. The kind can be any name.
 func (r *Registry) Chain(kind string, hook Hook) *Chain {
-	if c := (*r.chains.Load())[slot{kind, hook}]; c != nil {
+	if c := (*r.chains.Load())[ChainKey{kind, hook}]; c != nil {
 		return c
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if c := (*r.chains.Load())[slot{kind, hook}]; c != nil {
+	if c := (*r.chains.Load())[ChainKey{kind, hook}]; c != nil {
 		return c
 	}
-	return r.putChain(slot{kind, hook}, r.identityChain(kind, hook))
+	return r.putChain(ChainKey{kind, hook}, r.identityChain(kind, hook))
 }
 
-// identityChain returns a chain without plugins, guarded by the registry's guard. It panics if the guard is malformed.
+// identityChain returns a chain without plugins, with the registry's guard. It panics if the guard is malformed.
 func (r *Registry) identityChain(kind string, hook Hook) *Chain {
 	c, err := NewChain(hook, r.guard(kind, hook))
 	if err != nil {
@@ -65,18 +69,23 @@ func (r *Registry) identityChain(kind string, hook Hook) *Chain {
 	return c
 }
 
-// putChain stores a chain under the current generation. The caller holds mu.
-func (r *Registry) putChain(s slot, c *Chain) *Chain {
-	stored := *c
-	stored.generation = r.generation.Load()
+// putChain stores a chain with the current generation. r.mu must be held.
+func (r *Registry) putChain(key ChainKey, c *Chain) *Chain {
 	chains := maps.Clone(*r.chains.Load())
-	chains[s] = &stored
+	chains[key] = c.inGeneration(r.generation.Load())
 	r.chains.Store(&chains)
+	return chains[key]
+}
+
+func (c *Chain) inGeneration(generation uint64) *Chain {
+	stored := *c
+	stored.generation = generation
 	return &stored
 }
 
-// Run runs the current chain on the document. If the chain was swapped and one of its plugins closed meanwhile, Run
-// starts over with the new chain, so that a run is of one generation. Errors are as in Chain.Run.
+// Run runs the current chain on the document. If the chain was swapped and one of its plugins was closed during the
+// run, Run starts again with the new chain, so that every result comes from one generation of the chain. Run returns
+// the same errors as Chain.Run.
 func (r *Registry) Run(ctx context.Context, kind string, hook Hook, doc *document.Document, env *Env) (*Outcome, error) {
 	c := r.Chain(kind, hook)
 	for {
@@ -93,33 +102,49 @@ func (r *Registry) Run(ctx context.Context, kind string, hook Hook, doc *documen
 	}
 }
 
-// Swap replaces a chain and notifies the subscribers; nil stands for the identity. It returns the previous chain, nil
-// if there was none. Calls in progress continue with the previous chain: to free a plugin that no chain uses any more,
-// call its Close, which waits for them.
+// Swap replaces a chain and notifies the subscribers. If c is nil, the chain is replaced by one without plugins. Swap
+// returns the previous chain, or nil if there was none. Running calls continue with the previous chain. To free a
+// plugin that is no longer in any chain, call its method Close, which waits for these calls.
 func (r *Registry) Swap(kind string, hook Hook, c *Chain) *Chain {
+	key := ChainKey{kind, hook}
+	return r.SwapAll(map[ChainKey]*Chain{key: c})[key]
+}
+
+// SwapAll replaces several chains at once, so that no run sees only some of them replaced; see Swap. It returns the
+// previous chains.
+func (r *Registry) SwapAll(chains map[ChainKey]*Chain) (previous map[ChainKey]*Chain) {
+	if len(chains) == 0 {
+		return nil
+	}
 	r.mu.Lock()
-	if c == nil {
-		c = r.identityChain(kind, hook)
-	}
-	previous := (*r.chains.Load())[slot{kind, hook}]
 	generation := r.generation.Add(1)
-	r.putChain(slot{kind, hook}, c)
-	var notify []func(string, Hook, uint64)
-	for _, f := range r.subscribers {
-		notify = append(notify, f)
+	previous, next := map[ChainKey]*Chain{}, maps.Clone(*r.chains.Load())
+	for key, c := range chains {
+		if c == nil {
+			c = r.identityChain(key.Kind, key.Hook)
+		}
+		previous[key], next[key] = next[key], c.inGeneration(generation)
 	}
+	r.chains.Store(&next)
+	notify := slices.Collect(maps.Values(r.subscribers))
 	r.mu.Unlock()
-	for _, f := range notify {
-		f(kind, hook, generation)
+	for _, key := range slices.SortedFunc(maps.Keys(chains), compareKeys) {
+		for _, f := range notify {
+			f(key.Kind, key.Hook, generation)
+		}
 	}
 	return previous
 }
 
-// Generation returns the number of swaps.
+func compareKeys(a, b ChainKey) int {
+	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Hook, b.Hook))
+}
+
+// Generation returns the number of swaps so far.
 func (r *Registry) Generation() uint64 { return r.generation.Load() }
 
-// Subscribe registers f, which is called after each swap, in the goroutine of Swap and without a lock, until cancel is
-// called.
+// Subscribe registers f, which is called after each swap until cancel is called. It is called in the goroutine of
+// Swap, without a lock.
 func (r *Registry) Subscribe(f func(kind string, hook Hook, generation uint64)) (cancel func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -78,7 +78,7 @@ func TestClosedPlugin(t *testing.T) {
 	}
 }
 
-// blocking returns a plugin whose hook waits in remap_ip until it is released.
+// blocking returns a plugin whose hook waits in remap_ip until the test releases it.
 func blocking(t *testing.T, h *Host) (p *Plugin, env *Env, entered, release chan struct{}) {
 	entered, release = make(chan struct{}), make(chan struct{})
 	p = mustLoad(t, h, "blocks", guest("blocks", `"*"`, returnZero, step{"remap_ip", []any{"10.0.0.1", 0, 0}}), PluginConfig{})
@@ -116,7 +116,8 @@ func TestCloseWaitsForRunningCalls(t *testing.T) {
 	}
 }
 
-// TestTrappedInstanceIsNotReused uses a guest that traps in another way if its memory was used before.
+// TestTrappedInstanceIsNotReused checks that an instance is not reused after a trap. To show this, the guest traps
+// differently if its memory was used before.
 func TestTrappedInstanceIsNotReused(t *testing.T) {
 	m := newModule().plugin(noopManifest)
 	m.function("incoming", nil, []byte{i32}, returnZero)
@@ -127,7 +128,7 @@ func TestTrappedInstanceIsNotReused(t *testing.T) {
 	for range 3 {
 		_, err := runOnce(t, p, serviceObject())
 		var e *TrapError
-		// A reused instance would divide by zero instead.
+		// The trap must be "unreachable". A reused instance would divide by zero.
 		if !errors.As(err, &e) || !errors.Is(err, e) || !containsUnreachable(err) {
 			t.Fatalf("%v", err)
 		}
@@ -139,8 +140,8 @@ func containsUnreachable(err error) bool {
 	return errors.As(err, &e) && e.Err != nil && len(e.Err.Error()) > 0 && e.Err.Error()[:len("wasm error: unreachable")] == "wasm error: unreachable"
 }
 
-// TestHammer runs objects of one cache through one registry in many workers while chains are swapped and their plugins
-// closed. Every result is of one generation, no cached object changes, and there are no errors.
+// TestHammer checks that if many workers run objects of one cache through one registry while chains are swapped and
+// their plugins are closed, every result comes from one generation, no cached object changes, and no errors occur.
 func TestHammer(t *testing.T) {
 	h := newHost(t)
 	r := NewRegistry(func(string, Hook) Guard { return Guard{} })

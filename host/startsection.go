@@ -11,16 +11,16 @@ import (
 // startExport is the name of the export that replaces a module's start section.
 const startExport = "refract_start"
 
-// IDs of the sections of a wasm binary that are rewritten.
+// IDs of the sections in a wasm binary that exportStart rewrites.
 const (
 	sectionExport = 7
 	sectionStart  = 8
 )
 
-// exportStart replaces a module's start section by an export. The runtime would run the start function during
-// instantiation; after a failure there would be no instance that shows the cause. The host calls the export right after
-// instantiation instead. A binary that is malformed or has no start section is returned unchanged: the compiler reports
-// errors.
+// exportStart replaces the start section of a module by an export, which the host calls right after instantiation. A
+// start section would make the runtime run the start function during instantiation. If the function failed, there would
+// be no instance from which the host could read the cause. A binary without a start section is returned unchanged, and
+// so is a malformed binary, because the compiler reports the error.
 func exportStart(wasm []byte) []byte {
 	const header = 8
 	if len(wasm) < header {
@@ -31,7 +31,7 @@ func exportStart(wasm []byte) []byte {
 		return wasm
 	}
 	entry := append([]byte{byte(len(startExport))}, startExport...)
-	// Kind 0 is a function. The content of the section is its index.
+	// Kind 0 is a function. The content of the start section is the index of the function.
 	entry = append(append(entry, 0), start.contentIn(wasm)...)
 	out := slices.Clone(wasm[:start.from])
 	out = append(out, wasm[start.to:]...)
@@ -49,7 +49,7 @@ func exportStart(wasm []byte) []byte {
 	return append(appendSection(out[:exports.from:exports.from], content), rest...)
 }
 
-// section spans [from, to), its content [body, to).
+// section is the position of a section in a module: the section is in [from, to), and its content in [body, to).
 type section struct{ from, body, to int }
 
 func (s section) contentIn(wasm []byte) []byte { return wasm[s.body:s.to] }
@@ -75,8 +75,8 @@ func appendSection(wasm, content []byte) []byte {
 	return append(wasm, content...)
 }
 
-// insertSection inserts an export section in the place of the start section, just after its place in the order of
-// sections.
+// insertSection inserts an export section at the position of the start section, which comes right after it in the
+// order of sections.
 func insertSection(wasm, content []byte, at int) []byte {
 	rest := slices.Clone(wasm[at:])
 	return append(appendSection(wasm[:at:at], content), rest...)

@@ -12,8 +12,8 @@ import (
 	"github.com/refract-project/refract/host/fuel"
 )
 
-// state is all state of an instance, as it is after the start. The start of a module has no input, so it is the same
-// for all instances.
+// state is the complete state of an instance after its start. All instances of a module have the same state after the
+// start, because the start has no input.
 type state struct {
 	memory  []byte
 	globals []uint64
@@ -21,7 +21,7 @@ type state struct {
 	slept   int64
 }
 
-// findGlobals finds the globals that package fuel exports of a module whose state can be restored.
+// findGlobals finds the globals that package fuel has exported if the state of the module can be restored.
 func (i *instance) findGlobals() {
 	for n := 0; ; n++ {
 		g, ok := i.mod.ExportedGlobal(fuel.StatePrefix + strconv.Itoa(n)).(api.MutableGlobal)
@@ -32,7 +32,7 @@ func (i *instance) findGlobals() {
 	}
 }
 
-// saveState returns the state, or nil if it cannot be restored.
+// saveState returns the current state, or nil if it cannot be restored.
 func (i *instance) saveState() *state {
 	if len(i.globals) == 0 {
 		return nil
@@ -44,8 +44,8 @@ func (i *instance) saveState() *state {
 	return s
 }
 
-// putBack resets the instance to its initial state. It returns false if that is impossible: memory that has grown stays
-// larger, and the guest can read its size.
+// putBack resets the instance to its initial state. It returns false if this is not possible because the memory has
+// grown: it would stay larger, and the guest can read the size.
 func (i *instance) putBack() bool {
 	s := i.plugin.initial
 	if s == nil || len(i.memory.bytes) != len(s.memory) || len(i.globals) != len(s.globals) {
@@ -56,7 +56,8 @@ func (i *instance) putBack() bool {
 		g.Set(s.globals[n])
 	}
 	i.random, i.slept, i.startOutput = s.random, s.slept, 0
-	// Handles contain the generation: it starts as in a new instance.
+	// The generation is part of the handles, and the guest can read these, so it must have the same value as in a new
+	// instance.
 	i.generation = generationStep
 	i.kernel.resetKernel()
 	i.ran = false

@@ -12,11 +12,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/refract-project/refract/host/document"
-	"github.com/refract-project/refract/internal/wattest"
+	"github.com/refract-project/refract/test/support/wattest"
 )
 
-// hoarders store the label "secret" of each object in one kind of state that a module has, and write the text of an
-// earlier object to the label "leak" of the next. slot is a byte of the text; 0 is empty.
+// hoarders are modules that keep text from one object to the next, each in a different kind of state. A module stores
+// the label "secret" of each object in its state, and writes the stored text of an earlier object to the label "leak"
+// of the next object. slot is one byte of the stored text, or 0 if nothing is stored.
 var hoarders = map[string]string{
 	"memory": `
 	  (func $keep (param i32) (i32.store8 (i32.const 60000) (local.get 0)))
@@ -74,7 +75,8 @@ func hoarder(t *testing.T, place string) []byte {
 	return wasm
 }
 
-// leak returns the label "leak" of an object that ran after one with a secret.
+// leak runs an object with a secret in the domain first and another object in the domain second, and returns the
+// label "leak" of the other object.
 func leak(t *testing.T, p *Plugin, first, second string) string {
 	t.Helper()
 	chain, err := NewChain(Outgoing, Guard{}, p)
@@ -86,7 +88,7 @@ func leak(t *testing.T, p *Plugin, first, second string) string {
 		require.NoError(t, err)
 		v, _ := doc.Root().At("metadata.labels.leak")
 		text, _ := v.Text()
-		// The text is in the memory of the document.
+		// The text is cloned, because it is in the memory of the document.
 		return strings.Clone(text)
 	}
 	clean := cross("clean", map[string]any{})
@@ -98,8 +100,8 @@ func leak(t *testing.T, p *Plugin, first, second string) string {
 	return fmt.Sprintf("%q instead of %q", got, clean)
 }
 
-// TestNothingIsRememberedAcrossDomains checks that a module that stores everything it sees finds none of it when the
-// next object belongs to another namespace, or when the last one was a Secret.
+// TestNothingIsRememberedAcrossDomains checks a module that stores everything it sees: nothing must be left when the
+// next object belongs to another namespace, or when the last object was a Secret.
 func TestNothingIsRememberedAcrossDomains(t *testing.T) {
 	h := newHost(t)
 	for place := range hoarders {
@@ -111,7 +113,7 @@ func TestNothingIsRememberedAcrossDomains(t *testing.T) {
 						t.Errorf("%q reads what %q left: %s", domains[1], domains[0], got)
 					}
 				}
-				// Check that the test can fail: within a domain the module remembers.
+				// Within a domain, the module must remember the text. If it did not, the test could not fail.
 				if leak(t, p, "shop", "shop") == "" {
 					t.Error("the module keeps nothing")
 				}
@@ -124,7 +126,8 @@ func TestNothingIsRememberedAcrossDomains(t *testing.T) {
 	}
 }
 
-// TestDefaultPluginsArePutBack checks that modules built by TinyGo are reset and need no new instance.
+// TestDefaultPluginsArePutBack checks that instances of modules that were built by TinyGo can be reset, so that no
+// new instances are needed.
 func TestDefaultPluginsArePutBack(t *testing.T) {
 	for _, kind := range []string{"Pod", "Service", "Secret"} {
 		p := mustLoad(t, newHost(t), kind, defaultModule(t, kind), PluginConfig{})

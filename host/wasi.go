@@ -11,9 +11,9 @@ import (
 	"github.com/tetratelabs/wazero/sys"
 )
 
-// This is the part of WASI preview 1 that language runtimes need. There are no files, arguments or environment. The
-// clock advances only when the module sleeps, and sleeping takes no time. Randomness has a fixed seed, so that a call
-// depends only on its input. Output is logged.
+// This file implements WASI preview 1, as far as the runtimes of languages need it. Modules have no files, arguments
+// or environment variables. The clock advances only when the module sleeps, and sleeping takes no time. Random
+// numbers have a fixed seed, so that the result of a call depends only on its input. Output is logged.
 
 const (
 	wasiSuccess = 0
@@ -22,12 +22,12 @@ const (
 	wasiNoSys   = 52
 )
 
-// wasiTime is the initial time of every clock: 2022-01-01T00:00:00Z, in nanoseconds. Some runtimes treat zero as an
-// error.
+// wasiTime is the initial time of every clock: 2022-01-01T00:00:00Z, in nanoseconds. It is not zero, because some
+// runtimes treat zero as an error.
 const wasiTime = 1_640_995_200_000_000_000
 
-// wasiSignatures has the parameters of all functions of the preview except proc_exit: i = i32, l = i64. Each returns an
-// errno.
+// wasiSignatures has the parameters of all functions of preview 1 except proc_exit. i means i32, and l means i64.
+// Each function returns an errno.
 var wasiSignatures = map[string]string{
 	"args_get": "ii", "args_sizes_get": "ii", "environ_get": "ii", "environ_sizes_get": "ii",
 	"clock_res_get": "ii", "clock_time_get": "ili", "random_get": "ii", "sched_yield": "", "poll_oneoff": "iiii",
@@ -94,7 +94,8 @@ func wasiCalls() map[string]wasiCall {
 	}
 }
 
-// wasiNothing stores two zero sizes.
+// wasiNothing implements the functions that return the sizes of the arguments and of the environment. Both sizes are
+// zero.
 func wasiNothing(i *instance, stack []uint64) uint64 {
 	for _, ptr := range stack[:2] {
 		clear(i.guestBytes("args_sizes_get", ptr, 4))
@@ -107,7 +108,8 @@ func (i *instance) wasiStore(ptr, v uint64) uint64 {
 	return wasiSuccess
 }
 
-// wasiRandom fills a buffer from a sequence with a fixed seed (splitmix64). Each instance has its own.
+// wasiRandom fills a buffer from a pseudorandom sequence with a fixed seed (splitmix64). Each instance has its own
+// sequence.
 func wasiRandom(i *instance, stack []uint64) uint64 {
 	buffer := i.guestBytes("random_get", stack[0], stack[1])
 	i.chargeFuel(int64(len(buffer)) / 8)
@@ -123,8 +125,8 @@ func wasiRandom(i *instance, stack []uint64) uint64 {
 	return wasiSuccess
 }
 
-// wasiWrite logs standard output at level info, standard error at level error, and the text of a panic as a warning,
-// line by line.
+// wasiWrite logs output line by line: standard output at level info, standard error at level error, and the text of a
+// panic as a warning.
 func wasiWrite(i *instance, stack []uint64) uint64 {
 	file := uint32(stack[0])
 	if file != 1 && file != 2 {
@@ -133,7 +135,7 @@ func wasiWrite(i *instance, stack []uint64) uint64 {
 	const vectorBytes = 8
 	vectors := i.guestBytes("fd_write", stack[1], uint64(uint32(stack[2]))*vectorBytes)
 	if uint64(len(vectors)) != uint64(uint32(stack[2]))*vectorBytes {
-		// The size overflowed.
+		// The size of the list of vectors does not fit into 32 bits.
 		return wasiInvalid
 	}
 	i.chargeFuel(int64(len(vectors)))
@@ -150,14 +152,14 @@ func wasiWrite(i *instance, stack []uint64) uint64 {
 	return wasiSuccess
 }
 
-// Sizes of the structures of poll_oneoff, and the limit of the clock.
+// Sizes of the structures in poll_oneoff, and the maximum of the clock.
 const (
 	subscriptionBytes = 48
 	eventBytes        = 32
-	maxSleep          = 1 << 60 // nanoseconds, for all sleeps together
+	maxSleep          = 1 << 60 // maximum of all sleeps together, in nanoseconds
 )
 
-// wasiPoll returns at once: a clock is advanced to the requested time, and files report an error.
+// wasiPoll returns at once. It advances the clock to the requested time. For files it reports an error.
 func wasiPoll(i *instance, stack []uint64) uint64 {
 	n := uint64(uint32(stack[2]))
 	if n == 0 || n > 1<<16 {
@@ -168,8 +170,8 @@ func wasiPoll(i *instance, stack []uint64) uint64 {
 	answers := make([]byte, 0, n*eventBytes)
 	for ; len(subscriptions) > 0; subscriptions = subscriptions[subscriptionBytes:] {
 		event := make([]byte, eventBytes)
-		copy(event, subscriptions[:8]) // user data
-		event[10] = subscriptions[8]   // type
+		copy(event, subscriptions[:8]) // user data of the subscription
+		event[10] = subscriptions[8]   // type of the event
 		if event[10] == 0 {
 			i.sleepFor(binary.LittleEndian.Uint64(subscriptions[24:]), subscriptions[40]&1 != 0)
 		} else {
@@ -182,7 +184,7 @@ func wasiPoll(i *instance, stack []uint64) uint64 {
 	return wasiSuccess
 }
 
-// sleepFor advances the clock by a duration or to a time.
+// sleepFor advances the clock by a duration, or to a time if isTime is true.
 func (i *instance) sleepFor(nanoseconds uint64, isTime bool) {
 	switch {
 	case !isTime:
@@ -192,7 +194,7 @@ func (i *instance) sleepFor(nanoseconds uint64, isTime bool) {
 	}
 }
 
-// wasiStat reports that the standard streams are character devices. No other file is open.
+// wasiStat reports the standard streams as character devices. No other files are open.
 func wasiStat(i *instance, stack []uint64) uint64 {
 	if uint32(stack[0]) > 2 {
 		return wasiBadFile

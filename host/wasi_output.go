@@ -12,24 +12,24 @@ import (
 	"github.com/refract-project/refract/internal/printable"
 )
 
-// output assembles the lines that a module writes to standard output and standard error: runtimes write the parts of a
-// line one by one, and each line in the log counts.
+// output assembles the lines that a module writes to standard output and standard error, because runtimes write a
+// line in several parts and each log line counts against a limit.
 type output struct {
-	partial [2][]byte // standard output, standard error
-	panicky string    // line with the text of a panic
+	partial [2][]byte // incomplete lines of standard output and standard error
+	panicky string    // line that contains the text of a panic
 }
 
 const (
-	// maxLineBytes is the length above which a line is split.
+	// maxLineBytes is the maximum length of a log line. Longer lines are split.
 	maxLineBytes = 4096
 	// maxPanicBytes limits the text of a panic in an error, because the error becomes an Event.
 	maxPanicBytes = 512
 )
 
-// panicPrefixes begin the line of a fatal error in the runtimes of Go and TinyGo.
+// panicPrefixes are the beginnings of a line with a fatal error in the runtimes of Go and TinyGo.
 var panicPrefixes = []string{"panic: ", "fatal error: "}
 
-// writeOutput appends to the line of a file, and logs complete lines.
+// writeOutput appends a part of a line to a file, and logs complete lines.
 func (i *instance) writeOutput(file int, part []byte) {
 	for len(part) > 0 {
 		line := &i.output.partial[file]
@@ -62,7 +62,8 @@ func (i *instance) endLine(file int) {
 	}
 	text := string(line)
 	for _, prefix := range panicPrefixes {
-		// The prefix may follow output that has no newline.
+		// The prefix is searched in the whole line, because the panic may follow output that does not end with a
+		// newline.
 		if at := strings.Index(text, prefix); at >= 0 && i.output.panicky == "" {
 			level, i.output.panicky = slog.LevelWarn, text[at:]
 		}
@@ -70,13 +71,13 @@ func (i *instance) endLine(file int) {
 	i.printLine(level, text)
 }
 
-// endLines logs incomplete lines.
+// endLines logs the incomplete lines.
 func (i *instance) endLines() {
 	i.endLine(0)
 	i.endLine(1)
 }
 
-// withPanic adds the text of a panic to the error of the trap that follows it.
+// withPanic adds the text of a panic to the error of the trap that the panic has caused.
 func (i *instance) withPanic(err error) error {
 	if i.output.panicky == "" {
 		return err

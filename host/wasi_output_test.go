@@ -11,10 +11,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/refract-project/refract/internal/wattest"
+	"github.com/refract-project/refract/test/support/short"
+	"github.com/refract-project/refract/test/support/wattest"
 )
 
-// wasiGuest runs a body with the functions that runtimes use to sleep and to panic. write outputs 5 bytes at an
+// wasiGuest runs body with the functions that runtimes use to sleep and to panic. $write writes 5 bytes at an
 // address.
 func wasiGuest(t testing.TB, data, body string) []byte {
 	t.Helper()
@@ -45,15 +46,15 @@ func TestSleepReturns(t *testing.T) {
 		(if (i64.ne (i64.load (i32.const 320)) (i64.const 7777)) (then (unreachable)))
 		(if (i32.ne (i32.load (i32.const 400)) (i32.const 1)) (then (unreachable)))
 		(if (i64.ne (i64.load (i32.const 256)) (i64.const 1640995200000000000)) (then (unreachable)))`), PluginConfig{})
-	// The clock is reset with the instance.
+	// The second call must have the same result, because the clock is reset together with the instance.
 	for range 2 {
 		_, _, err := run(t, serviceObject(), p)
 		require.NoError(t, err)
 	}
 }
 
-// TestTextOfAPanic checks that the text of a panic, which runtimes write in parts, is one line of the log and part of
-// the error.
+// TestTextOfAPanic checks that the text of a panic, which runtimes write in several parts, is a single line of the
+// log and is part of the error.
 func TestTextOfAPanic(t *testing.T) {
 	for name, end := range map[string]string{"exit": `(call $exit (i32.const 2))`, "trap": `(unreachable)`} {
 		var log strings.Builder
@@ -84,8 +85,10 @@ func TestPanicBehindAPartialLine(t *testing.T) {
 	}
 }
 
-// TestGoBuildSleepsAndPanics uses the Go runtime, which sleeps to stop the other threads before it prints a panic.
+// TestGoBuildSleepsAndPanics checks that the text of a panic of a plugin that was built with Go is in the error and in
+// the log. The Go runtime sleeps before it prints a panic, so that its other threads stop.
 func TestGoBuildSleepsAndPanics(t *testing.T) {
+	short.NeedTime(t, "a module built with Go")
 	var log strings.Builder
 	h, err := New(t.Context(), NewConfig().WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
 	require.NoError(t, err)

@@ -9,11 +9,11 @@ import (
 	"github.com/refract-project/refract/internal/leb128"
 )
 
-// This is a small assembler for test modules. Sections are generated, bodies are bytes.
-
+// wasmModule is a small assembler for test modules. It generates the sections. The bodies of functions are given as
+// bytes.
 type wasmModule struct {
 	types, imports, functions, exports, code, data [][]byte
-	start                                          int // function index; -1 = none
+	start                                          int // index of the start function; -1 if there is none
 	pages                                          uint64
 	importCount                                    int
 }
@@ -41,7 +41,7 @@ func (m *wasmModule) typ(params, results []byte) uint64 {
 	return uint64(len(m.types) - 1)
 }
 
-// importFunc adds an imported function. Call it before the first function.
+// importFunc adds an imported function. It must be called before the first call of function.
 func (m *wasmModule) importFunc(module, name string, params, results []byte) uint64 {
 	t := m.typ(params, results)
 	m.imports = append(m.imports, append(append(append(wasmName(module), wasmName(name)...), 0), uleb(t)...))
@@ -49,7 +49,8 @@ func (m *wasmModule) importFunc(module, name string, params, results []byte) uin
 	return uint64(m.importCount - 1)
 }
 
-// function adds a function. Its body has no locals and no final end. An empty name exports nothing.
+// function adds a function. The body has no locals and no final end. If export is empty, the function is not
+// exported.
 func (m *wasmModule) function(export string, params, results, body []byte) uint64 {
 	m.functions = append(m.functions, uleb(m.typ(params, results)))
 	body = append(append([]byte{0}, body...), 0x0b)
@@ -90,7 +91,7 @@ func (m *wasmModule) bytes() []byte {
 
 const manifestAt = 4096
 
-// plugin adds the exports that a module of the SDK's tier needs.
+// plugin adds the exports that every module of the native tier needs.
 func (m *wasmModule) plugin(manifest string) *wasmModule {
 	m.function("refract_abi_version", nil, []byte{i32}, []byte{0x41, 1})
 	m.function("refract_manifest", nil, []byte{i64}, append([]byte{0x42}, sleb(manifestAt<<32|int64(len(manifest)))...))

@@ -13,11 +13,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/refract-project/refract/host/document"
-	"github.com/refract-project/refract/internal/wattest"
+	"github.com/refract-project/refract/test/support/wattest"
 )
 
-// Each guest here calls one function of the ABI forever, with its most expensive input. The cost is a ratio: the time
-// of a unit of fuel, relative to a guest that only counts. Both are measured in this run.
+// Each guest in this test calls one function of the ABI in an endless loop, with the arguments that make it most
+// expensive. The cost is a ratio: the time for a unit of fuel, divided by the time in a guest that only counts. Both
+// are measured in the same run.
 
 const (
 	hugeList = 20_000
@@ -49,7 +50,8 @@ func deep(n int) any {
 	return v
 }
 
-// texts are texts in the memory of the guest.
+// texts assigns addresses in the memory of the guest to the texts that the calls need, and collects the data segments
+// with these texts.
 type texts struct {
 	at   int
 	data strings.Builder
@@ -62,7 +64,8 @@ func (x *texts) add(s string) string {
 	return ref
 }
 
-// worst returns the calls by function and special case. $n counts them.
+// worst returns the text of the most expensive call for each function and special case. $n in the text stands for the
+// number of the call.
 func worst() map[string]func(x *texts) (call string) {
 	path := func(p string) func(string) func(*texts) string {
 		return func(call string) func(*texts) string {
@@ -89,7 +92,7 @@ func worst() map[string]func(x *texts) (call string) {
 		"bool":      path(missing)("(drop (call $bool (i32.const 1) %s (i32.const 0)))"),
 		"keys":      path("keys")("(drop (call $keys (i32.const 1) %s " + buffer + "))"),
 		"keys long": path("long")("(drop (call $keys (i32.const 1) %s " + buffer + "))"),
-		// The write invalidates the cached encoding.
+		// Each call is followed by a write, which invalidates the cached encoding.
 		"json": func(x *texts) string {
 			return fmt.Sprintf("(drop (call $json (i32.const 1) %s %s)) (call $set_int (i32.const 1) %s (local.get $n))", x.add("keys"), buffer, x.add("other"))
 		},
@@ -136,7 +139,7 @@ func signatureText(f hostFunction) string {
 	return b.String()
 }
 
-// looping assembles a guest that repeats the call forever.
+// looping returns a guest that repeats the call forever.
 func looping(t *testing.T, call string, x *texts) []byte {
 	t.Helper()
 	var imports strings.Builder
@@ -156,7 +159,8 @@ func looping(t *testing.T, call string, x *texts) []byte {
 	return wasm
 }
 
-// perUnit returns the minimum time of a unit of fuel over some runs. The runs may also end at another limit than fuel.
+// perUnit returns the minimum time for a unit of fuel in several runs. A run ends when its fuel is used up, or at
+// another limit.
 func perUnit(t *testing.T, h *Host, object map[string]any, wasm []byte) float64 {
 	t.Helper()
 	p := mustLoad(t, h, "worst", wasm, PluginConfig{
@@ -185,8 +189,9 @@ func perUnit(t *testing.T, h *Host, object map[string]any, wasm []byte) float64 
 	return least
 }
 
-// leastRatio repeats measurements above the limit: a busy machine slows down one of two measurements, but not all of
-// them. A call that is really too expensive exceeds the limit each time, and by far: it is not repeated.
+// leastRatio repeats a measurement that is above the limit, because a busy machine may slow down one of the two
+// measurements. A call that is really too expensive is above the limit each time. A measurement far above the limit
+// is not repeated.
 func leastRatio(limit float64, measure func() float64) float64 {
 	least := measure()
 	for try := 0; least > limit && least < 5*limit && try < 30; try++ {
@@ -195,8 +200,8 @@ func leastRatio(limit float64, measure func() float64) float64 {
 	return least
 }
 
-// TestFuelPaysForTheHost checks that a call with the default fuel ends after about half a second, regardless of its
-// host calls.
+// TestFuelPaysForTheHost checks that a unit of fuel that pays for a host function takes at most ten times as long as a
+// unit that pays for a guest's own code, so that a call with the default fuel ends after about half a second.
 func TestFuelPaysForTheHost(t *testing.T) {
 	const most = 10
 	if raced {
@@ -223,7 +228,7 @@ func TestFuelPaysForTheHost(t *testing.T) {
 	}
 }
 
-// TestChainTimeout checks the wall-clock limit, the second line of defense after fuel.
+// TestChainTimeout checks that a chain ends after its timeout, which is the second line of defense after fuel.
 func TestChainTimeout(t *testing.T) {
 	h, err := New(t.Context(), NewConfig().WithChainTimeout(time.Millisecond))
 	require.NoError(t, err)
@@ -240,8 +245,8 @@ func TestChainTimeout(t *testing.T) {
 	}
 }
 
-// TestChainTimeoutNamesTheSlowest checks that the error of a chain timeout names the slowest plugin, also if that
-// plugin had already ended.
+// TestChainTimeoutNamesTheSlowest checks that the error for a timeout names the slowest plugin, even if this plugin
+// had already ended.
 func TestChainTimeoutNamesTheSlowest(t *testing.T) {
 	const timeout = 150 * time.Millisecond
 	h, err := New(t.Context(), NewConfig().WithChainTimeout(timeout))
@@ -249,7 +254,7 @@ func TestChainTimeoutNamesTheSlowest(t *testing.T) {
 	defer func() { _ = h.Close(t.Context()) }()
 	slow := mustLoad(t, h, "slow", guest("slow", `"*"`, returnZero, step{"remap_ip", []any{"10.0.0.1", 512, 32}}), PluginConfig{})
 	quick := mustLoad(t, h, "quick", guest("quick", `"*"`, returnZero, set("spec.x", "1")), PluginConfig{})
-	// A real RemapIP must not block.
+	// This RemapIP blocks to make the first plugin slow. A real RemapIP must not block.
 	env := &Env{RemapIP: func(string) (string, bool) { time.Sleep(2 * timeout); return "", false }}
 	for _, list := range [][]*Plugin{{slow, quick}, {quick, slow, quick}} {
 		chain, err := NewChain(Outgoing, Guard{}, list...)

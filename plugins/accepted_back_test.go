@@ -16,8 +16,8 @@ import (
 	"github.com/refract-project/refract/sdk/plugintest"
 )
 
-// testIngressStatusAccepted reflects the addresses
-// of the provider's Ingress to the consumer's.
+// testIngressStatusAccepted checks that the consumer's API server accepts the addresses of the provider's Ingress in
+// the status of the consumer's Ingress, and that an address without a translation is removed with a warning.
 func testIngressStatusAccepted(t *testing.T, api dynamic.Interface) {
 	module := plugintest.Open(t, "ingress/ingress.wasm")
 	client := api.Resource(ingresses).Namespace(consumer)
@@ -43,8 +43,8 @@ func testIngressStatusAccepted(t *testing.T, api dynamic.Interface) {
 	}
 }
 
-// testClaimStatusAccepted reflects the progress of resizing
-// a volume to the consumer's claim, through all steps.
+// testClaimStatusAccepted checks that the consumer's API server accepts the status of the provider's claim in each
+// step of resizing a volume.
 func testClaimStatusAccepted(t *testing.T, api dynamic.Interface) {
 	module := plugintest.Open(t, "persistentvolumeclaim/persistentvolumeclaim.wasm")
 	client := api.Resource(resource("persistentvolumeclaims")).Namespace(consumer)
@@ -78,19 +78,19 @@ func testClaimStatusAccepted(t *testing.T, api dynamic.Interface) {
 	}
 }
 
-// resize is the status of a claim that is being resized.
+// resize returns the status of a claim that is being resized.
 func resize(progress, condition string) string {
 	return `{phase: Bound, accessModes: [ReadWriteOnce], capacity: {storage: 5Gi}, allocatedResources: {storage: 10Gi},
 		allocatedResourceStatuses: {storage: ` + progress + `}, conditions: [{type: ` + condition + `, status: "True",
 		lastProbeTime: null, lastTransitionTime: "2025-01-01T00:00:00Z", message: m}]}`
 }
 
-// showStatus updates a status as a dry run.
+// showStatus updates the status of an object as a dry run.
 func showStatus(t *testing.T, client dynamic.ResourceInterface, local *unstructured.Unstructured, status any) *unstructured.Unstructured {
 	t.Helper()
 	object := local.DeepCopy()
 	object.Object["status"] = status
-	object.SetResourceVersion("") // the update is unconditional
+	object.SetResourceVersion("") // without a resourceVersion, the update is unconditional
 	options := metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict}
 	taken, err := client.UpdateStatus(t.Context(), object, options)
 	if err != nil {
@@ -100,7 +100,7 @@ func showStatus(t *testing.T, client dynamic.ResourceInterface, local *unstructu
 	return taken
 }
 
-// testEventsAccepted reflects Events of the provider to the consumer.
+// testEventsAccepted checks that the consumer's API server accepts the reflected Events of the provider.
 func testEventsAccepted(t *testing.T, api dynamic.Interface) {
 	module := plugintest.Open(t, "event/event.wasm")
 	events := resource("events")

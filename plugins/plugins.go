@@ -1,11 +1,12 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package plugins embeds the default plugins, the modules that mutate an object of a kind when no other plugin is
-// configured. Each has its own folder with the source, its test, and the compiled module, which `make plugins`
-// rebuilds and continuous integration compares. The comment in its main.go documents how it mutates each field.
+// Package plugins embeds the default plugins, which mutate the objects of a kind if no other plugin is configured.
+// Each plugin has its own folder with the source, the test and the compiled module. `make plugins` rebuilds the
+// modules, and continuous integration checks that they are up to date. The comment in main.go documents how the
+// plugin mutates each field.
 //
-// They have no privileges: a user's plugin can do the same, and replace them.
+// Default plugins have no privileges: a user's plugin can make the same changes, and can replace a default plugin.
 package plugins
 
 import (
@@ -14,14 +15,14 @@ import (
 	"strings"
 )
 
-// FS holds the default modules as <name>/<name>.wasm.
+// FS has the default modules as <name>/<name>.wasm.
 //
 //go:embed configmap/configmap.wasm endpointslice/endpointslice.wasm event/event.wasm generic/generic.wasm ingress/ingress.wasm
 //go:embed networkpolicy/networkpolicy.wasm persistentvolumeclaim/persistentvolumeclaim.wasm pod/pod.wasm
 //go:embed poddisruptionbudget/poddisruptionbudget.wasm secret/secret.wasm service/service.wasm
 var FS embed.FS
 
-// group returns the API group of the kind that a default plugin supports.
+// group returns the API group of the kind that a default plugin is for.
 func group(name string) string {
 	switch name {
 	case "endpointslice":
@@ -31,23 +32,24 @@ func group(name string) string {
 	case "poddisruptionbudget":
 		return "policy"
 	}
-	return "" // the core group
+	return "" // an empty name means the core group
 }
 
-// generic is the name of the default plugin for all other kinds.
+// generic is the name of the default plugin for all kinds that have no default plugin of their own.
 const generic = "generic"
 
-// Default returns the name and the module of the default plugin for
-// a kind: "Pod", or "EndpointSlice.discovery.k8s.io", whose group
-// may be omitted. A kind without its own default plugin, such as a
-// kind of the same name in another group, has the generic one.
+// Default returns the name and the module of the default plugin for a kind: "Pod", or
+// "EndpointSlice.discovery.k8s.io", whose group may be omitted. For a kind without its own default plugin, it returns
+// the generic one. This includes a kind that has the name of another kind with its own plugin, but is in another API
+// group.
 func Default(kind string) (name string, module []byte) {
 	kind, of, grouped := strings.Cut(kind, ".")
 	name = strings.ToLower(kind)
 	module, err := FS.ReadFile(fmt.Sprintf("%s/%s.wasm", name, name))
 	if err != nil || grouped && of != group(name) {
 		name = generic
-		module, _ = FS.ReadFile(fmt.Sprintf("%s/%s.wasm", name, name)) // it is embedded
+		// This cannot fail, because the file is embedded.
+		module, _ = FS.ReadFile(fmt.Sprintf("%s/%s.wasm", name, name))
 	}
 	return name, module
 }

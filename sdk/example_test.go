@@ -9,7 +9,7 @@ import (
 	"github.com/refract-project/refract/sdk"
 )
 
-// noDebug is the plugin of README.md. TestExampleIsThatOfTheREADME compares the two.
+// noDebug is the plugin from README.md. TestExampleIsThatOfTheREADME compares the two.
 var noDebug = sdk.Register(
 	sdk.Manifest{Name: "no-debug", Version: "1.0.0", Kinds: []string{"*"}, Writes: []string{"metadata.labels"}},
 	sdk.Outgoing(func(ctx sdk.Context, obj sdk.Object) error {
@@ -17,7 +17,7 @@ var noDebug = sdk.Register(
 		return nil
 	}))
 
-// A plugin runs natively, without a host, in a test or a debugger.
+// This example runs a plugin natively, without a host, as in a test or a debugger.
 func Example() {
 	result, err := noDebug.RunNative(sdk.Call{Object: map[string]any{
 		"apiVersion": "v1", "kind": "Service",
@@ -27,7 +27,7 @@ func Example() {
 	// Output: map[labels:map[app:web] name:web] <nil>
 }
 
-// A path leads to a value at any depth. A path without a value reads as the zero value.
+// A path leads to a value at any depth. If it has no value, the zero value is returned.
 func ExampleNode_String() {
 	printPort := func(_ sdk.Context, service sdk.Object) error {
 		fmt.Printf("%q %q\n", service.String("spec.ports.0.name"), service.String("spec.externalName"))
@@ -52,7 +52,7 @@ func ExampleNode_Remove() {
 	// map[spec:map[ports:[map[port:80] map[port:443]]]]
 }
 
-// An object that a plugin skips is not reflected. The manifest must declare the capability "skip".
+// If a plugin skips an object, the object is not reflected. The manifest must declare the capability "skip".
 func ExampleSkip() {
 	keepPrivate := func(_ sdk.Context, object sdk.Object) error {
 		if object.Labels().Is("visibility", "private") {
@@ -64,7 +64,7 @@ func ExampleSkip() {
 	// Output: skipped: it is private
 }
 
-// runHook runs a hook and returns the mutated object, or prints the reason if there is none.
+// runHook runs a hook and returns the mutated object. If there is none, it prints the reason.
 func runHook(hook sdk.HookFunc, object map[string]any) map[string]any {
 	plugin := &sdk.Plugin{}
 	sdk.Outgoing(hook)(plugin)

@@ -10,8 +10,7 @@ import (
 	"unsafe"
 )
 
-// handle is the number of a value that the host keeps; 0 is
-// absent. Reads of an absent value do not call the host.
+// handle is the number of a value in the host. 0 means absent. The host is not called to read an absent value.
 type handle uint32
 
 const (
@@ -115,8 +114,8 @@ func (h handle) keys(path string) []string {
 	return splitKeys(scratch.take(free, int(n)))
 }
 
-// splitKeys splits the host's list of keys, each of which follows its
-// length. The headers of the strings live as long as their bytes.
+// splitKeys splits the host's list of keys, in which the length of each key precedes it. The string headers are in
+// the same buffer as the bytes, and are valid as long as the bytes.
 func splitKeys(text string) []string {
 	first := len(scratchKeys)
 	for len(text) >= 4 {
@@ -192,7 +191,8 @@ func (h handle) remove(paths string) int {
 
 func (h handle) removeElem(i int) { hostRemoveElem(uint32(h), uint32(i)) }
 
-// removeKeys takes several paths, one per line, and as many paths of lists.
+// removeKeys removes the keys of maps that match the globs in lists. path has the paths of the maps, one per line,
+// and list the paths of their lists, in the same order.
 func (h handle) removeKeys(path string, from handle, list string) int {
 	if h == 0 || from == 0 {
 		return 0
@@ -212,7 +212,7 @@ func (h handle) log(level Level, text string) { hostLog(uint32(level), address(t
 func (h handle) warn(text string) { hostWarn(address(text), size(text)) }
 
 func (h handle) remapIP(ip string) (string, bool) {
-	free := scratch.free(64) // the longest IPv6 address has 45 characters
+	free := scratch.free(64) // 64 bytes are sufficient, because the longest IPv6 address has 45 characters
 	n := hostRemapIP(address(ip), size(ip), unsafe.Pointer(unsafe.SliceData(free)), uint32(len(free)))
 	if n == absent || int(n) > len(free) {
 		return "", false

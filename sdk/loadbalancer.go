@@ -3,15 +3,14 @@
 
 package sdk
 
-// RemapLoadBalancer translates the addresses in status.loadBalancer of the
-// provider's Service or Ingress to the ones that the consumer uses. Addresses
-// without a translation (yet) are removed with a warning: an address of the
-// provider may belong to somebody else here. Host names and ports mean the
-// same everywhere and stay. An entry that becomes empty is removed.
+// RemapLoadBalancer translates the addresses in status.loadBalancer of the provider's Service or Ingress to the
+// addresses that the consumer uses. Addresses without a translation (yet) are removed with a warning, because on the
+// consumer they may belong to another machine. Host names and ports stay unchanged, because they have the same
+// meaning in all clusters. An entry that becomes empty is removed.
 func RemapLoadBalancer(ctx Context, obj Object) {
 	entries := obj.EnsureMap("status.loadBalancer").Get("ingress")
 	unmapped, example := 0, ""
-	// Iterate from the end: removing an element moves later ones.
+	// The loop starts at the end, because removing an element changes the positions of later elements.
 	for i := entries.Len("") - 1; i >= 0; i-- {
 		entry := entries.At(i)
 		ip := entry.String("ip")
@@ -31,7 +30,8 @@ func RemapLoadBalancer(ctx Context, obj Object) {
 	}
 	if unmapped > 0 {
 		if entries.Len("") == 0 {
-			obj.Remove("status.loadBalancer.ingress") // the API server does not store an empty list
+			// An empty list is removed, because the API server does not store it.
+			obj.Remove("status.loadBalancer.ingress")
 		}
 		ctx.Warn("load-balancer addresses without a mapping in this cluster were omitted, such as ", example)
 	}

@@ -3,8 +3,8 @@
 
 package sdk
 
-// json renders the manifest for the host. It is written by hand because
-// encoding/json would add 100 KB to every module.
+// json returns the manifest as JSON for the host. It does not use encoding/json, which would add 100 KB to every
+// module.
 func (p *Plugin) json() []byte {
 	b := make([]byte, 0, 512)
 	b = append(b, `{"name":`...)

@@ -5,27 +5,26 @@ package sdk
 
 import "strings"
 
-// FilterMetadata removes the labels and annotations that the virtual node
-// excludes from reflection. Call it after reading them: an excluded entry
-// still has its meaning for the plugin. The system's own entries stay, see
-// [StringMap.RemoveGlob]. A map that lost all its entries stays, empty.
+// FilterMetadata removes the labels and annotations that the virtual node excludes from reflection. A plugin must
+// call it only after it has read the labels and annotations, because excluded entries must still have an effect on
+// the plugin. Entries of Refract itself stay, see [StringMap.RemoveGlob]. If a map becomes empty, it stays as an
+// empty map.
 func FilterMetadata(ctx Context, obj Object) {
 	obj.h.removeKeys("metadata.labels\nmetadata.annotations",
 		ctx.root, "offloadingPatch.labelsNotReflected\noffloadingPatch.annotationsNotReflected")
 }
 
-// FilterLabels does the same as [FilterMetadata], for labels only.
+// FilterLabels does the same as [FilterMetadata], but only for labels.
 func FilterLabels(ctx Context, obj Object) {
 	obj.h.removeKeys("metadata.labels", ctx.root, "offloadingPatch.labelsNotReflected")
 }
 
-// FilterAnnotations does the same as [FilterMetadata], for annotations only.
+// FilterAnnotations does the same as [FilterMetadata], but only for annotations.
 func FilterAnnotations(ctx Context, obj Object) {
 	obj.h.removeKeys("metadata.annotations", ctx.root, "offloadingPatch.annotationsNotReflected")
 }
 
-// Match reports whether s matches the glob, where
-// * matches any characters and ? matches one byte.
+// Match reports whether s matches the glob. In the glob, * matches any characters and ? matches one byte.
 func Match(glob, s string) bool {
 	star, mark := -1, 0
 	p, i := 0, 0

@@ -11,10 +11,11 @@ import (
 	pdk "github.com/extism/go-pdk"
 )
 
-// abiVersion is the version of the ABI. See docs/abi.md.
+// abiVersion is the version of the ABI; see docs/abi.md.
 const abiVersion = 1
 
-// manifestJSON keeps the manifest alive while the host reads it.
+// manifestJSON keeps a reference to the manifest, so that the garbage collector does not free it while the host reads
+// it.
 var manifestJSON []byte
 
 //go:wasmexport refract_abi_version
@@ -50,8 +51,8 @@ func serve(hook Hook) int32 {
 	return end(outcomeOf(err))
 }
 
-// end reports a skip or a failure to the host. It is a separate
-// function, so that the usual path needs no stack space for it.
+// end reports a skip or a failure to the host. It is a separate function, so that calls without a skip or failure
+// need no stack space for it.
 //
 //go:noinline
 func end(out outcome) int32 {

@@ -18,12 +18,12 @@ type Call struct {
 	Hook Hook
 	// Object is the input of the hook. It is not modified.
 	Object map[string]any
-	// Context is the content of [Context], which docs/abi.md lists.
+	// Context is the content of [Context]. docs/abi.md lists the fields.
 	Context map[string]any
 	// Config is the plugin's configuration.
 	Config map[string]any
-	// RemapIP implements [Context.RemapIP]. If it is nil, no address
-	// has a translation, as on a host before the mapping is known.
+	// RemapIP implements [Context.RemapIP]. If it is nil, no address has a translation, as in a host that does not
+	// know the mapping yet.
 	RemapIP func(ip string) (string, bool)
 }
 
@@ -43,8 +43,8 @@ type LogLine struct {
 	Text  string
 }
 
-// AccessError is returned for a call with a bad handle, path
-// or kind. The real host ends the hook in the same way.
+// AccessError is the error of a call with an invalid handle, path or kind. The real host also ends the hook after
+// such a call.
 type AccessError struct{ Function, Path, Problem string }
 
 func (e *AccessError) Error() string {
@@ -60,7 +60,7 @@ func (p *Plugin) RunNative(call Call) (result *Result, err error) {
 		case nil:
 		case *AccessError:
 			result, err = nil, r
-		default: // A debugger should stop at panics of the plugin itself.
+		default: // other panics come from the plugin itself and are not recovered, so that a debugger stops at them
 			panic(r)
 		}
 	}()
@@ -75,10 +75,10 @@ func (p *Plugin) RunNative(call Call) (result *Result, err error) {
 	return &Result{Object: s.document.Value(), Warnings: s.warnings, Log: s.lines}, nil
 }
 
-// ManifestJSON returns the manifest as the host reads it from the module.
+// ManifestJSON returns the manifest in the form in which the host reads it from the module.
 func (p *Plugin) ManifestJSON() []byte { return p.json() }
 
-// session is the state that the host keeps during one call.
+// session is the state that a host keeps during one call.
 type session struct {
 	document *document.Document
 	remap    func(string) (string, bool)
@@ -92,13 +92,13 @@ func (s *session) run(p *Plugin, call Call) outcome {
 	return p.run(call.Hook, Context{root: s.root(document.ContextRoot), config: s.root(document.ConfigRoot)}, Object{Node{s.root(document.ObjectRoot)}})
 }
 
-// root returns the handle of a root of the document.
+// root returns the handle of one of the document's roots.
 func (s *session) root(id int) handle {
 	n, _ := s.document.Node(id, 0)
 	return handle{s, n}
 }
 
-// run calls a hook and classifies its result.
+// run calls a hook and determines its outcome from the returned error.
 func (p *Plugin) run(hook Hook, ctx Context, obj Object) outcome {
 	f := p.hooks[hook]
 	if f == nil {
@@ -110,6 +110,6 @@ func (p *Plugin) run(hook Hook, ctx Context, obj Object) outcome {
 	return outcome{}
 }
 
-// Concat joins strings. Compiled to wasm it does not allocate, and the result is
-// valid until the hook returns.
+// Concat concatenates strings. In the wasm build it does not allocate, and the result is valid until the hook
+// returns.
 func Concat(parts ...string) string { return strings.Join(parts, "") }

@@ -33,14 +33,14 @@ func (h handle) ensureMap(path string) handle {
 	return h.made("ensure_map", path, document.Node.EnsureMap)
 }
 
-// made returns the handle of the node that a function of the document created.
+// made calls set, which creates a node in the document, and returns the handle of this node.
 func (h handle) made(function, path string, set func(document.Node, string) (document.Node, error)) handle {
 	n, err := set(h.n, path)
 	checkAccess(function, path, err)
 	return handle{h.s, n}
 }
 
-// setJSON decodes as the host does: whole numbers become int64.
+// setJSON decodes JSON in the same way as the host: whole numbers become int64.
 func (h handle) setJSON(path string, text []byte) {
 	var v any
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(text, &v); err != nil {
@@ -73,6 +73,6 @@ func (h handle) removeGlob(path, globs string) int {
 	return removed
 }
 
-// systemPrefix is the prefix of the labels and annotations
-// that identify the owner of a copy. No glob matches them.
+// systemPrefix is the prefix of the labels and annotations that identify the owner of a copy. Globs do not match
+// them.
 const systemPrefix = "offloading.liqo.io/"

@@ -20,7 +20,7 @@ type handle struct {
 
 func (h handle) isZero() bool { return h.n.ID() == 0 }
 
-// checkAccess ends the hook if the document refused an operation, as the host does.
+// checkAccess ends the hook if an operation of the document has failed, as the host does.
 func checkAccess(function, path string, err error) {
 	var refused *document.Error
 	switch {
@@ -41,7 +41,7 @@ func (h handle) at(function, path string) document.View {
 	return v
 }
 
-// checkKind ends the hook if the value is not of the kind that the function reads.
+// checkKind ends the hook if the kind of the value differs from the kind that the function reads.
 func checkKind(function, path string, v document.View, isRead bool, want string) {
 	if !isRead {
 		panic(&AccessError{function, path, "the value is of kind " + v.Kind().String() + ", not " + want})

@@ -13,7 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestReadMore covers functions that plugins rarely need. plugintest/inventory covers them on the real host.
+// TestReadMore checks, in the native build, the functions that plugins rarely need. plugintest/inventory checks them on
+// the real host.
 func TestReadMore(t *testing.T) {
 	p := &Plugin{hooks: [2]HookFunc{func(ctx Context, o Object) error {
 		odd, hasOdd := o.Annotations().Lookup("odd]key")

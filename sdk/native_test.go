@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// object returns the object of most tests.
+// object returns the object that most tests use.
 func object() map[string]any {
 	return map[string]any{
 		"apiVersion": "v1",
@@ -39,7 +39,7 @@ func object() map[string]any {
 	}
 }
 
-// on runs a hook on object() in the native build.
+// on runs a hook with object() in the native build.
 func on(t *testing.T, hook HookFunc) (*Result, error) {
 	t.Helper()
 	p := &Plugin{hooks: [2]HookFunc{hook}}
@@ -276,7 +276,8 @@ func TestHandlesFollowTheirPlace(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestDecodeKeepsWholeNumbers decodes and encodes numbers that a float64 cannot hold.
+// TestDecodeKeepsWholeNumbers checks that whole numbers that a float64 cannot represent exactly are unchanged after
+// they were decoded and encoded.
 func TestDecodeKeepsWholeNumbers(t *testing.T) {
 	const big = int64(9007199254740993) // 2^53 + 1
 	p := &Plugin{hooks: [2]HookFunc{func(_ Context, o Object) error {
@@ -306,7 +307,7 @@ func TestDecodeKeepsWholeNumbers(t *testing.T) {
 	}
 }
 
-// TestNativeFailsAsTheHostDoes checks that the native build returns the errors of the host and does not panic.
+// TestNativeFailsAsTheHostDoes checks that the native build returns the same errors as the host and does not panic.
 func TestNativeFailsAsTheHostDoes(t *testing.T) {
 	for name, hook := range map[string]HookFunc{
 		"UTF-8": func(_ Context, o Object) error { o.SetString("spec.x", "\xff"); return nil },
@@ -350,7 +351,7 @@ func TestEnsureMapAppends(t *testing.T) {
 func TestAppendingMakesTheList(t *testing.T) {
 	result, err := on(t, func(_ Context, o Object) error {
 		o.Copy("spec.copied.-", o.Get("spec.ports.1"))
-		o.SetString("spec.nothing.-", "one") // null
+		o.SetString("spec.nothing.-", "one") // this creates the list, because the value is null
 		o.SetString("spec.nothing.-", "two")
 		o.EnsureMap("spec.ensured.-").SetString("name", "new")
 		o.SetString("spec.map[-]", "value")

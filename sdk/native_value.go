@@ -11,7 +11,7 @@ import (
 	"strconv"
 )
 
-// copyMap returns a copy of a map in the types of the host. Nil becomes an empty map.
+// copyMap returns a copy of a map whose values have the types that the host uses. A nil map becomes an empty map.
 func copyMap[V any](m map[string]V) map[string]any {
 	copied := make(map[string]any, len(m))
 	for key, entry := range m {
@@ -28,7 +28,7 @@ func copyList[V any](list []V) []any {
 	return copied
 }
 
-// copyValue returns a copy of a value in the types of YAML and JSON decoders. Whole numbers become int64.
+// copyValue returns a copy of a value from a YAML or JSON decoder. Whole numbers become int64.
 func copyValue(v any) any {
 	switch v := v.(type) {
 	case nil, bool, int64, float64, string:

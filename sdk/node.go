@@ -8,7 +8,7 @@ import "iter"
 // Kind is the type of a value.
 type Kind int
 
-// Kinds of values. KindAbsent is the kind of a missing value.
+// Kinds of values. KindAbsent means that the value is missing.
 const (
 	KindAbsent Kind = iota
 	KindNull
@@ -29,44 +29,42 @@ func (k Kind) String() string {
 	return names[k]
 }
 
-// Node refers to a value of the object, the context or the configuration. It
-// is valid until the hook returns. In every method the path is relative to the
-// node, and the empty path is the node itself.
+// Node refers to a value of the object, the context or the configuration. It is valid until the hook returns. In all
+// methods, a path is relative to the node, and the empty path means the node itself.
 type Node struct{ h handle }
 
-// Exists reports whether there is a value; null counts as one.
+// Exists reports whether the value exists. A null value also exists.
 func (n Node) Exists() bool { return !n.h.isZero() }
 
 // Kind returns the type of the value at path.
 func (n Node) Kind(path string) Kind { return n.h.kind(path) }
 
-// Has reports whether there is a value at path that is not null.
+// Has reports whether the value at path exists and is not null.
 func (n Node) Has(path string) bool { return n.h.kind(path) > KindNull }
 
-// Len returns the number of entries of a map or list,
-// or of bytes of a string. It is 0 for an absent value.
+// Len returns the number of entries of a map or list, or the number of bytes of a string. For an absent value it
+// returns 0.
 func (n Node) Len(path string) int { return n.h.length(path) }
 
 // Get returns the node at path.
 func (n Node) Get(path string) Node { return Node{n.h.get(path)} }
 
-// Field returns the entry of a map with exactly this key, which is not parsed as a path.
+// Field returns the entry of a map with exactly this key. The key is not parsed as a path.
 func (n Node) Field(key string) Node { return Node{n.h.field(key)} }
 
-// At returns element i of a list. Past the end it returns a Node that does not exist.
+// At returns the element of a list with the index i. If the list is shorter, it returns a Node that does not exist.
 func (n Node) At(i int) Node { return Node{n.h.elem(i)} }
 
-// String returns the string at path, or "" if it is absent or null. It is
-// valid until the hook returns.
+// String returns the string at path, or "" if it is absent or null. The string is valid until the hook returns.
 func (n Node) String(path string) string {
 	s, _ := n.h.str(path)
 	return s
 }
 
-// Lookup returns the string at path, and whether it exists.
+// Lookup returns the string at path, and reports whether it exists.
 func (n Node) Lookup(path string) (string, bool) { return n.h.str(path) }
 
-// Is reports whether the string at path is want. It copies nothing.
+// Is reports whether the string at path equals want. It does not copy the string into the plugin.
 func (n Node) Is(path, want string) bool { return n.h.strEq(path, want) }
 
 // Int returns the integer at path, or fallback if it is absent or null.
@@ -81,16 +79,15 @@ func (n Node) Bool(path string, fallback bool) bool { return n.h.boolean(path, f
 // True reports whether the boolean at path exists and is true.
 func (n Node) True(path string) bool { return n.h.boolean(path, false) }
 
-// Keys returns the keys of the map at path, sorted. They are valid until the
-// hook returns.
+// Keys returns the sorted keys of the map at path. They are valid until the hook returns.
 func (n Node) Keys(path string) []string { return n.h.keys(path) }
 
-// JSON returns the value at path as JSON, or nil if it is absent. It is
-// valid until the hook returns. To decode it into a Go type use [Decode].
+// JSON returns the value at path as JSON, or nil if it is absent. The result is valid until the hook returns. To
+// decode it into a Go type, use [Decode].
 func (n Node) JSON(path string) []byte { return n.h.json(path) }
 
-// Elements iterates over the list. No element may be inserted or
-// removed during the iteration. In a hook that runs often prefer
+// Elements iterates over a list. Elements must not be inserted or removed during the iteration. In a hook that runs
+// often, the following loop is faster,
 //
 //	for i := range list.Len("") { element := list.At(i) … }
 //
@@ -106,7 +103,7 @@ func (n Node) Elements() iter.Seq2[int, Node] {
 	}
 }
 
-// Entries iterates over the map in the order of its keys.
+// Entries iterates over a map in the order of its keys.
 func (n Node) Entries() iter.Seq2[string, Node] {
 	return func(yield func(string, Node) bool) {
 		for _, key := range n.Keys("") {

@@ -7,9 +7,9 @@ package sdk
 
 import "unsafe"
 
-// arena allocates bytes that live until the next call of a hook. The
-// hot path does not allocate on the heap: an instance serves one call
-// at a time, and its arena keeps the size of the largest call so far.
+// arena allocates bytes that are valid until the next call of a hook. Because an instance serves one call at a time,
+// its arena can be reused, so that most calls do not allocate on the heap. The arena does not shrink: it keeps the
+// size that the largest call so far has needed.
 type arena struct {
 	buffer []byte
 	used   int
@@ -28,10 +28,10 @@ func (a *arena) reset() {
 	scratchKeys = scratchKeys[:0]
 }
 
-// free returns the unused bytes, which are at least n.
+// free returns the unused bytes of the buffer, at least n.
 func (a *arena) free(n int) []byte {
 	if len(a.buffer)-a.used < n {
-		// Strings of this call keep the old buffer alive.
+		// The old buffer is not freed as long as strings of this call refer to it.
 		a.buffer = make([]byte, max(2*len(a.buffer), 2*n))
 		a.used = 0
 	}
@@ -44,8 +44,7 @@ func (a *arena) take(free []byte, n int) string {
 	return unsafe.String(unsafe.SliceData(free), n)
 }
 
-// Concat joins strings without allocating. The result is valid until the hook
-// returns.
+// Concat concatenates strings without allocating. The result is valid until the hook returns.
 func Concat(parts ...string) string {
 	n := 0
 	for _, part := range parts {

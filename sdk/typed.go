@@ -10,14 +10,12 @@ import (
 	"strconv"
 )
 
-// Decode decodes the value at path into a Go value, by the rules of
-// encoding/json. An absent value is an error. In a map, a list or any,
-// whole numbers become int64, as in Kubernetes: a float64 is exact up to
-// 2^53 only. In a struct field of type any they become a json.Number.
+// Decode decodes the value at path into a Go value, following the rules of encoding/json. It returns an error if the
+// value is absent. In a map, a list or a variable of type any, whole numbers become int64, as in Kubernetes, because
+// a float64 is exact only up to 2^53. In a struct field of type any they become a json.Number.
 //
-// It is convenient for a list of structs, but has a price:
-// encoding/json adds about 290 KB to a module that uses it, and takes
-// some ten times as long as reading only the fields that matter.
+// Decode is convenient for a list of structs, but encoding/json adds about 290 KB to a module, and takes about ten
+// times as long as reading single fields.
 func Decode(n Node, path string, into any) error {
 	text := n.JSON(path)
 	if text == nil {
@@ -39,14 +37,14 @@ func Decode(n Node, path string, into any) error {
 	return nil
 }
 
-// exact replaces the numbers below v, in place, by int64 and float64.
+// exact replaces the numbers in v by int64 and float64. It modifies v.
 func exact(v any) any {
 	switch v := v.(type) {
 	case json.Number:
 		if i, err := strconv.ParseInt(string(v), 10, 64); err == nil {
 			return i
 		}
-		f, _ := v.Float64() // the host has no numbers out of range
+		f, _ := v.Float64() // this cannot fail, because numbers from the host are never out of range
 		return f
 	case map[string]any:
 		for key, entry := range v {
@@ -60,8 +58,8 @@ func exact(v any) any {
 	return v
 }
 
-// Encode encodes a Go value as JSON and sets it at path. Fields that its type
-// does not have are lost: decode and encode the smallest subtree that will do.
+// Encode encodes a Go value as JSON and sets it at path. Fields that the Go type does not have are lost, so decode
+// and encode the smallest possible subtree.
 func Encode(n Node, path string, value any) error {
 	text, err := json.Marshal(value)
 	if err != nil {

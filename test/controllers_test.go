@@ -14,8 +14,9 @@ import (
 )
 
 // TestEveryControllerRunsUnderThePolicies requires that each package with a controller has tests in the clusters of
-// controllertest. There the admission policies of the chart are enforced, and a denial fails the test. A controller
-// and a policy that are each correct may contradict each other.
+// controllertest. In these clusters the admission policies of the chart are enforced, and a denial fails the test.
+// Without such tests, a controller and a policy could contradict each other even though each of them passes its own
+// tests. Package join checks each permission, which several controllers may use.
 func TestEveryControllerRunsUnderThePolicies(t *testing.T) {
 	sources, err := filepath.Glob("../controllers/*/*.go")
 	require.NoError(t, err)

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestNoTwoFilesAreAPluralApart finds names like status.go and statuses.go in one folder, because such names do not
-// distinguish their contents.
+// TestNoTwoFilesAreAPluralApart fails if a folder has files with names like status.go and statuses.go, because such
+// names do not show how the contents differ.
 func TestNoTwoFilesAreAPluralApart(t *testing.T) {
 	files := map[string]bool{}
 	require.NoError(t, filepath.WalkDir("..", func(path string, entry fs.DirEntry, err error) error {

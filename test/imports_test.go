@@ -17,17 +17,17 @@ import (
 
 const module = "github.com/refract-project/refract/"
 
-// rule restricts the dependencies of packages below a folder, direct or indirect.
+// rule restricts the direct and indirect dependencies of the packages below a folder.
 type rule struct {
 	in     string   // folder of the packages
-	except []string // folders below it that are exempt
-	// only lists the permitted imports outside the standard library. nil permits all.
+	except []string // subfolders that are exempt
+	// only lists the permitted imports outside of the standard library. If it is nil, all imports are permitted.
 	only []string
-	// never lists forbidden direct and indirect dependencies.
+	// never lists dependencies that are forbidden, both directly and indirectly.
 	never []string
-	// permitted lists exceptions from never, for the platform of the tests only.
+	// permitted lists exceptions from never. They apply only on the platform of the tests.
 	permitted []string
-	// apart is set if the packages must not depend on each other either.
+	// apart is true if the packages must not depend on each other, either.
 	apart bool
 	why   string
 }
@@ -37,14 +37,15 @@ var kubernetes = []string{"k8s.io/", "sigs.k8s.io/controller-runtime"}
 var rules = []rule{
 	{
 		in: "sdk", except: []string{"sdk/plugintest"}, only: []string{module + "sdk", "github.com/extism/go-pdk"},
-		never:     append([]string{module + "host"}, kubernetes...),
-		permitted: []string{module + "host/document", "sigs.k8s.io/json"}, // of the native build, which tests of plugins use
+		never: append([]string{module + "host"}, kubernetes...),
+		// The native build of the SDK, which tests of plugins use, has these dependencies.
+		permitted: []string{module + "host/document", "sigs.k8s.io/json"},
 		why:       "what a plugin imports must compile with TinyGo, and small",
 	},
 	{
 		in: "plugins", only: []string{module + "plugins", module + "sdk", module + "api/wire", "github.com/extism/go-pdk"},
 		never:     append([]string{module + "host", module + "sdk/plugintest"}, kubernetes...),
-		permitted: []string{module + "host/document"}, // by the native build of the SDK
+		permitted: []string{module + "host/document"}, // the native build of the SDK imports the package
 		why:       "the default plugins have no privileges: what they import any author can (api/wire is names only)",
 	},
 	{
@@ -61,8 +62,8 @@ var rules = []rule{
 		why: "plugins import it: names only",
 	},
 	{
-		in: "vk", except: []string{"vk/reflection/reflectiontest"},
-		never: []string{module + "controllers", module + "cmd", module + "internal/testenv"},
+		in: "vk", except: []string{"vk/reflection/reflectiontest", "vk/reflection/internal/kinds/kindtest"},
+		never: []string{module + "controllers", module + "cmd", module + "test/support"},
 		why:   "the virtual kubelet and the controllers are different processes, in different clusters",
 	},
 	{
@@ -70,25 +71,24 @@ var rules = []rule{
 		why: "what a kind needs of another one is an interface that it declares",
 	},
 	{
-		in: "vk/reflection/internal/engine", never: []string{module + "vk/reflection/internal/kinds"},
-		why: "the engine does not know which kinds there are",
+		in: "vk/reflection/internal/clients", never: []string{module + "vk/reflection/internal/queue", module + "vk/reflection/internal/evaluation", module + "vk/reflection/internal/content"},
+		why: "a call to a cluster knows neither the object nor why it is made",
 	},
 	{
-		in: "vk/reflection/internal", except: []string{"vk/reflection/internal/engine", "vk/reflection/internal/kinds"},
-		never: []string{module + "vk/reflection/internal/engine", module + "vk/reflection/internal/kinds"},
-		why:   "what the engine is made of can be understood, and tested, without it",
-	},
-	{
-		in: "", except: []string{"internal/wattest"}, never: []string{module + "internal/wattest"},
+		in: "", except: []string{"test/support/wattest"}, never: []string{module + "test/support/wattest"},
 		why: "the assembler is for tests",
 	},
 	{
 		in: "controllers", except: []string{"controllers/internal/controllertest"},
-		never: []string{module + "vk", module + "cmd", module + "internal/testenv"},
+		never: []string{module + "vk", module + "cmd", module + "test/support"},
 		why:   "the controllers and the virtual kubelet are different processes, in different clusters",
 	},
 	{
-		in: "cmd", never: []string{module + "internal/testenv"},
+		in: "internal", except: []string{"internal/refractctl/peeringtest"}, never: []string{module + "controllers", module + "vk", module + "cmd", module + "test/support"},
+		why: "libraries know neither the processes that use them nor their tests",
+	},
+	{
+		in: "cmd", never: []string{module + "test/support"},
 		why: "what is installed contains nothing of the tests",
 	},
 	{
@@ -101,7 +101,7 @@ var rules = []rule{
 	},
 }
 
-// listed is the output of go list about a package.
+// listed is the output of go list for one package.
 type listed struct {
 	ImportPath    string
 	Imports, Deps []string
@@ -133,7 +133,7 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// TestRulesBite checks that each rule matches existing packages, and finds violations.
+// TestRulesBite checks that each rule applies to existing packages and finds violations.
 func TestRulesBite(t *testing.T) {
 	packages := list(t, nil, "../...")
 	for _, r := range rules {
@@ -160,7 +160,7 @@ func (r rule) applies(p listed) bool {
 		!slices.ContainsFunc(r.except, func(e string) bool { return below(p.ImportPath, module+e) })
 }
 
-// broken lists the dependencies that the rule forbids.
+// broken lists the dependencies of a package that the rule forbids.
 func (r rule) broken(p listed) (bad []string) {
 	if !r.applies(p) {
 		return nil
@@ -183,7 +183,7 @@ func (r rule) broken(p listed) (bad []string) {
 	return bad
 }
 
-// isSibling reports whether a dependency is also below the folder of the rule, but in another child folder than p.
+// isSibling reports whether dependency is in another child of the rule's folder than p.
 func (r rule) isSibling(p listed, dependency string) bool {
 	folder := path.Join(module, r.in) + "/"
 	own, _, _ := strings.Cut(strings.TrimPrefix(p.ImportPath, folder), "/")

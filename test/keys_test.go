@@ -21,15 +21,17 @@ import (
 )
 
 var (
-	// sharedKey matches Liqo's labels, annotations, taints and finalizers. ownKey matches the keys of this project.
+	// sharedKey matches the keys of Liqo's labels, annotations, taints and finalizers. ownKey matches the keys of
+	// this project.
 	sharedKey = regexp.MustCompile(`^([a-z0-9-]+\.)*liqo\.io/[A-Za-z][A-Za-z0-9._-]*$`)
 	ownKey    = regexp.MustCompile(`^[a-z0-9-]+\.refract\.io/[a-z][a-z0-9._-]*$`)
 	version   = regexp.MustCompile(`/v[0-9]+((alpha|beta)[0-9]+)?$`)
-	quoted    = regexp.MustCompile("`([^`=\n]+)(?:=[^`\n]*)?`") // a key in backquotes in a table, without its value
+	quoted    = regexp.MustCompile("`([^`=\n]+)(?:=[^`\n]*)?`") // a key in backquotes; a value after = is not captured
 )
 
-// TestEveryKeyIsInTheTable compares the keys that api/wire and our own constants name with docs/compatibility.md,
-// where users look them up. Keys of Kubernetes' own domains have their usual meaning.
+// TestEveryKeyIsInTheTable compares the keys in the constants of api/wire, and in constants of our own keys
+// elsewhere, with the table in docs/compatibility.md for users. Keys in Kubernetes' own domains are left out, because
+// they have their usual meaning.
 func TestEveryKeyIsInTheTable(t *testing.T) {
 	told := toldKeys(t)
 	wire, own := constants(t, "../api/wire", sharedKey), constants(t, "..", ownKey)
@@ -56,7 +58,7 @@ func merged(a, b map[string]string) map[string]string {
 	return all
 }
 
-// toldKeys returns the keys in the first columns of the section's tables.
+// toldKeys returns the keys in the first columns of the tables on the page.
 func toldKeys(t *testing.T) map[string]bool {
 	t.Helper()
 	text, err := os.ReadFile("../docs/compatibility.md")
@@ -77,8 +79,8 @@ func toldKeys(t *testing.T) map[string]bool {
 	return told
 }
 
-// constants finds the string constants with such keys below a folder, outside of tests. The result maps keys to names
-// of constants.
+// constants finds the string constants below a folder that match keys, except in tests. The result maps each key to
+// the name of a constant.
 func constants(t *testing.T, folder string, keys *regexp.Regexp) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -121,7 +123,7 @@ func note(spec *ast.ValueSpec, path string, keys *regexp.Regexp, found map[strin
 	}
 }
 
-// TestWhatAKeyIs checks that the search finds keys and nothing else.
+// TestWhatAKeyIs checks that the search finds keys and no other strings.
 func TestWhatAKeyIs(t *testing.T) {
 	yes := []string{"liqo.io/remoteID", "offloading.liqo.io/origin", "virtual-node.liqo.io/not-allowed"}
 	no := []string{"reflection.liqo.io", "kubernetes.io/os", "liqo.io/", "see liqo.io/type"}

@@ -22,7 +22,7 @@ var (
 	notInAnchors   = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 )
 
-// TestLinksOfPages follows the links between pages of this repository, to files and to headings.
+// TestLinksOfPages checks that links between pages of this repository lead to files and headings that exist.
 func TestLinksOfPages(t *testing.T) {
 	pages := map[string]string{}
 	require.NoError(t, filepath.WalkDir("..", func(path string, entry fs.DirEntry, err error) error {
@@ -51,7 +51,38 @@ func TestLinksOfPages(t *testing.T) {
 	}
 }
 
-// deadLink returns the reason why a link of a page is dead, or "" if it is not.
+var (
+	namedTest    = regexp.MustCompile("`((?:Test|Fuzz|Benchmark)[A-Z]\\w*)[`/]")
+	declaredTest = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Benchmark)[A-Z]\w*)\(`)
+)
+
+// TestPagesNameTestsThatExist checks that the tests that pages mention exist. If a test was renamed or removed, a
+// page would promise something that is no longer tested.
+func TestPagesNameTestsThatExist(t *testing.T) {
+	named, exists := map[string]string{}, map[string]bool{}
+	require.NoError(t, filepath.WalkDir("..", func(path string, entry fs.DirEntry, err error) error {
+		isPage := filepath.Ext(path) == ".md"
+		if err != nil || !isPage && !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, match := range namedTest.FindAllStringSubmatch(string(text), -1) {
+			if isPage {
+				named[match[1]] = path
+			}
+		}
+		for _, match := range declaredTest.FindAllStringSubmatch(string(text), -1) {
+			exists[match[1]] = true
+		}
+		return err
+	}))
+	assert.Greater(t, len(named), 100)
+	for test, page := range named {
+		assert.True(t, exists[test], "%s names %s, which does not exist", page, test)
+	}
+}
+
+// deadLink returns the reason why a link on a page is dead, or "" if the link is valid.
 func deadLink(pages map[string]string, page, link string) string {
 	file, anchor, _ := strings.Cut(link, "#")
 	target := page
@@ -67,7 +98,7 @@ func deadLink(pages map[string]string, page, link string) string {
 	return ""
 }
 
-// anchors returns the anchors of a page, as GitHub generates them from its headings.
+// anchors returns a page's link targets: the anchors that GitHub generates from headings, and explicit <a id> anchors.
 func anchors(text string) map[string]bool {
 	found := map[string]bool{}
 	for _, match := range markdownAnchor.FindAllStringSubmatch(text, -1) {

@@ -19,7 +19,7 @@ import (
 func TestLogStyle(t *testing.T) {
 	files, calls := token.NewFileSet(), 0
 	err := filepath.WalkDir("..", func(path string, _ fs.DirEntry, err error) error {
-		// The file librarylog.go forwards messages of libraries.
+		// librarylog.go is left out, because it forwards messages of libraries.
 		if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") || strings.HasSuffix(path, "librarylog.go") {
 			return err
 		}
@@ -57,7 +57,8 @@ var (
 	sentence = regexp.MustCompile("^[\"`][A-Z]")
 )
 
-// logStyle reports whether the node is a call of a logger, and returns the problem with its message or keys.
+// logStyle reports whether the node is a call of a logger. If its message or its keys violate the rules, it returns
+// the problem.
 func logStyle(n ast.Node) (isLog bool, problem string) {
 	call, _ := n.(*ast.CallExpr)
 	if call == nil || len(call.Args) == 0 {
@@ -69,7 +70,7 @@ func logStyle(n ast.Node) (isLog bool, problem string) {
 	}
 	args := call.Args
 	if method.Sel.Name == "Error" && len(args) > 1 && !strings.HasPrefix(last(args[0]), `"`) {
-		args = args[1:] // logr's Error has the error as its first argument
+		args = args[1:] // the first argument of logr's Error is the error
 	}
 	if !sentence.MatchString(last(args[0])) {
 		return true, "the message is not a constant that begins with a capital letter"
@@ -82,8 +83,8 @@ func logStyle(n ast.Node) (isLog bool, problem string) {
 	return true, ""
 }
 
-// last returns the last name in a chain of selectors and calls, V for log.FromContext(ctx).V(1). It returns a literal
-// unchanged.
+// last returns the last name in a chain of selectors and calls, for example V for log.FromContext(ctx).V(1). It
+// returns literals unchanged.
 func last(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.BasicLit:

@@ -1,10 +1,10 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package vk is the virtual kubelet: one process per virtual node that presents another cluster as a node of this
-// one.
+// Package vk is the virtual kubelet: a process that presents another cluster as a node of this cluster. There is one
+// process for each virtual node.
 //
-// It has five parts, which package app assembles:
+// It has six parts, which package app assembles:
 //
 //   - vk/node maintains the Node object: the resources of the provider (from the VirtualNode), its availability, the
 //     lease.
@@ -12,17 +12,18 @@
 //     EndpointSlices, Ingresses, NetworkPolicies, PodDisruptionBudgets, ConfigMaps and Secrets. All except tokens are
 //     mutated by a chain of WebAssembly plugins. Statuses and the provider's Events are reflected back.
 //   - vk/resources adds the kinds of ReflectedResources at run time.
+//   - vk/declared runs the plugins of ReflectionPlugins.
 //   - vk/namespaces tracks the offloaded namespaces and the names of their remote namespaces.
 //   - vk/kubeletapi serves the kubelet API (logs, exec, attach, port-forward) from the provider.
 //
-// Two small packages of pure functions are shared with the controllers: vk/pods (the lifecycle of an offloaded pod) and
-// internal/ipmap (address translation).
+// The controllers also use internal/ipmap, which translates addresses.
 //
-// The lifecycle of a pod: the scheduler binds it to the virtual node; reflection runs the chain and creates a
-// ShadowPod on the provider; the provider's controller creates the pod and maintains it, even while this cluster is
-// unavailable; its status is mutated by the chain and written to the local pod. When the local pod is deleted, the
-// ShadowPod is deleted, and the local pod is removed once the provider's is gone.
+// The lifecycle of a pod: The scheduler binds the pod to the virtual node. Reflection runs the plugin chain and
+// creates a ShadowPod on the provider. The provider's controller creates a pod from it and maintains this pod, even
+// while this cluster is unavailable. The status of the provider's pod is mutated by the chain and written to the
+// local pod. When the local pod is deleted, the ShadowPod is deleted, and the local pod is removed when the
+// provider's pod no longer exists.
 //
-// The process is stateless. After a restart it reads both sides, compares them and, if nothing changed in between,
-// writes nothing.
+// The process is stateless. After a restart it reads the objects in both clusters and compares them. If nothing has
+// changed in between, it writes nothing.
 package vk

@@ -11,8 +11,8 @@ import (
 	"k8s.io/client-go/discovery"
 )
 
-// printColumns compares what kubectl get shows; the columns of wide output
-// stand after the bar.
+// printColumns compares the columns that kubectl get shows. In the expected text, the columns of wide output come
+// after the bar.
 func printColumns(t *testing.T, c discovery.DiscoveryInterface) {
 	want := map[string][]string{
 		"authentication.liqo.io/v1beta1/renews":           {"Name", "Age"},

@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package crds holds the CustomResourceDefinitions of every kind under api, generated from its Go types.
+// Package crds embeds the CustomResourceDefinitions of all kinds below api. They are generated from the Go types.
 package crds
 
 import (
@@ -12,5 +12,19 @@ import (
 //go:embed *.yaml
 var files embed.FS
 
-// FS returns the CRDs, one YAML file per kind, named GROUP_PLURAL.yaml.
+//go:embed network/*.yaml
+var networkFiles embed.FS
+
+// FS returns the CRDs of every installation. There is one YAML file for each kind, named GROUP_PLURAL.yaml.
 func FS() fs.FS { return files }
+
+// Network returns the CRDs of the network between the clusters, in files with such names. They are in a separate folder
+// because a cluster that serves them must have a network module that maintains its Configurations: without a
+// Configuration, the addresses of a peer count as unknown.
+func Network() fs.FS {
+	network, err := fs.Sub(networkFiles, "network")
+	if err != nil {
+		panic(err) // the folder is embedded above
+	}
+	return network
+}

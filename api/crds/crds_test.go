@@ -27,7 +27,7 @@ import (
 	corev1beta1 "github.com/refract-project/refract/api/core/v1beta1"
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
 	pluginsv1alpha1 "github.com/refract-project/refract/api/plugins/v1alpha1"
-	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/test/support/testenv"
 )
 
 func TestCRDs(t *testing.T) {
@@ -55,7 +55,7 @@ func scheme(t *testing.T) *runtime.Scheme {
 	return s
 }
 
-// resource is how a kind appears in discovery.
+// resource describes a kind as discovery shows it.
 type resource struct {
 	Plural, Kind string
 	Namespaced   bool
@@ -63,7 +63,7 @@ type resource struct {
 	Status       bool
 }
 
-// served compares discovery with the names that users of Liqo type.
+// served checks that discovery has the names of resources that users of Liqo know.
 func served(t *testing.T, c discovery.DiscoveryInterface) {
 	want := map[string][]resource{
 		"authentication.liqo.io/v1beta1": {
@@ -101,8 +101,7 @@ func served(t *testing.T, c discovery.DiscoveryInterface) {
 	}
 }
 
-// discovered returns the resources of a list by plural, subresources folded
-// into them.
+// discovered returns the resources in a list by their plural, with their subresources.
 func discovered(t *testing.T, list *metav1.APIResourceList) []resource {
 	t.Helper()
 	status := map[string]bool{}
@@ -150,8 +149,8 @@ func parse(t *testing.T, text string) *unstructured.Unstructured {
 	return object
 }
 
-// keepEveryField stores the samples and reads them back: what was sent is
-// there, also below the fields that have no schema.
+// keepEveryField stores the samples and reads them back. All fields must be preserved, also below fields without a
+// schema.
 func keepEveryField(t *testing.T, c client.Client) {
 	for _, sample := range samples(t) {
 		sent := sample.DeepCopy()
@@ -168,7 +167,7 @@ func keepEveryField(t *testing.T, c client.Client) {
 	}
 }
 
-// normal makes numbers of YAML and of the API server comparable.
+// normal converts a value to text, so that numbers from YAML and from the API server can be compared.
 func normal(t *testing.T, value any) string {
 	t.Helper()
 	text, err := yaml.Marshal(value)
@@ -176,8 +175,8 @@ func normal(t *testing.T, value any) string {
 	return string(text)
 }
 
-// agreeWithTypes reads the stored samples into their Go types and back: all
-// that is lost are the fields of the future.
+// agreeWithTypes converts the stored samples to their Go types and back. Only the fields whose names begin with
+// "future" may be lost.
 func agreeWithTypes(t *testing.T, c client.Client) {
 	for _, sample := range samples(t) {
 		typed, err := scheme(t).New(sample.GroupVersionKind())

@@ -20,7 +20,7 @@ import (
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
 )
 
-// withoutFuture removes, at any depth, the fields whose names begin with "future".
+// withoutFuture removes all fields, at any depth, whose names begin with "future".
 func withoutFuture(value any) {
 	switch v := value.(type) {
 	case map[string]any:
@@ -38,15 +38,15 @@ func withoutFuture(value any) {
 	}
 }
 
-// missing reports what want has and got has not. A Go type may write more
-// (zero values without omitempty), never less.
+// missing reports fields that are in want but not in got. A Go type may write additional fields (zero values without
+// omitempty), but must not lose any.
 func missing(t *testing.T, path string, want, got any) {
 	t.Helper()
 	switch w := want.(type) {
 	case map[string]any:
 		g, _ := got.(map[string]any)
 		for key, child := range w {
-			// An explicit false or zero and an absent field are the same to omitempty.
+			// With omitempty, an explicit false or zero is equivalent to a missing field.
 			if value, found := g[key]; found || child != false && fmt.Sprint(child) != "0" {
 				missing(t, path+"."+key, child, value)
 			}
@@ -80,12 +80,12 @@ func setDefaults(t *testing.T, c client.Client) {
 		spec.PodOffloadingStrategy != offloadingv1beta1.LocalAndRemotePodOffloadingStrategyType {
 		t.Errorf("unexpected defaults: %+v", spec)
 	}
-	// What a Go client leaves out must not count as a change of what the API server filled in.
+	// If a Go client omits a field that the API server has defaulted, this must not count as a change.
 	offloading.Spec.PodOffloadingStrategy = offloadingv1beta1.LocalPodOffloadingStrategyType
 	assert.NoError(t, c.Update(t.Context(), offloading), "changing the mutable strategy")
 }
 
-// refuse creates wrong objects; the API server must say what is wrong.
+// refuse creates invalid objects. The error from the API server must describe the problem.
 func refuse(t *testing.T, c client.Client) {
 	cases := []struct{ object, says string }{
 		{`{apiVersion: core.liqo.io/v1beta1, kind: ForeignCluster, metadata: {name: a}, spec: {}}`, "spec.clusterID: Required"},
@@ -155,7 +155,7 @@ func named(name, spec string) string {
 	return fmt.Sprintf(`{apiVersion: offloading.liqo.io/v1beta1, kind: NamespaceOffloading, metadata: {name: %s, namespace: kube-system}, spec: %s}`, name, spec)
 }
 
-// refuseChanges works on the samples that keepEveryField stored.
+// refuseChanges makes invalid changes to the samples that keepEveryField has stored.
 func refuseChanges(t *testing.T, c client.Client) {
 	cluster := &corev1beta1.ForeignCluster{}
 	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: "milan"}, cluster))
@@ -188,7 +188,7 @@ func mustBeInvalid(t *testing.T, err error, says string) {
 	}
 }
 
-// haveStatus writes statuses of the samples that keepEveryField stored.
+// haveStatus writes the statuses of the samples that keepEveryField has stored.
 func haveStatus(t *testing.T, c client.Client) {
 	shadow := &offloadingv1beta1.ShadowPod{}
 	key := client.ObjectKey{Namespace: "default", Name: "web"}

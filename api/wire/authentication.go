@@ -3,31 +3,33 @@
 
 package wire
 
-// How a consumer that runs Liqo joins its provider.
+// Names with which a consumer that runs Liqo joins its provider.
 const (
-	// NonceSecret names, in the tenant namespace of a consumer on the provider,
-	// the Secret with what the consumer is to sign, and NonceKey the key in it.
+	// NonceSecret is the name of the Secret, in the tenant namespace of a consumer on the provider, with the nonce
+	// that the consumer must sign. NonceKey is the key of the nonce in the Secret.
 	NonceSecret = "liqo-nonce"
 	NonceKey    = "nonce"
-	// NonceLabel marks it.
+	// NonceLabel marks the Secret with the nonce.
 	NonceLabel = "liqo.io/nonce"
-	// TenantFinalizer is what Liqo's controllers put on a Tenant. Those of this project need none, and take it off.
+	// TenantFinalizer is the finalizer that Liqo's controllers set on a Tenant. Refract's controllers do not need it,
+	// and remove it.
 	TenantFinalizer = "tenant.liqo.io/finalizer"
-	// AdmittedByLabel marks a Tenant of a consumer that refractctl has admitted (AdmittedByRefractctl): it has proved no key, gets no certificate by the
-	// Tenant, and needs no Quota.
+	// AdmittedByLabel with the value AdmittedByRefractctl marks a Tenant whose consumer was admitted by refractctl.
+	// Such a consumer has not proved that it owns a key, gets no certificate through the Tenant, and needs no Quota.
 	AdmittedByLabel      = "plugins.refract.io/admitted-by"
 	AdmittedByRefractctl = "refractctl"
-	// ControlPlaneGroup is the group in the certificates of the controllers of consumers.
+	// ControlPlaneGroup is the group in the certificates of the consumers' controllers.
 	ControlPlaneGroup = "liqo.io"
 
-	// CordonAnnotation ("true"), on a ResourceSlice on the provider, keeps new pods of its user out.
+	// CordonAnnotation ("true") on a ResourceSlice on the provider means that new pods of its user are rejected.
 	CordonAnnotation = "liqo.io/cordon"
-	// ConsumerQuota is the name of the ResourceQuota in each remote namespace that limits what the Quotas of its consumer say about objects.
+	// ConsumerQuota is the name of the ResourceQuota in each remote namespace that enforces the limits on objects
+	// from the consumer's Quotas.
 	ConsumerQuota = "refract-quota"
-	// CordonedSliceAnnotation, on a Quota on the provider, is the UID of the ResourceSlice that an administrator cordoned. The Quota stays
-	// cordoned when the consumer deletes and recreates the ResourceSlice.
+	// CordonedSliceAnnotation on a Quota on the provider is the UID of a ResourceSlice that an administrator has
+	// cordoned. The Quota stays cordoned if the consumer deletes and recreates the ResourceSlice.
 	CordonedSliceAnnotation = "plugins.refract.io/cordoned-resource-slice"
-	// CordonTenantAnnotation is the same, written by a controller where the Tenant is cordoned. On a Quota of a consumer that refractctl has admitted, it
-	// records that the Tenant has cordoned it.
+	// CordonTenantAnnotation is like CordonAnnotation, but is written by a controller if the Tenant is cordoned. On a
+	// Quota of a consumer that refractctl has admitted, it records that the Quota is cordoned because the Tenant is.
 	CordonTenantAnnotation = "liqo.io/cordon-tenant"
 )

@@ -5,30 +5,30 @@ package wire
 
 import "strconv"
 
-// DirectConnections is what DirectConnectionsDataAnnotation holds, as JSON.
+// DirectConnections is the value of DirectConnectionsDataAnnotation, which is encoded as JSON.
 type DirectConnections struct {
-	// ClusterAddresses are the addresses of endpoints, as the consumer knows
-	// them, by the id of the third cluster in which they live.
+	// ClusterAddresses has the addresses of endpoints in third clusters, in the form in which the consumer knows
+	// them. The keys are the IDs of the third clusters.
 	ClusterAddresses map[string][]string `json:"clusterAddresses"`
 }
 
-// ByAddress returns the cluster of each address, as a new map.
+// ByAddress returns a new map from addresses to cluster IDs.
 func (d DirectConnections) ByAddress() map[string]string {
 	clusters := map[string]string{}
 	for cluster, addresses := range d.ClusterAddresses {
 		for _, address := range addresses {
-			clusters[address] = max(cluster, clusters[address]) // an address of two clusters is of the same one each time
+			// An address that is listed for two clusters always gets the same one.
+			clusters[address] = max(cluster, clusters[address])
 		}
 	}
 	return clusters
 }
 
-// ThirdAddress is an address and the third cluster in which it lives.
+// ThirdAddress is the address of an endpoint in a third cluster, and the ID of this cluster.
 type ThirdAddress struct{ Cluster, Address string }
 
-// EncodeDirectConnections returns the JSON of DirectConnections, clusters in
-// the order of their ids, and sorts the list by them. It does without maps and
-// encoding/json, which would be most of the module of a plugin.
+// EncodeDirectConnections returns the JSON of DirectConnections, with the clusters ordered by their IDs. It sorts
+// list by the IDs. It does not use maps and encoding/json, because these would make up most of a plugin module.
 func EncodeDirectConnections(list []ThirdAddress) string {
 	sortByCluster(list)
 	text := []byte(`{"clusterAddresses":{`)
@@ -50,8 +50,8 @@ func EncodeDirectConnections(list []ThirdAddress) string {
 	return string(append(text, "}}"...))
 }
 
-// sortByCluster keeps the order of addresses of a cluster. The list is short,
-// and mostly in order.
+// sortByCluster sorts the list by cluster and keeps the order of the addresses of a cluster. The list is short, and
+// mostly sorted already.
 func sortByCluster(list []ThirdAddress) {
 	for i := range list {
 		for j := i; j > 0 && list[j].Cluster < list[j-1].Cluster; j-- {
@@ -60,8 +60,8 @@ func sortByCluster(list []ThirdAddress) {
 	}
 }
 
-// appendQuoted appends a JSON string. Ids and addresses need no escapes; what
-// are inserted in their place must not break out of it.
+// appendQuoted appends s as a JSON string. IDs and addresses need no escaping. Other texts are escaped, so that they
+// cannot inject JSON.
 func appendQuoted(text []byte, s string) []byte {
 	text = append(text, '"')
 	for i := range len(s) {
@@ -79,8 +79,8 @@ func appendQuoted(text []byte, s string) []byte {
 	return append(text, '"')
 }
 
-// UsesDirectConnections reads a value of UseDirectConnectionsAnnotation. It is
-// not valid when it is neither true nor false; it means false then.
+// UsesDirectConnections parses the value of UseDirectConnectionsAnnotation. A value other than true and false is not
+// valid, and counts as false.
 func UsesDirectConnections(value string) (uses, valid bool) {
 	switch value {
 	case "true", "True", "TRUE":

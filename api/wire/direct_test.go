@@ -12,7 +12,8 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// What is written is what is read, by the name that Liqo's providers know.
+// TestDirectConnectionsAreJSON checks that the encoded value can be decoded again, and has the field name that Liqo's
+// providers expect.
 func TestDirectConnectionsAreJSON(t *testing.T) {
 	for _, tc := range []struct {
 		list []wire.ThirdAddress

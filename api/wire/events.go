@@ -3,27 +3,29 @@
 
 package wire
 
-// Reasons of the Events about objects that cross.
+// Reasons of Events about objects that are reflected.
 const (
-	// FailedReflectionReason: it could not be written there; the message says why.
+	// FailedReflectionReason means that the object could not be written to the other cluster. The message has the
+	// cause.
 	FailedReflectionReason = "FailedReflection"
-	// FailedTokensReason: the service-account tokens of a pod could not be
-	// requested, or not be written there.
+	// FailedTokensReason means that the service account tokens of a pod could not be requested, or not be written to
+	// the provider.
 	FailedTokensReason = "FailedSATokensReflection"
-	// FailedDeletionReason: it could not be deleted.
+	// FailedDeletionReason means that the copy could not be deleted.
 	FailedDeletionReason = "FailedDeletion"
-	// ReflectionDisabledReason: policy, or a plugin, excludes it from reflection.
+	// ReflectionDisabledReason means that the policy or a plugin excludes the object from reflection.
 	ReflectionDisabledReason = "ReflectionDisabled"
-	// ReflectionQuarantinedReason: another client keeps reverting what is written, so it is left alone for a while.
+	// ReflectionQuarantinedReason means that the copy is not written for some time, because another client reverts it
+	// again and again.
 	ReflectionQuarantinedReason = "ReflectionQuarantined"
 )
 
-// Reasons of the Events of the shadow controllers.
+// Reasons of Events of the shadow controllers.
 const (
-	// CreatedPodReason: the pod of a ShadowPod was created.
+	// CreatedPodReason means that the pod of a ShadowPod was created.
 	CreatedPodReason = "CreatedPod"
-	// FailedCreatePodReason: the API server refused it.
+	// FailedCreatePodReason means that the API server has rejected the pod of a ShadowPod.
 	FailedCreatePodReason = "FailedCreatePod"
-	// FailedUpdatePodReason: its labels or annotations could not be written.
+	// FailedUpdatePodReason means that the labels or annotations of the pod could not be written.
 	FailedUpdatePodReason = "FailedUpdatePod"
 )

@@ -3,7 +3,7 @@
 
 package wire
 
-// Field managers of the controllers, besides those that Liqo has, too.
+// Field managers of the controllers that Liqo does not have.
 const (
 	WebhookCertFieldManager         = "webhookcert-controller"
 	ForeignClusterFieldManager      = "foreigncluster-controller"
@@ -15,7 +15,8 @@ const (
 	VirtualNodeFieldManager         = "virtualnode-controller"
 )
 
-// IsFieldManager reports whether the name is a field manager of Refract. What it wrote is not evidence of another client.
+// IsFieldManager reports whether the name is a field manager of Refract. Such a field manager does not count as
+// another client.
 func IsFieldManager(name string) bool {
 	switch name {
 	case ReflectionFieldManager, ShadowPodFieldManager, ShadowEndpointSliceFieldManager,

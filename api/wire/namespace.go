@@ -3,31 +3,31 @@
 
 package wire
 
-// Labels and annotations of offloaded namespaces and remote namespaces.
+// Labels, annotations, finalizers and policies of offloaded namespaces and remote namespaces.
 const (
-	// SchedulingEnabledLabel ("true") lets the pods of a namespace onto virtual nodes.
+	// SchedulingEnabledLabel ("true") permits the pods of a namespace to run on virtual nodes.
 	SchedulingEnabledLabel = "liqo.io/scheduling-enabled"
-	// EgressIsolationPolicy is the NetworkPolicy that isolates the pods in the namespaces of consumers for egress, and EgressNetworkPolicy the one
-	// with the egress that the provider allows to those that no other NetworkPolicy isolates. A provider creates both, and the LimitRange
-	// TenantLimitRange. Names that begin with EgressNetworkPolicy are reserved: several are needed for some selectors.
+	// EgressIsolationPolicy is the NetworkPolicy that isolates the pods in consumers' namespaces for egress.
+	// EgressNetworkPolicy is the NetworkPolicy with the egress that the provider allows to pods that no other
+	// NetworkPolicy isolates. A provider creates both, and also the LimitRange TenantLimitRange. Names that begin
+	// with EgressNetworkPolicy are reserved, because some selectors need several NetworkPolicies.
 	EgressIsolationPolicy = "refract-egress-isolation"
 	EgressNetworkPolicy   = "refract-egress"
 	TenantLimitRange      = "refract-limits"
-	// ManagedByNamespaceMapAnnotation holds namespace/name of the NamespaceMap
-	// for which a remote namespace was created; without it the namespace is not ours.
+	// ManagedByNamespaceMapAnnotation has namespace/name of the NamespaceMap for which a remote namespace was
+	// created. A namespace without this annotation is not a remote namespace of Refract.
 	ManagedByNamespaceMapAnnotation = "liqo.io/managed-by-namespace-map"
-	// OriginalNameAnnotation holds the name of the consumer's namespace.
+	// OriginalNameAnnotation has the name of the consumer's namespace.
 	OriginalNameAnnotation = "liqo.io/original-name"
 
-	// NamespaceMapFinalizer holds the provider's copy of a NamespaceMap until
-	// its remote namespaces are gone.
+	// NamespaceMapFinalizer keeps the provider's copy of a NamespaceMap until its remote namespaces are deleted.
 	NamespaceMapFinalizer = "namespacemap-controller.liqo.io/finalizer"
-	// NamespaceOffloadingFinalizer holds a NamespaceOffloading until its
-	// namespace is mapped nowhere.
+	// NamespaceOffloadingFinalizer keeps a NamespaceOffloading until its namespace is not mapped in any NamespaceMap.
 	NamespaceOffloadingFinalizer = "namespaceoffloading-controller.liqo.io/finalizer"
 )
 
-// MaxEgressPolicies bounds how many NetworkPolicies of that name, with and without a number, are in a namespace.
+// MaxEgressPolicies is the maximum number of NetworkPolicies in a namespace whose name is EgressNetworkPolicy, with
+// or without a number.
 const MaxEgressPolicies = 8
 
 // EgressPolicyNames returns the names of all NetworkPolicies that a provider creates in the namespaces of its consumers.
@@ -36,71 +36,73 @@ func EgressPolicyNames() []string {
 	return []string{EgressIsolationPolicy, n, n + "-2", n + "-3", n + "-4", n + "-5", n + "-6", n + "-7", n + "-8"}
 }
 
-// Tenant namespaces, in which a peering keeps its resources.
+// Names in tenant namespaces, which have the resources of a peering.
 const (
-	// TenantNamespaceLabel ("true") marks one.
+	// TenantNamespaceLabel ("true") marks a tenant namespace.
 	TenantNamespaceLabel = "liqo.io/tenant-namespace"
-	// TenantNamespacePrefix before the id of the other cluster is its name.
+	// TenantNamespacePrefix is the first part of a tenant namespace's name. The ID of the other cluster follows.
 	TenantNamespacePrefix = "liqo-tenant-"
-	// RemoteTenantNamespaceAnnotation names the tenant namespace on the other
-	// side, on the Secret with the kubeconfig for that cluster.
+	// RemoteTenantNamespaceAnnotation on the Secret with the kubeconfig for a cluster names the tenant namespace in
+	// that cluster.
 	RemoteTenantNamespaceAnnotation = "liqo.io/remote-tenant-namespace"
-	// DeleteDataAnnotation ("true") confirms that the data of volumes on a
-	// provider, whose reclaim policy is Delete, may be deleted with remote
-	// namespaces: on a NamespaceOffloading for its namespace, on a VirtualNode or
-	// NamespaceMap for all namespaces of the provider.
+	// DeleteDataAnnotation ("true") confirms that deleting remote namespaces may also delete the data of volumes on
+	// the provider whose reclaim policy is Delete. On a NamespaceOffloading it applies to its namespace, and on a
+	// VirtualNode or NamespaceMap to all namespaces of the provider.
 	DeleteDataAnnotation = "plugins.refract.io/delete-data"
-	// ObjectCountsQuota is the ResourceQuota with the number of objects of
-	// each kind that a consumer may have in a remote namespace.
+	// ObjectCountsQuota is the ResourceQuota that limits how many objects of each kind a consumer may have in a
+	// remote namespace.
 	ObjectCountsQuota = "refract-objects"
-	// HeartbeatLease is the Lease that a consumer renews in its tenant
-	// namespace on the provider, for as long as its API server answers.
+	// HeartbeatLease is the Lease in the consumer's tenant namespace on the provider that the consumer renews as long
+	// as its own API server responds.
 	HeartbeatLease = "refract-heartbeat"
-	// ClusterIDAnnotation names, on the HeartbeatLease, the cluster that the
-	// Lease is in. The provider writes it, so that a consumer notices that a
-	// kubeconfig leads to another cluster.
+	// ClusterIDAnnotation on the HeartbeatLease is the ID of the cluster that contains the Lease. The provider writes
+	// it, so that a consumer notices if a kubeconfig leads to another cluster.
 	ClusterIDAnnotation = "plugins.refract.io/cluster-id"
-	// ClusterUIDAnnotation is the UID of the namespace kube-system of the other
-	// cluster, on a tenant namespace: two clusters that claim one id are told
-	// apart by it.
+	// ClusterUIDAnnotation on a tenant namespace is the UID of the namespace kube-system in the other cluster. It
+	// distinguishes two clusters that claim the same cluster ID.
 	ClusterUIDAnnotation = "plugins.refract.io/cluster-uid"
-	// ConsumerServiceAccount is, in the tenant namespace of a consumer, the
-	// ServiceAccount whose tokens open this provider to it.
+	// ConsumerServiceAccount is the ServiceAccount in the tenant namespace of a consumer. The consumer accesses this
+	// provider with its tokens.
 	ConsumerServiceAccount = "refract-consumer"
-	// ConsumerRenew is, in the tenant namespace of a consumer, the Renew with
-	// which it asks this provider for its next client certificate.
+	// ConsumerRenew is the Renew in the tenant namespace of a consumer with which the consumer requests its next
+	// client certificate from this provider.
 	ConsumerRenew = "refract-consumer"
-	// ManagedByRefractctl is the label app.kubernetes.io/managed-by of what refractctl has created.
+	// ManagedByRefractctl is the value of the label app.kubernetes.io/managed-by on objects that refractctl has
+	// created.
 	ManagedByRefractctl = "refractctl"
-	// DrainedTenantAnnotation ("true"), on the tenant namespace of a consumer,
-	// records that refractctl has revoked its access, and may restore it.
+	// DrainedTenantAnnotation ("true") on the tenant namespace of a consumer records that refractctl has revoked the
+	// consumer's access, so that refractctl may restore it.
 	DrainedTenantAnnotation = "plugins.refract.io/drained"
-	// ConsumerKeysAnnotation, on the tenant namespace of a consumer, records the
-	// fingerprints of the keys with which it may ask for that, separated by
-	// commas. refractctl peer writes it, and the provider's controllers continue it.
+	// TenantConditionAnnotation on the tenant namespace of a consumer records the condition of a cordoned or drained
+	// Tenant and, after a slash, its UID. It is needed because the user who joins for the consumer may delete the
+	// Tenant.
+	TenantConditionAnnotation = "plugins.refract.io/tenant-condition"
+	// ConsumerKeysAnnotation on the tenant namespace of a consumer records the fingerprints of the keys with which
+	// the consumer may request certificates, separated by commas. refractctl peer writes it, and the provider's
+	// controllers keep it up to date.
 	ConsumerKeysAnnotation = "plugins.refract.io/consumer-keys"
-	// RenewalProofAnnotation, on a ConsumerRenew, is the signature of the request
-	// by one of these keys, in base64.
+	// RenewalProofAnnotation on a ConsumerRenew is a signature of the request by one of the keys in
+	// ConsumerKeysAnnotation, in base64.
 	RenewalProofAnnotation = "plugins.refract.io/renewal-proof"
-	// RenewedAnnotation ("true"), on the Secret with a kubeconfig, says that the
-	// provider renews the client certificate in it.
+	// RenewedAnnotation ("true") on the Secret with a kubeconfig means that the provider renews the client
+	// certificate in it.
 	RenewedAnnotation = "plugins.refract.io/renewed"
-	// ProbeSecret holds, in the tenant namespace of a consumer, a kubeconfig
-	// with which this provider may ask the consumer's API server whether it lives.
+	// ProbeSecret is the Secret in the tenant namespace of a consumer with a kubeconfig with which this provider may
+	// probe the consumer's API server.
 	ProbeSecret = "refract-probe"
 )
 
-// How the resources of a peering travel between its two tenant namespaces.
+// Labels and finalizers for the replication of a peering's resources between its two tenant namespaces.
 const (
-	// ReplicationLabel is "true" on what is to be sent and "false" on the copy.
+	// ReplicationLabel is "true" on an object to replicate, and "false" on its copy.
 	ReplicationLabel = "liqo.io/replication"
-	// RemoteIDLabel names, on what is sent, the cluster it goes to.
+	// RemoteIDLabel on an object to replicate is the ID of the cluster to which it is copied.
 	RemoteIDLabel = "liqo.io/remoteID"
-	// OriginIDLabel names, on the copy, the cluster it comes from.
+	// OriginIDLabel on a copy is the ID of the cluster from which it was copied.
 	OriginIDLabel = "liqo.io/originID"
-	// ReplicatedLabel is "true" on the copy.
+	// ReplicatedLabel is "true" on a copy.
 	ReplicatedLabel = "liqo.io/replicated"
-	// ReplicatorFinalizer holds what was sent until its copy is gone.
+	// ReplicatorFinalizer keeps a replicated object until its copy is deleted.
 	ReplicatorFinalizer = "crdreplicator.liqo.io/resource"
 )
 
@@ -114,9 +116,9 @@ const (
 	TerminatingReason         = "Terminating"
 )
 
-// ConsumerUser returns the name under which a user is known in Quotas: a
-// consumer that authenticates with a token of its ServiceAccount has the name
-// that it has with a certificate, its cluster id. Others have their own.
+// ConsumerUser returns the name of a user in Quotas. A consumer that authenticates with a token of its ServiceAccount
+// has the same name as with a certificate, which is its cluster ID. For any other user, ConsumerUser returns
+// username.
 func ConsumerUser(username string) string {
 	const prefix, suffix = "system:serviceaccount:" + TenantNamespacePrefix, ":" + ConsumerServiceAccount
 	if len(username) > len(prefix)+len(suffix) && username[:len(prefix)] == prefix && username[len(username)-len(suffix):] == suffix {
@@ -125,5 +127,5 @@ func ConsumerUser(username string) string {
 	return username
 }
 
-// TenantNamespace returns the name of the tenant namespace for the cluster id.
+// TenantNamespace returns the name of the tenant namespace for the cluster with the given ID.
 func TenantNamespace(clusterID string) string { return TenantNamespacePrefix + clusterID }

@@ -5,19 +5,18 @@ package wire
 
 // Labels and annotations of an offloaded pod on the consumer.
 const (
-	// OffloadedPodLabel ("true") is on the consumer's pod, not on ShadowPods.
+	// OffloadedPodLabel ("true") is on the consumer's pod, and not on the ShadowPod.
 	OffloadedPodLabel = "liqo.io/shadowPod"
 	// RemoteUnavailableLabel ("true") is on pods whose virtual node is not ready.
 	RemoteUnavailableLabel = "liqo.io/remote-unavailable"
-	// CreatorUserLabel is the creator of a ShadowPod: the user name with
-	// every character outside [A-Za-z0-9_.-] replaced by a dash.
+	// CreatorUserLabel is the name of the user who has created a ShadowPod, with every character outside
+	// [A-Za-z0-9_.-] replaced by a dash.
 	CreatorUserLabel = "liqo.io/creator-user"
 )
 
-// Annotations for users on a pod, to change how it is reflected.
+// Annotations with which users determine how a pod is reflected.
 const (
-	// AntiAffinityPresetAnnotation spreads offloaded pods over the provider's
-	// nodes: see the values below.
+	// AntiAffinityPresetAnnotation spreads offloaded pods over the provider's nodes. Its values follow.
 	AntiAffinityPresetAnnotation = "liqo.io/anti-affinity-preset"
 	// AntiAffinityPropagate keeps the pod's own anti-affinity.
 	AntiAffinityPropagate = "propagate"
@@ -25,93 +24,112 @@ const (
 	AntiAffinitySoft = "soft"
 	// AntiAffinityHard requires different nodes.
 	AntiAffinityHard = "hard"
-	// AntiAffinityLabelsAnnotation lists, separated by commas, the keys of the
-	// labels by which soft and hard recognise the pods to keep apart.
+	// AntiAffinityLabelsAnnotation lists label keys, separated by commas. With the presets soft and hard, these
+	// labels determine which pods are kept apart.
 	AntiAffinityLabelsAnnotation = "liqo.io/anti-affinity-labels"
 
 	// APIServerSupportAnnotation selects the API server that the pod uses.
 	APIServerSupportAnnotation = "liqo.io/api-server-support"
-	// APIServerSupportRemote is that of the provider.
+	// APIServerSupportRemote means that the pod uses the provider's API server.
 	APIServerSupportRemote = "remote"
-	// APIServerSupportDisabled is none.
+	// APIServerSupportDisabled means that the pod does not use an API server.
 	APIServerSupportDisabled = "disabled"
-	// RemoteServiceAccountNameAnnotation names the provider's ServiceAccount
-	// with which the pod runs in the mode APIServerSupportRemote.
+	// RemoteServiceAccountNameAnnotation is the name of the provider's ServiceAccount that the pod uses in the mode
+	// APIServerSupportRemote.
 	RemoteServiceAccountNameAnnotation = "liqo.io/remote-service-account-name"
 
-	// DownwardAPIAnnotation selects the cluster of which the pod's namespace and UID
-	// are that the downward API gives, by default the consumer.
+	// DownwardAPIAnnotation selects the cluster whose namespace and UID of the pod the downward API provides. By
+	// default, this is the consumer.
 	DownwardAPIAnnotation = "plugins.refract.io/downward-api"
-	// DownwardAPIRemote is the provider: its DNS knows the remote namespace.
+	// DownwardAPIRemote selects the provider. This is useful because the provider's DNS knows only the remote
+	// namespace.
 	DownwardAPIRemote = "remote"
 
-	// HostNamespacesAnnotation is for a pod with hostNetwork, hostPID or hostIPC, which
-	// is refused otherwise.
+	// HostNamespacesAnnotation permits the offloading of a pod with hostNetwork, hostPID or hostIPC. Without the
+	// annotation, the pod is rejected.
 	HostNamespacesAnnotation = "plugins.refract.io/host-namespaces"
-	// HostNamespacesDrop: the offloaded pod has namespaces of its own instead.
+	// HostNamespacesDrop means that the offloaded pod has its own namespaces instead of the host's.
 	HostNamespacesDrop = "drop"
-	// HostNamespacesKeep: the offloaded pod has hostPID and hostIPC, if the provider allows that to the consumer.
+	// HostNamespacesKeep means that the offloaded pod keeps hostPID and hostIPC, if the provider permits this to the
+	// consumer.
 	HostNamespacesKeep = "keep"
 
-	// RemoteRuntimeClassNameAnnotation names the pod's runtime class on the provider.
+	// RemoteRuntimeClassNameAnnotation is the name of the pod's runtime class on the provider.
 	RemoteRuntimeClassNameAnnotation = "liqo.io/remote-runtime-class-name"
-	// RuntimeClassName is the runtime class with which users send a pod to
-	// virtual nodes; it means nothing to the provider.
+	// RuntimeClassName is the runtime class with which users select virtual nodes for a pod. It is not reflected to
+	// the provider.
 	RuntimeClassName = "liqo"
 )
 
-// Annotations of ShadowPods and their pods, that volumes with the downward API
-// refer to.
+// Annotations of ShadowPods and their pods to which volumes with the downward API refer.
 const (
-	// OriginUIDAnnotation is the UID of the pod that they represent: a pod of the same
-	// name that came later (a StatefulSet's, say) is another one, and must not be shown
-	// the end of the first. On copies of other kinds that are applied it is the UID of
-	// their object.
+	// OriginUIDAnnotation is the UID of the consumer's pod. It distinguishes a later pod of the same name, for
+	// example of a StatefulSet, which must not show the termination of the first pod. On copies of other kinds that
+	// are written by server-side apply, it is the UID of the local object.
 	OriginUIDAnnotation = "plugins.refract.io/origin-uid"
-	// OriginNamespaceAnnotation is the namespace of that pod.
+	// OriginNamespaceAnnotation is the namespace of the consumer's pod.
 	OriginNamespaceAnnotation = "plugins.refract.io/origin-namespace"
 )
 
-// ShadowPodGenerationAnnotation is on a provider's pod that was not made from the
-// first generation of its ShadowPod: the generation whose spec it has.
+// ShadowPodGenerationAnnotation on a provider's pod is the generation of the ShadowPod whose spec the pod has. It is
+// missing if this is the first generation.
 const ShadowPodGenerationAnnotation = "controllers.refract.io/shadowpod-generation"
 
-// Conventions of the network for this cluster's API server: the IP object, in the
-// namespace of the installation, with the address by which providers reach it
-// has the label, or simply its value as its name.
+// Names with which a network reports the address of this cluster's API server. The IP resource with the address at
+// which providers reach the API server is in the namespace of the installation. It has the label, or the label's
+// value as its name.
 const (
 	IPTypeLabel = "ipam.liqo.io/ip-type"
 	APIServerIP = "api-server"
 )
 
-// Networks of Liqo that declare the ranges of their own cluster, by the value of the label.
+// Values of the label on the Network resources that declare the address ranges of their own cluster.
 const (
 	NetworkTypeLabel = "ipam.liqo.io/network-type"
 	PodNetwork       = "pod-cidr"
 	ServiceNetwork   = "service-cidr"
+	ExternalNetwork  = "external-cidr"
 )
 
-// Reasons in the status of a pod that was not offloaded, or not to the end.
+// Labels of Networks, with the value true.
 const (
-	// OffloadingBackOffReason: not started; it will be when its namespace is offloaded.
+	// NetworkNotRemappedLabel means that the Network gets the requested range or none.
+	NetworkNotRemappedLabel = "ipam.liqo.io/network-not-remapped"
+	// NetworkSharedLabel, together with NetworkNotRemappedLabel, means that the range may overlap the ranges of other
+	// Networks with both labels.
+	NetworkSharedLabel = "ipam.liqo.io/network-shared"
+)
+
+// Labels of Configurations, and of the Networks that request ranges for them.
+const (
+	// ConfiguredLabel has the value true on a Configuration if all its ranges are granted.
+	ConfiguredLabel = "configuration.liqo.io/configured"
+	// CIDRTypeLabel has the use of the range in the peer: pod or external.
+	CIDRTypeLabel = "configuration.liqo.io/cidr-type"
+)
+
+// Reasons in the status of a pod that was not offloaded, or whose offloading has ended early.
+const (
+	// OffloadingBackOffReason means that the pod was not started. It is started when its namespace is offloaded.
 	OffloadingBackOffReason = "OffloadingBackOff"
-	// OffloadingAbortedReason: it ran, and its namespace is no longer offloaded, or the provider has lost it and refuses to run it again.
+	// OffloadingAbortedReason means that the pod was running, but its namespace is no longer offloaded, or the
+	// provider has lost the pod and rejects it now.
 	OffloadingAbortedReason = "OffloadingAborted"
-	// RemotePodTerminatedReason: it finished and the provider's pod is gone.
+	// RemotePodTerminatedReason means that the pod has ended and the provider's pod no longer exists.
 	RemotePodTerminatedReason = "RemotePodTerminated"
 )
 
-// RootCAConfigMap is the ConfigMap that Kubernetes puts into every namespace.
-// Its copy on the provider is renamed, because the provider has its own.
+// RootCAConfigMap is the ConfigMap that Kubernetes creates in every namespace. Its copy on the provider has another
+// name, because the provider has its own ConfigMap of this name.
 const RootCAConfigMap = "kube-root-ca.crt"
 
-// RemoteRootCAConfigMap is the name of that copy: the first five characters of
-// the consumer's cluster id are appended.
+// RemoteRootCAConfigMap returns the name of the copy of RootCAConfigMap. It ends with the first five characters of
+// the consumer's cluster ID.
 func RemoteRootCAConfigMap(localClusterID string) string {
 	const significant = 5
 	name := RootCAConfigMap + "." + localClusterID[:min(len(localClusterID), significant)]
 	if last := name[len(name)-1]; last == '.' || last == '-' {
-		name += "a" // a name ends with a letter or a digit
+		name += "a" // A name must end with a letter or a digit.
 	}
 	return name
 }

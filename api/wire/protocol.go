@@ -5,8 +5,8 @@ package wire
 
 import "strings"
 
-// IsProtocolKey reports whether a label or annotation has a meaning in the protocol between the clusters: by such keys objects are found, counted and
-// restricted, so they are never left to others.
+// IsProtocolKey reports whether a label or annotation is part of the protocol between the clusters. Objects are
+// found, counted and restricted by such keys, so other clients must not control them.
 func IsProtocolKey(key string) bool {
 	domain, _, prefixed := strings.Cut(key, "/")
 	if !prefixed {

@@ -3,72 +3,69 @@
 
 package wire
 
-// Labels and annotations of every reflected object. An object is ours only
-// when both labels are there and name this pair of clusters; anything else of
-// the same name is foreign and is never overwritten.
+// Labels and annotations of every reflected object. An object belongs to reflection only if it has both labels and
+// they name this pair of clusters. Any other object of the same name is foreign, and is never overwritten.
 const (
-	// OriginLabel holds the id of the cluster where the object comes from.
+	// OriginLabel is the ID of the cluster from which the object was reflected.
 	OriginLabel = "offloading.liqo.io/origin"
-	// DestinationLabel holds the id of the cluster where it was sent to.
+	// DestinationLabel is the ID of the cluster to which the object was reflected.
 	DestinationLabel = "offloading.liqo.io/destination"
-	// NodeNameLabel holds the virtual node (its name on the origin) to which a
-	// ShadowPod, its pod, or a token Secret belongs.
+	// NodeNameLabel is the name, on the origin, of the virtual node to which a ShadowPod, its pod, or a Secret with
+	// tokens belongs.
 	NodeNameLabel = "offloading.liqo.io/nodename"
 )
 
-// Annotations for users on an object, or on the Service of an EndpointSlice, to
-// choose whether it crosses. Presence counts; the value "false" in any case
-// takes it back.
+// Annotations with which users determine whether an object is reflected. They can be on the object, or on the Service
+// of an EndpointSlice. An annotation counts as set unless its value is "false", in upper or lower case.
 const (
-	// SkipReflectionAnnotation excludes the object from reflection (policy DenyList).
+	// SkipReflectionAnnotation excludes an object from reflection (policy DenyList).
 	SkipReflectionAnnotation = "liqo.io/skip-reflection"
-	// AllowReflectionAnnotation lets the object cross (policy AllowList).
+	// AllowReflectionAnnotation permits the reflection of an object (policy AllowList).
 	AllowReflectionAnnotation = "liqo.io/allow-reflection"
 )
 
-// Labels and annotations for the manager of an object of the provider.
+// Labels and annotations that name the manager of an object on the provider.
 const (
-	// ManagedByLabel is on what the shadow controllers create.
+	// ManagedByLabel is on objects that the shadow controllers create.
 	ManagedByLabel = "liqo.io/managed-by"
-	// ManagedByShadowPod is its value on pods.
+	// ManagedByShadowPod is the value of ManagedByLabel on pods.
 	ManagedByShadowPod = "shadowpod"
-	// ManagedByShadowEndpointSlice is its value on EndpointSlices.
+	// ManagedByShadowEndpointSlice is the value of ManagedByLabel on EndpointSlices.
 	ManagedByShadowEndpointSlice = "shadowendpointslice"
 
-	// EndpointSliceManagedByLabel is the Kubernetes label that keeps the
-	// EndpointSlice controller away from slices of others.
+	// EndpointSliceManagedByLabel is the label of Kubernetes that makes the EndpointSlice controller ignore slices
+	// with another manager.
 	EndpointSliceManagedByLabel = "endpointslice.kubernetes.io/managed-by"
-	// EndpointSliceManager is its value on reflected slices, on both sides.
+	// EndpointSliceManager is the value of EndpointSliceManagedByLabel on reflected slices, on both sides.
 	EndpointSliceManager = "endpointslice.reflection.liqo.io"
-	// RemoteTargetKindPrefix is put before the kind of a reflected endpoint's
-	// targetRef: the object is not in the cluster where the endpoint is read.
+	// RemoteTargetKindPrefix is prepended to the kind in the targetRef of a reflected endpoint, because the object
+	// does not exist in the cluster that reads the endpoint.
 	RemoteTargetKindPrefix = "Remote"
 )
 
-// The service-account tokens of an offloaded pod, carried by a Secret.
+// Names on the Secret with the service account tokens of an offloaded pod.
 const (
-	// TokenSecretSuffix follows the name of the pod in that of the Secret.
+	// TokenSecretSuffix is appended to the name of the pod to form the name of the Secret.
 	TokenSecretSuffix = "-token"
-	// ServiceAccountNameLabel names the ServiceAccount of the tokens.
+	// ServiceAccountNameLabel is the name of the ServiceAccount to which the tokens belong.
 	ServiceAccountNameLabel = "offloading.liqo.io/service-account-name"
-	// ServiceAccountPodNameAnnotation names the pod they are bound to.
+	// ServiceAccountPodNameAnnotation is the name of the pod to which the tokens are bound.
 	ServiceAccountPodNameAnnotation = "offloading.liqo.io/service-account-for-pod-name"
-	// ServiceAccountPodUIDAnnotation holds the uid of that pod.
+	// ServiceAccountPodUIDAnnotation is the UID of the pod to which the tokens are bound.
 	ServiceAccountPodUIDAnnotation = "offloading.liqo.io/service-account-for-pod-uid"
-	// ServiceAccountExpirationAnnotation is when the first of them expires (RFC 3339).
+	// ServiceAccountExpirationAnnotation is the time at which the first token expires (RFC 3339).
 	ServiceAccountExpirationAnnotation = "offloading.liqo.io/service-account-expiration"
 
-	// TokenServiceAccountLabel names the ServiceAccount whose token a Secret
-	// holds: Kubernetes has it as an annotation of Secrets of the type
-	// kubernetes.io/service-account-token, and their copies on the provider,
-	// which are of the type Opaque, have it as a label too.
+	// TokenServiceAccountLabel is the name of the ServiceAccount whose token a Secret contains. Kubernetes uses the
+	// key as an annotation of Secrets of the type kubernetes.io/service-account-token. Their copies on the provider,
+	// which have the type Opaque, also have it as a label.
 	TokenServiceAccountLabel = "kubernetes.io/service-account.name"
 )
 
-// Field managers of server-side apply. Liqo's names are kept, so that a copy
-// changes hands between the implementations without conflicts.
+// Field managers of server-side apply. They have the same names as in Liqo, so that one implementation can take over
+// a copy from the other without conflicts.
 const (
-	// ReflectionFieldManager writes what the virtual kubelet reflects.
+	// ReflectionFieldManager writes the objects that the virtual kubelet reflects.
 	ReflectionFieldManager = "reflection.liqo.io"
 	// ShadowPodFieldManager writes the pods of ShadowPods.
 	ShadowPodFieldManager = "shadow-pod"
@@ -76,8 +73,7 @@ const (
 	ShadowEndpointSliceFieldManager = "shadow-endpointslice-controller"
 )
 
-// ReflectionLabels returns the labels of an object that crosses from origin
-// to destination, as a new map.
+// ReflectionLabels returns a new map with the labels of an object that is reflected from origin to destination.
 func ReflectionLabels(origin, destination string) map[string]string {
 	return map[string]string{OriginLabel: origin, DestinationLabel: destination}
 }

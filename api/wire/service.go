@@ -3,32 +3,30 @@
 
 package wire
 
-// Annotations for users on a Service, to change how it is reflected.
+// Annotations with which users determine how a Service is reflected.
 const (
-	// ForceRemoteNodePortAnnotation ("true") keeps the node ports.
+	// ForceRemoteNodePortAnnotation ("true") means that the copy has the same node ports.
 	ForceRemoteNodePortAnnotation = "liqo.io/force-remote-node-port"
-	// UseDirectConnectionsAnnotation ("true") sends traffic between two
-	// providers straight, not through the consumer.
+	// UseDirectConnectionsAnnotation ("true") sends traffic between two providers directly, not through the consumer.
 	UseDirectConnectionsAnnotation = "liqo.io/use-direct-connections"
 )
 
-// DirectConnectionsDataAnnotation, on a ShadowEndpointSlice, holds as JSON
-// which addresses belong to which cluster.
+// DirectConnectionsDataAnnotation on a ShadowEndpointSlice lists, as JSON, the addresses of each third cluster.
 const DirectConnectionsDataAnnotation = "liqo.io/direct-connections-data"
 
-// Annotations for users on a PersistentVolumeClaim, to change how it is reflected.
+// Annotations with which users determine how a PersistentVolumeClaim is reflected.
 const (
-	// RemoteStorageClassAnnotation names the claim's class on the provider.
+	// RemoteStorageClassAnnotation is the name of the claim's storage class on the provider.
 	RemoteStorageClassAnnotation = "liqo.io/remote-storage-class"
-	// RemoteAccessModesAnnotation lists its access modes there, separated by commas.
+	// RemoteAccessModesAnnotation lists the access modes of the claim on the provider, separated by commas.
 	RemoteAccessModesAnnotation = "liqo.io/remote-access-modes"
 )
 
-// Whose status a Service, Ingress or custom resource of the consumer shows. These are ours: virtual kubelets write them, and the
-// controller manager takes back what they have left in a namespace that is withdrawn.
+// Annotations about the owner of the status of a Service, Ingress or custom resource of the consumer. Virtual
+// kubelets write them. The controller manager removes them from namespaces that are no longer offloaded.
 const (
 	// StatusFromAnnotation is the cluster ID of the owner of the status: a provider, or this cluster if one of its controllers writes it.
 	StatusFromAnnotation = "plugins.refract.io/status-from"
-	// StatusHashAnnotation is a hash of what was shown.
+	// StatusHashAnnotation is a hash of the reflected status.
 	StatusHashAnnotation = "plugins.refract.io/status-hash"
 )

@@ -3,18 +3,18 @@
 
 package wire
 
-// Annotations of the control plane on a PersistentVolumeClaim (Kubernetes): notes
-// about the volume and the nodes of its own cluster, which do not cross.
+// Annotations that the control plane of Kubernetes writes to a PersistentVolumeClaim. They concern the volume and the
+// nodes of its own cluster, so they are not reflected.
 const (
-	// BindCompletedAnnotation: the claim has its volume.
+	// BindCompletedAnnotation means that the claim is bound to a volume.
 	BindCompletedAnnotation = "pv.kubernetes.io/bind-completed"
-	// BoundByControllerAnnotation: the controller chose the volume, not the user.
+	// BoundByControllerAnnotation means that a controller, and not the user, has chosen the volume.
 	BoundByControllerAnnotation = "pv.kubernetes.io/bound-by-controller"
 	// StorageProvisionerAnnotation names the provisioner of the volume.
 	StorageProvisionerAnnotation = "volume.kubernetes.io/storage-provisioner"
 	// BetaStorageProvisionerAnnotation is the former name of StorageProvisionerAnnotation.
 	BetaStorageProvisionerAnnotation = "volume.beta.kubernetes.io/storage-provisioner"
-	// SelectedNodeAnnotation names the node for whose pod it is to be made.
+	// SelectedNodeAnnotation is the name of the node for whose pod the volume is provisioned.
 	SelectedNodeAnnotation = "volume.kubernetes.io/selected-node"
 	// BetaStorageClassAnnotation is the deprecated form of spec.storageClassName.
 	BetaStorageClassAnnotation = "volume.beta.kubernetes.io/storage-class"
@@ -22,28 +22,27 @@ const (
 	StorageResizerAnnotation = "volume.kubernetes.io/storage-resizer"
 	// ProvisionedByAnnotation, on a PersistentVolume, names its provisioner.
 	ProvisionedByAnnotation = "pv.kubernetes.io/provisioned-by"
-	// MigratedToAnnotation names the driver to which an in-tree volume has moved.
+	// MigratedToAnnotation names the driver to which an in-tree volume was migrated.
 	MigratedToAnnotation = "pv.kubernetes.io/migrated-to"
 )
 
-// The storage that providers lend.
+// Names of the storage that providers offer.
 const (
 	// StorageProvisioner is the provisioner of virtual storage classes.
 	StorageProvisioner = "liqo.io/storage"
-	// DefaultStorageClass is the name of the virtual storage class unless the
-	// installation gives it another.
+	// DefaultStorageClass is the name of the virtual storage class, unless the installation sets another name.
 	DefaultStorageClass = "liqo"
 )
 
-// Reasons of the Events about claims, as Kubernetes' own provisioners have them.
+// Reasons of Events about claims. Kubernetes' own provisioners use the same reasons.
 const (
-	// ProvisioningFailedReason: there is no volume; the message says why.
+	// ProvisioningFailedReason means that no volume could be provisioned. The message has the cause.
 	ProvisioningFailedReason = "ProvisioningFailed"
-	// ReschedulingRequiredReason: there will be none on that node; another is
-	// to be selected.
+	// ReschedulingRequiredReason means that no volume will be provisioned on the selected node, and another node must
+	// be selected.
 	ReschedulingRequiredReason = "ReschedulingRequired"
-	// VolumeResizeFailedReason: the volume does not grow.
+	// VolumeResizeFailedReason means that the volume could not be expanded.
 	VolumeResizeFailedReason = "VolumeResizeFailed"
-	// ClaimLostReason: the volume is gone, and its data may be, too.
+	// ClaimLostReason means that the volume no longer exists, and its data may be lost, too.
 	ClaimLostReason = "ClaimLost"
 )

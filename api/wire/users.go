@@ -3,8 +3,8 @@
 
 package wire
 
-// UserAnnotations are the annotations that users set on objects of any kind. A virtual kubelet warns of annotations that differ from one of
-// them in upper and lower case alone.
+// UserAnnotations are the annotations that users set on objects of any kind. A virtual kubelet warns about
+// annotations that differ from one of them only in the case of letters.
 var UserAnnotations = [...]string{
 	SkipReflectionAnnotation, AllowReflectionAnnotation, ForceRemoteNodePortAnnotation, AntiAffinityPresetAnnotation,
 	AntiAffinityLabelsAnnotation, APIServerSupportAnnotation, RemoteServiceAccountNameAnnotation, DownwardAPIAnnotation, HostNamespacesAnnotation,

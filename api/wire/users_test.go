@@ -18,7 +18,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// Every annotation that is documented for users is in the list.
+// TestUserAnnotationsAreComplete checks that the list contains every annotation that is documented for users.
 func TestUserAnnotationsAreComplete(t *testing.T) {
 	files, err := filepath.Glob("*.go")
 	require.NoError(t, err)
@@ -27,7 +27,7 @@ func TestUserAnnotationsAreComplete(t *testing.T) {
 		file, err := parser.ParseFile(gotoken.NewFileSet(), path, nil, parser.ParseComments)
 		require.NoError(t, err)
 		for _, declaration := range file.Decls {
-			if group, ok := declaration.(*ast.GenDecl); ok && strings.HasPrefix(group.Doc.Text(), "Annotations for users") {
+			if group, ok := declaration.(*ast.GenDecl); ok && strings.HasPrefix(group.Doc.Text(), "Annotations with which users determine") {
 				want = append(want, annotationsIn(t, group)...)
 			}
 		}

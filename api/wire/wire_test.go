@@ -31,8 +31,8 @@ func TestReflectionLabels(t *testing.T) {
 	}
 }
 
-// Every constant is read from the sources, so that a new one cannot be
-// forgotten: keys must be keys that the API server accepts, and have one name.
+// TestKeysAreValidAndUnique reads all constants from the sources, so that a new one cannot be forgotten. It checks
+// that the API server accepts the keys, and that every key has only one name.
 func TestKeysAreValidAndUnique(t *testing.T) {
 	seen := map[string]string{}
 	for name, value := range constants(t) {

@@ -18,7 +18,7 @@ import (
 	"github.com/refract-project/refract/internal/image"
 )
 
-// writeArchive writes an OCI image layout as a tar archive. ctr, skopeo, crane and podman can read it.
+// writeArchive writes an OCI image layout as a tar archive, which ctr, skopeo, crane and podman can read.
 func writeArchive(path string, index v1.ImageIndex, tag string) (err error) {
 	dir, err := os.MkdirTemp("", "refract-layout-")
 	if err != nil {

@@ -18,10 +18,11 @@ import (
 	"github.com/refract-project/refract/internal/image"
 )
 
-// user is the user of the processes, the same as in the chart's securityContext.
+// user holds the user ID and the group ID of the image's process. The chart's securityContext must have the same
+// values.
 const user = "65532:65532"
 
-// buildImage builds an image of a command for all platforms.
+// buildImage builds the image of a command for all platforms.
 func (o *options) buildImage(ctx context.Context, command string) (v1.ImageIndex, error) {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, text := range o.platforms {
@@ -42,7 +43,7 @@ func (o *options) buildImage(ctx context.Context, command string) (v1.ImageIndex
 	return index, nil
 }
 
-// compileCommand builds a static binary of a command without local paths.
+// compileCommand compiles a static binary of a command. The binary contains no local paths.
 func compileCommand(ctx context.Context, source, command string, platform *v1.Platform) ([]byte, error) {
 	dir, err := os.MkdirTemp("", "refract-images-")
 	if err != nil {
@@ -59,13 +60,14 @@ func compileCommand(ctx context.Context, source, command string, platform *v1.Pl
 	return os.ReadFile(binary)
 }
 
-// imageOf returns an image with one layer that contains only the command. The public certificate authorities are part of
-// the command.
+// imageOf returns an image with a single layer, which contains only the command. The image needs no certificates of
+// public authorities, because they are compiled into the command.
 func imageOf(command string, binary []byte, platform *v1.Platform) (v1.Image, error) {
 	path := "usr/bin/" + command
 	return image.New(image.Spec{
-		Platform: *platform, // certificates and compiled modules are written to /tmp, even without a mounted volume
-		Files:    []image.File{{Path: path, Mode: 0o755, Content: binary}, {Path: "tmp", Mode: 0o1777, Dir: true}}, Made: "go build ./cmd/" + command,
+		Platform: *platform,
+		// If no volume is mounted, the command writes certificates and compiled modules to /tmp.
+		Files: []image.File{{Path: path, Mode: 0o755, Content: binary}, {Path: "tmp", Mode: 0o1777, Dir: true}}, Made: "go build ./cmd/" + command,
 		Config: v1.Config{
 			User: user, Entrypoint: []string{"/" + path}, WorkingDir: "/", Env: []string{"PATH=/usr/bin"},
 			Labels: map[string]string{

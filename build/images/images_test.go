@@ -26,9 +26,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/refract-project/refract/charts"
+	"github.com/refract-project/refract/test/support/short"
 )
 
-// images runs the command and returns its output.
+// images runs the command build/images and returns its output.
 func images(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
@@ -40,9 +41,10 @@ func images(t *testing.T, args ...string) (string, error) {
 	return out.String(), err
 }
 
-// The images in a registry contain only the commands and run them as the user of the chart, on each platform. A
-// second build in another directory gives identical images.
+// TestImagesAreReproducibleAndRun checks that the images in a registry contain only the commands and run them as the
+// chart's user, on each platform, and that a second build in another directory gives identical images.
 func TestImagesAreReproducibleAndRun(t *testing.T) {
+	short.NeedTime(t, "all images to be built twice")
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	defer server.Close()
 	repository := strings.TrimPrefix(server.URL, "http://") + "/refract"
@@ -104,7 +106,7 @@ func TestImagesAreReproducibleAndRun(t *testing.T) {
 	}
 }
 
-// unpack extracts the commands of an image into dir, and returns the names of all its files.
+// unpack extracts the commands of an image into dir, and returns the names of all files of the image.
 func unpack(t *testing.T, image v1.Image, dir string) (names []string) {
 	t.Helper()
 	files := mutate.Extract(image)

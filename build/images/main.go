@@ -1,9 +1,9 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Images builds the container images of the two processes that run in clusters, without a container runtime. For each
-// platform, an image has one layer that contains only the command. The same sources give the same digests on any
-// machine.
+// Images builds the container images of the controller manager and the virtual kubelet without a container runtime.
+// For each platform, an image has a single layer, which contains only the command. The same sources give the same
+// digests on every machine.
 //
 //	go run ./build/images --output=dist
 //	go run ./build/images --push=registry.example.com/refract --tag=0.2.0
@@ -27,7 +27,7 @@ import (
 	"github.com/refract-project/refract/charts"
 )
 
-// commands lists the commands that have an image of the same name.
+// commands lists the commands for which images are built. An image has the name of its command.
 var commands = []string{"controller-manager", "virtual-kubelet"}
 
 func main() {
@@ -40,7 +40,7 @@ func main() {
 	}
 }
 
-// options are the options of a build.
+// options contains the values of this command's flags.
 type options struct {
 	source, output, push, tag string
 	platforms, only           []string

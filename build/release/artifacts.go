@@ -15,7 +15,7 @@ import (
 	"helm.sh/helm/v4/pkg/registry"
 )
 
-// makeImages writes the images into archives, pushes them, and writes their digests.
+// makeImages writes the images to archives, pushes the images to the registry, and writes their digests to a file.
 func (r *release) makeImages(ctx context.Context) error {
 	destination, err := filepath.Abs(r.output)
 	if err != nil {
@@ -35,7 +35,7 @@ func (r *release) makeImages(ctx context.Context) error {
 	return os.WriteFile(r.filePath("images.txt"), []byte(digests+"\n"), 0o644)
 }
 
-// packChart writes the package of the chart.
+// packChart packs the Helm chart.
 func (r *release) packChart(context.Context) error {
 	chart, err := loader.LoadDir(filepath.Join(r.source, "charts", "refract"))
 	if err != nil {
@@ -48,7 +48,7 @@ func (r *release) packChart(context.Context) error {
 	return err
 }
 
-// pushChart pushes the package of the chart, as REGISTRY/charts/refract.
+// pushChart pushes the packed chart as REGISTRY/charts/refract.
 func (r *release) pushChart(context.Context) error {
 	if r.push == "" {
 		return nil
@@ -69,12 +69,12 @@ func (r *release) pushChart(context.Context) error {
 	return err
 }
 
-// chartFile returns the name of the package of a version of the chart.
+// chartFile returns the file name of the packed chart for a version.
 func chartFile(version string) string {
 	return "refract-" + version + ".tgz"
 }
 
-// writeSBOMs writes the list of modules of each command, in the CycloneDX format.
+// writeSBOMs writes the list of Go modules in each command, in the CycloneDX format.
 func (r *release) writeSBOMs(ctx context.Context) error {
 	dir, err := os.MkdirTemp("", "refract-sbom-")
 	if err != nil {

@@ -17,10 +17,10 @@ import (
 	"github.com/refract-project/refract/internal/image"
 )
 
-// links are the names of refractctl as a plugin of kubectl.
+// links are the names of refractctl under which kubectl finds it as a plugin.
 var links = []string{"kubectl-refract", "kubectl_complete-refract"}
 
-// member is a file of an archive, or a link in it.
+// member is a file or a link in an archive.
 type member struct {
 	name, link string
 	content    []byte
@@ -94,7 +94,7 @@ func (r *release) packPlugins(context.Context) error {
 	return writeTar(r.filePath("plugins-"+r.version+".tar.gz"), members)
 }
 
-// writeTar writes a compressed archive. The same members give the same bytes.
+// writeTar writes a compressed archive. Two archives with the same members are identical byte for byte.
 func writeTar(path string, members []member) (err error) {
 	file, err := os.Create(path)
 	if err != nil {
@@ -118,7 +118,7 @@ func writeTar(path string, members []member) (err error) {
 	return errors.Join(archive.Close(), compressed.Close())
 }
 
-// writeChecksums writes SHA256SUMS for all files, in the format of sha256sum --check.
+// writeChecksums writes the checksums of all files to SHA256SUMS, in the format of sha256sum --check.
 func (r *release) writeChecksums(context.Context) error {
 	entries, err := os.ReadDir(r.output)
 	if err != nil {

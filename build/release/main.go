@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Release creates the files of a release, and pushes its images and its chart:
+// Release creates the files of a release, and pushes the images and the chart:
 //
 //	go run ./build/release --output=dist --push=registry.example.com/refract
 //
@@ -33,7 +33,7 @@ func main() {
 	}
 }
 
-// release contains the settings of a run.
+// release has the settings of one run.
 type release struct {
 	source, output, push string
 	platforms, images    []string
@@ -67,7 +67,8 @@ func newCommand() *cobra.Command {
 	return command
 }
 
-// makeRelease creates all files. Pushing is the last step.
+// makeRelease creates all files of the release. The images are pushed after all files that do not depend on them were
+// created, and the chart is pushed last.
 func (r *release) makeRelease(ctx context.Context) error {
 	if r.snapshot && r.push != "" && !r.plainHTTP {
 		return errors.New("--snapshot: only the files of a release are pushed, since a push overwrites the images of that version; to try it, push to a registry on this machine with --plain-http")
@@ -100,7 +101,8 @@ func (r *release) makeRelease(ctx context.Context) error {
 	return nil
 }
 
-// prepareOutput creates the output directory. Files of an earlier release must not get into the checksums.
+// prepareOutput creates the output directory. It must be empty, so that files of an earlier release do not get into
+// the checksums.
 func (r *release) prepareOutput() error {
 	if err := os.MkdirAll(r.output, 0o755); err != nil {
 		return fmt.Errorf("--output: %w", err)
@@ -115,8 +117,8 @@ func (r *release) prepareOutput() error {
 	return nil
 }
 
-// filePath returns the path of a file of the release.
+// filePath returns the path of a file in the output directory.
 func (r *release) filePath(name string) string { return filepath.Join(r.output, name) }
 
-// errNoPlugins is returned for a checkout without compiled modules.
+// errNoPlugins is returned if the checkout has no compiled plugin modules.
 var errNoPlugins = errors.New("the checkout has no plugins/NAME/NAME.wasm: run make plugins")

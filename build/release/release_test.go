@@ -27,12 +27,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/refract-project/refract/charts"
+	"github.com/refract-project/refract/test/support/short"
 )
 
-// mostBytes is the maximum size of refractctl, so that a download stays reasonable.
+// mostBytes is the maximum size of the binary of refractctl in bytes. It is limited because users download it.
 const mostBytes = 70_000_000
 
-// makeRelease runs the command in this checkout.
+// makeRelease runs the command build/release in the checkout.
 func makeRelease(t *testing.T, args ...string) error {
 	t.Helper()
 	command := newCommand()
@@ -42,8 +43,10 @@ func makeRelease(t *testing.T, args ...string) error {
 	return command.ExecuteContext(t.Context())
 }
 
-// A release has all of its files with valid checksums, and its images and its chart can be pulled from a registry.
+// TestRelease checks that a release has all of its files with valid checksums, and that its images and its chart can
+// be pulled from a registry.
 func TestRelease(t *testing.T) {
+	short.NeedTime(t, "a release to be built")
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	defer server.Close()
 	repository := strings.TrimPrefix(server.URL, "http://") + "/refract"
@@ -118,7 +121,8 @@ func unpack(t *testing.T, path string) map[string]member {
 	}
 }
 
-// A version is released from its tagged commit, and has a section in the changelog.
+// TestCheckVersion checks that a version is only released from its tagged commit, and only if the changelog has a
+// section for it.
 func TestCheckVersion(t *testing.T) {
 	r := &release{source: t.TempDir(), version: "1.2.3"}
 	git := func(args ...string) {

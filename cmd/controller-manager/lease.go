@@ -21,12 +21,12 @@ import (
 	"github.com/refract-project/refract/internal/cmdutil"
 )
 
-// leaseTimeout limits a request for the lease. Several requests must fit into the renew deadline.
+// leaseTimeout limits one request for the lease. Several requests must fit into the renew deadline.
 const leaseTimeout = 5 * time.Second
 
-// lease is the leader election lease of the process. It has one identity for the lifetime of the process: a manager
-// that created its own would be another candidate each time, and would wait until the lease of the previous one has
-// expired.
+// lease is the leader election lease of the process. Its identity is the same for the whole lifetime of the process.
+// If each manager created its own lease, a new manager would be another candidate, and would have to wait until the
+// lease of the previous one has expired.
 type lease struct {
 	resourcelock.Interface
 	broadcaster record.EventBroadcaster
@@ -51,7 +51,8 @@ func newLease(ctx context.Context, config *rest.Config, namespace, id string) (*
 			EventRecorder: broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "controller-manager", Host: host}),
 		},
 	}
-	ending := func() bool { return ctx.Err() != nil } // the manager then releases the lease last
+	// Once ctx has ended, the manager may release the lease, which it does when everything else has ended.
+	ending := func() bool { return ctx.Err() != nil }
 	return &lease{broadcaster: broadcaster, Interface: cmdutil.KeepUntil(lock, ending)}, nil
 }
 

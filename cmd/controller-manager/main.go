@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Controller-manager runs the controllers of a cluster that takes part in peerings. On a provider it enforces the
-// requests of consumers. On a consumer it offloads namespaces.
+// Command controller-manager runs the controllers of a cluster that takes part in peerings. On a provider it enforces
+// the requests of consumers. On a consumer it offloads namespaces.
 package main
 
 import (
@@ -13,11 +13,12 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
-	// The roots verify API servers with a certificate of a public CA. The images contain no files with CA certificates.
+	// The images contain no CA certificates. With this package, the program can verify API servers whose certificate
+	// was issued by a public CA.
 	_ "golang.org/x/crypto/x509roots/fallback"
 
 	"github.com/refract-project/refract/internal/cmdutil"
-	"github.com/refract-project/refract/internal/connectivity/probe"
+	"github.com/refract-project/refract/internal/refractctl/connectivity/probe"
 )
 
 func main() {

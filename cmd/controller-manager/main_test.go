@@ -29,11 +29,11 @@ import (
 	"github.com/refract-project/refract/controllers"
 	"github.com/refract-project/refract/controllers/authentication"
 	"github.com/refract-project/refract/internal/rbac"
-	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/test/support/testenv"
 )
 
-// This test comes first, because its changes to the process-wide loggers must not affect a controller manager that is
-// still stopping.
+// Errors about flags name the flag and the remedy. This test comes first, because its changes to the process-wide
+// loggers must not affect a controller manager that is still stopping.
 func TestWrongFlagsNameThemselvesAndTheRemedy(t *testing.T) {
 	t.Setenv("KUBECONFIG", "")
 	unreachable := filepath.Join(t.TempDir(), "kubeconfig")
@@ -79,7 +79,7 @@ func TestWrongFlagsNameThemselvesAndTheRemedy(t *testing.T) {
 	}
 }
 
-// A Liqo user can keep the command line. Flags without effect are named in a warning.
+// Users of Liqo can keep their command line. A warning names the flags that have no effect.
 func TestFlagsOfLiqoAreAccepted(t *testing.T) {
 	for text, want := range map[string][]string{
 		"--networking-enabled=false --authentication-enabled=false --offloading-enabled=true --network-ctrl-workers=1 --client-timeout=0s":                   nil,
@@ -95,7 +95,7 @@ func TestFlagsOfLiqoAreAccepted(t *testing.T) {
 	}
 }
 
-// The labels that providers may offer are checked before anything starts.
+// The labels that providers may offer are validated before anything starts.
 func TestAcceptedLabels(t *testing.T) {
 	for text, fault := range map[string]string{
 		"": "", "--accepted-offer-labels=topology.kubernetes.io/*,example.com/tier=gold": "", "--accepted-offer-labels=a/b/c": `--accepted-offer-labels: "a/b/c" is not a label`,
@@ -112,7 +112,7 @@ func TestAcceptedLabels(t *testing.T) {
 	}
 }
 
-// The resources that ResourceSlices offer are parsed in Liqo's format, and errors name the flag.
+// The resources that are offered for ResourceSlices are parsed in Liqo's format. Errors name the flag.
 func TestAuthenticationFlags(t *testing.T) {
 	read := func(text string) (authentication.Options, error) {
 		var o options
@@ -244,7 +244,7 @@ func get(address, path, want string) error {
 	return nil
 }
 
-// await also fails if the command ends while it is still needed.
+// await waits until holds returns nil. It fails if the command ends before that.
 func await(t *testing.T, what string, ended <-chan error, holds func() error) {
 	t.Helper()
 	deadline := time.After(3 * time.Minute)

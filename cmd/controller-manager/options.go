@@ -16,14 +16,15 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+	psapi "k8s.io/pod-security-admission/api"
 
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers"
+	"github.com/refract-project/refract/controllers/objectquota"
 	"github.com/refract-project/refract/controllers/plugin"
 	"github.com/refract-project/refract/controllers/quota"
-	"github.com/refract-project/refract/controllers/tenancy"
 	"github.com/refract-project/refract/internal/cmdutil"
 	"github.com/refract-project/refract/internal/connection"
 	"github.com/refract-project/refract/internal/ipmap"
@@ -35,10 +36,10 @@ import (
 	"github.com/refract-project/refract/internal/tenantlimits"
 )
 
-// defaultRemoteRole is the name of the role in Liqo.
+// defaultRemoteRole is the default name of the consumers' role. It is the same as in Liqo.
 const defaultRemoteRole = "liqo-virtual-kubelet-remote"
 
-// options contains the flags. Flags that Liqo also has use Liqo's names.
+// options contains the flags. Flags that exist in Liqo, too, have Liqo's names.
 type options struct {
 	kubeconfig, clusterID, liqoNamespace   string
 	clientQPS                              float32
@@ -52,6 +53,7 @@ type options struct {
 	nodeFailure                            bool
 	approveServing                         bool
 	nodeFailureDelay                       time.Duration
+	networkAddresses                       bool
 	drainTimeout                           time.Duration
 	vkTemplate                             string
 	recordAfter                            time.Duration
@@ -73,9 +75,10 @@ type options struct {
 	reservedPrefixes                       []string
 	acceptedLabels                         []string
 	namePatterns                           []string
-	tenantLimits                           map[string]*string // keys are names of settings
+	tenantLimits                           map[string]*string // keyed by the name of the setting
 	limitRange                             string
 	objectCounts                           map[string]string
+	consumerDefaults                       map[string]string
 	defaultObjectCount                     int64
 	ownCIDRs, tenantCIDRs                  []string
 	enforceQuotas                          bool
@@ -106,6 +109,9 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&o.drainTimeout, "virtual-node-drain-timeout", 10*time.Minute, "how long the drain of a virtual node may take before it is reported as stuck, while it is retried; 0 disables the report")
 	flags.BoolVar(&o.approveServing, "approve-serving-certificates", false, "approve the CertificateSigningRequests of virtual kubelets for their serving certificates (--certificate-type=kubelet)")
 	flags.DurationVar(&o.nodeFailureDelay, "node-failure-delay", time.Minute, "how long a node must have been not ready before its pods are force-deleted")
+	flags.BoolVar(&o.networkAddresses, "enable-network-addresses", false,
+		"enable granting ranges and addresses to Networks, IPs and Configurations, as Liqo's IPAM does; "+
+			"do not use it with Liqo's network module")
 	flags.DurationVar(&o.recordAfter, "shadow-pod-record-after", 30*time.Second, "age of a pod at which the phase Running is recorded in its ShadowPod; the final phase is recorded at once")
 	flags.BoolVar(&o.denyDirectConnections, "deny-direct-connections", false, "drop endpoints in third clusters that would be reached directly, bypassing the consumer")
 	flags.StringVar(&o.extendedClusterRole, "extended-cluster-role", "liqo-virtual-kubelet-extended", "ClusterRole bound to virtual kubelets in the namespaces offloaded to their providers; empty if they have it in all namespaces")
@@ -115,7 +121,7 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.pluginTrustPolicy, "plugin-trust-policy", "", "file with the policy of signatures of plugins, YAML: default (Require, Warn or Off), and prefixes with prefix, mode and keys (public keys, PEM); it is read before each verification; if empty, modules without a signature are accepted with a Warning")
 	flags.StringSliceVar(&o.insecureRegistries, "plugin-insecure-registries", nil, "registries, as HOST or HOST:PORT, separated by commas, that are asked for plugins by HTTP, without encryption; by default none")
 	flags.StringVar(&o.remoteClusterRole, "remote-cluster-role", defaultRemoteRole, "ClusterRole bound to consumers in their namespaces of this cluster")
-	flags.StringVar(&o.podSecurity, "tenant-pod-security", "baseline", "Pod Security level of the namespaces of consumers: privileged, baseline or restricted; a namespace that has the label "+tenancy.EnforceLabel+" already keeps it")
+	flags.StringVar(&o.podSecurity, "tenant-pod-security", "baseline", "Pod Security level of the namespaces of consumers: privileged, baseline or restricted; a namespace that has the label "+psapi.EnforceLevelLabel+" already keeps it")
 	flags.StringToStringVar(&o.podSecurityOf, "tenant-pod-security-of", nil, "Pod Security levels of single consumers, as cluster-id=level, separated by commas")
 	flags.StringSliceVar(&o.reservedPrefixes, "tenant-reserved-prefixes", nil, "prefixes of namespace names that consumers cannot use, in addition to kube-, openshift- and liqo-tenant-")
 	flags.StringArrayVar(&o.namePatterns, "tenant-namespace-pattern-of", nil, "regular expression that the names of one consumer's namespaces match as a whole, as cluster-id=pattern; may be given several times")
@@ -125,6 +131,7 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	}
 	flags.StringVar(&o.limitRange, "tenant-limit-range", "", "limits of the LimitRange "+wire.TenantLimitRange+" in the namespaces of consumers, as a JSON list such as [{\"type\":\"Container\",\"defaultRequest\":{\"cpu\":\"100m\"}}]; if empty, there is none")
 	flags.StringToStringVar(&o.objectCounts, "tenant-object-counts", defaultObjectCounts(), "maximum number of objects of each kind in a namespace of a consumer, and of authentication.liqo.io in its tenant namespace, as resource=number with the resources of ResourceQuotas, such as count/secrets=1000, separated by commas; empty for no limit")
+	flags.StringToStringVar(&o.consumerDefaults, "tenant-default-quota", map[string]string{"services.nodeports": "100", "services.loadbalancers": "10", "persistentvolumeclaims": "1000", "requests.storage": "10Ti"}, "what a consumer may have in all its namespaces together, of each resource that no Quota of it names, as resource=quantity with the resources of ResourceQuotas that no pod has, such as services.nodeports=100, separated by commas; empty for no limit")
 	flags.Int64Var(&o.defaultObjectCount, "tenant-default-object-count", 1000, "maximum number of objects, in a namespace of a consumer, of each kind that RBAC lets it create in addition to those of its role in the chart, such as a ReflectedResource, unless --tenant-object-counts names the kind; 0 for no limit")
 	flags.BoolVar(&o.enforceQuotas, "enable-resource-enforcement", true, "enforce the Quotas of the users of consumers; a consumer without Quotas in its tenant namespace is not limited")
 	flags.BoolVar(&o.sliceQuotas, "resource-slice-quotas", false, "create the Quotas of the ResourceSlices that Liqo's authentication module has accepted in this cluster, and refuse the pods of consumers without any Quota; --authentication-enabled does so for consumers that have joined with a Tenant")
@@ -143,8 +150,8 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	o.addInertFlags(flags)
 }
 
-// addInertFlags adds the flags of Liqo's controller manager that have no effect, because the feature does not exist
-// or is always enabled.
+// addInertFlags adds flags of Liqo's controller manager that have no effect, because the feature does not exist or is
+// always enabled.
 func (o *options) addInertFlags(flags *pflag.FlagSet) {
 	const (
 		network = "no network module is part of this controller manager; it reads Liqo's Connections, Configurations and IPs where they exist"
@@ -176,7 +183,7 @@ func envOr(name, otherwise string) string {
 	return otherwise
 }
 
-// validateOptions returns all errors at once. Each error names its flag and the remedy.
+// validateOptions validates the flags. It returns all errors together. Each error names its flag and the remedy.
 func (o *options) validateOptions() error {
 	return errors.Join(o.validateID(), o.validateClient(), o.validateWork(), o.validateTenancy(), o.logs.Validate())
 }
@@ -273,6 +280,7 @@ func (o *options) validateTenancy() error {
 	}
 	_, err = o.quotaOptions()
 	_, countErr := o.countLimits()
+	_, defaultErr := o.consumerLimits()
 	if o.defaultObjectCount < 0 {
 		countErr = errors.Join(countErr, fmt.Errorf("--tenant-default-object-count is %d: use a number of objects, or 0 for no limit", o.defaultObjectCount))
 	}
@@ -280,10 +288,11 @@ func (o *options) validateTenancy() error {
 	_, rangeErr := o.rangesOf()
 	_, authenticationErr := o.authentication.authenticationConfig()
 	_, limitRangeErr := o.limitRangeOfTenants()
-	return errors.Join(limitRangeErr, err, countErr, ownErr, rangeErr, authenticationErr)
+	return errors.Join(limitRangeErr, err, countErr, defaultErr, ownErr, rangeErr, authenticationErr)
 }
 
-// defaultTemplate returns the name of the template of virtual kubelets. It is empty if no virtual kubelets are run.
+// defaultTemplate returns the name of the default template for virtual kubelets. It is empty if this process does not
+// run virtual kubelets.
 func (o *options) defaultTemplate() (name types.NamespacedName, err error) {
 	if o.vkTemplate == "" {
 		return name, nil
@@ -295,8 +304,8 @@ func (o *options) defaultTemplate() (name types.NamespacedName, err error) {
 	return name, nil
 }
 
-// quotaOptions returns how Quotas are enforced. The degree may be written in any case, because Liqo's own default differs
-// in case from the value in its CRD.
+// quotaOptions returns the options for enforcing Quotas. The enforcement level is case-insensitive, because Liqo's
+// default differs in case from the value in its CRD.
 func (o *options) quotaOptions() (quota.Options, error) {
 	for _, known := range []offloading.LimitsEnforcement{offloading.NoLimitsEnforcement, offloading.SoftLimitsEnforcement, offloading.HardLimitsEnforcement} {
 		if strings.EqualFold(o.limits, string(known)) {
@@ -306,8 +315,9 @@ func (o *options) quotaOptions() (quota.Options, error) {
 	return quota.Options{}, fmt.Errorf("--default-limits-enforcement is %q: use None, Soft or Hard", o.limits)
 }
 
-// defaultObjectCounts returns limits that are several times the number of objects in large namespaces. The caches of
-// the controllers hold up to 64 KiB of each ShadowPod, and the token of each pod is reflected as a Secret.
+// defaultObjectCounts returns the default limits, which are several times the number of objects in large namespaces.
+// Limits are necessary because the caches of the controllers hold up to 64 KiB of each ShadowPod, and because the
+// token of each pod is reflected as a Secret.
 func defaultObjectCounts() map[string]string {
 	return map[string]string{
 		"count/shadowpods.offloading.liqo.io": "5000", "count/shadowendpointslices.offloading.liqo.io": "2000",
@@ -317,7 +327,7 @@ func defaultObjectCounts() map[string]string {
 	}
 }
 
-// countLimits returns the maximum number of objects of each kind that a consumer may have in a namespace.
+// countLimits returns the maximum number of objects of each kind that a consumer may have in one namespace.
 func (o *options) countLimits() (corev1.ResourceList, error) {
 	counts := corev1.ResourceList{}
 	for name, text := range o.objectCounts {
@@ -330,12 +340,25 @@ func (o *options) countLimits() (corev1.ResourceList, error) {
 	return counts, nil
 }
 
-// ownRanges returns the address ranges of this cluster.
+// consumerLimits returns a consumer's limits for resources that none of its Quotas names.
+func (o *options) consumerLimits() (corev1.ResourceList, error) {
+	limits := corev1.ResourceList{}
+	for name, text := range o.consumerDefaults {
+		limit, err := resource.ParseQuantity(text)
+		if !objectquota.IsCounted(corev1.ResourceName(name)) || err != nil || limit.Sign() < 0 {
+			return nil, fmt.Errorf("--tenant-default-quota: %s=%s is not a limit: use a resource of a ResourceQuota that no pod has, and a quantity, such as services.nodeports=100", name, text)
+		}
+		limits[corev1.ResourceName(name)] = limit
+	}
+	return limits, nil
+}
+
+// ownRanges returns the configured address ranges of this cluster.
 func (o *options) ownRanges() (ipmap.Ranges, error) {
 	return ipmap.ParseRanges("--own-cidrs", o.ownCIDRs)
 }
 
-// rangesOf returns the address ranges of the consumers that have any.
+// rangesOf returns the configured address ranges of consumers. Consumers without configured ranges are left out.
 func (o *options) rangesOf() (map[string]ipmap.Ranges, error) {
 	all := map[string]ipmap.Ranges{}
 	for _, text := range o.tenantCIDRs {
@@ -360,18 +383,18 @@ func (o *options) pluginOptions() plugin.Options {
 }
 
 // tenancyOptions returns the options for the objects that consumers may create in this cluster.
-func (o *options) tenancyOptions(limits tenantlimits.Limits) tenancy.Options {
+func (o *options) tenancyOptions(limits tenantlimits.Limits) controllers.TenancyOptions {
 	patterns := map[string]string{}
 	for _, text := range o.namePatterns {
 		id, pattern, _ := strings.Cut(text, "=")
 		patterns[id] = pattern
 	}
-	return tenancy.Options{
+	return controllers.TenancyOptions{
 		PodSecurity: o.podSecurity, Levels: o.podSecurityOf, ReservedPrefixes: o.reservedPrefixes, NamePatterns: patterns, Limits: limits,
 	}
 }
 
-// limitRangeOfTenants returns the limits of the LimitRange in the namespaces of consumers.
+// limitRangeOfTenants returns the limits for the LimitRange in the namespaces of consumers.
 func (o *options) limitRangeOfTenants() (limits []corev1.LimitRangeItem, err error) {
 	if o.limitRange == "" {
 		return nil, nil
@@ -384,7 +407,7 @@ func (o *options) limitRangeOfTenants() (limits []corev1.LimitRangeItem, err err
 	return limits, nil
 }
 
-// limitsOfTenants returns the limits for all consumers. The error begins with the name of the setting.
+// limitsOfTenants returns the limits that apply to all consumers. The error begins with the name of the setting.
 func (o *options) limitsOfTenants() (tenantlimits.Limits, error) {
 	values := map[string]string{}
 	for name, value := range o.tenantLimits {
@@ -393,7 +416,7 @@ func (o *options) limitsOfTenants() (tenantlimits.Limits, error) {
 	return tenantlimits.New(values)
 }
 
-// webhookOptions returns the settings of the webhooks, or nil if no webhook is served.
+// webhookOptions returns the settings of the webhooks, or nil if no webhooks are served.
 func (o *options) webhookOptions() *controllers.WebhookOptions {
 	if !o.webhook {
 		return nil

@@ -19,6 +19,7 @@ import (
 
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	"github.com/refract-project/refract/controllers"
+	"github.com/refract-project/refract/controllers/addresses"
 	"github.com/refract-project/refract/controllers/foreigncluster"
 	"github.com/refract-project/refract/controllers/negotiation"
 	"github.com/refract-project/refract/controllers/nodefailure"
@@ -31,12 +32,12 @@ import (
 	"github.com/refract-project/refract/internal/cmdutil"
 )
 
-// restartDelay is the pause between two terms, so that everything of the first one can end.
+// restartDelay is the pause between two terms as the leader, so that everything from the first term can end.
 const restartDelay = 2 * time.Second
 
-// runManager runs the controllers and returns when ctx ends and everything has been shut down. Losing the lease because the
-// API server was unavailable for too long does not end the process: a container that exits is restarted with an
-// increasing back-off.
+// runManager runs the controllers. It returns when ctx has ended and everything is shut down. If the lease is lost
+// because the API server was unavailable for too long, the process does not exit: Kubernetes would restart the
+// container only after an increasing delay.
 func runManager(ctx context.Context, o *options) error {
 	config, err := o.restConfig()
 	if err != nil {
@@ -64,7 +65,8 @@ func runManager(ctx context.Context, o *options) error {
 	}
 }
 
-// leaseLost is the text of a manager's error after it lost its lease. The error has no type.
+// leaseLost is the text of a manager's error after it has lost its lease. The error has no type by which to recognize
+// it.
 const leaseLost = "leader election lost"
 
 // serveWithLease runs the controllers until ctx ends or the lease is lost.
@@ -110,6 +112,10 @@ func serveWithLease(ctx context.Context, o *options, config *rest.Config, lease 
 	if err != nil {
 		return err
 	}
+	defaults, err := o.consumerLimits()
+	if err != nil {
+		return err
+	}
 	admission, err := o.authentication.authenticationConfig()
 	if err != nil {
 		return err
@@ -126,6 +132,7 @@ func serveWithLease(ctx context.Context, o *options, config *rest.Config, lease 
 		TenantAccess:               tenantaccess.Options{Enabled: o.authentication.tenantAccess, RolePrefix: o.authentication.rolePrefix},
 		ResourceRequests:           resourcerequest.Options{Enabled: template.Name != ""},
 		Negotiation:                negotiation.Options{AcceptedLabels: acceptedLabels},
+		Addresses:                  addresses.Options{Enabled: o.networkAddresses},
 		NodeFailure:                nodefailure.Options{Enabled: o.nodeFailure, Workers: o.podWorkers, Delay: o.nodeFailureDelay},
 		VirtualNodes:               virtualnode.Options{Workers: o.spaceWorkers, DefaultTemplate: template, DrainTimeout: o.drainTimeout},
 		Plugins:                    o.pluginOptions(),
@@ -134,6 +141,7 @@ func serveWithLease(ctx context.Context, o *options, config *rest.Config, lease 
 		DenyDirectConnections:      o.denyDirectConnections,
 		RemoteClusterRole:          o.remoteClusterRole,
 		ObjectCounts:               counts,
+		ConsumerDefaults:           defaults,
 		DefaultObjectCount:         o.defaultObjectCount,
 		ExtendedClusterRole:        o.extendedClusterRole,
 		WithdrawalGrace:            o.withdrawalGrace,
@@ -162,10 +170,11 @@ func newManager(o *options, config *rest.Config, lease *lease) (manager.Manager,
 	options.Cache.SyncPeriod = &o.resyncPeriod
 	options.LeaderElection = o.leaderElection
 	options.LeaderElectionResourceLockInterface = lease
-	// The lease is released at shutdown, when everything has ended, so that the next leader need not wait for its
-	// expiry.
+	// When everything has ended, the lease is released, so that the next leader does not have to wait until it
+	// expires.
 	options.LeaderElectionReleaseOnCancel = true
-	// The controllers of a later term have the same names.
+	// controller-runtime refuses controllers with a name that was used before. The controllers of a later term have the
+	// same names.
 	again := true
 	options.Controller.SkipNameValidation = &again
 	options.Metrics = metricsserver.Options{BindAddress: o.metricsAddress}
@@ -177,7 +186,7 @@ func newManager(o *options, config *rest.Config, lease *lease) (manager.Manager,
 	return mgr, nil
 }
 
-// addProbes adds the liveness probe, which succeeds if the process responds, and the readiness probe, which succeeds
+// addProbes adds the probes: the liveness probe succeeds if the process responds, and the readiness probe succeeds
 // once the caches are synced.
 func addProbes(mgr manager.Manager) error {
 	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
@@ -190,8 +199,8 @@ func addProbes(mgr manager.Manager) error {
 	return mgr.AddReadyzCheck("caches", cmdutil.Closed(synced, "waiting for the caches to be filled"))
 }
 
-// afterSync is closed once the caches are synced, also on replicas that do not lead, because the manager then starts
-// it.
+// afterSync is a runnable that closes the channel when it is started. The manager starts it when the caches are
+// synced, even on replicas that are not the leader.
 type afterSync chan struct{}
 
 func (a afterSync) Start(ctx context.Context) error {

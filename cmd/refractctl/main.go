@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Refractctl offloads namespaces to other clusters, shows the offloaded objects, and tests plugins.
+// Command refractctl joins clusters, offloads namespaces to them, shows the offloaded objects, and tests plugins.
 package main
 
 import (

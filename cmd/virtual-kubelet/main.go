@@ -1,9 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Virtual-kubelet makes a provider cluster look like a node of this cluster:
-// pods bound to the node run on the provider, with the Services and endpoints
-// that they need.
+// Command virtual-kubelet makes a provider cluster appear as a node of this cluster. Pods that are bound to the node
+// run on the provider, with the Services and endpoints that they need.
 package main
 
 import (
@@ -13,7 +12,8 @@ import (
 	"os/signal"
 	"syscall"
 
-	// The roots verify API servers with a certificate of a public CA. The images contain no files with CA certificates.
+	// The images contain no CA certificates. With this package, the program can verify API servers whose certificate
+	// was issued by a public CA.
 	_ "golang.org/x/crypto/x509roots/fallback"
 
 	"github.com/refract-project/refract/internal/cmdutil"

@@ -21,8 +21,8 @@ type APIServer struct {
 	// URL is the address at which consumers reach the API server. If it is empty, the endpoint of the Service
 	// kubernetes is used.
 	URL string
-	// CA holds the PEM certificates that verify the API server. If it is empty, the certificates that this process uses
-	// are taken.
+	// CA holds the PEM certificates that verify the API server. If it is empty, the certificate authority that this
+	// process itself uses is sent to consumers.
 	CA []byte
 	// TrustedCA means that the system's certificate authorities verify the API server.
 	TrustedCA bool
@@ -30,7 +30,7 @@ type APIServer struct {
 	Config *rest.Config
 }
 
-// locate returns the URL and the certificate authority for consumers.
+// locate returns the URL and the certificate authority with which consumers reach the API server.
 func (s *APIServer) locate(ctx context.Context, live client.Reader) (url string, authority []byte, err error) {
 	if authority, err = s.authority(); err != nil {
 		return "", nil, err
@@ -49,7 +49,7 @@ func (s *APIServer) locate(ctx context.Context, live client.Reader) (url string,
 			}
 		}
 	}
-	return "", nil, &refusal{reason: addressUnknownReason, again: signAgain,
+	return "", nil, &refusal{reason: addressUnknownReason, again: signRetryInterval,
 		message: "The address of this API server is unknown, EndpointSlice default/kubernetes has none: set apiServer.address of the chart (--api-server-address-override) to the address at which consumers reach it"}
 }
 

@@ -28,7 +28,7 @@ import (
 // issued certificate on the tenant namespace, which the consumer cannot write. The holder of a recorded key may have
 // the next certificate signed for another key, which is then recorded, too.
 
-// Reasons of refusals.
+// Event reasons of refused renewals.
 const (
 	withdrawnReason  = "AccessWithdrawn"
 	unknownKeyReason = "UnknownKey"
@@ -57,7 +57,8 @@ func (c *Renewals) renewConsumer(ctx context.Context, renew *auth.Renew) error {
 	if given := renew.Status.AuthParams; given != nil && clientcert.ValidityFor(given.SignedCRT, subject, next).Known() {
 		return nil
 	}
-	// The key is recorded first: a certificate whose key is not recorded could not be renewed.
+	// The key is recorded before the certificate is issued, because a certificate whose key is not recorded cannot be
+	// renewed.
 	if err := c.record(ctx, namespace, recorded, present, next); err != nil {
 		return err
 	}
@@ -111,7 +112,7 @@ func (c *Renewals) active(ctx context.Context, namespace, consumer string) error
 		switch tenant := &tenants.Items[i]; {
 		case tenant.DeletionTimestamp != nil:
 			return refuse(withdrawnReason, "Tenant %s of consumer %s is being deleted", tenant.Name, consumer)
-		// A cordon only affects pods: the peering must outlive it.
+		// A cordon only affects pods. Certificates are still renewed, because the peering must outlive the cordon.
 		case tenant.IsOfRefractctl() && tenant.Spec.TenantCondition != auth.TenantDrained:
 		case tenant.Spec.TenantCondition == auth.TenantCordoned || tenant.Spec.TenantCondition == auth.TenantDrained:
 			return refuse(withdrawnReason, "Tenant %s of consumer %s is %s: set spec.tenantCondition to %s to renew its certificate", tenant.Name, consumer, tenant.Spec.TenantCondition, auth.TenantActive)
@@ -120,7 +121,7 @@ func (c *Renewals) active(ctx context.Context, namespace, consumer string) error
 	return nil
 }
 
-// proved returns the key that has signed the request, which must be recorded.
+// proved returns the public key that verifies the request's signature. This key must be recorded.
 func proved(renew *auth.Renew, recorded clientcert.Keys) (crypto.PublicKey, error) {
 	key, err := parseKey(renew.Spec.PublicKey)
 	if err != nil {

@@ -62,7 +62,7 @@ func newKey(t *testing.T) crypto.Signer {
 	return key
 }
 
-// first has the provider sign the first certificate, which the command issues.
+// first has the provider sign the consumer's first certificate, as refractctl peer does.
 func (c *joined) first() *auth.AuthParams {
 	c.Helper()
 	signed, err := clientcert.Sign(c.Context(), provider.Client, provider.Client, clientcert.Request{PEM: c.csr(c.id, c.id), GenerateName: "test-", Reason: "Test", Message: "test", Timeout: time.Minute})
@@ -109,7 +109,8 @@ func (c *joined) recorded() clientcert.Keys {
 	return clientcert.ParseKeys(namespace.Annotations[wire.ConsumerKeysAnnotation])
 }
 
-// A consumer without a Tenant gets the next certificate, for another key each time, with the same permissions.
+// A consumer without a Tenant can renew its certificate repeatedly, with a new key each time. Each certificate gives
+// the consumer the same permissions.
 func TestConsumersRenewTheirCertificates(t *testing.T) {
 	start(t)
 	rome := newJoined(t, "lyon")

@@ -49,7 +49,7 @@ import (
 	"github.com/refract-project/refract/internal/clientcert"
 	"github.com/refract-project/refract/internal/rbac"
 	"github.com/refract-project/refract/internal/remotedata"
-	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/test/support/testenv"
 )
 
 var provider = controllertest.Cluster{ID: "milan", Options: testenv.Options{CRDPaths: []string{"../../api/crds"}, NoScheduler: true}}
@@ -133,7 +133,7 @@ func (c *consumer) tenant(nonce []byte) *auth.Tenant {
 	}
 }
 
-// join joins with the Tenant, without a ResourceSlice.
+// join creates the Tenant of the consumer, but no ResourceSlice.
 func (c *consumer) join() *auth.Tenant {
 	c.Helper()
 	tenant := c.tenant(c.nonce())
@@ -167,7 +167,7 @@ func cpu(quantity string) corev1.ResourceList {
 	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(quantity)}
 }
 
-// decided waits for a decision on a slice.
+// decided waits until the condition of the slice has the given decision.
 func (c *consumer) decided(slice *auth.ResourceSlice, what auth.ResourceSliceConditionType, decision auth.ResourceSliceConditionStatus) *auth.ResourceSliceCondition {
 	c.Helper()
 	controllertest.Eventually(c.T, fmt.Sprintf("%s of slice %s", what, slice.Name), func() error {
@@ -186,7 +186,7 @@ func (c *consumer) decided(slice *auth.ResourceSlice, what auth.ResourceSliceCon
 func (c *consumer) with(params *auth.AuthParams) client.Client {
 	c.Helper()
 	key, err := keyutil.MarshalPrivateKeyToPEM(c.key)
-	if err != nil { // keyutil does not support Ed25519
+	if err != nil { // keyutil does not support Ed25519 keys
 		der, marshalErr := x509.MarshalPKCS8PrivateKey(c.key)
 		require.NoError(c, marshalErr)
 		key = pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
@@ -198,7 +198,7 @@ func (c *consumer) with(params *auth.AuthParams) client.Client {
 	return opened
 }
 
-// who returns the user of the client according to the provider.
+// who returns the user name and the groups that the provider sees for the client.
 func (c *consumer) who(opened client.Client) authenticationv1.UserInfo {
 	c.Helper()
 	review := &authenticationv1.SelfSubjectReview{}
@@ -234,7 +234,8 @@ func TestADrainThatAPolicyDenies(t *testing.T) {
 	assert.NotEmpty(t, manager.Writes.Denied())
 }
 
-// TestJoin performs all steps of a consumer, with the credentials that it gets.
+// TestJoin checks that a consumer can perform all its steps with the credentials that it gets, from the first Tenant to
+// the deletion of the Tenant, and that it may not write the status or read other objects.
 func TestJoin(t *testing.T) {
 	start(t)
 	rome := newConsumer(t, "rome")
@@ -262,7 +263,7 @@ func TestJoin(t *testing.T) {
 	})
 	assert.True(t, quota.Spec.Resources.Cpu().Equal(resource.MustParse("4")))
 
-	// The consumer may not write the status, and has no access to other namespaces.
+	// The consumer is not allowed to write the status, and has no access to other namespaces.
 	patch := client.RawPatch("application/merge-patch+json", []byte(`{"status":{"resources":{"cpu":"1000"}}}`))
 	assert.True(t, apierrors.IsForbidden(controlPlane.Status().Patch(t.Context(), slice.DeepCopy(), patch)))
 	assert.True(t, apierrors.IsForbidden(controlPlane.List(t.Context(), &auth.TenantList{}, client.InNamespace(rome.namespace))))
@@ -364,7 +365,8 @@ func TestJoin(t *testing.T) {
 	t.Run("the end", func(t *testing.T) {
 		back := rome.slice("back", cpu("1"))
 		rome.decided(back, auth.ResourcesCondition, auth.ResourceSliceAccepted)
-		provider.Patch(t, tenant, `{"metadata":{"finalizers":["tenant.liqo.io/finalizer"]}}`) // Liqo leaves it there
+		// Liqo leaves its finalizer on the Tenant. It must not keep the Tenant from being deleted.
+		provider.Patch(t, tenant, `{"metadata":{"finalizers":["tenant.liqo.io/finalizer"]}}`)
 		provider.Delete(t, tenant)
 		provider.AwaitGone(t, tenant)
 		provider.AwaitGone(t, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: rome.namespace, Name: "liqo-remote-tenant"}})
@@ -373,7 +375,7 @@ func TestJoin(t *testing.T) {
 	quiet(t)
 }
 
-// TestKeysOfLiqo checks each type of key that Liqo's versions use.
+// TestKeysOfLiqo checks that consumers can join with each type of key that Liqo's versions use.
 func TestKeysOfLiqo(t *testing.T) {
 	start(t)
 	elliptic, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -437,15 +439,15 @@ func TestTenantsThatAreRefused(t *testing.T) {
 			assert.NotContains(t, []string{"forged", "unsigned", "keyless", "garbage", "admin", "masters", "stolen", "elsewhere", "neighbour", "nonceless"}, metav1.GetControllerOf(&bindings.Items[i]).Name)
 		}
 	}
-	// A valid request is admitted afterwards.
+	// A valid request is admitted after the refused ones.
 	provider.Patch(t, &auth.Tenant{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-nonceless", Name: "nonceless"}}, fmt.Sprintf(`{"spec":{"signature":%q}}`, base64.StdEncoding.EncodeToString(c.sign(c.nonce()))))
 	c.admitted(tenant)
 	assert.NotEmpty(t, manager.Writes.About("/certificatesigningrequests"), "the two that were admitted")
 	quiet(t)
 }
 
-// requests returns a function that returns the sorted users of the certificates that were requested since. One user may
-// have needed two requests: a signer can be slow.
+// requests returns a function that returns the sorted users of the certificates requested since requests was called.
+// One user may have needed two requests: a signer can be slow.
 func requests(t *testing.T) func() []string {
 	t.Helper()
 	clients, err := kubernetes.NewForConfig(provider.Config())
@@ -484,7 +486,8 @@ func requests(t *testing.T) func() []string {
 	}
 }
 
-// TestRequestsThatAreRefused checks the requests of an admitted consumer that it is not entitled to.
+// TestRequestsThatAreRefused checks that requests of an admitted consumer are refused if the consumer is not entitled
+// to them.
 func TestRequestsThatAreRefused(t *testing.T) {
 	start(t)
 	paris := newConsumer(t, "paris")
@@ -553,7 +556,8 @@ func TestRequestsThatAreRefused(t *testing.T) {
 	quiet(t)
 }
 
-// TestOffer checks the provider's offer in a ResourceSlice.
+// TestOffer checks that an accepted ResourceSlice gets the granted resources and the classes and labels that the
+// provider offers, and that the offer follows changes on the provider.
 func TestOffer(t *testing.T) {
 	start(t, func(o *controllers.Options) {
 		offer := &o.Authentication.Offer
@@ -626,7 +630,8 @@ func TestOffer(t *testing.T) {
 	})
 }
 
-// TestAddressOfTheAPIServer checks that the address is detected, or that an Event requests it.
+// TestAddressOfTheAPIServer checks that the address is detected. If it cannot be detected, an Event says that it must
+// be configured.
 func TestAddressOfTheAPIServer(t *testing.T) {
 	start(t, func(o *controllers.Options) { o.Authentication.APIServer.URL = "" })
 	bern := newConsumer(t, "bern")
@@ -642,7 +647,8 @@ func TestAddressOfTheAPIServer(t *testing.T) {
 	assert.Equal(t, "https://192.0.2.1:6443", bern.admitted(tenant).Status.AuthParams.APIServer)
 }
 
-// TestTolerateNoHandshake checks a consumer for which an administrator has waived the handshake.
+// TestTolerateNoHandshake checks that a consumer for which an administrator has waived the handshake gets credentials
+// for its ResourceSlices, but no access for its controllers.
 func TestTolerateNoHandshake(t *testing.T) {
 	start(t)
 	wien := newConsumer(t, "wien")
@@ -667,8 +673,8 @@ func TestTolerateNoHandshake(t *testing.T) {
 	wien.decided(foreign, auth.AuthenticationCondition, auth.ResourceSliceDenied)
 }
 
-// The Tenant of a consumer that refractctl has admitted limits the consumer. It does not entitle to a certificate for
-// an unproved key.
+// The Tenant of a consumer that refractctl has admitted only limits the consumer. The consumer gets no certificate
+// for an unproved key.
 func TestTenantsOfRefractctlEntitleToNothing(t *testing.T) {
 	start(t)
 	graz := newConsumer(t, "graz")
@@ -683,7 +689,8 @@ func TestTenantsOfRefractctlEntitleToNothing(t *testing.T) {
 	assert.Empty(t, tenant.Status.TenantNamespace, "package tenantaccess writes it")
 }
 
-// TestNonces checks that nonces are only created in tenant namespaces, and once.
+// TestNonces checks that a nonce is written only into Secrets in tenant namespaces, and that a written nonce is never
+// replaced.
 func TestNonces(t *testing.T) {
 	start(t)
 	kiev := newConsumer(t, "kiev")
@@ -700,8 +707,8 @@ func TestNonces(t *testing.T) {
 	assert.Equal(t, nonce, secret.Data[wire.NonceKey])
 }
 
-// TestTroubleOfTheProviderDeniesNothing checks that problems of the provider do not cause a denial. A denied consumer
-// deletes its access, and its virtual node with it.
+// TestTroubleOfTheProviderDeniesNothing checks that failures of the provider do not deny a consumer, because a denied
+// consumer deletes its access and its virtual node.
 func TestTroubleOfTheProviderDeniesNothing(t *testing.T) {
 	manager := start(t)
 	york := newConsumer(t, "york")

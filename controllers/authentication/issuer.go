@@ -17,7 +17,8 @@ import (
 	auth "github.com/refract-project/refract/api/authentication/v1beta1"
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	"github.com/refract-project/refract/api/wire"
-	"github.com/refract-project/refract/controllers/tenancy"
+	"github.com/refract-project/refract/controllers/internal/tenancy"
+	"github.com/refract-project/refract/controllers/internal/tenantcondition"
 	"github.com/refract-project/refract/internal/clientcert"
 )
 
@@ -37,14 +38,14 @@ func NewIssuer(c client.Client, live client.Reader, server *APIServer, clock clo
 // signTimeout is shorter than the limit of a reconciliation. The signer of Kubernetes takes less than a second.
 const signTimeout = 15 * time.Second
 
-// signAgain is the retry interval for problems of this cluster. A shorter one floods a cluster that signs no
+// signRetryInterval is the retry interval for problems of this cluster. A shorter one floods a cluster that signs no
 // certificates with requests.
-const signAgain = time.Minute
+const signRetryInterval = time.Minute
 
 // refusal is an error that persists until an object changes.
 type refusal struct {
 	reason, message string
-	// again is the delay before a retry without a change, 0 for never.
+	// again is the delay until a retry if no object changes; 0 means no retry.
 	again time.Duration
 }
 
@@ -54,7 +55,7 @@ func refuse(reason, format string, arguments ...any) error {
 	return &refusal{reason: reason, message: fmt.Sprintf(format, arguments...)}
 }
 
-// refusalOf returns the refusal in err, nil for other errors.
+// refusalOf returns the refusal that err wraps, or nil for any other error.
 func refusalOf(err error) *refusal {
 	if refused := (*refusal)(nil); errors.As(err, &refused) {
 		return refused
@@ -62,7 +63,7 @@ func refusalOf(err error) *refusal {
 	return nil
 }
 
-// Reasons of refusals.
+// Event reasons of refused requests.
 const (
 	invalidTenantReason  = "InvalidTenant"
 	nonceNotFoundReason  = "NonceNotFound"
@@ -73,8 +74,8 @@ const (
 	addressUnknownReason = "APIServerAddressUnknown"
 )
 
-// tenantOf returns the effective Tenant of a namespace: the oldest one that is not being deleted, or nil if it does not
-// exist. Tenants of consumers that refractctl has admitted do not count.
+// tenantOf returns the effective Tenant of a namespace: the oldest one that is not being deleted, or nil if there is
+// none. Tenants of consumers that refractctl has admitted do not count.
 func tenantOf(ctx context.Context, c client.Reader, namespace string) (*auth.Tenant, error) {
 	list := &auth.TenantList{}
 	if err := c.List(ctx, list, client.InNamespace(namespace)); err != nil {
@@ -97,12 +98,13 @@ func older(a, b *auth.Tenant) bool {
 	return a.CreationTimestamp.Before(&b.CreationTimestamp)
 }
 
-// tenant returns the Tenant of the consumer that a namespace belongs to and its key. It refuses an object that names
-// another consumer.
+// tenant returns the Tenant and the public key of the consumer that owns a tenant namespace. It refuses an object
+// that names another consumer.
 func (i *Issuer) tenant(ctx context.Context, namespace string, consumer *core.ClusterID) (*auth.Tenant, crypto.PublicKey, error) {
 	tenant, err := tenantOf(ctx, i.client, namespace)
 	if err == nil && tenant == nil {
-		// A denied consumer removes its virtual nodes. A stale cache must not cause that.
+		// The Tenant is read without a cache: if a consumer is denied, it removes its virtual nodes, so an outdated
+		// cache must not cause a denial.
 		tenant, err = tenantOf(ctx, i.live, namespace)
 	}
 	if err != nil {
@@ -117,11 +119,20 @@ func (i *Issuer) tenant(ctx context.Context, namespace string, consumer *core.Cl
 	if err := i.entitled(ctx, tenant); err != nil {
 		return nil, nil, err
 	}
+	record, err := tenantcondition.ReadRecord(ctx, i.client, namespace)
+	if err != nil {
+		return nil, nil, err
+	}
+	if record.IsMissingIn(tenant) {
+		// Another reconciliation will set the Tenant's condition, and this change triggers the next attempt.
+		return nil, nil, refuse(invalidTenantReason, "consumer %s was %s when its former Tenant was deleted: an administrator has to run refractctl activate tenant %s", tenant.Spec.ClusterID, record.Condition, tenant.Spec.ClusterID)
+	}
 	key, err := i.prove(ctx, tenant)
 	return tenant, key, err
 }
 
-// entitled refuses a Tenant that is not in the tenant namespace of its consumer, or is not the effective one there.
+// entitled refuses a Tenant that is not in the tenant namespace of its consumer, or is not the effective Tenant of
+// this namespace.
 func (i *Issuer) entitled(ctx context.Context, tenant *auth.Tenant) error {
 	consumer, err := tenancy.Consumer(ctx, i.client, tenant.Namespace)
 	if err != nil {
@@ -144,8 +155,8 @@ func (i *Issuer) entitled(ctx context.Context, tenant *auth.Tenant) error {
 	return nil
 }
 
-// prove returns the key of a consumer after the consumer has proved that it holds the key. The proof is required once
-// for each key and is recorded by the certificate in the status. The key is nil if an administrator has waived the
+// prove returns the key of a consumer after the consumer has proved that it holds the key. Each key is proved only
+// once: a certificate in the status shows that its key was proved. The key is nil if an administrator has waived the
 // proof.
 func (i *Issuer) prove(ctx context.Context, tenant *auth.Tenant) (crypto.PublicKey, error) {
 	if tenant.Spec.Policy() == auth.TolerateNoHandshake {
@@ -156,7 +167,7 @@ func (i *Issuer) prove(ctx context.Context, tenant *auth.Tenant) (crypto.PublicK
 		return nil, refuse(signatureReason, "spec.publicKey: %s", err)
 	}
 	if given := tenant.Status.AuthParams; given != nil && clientcert.ValidityFor(given.SignedCRT, controlPlane(tenant), key).Known() {
-		return key, nil // the key is proved, and the nonce may have changed since then
+		return key, nil // the possession of the key is proved; the nonce may have changed since then
 	}
 	secret := &corev1.Secret{}
 	name := client.ObjectKey{Namespace: tenant.Namespace, Name: wire.NonceSecret}
@@ -178,7 +189,7 @@ type order struct {
 	consumer string
 	subject  clientcert.Subject
 	request  []byte
-	key      crypto.PublicKey // nil for any key
+	key      crypto.PublicKey // nil allows any key
 	proxy    *string
 	// present are the credentials that were issued before. They are kept while they are usable.
 	present *auth.AuthParams
@@ -212,12 +223,12 @@ func (i *Issuer) sign(ctx context.Context, consumer string, request []byte) ([]b
 		Reason: "RefractAuthentication", Message: fmt.Sprintf("Consumer %s is entitled to it", consumer), Timeout: signTimeout,
 	})
 	if errors.Is(err, clientcert.ErrNotSigned) {
-		return nil, &refusal{reason: notSignedReason, again: signAgain, message: err.Error() + ". If it signs none, join this consumer with refractctl peer --credentials=token"}
+		return nil, &refusal{reason: notSignedReason, again: signRetryInterval, message: err.Error() + ". If it signs none, join this consumer with refractctl peer --credentials=token"}
 	}
 	return signed, err
 }
 
-// usable reports whether an issued certificate can be kept.
+// usable reports whether an issued certificate can be kept instead of being replaced.
 func (i *Issuer) usable(certificate []byte, subject clientcert.Subject, key crypto.PublicKey, renew bool) bool {
 	validity := clientcert.ValidityFor(certificate, subject, key)
 	if !validity.Known() {

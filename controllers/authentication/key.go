@@ -13,7 +13,8 @@ import (
 	"fmt"
 )
 
-// parseKey reads the public key of a consumer: PKIX in PEM, or, before Liqo 1.0.2, the bytes of an Ed25519 key.
+// parseKey parses the public key of a consumer. The format is PKIX in PEM; before Liqo 1.0.2, it was the raw bytes of
+// an Ed25519 key.
 func parseKey(data []byte) (crypto.PublicKey, error) {
 	block, _ := pem.Decode(data)
 	if block == nil {

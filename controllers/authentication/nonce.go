@@ -22,12 +22,13 @@ import (
 
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/internal/report"
+	"github.com/refract-project/refract/controllers/internal/tenancy"
 	"github.com/refract-project/refract/controllers/internal/workers"
-	"github.com/refract-project/refract/controllers/tenancy"
 	"github.com/refract-project/refract/internal/admission"
 )
 
-// nonces fills the Secrets for nonces. To join a consumer, an empty Secret is created in its tenant namespace.
+// nonces generates nonces. When a consumer joins, an empty Secret is created in its tenant namespace, and this
+// controller writes a nonce to the Secret.
 type nonces struct {
 	client  client.Client
 	secrets cache.Cache
@@ -42,7 +43,8 @@ const (
 // nonceBytes is the number of random bytes in a nonce, the same as in Liqo.
 const nonceBytes = 64
 
-// Reconcile fills one Secret. A nonce stays as long as its Secret, because the signature in the Tenant is for it.
+// Reconcile fills one Secret. The nonce is not changed during the life of the Secret, because the Tenant contains a
+// signature of the nonce.
 func (n *nonces) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	secret := &corev1.Secret{}
 	if err := n.secrets.Get(ctx, request.NamespacedName, secret); err != nil {
@@ -76,8 +78,8 @@ func (n *nonces) Reconcile(ctx context.Context, request reconcile.Request) (reco
 	return reconcile.Result{}, nil
 }
 
-// nonceCache returns a cache of the Secrets of that name in all namespaces. This process may not read any other Secrets
-// in all namespaces.
+// nonceCache returns a cache of the Secrets with nonces in all namespaces. The process is not allowed to watch any
+// other Secrets in all namespaces.
 func nonceCache(mgr manager.Manager) (cache.Cache, error) {
 	secrets, err := cache.New(mgr.GetConfig(), cache.Options{
 		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(), DefaultTransform: cache.TransformStripManagedFields(),

@@ -10,10 +10,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	auth "github.com/refract-project/refract/api/authentication/v1beta1"
-	"github.com/refract-project/refract/controllers/offer"
+	"github.com/refract-project/refract/controllers/internal/offer"
 )
 
-// grant decides on the resources of a slice.
+// grant decides which resources of a slice are granted.
 func (c *ResourceSlices) grant(ctx context.Context, tenant *auth.Tenant, slice *auth.ResourceSlice) error {
 	decision := slice.Status.Decision(auth.ResourcesCondition)
 	switch {
@@ -26,7 +26,7 @@ func (c *ResourceSlices) grant(ctx context.Context, tenant *auth.Tenant, slice *
 		offer.DenyResources(slice, "consumer "+string(tenant.Spec.ClusterID)+" is cordoned: an administrator of the provider sets spec.tenantCondition of its Tenant to Active")
 		return nil
 	case !c.publisher.Offer.IsResponsibleFor(slice):
-		return nil // another controller decides
+		return nil // another controller decides about the resources
 	}
 	desired := corev1.ResourceList{}
 	maps.Copy(desired, c.publisher.Offer.Resources)

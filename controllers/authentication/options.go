@@ -8,7 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/refract-project/refract/controllers/offer"
+	"github.com/refract-project/refract/controllers/internal/offer"
 )
 
 // Options are the settings of the controllers of this package.
@@ -25,8 +25,9 @@ type Options struct {
 	// ObjectCounts is the maximum number of a consumer's objects of each kind. Counts for remote namespaces are
 	// ignored.
 	ObjectCounts corev1.ResourceList
-	// RecountDelay is how long the limits of uncounted resources are omitted; 0 is 2 minutes.
+	// RecountDelay is how long a limit is left out of a ResourceQuota because this cluster does not count the limited
+	// kind yet; 0 means 2 minutes.
 	RecountDelay time.Duration
-	// Failed is called with the errors of reconciliations, unless it is nil.
+	// Failed is called with each reconciliation error. It may be nil.
 	Failed func(error)
 }

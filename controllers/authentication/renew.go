@@ -33,7 +33,7 @@ type Renewals struct {
 	options Options
 }
 
-// NewRenewals returns a controller that works through c.
+// NewRenewals returns a controller that uses the client c.
 func NewRenewals(c client.Client, recorder events.EventRecorder, issuer *Issuer, options Options) *Renewals {
 	return &Renewals{client: c, report: report.New(recorder), issuer: issuer, options: options}
 }
@@ -91,7 +91,7 @@ func (c *Renewals) renew(ctx context.Context, renew *auth.Renew) error {
 	}); err != nil {
 		return err
 	}
-	// The renewed object is updated first: the status of the Renew completes it.
+	// The Tenant or ResourceSlice is updated first, because the status of the Renew marks the renewal as complete.
 	if err := c.hand(ctx, holder, desired.Status.AuthParams); err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ func (c *Renewals) tellRenewed(renew *auth.Renew, subject clientcert.Subject, si
 	c.report.Tell(renew, nil, renewedReason, renewAction, fmt.Sprintf("Renewed the certificate of %s until %s", subject, validity.Until.UTC().Format(time.RFC3339)))
 }
 
-// holder returns the object that the certificate belongs to, and the subject that it entitles to.
+// holder returns the Tenant or ResourceSlice whose certificate is renewed, and the subject of the certificate.
 func (c *Renewals) holder(ctx context.Context, tenant *auth.Tenant, renew *auth.Renew) (subject clientcert.Subject, holder client.Object, err error) {
 	switch {
 	case renew.Spec.IdentityType == auth.ControlPlaneIdentityType:
@@ -161,7 +161,7 @@ func isRenewal(object client.Object) bool {
 	return ok && (renew.Labels[wire.ReplicatedLabel] == "true" || ofConsumer(renew)) && len(renew.Spec.CSR) > 0
 }
 
-// Enforces returns the objects that the controller enforces, for metrics.
+// Enforces returns an empty list of the enforced kind and a filter for the enforced objects. Metrics use both.
 func (c *Renewals) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &auth.RenewList{}, isRenewal
 }

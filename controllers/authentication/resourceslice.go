@@ -20,9 +20,9 @@ import (
 
 	auth "github.com/refract-project/refract/api/authentication/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/offer"
 	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/controllers/internal/workers"
-	"github.com/refract-project/refract/controllers/offer"
 )
 
 // ResourceSlices accepts or denies the ResourceSlices of consumers.
@@ -34,7 +34,7 @@ type ResourceSlices struct {
 	options   Options
 }
 
-// NewResourceSlices returns a controller that works through c; live must not be cached.
+// NewResourceSlices returns a controller that uses the client c; live must not be cached.
 func NewResourceSlices(c client.Client, live client.Reader, recorder events.EventRecorder, issuer *Issuer, options Options) *ResourceSlices {
 	return &ResourceSlices{client: c, report: report.New(recorder), issuer: issuer, publisher: &offer.Publisher{Offer: options.Offer, Client: c, Live: live}, options: options}
 }
@@ -70,7 +70,7 @@ func (c *ResourceSlices) Reconcile(ctx context.Context, request reconcile.Reques
 	tenant, err := c.authenticate(ctx, desired)
 	refused := refusalOf(err)
 	switch {
-	case refused != nil && refused.again > 0: // a problem of this cluster: an accepted slice stays accepted
+	case refused != nil && refused.again > 0: // temporary problem of this cluster: an accepted slice stays accepted
 		c.report.Warn(slice, refused.reason, offer.DecideAction, refused.message)
 		return reconcile.Result{RequeueAfter: refused.again}, nil
 	case refused != nil:
@@ -94,7 +94,7 @@ func (c *ResourceSlices) Reconcile(ctx context.Context, request reconcile.Reques
 	if err := c.client.Status().Patch(ctx, desired, client.MergeFromWithOptions(slice, client.MergeFromWithOptimisticLock{})); err != nil {
 		return reconcile.Result{}, fmt.Errorf("patching the status of ResourceSlice %s, %w", request.NamespacedName, err)
 	}
-	if refused == nil { // a refusal has its own Event
+	if refused == nil { // another Event reports the refusal
 		offer.ReportDecisions(c.report, slice, desired)
 	}
 	return reconcile.Result{}, nil
@@ -112,7 +112,7 @@ func (c *ResourceSlices) authenticate(ctx context.Context, slice *auth.ResourceS
 	return tenant, err
 }
 
-// Enforces returns the objects that the controller enforces, for metrics.
+// Enforces returns an empty list of the enforced kind and a filter for the enforced objects. Metrics use both.
 func (c *ResourceSlices) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &auth.ResourceSliceList{}, answers
 }

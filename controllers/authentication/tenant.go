@@ -30,6 +30,7 @@ import (
 	"github.com/refract-project/refract/controllers/internal/fresh"
 	"github.com/refract-project/refract/controllers/internal/objectcounts"
 	"github.com/refract-project/refract/controllers/internal/report"
+	"github.com/refract-project/refract/controllers/internal/tenantcondition"
 	"github.com/refract-project/refract/controllers/internal/workers"
 	"github.com/refract-project/refract/internal/rbac"
 	"github.com/refract-project/refract/internal/remotedata"
@@ -45,7 +46,7 @@ type Tenants struct {
 	options Options
 }
 
-// NewTenants returns a controller that works through c; live must not be cached.
+// NewTenants returns a controller that uses the client c; live must not be cached.
 func NewTenants(c client.Client, live client.Reader, recorder events.EventRecorder, issuer *Issuer, options Options) *Tenants {
 	counts := objectcounts.New(c, objectcounts.Options{
 		Limits: objectcounts.OfTenantNamespaces(options.ObjectCounts), RecountDelay: options.RecountDelay,
@@ -57,12 +58,13 @@ func NewTenants(c client.Client, live client.Reader, recorder events.EventRecord
 func (c *Tenants) Name() string { return "tenant" }
 
 const (
-	admittedReason = "TenantAdmitted"
-	drainedReason  = "TenantDrained"
-	admitAction    = "Admit"
+	admittedReason          = "TenantAdmitted"
+	drainedReason           = "TenantDrained"
+	conditionRestoredReason = "TenantConditionRestored"
+	admitAction             = "Admit"
 )
 
-// Reconcile grants the consumer of a Tenant access to its tenant namespace, or revokes it.
+// Reconcile grants the consumer of a Tenant access to its tenant namespace, or revokes the access.
 func (c *Tenants) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	tenant := &auth.Tenant{}
 	if err := c.client.Get(ctx, request.NamespacedName, tenant); err != nil {
@@ -111,6 +113,9 @@ func (c *Tenants) admit(ctx context.Context, tenant *auth.Tenant) error {
 	if err := c.issuer.entitled(ctx, tenant); err != nil {
 		return err
 	}
+	if restored, err := c.restoreCondition(ctx, tenant); err != nil || restored {
+		return err
+	}
 	switch tenant.Spec.TenantCondition {
 	case auth.TenantDrained:
 		return c.drain(ctx, tenant)
@@ -123,7 +128,7 @@ func (c *Tenants) admit(ctx context.Context, tenant *auth.Tenant) error {
 			return err
 		}
 	}
-	// The limits are applied before the consumer has any permission there.
+	// The limits are applied before the consumer gets any permission in the namespace.
 	if err := c.counts.Ensure(ctx, tenant.Namespace, nil, metav1.ObjectMeta{Labels: map[string]string{wire.RemoteClusterIDLabel: string(tenant.Spec.ClusterID)}}); err != nil {
 		return err
 	}
@@ -153,9 +158,26 @@ func (c *Tenants) admit(ctx context.Context, tenant *auth.Tenant) error {
 	return nil
 }
 
-// binding returns the RoleBinding of the consumer's controllers. It does not include its virtual kubelets: with the
-// permission to change a ResourceSlice they could uncordon it, which the chart's policies prevent for the controllers.
-// The binding has the name of the role, so that this process only needs permission to delete this one.
+// restoreCondition records the condition of a Tenant. For a new Tenant, it restores the condition of the consumer's
+// former Tenant. It reports whether the Tenant was changed.
+func (c *Tenants) restoreCondition(ctx context.Context, tenant *auth.Tenant) (bool, error) {
+	condition, err := tenantcondition.RestoreCondition(ctx, c.client, c.live, tenant)
+	switch {
+	case err != nil:
+		return false, err
+	case condition == "":
+		return false, tenantcondition.RecordCondition(ctx, c.client, c.live, tenant)
+	}
+	c.report.Warn(tenant, conditionRestoredReason, admitAction, fmt.Sprintf(
+		"an administrator had set consumer %s to %s before its former Tenant was deleted, so spec.tenantCondition was set to that again. An administrator can run refractctl activate tenant %s",
+		tenant.Spec.ClusterID, condition, tenant.Spec.ClusterID))
+	return true, nil
+}
+
+// binding returns the RoleBinding of the consumer's controllers. The consumer's virtual kubelets are not subjects of
+// the binding: with the permission to change a ResourceSlice they could uncordon the slice, and the chart's policies
+// prevent this only for the controllers. The binding has the name of the role, so that this process only needs
+// permission to delete RoleBindings of this name.
 func (c *Tenants) binding(tenant *auth.Tenant) *rbacv1.RoleBinding {
 	role, consumer := rbac.RemoteTenant().Named(c.options.RolePrefix), string(tenant.Spec.ClusterID)
 	return &rbacv1.RoleBinding{
@@ -193,7 +215,7 @@ func (c *Tenants) unbind(ctx context.Context, tenant *auth.Tenant) error {
 	return nil
 }
 
-// cordon adds the cordon annotation to the ResourceSlices of a consumer, or removes it.
+// cordon adds the cordon annotation to the ResourceSlices of a consumer, or removes the annotation.
 func (c *Tenants) cordon(ctx context.Context, namespace string, cordoned bool) error {
 	list := &auth.ResourceSliceList{}
 	if err := c.client.List(ctx, list, client.InNamespace(namespace)); err != nil {
@@ -216,8 +238,8 @@ func (c *Tenants) cordon(ctx context.Context, namespace string, cordoned bool) e
 	return nil
 }
 
-// drain revokes everything that the consumer has here. Its access is revoked first: otherwise it would request the rest
-// again.
+// drain revokes everything that the consumer has in this cluster. The access is revoked first: otherwise the consumer
+// would request everything else again.
 func (c *Tenants) drain(ctx context.Context, tenant *auth.Tenant) error {
 	if err := fresh.Check(ctx, c.client, c.live, tenant); err != nil {
 		return err
@@ -257,8 +279,9 @@ func (c *Tenants) drain(ctx context.Context, tenant *auth.Tenant) error {
 	return nil
 }
 
-// confirmDeletion confirms that the data in the remote namespaces of a NamespaceMap is deleted with it: draining a
-// consumer ends everything that it has here, and a claim must not keep its pods running.
+// confirmDeletion confirms that the data in the remote namespaces of a NamespaceMap may be deleted with the map.
+// Draining a consumer removes everything that the consumer has in this cluster. Without the confirmation, a
+// PersistentVolumeClaim would keep the remote namespace and the pods in it.
 func (c *Tenants) confirmDeletion(ctx context.Context, object client.Object) error {
 	mapping, ok := object.(*offloading.NamespaceMap)
 	if !ok || remotedata.IsConfirmed(mapping) {
@@ -272,7 +295,7 @@ func (c *Tenants) confirmDeletion(ctx context.Context, object client.Object) err
 	return nil
 }
 
-// Enforces returns the objects that the controller enforces, for metrics.
+// Enforces returns an empty list of the enforced kind and a filter for the enforced objects. Metrics use both.
 func (c *Tenants) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &auth.TenantList{}, isOwn
 }
@@ -284,7 +307,7 @@ func isOwn(object client.Object) bool {
 	return ok && !tenant.IsOfRefractctl()
 }
 
-// Register adds the controller and the controller of nonces to mgr.
+// Register adds this controller and the nonce controller to mgr.
 func (c *Tenants) Register(_ context.Context, mgr manager.Manager) error {
 	secrets, err := nonceCache(mgr)
 	if err != nil {
@@ -301,11 +324,11 @@ func (c *Tenants) Register(_ context.Context, mgr manager.Manager) error {
 		Named(c.Name()).
 		WithOptions(workers.Options(2)).
 		Watches(&auth.Tenant{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(changed)).
-		// When the oldest Tenant is deleted, the next one becomes the effective one.
+		// When the effective Tenant of a namespace is deleted, the next oldest Tenant becomes effective.
 		Watches(&auth.Tenant{}, handler.EnqueueRequestsFromMapFunc(ofNamespace), builder.WithPredicates(predicate.Funcs{
 			CreateFunc: func(event.CreateEvent) bool { return false }, UpdateFunc: func(e event.UpdateEvent) bool { return e.ObjectNew.GetDeletionTimestamp() != nil },
 		})).
-		// A new slice of a cordoned Tenant is annotated, too.
+		// A new slice of a cordoned Tenant must be annotated, too.
 		Watches(&auth.ResourceSlice{}, handler.EnqueueRequestsFromMapFunc(ofNamespace), builder.WithPredicates(changed)).
 		Watches(&corev1.ResourceQuota{}, handler.EnqueueRequestsFromMapFunc(ofNamespace), builder.WithPredicates(predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 			return objectcounts.Changed(e.ObjectOld.(*corev1.ResourceQuota), e.ObjectNew.(*corev1.ResourceQuota))
@@ -316,7 +339,7 @@ func (c *Tenants) Register(_ context.Context, mgr manager.Manager) error {
 		Complete(report.Failures(c, c.options.Failed))
 }
 
-// in returns the requests for all Tenants of a namespace.
+// in returns reconcile requests for all Tenants of a namespace.
 func (c *Tenants) in(ctx context.Context, namespace string) (requests []reconcile.Request) {
 	list := &auth.TenantList{}
 	if err := c.client.List(ctx, list, client.InNamespace(namespace)); err != nil {

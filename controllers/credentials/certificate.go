@@ -34,7 +34,8 @@ import (
 )
 
 const (
-	// renewPollInterval is how often a Renew is read. The provider signs it in less than a second.
+	// renewPollInterval is the interval at which a Renew is read until its certificate is issued. The provider signs
+	// a certificate in less than a second.
 	renewPollInterval = 250 * time.Millisecond
 	// tidyTimeout limits the deletion of a Renew after the certificate was issued.
 	tidyTimeout = 5 * time.Second
@@ -118,7 +119,7 @@ func (c *Controller) requestCertificate(ctx context.Context, of providerAccess, 
 		return nil, err
 	}
 	name := client.ObjectKeyFromObject(renew)
-	// A Renew of an interrupted attempt is useless, because its key is lost.
+	// A Renew that an interrupted attempt has left is useless, because its key is lost.
 	if err := opened.Delete(ctx, renew.DeepCopy()); client.IgnoreNotFound(err) != nil {
 		return nil, report.Errorf(report.Provider, "removing the former Renew %s at the provider, %w", name, err)
 	}

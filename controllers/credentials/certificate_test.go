@@ -47,8 +47,7 @@ func renewals(t *testing.T) *controllertest.Manager {
 	})
 }
 
-// certified returns a peering of rome with milan with a certificate that milan has signed and whose key milan has
-// recorded.
+// certified returns a peering of rome with milan, for which milan has signed a certificate and recorded its key.
 func certified(t *testing.T, id string, renewed bool) *peering {
 	t.Helper()
 	clients, err := kubernetes.NewForConfig(provider.Config())
@@ -79,7 +78,7 @@ func certified(t *testing.T, id string, renewed bool) *peering {
 	vn := &offloading.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: p.here, Name: id},
 		Spec: offloading.VirtualNodeSpec{ClusterID: core.ClusterID(id), KubeconfigSecretRef: &corev1.LocalObjectReference{Name: secretName}}}
 	consumer.Create(t, vn)
-	// Without this deletion, the renewals would continue.
+	// The VirtualNode is deleted, because its credentials would be renewed in later tests otherwise.
 	t.Cleanup(func() { _ = consumer.Client.Delete(context.Background(), vn) })
 	return p
 }
@@ -154,7 +153,7 @@ func TestACertificateThatCannotBeRenewedStays(t *testing.T) {
 			consumer.Get(t, secret, p.here, secretName)
 			config, err := clientcmd.Load(secret.Data[wire.KubeconfigSecretKey])
 			require.NoError(t, err)
-			config.Clusters["milan"].Server = "https://127.0.0.1:1" // unreachable
+			config.Clusters["milan"].Server = "https://127.0.0.1:1" // unreachable address
 			secret.Data[wire.KubeconfigSecretKey], err = clientcmd.Write(*config)
 			require.NoError(t, err)
 			require.NoError(t, consumer.Client.Update(t.Context(), secret))
@@ -170,7 +169,7 @@ func TestACertificateThatCannotBeRenewedStays(t *testing.T) {
 				assert.Contains(t, event.Note, want)
 			}
 			assert.Equal(t, string(first), string(p.stored()))
-			renewing.Stop(t) // possibly during another attempt
+			renewing.Stop(t) // Stop may interrupt another attempt
 			p.nothingLeft()
 		})
 	}

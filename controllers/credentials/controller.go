@@ -4,14 +4,15 @@
 // Package credentials renews the tokens and certificates that this cluster uses for its providers.
 //
 // A consumer authenticates at its provider as the ServiceAccount refract-consumer of its tenant namespace there. This
-// account may request tokens for itself and for no other account. After a third of the lifetime of a token, the
-// controller requests the next one, tries it, and stores it in the Secret in place of the former. Processes that use the
-// Secret reload it while they run. So a consumer that was disconnected for less than two thirds of the lifetime
-// reconnects without help. A provider revokes the access by deleting the ServiceAccount, which invalidates its tokens.
+// account may request tokens for itself, but for no other account. After a third of the lifetime of a token, the
+// controller requests the next one, tries it, and stores it in the Secret in place of the previous token. Processes
+// that use the Secret reload it while they run. So a consumer that was disconnected for less than two thirds of the
+// lifetime reconnects without help. A provider revokes the access by deleting the ServiceAccount, which invalidates
+// its tokens.
 //
-// A certificate that refractctl peer has requested is renewed in the same way if the provider supports it, which an
-// annotation of the Secret records. Each renewal uses a new key and a Renew in the tenant namespace there, signed with
-// the current key. Kubeconfigs with other credentials are left to their authors.
+// A certificate that refractctl peer has requested is renewed, too, if the provider supports the renewal. An annotation
+// of the Secret records whether it does. Each renewal uses a new key and a Renew in the tenant namespace on the
+// provider, signed with the current key. Kubeconfigs with other credentials are not changed.
 package credentials
 
 import (
@@ -54,7 +55,7 @@ type Options struct {
 	ClusterID string
 	// Clock returns the time.
 	Clock clock.PassiveClock
-	// Failed is called with the errors of reconciliations, unless it is nil.
+	// Failed is called with each reconciliation error. It may be nil.
 	Failed func(error)
 }
 
@@ -72,7 +73,7 @@ func NewController(c client.Client, live client.Reader, recorder events.EventRec
 	return &Controller{client: c, live: live, recorder: recorder, report: report.New(recorder), options: options}
 }
 
-// Name of the controller in logs, metrics and Events.
+// Name returns the name of the controller in logs, metrics and Events.
 func (c *Controller) Name() string { return "credentials" }
 
 const (
@@ -84,19 +85,22 @@ const (
 const (
 	// secretReadInterval is how often a Secret is read. Secrets are not watched, and the kubeconfig may be replaced.
 	secretReadInterval = 10 * time.Minute
-	// minSecretReadInterval replaces look for credentials with a lifetime of minutes.
+	// minSecretReadInterval replaces secretReadInterval for credentials with a lifetime of minutes.
 	minSecretReadInterval = 10 * time.Second
+	// minRenewalInterval limits how often credentials are renewed that are valid for seconds. A shorter one floods the
+	// provider with requests.
+	minRenewalInterval = time.Second
 	// renewalTimeout limits the requests to a provider in one renewal.
 	renewalTimeout = 30 * time.Second
 )
 
-// providerAccess has the current credentials for a provider, and how to renew them.
+// providerAccess has the current credentials for a provider and a function that renews them.
 type providerAccess struct {
 	// provider is the cluster ID of the provider, and tenant the namespace of this cluster there.
 	provider, tenant string
 	config           *rest.Config
 	validity         credentials.Validity
-	// kind names the kind of credentials in messages. next requests the following credentials.
+	// kind names the kind of credentials in messages. next requests the credentials that replace the current ones.
 	kind string
 	next func(context.Context, providerAccess) (*nextCredentials, error)
 	// again names the command or option of refractctl that recreates the credentials.
@@ -127,13 +131,13 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		}
 		return reconcile.Result{RequeueAfter: secretReadInterval}, nil
 	}
-	// The foreigncluster controller, which uses the kubeconfig all the time, reports its errors.
+	// The foreigncluster controller reports an invalid kubeconfig, so the error is not reported here.
 	config, err := connection.Parse(secret.Data[wire.KubeconfigSecretKey])
 	if err != nil {
 		return reconcile.Result{RequeueAfter: secretReadInterval}, nil //nolint:nilerr // the foreigncluster controller reports it
 	}
 	of, renewed := c.accessOf(string(vn.Spec.ClusterID), secret, config)
-	// These credentials change only when refractctl peer is run again.
+	// Credentials that this controller does not renew change only when refractctl peer is run again.
 	if !renewed {
 		again := secretReadInterval
 		if of.validity.Known() {
@@ -152,8 +156,9 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	c.report.Clear(request.NamespacedName)
 	c.recorder.Eventf(vn, nil, corev1.EventTypeNormal, renewedReason, renewAction, "Renewed the credentials for cluster %s in Secret %s, valid until %s", vn.Spec.ClusterID, key, until.UTC().Format(time.RFC3339))
 	log.FromContext(ctx).Info("Renewed the credentials for a provider", "kind", of.kind, "provider", vn.Spec.ClusterID, "secret", key.String(), "until", until)
-	// A provider may issue credentials with a shorter lifetime than requested.
-	return reconcile.Result{RequeueAfter: max(time.Second, min(until.Sub(c.options.Clock.Now())/3, secretReadInterval))}, nil
+	// The time until the next renewal depends on the actual lifetime, because a provider may issue credentials with a
+	// shorter lifetime than requested.
+	return reconcile.Result{RequeueAfter: max(minRenewalInterval, min(until.Sub(c.options.Clock.Now())/3, secretReadInterval))}, nil
 }
 
 // accessOf returns the credentials in a kubeconfig, and reports whether this controller renews them.
@@ -168,8 +173,8 @@ func (c *Controller) accessOf(provider string, secret *corev1.Secret, config *re
 	return of, config.BearerToken == "" && secret.Annotations[wire.RenewedAnnotation] == "true" && clientcert.ValidityFor(config.CertData, c.certificateSubject(), nil).Known()
 }
 
-// notRenewed returns the Event note for credentials that could not be renewed. Expired credentials cannot request new
-// ones.
+// notRenewed returns the Event note for credentials that could not be renewed. If they have expired, the note says how
+// to recreate them, because expired credentials cannot request new ones.
 func (c *Controller) notRenewed(of providerAccess, secret client.ObjectKey, err error) string {
 	until := of.validity.Until.UTC().Format(time.RFC3339)
 	if !of.validity.Until.After(c.options.Clock.Now()) {
@@ -178,7 +183,8 @@ func (c *Controller) notRenewed(of providerAccess, secret client.ObjectKey, err 
 	return fmt.Sprintf("The credentials for cluster %s in Secret %s expire at %s and could not be renewed: %s. If this continues, run %s again", of.provider, secret, until, err, of.again)
 }
 
-// renewCredentials requests the next credentials, tries them, and stores them unless the Secret was changed in the meantime.
+// renewCredentials requests the next credentials, tries them, and stores them unless the Secret was changed in the
+// meantime.
 func (c *Controller) renewCredentials(ctx context.Context, of providerAccess, secret *corev1.Secret) (until time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, renewalTimeout)
 	defer cancel()
@@ -220,7 +226,7 @@ func (c *Controller) nextToken(ctx context.Context, of providerAccess) (*nextCre
 	return &nextCredentials{config: config, until: answer.Status.ExpirationTimestamp.Time, put: func(user *clientcmdapi.AuthInfo) { user.Token = answer.Status.Token }}, nil
 }
 
-// openProvider returns a client for the provider. It refuses another cluster that has taken over the provider's address.
+// openProvider returns a client for the provider. It fails if another cluster has taken over the provider's address.
 func openProvider(config *rest.Config, provider, tenant string) (kubernetes.Interface, error) {
 	conn, err := connection.New(config, remote.SmallAnswers)
 	if err != nil {
@@ -254,7 +260,7 @@ func withUser(kubeconfig []byte, change func(user *clientcmdapi.AuthInfo)) ([]by
 	return clientcmd.Write(*config)
 }
 
-// Enforces returns the objects that the controller enforces, for metrics.
+// Enforces returns an empty list of the enforced kind and a filter for the enforced objects. Metrics use both.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &offloading.VirtualNodeList{}, func(client.Object) bool { return true }
 }

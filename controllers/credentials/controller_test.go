@@ -32,7 +32,7 @@ import (
 	"github.com/refract-project/refract/controllers/credentials"
 	"github.com/refract-project/refract/controllers/internal/controllertest"
 	"github.com/refract-project/refract/internal/rbac"
-	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/test/support/testenv"
 )
 
 var (
@@ -46,7 +46,7 @@ func TestMain(m *testing.M) { os.Exit(controllertest.Main(m, &consumer, &provide
 // life is the lifetime of the tokens, the shortest that an API server allows.
 const life = 10 * time.Minute
 
-// later is a clock that is ahead.
+// later is a clock that is ahead of the system clock.
 type later struct {
 	clock.WithTicker
 	by time.Duration
@@ -65,7 +65,7 @@ func after(t *testing.T, age time.Duration) *controllertest.Manager {
 type peering struct {
 	*testing.T
 	id            string // ID of milan in this test
-	tenant        string // namespace on milan
+	tenant        string // tenant namespace on milan
 	client        kubernetes.Interface
 	here, account string
 }
@@ -119,7 +119,7 @@ func (p *peering) stored() []byte {
 	return secret.Data[wire.KubeconfigSecretKey]
 }
 
-// awaitRenewal waits until the Secret has another token, and returns its user.
+// awaitRenewal waits until the Secret contains another token than first, and returns the user of the new token.
 func (p *peering) awaitRenewal(first []byte) string {
 	p.Helper()
 	consumer.AwaitEvent(p.T, p.here, "VirtualNode", p.id, "CredentialsRenewed")
@@ -176,7 +176,8 @@ func TestAnotherClusterIsNotAsked(t *testing.T) {
 	p.awaitRenewal(first)
 }
 
-// Certificates and tokens of others are not renewed.
+// A certificate that refractctl has not requested, a static token, and a token of another ServiceAccount are not
+// renewed.
 func TestOtherCredentialsStay(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	require.NoError(t, provider.KubeconfigFor(path, "kubelet-of-rome", "rome"))
@@ -200,6 +201,6 @@ func TestOtherCredentialsStay(t *testing.T) {
 	last := join(t, "milan-g")
 	first := last.store(last.token())
 	after(t, life/2)
-	last.awaitRenewal(first) // the others were processed before
+	last.awaitRenewal(first) // the Secrets of the other peerings were processed before this one
 	assert.False(t, strings.Contains(string(first), "certificate-data"))
 }

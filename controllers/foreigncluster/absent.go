@@ -8,10 +8,11 @@ import (
 	"time"
 )
 
-// absencePeriod is how long a missing object is not read again. Heartbeats arrive every few seconds from each consumer.
+// absencePeriod is how long a missing object is not read again. Without it, every heartbeat of a consumer would cause
+// a read, and heartbeats arrive every few seconds.
 const absencePeriod = time.Minute
 
-// absences records missing objects. Safe for concurrent use.
+// absences records missing objects. It is safe for concurrent use.
 type absences struct {
 	mu    sync.Mutex
 	until map[string]time.Time

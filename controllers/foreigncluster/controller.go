@@ -55,17 +55,17 @@ type Options struct {
 	Clock clock.WithTicker
 	// Observed is called whenever the state of a cluster was determined, unless it is nil.
 	Observed func(cluster string, state metrics.Peer)
-	// Failed is called with the errors of reconciliations, unless it is nil.
+	// Failed is called with each reconciliation error. It may be nil.
 	Failed func(error)
 }
 
-// Controller writes ForeignClusters.
+// Controller maintains the ForeignClusters of the peered clusters.
 type Controller struct {
 	client client.Client
-	// live reads Secrets by name, and Connections.
+	// live is not cached. It reads Secrets by name, and Connections.
 	live   client.Reader
 	report *report.Reporter
-	// tenants reports only the number of tenant namespaces, so that clearing it does not clear other reports.
+	// tenants reports only the number of tenant namespaces. Clearing this report must not clear other reports.
 	tenants *report.Reporter
 	// expiry reports only the expiry of credentials.
 	expiry  *report.Reporter
@@ -78,7 +78,7 @@ type Controller struct {
 	changed chan event.GenericEvent
 }
 
-// NewController returns a controller that works through c; live must not be cached.
+// NewController returns a controller that uses the client c; live must not be cached.
 func NewController(c client.Client, live client.Reader, recorder events.EventRecorder, options Options) *Controller {
 	changed := make(chan event.GenericEvent)
 	return &Controller{
@@ -87,7 +87,7 @@ func NewController(c client.Client, live client.Reader, recorder events.EventRec
 	}
 }
 
-// Name of the controller in logs, metrics and Events.
+// Name returns the name of the controller in logs, metrics and Events.
 func (c *Controller) Name() string { return "foreigncluster" }
 
 // Reasons and action of the Events of this controller.
@@ -109,11 +109,11 @@ func (c *Controller) warnOfIdle(f *facts) {
 		f.id, f.tenant, strings.Join(f.idle, ", "), wire.TenantNamespaceLabel))
 }
 
-// refreshInterval is how often a status is determined without an Event. The kubeconfigs in Secrets and Connections are not
-// watched.
+// refreshInterval is how often a status is determined even if no watch event arrives. The kubeconfigs in Secrets and
+// Connections are not watched.
 const refreshInterval = 10 * time.Second
 
-// Reconcile determines the state of the cluster whose id is the name of the request.
+// Reconcile determines the state of one cluster. The name in the request is the cluster's ID.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	facts, err := c.gatherFacts(ctx, request.Name)
 	if err != nil {
@@ -155,7 +155,7 @@ func (c *Controller) reportState(cluster string, state metrics.Peer) {
 type facts struct {
 	id           string
 	cluster      *core.ForeignCluster // nil if there is no ForeignCluster
-	tenant       string               // tenant namespace, empty if there is none
+	tenant       string               // tenant namespace, empty if none exists
 	idle         []string             // further tenant namespaces, which are ignored
 	virtualNodes []offloading.VirtualNode
 	nodesReady   int  // number of ready virtual nodes
@@ -247,8 +247,8 @@ func (c *Controller) createForeignCluster(ctx context.Context, id string) (*core
 
 const fieldManager = wire.ForeignClusterFieldManager
 
-// writeStatus updates the status if it differs. The update contains the resource version, so it does not overwrite changes of
-// other clients.
+// writeStatus updates the status if it differs. The update contains the resource version, so it does not overwrite
+// changes by other clients.
 func (c *Controller) writeStatus(ctx context.Context, cluster *core.ForeignCluster, status *core.ForeignClusterStatus) error {
 	if equality.Semantic.DeepEqual(&cluster.Status, status) {
 		return nil
@@ -262,7 +262,7 @@ func (c *Controller) writeStatus(ctx context.Context, cluster *core.ForeignClust
 	return nil
 }
 
-// Enforces returns the objects that the controller enforces, for metrics: ForeignClusters.
+// Enforces returns an empty list of the enforced kind and a filter for ForeignClusters. Metrics use both.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &core.ForeignClusterList{}, func(client.Object) bool { return true }
 }

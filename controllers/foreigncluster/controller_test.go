@@ -33,7 +33,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/internal/controllertest"
 	"github.com/refract-project/refract/internal/rbac"
-	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/test/support/testenv"
 	"github.com/refract-project/refract/vk/heartbeat"
 )
 
@@ -54,7 +54,7 @@ func tenant(t *testing.T, in *controllertest.Cluster, id string) *corev1.Namespa
 	return namespace
 }
 
-// as returns a client of a consumer with its permissions in its tenant namespace.
+// as returns a client with a consumer's permissions in its tenant namespace.
 func as(t *testing.T, id string) kubernetes.Interface {
 	t.Helper()
 	config, err := provider.ConfigFor("kubelet-of-"+id, id)
@@ -66,7 +66,8 @@ func as(t *testing.T, id string) kubernetes.Interface {
 	return client
 }
 
-// beat sends the heartbeats of a consumer until stop is called. ready checks its API server.
+// beat sends the heartbeats of a consumer until stop is called. Before each heartbeat, ready checks the consumer's
+// API server.
 func beat(t *testing.T, id string, client kubernetes.Interface, ready func(context.Context) error) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -115,8 +116,8 @@ func await(t *testing.T, in *controllertest.Cluster, id string, kind core.Condit
 	return cluster
 }
 
-// The state of an unreachable consumer follows from its heartbeat. The heartbeat does not only show that its virtual
-// kubelet runs: it stops with the consumer's API server. A restart of the provider's controllers changes nothing.
+// The state of an unreachable consumer follows from its heartbeat, which stops with the consumer's API server, not
+// only with its virtual kubelet. A restart of the provider's controllers does not change the state.
 func TestAConsumerIsKnownByItsHeartbeat(t *testing.T) {
 	namespace := tenant(t, &provider, "rome")
 	first := provider.StartManager(t)
@@ -136,7 +137,7 @@ func TestAConsumerIsKnownByItsHeartbeat(t *testing.T) {
 	}
 	first.Stop(t)
 	second := provider.StartManager(t)
-	for range 2 { // the second manager receives these heartbeats
+	for range 2 { // the second manager must receive two heartbeats, because the first Lease that it reads may be old
 		before := renewed(t, namespace.Name)
 		controllertest.Eventually(t, "the next heartbeat", func() error {
 			if renewed(t, namespace.Name) == before {
@@ -151,7 +152,7 @@ func TestAConsumerIsKnownByItsHeartbeat(t *testing.T) {
 		}
 		return nil
 	})
-	// The minute of the last heartbeat may differ.
+	// One write is allowed, because the status has the minute of the last heartbeat, which may differ.
 	if writes := second.Writes.About("foreignclusters"); len(writes) > 1 {
 		t.Errorf("after a restart the writes were %q", writes)
 	}
@@ -204,7 +205,7 @@ func TestAnnotatingALeaseIsNoHeartbeat(t *testing.T) {
 	assert.Equal(t, "milan", lease.Annotations[wire.ClusterIDAnnotation])
 }
 
-// A consumer may renew its heartbeat, and may not read or write any other Lease.
+// A consumer can renew its heartbeat, but cannot read or write any other Lease.
 func TestAConsumerWritesNoOtherLease(t *testing.T) {
 	tenant(t, &provider, "bari")
 	client := as(t, "bari")
@@ -279,7 +280,7 @@ func TestAProviderIsAsked(t *testing.T) {
 	cable.SetCut(false)
 	await(t, &consumer, "milan", core.APIServerStatusCondition, core.ConditionStatusEstablished, "Answers")
 
-	// The Node determines the state of the virtual node.
+	// The controller reads the state of the virtual node from its Node.
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "milan", Labels: map[string]string{wire.TypeLabel: wire.VirtualNodeType, wire.RemoteClusterIDLabel: "milan"}}}
 	consumer.Create(t, node)
 	consumer.PatchStatus(t, node, `{"status":{"conditions":[{"type":"Ready","status":"True"}]}}`)
@@ -292,8 +293,8 @@ func TestAProviderIsAsked(t *testing.T) {
 	})
 }
 
-// If the provider has access to a consumer, it probes the API server and ignores the heartbeat, which is only the
-// consumer's own claim.
+// If the provider has a kubeconfig for a consumer, it probes the consumer's API server and ignores the heartbeat,
+// because a heartbeat only shows what the consumer claims.
 func TestAConsumerIsAskedWhereItCanBe(t *testing.T) {
 	namespace := tenant(t, &provider, "genoa")
 	beat(t, "genoa", as(t, "genoa"), alwaysReady)
@@ -372,7 +373,7 @@ func TestTheNetworkIsChecked(t *testing.T) {
 		}
 		return nil
 	})
-	// After a restart, the conditions stay before the first probe.
+	// After a restart, the conditions stay unchanged until the first probe has completed.
 	before := conditionIn(cluster.Status.Conditions, core.NetworkStatusCondition)
 	m.Stop(t)
 	m = consumer.StartManager(t)
@@ -392,7 +393,7 @@ func TestTheNetworkIsChecked(t *testing.T) {
 	probe("null")
 	await(t, &consumer, "lucca", core.NetworkStatusCondition, core.ConditionStatusNone, "NotChecked")
 
-	// A PeerNetwork has the state that its operator knows.
+	// The condition shows the state that the operator of a network has written to the PeerNetwork.
 	declared := &plugins.PeerNetwork{ObjectMeta: metav1.ObjectMeta{Namespace: wire.TenantNamespace("lucca"), Name: "lucca"}, Spec: plugins.PeerNetworkSpec{ClusterID: "lucca"}}
 	consumer.Create(t, declared)
 	say := func(connected, checked string) {
@@ -429,7 +430,7 @@ func TestTheNetworkIsChecked(t *testing.T) {
 	}
 }
 
-// A kubeconfig for another cluster than the intended one is refused, according to the ID that the cluster reports.
+// A kubeconfig for the wrong cluster is refused, because the cluster reports another ID than the expected one.
 func TestAKubeconfigOfTheWrongClusterIsRefused(t *testing.T) {
 	tenant(t, &provider, "arezzo")
 	stop := beat(t, "arezzo", as(t, "arezzo"), alwaysReady)
@@ -445,7 +446,7 @@ func TestAKubeconfigOfTheWrongClusterIsRefused(t *testing.T) {
 		return nil
 	})
 	stop()
-	_, secret := providerOf(t, "perugia") // in reality milan
+	_, secret := providerOf(t, "perugia") // the kubeconfig actually leads to milan
 	prober := rbac.Consumer{Subject: rbac.User("prober")}
 	require.NoError(t, provider.Grant(t.Context(), prober.TenantNamespace(wire.TenantNamespace("arezzo"))))
 	consumer.Patch(t, secret, fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, wire.RemoteTenantNamespaceAnnotation, wire.TenantNamespace("arezzo")))
@@ -455,7 +456,7 @@ func TestAKubeconfigOfTheWrongClusterIsRefused(t *testing.T) {
 		conditionIn(cluster.Status.Conditions, core.APIServerStatusCondition).Message)
 }
 
-// Only one tenant namespace of a cluster is used, and the others are reported.
+// Only one tenant namespace of a cluster is used. Any further ones are reported.
 func TestTwoTenantNamespacesOfOneCluster(t *testing.T) {
 	tenant(t, &consumer, "pavia")
 	consumer.Create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
@@ -478,7 +479,7 @@ func connectionOf(id, value string, refreshed time.Time) *unstructured.Unstructu
 	return connection
 }
 
-// The ForeignCluster of a cluster that is no peer is left unchanged, because another implementation may manage it.
+// The ForeignCluster of a cluster that is not a peer is left unchanged, because another implementation may manage it.
 func TestOtherForeignClustersAreLeftAlone(t *testing.T) {
 	cluster := &core.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "stranger"}, Spec: core.ForeignClusterSpec{ClusterID: "stranger"}}
 	consumer.Create(t, cluster)

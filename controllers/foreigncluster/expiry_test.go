@@ -32,10 +32,10 @@ func TestExpiringCredentials(t *testing.T) {
 		recorder := events.NewFakeRecorder(10)
 		c := NewController(nil, nil, recorder, Options{Clock: clocktesting.NewFakeClock(from.AddDate(0, 0, days))})
 		f := &facts{id: "milan", cluster: &core.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "milan"}}}
-		for range 2 { // the Event is written once
+		for range 2 { // the second call must not write another Event
 			c.warnOfExpiry(f, types.NamespacedName{Namespace: "liqo-tenant-milan", Name: "kubeconfig"}, months, days == 70)
 		}
-		c.warnOfExpiry(f, types.NamespacedName{}, credentials.Validity{}, false) // unknown expiry
+		c.warnOfExpiry(f, types.NamespacedName{}, credentials.Validity{}, false) // the expiry is unknown
 		close(recorder.Events)
 		var said []string
 		for event := range recorder.Events {

@@ -19,7 +19,8 @@ import (
 	"github.com/refract-project/refract/internal/pinger"
 )
 
-// networkProbes probes addresses of other clusters across the network that connects the clusters. Safe for concurrent use.
+// networkProbes probes addresses of other clusters across the network that connects the clusters. It is safe for
+// concurrent use.
 type networkProbes struct {
 	runningProbes[*networkProbe]
 	options Options
@@ -59,8 +60,8 @@ func (f *networkProbes) pingerFor(cluster, target string) (*pinger.Pinger, error
 	return started.pinger, nil
 }
 
-// triggerReconcile returns a function that triggers a reconciliation of the cluster. The function does not wait for a running
-// reconciliation.
+// triggerReconcile returns a function that triggers a reconciliation of the cluster. The function does not wait for a
+// running reconciliation.
 func triggerReconcile(ctx context.Context, cluster string, changed chan<- event.GenericEvent) func() {
 	object := &core.ForeignCluster{}
 	object.Spec.ClusterID = core.ClusterID(cluster)
@@ -88,8 +89,8 @@ func probeOf(target string) (func(context.Context) error, error) {
 		}
 		return func(ctx context.Context) error { return dialTarget(ctx, parsed.Host) }, nil
 	case "http", "https":
-		// A kept connection would hide that new ones cannot be established. Any response shows that the address is
-		// reachable.
+		// No connection is kept, because it would hide that new connections fail. Any response shows that the address
+		// is reachable.
 		client := &http.Client{
 			Transport:     &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}},
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -140,7 +141,7 @@ func (c *Controller) probedNetwork(cluster *core.ForeignCluster) *network {
 	case <-asking.Settled():
 	default:
 		if known := conditionOf(cluster.Status.Conditions, core.NetworkStatusCondition); known != nil && isNetworkProbeReason(known.Reason) {
-			// This process has not completed a probe yet, so the condition stays.
+			// The condition stays unchanged until the first probe of this process has completed.
 			return &network{status: known.Status, reason: known.Reason, message: known.Message}
 		}
 		return &network{status: core.ConditionStatusPending, reason: probePendingReason, message: target + " has not answered yet"}

@@ -19,16 +19,16 @@ import (
 
 // lease has the relevant fields of the Lease that a consumer renews.
 type lease struct {
-	version  string // changes with every renewal
+	version  string // version of the Lease; changes with every renewal
 	duration time.Duration
 	signed   bool // the Lease has the ID of this cluster
 }
 
 const (
-	// leastLease and mostLease bound the duration of a Lease. The consumer chooses it, and this cluster keeps sending
-	// traffic to an unreachable consumer until the Lease expires.
-	leastLease, mostLease = 5 * time.Second, 2 * time.Minute
-	defaultLease          = 40 * time.Second // the duration of a node's Lease
+	// minLeasePeriod and maxLeasePeriod bound the duration of a Lease. The consumer chooses it, and this cluster
+	// keeps sending traffic to an unreachable consumer until the Lease expires.
+	minLeasePeriod, maxLeasePeriod = 5 * time.Second, 2 * time.Minute
+	defaultLeasePeriod             = 40 * time.Second // duration of the Lease of a Node
 )
 
 // readHeartbeat returns the Lease in a tenant namespace, or nil if none exists.
@@ -41,14 +41,14 @@ func (c *Controller) readHeartbeat(ctx context.Context, tenant string) (*lease, 
 	if err != nil || found.Spec.RenewTime == nil {
 		return nil, nil
 	}
-	// The resource version would not do, because annotating the Lease changes it, too.
+	// The resource version is not used, because annotating the Lease changes it, too.
 	version := fmt.Sprintf("%s/%d", found.UID, found.Spec.RenewTime.UnixMicro())
 	return &lease{version: version, duration: boundedDuration(found.Spec.LeaseDurationSeconds),
 		signed: found.Annotations[wire.ClusterIDAnnotation] == c.options.ClusterID}, nil
 }
 
-// signHeartbeat annotates the Lease of a consumer with the ID of this cluster, so that a consumer notices a kubeconfig for the
-// wrong cluster.
+// signHeartbeat annotates the Lease of a consumer with the ID of this cluster, so that a consumer notices a
+// kubeconfig for the wrong cluster.
 func (c *Controller) signHeartbeat(ctx context.Context, f *facts) error {
 	if f.heartbeat == nil || f.heartbeat.signed || c.options.ClusterID == "" {
 		return nil
@@ -64,13 +64,13 @@ func (c *Controller) signHeartbeat(ctx context.Context, f *facts) error {
 // boundedDuration returns the requested duration of a Lease within the bounds.
 func boundedDuration(seconds *int32) time.Duration {
 	if seconds == nil {
-		return defaultLease
+		return defaultLeasePeriod
 	}
-	return min(max(time.Duration(*seconds)*time.Second, leastLease), mostLease)
+	return min(max(time.Duration(*seconds)*time.Second, minLeasePeriod), maxLeasePeriod)
 }
 
 // heartbeats records when Leases were renewed, by the clock of this process, because the consumer's clock may be wrong.
-// Safe for concurrent use.
+// It is safe for concurrent use.
 type heartbeats struct {
 	mu   sync.Mutex
 	seen map[string]beat // keyed by cluster ID
@@ -89,7 +89,7 @@ func (h *heartbeats) lastBeat(cluster string, l *lease, now time.Time) beat {
 	known, ok := h.seen[cluster]
 	switch {
 	case l == nil && !ok:
-		known = beat{at: now, expires: now.Add(defaultLease)}
+		known = beat{at: now, expires: now.Add(defaultLeasePeriod)}
 	case l != nil && known.version != l.version:
 		known = beat{version: l.version, at: now, expires: now.Add(l.duration), renewed: ok}
 	default:

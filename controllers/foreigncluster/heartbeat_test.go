@@ -9,20 +9,21 @@ import (
 	"time"
 )
 
-// A consumer chooses the duration of its Lease, but not how long it is sent traffic after it is lost.
+// A consumer chooses the duration of its Lease within bounds, so that a lost consumer does not keep receiving
+// traffic.
 func TestLeasesAreBounded(t *testing.T) {
 	t.Parallel()
-	for seconds, want := range map[int32]time.Duration{20: 20 * time.Second, math.MaxInt32: mostLease, 0: leastLease, -1: leastLease} {
+	for seconds, want := range map[int32]time.Duration{20: 20 * time.Second, math.MaxInt32: maxLeasePeriod, 0: minLeasePeriod, -1: minLeasePeriod} {
 		if got := boundedDuration(&seconds); got != want {
 			t.Errorf("a Lease of %d s lasts for %s, want %s", seconds, got, want)
 		}
 	}
-	if got := boundedDuration(nil); got != defaultLease {
-		t.Errorf("a Lease without a duration lasts for %s, want %s", got, defaultLease)
+	if got := boundedDuration(nil); got != defaultLeasePeriod {
+		t.Errorf("a Lease without a duration lasts for %s, want %s", got, defaultLeasePeriod)
 	}
 }
 
-// Renewals are dated by the receiver's clock.
+// The time of a renewal is read from the clock of the process that receives the heartbeat, not from the Lease.
 func TestHeartbeatsAreDatedByTheReceiver(t *testing.T) {
 	t.Parallel()
 	h := heartbeats{seen: map[string]beat{}}

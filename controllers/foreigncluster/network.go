@@ -21,11 +21,12 @@ import (
 	"github.com/refract-project/refract/controllers/internal/peers"
 )
 
-// network is the reported state of the network to another cluster; nil if it is not checked.
+// network is the reported state of the network to another cluster. A nil network means that the network is not
+// checked.
 type network struct {
 	status          core.ConditionStatus
 	reason, message string
-	module          bool // reported by Liqo's network module
+	module          bool // true if Liqo's network module has reported the status
 }
 
 // networkOf reads the sources in order of precedence: the annotation that the operator of a network fabric sets on the
@@ -52,7 +53,7 @@ func (c *Controller) declaredNetwork(ctx context.Context, f *facts) (*network, e
 	}
 	declared := &plugins.PeerNetwork{}
 	err := c.live.Get(ctx, client.ObjectKey{Namespace: f.tenant, Name: f.id}, declared)
-	// An older release has no CRD of PeerNetworks.
+	// An older release has no CRD of PeerNetworks. Its absence is recorded, so that not every heartbeat causes a read.
 	c.absent.recordAbsence(plugins.PeerNetworkKind, meta.IsNoMatchError(err), now)
 	switch {
 	case meta.IsNoMatchError(err), apierrors.IsNotFound(err):
@@ -122,8 +123,8 @@ var connectionListKind = schema.GroupVersionKind{Group: "networking.liqo.io", Ve
 
 const (
 	connectionUp = "Connected"
-	// maxMeasurementAge is the age at which the last measurement of a Connection is ignored. Its gateway refreshes it every ten
-	// seconds.
+	// maxMeasurementAge is the age at which the last measurement of a Connection is ignored. Its gateway refreshes it
+	// every ten seconds.
 	maxMeasurementAge = time.Minute
 )
 

@@ -20,7 +20,7 @@ import (
 	"github.com/refract-project/refract/internal/pinger"
 )
 
-// probes checks whether the API servers of providers respond. Safe for concurrent use.
+// probes checks whether the API servers of providers respond. It is safe for concurrent use.
 type probes struct {
 	runningProbes[*probe]
 	options Options
@@ -38,7 +38,7 @@ type probe struct {
 
 	mu      sync.Mutex
 	latency time.Duration // latency of the last response
-	noted   bool          // a latency was written to the status
+	noted   bool          // true if a latency was written to the status
 }
 
 func (p *probe) stopPinger() { p.stop() }
@@ -64,7 +64,7 @@ func (p *probes) probeFor(cluster, tenant string, kubeconfig []byte) (*probe, er
 			known.kubeconfig, known.validity, known.certified = kubeconfig, credentials.ValidityOf(config), p.isCertified(config)
 			return known, nil
 		}
-		// The state of the previous API server does not apply to this one.
+		// The result for the previous API server does not apply to the new one.
 		p.stopProbeLocked(cluster)
 	}
 	conn, err := connection.New(config, remote.SmallAnswers)

@@ -8,10 +8,11 @@ import (
 	"sync"
 )
 
-// runningProbes holds the running probe of each cluster. Safe for concurrent use; of and lifetime are guarded by mu.
+// runningProbes holds the running probe of each cluster. It is safe for concurrent use; of and lifetime are guarded
+// by mu.
 type runningProbes[T interface{ stopPinger() }] struct {
 	mu       sync.Mutex
-	lifetime context.Context // probes end when it is done, with the manager
+	lifetime context.Context // probes end when the context is done, i.e. with the manager
 	of       map[string]T
 }
 

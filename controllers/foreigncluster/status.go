@@ -76,8 +76,8 @@ func (c *Controller) describeOffloading(status *core.ForeignClusterStatus, f *fa
 	c.setCondition(&status.Modules.Offloading.Conditions, condition)
 }
 
-// describeNetwork writes the network conditions. Liqo's network module also maps addresses, and has a condition of its
-// own. If nothing checks the network, the conditions of other writers are left unchanged.
+// describeNetwork writes the network conditions. Liqo's network module, which also maps addresses, has a separate
+// condition. If nothing checks the network, the conditions of other writers are left unchanged.
 func (c *Controller) describeNetwork(ctx context.Context, status *core.ForeignClusterStatus, f *facts) (up *bool) {
 	n, err := c.networkOf(ctx, f)
 	if err != nil {
@@ -112,7 +112,7 @@ type apiServerState struct {
 	latency   time.Duration
 	// credentials is the validity of the credentials for the API server.
 	credentials credentials.Validity
-	again       time.Duration // delay until the state may change
+	again       time.Duration // delay until the state must be checked again
 }
 
 // describeAPIServer probes the API server if there is a kubeconfig for it, and otherwise checks the heartbeat of the
@@ -140,7 +140,8 @@ func (c *Controller) describeAPIServer(ctx context.Context, status *core.Foreign
 	return nil, v
 }
 
-// probeAPIServer returns the state of the API server from its probe. The verdict is empty if there is no kubeconfig.
+// probeAPIServer returns the state of the API server from its probe. The returned state is empty if there is no
+// kubeconfig.
 func (c *Controller) probeAPIServer(ctx context.Context, status *core.ForeignClusterStatus, f *facts) (apiServerState, error) {
 	key, secret, err := c.kubeconfigSecret(ctx, f)
 	switch {
@@ -190,8 +191,8 @@ func (c *Controller) probeAPIServer(ctx context.Context, status *core.ForeignClu
 }
 
 // warnOfExpiry warns if less than a third of the lifetime of the credentials is left. Every pod on the other cluster
-// depends on them. Tokens, and certificates if the provider supports it, are renewed before. manual is true for a
-// certificate of refractctl peer that the provider does not renew.
+// depends on them. Tokens, and certificates if the provider supports it, are renewed before that. manual is true for
+// a certificate of refractctl peer that the provider does not renew.
 func (c *Controller) warnOfExpiry(f *facts, secret types.NamespacedName, validity credentials.Validity, manual bool) {
 	name := types.NamespacedName{Name: f.cluster.Name}
 	left := validity.Until.Sub(c.options.Clock.Now())
@@ -211,13 +212,13 @@ func (c *Controller) warnOfExpiry(f *facts, secret types.NamespacedName, validit
 		f.id, secret, verb, validity.Until.UTC().Format(time.RFC3339), remedy))
 }
 
-// checkHeartbeat returns the state of the API server from the heartbeat of the consumer. A Lease that this process sees for
-// the first time may be old, and a deleted one may be recreated, so the condition stays until the Lease could have been
-// renewed.
+// checkHeartbeat returns the state of the API server from the heartbeat of the consumer. A Lease that this process sees
+// for the first time may be old, and a deleted one may be recreated, so the condition stays unchanged until the Lease
+// could have been renewed.
 func (c *Controller) checkHeartbeat(status *core.ForeignClusterStatus, f *facts) apiServerState {
 	known := conditionOf(status.Conditions, core.APIServerStatusCondition)
 	if f.heartbeat == nil && (known == nil || !isHeartbeatReason(known.Reason)) {
-		// No heartbeat is expected.
+		// The other cluster sends no heartbeats.
 		return apiServerState{again: refreshInterval}
 	}
 	now := c.options.Clock.Now()
@@ -235,11 +236,16 @@ func (c *Controller) checkHeartbeat(status *core.ForeignClusterStatus, f *facts)
 		Message: "The consumer renews Lease " + lease + ", last renewed at " + since.Format("2006-01-02 15:04Z")}, again: left}
 }
 
-// latencyWriteInterval is how often the latency is written if it changes by less than half.
-const latencyWriteInterval = 10 * time.Minute
+const (
+	// latencyWriteInterval is how often the latency is written if it changes by less than half. A shorter one costs
+	// writes.
+	latencyWriteInterval = 10 * time.Minute
+	// changedLatencyInterval is how often the latency is written if it changes by half or more.
+	changedLatencyInterval = time.Minute
+)
 
-// writeLatency writes the latency of the last response. A status that changes with every ping would cost too much. If a
-// latency was written and is missing, the CRD belongs to another implementation and has no such field.
+// writeLatency writes the latency of the last response. A status that changes with every ping would cost too much. If
+// a latency was written but is missing afterwards, the CRD belongs to another implementation and has no such field.
 func (c *Controller) writeLatency(status *core.ForeignClusterStatus, probe *probe) {
 	now := metav1.NewTime(c.options.Clock.Now().Truncate(time.Second))
 	latency := probe.lastLatency().Round(100 * time.Microsecond)
@@ -250,22 +256,22 @@ func (c *Controller) writeLatency(status *core.ForeignClusterStatus, probe *prob
 	if known != nil {
 		age := now.Sub(known.Timestamp.Time)
 		before, err := time.ParseDuration(known.Value)
-		if err == nil && age < latencyWriteInterval && (age < time.Minute || latency < 2*before && before < 2*latency) {
+		if err == nil && age < latencyWriteInterval && (age < changedLatencyInterval || latency < 2*before && before < 2*latency) {
 			return
 		}
 	}
 	status.APIServerLatency = &core.Latency{Value: latency.String(), Timestamp: now}
 }
 
-// unusableKubeconfig returns the verdict for a kubeconfig that cannot be used, and reports it.
+// unusableKubeconfig reports a kubeconfig that cannot be used, and returns the state of its API server.
 func (c *Controller) unusableKubeconfig(f *facts, message string) apiServerState {
 	c.probes.stopProbe(f.id)
 	c.report.Warn(f.cluster, unusableKubeconfigReason, probeAction, message)
 	return apiServerState{condition: &core.Condition{Status: core.ConditionStatusError, Reason: invalidKubeconfigReason, Message: message}, again: refreshInterval}
 }
 
-// kubeconfigSecret returns the Secret with the kubeconfig for the other cluster, or nil if none exists. For a provider it is
-// the Secret of its VirtualNodes, otherwise the Secret that a consumer provided for the probe.
+// kubeconfigSecret returns the Secret with the kubeconfig for the other cluster, or nil if none exists. For a
+// provider it is the Secret of its VirtualNodes, otherwise the Secret that a consumer provided for the probe.
 func (c *Controller) kubeconfigSecret(ctx context.Context, f *facts) (key types.NamespacedName, secret *corev1.Secret, err error) {
 	for i := range f.virtualNodes {
 		if reference := f.virtualNodes[i].Spec.KubeconfigSecretRef; reference != nil {
@@ -283,7 +289,7 @@ func (c *Controller) kubeconfigSecret(ctx context.Context, f *facts) (key types.
 		return key, nil, nil
 	}
 	secret, err = c.readSecret(ctx, key)
-	// Usually a consumer provides no such Secret.
+	// Most consumers provide no such Secret, so it is not an error if the Secret does not exist or must not be read.
 	none := apierrors.IsNotFound(err) || apierrors.IsForbidden(err)
 	c.absent.recordAbsence(key.String(), none, now)
 	if none {

@@ -26,17 +26,17 @@ const (
 
 // complement is the set of pods that no selector of a list selects.
 type complement struct {
-	// selectors select exactly these pods if complete is true, and otherwise only some of them.
+	// selectors select exactly the pods of the complement if complete is true, and otherwise only some of them.
 	selectors []metav1.LabelSelector
 	complete  bool
-	// costly is true if the selectors were not computed, because that takes more than maxComplementSteps.
+	// costly is true if the selectors were not computed because the computation takes more than maxComplementSteps.
 	costly bool
 	// steps is the number of steps until the computation ended or was abandoned.
 	steps int
 }
 
-// newComplement returns the complement of selectors. A label selector cannot express "without these two labels
-// together", so that several may be needed. At most limit selectors are returned.
+// newComplement returns the complement of selectors. It may consist of several selectors, because one label selector
+// cannot exclude only the pods that have two labels together. At most limit selectors are returned.
 func newComplement(selectors []metav1.LabelSelector, limit int) complement {
 	b := complementBuilder{numbers: map[condition]int{}}
 	negated := make([][][]int, len(selectors))
@@ -65,16 +65,16 @@ func newComplement(selectors []metav1.LabelSelector, limit int) complement {
 	return result
 }
 
-// condition is one condition on the labels of a pod. With the operator NotIn, it has one value.
+// condition is one condition on the labels of a pod. With the operator NotIn, the condition has one value.
 type condition struct {
 	key      string
 	operator metav1.LabelSelectorOperator
-	values   string // joined by commas, sorted
+	values   string // values of the requirement, sorted and joined by commas
 }
 
 // conjunction is a set of conditions that all hold.
 type conjunction struct {
-	members []uint64 // bit set of condition numbers
+	members []uint64 // set of condition numbers, one bit for each number
 	size    int
 }
 
@@ -85,7 +85,7 @@ type complementBuilder struct {
 	steps      int
 }
 
-// spend counts steps, and reports whether they are within the limit.
+// spend adds to the number of steps, and reports whether the number is within the limit.
 func (b *complementBuilder) spend(steps int) bool {
 	b.steps += steps
 	return !b.exhausted()
@@ -103,7 +103,7 @@ func (b *complementBuilder) numberOf(c condition) int {
 	return n
 }
 
-// negations returns, for each requirement of a selector, the conditions that hold for the pods that do not meet it.
+// negations returns, for each requirement of a selector, the conditions of the pods that do not meet the requirement.
 func (b *complementBuilder) negations(selector *metav1.LabelSelector) (negated [][]int) {
 	if !b.spend(conditionSteps * len(selector.MatchLabels)) {
 		return nil
@@ -128,7 +128,7 @@ func (b *complementBuilder) negations(selector *metav1.LabelSelector) (negated [
 			none = append(none, b.numberOf(condition{requirement.Key, metav1.LabelSelectorOpDoesNotExist, ""}))
 		case metav1.LabelSelectorOpDoesNotExist:
 			none = append(none, b.numberOf(condition{requirement.Key, metav1.LabelSelectorOpExists, ""}))
-		default: // an operator of a later Kubernetes version: it may select any pod
+		default: // an operator of a newer Kubernetes version: it may select any pod
 			continue
 		}
 		negated = append(negated, none)
@@ -136,7 +136,7 @@ func (b *complementBuilder) negations(selector *metav1.LabelSelector) (negated [
 	return negated
 }
 
-// newConjunction returns the conditions of base and added.
+// newConjunction returns the union of the conditions of base and the added conditions.
 func (b *complementBuilder) newConjunction(base conjunction, added []int) conjunction {
 	both := conjunction{members: make([]uint64, (len(b.conditions)+63)/64)}
 	copy(both.members, base.members)
@@ -150,11 +150,11 @@ func (b *complementBuilder) newConjunction(base conjunction, added []int) conjun
 }
 
 // combineTerms returns the conjunctions that hold if one of the terms and one of the alternatives hold, sorted by the
-// number of conditions. Conjunctions that others imply are omitted.
+// number of conditions. A conjunction that implies another one of the result is omitted.
 func (b *complementBuilder) combineTerms(terms []conjunction, alternatives [][]int) (kept []conjunction) {
 	words := 1 + len(b.conditions)/64
 	combined := len(terms) * len(alternatives)
-	if !b.spend(combined * (words + bits.Len(uint(combined)))) { // copied and sorted
+	if !b.spend(combined * (words + bits.Len(uint(combined)))) { // the cost of copying and sorting
 		return nil
 	}
 	all := make([]conjunction, 0, combined)

@@ -42,7 +42,7 @@ import (
 	"github.com/refract-project/refract/controllers/internal/memo"
 	"github.com/refract-project/refract/controllers/internal/objectcounts"
 	"github.com/refract-project/refract/controllers/internal/report"
-	"github.com/refract-project/refract/controllers/tenancy"
+	"github.com/refract-project/refract/controllers/internal/tenancy"
 	"github.com/refract-project/refract/internal/ipmap"
 	"github.com/refract-project/refract/internal/tenantlimits"
 )
@@ -57,12 +57,13 @@ type Options struct {
 	RemoteClusterRole string
 	// Tenancy has this cluster's rules for its consumers.
 	Tenancy tenancy.Options
-	// OwnRanges returns the ranges of this cluster, which the pods of consumers must not reach, or an error while they
-	// are unknown. FollowOwnRanges registers f, which is called after they have changed. It may be nil.
+	// OwnRanges returns the ranges of this cluster, which the pods of consumers must not reach, or an error while
+	// they are unknown. FollowOwnRanges registers a function that is called after the ranges have changed.
+	// FollowOwnRanges may be nil.
 	OwnRanges       func() (ipmap.Ranges, error)
 	FollowOwnRanges func(f func())
-	// RangesOf are the ranges, by consumer, that its pods may always reach: the ranges of the network between the
-	// clusters.
+	// RangesOf maps a consumer's ID to the ranges that its pods may always reach: the ranges of the network between
+	// the clusters.
 	RangesOf map[string]ipmap.Ranges
 	// LimitRange holds the limits of the LimitRange in the namespaces of consumers. If it is empty, no LimitRange is
 	// created.
@@ -73,14 +74,16 @@ type Options struct {
 	// DefaultObjectCount is the maximum number of objects of each other kind that a consumer may create in a remote
 	// namespace; 0 means no limit.
 	DefaultObjectCount int64
-	// RegrantDelay is the period at which the permissions of consumers are read for DefaultObjectCount; 0 is 10
-	// minutes.
+	// LimitNewNamespace limits the objects of a consumer in a new remote namespace. It may be nil.
+	LimitNewNamespace func(ctx context.Context, consumer, namespace string) error
+	// RegrantDelay is how often the permissions of consumers are read for DefaultObjectCount; 0 means 10 minutes.
 	RegrantDelay time.Duration
-	// RecountDelay is how long the limits of uncounted resources are omitted; 0 is 2 minutes.
+	// RecountDelay is how long a limit is left out of a ResourceQuota because this cluster does not count the limited
+	// kind yet; 0 means 2 minutes.
 	RecountDelay time.Duration
 	// Installation is the namespace of this controller. Consumers cannot use it as a remote namespace.
 	Installation string
-	// Failed is called with the errors of reconciliations, unless it is nil.
+	// Failed is called with each reconciliation error. It may be nil.
 	Failed func(error)
 }
 
@@ -95,12 +98,12 @@ type Controller struct {
 	// incomplete holds the remote namespaces in which some pods have no egress.
 	incomplete  memo.Memo[bool]
 	complements complements
-	// granted has, by remote namespace, the limits for kinds that are granted to consumers in addition.
+	// granted has, by remote namespace, the limits for further kinds that consumers are granted permissions for.
 	granted memo.Memo[grantedCounts]
 	grants  *clusterGrants
 }
 
-// NewController returns a controller that works through c. live must not be cached: it also reads namespaces that are
+// NewController returns a controller that uses the client c. live must not be cached: it also reads namespaces that are
 // not ours.
 func NewController(c client.Client, live client.Reader, recorder events.EventRecorder, options Options) *Controller {
 	counts := objectcounts.New(c, objectcounts.Options{
@@ -152,7 +155,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, c.finalize(ctx, nm)
 	}
 	if id := c.options.ClusterID.String(); id != "" && nm.Name != id {
-		// With several maps a consumer could exceed its maximum number of namespaces.
+		// Only one map is accepted, because a consumer could exceed its maximum number of namespaces with several maps.
 		c.report.Warn(nm, wrongNameReason, mapAction, fmt.Sprintf(
 			"this NamespaceMap is ignored: a consumer has exactly one, named after the cluster ID of this provider (%s). Add the namespaces to that one and delete this one", id))
 		return reconcile.Result{}, nil
@@ -168,8 +171,8 @@ func isReplicated(nm client.Object) bool {
 	return hasOrigin && labels[wire.ReplicatedLabel] == "true"
 }
 
-// checkOrigin refuses a map whose labels name another consumer than the owner of its tenant namespace: consumers write
-// these labels themselves.
+// checkOrigin refuses a map whose labels name another consumer than the owner of its tenant namespace, because
+// consumers write these labels themselves.
 func (c *Controller) checkOrigin(ctx context.Context, nm *offloading.NamespaceMap) (bool, error) {
 	origin := nm.Labels[wire.OriginIDLabel]
 	if origin == "" {
@@ -194,7 +197,7 @@ func (c *Controller) checkOrigin(ctx context.Context, nm *offloading.NamespaceMa
 	return false, nil
 }
 
-// realize creates the desired namespaces, deletes the undesired ones, and writes the status.
+// realize creates the desired namespaces, deletes the namespaces that are no longer desired, and writes the status.
 func (c *Controller) realize(ctx context.Context, nm *offloading.NamespaceMap) error {
 	if err := finalizer.Ensure(ctx, c.client, nm, wire.NamespaceMapFinalizer, true); err != nil {
 		return err
@@ -243,23 +246,23 @@ func (c *Controller) realize(ctx context.Context, nm *offloading.NamespaceMap) e
 	return errors.Join(err, c.writeStatus(ctx, nm, current))
 }
 
-// rename deletes the remote namespace that a mapping had before its name was changed: the consumer has withdrawn it.
-// The status names the former namespace until it is gone, so that it is not forgotten. The new one is requested after
-// that.
+// rename deletes the remote namespace that a mapping had before its name was changed, because the consumer has
+// withdrawn it. The status names the former namespace until it is gone, so that it is not forgotten. Only then is the
+// new namespace requested.
 func (c *Controller) rename(ctx context.Context, nm *offloading.NamespaceMap, local string, status offloading.RemoteNamespaceStatus) (offloading.RemoteNamespaceStatus, error) {
 	gone, err := c.deleteRemoteNamespace(ctx, nm, local, status.RemoteNamespace)
 	if !gone {
 		status.Phase = offloading.MappingTerminating
 		return status, err
 	}
-	// The status update triggers another reconciliation. A mapping without a phase is announced only if the limit
+	// The update of the status triggers the next reconciliation, which announces the new namespace only if the limit
 	// allows it.
 	return offloading.RemoteNamespaceStatus{RemoteNamespace: nm.Spec.DesiredMapping[local], Phase: offloading.MappingCreationLoopBackOff}, err
 }
 
-// announce records in the status, without a phase, the remote namespaces that are about to be created. A namespace that
-// is no longer desired when it exists is then found and deleted. The write fails if the desired mapping has changed in
-// the meantime, and nothing is created.
+// announce records in the status, without a phase, the remote namespaces that are about to be created. If a namespace
+// is no longer desired once it exists, it is found in the status and deleted. The write fails if the desired mapping
+// has changed in the meantime, and nothing is created.
 func (c *Controller) announce(ctx context.Context, nm *offloading.NamespaceMap, limits consumerLimits, owned sets.Set[string]) error {
 	left := maxNamespaces(limits) - countNamespaces(nm, owned)
 	announced := maps.Clone(nm.Status.CurrentMapping)
@@ -276,15 +279,15 @@ func isFailed(s offloading.RemoteNamespaceStatus) bool {
 	return s.Phase == offloading.MappingCreationLoopBackOff
 }
 
-// isReported reports whether an Event of the map is about a remote namespace, and still applies.
+// isReported reports whether an Event about the remote namespace was written on the map and still applies.
 func (c *Controller) isReported(s offloading.RemoteNamespaceStatus) bool {
 	_, incomplete := c.incomplete.Get(types.NamespacedName{Name: s.RemoteNamespace})
 	granted, _ := c.granted.Get(types.NamespacedName{Name: s.RemoteNamespace})
 	return incomplete || len(granted.uncountable) > 0 || isFailed(s)
 }
 
-// removeRemoteNamespaces deletes the remote namespaces that were accepted and are no longer desired, and keeps in
-// current the entries of namespaces that still exist.
+// removeRemoteNamespaces deletes the remote namespaces that were accepted and are no longer desired. The entries of
+// namespaces that still exist are kept in current.
 func (c *Controller) removeRemoteNamespaces(ctx context.Context, nm *offloading.NamespaceMap, current map[string]offloading.RemoteNamespaceStatus) error {
 	var problems []error
 	for _, local := range slices.Sorted(maps.Keys(nm.Status.CurrentMapping)) {
@@ -356,7 +359,7 @@ func (c *Controller) writeStatus(ctx context.Context, nm *offloading.NamespaceMa
 	return nil
 }
 
-// Enforces returns the objects that the controller enforces, for metrics: the NamespaceMaps of consumers.
+// Enforces returns an empty list of the enforced kind and a filter for the NamespaceMaps of consumers.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &offloading.NamespaceMapList{}, isReplicated
 }

@@ -23,9 +23,9 @@ import (
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers"
 	"github.com/refract-project/refract/controllers/internal/controllertest"
-	"github.com/refract-project/refract/controllers/tenancy"
+	"github.com/refract-project/refract/controllers/internal/tenancy"
 	"github.com/refract-project/refract/internal/tenantlimits"
-	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/test/support/testenv"
 )
 
 var provider = controllertest.Cluster{
@@ -35,7 +35,7 @@ var provider = controllertest.Cluster{
 
 func TestMain(m *testing.M) { os.Exit(controllertest.Main(m, &provider)) }
 
-// replicated returns a map as the consumer replicates it.
+// replicated returns a NamespaceMap as it is on the provider after its replication.
 func replicated(tenant, origin string, desired map[string]string) *offloading.NamespaceMap {
 	return &offloading.NamespaceMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "provider", Labels: map[string]string{
@@ -139,9 +139,9 @@ func TestALostRemoteNamespaceIsMadeAgain(t *testing.T) {
 	awaitPhases(t, nm, phases{"shop": "Accepted"})
 }
 
-// Other owners' namespaces are not watched: a retry detects that the namespace is gone.
+// Namespaces of other owners are not watched, so a retry must detect that such a namespace is gone.
 func TestARemoteNamespaceIsMadeOnceTheWayIsFree(t *testing.T) {
-	t.Parallel() // Kubernetes takes five seconds to delete a namespace
+	t.Parallel() // in parallel, because Kubernetes takes five seconds to delete a namespace
 	provider.StartManager(t)
 	taken := provider.Namespace(t)
 	nm := replicated(tenant(t, "noto"), "noto", map[string]string{"shop": taken})
@@ -178,7 +178,7 @@ func TestADeletionThatFailsIsRetried(t *testing.T) {
 }
 
 func TestARemoteNamespaceIsDeletedWithItsMapping(t *testing.T) {
-	t.Parallel() // Kubernetes takes five seconds to delete a namespace
+	t.Parallel() // in parallel, because Kubernetes takes five seconds to delete a namespace
 	provider.StartManager(t)
 	nm := replicated(tenant(t, "como"), "como", map[string]string{"shop": "shop-como", "bank": "bank-como"})
 	provider.Create(t, nm)
@@ -196,16 +196,17 @@ func TestARemoteNamespaceIsDeletedWithItsMapping(t *testing.T) {
 	provider.AwaitGone(t, nm)
 }
 
-// The first mapping gets the remote namespace. The second is refused, does not delete it when it is removed, and gets
-// its own remote namespace when the name is free.
+// Two mappings request the same remote namespace. The first gets it. The second is refused, does not delete the
+// namespace when it is removed, and gets its own remote namespace when the name is free.
 func TestTwoNamespacesCannotHaveOneRemoteNamespace(t *testing.T) {
-	t.Parallel() // Kubernetes takes five seconds to delete a namespace
+	t.Parallel() // in parallel, because Kubernetes takes five seconds to delete a namespace
 	provider.StartManager(t)
 	nm := replicated(tenant(t, "pisa"), "pisa", map[string]string{"shop": "one-pisa"})
 	provider.Create(t, nm)
 	awaitPhases(t, nm, phases{"shop": "Accepted"})
 	first := remoteNamespace(t, "one-pisa")
-	provider.Patch(t, nm, `{"spec":{"desiredMapping":{"bank":"one-pisa"}}}`) // alphabetically before shop
+	// The mapping of bank comes first alphabetically, but is requested later.
+	provider.Patch(t, nm, `{"spec":{"desiredMapping":{"bank":"one-pisa"}}}`)
 	awaitPhases(t, nm, phases{"shop": "Accepted", "bank": "CreationLoopBackOff"})
 	event := provider.AwaitEvent(t, nm.Namespace, "NamespaceMap", "provider", "FailedCreateNamespace")
 	if !strings.Contains(event.Note, "one-pisa is the remote namespace of shop") || !strings.Contains(event.Note, "unoffload shop") {
@@ -254,7 +255,7 @@ func TestAConsumerCannotSpeakForAnother(t *testing.T) {
 }
 
 // A consumer whose tenant namespace loses its label loses its permissions in all its remote namespaces, even if it
-// changes or removes its map. Its workloads stay. With the label the permissions are restored.
+// changes or removes its map. Its workloads stay. When the label is set again, the permissions are restored.
 func TestARemovedConsumerHasNoRights(t *testing.T) {
 	home := tenant(t, "genoa")
 	m := provider.StartManager(t)
@@ -294,7 +295,7 @@ func TestARemovedConsumerHasNoRights(t *testing.T) {
 	label(`"genoa"`)
 	rights(2)
 
-	// The map's owner may have made it unusable.
+	// The consumer may have changed its map so that the map is no longer used.
 	provider.Patch(t, nm, fmt.Sprintf(`{"metadata":{"labels":{%q:"somebody-else"}}}`, wire.OriginIDLabel))
 	label("null")
 	rights(0)
@@ -391,7 +392,7 @@ func isAbsent(t *testing.T, namespace string) bool {
 	return apierrors.IsNotFound(provider.Client.Get(t.Context(), types.NamespacedName{Name: namespace}, &corev1.Namespace{}))
 }
 
-// A consumer gets its maximum number of namespaces, and another one after it has returned one.
+// A consumer gets its maximum number of namespaces. It gets another one only after it has given one up.
 func TestNumberOfNamespaces(t *testing.T) {
 	home := tenant(t, "rome")
 	provider.StartManager(t, func(o *controllers.Options) { o.Tenancy.Limits = limits(t, tenantlimits.MaxNamespaces, "2") })
@@ -414,7 +415,8 @@ func TestNumberOfNamespaces(t *testing.T) {
 	}
 }
 
-// The status has the reason for each refused namespace: users of the consumer do not see the Events here.
+// The status has the reason for each refused namespace, because users of the consumer cannot see the provider's
+// Events.
 func TestRefusedNamespacesSayWhy(t *testing.T) {
 	home := tenant(t, "rome")
 	foreign := provider.Namespace(t)

@@ -18,8 +18,8 @@ import (
 	"github.com/refract-project/refract/internal/tenantlimits"
 )
 
-// remoteNamespaces returns the names of the namespaces that were created for the map, in any phase. It does not use the
-// map's status: the consumer may delay the deletion of a namespace with a finalizer.
+// remoteNamespaces returns the names of the namespaces that were created for the map, in any phase. The map's status
+// is not used, because the consumer can delay the deletion of a namespace with a finalizer.
 func (c *Controller) remoteNamespaces(ctx context.Context, nm *offloading.NamespaceMap) (sets.Set[string], error) {
 	list := &corev1.NamespaceList{}
 	if err := c.client.List(ctx, list, client.MatchingLabels{wire.RemoteClusterIDLabel: nm.Labels[wire.OriginIDLabel]}); err != nil {
@@ -59,7 +59,7 @@ func maxNamespaces(limits consumerLimits) int {
 type consumerLimits struct {
 	tenantlimits.Limits
 	annotations map[string]string
-	invalid     bool // some of them do not apply
+	invalid     bool // at least one limit is invalid and does not apply
 }
 
 // limitsOf returns the limits of the map's consumer. Invalid limits do not apply, and an Event reports them.
@@ -76,16 +76,16 @@ func (c *Controller) limitsOf(ctx context.Context, nm *offloading.NamespaceMap) 
 	return consumerLimits{limits, annotations, err != nil}, nil
 }
 
-// reportLeftBehind reports the namespaces that were created for the map and that it no longer mentions, and returns
-// whether there are any. They are not deleted, because the consumer has not requested it: an earlier version lost track
-// of them, or the map was restored from a backup.
+// reportLeftBehind reports the namespaces that were created for the map but are no longer in it, and returns whether
+// there are any. They are not deleted, because the consumer has not requested the deletion: either an earlier version
+// lost track of them, or the map was restored from a backup.
 func (c *Controller) reportLeftBehind(nm *offloading.NamespaceMap, current map[string]offloading.RemoteNamespaceStatus, owned sets.Set[string]) bool {
 	left := owned.Clone()
 	for _, status := range current {
 		left.Delete(status.RemoteNamespace)
 	}
 	for _, status := range nm.Status.CurrentMapping {
-		left.Delete(status.RemoteNamespace) // being deleted, or just deleted and still in the cache
+		left.Delete(status.RemoteNamespace) // the namespace is being deleted, or is gone but still in the cache
 	}
 	if left.Len() == 0 {
 		return false

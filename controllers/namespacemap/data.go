@@ -20,8 +20,8 @@ import (
 // maxNamedClaims is the maximum number of claims that an Event lists.
 const maxNamedClaims = 8
 
-// keepsData reports whether a remote namespace stays although its map is deleted, because it has data and the consumer
-// has not withdrawn it. Events on the map and on the namespace, which outlives it, report this.
+// keepsData reports whether a remote namespace stays although its map is deleted, because it has data and the
+// consumer has not withdrawn it. This is reported by Events on the map and on the namespace, which outlives the map.
 func (c *Controller) keepsData(ctx context.Context, nm *offloading.NamespaceMap, local, remoteNamespace string) (bool, error) {
 	if remotedata.IsConfirmed(nm) {
 		return false, nil

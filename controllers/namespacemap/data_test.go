@@ -21,8 +21,8 @@ import (
 	"github.com/refract-project/refract/internal/remotedata"
 )
 
-// If a NamespaceMap is deleted on the provider, requested namespaces with data stay. The next map uses them again, and
-// its withdrawal deletes them.
+// If a NamespaceMap is deleted on the provider, requested namespaces with data stay. The next map uses these
+// namespaces again, and deletes them when the consumer withdraws them.
 func TestADeletedMapKeepsData(t *testing.T) {
 	tenant := tenant(t, "siena")
 	provider.StartManager(t)
@@ -48,7 +48,7 @@ func TestADeletedMapKeepsData(t *testing.T) {
 	provider.AwaitGone(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop-siena"}})
 }
 
-// An administrator of the provider may confirm the deletion.
+// If an administrator of the provider confirms the deletion, data is deleted with the map.
 func TestADeletedMapTakesDataThatIsConfirmed(t *testing.T) {
 	tenant := tenant(t, "terni")
 	provider.StartManager(t)
@@ -74,7 +74,7 @@ func (p *pages) List(ctx context.Context, list client.ObjectList, options ...cli
 	return err
 }
 
-// Regardless of the number and size of a consumer's claims, this process holds few of them at a time.
+// This process only holds a few of a consumer's claims at a time, regardless of their number and size.
 func TestClaimsAreReadInPages(t *testing.T) {
 	namespace := provider.Namespace(t)
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace}, Spec: corev1.PersistentVolumeClaimSpec{

@@ -42,12 +42,12 @@ const (
 
 // ensureEgressPolicies reconciles the NetworkPolicies of a remote namespace with the limits of its consumer. Without
 // any policy, the network plugin does not restrict the egress of a consumer's pods. Policies are additive, so the
-// default egress must exclude the pods that other policies, of the consumer or of an administrator, isolate. After such
-// a policy was deleted, these pods stay isolated until the next reconciliation.
+// default egress must exclude the pods that other policies isolate, whether the consumer or an administrator has
+// written them. After such a policy was deleted, these pods stay isolated until the next reconciliation.
 func (c *Controller) ensureEgressPolicies(ctx context.Context, nm *offloading.NamespaceMap, limits tenantlimits.Limits, namespace string) error {
 	actual := &networkingv1.NetworkPolicyList{}
-	// The policies are only read. A copy of all of them for each reconciliation of each namespace would use memory that
-	// consumers control.
+	// The policies are not copied, because they are not modified. Copies of all policies in each reconciliation of each
+	// namespace would use memory that consumers control.
 	if err := c.client.List(ctx, actual, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("listing the NetworkPolicies of namespace %s, %w", namespace, err)
 	}
@@ -70,7 +70,7 @@ func (c *Controller) ensureEgressPolicies(ctx context.Context, nm *offloading.Na
 		isolated = isolated && (err == nil || policy.Name != wire.EgressIsolationPolicy)
 		problems = append(problems, err)
 	}
-	if missing > 0 { // The next attempt creates them, and the limit is then lowered again.
+	if missing > 0 { // The next attempt creates the missing objects, and then lowers the limit again.
 		problems = append(problems, c.counts.Raise(ctx, namespace, countedPolicies, missing))
 	}
 	for i := range actual.Items {
@@ -85,8 +85,8 @@ func (c *Controller) ensureEgressPolicies(ctx context.Context, nm *offloading.Na
 	return errors.Join(problems...)
 }
 
-// inOrder returns the desired policies in the order of their writes, so that no pod loses its egress in between: the
-// isolation, then policies that select at least the pods of the existing ones, and then policies that exclude pods.
+// inOrder returns the desired policies in an order of writes in which no pod loses its egress in between: first the
+// isolation, then policies that select at least the pods of the existing ones, and finally policies that exclude pods.
 func inOrder(desired []*networkingv1.NetworkPolicy, existing []networkingv1.NetworkPolicy) []*networkingv1.NetworkPolicy {
 	ordered := slices.Clone(desired)
 	rank := func(policy *networkingv1.NetworkPolicy) int {
@@ -102,13 +102,13 @@ func inOrder(desired []*networkingv1.NetworkPolicy, existing []networkingv1.Netw
 	return ordered
 }
 
-// narrows reports whether the desired policy may exclude pods that the existing policy of its name selects.
+// narrows reports whether the desired policy may exclude pods that the existing policy of the same name selects.
 func narrows(desired *networkingv1.NetworkPolicy, existing []networkingv1.NetworkPolicy) bool {
 	selector, exists := selectorOf(desired.Name, existing)
 	return exists && !equality.Semantic.DeepEqual(selector, noPods) && !equality.Semantic.DeepEqual(selector, desired.Spec.PodSelector)
 }
 
-// selectorOf returns the pod selector of the policy of a name, and whether the policy exists.
+// selectorOf returns the pod selector of the policy with the given name, and whether the policy exists.
 func selectorOf(name string, existing []networkingv1.NetworkPolicy) (selector metav1.LabelSelector, exists bool) {
 	at := slices.IndexFunc(existing, func(policy networkingv1.NetworkPolicy) bool { return policy.Name == name })
 	if at < 0 {
@@ -176,9 +176,9 @@ func (c complement) describeProblem(namespace string) string {
 		namespace, wire.EgressNetworkPolicy)
 }
 
-// nameSelectors assigns the selectors to the names of their policies. A selector keeps its name, and a new one
-// preferably gets a name that selects no pods so far: pods are not excluded from one policy before another one selects
-// them. The policy of the first name always exists.
+// nameSelectors assigns the selectors to the names of their policies. A selector keeps its name, and a new selector
+// preferably gets a name whose policy selects no pods so far, so that no pod is excluded from one policy before
+// another one selects it. The policy with the first name always exists.
 func nameSelectors(selectors []metav1.LabelSelector, names []string, existing []networkingv1.NetworkPolicy) map[string]metav1.LabelSelector {
 	named := map[string]metav1.LabelSelector{}
 	var added []metav1.LabelSelector
@@ -215,7 +215,7 @@ func nameSelectors(selectors []metav1.LabelSelector, names []string, existing []
 	return named
 }
 
-// noPods selects no pod.
+// noPods is a selector that selects no pods.
 var noPods = metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
 	{Key: wire.RemoteClusterIDLabel, Operator: metav1.LabelSelectorOpDoesNotExist}, {Key: wire.RemoteClusterIDLabel, Operator: metav1.LabelSelectorOpExists},
 }}
@@ -244,8 +244,9 @@ func (c *Controller) ensureNetworkPolicy(ctx context.Context, desired *networkin
 	return nil
 }
 
-// egressRules returns the default egress of the pods of a consumer. There is no default for ingress: the consumer
-// decides which clients may reach its pods, and ingress controllers and load balancers of this cluster must reach them.
+// egressRules returns the default egress of the pods of a consumer. Ingress is not restricted by default: the
+// consumer decides which clients may reach its pods, and this cluster's ingress controllers and load balancers must
+// reach them.
 func (c *Controller) egressRules(nm *offloading.NamespaceMap, limits tenantlimits.Limits, own ipmap.Ranges) []networkingv1.NetworkPolicyEgressRule {
 	consumer := nm.Labels[wire.OriginIDLabel]
 	dns := []networkingv1.NetworkPolicyPort{
@@ -253,8 +254,8 @@ func (c *Controller) egressRules(nm *offloading.NamespaceMap, limits tenantlimit
 		{Protocol: ptr.To(corev1.ProtocolTCP), Port: ptr.To(intstr.FromInt32(53))},
 	}
 	peers := []networkingv1.NetworkPolicyPeer{
-		// The tenant namespace also contains pods of this cluster: its virtual kubelets, if the consumer is a provider,
-		// too.
+		// The tenant namespace is left out, because it also contains pods of this cluster: its virtual kubelets, if
+		// the consumer is also a provider.
 		{NamespaceSelector: &metav1.LabelSelector{
 			MatchLabels:      map[string]string{wire.RemoteClusterIDLabel: consumer},
 			MatchExpressions: []metav1.LabelSelectorRequirement{{Key: wire.TenantNamespaceLabel, Operator: metav1.LabelSelectorOpDoesNotExist}},
@@ -283,7 +284,8 @@ func newEgressPolicy(nm *offloading.NamespaceMap, namespace, name string, select
 	}
 }
 
-// allBut returns an IPBlock with all addresses of a family except the ranges of this cluster and of metadata services.
+// allBut returns an IPBlock with all addresses of an IP family except the ranges of this cluster and of metadata
+// services.
 func allBut(all string, own ipmap.Ranges) *networkingv1.IPBlock {
 	family := netip.MustParsePrefix(all)
 	block := &networkingv1.IPBlock{CIDR: all}

@@ -26,8 +26,8 @@ import (
 	"github.com/refract-project/refract/controllers/internal/controllertest"
 )
 
-// awaitEgress waits for a NetworkPolicy whose block of all addresses excepts a range if excepted is true, and does not
-// otherwise.
+// awaitEgress waits for a NetworkPolicy that allows all addresses. The range in the argument except must be among its
+// exceptions if excepted is true, and must not be if it is false.
 func awaitEgress(t *testing.T, namespace, except string, excepted bool) *networkingv1.NetworkPolicy {
 	t.Helper()
 	policy := &networkingv1.NetworkPolicy{}
@@ -45,8 +45,9 @@ func awaitEgress(t *testing.T, namespace, except string, excepted bool) *network
 	return policy
 }
 
-// The pods of a consumer cannot reach the ranges of the provider, including nodes that are added later, and the
-// consumer cannot change that.
+// The default egress of a remote namespace excludes the ranges of the provider, including nodes that are added later.
+// The policy is restored after changes and deletions. It is deleted if the annotation of the tenant namespace disables
+// it.
 func TestEgressPolicy(t *testing.T) {
 	home := tenant(t, "rome")
 	provider.StartManager(t)
@@ -85,8 +86,8 @@ func TestEgressPolicy(t *testing.T) {
 	})
 }
 
-// awaitAllowed waits until exactly these pods have the default egress, while all are isolated. Each pod is a value of
-// the labels app and tier.
+// awaitAllowed waits until all pods are isolated, and exactly the given pods have the default egress. Each pod stands
+// for a value of the labels app and tier.
 func awaitAllowed(t *testing.T, namespace string, allowed ...string) {
 	t.Helper()
 	controllertest.Eventually(t, fmt.Sprintf("egress of pods %v", allowed), func() error {
@@ -125,8 +126,8 @@ func awaitAllowed(t *testing.T, namespace string, allowed ...string) {
 	})
 }
 
-// For pods that another policy selects, of the consumer or of an administrator, the default egress adds nothing to its
-// rules.
+// If a policy of the consumer or of an administrator selects a pod, the default egress adds nothing to the rules of
+// this policy.
 func TestDefaultEgressAddsNothingToOtherPolicies(t *testing.T) {
 	home := tenant(t, "rome")
 	provider.StartManager(t)
@@ -158,7 +159,7 @@ func TestDefaultEgressAddsNothingToOtherPolicies(t *testing.T) {
 	awaitAllowed(t, namespace, "db/", "db/internal", "web/", "web/internal")
 }
 
-// A policy that cannot be written does not prevent the writes of the others.
+// A policy that cannot be written does not prevent the writes of the other policies.
 func TestOneEgressPolicyInTroubleDoesNotStopTheOthers(t *testing.T) {
 	home := tenant(t, "rome")
 	m := provider.StartManager(t)
@@ -181,12 +182,12 @@ func TestOneEgressPolicyInTroubleDoesNotStopTheOthers(t *testing.T) {
 	awaitAllowed(t, namespace, "db/", "db/internal", "web/", "web/internal")
 }
 
-// Persistent problems are reported once, regardless of the number of reconciliations: a namespace where pods have no
-// egress, and invalid limits.
+// Two persistent problems are reported once, regardless of the number of reconciliations: pods without egress in a
+// namespace, and invalid limits.
 func TestWhatRemainsIsReportedOnce(t *testing.T) {
 	for reason, spoil := range map[string]func(t *testing.T, home, remote string){
 		"EgressPolicyIncomplete": func(t *testing.T, _, remote string) {
-			for i := range 4 { // 16 combinations
+			for i := range 4 { // the complement of 4 selectors with 2 labels each has 16 combinations
 				selector := metav1.LabelSelector{MatchLabels: map[string]string{fmt.Sprintf("a%d", i): "x", fmt.Sprintf("b%d", i): "x"}}
 				provider.Create(t, &networkingv1.NetworkPolicy{
 					ObjectMeta: metav1.ObjectMeta{Namespace: remote, Name: fmt.Sprintf("p%d", i)},
@@ -206,7 +207,7 @@ func TestWhatRemainsIsReportedOnce(t *testing.T) {
 			awaitPhases(t, nm, phases{"shop": offloading.MappingAccepted})
 			spoil(t, home, home+"-shop")
 			provider.AwaitEvent(t, home, "NamespaceMap", nm.Name, reason)
-			for i := range 3 { // each causes a successful reconciliation
+			for i := range 3 { // each change causes a successful reconciliation
 				local := fmt.Sprintf("more%d", i)
 				provider.Patch(t, nm, fmt.Sprintf(`{"spec":{"desiredMapping":{%q:%q}}}`, local, home+"-"+local))
 				controllertest.Eventually(t, "another namespace", func() error {
@@ -233,14 +234,18 @@ func TestWhatRemainsIsReportedOnce(t *testing.T) {
 
 // A consumer has no permissions in a namespace while one of its limits is missing.
 func TestLimitsComeBeforeAccess(t *testing.T) {
-	for kind, limit := range map[string]func(*controllers.Options){
+	for name, limit := range map[string]func(*controllers.Options){
 		"networkpolicies": func(*controllers.Options) {},
 		"limitranges": func(o *controllers.Options) {
 			o.LimitRange = []corev1.LimitRangeItem{{Type: corev1.LimitTypeContainer, DefaultRequest: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m")}}}
 		},
 		"resourcequotas": func(o *controllers.Options) { o.ObjectCounts = counts(map[string]string{"count/configmaps": "3"}) },
+		"resourcequotas of consumers": func(o *controllers.Options) {
+			o.ConsumerDefaults = counts(map[string]string{"services.nodeports": "3"})
+		},
 	} {
-		t.Run(kind, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
+			kind, _, _ := strings.Cut(name, " ")
 			provider.StartManager(t, limit)
 			home := tenant(t, "rome")
 			remote := home + "-shop"
@@ -314,8 +319,8 @@ func TestLimitRange(t *testing.T) {
 	await()
 }
 
-// A client of this cluster opens the NetworkPolicy of a remote namespace each time that it is restored. It is restored
-// every few seconds in any case, and the Event names the client.
+// A client on this cluster opens the NetworkPolicy of a remote namespace whenever it is restored. The policy is still
+// restored every few seconds, and the Event names the client.
 func TestAnOpenedEgressPolicyIsAlwaysRestored(t *testing.T) {
 	home := tenant(t, "rome")
 	m := provider.StartManager(t)

@@ -17,13 +17,14 @@ import (
 // ClaimsPage is the page size for reading claims.
 const ClaimsPage = claimsPage
 
-// BoundClaims returns the bound claims that a controller reads from live.
+// BoundClaims returns the bound claims in a namespace as the controller reads them from live.
 func BoundClaims(ctx context.Context, live client.Reader, namespace string) ([]string, error) {
 	return (&Controller{uncached: live}).boundClaims(ctx, namespace)
 }
 
-// GrantedReader returns a function that returns the resources of which a controller limits the number, because they are granted in addition, and when it
-// reads them again. The controller reads from live.
+// GrantedReader returns a function for a controller. The function returns the resources that a consumer is granted
+// beyond the chart, whose number the controller therefore limits, and the time at which they are read again. The
+// controller reads from live.
 func GrantedReader(c client.Client, live client.Reader, options Options) func(ctx context.Context, nm *offloading.NamespaceMap, namespace string) ([]string, time.Time, error) {
 	created := NewController(c, live, events.NewFakeRecorder(100), options)
 	return func(ctx context.Context, nm *offloading.NamespaceMap, namespace string) (names []string, until time.Time, err error) {

@@ -29,14 +29,14 @@ import (
 	"github.com/refract-project/refract/internal/rbac"
 )
 
-// defaultRegrantDelay is the default period at which the permissions of a consumer are read. Their changes are not
+// defaultRegrantDelay is how often, by default, the permissions of a consumer are read. Changes to permissions are not
 // watched.
 const defaultRegrantDelay = 10 * time.Minute
 
 const uncountedGrantReason = "UncountedKinds"
 
-// grantedCounts are limits for the kinds that the provider grants to a consumer in addition, such as kinds of
-// ReflectedResources.
+// grantedCounts holds the limits for the kinds that the provider grants a consumer beyond the chart's role, such as
+// kinds of ReflectedResources.
 type grantedCounts struct {
 	counts corev1.ResourceList
 	// uncountable are resources that a ResourceQuota cannot count.
@@ -44,8 +44,8 @@ type grantedCounts struct {
 	until       time.Time
 }
 
-// getGrantedCounts returns limits for the kinds that RBAC allows a consumer to create in a remote namespace, in
-// addition to its role in the chart.
+// getGrantedCounts returns limits for the kinds that RBAC allows a consumer to create in a remote namespace beyond
+// its role in the chart.
 func (c *Controller) getGrantedCounts(ctx context.Context, nm *offloading.NamespaceMap, namespace string) (corev1.ResourceList, error) {
 	if c.options.DefaultObjectCount <= 0 {
 		return nil, nil
@@ -98,7 +98,8 @@ func (c *Controller) listRules(ctx context.Context, nm *offloading.NamespaceMap,
 	return rules, nil
 }
 
-// rulesOf returns the rules of a role that is bound to the consumer with a tenant namespace; none if it does not exist.
+// rulesOf returns the rules of a role that is bound to the consumer of a tenant namespace. It returns no rules if the
+// role does not exist.
 func (c *Controller) rulesOf(ctx context.Context, tenant, namespace string, ref rbacv1.RoleRef) ([]rbacv1.PolicyRule, error) {
 	if ref.Kind != "Role" {
 		return c.grants.rulesOf(ctx, tenant, ref.Name)
@@ -127,8 +128,9 @@ func matchConsumer(nm *offloading.NamespaceMap, identities []rbacv1.Subject) fun
 	}
 }
 
-// countedElsewhere are resources without a default limit. The chart's values limit the resources of the consumer's role
-// individually, and controllers of this cluster create the others for a consumer, within other limits.
+// countedElsewhere lists resources without a default limit. The chart's values limit the resources of the consumer's
+// role individually. The other resources in the list are created by controllers of this cluster on behalf of a
+// consumer, within other limits.
 var countedElsewhere = func() sets.Set[schema.GroupResource] {
 	known := sets.New(
 		schema.GroupResource{Resource: "pods"}, schema.GroupResource{Resource: "events"}, schema.GroupResource{Group: "events.k8s.io", Resource: "events"},
@@ -143,7 +145,8 @@ var countedElsewhere = func() sets.Set[schema.GroupResource] {
 	return known
 }()
 
-// unstored are resources that are answered and not stored, so that there is nothing to count. The limit of one would be removed and tried again for ever.
+// unstored lists resources that the API server does not store, so that their objects cannot be counted. A limit would
+// be removed and added again forever.
 var unstored = sets.New(
 	schema.GroupResource{Resource: "bindings"},
 	schema.GroupResource{Group: "authorization.k8s.io", Resource: "localsubjectaccessreviews"},
@@ -171,8 +174,8 @@ func creatableResources(rule *rbacv1.PolicyRule) (resources []schema.GroupResour
 	return resources
 }
 
-// countResources returns the limits for the resources that rules allow a consumer to create, as far as this cluster
-// serves them.
+// countResources returns the limits for the resources that rules allow a consumer to create and that this cluster
+// serves.
 func (c *Controller) countResources(rules []rbacv1.PolicyRule) grantedCounts {
 	granted := grantedCounts{counts: corev1.ResourceList{}}
 	for i := range rules {
@@ -192,7 +195,8 @@ func (c *Controller) countResources(rules []rbacv1.PolicyRule) grantedCounts {
 	return granted
 }
 
-// isNamespaced reports whether this cluster serves a namespaced resource. If this is unknown, the resource is counted.
+// isNamespaced reports whether this cluster serves a namespaced resource. If discovery fails, the resource counts as
+// namespaced.
 func (c *Controller) isNamespaced(resource schema.GroupResource) bool {
 	kind, err := c.client.RESTMapper().KindFor(resource.WithVersion(""))
 	if err != nil {
@@ -202,14 +206,15 @@ func (c *Controller) isNamespaced(resource schema.GroupResource) bool {
 	return err != nil || mapping.Scope.Name() == meta.RESTScopeNameNamespace
 }
 
-// spreadRegrant returns when to read the permissions of a consumer in a namespace again. The times differ, because a restart reads all namespaces at once.
+// spreadRegrant returns the time at which to read the permissions of a consumer in a namespace again. The times are
+// spread, because after a restart the permissions in all namespaces are read at once.
 func (c *Controller) spreadRegrant() time.Duration {
 	delay := c.regrantDelay()
 	return delay*6/10 + rand.N(1+delay*3/10) //nolint:gosec // it only spreads load
 }
 
-// regrantAfter returns when a map must be reconciled to read the permissions in one of its namespaces, 0 for never. What becomes due within a tenth of
-// the delay is read together.
+// regrantAfter returns the delay until a map must be reconciled to read the permissions in one of its namespaces
+// again; 0 means never. Namespaces that are due within a tenth of the delay are read together.
 func (c *Controller) regrantAfter(namespace string) time.Duration {
 	if c.options.DefaultObjectCount <= 0 {
 		return 0

@@ -48,14 +48,16 @@ func role(t *testing.T, name, group string, resources ...string) rbacv1.RoleRef 
 	return rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name}
 }
 
-// mayReadRoles grants the controller manager the permissions to count kinds that consumers may create in addition.
+// mayReadRoles grants the controller manager the permissions that it needs to limit the number of objects of kinds that
+// are not in the chart's role.
 func mayReadRoles(t *testing.T) {
 	t.Helper()
 	require.NoError(t, provider.Grant(t.Context(), rbac.Manager{Subject: rbac.User(controllertest.ManagerUser)}.GrantedKinds()...))
 }
 
-// Kinds that a provider grants to its consumers in addition are limited, whether the role applies to one namespace or
-// to all, and to the consumer's group or to its ServiceAccount. Objects are allowed up to the limit.
+// The number of objects is limited for kinds that a provider grants beyond the chart's role, whether the grant
+// applies to one namespace or to all, and whether it is for the consumer's group or its ServiceAccount. Objects can
+// be created up to the limit.
 func TestKindsThatAreGrantedInAdditionAreCounted(t *testing.T) {
 	const group, remote = "granted.example.org", "granted-quito"
 	for plural, kind := range map[string]string{"widgets": "Widget", "gadgets": "Gadget", "tools": "Tool", "others": "Other"} {
@@ -78,7 +80,7 @@ func TestKindsThatAreGrantedInAdditionAreCounted(t *testing.T) {
 	awaitPhases(t, nm, phases{"granted": offloading.MappingAccepted})
 	awaitCounts(t, remote, map[string]string{"count/configmaps": "5", "count/tools." + group: "7", "count/gadgets." + group: "2"})
 
-	// A permission that is added later is detected by the next check.
+	// The next check detects a permission that was added later.
 	for name, subject := range map[string]rbacv1.Subject{"consumer": rbac.Group("quito"), "another": rbac.Group("turin")} {
 		resource := map[string]string{"consumer": "widgets", "another": "others"}[name]
 		provider.Create(t, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: remote, Name: name}, Subjects: []rbacv1.Subject{subject}, RoleRef: role(t, home+"-"+name, group, resource, "tools")})
@@ -105,7 +107,7 @@ func TestKindsThatAreGrantedInAdditionAreCounted(t *testing.T) {
 		return nil
 	})
 
-	// A wildcard cannot be counted, and is reported. The other kinds remain limited.
+	// The objects of a wildcard cannot be counted, so the wildcard is reported. The other kinds stay limited.
 	provider.Create(t, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: remote, Name: "all"}, Subjects: []rbacv1.Subject{rbac.Group("quito")}, RoleRef: role(t, home+"-all", "wild.example.org", "*")})
 	event := provider.AwaitEvent(t, home, offloading.NamespaceMapKind, nm.Name, "UncountedKinds")
 	require.Contains(t, event.Note, "*.wild.example.org in namespace "+remote)

@@ -13,28 +13,28 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// maxGrantsAge is how long grants are remembered: long enough for many namespaces of a consumer.
+// maxGrantsAge is how long grants are cached. It is long enough to reconcile many namespaces of a consumer.
 const maxGrantsAge = time.Minute
 
-// clusterGrants remembers the permissions of consumers from ClusterRoleBindings and ClusterRoles for a short time: they are the same in all namespaces of
-// a consumer. It is safe for concurrent use.
+// clusterGrants briefly caches the permissions that consumers get from ClusterRoleBindings and ClusterRoles, because
+// these are the same in all namespaces of a consumer. It is safe for concurrent use.
 type clusterGrants struct {
 	live client.Reader
 	age  time.Duration
 
 	mu         sync.Mutex
-	ofConsumer map[string]*consumerGrants // by tenant namespace
+	ofConsumer map[string]*consumerGrants // keyed by tenant namespace
 }
 
 // consumerGrants are the grants of one consumer.
 type consumerGrants struct {
-	mu         sync.Mutex // held while they are read, so that all wait for the same answer
+	mu         sync.Mutex // held while the grants are read, so that all callers wait for the same response
 	until      time.Time
 	everywhere []rbacv1.RoleRef
-	rules      map[string][]rbacv1.PolicyRule // by ClusterRole
+	rules      map[string][]rbacv1.PolicyRule // keyed by the name of the ClusterRole
 }
 
-// grantsOf returns the grants of the consumer with a tenant namespace.
+// grantsOf returns the cached grants of the consumer of a tenant namespace.
 func (g *clusterGrants) grantsOf(tenant string) *consumerGrants {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -49,7 +49,8 @@ func (g *clusterGrants) grantsOf(tenant string) *consumerGrants {
 	return grants
 }
 
-// listRoles returns the roles that are bound in all namespaces to subjects that match. It drops the grants of the consumer when they are too old.
+// listRoles returns the roles that ClusterRoleBindings bind to subjects for which match returns true. It first drops
+// the consumer's cached grants if they are too old.
 func (g *clusterGrants) listRoles(ctx context.Context, tenant string, match func(rbacv1.Subject) bool) ([]rbacv1.RoleRef, error) {
 	grants := g.grantsOf(tenant)
 	grants.mu.Lock()
@@ -71,7 +72,8 @@ func (g *clusterGrants) listRoles(ctx context.Context, tenant string, match func
 	return everywhere, nil
 }
 
-// rulesOf returns the rules of a ClusterRole that is bound to a consumer; none if it does not exist.
+// rulesOf returns the rules of a ClusterRole that is bound to a consumer. It returns no rules if the role does not
+// exist.
 func (g *clusterGrants) rulesOf(ctx context.Context, tenant, name string) ([]rbacv1.PolicyRule, error) {
 	grants := g.grantsOf(tenant)
 	grants.mu.Lock()
@@ -83,7 +85,7 @@ func (g *clusterGrants) rulesOf(ctx context.Context, tenant, name string) ([]rba
 	if err := g.live.Get(ctx, client.ObjectKey{Name: name}, role); client.IgnoreNotFound(err) != nil {
 		return nil, err
 	}
-	if grants.rules != nil { // nil: the consumer has been forgotten since
+	if grants.rules != nil { // nil if the consumer was forgotten in the meantime
 		grants.rules[name] = role.Rules
 	}
 	return role.Rules, nil

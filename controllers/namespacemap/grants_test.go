@@ -25,7 +25,7 @@ import (
 	"github.com/refract-project/refract/internal/rbac"
 )
 
-// requests counts the requests to the API server.
+// requests is a reader that counts the requests to the API server.
 type requests struct {
 	client.Reader
 
@@ -54,7 +54,8 @@ func bindEverywhere(t *testing.T, name string, ref rbacv1.RoleRef, subjects ...r
 	provider.Create(t, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: ref, Subjects: subjects})
 }
 
-// What is the same in all namespaces of a consumer is read once for all of them, however many there are and whoever asks at the same time.
+// Permissions that are the same in all namespaces of a consumer are read once, regardless of the number of namespaces
+// and of concurrent readers.
 func TestGrantedKindsCostOneRequestForEachNamespace(t *testing.T) {
 	const namespaces = 200
 	home := tenant(t, "sparing")
@@ -94,14 +95,16 @@ func TestGrantedKindsCostOneRequestForEachNamespace(t *testing.T) {
 	assert.Equal(t, 2, live.counts["*v1.ClusterRoleBindingList"])
 }
 
-// onlyOf leaves out roles that the API server binds to all users.
+// onlyOf returns the counts of the given resources. It leaves out resources of roles that the API server binds to all
+// users.
 func onlyOf(counts map[string]int, names ...string) map[string]int {
 	counts = maps.Clone(counts)
 	maps.DeleteFunc(counts, func(name string, _ int) bool { return !slices.Contains(names, name) })
 	return counts
 }
 
-// A consumer has several identities, and RBAC several names for one of them. What is granted to any is counted, except what needs no limit, or has none.
+// A consumer has several identities, and RBAC has several names for some of them. Resources that are granted to any of
+// these names are counted, unless they need no limit or already have one.
 func TestGrantedKindsOfEachIdentityAreCounted(t *testing.T) {
 	home, remote := tenant(t, "identities"), provider.Namespace(t)
 	for resource, granted := range map[string]struct {
@@ -112,15 +115,24 @@ func TestGrantedKindsOfEachIdentityAreCounted(t *testing.T) {
 		"statefulsets":    {"apps", rbac.User(auth.ResourceSliceUser("gpu", "identities"))},
 		"podtemplates":    {"", rbac.ServiceAccount(home, wire.ConsumerServiceAccount)},
 		"serviceaccounts": {"", rbac.User("identities")},
-		// These are others.
-		"daemonsets": {"apps", rbac.User(auth.ResourceSliceUser("gpu", "stranger"))},
-		"jobs":       {"batch", rbac.User("system:serviceaccount:elsewhere:" + wire.ConsumerServiceAccount)},
-		"cronjobs":   {"batch", rbac.Group("stranger")},
+		// Subjects that include the consumer: the groups of all users, of all ServiceAccounts, and of the
+		// ServiceAccounts in the consumer's tenant namespace.
+		"replicationcontrollers":   {"", rbac.Group("system:authenticated")},
+		"horizontalpodautoscalers": {"autoscaling", rbac.Group("system:serviceaccounts")},
+		"leases":                   {"coordination.k8s.io", rbac.Group("system:serviceaccounts:" + home)},
+		// Subjects that do not include the consumer.
+		"daemonsets":           {"apps", rbac.User(auth.ResourceSliceUser("gpu", "stranger"))},
+		"jobs":                 {"batch", rbac.User("system:serviceaccount:elsewhere:" + wire.ConsumerServiceAccount)},
+		"cronjobs":             {"batch", rbac.Group("stranger")},
+		"csistoragecapacities": {"storage.k8s.io", rbac.Group("system:serviceaccounts:elsewhere")},
 	} {
 		ref := role(t, home+"-"+resource, granted.group, resource)
 		provider.Create(t, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: remote, Name: resource}, RoleRef: ref, Subjects: []rbacv1.Subject{granted.subject}})
 	}
-	// What controllers of the cluster derive from other objects, and what is not stored.
+	provider.Create(t, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: remote, Name: "all-verbs"}, Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"resourcequotas"}, Verbs: []string{"*"}}}})
+	provider.Create(t, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: remote, Name: "all-verbs"}, Subjects: []rbacv1.Subject{rbac.Group("identities")},
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "all-verbs"}})
+	// Objects that controllers derive from other objects are not counted, nor are resources that are not stored.
 	bindEverywhere(t, home+"-core", role(t, home+"-core", "", "endpoints", "bindings", "limitranges"), rbac.Group("identities"))
 	bindEverywhere(t, home+"-apps", role(t, home+"-apps", "apps", "replicasets", "controllerrevisions"), rbac.User(auth.ResourceSliceUser("cpu", "identities")))
 	bindEverywhere(t, home+"-reviews", role(t, home+"-reviews", "authorization.k8s.io", "localsubjectaccessreviews"), rbac.Group("identities"))
@@ -128,5 +140,8 @@ func TestGrantedKindsOfEachIdentityAreCounted(t *testing.T) {
 	read := namespacemap.GrantedReader(provider.Client, provider.Client, namespacemap.Options{DefaultObjectCount: 2, RemoteClusterRole: "remote"})
 	granted, _, err := read(t.Context(), replicated(home, "identities", nil), remote)
 	require.NoError(t, err)
-	assert.Equal(t, []string{"count/deployments.apps", "count/limitranges", "count/podtemplates", "count/serviceaccounts", "count/statefulsets.apps"}, slices.Sorted(slices.Values(granted)))
+	assert.Equal(t, []string{
+		"count/deployments.apps", "count/horizontalpodautoscalers.autoscaling", "count/leases.coordination.k8s.io", "count/limitranges", "count/podtemplates", "count/replicationcontrollers",
+		"count/resourcequotas", "count/serviceaccounts", "count/statefulsets.apps",
+	}, slices.Sorted(slices.Values(granted)))
 }

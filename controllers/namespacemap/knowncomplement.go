@@ -14,14 +14,14 @@ import (
 	"github.com/refract-project/refract/controllers/internal/memo"
 )
 
-// complements caches, for each namespace, the complement of its NetworkPolicies until these change: a NamespaceMap is
-// reconciled much more often, with all its namespaces. It is safe for concurrent use.
+// complements caches the complement of each namespace's NetworkPolicies until the policies change. A NamespaceMap is
+// reconciled much more often than that, each time with all its namespaces. It is safe for concurrent use.
 type complements struct {
 	known   memo.Memo[knownComplement]
 	compute func(selectors []metav1.LabelSelector, limit int) complement
 }
 
-// knownComplement is a complement with the input that it was computed from.
+// knownComplement is a complement and the input from which it was computed.
 type knownComplement struct {
 	from  []policyVersion
 	limit int

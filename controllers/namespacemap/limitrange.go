@@ -17,7 +17,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// ensureLimitRange reconciles the LimitRange of a remote namespace with the options.
+// ensureLimitRange creates or updates the LimitRange of a remote namespace according to the options.
 func (c *Controller) ensureLimitRange(ctx context.Context, nm *offloading.NamespaceMap, namespace string) error {
 	key := client.ObjectKey{Namespace: namespace, Name: wire.TenantLimitRange}
 	actual := &corev1.LimitRange{}
@@ -57,8 +57,8 @@ func (c *Controller) ensureLimitRange(ctx context.Context, nm *offloading.Namesp
 	return nil
 }
 
-// includes reports whether the actual limits are equal to the desired ones with the API server's defaults: a missing
-// default of a container is its maximum, and a missing default request is its default.
+// includes reports whether the actual limits equal the desired limits after the API server has set its defaults: a
+// missing default of a container is set to the maximum, and a missing default request to the default.
 func includes(actual, desired []corev1.LimitRangeItem) bool {
 	if len(actual) != len(desired) {
 		return false
@@ -76,7 +76,7 @@ func includes(actual, desired []corev1.LimitRangeItem) bool {
 	return true
 }
 
-// only returns the resources that are in names. It returns nil if names is empty.
+// only returns the resources of list that are also in names. It returns nil if names is empty.
 func only(list, names corev1.ResourceList) corev1.ResourceList {
 	if len(names) == 0 {
 		return names

@@ -21,7 +21,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/internal/asked"
 	"github.com/refract-project/refract/controllers/internal/report"
-	"github.com/refract-project/refract/controllers/tenancy"
+	"github.com/refract-project/refract/controllers/internal/tenancy"
 	"github.com/refract-project/refract/internal/admission"
 	"github.com/refract-project/refract/internal/printable"
 	"github.com/refract-project/refract/internal/tenantlimits"
@@ -40,7 +40,8 @@ func (c *Controller) ensureRemoteNamespace(ctx context.Context, nm *offloading.N
 	before.RemoteNamespace = remoteNamespace
 	namespace := &corev1.Namespace{}
 	err := c.client.Get(ctx, client.ObjectKey{Name: remoteNamespace}, namespace)
-	// A stricter rule does not revoke a namespace that the consumer already has.
+	// The name is checked only for a new namespace. If the rules become stricter, the consumer keeps its existing
+	// namespaces.
 	if !isRemoteNamespaceOf(namespace, nm, local) {
 		if err := c.options.Tenancy.CheckName(limits.Limits, nm.Labels[wire.OriginIDLabel], remoteNamespace, c.options.Installation); err != nil {
 			return c.refuse(nm, remoteNamespace, "namespace %q, for %s, is not created: %s; or ask the consumer to choose another name", remoteNamespace, local, err), nil
@@ -61,7 +62,7 @@ func (c *Controller) ensureRemoteNamespace(ctx context.Context, nm *offloading.N
 		return c.refuse(nm, remoteNamespace, "namespace %s is the remote namespace of %s of this consumer, so it cannot be that of %s: ask the consumer to choose another name for one of the remote namespaces, or unoffload %s",
 			remoteNamespace, namespace.Annotations[wire.OriginalNameAnnotation], local, namespace.Annotations[wire.OriginalNameAnnotation]), errForeign(remoteNamespace)
 	case namespace.DeletionTimestamp != nil:
-		// Recreated when it is gone.
+		// Once the namespace is gone, another reconciliation creates it again.
 		return offloading.RemoteNamespaceStatus{RemoteNamespace: remoteNamespace, Phase: offloading.MappingTerminating}, nil
 	}
 	if err := c.furnish(ctx, nm, limits, namespace); err != nil {
@@ -76,7 +77,8 @@ func (c *Controller) ensureRemoteNamespace(ctx context.Context, nm *offloading.N
 // decisions are the classes of errors that persist until an object or policy is changed.
 var decisions = []report.Class{report.Forbidden, report.Policy, report.Invalid}
 
-// furnish applies the limits of the consumer to a remote namespace, and then grants the consumer its permissions there.
+// furnish applies the limits of the consumer to a remote namespace, and then grants the consumer its permissions in
+// the namespace.
 func (c *Controller) furnish(ctx context.Context, nm *offloading.NamespaceMap, limits consumerLimits, namespace *corev1.Namespace) error {
 	if err := c.ensureLevel(ctx, namespace); err != nil {
 		return err
@@ -84,7 +86,7 @@ func (c *Controller) furnish(ctx context.Context, nm *offloading.NamespaceMap, l
 	if err := c.copyLimits(ctx, limits, namespace); err != nil {
 		return err
 	}
-	// The limits are applied before the consumer has any permission there.
+	// The limits are applied before the consumer gets any permission in the namespace.
 	if err := c.ensureEgressPolicies(ctx, nm, limits.Limits, namespace.Name); err != nil {
 		return err
 	}
@@ -114,9 +116,9 @@ func refused(remoteNamespace, message string) offloading.RemoteNamespaceStatus {
 	}
 }
 
-// explain returns the message about an error of the API server. It is unchanged while the same policy, or the same kind
-// of check, denies the request: the texts of webhooks may differ each time, and each write of the status triggers
-// another attempt.
+// explain returns the message about an error from the API server. The message does not change while the same policy or
+// the same kind of check denies the request: the text of a webhook may differ each time, and each write of the status
+// triggers another attempt.
 func explain(before offloading.RemoteNamespaceStatus, problem string, err error) string {
 	decider := string(apierrors.ReasonForError(err))
 	if policy := admission.DenyingPolicy(err); policy != "" {
@@ -129,8 +131,8 @@ func explain(before offloading.RemoteNamespaceStatus, problem string, err error)
 	return printable.Shorten(printable.Line(beginning+err.Error()), offloading.MaxMappingMessage)
 }
 
-// createNamespace creates the remote namespace. If a namespace of that name exists that is not in the cache, which
-// holds our own only, that one is returned.
+// createNamespace creates the remote namespace. If a namespace with this name exists, which belongs to another owner
+// and is therefore not in the cache, the existing namespace is returned.
 func (c *Controller) createNamespace(ctx context.Context, nm *offloading.NamespaceMap, limits consumerLimits, local, remoteNamespace string) (*corev1.Namespace, error) {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 		Name: remoteNamespace,
@@ -152,8 +154,8 @@ func (c *Controller) createNamespace(ctx context.Context, nm *offloading.Namespa
 	return namespace, err
 }
 
-// ensureLevel sets the consumer's Pod Security level on a namespace that has none, which earlier versions created. An
-// existing level stays: an administrator may have set it.
+// ensureLevel sets the consumer's Pod Security level on a namespace without a level, which an earlier version
+// created. An existing level is kept, because an administrator may have set it.
 func (c *Controller) ensureLevel(ctx context.Context, namespace *corev1.Namespace) error {
 	if namespace.Labels[tenancy.EnforceLabel] != "" {
 		return nil
@@ -189,14 +191,14 @@ func isMadeFor(namespace *corev1.Namespace, nm *offloading.NamespaceMap) bool {
 		namespace.Labels[wire.RemoteClusterIDLabel] == nm.Labels[wire.OriginIDLabel]
 }
 
-// isRemoteNamespaceOf reports whether the namespace was created for this namespace of the consumer. Two mappings may
-// request the same remote namespace, and a mapping must neither use nor delete the other's.
+// isRemoteNamespaceOf reports whether the namespace was created for the namespace local of the consumer. Two mappings
+// may request the same remote namespace, and neither may use or delete the remote namespace of the other mapping.
 func isRemoteNamespaceOf(namespace *corev1.Namespace, nm *offloading.NamespaceMap, local string) bool {
 	return isMadeFor(namespace, nm) && namespace.Annotations[wire.OriginalNameAnnotation] == local
 }
 
-// deleteRemoteNamespace deletes the namespace and reports whether it is gone, or was not created for the namespace
-// local.
+// deleteRemoteNamespace deletes the namespace. It reports true if the namespace is gone, or was not created for the
+// namespace local.
 func (c *Controller) deleteRemoteNamespace(ctx context.Context, nm *offloading.NamespaceMap, local, remoteNamespace string) (bool, error) {
 	namespace := &corev1.Namespace{}
 	err := c.uncached.Get(ctx, client.ObjectKey{Name: remoteNamespace}, namespace)
@@ -228,6 +230,11 @@ func (c *Controller) ensureRoleBinding(ctx context.Context, nm *offloading.Names
 	actual := &rbacv1.RoleBinding{}
 	err := c.client.Get(ctx, client.ObjectKeyFromObject(desired), actual)
 	if apierrors.IsNotFound(err) {
+		if c.options.LimitNewNamespace != nil {
+			if err := c.options.LimitNewNamespace(ctx, nm.Labels[wire.OriginIDLabel], remoteNamespace); err != nil {
+				return err
+			}
+		}
 		err = c.client.Create(ctx, desired.DeepCopy(), client.FieldOwner(fieldManager))
 		if err == nil {
 			return nil
@@ -257,8 +264,8 @@ func (c *Controller) ensureRoleBinding(ctx context.Context, nm *offloading.Names
 	return nil
 }
 
-// mergeSubjects returns the desired subjects and the subjects that others have added to the binding, without the
-// subjects that an earlier version requested.
+// mergeSubjects returns the desired subjects and the subjects that other clients have added to the binding. Subjects
+// that only an earlier version requested are left out.
 func mergeSubjects(binding *rbacv1.RoleBinding, desired []rbacv1.Subject) []rbacv1.Subject {
 	last := asked.Read(binding.Annotations)
 	merged := slices.DeleteFunc(slices.Clone(binding.Subjects), func(subject rbacv1.Subject) bool {

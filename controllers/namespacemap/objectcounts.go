@@ -19,11 +19,11 @@ import (
 	"github.com/refract-project/refract/controllers/internal/objectcounts"
 )
 
-// countedPolicies is the count of NetworkPolicies in a ResourceQuota.
+// countedPolicies is the name of the resource in a ResourceQuota that counts NetworkPolicies.
 const countedPolicies = "count/networkpolicies.networking.k8s.io"
 
-// remoteCounts returns the limits of a remote namespace, increased by the NetworkPolicies that this controller creates
-// there, which are counted, too.
+// remoteCounts returns the limits of a remote namespace. The limit of NetworkPolicies is increased by the number that
+// this controller creates there, because they are counted, too.
 func remoteCounts(counts corev1.ResourceList) corev1.ResourceList {
 	limits := objectcounts.OfRemoteNamespaces(counts)
 	if policies, limited := limits[countedPolicies]; limited {
@@ -33,7 +33,7 @@ func remoteCounts(counts corev1.ResourceList) corev1.ResourceList {
 	return limits
 }
 
-// ensureObjectCounts reconciles the ResourceQuota of a remote namespace with the options.
+// ensureObjectCounts creates or updates the ResourceQuota of a remote namespace according to the options.
 func (c *Controller) ensureObjectCounts(ctx context.Context, nm *offloading.NamespaceMap, namespace string) error {
 	granted, err := c.getGrantedCounts(ctx, nm, namespace)
 	if err != nil {
@@ -51,8 +51,8 @@ func isCountExceeded(err error) bool {
 	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota: "+wire.ObjectCountsQuota)
 }
 
-// recountAfter returns the delay before a map is reconciled again, because resources are not counted in its namespaces,
-// or because its consumer may have been granted others; 0 for never.
+// recountAfter returns the delay until a map is reconciled again, because resources are not counted in its namespaces
+// yet, or because its consumer may have been granted further resources; 0 means never.
 func (c *Controller) recountAfter(nm *offloading.NamespaceMap) (wait time.Duration) {
 	for _, namespace := range nm.Spec.DesiredMapping {
 		for _, after := range []time.Duration{c.counts.RecountAfter(namespace), c.regrantAfter(namespace)} {

@@ -35,8 +35,8 @@ func counts(of map[string]string) corev1.ResourceList {
 	return list
 }
 
-// The number of a consumer's objects is limited. The quota is restored after deletions and changes, and follows the
-// flag.
+// The number of a consumer's objects is limited. The quota is restored after deletions and changes, and follows changes
+// to the flag.
 func TestObjectsOfAConsumerAreCounted(t *testing.T) {
 	const remote = "counted-lima"
 	limited := func(o *controllers.Options) { o.ObjectCounts = counts(map[string]string{"count/configmaps": "3"}) }
@@ -79,13 +79,13 @@ func TestObjectsThatAreNotCountedAreNotRefused(t *testing.T) {
 	provider.Create(t, nm)
 	awaitPhases(t, nm, phases{"uncounted": "Accepted"})
 	awaitCounts(t, remote, map[string]string{"count/configmaps": "3"})
-	// The count is retried.
+	// The controller tries later to apply the limit again.
 	awaitCounts(t, remote, map[string]string{"count/configmaps": "3", unknown: "7"})
 	awaitCounts(t, remote, map[string]string{"count/configmaps": "3"})
 }
 
-// A consumer that has reached its maximum number of NetworkPolicies does not prevent the NetworkPolicies of this
-// cluster and cannot create more, even if it has used the number that is reserved for this cluster.
+// A consumer that has reached its maximum number of NetworkPolicies cannot prevent the NetworkPolicies of this
+// cluster and cannot create more policies, even if it has used the number that is reserved for this cluster.
 func TestTheCountOfPoliciesKeepsNoEgressPolicyAway(t *testing.T) {
 	const remote, policies = "policies-lima", "count/networkpolicies.networking.k8s.io"
 	limited := func(o *controllers.Options) { o.ObjectCounts = counts(map[string]string{policies: "3"}) }
@@ -123,7 +123,7 @@ func TestTheCountOfPoliciesKeepsNoEgressPolicyAway(t *testing.T) {
 	require.Equal(t, "12", ptr.To(quota.Spec.Hard[policies]).String())
 }
 
-// The limit is raised by exactly the needed number, each time that a consumer causes it.
+// The limit is raised by exactly the needed number each time this cluster needs another object, and is never removed.
 func TestTheLimitIsRaisedAndNeverRemoved(t *testing.T) {
 	const policies = "count/networkpolicies.networking.k8s.io"
 	namespace := provider.Namespace(t)

@@ -20,8 +20,8 @@ import (
 	"github.com/refract-project/refract/internal/tenantlimits"
 )
 
-// namespacesOf returns the names of the existing namespaces for a tenant namespace, without those that the API server
-// is about to remove: there is no namespace controller in this test.
+// namespacesOf returns the names of the existing namespaces for a tenant namespace. Namespaces that are about to be
+// removed are left out, because no namespace controller runs in this test.
 func namespacesOf(t *testing.T, home string) (names []string) {
 	t.Helper()
 	list := &corev1.NamespaceList{}
@@ -60,7 +60,8 @@ func request(t *testing.T, nm *offloading.NamespaceMap, desired string) {
 	provider.Patch(t, nm, `{"spec":{"desiredMapping":`+desired+`}}`)
 }
 
-// A mapping whose name changes gives up its former namespace: neither the consumer's limit nor its permissions grow.
+// A mapping whose name changes gives up its former namespace, so that neither the number of the consumer's namespaces
+// nor its permissions grow.
 func TestRenamedMappings(t *testing.T) {
 	home := tenant(t, "rome")
 	provider.StartManager(t, func(o *controllers.Options) { o.Tenancy.Limits = limits(t, tenantlimits.MaxNamespaces, "1") })
@@ -85,7 +86,7 @@ func TestRenamedMappings(t *testing.T) {
 	}
 }
 
-// A namespace whose removal the consumer prevents counts until it is gone.
+// A namespace whose deletion the consumer blocks counts towards the consumer's maximum until it is gone.
 func TestTerminatingNamespacesCount(t *testing.T) {
 	home := tenant(t, "rome")
 	provider.StartManager(t, func(o *controllers.Options) { o.Tenancy.Limits = limits(t, tenantlimits.MaxNamespaces, "1") })
@@ -101,7 +102,8 @@ func TestTerminatingNamespacesCount(t *testing.T) {
 	awaitPhases(t, nm, phases{"b": offloading.MappingAccepted})
 }
 
-// Namespaces that no NamespaceMap mentions count and are reported, but are not deleted when in doubt.
+// Namespaces that no NamespaceMap mentions are counted and reported. They are not deleted, because they may contain
+// data.
 func TestNamespacesThatAreLeftBehind(t *testing.T) {
 	home := tenant(t, "rome")
 	forgotten := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: home + "-forgotten", Labels: map[string]string{wire.RemoteClusterIDLabel: "rome"},
@@ -135,7 +137,7 @@ func TestNamesOfAddOns(t *testing.T) {
 		offloading.MappingAccepted, offloading.MappingAccepted, offloading.MappingAccepted, offloading.MappingAccepted, offloading.MappingAccepted
 	awaitPhases(t, nm, want)
 
-	// A stricter rule does not revoke existing namespaces.
+	// If the rules become stricter, existing namespaces are kept.
 	provider.Patch(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: home}}, `{"metadata":{"annotations":{"tenants.refract.io/reserved-namespaces":"*","tenants.refract.io/namespace-names":""}}}`)
 	request(t, nm, `{"late":"late-shop"}`)
 	want["late"] = offloading.MappingCreationLoopBackOff

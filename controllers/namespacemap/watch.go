@@ -38,9 +38,10 @@ import (
 	"github.com/refract-project/refract/internal/tenantlimits"
 )
 
-// CacheOptions restricts the manager's cache for this controller to the RoleBindings of peerings. Of other owners'
-// NetworkPolicies and LimitRanges it holds only the pods that they isolate, and the fact that they change. Namespaces
-// are held completely, because other controllers read namespaces without our labels.
+// CacheOptions restricts the manager's cache for this controller. Only the RoleBindings of peerings are cached. A
+// NetworkPolicy with another owner is reduced to the fields that show which pods it isolates, and a LimitRange with
+// another owner to its name and version. Namespaces are cached completely, because other controllers read namespaces
+// without our labels.
 func CacheOptions() map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{
 		&rbacv1.RoleBinding{}:         {Label: ofPeerings()},
@@ -51,16 +52,17 @@ func CacheOptions() map[client.Object]cache.ByObject {
 }
 
 // ofPeerings selects the RoleBindings that controllers have created for remote namespaces, and the RoleBindings that
-// refractctl has created for tenant namespaces, which package tenantaccess reads.
+// refractctl has created for tenant namespaces. Package tenantaccess reads the latter.
 func ofPeerings() labels.Selector {
 	requirement, err := labels.NewRequirement(managedByLabel, selection.In, []string{managedBy, wire.ManagedByRefractctl})
 	if err != nil {
-		panic(err) // a mistake in this package, which every test shows
+		panic(err) // a mistake in this package, which every test would show
 	}
 	return labels.NewSelector().Add(*requirement)
 }
 
-// trimNetworkPolicy keeps the pods that other owners' NetworkPolicies isolate, and our own NetworkPolicies completely.
+// trimNetworkPolicy removes everything from other owners' NetworkPolicies except the pods that they isolate. Our own
+// NetworkPolicies stay complete.
 func trimNetworkPolicy(obj any) (any, error) {
 	policy, ok := obj.(*networkingv1.NetworkPolicy)
 	if !ok {
@@ -73,15 +75,16 @@ func trimNetworkPolicy(obj any) (any, error) {
 	return policy, nil
 }
 
-// isEgressPolicy reports whether this controller has written a NetworkPolicy. Only the first name was reserved from the
-// beginning: other owners' policies that already used another of the names are neither overwritten nor deleted.
+// isEgressPolicy reports whether this controller has written a NetworkPolicy. Earlier versions reserved only the
+// first name, so that a policy with one of the other names may have another owner. Such a policy is neither
+// overwritten nor deleted.
 func isEgressPolicy(policy client.Object) bool {
 	name := policy.GetName()
 	return name == wire.EgressNetworkPolicy || slices.Contains(wire.EgressPolicyNames(), name) &&
 		(policy.GetLabels()[managedByLabel] == managedBy || policy.GetAnnotations()[wire.ManagedByNamespaceMapAnnotation] != "")
 }
 
-// trimLimitRange keeps the limits of our own LimitRanges.
+// trimLimitRange keeps the limits only in our own LimitRanges.
 func trimLimitRange(obj any) (any, error) {
 	limits, ok := obj.(*corev1.LimitRange)
 	if !ok {
@@ -117,7 +120,7 @@ func (c *Controller) watch(mgr manager.Manager) error {
 		Complete(report.Failures(c, c.options.Failed))
 }
 
-// forgetDeleted drops the recorded state of a namespace that is gone.
+// forgetDeleted drops the recorded state of a deleted namespace.
 func (c *Controller) forgetDeleted(_ context.Context, e event.DeleteEvent, _ workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 	c.forget(e.Object.GetName())
 	c.counts.Forget(e.Object.GetName())
@@ -142,7 +145,7 @@ func (c *Controller) followOwnRanges(ctx context.Context, queue workqueue.TypedR
 	return nil
 }
 
-// limitsChanged passes updates that change the limits of a consumer.
+// limitsChanged selects updates that change the limits of a consumer.
 var limitsChanged = predicate.Funcs{
 	CreateFunc: func(event.CreateEvent) bool { return false }, DeleteFunc: func(event.DeleteEvent) bool { return false },
 	UpdateFunc: func(e event.UpdateEvent) bool {
@@ -150,13 +153,13 @@ var limitsChanged = predicate.Funcs{
 	},
 }
 
-// countsChanged ignores changes of the number of existing objects, which occur with each object.
+// countsChanged ignores updates that only change the number of existing objects, which happens with every object.
 func countsChanged(e event.UpdateEvent) bool {
 	return objectcounts.Changed(e.ObjectOld.(*corev1.ResourceQuota), e.ObjectNew.(*corev1.ResourceQuota))
 }
 
-// mapsIn returns the NamespaceMaps of consumers in a namespace, whose labels determine whether they are trusted, and
-// deleted maps for which RoleBindings still exist.
+// mapsIn returns requests for the NamespaceMaps of consumers in a namespace, because the labels of the namespace
+// determine whether its maps are trusted. It includes deleted maps for which RoleBindings still exist.
 func (c *Controller) mapsIn(ctx context.Context, namespace client.Object) (requests []reconcile.Request) {
 	list := &offloading.NamespaceMapList{}
 	bindings, err := c.bindingsOf(ctx, namespace.GetName())
@@ -175,7 +178,7 @@ func (c *Controller) mapsIn(ctx context.Context, namespace client.Object) (reque
 	return requests
 }
 
-// isolationChanged ignores updates that do not change the spec of other owners' policies.
+// isolationChanged ignores updates to other owners' policies that do not change the spec.
 var isolationChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 	before, now := e.ObjectOld.(*networkingv1.NetworkPolicy), e.ObjectNew.(*networkingv1.NetworkPolicy)
 	return isEgressPolicy(now) || !equality.Semantic.DeepEqual(before.Spec, now.Spec)

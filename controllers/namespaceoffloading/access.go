@@ -20,14 +20,14 @@ import (
 	"github.com/refract-project/refract/controllers/internal/report"
 )
 
-// The label of the RoleBindings of this controller. The cache holds no other RoleBindings.
+// The label of this controller's RoleBindings. No other RoleBindings are cached.
 const managedByLabel, managedBy = "app.kubernetes.io/managed-by", "liqo"
 
-// bindVirtualKubelets lets only the virtual kubelets of the selected providers read the objects of the namespace that they reflect.
-// Above all these are Secrets, which they may not read in other namespaces. A virtual kubelet authenticates as the
-// ServiceAccount with the name and namespace of its VirtualNode. Virtual kubelets of the doubtful providers keep
-// existing access, and get no new access. Without any subjects there is no RoleBinding. A RoleBinding with another owner
-// is never changed.
+// bindVirtualKubelets grants the virtual kubelets of the selected providers, and no others, permission to read the
+// reflected objects in the namespace. This matters most for Secrets, which virtual kubelets cannot read in other
+// namespaces. A virtual kubelet authenticates as the ServiceAccount with the name and namespace of its VirtualNode.
+// Virtual kubelets of doubtful providers, whose selection is uncertain, keep existing access, but get no new access. If
+// no subjects are left, the RoleBinding is deleted. A RoleBinding with another owner is never changed.
 func (c *Controller) bindVirtualKubelets(ctx context.Context, namespace string, selected, doubtful []*provider) error {
 	if c.options.ExtendedClusterRole == "" {
 		return nil
@@ -54,7 +54,7 @@ func (c *Controller) bindVirtualKubelets(ctx context.Context, namespace string, 
 	}
 	changed := actual.DeepCopy()
 	changed.Subjects = desired.Subjects
-	// The patch requires the resource version, because the owner may have changed in the meantime.
+	// The patch contains the resource version, because the RoleBinding may have got another owner in the meantime.
 	locked := client.MergeFromWithOptions(actual, client.MergeFromWithOptimisticLock{})
 	if err := c.client.Patch(ctx, changed, locked, client.FieldOwner(fieldManager)); err != nil {
 		return fmt.Errorf("updating RoleBinding %s, %w", client.ObjectKeyFromObject(actual), err)
@@ -62,10 +62,10 @@ func (c *Controller) bindVirtualKubelets(ctx context.Context, namespace string, 
 	return nil
 }
 
-// existingBinding returns the RoleBinding with the name of desired, and creates it if none exists and one is needed. It
-// returns nil if none existed. The cache lacks RoleBindings of other clients, and for a moment those that were just
-// created. So the API server is read before each write; otherwise a RoleBinding with another owner would cost a rejected
-// write in every attempt.
+// existingBinding returns the RoleBinding with the name of desired. If none exists but one is needed, it creates the
+// RoleBinding and returns nil. The cache lacks RoleBindings of other clients, and briefly RoleBindings that were just
+// created. So the API server is read before each write; otherwise a RoleBinding with another owner would cause a
+// rejected write in every attempt.
 func (c *Controller) existingBinding(ctx context.Context, desired *rbacv1.RoleBinding) (*rbacv1.RoleBinding, error) {
 	key, actual := client.ObjectKeyFromObject(desired), &rbacv1.RoleBinding{}
 	err := c.client.Get(ctx, key, actual)
@@ -87,7 +87,8 @@ func (c *Controller) existingBinding(ctx context.Context, desired *rbacv1.RoleBi
 	return nil, nil
 }
 
-// deleteBinding deletes the RoleBinding in the version that was read, if this controller owns it.
+// deleteBinding deletes the RoleBinding if this controller owns it. The deletion fails if the RoleBinding has changed
+// since it was read.
 func (c *Controller) deleteBinding(ctx context.Context, actual, desired *rbacv1.RoleBinding) error {
 	if actual == nil || !isOurs(actual, desired) {
 		return nil
@@ -103,13 +104,13 @@ func isOurs(actual, desired *rbacv1.RoleBinding) bool {
 	return actual.Labels[managedByLabel] == managedBy && actual.RoleRef == desired.RoleRef
 }
 
-// warnOfAccess warns the user of an error of bindVirtualKubelets, unless a retry is enough.
+// warnOfAccess warns the user of an error of bindVirtualKubelets, unless a retry can resolve the error.
 func (c *Controller) warnOfAccess(nso *offloading.NamespaceOffloading, err error) {
 	note := err.Error()
 	switch report.ClassOf(err) {
 	case report.Conflict, report.Unavailable:
 		return
-	// The error contains the remedy.
+	// The error already contains the remedy.
 	case report.Foreign:
 	default:
 		note += "; grant the controller manager permission to create, patch and delete the RoleBinding " + c.options.ExtendedClusterRole +
@@ -118,14 +119,14 @@ func (c *Controller) warnOfAccess(nso *offloading.NamespaceOffloading, err error
 	c.report.Warn(nso, accessReason, offloadAction, note)
 }
 
-// isStranger reports whether a VirtualNode is outside the tenant namespace of its provider. Permission to create
-// VirtualNodes elsewhere must not allow a ServiceAccount with that name to read Secrets. The ServiceAccount with the
-// reserved name belongs to the consumer itself.
+// isStranger reports whether a VirtualNode is outside the tenant namespace of its provider. Without this check, a user
+// who may create VirtualNodes in another namespace could let a ServiceAccount there read Secrets. The ServiceAccount
+// with the reserved name belongs to a consumer of this cluster, and gets no access either.
 func (p *provider) isStranger(n virtualNode) bool {
 	return n.resource.Namespace != p.namespace || n.resource.Name == wire.ConsumerServiceAccount
 }
 
-// describeStrangers lists the virtual nodes without access, with reasons.
+// describeStrangers lists the virtual nodes that get no access, with the reasons.
 func describeStrangers(admitted []*provider) string {
 	var notes []string
 	for _, p := range admitted {
@@ -155,7 +156,7 @@ func subjectsOf(providers []*provider) (subjects []rbacv1.Subject) {
 	return subjects
 }
 
-// boundSubjects returns the subjects that are also bound.
+// boundSubjects returns the subjects that are also in bound.
 func boundSubjects(subjects, bound []rbacv1.Subject) []rbacv1.Subject {
 	return slices.DeleteFunc(subjects, func(s rbacv1.Subject) bool { return !slices.Contains(bound, s) })
 }

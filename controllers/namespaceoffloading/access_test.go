@@ -22,10 +22,10 @@ import (
 
 const extendedRole = "liqo-virtual-kubelet-extended"
 
-// letsIn makes the manager bind the role of virtual kubelets.
+// letsIn is an option of the manager that grants virtual kubelets access to offloaded namespaces.
 func letsIn(o *controllers.Options) { o.ExtendedClusterRole = extendedRole }
 
-// awaitLetIn waits until exactly the virtual kubelets of these names have access to the namespace.
+// awaitLetIn waits until exactly the virtual kubelets with these names have access to the namespace.
 func awaitLetIn(t *testing.T, namespace string, names ...string) *rbacv1.RoleBinding {
 	t.Helper()
 	binding := &rbacv1.RoleBinding{}
@@ -55,6 +55,18 @@ func foreignBinding(t *testing.T, namespace string) *rbacv1.RoleBinding {
 	}
 	consumer.Create(t, binding)
 	return binding
+}
+
+// assertNobodyIn checks that no virtual kubelet has access to the namespace.
+func assertNobodyIn(t *testing.T, namespace string) {
+	t.Helper()
+	bindings := &rbacv1.RoleBindingList{}
+	if err := consumer.Client.List(t.Context(), bindings, client.InNamespace(namespace)); err != nil {
+		t.Fatal(err)
+	}
+	for i := range bindings.Items {
+		t.Errorf("RoleBinding %s/%s lets in %v, want none", namespace, bindings.Items[i].Name, bindings.Items[i].Subjects)
+	}
 }
 
 func TestVirtualKubeletsAreLetInWhileTheyAreSelected(t *testing.T) {
@@ -88,14 +100,14 @@ func TestVirtualKubeletsAreLetInWhileTheyAreSelected(t *testing.T) {
 	answer(t, nm, namespace, offloading.MappingAccepted)
 	consumer.Delete(t, nso)
 	awaitOffloadingPhase(t, nso, offloading.TerminatingOffloadingPhaseType)
-	binding = awaitLetIn(t, namespace, "node-asti") // while the remote namespace exists
+	binding = awaitLetIn(t, namespace, "node-asti") // access is kept while the remote namespace exists
 	answer(t, nm, namespace, "")
 	consumer.AwaitGone(t, nso)
 	consumer.AwaitGone(t, binding)
 }
 
-// A RoleBinding with another owner is left unchanged, and an Event reports it. When it is gone, the namespace is
-// offloaded; only a retry can detect that.
+// A RoleBinding with another owner is left unchanged, and an Event reports it. When the RoleBinding is gone, the
+// namespace is offloaded. Only a retry can detect this.
 func TestAForeignRoleBindingKeepsNewMappingsBack(t *testing.T) {
 	tenant, namespace := consumer.Namespace(t), consumer.Namespace(t)
 	m := consumer.StartManager(t, letsIn)
@@ -123,7 +135,7 @@ func TestAForeignRoleBindingKeepsNewMappingsBack(t *testing.T) {
 	awaitLetIn(t, namespace, "node-cuneo")
 }
 
-// A user who may create VirtualNodes in some namespace gets no access by that.
+// A user who may create VirtualNodes outside the tenant namespaces cannot use them to get access to Secrets.
 func TestOnlyTheTenantNamespaceNamesVirtualKubelets(t *testing.T) {
 	tenant, elsewhere, namespace := consumer.Namespace(t), consumer.Namespace(t), consumer.Namespace(t)
 	consumer.StartManager(t, letsIn)
@@ -139,7 +151,8 @@ func TestOnlyTheTenantNamespaceNamesVirtualKubelets(t *testing.T) {
 	awaitLetIn(t, namespace, "node-domo")
 }
 
-// The ServiceAccount of that name belongs to the other cluster, which is a consumer of this one.
+// The ServiceAccount with the reserved name belongs to the other cluster, which is a consumer of this cluster. It gets
+// no access to offloaded namespaces.
 func TestAConsumerIsNoVirtualKubelet(t *testing.T) {
 	tenant, namespace := consumer.Namespace(t), consumer.Namespace(t)
 	consumer.StartManager(t, letsIn)
@@ -152,8 +165,8 @@ func TestAConsumerIsNoVirtualKubelet(t *testing.T) {
 	awaitLetIn(t, namespace, "node-gela")
 }
 
-// A VirtualNode of an unknown cluster, in a namespace that is no tenant namespace, gets no access, and a NamespaceMap
-// there is ignored.
+// A VirtualNode of an unknown cluster, in a namespace that is not a tenant namespace, gets no access. A NamespaceMap
+// in such a namespace is ignored.
 func TestAnUnknownClusterGetsNothing(t *testing.T) {
 	tenant, elsewhere, namespace := consumer.Namespace(t), consumer.Namespace(t), consumer.Namespace(t)
 	consumer.StartManager(t, letsIn)
@@ -185,8 +198,8 @@ func TestALeftoverRoleBindingIsDeleted(t *testing.T) {
 	consumer.Get(t, foreign, foreign.Namespace, foreign.Name)
 }
 
-// A RoleBinding without the label has another owner. All work that does not need it continues, and it still exists at
-// the end.
+// A RoleBinding without the label has another owner, and is not changed. All steps that do not need the RoleBinding
+// are still carried out.
 func TestWhatIsExtendedStaysSoBesideAForeignRoleBinding(t *testing.T) {
 	tenant, namespace := consumer.Namespace(t), consumer.Namespace(t)
 	consumer.StartManager(t, letsIn)
@@ -210,13 +223,13 @@ func TestWhatIsExtendedStaysSoBesideAForeignRoleBinding(t *testing.T) {
 	}
 }
 
-// A failed step is retried although the status can be written, whichever step it was: no watch event shows when the
-// role permits it again. The other steps are not delayed.
+// A failed step is retried even if the status could be written, because no watch event shows when the step is
+// permitted. This holds for every step. The other steps are not delayed.
 func TestAFailedStepIsRetried(t *testing.T) {
 	tenant := consumer.Namespace(t)
 	m := consumer.StartManager(t)
 	virtualNode(t, tenant, "node-ivrea", "ivrea", map[string]string{})
-	// The map exists, so that only its entry has to be added.
+	// The NamespaceMap already exists, so the controller only has to add an entry.
 	first := consumer.Namespace(t)
 	offload(t, first, offloading.NamespaceOffloadingSpec{})
 	awaitMapped(t, tenant, "ivrea", first, first+"-consumer")

@@ -21,8 +21,9 @@ import (
 )
 
 // clearStatuses removes the addresses that providers have reported from the Services and Ingresses of the namespace,
-// because nothing listens there any more. The virtual kubelet cannot do this: it may be down, or no longer have access
-// to the namespace. An address that a controller of this cluster has written is not marked, and stays.
+// because nothing listens there any more. The virtual kubelet cannot be relied on for this, because it may be down or
+// no longer have access to the namespace. An address that a controller of this cluster has written has no mark of a
+// provider, and stays.
 func (c *Controller) clearStatuses(ctx context.Context, namespace string, of func(provider string) bool) error {
 	services, ingresses := &corev1.ServiceList{}, &networkingv1.IngressList{}
 	for _, list := range []client.ObjectList{services, ingresses} {
@@ -62,7 +63,7 @@ func (c *Controller) clearStatus(ctx context.Context, object client.Object, of f
 	return nil
 }
 
-// errStatusesLeft is returned when statuses that came from a provider could not be cleared.
+// errStatusesLeft is returned when addresses of a provider could not be removed from some statuses.
 var errStatusesLeft = errors.New("statuses were not cleared")
 
 // clearStatusesOf removes the addresses that one provider has reported.
@@ -74,8 +75,8 @@ func (c *Controller) clearStatusesOf(ctx context.Context, namespace, provider st
 	return errors.Join(errStatusesLeft, err)
 }
 
-// removedProviders returns the IDs of the providers in the status of nso that have neither a virtual node nor a NamespaceMap any
-// more.
+// removedProviders returns the IDs of the providers in the status of nso that have neither a virtual node nor a
+// NamespaceMap any more.
 func removedProviders(nso *offloading.NamespaceOffloading, providers []*provider) (ids []string) {
 	for id, conditions := range nso.Status.RemoteNamespacesConditions {
 		wasThere := slices.ContainsFunc(conditions, func(c offloading.RemoteNamespaceCondition) bool { return c.Type == offloading.NamespaceReady })

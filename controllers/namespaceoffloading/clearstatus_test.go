@@ -77,7 +77,7 @@ func TestStatusesOfAWithdrawnNamespace(t *testing.T) {
 
 	consumer.Patch(t, nso, `{"spec":{"clusterSelector":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"zone","operator":"In","values":["west"]}]}]}}}`)
 	left := awaitMapped(t, tenant, "rieti", namespace, "")
-	shown("of-rieti", "of-siena", "ours", "nobodys") // the remote namespace still exists
+	shown("of-rieti", "of-siena", "ours", "nobodys") // the addresses are still there because the remote namespace exists
 	answer(t, left, namespace, "")
 	shown("of-siena", "ours", "nobodys")
 

@@ -6,22 +6,24 @@
 // For every provider with a virtual node that the NamespaceOffloading selects, the namespace gets an entry in the
 // provider's NamespaceMap. The provider reports the result in the status of the map, which is summarized in the
 // status of the NamespaceOffloading. A label on the namespace lets its pods run on virtual nodes, and a RoleBinding
-// in it lets the virtual kubelets of the selected providers read what they reflect. The RoleBinding is created first,
-// and a provider gets no new entry without it; it is deleted when no provider is selected anymore. A RoleBinding of
-// the same name with another owner is reported and left unchanged.
+// in it lets the virtual kubelets of the selected providers read the objects that they reflect. The RoleBinding is
+// created first, and a provider gets no new entry without it; it is deleted when no provider is selected anymore. A
+// RoleBinding of the same name with another owner is reported and left unchanged.
 //
 // Two namespaces never share a remote namespace: the second one waits until the first has released the name,
 // regardless of the provider.
 //
-// Removing an entry from a NamespaceMap deletes the remote namespace with all its workloads. This happens only in three
-// cases: the NamespaceOffloading is deleted, no node of the provider was selected for a grace period (by the labels of
-// either the Node or the VirtualNode), or there is no NamespaceOffloading. A missing node or an invalid selector removes
-// nothing. An entry stays as long as volumes have data in the remote namespace (package remotedata). If the namespace
-// itself is deleted, entries whose volumes are retained outlive its NamespaceOffloading.
+// Removing an entry from a NamespaceMap deletes the remote namespace with all its workloads. This happens only in
+// three cases: the NamespaceOffloading is deleted; for a grace period, no node of the provider was selected by the
+// labels of either its Node or its VirtualNode; or the namespace has no NamespaceOffloading at all. A missing node or
+// an invalid selector removes nothing. An entry stays as long as volumes have data in the remote namespace (package
+// remotedata). If the namespace itself is deleted, entries whose volumes are retained outlive its
+// NamespaceOffloading.
 //
-// Only NamespaceOffloadings, VirtualNodes and Nodes decide which namespaces are offloaded to a provider. An entry of a
-// NamespaceMap does not, because other clients may write it. While the selection of a provider is uncertain, its virtual
-// kubelets keep existing access, and get no new access.
+// Only NamespaceOffloadings, VirtualNodes and Nodes decide which namespaces are offloaded to a provider. An entry of
+// a NamespaceMap does not, because other clients may write it. A selector must match both the labels of the Node and
+// those that the VirtualNode specifies, because virtual kubelets may write their Nodes. While the selection of a
+// provider is uncertain, its virtual kubelets keep existing access, and get no new access.
 package namespaceoffloading
 
 import (
@@ -64,27 +66,27 @@ type Options struct {
 	WithdrawalGrace time.Duration
 	// Clock returns the time of transitions.
 	Clock clock.PassiveClock
-	// Failed is called with the errors of reconciliations, unless it is nil.
+	// Failed is called with each reconciliation error. It may be nil.
 	Failed func(error)
 }
 
-// Controller offloads namespaces.
+// Controller offloads namespaces to providers.
 type Controller struct {
 	client   client.Client
 	uncached client.Reader
 	report   *report.Reporter
 	options  Options
-	// unbacked has the entries of NamespaceMaps without a NamespaceOffloading.
+	// unbacked tracks the NamespaceMap entries that have no NamespaceOffloading.
 	unbacked unbackedEntries
 }
 
-// NewController returns a controller that works through c. live must not be cached, because it reads RoleBindings with
-// other owners.
+// NewController returns a controller that uses the client c. live must not be cached, because it reads RoleBindings
+// with other owners.
 func NewController(c client.Client, live client.Reader, recorder events.EventRecorder, options Options) *Controller {
 	return &Controller{client: c, uncached: live, report: report.New(recorder), options: options}
 }
 
-// Name of the controller in logs, metrics and Events.
+// Name returns the name of the controller in logs, metrics and Events.
 func (c *Controller) Name() string { return "namespaceoffloading" }
 
 // Reasons and action of the Events of this controller.
@@ -94,6 +96,8 @@ const (
 	takenReason   = "NameTaken"
 	// refusedReason is reported when a provider does not create the remote namespace.
 	refusedReason = "RemoteNamespaceRefused"
+	// unpromisedReason is reported when a Node is selected only by labels that its VirtualNode does not specify.
+	unpromisedReason = "LabelsNotInVirtualNode"
 	// unbackedReason announces that a mapping will be removed, and droppedReason that it was removed.
 	unbackedReason = "NamespaceNotOffloaded"
 	droppedReason  = "MappingRemoved"
@@ -112,7 +116,8 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		if request.Name != offloading.NamespaceOffloadingName {
 			return reconcile.Result{}, nil
 		}
-		// A NamespaceOffloading that was deleted while ExtendedClusterRole was empty left its RoleBinding.
+		// A NamespaceOffloading that was deleted while ExtendedClusterRole was empty has left its RoleBinding, which
+		// must be deleted now.
 		wait, err := c.dropUnbacked(ctx, request.Namespace)
 		return reconcile.Result{RequeueAfter: wait}, errors.Join(err, c.bindVirtualKubelets(ctx, request.Namespace, nil, nil))
 	}
@@ -133,15 +138,16 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{RequeueAfter: c.nextHeld(nso, providers)}, err
 	}
 	err = c.offloadNamespace(ctx, nso, providers)
-	// errStatusesLeft needs no report, because the status names the owners.
+	// After errStatusesLeft the status is not updated, because the next attempt finds the providers whose addresses
+	// remain in the status.
 	if !errors.Is(err, errStatusesLeft) {
 		err = errors.Join(err, c.writeStatus(ctx, nso, providers))
 	}
 	return reconcile.Result{RequeueAfter: shorterDelay(c.nextLeave(providers), c.nextHeld(nso, providers))}, err
 }
 
-// offloadNamespace maps the namespace on the selected providers, and lets its pods be scheduled to them. An error on one provider
-// does not delay the others.
+// offloadNamespace maps the namespace on the selected providers, and lets its pods be scheduled to them. An error on
+// one provider does not delay the other providers.
 func (c *Controller) offloadNamespace(ctx context.Context, nso *offloading.NamespaceOffloading, providers []*provider) error {
 	if err := finalizer.Ensure(ctx, c.client, nso, wire.NamespaceOffloadingFinalizer, true); err != nil {
 		return err
@@ -171,7 +177,8 @@ func (c *Controller) offloadNamespace(ctx context.Context, nso *offloading.Names
 	}
 	selected := slices.DeleteFunc(slices.Clone(providers), func(p *provider) bool { return answers[p] != yes })
 	doubtful := slices.DeleteFunc(slices.Clone(providers), func(p *provider) bool { return answers[p] != unsure || !p.isMapped(nso.Namespace) })
-	// Access is granted before the mapping is requested, so that the virtual kubelet has it when the provider responds.
+	// Access is granted before the mapping is requested. The virtual kubelet then has access when the provider
+	// responds.
 	closed := c.bindVirtualKubelets(ctx, nso.Namespace, selected, doubtful)
 	problems, renamed := []error{closed}, []string(nil)
 	for _, p := range providers {
@@ -180,7 +187,8 @@ func (c *Controller) offloadNamespace(ctx context.Context, nso *offloading.Names
 			p.picked = true
 			switch now := p.requestedName(nso.Namespace); {
 			case now != "" && now != remoteNamespace:
-				// Another name would orphan or delete the remote namespace with the old name.
+				// The mapping keeps its name, because another name would orphan or delete the remote namespace with
+				// the old name.
 				renamed = append(renamed, fmt.Sprintf("on %s this namespace is already mapped to %s", p.id, now))
 			case now != "" || closed == nil:
 				problems = append(problems, c.mapNamespace(ctx, nso, p, remoteNamespace))
@@ -198,16 +206,17 @@ func (c *Controller) offloadNamespace(ctx context.Context, nso *offloading.Names
 	c.reportComplaints(nso, closed, []complaint{
 		{invalidReason, describeRenaming(renamed, remoteNamespace)}, {takenReason, c.describeRivals(nso, providers)}, {refusedReason, c.describeRefusals(nso, providers)}, {accessReason, describeStrangers(slices.Concat(selected, doubtful))},
 		{remotedata.HeldReason, describeAllHeld(nso.Namespace, providers)},
+		{unpromisedReason, describeAllUnpromised(&nso.Spec.ClusterSelector, providers)},
 	})
 	problems = append(problems, c.labelNamespace(ctx, nso.Namespace, nso.Spec.PodOffloadingStrategy != offloading.LocalPodOffloadingStrategyType))
 	return errors.Join(problems...)
 }
 
-// complaint describes a problem with some providers to the user.
+// complaint is a problem with some providers that is reported to the user.
 type complaint struct{ reason, note string }
 
-// reportComplaints writes an Event about the most important problem: that virtual kubelets got no access, or else the first of
-// the complaints.
+// reportComplaints writes an Event about the most important problem: missing access of virtual kubelets, or else the
+// first complaint.
 func (c *Controller) reportComplaints(nso *offloading.NamespaceOffloading, closed error, complaints []complaint) {
 	if closed != nil {
 		c.warnOfAccess(nso, closed)
@@ -222,17 +231,17 @@ func (c *Controller) reportComplaints(nso *offloading.NamespaceOffloading, close
 	c.clearReports(nso.Namespace)
 }
 
-// unoffloadNamespace disables scheduling to virtual nodes for the namespace, and removes it from every NamespaceMap unless data
-// would be lost. When the last remote namespace is gone, it removes the finalizer. A provider that is declared dead
-// never confirms the removal, and is not waited for.
+// unoffloadNamespace disables scheduling to virtual nodes for the namespace, and removes it from every NamespaceMap
+// unless data would be lost. When the last remote namespace is gone, it removes the finalizer. The finalizer does not
+// wait for a provider that is declared dead, because it never confirms the removal.
 func (c *Controller) unoffloadNamespace(ctx context.Context, nso *offloading.NamespaceOffloading, providers []*provider) error {
 	if !controllerutil.ContainsFinalizer(nso, wire.NamespaceOffloadingFinalizer) {
 		return nil
 	}
 	problems := []error{c.labelNamespace(ctx, nso.Namespace, false)}
 	for _, p := range providers {
-		// Just after a namespace was offloaded, the cache may lack the request. Without this read, the request and the
-		// remote namespace would stay.
+		// The map is read from the API server, because the cache may lack a request that was just made. With the cached
+		// map, that request and its remote namespace would remain.
 		problems = append(problems, c.lookUpMap(ctx, p))
 	}
 	if err := errors.Join(c.holdData(ctx, nso, providers, func(*provider) bool { return true }), c.keepRetained(ctx, nso.Namespace, providers)); err != nil {
@@ -265,7 +274,8 @@ func (c *Controller) unoffloadNamespace(ctx context.Context, nso *offloading.Nam
 	return finalizer.Ensure(ctx, c.client, nso, wire.NamespaceOffloadingFinalizer, false)
 }
 
-// describeRenaming returns a note about the providers where the remote namespace already has another name, which it keeps.
+// describeRenaming returns a note about the providers where the remote namespace already has another name, which it
+// keeps.
 func describeRenaming(renamed []string, remoteNamespace string) string {
 	if len(renamed) == 0 {
 		return ""
@@ -309,7 +319,7 @@ func (c *Controller) labelNamespace(ctx context.Context, name string, enabled bo
 	return nil
 }
 
-// Enforces returns the objects that the controller enforces, for metrics: NamespaceOffloadings.
+// Enforces returns an empty list of the enforced kind and a filter for NamespaceOffloadings. Metrics use both.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &offloading.NamespaceOffloadingList{}, func(nso client.Object) bool { return nso.GetName() == offloading.NamespaceOffloadingName }
 }

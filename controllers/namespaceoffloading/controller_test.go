@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -86,7 +87,7 @@ func TestOneOfTwoProvidersFails(t *testing.T) {
 	awaitOffloadingPhase(t, nso, offloading.ReadyOffloadingPhaseType)
 }
 
-// If a provider has several nodes, one selected node is sufficient, in any order.
+// If a provider has several nodes, it is sufficient that one of them is selected. Their order does not matter.
 func TestOneOfSeveralNodesIsEnough(t *testing.T) {
 	tenant, namespace := consumer.Namespace(t), consumer.Namespace(t)
 	m := consumer.StartManager(t)
@@ -108,16 +109,29 @@ func TestOneOfSeveralNodesIsEnough(t *testing.T) {
 	}
 }
 
+// A node is selected only if both its Node and its VirtualNode have the labels, because the virtual kubelet may change
+// its Node. If only the Node has a label, no namespace is mapped, the virtual kubelet gets no access, and an Event
+// describes the remedy.
 func TestSelection(t *testing.T) {
 	tenant, namespace := consumer.Namespace(t), consumer.Namespace(t)
-	consumer.StartManager(t)
-	virtualNode(t, tenant, "node-genoa", "genoa", map[string]string{"zone": "south"})
+	consumer.StartManager(t, letsIn)
+	vn := virtualNode(t, tenant, "node-genoa", "genoa", map[string]string{"zone": "south"})
 	nso := offload(t, namespace, offloading.NamespaceOffloadingSpec{ClusterSelector: in("zone", "north")})
 	awaitOffloadingPhase(t, nso, offloading.NoClusterSelectedOffloadingPhaseType)
 
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-genoa"}}
 	consumer.Patch(t, node, `{"metadata":{"labels":{"zone":"north"}}}`)
+	remedy := "(zone), which a virtual kubelet could have set: the namespace is not offloaded for these labels. " +
+		"If they are correct, set them in spec.labels of VirtualNode " + tenant + "/node-genoa"
+	event := consumer.AwaitEvent(t, namespace, "NamespaceOffloading", "offloading", "LabelsNotInVirtualNode")
+	assert.Contains(t, event.Note, remedy)
+	awaitRequired(t, nso, "genoa", corev1.ConditionFalse, remedy)
+	looked(t, tenant, "genoa", offloading.NamespaceOffloadingSpec{})
+	awaitMapped(t, tenant, "genoa", namespace, "")
+	assertNobodyIn(t, namespace)
+	consumer.Patch(t, vn, `{"spec":{"labels":{"zone":"north"}}}`)
 	awaitMapped(t, tenant, "genoa", namespace, namespace+"-consumer")
+	awaitLetIn(t, namespace, "node-genoa")
 
 	// The node can be selected by its name, too.
 	consumer.Patch(t, nso, `{"spec":{"clusterSelector":{"nodeSelectorTerms":[
@@ -128,20 +142,53 @@ func TestSelection(t *testing.T) {
 	consumer.Patch(t, nso, `{"spec":{"clusterSelector":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"zone","operator":"In","values":["north"]}]}]}}}`)
 	awaitOffloadingPhase(t, nso, offloading.InProgressOffloadingPhaseType)
 
-	// The node is gone with its label: nothing is deleted when in doubt.
+	// The VirtualNode no longer specifies the label, but the Node has it: the mapping is kept.
+	consumer.Patch(t, vn, `{"spec":{"labels":{"zone":"south"}}}`)
+	awaitRequired(t, nso, "genoa", corev1.ConditionTrue, remedy)
+	awaitMapped(t, tenant, "genoa", namespace, namespace+"-consumer")
+	awaitLetIn(t, namespace, "node-genoa")
+
+	// The Node is gone, and so is its label. The mapping is kept, because the selection is uncertain.
 	consumer.Delete(t, node)
-	other := consumer.Namespace(t)
-	offload(t, other, offloading.NamespaceOffloadingSpec{})
-	awaitMapped(t, tenant, "genoa", other, other+"-consumer")
+	looked(t, tenant, "genoa", offloading.NamespaceOffloadingSpec{})
 	awaitMapped(t, tenant, "genoa", namespace, namespace+"-consumer")
 
-	// The node is back and no longer selected, which is certain.
+	// The Node is back, but certainly not selected any more.
 	consumer.Create(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-genoa", Labels: map[string]string{wire.TypeLabel: wire.VirtualNodeType, "zone": "south"}}})
 	awaitMapped(t, tenant, "genoa", namespace, "")
 }
 
-// Before a Node is registered, selectors match the labels that it will have, including labels that depend on the
-// provider's offer and labels of every virtual node.
+// A virtual kubelet cannot select namespaces for its provider by the ID of another provider, by the absence of a label,
+// or with a second node, although its Node may have any labels.
+func TestANodeDoesNotSelectNamespacesForItself(t *testing.T) {
+	tenant := consumer.Namespace(t)
+	consumer.StartManager(t, letsIn)
+	virtualNode(t, tenant, "node-trani", "trani", map[string]string{"tier": "low"})
+	virtualNode(t, tenants["trani"], "node-trani-2", "trani", map[string]string{"tier": "low"})
+	selectors := map[string]corev1.NodeSelector{
+		"by the id": in(wire.RemoteClusterIDLabel, "turin"),
+		"by absence": {NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+			MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "tier", Operator: corev1.NodeSelectorOpDoesNotExist}},
+		}}},
+	}
+	for _, node := range []string{"node-trani", "node-trani-2"} {
+		patch := fmt.Sprintf(`{"metadata":{"labels":{%q:"turin","tier":null}}}`, wire.RemoteClusterIDLabel)
+		consumer.Patch(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, patch)
+	}
+	for name, selector := range selectors {
+		t.Run(name, func(t *testing.T) {
+			namespace := consumer.Namespace(t)
+			nso := offload(t, namespace, offloading.NamespaceOffloadingSpec{ClusterSelector: selector})
+			awaitRequired(t, nso, "trani", corev1.ConditionFalse, "set them in spec.labels of VirtualNode")
+			looked(t, tenant, "trani", offloading.NamespaceOffloadingSpec{})
+			awaitMapped(t, tenant, "trani", namespace, "")
+			assertNobodyIn(t, namespace)
+		})
+	}
+}
+
+// Before a Node is registered, selectors match the labels that it will have, including labels from the provider's
+// offer and labels that every virtual node has.
 func TestSelectorsSeeNodesThatAreYetToCome(t *testing.T) {
 	tenant := consumer.Namespace(t)
 	consumer.StartManager(t)
@@ -221,7 +268,7 @@ func TestStrategies(t *testing.T) {
 	}
 }
 
-// Another name would orphan the existing remote namespace. The refusal is reported once.
+// A remote namespace keeps its name, because another name would orphan it. The refusal is reported once.
 func TestARemoteNamespaceKeepsItsName(t *testing.T) {
 	tenant, namespace := consumer.Namespace(t), consumer.Namespace(t)
 	consumer.StartManager(t, graceOf(time.Hour))
@@ -244,7 +291,8 @@ func TestARemoteNamespaceKeepsItsName(t *testing.T) {
 	}
 }
 
-// The second namespace with the same remote name is refused, in its status too, and is mapped when the name is free.
+// The second namespace with the same remote name is refused, which its status reports. It is mapped when the name is
+// free.
 func TestTwoNamespacesCannotHaveOneRemoteNamespace(t *testing.T) {
 	tenant, first, second := consumer.Namespace(t), consumer.Namespace(t), consumer.Namespace(t)
 	consumer.StartManager(t)
@@ -272,8 +320,8 @@ func TestTwoNamespacesCannotHaveOneRemoteNamespace(t *testing.T) {
 	awaitOffloadingPhase(t, wants, offloading.InProgressOffloadingPhaseType)
 }
 
-// A map from elsewhere gives two namespaces the same remote namespace. Neither is ready until the provider has accepted
-// exactly one of them.
+// In a map that another client has written, two namespaces have the same remote namespace. Neither is ready until the
+// provider has accepted exactly one of them.
 func TestTheProviderTellsWhoseRemoteNamespaceItIs(t *testing.T) {
 	tenant, first, second := consumer.Namespace(t), consumer.Namespace(t), consumer.Namespace(t)
 	consumer.StartManager(t, graceOf(time.Hour))
@@ -300,9 +348,9 @@ func TestTheProviderTellsWhoseRemoteNamespaceItIs(t *testing.T) {
 func TestOneOfManyGetsARemoteNamespace(t *testing.T) {
 	tenant, before := consumer.Namespace(t), consumer.Namespace(t)
 	consumer.StartManager(t)
-	virtualNode(t, tenant, "node-sora", "sora", map[string]string{})
+	vn := virtualNode(t, tenant, "node-sora", "sora", map[string]string{})
 	offload(t, before, offloading.NamespaceOffloadingSpec{})
-	nm := awaitMapped(t, tenant, "sora", before, before+"-consumer") // it already exists
+	nm := awaitMapped(t, tenant, "sora", before, before+"-consumer") // the namespace is mapped before the requests are made
 	var all []*offloading.NamespaceOffloading
 	for range 8 {
 		all = append(all, offload(t, consumer.Namespace(t), offloading.NamespaceOffloadingSpec{
@@ -312,7 +360,8 @@ func TestOneOfManyGetsARemoteNamespace(t *testing.T) {
 	for _, nso := range all {
 		awaitOffloadingPhase(t, nso, offloading.NoClusterSelectedOffloadingPhaseType)
 	}
-	// Selects all of them at the same time.
+	// The label selects the provider for all namespaces at the same time.
+	consumer.Patch(t, vn, `{"spec":{"labels":{"open":"true"}}}`)
 	consumer.Patch(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-sora"}}, `{"metadata":{"labels":{"open":"true"}}}`)
 	controllertest.Eventually(t, "one to have the remote namespace, and the others to wait", func() error {
 		phases := map[offloading.OffloadingPhaseType]int{}
@@ -330,7 +379,7 @@ func TestOneOfManyGetsARemoteNamespace(t *testing.T) {
 	}
 }
 
-// All NamespaceOffloadings keep their remote namespaces.
+// When the NamespaceMap is deleted, it is recreated, and all NamespaceOffloadings keep their remote namespaces.
 func TestADeletedMapIsMadeAgain(t *testing.T) {
 	tenant, first, second := consumer.Namespace(t), consumer.Namespace(t), consumer.Namespace(t)
 	consumer.StartManager(t)
@@ -379,8 +428,8 @@ func readyMessage(nso *offloading.NamespaceOffloading, provider string) string {
 }
 
 // The reason why a provider does not create a remote namespace is in the condition, and in Events of the
-// NamespaceOffloading and of its namespace, with control characters escaped: users of the namespace have no other
-// access to the provider.
+// NamespaceOffloading and of its namespace, because users of the namespace have no access to the provider. Control
+// characters are escaped.
 func TestTheReasonOfAProviderReachesTheUsers(t *testing.T) {
 	tenant, namespace := consumer.Namespace(t), consumer.Namespace(t)
 	consumer.StartManager(t)
@@ -418,7 +467,7 @@ func TestTheReasonOfAProviderReachesTheUsers(t *testing.T) {
 			t.Errorf("the Event of the %s says %q", kind, note)
 		}
 	}
-	// An existing namespace that is not usable yet is treated in the same way.
+	// The condition also shows the provider's message about a namespace that exists but is not usable yet.
 	consumer.PatchStatus(t, nm, fmt.Sprintf(`{"status":{"currentMapping":{%q:{"phase":null,"message":"no quota is left"}}}}`, namespace))
 	awaitMessage("Waiting for the provider", "no quota is left")
 	said("Accepted", "left over")

@@ -19,8 +19,8 @@ import (
 )
 
 // holdData records, for each provider that the namespace would be withdrawn from, the volumes with data in the remote
-// namespace. The namespace is not withdrawn while there are any. A provider that is declared dead deletes nothing any
-// more.
+// namespace. The namespace is not withdrawn while such volumes exist. A provider that is declared dead is skipped,
+// because it no longer deletes anything.
 func (c *Controller) holdData(ctx context.Context, nso *offloading.NamespaceOffloading, providers []*provider, withdrawn func(*provider) bool) error {
 	loses := func(p *provider) bool { return p.isRequested(nso.Namespace) && !p.dead && withdrawn(p) }
 	if !slices.ContainsFunc(providers, loses) {
@@ -38,16 +38,17 @@ func (c *Controller) holdData(ctx context.Context, nso *offloading.NamespaceOffl
 	return nil
 }
 
-// isHeld reports whether the remote namespace is kept because of the data in it.
+// isHeld reports whether the remote namespace is kept because it contains data.
 func (p *provider) isHeld() bool { return len(p.held) > 0 }
 
-// describeHeld returns a message with the volumes that hold a remote namespace, and the remedy.
+// describeHeld returns a message that lists the volumes that keep a remote namespace, and the remedy.
 func (p *provider) describeHeld(namespace string) string {
 	return fmt.Sprintf("Namespace %s of cluster %s is not deleted, because it has the data of the volumes %s: %s",
 		p.requestedName(namespace), p.id, p.held, p.held.Remedy(remotedata.Annotate("NamespaceOffloading")))
 }
 
-// describeAllHeld joins the messages of describeHeld for all providers. It is empty if no remote namespace is held.
+// describeAllHeld joins the messages of describeHeld for all providers. The result is empty if no remote namespace is
+// held.
 func describeAllHeld(namespace string, providers []*provider) string {
 	var held []string
 	for _, p := range providers {
@@ -58,7 +59,7 @@ func describeAllHeld(namespace string, providers []*provider) string {
 	return strings.Join(held, ". ")
 }
 
-// nextHeld returns the delay until held remote namespaces are checked again, 0 if there are none.
+// nextHeld returns the delay until held remote namespaces are checked again, or 0 if no remote namespace is held.
 func (c *Controller) nextHeld(nso *offloading.NamespaceOffloading, providers []*provider) (wait time.Duration) {
 	for _, p := range providers {
 		if !p.isHeld() {
@@ -74,9 +75,9 @@ func (c *Controller) nextHeld(nso *offloading.NamespaceOffloading, providers []*
 	return wait
 }
 
-// keepRetained keeps remote namespaces that outlive the namespace, which is being deleted: the volumes that hold them
-// have lost their claims. The mappings stay, held by the volumes. A namespace that is created with the same name gets
-// the data back.
+// keepRetained handles volumes that are retained after their namespace was deleted: they have lost their claims, but
+// still have data in the remote namespaces. The mappings stay as long as these volumes exist. If a namespace with the
+// same name is created, it gets the data back.
 func (c *Controller) keepRetained(ctx context.Context, namespace string, providers []*provider) error {
 	if !slices.ContainsFunc(providers, (*provider).isHeld) {
 		return nil

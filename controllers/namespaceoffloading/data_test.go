@@ -38,8 +38,8 @@ func awaitHeld(t *testing.T, nso *offloading.NamespaceOffloading, provider, volu
 	})
 }
 
-// A deleted NamespaceOffloading stays while a volume has data, until the deletion of the data is confirmed. Other
-// providers are left at once.
+// A deleted NamespaceOffloading stays while a volume has data, until the deletion of the data is confirmed. The
+// namespace is withdrawn from other providers at once.
 func TestDeletionIsHeldByData(t *testing.T) {
 	tenant, namespace := consumer.Namespace(t), consumer.Namespace(t)
 	consumer.StartManager(t, letsIn, graceOf(time.Hour))
@@ -49,7 +49,7 @@ func TestDeletionIsHeldByData(t *testing.T) {
 	answer(t, awaitMapped(t, tenant, "rovigo", namespace, namespace+"-consumer"), namespace, offloading.MappingAccepted)
 	awaitMapped(t, tenant, "belluno", namespace, namespace+"-consumer")
 	_, volume := consumer.BoundClaim(t, "rovigo", namespace, deletePolicy)
-	consumer.BoundClaim(t, "rovigo", consumer.Namespace(t), deletePolicy) // in another namespace
+	consumer.BoundClaim(t, "rovigo", consumer.Namespace(t), deletePolicy) // a claim in another namespace does not count
 	awaitLetIn(t, namespace, "node-belluno", "node-rovigo")
 
 	consumer.Delete(t, nso)
@@ -65,8 +65,8 @@ func TestDeletionIsHeldByData(t *testing.T) {
 	consumer.AwaitGone(t, nso)
 }
 
-// A retained volume holds the deletion even if the deletion of data is confirmed. A volume with the policy Delete and
-// without a claim does not.
+// A retained volume holds the deletion even if the deletion of data is confirmed. A volume with the policy Delete
+// that has lost its claim does not hold the deletion.
 func TestDeletionIsHeldByRetainedVolumes(t *testing.T) {
 	tenant, namespace := consumer.Namespace(t), consumer.Namespace(t)
 	consumer.StartManager(t, letsIn, graceOf(time.Hour))
@@ -87,11 +87,11 @@ func TestDeletionIsHeldByRetainedVolumes(t *testing.T) {
 	awaitMapped(t, tenant, "verbania", namespace, "")
 }
 
-// A clusterSelector that no longer matches does not withdraw a namespace with data, regardless of the time, and the
-// virtual kubelet keeps its access.
+// A clusterSelector that no longer matches does not withdraw a namespace with data, however long the selector has not
+// matched, and the virtual kubelet keeps its access.
 func TestWithdrawalIsHeldByData(t *testing.T) {
 	tenant, namespace := consumer.Namespace(t), consumer.Namespace(t)
-	consumer.StartManager(t, letsIn) // no grace
+	consumer.StartManager(t, letsIn) // letsIn sets no grace period
 	virtualNode(t, tenant, "node-vasto", "vasto", map[string]string{"zone": "south"})
 	nso := offload(t, namespace, offloading.NamespaceOffloadingSpec{ClusterSelector: in("zone", "south")})
 	awaitMapped(t, tenant, "vasto", namespace, namespace+"-consumer")
@@ -112,7 +112,7 @@ func TestAnUnbackedEntryIsHeldByData(t *testing.T) {
 	here := virtualNode(t, tenant, "node-viterbo", "viterbo", map[string]string{}).Namespace
 	_, volume := consumer.BoundClaim(t, "viterbo", namespace, retainPolicy)
 	nm := forged(t, here, "viterbo", "viterbo", map[string]string{namespace: namespace + "-consumer"})
-	consumer.StartManager(t, letsIn) // no grace
+	consumer.StartManager(t, letsIn) // letsIn sets no grace period
 	assert.Contains(t, consumer.AwaitEvent(t, here, "NamespaceMap", "viterbo", remotedata.HeldReason).Note, volume.Name)
 	awaitMapped(t, tenant, "viterbo", namespace, namespace+"-consumer")
 	consumer.Release(t, volume)
@@ -123,7 +123,7 @@ func TestAnUnbackedEntryIsHeldByData(t *testing.T) {
 // policy Delete is deleted with the claims.
 func TestADeletedNamespaceDoesNotWaitForRetainedVolumes(t *testing.T) {
 	tenant, kept, dropped := consumer.Namespace(t), consumer.Namespace(t), consumer.Namespace(t)
-	consumer.StartManager(t, letsIn) // no grace
+	consumer.StartManager(t, letsIn) // letsIn sets no grace period
 	here := virtualNode(t, tenant, "node-zara", "zara", map[string]string{}).Namespace
 	volumes := map[string]*corev1.PersistentVolume{}
 	for namespace, policy := range map[string]corev1.PersistentVolumeReclaimPolicy{kept: retainPolicy, dropped: deletePolicy} {

@@ -31,7 +31,7 @@ func forged(t *testing.T, namespace, name, provider string, desired map[string]s
 	return nm
 }
 
-// awaitUnmapped waits until the map does not have the namespace.
+// awaitUnmapped waits until the map has no entry for the namespace.
 func awaitUnmapped(t *testing.T, nm *offloading.NamespaceMap, namespace string) {
 	t.Helper()
 	controllertest.Eventually(t, "the mapping of "+namespace+" to be removed", func() error {
@@ -60,7 +60,7 @@ func TestAnEntryLetsNobodyIn(t *testing.T) {
 	awaitRequired(t, nso, "massa", corev1.ConditionFalse, "is deleted, with everything in it, at ")
 	awaitLetIn(t, namespace, "node-nuoro")
 
-	// Another node of the withdrawn provider has no access to keep.
+	// A second node of the withdrawn provider gets no access, because it had none before.
 	consumer.Patch(t, nso, `{"spec":{"clusterSelector":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"zone","operator":"In","values":["west"]}]}]}}}`)
 	awaitRequired(t, nso, "nuoro", corev1.ConditionFalse, "is deleted")
 	virtualNode(t, tenants["nuoro"], "node-nuoro-2", "nuoro", map[string]string{"zone": "east"})
@@ -88,13 +88,13 @@ func TestAnEntryWithoutANamespaceOffloadingIsRemoved(t *testing.T) {
 	}
 	consumer.AwaitEvent(t, here, "NamespaceMap", "pesaro", "MappingRemoved")
 	awaitMapped(t, tenant, "pesaro", kept, kept+"-consumer")
-	// Written by a peer that is allowed to.
+	// A peer that may write to the map adds the withdrawn entry again.
 	consumer.Patch(t, nm, fmt.Sprintf(`{"spec":{"desiredMapping":{%q:"again"}}}`, namespace))
 	awaitUnmapped(t, nm, namespace)
 	assert.Empty(t, m.Writes.About(namespace, "rolebindings"))
 }
 
-// A NamespaceMap that a consumer of this cluster has created does not belong to a provider, and does not disturb the
+// A NamespaceMap that a consumer of this cluster has created does not belong to a provider, and does not affect
 // offloading.
 func TestAConsumerIsNoProvider(t *testing.T) {
 	tenant, namespace, mallory := consumer.Namespace(t), consumer.Namespace(t), consumer.Namespace(t)
@@ -107,7 +107,7 @@ func TestAConsumerIsNoProvider(t *testing.T) {
 
 	tenantOf(t, mallory, "mallory")
 	forged(t, mallory, "mallory", "mallory", map[string]string{namespace: "x"})
-	// Created by the provider, if it is a consumer too.
+	// The other cluster creates this map, because it is both a provider and a consumer.
 	forged(t, here, "a-second", "rieti", map[string]string{namespace: "x"})
 	consumer.Patch(t, nso, `{"metadata":{"annotations":{"touched":"true"}}}`)
 	looked(t, tenant, "rieti", offloading.NamespaceOffloadingSpec{})

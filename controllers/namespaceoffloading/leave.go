@@ -11,11 +11,12 @@ import (
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 )
 
-// decideMapping determines whether the namespace is mapped on the provider. Withdrawing a namespace deletes the remote
-// namespace with its content. So a selector that no longer matches gets time to match again, because the edit of a
-// selector or label may be a mistake. Until then nothing changes, and a condition has the time of the withdrawal.
+// decideMapping determines whether the namespace is mapped on the provider. Withdrawing a namespace deletes the
+// remote namespace with its content. A selector or label may have been edited by mistake, so the namespace is only
+// withdrawn after a grace period in which the selector does not match. Until then nothing changes, and a condition
+// shows the time of the withdrawal.
 //
-// The delay counts from the time of that condition, which survives a restart.
+// The grace period begins at the time in this condition, so that it survives a restart.
 func (c *Controller) decideMapping(nso *offloading.NamespaceOffloading, p *provider, selects *selector) selection {
 	answer := p.isSelected(selects)
 	if answer != no || !p.isRequested(nso.Namespace) || c.options.WithdrawalGrace <= 0 {
@@ -35,7 +36,8 @@ func (c *Controller) decideMapping(nso *offloading.NamespaceOffloading, p *provi
 	return no
 }
 
-// nextLeave returns the delay until the namespace is withdrawn from the first of the providers, 0 if from none.
+// nextLeave returns the delay until the namespace is withdrawn from the first of the providers, or 0 if no withdrawal
+// is due.
 func (c *Controller) nextLeave(providers []*provider) (wait time.Duration) {
 	now := c.options.Clock.Now()
 	for _, p := range providers {
@@ -46,7 +48,8 @@ func (c *Controller) nextLeave(providers []*provider) (wait time.Duration) {
 	return wait
 }
 
-// shorterDelay returns the shorter of two delays until the next reconciliation, where 0 means none.
+// shorterDelay returns the shorter of two delays until the next reconciliation. A delay of 0 means that no
+// reconciliation is due.
 func shorterDelay(a, b time.Duration) time.Duration {
 	if a == 0 || b == 0 {
 		return max(a, b)

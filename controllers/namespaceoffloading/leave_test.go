@@ -43,12 +43,11 @@ func looked(t *testing.T, tenant, provider string, spec offloading.NamespaceOffl
 	awaitMapped(t, tenant, provider, marker, marker+"-consumer")
 }
 
-// A label that a Node loses does not cause a deletion: its VirtualNode still has it.
+// A label that is removed from a Node does not cause a deletion, because its VirtualNode still has the label.
 func TestANodeWithoutItsLabels(t *testing.T) {
 	tenant, namespace := consumer.Namespace(t), consumer.Namespace(t)
-	consumer.StartManager(t, letsIn) // no grace
+	consumer.StartManager(t, letsIn) // letsIn sets no grace period
 	vn := virtualNode(t, tenant, "node-aosta", "aosta", map[string]string{"zone": "north"})
-	consumer.Patch(t, vn, `{"spec":{"labels":{"zone":"north"}}}`)
 	nso := offload(t, namespace, offloading.NamespaceOffloadingSpec{ClusterSelector: in("zone", "north")})
 	awaitMapped(t, tenant, "aosta", namespace, namespace+"-consumer")
 
@@ -59,12 +58,12 @@ func TestANodeWithoutItsLabels(t *testing.T) {
 	awaitRequired(t, nso, "aosta", corev1.ConditionTrue, "")
 	awaitLetIn(t, namespace, "node-aosta")
 
-	// The Node and the VirtualNode agree, which is certain.
+	// The selection is certain, because the labels of the Node and of the VirtualNode agree.
 	consumer.Patch(t, vn, `{"spec":{"labels":{"zone":"south"}}}`)
 	awaitMapped(t, tenant, "aosta", namespace, "")
 }
 
-// A selector that no longer matches withdraws the namespace after a while, which is announced before.
+// If a selector no longer matches, the namespace is withdrawn after a grace period, which is announced beforehand.
 func TestWithdrawalTakesItsTime(t *testing.T) {
 	tenant, namespace := consumer.Namespace(t), consumer.Namespace(t)
 	m := consumer.StartManager(t, letsIn, graceOf(time.Hour))
@@ -82,7 +81,7 @@ func TestWithdrawalTakesItsTime(t *testing.T) {
 	selects("south")
 	awaitRequired(t, nso, "lecce", corev1.ConditionTrue, "matches a virtual node")
 
-	// The time is measured from the condition, even across restarts.
+	// The grace period begins at the time in the condition, even after a restart.
 	selects("nouth")
 	awaitRequired(t, nso, "lecce", corev1.ConditionFalse, "is deleted")
 	m.Stop(t)

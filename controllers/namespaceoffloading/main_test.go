@@ -20,7 +20,7 @@ import (
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/internal/controllertest"
-	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/test/support/testenv"
 )
 
 var consumer = controllertest.Cluster{
@@ -30,12 +30,13 @@ var consumer = controllertest.Cluster{
 
 func TestMain(m *testing.M) { os.Exit(controllertest.Main(m, &consumer)) }
 
-// tenants holds the tenant namespaces of the providers that tests use, each in one test.
+// tenants maps the providers of the tests to their tenant namespaces. Each provider is used in one test.
 var tenants = map[string]string{}
 
-// tenantOf makes the namespace the tenant namespace of a provider that has none yet. If it belongs to another provider,
-// a new one is created. The provider's map is deleted after the test. Otherwise it would appear in the status of every
-// NamespaceOffloading of later tests, and disappear with its last virtual node.
+// tenantOf makes the namespace the tenant namespace of a provider that has none yet, and returns it. If the namespace
+// belongs to another provider, a new namespace is used instead. The provider's NamespaceMap is deleted after the test.
+// If it remained, the provider would appear in the status of NamespaceOffloadings of later tests, and disappear with
+// its last virtual node.
 func tenantOf(t *testing.T, namespace, provider string) string {
 	t.Helper()
 	if tenants[provider] != "" {
@@ -58,14 +59,14 @@ func tenantOf(t *testing.T, namespace, provider string) string {
 	return namespace
 }
 
-// virtualNode creates a VirtualNode in the tenant namespace of its provider, see tenantOf. With labels it creates a
-// Node, too.
+// virtualNode creates a VirtualNode in the tenant namespace of its provider (see tenantOf). If labels are given, the
+// VirtualNode specifies them, and a Node with them is also created.
 func virtualNode(t *testing.T, tenant, name, provider string, labels map[string]string) *offloading.VirtualNode {
 	t.Helper()
 	tenant = tenantOf(t, tenant, provider)
 	vn := &offloading.VirtualNode{
 		ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: name},
-		Spec:       offloading.VirtualNodeSpec{ClusterID: core.ClusterID(provider)},
+		Spec:       offloading.VirtualNodeSpec{ClusterID: core.ClusterID(provider), Labels: labels},
 	}
 	consumer.Create(t, vn)
 	t.Cleanup(func() { cleanup(t, vn) })

@@ -20,7 +20,8 @@ import (
 	"github.com/refract-project/refract/controllers/namespaceoffloading"
 )
 
-// A namespace that exists only in the cache is not offloaded: it would never be withdrawn.
+// A namespace whose NamespaceOffloading exists only in the cache is not offloaded, because it would never be
+// withdrawn.
 func TestAForgottenNamespaceIsNotExtended(t *testing.T) {
 	tenant, namespace, other := consumer.Namespace(t), consumer.Namespace(t), consumer.Namespace(t)
 	vn := virtualNode(t, tenant, "node-lucca", "lucca", map[string]string{})
@@ -43,7 +44,7 @@ func TestAForgottenNamespaceIsNotExtended(t *testing.T) {
 
 	actual := forgotten.DeepCopy()
 	actual.UID = ""
-	consumer.Create(t, actual) // a new object of the same name
+	consumer.Create(t, actual) // a new object with the same name
 	_, err = controller.Reconcile(t.Context(), request)
 	assert.ErrorContains(t, err, "is not as the cache shows it")
 	consumer.Get(t, nm, nm.Namespace, "lucca")
@@ -55,7 +56,7 @@ func TestAForgottenNamespaceIsNotExtended(t *testing.T) {
 	consumer.Get(t, nm, nm.Namespace, "lucca")
 	assert.Equal(t, namespace+"-consumer", nm.Spec.DesiredMapping[namespace])
 
-	// It was deleted before the restore, and no longer is. The cache is outdated.
+	// In the outdated cache, the object is being deleted, as it was before etcd was restored.
 	outdated := namespaceoffloading.NewController(controllertest.Behind(consumer.Client, controllertest.Deleted(actual)), consumer.Client, events.NewFakeRecorder(100),
 		namespaceoffloading.Options{ClusterID: "consumer", Workers: 1, Clock: clock.RealClock{}})
 	_, err = outdated.Reconcile(t.Context(), request)

@@ -39,27 +39,32 @@ type provider struct {
 	dead bool
 	// picked is true if the clusterSelector selects the provider, whether or not the namespace is already mapped.
 	picked bool
-	// refusal is the reason why this cluster does not request the remote namespace there, or empty if it does.
+	// unpromised are the virtual nodes that the clusterSelector selects only because of labels that the Node has but
+	// the VirtualNode does not specify. They get no new namespaces.
+	unpromised []virtualNode
+	// refusal is the reason why this cluster does not request the remote namespace on the provider. It is empty if
+	// there is no such reason.
 	refusal string
-	// leaves is the time when a namespace that is no longer selected is withdrawn from the provider, or zero.
+	// leaves is the time at which a namespace that is no longer selected is withdrawn from the provider. It is zero
+	// if no withdrawal is due.
 	leaves time.Time
-	// held has the volumes with data in the remote namespace, which is kept because of them. With retained it is kept
-	// until the volumes are deleted, even after the NamespaceOffloading.
+	// held lists the volumes that keep the remote namespace because they have data in it. If retained is true, the
+	// remote namespace is kept until these volumes are deleted, even after the NamespaceOffloading.
 	held     remotedata.Volumes
 	retained bool
-	// mapping is read when it is needed, and nil before.
+	// mapping is the NamespaceMap of the provider. It is nil until it is read, which happens when it is first needed.
 	mapping *offloading.NamespaceMap
 }
 
 type virtualNode struct {
 	resource *offloading.VirtualNode
-	// node is nil until it is registered.
+	// node is nil until the Node is registered.
 	node *corev1.Node
 }
 
-// listProviders returns all clusters with virtual nodes here, and the clusters with remote namespaces in the status of their
-// NamespaceMap. Other NamespaceMaps are ignored: consumers of this cluster may create NamespaceMaps, but not write their
-// status.
+// listProviders returns all clusters that have virtual nodes in this cluster, and the clusters whose NamespaceMap has
+// remote namespaces in its status. Other NamespaceMaps are ignored, because consumers of this cluster may create
+// NamespaceMaps, but not write their status.
 func (c *Controller) listProviders(ctx context.Context) ([]*provider, error) {
 	virtualNodes, nodes, mappings := &offloading.VirtualNodeList{}, &corev1.NodeList{}, &offloading.NamespaceMapList{}
 	clusters, namespaces := &core.ForeignClusterList{}, &corev1.NamespaceList{}
@@ -89,7 +94,8 @@ func (c *Controller) listProviders(ctx context.Context) ([]*provider, error) {
 	for i := range virtualNodes.Items {
 		resource := &virtualNodes.Items[i]
 		if resource.DeletionTimestamp != nil {
-			// No more namespaces are offloaded to the provider. Offloaded namespaces stay until the node is drained.
+			// No further namespaces are offloaded to the provider. Namespaces that are already offloaded stay until
+			// the node is drained.
 			continue
 		}
 		p := get(resource.Spec.ClusterID.String())
@@ -108,7 +114,7 @@ func (c *Controller) listProviders(ctx context.Context) ([]*provider, error) {
 	return providers, nil
 }
 
-// tenantNames has the tenant namespace of each cluster ID.
+// tenantNames maps the ID of each cluster to its tenant namespace.
 type tenantNames map[string]string
 
 func tenantNamespaces(namespaces []corev1.Namespace) tenantNames {
@@ -126,8 +132,8 @@ func tenantNamespaces(namespaces []corev1.Namespace) tenantNames {
 	return names
 }
 
-// namespaceFor returns the namespace that is labelled as the tenant namespace of the cluster, or the default name if there is
-// none.
+// namespaceFor returns the namespace that is labelled as the tenant namespace of the cluster, or the default name if
+// there is none.
 func (t tenantNames) namespaceFor(id string) string {
 	if name, ok := t[id]; ok {
 		return name
@@ -135,8 +141,8 @@ func (t tenantNames) namespaceFor(id string) string {
 	return wire.TenantNamespace(id)
 }
 
-// hasMapping reports whether a NamespaceMap is in the tenant namespace of its provider. A NamespaceMap in another namespace is
-// ignored, because its author does not represent the provider.
+// hasMapping reports whether a NamespaceMap is in the tenant namespace of its provider. A NamespaceMap in another
+// namespace is ignored, because its author does not represent the provider.
 func (t tenantNames) hasMapping(mapping *offloading.NamespaceMap) bool {
 	return peers.IsOutgoing(mapping) && mapping.Namespace == t.namespaceFor(mapping.Labels[wire.RemoteIDLabel])
 }
@@ -158,40 +164,42 @@ const (
 	no
 )
 
-// isSelected reports whether the selector picks any of the provider's nodes. The result is unsure while a deciding node is
-// not registered, because its labels are not all known, or while a Node lacks labels of its VirtualNode, because they
-// will be restored.
+// isSelected reports whether the selector picks any of the provider's nodes. A node is picked if both the labels of its
+// Node and the labels in its VirtualNode match (see promisedLabels). If the labels of the Node were sufficient, the
+// virtual kubelet, which may change its Node, could select namespaces. The result is unsure in two cases: a node that
+// decides the result is not registered, so that not all its labels are known; or only one of the two sets of labels
+// matches.
 func (p *provider) isSelected(s *selector) selection {
 	if len(p.nodes) == 0 {
 		return unsure
 	}
+	p.unpromised = nil
 	result := no
 	for _, n := range p.nodes {
-		if s.matchesNode(n.resource.Name, n.nodeLabels()) {
+		promised := s.matchesNode(n.resource.Name, n.promisedLabels())
+		registered := n.node != nil && s.matchesNode(n.resource.Name, n.node.Labels)
+		switch {
+		case promised && (registered || n.node == nil):
+			p.unpromised = nil
 			return yes
-		}
-		if n.node == nil || s.matchesNode(n.resource.Name, n.promisedLabels()) {
+		case promised || n.node == nil:
 			result = unsure
+		case registered:
+			result = unsure
+			p.unpromised = append(p.unpromised, n)
 		}
 	}
 	return result
 }
 
-// nodeLabels returns the labels of the Node. Before the Node is registered, it returns the labels that its VirtualNode
-// specifies.
-func (n virtualNode) nodeLabels() map[string]string {
-	if n.node != nil {
-		return n.node.Labels
-	}
-	return n.promisedLabels()
-}
-
-// promisedLabels returns the labels that the VirtualNode specifies for the Node.
+// promisedLabels returns the labels that the Node has according to its VirtualNode, which the virtual kubelet cannot
+// change.
 func (n virtualNode) promisedLabels() map[string]string {
 	return nodelabels.Of(n.resource.Name, n.resource.Spec.ClusterID.String(), n.resource, nil)
 }
 
-// isMapped reports whether the namespace is mapped on the provider, or was when the provider last updated the status.
+// isMapped reports whether the namespace is mapped on the provider, or was mapped when the provider last updated the
+// status.
 func (p *provider) isMapped(namespace string) bool {
 	if p.mapping == nil {
 		return false
@@ -201,9 +209,9 @@ func (p *provider) isMapped(namespace string) bool {
 	return requested || exists
 }
 
-// mapNamespace requests the remote namespace in the provider's NamespaceMap, and creates the map if necessary. It does
-// not request a remote namespace that another namespace has. The map must be in the version that was read, so that no
-// request is missed.
+// mapNamespace requests the remote namespace in the provider's NamespaceMap, and creates the map if necessary. It
+// does not request a remote namespace that belongs to another namespace. The write fails if the map has changed since
+// it was read, so that no other request is missed.
 func (c *Controller) mapNamespace(ctx context.Context, nso *offloading.NamespaceOffloading, p *provider, remoteNamespace string) error {
 	if err := c.ensureMap(ctx, p); err != nil {
 		return err
@@ -212,7 +220,7 @@ func (c *Controller) mapNamespace(ctx context.Context, nso *offloading.Namespace
 		if p.isRequested(nso.Namespace) || p.findRival(nso.Namespace, remoteNamespace) != "" {
 			return nil
 		}
-		// A NamespaceOffloading that only the cache still has would offload its namespace forever.
+		// The NamespaceOffloading may exist only in the cache. The namespace would then be offloaded forever.
 		if err := fresh.Check(ctx, c.client, c.uncached, nso); err != nil {
 			return err
 		}
@@ -224,7 +232,7 @@ func (c *Controller) mapNamespace(ctx context.Context, nso *offloading.Namespace
 	})
 }
 
-// readMap replaces the cached map with the one in the API server.
+// readMap reads the NamespaceMap of the provider from the API server, because the cached one may be outdated.
 func (c *Controller) readMap(ctx context.Context, p *provider) error {
 	mapping := &offloading.NamespaceMap{}
 	if err := c.uncached.Get(ctx, client.ObjectKeyFromObject(p.mapping), mapping); err != nil {
@@ -234,7 +242,7 @@ func (c *Controller) readMap(ctx context.Context, p *provider) error {
 	return nil
 }
 
-// lookUpMap is like readMap, but a missing map is no error.
+// lookUpMap reads the map as readMap does, but a missing map is not an error.
 func (c *Controller) lookUpMap(ctx context.Context, p *provider) error {
 	key := client.ObjectKey{Namespace: p.namespace, Name: p.id}
 	if p.mapping != nil {
@@ -253,7 +261,7 @@ func (c *Controller) lookUpMap(ctx context.Context, p *provider) error {
 	return nil
 }
 
-// unmapNamespace removes the request for a remote namespace. The provider deletes the remote namespace.
+// unmapNamespace removes the request for a remote namespace. The provider then deletes the remote namespace.
 func (c *Controller) unmapNamespace(ctx context.Context, nso *offloading.NamespaceOffloading, p *provider) error {
 	if !p.isRequested(nso.Namespace) {
 		return nil
@@ -264,8 +272,9 @@ func (c *Controller) unmapNamespace(ctx context.Context, nso *offloading.Namespa
 	return c.patchMap(ctx, p, nso.Namespace, nil, "")
 }
 
-// patchMap changes only the entry of this namespace; nil removes it. NamespaceOffloadings share the map, so entries that
-// the cache lacks must not be lost. If version is not empty, the map must have this resource version.
+// patchMap changes only the entry of this namespace, and removes it if remoteNamespace is nil. The map has entries of
+// other NamespaceOffloadings that the cache may lack, and that must not be lost. If version is not empty, the map
+// must have this resource version.
 func (c *Controller) patchMap(ctx context.Context, p *provider, namespace string, remoteNamespace any, version string) error {
 	change := map[string]any{"spec": map[string]any{"desiredMapping": map[string]any{namespace: remoteNamespace}}}
 	if version != "" {

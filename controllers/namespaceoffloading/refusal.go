@@ -15,8 +15,8 @@ import (
 	"github.com/refract-project/refract/internal/printable"
 )
 
-// describeRefusals returns a note about the providers that do not create the remote namespace, with their reasons. It is empty
-// if there are none. Users of the namespace cannot read NamespaceMaps.
+// describeRefusals returns a note about the providers that do not create the remote namespace, with their reasons.
+// The note is empty if there are no such providers. It is for users of the namespace, who cannot read NamespaceMaps.
 func (c *Controller) describeRefusals(nso *offloading.NamespaceOffloading, providers []*provider) string {
 	var notes []string
 	for _, p := range providers {
@@ -33,7 +33,7 @@ func (c *Controller) describeRefusals(nso *offloading.NamespaceOffloading, provi
 	return "the remote namespace " + c.remoteNamespaceName(nso) + " cannot be used: " + strings.Join(notes, "; ")
 }
 
-// refuseName reports that the remote namespace cannot be requested under its name, on the providers that are selected.
+// refuseName reports, for the selected providers, that the remote namespace cannot be requested under its name.
 func (c *Controller) refuseName(nso *offloading.NamespaceOffloading, providers []*provider, answers map[*provider]selection, problem string) {
 	for _, p := range providers {
 		if answers[p] == yes {
@@ -43,8 +43,8 @@ func (c *Controller) refuseName(nso *offloading.NamespaceOffloading, providers [
 	c.writeWarning(nso, invalidReason, problem)
 }
 
-// writeWarning writes an Event on the NamespaceOffloading and one on its namespace. Both are in the namespace, where its users
-// can read them even if they do not know of the NamespaceOffloading.
+// writeWarning writes an Event on the NamespaceOffloading and one on its namespace. Both are in the namespace, where
+// its users can read them even if they do not know of the NamespaceOffloading.
 func (c *Controller) writeWarning(nso *offloading.NamespaceOffloading, reason, note string) {
 	c.report.Warn(nso, reason, offloadAction, note)
 	c.report.Warn(namespaceOf(nso.Namespace), reason, offloadAction, "not offloaded as requested: "+note)
@@ -79,7 +79,7 @@ func isRefused(status offloading.RemoteNamespaceStatus) bool {
 	return status.Message != "" && status.Phase != offloading.MappingAccepted && status.Phase != offloading.MappingTerminating
 }
 
-// reasonOf returns the message of a provider on one line and shortened. The text comes from another party, and an
+// reasonOf returns the message of a provider, shortened and on one line. The text comes from another cluster, and an
 // earlier version of the replicator may have copied it unchanged.
 func reasonOf(status offloading.RemoteNamespaceStatus) string {
 	return printable.Shorten(printable.Line(status.Message), offloading.MaxMappingMessage)

@@ -10,8 +10,8 @@ import (
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 )
 
-// findRival returns another namespace that has or requests this remote namespace on the provider, or an empty string if
-// there is none. A namespace that alone was accepted by the provider has no rivals.
+// findRival returns another namespace that has or requests this remote namespace on the provider, or an empty string
+// if there is none. If the provider has accepted only the given namespace, it has no rival.
 func (p *provider) findRival(namespace, remoteNamespace string) string {
 	if p.mapping == nil {
 		return ""
@@ -19,7 +19,7 @@ func (p *provider) findRival(namespace, remoteNamespace string) string {
 	first, mine := "", p.hasAccepted(namespace, remoteNamespace)
 	consider := func(other, name string) {
 		if name == remoteNamespace && other != namespace && (!mine || p.hasAccepted(other, remoteNamespace)) && (first == "" || other < first) {
-			// The result is deterministic.
+			// The alphabetically first name is returned, so that the result is deterministic.
 			first = other
 		}
 	}
@@ -37,7 +37,8 @@ func (p *provider) hasAccepted(namespace, remoteNamespace string) bool {
 	return status.RemoteNamespace == remoteNamespace && status.Phase == offloading.MappingAccepted
 }
 
-// namespacesByRemote returns the namespaces that share each remote namespace of the map. More than one is a conflict.
+// namespacesByRemote returns, for each remote namespace in the map, the namespaces that are mapped to it. More than
+// one namespace is a conflict.
 func namespacesByRemote(mapping *offloading.NamespaceMap) map[string][]string {
 	found := map[string][]string{}
 	for local := range mapping.Spec.DesiredMapping {
@@ -53,7 +54,8 @@ func namespacesByRemote(mapping *offloading.NamespaceMap) map[string][]string {
 	return found
 }
 
-// remoteNamespacesOf returns the names of the remote namespace in the map's spec and status. Usually there is one.
+// remoteNamespacesOf returns the names that the remote namespace has in the map's spec and status. Usually both have
+// the same name.
 func remoteNamespacesOf(mapping *offloading.NamespaceMap, namespace string) (names []string) {
 	requested, now := mapping.Spec.DesiredMapping[namespace], mapping.Status.CurrentMapping[namespace].RemoteNamespace
 	if requested != "" {
@@ -65,7 +67,7 @@ func remoteNamespacesOf(mapping *offloading.NamespaceMap, namespace string) (nam
 	return names
 }
 
-// rivalOf returns the namespace that has the remote namespace, and the name of the remote namespace.
+// rivalOf returns another namespace that already has the remote namespace, and the name of the remote namespace.
 func (c *Controller) rivalOf(nso *offloading.NamespaceOffloading, p *provider) (rival, remoteNamespace string) {
 	remoteNamespace = p.requestedName(nso.Namespace)
 	if remoteNamespace == "" {
@@ -74,7 +76,8 @@ func (c *Controller) rivalOf(nso *offloading.NamespaceOffloading, p *provider) (
 	return p.findRival(nso.Namespace, remoteNamespace), remoteNamespace
 }
 
-// describeRivals returns a note about the providers where the remote namespace belongs to another namespace, with the remedy.
+// describeRivals returns a note about the providers where the remote namespace belongs to another namespace, with the
+// remedy.
 func (c *Controller) describeRivals(nso *offloading.NamespaceOffloading, providers []*provider) string {
 	var notes []string
 	for _, p := range providers {

@@ -63,7 +63,7 @@ func (c *Controller) summarizeStatus(nso *offloading.NamespaceOffloading, provid
 	return status
 }
 
-// phaseOf returns the phase, in Liqo's order of precedence.
+// phaseOf returns the phase of the offloading. Its order of precedence is the same as Liqo's.
 func phaseOf(nso *offloading.NamespaceOffloading, required, ready, failed int) offloading.OffloadingPhaseType {
 	switch {
 	case nso.DeletionTimestamp != nil:
@@ -87,7 +87,7 @@ func isValid(clusterSelector *corev1.NodeSelector) bool {
 	return err == nil
 }
 
-// isRequired reports whether the remote namespace should exist, requested or not.
+// isRequired reports whether the remote namespace should exist, whether or not it was already requested.
 func (p *provider) isRequired(namespace string) bool {
 	return p.picked || p.isRequested(namespace) && p.leaves.IsZero()
 }
@@ -108,8 +108,8 @@ func (p *provider) requestedName(namespace string) string {
 	return p.mapping.Spec.DesiredMapping[namespace]
 }
 
-// conditionsOf returns the conditions of the remote namespace on one provider, and its phase there. There are none if it
-// neither exists nor will exist.
+// conditionsOf returns the conditions of the remote namespace on one provider, and its phase there. There are no
+// conditions if the remote namespace neither exists nor will exist.
 func (c *Controller) conditionsOf(nso *offloading.NamespaceOffloading, p *provider) (offloading.RemoteNamespaceConditions, offloading.MappingPhase) {
 	var current *offloading.RemoteNamespaceStatus
 	if p.mapping != nil {
@@ -126,6 +126,9 @@ func (c *Controller) conditionsOf(nso *offloading.NamespaceOffloading, p *provid
 	if !p.leaves.IsZero() && p.isRequested(nso.Namespace) {
 		desired.Message = fmt.Sprintf("The clusterSelector no longer matches any virtual node of cluster %s. The remote namespace is deleted, with everything in it, at %s; to keep it, change the selector so that it matches again",
 			p.id, p.leaves.UTC().Format(time.RFC3339))
+	}
+	if len(p.unpromised) > 0 {
+		desired.Message = "The clusterSelector " + p.describeUnpromised(&nso.Spec.ClusterSelector)
 	}
 	if p.isHeld() {
 		desired.Status, desired.Reason, desired.Message = corev1.ConditionFalse, remotedata.HeldReason, p.describeHeld(nso.Namespace)
@@ -188,7 +191,7 @@ func readyCondition(phase offloading.MappingPhase) offloading.RemoteNamespaceCon
 	return condition
 }
 
-// setTransitionTime sets the transition time of the condition. It changes only with the status.
+// setTransitionTime sets the transition time of the condition. The time changes only if the status changes.
 func (c *Controller) setTransitionTime(before offloading.RemoteNamespaceConditions, condition offloading.RemoteNamespaceCondition) offloading.RemoteNamespaceCondition {
 	condition.LastTransitionTime = metav1.NewTime(c.options.Clock.Now()).Rfc3339Copy()
 	for i := range before {

@@ -19,7 +19,7 @@ import (
 	"github.com/refract-project/refract/internal/remotedata"
 )
 
-// unbackedEntry identifies an entry of a NamespaceMap.
+// unbackedEntry identifies an entry of a NamespaceMap that has no NamespaceOffloading.
 type unbackedEntry struct {
 	mapping   types.UID
 	namespace string
@@ -56,10 +56,10 @@ func (u *unbackedEntries) dropNamespace(namespace string) {
 	}
 }
 
-// dropUnbacked removes a namespace without a NamespaceOffloading from all NamespaceMaps. Either the NamespaceOffloading
-// was deleted without the controller, or another client has added the entry. The provider deletes the remote namespace,
-// so a grace period gives time to restore the NamespaceOffloading. A remote namespace with the data of volumes stays.
-// The result is the delay until the next call, or 0.
+// dropUnbacked removes a namespace without a NamespaceOffloading from all NamespaceMaps. Such an entry remains if the
+// NamespaceOffloading was deleted while the controller did not run, or if another client has added the entry. The
+// provider deletes the remote namespace, so a grace period gives time to restore the NamespaceOffloading. A remote
+// namespace with the data of volumes stays. The returned delay is the time until the next call is needed, or 0.
 func (c *Controller) dropUnbacked(ctx context.Context, namespace string) (wait time.Duration, err error) {
 	mappings, namespaces := &offloading.NamespaceMapList{}, &corev1.NamespaceList{}
 	for _, list := range []client.ObjectList{mappings, namespaces} {
@@ -104,7 +104,7 @@ func (c *Controller) dropUnbacked(ctx context.Context, namespace string) (wait t
 	return wait, errors.Join(problems...)
 }
 
-// dropEntry removes the entry unless the API server has a NamespaceOffloading that the cache lacks.
+// dropEntry removes the entry, unless the API server has a NamespaceOffloading that is missing in the cache.
 func (c *Controller) dropEntry(ctx context.Context, mapping *offloading.NamespaceMap, namespace, remoteNamespace string) error {
 	key := client.ObjectKey{Namespace: namespace, Name: offloading.NamespaceOffloadingName}
 	switch err := c.uncached.Get(ctx, key, &offloading.NamespaceOffloading{}); {

@@ -85,7 +85,7 @@ func (c *Controller) allOffloadings(ctx context.Context, _ client.Object) []reco
 	return c.listOffloadings(ctx, func(*offloading.NamespaceOffloading) bool { return true })
 }
 
-// listOffloadings returns requests for the NamespaceOffloadings that match.
+// listOffloadings returns requests for the NamespaceOffloadings for which match returns true.
 func (c *Controller) listOffloadings(ctx context.Context, match func(*offloading.NamespaceOffloading) bool) []reconcile.Request {
 	list := &offloading.NamespaceOffloadingList{}
 	if err := c.client.List(ctx, list); err != nil {
@@ -101,7 +101,7 @@ func (c *Controller) listOffloadings(ctx context.Context, match func(*offloading
 	return requests
 }
 
-// mapHandler reconciles only some namespaces after a change of a NamespaceMap: the namespaces whose entries have
+// mapHandler reconciles only some namespaces after a change to a NamespaceMap: the namespaces whose entries have
 // changed, the namespaces that share a remote namespace with them, and the namespaces that may wait for a name.
 func (c *Controller) mapHandler() handler.EventHandler {
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
@@ -114,7 +114,8 @@ func (c *Controller) mapHandler() handler.EventHandler {
 		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) {
 			everybody(ctx, e.Object, q)
 			for namespace := range e.Object.(*offloading.NamespaceMap).Spec.DesiredMapping {
-				// An entry may have no NamespaceOffloading.
+				// The namespace may have no NamespaceOffloading, so the request is created from the name of the
+				// namespace.
 				q.Add(requestFor(namespace))
 			}
 		},
@@ -131,7 +132,7 @@ func (c *Controller) mapHandler() handler.EventHandler {
 	}
 }
 
-// affectedNamespaces returns requests for the namespaces that a change of a NamespaceMap affects.
+// affectedNamespaces returns requests for the namespaces that a change to a NamespaceMap affects.
 func (c *Controller) affectedNamespaces(ctx context.Context, before, now *offloading.NamespaceMap) (requests []reconcile.Request) {
 	sharing, free := namespacesByRemote(now), map[string]bool{}
 	for namespace := range changedEntries(before, now) {

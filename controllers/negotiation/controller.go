@@ -1,15 +1,16 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package negotiation updates the virtual nodes of a consumer to the offers of their providers.
+// Package negotiation updates the virtual nodes of a consumer according to the offers of their providers.
 //
 // A provider grants resources, classes and labels in the status of a ResourceSlice, in the tenant namespace of this
 // cluster on the provider (package resourceoffer). The controller reads it with the credentials of the virtual node,
-// validates it, and updates the fields of the VirtualNode that follow the provider (see internal/negotiation). It does
-// not write to the provider.
+// validates it, and updates the fields of the VirtualNode that follow the provider (see internal/negotiation). It
+// does not write to the provider.
 //
-// When in doubt, nothing is removed: while the provider does not respond or denies, or if the slice is gone, the
-// VirtualNode is unchanged. Changes in quick succession are combined, because each may restart the virtual kubelet.
+// When in doubt, nothing is removed: while the provider does not respond or denies the request, or if the slice is
+// gone, the VirtualNode stays unchanged. Changes in quick succession are combined, because each may restart the
+// virtual kubelet.
 package negotiation
 
 import (
@@ -48,35 +49,35 @@ import (
 type Options struct {
 	// ClusterID is the ID of this cluster, the consumer.
 	ClusterID core.ClusterID
-	// Settle is the minimum time between two changes of a VirtualNode. 0 is a minute.
+	// Settle is the minimum time between two changes to a VirtualNode; 0 means one minute.
 	Settle time.Duration
-	// AcceptedLabels are the labels that every provider may offer, in addition to the labels that its VirtualNodes
-	// list.
+	// AcceptedLabels are the labels that every provider may offer. The VirtualNodes of a provider can list further
+	// labels.
 	AcceptedLabels negotiation.Acceptance
 	// Clock returns the time.
 	Clock clock.PassiveClock
-	// Failed is called with the errors of reconciliations, unless it is nil.
+	// Failed is called with each reconciliation error. It may be nil.
 	Failed func(error)
 }
 
-// Controller updates VirtualNodes to the offers of their providers.
+// Controller updates VirtualNodes according to the offers of their providers.
 type Controller struct {
 	client  client.Client
-	live    client.Reader // reads Secrets by name, and managedFields, which the cache does not have
+	live    client.Reader // reads Secrets by name, and managedFields, which the cache does not contain
 	report  *report.Reporter
 	options Options
-	// remotes holds the ResourceSlices of each VirtualNode.
+	// remotes accesses the ResourceSlices of the VirtualNodes on the providers.
 	remotes *remote.Pool
 
 	mu sync.Mutex
-	// changed holds the time of the last change of each VirtualNode.
+	// changed holds the time of the last change to each VirtualNode.
 	changed map[types.NamespacedName]time.Time
 }
 
-// NewController returns a controller that works through c; live must not be cached.
+// NewController returns a controller that uses the client c; live must not be cached.
 func NewController(c client.Client, live client.Reader, recorder events.EventRecorder, options Options) *Controller {
 	if options.Settle == 0 {
-		options.Settle = time.Minute
+		options.Settle = defaultSettlePeriod
 	}
 	return &Controller{
 		client: c, live: live, report: report.New(recorder), options: options,
@@ -99,20 +100,24 @@ const (
 )
 
 const (
-	// refresh is the period at which the slice is read without an event, to detect new credentials and an upgrade of
-	// the provider.
-	refresh = 5 * time.Minute
-	// patience limits the wait for a provider that has not responded yet.
-	patience = 30 * time.Second
+	// defaultSettlePeriod is the default minimum time between two changes to a VirtualNode. With a shorter one, each of
+	// several changes to an offer in a row is written to the node; with a longer one, pods stay longer on resources
+	// that are no longer offered.
+	defaultSettlePeriod = time.Minute
+	// refreshInterval is how often the slice is read even without a watch event, to detect new credentials and an
+	// upgrade of the provider.
+	refreshInterval = 5 * time.Minute
+	// answerTimeout limits the wait for a provider that has not responded yet.
+	answerTimeout = 30 * time.Second
 )
 
-// follows reports whether a VirtualNode follows its provider.
+// follows reports whether a VirtualNode follows its provider's offer.
 func follows(object client.Object) bool {
 	_, ok := object.GetAnnotations()[wire.NegotiatedFieldsAnnotation]
 	return ok
 }
 
-// Reconcile updates one VirtualNode.
+// Reconcile updates one VirtualNode according to the offer of its provider.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	vn := &offloading.VirtualNode{}
 	err := c.client.Get(ctx, request.NamespacedName, vn)
@@ -126,12 +131,12 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	secret := &corev1.Secret{}
 	key := client.ObjectKey{Namespace: vn.Namespace, Name: vn.Spec.KubeconfigSecretRef.Name}
 	if err := c.live.Get(ctx, key, secret); err != nil {
-		// Other controllers, which cannot work without the Secret, report the error.
-		return reconcile.Result{RequeueAfter: refresh}, client.IgnoreNotFound(err)
+		// Other controllers need the Secret, too, and report its absence.
+		return reconcile.Result{RequeueAfter: refreshInterval}, client.IgnoreNotFound(err)
 	}
 	provider, err := c.remotes.Open(request.NamespacedName, remote.AccessFrom(secret, vn.Spec.ClusterID, c.options.ClusterID))
 	if err != nil {
-		return reconcile.Result{RequeueAfter: refresh}, report.Errorf(report.Invalid, "connecting to provider %s of VirtualNode %s, %w", vn.Spec.ClusterID, request.NamespacedName, err)
+		return reconcile.Result{RequeueAfter: refreshInterval}, report.Errorf(report.Invalid, "connecting to provider %s of VirtualNode %s, %w", vn.Spec.ClusterID, request.NamespacedName, err)
 	}
 	all, err := list(ctx, provider)
 	if reason := unsupported(err); reason != "" {
@@ -147,9 +152,9 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	switch answer, message := negotiation.AnswerOf(slice); {
 	case answer == negotiation.Denied:
 		c.report.Warn(vn, deniedReason, followAction, fmt.Sprintf("provider %s denied ResourceSlice %s, VirtualNode left unchanged: %s", vn.Spec.ClusterID, slice.Name, message))
-		return reconcile.Result{RequeueAfter: refresh}, c.note(ctx, vn, answer, message)
-	case answer == "" && c.options.Clock.Since(slice.CreationTimestamp.Time) < patience:
-		return reconcile.Result{RequeueAfter: patience}, nil
+		return reconcile.Result{RequeueAfter: refreshInterval}, c.note(ctx, vn, answer, message)
+	case answer == "" && c.options.Clock.Since(slice.CreationTimestamp.Time) < answerTimeout:
+		return reconcile.Result{RequeueAfter: answerTimeout}, nil
 	case answer == "":
 		return c.notNegotiated(ctx, vn, fmt.Sprintf("the provider has not answered ResourceSlice %s; upgrade Refract there, and set tenants.offers=true", slice.Name))
 	}
@@ -158,9 +163,9 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	})
 }
 
-// list returns the ResourceSlices on a provider, and has their changes reported from now on. The watch starts only
-// after a successful list: on a provider that does not serve them, or does not allow reading them, it would retry
-// forever.
+// list returns the ResourceSlices on a provider, and starts a watch that reports their changes. The watch starts only
+// after a successful list: on a provider that does not serve ResourceSlices, or does not allow reading them, the
+// watch would be retried forever.
 func list(ctx context.Context, provider *remote.Remote) ([]auth.ResourceSlice, error) {
 	slices := &auth.ResourceSliceList{}
 	if err := provider.List(ctx, slices, client.InNamespace(provider.Namespace), client.Limit(remote.MaxItems)); err != nil {
@@ -169,21 +174,23 @@ func list(ctx context.Context, provider *remote.Remote) ([]auth.ResourceSlice, e
 	return slices.Items, provider.Watch()
 }
 
-// unsupported returns the reason why a provider does not negotiate. It is empty for any other error.
+// unsupported returns the reason if err means that a provider does not negotiate, and an empty string for any other
+// error.
 func unsupported(err error) string {
 	switch {
 	case apierrors.IsForbidden(err):
-		return "this cluster may not list ResourceSlices there; upgrade Refract on the provider"
+		return "this cluster may not list ResourceSlices there: its Tenant was drained or removed (refractctl activate tenant on the provider), or Refract on the provider must be upgraded"
 	case apierrors.IsNotFound(err):
 		return "the provider has no ResourceSlice CRD; upgrade Refract and its CRDs there"
 	}
 	return ""
 }
 
-// notNegotiated reports that a VirtualNode stays as its creator has set it.
+// notNegotiated reports that a VirtualNode keeps the values that its creator has set, because the provider does not
+// negotiate.
 func (c *Controller) notNegotiated(ctx context.Context, vn *offloading.VirtualNode, why string) (reconcile.Result, error) {
 	c.report.Warn(vn, notNegotiatedReason, followAction, fmt.Sprintf("cannot negotiate with provider %s, VirtualNode left unchanged: %s", vn.Spec.ClusterID, why))
-	return reconcile.Result{RequeueAfter: refresh}, c.note(ctx, vn, negotiation.NotNegotiated, why)
+	return reconcile.Result{RequeueAfter: refreshInterval}, c.note(ctx, vn, negotiation.NotNegotiated, why)
 }
 
 // follow writes the provider's offer to the VirtualNode, if it differs and enough time has passed since the last
@@ -224,7 +231,7 @@ func (c *Controller) follow(ctx context.Context, cached *offloading.VirtualNode,
 	}
 	metav1.SetMetaDataAnnotation(&desired.ObjectMeta, wire.OfferAnnotation, string(negotiation.Accepted))
 	if len(changed) == 0 && vn.Annotations[wire.OfferAnnotation] == string(negotiation.Accepted) {
-		return reconcile.Result{RequeueAfter: refresh}, nil
+		return reconcile.Result{RequeueAfter: refreshInterval}, nil
 	}
 	// The optimistic lock preserves changes that other clients have made meanwhile.
 	if err := c.client.Patch(ctx, desired, client.MergeFromWithOptions(vn, client.MergeFromWithOptimisticLock{}), client.FieldOwner(negotiation.Manager)); err != nil {
@@ -236,7 +243,7 @@ func (c *Controller) follow(ctx context.Context, cached *offloading.VirtualNode,
 		c.mu.Unlock()
 		c.report.Tell(desired, nil, followedReason, followAction, fmt.Sprintf("updated to the offer of provider %s: %s", vn.Spec.ClusterID, negotiation.Describe(desired, changed)))
 	}
-	return reconcile.Result{RequeueAfter: refresh}, nil
+	return reconcile.Result{RequeueAfter: refreshInterval}, nil
 }
 
 // unsettled returns the remaining time before a VirtualNode may be changed again.
@@ -250,7 +257,7 @@ func (c *Controller) unsettled(key types.NamespacedName) time.Duration {
 	return c.options.Settle - c.options.Clock.Since(last)
 }
 
-// note records the provider's answer on the VirtualNode if it has changed.
+// note records the provider's answer in an annotation of the VirtualNode if the answer has changed.
 func (c *Controller) note(ctx context.Context, vn *offloading.VirtualNode, answer negotiation.Answer, why string) error {
 	text := fmt.Sprintf("%s: %s", answer, why)
 	if vn.Annotations[wire.OfferAnnotation] == text {
@@ -272,7 +279,7 @@ func (c *Controller) forget(key types.NamespacedName) {
 	delete(c.changed, key)
 }
 
-// Enforces returns the objects that the controller enforces, for metrics.
+// Enforces returns an empty list of the enforced kind and a filter for the enforced objects. Metrics use both.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &offloading.VirtualNodeList{}, follows
 }
@@ -280,7 +287,7 @@ func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 // Register adds the controller to mgr. ctx must end with the manager.
 func (c *Controller) Register(ctx context.Context, mgr manager.Manager) error {
 	c.remotes.Bind(ctx)
-	// A request that waits for a provider only blocks the lane of its own node.
+	// A request that waits for a provider blocks only the worker of its own VirtualNode.
 	lanes := workers.NewLanes(report.Failures(c, c.options.Failed))
 	if err := mgr.Add(lanes); err != nil {
 		return err

@@ -31,7 +31,7 @@ import (
 	"github.com/refract-project/refract/controllers/internal/controllertest"
 	"github.com/refract-project/refract/internal/negotiation"
 	"github.com/refract-project/refract/internal/rbac"
-	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/test/support/testenv"
 )
 
 var (
@@ -42,7 +42,7 @@ var (
 
 func TestMain(m *testing.M) { os.Exit(controllertest.Main(m, &consumer, &provider)) }
 
-// peering has a tenant namespace on either side, and the access of rome to milan.
+// peering consists of a tenant namespace in each of the two clusters, and the access of rome to milan.
 type peering struct {
 	*testing.T
 	here, there string
@@ -77,7 +77,7 @@ func resources(cpu, pods string) corev1.ResourceList {
 	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourcePods: resource.MustParse(pods)}
 }
 
-// ask creates the ResourceSlice of a virtual node.
+// ask creates the ResourceSlice of a virtual node with the requested resources.
 func (p *peering) ask(name string, asked corev1.ResourceList) *auth.ResourceSlice {
 	p.Helper()
 	slice := &auth.ResourceSlice{
@@ -113,7 +113,7 @@ func (p *peering) get(name string) *offloading.VirtualNode {
 	return vn
 }
 
-// await waits until a VirtualNode fulfills holds.
+// await waits until holds returns true for the VirtualNode.
 func (p *peering) await(name, what string, holds func(*offloading.VirtualNode) bool) *offloading.VirtualNode {
 	p.Helper()
 	vn := &offloading.VirtualNode{}
@@ -155,7 +155,7 @@ func (p *peering) byHand(name, patch string) {
 	require.NoError(p, consumer.Client.Patch(p.Context(), vn, client.RawPatch(types.MergePatchType, []byte(patch)), client.FieldOwner("kubectl-edit")))
 }
 
-// A virtual node follows its provider from the first answer on.
+// A virtual node follows its provider's offer, beginning with the first response.
 func TestAVirtualNodeFollowsItsProvider(t *testing.T) {
 	p := peer(t, false)
 	require.NoError(t, provider.Grant(t.Context(), rbac.Manager{Subject: rbac.User(controllertest.ManagerUser)}.ResourceOffers()...))
@@ -204,7 +204,7 @@ func TestAVirtualNodeFollowsItsProvider(t *testing.T) {
 		provider.Patch(t, slice, `{"spec":{"resources":{"cpu":"1"}}}`)
 		provider.Create(t, &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "new"}, Provisioner: "example.com/new"})
 		p.await("milan-c", "the same change", func(vn *offloading.VirtualNode) bool { return len(vn.Spec.StorageClasses) == 3 })
-		provider.PatchStatus(t, slice, `{"status":{"ingressClasses":null}}`) // it is restored at once
+		provider.PatchStatus(t, slice, `{"status":{"ingressClasses":null}}`) // the controller restores the field at once
 		p.await("milan", "nothing else to be changed", func(vn *offloading.VirtualNode) bool { return cpu("3")(vn) && len(vn.Spec.IngressClasses) == 1 })
 	})
 
@@ -240,7 +240,8 @@ func TestAVirtualNodeFollowsItsProvider(t *testing.T) {
 	})
 }
 
-// A compromised provider may write arbitrary values to the status.
+// A compromised provider may write arbitrary values to the status. Only valid values within the request are used, and
+// an Event lists the refused ones. If the provider denies the request, the VirtualNode stays unchanged.
 func TestWhatAProviderMayNotOffer(t *testing.T) {
 	p := peer(t, false)
 	start(t)
@@ -271,7 +272,7 @@ func TestLabelsThatAreNotAccepted(t *testing.T) {
 	start(t)
 	asked := resources("4", "10")
 	slice := p.ask("milan", asked)
-	// Set by an earlier version.
+	// An earlier version has set these labels.
 	p.node("milan", asked, map[string]any{"labels": map[string]any{"tier": "trusted", "site": "old"}})
 	offer := func(labels string) {
 		p.Helper()
@@ -287,7 +288,7 @@ func TestLabelsThatAreNotAccepted(t *testing.T) {
 		assert.Contains(t, note, words)
 	}
 
-	// A withdrawn label that is offered again counts as new.
+	// A label that the provider withdraws and offers again must be accepted like a new label.
 	offer(`{"tier":null,"site":null,"vault":null,"example.com/tier":null}`)
 	p.await("milan", "the label to go", offered(map[string]string{"topology.kubernetes.io/zone": "eu-1"}))
 	offer(`{"tier":"trusted","vault":"yes","topology.kubernetes.io/zone":"eu-2"}`)
@@ -298,20 +299,22 @@ func TestLabelsThatAreNotAccepted(t *testing.T) {
 	p.await("milan", "the label that was accepted for this node", offered(map[string]string{"topology.kubernetes.io/zone": "eu-2", "vault": "yes"}))
 }
 
-// An older version of the provider does not grant the permission, and does not respond.
+// A provider of an older version does not let this cluster read ResourceSlices. The VirtualNode keeps its values, and
+// an Event and an annotation contain the reason.
 func TestAnOlderProvider(t *testing.T) {
 	p := peer(t, true)
 	start(t)
 	asked := resources("4", "10")
 	p.node("milan", asked, nil)
-	assert.Contains(t, consumer.AwaitEvent(t, p.here, offloading.VirtualNodeKind, "milan", "NotNegotiated").Note, "this cluster may not list ResourceSlices there; upgrade Refract on the provider")
+	assert.Contains(t, consumer.AwaitEvent(t, p.here, offloading.VirtualNodeKind, "milan", "NotNegotiated").Note, "this cluster may not list ResourceSlices there: its Tenant was drained or removed")
 	vn := p.await("milan", "what was reported", func(vn *offloading.VirtualNode) bool {
 		return strings.Contains(vn.Annotations[wire.OfferAnnotation], "NotNegotiated")
 	})
 	assert.True(t, cpu("4")(vn))
 }
 
-// A provider that changes its offer frequently does not cause as many restarts of the virtual kubelet.
+// If a provider changes its offer frequently, the changes are combined, so that the virtual kubelet restarts less
+// often.
 func TestChangesAreTakenTogether(t *testing.T) {
 	p := peer(t, false)
 	manager := consumer.StartManager(t, func(o *controllers.Options) { o.Negotiation.Settle = 3 * time.Second })

@@ -4,15 +4,15 @@
 // Package nodefailure deletes offloaded pods of failed nodes of this cluster.
 //
 // When a node fails, Kubernetes marks its pods for deletion, and waits for a kubelet that does not respond: they stay
-// Terminating. For an ordinary pod, its ReplicaSet creates another one in the meantime. An offloaded pod has a fixed
-// name, which stays taken. So a pod that is offloaded, Terminating, past its grace period, and on a node that has not
-// been ready for a while, is force-deleted, and the ShadowPod controller recreates it on another node. This is off by
-// default: if the node comes back without a restart, the containers of such a pod keep running there until its
-// kubelet finds them.
+// Terminating. In place of an ordinary pod, the ReplicaSet creates another pod in the meantime. An offloaded pod has
+// a fixed name, which cannot be used again until the pod is gone. So an offloaded pod is force-deleted if it is
+// Terminating and past its grace period, and its node has not been ready for a while. The ShadowPod controller then
+// recreates it on another node. This is off by default: if the node comes back without a restart, the containers of a
+// deleted pod keep running there until the kubelet stops them.
 //
-// Pods that must not run twice are not deleted: those of StatefulSets, and those that write to claims. If their node
-// is known to be off, an administrator sets the taint node.kubernetes.io/out-of-service, and Kubernetes itself
-// deletes them.
+// Pods that must not run twice are not deleted: pods of StatefulSets, and pods that write to PersistentVolumeClaims.
+// If their node is known to be off, an administrator sets the taint node.kubernetes.io/out-of-service, and Kubernetes
+// itself deletes them.
 package nodefailure
 
 import (
@@ -42,19 +42,19 @@ import (
 
 // Options are the settings of the controller.
 type Options struct {
-	// Enabled has the controller run.
+	// Enabled starts the controller.
 	Enabled bool
 	// Workers is how many pods are reconciled at once.
 	Workers int
-	// Delay is the minimum time that a node must have been not ready.
+	// Delay is how long a node must have been not ready before its pods are deleted.
 	Delay time.Duration
 	// Clock returns the time.
 	Clock clock.Clock
-	// Failed is called with the errors of reconciliations, unless it is nil.
+	// Failed is called with each reconciliation error. It may be nil.
 	Failed func(error)
 }
 
-// Controller deletes pods by force.
+// Controller force-deletes pods on failed nodes.
 type Controller struct {
 	client   client.Client
 	live     client.Reader
@@ -62,20 +62,20 @@ type Controller struct {
 	options  Options
 }
 
-// NewController returns a controller that works through c, whose cache contains the pods of ShadowPods. live must not be
-// cached.
+// NewController returns a controller that uses the client c, whose cache contains the pods of ShadowPods. live must
+// not be cached.
 func NewController(c client.Client, live client.Reader, recorder events.EventRecorder, options Options) *Controller {
 	return &Controller{client: c, live: live, recorder: recorder, options: options}
 }
 
-// Name of the controller in logs, metrics and Events.
+// Name returns the name of the controller in logs, metrics and Events.
 func (c *Controller) Name() string { return "nodefailure" }
 
 const (
 	forceDeletedReason = "ForceDeletedPod"
 	forceDeleteAction  = "ForceDelete"
-	// kubeletGracePeriod is added to the grace period of a pod. A working kubelet has deleted the pod by then, so that its node
-	// need not be read.
+	// kubeletGracePeriod is added to the grace period of a pod. A working kubelet has deleted the pod by then, so
+	// that usually no node must be read.
 	kubeletGracePeriod = 2 * time.Second
 	// recheckInterval is how often a pod is checked whose node may still fail.
 	recheckInterval = 10 * time.Second
@@ -113,8 +113,8 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{}, c.deletePod(ctx, pod, since)
 }
 
-// hasNodeFailed reports whether a node has not been ready for long enough, and since when. A missing node is left to
-// Kubernetes, which deletes its pods.
+// hasNodeFailed reports whether a node is not ready, and since when. It returns false for a missing node, whose pods
+// Kubernetes deletes.
 func (c *Controller) hasNodeFailed(ctx context.Context, name string) (since time.Time, failed bool, err error) {
 	node := &corev1.Node{}
 	if err := c.live.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
@@ -126,10 +126,10 @@ func (c *Controller) hasNodeFailed(ctx context.Context, name string) (since time
 	if _, condition := nodeutil.GetNodeCondition(&node.Status, corev1.NodeReady); condition != nil {
 		return condition.LastTransitionTime.Time, condition.Status != corev1.ConditionTrue, nil
 	}
-	return since, false, nil // the condition was never reported
+	return since, false, nil // the node has never reported the condition
 }
 
-// mayRunTwice reports whether a second pod may run in parallel to a pod that may still run.
+// mayRunTwice reports whether a second instance of the pod may run while the first may still be running.
 func mayRunTwice(pod *corev1.Pod) bool {
 	if _, ordinal := pod.Labels[appsv1.StatefulSetPodNameLabel]; ordinal {
 		return false
@@ -153,7 +153,7 @@ func (c *Controller) deletePod(ctx context.Context, pod *corev1.Pod, since time.
 	return nil
 }
 
-// Enforces returns the objects that the controller enforces, for metrics.
+// Enforces returns an empty list of the enforced kind and a filter for the enforced objects. Metrics use both.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &corev1.PodList{}, func(pod client.Object) bool { return pod.GetDeletionTimestamp() != nil }
 }

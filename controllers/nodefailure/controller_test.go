@@ -23,10 +23,10 @@ import (
 	"github.com/refract-project/refract/controllers/internal/controllertest"
 	"github.com/refract-project/refract/controllers/nodefailure"
 	"github.com/refract-project/refract/internal/rbac"
-	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/test/support/testenv"
 )
 
-// provider has no scheduler and no kubelets: a deleted pod on a node stays Terminating.
+// provider has no scheduler and no kubelets: a pod on a node stays Terminating after its deletion.
 var provider = controllertest.Cluster{ID: "provider", Options: testenv.Options{CRDPaths: []string{"../../api/crds"}, NoScheduler: true}}
 
 func TestMain(m *testing.M) { os.Exit(controllertest.Main(m, &provider)) }
@@ -104,7 +104,7 @@ func TestPodsOfAFailedNodeAreMadeAgain(t *testing.T) {
 	for _, p := range []*corev1.Pod{pod, single, foreign} {
 		require.NoError(t, provider.Client.Delete(t.Context(), p))
 	}
-	// The pod that is deleted last, on a failed node, shows that the others were processed.
+	// This pod on a failed node is deleted last. When it is gone, all other pods were processed.
 	node(t, "worker-2")(corev1.ConditionFalse)
 	last := offloaded(t, namespace, "last", "worker-2", nil)
 	require.NoError(t, provider.Client.Delete(t.Context(), last))

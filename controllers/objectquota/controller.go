@@ -2,30 +2,40 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package objectquota limits, on the provider, the storage, node ports, load balancers and object counts of each
-// consumer according to its Quotas.
+// consumer according to its Quotas. Defaults apply to resources that no Quota names.
 //
 // The API server enforces the limits with a ResourceQuota in each remote namespace, even while no controller manager
-// runs. A Quota applies to all namespaces of a consumer together: each namespace may have its current usage and the
-// amount that the others leave. The controller updates the ResourceQuotas every few seconds. In between, namespaces that
-// use the same remaining amount at the same time can exceed the Quota together. No namespace can exceed it alone, and
-// none gets more afterwards. The objects have no creator, so the Quotas of a consumer's users are added up.
+// runs. A limit applies to all namespaces of a consumer together: the limit of each namespace is its current usage
+// plus the amount that no namespace uses. The controller updates all ResourceQuotas when the usage in a namespace
+// changes. Until then, several namespaces can use the same remaining amount and exceed a limit together. No single
+// namespace can exceed the limit, and no namespace gets more afterwards. Objects do not record their creator, so the
+// Quotas of a consumer's users are added up.
 package objectquota
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
@@ -34,37 +44,47 @@ import (
 	"github.com/refract-project/refract/controllers/quota"
 )
 
-// refreshInterval is how long a namespace may use an amount that another namespace has used in the meantime. A shorter
-// interval costs more reads, one for each namespace.
-const refreshInterval = 5 * time.Second
+const (
+	// usageDelay is the delay between a change in the usage of one namespace and the update of the other namespaces,
+	// which includes any changes in between. With a shorter one, a consumer that creates and deletes objects causes
+	// more writes. With a longer one, namespaces can exceed a limit together for longer.
+	usageDelay = time.Second
+	// parallel is the number of consumers that are reconciled at once, so that a consumer with many namespaces does not delay the others.
+	parallel = 4
+)
 
 // Options are the settings of the controller.
 type Options struct {
-	// Off limits nothing, and removes the ResourceQuotas.
+	// Off means that Quotas are ignored.
 	Off bool
-	// Failed is called with the errors of reconciliations, unless it is nil.
+	// Defaults limit the resources that none of a consumer's Quotas names. They also apply to consumers without a
+	// Quota.
+	Defaults corev1.ResourceList
+	// Failed is called with each reconciliation error. It may be nil.
 	Failed func(error)
 }
 
-// Controller keeps the ResourceQuotas.
+// Controller maintains the ResourceQuotas of consumers.
 type Controller struct {
 	client client.Client
-	// live is not cached, because recent usage counts, and the cache contains no ResourceQuota of this name.
-	live    client.Reader
+	live   client.Reader
+	// quotas reads the ResourceQuotas of this controller, and no others. Register sets it.
+	quotas  client.Reader
 	options Options
 }
 
-// NewController returns a controller that works through c; live must not be cached.
+// NewController returns a controller that uses the client c; live must not be cached.
 func NewController(c client.Client, live client.Reader, options Options) *Controller {
 	return &Controller{client: c, live: live, options: options}
 }
 
-// Name of the controller in logs, metrics and Events.
+// Name returns the name of the controller in logs, metrics and Events.
 func (c *Controller) Name() string { return "objectquota" }
 
-// Reconcile brings the ResourceQuotas of one consumer, whose cluster ID is the name in the request, in line with its Quotas.
+// Reconcile updates the ResourceQuotas of one consumer according to its Quotas. The name in the request is the
+// consumer's cluster ID.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	limits, err := c.quotaLimits(ctx, request.Name)
+	limits, err := c.listLimits(ctx, request.Name)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -80,7 +100,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 			continue
 		}
 		found := &corev1.ResourceQuota{}
-		err := c.live.Get(ctx, client.ObjectKey{Namespace: namespace.Name, Name: wire.ConsumerQuota}, found)
+		err := c.quotas.Get(ctx, client.ObjectKey{Namespace: namespace.Name, Name: wire.ConsumerQuota}, found)
 		if client.IgnoreNotFound(err) != nil {
 			return reconcile.Result{}, fmt.Errorf("getting ResourceQuota %s/%s, %w", namespace.Name, wire.ConsumerQuota, err)
 		}
@@ -90,18 +110,32 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 			rest[name] = left
 		}
 	}
-	for namespace, found := range present {
-		if err := c.ensureResourceQuota(ctx, namespace, found, withRest(found.Status.Used, rest)); err != nil {
-			return reconcile.Result{}, err
-		}
+	var errs []error
+	for _, namespace := range slices.Sorted(maps.Keys(present)) {
+		found := present[namespace]
+		errs = append(errs, c.ensureResourceQuota(ctx, namespace, found, withRest(found.Status.Used, rest)))
 	}
-	if len(limits) == 0 || len(present) == 0 {
-		return reconcile.Result{}, nil
-	}
-	return reconcile.Result{RequeueAfter: refreshInterval}, nil
+	return reconcile.Result{}, errors.Join(errs...)
 }
 
-// withRest returns the limits of a namespace: its usage and the rest of the Quota.
+// LimitNewNamespace limits everything in a new namespace of a consumer to zero, before the consumer has access to it.
+// Without this limit, the consumer could exceed its limits until Reconcile sets the ResourceQuota of the new namespace.
+func (c *Controller) LimitNewNamespace(ctx context.Context, consumer, namespace string) error {
+	limits, err := c.listLimits(ctx, consumer)
+	if err != nil || len(limits) == 0 {
+		return err
+	}
+	found := &corev1.ResourceQuota{}
+	if err := c.live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: wire.ConsumerQuota}, found); !apierrors.IsNotFound(err) {
+		return err
+	}
+	for name := range limits {
+		limits[name] = resource.Quantity{}
+	}
+	return c.ensureResourceQuota(ctx, namespace, found, limits)
+}
+
+// withRest returns the limits of a namespace: its usage plus the remaining amount of the Quota.
 func withRest(used, rest corev1.ResourceList) corev1.ResourceList {
 	hard := corev1.ResourceList{}
 	for name, left := range rest {
@@ -114,30 +148,43 @@ func withRest(used, rest corev1.ResourceList) corev1.ResourceList {
 	return hard
 }
 
-// quotaLimits returns the limits of a consumer's Quotas on resources other than those of pods, or nil if there are none.
-func (c *Controller) quotaLimits(ctx context.Context, consumer string) (corev1.ResourceList, error) {
-	if c.options.Off {
-		return nil, nil
+// listLimits returns the limits of a consumer for resources that are not used by pods: the limits of its Quotas, and
+// the defaults of resources that no Quota names. The list is empty if there are no such limits.
+func (c *Controller) listLimits(ctx context.Context, consumer string) (corev1.ResourceList, error) {
+	limits := corev1.ResourceList{}
+	if !c.options.Off {
+		if err := c.addQuotas(ctx, consumer, limits); err != nil {
+			return nil, err
+		}
 	}
+	for name, limit := range c.options.Defaults {
+		if _, named := limits[name]; !named {
+			limits[name] = limit.DeepCopy()
+		}
+	}
+	return limits, nil
+}
+
+// addQuotas adds the limits that a consumer's Quotas have for resources that are not used by pods.
+func (c *Controller) addQuotas(ctx context.Context, consumer string, limits corev1.ResourceList) error {
 	quotas, err := quota.QuotasOf(ctx, c.client, consumer)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	limits := corev1.ResourceList{}
 	for i := range quotas {
 		for name, limit := range quotas[i].Spec.Resources {
-			if isCounted(name) {
+			if IsCounted(name) {
 				sum := limits[name]
 				sum.Add(limit)
 				limits[name] = sum
 			}
 		}
 	}
-	return limits, nil
+	return nil
 }
 
-// isCounted reports whether a ResourceQuota counts a resource that no pod has.
-func isCounted(name corev1.ResourceName) bool {
+// IsCounted reports whether the resource is not used by pods and can be limited by a ResourceQuota.
+func IsCounted(name corev1.ResourceName) bool {
 	switch name {
 	case corev1.ResourceRequestsStorage, corev1.ResourcePersistentVolumeClaims, corev1.ResourceServices, corev1.ResourceServicesNodePorts,
 		corev1.ResourceServicesLoadBalancers, corev1.ResourceConfigMaps, corev1.ResourceSecrets:
@@ -146,7 +193,8 @@ func isCounted(name corev1.ResourceName) bool {
 	return strings.HasPrefix(string(name), "count/") || strings.Contains(string(name), ".storageclass.storage.k8s.io/")
 }
 
-// ensureResourceQuota writes the ResourceQuota of a namespace if it differs from found. A new ResourceQuota starts without any usage.
+// ensureResourceQuota updates the ResourceQuota of a namespace if it differs from found, or creates it. A new
+// ResourceQuota does not show any usage yet.
 func (c *Controller) ensureResourceQuota(ctx context.Context, namespace string, found *corev1.ResourceQuota, hard corev1.ResourceList) error {
 	exists := found.UID != ""
 	switch {
@@ -154,7 +202,9 @@ func (c *Controller) ensureResourceQuota(ctx context.Context, namespace string, 
 		return nil
 	case !exists:
 		created := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: wire.ConsumerQuota}, Spec: corev1.ResourceQuotaSpec{Hard: hard}}
-		if err := c.client.Create(ctx, created); err != nil && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+		err := c.client.Create(ctx, created)
+		// If the ResourceQuota exists but is not in the cache yet, its watch event triggers another reconciliation.
+		if err != nil && !apierrors.IsAlreadyExists(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 			return fmt.Errorf("creating ResourceQuota %s/%s, %w", namespace, wire.ConsumerQuota, err)
 		}
 		return nil
@@ -177,32 +227,85 @@ func isRemote(object client.Object) bool {
 	return object.GetLabels()[wire.RemoteClusterIDLabel] != "" && object.GetAnnotations()[wire.ManagedByNamespaceMapAnnotation] != "" && object.GetDeletionTimestamp() == nil
 }
 
-// Enforces returns the objects that the controller enforces, for metrics: the Quotas.
+// Enforces returns an empty list of the enforced kind and a filter for the Quotas. Metrics use both.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &offloading.QuotaList{}, func(client.Object) bool { return true }
 }
 
 // Register adds the controller to mgr.
 func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
+	quotas, err := newQuotaCache(mgr)
+	if err != nil {
+		return err
+	}
+	c.quotas = quotas
 	ofConsumer := func(id string) []reconcile.Request {
 		if id == "" {
 			return nil
 		}
 		return []reconcile.Request{{NamespacedName: client.ObjectKey{Name: id}}}
 	}
+	ofNamespace := func(ctx context.Context, name string) []reconcile.Request {
+		namespace := &corev1.Namespace{}
+		if c.client.Get(ctx, client.ObjectKey{Name: name}, namespace) != nil {
+			// If the namespace is not in the cache yet, its own watch event triggers the reconciliation.
+			return nil
+		}
+		return ofConsumer(namespace.Labels[wire.RemoteClusterIDLabel])
+	}
 	return builder.ControllerManagedBy(mgr).
 		Named(c.Name()).
-		WithOptions(workers.Options(1)).
+		WithOptions(workers.Options(parallel)).
 		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, namespace client.Object) []reconcile.Request {
 			return ofConsumer(namespace.GetLabels()[wire.RemoteClusterIDLabel])
 		})).
 		Watches(&offloading.Quota{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, q client.Object) []reconcile.Request {
-			namespace := &corev1.Namespace{}
-			if c.client.Get(ctx, client.ObjectKey{Name: q.GetNamespace()}, namespace) != nil {
-				// The Event of the namespace itself triggers the reconciliation.
-				return nil
-			}
-			return ofConsumer(namespace.Labels[wire.RemoteClusterIDLabel])
+			return ofNamespace(ctx, q.GetNamespace())
 		})).
+		WatchesRawSource(source.Kind(quotas, &corev1.ResourceQuota{}, delayRequests(ofNamespace))).
 		Complete(report.Failures(c, c.options.Failed))
+}
+
+// delayRequests returns a handler that adds the requests of requestsOf for the namespace of a ResourceQuota to the
+// queue after usageDelay. Requests from several events are added once.
+func delayRequests(
+	requestsOf func(ctx context.Context, namespace string) []reconcile.Request,
+) handler.TypedEventHandler[usage, reconcile.Request] {
+	enqueue := func(ctx context.Context, q usage, queue requests) {
+		for _, request := range requestsOf(ctx, q.Namespace) {
+			queue.AddAfter(request, usageDelay)
+		}
+	}
+	return handler.TypedFuncs[usage, reconcile.Request]{
+		CreateFunc: func(ctx context.Context, e event.TypedCreateEvent[usage], queue requests) {
+			enqueue(ctx, e.Object, queue)
+		},
+		UpdateFunc: func(ctx context.Context, e event.TypedUpdateEvent[usage], queue requests) {
+			enqueue(ctx, e.ObjectNew, queue)
+		},
+		DeleteFunc: func(ctx context.Context, e event.TypedDeleteEvent[usage], queue requests) {
+			enqueue(ctx, e.Object, queue)
+		},
+	}
+}
+
+type (
+	usage    = *corev1.ResourceQuota
+	requests = workqueue.TypedRateLimitingInterface[reconcile.Request]
+)
+
+// newQuotaCache returns a cache of the ResourceQuotas of this controller in all namespaces. This process is not
+// allowed to read other ResourceQuotas.
+func newQuotaCache(mgr manager.Manager) (cache.Cache, error) {
+	quotas, err := cache.New(mgr.GetConfig(), cache.Options{
+		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(), DefaultTransform: cache.TransformStripManagedFields(),
+		ByObject: map[client.Object]cache.ByObject{&corev1.ResourceQuota{}: {Field: fields.OneTermEqualSelector("metadata.name", wire.ConsumerQuota)}},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("preparing the cache of ResourceQuotas, %w", err)
+	}
+	if err := mgr.Add(quotas); err != nil {
+		return nil, fmt.Errorf("adding the cache of ResourceQuotas, %w", err)
+	}
+	return quotas, nil
 }

@@ -8,19 +8,23 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers"
 	"github.com/refract-project/refract/controllers/internal/controllertest"
-	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/test/support/testenv"
 )
 
 var provider = controllertest.Cluster{ID: "provider", Options: testenv.Options{CRDPaths: []string{"../../api/crds"}, NoScheduler: true}}
@@ -35,7 +39,7 @@ func awaitHard(t *testing.T, namespace string, want corev1.ResourceList) {
 		if err := provider.Client.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: wire.ConsumerQuota}, found); err != nil {
 			return err
 		}
-		// The API server enforces the limits in the status.
+		// The test sets the status, because the API server enforces the limits in the status.
 		for _, list := range []corev1.ResourceList{found.Spec.Hard, found.Status.Hard} {
 			for name, amount := range want {
 				if is := list[name]; is.Cmp(amount) != 0 || len(list) != len(want) {
@@ -89,7 +93,7 @@ func TestObjectsOfAConsumer(t *testing.T) {
 	provider.Create(t, claim(shop, "data", "6Gi"))
 	refused(claim(shop, "more", "5Gi"), "requests.storage")
 
-	// The other namespace gets the rest.
+	// The second namespace gets the remaining amount.
 	awaitHard(t, bank, list("requests.storage", "4Gi", "services.nodeports", "0", "count/secrets", "2"))
 	awaitHard(t, shop, whole)
 	m.Stop(t)
@@ -98,7 +102,8 @@ func TestObjectsOfAConsumer(t *testing.T) {
 	provider.Create(t, claim(bank, "data", "4Gi"))
 	provider.Create(t, service(bank, "inside", corev1.ServiceTypeClusterIP))
 
-	// The Quota of a second user is added. A limit below the present use revokes nothing and permits no more.
+	// The limits of a second user's Quota are added to the limits of the first. If a sum is lower than the current
+	// usage, nothing is revoked, but nothing more is permitted.
 	provider.StartManager(t)
 	provider.Create(t, &offloading.Quota{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "more"}, Spec: offloading.QuotaSpec{User: "more", Resources: list("services.nodeports", "2")}})
 	awaitHard(t, bank, list("requests.storage", "4Gi", "services.nodeports", "2", "count/secrets", "2"))
@@ -106,7 +111,7 @@ func TestObjectsOfAConsumer(t *testing.T) {
 	awaitHard(t, shop, list("requests.storage", "6Gi", "services.nodeports", "3", "count/secrets", "2"))
 	require.NoError(t, provider.Client.Get(t.Context(), client.ObjectKey{Namespace: shop, Name: "data"}, &corev1.PersistentVolumeClaim{}))
 
-	// Without such a limit there is no ResourceQuota, and another consumer never had one.
+	// If no Quota limits objects, the ResourceQuota is removed. The other consumer never had a ResourceQuota.
 	provider.Patch(t, q, `{"spec":{"resources":{"requests.storage":null,"services.nodeports":null,"count/secrets":null}}}`)
 	provider.Delete(t, &offloading.Quota{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "more"}})
 	for _, namespace := range []string{shop, bank, other} {
@@ -114,4 +119,74 @@ func TestObjectsOfAConsumer(t *testing.T) {
 	}
 	err := provider.Client.Get(t.Context(), client.ObjectKey{Namespace: other, Name: wire.ConsumerQuota}, &corev1.ResourceQuota{})
 	assert.True(t, apierrors.IsNotFound(err))
+}
+
+// Changes in the usage of one namespace are written to the others together, and a ResourceQuota that cannot be written
+// does not keep the others from being written.
+func TestUsageIsWrittenToOtherNamespacesTogether(t *testing.T) {
+	m := provider.StartManager(t, func(o *controllers.Options) { o.ConsumerDefaults = list("services", "100") })
+	shop, bank, inn := provider.Extended(t, "pisa"), provider.Extended(t, "pisa"), provider.Extended(t, "pisa")
+	for _, namespace := range []string{shop, bank, inn} {
+		awaitHard(t, namespace, list("services", "100"))
+	}
+	before := len(m.Writes.About("/" + bank + "/resourcequotas"))
+	const created = 30
+	begin := time.Now()
+	for n := range created {
+		provider.Create(t, service(shop, fmt.Sprint("c", n), corev1.ServiceTypeClusterIP))
+	}
+	awaitHard(t, bank, list("services", "70"))
+	assert.LessOrEqual(t, len(m.Writes.About("/"+bank+"/resourcequotas"))-before, 4+2*int(time.Since(begin)/time.Second))
+
+	// The first namespace in the order of the writes is refused.
+	refused, other := min(bank, inn), max(bank, inn)
+	mend := provider.Deny(t, "no-resourcequotas", admissionv1.Update, "", "resourcequotas", refused, func(c client.Client) error {
+		probe := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: refused, Name: wire.ConsumerQuota}}
+		return c.Patch(t.Context(), probe, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`)),
+			client.DryRunAll)
+	})
+	provider.Create(t, service(shop, "last", corev1.ServiceTypeClusterIP))
+	awaitHard(t, other, list("services", "69"))
+	_ = m.Writes.Denied()
+	mend()
+	awaitHard(t, refused, list("services", "69"))
+	_ = m.Writes.Denied()
+}
+
+// The defaults limit a consumer that has no Quota, and resources that a consumer's Quotas do not name.
+func TestDefaultsOfConsumers(t *testing.T) {
+	tenant := provider.Namespace(t)
+	provider.Patch(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: tenant}}, fmt.Sprintf(`{"metadata":{"labels":{%q:"true",%q:"siena"}}}`, wire.TenantNamespaceLabel, wire.RemoteClusterIDLabel))
+	defaults := func(o *controllers.Options) {
+		o.ConsumerDefaults = list("services.nodeports", "2", "services.loadbalancers", "1", "requests.storage", "10Gi")
+	}
+	m := provider.StartManager(t, defaults)
+	shop, bank := provider.Extended(t, "siena"), provider.Extended(t, "siena")
+	for _, namespace := range []string{shop, bank} {
+		awaitHard(t, namespace, list("services.nodeports", "2", "services.loadbalancers", "1", "requests.storage", "10Gi"))
+	}
+	refused := func(object client.Object, words string) {
+		t.Helper()
+		err := provider.Client.Create(t.Context(), object)
+		require.ErrorContains(t, err, "exceeded quota: "+wire.ConsumerQuota)
+		require.ErrorContains(t, err, words)
+	}
+	provider.Create(t, service(shop, "balanced", corev1.ServiceTypeLoadBalancer)) // the Service has a node port, too
+	awaitHard(t, bank, list("services.nodeports", "1", "services.loadbalancers", "0", "requests.storage", "10Gi"))
+	refused(service(bank, "balanced", corev1.ServiceTypeLoadBalancer), "services.loadbalancers")
+	provider.Create(t, service(bank, "port", corev1.ServiceTypeNodePort))
+	refused(service(bank, "another", corev1.ServiceTypeNodePort), "services.nodeports")
+	refused(claim(bank, "data", "11Gi"), "requests.storage")
+
+	// A Quota of one user limits only the resources that it names. The defaults limit all other resources.
+	provider.Create(t, &offloading.Quota{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "siena"}, Spec: offloading.QuotaSpec{User: "siena", Resources: list("cpu", "4", "services.nodeports", "5")}})
+	awaitHard(t, shop, list("services.nodeports", "4", "services.loadbalancers", "1", "requests.storage", "10Gi"))
+
+	// The defaults are enforced even if Quotas are not.
+	m.Stop(t)
+	m = provider.StartManager(t, defaults, func(o *controllers.Options) { o.Quotas.Off = true })
+	awaitHard(t, shop, list("services.nodeports", "1", "services.loadbalancers", "1", "requests.storage", "10Gi"))
+	m.Stop(t)
+	provider.StartManager(t, func(o *controllers.Options) { o.Quotas.Off = true })
+	provider.AwaitGone(t, &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: wire.ConsumerQuota}})
 }

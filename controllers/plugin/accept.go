@@ -14,28 +14,38 @@ import (
 
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/json"
 
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/source"
+	"github.com/refract-project/refract/internal/pluginrevision"
 	defaults "github.com/refract-project/refract/plugins"
 )
 
-// accept returns the revision of a module with the settings of the plugin, after checking both.
+// accept checks a module and the settings of the plugin, and returns their revision.
 func (c *Controller) accept(ctx context.Context, p *plugins.ReflectionPlugin, m *module) (*plugins.PluginRevision, error) {
 	if err := checkSettings(p); err != nil {
 		return nil, err
+	}
+	// The name of an active plugin is not checked again. If it were, a single virtual kubelet could block updates to
+	// the plugin for all others.
+	if p.Status.ActiveRevision == "" {
+		nodes, err := listVirtualNodes(ctx, c.client)
+		if err != nil {
+			return nil, err
+		}
+		if err := checkFolders(p, nodes); err != nil {
+			return nil, err
+		}
 	}
 	revision, err := c.existingRevision(ctx, p, m)
 	if err != nil {
 		return nil, err
 	}
 	if m.isFresh() {
-		c.fetched.Store(p.Name, m) // until it is stored or refused
+		c.fetched.keep(p.Name, m)
 	}
 	if revision == nil {
 		revision, err = c.newRevision(ctx, p, m)
@@ -44,15 +54,15 @@ func (c *Controller) accept(ctx context.Context, p *plugins.ReflectionPlugin, m 
 	}
 	var refused *refusal
 	if err == nil || errors.As(err, &refused) {
-		c.fetched.Delete(p.Name)
+		c.fetched.drop(p.Name)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return revision, c.checkKinds(p, &revision.Spec.Manifest)
+	return revision, c.checkKinds(p.Spec.Kinds, &revision.Spec.Manifest)
 }
 
-// verdict is why a module was not accepted.
+// verdict records that a module was not accepted.
 type verdict struct {
 	plugin     types.UID
 	generation int64
@@ -60,14 +70,14 @@ type verdict struct {
 	err        error
 }
 
-// newRevision loads the module with the settings, and stores it. A module that was refused is not loaded again until it, or the plugin, has changed.
+// newRevision loads the module with the settings, and stores it. A refused module is loaded again only if the module or the plugin has changed.
 func (c *Controller) newRevision(ctx context.Context, p *plugins.ReflectionPlugin, m *module) (*plugins.PluginRevision, error) {
 	if last, ok := c.refused.Load(p.Name); ok {
 		if v := last.(verdict); v.plugin == p.UID && v.generation == p.Generation && v.digest == m.digest {
 			return nil, v.err
 		}
 	}
-	wasm := c.lastFetched(p, m.digest)
+	wasm := c.fetched.find(p.Name, m.digest)
 	if wasm == nil {
 		var err error
 		if wasm, err = c.readModule(ctx, m.digest); err != nil {
@@ -88,9 +98,9 @@ func (c *Controller) newRevision(ctx context.Context, p *plugins.ReflectionPlugi
 
 // load loads a module with the settings of the plugin, as a virtual kubelet does, and returns its manifest.
 func (c *Controller) load(ctx context.Context, p *plugins.ReflectionPlugin, wasm []byte) (*host.Manifest, error) {
-	options, err := optionsOf(p)
+	options, err := pluginrevision.DecodeOptions(&p.Spec.PluginSettings)
 	if err != nil {
-		return nil, err
+		return nil, refusef(invalidConfigReason, "spec.config: %v", err)
 	}
 	manifest, err := c.loader.load(ctx, p.Name, wasm, options.PluginConfig())
 	if err != nil {
@@ -109,7 +119,7 @@ func (c *Controller) load(ctx context.Context, p *plugins.ReflectionPlugin, wasm
 	return manifest, nil
 }
 
-// refuseModule returns the refusal of a module that the host did not load, or err if the cause is the machine.
+// refuseModule returns the refusal of a module that the host did not load, or err itself if the machine is the cause.
 func refuseModule(err error) error {
 	var failed *host.LoadError
 	if host.IsTransient(err) || !errors.As(err, &failed) {
@@ -118,7 +128,7 @@ func refuseModule(err error) error {
 	return refusef(reasonsOfStages[failed.Stage], "%v", err)
 }
 
-// reasonsOfStages are the reasons of the condition Accepted, by the stage at which the host refused the module.
+// reasonsOfStages has the reason of the condition Accepted for each stage of loading a module.
 var reasonsOfStages = map[host.Stage]string{
 	host.StageSize:       "ModuleTooLarge",
 	host.StageInstrument: "InvalidModule",
@@ -131,38 +141,7 @@ var reasonsOfStages = map[host.Stage]string{
 	host.StageConfig:     invalidConfigReason,
 }
 
-// optionsOf returns the settings as those of a module in a folder.
-func optionsOf(p *plugins.ReflectionPlugin) (source.Options, error) {
-	options := source.Options{
-		Priority: int(p.Spec.Priority), Kinds: p.Spec.Kinds, Writes: p.Spec.Writes, Replaces: p.Spec.Replaces,
-		IgnoreFailure: p.Spec.FailurePolicy == plugins.IgnorePluginPolicy, Capabilities: []string{},
-	}
-	for _, capability := range p.Spec.Capabilities {
-		options.Capabilities = append(options.Capabilities, string(capability))
-	}
-	if l := p.Spec.Limits; l != nil {
-		options.Limits = source.Limits{
-			Fuel: l.Fuel, MemoryPages: int(l.MemoryPages), OutputBytes: int(l.OutputBytes), CallDepth: int(l.CallDepth),
-			ModuleBytes: int(l.ModuleBytes), Handles: int(l.Handles),
-		}
-	}
-	config, err := decodeConfig(p.Spec.Config)
-	if err != nil {
-		return options, refusef(invalidConfigReason, "spec.config: %v", err)
-	}
-	options.Config = config
-	return options, nil
-}
-
-// decodeConfig keeps whole numbers whole.
-func decodeConfig(config *runtime.RawExtension) (decoded map[string]any, err error) {
-	if config == nil || len(config.Raw) == 0 {
-		return nil, nil
-	}
-	return decoded, json.UnmarshalCaseSensitivePreserveInts(config.Raw, &decoded)
-}
-
-// checkSettings checks what does not depend on the module.
+// checkSettings checks the settings that do not depend on the module.
 func checkSettings(p *plugins.ReflectionPlugin) error {
 	if match := p.Spec.Match; match != nil {
 		for _, selector := range []struct {
@@ -188,7 +167,7 @@ func checkSettings(p *plugins.ReflectionPlugin) error {
 func defaultPlugins() []string {
 	modules, err := fs.Glob(defaults.FS, "*/*.wasm")
 	if err != nil {
-		panic(err) // the pattern is valid
+		panic(err) // this cannot happen, because the pattern is valid
 	}
 	for i, module := range modules {
 		modules[i] = strings.TrimSuffix(path.Base(module), ".wasm")
@@ -197,10 +176,10 @@ func defaultPlugins() []string {
 }
 
 // checkKinds checks that the module is for the kinds, and that this cluster serves them.
-func (c *Controller) checkKinds(p *plugins.ReflectionPlugin, manifest *plugins.PluginManifest) error {
-	options := source.Options{Kinds: p.Spec.Kinds}
+func (c *Controller) checkKinds(kinds []string, manifest *plugins.PluginManifest) error {
+	options := source.Options{Kinds: kinds}
 	declared := &host.Manifest{Kinds: manifest.Kinds, Hooks: manifest.Hooks}
-	for _, kind := range p.Spec.Kinds {
+	for _, kind := range kinds {
 		if kind == "*" {
 			continue
 		}
@@ -218,7 +197,7 @@ func (c *Controller) checkKinds(p *plugins.ReflectionPlugin, manifest *plugins.P
 	return nil
 }
 
-// kindsMeant returns the kinds that an entry of spec.kinds stands for and that the module is for.
+// kindsMeant returns the kinds of the module that an entry of spec.kinds matches.
 func kindsMeant(entry string, options source.Options, manifest *host.Manifest) (meant []schema.GroupKind) {
 	for _, candidate := range append([]string{entry}, manifest.Kinds...) {
 		name, group, _ := strings.Cut(candidate, ".")

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,7 +18,7 @@ import (
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
 )
 
-// collectRevisions deletes the oldest revisions of a plugin beyond the history limit, and never one that is used, and those of a deleted plugin of its name.
+// collectRevisions deletes the oldest unused revisions of a plugin beyond the history limit, and the revisions of a deleted plugin with the same name.
 func (c *Controller) collectRevisions(ctx context.Context, p *plugins.ReflectionPlugin) error {
 	all := &plugins.PluginRevisionList{}
 	if err := c.client.List(ctx, all); err != nil {
@@ -26,7 +27,7 @@ func (c *Controller) collectRevisions(ctx context.Context, p *plugins.Reflection
 	if len(superfluous(p, all.Items)) == 0 {
 		return nil
 	}
-	// The cache may be behind: a plugin of that name may be another one by now, or use other revisions.
+	// The cache may be outdated: the plugin may have been recreated, or may use other revisions.
 	live := &plugins.ReflectionPlugin{}
 	if err := c.live.Get(ctx, client.ObjectKeyFromObject(p), live); err != nil || live.UID != p.UID {
 		return client.IgnoreNotFound(err)
@@ -34,7 +35,7 @@ func (c *Controller) collectRevisions(ctx context.Context, p *plugins.Reflection
 	return c.deleteRevisions(ctx, superfluous(live, all.Items))
 }
 
-// collectOrphans deletes the revisions of a plugin that is gone, if the cache is right about that.
+// collectOrphans deletes the revisions of a plugin that was deleted. The API server confirms the deletion.
 func (c *Controller) collectOrphans(ctx context.Context, name string) error {
 	all := &plugins.PluginRevisionList{}
 	if err := c.client.List(ctx, all); err != nil {
@@ -51,7 +52,7 @@ func (c *Controller) collectOrphans(ctx context.Context, name string) error {
 	return c.deleteRevisions(ctx, orphans)
 }
 
-// superfluous returns the revisions of a plugin that are not kept.
+// superfluous returns the revisions of a plugin that can be deleted.
 func superfluous(p *plugins.ReflectionPlugin, all []plugins.PluginRevision) (revisions []plugins.PluginRevision) {
 	used := usedRevisions(p)
 	var old []plugins.PluginRevision
@@ -79,16 +80,16 @@ func (c *Controller) deleteRevisions(ctx context.Context, revisions []plugins.Pl
 	return errors.Join(errs...)
 }
 
-// usedRevisions returns the names of the revisions that are kept whatever the history limit is.
+// usedRevisions returns the names of the revisions that the history limit does not affect.
 func usedRevisions(p *plugins.ReflectionPlugin) []string {
-	used := []string{p.Status.ActiveRevision, p.Status.PreviousRevision, p.Status.CandidateRevision, p.Spec.Revision}
+	used := []string{p.Status.ActiveRevision, p.Status.PreviousRevision, p.Status.CandidateRevision, p.Status.RejectedRevision, p.Spec.Revision}
 	if rehearsal := p.Spec.Rollout.Rehearsal; rehearsal != nil {
 		used = append(used, rehearsal.Approved)
 	}
 	return used
 }
 
-// collectModules deletes the modules that no revision names, if there may be any. It reads past the cache, which may not have the newest revision.
+// collectModules deletes the modules without a revision if unused is set. It does not read from the cache, which may lack the newest revision.
 func (c *Controller) collectModules(ctx context.Context) error {
 	if !c.unused.Swap(false) {
 		return nil
@@ -102,7 +103,7 @@ func (c *Controller) collectModules(ctx context.Context) error {
 	return err
 }
 
-// listModules returns the names of all PluginModules.
+// listModules returns the metadata of all PluginModules.
 func (c *Controller) listModules(ctx context.Context) (*metav1.PartialObjectMetadataList, error) {
 	modules := &metav1.PartialObjectMetadataList{}
 	modules.SetGroupVersionKind(plugins.GroupVersion.WithKind("PluginModuleList"))
@@ -110,6 +111,14 @@ func (c *Controller) listModules(ctx context.Context) (*metav1.PartialObjectMeta
 		return nil, fmt.Errorf("listing PluginModules, %w", err)
 	}
 	return modules, nil
+}
+
+// firstPart returns the name of the first part of a module.
+func firstPart(name string) string {
+	if i := strings.LastIndex(name, "-"); i >= 0 {
+		return name[:i] + "-0"
+	}
+	return name
 }
 
 func (c *Controller) deleteUnused(ctx context.Context) error {
@@ -121,16 +130,15 @@ func (c *Controller) deleteUnused(ctx context.Context) error {
 	if err := c.live.List(ctx, revisions); err != nil {
 		return fmt.Errorf("listing PluginRevisions, %w", err)
 	}
+	// The number of the parts is not compared: another version of Go may have compressed the module into more.
 	used := map[string]bool{}
 	for i := range revisions.Items {
-		for part := range int(revisions.Items[i].Spec.Parts) {
-			used[plugins.PluginModuleName(revisions.Items[i].Spec.SHA256, part)] = true
-		}
+		used[firstPart(plugins.PluginModuleName(revisions.Items[i].Spec.SHA256, 0))] = true
 	}
 	var errs []error
 	for i := range modules.Items {
 		module := &plugins.PluginModule{ObjectMeta: metav1.ObjectMeta{Name: modules.Items[i].Name}}
-		if used[module.Name] {
+		if used[firstPart(module.Name)] {
 			continue
 		}
 		if err := c.client.Delete(ctx, module, client.Preconditions{UID: &modules.Items[i].UID}); client.IgnoreNotFound(err) != nil {

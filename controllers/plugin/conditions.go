@@ -11,11 +11,11 @@ import (
 	"github.com/refract-project/refract/internal/printable"
 )
 
-// Reasons of conditions, besides those of pluginsource.
+// Reasons of conditions, in addition to the reasons of package pluginsource.
 const (
-	// Fetched.
+	// Reasons of the condition Fetched.
 	fetchedReason = "Fetched"
-	// Verified.
+	// Reasons of the conditions Verified and Accepted.
 	signedReason           = "Signed"
 	unsignedReason         = "Unsigned"
 	wronglySignedReason    = "WronglySigned"
@@ -35,23 +35,47 @@ const (
 	writesNotAllowedReason = "WritesNotDeclared"
 	capabilityReason       = "CapabilityNotGranted"
 	revisionTakenReason    = "RevisionNameTaken"
-	// Ready.
-	pausedReason           = "Paused"
-	waitForRehearsalReason = "WaitingForRehearsal"
-	notReportedReason      = "NotReported"
-	unknownRevisionReason  = "UnknownRevision"
-	notStoredReason        = "NotStored"
-	noRevisionReason       = "NoRevision"
+	// Reasons of the condition Rehearsed.
+	rehearsedReason          = "Rehearsed"
+	rehearsingReason         = "Rehearsing"
+	waitingForApprovalReason = "WaitingForApproval"
+	notDeterministicReason   = "NotDeterministic"
+	approvedReason           = "Approved"
+	pinnedReason             = "Pinned"
+	unreachableReason        = "Unreachable"
+	// Reasons of the conditions Rehearsed and Ready.
+	noVirtualNodesReason = "NoVirtualNodes"
+	failedReason         = "Failed"
+	rolledBackReason     = "RolledBack"
+	// Reasons of the condition Ready.
+	activeReason          = "Active"
+	loadingReason         = "Loading"
+	pausedReason          = "Paused"
+	notReportedReason     = "NotReported"
+	unknownRevisionReason = "UnknownRevision"
+	notStoredReason       = "NotStored"
+	noRevisionReason      = "NoRevision"
+
+	// promotedReason is the reason of the Event about a revision that became active.
+	promotedReason = "Promoted"
 )
 
-// maxMessage of a condition: servers and modules are quoted in it.
+// maxMessage is the maximum length of the message of a condition. It is limited because a message may quote servers and
+// modules.
 const maxMessage = 1024
 
-// setCondition sets a condition, with the message as one line.
+// setCondition sets a condition. The message is shortened and converted to a single line.
 func setCondition(p *plugins.ReflectionPlugin, kind string, status metav1.ConditionStatus, reason, message string) {
 	apimeta.SetStatusCondition(&p.Status.Conditions, metav1.Condition{
 		Type: kind, Status: status, Reason: reason, Message: printable.Shorten(printable.Line(message), maxMessage), ObservedGeneration: p.Generation,
 	})
+}
+
+// observeCondition records that a condition, which has not changed, also applies to the present generation.
+func observeCondition(p *plugins.ReflectionPlugin, kind string) {
+	if kept := apimeta.FindStatusCondition(p.Status.Conditions, kind); kept != nil {
+		kept.ObservedGeneration = p.Generation
+	}
 }
 
 // isTrue reports whether a condition is true.

@@ -1,18 +1,25 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package plugin fetches, verifies, tests and stores the modules of ReflectionPlugins.
+// Package plugin fetches, verifies, tests and stores the modules of ReflectionPlugins, and decides which revision is active.
 //
-// A reconciliation goes through these steps, each with a condition: fetch the module from its source, verify its signature by the policy of the installation,
-// accept it by loading it with its settings, store it. The result is a PluginRevision, whose module is in PluginModules; neither is ever
-// changed. A module that is stored is not fetched again. Only promote sets the active revision, so a source that fails, or a module that is not
-// accepted, leaves it as it is.
+// A reconciliation takes these steps, each with a condition:
 //
-// Sources are tried again for ever, with increasing delays; the condition says when. Revisions beyond the history limit are deleted, and then
-// the PluginModules that no revision names.
+//   - Fetched: the module is read from its source (fetch.go).
+//   - Verified: its signature satisfies the policy of the installation (verify.go).
+//   - Accepted: it loads with the settings (accept.go), and is stored as a PluginRevision with PluginModules, which never change (store.go).
+//   - Rehearsed: the virtual nodes have reported its effect, within the limits of the rollout (rehearsal.go).
+//   - Ready: the virtual nodes run the active revision (ready.go).
+//
+// A stored module is not fetched again. Only promote and rollBack set the active revision (promote.go, rollback.go), so a failing source or a refused
+// module does not change it.
+//
+// Sources are retried for ever, with increasing delays; the condition has the time of the next attempt. Revisions beyond the history limit are deleted,
+// then the PluginModules without a revision, and the reports of deleted virtual nodes.
 package plugin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,6 +44,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
 	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/controllers/internal/workers"
@@ -47,29 +55,38 @@ import (
 type Options struct {
 	// Enabled starts the controller.
 	Enabled bool
-	// Namespace of the installation, with the ConfigMaps and Secrets that sources name.
+	// Namespace is the namespace of the installation. It contains the ConfigMaps and Secrets to which sources refer.
 	Namespace string
 	// Sources configures fetches.
 	Sources pluginsource.Options
-	// TrustPolicy is the file with the policy of signatures; empty is signature.DefaultPolicy. It is read before each verification.
+	// TrustPolicy is the path of the file with the policy of signatures. If it is empty, signature.DefaultPolicy
+	// applies. The file is read before each verification.
 	TrustPolicy string
-	// Recheck is how often what no watch reports is looked at: the policy, and the kinds that this cluster serves. 0 is 5 minutes.
+	// Recheck is the interval between reconciliations without a change. They are needed because no watch reports
+	// changes to the signature policy or to the served kinds. The default is 5 minutes.
 	Recheck time.Duration
-	// Mapper knows the kinds that this cluster serves.
+	// Deadline limits the time of a reconciliation, including the fetch and the compilation of a large module. The
+	// default is 8 minutes.
+	Deadline time.Duration
+	// Mapper finds the kinds that this cluster serves.
 	Mapper apimeta.RESTMapper
 	// Clock returns the time.
 	Clock clock.PassiveClock
-	// Failed is called with the errors of reconciliations, unless it is nil.
+	// Failed is called with each reconciliation error. It may be nil.
 	Failed func(error)
 }
 
 const (
-	// parallel is how many plugins are reconciled at once: a slow server occupies a worker for the budget of a fetch.
+	// parallel is the number of plugins that are reconciled concurrently. A slow server can occupy a worker for the
+	// whole time that a fetch may take.
 	parallel = 4
-	// deadline limits a reconciliation, with its fetch and the compilation of a large module.
-	deadline       = 8 * time.Minute
-	statusTimeout  = 30 * time.Second
-	defaultRecheck = 5 * time.Minute
+	// reconcileTimeout limits the time of a reconciliation, including the fetch and the compilation of a large module.
+	reconcileTimeout = 8 * time.Minute
+	// statusTimeout limits the write of the status, which is attempted even if a reconciliation took too long.
+	statusTimeout = 30 * time.Second
+	// defaultRecheckInterval is the time after which a plugin is reconciled without an event. With a longer interval,
+	// it is noticed later that a stored module was changed.
+	defaultRecheckInterval = 5 * time.Minute
 )
 
 // Controller reconciles ReflectionPlugins.
@@ -80,29 +97,34 @@ type Controller struct {
 	options Options
 
 	loader loader
-	// resolved has the times at which tags were resolved, refused the modules that were not accepted, both by the name of the plugin.
+	// resolved has the time at which the tag of each plugin was last resolved. refused has the last module of each
+	// plugin that was not accepted. The keys are names of plugins.
 	resolved, refused sync.Map
-	// fetched has the modules that are to be stored, by the name of the plugin; checked has the digests of stored modules whose content is right.
-	fetched, checked sync.Map
-	// fetching is held from the fetch of a module until it is stored or refused: several of the maximum size would take much memory.
+	// fetched has the modules that wait until they can be stored.
+	fetched unstoredModules
+	// checked has the digests of the stored modules whose content was compared with the digest. The value is the time
+	// at which all parts of the module existed.
+	checked sync.Map
+	// fetching is held from the fetch of a module until the module is stored or refused, because several modules of the
+	// maximum size would need much memory.
 	fetching semaphore
-	// storing is held while a module is stored, until its revision exists, and while unused modules are deleted.
+	// storing is held until the revision of a stored module exists, and while unused modules are deleted.
 	storing sync.Mutex
+	// promoting is the plugin whose candidate becomes active.
+	promoting turn
 	// unused is set when there may be modules that no revision names.
 	unused atomic.Bool
 }
 
-// NewController returns a controller that works through c; live must not be cached.
+// NewController returns a controller that reads and writes through c. live must not read from a cache.
 func NewController(c client.Client, live client.Reader, recorder events.EventRecorder, options Options) *Controller {
-	if options.Recheck == 0 {
-		options.Recheck = defaultRecheck
-	}
+	options.Recheck, options.Deadline = cmp.Or(options.Recheck, defaultRecheckInterval), cmp.Or(options.Deadline, reconcileTimeout)
 	controller := &Controller{client: c, live: live, report: report.New(recorder), options: options, fetching: make(semaphore, 1)}
 	controller.unused.Store(true)
 	return controller
 }
 
-// Name of the controller in logs, metrics and Events.
+// Name returns the name of the controller in logs, metrics and Events.
 func (c *Controller) Name() string { return "plugin" }
 
 // Enforces returns the objects that the controller reconciles, for metrics.
@@ -125,34 +147,56 @@ func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 	if err := mgr.Add(&c.loader); err != nil {
 		return fmt.Errorf("adding the host of plugins, %w", err)
 	}
-	// Only names and versions: the content is read when it is needed.
+	// Only metadata is cached. The content is read when it is needed.
 	configMap := &metav1.PartialObjectMetadata{}
 	configMap.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
 	options := workers.Options(parallel)
-	options.ReconciliationTimeout = deadline
+	options.ReconciliationTimeout = c.options.Deadline
 	return builder.ControllerManagedBy(mgr).
 		Named(c.Name()).
 		WithOptions(options).
 		For(&plugins.ReflectionPlugin{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&plugins.PluginRevision{}, handler.EnqueueRequestsFromMapFunc(c.pluginOf), builder.WithPredicates(predicate.Funcs{
-			// Those that are there at the start may be of a plugin that was deleted meanwhile.
-			CreateFunc: func(e event.CreateEvent) bool { return e.IsInInitialList }, UpdateFunc: func(event.UpdateEvent) bool { return false },
+			// Revisions that exist at the start may belong to a plugin that was deleted while no controller manager was
+			// running.
+			UpdateFunc: isReport,
 			DeleteFunc: func(event.DeleteEvent) bool { c.unused.Store(true); return true },
 		})).
+		Watches(&plugins.ReflectionPlugin{}, handler.EnqueueRequestsFromMapFunc(c.listCandidates), builder.WithPredicates(predicate.Funcs{
+			CreateFunc: func(event.CreateEvent) bool { return false },
+			UpdateFunc: isActivation,
+		})).
+		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(c.listAll), builder.WithPredicates(nodeChanges)).
+		Watches(&offloading.VirtualNode{}, handler.EnqueueRequestsFromMapFunc(c.listAll), builder.WithPredicates(virtualNodeChanges)).
 		WatchesRawSource(source.Kind(configMaps, configMap, handler.TypedEnqueueRequestsFromMapFunc(c.pluginsFrom))).
 		Complete(report.Failures(c, c.options.Failed))
 }
 
-// pluginOf returns the plugin of a revision.
+// isReport reports whether an update to a PluginRevision has changed the entries of virtual nodes. No other field of a
+// PluginRevision changes.
+func isReport(e event.UpdateEvent) bool {
+	before, isRevision := e.ObjectOld.(*plugins.PluginRevision)
+	after, isStillRevision := e.ObjectNew.(*plugins.PluginRevision)
+	return !isRevision || !isStillRevision || !equality.Semantic.DeepEqual(before.Status, after.Status)
+}
+
+// isActivation reports whether an update to a ReflectionPlugin has changed its active revision.
+func isActivation(e event.UpdateEvent) bool {
+	before, isPlugin := e.ObjectOld.(*plugins.ReflectionPlugin)
+	after, isStillPlugin := e.ObjectNew.(*plugins.ReflectionPlugin)
+	return isPlugin && isStillPlugin && before.Status.ActiveRevision != after.Status.ActiveRevision
+}
+
+// pluginOf returns a request for the plugin of a revision.
 func (c *Controller) pluginOf(_ context.Context, object client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: object.(*plugins.PluginRevision).Spec.Plugin}}}
 }
 
-// pluginsFrom returns the plugins whose source is a ConfigMap.
+// pluginsFrom returns requests for the plugins whose source is the ConfigMap.
 func (c *Controller) pluginsFrom(ctx context.Context, configMap *metav1.PartialObjectMetadata) (requests []reconcile.Request) {
 	all := &plugins.ReflectionPluginList{}
 	if err := c.client.List(ctx, all); err != nil {
-		return nil // the cache always lists
+		return nil // this cannot happen, because a filled cache returns no errors
 	}
 	for i := range all.Items {
 		if from := all.Items[i].Spec.Source.ConfigMap; from != nil && from.Name == configMap.Name {
@@ -162,7 +206,7 @@ func (c *Controller) pluginsFrom(ctx context.Context, configMap *metav1.PartialO
 	return requests
 }
 
-// Reconcile takes a plugin as far as it gets.
+// Reconcile performs the steps for a plugin until a step fails or has to wait, and writes the status.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	before := &plugins.ReflectionPlugin{}
 	err := c.client.Get(ctx, request.NamespacedName, before)
@@ -178,33 +222,52 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, errors.Join(err, c.collectModules(ctx))
 	}
 	after := before.DeepCopy()
+	// Rollbacks are processed first. The method advance may fetch a module for a long time, and virtual nodes that
+	// still run a rolled-back revision must not wait for it.
+	isChanged, err := c.followRollback(ctx, after)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if isChanged {
+		if err := c.writeStatus(ctx, before, after); err != nil {
+			return reconcile.Result{}, err
+		}
+		c.reportActivation(before, after)
+		before = after.DeepCopy()
+	}
+	defer c.promoting.pass(request.Name)
 	again, err := c.advance(ctx, after)
 	if writeErr := c.writeStatus(ctx, before, after); writeErr != nil {
 		return reconcile.Result{}, errors.Join(err, writeErr)
 	}
-	return reconcile.Result{RequeueAfter: again}, errors.Join(err, c.collectRevisions(ctx, after), c.collectModules(ctx))
+	c.reportActivation(before, after)
+	return reconcile.Result{RequeueAfter: again}, errors.Join(err, c.pruneEntries(ctx, after), c.collectRevisions(ctx, after), c.collectModules(ctx))
 }
 
-// forget drops what is remembered about a plugin that is gone.
+// forget drops the state in memory of a plugin that was deleted.
 func (c *Controller) forget(name string) {
 	c.resolved.Delete(name)
 	c.refused.Delete(name)
-	c.fetched.Delete(name)
+	c.fetched.drop(name)
 }
 
-// advance changes the status of a plugin, and returns after which time to look again.
+// advance sets the status of a plugin, and returns the time until its next reconciliation.
 func (c *Controller) advance(ctx context.Context, p *plugins.ReflectionPlugin) (again time.Duration, err error) {
 	p.Status.ObservedGeneration = p.Generation
 	again = c.options.Recheck
-	isAccepted := false
+	accepted := ""
 	if !p.Spec.Paused && p.Spec.Revision == "" {
-		isAccepted, again, err = c.follow(ctx, p)
+		accepted, again, err = c.follow(ctx, p)
 	}
-	promoteErr := c.promote(ctx, p, isAccepted)
+	wait, promoteErr := c.promote(ctx, p, accepted)
+	if wait > 0 {
+		again = min(again, wait)
+	}
 	return again, errors.Join(err, promoteErr)
 }
 
-// writeStatus patches the status if it has changed, also when the time of the reconciliation is over: the status says when to try again.
+// writeStatus patches the status if it has changed. The patch has a deadline of its own, so that the time of the next
+// attempt is recorded even if a fetch has used up the deadline of the reconciliation.
 func (c *Controller) writeStatus(ctx context.Context, before, after *plugins.ReflectionPlugin) error {
 	if equality.Semantic.DeepEqual(before.Status, after.Status) {
 		return nil

@@ -28,10 +28,11 @@ import (
 	"github.com/refract-project/refract/controllers"
 	"github.com/refract-project/refract/controllers/internal/controllertest"
 	"github.com/refract-project/refract/controllers/plugin"
+	"github.com/refract-project/refract/internal/folderplugins"
 	"github.com/refract-project/refract/internal/pluginsource"
 	"github.com/refract-project/refract/internal/rbac"
-	"github.com/refract-project/refract/internal/testenv"
-	"github.com/refract-project/refract/internal/wattest"
+	"github.com/refract-project/refract/test/support/testenv"
+	"github.com/refract-project/refract/test/support/wattest"
 )
 
 var cluster = controllertest.Cluster{ID: "rome", Options: testenv.Options{CRDPaths: []string{"../../api/crds"}, NoScheduler: true}}
@@ -40,7 +41,7 @@ func TestMain(m *testing.M) { os.Exit(controllertest.Main(m, &cluster)) }
 
 const installation = metav1.NamespaceDefault
 
-// start starts a manager that may do what the chart allows it to.
+// start starts a manager that has only the permissions that the chart grants.
 func start(t *testing.T, change ...func(*plugin.Options)) *controllertest.Manager {
 	t.Helper()
 	manager := rbac.Manager{Namespace: installation, Subject: rbac.User(controllertest.ManagerUser)}
@@ -54,7 +55,7 @@ func start(t *testing.T, change ...func(*plugin.Options)) *controllertest.Manage
 	})
 }
 
-// manifest of a module for Services.
+// manifest is the manifest of a module for Services.
 const manifest = `{"name":"m","version":"1.2.3","kinds":["Service"],"hooks":["outgoing"],"writes":["metadata.labels"],` +
 	`"configSchema":{"type":"object","properties":{"size":{"type":"integer"}},"additionalProperties":false}}`
 
@@ -64,7 +65,7 @@ const (
 	trapping  = `(func (export "_initialize") unreachable)`
 )
 
-// assemble returns a module with a manifest and further fields. comment makes its bytes different.
+// assemble returns a module with a manifest, imports and further fields.
 func assemble(t *testing.T, manifest, imports, fields string) []byte {
 	t.Helper()
 	wasm, err := wattest.Assemble(wattest.Plugin(manifest, imports, fields))
@@ -150,7 +151,8 @@ func reconciliations(t *testing.T) (n float64) {
 	return n
 }
 
-// A module in a ConfigMap becomes a revision with a stored module, and the next one replaces it; nothing is written when nothing changes.
+// A module in a ConfigMap becomes a revision with a stored module, and the next module replaces it. While nothing
+// changes, nothing is written.
 func TestAModuleIsStoredAndFollowed(t *testing.T) {
 	manager := start(t, func(o *plugin.Options) { o.Recheck = 100 * time.Millisecond })
 	first := assemble(t, manifest, "", hook)
@@ -159,7 +161,7 @@ func TestAModuleIsStoredAndFollowed(t *testing.T) {
 		s.Writes = []string{"metadata.labels.team"}
 	})
 	p = await(t, p, plugins.AcceptedCondition, metav1.ConditionTrue, "Accepted")
-	p = await(t, p, plugins.ReadyCondition, metav1.ConditionUnknown, "NotReported")
+	p = await(t, p, plugins.ReadyCondition, metav1.ConditionTrue, "NoVirtualNodes")
 	assert.Equal(t, "1.2.3", p.Status.Version)
 	revision := &plugins.PluginRevision{}
 	cluster.Get(t, revision, "", p.Status.ActiveRevision)
@@ -170,7 +172,7 @@ func TestAModuleIsStoredAndFollowed(t *testing.T) {
 	assert.EqualValues(t, 1, revision.Spec.Parts)
 	assert.Equal(t, 1, modulesOf(t, revision.Spec.SHA256))
 
-	// It is looked at again and again meanwhile.
+	// Further reconciliations without a change must not write anything.
 	before, reconciled := len(manager.Writes.About("/plugins.refract.io/")), reconciliations(t)
 	controllertest.Eventually(t, "ten more reconciliations", func() error {
 		if n := reconciliations(t) - reconciled; n < 10 {
@@ -201,7 +203,7 @@ func TestAModuleIsStoredAndFollowed(t *testing.T) {
 	assert.Equal(t, "1.2.3", now.Status.Version)
 	cluster.AwaitEvent(t, installation, plugins.ReflectionPluginKind, p.Name, "NotFound")
 
-	// The pin works with the source away.
+	// spec.revision must have an effect even while the source is missing.
 	cluster.Patch(t, now, fmt.Sprintf(`{"spec":{"revision":%q}}`, now.Status.PreviousRevision))
 	controllertest.Eventually(t, "the rollback", func() error {
 		rolledBack := &plugins.ReflectionPlugin{}
@@ -212,7 +214,7 @@ func TestAModuleIsStoredAndFollowed(t *testing.T) {
 		return nil
 	})
 
-	// Everything goes with the plugin.
+	// When the plugin is deleted, its stored modules must be deleted, too.
 	cluster.Delete(t, now)
 	controllertest.Eventually(t, "the modules to be gone", func() error {
 		if n := modulesOf(t, revision.Spec.SHA256); n > 0 {
@@ -222,7 +224,8 @@ func TestAModuleIsStoredAndFollowed(t *testing.T) {
 	})
 }
 
-// What is wrong with a module or its settings is in the condition Accepted, with the path or the name.
+// The condition Accepted describes the problem of a module or of its settings, with the path or the name of the invalid
+// part.
 func TestWhatIsNotAccepted(t *testing.T) {
 	start(t)
 	skipping := strings.Replace(manifest, `"writes"`, `"capabilities":["skip"],"writes"`, 1)
@@ -279,6 +282,42 @@ func TestWhatIsNotAccepted(t *testing.T) {
 			assert.Equal(t, c.reason, apimeta.FindStatusCondition(p.Status.Conditions, plugins.ReadyCondition).Reason)
 		})
 	}
+	t.Run("a pin of a revision for other kinds", func(t *testing.T) {
+		p := declare(t, assemble(t, manifest, "", hook), func(s *plugins.ReflectionPluginSpec) { s.Kinds = []string{"ConfigMap"} })
+		p = await(t, p, plugins.AcceptedCondition, metav1.ConditionFalse, "KindNotDeclared")
+		list := &plugins.PluginRevisionList{}
+		require.NoError(t, cluster.Client.List(t.Context(), list))
+		i := slices.IndexFunc(list.Items, func(r plugins.PluginRevision) bool { return r.Spec.Plugin == p.Name })
+		require.GreaterOrEqual(t, i, 0)
+		cluster.Patch(t, p, `{"spec":{"revision":"`+list.Items[i].Name+`"}}`)
+		p = await(t, p, plugins.ReadyCondition, metav1.ConditionFalse, "KindNotDeclared")
+		assert.Empty(t, p.Status.ActiveRevision)
+	})
+	t.Run("the name of a default plugin", func(t *testing.T) {
+		p := &plugins.ReflectionPlugin{ObjectMeta: metav1.ObjectMeta{Name: "service"}}
+		p.Spec.Kinds, p.Spec.Source.ConfigMap = []string{"Service"}, &plugins.ConfigMapSource{Name: "service", Key: "m.wasm"}
+		configMap(t, "service", assemble(t, manifest, "", hook))
+		cluster.Create(t, p)
+		t.Cleanup(func() { _ = cluster.Client.Delete(context.Background(), p) })
+		p = await(t, p, plugins.AcceptedCondition, metav1.ConditionFalse, "NameTaken")
+		assert.Contains(t, message(p, plugins.AcceptedCondition), "set spec.replaces to service")
+	})
+	t.Run("the name of a folder plugin", func(t *testing.T) {
+		node := addNode(t, "milan", corev1.ConditionTrue, time.Hour)
+		p := declare(t, assemble(t, manifest, "", hook), func(s *plugins.ReflectionPluginSpec) { s.Paused = true })
+		text, err := folderplugins.Encode([]folderplugins.Plugin{{Name: p.Name, State: "Loaded", IsRunning: true}})
+		require.NoError(t, err)
+		annotate := func(text string) {
+			cluster.Patch(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}},
+				fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, folderplugins.Annotation, text))
+		}
+		annotate(text)
+		cluster.Patch(t, p, `{"spec":{"paused":false}}`)
+		p = await(t, p, plugins.AcceptedCondition, metav1.ConditionFalse, "NameTaken")
+		assert.Contains(t, message(p, plugins.AcceptedCondition), "in the folder (--plugin-dir) of virtual node "+node)
+		annotate("")
+		await(t, p, plugins.AcceptedCondition, metav1.ConditionTrue, "Accepted")
+	})
 	t.Run("the consent to skip", func(t *testing.T) {
 		p := declare(t, assemble(t, skipping, "", hook), func(s *plugins.ReflectionPluginSpec) { s.Capabilities = []plugins.PluginCapability{"skip"} })
 		await(t, p, plugins.AcceptedCondition, metav1.ConditionTrue, "Accepted")
@@ -288,7 +327,7 @@ func TestWhatIsNotAccepted(t *testing.T) {
 		await(t, p, plugins.ReadyCondition, metav1.ConditionFalse, "Paused")
 		cluster.Patch(t, p, `{"spec":{"capabilities":[],"paused":false}}`)
 		await(t, p, plugins.AcceptedCondition, metav1.ConditionTrue, "Accepted")
-		cluster.Patch(t, p, `{"spec":{"priority":3}}`) // is reconciled again
+		cluster.Patch(t, p, `{"spec":{"priority":3}}`) // this triggers another reconciliation
 		await(t, p, plugins.AcceptedCondition, metav1.ConditionTrue, "Accepted")
 	})
 	t.Run("a kind without its group", func(t *testing.T) {
@@ -311,12 +350,13 @@ func TestWhatIsNotAccepted(t *testing.T) {
 	})
 }
 
-// Revisions that are left behind when a plugin is deleted do not hinder another plugin of its name, nor stay without one.
+// Revisions that are left when a plugin is deleted do not prevent another plugin with the same name. If there is no
+// such plugin, they are deleted.
 func TestOrphanedRevisionsAreDeleted(t *testing.T) {
 	manager := start(t)
 	wasm := assemble(t, manifest, "", hook+`(func (export "orphan"))`)
 	p := declare(t, wasm, nil)
-	p = await(t, p, plugins.ReadyCondition, metav1.ConditionUnknown, "NotReported")
+	p = await(t, p, plugins.ReadyCondition, metav1.ConditionTrue, "NoVirtualNodes")
 	left := &plugins.PluginRevision{}
 	cluster.Get(t, left, "", p.Status.ActiveRevision)
 	manager.Stop(t)
@@ -330,7 +370,7 @@ func TestOrphanedRevisionsAreDeleted(t *testing.T) {
 	cluster.Create(t, another)
 	t.Cleanup(func() { _ = cluster.Client.Delete(context.Background(), another) })
 	manager = start(t)
-	p = await(t, another, plugins.ReadyCondition, metav1.ConditionUnknown, "NotReported")
+	p = await(t, another, plugins.ReadyCondition, metav1.ConditionTrue, "NoVirtualNodes")
 	now := &plugins.PluginRevision{}
 	cluster.Get(t, now, "", p.Status.ActiveRevision)
 	assert.Equal(t, left.Name, now.Name)
@@ -347,7 +387,8 @@ func TestOrphanedRevisionsAreDeleted(t *testing.T) {
 	})
 }
 
-// Old revisions are deleted with their modules, but never the active, the previous and the pinned one. A paused plugin takes no new module.
+// Old revisions are deleted together with their modules, except for the active and the previous revision and as many
+// more as revisionHistoryLimit permits. A paused plugin keeps its active module.
 func TestHistoryAndPause(t *testing.T) {
 	start(t)
 	version := func(n int) []byte {
@@ -393,13 +434,13 @@ func TestHistoryAndPause(t *testing.T) {
 	}
 	now := active(4)
 	cluster.Patch(t, now, `{"spec":{"paused":true}}`)
-	await(t, now, plugins.ReadyCondition, metav1.ConditionUnknown, "Paused")
+	await(t, now, plugins.ReadyCondition, metav1.ConditionTrue, "Paused")
 	configMap(t, p.Name, version(5))
-	cluster.Patch(t, now, `{"spec":{"priority":7}}`) // observed after the ConfigMap
-	await(t, now, plugins.ReadyCondition, metav1.ConditionUnknown, "Paused")
+	cluster.Patch(t, now, `{"spec":{"priority":7}}`) // this change is observed after the change to the ConfigMap
+	await(t, now, plugins.ReadyCondition, metav1.ConditionTrue, "Paused")
 	active(4)
-	cluster.Patch(t, now, `{"spec":{"paused":false,"rollout":{"strategy":"Rehearse"}}}`)
-	waiting := await(t, now, plugins.ReadyCondition, metav1.ConditionUnknown, "WaitingForRehearsal")
+	cluster.Patch(t, now, `{"spec":{"paused":false,"rollout":{"strategy":"Rehearse","rehearsal":{"approval":"Manual"}}}}`)
+	waiting := await(t, now, plugins.RehearsedCondition, metav1.ConditionFalse, "WaitingForApproval")
 	active(4)
 	cluster.Patch(t, now, fmt.Sprintf(`{"spec":{"rollout":{"rehearsal":{"approved":%q}}}}`, waiting.Status.CandidateRevision))
 	active(5)
@@ -410,7 +451,7 @@ func TestOnlyTheManagerWritesRevisions(t *testing.T) {
 	start(t)
 	p := declare(t, assemble(t, manifest, "", hook), nil)
 	await(t, p, plugins.AcceptedCondition, metav1.ConditionTrue, "Accepted")
-	now := await(t, p, plugins.ReadyCondition, metav1.ConditionUnknown, "NotReported")
+	now := await(t, p, plugins.ReadyCondition, metav1.ConditionTrue, "NoVirtualNodes")
 	const user = "platform-admin"
 	require.NoError(t, cluster.Grant(t.Context(), rbac.Manager{Prefix: "other", Namespace: installation, Subject: rbac.User(user)}.Plugins()...))
 	config, err := cluster.ConfigFor(user)
@@ -430,7 +471,8 @@ func TestOnlyTheManagerWritesRevisions(t *testing.T) {
 	const promotes = `{"status":{"activeRevision":"mine"}}`
 	err = other.Status().Patch(t.Context(), now, client.RawPatch(types.MergePatchType, []byte(promotes)))
 	require.ErrorContains(t, err, "Only the controller manager of Refract changes the status of ReflectionPlugins")
-	// Not even an administrator, whom the policy of this test exempts, changes their content.
+	// Not even an administrator can change the content of modules and revisions, although the policy in this test
+	// exempts administrators.
 	cluster.Get(t, module, "", module.Name)
 	module.Spec.Data = []byte("something else")
 	require.ErrorContains(t, cluster.Client.Update(t.Context(), module), "a module is never changed")

@@ -16,21 +16,22 @@ import (
 	"github.com/refract-project/refract/internal/pluginsource"
 )
 
-// module is what a source has.
+// module is the present content of a source.
 type module struct {
-	digest   string // sha256, in hexadecimal digits
-	resolved string // the source, with the digest of an image
+	digest   string // SHA-256 in hexadecimal digits
+	resolved string // the source; an image has its digest
 	signer   string
-	wasm     []byte              // nil if it was fetched before
-	image    *pluginsource.Image // nil if it was fetched before, and of other sources
+	wasm     []byte              // nil if the module was fetched earlier
+	image    *pluginsource.Image // nil if the module was fetched earlier, or is not from an image
 
-	isResolved bool // its tag was resolved now
+	isResolved bool // whether this fetch has resolved the tag of the image
 }
 
-// isFresh reports whether the module was fetched now.
+// isFresh reports whether this reconciliation has fetched the module.
 func (m *module) isFresh() bool { return m.wasm != nil }
 
-// fetch fetches the module, unless it was fetched before and cannot have changed. It calls acquire before it fetches one from a server.
+// fetch returns the present module of the source. If the source cannot have changed since the last fetch, it returns
+// before, the module of the last fetch. It calls acquire before it downloads a module from a server.
 func (c *Controller) fetch(ctx context.Context, p *plugins.ReflectionPlugin, before *module, acquire func(context.Context) error) (*module, error) {
 	switch from := p.Spec.Source; {
 	case from.ConfigMap != nil:
@@ -80,7 +81,7 @@ func (c *Controller) fetchHTTP(ctx context.Context, from *plugins.HTTPSource, ac
 	return &module{digest: from.SHA256, resolved: pluginsource.RedactURL(from.URL), wasm: wasm}, nil
 }
 
-// fetchOCI resolves an image, and fetches it unless it is the one of before.
+// fetchOCI resolves an image, and downloads it if its digest has changed.
 func (c *Controller) fetchOCI(ctx context.Context, p *plugins.ReflectionPlugin, before *module, acquire func(context.Context) error) (*module, error) {
 	from := p.Spec.Source.OCI
 	credentials, err := c.readSecret(ctx, "pullSecret", from.PullSecret, corev1.SecretTypeDockerConfigJson, corev1.DockerConfigJsonKey)
@@ -112,7 +113,7 @@ func (c *Controller) fetchOCI(ctx context.Context, p *plugins.ReflectionPlugin, 
 	return &module{digest: pluginsource.Digest(wasm), resolved: image.Digest.Name(), wasm: wasm, image: image, isResolved: true}, nil
 }
 
-// isResolutionDue reports whether the tag of an image is to be resolved again.
+// isResolutionDue reports whether the interval since the last resolution of the tag is over.
 func (c *Controller) isResolutionDue(p *plugins.ReflectionPlugin) bool {
 	interval := intervalOf(p)
 	if interval == 0 {
@@ -122,7 +123,7 @@ func (c *Controller) isResolutionDue(p *plugins.ReflectionPlugin) bool {
 	return !ok || c.options.Clock.Since(last.(time.Time)) >= interval
 }
 
-// readSecret returns the value of a key of a Secret that a field of the source names, nil if it names none.
+// readSecret returns the value of a key of a Secret that a field of the source names, or nil if the reference is nil.
 func (c *Controller) readSecret(ctx context.Context, field string, reference *plugins.SecretReference, kind corev1.SecretType, key string) ([]byte, error) {
 	if reference == nil {
 		return nil, nil
@@ -143,7 +144,7 @@ func (c *Controller) readSecret(ctx context.Context, field string, reference *pl
 	return secret.Data[key], nil
 }
 
-// sourceName returns the name by which the policy of signatures knows a source.
+// sourceName returns the name of a source in the policy of signatures.
 func sourceName(from plugins.PluginSource) (string, error) {
 	switch {
 	case from.OCI != nil:

@@ -23,41 +23,54 @@ import (
 )
 
 const (
+	// minRetryDelay and maxRetryDelay bound the delay after a failed fetch. With longer delays, a plugin is updated
+	// later after its registry has recovered. Shorter delays burden a registry that has problems.
 	minRetryDelay = 10 * time.Second
 	maxRetryDelay = 10 * time.Minute
+	// minFetchDelay is the delay before a fetch that is overdue. It must not be 0, because 0 means that no fetch is
+	// planned.
+	minFetchDelay = time.Millisecond
 )
 
-// retryDelay returns the delay after so many failures, without its random part.
+// retryDelay returns the delay after a number of failures, without its random part.
 func retryDelay(failures int32) time.Duration {
 	return min(minRetryDelay<<min(max(failures-1, 0), 10), maxRetryDelay)
 }
 
-// errNotStored is returned if a module is needed that was fetched before, and is not stored.
+// errNotStored is returned for a module that is neither stored nor in memory.
 var errNotStored = errors.New("the module is not stored")
 
-// follow makes the module of the source the candidate revision, and reports whether it is accepted now.
-func (c *Controller) follow(ctx context.Context, p *plugins.ReflectionPlugin) (isAccepted bool, again time.Duration, err error) {
-	decision, err := c.decide(p)
+// follow makes the module of the source the candidate revision, and returns the name of this revision, or an empty name
+// if no module is accepted now.
+func (c *Controller) follow(ctx context.Context, p *plugins.ReflectionPlugin) (accepted string, again time.Duration, err error) {
+	decision, err := c.readDecision(p)
 	if err != nil {
 		again, err := c.stop(p, err)
-		return false, again, err
+		return "", again, err
 	}
 	known := sourceStatus(p, decision)
 	m := &module{digest: known.SHA256, resolved: known.Resolved, signer: known.Signer}
 	acquire, release := c.fetching.hold()
 	defer release()
 	if again = min(c.untilNextTry(p, known), c.options.Recheck); again <= 0 {
-		obtained, err := c.obtain(ctx, p, m, decision, acquire)
-		if err == nil {
+		fetching, end := c.watchDuringFetch(ctx, p)
+		obtained, err := c.obtain(fetching, p, m, decision, acquire)
+		end()
+		switch {
+		case err == nil:
 			m, again = obtained, c.untilResolved(p)
-		} else if again, err = c.stop(p, err); err != nil {
-			return false, again, err
+		case errors.Is(context.Cause(fetching), errInterrupted):
+			return "", interruptInterval, nil
+		default:
+			if again, err = c.stop(p, err); err != nil {
+				return "", again, err
+			}
 		}
 	}
 	if m.digest == "" {
-		return false, again, nil
+		return "", again, nil
 	}
-	// A source that fails does not keep the module that it had, which is stored, from getting other settings.
+	// The settings are applied to the stored module even while the source fails.
 	revision, err := c.accept(ctx, p, m)
 	if errors.Is(err, errNotStored) {
 		known.SHA256, known.Resolved, known.Signer = "", "", ""
@@ -66,19 +79,19 @@ func (c *Controller) follow(ctx context.Context, p *plugins.ReflectionPlugin) (i
 	}
 	if err != nil {
 		_, err := c.stop(p, &stepError{plugins.AcceptedCondition, err})
-		return false, again, err
+		return "", again, err
 	}
-	c.setPassed(p, plugins.AcceptedCondition, metav1.ConditionTrue, acceptedReason, "revision "+revision.Name+" loads with these settings")
+	setCondition(p, plugins.AcceptedCondition, metav1.ConditionTrue, acceptedReason, "revision "+revision.Name+" loads with these settings")
 	p.Status.CandidateRevision = ""
 	if revision.Name != p.Status.ActiveRevision {
 		p.Status.CandidateRevision = revision.Name
 	}
-	return true, again, nil
+	return revision.Name, again, nil
 }
 
-// sourceStatus returns the status of the source, a new one if the source or the policy has changed.
+// sourceStatus returns the status of the source. It is reset if the source or the policy has changed.
 func sourceStatus(p *plugins.ReflectionPlugin, decision signature.Decision) *plugins.PluginSourceStatus {
-	text, _ := json.Marshal(p.Spec.Source) // it came as JSON
+	text, _ := json.Marshal(p.Spec.Source) // this cannot fail, because the source was decoded from JSON
 	sum := sha256.Sum256(append(text, decision.Fingerprint()...))
 	if fingerprint := hex.EncodeToString(sum[:16]); p.Status.Source == nil || p.Status.Source.Fingerprint != fingerprint {
 		p.Status.Source = &plugins.PluginSourceStatus{Fingerprint: fingerprint}
@@ -86,7 +99,8 @@ func sourceStatus(p *plugins.ReflectionPlugin, decision signature.Decision) *plu
 	return p.Status.Source
 }
 
-// untilNextTry returns how long to wait after a failure. ConfigMaps are watched, and read each time.
+// untilNextTry returns the time until the next attempt after a failure. A ConfigMap is read in each reconciliation,
+// because it is watched.
 func (c *Controller) untilNextTry(p *plugins.ReflectionPlugin, known *plugins.PluginSourceStatus) time.Duration {
 	if known.NextTry == nil || p.Spec.Source.ConfigMap != nil {
 		return 0
@@ -94,14 +108,14 @@ func (c *Controller) untilNextTry(p *plugins.ReflectionPlugin, known *plugins.Pl
 	return known.NextTry.Sub(c.options.Clock.Now())
 }
 
-// obtain returns the module that the source has now, verified. before is the module that it had, without a digest if that is not known. obtain calls
-// acquire before it fetches a module from a server.
+// obtain fetches and verifies the present module of the source. before is the module of the last fetch. Its digest is
+// empty if there was no fetch yet. obtain calls acquire before it downloads a module from a server.
 func (c *Controller) obtain(ctx context.Context, p *plugins.ReflectionPlugin, before *module, decision signature.Decision, acquire func(context.Context) error) (*module, error) {
 	m, err := c.fetch(ctx, p, before, acquire)
 	if err != nil {
 		return nil, &stepError{plugins.FetchedCondition, err}
 	}
-	c.setPassed(p, plugins.FetchedCondition, metav1.ConditionTrue, fetchedReason, fmt.Sprintf("fetched %s, sha256 %s", m.resolved, m.digest))
+	setCondition(p, plugins.FetchedCondition, metav1.ConditionTrue, fetchedReason, fmt.Sprintf("fetched %s, sha256 %s", m.resolved, m.digest))
 	if m.isFresh() {
 		signer, err := c.verify(ctx, p, m, decision)
 		if err != nil {
@@ -118,7 +132,7 @@ func (c *Controller) obtain(ctx context.Context, p *plugins.ReflectionPlugin, be
 	return m, nil
 }
 
-// stepError is an error of a step, whose condition reports it.
+// stepError is an error that the condition of its step reports.
 type stepError struct {
 	condition string
 	err       error
@@ -128,7 +142,7 @@ func (e *stepError) Error() string { return e.err.Error() }
 
 func (e *stepError) Unwrap() error { return e.err }
 
-// refusal is an error that trying again does not end.
+// refusal is an error that a retry without a change does not resolve.
 type refusal struct{ reason, message string }
 
 func (r *refusal) Error() string { return r.message }
@@ -137,7 +151,8 @@ func refusef(reason, format string, args ...any) error {
 	return &refusal{reason, fmt.Sprintf(format, args...)}
 }
 
-// stop reports why a plugin gets no further, and returns when to try again. An error is one of the API server, or of this machine.
+// stop reports the error of a step in its condition, and returns the time until the next attempt. Errors from the API
+// server and from this machine are returned instead.
 func (c *Controller) stop(p *plugins.ReflectionPlugin, err error) (again time.Duration, _ error) {
 	var (
 		step    *stepError
@@ -158,12 +173,12 @@ func (c *Controller) stop(p *plugins.ReflectionPlugin, err error) (again time.Du
 	}
 	message := err.Error()
 	again = c.options.Recheck
-	// The policy is read each time, and what was refused is remembered: neither asks the source again.
+	// An invalid policy or a refused module is no reason to contact the source.
 	if step.condition != plugins.AcceptedCondition && reason != invalidPolicyReason {
 		again = min(c.retryLater(p), c.options.Recheck)
 		message += fmt.Sprintf("; next try at %s", p.Status.Source.NextTry.UTC().Format(time.RFC3339))
 	}
-	c.setFailed(p, step.condition, metav1.ConditionFalse, reason, message)
+	c.failCondition(p, step.condition, reason, message)
 	c.setUnreached(p, step.condition)
 	return again, nil
 }
@@ -180,7 +195,8 @@ func (c *Controller) retryLater(p *plugins.ReflectionPlugin) time.Duration {
 	return delay
 }
 
-// setUnreached sets the conditions of the steps behind a failed one to Unknown, unless they are about a module that the source had before.
+// setUnreached sets the conditions of the steps after a failed step, unless they are about an earlier module of the
+// source.
 func (c *Controller) setUnreached(p *plugins.ReflectionPlugin, failed string) {
 	isOfSource := apimeta.FindStatusCondition(p.Status.Conditions, failed).Reason != invalidPolicyReason
 	if isOfSource && p.Status.Source != nil && p.Status.Source.SHA256 != "" {
@@ -195,35 +211,33 @@ func (c *Controller) setUnreached(p *plugins.ReflectionPlugin, failed string) {
 	}
 }
 
-// setPassed sets a condition whose step was passed.
-func (c *Controller) setPassed(p *plugins.ReflectionPlugin, kind string, status metav1.ConditionStatus, reason, message string) {
-	setCondition(p, kind, status, reason, message)
-}
-
-// setFailed sets a condition, and reports it with an Event when it is another one than before.
-func (c *Controller) setFailed(p *plugins.ReflectionPlugin, kind string, status metav1.ConditionStatus, reason, message string) {
+// failCondition sets a condition to False, and writes a Warning Event if its reason or the generation of the plugin has changed.
+func (c *Controller) failCondition(p *plugins.ReflectionPlugin, kind, reason, message string) {
 	before := apimeta.FindStatusCondition(p.Status.Conditions, kind)
-	if before == nil || before.Status != status || before.Reason != reason || before.ObservedGeneration != p.Generation {
+	if before == nil || before.Status != metav1.ConditionFalse || before.Reason != reason || before.ObservedGeneration != p.Generation {
 		c.report.Clear(client.ObjectKeyFromObject(p))
 		c.report.Warn(p, reason, actions[kind], message)
 	}
-	setCondition(p, kind, status, reason, message)
+	setCondition(p, kind, metav1.ConditionFalse, reason, message)
 }
 
-// actions are those of the Events about a condition.
-var actions = map[string]string{plugins.FetchedCondition: "Fetch", plugins.VerifiedCondition: "Verify", plugins.AcceptedCondition: "Accept", plugins.ReadyCondition: "Promote"}
+// actions has the action of the Events about each condition.
+var actions = map[string]string{
+	plugins.FetchedCondition: "Fetch", plugins.VerifiedCondition: "Verify", plugins.AcceptedCondition: "Accept",
+	plugins.RehearsedCondition: "Rehearse", plugins.ReadyCondition: "Promote",
+}
 
-// untilResolved returns after which time to look again: at the next resolution of a tag, or to recheck.
+// untilResolved returns the time until the next resolution of the tag, at most the recheck interval.
 func (c *Controller) untilResolved(p *plugins.ReflectionPlugin) time.Duration {
 	last, ok := c.resolved.Load(p.Name)
 	interval := intervalOf(p)
 	if interval == 0 || !ok {
 		return c.options.Recheck
 	}
-	return min(max(interval-c.options.Clock.Since(last.(time.Time)), time.Millisecond), c.options.Recheck)
+	return min(max(interval-c.options.Clock.Since(last.(time.Time)), minFetchDelay), c.options.Recheck)
 }
 
-// intervalOf returns the interval at which a tag is resolved; 0 is never again.
+// intervalOf returns the interval at which the tag is resolved again, or 0 if it is resolved only once.
 func intervalOf(p *plugins.ReflectionPlugin) time.Duration {
 	if oci := p.Spec.Source.OCI; oci != nil && oci.Interval != nil {
 		return oci.Interval.Duration

@@ -11,10 +11,10 @@ import (
 	"github.com/refract-project/refract/host"
 )
 
-// loader loads modules for a test, one at a time: compiling a large one takes much memory. The zero value is ready.
+// loader loads modules to test them, one at a time, because compiling a large module takes much memory. The zero value is ready for use.
 type loader struct {
 	mu   sync.Mutex
-	host *host.Host // made when it is first needed
+	host *host.Host // nil before the first load
 }
 
 // load returns the manifest of a module, which must not be modified.
@@ -34,7 +34,7 @@ func (l *loader) load(ctx context.Context, name string, wasm []byte, config host
 	return plugin.Manifest(), plugin.Close(context.WithoutCancel(ctx))
 }
 
-// Start implements manager.Runnable: it closes the host at the end.
+// Start implements manager.Runnable. It closes the host when ctx ends.
 func (l *loader) Start(ctx context.Context) error {
 	<-ctx.Done()
 	l.mu.Lock()

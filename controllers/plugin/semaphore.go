@@ -8,10 +8,10 @@ import (
 	"fmt"
 )
 
-// semaphore limits how many hold it at once, to its capacity.
+// semaphore limits the number of its holders to its capacity.
 type semaphore chan struct{}
 
-// hold returns what acquires the semaphore, the first time only, and what releases it if it was acquired.
+// hold returns functions that acquire and release the semaphore for one holder. Further calls of acquire have no effect until release.
 func (s semaphore) hold() (acquire func(context.Context) error, release func()) {
 	isHeld := false
 	acquire = func(ctx context.Context) error {

@@ -4,16 +4,14 @@
 package plugin
 
 import (
-	"bytes"
-	"compress/gzip"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,43 +20,45 @@ import (
 
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
 	"github.com/refract-project/refract/host"
+	"github.com/refract-project/refract/internal/pluginrevision"
 	"github.com/refract-project/refract/internal/pluginsource"
 )
 
-// maxPartBytes of a PluginModule: in base64 and with its metadata it stays below the 1.5 MiB that etcd takes.
-const maxPartBytes = 900_000
-
-// revisionSpec returns what a revision of the plugin is of that module, without what follows from the module.
+// revisionSpec returns the spec of the revision of a module, without the fields that are derived from the module.
 func revisionSpec(p *plugins.ReflectionPlugin, m *module) (plugins.PluginRevisionSpec, error) {
 	name, err := sourceName(p.Spec.Source)
 	return plugins.PluginRevisionSpec{
-		Plugin: p.Name, SHA256: m.digest, PolicyName: name, Signer: m.signer, Config: p.Spec.Config, Writes: p.Spec.Writes, Capabilities: p.Spec.Capabilities, Limits: p.Spec.Limits,
+		Plugin: p.Name, SHA256: m.digest, PolicyName: name, Signer: m.signer, PluginSettings: p.Spec.PluginSettings,
 	}, err
 }
 
-// contentOf returns what identifies a revision: the module, what the policy of signatures goes by, and the settings that it was loaded with. Two texts
-// of the same configuration are equal, and so is what the API server stores in the same way, such as an empty list of capabilities and none.
+// contentOf returns a digest of the fields that identify a revision: the module, its signer, its name in the policy of signatures, and the settings. It does
+// not depend on the formatting of the configuration or on differences that the API server does not store, such as an empty and an absent list of
+// capabilities.
 func contentOf(spec *plugins.PluginRevisionSpec) string {
-	config, err := decodeConfig(spec.Config)
+	config, err := pluginrevision.DecodeConfig(spec.Config)
 	if err != nil {
-		config = map[string]any{"": string(spec.Config.Raw)} // it is refused
+		config = map[string]any{"": string(spec.Config.Raw)} // such a revision is refused
 	}
-	stored := plugins.PluginRevisionSpec{
-		SHA256: spec.SHA256, PolicyName: spec.PolicyName, Signer: spec.Signer, Writes: spec.Writes, Capabilities: spec.Capabilities, Limits: spec.Limits,
+	stored := plugins.PluginRevisionSpec{SHA256: spec.SHA256, PolicyName: spec.PolicyName, Signer: spec.Signer, PluginSettings: *spec.PluginSettings.DeepCopy()}
+	stored.Config = nil
+	for _, set := range [][]string{stored.Kinds, stored.Writes} {
+		slices.Sort(set)
 	}
-	text, _ := json.Marshal([]any{config, stored}) // they came as JSON
+	slices.Sort(stored.Capabilities)
+	text, _ := json.Marshal([]any{config, stored}) // this cannot fail, because both were decoded from JSON
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:])
 }
 
-// revisionNameDigits of the content are in the name of a revision.
+// revisionNameDigits is the number of digits of the content in the name of a revision.
 const revisionNameDigits = 8
 
 func revisionName(spec *plugins.PluginRevisionSpec) string {
 	return spec.Plugin + "-" + contentOf(spec)[:revisionNameDigits]
 }
 
-// existingRevision returns the revision of a module with the settings of the plugin, nil if there is none.
+// existingRevision returns the revision of a module with the settings of the plugin, or nil if it does not exist yet.
 func (c *Controller) existingRevision(ctx context.Context, p *plugins.ReflectionPlugin, m *module) (*plugins.PluginRevision, error) {
 	spec, err := revisionSpec(p, m)
 	if err != nil {
@@ -78,7 +78,7 @@ func (c *Controller) existingRevision(ctx context.Context, p *plugins.Reflection
 	return revision, nil
 }
 
-// createRevision stores the module, and then its revision.
+// createRevision stores the module, then creates its revision.
 func (c *Controller) createRevision(ctx context.Context, p *plugins.ReflectionPlugin, m *module, wasm []byte, manifest *host.Manifest) (*plugins.PluginRevision, error) {
 	c.storing.Lock()
 	defer c.storing.Unlock()
@@ -112,21 +112,18 @@ func (c *Controller) createRevision(ctx context.Context, p *plugins.ReflectionPl
 	return revision, nil
 }
 
-// lastFetched returns the module with the digest if it was fetched, and neither stored nor refused yet; nil otherwise.
-func (c *Controller) lastFetched(p *plugins.ReflectionPlugin, digest string) []byte {
-	if last, ok := c.fetched.Load(p.Name); ok && last.(*module).digest == digest {
-		return last.(*module).wasm
-	}
-	return nil
-}
-
-// repairModule stores the module of a revision again if it is not there as a whole. It returns errNotStored if the module has to be fetched for that.
+// repairModule stores the module of a revision again if parts of it are missing. It returns errNotStored if the module
+// must be fetched first. It checks the parts at most once per Recheck, because each report of a virtual node triggers a
+// reconciliation.
 func (c *Controller) repairModule(ctx context.Context, p *plugins.ReflectionPlugin, m *module, revision *plugins.PluginRevision) error {
+	if at, ok := c.checked.Load(revision.Spec.SHA256); ok && c.options.Clock.Since(at.(time.Time)) < c.options.Recheck {
+		return nil
+	}
 	isStored, err := c.isStored(ctx, revision)
 	if err != nil || isStored {
 		return err
 	}
-	wasm := c.lastFetched(p, m.digest)
+	wasm := c.fetched.find(p.Name, m.digest)
 	if wasm == nil {
 		return errNotStored
 	}
@@ -136,7 +133,8 @@ func (c *Controller) repairModule(ctx context.Context, p *plugins.ReflectionPlug
 	return err
 }
 
-// isStored reports whether all parts of the module of a revision are there. Their content, which is never changed, is checked once.
+// isStored reports whether all parts of the module of a revision exist. Their content is checked only once, because it
+// is immutable.
 func (c *Controller) isStored(ctx context.Context, revision *plugins.PluginRevision) (bool, error) {
 	digest := revision.Spec.SHA256
 	if _, ok := c.checked.Load(digest); !ok {
@@ -146,21 +144,27 @@ func (c *Controller) isStored(ctx context.Context, revision *plugins.PluginRevis
 		}
 		return err == nil, err
 	}
-	modules, err := c.listModules(ctx)
-	if err != nil {
-		return false, err
-	}
 	for part := range int(revision.Spec.Parts) {
+		module := &metav1.PartialObjectMetadata{}
+		module.SetGroupVersionKind(plugins.GroupVersion.WithKind("PluginModule"))
 		name := plugins.PluginModuleName(digest, part)
-		if !slices.ContainsFunc(modules.Items, func(m metav1.PartialObjectMetadata) bool { return m.Name == name }) {
+		if err := c.live.Get(ctx, client.ObjectKey{Name: name}, module); err != nil {
 			c.checked.Delete(digest)
-			return false, nil
+			if apierrors.IsNotFound(err) { // it may have been stored again, in fewer parts
+				_, err := c.readModule(ctx, digest)
+				if errors.Is(err, errNotStored) {
+					return false, nil
+				}
+				return err == nil, err
+			}
+			return false, fmt.Errorf("getting PluginModule %s, %w", name, err)
 		}
 	}
+	c.checked.Store(digest, c.options.Clock.Now())
 	return true, nil
 }
 
-// nextNumber returns the number of the next revision of a plugin. It reads past the cache, which may not have the last one.
+// nextNumber returns the number of the next revision of a plugin. It does not read from the cache, which may lack the last revision.
 func (c *Controller) nextNumber(ctx context.Context, p *plugins.ReflectionPlugin) (int64, error) {
 	all := &plugins.PluginRevisionList{}
 	if err := c.live.List(ctx, all); err != nil {
@@ -175,29 +179,26 @@ func (c *Controller) nextNumber(ctx context.Context, p *plugins.ReflectionPlugin
 	return next, nil
 }
 
-// storeModule creates the parts of a module, and returns their number. Parts that are there already are kept if the module they make is this one.
+// storeModule creates the parts of a module, and returns their number. Existing parts are kept if they contain the module.
 func (c *Controller) storeModule(ctx context.Context, digest string, wasm []byte) (parts int, err error) {
 	if _, err := c.readModule(ctx, digest); err == nil {
 		first := &plugins.PluginModule{}
 		err := c.live.Get(ctx, client.ObjectKey{Name: plugins.PluginModuleName(digest, 0)}, first)
 		return int(first.Spec.Parts), err
 	}
-	packed, err := compress(wasm)
+	modules, err := pluginrevision.SplitModule(wasm, digest)
 	if err != nil {
 		return 0, err
 	}
-	chunks := slices.Collect(slices.Chunk(packed, maxPartBytes))
-	for part, data := range chunks {
-		module := &plugins.PluginModule{Spec: plugins.PluginModuleSpec{SHA256: digest, Parts: int32(len(chunks)), Part: int32(part), Data: data}}
-		module.Name = plugins.PluginModuleName(digest, part)
+	for _, module := range modules {
 		if err := c.replaceModule(ctx, module); err != nil {
 			return 0, err
 		}
 	}
-	return len(chunks), nil
+	return len(modules), nil
 }
 
-// replaceModule creates a part in the place of one that is damaged.
+// replaceModule creates a part, and replaces a damaged one.
 func (c *Controller) replaceModule(ctx context.Context, module *plugins.PluginModule) error {
 	err := c.client.Create(ctx, module)
 	if apierrors.IsAlreadyExists(err) {
@@ -212,51 +213,27 @@ func (c *Controller) replaceModule(ctx context.Context, module *plugins.PluginMo
 	return nil
 }
 
-// readModule returns a stored module, or errNotStored if it is not there as a whole, or not the one of that digest.
+// readModule returns a stored module. It returns errNotStored if parts are missing, or if the content does not have the
+// digest.
 func (c *Controller) readModule(ctx context.Context, digest string) ([]byte, error) {
-	var packed bytes.Buffer
-	for part, parts := 0, 1; part < parts; part++ {
+	wasm, err := pluginrevision.ReadModule(ctx, func(ctx context.Context, name string) (*plugins.PluginModule, error) {
 		module := &plugins.PluginModule{}
-		name := plugins.PluginModuleName(digest, part)
-		if err := c.live.Get(ctx, client.ObjectKey{Name: name}, module); err != nil {
-			if apierrors.IsNotFound(err) {
-				return nil, errNotStored
-			}
-			return nil, fmt.Errorf("getting PluginModule %s, %w", name, err)
-		}
-		parts = int(module.Spec.Parts)
-		packed.Write(module.Spec.Data)
-	}
-	wasm, err := decompress(&packed)
-	if err == nil {
-		err = pluginsource.CheckDigest(wasm, digest)
-	}
-	if err != nil {
-		c.checked.Delete(digest)
-		log.FromContext(ctx).Info("A stored module is damaged, fetching it again", "module", plugins.PluginModuleName(digest, 0), "err", err)
+		return module, c.live.Get(ctx, client.ObjectKey{Name: name}, module)
+	}, digest, pluginsource.MaxModuleBytes)
+	var (
+		missing *pluginrevision.MissingError
+		damaged *pluginrevision.DamagedError
+	)
+	switch {
+	case errors.As(err, &missing):
 		return nil, errNotStored
+	case errors.As(err, &damaged):
+		c.checked.Delete(digest)
+		log.FromContext(ctx).Info("A stored module is damaged, fetching it again", "module", damaged.Module, "err", err)
+		return nil, errNotStored
+	case err != nil:
+		return nil, err
 	}
-	c.checked.Store(digest, true)
+	c.checked.Store(digest, c.options.Clock.Now())
 	return wasm, nil
-}
-
-func compress(wasm []byte) ([]byte, error) {
-	var packed bytes.Buffer
-	writer, err := gzip.NewWriterLevel(&packed, gzip.BestCompression)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := writer.Write(wasm); err != nil {
-		return nil, err
-	}
-	err = writer.Close()
-	return packed.Bytes(), err
-}
-
-func decompress(packed io.Reader) ([]byte, error) {
-	reader, err := gzip.NewReader(packed)
-	if err != nil {
-		return nil, err
-	}
-	return io.ReadAll(io.LimitReader(reader, pluginsource.MaxModuleBytes+1))
 }

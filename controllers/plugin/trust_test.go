@@ -12,10 +12,7 @@ import (
 	"encoding/base64"
 	"encoding/pem"
 	"fmt"
-	"io"
-	"log"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -24,7 +21,6 @@ import (
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
-	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
@@ -41,47 +37,14 @@ import (
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
 	"github.com/refract-project/refract/controllers/internal/controllertest"
 	"github.com/refract-project/refract/controllers/plugin"
+	"github.com/refract-project/refract/internal/pluginrevision"
 	"github.com/refract-project/refract/internal/pluginsource"
+	"github.com/refract-project/refract/test/support/registrytest"
 )
 
-// images is a registry.
-type images struct {
-	host string
-	// isDown has it refuse all requests; fetched counts the layers that were downloaded.
-	isDown  *atomic.Bool
-	fetched *atomic.Int64
-}
-
-func newImages(t *testing.T) images {
-	t.Helper()
-	i := images{isDown: &atomic.Bool{}, fetched: &atomic.Int64{}}
-	handler := registry.New(registry.WithReferrersSupport(true), registry.Logger(log.New(io.Discard, "", 0)))
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if i.isDown.Load() {
-			http.Error(w, "down", http.StatusServiceUnavailable)
-			return
-		}
-		if r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/blobs/sha256:") {
-			i.fetched.Add(1)
-		}
-		handler.ServeHTTP(w, r)
-	}))
-	t.Cleanup(server.Close)
-	i.host = strings.TrimPrefix(server.URL, "http://")
-	return i
-}
-
-// push stores a module and returns the digest of its image.
-func (i images) push(t *testing.T, image string, wasm []byte) name.Digest {
-	t.Helper()
-	made, err := mutate.AppendLayers(mutate.MediaType(empty.Image, types.OCIManifestSchema1), static.NewLayer(wasm, "application/wasm"))
-	require.NoError(t, err)
-	reference, err := name.ParseReference(i.host + "/" + image)
-	require.NoError(t, err)
-	require.NoError(t, remote.Write(reference, made))
-	digest, err := made.Digest()
-	require.NoError(t, err)
-	return reference.Context().Digest(digest.String())
+// refuseAll makes the registry respond to all requests with an error.
+func refuseAll(w http.ResponseWriter, _ *http.Request, _ http.Handler) {
+	http.Error(w, "down", http.StatusServiceUnavailable)
 }
 
 // sign stores a signature as cosign 2 does.
@@ -108,31 +71,32 @@ func newKey(t *testing.T) (*ecdsa.PrivateKey, string) {
 	return key, string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))
 }
 
-// An image is accepted as the policy of the installation says, which may change; a tag is resolved again at its interval.
+// The policy of the installation, which may change, determines which images are accepted. A tag whose image has changed
+// keeps its digest when only the settings of the plugin change.
 func TestImagesAndTheirSignatures(t *testing.T) {
-	i := newImages(t)
+	i := registrytest.New(t, false)
 	key, public := newKey(t)
 	stranger, _ := newKey(t)
 	policy := filepath.Join(t.TempDir(), "policy.yaml")
 	write := func(mode string) {
-		text := fmt.Sprintf("default: Require\nprefixes:\n- prefix: %s/required\n  mode: %s\n  keys: [%q]\n- prefix: %s/warned\n  mode: Warn\n  keys: [%q]\n- prefix: %s/off\n  mode: Off\n", i.host, mode, public, i.host, public, i.host)
+		text := fmt.Sprintf("default: Require\nprefixes:\n- prefix: %s/required\n  mode: %s\n  keys: [%q]\n- prefix: %s/warned\n  mode: Warn\n  keys: [%q]\n- prefix: %s/off\n  mode: Off\n- prefix: configMap/warned\n  mode: Warn\n", i.Host(), mode, public, i.Host(), public, i.Host())
 		require.NoError(t, os.WriteFile(policy, []byte(text), 0o600))
 	}
 	write("Require")
 	start(t, func(o *plugin.Options) {
-		o.TrustPolicy, o.Recheck, o.Sources.InsecureRegistries = policy, time.Second, []string{i.host}
+		o.TrustPolicy, o.Recheck, o.Sources.InsecureRegistries = policy, time.Second, []string{i.Host()}
 	})
 	wasm := assemble(t, manifest, "", hook)
 	for image, signer := range map[string]*ecdsa.PrivateKey{
 		"required/signed": key, "required/unsigned": nil, "required/wrong": stranger, "warned/unsigned": nil, "warned/wrong": stranger, "off/unsigned": nil, "other/signed": key,
 	} {
-		if digest := i.push(t, image+":1", wasm); signer != nil {
+		if digest := i.Push(t, image+":1", registrytest.ModuleImage(t, wasm)); signer != nil {
 			sign(t, digest, signer)
 		}
 	}
 	from := func(image string) *plugins.ReflectionPlugin {
 		return declare(t, nil, func(s *plugins.ReflectionPluginSpec) {
-			s.Source = plugins.PluginSource{OCI: &plugins.OCISource{Image: i.host + "/" + image}}
+			s.Source = plugins.PluginSource{OCI: &plugins.OCISource{Image: i.Host() + "/" + image}}
 		})
 	}
 	for _, c := range []struct {
@@ -147,7 +111,7 @@ func TestImagesAndTheirSignatures(t *testing.T) {
 		{"warned/unsigned:1", metav1.ConditionFalse, "Unsigned", true},
 		{"warned/wrong:1", metav1.ConditionFalse, "WronglySigned", true},
 		{"off/unsigned:1", metav1.ConditionUnknown, "NotRequired", true},
-		{"other/signed:1", metav1.ConditionFalse, "Unsigned", false}, // required, and nobody's key is good for it
+		{"other/signed:1", metav1.ConditionFalse, "Unsigned", false}, // no key is configured for this image
 	} {
 		t.Run(c.image, func(t *testing.T) {
 			p := await(t, from(c.image), plugins.VerifiedCondition, c.status, c.reason)
@@ -169,6 +133,10 @@ func TestImagesAndTheirSignatures(t *testing.T) {
 	}
 	t.Run("other sources have no signatures", func(t *testing.T) {
 		await(t, declare(t, wasm, nil), plugins.VerifiedCondition, metav1.ConditionFalse, "NotSignable")
+		configMap(t, "warned", wasm)
+		p := declare(t, nil, func(s *plugins.ReflectionPluginSpec) { s.Source.ConfigMap.Name = "warned" })
+		p = await(t, p, plugins.VerifiedCondition, metav1.ConditionUnknown, "NotSignable")
+		cluster.AwaitEvent(t, installation, plugins.ReflectionPluginKind, p.Name, "NotSignable")
 	})
 	t.Run("a policy that changes", func(t *testing.T) {
 		p := await(t, from("required/wrong:1"), plugins.AcceptedCondition, metav1.ConditionFalse, "NotVerified")
@@ -191,35 +159,36 @@ func TestImagesAndTheirSignatures(t *testing.T) {
 		write("Require")
 		cluster.Patch(t, p, fmt.Sprintf(`{"spec":{"revision":%q}}`, previous))
 		p = await(t, p, plugins.ReadyCondition, metav1.ConditionFalse, "NotVerified")
-		assert.Contains(t, message(p, plugins.ReadyCondition), "requires one for "+i.host+"/required/wrong")
+		assert.Contains(t, message(p, plugins.ReadyCondition), "requires one for "+i.Host()+"/required/wrong")
 		assert.Equal(t, active, p.Status.ActiveRevision)
 		require.NoError(t, os.WriteFile(policy, []byte("default: Perhaps"), 0o600))
 		p = await(t, p, plugins.ReadyCondition, metav1.ConditionFalse, "InvalidTrustPolicy")
 		assert.Equal(t, active, p.Status.ActiveRevision)
 		write("Off")
-		p = await(t, p, plugins.ReadyCondition, metav1.ConditionUnknown, "NotReported")
+		p = await(t, p, plugins.ReadyCondition, metav1.ConditionTrue, "NoVirtualNodes")
 		assert.Equal(t, previous, p.Status.ActiveRevision)
 	})
 	t.Run("a module that is verified later", func(t *testing.T) {
 		write("Off")
 		defer write("Require")
 		p := await(t, from("required/signed:1"), plugins.VerifiedCondition, metav1.ConditionUnknown, "NotRequired")
-		p = await(t, p, plugins.ReadyCondition, metav1.ConditionUnknown, "NotReported")
+		p = await(t, p, plugins.ReadyCondition, metav1.ConditionTrue, "NoVirtualNodes")
 		unsigned := p.Status.ActiveRevision
 		write("Require")
 		p = await(t, p, plugins.VerifiedCondition, metav1.ConditionTrue, "Signed")
 		signed := &plugins.PluginRevision{}
 		cluster.Get(t, signed, "", p.Status.ActiveRevision)
 		assert.NotEmpty(t, signed.Spec.Signer)
-		// The pin goes to the one that was verified, and not to the other.
+		// Only the revision whose signature was verified may be active. The unsigned revision must be refused, even if
+		// spec.revision names it.
 		cluster.Patch(t, p, fmt.Sprintf(`{"spec":{"revision":%q}}`, unsigned))
 		p = await(t, p, plugins.ReadyCondition, metav1.ConditionFalse, "NotVerified")
 		assert.Equal(t, signed.Name, p.Status.ActiveRevision)
 		cluster.Patch(t, p, `{"spec":{"revision":"","config":{"size":3}}}`)
-		p = await(t, p, plugins.ReadyCondition, metav1.ConditionUnknown, "NotReported")
+		p = await(t, p, plugins.ReadyCondition, metav1.ConditionTrue, "NoVirtualNodes")
 		require.NotEqual(t, signed.Name, p.Status.ActiveRevision)
 		cluster.Patch(t, p, fmt.Sprintf(`{"spec":{"revision":%q}}`, signed.Name))
-		p = await(t, p, plugins.ReadyCondition, metav1.ConditionUnknown, "NotReported")
+		p = await(t, p, plugins.ReadyCondition, metav1.ConditionTrue, "NoVirtualNodes")
 		assert.Equal(t, signed.Name, p.Status.ActiveRevision)
 	})
 	t.Run("a policy that is broken", func(t *testing.T) {
@@ -229,8 +198,8 @@ func TestImagesAndTheirSignatures(t *testing.T) {
 	})
 	t.Run("a tag is pinned", func(t *testing.T) {
 		p := await(t, from("off/unsigned:1"), plugins.AcceptedCondition, metav1.ConditionTrue, "Accepted")
-		i.push(t, "off/unsigned:1", assemble(t, manifest, "", hook+`(func (export "moved"))`))
-		cluster.Patch(t, p, `{"spec":{"priority":3}}`)
+		i.Push(t, "off/unsigned:1", registrytest.ModuleImage(t, assemble(t, manifest, "", hook+`(func (export "moved"))`)))
+		cluster.Patch(t, p, `{"spec":{"revisionHistoryLimit":3}}`)
 		now := await(t, p, plugins.AcceptedCondition, metav1.ConditionTrue, "Accepted")
 		assert.Equal(t, p.Status.ActiveRevision, now.Status.ActiveRevision)
 	})
@@ -241,7 +210,7 @@ func TestImagesAndTheirSignatures(t *testing.T) {
 	})
 	t.Run("a Secret that is not there", func(t *testing.T) {
 		p := declare(t, nil, func(s *plugins.ReflectionPluginSpec) {
-			s.Source = plugins.PluginSource{OCI: &plugins.OCISource{Image: i.host + "/off/unsigned:1", PullSecret: &plugins.SecretReference{Name: "absent"}}}
+			s.Source = plugins.PluginSource{OCI: &plugins.OCISource{Image: i.Host() + "/off/unsigned:1", PullSecret: &plugins.SecretReference{Name: "absent"}}}
 		})
 		p = await(t, p, plugins.FetchedCondition, metav1.ConditionFalse, "InvalidSecret")
 		assert.Contains(t, message(p, plugins.FetchedCondition), "default/absent")
@@ -250,7 +219,7 @@ func TestImagesAndTheirSignatures(t *testing.T) {
 		noise := make([]byte, 2_000_000)
 		_, _ = rand.Read(noise)
 		large := append(assemble(t, manifest, "", hook), custom(noise)...)
-		i.push(t, "off/large:1", large)
+		i.Push(t, "off/large:1", registrytest.ModuleImage(t, large))
 		p := await(t, from("off/large:1"), plugins.AcceptedCondition, metav1.ConditionTrue, "Accepted")
 		revision := &plugins.PluginRevision{}
 		controllertest.Eventually(t, "the revision", func() error {
@@ -259,21 +228,21 @@ func TestImagesAndTheirSignatures(t *testing.T) {
 		})
 		assert.EqualValues(t, 3, revision.Spec.Parts)
 		assert.Equal(t, 3, modulesOf(t, revision.Spec.SHA256))
-		// Other settings of it need no registry: the stored module is read, and checked.
+		// A change to the settings must not need the registry, because the stored module is used.
 		cluster.Patch(t, p, fmt.Sprintf(`{"spec":{"limits":{"fuel":%d}}}`, 12345))
 		now := await(t, p, plugins.AcceptedCondition, metav1.ConditionTrue, "Accepted")
 		assert.NotEqual(t, p.Status.ActiveRevision, now.Status.ActiveRevision)
 	})
 }
 
-// A stored module that is not the one in its name is not used, but fetched again, and replaced.
+// A stored module whose content does not have the digest in its name is not used. It is fetched again and replaced.
 func TestADamagedModuleIsReplaced(t *testing.T) {
-	i := newImages(t)
-	start(t, func(o *plugin.Options) { o.Sources.InsecureRegistries = []string{i.host} })
+	i := registrytest.New(t, false)
+	start(t, func(o *plugin.Options) { o.Sources.InsecureRegistries = []string{i.Host()} })
 	wasm := assemble(t, manifest, "", hook+`(func (export "damaged"))`)
-	i.push(t, "plugins/a:1", wasm)
+	i.Push(t, "plugins/a:1", registrytest.ModuleImage(t, wasm))
 	p := declare(t, nil, func(s *plugins.ReflectionPluginSpec) {
-		s.Source = plugins.PluginSource{OCI: &plugins.OCISource{Image: i.host + "/plugins/a:1"}}
+		s.Source = plugins.PluginSource{OCI: &plugins.OCISource{Image: i.Host() + "/plugins/a:1"}}
 	})
 	p = await(t, p, plugins.AcceptedCondition, metav1.ConditionTrue, "Accepted")
 	key := client.ObjectKey{Name: plugins.PluginModuleName(pluginsource.Digest(wasm), 0)}
@@ -294,48 +263,134 @@ func TestADamagedModuleIsReplaced(t *testing.T) {
 	cluster.Get(t, mended, "", key.Name)
 	assert.Equal(t, whole, mended.Spec.Data)
 	damage()
-	// Without the source nothing is accepted, and what is active stays.
-	cluster.Patch(t, now, `{"spec":{"config":{"size":2},"source":{"oci":{"image":"`+i.host+`/plugins/absent:1"}}}}`)
+	// If the source does not exist, no module can be accepted, and the active revision must not change.
+	cluster.Patch(t, now, `{"spec":{"config":{"size":2},"source":{"oci":{"image":"`+i.Host()+`/plugins/absent:1"}}}}`)
 	last := await(t, now, plugins.FetchedCondition, metav1.ConditionFalse, "NotFound")
 	assert.Equal(t, now.Status.ActiveRevision, last.Status.ActiveRevision)
 }
 
-// A tag that cannot be resolved again, or has moved to an image that the policy refuses, does not keep what is stored from getting other settings and from becoming active.
+// A module whose stored parts are more or fewer than its revision has, because another version of Go has compressed it,
+// loses no parts, and is not fetched again.
+func TestPartsOfAnotherCompressionAreKept(t *testing.T) {
+	i := registrytest.New(t, false)
+	var requests atomic.Int32
+	i.Inject(func(w http.ResponseWriter, r *http.Request, next http.Handler) { requests.Add(1); next.ServeHTTP(w, r) })
+	start(t, func(o *plugin.Options) {
+		o.Recheck, o.Sources.InsecureRegistries = 200*time.Millisecond, []string{i.Host()}
+	})
+	noise := make([]byte, 1_000_000)
+	_, _ = rand.Read(noise)
+	wasm := append(assemble(t, manifest, "", hook), custom(noise)...)
+	digest := pluginsource.Digest(wasm)
+	store := func(parts int) {
+		split, err := pluginrevision.SplitModule(wasm, digest)
+		require.NoError(t, err)
+		var packed []byte
+		for _, part := range split {
+			packed = append(packed, part.Spec.Data...)
+		}
+		for part := range parts {
+			module := &plugins.PluginModule{ObjectMeta: metav1.ObjectMeta{Name: plugins.PluginModuleName(digest, part)}}
+			module.Spec = plugins.PluginModuleSpec{SHA256: digest, Parts: int32(parts), Part: int32(part)}
+			module.Spec.Data = packed[part*len(packed)/parts : (part+1)*len(packed)/parts]
+			cluster.Create(t, module)
+		}
+	}
+	remove := func(parts int) {
+		for part := range parts {
+			cluster.Delete(t, &plugins.PluginModule{ObjectMeta: metav1.ObjectMeta{Name: plugins.PluginModuleName(digest, part)}})
+		}
+	}
+	i.Push(t, "parts:1", registrytest.ModuleImage(t, wasm))
+	store(3)
+	p := declare(t, nil, func(s *plugins.ReflectionPluginSpec) {
+		s.Source = plugins.PluginSource{OCI: &plugins.OCISource{Image: i.Host() + "/parts:1"}}
+	})
+	p = await(t, p, plugins.ReadyCondition, metav1.ConditionTrue, "NoVirtualNodes")
+	revision := &plugins.PluginRevision{}
+	cluster.Get(t, revision, "", p.Status.ActiveRevision)
+	assert.EqualValues(t, 3, revision.Spec.Parts)
+
+	remove(3)
+	controllertest.Eventually(t, "the module to be stored again in fewer parts", func() error {
+		if stored := modulesOf(t, digest); stored != 2 {
+			return fmt.Errorf("there are %d parts", stored)
+		}
+		return nil
+	})
+	before, reconciled := requests.Load(), reconciliations(t)
+	controllertest.Eventually(t, "the stored parts to be checked again", func() error {
+		if now := reconciliations(t); now < reconciled+5 {
+			return fmt.Errorf("%v of 5 reconciliations", now-reconciled)
+		}
+		return nil
+	})
+	assert.Equal(t, before, requests.Load(), "requests to the registry")
+
+	i.Inject(refuseAll)
+	remove(2)
+	store(5)
+	unused := assemble(t, manifest, "", hook+`(func (export "unused"))`)
+	other := declare(t, unused, nil)
+	await(t, other, plugins.ReadyCondition, metav1.ConditionTrue, "NoVirtualNodes")
+	cluster.Delete(t, other)
+	controllertest.Eventually(t, "the unused module to be deleted", func() error {
+		if left := modulesOf(t, pluginsource.Digest(unused)); left > 0 {
+			return fmt.Errorf("%d parts are left", left)
+		}
+		return nil
+	})
+	assert.Equal(t, 5, modulesOf(t, digest))
+}
+
+// If a tag cannot be resolved again, or has moved to an image that the policy refuses, the stored module can still get
+// other settings. If the registry is unavailable, its revisions can also become active.
 func TestWhatIsStoredNeedsNoRegistry(t *testing.T) {
-	i := newImages(t)
+	i := registrytest.New(t, false)
 	key, public := newKey(t)
 	policy := filepath.Join(t.TempDir(), "policy.yaml")
-	require.NoError(t, os.WriteFile(policy, fmt.Appendf(nil, "prefixes:\n- prefix: %s\n  mode: Require\n  keys: [%q]\n", i.host, public), 0o600))
+	require.NoError(t, os.WriteFile(policy, fmt.Appendf(nil, "prefixes:\n- prefix: %s\n  mode: Require\n  keys: [%q]\n", i.Host(), public), 0o600))
 	options := func(o *plugin.Options) {
-		o.TrustPolicy, o.Recheck, o.Sources.InsecureRegistries = policy, time.Second, []string{i.host}
+		o.TrustPolicy, o.Recheck, o.Sources.InsecureRegistries = policy, time.Second, []string{i.Host()}
 	}
 	manager := start(t, options)
-	sign(t, i.push(t, "a:1", assemble(t, manifest, "", hook+`(func (export "stored"))`)), key)
+	sign(t, i.Push(t, "a:1", registrytest.ModuleImage(t, assemble(t, manifest, "", hook+`(func (export "stored"))`))), key)
 	p := declare(t, nil, func(s *plugins.ReflectionPluginSpec) {
-		s.Source = plugins.PluginSource{OCI: &plugins.OCISource{Image: i.host + "/a:1", Interval: &metav1.Duration{Duration: time.Minute}}}
-		s.Rollout.Strategy = plugins.RehearseRollout
+		s.Source = plugins.PluginSource{OCI: &plugins.OCISource{Image: i.Host() + "/a:1", Interval: &metav1.Duration{Duration: time.Minute}}}
+		s.Rollout = plugins.PluginRollout{Strategy: plugins.RehearseRollout, Rehearsal: &plugins.PluginRehearsal{Approval: plugins.ManualApproval}}
 	})
-	p = await(t, p, plugins.ReadyCondition, metav1.ConditionFalse, "WaitingForRehearsal")
+	p = await(t, p, plugins.ReadyCondition, metav1.ConditionFalse, "WaitingForApproval")
 	manager.Stop(t)
 	// A controller manager that starts resolves the tag at once.
-	i.isDown.Store(true)
+	i.Inject(refuseAll)
 	manager = start(t, options)
 	p = await(t, p, plugins.FetchedCondition, metav1.ConditionFalse, "Unavailable")
 	assert.Contains(t, message(p, plugins.FetchedCondition), "next try at")
 	approve := func(p *plugins.ReflectionPlugin) {
 		cluster.Patch(t, p, fmt.Sprintf(`{"spec":{"rollout":{"rehearsal":{"approved":%q}}}}`, p.Status.CandidateRevision))
-		now := await(t, p, plugins.ReadyCondition, metav1.ConditionUnknown, "NotReported")
+		now := await(t, p, plugins.ReadyCondition, metav1.ConditionTrue, "NoVirtualNodes")
 		assert.Equal(t, p.Status.CandidateRevision, now.Status.ActiveRevision)
 	}
 	approve(p)
 	cluster.Patch(t, p, `{"spec":{"config":{"size":7}}}`)
 	p = await(t, p, plugins.AcceptedCondition, metav1.ConditionTrue, "Accepted")
-	p = await(t, p, plugins.ReadyCondition, metav1.ConditionUnknown, "WaitingForRehearsal")
+	p = await(t, p, plugins.RehearsedCondition, metav1.ConditionFalse, "WaitingForApproval")
 	approve(p)
+	// A rollback of the user needs no registry either.
+	cluster.Get(t, p, "", p.Name)
+	previous := p.Status.PreviousRevision
+	cluster.Patch(t, p, fmt.Sprintf(`{"spec":{"revision":%q}}`, previous))
+	controllertest.Eventually(t, "the previous revision to be active", func() error {
+		if cluster.Get(t, p, "", p.Name); p.Status.ActiveRevision != previous {
+			return fmt.Errorf("%s is active", p.Status.ActiveRevision)
+		}
+		return nil
+	})
+	cluster.Patch(t, p, `{"spec":{"revision":""}}`)
 	manager.Stop(t)
 
-	i.isDown.Store(false)
-	i.push(t, "a:1", assemble(t, manifest, "", hook+`(func (export "unsigned"))`))
+	i.Inject(nil)
+	i.Push(t, "a:1", registrytest.ModuleImage(t, assemble(t, manifest, "", hook+`(func (export "unsigned"))`)))
 	cluster.PatchStatus(t, p, `{"status":{"source":{"nextTry":null}}}`)
 	start(t, options)
 	p = await(t, p, plugins.VerifiedCondition, metav1.ConditionFalse, "Unsigned")
@@ -344,21 +399,21 @@ func TestWhatIsStoredNeedsNoRegistry(t *testing.T) {
 	assert.Equal(t, metav1.ConditionFalse, apimeta.FindStatusCondition(p.Status.Conditions, plugins.VerifiedCondition).Status)
 }
 
-// A module that is lost while its revision exists is stored again, without a change of the plugin.
+// If a stored module is lost while its revision exists, the module is stored again without a change to the plugin.
 func TestALostModuleIsStoredAgain(t *testing.T) {
-	i := newImages(t)
+	i := registrytest.New(t, false)
 	start(t, func(o *plugin.Options) {
-		o.Recheck, o.Sources.InsecureRegistries = 200*time.Millisecond, []string{i.host}
+		o.Recheck, o.Sources.InsecureRegistries = 200*time.Millisecond, []string{i.Host()}
 	})
 	inImage := assemble(t, manifest, "", hook+`(func (export "lostImage"))`)
 	inConfigMap := assemble(t, manifest, "", hook+`(func (export "lostConfigMap"))`)
-	i.push(t, "a:1", inImage)
+	i.Push(t, "a:1", registrytest.ModuleImage(t, inImage))
 	fromImage := declare(t, nil, func(s *plugins.ReflectionPluginSpec) {
-		s.Source = plugins.PluginSource{OCI: &plugins.OCISource{Image: i.host + "/a:1"}}
+		s.Source = plugins.PluginSource{OCI: &plugins.OCISource{Image: i.Host() + "/a:1"}}
 	})
 	fromConfigMap := declare(t, inConfigMap, nil)
 	for wasm, p := range map[string]*plugins.ReflectionPlugin{string(inImage): fromImage, string(inConfigMap): fromConfigMap} {
-		await(t, p, plugins.ReadyCondition, metav1.ConditionUnknown, "NotReported")
+		await(t, p, plugins.ReadyCondition, metav1.ConditionTrue, "NoVirtualNodes")
 		lost := &plugins.PluginModule{}
 		cluster.Get(t, lost, "", plugins.PluginModuleName(pluginsource.Digest([]byte(wasm)), 0))
 		cluster.Delete(t, lost)
@@ -372,17 +427,17 @@ func TestALostModuleIsStoredAgain(t *testing.T) {
 
 // A module that cannot be stored is not fetched again for each attempt.
 func TestAModuleIsFetchedOnceUntilItIsStored(t *testing.T) {
-	i := newImages(t)
-	manager := start(t, func(o *plugin.Options) { o.Sources.InsecureRegistries = []string{i.host} })
+	i := registrytest.New(t, false)
+	manager := start(t, func(o *plugin.Options) { o.Sources.InsecureRegistries = []string{i.Host()} })
 	const policy = "no-modules"
 	mend := cluster.Deny(t, policy, admissionv1.Create, plugins.GroupVersion.Group, "pluginmodules", "", func(c client.Client) error {
 		probe := &plugins.PluginModule{ObjectMeta: metav1.ObjectMeta{Name: "probe"}, Spec: plugins.PluginModuleSpec{SHA256: strings.Repeat("0", 64), Parts: 1, Data: []byte("x")}}
 		return c.Create(t.Context(), probe, client.DryRunAll)
 	})
-	i.push(t, "a:1", assemble(t, manifest, "", hook+`(func (export "denied"))`))
-	i.fetched.Store(0)
+	i.Push(t, "a:1", registrytest.ModuleImage(t, assemble(t, manifest, "", hook+`(func (export "denied"))`)))
+	i.TakeBlobs()
 	p := declare(t, nil, func(s *plugins.ReflectionPluginSpec) {
-		s.Source = plugins.PluginSource{OCI: &plugins.OCISource{Image: i.host + "/a:1"}}
+		s.Source = plugins.PluginSource{OCI: &plugins.OCISource{Image: i.Host() + "/a:1"}}
 	})
 	denied := 0
 	controllertest.Eventually(t, "four attempts", func() error {
@@ -394,7 +449,7 @@ func TestAModuleIsFetchedOnceUntilItIsStored(t *testing.T) {
 	mend()
 	await(t, p, plugins.AcceptedCondition, metav1.ConditionTrue, "Accepted")
 	_ = manager.Writes.Denied()
-	assert.LessOrEqual(t, i.fetched.Load(), int64(2), "the configuration of the image and its layer")
+	assert.LessOrEqual(t, i.TakeBlobs(), int64(2), "the configuration of the image and its layer")
 }
 
 // custom returns a custom section of a module, which has no effect.

@@ -8,14 +8,15 @@ import (
 	"errors"
 	"fmt"
 
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
 	"github.com/refract-project/refract/internal/pluginsource/signature"
 )
 
-// decide returns the policy for the source of a plugin.
-func (c *Controller) decide(p *plugins.ReflectionPlugin) (signature.Decision, error) {
+// readDecision returns the decision of the policy of signatures about the source of a plugin.
+func (c *Controller) readDecision(p *plugins.ReflectionPlugin) (signature.Decision, error) {
 	name, err := sourceName(p.Spec.Source)
 	if err != nil {
 		return signature.Decision{}, &stepError{plugins.FetchedCondition, err}
@@ -27,7 +28,7 @@ func (c *Controller) decide(p *plugins.ReflectionPlugin) (signature.Decision, er
 	return policy.For(name), nil
 }
 
-// readPolicy returns the policy of signatures as it is now.
+// readPolicy reads the present policy of signatures.
 func (c *Controller) readPolicy() (*signature.Policy, error) {
 	policy, err := signature.ReadPolicy(c.options.TrustPolicy)
 	if err != nil {
@@ -36,32 +37,38 @@ func (c *Controller) readPolicy() (*signature.Policy, error) {
 	return policy, nil
 }
 
-// verify sets the condition Verified, and returns the fingerprint of the key that has signed the module, if any. An error means that the module is not accepted.
+// verify sets the condition Verified, and returns the fingerprint of the key that has signed the module, or an empty
+// text if no signature was verified. After an error, the module is not accepted.
 func (c *Controller) verify(ctx context.Context, p *plugins.ReflectionPlugin, m *module, decision signature.Decision) (signer string, err error) {
-	result, err := c.check(ctx, m, decision)
+	result, err := c.checkSignature(ctx, m, decision)
 	switch {
 	case err == nil && result.Signer != "":
-		c.setPassed(p, plugins.VerifiedCondition, metav1.ConditionTrue, signedReason, "signed with the key "+result.Signer)
+		setCondition(p, plugins.VerifiedCondition, metav1.ConditionTrue, signedReason, "signed with the key "+result.Signer)
 		return result.Signer, nil
 	case decision.Mode == signature.Off:
-		c.setPassed(p, plugins.VerifiedCondition, metav1.ConditionUnknown, notRequiredReason, "the policy of signatures is Off for this source")
+		setCondition(p, plugins.VerifiedCondition, metav1.ConditionUnknown, notRequiredReason, "the policy of signatures is Off for this source")
 		return "", nil
 	}
 	var refused *refusal
 	switch isRefusal := errors.As(err, &refused); {
-	// Signatures that could not be read are read again later, also under Warn.
+	// If signatures could not be read, they are read again later, even in the mode Warn.
 	case !isRefusal, decision.Mode == signature.Require, refused.reason == notVerifiableReason:
 		return "", err
 	case refused.reason == notSignableReason:
-		c.setPassed(p, plugins.VerifiedCondition, metav1.ConditionUnknown, refused.reason, err.Error())
+		if before := apimeta.FindStatusCondition(p.Status.Conditions, plugins.VerifiedCondition); before == nil ||
+			before.Reason != refused.reason || before.ObservedGeneration != p.Generation {
+			c.report.Warn(p, refused.reason, actions[plugins.VerifiedCondition], err.Error()+" (accepted: the policy for this source is Warn)")
+		}
+		setCondition(p, plugins.VerifiedCondition, metav1.ConditionUnknown, refused.reason, err.Error())
 	default:
-		c.setFailed(p, plugins.VerifiedCondition, metav1.ConditionFalse, refused.reason, err.Error()+" (accepted nevertheless: the policy for this source is Warn)")
+		c.failCondition(p, plugins.VerifiedCondition, refused.reason, err.Error()+" (accepted nevertheless: the policy for this source is Warn)")
 	}
 	return "", nil
 }
 
-// check looks for a signature. A module without one is an error, except under Off.
-func (c *Controller) check(ctx context.Context, m *module, decision signature.Decision) (signature.Result, error) {
+// checkSignature searches for a valid signature of a module. If there is none, it returns an error, except in the mode
+// Off.
+func (c *Controller) checkSignature(ctx context.Context, m *module, decision signature.Decision) (signature.Result, error) {
 	switch {
 	case decision.Mode == signature.Off:
 		return signature.Result{}, nil

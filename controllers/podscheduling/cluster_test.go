@@ -18,6 +18,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -26,8 +27,9 @@ import (
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
-	"github.com/refract-project/refract/internal/lab"
 	"github.com/refract-project/refract/internal/rbac"
+	"github.com/refract-project/refract/test/support/lab"
+	"github.com/refract-project/refract/test/support/testenv"
 )
 
 // home is a joined consumer with scheduler, virtual kubelet and webhook, which all run as processes.
@@ -58,6 +60,7 @@ func (w *warnings) take() string {
 }
 
 func TestPodsOfExtendedNamespaces(t *testing.T) {
+	testenv.NeedControlPlane(t)
 	l, err := lab.Up(t.Context(), lab.Options{Log: t.Logf})
 	require.NoError(t, err)
 	t.Cleanup(func() {
@@ -88,6 +91,7 @@ func (h *home) remote(t *testing.T) {
 	if pod.Spec.NodeName != lab.NodeName {
 		t.Errorf("the pod runs on %s, want the virtual node", pod.Spec.NodeName)
 	}
+	h.replaceTolerations(t, pod)
 	local := h.run(t, "plain", newPod()).Spec.NodeName
 	pinned := newPod()
 	pinned.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
@@ -114,6 +118,20 @@ func (h *home) remote(t *testing.T) {
 	})
 }
 
+// replaceTolerations replaces the tolerations of a running pod, as `kubectl replace` does with a manifest that
+// contains only its author's tolerations.
+func (h *home) replaceTolerations(t *testing.T, pod *corev1.Pod) {
+	t.Helper()
+	pod = pod.DeepCopy()
+	pod.Spec.Tolerations = []corev1.Toleration{{Key: "team", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}}
+	updated, err := h.client.CoreV1().Pods(pod.Namespace).Update(t.Context(), pod, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	require.True(t, tolerates(updated), "the pod tolerates %v", updated.Spec.Tolerations)
+	updated.Spec.Tolerations = nil
+	_, err = h.client.CoreV1().Pods(pod.Namespace).Update(t.Context(), updated, metav1.UpdateOptions{})
+	require.True(t, apierrors.IsInvalid(err), "tolerations of users cannot be removed: %v", err)
+}
+
 func (h *home) local(t *testing.T) {
 	h.namespace(t, "local", nil)
 	_, err := h.Refractctl(t.Context(), "offload", "namespace", "local", "--context", lab.ConsumerID, "--pod-offloading-strategy=Local")
@@ -123,8 +141,8 @@ func (h *home) local(t *testing.T) {
 	}
 }
 
-// daemonSet checks the pods of a DaemonSet. Its controller finds the node of a pod in its matchFields. Without them it
-// would replace the pod forever.
+// daemonSet checks the pods of a DaemonSet. The DaemonSet controller recognizes the node of a pod by the matchFields
+// of its affinity. Without them it would replace the pod forever.
 func (h *home) daemonSet(t *testing.T) {
 	h.extend(t, "both", "--selector="+wire.RemoteClusterIDLabel+"="+lab.ProviderID)
 	pod := newPod()
@@ -155,8 +173,8 @@ func (h *home) daemonSet(t *testing.T) {
 	}
 }
 
-// runtimeClass checks that a pod of the runtime class is scheduled to virtual nodes by the class, without a change by
-// the webhook.
+// runtimeClass checks that a pod with the runtime class is scheduled to virtual nodes because of the class, without a
+// change by the webhook.
 func (h *home) runtimeClass(t *testing.T) {
 	class := &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: wire.RuntimeClassName}, Handler: wire.RuntimeClassName, Scheduling: &nodev1.Scheduling{
 		NodeSelector: map[string]string{wire.TypeLabel: wire.VirtualNodeType},
@@ -209,7 +227,8 @@ func (h *home) malformed(t *testing.T) {
 	}
 }
 
-// renewal empties the Secret. A new authority is created, as after its expiry, and the process and the pods continue.
+// renewal empties the Secret of the webhook. A new certificate authority is created, as after an expiry. The process
+// and the pods continue to run.
 func (h *home) renewal(t *testing.T) {
 	pid := h.ConsumerManager().Pid()
 	h.setPolicy(t, admissionregistrationv1.Fail)
@@ -251,7 +270,7 @@ func (h *home) outage(t *testing.T) {
 	h.awaitWebhook(t)
 }
 
-// awaitWebhook returns when pods of an offloaded namespace are changed again.
+// awaitWebhook waits until the webhook changes pods of an offloaded namespace again.
 func (h *home) awaitWebhook(t *testing.T) {
 	t.Helper()
 	h.await(t, "pods to be changed again", func(ctx context.Context) (string, error) {
@@ -291,7 +310,7 @@ func tolerates(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Spec.Tolerations, func(t corev1.Toleration) bool { return t.Key == wire.VirtualNodeTaint })
 }
 
-// run creates the pod and returns it once it runs.
+// run creates the pod and waits until it is running.
 func (h *home) run(t *testing.T, namespace string, pod *corev1.Pod) *corev1.Pod {
 	t.Helper()
 	pod, err := h.client.CoreV1().Pods(namespace).Create(t.Context(), pod, metav1.CreateOptions{})
@@ -308,7 +327,7 @@ func (h *home) run(t *testing.T, namespace string, pod *corev1.Pod) *corev1.Pod 
 	return pod
 }
 
-// ask returns the pod as the API server would store it.
+// ask returns the pod as the API server would store it. The pod is not created.
 func (h *home) ask(t *testing.T, namespace string, pod *corev1.Pod) *corev1.Pod {
 	t.Helper()
 	pod, err := h.tryAsk(t.Context(), namespace, pod)
@@ -320,7 +339,7 @@ func (h *home) tryAsk(ctx context.Context, namespace string, pod *corev1.Pod) (*
 	return h.client.CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 }
 
-// extend creates a namespace and offloads it. It returns when the API server has the change.
+// extend creates a namespace and offloads it. It returns when the API server has the offloading label.
 func (h *home) extend(t *testing.T, name string, flags ...string) {
 	t.Helper()
 	h.namespace(t, name, nil)

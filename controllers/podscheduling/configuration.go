@@ -13,11 +13,20 @@ import (
 )
 
 // timeoutSeconds limits a call of the webhook. With a longer timeout, an outage delays every pod of an offloaded
-// namespace; with a shorter one, a short pause of the process counts as an outage.
+// namespace for longer; with a shorter one, a short pause of the process already counts as an outage.
 const timeoutSeconds int32 = 5
 
-// Configuration returns the webhook configuration that the chart installs. It selects the pods of offloaded namespaces,
-// except in the installation's own namespace, because its pods serve the webhook.
+// isOurs is a CEL expression that is true if the toleration t is the one that this webhook adds.
+const isOurs = `has(t.key) && t.key == "` + wire.VirtualNodeTaint + `" && has(t.operator) && t.operator == "Exists" && has(t.effect) && t.effect == "NoExecute" && !has(t.tolerationSeconds)`
+
+// reviewed is a CEL expression that is true for requests that need a review: creations, and updates that replace the
+// list of tolerations and drop the toleration of this webhook. The API server refuses such an update unless the
+// webhook restores the toleration, just as the API server restores its own default tolerations.
+const reviewed = `request.operation == "CREATE" || has(oldObject.spec.tolerations) && oldObject.spec.tolerations.exists(t, ` + isOurs +
+	`) && !(has(object.spec.tolerations) && object.spec.tolerations.exists(t, ` + isOurs + `))`
+
+// Configuration returns the webhook configuration that the chart installs. It selects the pods of offloaded
+// namespaces, except in the namespace of the installation, whose pods serve the webhook.
 func Configuration(name, installation string, client admissionregistrationv1.WebhookClientConfig, policy admissionregistrationv1.FailurePolicyType) *admissionregistrationv1.MutatingWebhookConfiguration {
 	return &admissionregistrationv1.MutatingWebhookConfiguration{
 		TypeMeta:   metav1.TypeMeta{APIVersion: admissionregistrationv1.SchemeGroupVersion.String(), Kind: "MutatingWebhookConfiguration"},
@@ -26,7 +35,7 @@ func Configuration(name, installation string, client admissionregistrationv1.Web
 			Name:         "pods.scheduling.refract.io",
 			ClientConfig: client,
 			Rules: []admissionregistrationv1.RuleWithOperations{{
-				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update},
 				Rule: admissionregistrationv1.Rule{
 					APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}, Scope: ptr.To(admissionregistrationv1.NamespacedScope),
 				},
@@ -37,9 +46,11 @@ func Configuration(name, installation string, client admissionregistrationv1.Web
 					{Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpNotIn, Values: []string{installation}},
 				},
 			},
-			FailurePolicy: &policy,
-			MatchPolicy:   ptr.To(admissionregistrationv1.Equivalent),
-			// Another webhook may add an affinity after us.
+			MatchConditions: []admissionregistrationv1.MatchCondition{{Name: "new-or-without-its-toleration", Expression: reviewed}},
+			FailurePolicy:   &policy,
+			MatchPolicy:     ptr.To(admissionregistrationv1.Equivalent),
+			// A webhook that runs later may add an affinity, with which the terms of this webhook must then be
+			// combined.
 			ReinvocationPolicy:      ptr.To(admissionregistrationv1.IfNeededReinvocationPolicy),
 			SideEffects:             ptr.To(admissionregistrationv1.SideEffectClassNone),
 			TimeoutSeconds:          ptr.To(timeoutSeconds),

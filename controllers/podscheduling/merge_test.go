@@ -27,7 +27,7 @@ const (
 	both   = offloading.LocalAndRemotePodOffloadingStrategyType
 )
 
-// apply returns the object after the webhook's patch.
+// apply returns the object after the webhook's patch was applied.
 func apply(t *testing.T, raw []byte, spec *offloading.NamespaceOffloadingSpec) []byte {
 	t.Helper()
 	p, err := decodePod(raw)
@@ -63,7 +63,7 @@ func TestStrategySelectorAndExistingAffinity(t *testing.T) {
 	for name, tc := range map[string]struct {
 		strategy       offloading.PodOffloadingStrategyType
 		selector       string
-		pod, wantSpecs string // lines of the spec
+		pod, wantSpecs string // wantSpecs contains lines of the spec in YAML
 	}{
 		"Local":                  {local, ``, ``, ``},
 		"Local with a selector":  {local, north, required(northOrGPU), required(northOrGPU)},
@@ -141,7 +141,7 @@ func podWith(t *testing.T, spec string) []byte {
 	return asJSON(t, "kind: Pod\nspec:\n  containers: []\n  "+strings.ReplaceAll(spec, "\n", "\n  "))
 }
 
-// content decodes JSON and keeps the notation of numbers.
+// content decodes JSON without changing the notation of numbers.
 func content(t *testing.T, raw []byte) any {
 	t.Helper()
 	decoder := json.NewDecoder(strings.NewReader(string(raw)))
@@ -170,8 +170,8 @@ func TestMalformedSelectorsNameTheRequirement(t *testing.T) {
 	}
 }
 
-// The result is verified with Kubernetes' own matching: a node fits the changed pod exactly if it fits the original pod
-// and the namespace is offloaded to it.
+// The result is verified with Kubernetes' own matching: a node must fit the changed pod exactly if it fits the
+// original pod and the namespace is offloaded to it.
 func TestChangedPodsMatchWhatPodAndNamespaceAllow(t *testing.T) {
 	const seed = 17
 	r := rand.New(rand.NewPCG(seed, seed))
@@ -229,7 +229,8 @@ func matches(t *testing.T, pod *corev1.Pod, node *corev1.Node) bool {
 	return ok
 }
 
-// allowed implements the strategies again, for a single node. With Local the taint decides, not the affinity.
+// allowed is an independent implementation of the strategies for a single node. With the strategy Local, the taint
+// decides, not the affinity.
 func allowed(t *testing.T, spec *offloading.NamespaceOffloadingSpec, node *corev1.Node) bool {
 	t.Helper()
 	selected := true

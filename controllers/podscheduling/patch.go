@@ -5,6 +5,7 @@ package podscheduling
 
 import (
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -15,7 +16,7 @@ import (
 	"github.com/refract-project/refract/internal/jsonpatch"
 )
 
-// pod has the fields that the webhook reads. Other fields are never decoded, and therefore not lost.
+// pod has the fields that the webhook reads. All other fields are never decoded, so that none of them is lost.
 type pod struct {
 	Metadata struct {
 		Annotations map[string]string `json:"annotations"`
@@ -41,13 +42,14 @@ func decodePod(raw []byte) (*pod, error) {
 	return p, nil
 }
 
-// isMirror reports whether the pod is a mirror pod, which its kubelet already runs.
+// isMirror reports whether the pod is a mirror pod, i.e. represents a static pod that a kubelet already runs.
 func (p *pod) isMirror() bool {
 	_, mirror := p.Metadata.Annotations[corev1.MirrorPodAnnotationKey]
 	return mirror
 }
 
-// patchFor returns the changes that make the scheduler place the pod where it may run. It is empty if the pod needs none.
+// patchFor returns the changes with which the scheduler places the pod on the permitted nodes. The patch is empty if
+// no change is needed.
 func (p *pod) patchFor(where placement) jsonpatch.Patch {
 	if !where.extended {
 		return nil
@@ -59,8 +61,9 @@ func (p *pod) patchFor(where placement) jsonpatch.Patch {
 	return patch
 }
 
-// patchToleration adds the toleration for virtual nodes. A pod with a limited toleration keeps it, because the shortest of
-// several tolerations applies.
+// patchToleration adds the toleration for virtual nodes. If the pod already tolerates virtual nodes for a limited
+// time, no toleration is added, because the existing one would still apply: the shortest of several tolerations
+// counts.
 func (p *pod) patchToleration() jsonpatch.Patch {
 	taint := &corev1.Taint{Key: wire.VirtualNodeTaint, Value: wire.VirtualNodeTaintValue, Effect: corev1.TaintEffectNoExecute}
 	for i := range p.Spec.Tolerations {
@@ -68,8 +71,19 @@ func (p *pod) patchToleration() jsonpatch.Patch {
 			return nil
 		}
 	}
-	ours := map[string]any{"key": taint.Key, "operator": string(corev1.TolerationOpExists), "effect": string(taint.Effect)}
-	var patch jsonpatch.Patch
+	return p.restoreToleration()
+}
+
+// hasToleration reports whether the pod has the toleration that restoreToleration adds.
+func (p *pod) hasToleration() bool {
+	return slices.ContainsFunc(p.Spec.Tolerations, func(t corev1.Toleration) bool {
+		return t.Key == wire.VirtualNodeTaint && t.Operator == corev1.TolerationOpExists && t.Effect == corev1.TaintEffectNoExecute && t.TolerationSeconds == nil
+	})
+}
+
+// restoreToleration adds the toleration for virtual nodes to the list.
+func (p *pod) restoreToleration() (patch jsonpatch.Patch) {
+	ours := map[string]any{"key": wire.VirtualNodeTaint, "operator": string(corev1.TolerationOpExists), "effect": string(corev1.TaintEffectNoExecute)}
 	if len(p.Spec.Tolerations) == 0 {
 		patch.Add("/spec/tolerations", []any{ours})
 	} else {
@@ -78,7 +92,7 @@ func (p *pod) patchToleration() jsonpatch.Patch {
 	return patch
 }
 
-// patchAffinity adds the terms to the required node affinity of the pod. One of them must match.
+// patchAffinity adds the terms to the required node affinity of the pod. A node must match at least one of them.
 func (p *pod) patchAffinity(terms []term) jsonpatch.Patch {
 	const affinity = "/spec/affinity"
 	const nodes = affinity + "/nodeAffinity"
@@ -93,7 +107,7 @@ func (p *pod) patchAffinity(terms []term) jsonpatch.Patch {
 	case a.NodeAffinity.Required == nil:
 		patch.Add(required, selector)
 	default:
-		// A required affinity without terms is invalid, and rejected by the API server.
+		// A required affinity without terms is left as it is, because the API server rejects it as invalid.
 		existing := a.NodeAffinity.Required.Terms
 		if combined := combineTerms(existing, terms); len(existing) > 0 && !equality.Semantic.DeepEqual(combined, existing) {
 			patch.Replace(required+"/nodeSelectorTerms", combined)

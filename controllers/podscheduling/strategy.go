@@ -16,16 +16,16 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// placement is where the pods of a namespace may run.
+// placement describes on which nodes the pods of a namespace may run.
 type placement struct {
 	// extended is true if pods may run on virtual nodes.
 	extended bool
-	// terms of the node affinity. One of them must match; nil matches any node.
+	// terms are the terms of the node affinity. A node must match at least one of them; nil matches any node.
 	terms []term
 }
 
-// placementOf follows Liqo's pod offloading strategies (Liqo: Namespace offloading). Its error names the invalid
-// requirement of the cluster selector.
+// placementOf returns the placement for a NamespaceOffloading, according to its pod offloading strategy, which has the
+// same meaning as in Liqo. The error names the invalid requirement of the cluster selector.
 func placementOf(spec *offloading.NamespaceOffloadingSpec) (placement, error) {
 	selected, err := selectedNodes(&spec.ClusterSelector)
 	if err != nil {
@@ -77,8 +77,8 @@ func validateSelector(selector *corev1.NodeSelector) error {
 	return err
 }
 
-// restrictToVirtual restricts the selected nodes to virtual ones. If all terms of a selector are empty, it selects no node, and
-// neither does the result.
+// restrictToVirtual restricts the selected nodes to virtual nodes. If all terms of the selector are empty, neither
+// the selector nor the result selects any node.
 func restrictToVirtual(selected []term) []term {
 	if selected == nil {
 		return []term{nodeType(corev1.NodeSelectorOpIn)}

@@ -10,16 +10,18 @@ import (
 	"slices"
 )
 
-// term is one alternative of a node affinity in its stored form, so that fields of newer API servers are kept.
+// term is one alternative of a node affinity. It has the stored form of the API, so that fields of newer API servers
+// are kept.
 type term map[string]any
 
-// The fields of a term that contain requirements. A node must meet all of them.
+// The fields of a term that contain requirements. A node must meet the requirements of both fields.
 const (
 	expressions = "matchExpressions"
 	fields      = "matchFields"
 )
 
-// isEmpty reports whether the term has no requirements. Unlike an empty label selector, it matches no node.
+// isEmpty reports whether the term has no requirements. An empty term matches no node, unlike an empty label
+// selector, which matches everything.
 func (t term) isEmpty() bool {
 	return len(t.requirementsOf(expressions)) == 0 && len(t.requirementsOf(fields)) == 0
 }
@@ -29,7 +31,7 @@ func (t term) requirementsOf(field string) []any {
 	return requirements
 }
 
-// requirementKeys returns the requirements of a field as comparable keys.
+// requirementKeys returns the requirements in a field as strings that can be compared.
 func (t term) requirementKeys(field string) map[string]bool {
 	keys := map[string]bool{}
 	for _, requirement := range t.requirementsOf(field) {
@@ -79,7 +81,7 @@ func (t term) isSame(other term) bool {
 	return t.isEmpty() && other.isEmpty() || t.impliesTerm(other) && other.impliesTerm(t)
 }
 
-// combineWith returns a term that matches the nodes that match both t and other.
+// combineWith returns a term that matches exactly the nodes that match both t and other.
 func (t term) combineWith(other term) term {
 	if t.isEmpty() || other.isEmpty() {
 		return term{}
@@ -100,9 +102,9 @@ func (t term) combineWith(other term) term {
 	return both
 }
 
-// combineTerms returns terms that match the nodes that match one term of the pod and one of ours. The pod's terms come first,
-// and a term that already implies one of ours stays unchanged. So combining the result again changes nothing, which
-// matters because the API server may call the webhook twice for one pod.
+// combineTerms returns terms that match the nodes that match one of the pod's terms and one of ours. The pod's terms
+// come first, and a term that already implies one of ours stays unchanged. Therefore a second call with the result
+// changes nothing, which matters because the API server may call the webhook twice for one pod.
 func combineTerms(pods, ours []term) []term {
 	var combined []term
 	add := func(t term) {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 
+	admissionv1 "k8s.io/api/admission/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -25,25 +26,26 @@ const Path = "/mutate/pod"
 
 // Options are the settings of the webhook.
 type Options struct {
-	// RuntimeClass is the runtime class of the pods that are left unchanged, because it selects their nodes itself. If
-	// it is empty, no pods are excepted.
+	// RuntimeClass is a runtime class. Pods of this class are left unchanged, because the class already selects their
+	// nodes. If it is empty, no pods are left unchanged.
 	RuntimeClass string
 }
 
 // Webhook mutates pods at admission. It is safe for concurrent use.
 type Webhook struct {
-	reader  client.Reader
-	options Options
+	cache, live client.Reader
+	options     Options
 }
 
-// NewWebhook returns a webhook that reads NamespaceOffloadings from reader. The reader should be a cache, because it is
-// used for every pod.
-func NewWebhook(reader client.Reader, options Options) *Webhook {
-	return &Webhook{reader: reader, options: options}
+// NewWebhook returns a webhook that reads NamespaceOffloadings from cache for every pod. A NamespaceOffloading that
+// the cache does not have is read from live, the API server: it may have been created a moment ago, and pods are often
+// created right after it.
+func NewWebhook(cache, live client.Reader, options Options) *Webhook {
+	return &Webhook{cache: cache, live: live, options: options}
 }
 
-// Register serves the webhook on server with the cache of mgr. It starts an informer for NamespaceOffloadings also on
-// replicas that are not the leader.
+// Register serves the webhook on server, with the cache of mgr. It starts an informer for NamespaceOffloadings, even
+// on replicas that are not the leader.
 func (w *Webhook) Register(ctx context.Context, mgr manager.Manager, server webhook.Server) error {
 	if _, err := mgr.GetCache().GetInformer(ctx, &offloading.NamespaceOffloading{}); err != nil {
 		return fmt.Errorf("watching NamespaceOffloadings, %w", err)
@@ -52,7 +54,8 @@ func (w *Webhook) Register(ctx context.Context, mgr manager.Manager, server webh
 	return nil
 }
 
-// Handle implements admission.Handler.
+// Handle implements admission.Handler. For an update, it only restores the toleration that it has added at the
+// creation.
 func (w *Webhook) Handle(ctx context.Context, request admission.Request) admission.Response {
 	p, err := decodePod(request.Object.Raw)
 	if err != nil {
@@ -61,8 +64,14 @@ func (w *Webhook) Handle(ctx context.Context, request admission.Request) admissi
 	if p.isMirror() || w.options.RuntimeClass != "" && p.Spec.RuntimeClassName == w.options.RuntimeClass {
 		return admission.Allowed("")
 	}
+	if request.Operation == admissionv1.Update {
+		return p.keepToleration(request.OldObject.Raw)
+	}
 	nso := &offloading.NamespaceOffloading{}
-	err = w.reader.Get(ctx, client.ObjectKey{Namespace: request.Namespace, Name: offloading.NamespaceOffloadingName}, nso)
+	key := client.ObjectKey{Namespace: request.Namespace, Name: offloading.NamespaceOffloadingName}
+	if err = w.cache.Get(ctx, key, nso); apierrors.IsNotFound(err) {
+		err = w.live.Get(ctx, key, nso)
+	}
 	if apierrors.IsNotFound(err) {
 		return admitUnchanged(ctx, fmt.Sprintf("namespace %s has the label %s but no NamespaceOffloading named %q: the pod stays in this cluster; run: refractctl offload namespace %s",
 			request.Namespace, wire.SchedulingEnabledLabel, offloading.NamespaceOffloadingName, request.Namespace))
@@ -71,7 +80,7 @@ func (w *Webhook) Handle(ctx context.Context, request admission.Request) admissi
 		return admission.Errored(http.StatusInternalServerError, fmt.Errorf("getting NamespaceOffloading in %s, %w", request.Namespace, err))
 	}
 	if nso.DeletionTimestamp != nil {
-		return admission.Allowed("") // the label is about to be removed
+		return admission.Allowed("") // the offloading label of the namespace is about to be removed
 	}
 	where, err := placementOf(&nso.Spec)
 	if err != nil {
@@ -80,8 +89,21 @@ func (w *Webhook) Handle(ctx context.Context, request admission.Request) admissi
 	return p.patchFor(where).Admitted()
 }
 
-// admitUnchanged admits the pod without changes. A warning to its creator and a log message have the reason why it is not
-// offloaded.
+// keepToleration restores the toleration for virtual nodes if the update drops it. API servers that know
+// matchConditions send only such updates; older API servers send all updates.
+func (p *pod) keepToleration(old []byte) admission.Response {
+	before, err := decodePod(old)
+	if err != nil {
+		return admission.Errored(http.StatusBadRequest, err)
+	}
+	if !before.hasToleration() || p.hasToleration() {
+		return admission.Allowed("")
+	}
+	return p.restoreToleration().Admitted()
+}
+
+// admitUnchanged admits the pod without changes. The creator gets a warning with the reason why the pod is not
+// offloaded, which is also logged.
 func admitUnchanged(ctx context.Context, why string) admission.Response {
 	log.FromContext(ctx).Info("Pod admitted unchanged", "reason", why)
 	return admission.Allowed("").WithWarnings(why)

@@ -3,11 +3,11 @@
 
 // Package podstatus marks the pods of virtual nodes that are not ready, so that they get no traffic.
 //
-// Kubernetes marks pods of such a node as not ready, but as long as the virtual kubelet sees the provider's pods,
-// which may well be ready there, it would revert this a moment later. The label liqo.io/remote-unavailable prevents
-// that: a pod with this label is shown as not ready, and its ShadowPod is left unchanged. The label is removed when
-// the node is ready again. Finished pods are not labelled. The virtual kubelet cannot do this itself, because it may
-// be the failed component.
+// Kubernetes marks the pods of such a node as not ready. But while the virtual kubelet sees the provider's pods,
+// which may well be ready, it would revert this a moment later. The label liqo.io/remote-unavailable prevents that: a
+// pod with this label is shown as not ready, and its ShadowPod is left unchanged. The label is removed when the node
+// is ready again. Finished pods are not labelled. The virtual kubelet cannot do this itself, because it may be the
+// failed component.
 package podstatus
 
 import (
@@ -39,10 +39,10 @@ import (
 
 const (
 	fieldManager = wire.PodStatusFieldManager
-	// parallel is how many pods are patched at once, and page the default for Options.Page.
+	// parallel is the number of pods that are patched at once. page is the default for Options.Page.
 	parallel, page = 8, 500
-	// recheckInterval is how often the pods of a node that is not ready are listed again, because some may have been offloaded in
-	// the meantime.
+	// recheckInterval is how often the pods of a node that is not ready are listed again, because some may have been
+	// offloaded in the meantime.
 	recheckInterval = 30 * time.Second
 )
 
@@ -50,9 +50,9 @@ const (
 type Options struct {
 	// Workers is how many nodes are reconciled at the same time.
 	Workers int
-	// Page is how many pods are listed in one request. 0 stands for 500.
+	// Page is how many pods are listed in one request; 0 means 500.
 	Page int64
-	// Failed is called with the errors of reconciliations, unless it is nil.
+	// Failed is called with each reconciliation error. It may be nil.
 	Failed func(error)
 }
 
@@ -63,8 +63,8 @@ type Controller struct {
 	options Options
 }
 
-// NewController returns a controller that writes through c, and lists pods with live. It needs pods only when a node
-// changes, and a cache would hold them all the time.
+// NewController returns a controller that writes through c, and lists pods with live. Pods are only needed when a
+// node changes, whereas a cache would hold them all the time.
 func NewController(c client.Client, live client.Reader, options Options) *Controller {
 	if options.Page == 0 {
 		options.Page = page
@@ -72,10 +72,10 @@ func NewController(c client.Client, live client.Reader, options Options) *Contro
 	return &Controller{client: c, live: live, options: options}
 }
 
-// Name of the controller in logs and metrics.
+// Name returns the name of the controller in logs and metrics.
 func (c *Controller) Name() string { return "podstatus" }
 
-// Enforces returns the objects that the controller enforces, for metrics.
+// Enforces returns an empty list of the enforced kind and a filter for the enforced objects. Metrics use both.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &corev1.NodeList{}, func(client.Object) bool { return true } // the cache contains only virtual nodes
 }
@@ -91,7 +91,8 @@ func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 
 func readinessChanged(e event.UpdateEvent) bool {
 	before, now := readinessOf(e.ObjectOld.(*corev1.Node)), readinessOf(e.ObjectNew.(*corev1.Node))
-	return before != now || e.ObjectOld.GetResourceVersion() == e.ObjectNew.GetResourceVersion() // a resync
+	// If both versions are equal, the event is a resync.
+	return before != now || e.ObjectOld.GetResourceVersion() == e.ObjectNew.GetResourceVersion()
 }
 
 // readinessOf returns the status of the condition Ready, or an empty string if it was not reported yet.
@@ -119,7 +120,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{RequeueAfter: recheckInterval}, nil
 }
 
-// labelPods lists the pods whose label is wrong and corrects it. An error on one pod does not delay the others.
+// labelPods lists the pods whose label is wrong, and corrects it. An error on one pod does not delay the other pods.
 func (c *Controller) labelPods(ctx context.Context, node string, unavailable bool) error {
 	found := &metav1.PartialObjectMetadataList{}
 	found.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PodList"))
@@ -138,8 +139,8 @@ func (c *Controller) labelPods(ctx context.Context, node string, unavailable boo
 	}
 }
 
-// selectPodsOf selects the pods of the node. Finished pods get no traffic and need no label, but a label is removed from them,
-// too.
+// selectPodsOf selects the pods of the node. If unavailable is true, finished pods are left out: they get no traffic
+// and need no label. An existing label is removed from finished pods, too.
 func selectPodsOf(node string, unavailable bool) fields.Selector {
 	there := fields.OneTermEqualSelector("spec.nodeName", node)
 	if !unavailable {
@@ -149,7 +150,8 @@ func selectPodsOf(node string, unavailable bool) fields.Selector {
 		fields.OneTermNotEqualSelector("status.phase", string(corev1.PodSucceeded)), fields.OneTermNotEqualSelector("status.phase", string(corev1.PodFailed)))
 }
 
-// selectWronglyLabelled selects the offloaded pods that lack the label although they need it, or have it although they do not.
+// selectWronglyLabelled selects the offloaded pods that need the label and do not have it or, if unavailable is
+// false, have the label although they do not need it.
 func selectWronglyLabelled(unavailable bool) labels.Selector {
 	has := selection.Equals
 	if unavailable {
@@ -177,7 +179,7 @@ func (c *Controller) patchPods(ctx context.Context, pods []metav1.PartialObjectM
 func (c *Controller) patchPod(ctx context.Context, pod *metav1.PartialObjectMetadata, unavailable bool) error {
 	var changes jsonpatch.Patch
 	if path := "/metadata/labels" + jsonpatch.Pointer(wire.RemoteUnavailableLabel); unavailable {
-		changes.Add(path, "true") // the pod has labels, because it was found by one
+		changes.Add(path, "true") // the pod has labels, because it was found by a label
 	} else {
 		changes.Remove(path)
 	}

@@ -23,7 +23,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/internal/controllertest"
 	"github.com/refract-project/refract/controllers/podstatus"
-	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/test/support/testenv"
 )
 
 var consumer = controllertest.Cluster{
@@ -81,7 +81,7 @@ func TestOffloadedPodsAreMarkedWhileTheirNodeIsNotReady(t *testing.T) {
 	ready(t, milan, corev1.ConditionTrue)
 	ready(t, milan, corev1.ConditionUnknown)
 	awaitMark(t, there, "true")
-	ready(t, milan, corev1.ConditionFalse) // unchanged for its pods
+	ready(t, milan, corev1.ConditionFalse) // a change in the node's status that does not affect pods
 	ready(t, turin, corev1.ConditionFalse)
 	awaitMark(t, elsewhere, "true")
 	for _, p := range []*corev1.Pod{waiting, here} {
@@ -91,7 +91,7 @@ func TestOffloadedPodsAreMarkedWhileTheirNodeIsNotReady(t *testing.T) {
 		}
 	}
 
-	// A restart changes nothing.
+	// A restart of the controller changes nothing.
 	m.Stop(t)
 	m = consumer.StartManager(t)
 	ready(t, milan, corev1.ConditionTrue)
@@ -110,7 +110,7 @@ func phase(t *testing.T, p *corev1.Pod, now corev1.PodPhase) {
 	consumer.PatchStatus(t, p, fmt.Sprintf(`{"status":{"phase":%q}}`, now))
 }
 
-// Pods that have finished are not marked, and lose an earlier mark.
+// Finished pods are not marked. If they have a mark, it is removed.
 func TestFinishedPodsAreNotMarked(t *testing.T) {
 	namespace := consumer.Namespace(t)
 	offloaded := map[string]string{wire.OffloadedPodLabel: "true"}
@@ -144,7 +144,7 @@ func (c *counted) List(ctx context.Context, list client.ObjectList, options ...c
 	return err
 }
 
-// A pod that cannot be written is reported. It delays neither the other pods nor the following pages.
+// A pod that cannot be written is reported. It does not delay other pods or the following pages.
 func TestAPodThatIsRefusedHoldsNoOtherUp(t *testing.T) {
 	namespace := consumer.Namespace(t)
 	offloaded := map[string]string{wire.OffloadedPodLabel: "true"}
@@ -172,7 +172,7 @@ func TestAPodThatIsRefusedHoldsNoOtherUp(t *testing.T) {
 	}
 }
 
-// refuse makes the API server reject every change of a pod.
+// refuse makes the API server reject every change to a pod.
 func refuse(t *testing.T, p *corev1.Pod) {
 	t.Helper()
 	name := p.Namespace + "-" + p.Name

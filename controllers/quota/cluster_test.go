@@ -23,12 +23,14 @@ import (
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/quota"
-	"github.com/refract-project/refract/internal/lab"
+	"github.com/refract-project/refract/test/support/lab"
+	"github.com/refract-project/refract/test/support/testenv"
 )
 
 // TestQuotaOfAConsumer runs both clusters with all processes. The creator of a ShadowPod is recorded and cannot be
-// forged. A pod that exceeds the Quota has the reason in its status on the consumer, where its user looks.
+// forged. If a pod exceeds the Quota, the reason is in the pod's status on the consumer, where its user can see it.
 func TestQuotaOfAConsumer(t *testing.T) {
+	testenv.NeedControlPlane(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Minute)
 	defer cancel()
 	l, err := lab.Up(ctx, lab.Options{Log: t.Logf, Quotas: true})
@@ -99,7 +101,7 @@ func TestQuotaOfAConsumer(t *testing.T) {
 		}
 	}
 
-	// The first pod uses 400m of it.
+	// The first pod uses 400m of the Quota's 500m.
 	limit := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "offloading.liqo.io/v1beta1", "kind": "Quota", "metadata": map[string]any{"name": "home"},
 		"spec": map[string]any{"user": lab.RemoteUser, "resources": map[string]any{"cpu": "500m"}}}}
 	_, err = l.Provider.Dynamic.Resource(schema.GroupVersionResource{Group: "offloading.liqo.io", Version: "v1beta1", Resource: "quotas"}).

@@ -12,22 +12,23 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	helpers "k8s.io/component-helpers/resource"
+	"k8s.io/utils/ptr"
 )
 
-// Prefixes of resource names in a ResourceQuota, which a Quota may use as well.
+// Prefixes of resource names in a ResourceQuota. A Quota may use them as well.
 const (
 	requestsPrefix = "requests."
 	limitsPrefix   = "limits."
 )
 
-// demandOf returns the amount that a pod counts in a Quota, with the rules of Kubernetes: the sum of the requests of its
-// containers, or the requests of its largest init container if they are larger, plus sidecars and overhead. The limits
-// are counted in the same way, as limits.cpu for example, and the pod as one pod. During a resize, the larger of the
-// current and the new size counts.
+// demandOf returns the amounts that a pod counts in a Quota, according to the rules of Kubernetes: the sum of the
+// requests of its containers, or the requests of its largest init container if they are larger, plus sidecars and
+// overhead. Limits are added up by the same rules, under names such as limits.cpu, and the pod itself counts as one
+// pod. During a resize, the larger of the current and the new size counts.
 func demandOf(pod *corev1.Pod) corev1.ResourceList {
 	defaulted := &corev1.Pod{Spec: withDefaultRequests(&pod.Spec), Status: pod.Status}
 	demand := corev1.ResourceList{}
-	// A resize that the node cannot carry out is not in use, but may be carried out later.
+	// A resize that the node cannot carry out at present uses no resources yet, but the node may carry it out later.
 	for _, options := range []helpers.PodResourcesOptions{{}, {UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: true}} {
 		raiseResources(demand, helpers.PodRequests(defaulted, options))
 		for name, limit := range helpers.PodLimits(defaulted, options) {
@@ -38,7 +39,8 @@ func demandOf(pod *corev1.Pod) corev1.ResourceList {
 	return demand
 }
 
-// withDefaultRequests returns a copy of spec in which limits replace missing requests, as the API server defaults them.
+// withDefaultRequests returns a copy of spec in which each missing request is set to the limit. The API server sets
+// the same defaults.
 func withDefaultRequests(spec *corev1.PodSpec) corev1.PodSpec {
 	defaulted := *spec
 	defaulted.Containers, defaulted.InitContainers = withRequests(spec.Containers), withRequests(spec.InitContainers)
@@ -76,7 +78,7 @@ func withRequests(containers []corev1.Container) []corev1.Container {
 	return defaulted
 }
 
-// limitsOf returns the limits of a Quota with the resource names of demandOf.
+// limitsOf returns the limits of a Quota under the resource names that demandOf uses.
 func limitsOf(resources corev1.ResourceList) corev1.ResourceList {
 	limits := corev1.ResourceList{}
 	for name, limit := range resources {
@@ -88,6 +90,44 @@ func limitsOf(resources corev1.ResourceList) corev1.ResourceList {
 		}
 	}
 	return limits
+}
+
+// IsSized reports whether each container of a pod declares requests for CPU and memory, and all amounts that count
+// under the given names, which are a result of LimitedResources. A LimitRange does not change such amounts. A pod with
+// a runtime class is not sized, because the class may add an overhead.
+func IsSized(spec *corev1.PodSpec, names []corev1.ResourceName) bool {
+	if ptr.Deref(spec.RuntimeClassName, "") != "" {
+		return false
+	}
+	for _, name := range append([]corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory}, names...) {
+		bare, ofLimits := strings.CutPrefix(string(name), limitsPrefix)
+		if !isOfContainers(corev1.ResourceName(bare)) {
+			continue
+		}
+		for _, container := range slices.Concat(spec.Containers, spec.InitContainers) {
+			_, requested := container.Resources.Requests[name]
+			_, limited := container.Resources.Limits[corev1.ResourceName(bare)]
+			if !limited && (ofLimits || !requested) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// isOfContainers reports whether containers can request the resource. Numbers of objects and the storage of claims are
+// resources that they cannot request.
+func isOfContainers(name corev1.ResourceName) bool {
+	switch name {
+	case corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage:
+		return true
+	}
+	text := string(name)
+	if strings.HasPrefix(text, corev1.ResourceHugePagesPrefix) {
+		return true
+	}
+	isObject := strings.HasPrefix(text, "count/") || strings.Contains(text, ".storageclass.storage.k8s.io/")
+	return strings.Contains(text, "/") && !isObject
 }
 
 // excess is a resource whose demand exceeds a Quota.
@@ -104,8 +144,8 @@ func (e *excess) String() string {
 	return fmt.Sprintf("%s: requested %s, used %s, limited %s", e.name, e.requested.String(), e.used.String(), e.limit.String())
 }
 
-// findExcess returns the resources whose demand is more than the limit leaves after used, sorted by name. The pod may
-// always keep its present amount.
+// findExcess returns the resources, sorted by name, whose demand exceeds the difference between the limit and the
+// usage used. The pod may always keep its present amounts.
 func findExcess(demand, present, used, limits corev1.ResourceList) (over []excess) {
 	for _, name := range slices.Sorted(maps.Keys(demand)) {
 		wants, has := demand[name], present[name]

@@ -18,11 +18,11 @@ import (
 	auth "github.com/refract-project/refract/api/authentication/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
-	"github.com/refract-project/refract/controllers/tenancy"
+	"github.com/refract-project/refract/controllers/internal/tenancy"
 )
 
-// judgeRequest returns the reason why a request is refused, or nil, and reports whether a Quota limits it. The lock must be
-// held.
+// judgeRequest returns the reason why a request is refused, or nil, and reports whether a Quota limits it. If announced
+// is true, the usage includes the announced requests. The lock must be held.
 func (l *Ledger) judgeRequest(ctx context.Context, request Request, announced bool) (refusal *Refusal, limited bool, err error) {
 	if l.options.Off {
 		return nil, false, nil
@@ -37,8 +37,8 @@ func (l *Ledger) judgeRequest(ctx context.Context, request Request, announced bo
 		refusal, err := l.judgeUnlimited(ctx, who, request, demand, present)
 		return refusal, false, err
 	}
-	// The creator of a ShadowPod is unknown if it was written while no webhook responded, or before there were Quotas.
-	// All Quotas count such a pod.
+	// The creator of a ShadowPod is unknown if it was written while no webhook responded, or before there were
+	// Quotas. Such a pod counts in all Quotas of its consumer.
 	applied := slices.DeleteFunc(slices.Clone(quotas), func(q offloading.Quota) bool { return who.creator != "" && EscapeUser(q.Spec.User) != who.creator })
 	switch {
 	case len(applied) == 0 && !isNew(request, demand, present):
@@ -57,7 +57,7 @@ func (l *Ledger) judgeRequest(ctx context.Context, request Request, announced bo
 	return refusal, true, err
 }
 
-// presentDemand returns the amount that the pod of a request already counts, or nil if there is no pod.
+// presentDemand returns the amounts with which the pod of a request already counts, or nil if there is no pod.
 func (l *Ledger) presentDemand(request Request) corev1.ResourceList {
 	if request.Present == nil {
 		return nil
@@ -69,7 +69,7 @@ func (l *Ledger) presentDemand(request Request) corev1.ResourceList {
 	return present
 }
 
-// isGrowing reports whether a request demands more than the pod has.
+// isGrowing reports whether a request demands more than the pod has at present.
 func isGrowing(demand, present corev1.ResourceList) bool {
 	for name, wants := range demand {
 		if wants.Cmp(present[name]) > 0 {
@@ -79,7 +79,8 @@ func isGrowing(demand, present corev1.ResourceList) bool {
 	return false
 }
 
-// isNew reports whether a request would start something new: a pod, another pod in place of one, or a larger pod.
+// isNew reports whether a request would start something new: a first pod, another pod in place of the existing one,
+// or a larger pod.
 func isNew(request Request, demand, present corev1.ResourceList) bool {
 	switch {
 	case request.Returns:
@@ -90,8 +91,8 @@ func isNew(request Request, demand, present corev1.ResourceList) bool {
 	return isGrowing(demand, present)
 }
 
-// judgeBy checks a request against one Quota. A pod that was running and does not grow is only checked for available
-// resources, and not for its declarations.
+// judgeBy checks a request against one Quota. For a pod that was already running and does not grow, only the
+// available resources are checked, not whether it declares the required requests and limits.
 func (l *Ledger) judgeBy(q *offloading.Quota, request Request, demand, present, used corev1.ResourceList) *Refusal {
 	remedy := fmt.Sprintf("ask an administrator of this cluster to change Quota %s/%s", q.Namespace, q.Name)
 	if ptr.Deref(q.Spec.Cordoned, false) && isNew(request, demand, present) {
@@ -121,7 +122,7 @@ func newRefusal(field, rule, remedy string) *Refusal {
 	return &Refusal{Refusal: tenancy.Refusal{Field: field, Rule: rule, Remedy: remedy}}
 }
 
-// judgeUnlimited refuses new pods of a consumer without any Quota if a Quota is required.
+// judgeUnlimited checks a request from a consumer without any Quota. It refuses new pods if a Quota is required.
 func (l *Ledger) judgeUnlimited(ctx context.Context, who owner, request Request, demand, present corev1.ResourceList) (*Refusal, error) {
 	required := l.options.Required
 	if !required && l.options.OfTenants {
@@ -137,7 +138,7 @@ func (l *Ledger) judgeUnlimited(ctx context.Context, who owner, request Request,
 		fmt.Sprintf("ask an administrator of this cluster to accept a ResourceSlice of the consumer, or create a Quota for user %q in its tenant namespace", who.creator)), nil
 }
 
-// isTenant reports whether a consumer has joined with a Tenant, and not with refractctl.
+// isTenant reports whether a consumer has joined with a Tenant instead of refractctl.
 func (l *Ledger) isTenant(ctx context.Context, consumer string) (bool, error) {
 	tenants := &auth.TenantList{}
 	if err := l.reader.List(ctx, tenants, client.UnsafeDisableDeepCopy); err != nil {
@@ -164,7 +165,7 @@ func QuotasOf(ctx context.Context, reader client.Reader, consumer string) ([]off
 	}), nil
 }
 
-// enforcementOf returns which requests and limits a Quota requires pods to declare.
+// enforcementOf returns the rule of a Quota for which requests and limits pods must declare.
 func (l *Ledger) enforcementOf(q *offloading.Quota) offloading.LimitsEnforcement {
 	if q.Spec.LimitsEnforcement != "" {
 		return q.Spec.LimitsEnforcement
@@ -172,8 +173,8 @@ func (l *Ledger) enforcementOf(q *offloading.Quota) offloading.LimitsEnforcement
 	return l.options.Limits
 }
 
-// checkDeclaration returns a Refusal if a pod lacks a request or limit that the Quota requires. Zero counts as missing: a
-// container that requests zero may use any amount, and a limit of zero is no limit.
+// checkDeclaration returns a Refusal if a pod lacks a request or limit that the Quota requires. Zero counts as
+// missing: a container that requests zero may use any amount, and a limit of zero is not a limit.
 func (l *Ledger) checkDeclaration(spec *corev1.PodSpec, q *offloading.Quota) *Refusal {
 	strict := l.enforcementOf(q)
 	ask := requiredDeclaration{limits: map[corev1.ResourceName]bool{}, equal: strict == offloading.HardLimitsEnforcement}
@@ -182,7 +183,7 @@ func (l *Ledger) checkDeclaration(spec *corev1.PodSpec, q *offloading.Quota) *Re
 	}
 	for name := range limitsOf(q.Spec.Resources) {
 		if bare, ok := strings.CutPrefix(string(name), limitsPrefix); ok {
-			// Without a limit the resource could not be counted.
+			// Without a limit, the usage of the resource could not be counted.
 			ask.limits[corev1.ResourceName(bare)] = true
 		}
 		if name == corev1.ResourceEphemeralStorage && len(ask.requests) > 0 {
@@ -196,17 +197,18 @@ func (l *Ledger) checkDeclaration(spec *corev1.PodSpec, q *offloading.Quota) *Re
 	return newRefusal("spec.pod."+field, rule, fmt.Sprintf("set it in the pod (limitsEnforcement of Quota %s/%s is %s)", q.Namespace, q.Name, strict))
 }
 
-// requiredDeclaration has the resources that a Quota requires pods to declare.
+// requiredDeclaration lists the resources that a Quota requires pods to declare.
 type requiredDeclaration struct {
-	// requests are mandatory.
+	// requests are the resources for which a request is mandatory.
 	requests []corev1.ResourceName
-	// limits are mandatory as well.
+	// limits are the resources for which a limit is mandatory.
 	limits map[corev1.ResourceName]bool
-	// equal requires each limit to equal its request.
+	// equal means that each limit must be equal to the request of the same resource.
 	equal bool
 }
 
-// missingField returns the first required field that a pod lacks, and the rule, or empty strings if there is none.
+// missingField returns the first required field that a pod lacks, and the rule that requires it. It returns empty
+// strings if no field is missing.
 func (d *requiredDeclaration) missingField(spec *corev1.PodSpec) (field, rule string) {
 	said := ptr.Deref(spec.Resources, corev1.ResourceRequirements{})
 	for _, list := range []struct {
@@ -223,7 +225,8 @@ func (d *requiredDeclaration) missingField(spec *corev1.PodSpec) (field, rule st
 	return "", ""
 }
 
-// undeclaredField returns the first required field that a container lacks, unless the pod declares it as a whole.
+// undeclaredField returns the first required field that a container lacks. Fields that the pod declares for all its
+// containers do not count as missing.
 func (d *requiredDeclaration) undeclaredField(container, pod *corev1.ResourceRequirements) string {
 	for _, name := range d.requests {
 		if !isPositive(container.Requests, name) && !isPositive(pod.Requests, name) {

@@ -4,12 +4,17 @@
 package quota
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	admissionv1 "k8s.io/api/admission/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
@@ -49,4 +54,56 @@ func TestALargeShadowPodIsNotDecoded(t *testing.T) {
 			assert.Contains(t, response.Result.Message, "more than", name)
 		}
 	}
+}
+
+// A review of the creation of a 1.27 MiB ShadowPod is refused after only its beginning was read. The message is the
+// same as for an update, whose review is decoded.
+func TestALargeCreationIsRefusedAsAnUpdate(t *testing.T) {
+	webhook := NewWebhook(NewLedger(nil, Options{Off: true}), true)
+	for operation, text := range largeReviews(t) {
+		answer := &admissionv1.AdmissionReview{}
+		require.NoError(t, json.Unmarshal(serve(webhook.handler(), text).Bytes(), answer))
+		assert.False(t, answer.Response.Allowed, operation)
+		assert.Equal(t, "a ShadowPod of this size is not allowed here: it has more than 524288 bytes; reduce it, for example by moving values of env into a ConfigMap", answer.Response.Result.Message, operation)
+	}
+}
+
+// BenchmarkLargeReviews compares the review of a creation, which is refused after reading only its beginning, with
+// the review of an update, which is decoded.
+func BenchmarkLargeReviews(b *testing.B) {
+	webhook := NewWebhook(NewLedger(nil, Options{Off: true}), true)
+	handler := webhook.handler()
+	for operation, text := range largeReviews(b) {
+		b.Run(string(operation), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if serve(handler, text).Len() == 0 {
+					b.Fatal("no response")
+				}
+			}
+		})
+	}
+}
+
+// largeReviews returns reviews of a ShadowPod of 1.27 MiB with 100,000 variables.
+func largeReviews(t testing.TB) map[admissionv1.Operation]string {
+	t.Helper()
+	object := kruntime.RawExtension{Raw: fmt.Appendf(nil, `{"metadata":{"name":"a"},"spec":{"pod":{"containers":[{"name":"main","env":[%s{"name":"A"}]}]}}}`, strings.Repeat(`{"name":"A"},`, 100_000))}
+	texts := map[admissionv1.Operation]string{}
+	for _, operation := range []admissionv1.Operation{admissionv1.Create, admissionv1.Update} {
+		review := admissionv1.AdmissionReview{Request: &admissionv1.AdmissionRequest{UID: "1", Operation: operation, Object: object}}
+		review.APIVersion, review.Kind = admissionv1.SchemeGroupVersion.String(), "AdmissionReview"
+		text, err := json.Marshal(review)
+		require.NoError(t, err)
+		texts[operation] = string(text)
+	}
+	return texts
+}
+
+func serve(handler http.Handler, text string) *bytes.Buffer {
+	request := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(text))
+	request.Header.Set("Content-Type", "application/json")
+	recorder := httptest.NewRecorder()
+	handler.ServeHTTP(recorder, request)
+	return recorder.Body
 }

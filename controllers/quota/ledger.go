@@ -6,6 +6,8 @@ package quota
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,20 +19,21 @@ import (
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
-	"github.com/refract-project/refract/controllers/tenancy"
+	"github.com/refract-project/refract/controllers/internal/tenancy"
 	"github.com/refract-project/refract/internal/podend"
 )
 
 // Options are the settings of a Ledger.
 type Options struct {
-	// Off enforces nothing.
+	// Off means that Quotas are not enforced.
 	Off bool
-	// Limits is the LimitsEnforcement of Quotas that specify none. Empty stands for None.
+	// Limits is the LimitsEnforcement of Quotas that do not specify any. An empty value means None.
 	Limits offloading.LimitsEnforcement
-	// Required refuses the pods of consumers without any Quota, which would be unlimited otherwise.
+	// Required means that pods of consumers without any Quota are refused. If it is false, such consumers are not
+	// limited.
 	Required bool
-	// OfTenants is like Required, but only for consumers that have joined with a Tenant. Such a consumer is not freed of
-	// limits by deleting its ResourceSlice, which deletes the Quota.
+	// OfTenants has the effect of Required, but only for consumers that have joined with a Tenant. Without OfTenants,
+	// such a consumer could free itself of limits by deleting its ResourceSlice, which deletes the Quota.
 	OfTenants bool
 }
 
@@ -42,19 +45,19 @@ type Ledger struct {
 	now     func() time.Time
 
 	mu sync.Mutex
-	// reserved has the pending demand of pods that the cache does not show yet.
+	// reserved holds the pending demand of pods that the cache does not show yet.
 	reserved map[types.NamespacedName]*reservation
-	// announced has the requests that the webhook of this process has admitted and the controller has not decided on
-	// yet.
+	// announced holds the requests that the webhook of this process has admitted and that the controller has not
+	// decided yet.
 	announced map[types.NamespacedName]announcement
 }
 
-// reservation is the demand of one pod in addition to its demand in the cache.
+// reservation is the demand of one pod beyond its demand in the cache.
 type reservation struct {
 	owner owner
 	// open is the demand of a write that is pending, or whose outcome is unknown.
 	open corev1.ResourceList
-	// settled is the demand of the pod in its last written version; nil once the cache shows that version.
+	// settled is the demand of the pod in its last written version. It is nil once the cache shows this version.
 	settled corev1.ResourceList
 	version string
 }
@@ -66,8 +69,8 @@ func (r *reservation) totalDemand() corev1.ResourceList {
 	return demand
 }
 
-// announcementPeriod is how long an admitted change counts in the webhook. A longer time keeps refusing other requests if the
-// API server did not store the change; a shorter one ends before the controller has acted.
+// announcementPeriod is how long an admitted change counts in the webhook. A longer time keeps refusing other
+// requests if the API server did not store the change; a shorter one ends before the controller has acted.
 const announcementPeriod = 10 * time.Second
 
 type announcement struct {
@@ -76,20 +79,21 @@ type announcement struct {
 	expires time.Time
 }
 
-// owner is the user of a consumer that owns a pod. The creator is empty if the pod is older than the Quotas.
+// owner identifies the user of a consumer to which a pod belongs. The creator is empty if the pod was created before
+// any Quota existed.
 type owner struct{ origin, creator string }
 
 func ownerOf(labels map[string]string) owner {
 	return owner{labels[wire.OriginLabel], labels[wire.CreatorUserLabel]}
 }
 
-// sharesQuota reports whether the pods of both owners count in a common Quota. A pod without a creator counts in all Quotas
-// of its consumer.
+// sharesQuota reports whether the pods of both owners count in a common Quota. A pod without a creator counts in all
+// Quotas of its consumer.
 func (o owner) sharesQuota(other owner) bool {
 	return o.origin == other.origin && (o.creator == other.creator || o.creator == "" || other.creator == "")
 }
 
-// Request is the creation or change of a pod.
+// Request is a request to create or change a pod.
 type Request struct {
 	Key    types.NamespacedName
 	Labels map[string]string
@@ -97,14 +101,14 @@ type Request struct {
 	Spec *corev1.PodSpec
 	// Present is the pod to change, or nil for a creation.
 	Present *corev1.Pod
-	// Replaces is true if a change of Present is more than a resize, so that it becomes another pod.
+	// Replaces is true if Present is changed by more than a resize, so that it becomes another pod.
 	Replaces bool
 	// Returns is true if a lost pod is recreated with its former spec.
 	Returns bool
 }
 
-// NewLedger returns a ledger that reads Quotas, namespaces and the pods of consumers from reader, a cache. The pods must
-// contain their resource requests.
+// NewLedger returns a ledger that reads Quotas, namespaces and the pods of consumers from reader, a cache. The pods
+// must contain their resource requests.
 func NewLedger(reader client.Reader, options Options) *Ledger {
 	return &Ledger{
 		reader: reader, options: options, now: time.Now,
@@ -112,18 +116,22 @@ func NewLedger(reader client.Reader, options Options) *Ledger {
 	}
 }
 
-// IsLimited reports whether the consumer of a pod with these labels has any Quota.
-func (l *Ledger) IsLimited(ctx context.Context, labels map[string]string) (bool, error) {
+// LimitedResources returns the names of the resources in the Quotas that apply to a pod with these labels, as demandOf
+// uses them. The result limited reports whether the consumer has any Quota.
+func (l *Ledger) LimitedResources(ctx context.Context, labels map[string]string) (names []corev1.ResourceName, limited bool, err error) {
 	if l.options.Off {
-		return false, nil
+		return nil, false, nil
 	}
 	quotas, err := QuotasOf(ctx, l.reader, labels[wire.OriginLabel])
-	return len(quotas) > 0, err
+	for i := range quotas {
+		names = slices.AppendSeq(names, maps.Keys(limitsOf(quotas[i].Spec.Resources)))
+	}
+	return names, len(quotas) > 0, err
 }
 
-// ReserveResources returns a Refusal if the request exceeds a Quota. Otherwise the larger of the current and the new size of the pod
-// is reserved until SettleReservation or ReleaseReservation. If the outcome of the write is unknown, call neither: the next ReserveResources for this pod
-// decides.
+// ReserveResources returns a Refusal if the request exceeds a Quota. Otherwise it reserves the larger of the current
+// and the new size of the pod, until SettleReservation or ReleaseReservation is called. Call neither of them if the
+// outcome of the write is unknown: the next ReserveResources for this pod replaces the reservation.
 func (l *Ledger) ReserveResources(ctx context.Context, request Request) (*Refusal, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -144,7 +152,7 @@ func (l *Ledger) ReserveResources(ctx context.Context, request Request) (*Refusa
 	return nil, nil //nolint:nilnil // not refused
 }
 
-// SettleReservation ends the reservation of a written pod as soon as the cache shows this version of it.
+// SettleReservation ends the reservation of a pod that was written, as soon as the cache shows the written version.
 func (l *Ledger) SettleReservation(pod *corev1.Pod) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -166,15 +174,16 @@ func (l *Ledger) ReleaseReservation(key types.NamespacedName) {
 	}
 }
 
-// DropReservation drops the reservation of a pod whose ShadowPod is deleted, so that it cannot be created or changed any more.
+// DropReservation drops the reservation of a pod whose ShadowPod is deleted, so that it cannot be created or changed
+// any more.
 func (l *Ledger) DropReservation(key types.NamespacedName) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.reserved, key)
 }
 
-// AnnounceRequest returns a Refusal if the request exceeds a Quota, also together with recently announced requests. It reserves
-// nothing, because the API server may still refuse the request, and the controller makes the decision.
+// AnnounceRequest returns a Refusal if the request, together with recently announced requests, exceeds a Quota. It
+// reserves nothing, because the API server may still refuse the request and the controller makes the final decision.
 func (l *Ledger) AnnounceRequest(ctx context.Context, request Request, dryRun bool) (*Refusal, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -190,7 +199,8 @@ func (l *Ledger) AnnounceRequest(ctx context.Context, request Request, dryRun bo
 	return refusal, err
 }
 
-// usedBeside returns the usage of the pods that share a Quota with who, without the pod of key. The lock must be held.
+// usedBeside returns the usage of the pods that share a Quota with the given owner, except the pod with the given key.
+// If announced is true, the usage includes the announced requests. The lock must be held.
 func (l *Ledger) usedBeside(ctx context.Context, who owner, key types.NamespacedName, announced bool) (corev1.ResourceList, error) {
 	pods := &corev1.PodList{}
 	selector := labels.SelectorFromSet(labels.Set{wire.OriginLabel: who.origin})
@@ -238,7 +248,7 @@ func (l *Ledger) observePod(key types.NamespacedName, pod *corev1.Pod) {
 	}
 	order, err := resourceversion.CompareResourceVersion(pod.ResourceVersion, entry.version)
 	if err != nil || order < 0 {
-		// The reservation stays if the order of the versions is unknown.
+		// If the order of the versions is unknown, the reservation stays.
 		return
 	}
 	if entry.settled = nil; entry.open == nil {
@@ -249,7 +259,7 @@ func (l *Ledger) observePod(key types.NamespacedName, pod *corev1.Pod) {
 // Refusal is the reason why a request exceeds a Quota.
 type Refusal struct {
 	tenancy.Refusal
-	// Discreet is the reason without numbers, for clients that were not identified. It is nil if the reason has no
-	// numbers.
+	// Discreet is the reason without the numbers, for clients that are not identified. It is nil if the reason
+	// contains no numbers.
 	Discreet *tenancy.Refusal
 }

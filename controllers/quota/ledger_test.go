@@ -30,7 +30,8 @@ func specOf(t *testing.T, text string) *corev1.PodSpec {
 	return spec
 }
 
-// Init containers and sidecars count as in Kubernetes. Earlier they were rounded before the comparison, or ignored.
+// Init containers and sidecars count as they do in Kubernetes. In earlier versions their requests were rounded before
+// the comparison, or ignored.
 func TestDemand(t *testing.T) {
 	const container = `containers: [{name: a, resources: {requests: {cpu: %}}}]`
 	for name, tc := range map[string]struct{ spec, cpu string }{
@@ -57,6 +58,29 @@ func TestDemand(t *testing.T) {
 		}
 		if pods := demand[corev1.ResourcePods]; pods.Value() != 1 {
 			t.Errorf("%s: it counts as %s pods", name, pods.String())
+		}
+	}
+}
+
+// TestLimitsAreCounted checks that limits are added up by the same rules as requests, and that a pod without limits
+// counts none.
+func TestLimitsAreCounted(t *testing.T) {
+	const container = "containers: [{name: a, resources: {requests: {cpu: 100m}, " +
+		"limits: {cpu: 300m, memory: 2Gi, ephemeral-storage: 1Gi}}}]\ninitContainers: "
+	for name, tc := range map[string]struct{ spec, cpu, memory, storage string }{
+		"nothing":       {`containers: [{name: a, resources: {requests: {cpu: 100m, memory: 1Gi}}}]`, "0", "0", "0"},
+		"one":           {container + "[]", "300m", "2Gi", "1Gi"},
+		"a sidecar":     {container + "[{name: i, restartPolicy: Always, resources: {limits: {cpu: 200m, memory: 1Gi}}}]", "500m", "3Gi", "1Gi"},
+		"a larger init": {container + "[{name: i, resources: {limits: {cpu: 900m, ephemeral-storage: 4Gi}}}]", "900m", "2Gi", "4Gi"},
+		"of the pod":    {container + "[]\nresources: {limits: {cpu: 3}}", "3", "2Gi", "1Gi"},
+	} {
+		demand := demandOf(&corev1.Pod{Spec: *specOf(t, tc.spec)})
+		for resourceName, want := range map[corev1.ResourceName]string{
+			"limits.cpu": tc.cpu, "limits.memory": tc.memory, "limits.ephemeral-storage": tc.storage,
+		} {
+			if got := demand[resourceName]; got.Cmp(resource.MustParse(want)) != 0 {
+				t.Errorf("%s: %s is %s, want %s", name, resourceName, got.String(), want)
+			}
 		}
 	}
 }
@@ -93,6 +117,20 @@ func TestExceeds(t *testing.T) {
 		}
 		if strings.Join(got, "; ") != tc.want {
 			t.Errorf("%s: %q, want %q", name, got, tc.want)
+		}
+	}
+}
+
+// TestTheSmallerOfTwoLimitsCounts checks that the smaller limit applies if a Quota names a resource twice, in any order.
+func TestTheSmallerOfTwoLimitsCounts(t *testing.T) {
+	for _, resources := range []corev1.ResourceList{
+		{"cpu": resource.MustParse("4"), "requests.cpu": resource.MustParse("2")},
+		{"cpu": resource.MustParse("2"), "requests.cpu": resource.MustParse("4")},
+	} {
+		for range 20 { // the order of a map is random
+			if limit := limitsOf(resources)[corev1.ResourceCPU]; limit.String() != "2" {
+				t.Errorf("the limit of %v is %s, want 2", resources, limit.String())
+			}
 		}
 	}
 }
@@ -146,7 +184,7 @@ func TestEscape(t *testing.T) {
 	}
 }
 
-// Each container must declare the resources that a Quota limits, because it could not be counted otherwise.
+// Each container must declare the resources that a Quota limits, because the usage could not be counted otherwise.
 func TestDeclaredForTheResourcesOfTheQuota(t *testing.T) {
 	const sized = `containers: [{name: a, resources: {requests: {cpu: 1, memory: 1Gi}}}]`
 	for _, tc := range []struct {
@@ -170,7 +208,7 @@ func TestDeclaredForTheResourcesOfTheQuota(t *testing.T) {
 	}
 }
 
-// sized returns the request of one container for the given CPU, in a namespace of rome.
+// sized returns a request to create a pod with one container that requests the given CPU, in a namespace of rome.
 func sized(name, creator, cpu string) Request {
 	labels := map[string]string{wire.OriginLabel: "rome"}
 	if creator != "" {
@@ -180,7 +218,7 @@ func sized(name, creator, cpu string) Request {
 		{Name: "main", Image: "a", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}}}}}}
 }
 
-// resized returns the request to change a pod of the given size, which has resourceVersion 1.
+// resized returns a request to change a pod whose size is from and whose resourceVersion is 1.
 func resized(request Request, from string) Request {
 	before := sized(request.Key.Name, request.Labels[wire.CreatorUserLabel], from)
 	request.Present = podOf(before, "1")
@@ -191,7 +229,7 @@ func podOf(request Request, version string) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: request.Key.Namespace, Name: request.Key.Name, Labels: request.Labels, ResourceVersion: version}, Spec: *request.Spec}
 }
 
-// shelf is a cache with the objects of a test.
+// shelf is a fake cache with the objects of a test.
 type shelf struct {
 	client.Reader
 	pods   []corev1.Pod
@@ -228,8 +266,8 @@ func take(t *testing.T, l *Ledger, request Request, fits bool) {
 	}
 }
 
-// An option determines whether a consumer without any Quota is limited. Running pods may stay or shrink, but neither
-// grow nor be replaced.
+// An option determines whether consumers without a Quota are limited. If they are, running pods may stay or shrink,
+// but may not grow or be replaced.
 func TestWithoutQuota(t *testing.T) {
 	fresh := sized("web", "rome", "1")
 	again, smaller, larger, other := fresh, resized(fresh, "2"), resized(fresh, "500m"), resized(fresh, "1")
@@ -249,7 +287,7 @@ func TestWithoutQuota(t *testing.T) {
 	}
 }
 
-// The same holds for a cordoned Quota.
+// With a cordoned Quota, running pods may stay or shrink, but may not grow or be replaced.
 func TestCordonedQuota(t *testing.T) {
 	q := quotaFor("rome", "10")
 	q.Spec.Cordoned = new(bool)
@@ -265,12 +303,52 @@ func TestCordonedQuota(t *testing.T) {
 	}
 }
 
+// TestUserWithoutAQuota checks that a user of a consumer may start and enlarge nothing if only other users of that
+// consumer have a Quota.
+func TestUserWithoutAQuota(t *testing.T) {
+	l := NewLedger(&shelf{quotas: []offloading.Quota{quotaFor("rome-gpu", "10")}}, Options{})
+	fresh := sized("web", "rome", "1")
+	again := fresh
+	again.Returns = true
+	take(t, l, fresh, false)
+	take(t, l, resized(fresh, "500m"), false)
+	take(t, l, resized(fresh, "2"), true)
+	take(t, l, again, true)
+}
+
+// TestDeclarationsAreRequired checks that a new pod must declare the requests that its Quota requires, but not a pod
+// that returns.
+func TestDeclarationsAreRequired(t *testing.T) {
+	q := quotaFor("rome", "10")
+	q.Spec.LimitsEnforcement = offloading.SoftLimitsEnforcement
+	l := NewLedger(&shelf{quotas: []offloading.Quota{q}}, Options{})
+	silent := sized("web", "rome", "1") // it requests no memory
+	again := silent
+	again.Returns = true
+	take(t, l, silent, false)
+	take(t, l, resized(silent, "2"), false)
+	take(t, l, again, true)
+}
+
+// TestWrittenSizesMayStay checks that a pod may keep the size that was just written, even if the cache still shows the
+// former one and the Quota was lowered.
+func TestWrittenSizesMayStay(t *testing.T) {
+	cache := &shelf{quotas: []offloading.Quota{quotaFor("rome", "2")}, pods: []corev1.Pod{*podOf(sized("web", "rome", "100m"), "1")}}
+	l := NewLedger(cache, Options{})
+	larger := sized("web", "rome", "2")
+	take(t, l, resized(larger, "100m"), true)
+	l.SettleReservation(podOf(larger, "5"))
+	cache.quotas = []offloading.Quota{quotaFor("rome", "1")}
+	take(t, l, resized(larger, "100m"), true)
+	take(t, l, resized(sized("web", "rome", "2001m"), "100m"), false)
+}
+
 // A pod that was created a moment ago counts although it is not in the cache yet.
 func TestPendingPodsCount(t *testing.T) {
 	l := NewLedger(&shelf{quotas: []offloading.Quota{quotaFor("rome", "1")}}, Options{})
 	first, second := sized("first", "rome", "1"), sized("second", "rome", "1")
 	take(t, l, first, true)
-	take(t, l, first, true) // a retry of the same pod
+	take(t, l, first, true) // a retry of the request for the first pod
 	take(t, l, second, false)
 	l.ReleaseReservation(first.Key)
 	take(t, l, second, true)
@@ -285,18 +363,19 @@ func TestReservations(t *testing.T) {
 	take(t, l, resized(first, "100m"), true)
 	take(t, l, resized(second, "100m"), false)
 
-	// A failed write releases the reservation. A successful one keeps it until the cache shows this version.
+	// A failed write releases the reservation. A successful write keeps the reservation until the cache shows the
+	// written version.
 	l.ReleaseReservation(first.Key)
 	take(t, l, resized(second, "100m"), true)
 	l.SettleReservation(podOf(second, "5"))
 	take(t, l, resized(first, "100m"), false)
-	cache.pods[1].ResourceVersion = "4" // version of another change
+	cache.pods[1].ResourceVersion = "4" // the version of another change
 	take(t, l, resized(first, "100m"), false)
 	cache.pods[1] = *podOf(sized("second", "rome", "200m"), "6")
 	take(t, l, resized(first, "100m"), true)
 	l.SettleReservation(podOf(first, "7"))
 
-	// A shrinking pod counts with its former size until the cache shows the new one.
+	// A pod that shrinks counts with its former size until the cache shows the new size.
 	take(t, l, resized(sized("first", "rome", "100m"), "1300m"), true)
 	take(t, l, resized(second, "200m"), false)
 	l.SettleReservation(podOf(sized("first", "rome", "100m"), "8"))
@@ -337,7 +416,7 @@ func TestPodsWithoutACreator(t *testing.T) {
 	take(t, l, resized(sized("old", "", "500m"), "600m"), true)
 }
 
-// The webhook counts the changes that it has admitted, and the controller does not count them again.
+// The webhook counts the changes that it has admitted. The controller does not count these changes a second time.
 func TestAnnouncements(t *testing.T) {
 	l := NewLedger(&shelf{quotas: []offloading.Quota{quotaFor("rome", "2")}}, Options{})
 	now := time.Now()

@@ -33,22 +33,23 @@ import (
 // Path is the URL path of the webhook, the same as Liqo's.
 const Path = "/mutate/shadowpods"
 
-// Webhook records the creator of a ShadowPod, and refuses ShadowPods that exceed a Quota, so that the consumer gets the
-// result immediately. The decision of the controller is final, because other replicas serve the webhook as well, and it
-// may be unavailable. It ignores deletions, because the usage is computed from the pods. It is safe for concurrent use.
+// Webhook records the creator of a ShadowPod, and refuses ShadowPods that exceed a Quota, so that the consumer gets
+// the result immediately. The final decision is made by the controller, because other replicas serve the webhook as
+// well and the webhook may be unavailable. Deletions are ignored, because the usage is computed from the pods. It is
+// safe for concurrent use.
 type Webhook struct {
 	ledger *Ledger
-	// identified is true if only API servers can call the server, so responses may contain numbers.
+	// identified is true if only API servers can call the webhook, so that its responses may contain numbers.
 	identified bool
 }
 
-// NewWebhook returns a webhook that uses ledger. identified is true if only API servers can call it. Otherwise its
+// NewWebhook returns a webhook that uses ledger. identified is true if only API servers can call it. If it is false,
 // responses omit the usage of a Quota, because anyone in the cluster could send a request in the name of any consumer.
 func NewWebhook(ledger *Ledger, identified bool) *Webhook {
 	return &Webhook{ledger: ledger, identified: identified}
 }
 
-// Register serves the webhook on server. It starts an informer for Quotas also on replicas that are not the leader.
+// Register serves the webhook on server. It starts an informer for Quotas, even on replicas that are not the leader.
 func (w *Webhook) Register(ctx context.Context, mgr manager.Manager, server webhook.Server) error {
 	if _, err := mgr.GetCache().GetInformer(ctx, &offloading.Quota{}); err != nil {
 		return fmt.Errorf("watching Quotas, %w", err)
@@ -58,8 +59,13 @@ func (w *Webhook) Register(ctx context.Context, mgr manager.Manager, server webh
 			return fmt.Errorf("watching Tenants, %w", err)
 		}
 	}
-	server.Register(Path, reviews.Limit(&admission.Webhook{Handler: w}))
+	server.Register(Path, w.handler())
 	return nil
+}
+
+// handler returns the handler of admission reviews, which limits their size and memory.
+func (w *Webhook) handler() http.Handler {
+	return reviews.RefuseLarge(reviews.Limit(&admission.Webhook{Handler: w}), shadows.Limits.Bytes, tooLarge(shadows.Limits.ExcessBytes()))
 }
 
 // Configuration returns the webhook for ShadowPods in the webhook configuration that the chart installs.
@@ -119,15 +125,16 @@ func (w *Webhook) Handle(ctx context.Context, request admission.Request) admissi
 		return patch.Admitted()
 	case refusal.Discreet == nil || w.identified:
 		return admission.Denied(refusal.Error())
-	// The controller reports the numbers in an Event and a condition of the ShadowPod, which belongs to the consumer.
+	// The user does not get the numbers here. The controller reports them in an Event and a condition of the ShadowPod,
+	// which belongs to the consumer.
 	case before == nil:
 		return patch.Admitted()
 	}
 	return admission.Denied(refusal.Discreet.Error())
 }
 
-// creatorOf returns the creator of a ShadowPod: the user of the request, or the recorded one. If none is recorded, the
-// next request of the consumer records it.
+// creatorOf returns the creator of a ShadowPod: the user of a creating request, or the creator that was recorded. If
+// none was recorded, the next request of the consumer records its user.
 func creatorOf(request *admission.Request, shadow, before *offloading.ShadowPod) string {
 	user := EscapeUser(wire.ConsumerUser(request.UserInfo.Username))
 	switch {
@@ -141,8 +148,8 @@ func creatorOf(request *admission.Request, shadow, before *offloading.ShadowPod)
 	return shadow.Labels[wire.CreatorUserLabel] // set by an administrator of this cluster
 }
 
-// sameButForSize reports whether a pod remains the same after a change of its spec. It ignores sizes, tolerations, the
-// deadline and ephemeral containers, which do not count in a Quota.
+// sameButForSize reports whether a change to a pod's spec leaves it the same pod. Sizes, tolerations, the deadline and
+// ephemeral containers are ignored, because they make no difference for a Quota.
 func sameButForSize(before, now *corev1.PodSpec) bool {
 	a, b := before.DeepCopy(), now.DeepCopy()
 	for _, spec := range []*corev1.PodSpec{a, b} {
@@ -156,7 +163,8 @@ func sameButForSize(before, now *corev1.PodSpec) bool {
 	return equality.Semantic.DeepEqual(a, b)
 }
 
-// refuseLarge refuses a ShadowPod whose decoding would take too much memory. During its deletion, finalizers may be removed.
+// refuseLarge refuses a ShadowPod whose decoding would take too much memory. While the ShadowPod is being deleted,
+// its finalizers may still be removed.
 func refuseLarge(raw []byte, excess string) admission.Response {
 	object := &metav1.PartialObjectMetadata{}
 	if err := json.Unmarshal(raw, object); err != nil {
@@ -165,7 +173,11 @@ func refuseLarge(raw []byte, excess string) admission.Response {
 	if object.DeletionTimestamp != nil {
 		return admission.Allowed("")
 	}
-	return admission.Denied(fmt.Sprintf("a ShadowPod of this size is not allowed here: %s; reduce it, for example by moving values of env into a ConfigMap", excess))
+	return admission.Denied(tooLarge(excess))
+}
+
+func tooLarge(excess string) string {
+	return fmt.Sprintf("a ShadowPod of this size is not allowed here: %s; reduce it, for example by moving values of env into a ConfigMap", excess)
 }
 
 // decodeOld returns the previous version of a ShadowPod. If decoding would take too much memory, it returns only the
@@ -189,7 +201,7 @@ func decodeShadowPod(raw []byte) (*offloading.ShadowPod, error) {
 	return shadow, nil
 }
 
-// setCreatorLabel sets the creator label, whatever its value in the ShadowPod.
+// setCreatorLabel sets the creator label, and overwrites any existing value.
 func setCreatorLabel(shadow *offloading.ShadowPod, creator string) (patch jsonpatch.Patch) {
 	switch {
 	case shadow.Labels[wire.CreatorUserLabel] == creator:

@@ -19,7 +19,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// requested returns the request of rome's user for a pod with the given CPU. If before is set, it is the former value.
+// requested returns a request from rome's user for a pod with the given CPU. If before is set, the request is an update
+// from that CPU value.
 func requested(t *testing.T, cpu, before string) admission.Request {
 	t.Helper()
 	encoded := func(cpu string) runtime.RawExtension {
@@ -36,8 +37,8 @@ func requested(t *testing.T, cpu, before string) admission.Request {
 	return request
 }
 
-// Unidentified clients do not get the resource usage of a consumer in the response. For a new pod, the controller
-// reports it on the ShadowPod.
+// Responses to unidentified clients do not contain the resource usage of a consumer. For a new pod, the controller
+// reports the usage on the ShadowPod.
 func TestAnswersToStrangers(t *testing.T) {
 	cordoned := quotaFor("rome", "2")
 	cordoned.Spec.Cordoned = new(bool)

@@ -18,8 +18,8 @@ import (
 	"github.com/refract-project/refract/controllers/internal/report"
 )
 
-// readAccess reads the kubeconfig from the Secret of the peering's control-plane identity, or else from the Secret of a
-// virtual node of this provider.
+// readAccess reads the kubeconfig for the provider from the Secret of the peering's control-plane identity. If there
+// is none, it uses the Secret of one of the provider's virtual nodes.
 func (c *Controller) readAccess(ctx context.Context, local *offloading.NamespaceMap) (remote.Access, error) {
 	provider := local.Labels[wire.RemoteIDLabel]
 	names := []string{"kubeconfig-controlplane-" + provider}

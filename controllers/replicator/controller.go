@@ -3,14 +3,15 @@
 
 // Package replicator copies NamespaceMaps from a consumer to its providers, and their status back.
 //
-// The copy has the name of the original, in the tenant namespace on the provider. Its spec is the consumer's, its
-// status the provider's. Each provider has its own worker and retries, so an unresponsive provider does not delay
-// others.
+// The copy has the name of the original, in the tenant namespace on the provider. The consumer writes its spec, and
+// the provider writes its status. Each provider has its own worker and retries, so an unresponsive provider does not
+// delay others.
 //
-// An entry that disappears from a copy is deleted on the provider with its workloads. Therefore an entry is removed only if this
-// cluster is known to have requested it, and no volumes have data there (package remotedata). All others stay in the copy and are
-// reported: a consumer that has lost its NamespaceMap loses no namespace, and uses its remote namespaces again when it requests them
-// again. No entry of a copy becomes an entry of the original, because the provider can write any entry into its copy.
+// An entry that disappears from a copy is deleted on the provider with its workloads. Therefore an entry is removed
+// only if this cluster is known to have requested it, and no volumes have data in the remote namespace (package
+// remotedata). All other entries stay in the copy and are reported, so that a consumer that has lost its NamespaceMap
+// does not lose its remote namespaces, and uses them again as soon as it requests them. No entry of a copy becomes an
+// entry of the original, because the provider can write any entry into its copy.
 package replicator
 
 import (
@@ -42,8 +43,8 @@ import (
 	"github.com/refract-project/refract/internal/remotedata"
 )
 
-// refreshInterval is how often a map is reconciled without Events, in order to detect new credentials. A longer interval delays
-// the detection; a shorter one costs more requests.
+// refreshInterval is how often a map is reconciled even without a watch event, to detect new credentials. A longer
+// interval delays the detection; a shorter one costs more requests.
 const refreshInterval = 5 * time.Minute
 
 // Options are the settings of the controller.
@@ -52,11 +53,11 @@ type Options struct {
 	ClusterID core.ClusterID
 	// Observe wraps the client of each provider. If it is nil, clients are not wrapped.
 	Observe func(client.Client) client.Client
-	// Failed is called with the errors of reconciliations, unless it is nil.
+	// Failed is called with each reconciliation error. It may be nil.
 	Failed func(error)
 }
 
-// Controller replicates NamespaceMaps.
+// Controller replicates NamespaceMaps to providers.
 type Controller struct {
 	client client.Client
 	// live reads Secrets by name, and objects that must be current.
@@ -65,11 +66,11 @@ type Controller struct {
 	options Options
 	// remotes contains the connections to the providers, one for each NamespaceMap.
 	remotes *remote.Pool
-	// requests has the remote namespaces that this process has requested.
+	// requests records the remote namespaces that this process has requested.
 	requests requests
 }
 
-// NewController returns a controller that works through c. live must not be cached, because it reads the Secrets with
+// NewController returns a controller that uses the client c. live must not be cached, because it reads the Secrets with
 // the providers' kubeconfigs by name.
 func NewController(c client.Client, live client.Reader, recorder events.EventRecorder, options Options) *Controller {
 	return &Controller{
@@ -78,7 +79,7 @@ func NewController(c client.Client, live client.Reader, recorder events.EventRec
 	}
 }
 
-// Name of the controller in logs, metrics and Events.
+// Name returns the name of the controller in logs, metrics and Events.
 func (c *Controller) Name() string { return "replicator" }
 
 // Reasons and action of the Events of this controller.
@@ -89,7 +90,7 @@ const (
 	replicateAction       = "Replicate"
 )
 
-// errForeign is returned for objects on the provider that are not copies of this controller.
+// errForeign is returned for objects on the provider that are not copies that this controller has created.
 var errForeign = report.Errorf(report.Foreign, "an object of this name exists there that is not a copy of this one")
 
 // Reconcile replicates the NamespaceMap to the provider, and its status back.
@@ -112,8 +113,8 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{RequeueAfter: wait}, err
 }
 
-// reportProviderError writes an Event on the map if its provider fails or refuses requests. Details that differ in each attempt,
-// such as a port, are only logged.
+// reportProviderError writes an Event on the map if its provider fails or refuses requests. Details that differ in
+// each attempt, such as a port, are only logged.
 func (c *Controller) reportProviderError(local *offloading.NamespaceMap, err error) {
 	if report.ClassOf(err) != report.Provider || errors.Is(err, context.Canceled) {
 		return
@@ -124,7 +125,7 @@ func (c *Controller) reportProviderError(local *offloading.NamespaceMap, err err
 		return
 	}
 	switch apierrors.ReasonForError(err) {
-	// The error is not the response of an API server.
+	// The error is not a response from an API server.
 	case metav1.StatusReasonUnknown:
 		c.report.Warn(local, noAccessReason, replicateAction, fmt.Sprintf(
 			"provider %s does not respond; retrying. The controller manager log has the error", provider))
@@ -133,7 +134,7 @@ func (c *Controller) reportProviderError(local *offloading.NamespaceMap, err err
 	}
 }
 
-// replicateMap returns the delay until the next replication.
+// replicateMap replicates the map once, and returns the delay until the next replication.
 func (c *Controller) replicateMap(ctx context.Context, local *offloading.NamespaceMap) (wait time.Duration, err error) {
 	if local.DeletionTimestamp != nil {
 		return refreshInterval, c.finalizeMap(ctx, local)
@@ -186,7 +187,7 @@ func (c *Controller) replicateMap(ctx context.Context, local *offloading.Namespa
 	return refreshInterval, c.copyStatus(ctx, local, copied)
 }
 
-// connectProvider returns the copies on the provider of the map. If that fails, it writes an Event on the map.
+// connectProvider returns a client for the copies on the map's provider. If it fails, it writes an Event on the map.
 func (c *Controller) connectProvider(ctx context.Context, local *offloading.NamespaceMap) (copies, error) {
 	access, err := c.readAccess(ctx, local)
 	if err != nil {
@@ -216,9 +217,9 @@ func (c *Controller) copyStatus(ctx context.Context, local, copied *offloading.N
 	return nil
 }
 
-// statusFrom returns the status of entries that this cluster requests, or that it has requested and are being withdrawn.
-// The status of other entries is dropped, because a provider must not offload namespaces by itself. The messages of the
-// provider are sanitized and shortened.
+// statusFrom returns the status of entries that this cluster requests or has requested. The status of other entries
+// is dropped, because a provider must not offload namespaces on its own. The messages of the provider are sanitized
+// and shortened.
 func statusFrom(local, copied *offloading.NamespaceMap) offloading.NamespaceMapStatus {
 	status := *copied.Status.DeepCopy()
 	maps.DeleteFunc(status.CurrentMapping, func(namespace string, s offloading.RemoteNamespaceStatus) bool {
@@ -238,9 +239,9 @@ func statusFrom(local, copied *offloading.NamespaceMap) offloading.NamespaceMapS
 	return status
 }
 
-// finalizeMap deletes the copy, then removes the finalizer of the original. Entries whose remote namespaces have data stay
-// in the copy, and the copy on a provider that is declared dead is not deleted. A new NamespaceMap adopts the remaining
-// entries.
+// finalizeMap deletes the copy, then removes the finalizer of the original. Entries whose remote namespaces have data
+// stay in the copy, and the copy on a provider that is declared dead is not deleted. A new NamespaceMap adopts the
+// remaining entries.
 func (c *Controller) finalizeMap(ctx context.Context, local *offloading.NamespaceMap) error {
 	if !controllerutil.ContainsFinalizer(local, wire.ReplicatorFinalizer) {
 		return nil
@@ -269,7 +270,7 @@ func (c *Controller) finalizeMap(ctx context.Context, local *offloading.Namespac
 	return finalizer.Ensure(ctx, c.client, local, wire.ReplicatorFinalizer, false)
 }
 
-// Enforces returns the objects that the controller enforces, for metrics: the NamespaceMaps for providers.
+// Enforces returns an empty list of the enforced kind and a filter for the NamespaceMaps for providers.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &offloading.NamespaceMapList{}, peers.IsOutgoing
 }

@@ -34,7 +34,7 @@ import (
 	"github.com/refract-project/refract/controllers/replicator"
 	"github.com/refract-project/refract/internal/printable"
 	"github.com/refract-project/refract/internal/rbac"
-	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/test/support/testenv"
 )
 
 var (
@@ -72,7 +72,7 @@ func grantSecret(t *testing.T, namespace, name string) {
 	require.NoError(t, consumer.Grant(t.Context(), manager.Provider(namespace, name)...))
 }
 
-// outgoing returns a map as the consumer creates it.
+// outgoing returns a NamespaceMap as the consumer creates it.
 func outgoing(namespace, id string, desired map[string]string) *offloading.NamespaceMap {
 	return &offloading.NamespaceMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: id, Labels: map[string]string{
@@ -149,15 +149,15 @@ func TestAMapThatIsNotDeletedAnyMore(t *testing.T) {
 	assert.Nil(t, copied.DeletionTimestamp)
 }
 
-// replica returns a map as the provider has it.
+// replica returns a NamespaceMap as it is stored on the provider.
 func replica(namespace, id string, desired map[string]string) *offloading.NamespaceMap {
 	copied := outgoing(namespace, id, desired)
 	copied.Labels = map[string]string{wire.ReplicationLabel: "false", wire.ReplicatedLabel: "true", wire.OriginIDLabel: "home"}
 	return copied
 }
 
-// An entry that a provider has written into its copy does not become desired here. If a consumer has lost its map and
-// creates a new one, the provider keeps the namespaces until they are requested and withdrawn.
+// An entry that a provider has written into its copy does not become a desired entry on the consumer. If a consumer
+// has lost its map and creates a new one, the provider keeps the namespaces until they are requested and withdrawn.
 func TestANewMapIsNotFilledByTheProvider(t *testing.T) {
 	here, there := peer(t, "vault")
 	provider.Create(t, replica(there, "vault", map[string]string{"shop": "shop-home", "bank": "old", "kube-system": "ks-home", "mail": "mail-home"}))
@@ -172,7 +172,7 @@ func TestANewMapIsNotFilledByTheProvider(t *testing.T) {
 	awaitDesired(t, &provider, there, "vault", provided)
 	awaitDesired(t, &consumer, here, "vault", map[string]string{"bank": "new", "mail": "mail-home"})
 
-	// Its namespace is offloaded again, by another process, and withdrawn.
+	// Another process of the manager offloads the namespace of the entry again, and then withdraws it.
 	manager.Stop(t)
 	consumer.StartManager(t)
 	consumer.Patch(t, local, `{"spec":{"desiredMapping":{"shop":"shop-home","book":"book-home"}}}`)
@@ -185,7 +185,7 @@ func TestANewMapIsNotFilledByTheProvider(t *testing.T) {
 	awaitDesired(t, &consumer, here, "vault", map[string]string{"bank": "new", "book": "book-home"})
 }
 
-// A map is restored from a backup that lacks the latest namespace.
+// A map that was restored from a backup lacks the latest namespace. The remote namespace is not deleted.
 func TestARestoredMapDeletesNothing(t *testing.T) {
 	here, there := peer(t, "ark")
 	provider.Create(t, replica(there, "ark", map[string]string{"shop": "shop-home", "latest": "latest-home"}))
@@ -209,7 +209,7 @@ func TestACopyThatWasChangedIsRepaired(t *testing.T) {
 	awaitDesired(t, &provider, there, "loom", local.Spec.DesiredMapping)
 }
 
-// A peer that is a consumer of this cluster, too, can create NamespaceMaps in the same namespace, which are not
+// A peer that is also a consumer of this cluster can create NamespaceMaps in the same namespace. They are not
 // replicated.
 func TestWhatIsNotOutgoingIsNotReplicated(t *testing.T) {
 	here, there := peer(t, "pisa")
@@ -253,7 +253,7 @@ func unreachable(t *testing.T, namespace, id, address string) {
 	consumer.Create(t, outgoing(namespace, id, map[string]string{"shop": "shop-home"}))
 }
 
-// An unreachable provider is reported, and a dead provider does not prevent the deletion of its map.
+// An unreachable provider is reported. A provider that is declared dead does not prevent the deletion of its map.
 func TestADeadProviderIsNamed(t *testing.T) {
 	dead := consumer.Namespace(t)
 	unreachable(t, dead, "dead-0", "127.0.0.1:1")
@@ -276,7 +276,7 @@ func TestADeadProviderIsNamed(t *testing.T) {
 	consumer.AwaitGone(t, gone)
 }
 
-// If the kubeconfig leads to another cluster, our namespaces are not sent there.
+// If the kubeconfig leads to another cluster than the provider, no namespaces are requested there.
 func TestAMapIsNotSentToAnotherCluster(t *testing.T) {
 	here, there := peer(t, "pisa")
 	provider.Create(t, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: there, Name: wire.HeartbeatLease,
@@ -290,7 +290,7 @@ func TestAMapIsNotSentToAnotherCluster(t *testing.T) {
 	assert.Empty(t, maps.Items)
 }
 
-// blackHole accepts connections and never responds. It returns its address, and a function that returns the number of
+// blackHole accepts connections but never responds. It returns its address, and a function that returns the number of
 // open connections.
 func blackHole(t *testing.T) (address string, held func() int) {
 	t.Helper()
@@ -325,8 +325,8 @@ func blackHole(t *testing.T) (address string, held func() int) {
 	return listener.Addr().String(), held
 }
 
-// Unresponsive providers, each of which takes ten seconds to time out, do not delay the others, regardless of their
-// number. Four shared workers would be blocked for minutes.
+// Unresponsive providers, each of which takes ten seconds to time out, do not delay other providers, however many of
+// them there are. With four shared workers, all would be blocked for minutes.
 func TestManySilentProvidersBlockNobody(t *testing.T) {
 	const silent = 40
 	lost := consumer.Namespace(t)
@@ -360,7 +360,7 @@ func TestAProviderThatRefusesIsNamed(t *testing.T) {
 	}
 }
 
-// A namespace is offloaded by both controller managers together.
+// The controller managers of consumer and provider together offload a namespace.
 func TestANamespaceIsExtended(t *testing.T) {
 	here, there := peer(t, "far")
 	provider.Patch(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: there}}, fmt.Sprintf(`{"metadata":{"labels":{%q:"home"}}}`, wire.RemoteClusterIDLabel))
@@ -411,7 +411,7 @@ func TestWhatIsNotAskedForIsNotAnswered(t *testing.T) {
 	}
 }
 
-// A provider's message about a refused namespace is shortened and escaped here.
+// The consumer shortens and escapes a provider's message about a refused namespace.
 func TestMessagesOfAProviderAreHarmless(t *testing.T) {
 	here, there := peer(t, "chatty")
 	consumer.StartManager(t)

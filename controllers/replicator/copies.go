@@ -28,7 +28,7 @@ func newPool(scheme *runtime.Scheme, options Options) *remote.Pool {
 	return remote.NewPool(remote.Options{
 		Scheme: scheme, Kind: offloading.GroupVersion.WithKind(offloading.NamespaceMapKind),
 		Selector: labels.SelectorFromSet(labels.Set{wire.OriginIDLabel: options.ClusterID.String(), wire.ReplicatedLabel: "true"}),
-		SameName: true, // the same name as the original
+		SameName: true, // a copy has the same name as its original
 		Observe:  options.Observe,
 	})
 }
@@ -39,7 +39,7 @@ type copies struct {
 	origin core.ClusterID
 }
 
-// getCopy returns the object with that name on the provider, or nil if none exists.
+// getCopy returns the NamespaceMap with the given name on the provider, or nil if none exists.
 func (r copies) getCopy(ctx context.Context, name string) (*offloading.NamespaceMap, error) {
 	copied := &offloading.NamespaceMap{}
 	err := r.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: name}, copied)
@@ -94,9 +94,9 @@ func (r copies) updateCopy(ctx context.Context, desired offloading.NamespaceMapS
 	return nil
 }
 
-// removeCopy withdraws all entries of the copy except the kept ones, and deletes the copy if there are none. It reports
-// whether nothing else is left of it. The entries are withdrawn first, because the provider deletes no data of a
-// NamespaceMap that still requests it.
+// removeCopy withdraws all entries of the copy except the kept ones, and deletes the copy if no entries are kept. It
+// reports whether the copy is gone except for the kept entries. Entries are withdrawn first, because the provider
+// does not delete the data of a NamespaceMap that still requests it.
 func (r copies) removeCopy(ctx context.Context, name string, kept map[string]string) (bool, error) {
 	copied, err := r.getCopy(ctx, name)
 	if err != nil {

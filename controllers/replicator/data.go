@@ -17,8 +17,9 @@ import (
 	"github.com/refract-project/refract/internal/remotedata"
 )
 
-// holdData restores the entries of the copy that are no longer desired if volumes have data in their remote namespaces,
-// and reports whether there are any. Other controllers do not withdraw such entries, but users may edit the map.
+// holdData keeps entries of the copy that are no longer desired but whose remote namespaces contain data of volumes.
+// It adds these entries to desired, and reports whether there are any. Other controllers do not withdraw such
+// entries, but users may edit the map.
 func (c *Controller) holdData(ctx context.Context, local, copied *offloading.NamespaceMap, desired *offloading.NamespaceMapSpec) (bool, error) {
 	held, err := c.heldEntries(ctx, local, copied, desired.DesiredMapping)
 	if err != nil || len(held) == 0 {
@@ -31,7 +32,7 @@ func (c *Controller) holdData(ctx context.Context, local, copied *offloading.Nam
 	return true, nil
 }
 
-// keepData returns the entries that the copy keeps when the original is deleted.
+// keepData returns the entries that stay in the copy when the original is deleted.
 func (c *Controller) keepData(ctx context.Context, local *offloading.NamespaceMap, r copies) (map[string]string, error) {
 	copied, err := r.getCopy(ctx, local.Name)
 	if err != nil || copied == nil || !r.isCopy(copied) {
@@ -40,8 +41,8 @@ func (c *Controller) keepData(ctx context.Context, local *offloading.NamespaceMa
 	return c.heldEntries(ctx, local, copied, nil)
 }
 
-// heldEntries returns the entries of the copy that are not desired but held by volumes, and reports them in an Event on
-// the map.
+// heldEntries returns the entries of the copy that are no longer desired but are held by volumes. An Event on the map
+// reports them.
 func (c *Controller) heldEntries(ctx context.Context, local, copied *offloading.NamespaceMap, desired map[string]string) (map[string]string, error) {
 	var dropped []string
 	for _, namespace := range slices.Sorted(maps.Keys(copied.Spec.DesiredMapping)) {
@@ -75,7 +76,7 @@ func (c *Controller) heldEntries(ctx context.Context, local, copied *offloading.
 	return held, nil
 }
 
-// isConfirmed reports whether the data of a namespace may be deleted.
+// isConfirmed reports whether a user has confirmed that the data of a namespace may be deleted.
 func (c *Controller) isConfirmed(ctx context.Context, local *offloading.NamespaceMap, namespace string) (bool, error) {
 	if remotedata.IsConfirmed(local) {
 		return true, nil

@@ -26,7 +26,7 @@ func edited(t *testing.T, local *offloading.NamespaceMap, namespace, remoteNames
 	consumer.Patch(t, local, fmt.Sprintf(`{"spec":{"desiredMapping":{%q:%s}}}`, namespace, value))
 }
 
-// requested replicates a map with two namespaces, the first one with data, and returns both copies.
+// requested replicates a map with two namespaces, of which only the first has data. It returns the map and its copy.
 func requested(t *testing.T, here, there, id, withData, without string) (local, copied *offloading.NamespaceMap, volume *corev1.PersistentVolume) {
 	t.Helper()
 	_, volume = consumer.BoundClaim(t, id, withData, corev1.PersistentVolumeReclaimDelete)
@@ -59,8 +59,8 @@ func TestAnEditedMapLosesNoData(t *testing.T) {
 	awaitDesired(t, &provider, there, "fermo", map[string]string{withData: "another", without: without + "-home"})
 }
 
-// If a NamespaceMap is deleted, its copy on the provider keeps the entries with data, and the next map takes it over.
-// Without data the copy is deleted.
+// If a NamespaceMap is deleted, its copy on the provider keeps the entries with data, and the next map takes over
+// this copy. If no entry has data, the copy is deleted.
 func TestADeletedMapLosesNoData(t *testing.T) {
 	here, there := peer(t, "forli")
 	withData, without := consumer.Namespace(t), consumer.Namespace(t)
@@ -96,7 +96,7 @@ func TestADeletedMapLosesNoData(t *testing.T) {
 	consumer.AwaitGone(t, next)
 }
 
-// The confirmation of a NamespaceOffloading applies to its own namespace only.
+// A confirmation on a NamespaceOffloading applies only to its own namespace.
 func TestAConfirmedDeletionIsReplicated(t *testing.T) {
 	here, there := peer(t, "foggia")
 	withData, without := consumer.Namespace(t), consumer.Namespace(t)

@@ -3,10 +3,11 @@
 
 // Package resourceoffer offers the resources of a provider to the consumers that refractctl peer has joined.
 //
-// refractctl peer creates a ResourceSlice for each virtual node in the tenant namespace of the consumer. The controller
-// writes the granted resources, and the classes and labels of this cluster, into its status, and updates them. It signs
-// no certificate and creates no Quota: the Quota that refractctl peer has created limits the pods, and an offer never
-// exceeds it. So the controller needs none of the permissions of package authentication.
+// refractctl peer creates a ResourceSlice for each virtual node in the tenant namespace of the consumer. The
+// controller writes the granted resources, and the classes and labels of this cluster, into the status of the slice,
+// and keeps them up to date. It does not sign certificates or create Quotas: the Quota that refractctl peer has
+// created limits the pods, and an offer never exceeds this Quota. So the controller does not need the permissions of
+// package authentication.
 package resourceoffer
 
 import (
@@ -29,10 +30,10 @@ import (
 
 	auth "github.com/refract-project/refract/api/authentication/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/controllers/internal/offer"
 	"github.com/refract-project/refract/controllers/internal/report"
+	"github.com/refract-project/refract/controllers/internal/tenancy"
 	"github.com/refract-project/refract/controllers/internal/workers"
-	"github.com/refract-project/refract/controllers/offer"
-	"github.com/refract-project/refract/controllers/tenancy"
 )
 
 // Options are the settings of the controller.
@@ -41,11 +42,11 @@ type Options struct {
 	Enabled bool
 	// Offer has the resources that this cluster grants to consumers.
 	Offer offer.Offer
-	// Failed is called with the errors of reconciliations, unless it is nil.
+	// Failed is called with each reconciliation error. It may be nil.
 	Failed func(error)
 }
 
-// Controller publishes offers.
+// Controller publishes offers in ResourceSlices.
 type Controller struct {
 	client    client.Client
 	report    *report.Reporter
@@ -53,12 +54,12 @@ type Controller struct {
 	options   Options
 }
 
-// NewController returns a controller that works through c; live must not be cached.
+// NewController returns a controller that uses the client c; live must not be cached.
 func NewController(c client.Client, live client.Reader, recorder events.EventRecorder, options Options) *Controller {
 	return &Controller{client: c, report: report.New(recorder), publisher: &offer.Publisher{Offer: options.Offer, Client: c, Live: live}, options: options}
 }
 
-// Name of the controller in logs, metrics and Events.
+// Name returns the name of the controller in logs, metrics and Events.
 func (c *Controller) Name() string { return "resourceoffer" }
 
 const (
@@ -66,7 +67,7 @@ const (
 	offerAction      = "Offer"
 )
 
-// requestsOffer reports whether a consumer only requests an offer.
+// requestsOffer reports whether a slice was sent by a consumer and only requests an offer.
 func requestsOffer(object client.Object) bool {
 	slice, ok := object.(*auth.ResourceSlice)
 	return ok && offer.IsForOffer(slice)
@@ -111,8 +112,8 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{}, nil
 }
 
-// withinQuotas returns the resources that a slice requests, limited to the Quota of the consumer, because further pods
-// would be refused.
+// withinQuotas returns the resources that a slice requests, limited by the Quota of the consumer, because pods beyond
+// the Quota would be refused.
 func (c *Controller) withinQuotas(ctx context.Context, slice *auth.ResourceSlice, consumer string) (corev1.ResourceList, error) {
 	granted := slice.Spec.Resources.DeepCopy()
 	if granted == nil {
@@ -135,7 +136,7 @@ func (c *Controller) withinQuotas(ctx context.Context, slice *auth.ResourceSlice
 	return granted, nil
 }
 
-// Enforces returns the objects that the controller enforces, for metrics: ResourceSlices that request an offer.
+// Enforces returns an empty list of the enforced kind and a filter for ResourceSlices that request an offer.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &auth.ResourceSliceList{}, requestsOffer
 }
@@ -150,7 +151,8 @@ func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 		Named(c.Name()).
 		WithOptions(workers.Options(1)).
 		Watches(&auth.ResourceSlice{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(changed, predicate.NewPredicateFuncs(requestsOffer))).
-		// Resources that one slice releases may be granted to another slice of the consumer.
+		// Resources that one slice releases may be granted to another slice of the consumer, so all of its slices are
+		// reconciled.
 		Watches(&auth.ResourceSlice{}, handler.EnqueueRequestsFromMapFunc(ofNamespace), builder.WithPredicates(predicate.Funcs{
 			CreateFunc: func(event.CreateEvent) bool { return false }, UpdateFunc: hasGrantChanged,
 		})).

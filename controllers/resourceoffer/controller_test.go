@@ -24,7 +24,7 @@ import (
 	"github.com/refract-project/refract/controllers"
 	"github.com/refract-project/refract/controllers/internal/controllertest"
 	"github.com/refract-project/refract/internal/rbac"
-	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/test/support/testenv"
 )
 
 var provider = controllertest.Cluster{ID: "milan", Options: testenv.Options{CRDPaths: []string{"../../api/crds"}, NoScheduler: true}}
@@ -45,7 +45,8 @@ func request(namespace, name, cpu string) *auth.ResourceSlice {
 	}
 }
 
-// await returns a slice once it has the decision on its resources and its status fulfills holds.
+// await waits until a slice has the given decision on its resources and holds returns true for it, and returns the
+// slice.
 func await(t *testing.T, name string, decision auth.ResourceSliceConditionStatus, holds func(*auth.ResourceSliceStatus) bool) *auth.ResourceSlice {
 	t.Helper()
 	slice := &auth.ResourceSlice{}
@@ -67,7 +68,7 @@ func grants(cpu string) func(*auth.ResourceSliceStatus) bool {
 
 func always(*auth.ResourceSliceStatus) bool { return true }
 
-// Offers need no permission to sign certificates, and create neither a user nor a Quota.
+// Publishing offers needs no permission to sign certificates, and creates no users or Quotas.
 func TestOffers(t *testing.T) {
 	require.NoError(t, provider.Grant(t.Context(), rbac.Manager{Subject: rbac.User(controllertest.ManagerUser)}.ResourceOffers()...))
 	provider.Create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: tenant, Labels: map[string]string{wire.TenantNamespaceLabel: "true", wire.RemoteClusterIDLabel: "rome"}}})

@@ -3,11 +3,11 @@
 
 // Package resourcerequest denies, on a consumer, the ResourceSlices that no controller sends to their provider.
 //
-// Liqo's controllers send the ResourceSlices that liqoctl create resourceslice or a GitOps tool creates in a tenant
-// namespace. Refract's controllers do not: refractctl requests the resources of a virtual node, with the permissions of
-// its user, because a provider only lets consumers read their requests. The controller denies such a ResourceSlice in
-// its conditions, which contain the command to run instead, so that users do not wait in vain. A ResourceSlice with a
-// certificate request is left to Liqo's controllers, which have added the request.
+// If liqoctl create resourceslice or a GitOps tool creates a ResourceSlice in a tenant namespace, Liqo's controllers
+// send it to the provider. Refract's controllers do not, because a provider only allows them to read their requests:
+// refractctl requests the resources of a virtual node with the permissions of its user. So this controller denies
+// such a ResourceSlice. The conditions contain the command to run instead, so that users do not wait in vain. A
+// ResourceSlice with a certificate request is left to Liqo's controllers, which have added the request.
 package resourcerequest
 
 import (
@@ -30,9 +30,9 @@ import (
 
 	auth "github.com/refract-project/refract/api/authentication/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/offer"
 	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/controllers/internal/workers"
-	"github.com/refract-project/refract/controllers/offer"
 )
 
 // Options are the settings of the controller.
@@ -41,7 +41,7 @@ type Options struct {
 	Enabled bool
 	// Clock returns the time.
 	Clock clock.PassiveClock
-	// Failed is called with the errors of reconciliations, unless it is nil.
+	// Failed is called with each reconciliation error. It may be nil.
 	Failed func(error)
 }
 
@@ -52,7 +52,7 @@ type Controller struct {
 	options Options
 }
 
-// NewController returns a controller that works through c.
+// NewController returns a controller that uses the client c.
 func NewController(c client.Client, recorder events.EventRecorder, options Options) *Controller {
 	return &Controller{client: c, report: report.New(recorder), options: options}
 }
@@ -63,17 +63,18 @@ func (c *Controller) Name() string { return "resourcerequest" }
 const (
 	notSentReason = "NotSent"
 	sendAction    = "Send"
-	// claimDelay is the time that Liqo's controllers, which may run here, have to add their certificate request.
+	// claimDelay is how long Liqo's controllers, which may run in this cluster, have to add their certificate request
+	// to a slice.
 	claimDelay = 10 * time.Second
 )
 
-// isUnsent reports whether a ResourceSlice is a request of this cluster that no controller has sent.
+// isUnsent reports whether a ResourceSlice is a request from this cluster that no controller has sent.
 func isUnsent(object client.Object) bool {
 	slice, ok := object.(*auth.ResourceSlice)
 	return ok && slice.Labels[wire.ReplicationLabel] == "true" && slice.Labels[wire.ReplicatedLabel] != "true" && len(slice.Spec.CSR) == 0
 }
 
-// Reconcile denies one slice.
+// Reconcile denies one slice, or removes an earlier denial.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	slice := &auth.ResourceSlice{}
 	if err := c.client.Get(ctx, request.NamespacedName, slice); err != nil {
@@ -111,10 +112,10 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{}, nil
 }
 
-// isNotSent reports whether this controller has set a condition.
+// isNotSent reports whether the condition was set by this controller.
 func isNotSent(condition auth.ResourceSliceCondition) bool { return condition.Reason == notSentReason }
 
-// withdraw removes the conditions of this controller from a slice that another controller sends after all.
+// withdraw removes the conditions of this controller from a slice that another controller has sent after all.
 func (c *Controller) withdraw(ctx context.Context, slice *auth.ResourceSlice) error {
 	if !slices.ContainsFunc(slice.Status.Conditions, isNotSent) {
 		return nil
@@ -127,13 +128,13 @@ func (c *Controller) withdraw(ctx context.Context, slice *auth.ResourceSlice) er
 	return nil
 }
 
-// needsAnswer reports whether a slice must be denied, or has a denial that must be removed.
+// needsAnswer reports whether a slice must be denied, or has an earlier denial that must be removed.
 func needsAnswer(object client.Object) bool {
 	slice, ok := object.(*auth.ResourceSlice)
 	return ok && (isUnsent(slice) || slices.ContainsFunc(slice.Status.Conditions, isNotSent))
 }
 
-// Enforces returns the objects that the controller enforces, for metrics.
+// Enforces returns an empty list of the enforced kind and a filter for the enforced objects. Metrics use both.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &auth.ResourceSliceList{}, isUnsent
 }

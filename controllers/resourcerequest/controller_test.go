@@ -21,7 +21,7 @@ import (
 	"github.com/refract-project/refract/controllers"
 	"github.com/refract-project/refract/controllers/internal/controllertest"
 	"github.com/refract-project/refract/internal/rbac"
-	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/test/support/testenv"
 )
 
 var consumer = controllertest.Cluster{ID: "rome", Options: testenv.Options{CRDPaths: []string{"../../api/crds"}, NoScheduler: true}}
@@ -65,7 +65,7 @@ func TestResourceSlicesThatNobodySends(t *testing.T) {
 	})
 	assert.Contains(t, got.Status.Condition(auth.ResourcesCondition).Message, "run refractctl create virtualnode more --provider=milan")
 	consumer.AwaitEvent(t, tenant, auth.ResourceSliceKind, "more", "NotSent")
-	for _, name := range []string{"of-liqo", "of-nobody", "of-another"} { // these are older
+	for _, name := range []string{"of-liqo", "of-nobody", "of-another"} { // these slices are older than claimDelay
 		other := &auth.ResourceSlice{}
 		consumer.Get(t, other, tenant, name)
 		assert.Empty(t, other.Status.Conditions, name)

@@ -3,10 +3,11 @@
 
 // Package resourceshare restores, on a consumer, the ResourceSlices of its virtual nodes at providers that run Liqo.
 //
-// Liqo deletes the ResourceSlices of a drained consumer, and Liqo's own consumers send them again when it is activated.
-// A ResourceSlice of refractctl peer exists on the provider only. If it is gone, the controller recreates it with the
-// resources of the VirtualNode and a certificate request with the key of the peering. The user and its Quota are the
-// same, and the credentials of the virtual node remain valid.
+// A provider that runs Liqo deletes the ResourceSlices of a drained consumer. When the consumer is activated again,
+// consumers that run Liqo send their ResourceSlices again. A ResourceSlice of refractctl peer exists on the provider
+// only. If it is gone, the controller recreates it with the resources of the VirtualNode and with a certificate
+// request for the key of the peering. The user and the name of its Quota do not change, and the credentials of the
+// virtual node remain valid.
 //
 // If a provider deletes the ResourceSlice again, the controller recreates it after a pause. While the access of this
 // cluster is withdrawn, the controller retries.
@@ -54,21 +55,21 @@ type Options struct {
 	// ClusterID is the ID of this cluster, the consumer.
 	ClusterID core.ClusterID
 	// Pause is the minimum time between two creations of a ResourceSlice, and the retry interval while access is
-	// withdrawn; 0 is 15 seconds.
+	// withdrawn; 0 means 15 seconds.
 	Pause time.Duration
 	// Clock returns the time.
 	Clock clock.PassiveClock
-	// Failed is called with the errors of reconciliations, unless it is nil.
+	// Failed is called with each reconciliation error. It may be nil.
 	Failed func(error)
 }
 
-// Controller restores ResourceSlices.
+// Controller restores ResourceSlices on providers.
 type Controller struct {
 	client  client.Client
 	live    client.Reader
 	report  *report.Reporter
 	options Options
-	// remotes holds the ResourceSlice of each VirtualNode.
+	// remotes accesses the ResourceSlices of the VirtualNodes on the providers.
 	remotes *remote.Pool
 
 	mu     sync.Mutex
@@ -77,23 +78,28 @@ type Controller struct {
 
 // share is the state of the ResourceSlice of a VirtualNode.
 type share struct {
-	// missing is since when there is none, and created when it was last created.
+	// missing is the time since which the ResourceSlice has been missing. created is the time of its last creation.
 	missing, created time.Time
 	pause            time.Duration
-	// repeated is whether the provider has deleted the last one within the pause.
+	// repeated is true if the provider has deleted the last ResourceSlice before the pause was over.
 	repeated bool
 }
 
-// maxPause limits the pause before a ResourceSlice is created again.
-const maxPause = 10 * time.Minute
+const (
+	// defaultRecreateDelay is the first pause before a ResourceSlice is recreated. With a shorter pause, the
+	// controller would fight with a provider that deletes the ResourceSlice.
+	defaultRecreateDelay = 15 * time.Second
+	// maxRecreateDelay limits the pause before a ResourceSlice is recreated.
+	maxRecreateDelay = 10 * time.Minute
+)
 
-// wait notices that there is no ResourceSlice, and returns how long the next one has to wait.
+// wait records that the ResourceSlice is missing, and returns the delay until it may be recreated.
 func (s *share) wait(now time.Time, pause time.Duration) time.Duration {
 	if s.missing.IsZero() {
 		s.missing = now
 		s.repeated = !s.created.IsZero() && now.Sub(s.created) < s.pause
 		if s.repeated {
-			s.pause = min(2*s.pause, max(maxPause, pause))
+			s.pause = min(2*s.pause, max(maxRecreateDelay, pause))
 		} else {
 			s.pause = pause
 		}
@@ -101,13 +107,13 @@ func (s *share) wait(now time.Time, pause time.Duration) time.Duration {
 	return s.pause - now.Sub(s.missing)
 }
 
-// isSettled reports whether the ResourceSlice has existed for as long as the next one would have to wait.
+// isSettled reports whether the ResourceSlice has existed for at least the pause.
 func (s *share) isSettled(now time.Time) bool { return now.Sub(s.created) >= s.pause }
 
-// NewController returns a controller that works through c; live must not be cached.
+// NewController returns a controller that uses the client c; live must not be cached.
 func NewController(c client.Client, live client.Reader, recorder events.EventRecorder, options Options) *Controller {
 	if options.Pause == 0 {
-		options.Pause = 15 * time.Second
+		options.Pause = defaultRecreateDelay
 	}
 	return &Controller{
 		client: c, live: live, report: report.New(recorder), options: options,
@@ -124,9 +130,9 @@ const (
 	deniedReason    = "ResourceSliceDenied"
 	withdrawnReason = "AccessWithdrawn"
 	restoreAction   = "Restore"
-	// refresh is the period at which the ResourceSlice is read without an event, to detect new credentials.
-	refresh = 5 * time.Minute
-	// maxMessage limits the length of a provider's message in an Event.
+	// refreshInterval is how often the ResourceSlice is read even without a watch event, to detect new credentials.
+	refreshInterval = 5 * time.Minute
+	// maxMessage is the maximum length of a provider's message in an Event, in bytes.
 	maxMessage = 512
 )
 
@@ -151,12 +157,13 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	secret := &corev1.Secret{}
 	key := client.ObjectKey{Namespace: vn.Namespace, Name: "kubeconfig-controlplane-" + vn.Spec.ClusterID.String()}
 	if err := c.live.Get(ctx, key, secret); err != nil {
-		return reconcile.Result{RequeueAfter: refresh}, client.IgnoreNotFound(err) // other controllers report it
+		// Other controllers report the missing Secret.
+		return reconcile.Result{RequeueAfter: refreshInterval}, client.IgnoreNotFound(err)
 	}
 	access := remote.AccessFrom(secret, vn.Spec.ClusterID, c.options.ClusterID)
 	provider, err := c.remotes.Open(request.NamespacedName, access)
 	if err != nil {
-		return reconcile.Result{RequeueAfter: refresh}, report.Errorf(report.Invalid, "connecting to provider %s of VirtualNode %s, %w", vn.Spec.ClusterID, request.NamespacedName, err)
+		return reconcile.Result{RequeueAfter: refreshInterval}, report.Errorf(report.Invalid, "connecting to provider %s of VirtualNode %s, %w", vn.Spec.ClusterID, request.NamespacedName, err)
 	}
 	slice := &auth.ResourceSlice{}
 	err = provider.Get(ctx, client.ObjectKey{Namespace: provider.Namespace, Name: vn.Name}, slice)
@@ -171,10 +178,10 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, report.Errorf(report.Provider, "reading ResourceSlice %s at provider %s, %w", vn.Name, vn.Spec.ClusterID, err)
 	}
 	c.tellDenial(vn, slice)
-	return reconcile.Result{RequeueAfter: refresh}, provider.Watch()
+	return reconcile.Result{RequeueAfter: refreshInterval}, provider.Watch()
 }
 
-// tellDenial reports a ResourceSlice that the provider has denied.
+// tellDenial reports on the VirtualNode that the provider has denied its ResourceSlice.
 func (c *Controller) tellDenial(vn *offloading.VirtualNode, slice *auth.ResourceSlice) {
 	settled := c.notice(client.ObjectKeyFromObject(vn))
 	for _, what := range []auth.ResourceSliceConditionType{auth.AuthenticationCondition, auth.ResourcesCondition} {
@@ -202,7 +209,7 @@ func (c *Controller) restore(ctx context.Context, vn *offloading.VirtualNode, pr
 	}
 	signer, err := keyOf(config)
 	if err != nil {
-		return reconcile.Result{RequeueAfter: refresh}, report.Errorf(report.Invalid, "reading the key of the kubeconfig of provider %s: run refractctl peer again, %w", vn.Spec.ClusterID, err)
+		return reconcile.Result{RequeueAfter: refreshInterval}, report.Errorf(report.Invalid, "reading the key of the kubeconfig of provider %s: run refractctl peer again, %w", vn.Spec.ClusterID, err)
 	}
 	slice, err := c.slice(vn, provider.Namespace, signer)
 	if err != nil {
@@ -216,14 +223,14 @@ func (c *Controller) restore(ctx context.Context, vn *offloading.VirtualNode, pr
 	}
 	c.record(key)
 	if repeated {
-		return reconcile.Result{RequeueAfter: refresh}, provider.Watch()
+		return reconcile.Result{RequeueAfter: refreshInterval}, provider.Watch()
 	}
 	c.report.Clear(key)
 	c.report.Tell(vn, nil, restoredReason, restoreAction, fmt.Sprintf("provider %s no longer had ResourceSlice %s, which was created again: %s may have deleted it by draining this cluster", vn.Spec.ClusterID, slice.Name, vn.Spec.ClusterID))
-	return reconcile.Result{RequeueAfter: refresh}, provider.Watch()
+	return reconcile.Result{RequeueAfter: refreshInterval}, provider.Watch()
 }
 
-// keyOf returns the key of the client certificate in a kubeconfig.
+// keyOf returns the private key of the client certificate in a kubeconfig.
 func keyOf(config *rest.Config) (crypto.Signer, error) {
 	pair, err := tls.X509KeyPair(config.CertData, config.KeyData)
 	if err != nil {
@@ -236,7 +243,7 @@ func keyOf(config *rest.Config) (crypto.Signer, error) {
 	return signer, nil
 }
 
-// slice returns the ResourceSlice of a virtual node. refractctl peer creates and removes the same object.
+// slice returns the ResourceSlice of a virtual node. It is the same object that refractctl peer creates and removes.
 func (c *Controller) slice(vn *offloading.VirtualNode, namespace string, signer crypto.Signer) (*auth.ResourceSlice, error) {
 	consumer := c.options.ClusterID.String()
 	csr, err := clientcert.New(clientcert.Subject{CommonName: auth.ResourceSliceUser(vn.Name, consumer), Organization: consumer}, signer)
@@ -253,7 +260,8 @@ func (c *Controller) slice(vn *offloading.VirtualNode, namespace string, signer 
 	}, nil
 }
 
-// pause returns how long the next ResourceSlice of a virtual node has to wait, and whether the provider has deleted the last one at once.
+// pause returns the delay until the ResourceSlice of a virtual node may be recreated, and whether the provider has
+// deleted the last one at once.
 func (c *Controller) pause(key types.NamespacedName) (wait time.Duration, repeated bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -264,7 +272,7 @@ func (c *Controller) pause(key types.NamespacedName) (wait time.Duration, repeat
 	return wait, c.shares[key].repeated
 }
 
-// record that the ResourceSlice of a virtual node was created.
+// record records that the ResourceSlice of a virtual node was created.
 func (c *Controller) record(key types.NamespacedName) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -273,7 +281,8 @@ func (c *Controller) record(key types.NamespacedName) {
 	}
 }
 
-// notice that a virtual node has its ResourceSlice, and report whether that is settled.
+// notice records that the ResourceSlice of a virtual node exists, and reports whether it has existed for at least the
+// pause.
 func (c *Controller) notice(key types.NamespacedName) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -293,7 +302,7 @@ func (c *Controller) forget(key types.NamespacedName) {
 	delete(c.shares, key)
 }
 
-// Enforces returns the objects that the controller enforces, for metrics.
+// Enforces returns an empty list of the enforced kind and a filter for the enforced objects. Metrics use both.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &offloading.VirtualNodeList{}, hasShare
 }
@@ -301,7 +310,7 @@ func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 // Register adds the controller to mgr. ctx must end with the manager.
 func (c *Controller) Register(ctx context.Context, mgr manager.Manager) error {
 	c.remotes.Bind(ctx)
-	// A provider that does not respond only delays its own nodes.
+	// A provider that does not respond only delays its own virtual nodes.
 	lanes := workers.NewLanes(report.Failures(c, c.options.Failed))
 	if err := mgr.Add(lanes); err != nil {
 		return err

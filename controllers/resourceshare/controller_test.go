@@ -30,7 +30,7 @@ import (
 	"github.com/refract-project/refract/controllers/internal/controllertest"
 	"github.com/refract-project/refract/internal/clientcert"
 	"github.com/refract-project/refract/internal/rbac"
-	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/test/support/testenv"
 )
 
 var (
@@ -41,7 +41,8 @@ var (
 
 func TestMain(m *testing.M) { os.Exit(controllertest.Main(m, &consumer, &provider)) }
 
-// peering has a tenant namespace on either side, and the access of rome to milan as Liqo grants it.
+// peering consists of a tenant namespace in each of the two clusters, and the access of rome to milan as Liqo grants
+// it.
 type peering struct {
 	*testing.T
 	here, there string
@@ -56,7 +57,7 @@ func peer(t *testing.T) *peering {
 	provider.Create(t, namespace)
 	p.there = namespace.Name
 	authentication := rbac.Manager{Subject: rbac.User("liqo")}.Authentication()
-	require.NoError(t, provider.Grant(t.Context(), authentication[2:]...)) // the roles of consumers
+	require.NoError(t, provider.Grant(t.Context(), authentication[2:]...)) // grants only the roles of consumers
 	p.activate()
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	require.NoError(t, provider.KubeconfigFor(path, consumer.ID, wire.ControlPlaneGroup))
@@ -72,7 +73,7 @@ func peer(t *testing.T) *peering {
 	return p
 }
 
-// activate grants the access of the consumer's controllers, as Liqo's controllers do.
+// activate grants the consumer's controllers access, as Liqo's controllers do.
 func (p *peering) activate() {
 	p.Helper()
 	p.binding = &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: p.there, Name: "liqo-remote-controlplane-rome"},
@@ -80,7 +81,7 @@ func (p *peering) activate() {
 	provider.Create(p.T, p.binding)
 }
 
-// drain revokes the access, and deletes the ResourceSlices.
+// drain revokes the access of the consumer's controllers, and deletes the ResourceSlices.
 func (p *peering) drain() {
 	p.Helper()
 	provider.Delete(p.T, p.binding)
@@ -103,7 +104,7 @@ func (p *peering) slice(name string) *auth.ResourceSlice {
 	return &auth.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Namespace: p.there, Name: name}}
 }
 
-// await waits for a ResourceSlice other than before.
+// await waits for a ResourceSlice that is a different object than before.
 func (p *peering) await(name string, before *auth.ResourceSlice) *auth.ResourceSlice {
 	p.Helper()
 	slice := p.slice(name)
@@ -123,7 +124,8 @@ func start(t *testing.T, pause time.Duration) *controllertest.Manager {
 	return consumer.StartManager(t, func(o *controllers.Options) { o.ResourceShares.Pause = pause })
 }
 
-// The provider drains the consumer and activates it again, as Liqo's controllers do. No user has to run a command.
+// The provider drains the consumer and activates it again, as Liqo's controllers do. The ResourceSlice is restored
+// without any command of a user.
 func TestAShareComesBackAfterADrain(t *testing.T) {
 	p := peer(t)
 	start(t, 100*time.Millisecond)
@@ -151,8 +153,8 @@ func TestAShareComesBackAfterADrain(t *testing.T) {
 	assert.Contains(t, consumer.AwaitEvent(t, p.here, offloading.VirtualNodeKind, "milan", "ResourceSliceDenied").Note, "no room")
 }
 
-// No ResourceSlice is created for a deleted virtual node, or for one without a ResourceSlice of refractctl. If a
-// provider deletes the ResourceSlice at once, the next one follows after a pause.
+// No ResourceSlice is created for a deleted virtual node, or for a virtual node whose resources were not requested by
+// refractctl. If a provider deletes the ResourceSlice at once, the controller pauses before it recreates it.
 func TestSharesThatAreNotRestored(t *testing.T) {
 	p := peer(t)
 	const pause = 2 * time.Second

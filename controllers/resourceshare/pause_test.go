@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// The pause doubles to its limit while the provider deletes each ResourceSlice at once, and begins anew after one that has existed for as long.
+// The pause doubles up to its limit while the provider deletes each ResourceSlice at once. It is reset after a
+// ResourceSlice has existed for at least the pause.
 func TestPauses(t *testing.T) {
 	now, s := time.Unix(1000, 0), &share{}
 	const pause = 15 * time.Second

@@ -4,17 +4,17 @@
 // Package resourceslice creates, on a provider, the Quotas of accepted ResourceSlices.
 //
 // A consumer that peers with Liqo's protocol requests resources of the provider with a ResourceSlice. Package
-// authentication accepts or denies it. If Liqo is installed, Liqo's authentication module does; it creates the Quota
-// only if its own offloading module runs.
+// authentication accepts or denies the ResourceSlice. If Liqo is installed, its authentication module does so
+// instead, but creates a Quota only if Liqo's offloading module runs.
 //
-// A Quota follows its ResourceSlice in the granted resources and in the cordon. Administrators may change its
-// enforcement. If a ResourceSlice is denied after it was accepted, it gets no new pods; running pods continue. A Quota
-// without an owner, or with another owner, is left unchanged.
+// The granted resources and the cordon of a Quota follow its ResourceSlice. Administrators may change its
+// enforcement. If a ResourceSlice is denied after it was accepted, its user gets no new pods; running pods continue.
+// A Quota without an owner, or with another owner, is left unchanged.
 //
 // An administrator cordons a ResourceSlice with an annotation, as liqoctl does. But the consumer owns the object and
-// may delete it. So the cordon is stored in the Quota, which is then kept: a ResourceSlice of the same name, and any
-// other one that the consumer creates before the administrator has uncordoned the first, is annotated and cordoned as
-// well.
+// may delete it. So the cordon is stored in the Quota, which is kept after the deletion. Until the administrator
+// removes the cordon, every ResourceSlice that the consumer creates, under the same name or another, is annotated and
+// cordoned as well.
 package resourceslice
 
 import (
@@ -41,21 +41,21 @@ import (
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/internal/report"
+	"github.com/refract-project/refract/controllers/internal/tenancy"
 	"github.com/refract-project/refract/controllers/internal/workers"
-	"github.com/refract-project/refract/controllers/tenancy"
 )
 
 // Options are the settings of the controller.
 type Options struct {
 	// Enabled starts the controller.
 	Enabled bool
-	// Limits is the LimitsEnforcement of new Quotas; empty is None.
+	// Limits is the LimitsEnforcement of new Quotas; an empty value means None.
 	Limits offloading.LimitsEnforcement
-	// Failed is called with the errors of reconciliations, unless it is nil.
+	// Failed is called with each reconciliation error. It may be nil.
 	Failed func(error)
 }
 
-// Controller creates Quotas.
+// Controller creates the Quotas of ResourceSlices.
 type Controller struct {
 	client  client.Client
 	live    client.Reader
@@ -63,7 +63,7 @@ type Controller struct {
 	options Options
 }
 
-// NewController returns a controller that works through c; live must not be cached.
+// NewController returns a controller that uses the client c; live must not be cached.
 func NewController(c client.Client, live client.Reader, recorder events.EventRecorder, options Options) *Controller {
 	if options.Limits == "" {
 		options.Limits = offloading.NoLimitsEnforcement
@@ -93,7 +93,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, fmt.Errorf("getting ResourceSlice %s, %w", request.NamespacedName, err)
 	}
 	if slice.DeletionTimestamp != nil {
-		// The Quota is deleted with the slice, and a user without a Quota gets no resources.
+		// Nothing has to be done: the Quota is deleted with the slice, and a user without a Quota gets no resources.
 		return reconcile.Result{}, nil
 	}
 	consumer, err := tenancy.Consumer(ctx, c.client, slice.Namespace)
@@ -107,11 +107,12 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{}, c.ensure(ctx, slice, auth.ResourceSliceUser(slice.Name, consumer))
 }
 
-// ensure creates or updates the Quota of a user.
+// ensure creates or updates the Quota of a slice's user.
 func (c *Controller) ensure(ctx context.Context, slice *auth.ResourceSlice, user string) error {
 	key := client.ObjectKey{Namespace: slice.Namespace, Name: user}
 	quota := &offloading.Quota{}
-	// The read is uncached: a Quota that the cache does not have yet would be created twice.
+	// The Quota is read without a cache, because the controller would create a Quota again that is not in the cache
+	// yet.
 	err := c.live.Get(ctx, key, quota)
 	switch {
 	case apierrors.IsNotFound(err):
@@ -122,7 +123,7 @@ func (c *Controller) ensure(ctx context.Context, slice *auth.ResourceSlice, user
 	cordonedUID := quota.Annotations[wire.CordonedSliceAnnotation]
 	switch owner := metav1.GetControllerOf(quota); {
 	case cordonedUID == "" && slice.Status.Decision(auth.ResourcesCondition) == "" && !isTrue(slice.Annotations, wire.CordonAnnotation):
-		return nil // no decision has been made yet
+		return nil // the slice has not been decided yet
 	case cordonedUID != "" && cordonedUID != string(slice.UID) && !isTrue(slice.Annotations, wire.CordonAnnotation):
 		return c.cordonAgain(ctx, slice)
 	case cordonedUID != "":
@@ -151,9 +152,9 @@ func (c *Controller) ensure(ctx context.Context, slice *auth.ResourceSlice, user
 	return nil
 }
 
-// endQuotas deletes the Quota of a ResourceSlice that is gone. The garbage collector does that, too, but late, or not
-// at all while the kube-controller-manager is down. Until then the consumer could use the resources that it has
-// returned.
+// endQuotas deletes the Quota of a ResourceSlice that is gone. The garbage collector also deletes it, but late, or not
+// at all while the kube-controller-manager is down. Until then the consumer could still use the resources that it has
+// given up.
 func (c *Controller) endQuotas(ctx context.Context, key client.ObjectKey) error {
 	quotas := &offloading.QuotaList{}
 	if err := c.live.List(ctx, quotas, client.InNamespace(key.Namespace)); err != nil {
@@ -171,8 +172,8 @@ func (c *Controller) endQuotas(ctx context.Context, key client.ObjectKey) error 
 	return nil
 }
 
-// endQuota deletes a Quota if the ResourceSlice that controls it is gone. A Quota that was cordoned meanwhile has
-// another version, and stays.
+// endQuota deletes a Quota if the ResourceSlice that controls it is gone. A Quota that was cordoned in the meantime
+// is kept, because its version has changed.
 func (c *Controller) endQuota(ctx context.Context, quota *offloading.Quota, owner *metav1.OwnerReference) error {
 	slice, key := &auth.ResourceSlice{}, client.ObjectKey{Namespace: quota.Namespace, Name: owner.Name}
 	err := c.live.Get(ctx, key, slice)
@@ -200,7 +201,8 @@ func (c *Controller) create(ctx context.Context, slice *auth.ResourceSlice, key 
 		}
 		return err
 	}
-	// Liqo's webhook, which may still be installed, enforces a Quota strictly if its enforcement is not set.
+	// Liqo's webhook may still be installed. If the enforcement of a Quota is not set, this webhook enforces the Quota
+	// strictly.
 	quota := &offloading.Quota{
 		ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name},
 		Spec:       offloading.QuotaSpec{User: key.Name, LimitsEnforcement: c.options.Limits, Resources: granted(slice), Cordoned: cordon(slice)},
@@ -213,7 +215,8 @@ func (c *Controller) create(ctx context.Context, slice *auth.ResourceSlice, key 
 	return nil
 }
 
-// own makes the slice the owner of its Quota or, if the slice is cordoned, makes the Quota independent of the slice.
+// own makes the slice the owner of its Quota. If the slice is cordoned, own removes the owner instead, so that the
+// Quota outlives the slice.
 func own(quota *offloading.Quota, slice *auth.ResourceSlice) {
 	if !isTrue(slice.Annotations, wire.CordonAnnotation) {
 		delete(quota.Annotations, wire.CordonedSliceAnnotation)
@@ -227,8 +230,8 @@ func own(quota *offloading.Quota, slice *auth.ResourceSlice) {
 	quota.OwnerReferences = nil
 }
 
-// hasCordoned reports whether a ResourceSlice of the consumer is cordoned. Its new ResourceSlices are then cordoned,
-// too.
+// hasCordoned reports whether a ResourceSlice of the consumer is cordoned. In this case its new ResourceSlices are
+// cordoned, too.
 func (c *Controller) hasCordoned(ctx context.Context, namespace string) (bool, error) {
 	quotas := &offloading.QuotaList{}
 	if err := c.live.List(ctx, quotas, client.InNamespace(namespace)); err != nil {
@@ -252,7 +255,7 @@ func (c *Controller) cordonAgain(ctx context.Context, slice *auth.ResourceSlice)
 	return nil
 }
 
-// granted returns the granted resources. It never returns nil: a Quota without resources grants none.
+// granted returns the granted resources. The result is never nil, because a Quota without resources grants none.
 func granted(slice *auth.ResourceSlice) corev1.ResourceList {
 	if slice.Status.Resources == nil {
 		return corev1.ResourceList{}
@@ -264,7 +267,7 @@ func accepted(slice *auth.ResourceSlice) bool {
 	return slice.Status.Decision(auth.ResourcesCondition) == auth.ResourceSliceAccepted
 }
 
-// cordon returns the value of spec.cordoned, nil rather than false, as Liqo writes it.
+// cordon returns the value of spec.cordoned. It is nil rather than false, as in Quotas that Liqo writes.
 func cordon(slice *auth.ResourceSlice) *bool {
 	if !accepted(slice) || cordoned(slice.Annotations) {
 		return ptr.To(true)
@@ -284,10 +287,11 @@ func describe(resources corev1.ResourceList) string {
 	return strings.Join(parts, ", ")
 }
 
-// kind is the kind of the owner of a Quota.
+// kind is the kind of a Quota's owner.
 var kind = auth.GroupVersion.WithKind(auth.ResourceSliceKind)
 
-// cordoned reports whether liqoctl has cordoned a slice, or a controller has cordoned all slices of its tenant.
+// cordoned reports whether a slice has liqoctl's annotation for a cordoned slice, or the annotation with which a
+// controller cordons all slices of a tenant.
 func cordoned(annotations map[string]string) bool {
 	return isTrue(annotations, wire.CordonAnnotation) || isTrue(annotations, wire.CordonTenantAnnotation)
 }
@@ -300,7 +304,7 @@ func isTrue(annotations map[string]string, key string) bool {
 // meant reports whether a slice was sent by a consumer.
 func meant(object client.Object) bool { return object.GetLabels()[wire.ReplicatedLabel] == "true" }
 
-// Enforces returns the objects that the controller enforces, for metrics.
+// Enforces returns an empty list of the enforced kind and a filter for the enforced objects. Metrics use both.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &auth.ResourceSliceList{}, meant
 }

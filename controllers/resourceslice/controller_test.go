@@ -22,7 +22,7 @@ import (
 	"github.com/refract-project/refract/controllers"
 	"github.com/refract-project/refract/controllers/internal/controllertest"
 	"github.com/refract-project/refract/internal/rbac"
-	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/test/support/testenv"
 )
 
 var (
@@ -61,13 +61,13 @@ func slice(namespace, name, consumer string) *unstructured.Unstructured {
 	return s
 }
 
-// answer sets the status that Liqo's authentication module gives a slice.
+// answer sets the status that Liqo's authentication module would give a slice.
 func answer(t *testing.T, s client.Object, condition, resources string) {
 	t.Helper()
 	provider.PatchStatus(t, s, fmt.Sprintf(`{"status":{"conditions":[{"type":"Authentication","status":"Accepted"},{"type":"Resources","status":%q}],"resources":%s}}`, condition, resources))
 }
 
-// awaitQuota returns the Quota of a slice once it fulfills holds.
+// awaitQuota waits until holds returns true for the Quota of a slice, and returns the Quota.
 func awaitQuota(t *testing.T, name string, holds func(*offloading.Quota) bool) *offloading.Quota {
 	t.Helper()
 	q := &offloading.Quota{}
@@ -164,7 +164,7 @@ func TestQuotasOfResourceSlices(t *testing.T) {
 		q := awaitQuota(t, "lasting"+ofRome, isCordoned)
 		assert.Nil(t, metav1.GetControllerOf(q), "the garbage collector would delete it")
 
-		// The consumer deletes the slice, recreates it, and creates another one.
+		// The consumer deletes the slice, recreates it, and creates another one. All of them must be cordoned.
 		provider.Delete(t, s)
 		provider.AwaitGone(t, s)
 		again, second := slice(tenant, "lasting", "rome"), slice(tenant, "second", "rome")
@@ -178,7 +178,7 @@ func TestQuotasOfResourceSlices(t *testing.T) {
 		provider.Get(t, present, tenant, "before"+ofRome)
 		assert.False(t, isCordoned(present), "what was there is not affected")
 
-		// An administrator uncordons each slice, which is then treated like any other.
+		// An administrator uncordons each slice, which then behaves like any other slice.
 		for _, created := range []*unstructured.Unstructured{second, again} {
 			provider.Patch(t, created, `{"metadata":{"annotations":{"liqo.io/cordon":null}}}`)
 			q := awaitQuota(t, created.GetName()+ofRome, func(q *offloading.Quota) bool { return !isCordoned(q) })
@@ -191,7 +191,7 @@ func TestQuotasOfResourceSlices(t *testing.T) {
 		answer(t, third, "Accepted", `{"cpu":"8"}`)
 		assert.False(t, isCordoned(awaitQuota(t, "third"+ofRome, has("cpu", "8"))))
 
-		// A slice that is cordoned before it is accepted remains cordoned, too.
+		// A slice that was cordoned before it is accepted stays cordoned.
 		early := slice(tenant, "early", "rome")
 		early.SetAnnotations(map[string]string{wire.CordonAnnotation: "true"})
 		provider.Create(t, early)

@@ -6,9 +6,10 @@
 //
 // A virtual kubelet requests a certificate like a kubelet, with a CertificateSigningRequest for the signer
 // kubernetes.io/kubelet-serving, which signs approved requests. The API server accepts the holder of such a
-// certificate as a node. So a request is approved only if it comes from the service account of a virtual node, for
-// the name of that node, and for the addresses of pods that run as that account; never for the name or an address of a
-// real node. Other requests are left to other approvers, and none is denied.
+// certificate as a node. So a request is approved only if it comes from the service account of a virtual node, and is
+// for the name of this node and for addresses of pods that run as this account. A request for the name or an address
+// of a real node is never approved. Requests that are not approved are left to other approvers instead of being
+// denied.
 package servingcertificate
 
 import (
@@ -44,15 +45,15 @@ import (
 
 // Options are the settings of the controller.
 type Options struct {
-	// Enabled has the controller run.
+	// Enabled starts the controller.
 	Enabled bool
 	// Clock returns the time.
 	Clock clock.PassiveClock
-	// Failed is called with the errors of reconciliations, unless it is nil.
+	// Failed is called with each reconciliation error. It may be nil.
 	Failed func(error)
 }
 
-// Controller approves CertificateSigningRequests.
+// Controller approves CertificateSigningRequests of virtual kubelets.
 type Controller struct {
 	client   client.Client
 	live     client.Reader
@@ -60,12 +61,12 @@ type Controller struct {
 	options  Options
 }
 
-// NewController returns a controller that works through c; live must not be cached.
+// NewController returns a controller that uses the client c; live must not be cached.
 func NewController(c client.Client, live client.Reader, recorder events.EventRecorder, options Options) *Controller {
 	return &Controller{client: c, live: live, recorder: recorder, options: options}
 }
 
-// Name of the controller in logs, metrics and Events.
+// Name returns the name of the controller in logs, metrics and Events.
 func (c *Controller) Name() string { return "servingcertificate" }
 
 const (
@@ -74,7 +75,7 @@ const (
 	approveAction     = "Approve"
 )
 
-// Reconcile approves the request of a virtual kubelet if it requests only permitted names and addresses.
+// Reconcile approves a virtual kubelet's request if it contains only permitted names and addresses.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	csr := &certificatesv1.CertificateSigningRequest{}
 	if err := c.client.Get(ctx, request.NamespacedName, csr); err != nil {
@@ -109,8 +110,8 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{}, c.approveRequest(ctx, csr, vn)
 }
 
-// realNodes returns the nodes that are not virtual. Permission to create a VirtualNode and pods in one namespace gives
-// no right to their names and addresses.
+// realNodes returns the nodes that are not virtual. A request for their names and addresses is never approved:
+// otherwise a user who may create a VirtualNode and pods in one namespace could impersonate a real node.
 func (c *Controller) realNodes(ctx context.Context) ([]corev1.Node, error) {
 	nodes := &corev1.NodeList{}
 	if err := c.live.List(ctx, nodes); err != nil {
@@ -119,8 +120,8 @@ func (c *Controller) realNodes(ctx context.Context) ([]corev1.Node, error) {
 	return slices.DeleteFunc(nodes.Items, func(node corev1.Node) bool { return node.Labels[wire.TypeLabel] == wire.VirtualNodeType }), nil
 }
 
-// podAddresses returns the addresses of the pods that run as the service account of a virtual node, without those on the
-// host network.
+// podAddresses returns the addresses of the pods that run as the service account of a virtual node, except pods on
+// the host network.
 func (c *Controller) podAddresses(ctx context.Context, vn *offloading.VirtualNode) ([]string, error) {
 	pods := &corev1.PodList{}
 	err := c.live.List(ctx, pods, client.InNamespace(vn.Namespace), client.MatchingLabels{wire.ComponentLabel: wire.VirtualKubeletComponent, wire.VirtualNodeLabel: vn.Name})
@@ -140,9 +141,10 @@ func (c *Controller) podAddresses(ctx context.Context, vn *offloading.VirtualNod
 }
 
 const (
-	// addressTimeout is how long to wait for the address in the status of a pod, which appears a moment after the pod has
-	// started to use it.
-	addressTimeout       = 30 * time.Second
+	// addressTimeout is how long to wait for the address of a pod to appear in its status. A pod can use its address
+	// a moment earlier.
+	addressTimeout = 30 * time.Second
+	// addressRetryInterval is how often the pod is read while its address is awaited.
 	addressRetryInterval = time.Second
 )
 
@@ -151,8 +153,9 @@ var errAddress = errors.New("it requests an address that no pod of the virtual k
 // usages are the usages of the serving certificate of a kubelet. RSA keys also need key encipherment.
 var usages = []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageKeyEncipherment, certificatesv1.UsageServerAuth}
 
-// verifyRequest returns an error if a request exceeds the rights of the virtual kubelet. It may have the name of its node
-// unless it is a real one, and the addresses of its pods unless a real node has them.
+// verifyRequest returns an error if a request exceeds the rights of the virtual kubelet. It may contain the name of
+// the virtual node unless a real node has this name, and addresses of its pods unless a real node has these
+// addresses.
 func verifyRequest(csr *certificatesv1.CertificateSigningRequest, node string, addresses []string, realNodes []corev1.Node) error {
 	block, _ := pem.Decode(csr.Spec.Request)
 	if block == nil {
@@ -190,7 +193,7 @@ func verifyRequest(csr *certificatesv1.CertificateSigningRequest, node string, a
 	return nil
 }
 
-// ownerOf returns the name of the node with the given address, or an empty string if there is none.
+// ownerOf returns the name of the node with the given address, or an empty string if no node has it.
 func ownerOf(ip net.IP, nodes []corev1.Node) string {
 	for i := range nodes {
 		for _, address := range nodes[i].Status.Addresses {
@@ -210,7 +213,7 @@ func (c *Controller) approveRequest(ctx context.Context, csr *certificatesv1.Cer
 	})
 	err := c.client.SubResource("approval").Update(ctx, csr)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		// Another reconciliation follows, or there is nothing to approve.
+		// Either another reconciliation follows, or there is nothing to approve.
 		return nil
 	}
 	if err != nil {
@@ -221,7 +224,7 @@ func (c *Controller) approveRequest(ctx context.Context, csr *certificatesv1.Cer
 	return nil
 }
 
-// isOpen reports whether a request may come from a virtual kubelet and is not decided yet.
+// isOpen reports whether a request may come from a virtual kubelet and has not been decided yet.
 func isOpen(object client.Object) bool {
 	csr, ok := object.(*certificatesv1.CertificateSigningRequest)
 	if !ok || csr.Spec.SignerName != certificatesv1.KubeletServingSignerName || len(csr.Status.Certificate) > 0 {
@@ -234,7 +237,7 @@ func isOpen(object client.Object) bool {
 		})
 }
 
-// Enforces returns the objects that the controller enforces, for metrics.
+// Enforces returns an empty list of the enforced kind and a filter for the enforced objects. Metrics use both.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &certificatesv1.CertificateSigningRequestList{}, isOpen
 }

@@ -31,10 +31,10 @@ import (
 	"github.com/refract-project/refract/controllers"
 	"github.com/refract-project/refract/controllers/internal/controllertest"
 	"github.com/refract-project/refract/internal/rbac"
-	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/test/support/testenv"
 )
 
-// consumer signs approved requests, and has no scheduler.
+// consumer has a signer for approved requests, but no scheduler.
 var consumer = controllertest.Cluster{ID: "consumer", Options: testenv.Options{CRDPaths: []string{"../../api/crds"}, NoScheduler: true}}
 
 func TestMain(m *testing.M) { os.Exit(controllertest.Main(m, &consumer)) }
@@ -42,11 +42,11 @@ func TestMain(m *testing.M) { os.Exit(controllertest.Main(m, &consumer)) }
 const (
 	tenant        = "peer-milan"
 	address       = "10.1.2.3"
-	ofWorker      = "10.1.9.1" // a pod of the virtual kubelet reports it as well
-	onHostNetwork = "10.1.9.2" // a pod of the virtual kubelet with hostNetwork reports it
+	ofWorker      = "10.1.9.1" // also the address in the status of a virtual kubelet's pod
+	onHostNetwork = "10.1.9.2" // address of a virtual kubelet's pod with hostNetwork
 )
 
-// ask requests a certificate as a service account.
+// ask requests a certificate with the identity of a service account.
 func ask(t *testing.T, account string, change func(*x509.CertificateRequest, *certificatesv1.CertificateSigningRequestSpec)) *certificatesv1.CertificateSigningRequest {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -69,14 +69,14 @@ func ask(t *testing.T, account string, change func(*x509.CertificateRequest, *ce
 	return csr
 }
 
-// virtualKubelet creates the virtual node with its service account, and the pod of its virtual kubelet.
+// virtualKubelet creates the virtual nodes with their service accounts, and the pods of their virtual kubelets.
 func virtualKubelet(t *testing.T) {
 	t.Helper()
 	consumer.Create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: tenant, Labels: map[string]string{wire.TenantNamespaceLabel: "true", wire.RemoteClusterIDLabel: "milan"}}})
 	for _, account := range []string{"milan", "other", "worker"} {
 		consumer.Create(t, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: account}})
 	}
-	for _, name := range []string{"milan", "worker"} { // worker has the name of a real node
+	for _, name := range []string{"milan", "worker"} { // worker is also the name of a real node
 		consumer.Create(t, &offloading.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: name}, Spec: offloading.VirtualNodeSpec{ClusterID: "milan"}})
 	}
 	real := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker"}}
@@ -132,7 +132,7 @@ func TestServingCertificates(t *testing.T) {
 	for _, r := range refused {
 		asked = append(asked, ask(t, r.account, r.change))
 	}
-	// These addresses may become addresses of its pods.
+	// A pod of the virtual kubelet may get these addresses later, so the requests are neither approved nor reported.
 	for _, ip := range []string{"10.1.2.4", onHostNetwork} {
 		asked = append(asked, ask(t, "milan", func(r *x509.CertificateRequest, _ *spec) { r.IPAddresses = []net.IP{net.ParseIP(ip)} }))
 	}

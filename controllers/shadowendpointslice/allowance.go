@@ -15,14 +15,15 @@ import (
 	"github.com/refract-project/refract/internal/tenantlimits"
 )
 
-// allowance has the addresses that the endpoints of a consumer may use.
+// allowance describes the addresses that the endpoints of a consumer may use.
 type allowance struct {
-	// own has the ranges of this cluster, which no consumer may use.
+	// own has the ranges of this cluster. No consumer may use them.
 	own ipmap.Ranges
-	// restricted is true if this cluster has set ranges for the consumer. rangesOf returns the ranges of a cluster.
+	// restricted is true if ranges are configured for the consumer. rangesOf returns the configured ranges of a
+	// cluster.
 	restricted bool
 	rangesOf   func(cluster string) (ipmap.Ranges, error)
-	// hosts is true if host names are allowed.
+	// hosts is true if host names are allowed as addresses.
 	hosts bool
 }
 
@@ -50,8 +51,8 @@ func (c *Controller) allowanceOf(ctx context.Context, namespace *corev1.Namespac
 	return a, nil
 }
 
-// rangesOfThird returns the ranges that are set on the tenant namespace of a third cluster, or none. A setting for all
-// consumers does not apply, because it names no cluster.
+// rangesOfThird returns the ranges that are configured on the tenant namespace of a third cluster, or no ranges. The
+// setting for all consumers does not apply, because it names no cluster.
 func (c *Controller) rangesOfThird(ctx context.Context, cluster string) (ipmap.Ranges, error) {
 	tenant := &corev1.Namespace{}
 	err := c.client.Get(ctx, client.ObjectKey{Name: wire.TenantNamespace(cluster)}, tenant)

@@ -29,18 +29,19 @@ import (
 	"github.com/refract-project/refract/internal/jsonpatch"
 )
 
-// errForeign is returned for existing EndpointSlices with another owner.
+// errForeign is returned if an EndpointSlice with the desired name exists that has another owner.
 var errForeign = report.Errorf(report.Foreign, "an EndpointSlice of this name exists that is not ours")
 
-// serverChanges has the differences that the API server restored when a slice was written. They are not written again before
-// until.
+// serverChanges has the differences between a slice as it was written and as the API server has stored it. The
+// differences are not written again before the time in the field until.
 type serverChanges struct {
 	slice types.UID
 	patch string
 	until time.Time
 }
 
-// applySlice makes the EndpointSlice equal to desired with at most one write. If it is equal already, it does not write.
+// applySlice makes the EndpointSlice equal to desired with at most one write. If it is already equal, nothing is
+// written.
 func (c *Controller) applySlice(ctx context.Context, shadow, desired *unstructured.Unstructured) error {
 	key := client.ObjectKeyFromObject(shadow)
 	actual := newSlice()
@@ -63,7 +64,7 @@ func (c *Controller) createSlice(ctx context.Context, shadow, desired *unstructu
 	if err := c.brake.MayCreate(ctx, shadow, createAction); err != nil {
 		return err
 	}
-	// The client stores the response of the server in the object that it is given.
+	// A copy is sent, because the client stores the response of the server in the object.
 	created := &unstructured.Unstructured{Object: maps.Clone(desired.Object)}
 	err := c.client.Create(ctx, created, client.FieldOwner(wire.ShadowEndpointSliceFieldManager))
 	switch {
@@ -78,15 +79,15 @@ func (c *Controller) createSlice(ctx context.Context, shadow, desired *unstructu
 	}
 	c.report.Warn(shadow, failedCreateReason, createAction, "creating the EndpointSlice: "+err.Error())
 	err = fmt.Errorf("creating EndpointSlice %s, %w", key, err)
-	// Admission policies of this cluster may also return this error.
+	// An admission policy of this cluster may also cause this error.
 	if apierrors.IsInvalid(err) {
 		return report.Later(err, c.invalid.Next(key, textOf(desired.Object)))
 	}
 	return err
 }
 
-// updateUncached handles a slice that exists but is not in the cache, which only contains slices with the label of this
-// controller.
+// updateUncached handles an EndpointSlice that exists but is not in the cache. The cache only contains slices with
+// the label of this controller.
 func (c *Controller) updateUncached(ctx context.Context, shadow, desired *unstructured.Unstructured) error {
 	actual := newSlice()
 	if err := c.uncached.Get(ctx, client.ObjectKeyFromObject(shadow), actual); err != nil {
@@ -172,7 +173,7 @@ func (c *Controller) recordServerChanges(shadow, desired, written *unstructured.
 		"writing the EndpointSlice: the API server or a webhook of this cluster modified the EndpointSlice on write; differing: "+rest.String())
 }
 
-// refuseUntil records that changes of a slice were refused, and returns the delay until they are tried again.
+// refuseUntil records that changes to a slice were refused, and returns the delay until they are tried again.
 func (c *Controller) refuseUntil(key types.NamespacedName, slice *unstructured.Unstructured, changes jsonpatch.Patch) time.Duration {
 	wait := c.invalid.Next(key, string(slice.GetUID())+changes.String())
 	c.refused.Set(key, serverChanges{slice.GetUID(), changes.String(), time.Now().Add(wait)})
@@ -185,9 +186,9 @@ func (c *Controller) clearRefusals(key types.NamespacedName) {
 	c.invalid.Drop(key)
 }
 
-// changesOf returns the necessary changes of actual. Fields whose desired value has not changed are left as others have
-// changed them (see package asked). In a slice without a record every field is compared, because outdated endpoints must
-// not stay.
+// changesOf returns the changes that make actual equal to desired. Fields whose desired value is the same as before
+// keep the value that another client has set (see package asked). In a slice without a record every field is
+// compared, because outdated endpoints must not stay.
 func changesOf(desired, actual *unstructured.Unstructured) jsonpatch.Patch {
 	owned := sync.OnceValue(func() ownedfields.Metadata {
 		return ownedfields.Of(actual.GetManagedFields(), wire.ShadowEndpointSliceFieldManager)
@@ -205,7 +206,7 @@ func changesOf(desired, actual *unstructured.Unstructured) jsonpatch.Patch {
 		}
 	}
 	merged := last.Merge(asked.Annotations, annotations, desired.GetAnnotations(), ownsAnnotation)
-	// The record is added with the next change.
+	// A record is written only together with another change.
 	if last == nil {
 		delete(merged, asked.Annotation)
 	}
@@ -217,10 +218,10 @@ func changesOf(desired, actual *unstructured.Unstructured) jsonpatch.Patch {
 	return append(patch, changes...)
 }
 
-// setRecord records the content of the complete slice desired in its annotations.
+// setRecord records the complete content of desired in its annotations.
 func setRecord(desired *unstructured.Unstructured) {
 	annotations := desired.GetAnnotations()
-	// A consumer may have set this annotation.
+	// The consumer may have set this annotation itself.
 	delete(annotations, asked.Annotation)
 	record := asked.Record{Metadata: asked.MetadataValues(desired.GetLabels(), annotations), Content: asked.Values{}}
 	for _, field := range contentOf(desired) {
@@ -235,7 +236,7 @@ func setRecord(desired *unstructured.Unstructured) {
 	desired.SetAnnotations(annotations)
 }
 
-// contentOf lists the fields of an EndpointSlice that are not its metadata, sorted.
+// contentOf returns the sorted names of an EndpointSlice's fields, except its metadata.
 func contentOf(slice *unstructured.Unstructured) []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(slice.Object)), func(field string) bool {
 		return field == "apiVersion" || field == "kind" || field == "metadata"
@@ -251,7 +252,7 @@ func textOf(value any) string {
 	return string(text)
 }
 
-// isSameValue compares two values. null, an absent field and an empty list are equal.
+// isSameValue compares two values. null, an absent field and an empty list count as equal.
 func isSameValue(a, b any) bool {
 	if isNothing(a) && isNothing(b) {
 		return true

@@ -3,12 +3,13 @@
 
 // Package shadowendpointslice enforces, on the provider, the endpoints requested by consumers.
 //
-// The EndpointSlice created from a ShadowEndpointSlice has its name and content, with two changes. First, the addresses
-// are replaced by the addresses through which this cluster reaches the others, through the consumer or, if specified,
-// directly in a third cluster. While they are unknown, an EndpointSlice is left unchanged. Second, an endpoint is ready
-// only while its cluster is reachable. When the consumer fails, Services of this cluster stop sending traffic there, and
-// resume when it is back. A cluster without a ForeignCluster counts as unreachable. Endpoints that the consumer marks as
-// not ready stay so. An EndpointSlice with another owner is never changed.
+// The EndpointSlice created from a ShadowEndpointSlice has its name and content, with two changes. First, the
+// addresses are replaced by addresses that this cluster can reach: either through the consumer or, if so specified,
+// directly in a third cluster. While these addresses are unknown, the EndpointSlice is left unchanged. Second, an
+// endpoint is ready only while its cluster is reachable. When the consumer fails, Services of this cluster stop
+// sending traffic to it, and resume when it is back. A cluster without a ForeignCluster counts as unreachable.
+// Endpoints that the consumer marks as not ready stay not ready. An EndpointSlice with another owner is never
+// changed.
 package shadowendpointslice
 
 import (
@@ -35,7 +36,7 @@ import (
 	"github.com/refract-project/refract/controllers/internal/ownranges"
 	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/controllers/internal/shadows"
-	"github.com/refract-project/refract/controllers/tenancy"
+	"github.com/refract-project/refract/controllers/internal/tenancy"
 	"github.com/refract-project/refract/internal/dynamicclient"
 	"github.com/refract-project/refract/internal/ipmap"
 	"github.com/refract-project/refract/internal/tenantlimits"
@@ -48,9 +49,10 @@ const kind shadows.Kind = offloading.ShadowEndpointSliceKind
 type AddressMapper interface {
 	// MapAddress returns the address by which this cluster reaches address in the given cluster.
 	MapAddress(ctx context.Context, cluster, address string) (string, error)
-	// MapOwn is like MapAddress, but the address must be in a range of the given cluster.
+	// MapOwn maps an address as MapAddress does, but fails if the address is in no range of the given cluster.
 	MapOwn(ctx context.Context, cluster, address string) (string, error)
-	// MapPod is like MapAddress, but the address must belong to a pod of the given cluster.
+	// MapPod maps an address as MapAddress does, but fails if the address does not belong to a pod of the given
+	// cluster.
 	MapPod(ctx context.Context, cluster, address string) (string, error)
 	// Follow registers f, which is called when the mapping of a cluster's addresses may have changed.
 	Follow(f func(cluster string))
@@ -62,12 +64,12 @@ type Options struct {
 	Workers int
 	// AddressMapper maps the addresses of endpoints. If it is nil, they are not mapped.
 	AddressMapper AddressMapper
-	// DenyDirectConnections omits the endpoints in a third cluster, which this cluster would have to reach without the
-	// consumer.
+	// DenyDirectConnections leaves out endpoints in a third cluster, which this cluster would have to reach directly
+	// instead of through the consumer.
 	DenyDirectConnections bool
 	// OwnRanges returns the ranges of this cluster's pods, Services and nodes, or an error while they are unknown.
-	// Endpoints of consumers must not be in these ranges. FollowOwnRanges, unless it is nil, registers f, which is
-	// called when the ranges have changed.
+	// Endpoints of consumers must not be in these ranges. FollowOwnRanges registers a function that is called when
+	// the ranges have changed. FollowOwnRanges may be nil.
 	OwnRanges       func() (ipmap.Ranges, error)
 	FollowOwnRanges func(f func())
 	// Limits apply to all consumers.
@@ -77,37 +79,37 @@ type Options struct {
 	RangesOf map[string]ipmap.Ranges
 	// Policy restricts the objects of consumers. If it is nil, everything is allowed.
 	Policy *tenancy.Policy
-	// Clock returns the time. nil stands for the real clock.
+	// Clock returns the time. If it is nil, the real time is used.
 	Clock clock.PassiveClock
-	// Failed is called with the errors of reconciliations, unless it is nil.
+	// Failed is called with each reconciliation error. It may be nil.
 	Failed func(error)
 }
 
-// Controller enforces the EndpointSlices of ShadowEndpointSlices.
+// Controller creates and updates the EndpointSlices of ShadowEndpointSlices.
 type Controller struct {
 	client   client.Client
 	uncached client.Reader
 	report   *report.Reporter
 	options  Options
 
-	// refused has the fields of each slice that the API server does not store as they are sent.
+	// refused has, for each slice, the fields that the API server does not store as they were sent.
 	refused memo.Memo[serverChanges]
 	// invalid counts how often the API server has refused a slice.
 	invalid report.Refusals
-	// gone has the deleted ShadowEndpointSlices.
+	// gone tracks deleted ShadowEndpointSlices.
 	gone *shadows.Gone
-	// brake stops conflicts with other writers of EndpointSlices.
+	// brake limits fights with other clients that write EndpointSlices.
 	brake *brake.Brake
 }
 
-// NewController returns a controller that works through c, whose cache must be made with CacheOptions. live must not be
-// cached.
+// NewController returns a controller that uses the client c, whose cache must be made with CacheOptions. live must
+// not be cached.
 func NewController(c client.Client, live client.Reader, recorder events.EventRecorder, options Options) *Controller {
 	reporter := report.New(recorder)
 	return &Controller{client: c, uncached: live, report: reporter, options: options, gone: shadows.NewGone(kind, live), brake: brake.New(newSlice().GroupVersionKind(), live, reporter, options.Clock)}
 }
 
-// Name of the controller in logs, metrics and Events.
+// Name returns the name of the controller in logs, metrics and Events.
 func (c *Controller) Name() string { return "shadowendpointslice" }
 
 // Reasons and actions of the Events of this controller.
@@ -180,7 +182,7 @@ func (c *Controller) enforceSlice(ctx context.Context, shadow *unstructured.Unst
 	}
 	if refusal := tenancy.CheckNamespace(namespace, origin); refusal != nil {
 		c.report.Warn(shadow, foreignOriginReason, forgeAction, refusal.Error())
-		// A change of the ShadowEndpointSlice or of the namespace triggers the next attempt.
+		// A change to the ShadowEndpointSlice or the namespace triggers the next attempt.
 		return nil
 	}
 	state, err := c.stateOf(ctx, origin)
@@ -195,7 +197,7 @@ func (c *Controller) enforceSlice(ctx context.Context, shadow *unstructured.Unst
 	switch {
 	case errors.Is(err, errMalformed):
 		c.report.Warn(shadow, failedUpdateReason, forgeAction, err.Error())
-		// The refusal is reported to the user. A change of the ShadowEndpointSlice triggers the next attempt.
+		// The refusal is reported to the user. A change to the ShadowEndpointSlice triggers the next attempt.
 		return nil
 	case err != nil:
 		c.reportUnmapped(shadow, err)
@@ -216,7 +218,8 @@ func (c *Controller) enforceSlice(ctx context.Context, shadow *unstructured.Unst
 	return nil
 }
 
-// reportUnknownRanges reports that the permitted addresses of the consumer are unknown. The EndpointSlice stays unchanged.
+// reportUnknownRanges reports that the permitted addresses of the consumer are unknown. The EndpointSlice stays
+// unchanged.
 func (c *Controller) reportUnknownRanges(shadow *unstructured.Unstructured, err error) error {
 	if !errors.Is(err, ownranges.ErrNotRead) {
 		c.report.Warn(shadow, unknownRangesReason, forgeAction, err.Error()+"; the EndpointSlice was left unchanged")
@@ -229,7 +232,7 @@ func (c *Controller) reportUnmapped(shadow *unstructured.Unstructured, err error
 	reason := incompleteNetworkReason
 	switch {
 	case errors.Is(err, networks.ErrNotYet):
-		// It will be known in a moment.
+		// The mapping is unknown for only a moment, so nothing is reported.
 		return
 	case errors.Is(err, networks.ErrUnknown):
 		reason = unknownNetworkReason
@@ -237,7 +240,8 @@ func (c *Controller) reportUnmapped(shadow *unstructured.Unstructured, err error
 	c.report.Warn(shadow, reason, forgeAction, err.Error()+"; the EndpointSlice was left unchanged")
 }
 
-// problem affects some endpoints of a slice. The slice is written, with these endpoints omitted or not ready.
+// problem describes a problem with some endpoints of a slice. The slice is still written, but these endpoints are left
+// out or not ready.
 type problem struct{ reason, note string }
 
 func (c *Controller) reportProblems(shadow *unstructured.Unstructured, problems []problem) {
@@ -250,13 +254,13 @@ func (c *Controller) reportProblems(shadow *unstructured.Unstructured, problems 
 	}
 }
 
-// Enforces returns the objects that the controller enforces, for metrics: ShadowEndpointSlices.
+// Enforces returns an empty list of the enforced kind and a filter for ShadowEndpointSlices. Metrics use both.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return kind.NewList(), func(client.Object) bool { return true }
 }
 
-// Quarantined returns the number of EndpointSlices that are left unchanged for a while because of conflicts with another
-// client.
+// Quarantined returns the number of EndpointSlices that are left unchanged for a while because of conflicts with
+// another client.
 func (c *Controller) Quarantined() int { return c.brake.Quarantined() }
 
 // Register adds the controller to mgr.

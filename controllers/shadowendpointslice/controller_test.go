@@ -25,7 +25,7 @@ import (
 	"github.com/refract-project/refract/controllers"
 	"github.com/refract-project/refract/controllers/internal/asked"
 	"github.com/refract-project/refract/controllers/internal/controllertest"
-	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/test/support/testenv"
 )
 
 // provider has no garbage collector: only the controller deletes EndpointSlices.
@@ -37,7 +37,7 @@ var provider = controllertest.Cluster{
 
 func TestMain(m *testing.M) { os.Exit(controllertest.Main(m, &provider)) }
 
-// Statuses of a ForeignCluster.
+// Possible statuses of a ForeignCluster.
 const (
 	unobserved   = `{"status":{"modules":{"networking":{"enabled":false},"authentication":{"enabled":false},"offloading":{"enabled":false}}}}`
 	noNetworking = `{"status":{"observedGeneration":1,"modules":{"networking":{"enabled":false},"authentication":{"enabled":false},"offloading":{"enabled":false}}}}`
@@ -47,7 +47,7 @@ const (
 	serverDown   = `{"status":{"conditions":[{"type":"APIServerStatus","status":"Error"}]}}`
 )
 
-// cluster creates a ForeignCluster that is reachable, unless a status is given.
+// cluster creates a ForeignCluster. It is reachable, unless other statuses are given.
 func cluster(t *testing.T, id string, statuses ...string) *core.ForeignCluster {
 	t.Helper()
 	fc := &core.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: id}, Spec: core.ForeignClusterSpec{ClusterID: core.ClusterID(id)}}
@@ -61,8 +61,8 @@ func cluster(t *testing.T, id string, statuses ...string) *core.ForeignCluster {
 	return fc
 }
 
-// shadowSlice returns a ShadowEndpointSlice with an endpoint that is ready, one that is not, and one without the
-// condition.
+// shadowSlice returns a ShadowEndpointSlice with three endpoints: one that is ready, one that is not ready, and one
+// without the condition.
 func shadowSlice(namespace, name, origin string) *unstructured.Unstructured {
 	shadow := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"template": map[string]any{
 		"addressType": "IPv4",
@@ -140,8 +140,8 @@ func TestMakesTheEndpointSlice(t *testing.T) {
 	}
 }
 
-// Labels and annotations that components of this cluster trust are omitted, and an Event reports this. The endpoints
-// are applied.
+// Labels and annotations that components of this cluster trust are left out, which an Event reports. The endpoints are
+// still applied.
 func TestDropsTrustedMetadata(t *testing.T) {
 	namespace := provider.Extended(t, "trusted")
 	cluster(t, "trusted")
@@ -216,7 +216,7 @@ func TestARestartAndAForeignChangeOfMindWriteNothing(t *testing.T) {
 	first.Stop(t)
 
 	second := provider.StartManager(t)
-	provider.PatchStatus(t, fc, serverUp) // reachable as before
+	provider.PatchStatus(t, fc, serverUp) // the heartbeat changes, but not the reachability
 	provider.Create(t, shadowSlice(namespace, "later", "calm"))
 	awaitReady(t, namespace, "later", reachable)
 	if writes := second.Writes.About(namespace); len(writes) != 1 {
@@ -224,8 +224,8 @@ func TestARestartAndAForeignChangeOfMindWriteNothing(t *testing.T) {
 	}
 }
 
-// Changes by others in an EndpointSlice stay until the request for the field changes. A deleted EndpointSlice is
-// recreated.
+// Changes that other clients make in an EndpointSlice are kept until the desired value of the field changes. A
+// deleted EndpointSlice is recreated.
 func TestChangesOfOthersStayUntilOthersAreAskedFor(t *testing.T) {
 	namespace := provider.Extended(t, "drifting")
 	cluster(t, "drifting")
@@ -252,7 +252,7 @@ func TestChangesOfOthersStayUntilOthersAreAskedFor(t *testing.T) {
 	awaitSlice(t, namespace, "slice", "the slice to be back", func(s *discoveryv1.EndpointSlice) bool { return s.UID != slice.UID })
 }
 
-// An EndpointSlice of an earlier version follows its ShadowEndpointSlice. The upgrade itself does not write it.
+// An EndpointSlice of an earlier version follows its ShadowEndpointSlice. The upgrade itself does not cause a write.
 func TestEndpointSlicesOfAnEarlierVersion(t *testing.T) {
 	namespace := provider.Extended(t, "former")
 	cluster(t, "former")
@@ -324,7 +324,7 @@ func TestMalformedSlicesAreReportedAndStopNothingElse(t *testing.T) {
 	awaitReady(t, namespace, "fine", reachable)
 }
 
-// The address type of an EndpointSlice cannot change.
+// A refused update, such as a change to the immutable address type, is reported once and not repeated.
 func TestARefusedUpdateIsReportedAndNotRepeated(t *testing.T) {
 	namespace := provider.Extended(t, "renumbered")
 	cluster(t, "renumbered")
@@ -347,7 +347,7 @@ func TestARefusedUpdateIsReportedAndNotRepeated(t *testing.T) {
 	awaitSlice(t, namespace, "slice", "the slice recreated", func(s *discoveryv1.EndpointSlice) bool { return s.AddressType == discoveryv1.AddressTypeIPv6 })
 }
 
-// A consumer that uses the ID of another one, to get its ranges or its reachability, gets no EndpointSlice.
+// A consumer that uses the ID of another consumer, for its ranges or its reachability, gets no EndpointSlice.
 func TestEndpointsInTheNameOfAnother(t *testing.T) {
 	namespace, foreign := provider.Extended(t, "honest"), provider.Namespace(t)
 	cluster(t, "honest")
@@ -366,7 +366,7 @@ func TestEndpointsInTheNameOfAnother(t *testing.T) {
 	}
 }
 
-// The ranges of this cluster that the API server knows need no flag: Services, nodes and their pods.
+// The ranges of Services, nodes and their pods are read from the API server and need no flag.
 func TestOwnRangesAreKnown(t *testing.T) {
 	namespace := provider.Extended(t, "curious")
 	cluster(t, "curious")
@@ -393,7 +393,7 @@ func TestOwnRangesAreKnown(t *testing.T) {
 	}
 	awaitSlice(t, namespace, "spy", "the endpoints of the consumer alone", only("10.56.0.7"))
 
-	// A node that is added later has a range, too.
+	// The range of a node that is added later is known, too.
 	provider.Create(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "added-later"}, Spec: corev1.NodeSpec{PodCIDR: "10.56.0.0/24", PodCIDRs: []string{"10.56.0.0/24"}}})
 	awaitSlice(t, namespace, "spy", "no endpoint", only())
 }

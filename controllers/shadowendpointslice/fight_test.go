@@ -16,9 +16,9 @@ import (
 	"github.com/refract-project/refract/controllers/internal/asked"
 )
 
-// A client of this cluster replaces a slice, and removes the record, each time that it is corrected. The Event names
-// the client and the field. A fight does not preserve other endpoints: they are still corrected, but only every few
-// seconds.
+// A client of this cluster replaces a slice and removes the record whenever the slice is corrected. The Event names
+// the client and the field. A fight does not keep undesired endpoints in place: they are still corrected, but only
+// every few seconds.
 func TestASliceThatIsAlwaysChangedIsCorrectedSlowly(t *testing.T) {
 	namespace := provider.Extended(t, "fighting")
 	cluster(t, "fighting")

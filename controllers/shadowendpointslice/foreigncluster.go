@@ -16,9 +16,9 @@ type state struct {
 	known bool
 	// reachable is true if traffic may be sent to the cluster.
 	reachable bool
-	// networking is true if addresses of the cluster are mapped to other addresses here.
+	// networking is true if this cluster maps addresses of the cluster to other addresses.
 	networking bool
-	// noNetwork is true if it is declared that no network connects the pods of the clusters.
+	// noNetwork is true if the clusters are declared to have no network between their pods.
 	noNetwork bool
 }
 
@@ -31,11 +31,11 @@ func (c *Controller) stateOf(ctx context.Context, clusterID string) (state, erro
 	return observeState(cluster), nil
 }
 
-// observeState derives the state from the conditions. The network must be connected, unless it is not checked. The API server
-// must respond, unless nothing checks it because the consumer sends no heartbeat and provides no access. A
-// ForeignCluster that was not reconciled yet has no conditions, and a cluster that is declared dead is unreachable.
+// observeState derives the state from the conditions. The network must be connected, unless it is not checked. The
+// API server must respond, unless nothing checks it because the consumer sends no heartbeat and provides no access. A
+// ForeignCluster that was not reconciled yet has no conditions. A cluster that is declared dead is unreachable.
 //
-// Unlike here, endpoints without a ForeignCluster keep their last state in Liqo (Liqo: remote endpointslices).
+// In contrast, Liqo keeps the last state of endpoints without a ForeignCluster.
 func observeState(cluster *core.ForeignCluster) state {
 	status := &cluster.Status
 	networking := status.Modules.Networking.Enabled

@@ -20,11 +20,11 @@ import (
 	"github.com/refract-project/refract/internal/tenantlimits"
 )
 
-// errMalformed is returned for a ShadowEndpointSlice that is unusable until it is changed.
+// errMalformed is returned for a ShadowEndpointSlice that cannot be used until it is changed.
 var errMalformed = errors.New("spec.template must be an object with addressType and the lists endpoints and ports")
 
-// forgeSlice returns the EndpointSlice of shadow. Its content is the template in its stored form, because a Go type could
-// lose fields. The problems are the reasons why endpoints are not ready.
+// forgeSlice returns the EndpointSlice of shadow. Its content is the template in its stored form, because a Go type
+// could lose fields. The returned problems are the reasons why endpoints are left out or not ready.
 func (c *Controller) forgeSlice(ctx context.Context, shadow *unstructured.Unstructured, origin string, from state, allowed *allowance) (*unstructured.Unstructured, []problem, error) {
 	template, ok, err := unstructured.NestedFieldNoCopy(shadow.Object, "spec", "template")
 	content, isMap := template.(map[string]any)
@@ -66,7 +66,7 @@ func newSlice() *unstructured.Unstructured {
 	return slice
 }
 
-// setMetadata sets the metadata, and restores the kind if the template contains another one.
+// setMetadata sets the metadata of slice. If the template contains another kind, it restores the kind.
 func setMetadata(slice, shadow *unstructured.Unstructured) {
 	delete(slice.Object, "metadata")
 	slice.SetGroupVersionKind(discoveryv1.SchemeGroupVersion.WithKind("EndpointSlice"))
@@ -82,7 +82,8 @@ func setMetadata(slice, shadow *unstructured.Unstructured) {
 	slice.SetOwnerReferences(kind.Owner(shadow))
 }
 
-// directConnections returns the third cluster of each address that this cluster reaches directly.
+// directConnections maps each address that this cluster reaches directly to the ID of the third cluster that it
+// belongs to.
 func directConnections(shadow *unstructured.Unstructured) (map[string]string, error) {
 	text, ok := shadow.GetAnnotations()[wire.DirectConnectionsDataAnnotation]
 	if !ok {
@@ -96,7 +97,7 @@ func directConnections(shadow *unstructured.Unstructured) (map[string]string, er
 	return data.ByAddress(), nil
 }
 
-// conversion converts the endpoints of one slice to endpoints of this cluster.
+// conversion converts the endpoints of one slice to the endpoints that this cluster uses.
 type conversion struct {
 	origin   string
 	from     state
@@ -105,10 +106,11 @@ type conversion struct {
 	allowed  *allowance
 	ready    bool
 	hosts    bool      // the addresses are host names
-	problems []problem // problems of endpoints so far
+	problems []problem // problems of the endpoints that were converted so far
 }
 
-// convertEndpoints does not change list. Malformed items are kept, so that the API server refuses them with their path.
+// convertEndpoints returns the converted list, and leaves list itself unchanged. Malformed items are kept, so that
+// the API server refuses them and names their path.
 func (v *conversion) convertEndpoints(ctx context.Context, list any) ([]any, error) {
 	items, ok := list.([]any)
 	if !ok && list != nil {
@@ -149,7 +151,8 @@ func (v *conversion) isDirect(endpoint map[string]any) bool {
 	return false
 }
 
-// convertEndpoint returns a copy with new conditions and addresses. All other fields are shared.
+// convertEndpoint returns a copy of the endpoint with new conditions and addresses. All other fields are shared with
+// the original.
 func (v *conversion) convertEndpoint(ctx context.Context, endpoint map[string]any) (map[string]any, error) {
 	endpoint = maps.Clone(endpoint)
 	conditions, _ := endpoint["conditions"].(map[string]any)
@@ -164,7 +167,7 @@ func (v *conversion) convertEndpoint(ctx context.Context, endpoint map[string]an
 
 	addresses, ok := endpoint["addresses"].([]any)
 	if !ok {
-		// The API server refuses the item.
+		// The invalid item is kept, so that the API server rejects the slice.
 		return endpoint, nil
 	}
 	if v.hosts {
@@ -185,15 +188,16 @@ func (v *conversion) convertEndpoint(ctx context.Context, endpoint map[string]an
 	return endpoint, nil
 }
 
-// errNotConnected is returned for an endpoint in a third cluster that is not reachable without the consumer. Other
-// endpoints are not affected.
+// errNotConnected is returned for an endpoint in a third cluster to which this cluster has no direct connection.
+// The other endpoints of the slice are not affected.
 var errNotConnected = errors.New("there is no direct connection to it")
 
-// errNotTheirs is returned for an endpoint whose address cannot belong to the consumer. With such an endpoint a consumer
-// could make the pods of this cluster send traffic to arbitrary addresses, similar to CVE-2021-25740.
+// errNotTheirs is returned for an endpoint whose address cannot belong to the consumer. With such an endpoint a
+// consumer could make the pods of this cluster send traffic to arbitrary addresses, similar to CVE-2021-25740.
 var errNotTheirs = errors.New("its address does not belong to the consumer")
 
-// checkHosts refuses host names, because no range contains them and each resolver decides on their addresses.
+// checkHosts refuses host names, unless the provider allows them: no range contains a host name, and each resolver
+// may return other addresses for it.
 func (v *conversion) checkHosts() error {
 	if v.from.noNetwork {
 		return errNoNetwork
@@ -213,7 +217,7 @@ var errNoNetwork = fmt.Errorf("%w: no network connects the pods of the clusters 
 func (v *conversion) checkAddress(item any) error {
 	text, ok := item.(string)
 	if !ok {
-		// The API server refuses the item.
+		// The invalid item is kept, so that the API server rejects the slice.
 		return nil
 	}
 	if _, err := netip.ParseAddr(text); err != nil {
@@ -230,9 +234,9 @@ func (v *conversion) checkAddress(item any) error {
 	return nil
 }
 
-// checkRange checks that the address, as the consumer wrote it, is in the ranges of its owner: the consumer, or the
-// third cluster with a direct connection. If the provider has set ranges for the consumer, the third cluster needs
-// ranges, too. Otherwise the consumer could bypass its ranges with direct connections.
+// checkRange checks that the address, as the consumer wrote it, is in the ranges of its owner, which is the consumer
+// or the third cluster of a direct connection. If the provider has set ranges for the consumer, the third cluster
+// needs ranges, too. Without this rule, the consumer could bypass its ranges with direct connections.
 func (v *conversion) checkRange(owner, address string) error {
 	if !v.allowed.restricted {
 		return nil
@@ -279,7 +283,7 @@ func (v *conversion) convertAddress(ctx context.Context, item any) (any, error) 
 	return mapped, err
 }
 
-// withDefaults sets the defaults of the API server, so that a slice equals the one that is read back.
+// withDefaults sets the API server's defaults in a list, so that it equals the list that is read back.
 func withDefaults(list any) any {
 	ports, ok := list.([]any)
 	if !ok {

@@ -22,7 +22,7 @@ import (
 	"github.com/refract-project/refract/internal/ipmap"
 )
 
-// mapper maps each address to a network that identifies its cluster.
+// mapper maps each address to an address in a network that identifies the cluster.
 type mapper struct{}
 
 var mappedTo = map[string]string{"home": "198.18.0.0/16", "third": "198.19.0.0/16"}
@@ -51,12 +51,12 @@ func (m mapper) MapOwn(ctx context.Context, cluster, address string) (string, er
 
 func (mapper) Follow(func(string)) {}
 
-// own returns a function that returns the ranges of this cluster.
+// own returns a function that returns cidrs as the ranges of this cluster.
 func own(cidrs ...string) func() (ipmap.Ranges, error) {
 	return func() (ipmap.Ranges, error) { return ipmap.ParseRanges("own", cidrs) }
 }
 
-// allowanceFor returns the allowance of the consumer in a namespace with these annotations.
+// allowanceFor returns the allowance of the consumer of a remote namespace with these annotations.
 func allowanceFor(t *testing.T, c *Controller, annotations map[string]string) *allowance {
 	t.Helper()
 	allowed, err := c.allowanceOf(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Annotations: annotations}}, "home")
@@ -64,7 +64,7 @@ func allowanceFor(t *testing.T, c *Controller, annotations map[string]string) *a
 	return allowed
 }
 
-// A host name may be resolved to any address, so it needs the consent of the provider.
+// A host name can be resolved to any address, so the provider must allow host names explicitly.
 func TestHostNames(t *testing.T) {
 	c := NewController(nil, nil, nil, Options{OwnRanges: own()})
 	for _, allowed := range []bool{false, true} {
@@ -83,7 +83,7 @@ func TestHostNames(t *testing.T) {
 	}
 }
 
-// Without a pod network no address of the consumer is reachable.
+// Without a pod network no address of the consumer is reachable, so there are no endpoints.
 func TestWithoutANetworkThereAreNoEndpoints(t *testing.T) {
 	c := NewController(nil, nil, nil, Options{OwnRanges: own()})
 	for kindOfAddress, address := range map[string]string{"IPv4": "10.70.0.1", "IPv6": "fd00:2::1", "FQDN": "web.example.com"} {
@@ -101,7 +101,8 @@ func TestWithoutANetworkThereAreNoEndpoints(t *testing.T) {
 	}
 }
 
-// The ranges of a consumer may be set by an annotation of its tenant namespace, which its remote namespaces have, too.
+// The ranges of a consumer can be set by an annotation of its tenant namespace. The annotation is copied to its
+// remote namespaces.
 func TestRangesOfALimit(t *testing.T) {
 	c := NewController(nil, nil, nil, Options{AddressMapper: mapper{}, OwnRanges: own()})
 	limits := map[string]string{"tenants.refract.io/endpoint-cidrs": "10.70.0.0/16,fd00:2::/32"}
@@ -181,7 +182,8 @@ func TestAnAddressThatCannotBeMappedIsAnError(t *testing.T) {
 	}
 }
 
-// Endpoints that lead to the provider's own addresses, or to no cluster at all, are omitted. The others are applied.
+// Endpoints with addresses of the provider, or with addresses that belong to no cluster, are left out. All other
+// endpoints are applied.
 func TestEndpointsOfTheConsumerAlone(t *testing.T) {
 	c := NewController(nil, nil, nil, Options{OwnRanges: own("10.244.0.0/16", "fd00:1::/32")})
 	for address, allowed := range map[string]bool{
@@ -204,8 +206,8 @@ func TestEndpointsOfTheConsumerAlone(t *testing.T) {
 	}
 }
 
-// An address that belongs to neither this cluster nor the consumer belongs to a third party, for example to a machine
-// next to this cluster.
+// An endpoint is left out if its address belongs to neither this cluster nor the consumer. It may belong to a third
+// party, for example to another machine in the network of this cluster.
 func TestEndpointsWithinTheRangesOfTheConsumer(t *testing.T) {
 	ranges := map[string]ipmap.Ranges{"home": {netip.MustParsePrefix("10.70.0.0/16")}, "third": {netip.MustParsePrefix("10.90.0.0/16")}}
 	without := map[string]ipmap.Ranges{"home": ranges["home"]}

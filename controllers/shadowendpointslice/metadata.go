@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/refract-project/refract/controllers/tenancy"
+	"github.com/refract-project/refract/controllers/internal/tenancy"
 )
 
 // dropDenied removes the labels and annotations that consumers must not set. The EndpointSlice is written without them,
@@ -24,7 +24,7 @@ func (c *Controller) dropDenied(ctx context.Context, desired *unstructured.Unstr
 	if err := c.client.Get(ctx, client.ObjectKey{Name: desired.GetNamespace()}, namespace); err != nil {
 		return nil, fmt.Errorf("getting namespace %s, %w", desired.GetNamespace(), err)
 	}
-	// The getters return copies.
+	// The getters return copies, so the setters must be called afterwards.
 	labels, annotations := desired.GetLabels(), desired.GetAnnotations()
 	refusal := c.options.Policy.DropDenied(namespace, labels, annotations)
 	desired.SetLabels(labels)

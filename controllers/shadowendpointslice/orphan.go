@@ -18,8 +18,8 @@ import (
 	"github.com/refract-project/refract/controllers/internal/shadows"
 )
 
-// deleteOrphan deletes the EndpointSlice with that name if its ShadowEndpointSlice is gone. It returns the delay until the
-// next call, or 0 if none is needed.
+// deleteOrphan deletes the EndpointSlice with the given name if its ShadowEndpointSlice is gone. It returns the delay
+// until the next call, or 0 if none is needed.
 func (c *Controller) deleteOrphan(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
 	slice := newSlice()
 	err := c.client.Get(ctx, key, slice)
@@ -40,7 +40,7 @@ func (c *Controller) deleteOrphan(ctx context.Context, key types.NamespacedName)
 	return shadows.Delete(ctx, c.client, slice)
 }
 
-// deletePredecessor deletes the EndpointSlice of an earlier ShadowEndpointSlice of the same name.
+// deletePredecessor deletes the EndpointSlice of an earlier ShadowEndpointSlice with the same name.
 func (c *Controller) deletePredecessor(ctx context.Context, slice *unstructured.Unstructured) error {
 	owner := kind.OwnerOf(slice)
 	if owner == nil {
@@ -49,12 +49,12 @@ func (c *Controller) deletePredecessor(ctx context.Context, slice *unstructured.
 	if err := c.gone.Check(ctx, client.ObjectKeyFromObject(slice), owner.UID); err != nil {
 		return err
 	}
-	_, err := shadows.Delete(ctx, c.client, slice) // the caller retries in any case
+	_, err := shadows.Delete(ctx, c.client, slice) // the error can be ignored, because the caller retries in any case
 	return err
 }
 
-// deleteDependent deletes the EndpointSlice of a ShadowEndpointSlice that is being deleted in the foreground, which waits
-// for the deletion of the EndpointSlice.
+// deleteDependent deletes the EndpointSlice of a ShadowEndpointSlice that is being deleted in the foreground. The
+// foreground deletion waits until the EndpointSlice is gone.
 func (c *Controller) deleteDependent(ctx context.Context, shadow *unstructured.Unstructured) (time.Duration, error) {
 	slice := newSlice()
 	err := c.client.Get(ctx, client.ObjectKeyFromObject(shadow), slice)

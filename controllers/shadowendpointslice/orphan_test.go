@@ -31,7 +31,7 @@ func awaitNoSlice(t *testing.T, slice *discoveryv1.EndpointSlice) {
 	})
 }
 
-// An EndpointSlice must be deleted because it receives traffic as long as it exists.
+// An EndpointSlice must be deleted with its ShadowEndpointSlice, because it receives traffic as long as it exists.
 func TestAnEndpointSliceIsDeletedWithItsShadow(t *testing.T) {
 	namespace := provider.Extended(t, "deleting")
 	m := provider.StartManager(t)
@@ -45,8 +45,9 @@ func TestAnEndpointSliceIsDeletedWithItsShadow(t *testing.T) {
 	}
 }
 
-// An EndpointSlice whose ShadowEndpointSlice was deleted while no controller ran is detected at the start. A recreated
-// ShadowEndpointSlice does not wait for the garbage collector. EndpointSlices without a ShadowEndpointSlice stay.
+// If a ShadowEndpointSlice was deleted while no controller ran, its EndpointSlice is found and deleted at the start.
+// A recreated ShadowEndpointSlice does not wait for the garbage collector. EndpointSlices that were released from
+// their ShadowEndpointSlice stay.
 func TestOrphanedEndpointSlicesAreFoundAtTheStart(t *testing.T) {
 	namespace := provider.Extended(t, "orphaning")
 	first := provider.StartManager(t)
@@ -57,7 +58,7 @@ func TestOrphanedEndpointSlicesAreFoundAtTheStart(t *testing.T) {
 		made[name] = awaitSlice(t, namespace, name, "the EndpointSlice", exists)
 	}
 	first.Stop(t)
-	provider.Patch(t, made["released"], `{"metadata":{"ownerReferences":null}}`) // --cascade=orphan does the same
+	provider.Patch(t, made["released"], `{"metadata":{"ownerReferences":null}}`) // as kubectl delete --cascade=orphan does
 	for _, shadow := range shadows {
 		provider.Delete(t, shadow)
 	}

@@ -5,7 +5,6 @@ package shadowendpointslice
 
 import (
 	"context"
-	"maps"
 	"strconv"
 	"strings"
 
@@ -30,9 +29,9 @@ import (
 	"github.com/refract-project/refract/controllers/internal/ownedfields"
 	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/controllers/internal/shadows"
+	"github.com/refract-project/refract/controllers/internal/tenancy"
 	"github.com/refract-project/refract/controllers/internal/workers"
 	"github.com/refract-project/refract/internal/dynamicclient"
-	"github.com/refract-project/refract/internal/tenantlimits"
 )
 
 // CacheOptions restricts the EndpointSlices in the manager's cache to the EndpointSlices that the controller manages.
@@ -44,14 +43,14 @@ func CacheOptions() map[client.Object]cache.ByObject {
 // contentFields are the fields of an EndpointSlice whose size its consumer chooses.
 var contentFields = []string{"endpoints", "ports"}
 
-// Decoding returns how the objects are decoded that this controller reads.
+// Decoding returns the options for decoding the objects that this controller reads.
 func Decoding() onepass.Decoding {
 	decoding := kind.Decoding()
 	decoding[newSlice().GroupVersionKind()] = dynamicclient.Options{Text: contentFields}
 	return decoding
 }
 
-// trimSlice removes the managed fields of other owners and large content.
+// trimSlice removes the managed fields of other owners, and large content, from an EndpointSlice in the cache.
 func trimSlice(obj any) (any, error) {
 	if slice, ok := obj.(*unstructured.Unstructured); ok {
 		slice.SetManagedFields(ownedfields.Only(slice.GetManagedFields(), wire.ShadowEndpointSliceFieldManager))
@@ -64,9 +63,9 @@ func (c *Controller) setUpWatches(mgr manager.Manager) error {
 	toShadows := handler.EnqueueRequestsFromMapFunc(c.shadowsFrom)
 	slices := kind.Controller(mgr, c.Name(), c.options.Workers, c.gone.Predicate()).
 		Watches(newSlice(), &handler.EnqueueRequestForObject{}, builder.WithPredicates(predicate.Funcs{
-			// The initial list reconciles every ShadowEndpointSlice, so only EndpointSlices that others have left need
-			// an Event of their own. Later creations come from this controller. After an interruption of the watch,
-			// however, they may contain changes of others.
+			// The initial list reconciles every ShadowEndpointSlice. Therefore an EndpointSlice in the initial list is
+			// reconciled only if its ShadowEndpointSlice may be gone. EndpointSlices that appear later are reconciled,
+			// because other clients may have changed them while the watch was interrupted.
 			CreateFunc: func(e event.CreateEvent) bool { return !e.IsInInitialList || kind.OwnerOf(e.Object) != nil },
 			UpdateFunc: workers.Changed,
 		})).
@@ -78,23 +77,15 @@ func (c *Controller) setUpWatches(mgr manager.Manager) error {
 		slices = slices.WatchesRawSource(source.Func(c.followOwnRanges))
 	}
 	slices = slices.Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(c.shadowsIn), builder.WithPredicates(predicate.Funcs{
-		// Namespaces exist before their ShadowEndpointSlices.
+		// A namespace always exists before its ShadowEndpointSlices, so its creation needs no reconciliation.
 		CreateFunc: func(event.CreateEvent) bool { return false },
-		UpdateFunc: ownerOrLimitsChanged,
+		UpdateFunc: tenancy.RulesChanged,
 	}))
 	return slices.Complete(report.Failures(c, c.options.Failed))
 }
 
-// ownerOrLimitsChanged passes the namespaces whose change may allow or forbid endpoints.
-func ownerOrLimitsChanged(e event.UpdateEvent) bool {
-	before, after := e.ObjectOld, e.ObjectNew
-	return before.GetLabels()[wire.RemoteClusterIDLabel] != after.GetLabels()[wire.RemoteClusterIDLabel] ||
-		before.GetAnnotations()[wire.ManagedByNamespaceMapAnnotation] != after.GetAnnotations()[wire.ManagedByNamespaceMapAnnotation] ||
-		!maps.Equal(tenantlimits.Annotations(before.GetAnnotations()), tenantlimits.Annotations(after.GetAnnotations()))
-}
-
-// shadowsIn returns requests for the slices in a namespace, and for the slices with direct connections to the cluster of
-// a tenant namespace.
+// shadowsIn returns requests for the ShadowEndpointSlices in a namespace, and for the ShadowEndpointSlices with
+// direct connections to the cluster of a tenant namespace.
 func (c *Controller) shadowsIn(ctx context.Context, namespace client.Object) []reconcile.Request {
 	isIn := func(shadow *unstructured.Unstructured) bool { return shadow.GetNamespace() == namespace.GetName() }
 	if cluster := namespace.GetLabels()[wire.RemoteClusterIDLabel]; cluster != "" && namespace.GetAnnotations()[wire.ManagedByNamespaceMapAnnotation] == "" {
@@ -103,7 +94,7 @@ func (c *Controller) shadowsIn(ctx context.Context, namespace client.Object) []r
 	return c.requestsFor(ctx, isIn)
 }
 
-// followOwnRanges reconciles all slices when the ranges of this cluster have changed.
+// followOwnRanges reconciles all ShadowEndpointSlices when the ranges of this cluster have changed.
 func (c *Controller) followOwnRanges(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 	c.options.FollowOwnRanges(func() {
 		for _, request := range c.requestsFor(ctx, concernsCluster(networks.Everybody)) {
@@ -113,7 +104,8 @@ func (c *Controller) followOwnRanges(ctx context.Context, queue workqueue.TypedR
 	return nil
 }
 
-// followNetworks reconciles the slices with addresses in a cluster when its network has changed.
+// followNetworks reconciles the ShadowEndpointSlices that have addresses in a cluster when the cluster's network has
+// changed.
 func (c *Controller) followNetworks(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 	c.options.AddressMapper.Follow(func(cluster string) {
 		for _, request := range c.requestsFor(ctx, concernsCluster(cluster)) {
@@ -123,8 +115,8 @@ func (c *Controller) followNetworks(ctx context.Context, queue workqueue.TypedRa
 	return nil
 }
 
-// concernsCluster selects the slices with addresses in a cluster: its own slices, and slices of others with direct connections
-// to it.
+// concernsCluster selects the ShadowEndpointSlices with addresses in a cluster: the cluster's own
+// ShadowEndpointSlices, and ShadowEndpointSlices of other consumers with direct connections to the cluster.
 func concernsCluster(cluster string) func(shadow *unstructured.Unstructured) bool {
 	return func(shadow *unstructured.Unstructured) bool {
 		return cluster == networks.Everybody || shadows.LacksMetadata(shadow) || shadow.GetLabels()[wire.OriginLabel] == cluster ||
@@ -136,13 +128,13 @@ func reachabilityChanged(e event.UpdateEvent) bool {
 	return observeState(e.ObjectOld.(*core.ForeignCluster)) != observeState(e.ObjectNew.(*core.ForeignCluster))
 }
 
-// shadowsFrom returns requests for the slices with endpoints in the given cluster.
+// shadowsFrom returns requests for the ShadowEndpointSlices with endpoints in the given cluster.
 func (c *Controller) shadowsFrom(ctx context.Context, obj client.Object) []reconcile.Request {
 	id := string(obj.(*core.ForeignCluster).Spec.ClusterID)
 	return c.requestsFor(ctx, func(*unstructured.Unstructured) bool { return true }, client.MatchingLabels{wire.OriginLabel: id})
 }
 
-// requestsFor returns requests for the slices that match meant.
+// requestsFor returns requests for the ShadowEndpointSlices for which meant returns true.
 func (c *Controller) requestsFor(ctx context.Context, meant func(*unstructured.Unstructured) bool, options ...client.ListOption) []reconcile.Request {
 	shadows := kind.NewList()
 	if err := c.client.List(ctx, shadows, options...); err != nil {

@@ -25,41 +25,41 @@ import (
 	"github.com/refract-project/refract/controllers/internal/ownedfields"
 	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/controllers/internal/shadows"
-	"github.com/refract-project/refract/controllers/tenancy"
 	"github.com/refract-project/refract/internal/dynamicclient"
 	"github.com/refract-project/refract/internal/jsonpatch"
 )
 
-// refusal is a patch of a pod that had no effect or was rejected: the provider's admission decided otherwise. The same
-// patch is not sent again before until, since admission may change.
+// refusal is a patch of a pod. The API server rejected the patch, or the provider's admission changed it so that it had
+// no effect. The same patch is not sent again before the time in the field until. After that it is sent again, because
+// admission may have changed.
 type refusal struct {
 	pod   types.UID
 	patch string
 	until time.Time
 }
 
-// covers reports whether the same patch of the same pod was refused.
+// covers reports whether the given patch of the given pod was refused.
 func (r refusal) covers(pod types.UID, patch string) bool { return r.pod == pod && r.patch == patch }
 
-// scope limits the changes of a ShadowPod's generation that are applied to its pod.
+// scope determines which parts of a ShadowPod's generation are applied to its pod.
 type scope int
 
 const (
-	// metadataOnly covers labels and annotations. It is used if the pod has the generation already, or if the
-	// generation exceeds a Quota, which labels and annotations do not affect.
+	// metadataOnly covers labels and annotations. It is used if the pod already has the generation, or if the
+	// generation exceeds a Quota, because labels and annotations do not affect Quotas.
 	metadataOnly scope = iota
-	// changeable covers also images, the active deadline and tolerations. It is used if another part of the generation
-	// could not be written.
+	// changeable also covers images, the active deadline and tolerations. It is used if another part of the
+	// generation could not be written.
 	changeable
 	// complete means that the pod has the whole generation after the patch.
 	complete
 )
 
-// align applies to the pod the changes that a running pod supports: sizes and ephemeral containers, which have their
-// own subresources, then labels, annotations, images, the active deadline and tolerations. Rejected sizes and ephemeral
-// containers are retried and do not delay the other changes. If this cluster does not allow a generation, nothing is
-// written; if it exceeds a Quota, only labels and annotations are. align returns the delay before the next attempt; 0
-// means to wait for an event.
+// align applies a ShadowPod's changes to its running pod. First it writes sizes and ephemeral containers, which have
+// their own subresources, then labels, annotations, images, the active deadline and tolerations. Rejected sizes and
+// ephemeral containers are retried, and do not delay the other changes. If this cluster does not allow a generation,
+// nothing is written. If the generation exceeds a Quota, only labels and annotations are written. align returns the
+// delay until the next attempt; 0 means that it waits for an event.
 func (c *Controller) align(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod) (time.Duration, error) {
 	if refusal := oversized(shadow); refusal != nil {
 		c.report.Warn(shadow, refusedReason, updateAction, refusal.Error())
@@ -69,27 +69,27 @@ func (c *Controller) align(ctx context.Context, shadow *unstructured.Unstructure
 		return 0, err
 	}
 	if !isOutdated(shadow, pod) && !shadows.LacksMetadata(shadow) && len(difference(shadow, pod, c.lastAsked(pod), metadataOnly, nil)) == 0 {
-		return c.alignMetadata(ctx, shadow, pod) // the cached pod is sufficient
+		return c.alignMetadata(ctx, shadow, pod) // the cached pod is recent enough for metadata
 	}
 	shadow, err := kind.Whole(ctx, c.uncached, shadow)
 	if err != nil || shadow == nil {
 		return 0, err
 	}
 	if dynamicclient.Excess(shadow) != "" {
-		return 0, nil // the ShadowPod has changed meanwhile, and an event will follow
+		return 0, nil // the ShadowPod has changed in the meantime, so another event will follow
 	}
 	if !isOutdated(shadow, pod) {
 		return c.alignMetadata(ctx, shadow, pod)
 	}
 	refusal, err := c.judge(ctx, shadow)
 	if refusal != nil || err != nil {
-		return 0, c.refuseChange(ctx, shadow, refusal, err)
+		return c.refuseForNow(ctx, shadow, updateAction, refusal, err)
 	}
 	pending, refusal, err := c.alignRunning(ctx, shadow, pod)
 	switch {
 	case refusal != nil:
 		_, err := c.alignFields(ctx, shadow, pod, metadataOnly, nil)
-		return quotaRetry, errors.Join(c.refuse(ctx, shadow, updateAction, refusal), err)
+		return quotaRetryInterval, errors.Join(c.refuse(ctx, shadow, updateAction, refusal), err)
 	case err != nil:
 		_, other := c.alignFields(ctx, shadow, pod, changeable, pending)
 		return 0, errors.Join(err, other)
@@ -98,11 +98,12 @@ func (c *Controller) align(ctx context.Context, shadow *unstructured.Unstructure
 	return wait, errors.Join(c.admitted(ctx, shadow), err)
 }
 
-// alignMetadata writes the labels and annotations. The policy for new pods applies to them.
+// alignMetadata writes the labels and annotations. The policy for labels and annotations of new pods applies to them,
+// too.
 func (c *Controller) alignMetadata(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod) (time.Duration, error) {
 	if len(difference(shadow, pod, c.lastAsked(pod), metadataOnly, nil)) > 0 {
 		if refusal, err := c.judge(ctx, shadow); refusal != nil || err != nil {
-			return 0, c.refuseChange(ctx, shadow, refusal, err)
+			return c.refuseForNow(ctx, shadow, updateAction, refusal, err)
 		}
 	} else {
 		c.report.Clear(client.ObjectKeyFromObject(shadow))
@@ -111,17 +112,8 @@ func (c *Controller) alignMetadata(ctx context.Context, shadow *unstructured.Uns
 	return wait, errors.Join(c.admitted(ctx, shadow), err)
 }
 
-// refuseChange reports why a change of a running pod was not made. If err is not nil, the decision is unknown and err
-// is returned.
-func (c *Controller) refuseChange(ctx context.Context, shadow *unstructured.Unstructured, refusal *tenancy.Refusal, err error) error {
-	if err != nil {
-		return err
-	}
-	return c.refuse(ctx, shadow, updateAction, refusal)
-}
-
-// alignFields writes the fields that a plain patch of the pod may change. The sizes of the pending containers are not
-// recorded yet. It returns the delay before a refused change is tried again, 0 for none.
+// alignFields writes the fields that a normal patch of the pod may change. Sizes of the containers in pending are not
+// recorded yet. It returns the delay until a refused change is tried again, or 0 if nothing was refused.
 func (c *Controller) alignFields(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod, scope scope, pending []string) (time.Duration, error) {
 	key := client.ObjectKeyFromObject(shadow)
 	last := c.lastAsked(pod)
@@ -172,7 +164,7 @@ func (c *Controller) alignFields(ctx context.Context, shadow *unstructured.Unstr
 	return c.refuseUntil(key, pod.UID, rest), nil
 }
 
-// refuseUntil records that changes of the pod were refused, and returns the delay before the next attempt.
+// refuseUntil records that changes to the pod were refused, and returns the delay before the next attempt.
 func (c *Controller) refuseUntil(key types.NamespacedName, pod types.UID, changes jsonpatch.Patch) time.Duration {
 	wait := c.invalid.Next(key, string(pod)+changes.String())
 	c.refused.Set(key, refusal{pod, changes.String(), c.now().Add(wait)})
@@ -185,8 +177,8 @@ func (c *Controller) accepted(key types.NamespacedName) {
 	c.invalid.Drop(key)
 }
 
-// difference returns the patch for pod. Fields that the ShadowPod has not changed since its last request keep the
-// values that others have set: see package asked.
+// difference returns the patch that applies the ShadowPod to pod. A field whose requested value is the same as in the
+// last request keeps the value that another client has set (see package asked).
 func difference(shadow *unstructured.Unstructured, pod *corev1.Pod, last *asked.Record, scope scope, pending []string) jsonpatch.Patch {
 	owned := sync.OnceValue(func() ownedfields.Metadata { return ownedfields.Of(pod.ManagedFields, wire.ShadowPodFieldManager) })
 	ownsLabel := func(key string) bool { return owned().OwnsLabel(key) }
@@ -203,7 +195,7 @@ func difference(shadow *unstructured.Unstructured, pod *corev1.Pod, last *asked.
 	changes := slices.Concat(patch, jsonpatch.Strings("/metadata/annotations", pod.Annotations, annotations, ownsAnnotation))
 	record := nextRecord(shadow, pod, last, scope, pending).Text()
 	if record == "" || len(changes) == 0 && pod.Annotations[asked.Annotation] == "" {
-		return changes // a pod without a record gets one with its next change
+		return changes // a pod without a record gets its record with the next change
 	}
 	annotations = withAnnotation(annotations, asked.Annotation, record)
 	return append(patch, jsonpatch.Strings("/metadata/annotations", pod.Annotations, annotations, ownsAnnotation)...)
@@ -217,7 +209,8 @@ func withAnnotation(annotations map[string]string, key, value string) map[string
 	return annotations
 }
 
-// isOutdated reports whether the ShadowPod's spec has changed since the pod was made from it: see GenerationAnnotation.
+// isOutdated reports whether the ShadowPod's spec has changed since its pod was created from it (see
+// GenerationAnnotation).
 func isOutdated(shadow *unstructured.Unstructured, pod *corev1.Pod) bool {
 	made := pod.Annotations[GenerationAnnotation]
 	return made != generationOf(shadow) && (made != "" || shadow.GetGeneration() > 1)
@@ -227,8 +220,8 @@ func generationOf(shadow *unstructured.Unstructured) string {
 	return strconv.FormatInt(shadow.GetGeneration(), 10)
 }
 
-// specDifference returns the changes of fields that a plain patch of a running pod may change. It returns none if the
-// last request is unknown.
+// specDifference returns the changes to those fields of a running pod that an ordinary patch may change. It returns no
+// changes if the last request is unknown.
 func specDifference(shadow *unstructured.Unstructured, pod *corev1.Pod, last *asked.Record) jsonpatch.Patch {
 	spec, ok := podSpec(shadow)
 	if !ok || last == nil {
@@ -259,7 +252,7 @@ func imageChanges(field string, spec map[string]any, actual []corev1.Container, 
 	return patch
 }
 
-// deadlineChange returns the change of the active deadline. The API server only allows setting or shortening it.
+// deadlineChange returns the change to the active deadline. The API server only allows it to be set or shortened.
 func deadlineChange(spec map[string]any, pod *corev1.Pod, last *asked.Record) jsonpatch.Patch {
 	var patch jsonpatch.Patch
 	desired, ok := spec[deadlineField].(int64)
@@ -272,8 +265,8 @@ func deadlineChange(spec map[string]any, pod *corev1.Pod, last *asked.Record) js
 	return patch
 }
 
-// newTolerations adds the tolerations that the pod does not have, in the ShadowPod's notation. The API server does not
-// allow removing tolerations.
+// newTolerations returns a patch that adds the tolerations that the pod lacks, as the ShadowPod writes them. The API
+// server does not allow the removal of tolerations.
 func newTolerations(spec map[string]any, pod *corev1.Pod, last *asked.Record) jsonpatch.Patch {
 	var patch jsonpatch.Patch
 	desired, _ := spec["tolerations"].([]any)
@@ -293,8 +286,8 @@ func newTolerations(spec map[string]any, pod *corev1.Pod, last *asked.Record) js
 	return patch
 }
 
-// tolerates compares without tolerationSeconds: the pod's value may have been shortened, and a second toleration of the
-// same taint would have no effect.
+// tolerates reports whether the pod has the toleration. It ignores tolerationSeconds: the pod's value may have been
+// shortened, and a second toleration of the same taint would have no effect.
 func tolerates(pod *corev1.Pod, toleration *corev1.Toleration) bool {
 	for i := range pod.Spec.Tolerations {
 		if pod.Spec.Tolerations[i].MatchToleration(toleration) {

@@ -41,14 +41,15 @@ func TestMetadataFollowsTheShadowPod(t *testing.T) {
 	}
 }
 
-// Labels that this project uses to find, count and restrict pods are restored. The provider may change other labels.
+// Labels that this project uses to find, count and restrict pods are restored. The provider may change all other
+// labels.
 func TestALabelTakenFromThePodIsPutBack(t *testing.T) {
 	namespace := extended(t)
 	provider.StartManager(t)
 	shadow := shadowPod(namespace, "stripped")
 	provider.Create(t, shadow)
 	pod := awaitPod(t, shadow, "")
-	// Without the first label, the pod is not in our cache.
+	// The patch removes the label without which a pod is not in the cache, and changes other labels.
 	provider.Patch(t, pod, fmt.Sprintf(`{"metadata":{"labels":{%q:null,%q:"other","app":"changed"}}}`, wire.ManagedByLabel, wire.OriginLabel))
 	controllertest.Eventually(t, "the labels to be back", func() error {
 		provider.Get(t, pod, namespace, "stripped")
@@ -99,7 +100,7 @@ func TestWhatMayChangeInAPodIsPushed(t *testing.T) {
 	}
 }
 
-// The provider's admission may rewrite images, which is not reverted.
+// If the provider's admission rewrites images, the change is not reverted.
 func TestWhatTheProviderChangedInThePodStays(t *testing.T) {
 	namespace := extended(t)
 	first := provider.StartManager(t)

@@ -5,24 +5,23 @@
 //
 // A ShadowPod is a pod's spec in the provider's cluster. As long as it exists, the controller maintains its pod: it
 // creates the pod from the spec, and recreates it when it is lost, whether or not the consumer is reachable. A
-// finished pod never runs again: the final phase is recorded in the ShadowPod first. A pod with another owner is
-// never changed.
+// finished pod never runs again, because its final phase is recorded in the ShadowPod before it can be deleted. A pod
+// with another owner is never changed.
 //
 // A pod may finish, and be deleted, while no controller runs. Therefore a pod whose restartPolicy is not Always is
-// created with a finalizer, like the pods of Jobs. The finalizer is removed when the final phase is recorded, when the
-// ShadowPod no longer exists, or when the pod was deleted and has stopped without having finished. The cost is one more
-// write per pod, and that its deletion waits while no controller manager runs. Most pods are always restarted and end
-// only by failing as a whole (an eviction, a deadline). They have no finalizer, and one that failed and was deleted
-// while no controller ran is run again.
+// created with a finalizer, like the pods of Jobs. The finalizer is removed when the final phase is recorded, when
+// the ShadowPod no longer exists, or when the pod was deleted and has stopped without having finished. The finalizer
+// costs one more write per pod, and delays the deletion of the pod while no controller manager runs. Most pods are
+// always restarted and end only by failing as a whole (an eviction, a deadline). They have no finalizer. If such a
+// pod failed and was deleted while no controller ran, it runs again.
 //
-// A pod that starts and runs costs two writes: its creation and, some seconds later, the phase Running in the status of
-// its ShadowPod. The second write is delayed because no component waits for it (consumers read the pod itself and, of
-// ShadowPods, final phases only), and it would slow down the start of many pods.
+// A pod that starts and runs costs two writes: its creation and, some seconds later, the phase Running in the status
+// of its ShadowPod. The second write is delayed because it would slow down the start of many pods and no component
+// waits for it: consumers read the pod itself, and only final phases from ShadowPods.
 package shadowpod
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -43,15 +42,15 @@ import (
 	"github.com/refract-project/refract/controllers/internal/memo"
 	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/controllers/internal/shadows"
+	"github.com/refract-project/refract/controllers/internal/tenancy"
 	"github.com/refract-project/refract/controllers/quota"
-	"github.com/refract-project/refract/controllers/tenancy"
 	"github.com/refract-project/refract/internal/podend"
 )
 
-// APIServerMapper returns the address at which the pods of this cluster reach the API server of another cluster.
-// Without a network fabric the address is the same.
+// APIServerMapper determines the address at which the pods of this cluster reach the API server of another cluster.
+// Without a network fabric, the address is the same in both clusters.
 type APIServerMapper interface {
-	// MapAPIServer returns the address in this cluster of ip in the cluster origin.
+	// MapAPIServer returns the address that this cluster has to use for the address ip in the cluster origin.
 	MapAPIServer(ctx context.Context, origin, ip string) (string, error)
 }
 
@@ -61,27 +60,27 @@ const kind shadows.Kind = offloading.ShadowPodKind
 type Options struct {
 	// Workers is the number of ShadowPods that are reconciled concurrently.
 	Workers int
-	// RecordAfter is the age of a pod at which its first phase is recorded, unless the phase is final. The first phase
-	// of a pod that finishes earlier is not recorded.
+	// RecordAfter is the age of a pod at which its first phase is recorded. A final phase is recorded at once, even
+	// if no other phase was recorded before.
 	RecordAfter time.Duration
 	// Clock returns the time.
 	Clock clock.PassiveClock
 	// APIServerMapper maps the addresses of host aliases for the consumer's API server. If it is nil, they stay
 	// unchanged.
 	APIServerMapper APIServerMapper
-	// Policy decides which pods consumers may run here. nil allows all pods.
+	// Policy decides which pods consumers may run in this cluster. If it is nil, all pods are allowed.
 	Policy *tenancy.Policy
-	// Quotas limits the resources of consumers. nil means no limit.
+	// Quotas limits the resources of consumers. If it is nil, resources are not limited.
 	Quotas *quota.Ledger
 	// Version reads the version of the API server for messages. If it is nil, messages omit the version.
 	Version func(context.Context) (string, error)
-	// Failed is called with the errors of reconciliations, unless it is nil.
+	// Failed is called with each reconciliation error. It may be nil.
 	Failed func(error)
 }
 
-// Controller enforces the pods of ShadowPods.
+// Controller creates and updates the pods of ShadowPods.
 type Controller struct {
-	// client reads from the cache, uncached from the API server.
+	// client reads from the cache, and uncached from the API server.
 	client   client.Client
 	uncached client.Reader
 	report   *report.Reporter
@@ -95,22 +94,21 @@ type Controller struct {
 	refused memo.Memo[refusal]
 	// invalid counts the writes that the API server rejected as invalid.
 	invalid report.Refusals
-	// baselines holds the last request for pods without a record.
+	// baselines holds the last request for each pod that has no record in its annotations.
 	baselines memo.Memo[baseline]
-	// released holds the version of each pod at the removal of its finalizer, until the cache shows a later one.
+	// released holds the version of each pod whose finalizer was removed, until the cache shows a later version.
 	released memo.Memo[string]
-	// gone determines whether a ShadowPod is gone.
+	// gone determines whether ShadowPods are gone.
 	gone *shadows.Gone
-	// ran holds the ShadowPod of the last pod that existed, by name.
+	// ran holds, by name, the UID of the ShadowPod whose pod existed last.
 	ran memo.Memo[types.UID]
 	// forbidden counts the attempts to create a pod that the API server forbade.
 	forbidden memo.Memo[int]
-	// brake ends fights with other clients about pods.
+	// brake limits fights with other clients that change or delete pods.
 	brake *brake.Brake
 }
 
-// NewController returns a controller that works through c, which must read from a cache made with CacheOptions, and
-// live, which must not be cached.
+// NewController returns a controller. c must read from a cache made with CacheOptions; live must not be cached.
 func NewController(c client.Client, live client.Reader, recorder events.EventRecorder, options Options) *Controller {
 	reporter := report.New(recorder)
 	return &Controller{client: c, uncached: live, report: reporter, options: options, gone: shadows.NewGone(kind, live), brake: brake.New(corev1.SchemeGroupVersion.WithKind("Pod"), live, reporter, options.Clock)}
@@ -148,8 +146,8 @@ func (c *Controller) forget(key types.NamespacedName) {
 	c.report.Clear(key)
 }
 
-// enforce creates or updates the pod. It must not change shadow, which is shared with the cache. It returns the delay
-// before the next reconciliation; 0 means to wait for an event.
+// enforce creates or updates the pod of shadow. It must not modify shadow, which is shared with the cache. It returns
+// the delay until the next reconciliation; 0 means that it waits for an event.
 func (c *Controller) enforce(ctx context.Context, shadow *unstructured.Unstructured) (time.Duration, error) {
 	key := client.ObjectKeyFromObject(shadow)
 	pod, err := c.pod(ctx, key)
@@ -170,28 +168,25 @@ func (c *Controller) enforce(ctx context.Context, shadow *unstructured.Unstructu
 	switch {
 	case pod == nil:
 		if outdated, err := c.isOutdated(ctx, shadow); outdated || err != nil {
-			return outdatedRetry, err
+			return outdatedRetryDelay, err
 		}
 		if err := c.brake.MayCreate(ctx, shadow, createAction); err != nil {
 			return 0, err
 		}
-		if err := c.create(ctx, shadow); !errors.Is(err, errOverQuota) {
-			return 0, err
-		}
-		return quotaRetry, nil // another owner's pod may end, or the Quota may change
+		return c.create(ctx, shadow)
 	case !metav1.IsControlledBy(pod, shadow):
 		return 0, c.yield(ctx, shadow, pod)
 	}
 	return c.follow(ctx, shadow, pod)
 }
 
-// outdatedRetry is the delay before a ShadowPod is reconciled again that is in the cache but not in the API server.
-const outdatedRetry = time.Second
+// outdatedRetryDelay is the delay until a ShadowPod that exists only in the cache is reconciled again.
+const outdatedRetryDelay = time.Second
 
-// isOutdated reports whether the ShadowPod in the API server is another one by now, or none. It is called before a pod
-// is recreated: after etcd was restored, pods are gone at once, and the cache shows the former ShadowPods for some
-// seconds. A pod of such a ShadowPod would start and be deleted by the garbage collector, because its owner does not
-// exist.
+// isOutdated reports whether the ShadowPod no longer exists in the API server, or was replaced by another object with
+// the same name. It is called before a pod is recreated: after etcd was restored, pods are gone at once, whereas the
+// cache shows the former ShadowPods for some seconds. A pod that is created for such a ShadowPod would start, and
+// then be deleted by the garbage collector because its owner does not exist.
 func (c *Controller) isOutdated(ctx context.Context, shadow *unstructured.Unstructured) (bool, error) {
 	key := client.ObjectKeyFromObject(shadow)
 	if ran, known := c.ran.Get(key); !known || ran != shadow.GetUID() {
@@ -205,8 +200,8 @@ func (c *Controller) isOutdated(ctx context.Context, shadow *unstructured.Unstru
 	return err != nil || found.UID != shadow.GetUID(), nil
 }
 
-// follow synchronizes an existing pod of ours with its ShadowPod. The phase is recorded first, because only the phase
-// could be lost permanently.
+// follow synchronizes an existing pod of this controller with its ShadowPod. The phase is recorded first, because it
+// could otherwise be lost permanently.
 func (c *Controller) follow(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod) (time.Duration, error) {
 	c.noteRan(shadow)
 	if phase := podend.FinalPhase(pod); phase != "" {
@@ -217,7 +212,7 @@ func (c *Controller) follow(ctx context.Context, shadow *unstructured.Unstructur
 	case hasStopped(pod):
 		return 0, c.release(ctx, pod)
 	case pod.DeletionTimestamp != nil:
-		// The pod is terminating. The event of its deletion triggers the reconciliation that recreates it.
+		// The pod is terminating. When it is gone, a watch event triggers the reconciliation that recreates the pod.
 		return 0, nil
 	}
 	wait := c.early(shadow, pod)
@@ -234,8 +229,8 @@ func (c *Controller) follow(ctx context.Context, shadow *unstructured.Unstructur
 	return sooner(wait, retry), err
 }
 
-// hashToRecord returns the hash of the pod's spec. It is the hash of the present spec once the pod has that. The cache
-// holds the spec as text.
+// hashToRecord returns the hash to record for the pod's spec. Once the pod is up to date with the ShadowPod's spec, it
+// is the hash of this spec. The cache holds the spec as text.
 func (c *Controller) hashToRecord(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod) (string, error) {
 	if shadow.GetGeneration() <= 1 || isOutdated(shadow, pod) {
 		return recordedHash(shadow), nil
@@ -247,7 +242,7 @@ func (c *Controller) hashToRecord(ctx context.Context, shadow *unstructured.Unst
 	return specHash(whole), nil
 }
 
-// sooner returns the shorter of two delays, where 0 means never.
+// sooner returns the shorter of two delays. 0 means never.
 func sooner(a, b time.Duration) time.Duration {
 	if a == 0 || b == 0 {
 		return max(a, b)
@@ -263,7 +258,7 @@ func (c *Controller) noteRan(shadow *unstructured.Unstructured) {
 	}
 }
 
-// finish records the final phase of the pod and then removes its finalizer. pod is nil if it is gone.
+// finish records the final phase of the pod and then removes its finalizer. pod is nil if the pod is gone.
 func (c *Controller) finish(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod, phase corev1.PodPhase) error {
 	if err := c.record(ctx, shadow, phase, recordedHash(shadow)); err != nil {
 		return err
@@ -271,7 +266,7 @@ func (c *Controller) finish(ctx context.Context, shadow *unstructured.Unstructur
 	return c.release(ctx, pod)
 }
 
-// Enforces returns the objects that the controller enforces, for metrics: ShadowPods.
+// Enforces returns an empty list of the enforced kind and a filter for ShadowPods. Metrics use both.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return kind.NewList(), func(client.Object) bool { return true }
 }
@@ -285,7 +280,7 @@ func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 	return c.watch(mgr)
 }
 
-// partial returns an object with the given kind and key to read its metadata only.
+// partial returns an object with the given kind and key for reading only the metadata.
 func partial(gvk schema.GroupVersionKind, key types.NamespacedName) *metav1.PartialObjectMetadata {
 	object := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
 	object.SetGroupVersionKind(gvk)

@@ -48,7 +48,7 @@ func TestAPodThatRunsCostsTwoWrites(t *testing.T) {
 	provider.PatchStatus(t, pod, `{"status":{"conditions":[{"type":"PodScheduled","status":"True"}]}}`)
 	setPhase(t, pod, corev1.PodRunning)
 	awaitPhase(t, shadow, corev1.PodRunning)
-	settle(t, namespace) // settle creates another pod
+	settle(t, namespace) // settle creates the second pod
 
 	creations, others := m.Writes.About("POST", namespace, "/pods"), m.Writes.About(namespace, "budget")
 	if len(creations) != 2 || len(others) != 1 {
@@ -102,7 +102,8 @@ func TestAPodDeletedWhileNobodyLookedComesBack(t *testing.T) {
 	awaitPod(t, shadow, pod.UID)
 }
 
-// A kubelet sets a terminal phase for a pod that it stops because of a deletion.
+// A kubelet also sets a terminal phase for a pod that it stops because the pod is deleted. Such a pod has not finished,
+// so it is recreated.
 func TestAPodStoppedByItsDeletionComesBack(t *testing.T) {
 	for _, phase := range []corev1.PodPhase{corev1.PodFailed, corev1.PodSucceeded} {
 		t.Run(string(phase), func(t *testing.T) {
@@ -132,7 +133,7 @@ func TestAFinishedPodNeverRunsAgain(t *testing.T) {
 			provider.Create(t, shadow)
 			pod := awaitPod(t, shadow, "")
 			setPhase(t, pod, phase)
-			provider.Delete(t, pod) // the phase may not be recorded yet
+			provider.Delete(t, pod) // the phase might not be recorded yet
 			awaitPhase(t, shadow, phase)
 			settle(t, namespace)
 			if podExists(t, namespace, "finished") {
@@ -187,7 +188,8 @@ func TestAForeignPodWithOurLabelIsLeftAlone(t *testing.T) {
 	}
 }
 
-// The consumer deletes a pod of a StatefulSet and creates the next one at once.
+// If the consumer deletes a pod of a StatefulSet and creates the next one at once, the new pod waits until the old
+// one is gone.
 func TestASuccessorWaitsForThePodOfItsPredecessor(t *testing.T) {
 	namespace := extended(t)
 	provider.StartManager(t)
@@ -248,7 +250,7 @@ func TestAMalformedShadowPodStopsNothingElse(t *testing.T) {
 	settle(t, namespace)
 }
 
-// In a new namespace, pods may arrive earlier than its service account.
+// In a new namespace, pods may arrive earlier than its service account. This is not reported.
 func TestAPodThatIsForbiddenForAMomentIsNoNews(t *testing.T) {
 	provider.StartManager(t)
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{

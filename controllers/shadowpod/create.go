@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -25,16 +26,16 @@ import (
 	"github.com/refract-project/refract/controllers/internal/shadows"
 )
 
-// GenerationAnnotation is set on a pod that was not made from the first generation of its ShadowPod. It is the
-// generation whose spec the pod has. The pod's record tells which differences are the provider's own (its admission may
-// rewrite images) and are kept: see package asked.
+// GenerationAnnotation is set on a pod that was not created from the first generation of its ShadowPod. It is the
+// generation whose spec the pod has. Differences that the provider has caused, for example because its admission
+// rewrites images, are kept; the pod's record shows which ones they are (see package asked).
 const GenerationAnnotation = wire.ShadowPodGenerationAnnotation
 
-// SpentAnnotation lists, on a pod, the ephemeral containers that its ShadowPod had when the pod was created, separated
-// by commas. They ran in a pod that is lost, and no ephemeral container runs twice.
+// SpentAnnotation is set on a pod. It lists the ephemeral containers that the ShadowPod had when the pod was created,
+// separated by commas. They ran in an earlier pod that was lost, and an ephemeral container never runs twice.
 const SpentAnnotation = "controllers.refract.io/spent-ephemeral-containers"
 
-// ownAnnotations are set by the controller only. Their values in the ShadowPod are ignored.
+// ownAnnotations are set only by the controller. Their values in the ShadowPod are ignored.
 var ownAnnotations = []string{GenerationAnnotation, SpentAnnotation, asked.Annotation, wire.AdmittedAnnotation}
 
 // Actions in the Events of this controller.
@@ -43,30 +44,35 @@ const (
 	updateAction = "UpdatePod"
 )
 
-// errForeign is the error for a pod of the same name that is not ours.
+// errForeign is the error if a pod with the desired name exists that has another owner.
 var errForeign = report.Errorf(report.Foreign, "a pod of this name exists that is not ours")
 
-// create creates the pod of shadow.
-func (c *Controller) create(ctx context.Context, shadow *unstructured.Unstructured) error {
-	key := client.ObjectKeyFromObject(shadow)
+// create creates the pod of shadow if this cluster allows it. It returns the delay until the next attempt; 0 means that
+// it waits for an event.
+func (c *Controller) create(ctx context.Context, shadow *unstructured.Unstructured) (time.Duration, error) {
 	shadow, err := kind.Whole(ctx, c.uncached, shadow)
 	if err != nil || shadow == nil {
-		return err
+		return 0, err
 	}
-	refusal, err := c.judge(ctx, shadow)
-	if err != nil {
-		return err
+	if refusal, err := c.judge(ctx, shadow); refusal != nil || err != nil {
+		return c.refuseForNow(ctx, shadow, createAction, refusal, err)
 	}
-	if refusal != nil {
-		return c.refuse(ctx, shadow, createAction, refusal)
+	if err := c.createAllowed(ctx, shadow); !errors.Is(err, errOverQuota) {
+		return 0, err
 	}
+	return quotaRetryInterval, nil // the pod of another owner may end, or the Quota may change
+}
+
+// createAllowed creates the pod of shadow, which this cluster allows.
+func (c *Controller) createAllowed(ctx context.Context, shadow *unstructured.Unstructured) error {
+	key := client.ObjectKeyFromObject(shadow)
 	pod, err := c.forge(ctx, shadow)
 	if err != nil {
 		if !errors.Is(err, networks.ErrNotYet) {
 			c.report.Warn(shadow, reasonOf(err), createAction, err.Error())
 		}
 		if errors.Is(err, errNoOrigin) || errors.Is(err, errNoSpec) {
-			return nil // reported on the ShadowPod, whose next change triggers another attempt
+			return nil // the refusal was reported on the ShadowPod, whose next change triggers another attempt
 		}
 		return err
 	}
@@ -104,7 +110,7 @@ func (c *Controller) create(ctx context.Context, shadow *unstructured.Unstructur
 	return fmt.Errorf("creating pod %s, %w", key, err)
 }
 
-// settleCreation settles the reservation in the Quota with the pod as the API server has created it.
+// settleCreation settles the Quota reservation with the sizes that the pod has after its creation.
 func (c *Controller) settleCreation(created *unstructured.Unstructured) {
 	pod := &corev1.Pod{}
 	if runtime.DefaultUnstructuredConverter.FromUnstructured(created.Object, pod) == nil {
@@ -112,12 +118,12 @@ func (c *Controller) settleCreation(created *unstructured.Unstructured) {
 	}
 }
 
-// persistent is the number of attempts after which a forbidden pod is reported. A lower number would report every pod
-// that arrives in a new namespace before its service account, which Kubernetes creates a moment later. Eight attempts
-// take about a second.
+// persistent is the number of attempts after which a forbidden pod is reported. With a lower number, every pod that
+// arrives in a new namespace before its service account would be reported. Kubernetes creates the service account a
+// moment later. Eight attempts take about one second.
 const persistent = 8
 
-// persists counts the attempts for shadow and reports whether the limit is reached.
+// persists counts the forbidden attempts for shadow, and reports whether the limit is reached.
 func (c *Controller) persists(shadow *unstructured.Unstructured) bool {
 	key := client.ObjectKeyFromObject(shadow)
 	attempts, _ := c.forbidden.Get(key)
@@ -125,8 +131,8 @@ func (c *Controller) persists(shadow *unstructured.Unstructured) bool {
 	return attempts+1 >= persistent
 }
 
-// created handles a created pod. Only recreated pods are reported: the first one is expected, and an Event for it would
-// be another write.
+// created handles a created pod. Only recreated pods are reported: the first creation is expected, and an Event about
+// it would be an additional write.
 func (c *Controller) created(shadow, pod *unstructured.Unstructured) error {
 	c.noteRan(shadow)
 	c.brake.Created(shadow)
@@ -139,7 +145,8 @@ func (c *Controller) created(shadow, pod *unstructured.Unstructured) error {
 	return nil
 }
 
-// meet handles a pod that exists but is not in the cache, which holds only pods with our label.
+// meet handles a pod that exists but is not in the cache. The cache only holds pods with the label of this
+// controller.
 func (c *Controller) meet(ctx context.Context, shadow *unstructured.Unstructured) error {
 	key := client.ObjectKeyFromObject(shadow)
 	pod := &corev1.Pod{}
@@ -158,7 +165,7 @@ func (c *Controller) meet(ctx context.Context, shadow *unstructured.Unstructured
 	return fmt.Errorf("waiting for pod %s, which is being deleted", key)
 }
 
-// yield leaves another owner's pod unchanged, and returns an error for another attempt.
+// yield leaves the pod of another owner unchanged, and returns an error so that the creation is retried.
 func (c *Controller) yield(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod) error {
 	key := client.ObjectKeyFromObject(shadow)
 	if isPredecessor(pod, shadow) {
@@ -172,7 +179,7 @@ func (c *Controller) yield(ctx context.Context, shadow *unstructured.Unstructure
 	return fmt.Errorf("creating pod %s, %w", key, errForeign)
 }
 
-// isPredecessor reports whether the pod belongs to an earlier ShadowPod of the same name.
+// isPredecessor reports whether the pod belongs to an earlier ShadowPod with the same name.
 func isPredecessor(pod *corev1.Pod, shadow *unstructured.Unstructured) bool {
 	owner := metav1.GetControllerOf(pod)
 	return owner != nil && owner.Kind == offloading.ShadowPodKind && owner.Name == shadow.GetName() && owner.UID != shadow.GetUID()
@@ -198,8 +205,8 @@ var (
 	errNoSpec   = errors.New("spec.pod is missing or not an object: it must be a pod's spec")
 )
 
-// forge returns the pod that shadow describes. Its spec is the stored spec of the ShadowPod, which is not converted to
-// a Go type that could lose a field.
+// forge returns the pod that shadow describes. Its spec is the stored spec of the ShadowPod. The spec is not
+// converted to a Go type, because fields could be lost.
 func (c *Controller) forge(ctx context.Context, shadow *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	origin := shadow.GetLabels()[wire.OriginLabel]
 	if origin == "" {
@@ -227,8 +234,8 @@ func (c *Controller) forge(ctx context.Context, shadow *unstructured.Unstructure
 	return pod, nil
 }
 
-// withoutToken disables the API server's default to mount a token of this cluster that the consumer has not requested.
-// With such a token, the pods of a consumer would be clients of this cluster's API server.
+// withoutToken disables the API server's default of mounting a token of this cluster into pods, unless the consumer
+// has requested a token. With such a token, the pods of a consumer would be clients of this cluster's API server.
 func withoutToken(spec map[string]any) {
 	const field = "automountServiceAccountToken"
 	if spec[field] == nil {
@@ -246,7 +253,7 @@ func podSpec(shadow *unstructured.Unstructured) (map[string]any, bool) {
 }
 
 func podLabels(shadow *unstructured.Unstructured) map[string]string {
-	labels := shadow.GetLabels() // a copy
+	labels := shadow.GetLabels() // GetLabels returns a copy.
 	if labels == nil {
 		labels = map[string]string{}
 	}
@@ -277,16 +284,16 @@ func podAnnotations(shadow *unstructured.Unstructured, spent []string) map[strin
 // requestedAnnotations returns a copy of the annotations of shadow, without the annotations that the controller writes
 // itself.
 func requestedAnnotations(shadow *unstructured.Unstructured) map[string]string {
-	annotations := shadow.GetAnnotations() // a copy
+	annotations := shadow.GetAnnotations() // GetAnnotations returns a copy.
 	for _, ours := range ownAnnotations {
 		delete(annotations, ours)
 	}
 	return annotations
 }
 
-// mapAPIServer returns spec with the host aliases of the consumer's API server set to its address as seen from this
-// cluster. spec itself is not changed. An address that the consumer has set by value, and that is therefore in the
-// containers' variables, is already valid here.
+// mapAPIServer returns a copy of spec in which the host aliases of the consumer's API server have the address that
+// this cluster has to use. An address that the consumer has set by value is already valid in this cluster; in this
+// case the containers' variables contain it.
 func (c *Controller) mapAPIServer(ctx context.Context, origin string, spec map[string]any) (map[string]any, error) {
 	aliases, ok := spec["hostAliases"].([]any)
 	if !ok || c.options.APIServerMapper == nil {
@@ -317,8 +324,8 @@ func (c *Controller) mapAPIServer(ctx context.Context, origin string, spec map[s
 	return spec, nil
 }
 
-// isSetByValue reports whether a container's environment has the address of an API server. If the network has reported
-// the address, it has a name instead.
+// isSetByValue reports whether a container's environment contains the address of the API server. If the network has
+// reported the address, the environment contains a host name instead.
 func isSetByValue(spec map[string]any, ip string) bool {
 	for _, field := range []string{"containers", "initContainers"} {
 		for _, container := range containersOf(spec, field) {

@@ -12,28 +12,29 @@ import (
 	"slices"
 	"strings"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/internal/report"
+	"github.com/refract-project/refract/internal/apifailure"
 )
 
 // droppedReason is the reason of the Event about fields that the API server has dropped.
 const droppedReason = "FieldsDropped"
 
-// essential are the fields, as patterns of path.Match, without which a pod behaves differently from the consumer's
-// request, and that API servers drop without an error if they are older than the field or have the feature disabled.
+// essential lists fields, as patterns of path.Match, without which a pod behaves differently from the consumer's
+// request. API servers drop these fields without an error if they are older than the field or have the feature
+// disabled.
 var essential = []string{
 	"resources", "hostnameOverride", "hostUsers", "resourceClaims",
 	"initContainers/*/restartPolicy", "initContainers/*/restartPolicyRules", "containers/*/restartPolicy", "containers/*/restartPolicyRules",
-	"*/*/resources/claims", "*/*/lifecycle/stopSignal", "*/*/volumeMounts/*/recursiveReadOnly",
+	"*/*/resources/claims", "*/*/lifecycle/stopSignal", "*/*/lifecycle/*/sleep", "*/*/volumeMounts/*/recursiveReadOnly", "volumes/*/image",
 	"securityContext/supplementalGroupsPolicy", "securityContext/seLinuxChangePolicy", "securityContext/appArmorProfile",
 	"*/*/securityContext/appArmorProfile", "*/*/securityContext/procMount",
 }
 
-// isEssential reports whether a field is essential, or is a part of such a field.
+// isEssential reports whether a field is essential or part of an essential field.
 func isEssential(field string) bool {
 	return slices.ContainsFunc(essential, func(pattern string) bool {
 		depth := strings.Count(pattern, "/") + 1
@@ -47,8 +48,8 @@ func isEssential(field string) bool {
 }
 
 // checkFields sends a dry-run creation for a pod that has essential fields, and returns an error if the API server
-// would drop one. The pod is then not created: once it is scheduled, it may have run differently from the request. Pods
-// without such fields cost no request.
+// would drop any of them. The pod must then not be created, because it might run differently from the request before
+// its deletion. Pods without essential fields cost no request.
 func (c *Controller) checkFields(ctx context.Context, shadow, pod *unstructured.Unstructured) error {
 	sent, _ := pod.Object["spec"].(map[string]any)
 	if !slices.ContainsFunc(vanished(sent, nil), isEssential) {
@@ -56,13 +57,13 @@ func (c *Controller) checkFields(ctx context.Context, shadow, pod *unstructured.
 	}
 	tried := pod.DeepCopy()
 	if err := c.client.Create(ctx, tried, client.DryRunAll); err != nil {
-		if apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err) || apierrors.IsInternalError(err) {
+		if apifailure.IsUndecided(err) {
 			return fmt.Errorf("asking which fields of pod %s are supported, %w", client.ObjectKeyFromObject(pod), err)
 		}
-		return nil // the creation fails with the same error and reports it
+		return nil // the creation fails with the same error, which is then reported
 	}
 	stored, _ := tried.Object["spec"].(map[string]any)
-	dropped := slices.DeleteFunc(vanished(sent, stored), func(field string) bool { return !isEssential(field) })
+	dropped := droppedEssentials(sent, stored)
 	if len(dropped) == 0 {
 		return nil
 	}
@@ -73,7 +74,25 @@ func (c *Controller) checkFields(ctx context.Context, shadow, pod *unstructured.
 	return report.Later(fmt.Errorf("creating pod %s: the API server drops %s", key, fieldNames(dropped)), c.invalid.Next(key, generationOf(shadow)))
 }
 
-// reportDropped warns about other fields that the API server has dropped.
+// droppedEssentials returns the essential fields of sent that are missing in stored. It includes the fields of items and
+// lists that are missing as a whole.
+func droppedEssentials(sent, stored map[string]any) (fields []string) {
+	all := vanished(sent, nil)
+	for _, dropped := range vanished(sent, stored) {
+		if isEssential(dropped) {
+			fields = append(fields, dropped)
+			continue
+		}
+		for _, field := range all {
+			if strings.HasPrefix(field, dropped+"/") && isEssential(field) {
+				fields = append(fields, field)
+			}
+		}
+	}
+	return fields
+}
+
+// reportDropped warns about fields that are not essential and that the API server has dropped.
 func (c *Controller) reportDropped(ctx context.Context, shadow *unstructured.Unstructured, sent map[string]any, created *unstructured.Unstructured) {
 	stored, _ := created.Object["spec"].(map[string]any)
 	if dropped := vanished(sent, stored); len(dropped) > 0 {
@@ -102,9 +121,10 @@ func fieldNames(fields []string) string {
 	return strings.Join(names, ", ")
 }
 
-// vanished returns the sorted paths of the fields of sent that are missing in stored. Changed values are not included.
-// List items are matched by their names; items without a name are not compared, since admission may add, remove and
-// sort items.
+// vanished returns the sorted paths of the fields of sent that are missing in stored, down to each field if stored is
+// nil. Changed values are not included. List items are matched by their names: an API server drops the volumes that it
+// does not support together with their mounts. Items without a name are not compared, because admission may add, remove
+// and sort items.
 func vanished(sent, stored map[string]any) (fields []string) {
 	for _, key := range slices.Sorted(maps.Keys(sent)) {
 		value, present := stored[key]
@@ -117,9 +137,12 @@ func vanished(sent, stored map[string]any) (fields []string) {
 				fields = append(fields, key)
 			}
 			items := namedItems(value)
-			for name, item := range namedItems(sent[key]) {
-				if actual, has := items[name]; has || stored == nil {
+			for name, item := range namedItems(wanted) {
+				switch actual, has := items[name]; {
+				case has || stored == nil:
 					fields = append(fields, prefixed(key+"/"+name, vanished(item, actual))...)
+				case present:
+					fields = append(fields, key+"/"+name)
 				}
 			}
 		default:
@@ -153,7 +176,7 @@ func namedItems(list any) map[string]map[string]any {
 	return named
 }
 
-// isOmitted reports whether the value of a field means the same as its absence.
+// isOmitted reports whether the value of a field has the same meaning as a missing field.
 func isOmitted(field string, value any) bool {
 	return value == nil || field != "hostUsers" && reflect.ValueOf(value).IsZero()
 }

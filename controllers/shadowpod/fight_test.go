@@ -17,7 +17,7 @@ import (
 	"github.com/refract-project/refract/controllers/internal/controllertest"
 )
 
-// quarantined reports whether an Event shows that the object of a ShadowPod is not written for a while.
+// quarantined reports whether an Event shows that the pod of a ShadowPod is not written for a while.
 func quarantined(t *testing.T, namespace, name string) bool {
 	t.Helper()
 	for _, event := range provider.Events(t, namespace, "ShadowPod", name) {
@@ -28,8 +28,8 @@ func quarantined(t *testing.T, namespace, name string) bool {
 	return false
 }
 
-// A client of this cluster deletes a pod each time that it is created. The pod is not recreated, and an Event reports
-// this, until the request changes.
+// A client of this cluster deletes a pod whenever it is created. The pod is then not recreated until the request
+// changes, which an Event reports.
 func TestAPodThatIsAlwaysDeletedIsLeftAlone(t *testing.T) {
 	namespace := extended(t)
 	m := provider.StartManager(t)
@@ -57,8 +57,9 @@ func TestAPodThatIsAlwaysDeletedIsLeftAlone(t *testing.T) {
 	awaitPod(t, shadow, "")
 }
 
-// A client of this cluster reverts an enforced label of a pod, whose key is in a domain of ours, each time that it is
-// written. The Event names the client and the label. The label is still corrected, but only every few seconds.
+// A client of this cluster reverts an enforced label of a pod whenever it is written. The key of the label is in a
+// domain of this project. The Event names the client and the label. The label is still corrected, but only every few
+// seconds.
 func TestAPodThatIsAlwaysChangedIsCorrectedSlowly(t *testing.T) {
 	namespace := extended(t)
 	m := provider.StartManager(t)

@@ -21,7 +21,7 @@ import (
 )
 
 // FinalPhaseFinalizer is set on pods that may end by themselves. It keeps a deleted pod until its final phase is
-// recorded: see the package comment.
+// recorded (see the package comment).
 const FinalPhaseFinalizer = "controllers.refract.io/final-phase"
 
 // finalizers returns the finalizers for a pod with the given spec.
@@ -33,14 +33,14 @@ func finalizers(spec map[string]any) []string {
 	return []string{FinalPhaseFinalizer}
 }
 
-// hasStopped reports whether no container of a deleted pod runs any more. The kubelet then sets the grace period to 0,
-// and so does a forced deletion.
+// hasStopped reports whether all containers of a deleted pod have stopped. In this case the kubelet sets the grace
+// period to 0. A forced deletion sets it to 0, too.
 func hasStopped(pod *corev1.Pod) bool {
 	grace := pod.DeletionGracePeriodSeconds
 	return pod.DeletionTimestamp != nil && (grace == nil || *grace == 0)
 }
 
-// isHeld reports whether the pod is one of ours with our finalizer.
+// isHeld reports whether the pod was created by this controller and has the finalizer.
 func isHeld(pod *corev1.Pod) bool {
 	owner := metav1.GetControllerOf(pod)
 	return owner != nil && owner.Kind == offloading.ShadowPodKind && slices.Contains(pod.Finalizers, FinalPhaseFinalizer)
@@ -52,10 +52,10 @@ func (c *Controller) release(ctx context.Context, pod *corev1.Pod) error {
 		return nil
 	}
 	key := client.ObjectKeyFromObject(pod)
-	// Compared by version: a pod that was restored with etcd has its finalizer again.
+	// The version is compared because a pod that was restored with etcd has its finalizer again.
 	version := string(pod.UID) + "/" + pod.ResourceVersion
 	if last, ok := c.released.Get(key); ok && last == version {
-		return nil // already removed: the cache is not up to date yet
+		return nil // the finalizer is already removed, but the cache is not up to date yet
 	}
 	path := jsonpatch.Pointer("metadata", "finalizers", strconv.Itoa(slices.Index(pod.Finalizers, FinalPhaseFinalizer)))
 	var changes jsonpatch.Patch
@@ -67,7 +67,7 @@ func (c *Controller) release(ctx context.Context, pod *corev1.Pod) error {
 	}
 	written := partial(corev1.SchemeGroupVersion.WithKind("Pod"), key)
 	err = c.client.Patch(ctx, written, patch, client.FieldOwner(wire.ShadowPodFieldManager))
-	// Invalid means that the pod has changed. An event with its present state will follow.
+	// Invalid means that the pod has changed. An event with its new state will follow.
 	if client.IgnoreNotFound(err) != nil && !apierrors.IsInvalid(err) {
 		return fmt.Errorf("releasing pod %s from its finalizer, %w", key, err)
 	}
@@ -75,7 +75,7 @@ func (c *Controller) release(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// pod returns the pod of that name from the cache, or nil if it does not exist.
+// pod returns the pod with the given name from the cache, or nil if it does not exist.
 func (c *Controller) pod(ctx context.Context, key types.NamespacedName) (*corev1.Pod, error) {
 	pod := &corev1.Pod{}
 	err := c.client.Get(ctx, key, pod)

@@ -4,6 +4,7 @@
 package shadowpod_test
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"testing"
@@ -18,15 +19,19 @@ import (
 	"github.com/refract-project/refract/controllers/shadowpod"
 )
 
-// task returns a ShadowPod whose pod ends by itself.
+// task returns a ShadowPod whose pod ends on its own.
 func task(namespace, name string) *unstructured.Unstructured {
 	return set(shadowPod(namespace, name), "Never", "spec", "pod", "restartPolicy")
 }
 
-// bind binds the pod to a node, as a scheduler would: only a bound pod is deleted with a grace period.
+// bind binds the pod to a new node, as a scheduler would, because only a bound pod is deleted with a grace period.
+// The node must exist, because Kubernetes' pod garbage collector marks the pods of missing nodes as failed.
 func bind(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
-	to := &corev1.Binding{Target: corev1.ObjectReference{Kind: "Node", Name: "nowhere"}}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: pod.Namespace + "-" + pod.Name}, Spec: corev1.NodeSpec{Unschedulable: true}}
+	provider.Create(t, node)
+	t.Cleanup(func() { require.NoError(t, provider.Client.Delete(context.Background(), node)) })
+	to := &corev1.Binding{Target: corev1.ObjectReference{Kind: "Node", Name: node.Name}}
 	require.NoError(t, provider.Client.SubResource("binding").Create(t.Context(), pod, to))
 }
 
@@ -49,7 +54,7 @@ func TestAPodThatFinishedAndWasDeletedWhileNobodyLookedNeverRunsAgain(t *testing
 			provider.Delete(t, pod)
 		}, corev1.PodSucceeded},
 		"late": {"Never", func(t *testing.T, pod *corev1.Pod) {
-			if err := provider.Client.Delete(t.Context(), pod); err != nil { // with a grace period
+			if err := provider.Client.Delete(t.Context(), pod); err != nil { // deletes the pod with a grace period
 				t.Fatal(err)
 			}
 			setPhase(t, pod, corev1.PodSucceeded)
@@ -165,14 +170,14 @@ func TestNothingHangsOnTheFinalizer(t *testing.T) {
 	provider.AwaitGone(t, pods["deleted-unseen"])
 
 	provider.Delete(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
-	// The rest of the namespace is deleted when its controller retries.
+	// The namespace controller deletes the remaining objects of the namespace when it retries.
 	provider.AwaitGone(t, pods["left-in-namespace"])
 	if writes := second.Writes.About("PATCH", namespace, "left-in-namespace"); len(writes) != 1 {
 		t.Errorf("writes = %q, want the release", writes)
 	}
 }
 
-// The cache finds the pod by the label.
+// A pod that has lost its label is not in the cache, but is still recreated if it is deleted.
 func TestAPodThatLostItsLabelAndIsDeletedComesBack(t *testing.T) {
 	namespace := extended(t)
 	first := provider.StartManager(t)
@@ -189,8 +194,8 @@ func TestAPodThatLostItsLabelAndIsDeletedComesBack(t *testing.T) {
 	awaitPod(t, shadow, pod.UID)
 }
 
-// After etcd was restored, a pod has its finalizer again that was removed before. It must not block the deletion of its
-// namespace forever.
+// After etcd was restored, a pod has a finalizer again that was already removed. The finalizer must be removed again,
+// so that it does not block the deletion of the namespace forever.
 func TestAReleasedPodThatHasItsFinalizerAgainIsReleasedAgain(t *testing.T) {
 	namespace := extended(t)
 	provider.StartManager(t)

@@ -54,8 +54,8 @@ func TestAPodIsValidWithoutALimitRange(t *testing.T) {
 	}
 }
 
-// A pod whose sidecar would become an ordinary init container, which never ends, is not created. A pod that loses less
-// important fields is, with a Warning.
+// A pod whose sidecar would become an ordinary init container, which never ends, is not created. A pod that only
+// loses less important fields is created, with a Warning.
 func TestFieldsThatTheAPIServerDrops(t *testing.T) {
 	namespace := extended(t)
 	always := corev1.ContainerRestartPolicyAlways
@@ -63,7 +63,7 @@ func TestFieldsThatTheAPIServerDrops(t *testing.T) {
 		TerminationGracePeriodSeconds: new(int64), Containers: []corev1.Container{{Name: "main", Image: "a"}},
 		InitContainers: []corev1.Container{{Name: "proxy", Image: "a", RestartPolicy: &always}}, NodeSelector: map[string]string{"disk": "fast"},
 	}}
-	// An API server that does not have these fields drops them.
+	// The policy drops fields, like an API server that does not have them.
 	provider.Mutate(t, namespace, "", "pods", namespace, `
 		(has(object.spec.initContainers) ? [JSONPatch{op: "remove", path: "/spec/initContainers/0/restartPolicy"}] : []) +
 		(has(object.spec.nodeSelector) ? [JSONPatch{op: "remove", path: "/spec/nodeSelector"}] : [])`,
@@ -94,7 +94,7 @@ func TestFieldsThatTheAPIServerDrops(t *testing.T) {
 }
 
 // The API server of the provider has a feature disabled and drops the field without an error, as an older API server
-// does. The Event names the field and the version.
+// would. The Event names the field and the version.
 func TestAFieldOfADisabledFeature(t *testing.T) {
 	namespace := extended(t)
 	m := provider.StartManager(t)

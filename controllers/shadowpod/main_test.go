@@ -19,7 +19,7 @@ import (
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/internal/controllertest"
-	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/test/support/testenv"
 )
 
 // provider has no scheduler, no nodes, no garbage collector, and no controller that deletes the pods of missing nodes:
@@ -27,7 +27,7 @@ import (
 var provider = controllertest.Cluster{
 	ID: "provider",
 	Options: testenv.Options{CRDPaths: []string{"../../api/crds"}, NoScheduler: true,
-		// The feature is disabled, as on a provider that is older than the field.
+		// HostnameOverride is disabled, to simulate a provider whose Kubernetes version has no spec.hostnameOverride.
 		ExtraAPIServerArgs:         []string{"--feature-gates=HostnameOverride=false"},
 		ExtraControllerManagerArgs: []string{"--controllers=*,-pod-garbage-collector-controller,-garbage-collector-controller"}},
 }
@@ -63,7 +63,7 @@ func set(shadow *unstructured.Unstructured, value any, fields ...string) *unstru
 	return shadow
 }
 
-// awaitPod waits for the pod of shadow with a UID other than not.
+// awaitPod waits for a pod of shadow whose UID is not the UID not.
 func awaitPod(t *testing.T, shadow *unstructured.Unstructured, not types.UID) *corev1.Pod {
 	t.Helper()
 	pod := &corev1.Pod{}
@@ -95,7 +95,8 @@ func setPhase(t *testing.T, pod *corev1.Pod, phase corev1.PodPhase) {
 	provider.PatchStatus(t, pod, fmt.Sprintf(`{"status":{"phase":%q}}`, phase))
 }
 
-// settle returns when the controllers have processed all earlier changes. It creates a ShadowPod and waits for its pod.
+// settle waits until the controllers have processed all earlier changes. It creates another ShadowPod and waits for
+// its pod.
 func settle(t *testing.T, namespace string) {
 	t.Helper()
 	marker := shadowPod(namespace, "settled-"+fmt.Sprint(len(namespaceShadows(t, namespace))))

@@ -17,8 +17,9 @@ import (
 	"github.com/refract-project/refract/controllers/internal/shadows"
 )
 
-// endOrphan deletes the pod of that name if its ShadowPod is gone, and removes its finalizer, since there is no
-// ShadowPod to record its phase in. It returns the delay before the next call, 0 for never.
+// endOrphan deletes the pod with the given name if its ShadowPod is gone. It also removes the pod's finalizer,
+// because there is no ShadowPod in which to record its phase. It returns the delay until the next call; 0 means that
+// none is needed.
 func (c *Controller) endOrphan(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
 	pod, err := c.pod(ctx, key)
 	if err != nil {
@@ -42,7 +43,7 @@ func (c *Controller) endOrphan(ctx context.Context, key types.NamespacedName) (t
 	return 0, c.release(ctx, pod)
 }
 
-// endPredecessor is endOrphan for the pod of an earlier ShadowPod of the same name.
+// endPredecessor deletes the pod of an earlier ShadowPod with the same name, as endOrphan does.
 func (c *Controller) endPredecessor(ctx context.Context, pod *corev1.Pod) error {
 	owner := kind.OwnerOf(pod)
 	if owner == nil {
@@ -57,7 +58,8 @@ func (c *Controller) endPredecessor(ctx context.Context, pod *corev1.Pod) error 
 	return c.release(ctx, pod)
 }
 
-// endDependent deletes the pod of a ShadowPod that is being deleted in the foreground, which waits for the pod.
+// endDependent deletes the pod of a ShadowPod that is being deleted in the foreground. The foreground deletion waits
+// until the pod is gone.
 func (c *Controller) endDependent(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod) (time.Duration, error) {
 	if pod == nil || !metav1.IsControlledBy(pod, shadow) {
 		return 0, nil
@@ -74,8 +76,8 @@ func (c *Controller) endDependent(ctx context.Context, shadow *unstructured.Unst
 	return 0, c.release(ctx, pod)
 }
 
-// deletePod deletes a pod with the grace period of its spec, or the shorter one that the consumer has requested
-// meanwhile.
+// deletePod deletes a pod with the grace period of its spec, or with a shorter one if the consumer has requested it
+// in the meantime.
 func (c *Controller) deletePod(ctx context.Context, pod *corev1.Pod) (wait time.Duration, err error) {
 	target := pod.DeepCopy()
 	target.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))

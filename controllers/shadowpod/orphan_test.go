@@ -46,7 +46,8 @@ func started(t *testing.T, shadow *unstructured.Unstructured) *corev1.Pod {
 	return pod
 }
 
-// The garbage collector of this cluster is disabled: only the controller deletes pods.
+// A pod is deleted with its ShadowPod. The garbage collector of this cluster is disabled, so only the controller
+// deletes pods.
 func TestAPodIsDeletedWithItsShadowPod(t *testing.T) {
 	namespace := extended(t)
 	m := provider.StartManager(t)
@@ -67,14 +68,15 @@ func TestAPodIsDeletedWithItsShadowPod(t *testing.T) {
 	assert.Empty(t, pods["task"].Finalizers)
 }
 
-// A pod whose ShadowPod was deleted while no controller ran is detected at the start. Pods without a ShadowPod stay.
+// If a ShadowPod was deleted while no controller ran, its pod is found and deleted at the start. Pods that were
+// released from their ShadowPod stay.
 func TestAnOrphanIsFoundAtTheStart(t *testing.T) {
 	namespace := extended(t)
 	first := provider.StartManager(t)
 	orphan, released := shadowPod(namespace, "orphan"), shadowPod(namespace, "released")
 	ended, kept := started(t, orphan), started(t, released)
 	first.Stop(t)
-	provider.Patch(t, kept, `{"metadata":{"ownerReferences":null}}`) // --cascade=orphan does the same
+	provider.Patch(t, kept, `{"metadata":{"ownerReferences":null}}`) // as kubectl delete --cascade=orphan does
 	provider.Delete(t, orphan)
 	provider.Delete(t, released)
 
@@ -85,7 +87,7 @@ func TestAnOrphanIsFoundAtTheStart(t *testing.T) {
 	assert.Nil(t, kept.DeletionTimestamp, "a pod without an owner was deleted")
 }
 
-// A recreated ShadowPod does not wait for the garbage collector.
+// A recreated ShadowPod does not wait until the garbage collector has deleted the old pod.
 func TestTheNextShadowPodEndsThePodOfTheLast(t *testing.T) {
 	namespace := extended(t)
 	first := provider.StartManager(t)
@@ -119,7 +121,8 @@ func (o *outdated) Get(ctx context.Context, key client.ObjectKey, object client.
 	return o.Client.Get(ctx, key, object, options...)
 }
 
-// Nothing is deleted when in doubt: a cache may lack an existing ShadowPod, and may show a former owner of a pod.
+// No pod is deleted because of an outdated cache, which may lack an existing ShadowPod, or show a former owner of a
+// pod.
 func TestNoPodIsDeletedOnAnOutdatedCache(t *testing.T) {
 	namespace := extended(t)
 	running := provider.StartManager(t)

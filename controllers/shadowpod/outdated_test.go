@@ -20,7 +20,8 @@ import (
 	"github.com/refract-project/refract/controllers/shadowpod"
 )
 
-// behind reads an outdated version of one ShadowPod, as a cache does for some seconds after etcd was restored.
+// behind is a client that reads an outdated version of one ShadowPod, like a cache for some seconds after etcd was
+// restored.
 type behind struct {
 	client.Client
 	shown *unstructured.Unstructured
@@ -34,8 +35,8 @@ func (b *behind) Get(ctx context.Context, key client.ObjectKey, object client.Ob
 	return b.Client.Get(ctx, key, object, options...)
 }
 
-// A pod is not recreated for a ShadowPod that exists only in the cache: it would start, and be deleted because its
-// owner does not exist.
+// A pod is not recreated for a ShadowPod that exists only in the cache: it would start, and then be deleted because
+// its owner does not exist.
 func TestNoPodForAShadowPodThatIsNoMore(t *testing.T) {
 	namespace := extended(t)
 	cached := &behind{Client: provider.Client}

@@ -33,8 +33,8 @@ type recording struct {
 	hash            string
 }
 
-// notice records the final phase of a pod at each event. By the time its ShadowPod is reconciled, the pod may be gone
-// or its deletion may have begun, and it would look like a pod that was stopped and must be recreated.
+// notice records the final phase of a pod when its event arrives. By the time the ShadowPod is reconciled, the pod
+// may be gone or being deleted, and would look like a pod that was stopped and must be recreated.
 func (c *Controller) notice(pod *corev1.Pod) {
 	owner := metav1.GetControllerOf(pod)
 	phase := podend.FinalPhase(pod)
@@ -44,7 +44,7 @@ func (c *Controller) notice(pod *corev1.Pod) {
 	c.finished.Set(client.ObjectKeyFromObject(pod), finish{shadow: owner.UID, phase: phase})
 }
 
-// recordedPhase returns the phase in the status of shadow, empty if it has none.
+// recordedPhase returns the phase in the status of shadow. It is empty if there is none.
 func recordedPhase(shadow *unstructured.Unstructured) corev1.PodPhase {
 	phase, _, err := unstructured.NestedString(shadow.Object, "status", "phase")
 	if err != nil {
@@ -53,7 +53,8 @@ func recordedPhase(shadow *unstructured.Unstructured) corev1.PodPhase {
 	return corev1.PodPhase(phase)
 }
 
-// worthRecording reports whether the phase is information for a reader. No phase means the same as Pending.
+// worthRecording reports whether the phase is new information for a reader of the status. A missing phase means the
+// same as Pending.
 func worthRecording(recorded, phase corev1.PodPhase) bool {
 	switch phase {
 	case recorded, "", corev1.PodUnknown:
@@ -64,7 +65,7 @@ func worthRecording(recorded, phase corev1.PodPhase) bool {
 	return true
 }
 
-// early returns the remaining time before the first phase of a young pod must be recorded.
+// early returns the remaining time until the first phase of a young pod must be recorded.
 func (c *Controller) early(shadow *unstructured.Unstructured, pod *corev1.Pod) time.Duration {
 	if recorded := recordedPhase(shadow); recorded != "" && recorded != corev1.PodUnknown || !worthRecording("", pod.Status.Phase) {
 		return 0
@@ -72,7 +73,7 @@ func (c *Controller) early(shadow *unstructured.Unstructured, pod *corev1.Pod) t
 	return max(0, c.options.RecordAfter-c.options.Clock.Since(pod.CreationTimestamp.Time))
 }
 
-// record writes the phase and the hash of the pod's spec to the status of shadow, unless it has both.
+// record writes the phase and the hash of the pod's spec to the status of shadow, unless the status already has them.
 func (c *Controller) record(ctx context.Context, shadow *unstructured.Unstructured, phase corev1.PodPhase, hash string) error {
 	if !worthRecording(recordedPhase(shadow), phase) {
 		if phase = recordedPhase(shadow); hash == recordedHash(shadow) || phase == "" || phase == corev1.PodUnknown {
@@ -82,7 +83,7 @@ func (c *Controller) record(ctx context.Context, shadow *unstructured.Unstructur
 	key := client.ObjectKeyFromObject(shadow)
 	now := recording{resourceVersion: shadow.GetResourceVersion(), phase: phase, hash: hash}
 	if last, ok := c.recorded.Get(key); ok && last == now {
-		return nil // already written: the cache is not up to date yet
+		return nil // the phase is already written, but the cache is not up to date yet
 	}
 	patch, err := phasePatch(shadow, phase, hash).For(shadow.GetUID())
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/refract-project/refract/internal/podend"
 )
 
-// If no controller ran when a pod failed and was deleted, it is only known whether it failed before its deletion.
+// A pod failed and was deleted while no controller ran. Its phase is final only if it failed before its deletion.
 func TestFinalPhaseOfAPodThatFailedAndWasDeletedUnseen(t *testing.T) {
 	asked := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 	ended := func(exit int32, after time.Duration) corev1.ContainerStatus {
@@ -62,7 +62,8 @@ func TestFinalPhaseOfAPodThatFailedAndWasDeletedUnseen(t *testing.T) {
 	}
 }
 
-// The API server validates little of spec.pod. Invalid parts are passed on to it, or ignored.
+// The API server validates little of spec.pod. Invalid parts are passed on to the pod, or ignored, but cause no
+// panic.
 func TestMalformedShadowPodsAreComparedWithoutPanic(t *testing.T) {
 	pod := &corev1.Pod{Spec: corev1.PodSpec{
 		Containers:     []corev1.Container{{Name: "main", Image: "a"}},
@@ -103,7 +104,7 @@ func TestMalformedShadowPodsAreComparedWithoutPanic(t *testing.T) {
 	}
 }
 
-// mapper maps every address of the origin to another one.
+// mapper maps every address in the origin to another address.
 type mapper struct{}
 
 func (mapper) MapAPIServer(_ context.Context, origin, ip string) (string, error) {
@@ -142,7 +143,8 @@ func TestForgeKeepsWhatNobodyHasHeardOfAndTheCacheAsItIs(t *testing.T) {
 	}
 }
 
-// An address that the consumer has set by value, as its variables show, is already valid here.
+// An address that the consumer has set by value is already valid in this cluster. The variables of the containers
+// show that it was set by value.
 func TestForgeKeepsAnAPIServerThatIsSetByValue(t *testing.T) {
 	shadow := kind.New()
 	shadow.SetLabels(map[string]string{wire.OriginLabel: "home"})

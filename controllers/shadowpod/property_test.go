@@ -5,6 +5,7 @@ package shadowpod_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -45,19 +47,27 @@ const (
 	propertyRound    = 10 * time.Second
 )
 
-// TestUseNeverExceedsTheQuota has clients with the identity of a consumer create, resize, replace and delete ShadowPods
-// and pods concurrently, while the webhook is temporarily unreachable, and then lowers the Quota. The history of the
-// pods, as stored by the API server, shows that they never exceeded the Quota, neither in requests nor in limits.
+// propertyLimits are the limits of the Quota in the first round, and lowerLimits are its limits in the second round.
+// Each limit is small enough to refuse a pod that fits into all other limits.
+var (
+	propertyLimits = quantities("cpu", "2", "memory", "2000Mi", "ephemeral-storage", "2000Mi", "pods", "6")
+	lowerLimits    = quantities("cpu", "1", "memory", "1000Mi", "ephemeral-storage", "1000Mi", "pods", "4")
+)
+
+// TestUseNeverExceedsTheQuota has clients with the identity of a consumer create, resize, replace and delete
+// ShadowPods and pods concurrently, while the webhook is temporarily unreachable, and then lowers the Quota. The test
+// checks with the history of the pods, as stored by the API server, that neither their requests and limits nor their
+// number ever exceeded the Quota, and that each limit of the Quota was nearly reached.
 func TestUseNeverExceedsTheQuota(t *testing.T) {
 	if *seed == 0 {
 		*seed = rand.Uint64()
 	}
 	t.Logf("go test ./controllers/shadowpod -run TestUseNeverExceedsTheQuota -quota-seed=%d", *seed)
-	namespace, q := limited(t, propertyConsumer, quantities("cpu", "2", "memory", "10Gi", "pods", "8"))
+	namespace, q := limited(t, propertyConsumer, propertyLimits)
 	provider.Patch(t, q, `{"spec":{"limitsEnforcement":"Hard"}}`)
 	peer := rbac.Peer("", propertyConsumer)
 	require.NoError(t, provider.Grant(t.Context(), append(peer.Objects(), peer.RemoteNamespace(namespace))...))
-	door := serveWebhook(t, namespace)
+	door := serveWebhook(t, propertyConsumer, namespace)
 	history := record(t, namespace)
 
 	var turns, downs atomic.Int64
@@ -66,7 +76,7 @@ func TestUseNeverExceedsTheQuota(t *testing.T) {
 		defer cancel()
 		var clients sync.WaitGroup
 		for i := range uint64(propertyClients) {
-			consumer := consumerClient(t)
+			consumer := consumerClient(t, propertyConsumer)
 			clients.Go(func() {
 				random := rand.New(rand.NewPCG(*seed, number<<8+i))
 				for ctx.Err() == nil {
@@ -91,34 +101,66 @@ func TestUseNeverExceedsTheQuota(t *testing.T) {
 		clients.Wait()
 	}
 	round(1)
-	provider.Patch(t, q, `{"spec":{"resources":{"cpu":"1"}}}`)
+	lower, err := json.Marshal(lowerLimits)
+	require.NoError(t, err)
+	provider.Patch(t, q, fmt.Sprintf(`{"spec":{"resources":%s}}`, lower))
 	lowered := ""
 	for i := range 3 { // an earlier decision may still be written after the first refusal
 		door.set(false)
-		probe := hungry(namespace, fmt.Sprintf("probe-%d", i), "9")
+		probe := hungry(namespace, fmt.Sprintf("probe-%d", i), amounts(9000, 1, 1))
 		provider.Create(t, probe)
 		awaitRefusal(t, probe, "limited 1;")
 		lowered = probe.GetResourceVersion()
 	}
 	round(2)
 
-	growths, most := history.verify(t, resource.MustParse("2"), resource.MustParse("1"), lowered)
-	t.Logf("%d turns, %d times without the webhook, %d growths, at most %s", turns.Load(), downs.Load(), growths, most.String())
-	if growths < 20 || downs.Load() == 0 || most.Cmp(resource.MustParse("1500m")) < 0 {
-		t.Error("too little happened to prove anything")
+	uses := history.verify(t, lowered)
+	t.Logf("%d turns, %d times without the webhook", turns.Load(), downs.Load())
+	if downs.Load() == 0 {
+		t.Error("the webhook was always reachable")
+	}
+	for name, limit := range propertyLimits {
+		use := uses[name]
+		t.Logf("%s: %d growths, at most %s of %s", name, use.growths, use.most.String(), limit.String())
+		if use.growths < 20 || use.most.AsApproximateFloat64() < 0.75*limit.AsApproximateFloat64() {
+			t.Errorf("too little happened to prove anything about %s", name)
+		}
 	}
 }
 
-// hungry returns a ShadowPod of the consumer with the given CPU as request and limit.
-func hungry(namespace, name, cpu string) *unstructured.Unstructured {
-	amounts := map[string]any{"cpu": cpu, "memory": "1Mi"}
-	return set(asking(namespace, name, propertyConsumer, cpu), []any{map[string]any{"name": "main", "image": "a",
-		"resources": map[string]any{"requests": amounts, "limits": amounts}}}, "spec", "pod", "containers")
+// hungry returns a ShadowPod of the consumer that has the given amounts as its requests and its limits.
+func hungry(namespace, name string, amounts map[string]any) *unstructured.Unstructured {
+	return set(asking(namespace, name, propertyConsumer, "0"), containersOf(amounts), "spec", "pod", "containers")
 }
 
-func consumerClient(t *testing.T) client.Client {
+// containersOf returns the one container of a hungry pod.
+func containersOf(amounts map[string]any) []any {
+	return []any{map[string]any{"name": "main", "image": "a", "resources": map[string]any{"requests": amounts, "limits": amounts}}}
+}
+
+// amounts returns amounts of CPU in thousandths, and of memory and ephemeral storage in mebibytes.
+func amounts(cpu, memory, storage int) map[string]any {
+	return map[string]any{
+		"cpu": fmt.Sprintf("%dm", cpu), "memory": fmt.Sprintf("%dMi", memory), "ephemeral-storage": fmt.Sprintf("%dMi", storage),
+	}
+}
+
+// randomAmounts returns up to two thirds of the limit of one resource and little of the others, or little of all
+// resources, so that the number of pods reaches its limit, too.
+func randomAmounts(random *rand.Rand) map[string]any {
+	var parts [3]int
+	for i := range parts {
+		parts[i] = 10 + random.IntN(190)
+	}
+	if most := random.IntN(len(parts) + 1); most < len(parts) {
+		parts[most] = 100 + random.IntN(1200)
+	}
+	return amounts(parts[0], parts[1], parts[2])
+}
+
+func consumerClient(t *testing.T, name string) client.Client {
 	t.Helper()
-	config, err := provider.ConfigFor(propertyConsumer, propertyConsumer)
+	config, err := provider.ConfigFor(name, name)
 	require.NoError(t, err)
 	config.QPS = -1
 	consumer, err := client.New(config, client.Options{Scheme: provider.Client.Scheme()})
@@ -126,10 +168,11 @@ func consumerClient(t *testing.T) client.Client {
 	return consumer
 }
 
-// turn performs one step of a client. A rejection by the cluster is not an error.
+// turn performs one random step of a client. If the cluster rejects the step, this is not an error.
 func turn(ctx context.Context, random *rand.Rand, consumer client.Client, namespace string) {
-	shadow := hungry(namespace, fmt.Sprintf("web-%d", random.IntN(propertyPods)), fmt.Sprintf("%dm", 100*(1+random.IntN(13))))
-	if random.IntN(4) == 0 { // the creator is omitted, which the webhook corrects if it is reachable
+	wanted := randomAmounts(random)
+	shadow := hungry(namespace, fmt.Sprintf("web-%d", random.IntN(propertyPods)), wanted)
+	if random.IntN(4) == 0 { // The request does not set the creator. The webhook sets it if it is reachable.
 		shadow.SetLabels(map[string]string{wire.OriginLabel: propertyConsumer})
 	}
 	switch random.IntN(10) {
@@ -142,6 +185,10 @@ func turn(ctx context.Context, random *rand.Rand, consumer client.Client, namesp
 	default:
 		present := shadow.DeepCopy()
 		if consumer.Get(ctx, client.ObjectKeyFromObject(shadow), present) == nil {
+			if random.IntN(4) > 0 { // no resize changes the ephemeral storage
+				wanted["ephemeral-storage"] = storageOf(present)
+				set(shadow, containersOf(wanted), "spec", "pod", "containers")
+			}
 			shadow.SetResourceVersion(present.GetResourceVersion())
 			if random.IntN(4) == 0 {
 				set(shadow, []any{map[string]any{"name": "other", "image": "b", "resources": map[string]any{}}}, "spec", "pod", "initContainers")
@@ -151,7 +198,14 @@ func turn(ctx context.Context, random *rand.Rand, consumer client.Client, namesp
 	}
 }
 
-// door connects to the webhook, unless it is closed.
+// storageOf returns the ephemeral storage that the first container of a ShadowPod requests.
+func storageOf(shadow *unstructured.Unstructured) any {
+	containers, _, _ := unstructured.NestedSlice(shadow.Object, "spec", "pod", "containers")
+	storage, _, _ := unstructured.NestedFieldCopy(containers[0].(map[string]any), "resources", "requests", "ephemeral-storage")
+	return storage
+}
+
+// door connects API servers to the webhook, unless it is closed.
 type door struct {
 	open atomic.Bool
 	mu   sync.Mutex
@@ -187,8 +241,8 @@ func (d *door) pass(inside net.Conn, address string) {
 	}
 }
 
-// serveWebhook starts a manager whose webhook is called for the ShadowPods of a namespace, through the door.
-func serveWebhook(t *testing.T, namespace string) *door {
+// serveWebhook starts a manager whose webhook is called for the ShadowPods in a namespace of a consumer, through the door.
+func serveWebhook(t *testing.T, name, namespace string) *door {
 	t.Helper()
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -221,9 +275,9 @@ func serveWebhook(t *testing.T, namespace string) *door {
 		o.RecordAfter, o.Webhooks = time.Millisecond, &controllers.WebhookOptions{Namespace: metav1.NamespaceDefault, Host: "127.0.0.1", Port: port}
 	})
 	d.set(true)
-	unlabelled := hungry(namespace, "early", "1m")
-	unlabelled.SetLabels(map[string]string{wire.OriginLabel: propertyConsumer})
-	consumer := consumerClient(t)
+	unlabelled := hungry(namespace, "early", amounts(1, 1, 1))
+	unlabelled.SetLabels(map[string]string{wire.OriginLabel: name})
+	consumer := consumerClient(t, name)
 	controllertest.Eventually(t, "the API server to ask the webhook", func() error {
 		tried := unlabelled.DeepCopy()
 		if err := consumer.Create(t.Context(), tried, client.DryRunAll); err != nil {
@@ -237,7 +291,7 @@ func serveWebhook(t *testing.T, namespace string) *door {
 	return d
 }
 
-// event is a version of a pod.
+// event is a version of a pod, with its amounts in the Quota.
 type event struct {
 	version, name string
 	amounts       corev1.ResourceList
@@ -255,7 +309,7 @@ func (h *history) fail(err error) {
 	h.err = errors.Join(h.err, err)
 }
 
-// record watches the pods of a namespace, and runs them as a kubelet does.
+// record watches the pods of a namespace, and sets them to running as a kubelet would.
 func record(t *testing.T, namespace string) *history {
 	t.Helper()
 	clients, err := kubernetes.NewForConfig(provider.Config())
@@ -264,7 +318,7 @@ func record(t *testing.T, namespace string) *history {
 	require.NoError(t, err)
 	require.Empty(t, list.Items)
 	h := &history{}
-	ctx := context.WithoutCancel(t.Context()) // it ends with Stop
+	ctx := context.WithoutCancel(t.Context()) // Stop ends the watch
 	pods, err := clients.CoreV1().Pods(namespace).Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion})
 	require.NoError(t, err)
 	t.Cleanup(pods.Stop)
@@ -276,7 +330,9 @@ func record(t *testing.T, namespace string) *history {
 				return
 			}
 			h.add(e.Type, pod)
-			if main := pod.Spec.Containers[0].Resources; e.Type != watch.Deleted && (len(pod.Status.ContainerStatuses) == 0 || pod.Status.ContainerStatuses[0].Resources.Requests.Cpu().Cmp(*main.Requests.Cpu()) != 0) {
+			main, statuses := pod.Spec.Containers[0].Resources, pod.Status.ContainerStatuses
+			isShown := len(statuses) > 0 && equality.Semantic.DeepEqual(statuses[0].Resources, &main)
+			if e.Type != watch.Deleted && !isShown {
 				pod.Status.Phase = corev1.PodRunning
 				pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", Image: "i", ImageID: "i", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}, Resources: &main}}
 				_, err := clients.CoreV1().Pods(namespace).UpdateStatus(ctx, pod, metav1.UpdateOptions{})
@@ -292,53 +348,71 @@ func record(t *testing.T, namespace string) *history {
 func (h *history) add(kind watch.EventType, pod *corev1.Pod) {
 	e := event{version: pod.ResourceVersion, name: pod.Name, amounts: corev1.ResourceList{}}
 	if kind != watch.Deleted {
+		e.amounts[corev1.ResourcePods] = *resource.NewQuantity(1, resource.DecimalSI)
 		resources := pod.Spec.Containers[0].Resources
-		e.amounts = corev1.ResourceList{"requests": resources.Requests[corev1.ResourceCPU], "limits": resources.Limits[corev1.ResourceCPU]}
+		for name := range propertyLimits {
+			if request, limit := resources.Requests[name], resources.Limits[name]; name != corev1.ResourcePods && request.Cmp(limit) > 0 {
+				e.amounts[name] = request
+			} else if name != corev1.ResourcePods {
+				e.amounts[name] = limit
+			}
+		}
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.events = append(h.events, e)
 }
 
-// verify fails the test if the pods grew beyond the limit, or beyond the lower one after that version. It returns the
-// number of increases, and the largest sum.
-func (h *history) verify(t *testing.T, limit, lower resource.Quantity, lowered string) (growths int, most resource.Quantity) {
+// use is the number of times that the use of a resource increased, and its largest amount.
+type use struct {
+	growths int
+	most    resource.Quantity
+}
+
+// verify fails the test if the use of a resource grew beyond its limit or, after the version lowered, beyond its lower
+// limit. It returns the use of each resource.
+func (h *history) verify(t *testing.T, lowered string) map[corev1.ResourceName]use {
 	t.Helper()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	require.NoError(t, h.err)
-	present := map[string]corev1.ResourceList{}
+	uses, limits, present := map[corev1.ResourceName]use{}, propertyLimits, map[string]corev1.ResourceList{}
 	for _, e := range h.events {
-		before := map[corev1.ResourceName]resource.Quantity{}
-		for _, name := range []corev1.ResourceName{"requests", "limits"} {
-			before[name] = total(present, name)
-		}
+		before := total(present)
 		present[e.name] = e.amounts
 		order, err := resourceversion.CompareResourceVersion(e.version, lowered)
 		require.NoError(t, err)
 		if order > 0 {
-			limit = lower
+			limits = lowerLimits
 		}
-		for name, was := range before {
-			now := total(present, name)
+		for name, now := range total(present) {
+			was, limit, use := before[name], limits[name], uses[name]
 			if now.Cmp(was) <= 0 {
 				continue
 			}
-			growths++
-			if now.Cmp(most) > 0 {
-				most = now
+			use.growths++
+			if now.Cmp(use.most) > 0 {
+				use.most = now
 			}
+			uses[name] = use
 			if now.Cmp(limit) > 0 {
-				t.Errorf("version %s of pod %s: the %s grow from %s to %s, limited %s", e.version, e.name, name, was.String(), now.String(), limit.String())
+				t.Errorf("version %s of pod %s: %s grows from %s to %s, limited %s",
+					e.version, e.name, name, was.String(), now.String(), limit.String())
 			}
 		}
 	}
-	return growths, most
+	return uses
 }
 
-func total(pods map[string]corev1.ResourceList, name corev1.ResourceName) (sum resource.Quantity) {
+// total returns the sums of the amounts of all pods.
+func total(pods map[string]corev1.ResourceList) corev1.ResourceList {
+	sums := corev1.ResourceList{}
 	for _, amounts := range pods {
-		sum.Add(amounts[name])
+		for name, amount := range amounts {
+			sum := sums[name]
+			sum.Add(amount)
+			sums[name] = sum
+		}
 	}
-	return sum
+	return sums
 }

@@ -21,19 +21,20 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refract-project/refract/controllers/internal/asked"
+	"github.com/refract-project/refract/controllers/internal/tenancy"
 	"github.com/refract-project/refract/controllers/quota"
-	"github.com/refract-project/refract/controllers/tenancy"
+	"github.com/refract-project/refract/internal/apifailure"
 )
 
-// quotaRetry is the period at which a pod that exceeds its Quota is reconciled. Nothing is written while it still
+// quotaRetryInterval is how often a pod that exceeds its Quota is reconciled. Nothing is written as long as the pod
 // exceeds the Quota.
-const quotaRetry = 10 * time.Second
+const quotaRetryInterval = 10 * time.Second
 
-// errOverQuota means that the pod has to wait, and that the reason was reported.
+// errOverQuota means that the pod has to wait because it exceeds a Quota, and that this was reported.
 var errOverQuota = errors.New("the pod exceeds a Quota")
 
-// reserveCreation reserves the pod of shadow in its Quota, or reports why it must not be created. pod is the object to
-// send.
+// reserveCreation reserves the resources of shadow's pod in its Quota, or reports why the pod must not be created.
+// pod is the object that will be sent.
 func (c *Controller) reserveCreation(ctx context.Context, shadow, pod *unstructured.Unstructured) error {
 	if c.options.Quotas == nil {
 		return nil
@@ -56,18 +57,17 @@ func (c *Controller) reserveCreation(ctx context.Context, shadow, pod *unstructu
 	return nil
 }
 
-// withDefaults returns the spec that the pod will have. A LimitRange adds requests and limits to containers that have
-// none, so a dry-run creation is sent if the consumer has a Quota.
+// withDefaults returns the spec that the pod will have. If the consumer has a Quota, it sends a dry-run creation of a
+// pod that does not declare all amounts that the Quota counts, because a LimitRange may add requests and limits to its
+// containers, and a runtime class an overhead.
 func (c *Controller) withDefaults(ctx context.Context, pod *unstructured.Unstructured, spec *corev1.PodSpec) (*corev1.PodSpec, error) {
-	if isSized(spec) {
-		return spec, nil
-	}
-	if limited, err := c.options.Quotas.IsLimited(ctx, pod.GetLabels()); !limited || err != nil {
+	names, limited, err := c.options.Quotas.LimitedResources(ctx, pod.GetLabels())
+	if err != nil || !limited || quota.IsSized(spec, names) {
 		return spec, err
 	}
 	tried := pod.DeepCopy()
 	switch err := c.client.Create(ctx, tried, client.DryRunAll); {
-	case apierrors.IsServerTimeout(err), apierrors.IsTimeout(err), apierrors.IsTooManyRequests(err), apierrors.IsInternalError(err):
+	case apifailure.IsUndecided(err):
 		return nil, fmt.Errorf("asking for the defaults of pod %s, %w", client.ObjectKeyFromObject(pod), err)
 	case err != nil:
 		return spec, nil //nolint:nilerr // so will the creation be, which reports it
@@ -75,23 +75,7 @@ func (c *Controller) withDefaults(ctx context.Context, pod *unstructured.Unstruc
 	return typedSpec(tried.Object["spec"])
 }
 
-// isSized reports whether each container requests CPU and memory. A LimitRange does not add anything to such a pod.
-func isSized(spec *corev1.PodSpec) bool {
-	for _, containers := range [][]corev1.Container{spec.Containers, spec.InitContainers} {
-		for i := range containers {
-			for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
-				_, requested := containers[i].Resources.Requests[name]
-				_, limited := containers[i].Resources.Limits[name]
-				if !requested && !limited {
-					return false
-				}
-			}
-		}
-	}
-	return true
-}
-
-// reserveChange reserves the changed sizes of a running pod, or returns why the change is refused.
+// reserveChange reserves the changed sizes of a running pod in its Quota, or returns why the change is refused.
 func (c *Controller) reserveChange(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod, spec map[string]any, last *asked.Record) (*tenancy.Refusal, error) {
 	if c.options.Quotas == nil {
 		return nil, nil
@@ -120,7 +104,7 @@ func (c *Controller) releaseQuota(key types.NamespacedName) {
 	}
 }
 
-// isDecided reports whether the API server has rejected the request that failed with err, so that it was not executed.
+// isDecided reports whether err is a rejection by the API server, which means that the request was not executed.
 func isDecided(err error) bool {
 	status := apierrors.APIStatus(nil)
 	return errors.As(err, &status) && status.Status().Code >= 400 && status.Status().Code < 500 && !apierrors.IsTimeout(err)
@@ -141,7 +125,7 @@ func typedSpec(fields any) (*corev1.PodSpec, error) {
 	return spec, nil
 }
 
-// returns reports whether the pod of shadow is lost, and its spec is the same as when it ran.
+// returns reports whether the pod of shadow is lost and would be recreated with the spec with which it ran.
 func returns(shadow *unstructured.Unstructured) bool {
 	if phase := recordedPhase(shadow); phase == "" || phase == corev1.PodUnknown {
 		return false
@@ -159,8 +143,8 @@ func recordedHash(shadow *unstructured.Unstructured) string {
 	return hash
 }
 
-// specHash returns a hash of the spec of the pod of shadow without its ephemeral containers, which are not recreated
-// with the pod.
+// specHash returns a hash of the pod spec in shadow. Ephemeral containers are left out, because they are not
+// recreated with the pod.
 func specHash(shadow *unstructured.Unstructured) string {
 	spec, _ := podSpec(shadow)
 	if _, has := spec[ephemeralContainers]; has {

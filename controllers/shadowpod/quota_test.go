@@ -22,7 +22,8 @@ import (
 	"github.com/refract-project/refract/controllers/quota"
 )
 
-// limited creates a consumer with a Quota for its user of the same name, and returns a namespace that it has offloaded.
+// limited creates a consumer with a Quota for its user, who has the same name, and returns a namespace that the
+// consumer has offloaded.
 func limited(t *testing.T, consumer string, resources corev1.ResourceList) (namespace string, q *offloading.Quota) {
 	t.Helper()
 	tenant := provider.Namespace(t)
@@ -33,7 +34,8 @@ func limited(t *testing.T, consumer string, resources corev1.ResourceList) (name
 	return provider.Extended(t, consumer), q
 }
 
-// asking returns a ShadowPod of the consumer's user of the same name that requests the given CPU.
+// asking returns a ShadowPod that requests the given CPU. Its creator is the consumer's user, who has the same name
+// as the consumer.
 func asking(namespace, name, consumer, cpu string) *unstructured.Unstructured {
 	shadow := shadowPod(namespace, name)
 	shadow.SetLabels(map[string]string{wire.OriginLabel: consumer, wire.CreatorUserLabel: consumer})
@@ -62,7 +64,7 @@ func quantities(pairs ...string) corev1.ResourceList {
 	return list
 }
 
-// A pod that exceeds a Quota waits. This is reported once, and the pod is created when another pod is gone, not before.
+// A pod that exceeds a Quota waits, which is reported once. It is created when another pod is gone, and not earlier.
 func TestQuota(t *testing.T) {
 	namespace, q := limited(t, "padua", quantities("cpu", "1"))
 	m := provider.StartManager(t)
@@ -80,7 +82,7 @@ func TestQuota(t *testing.T) {
 		return nil
 	})
 
-	// Another manager computes the same use.
+	// A new manager process computes the same usage.
 	m.Stop(t)
 	provider.StartManager(t)
 	fourth := asking(namespace, "fourth", "padua", "500m")
@@ -107,12 +109,12 @@ func TestQuota(t *testing.T) {
 	provider.Patch(t, pod, `{"metadata":{"finalizers":null}}`)
 	awaitPod(t, late, "")
 
-	// A larger Quota admits the others.
+	// A larger Quota admits the pods that have waited.
 	provider.Patch(t, q, `{"spec":{"resources":{"cpu":"4"}}}`)
 	awaitPod(t, third, "")
 	awaitPod(t, fourth, "")
 
-	// A running pod does not grow beyond it.
+	// A running pod cannot grow beyond the Quota.
 	provider.Patch(t, q, `{"spec":{"resources":{"cpu":"1400m"}}}`)
 	provider.Patch(t, second, `{"spec":{"pod":{"containers":[{"name":"main","image":"a","resources":{"requests":{"cpu":"3"}}}]}}}`)
 	controllertest.Eventually(t, "the Event about the resize", func() error {
@@ -160,7 +162,8 @@ func TestQuotaUnderLoad(t *testing.T) {
 	})
 }
 
-// A cordoned Quota admits no new pods, and required declarations are enforced. A pod that is lost is recreated.
+// A cordoned Quota admits no new pods, but a lost pod is recreated. The declarations that a Quota requires are
+// enforced.
 func TestQuotaRules(t *testing.T) {
 	namespace, q := limited(t, "enna", quantities("cpu", "10", "memory", "10Gi"))
 	provider.Delete(t, q)
@@ -187,7 +190,7 @@ func TestQuotaRules(t *testing.T) {
 	provider.Create(t, stranger)
 	awaitRefusal(t, stranger, "has no Quota")
 
-	// It counts, and a pod without a creator must fit, too.
+	// The old pod counts, and further pods without a creator must fit into the Quota, too.
 	provider.Patch(t, q, `{"spec":{"limitsEnforcement":"None"}}`)
 	nobodys := asking(namespace, "nobodys", "enna", "9500m")
 	nobodys.SetLabels(map[string]string{wire.OriginLabel: "enna"})
@@ -212,8 +215,8 @@ func sizes(cpu, image string) string {
 	return fmt.Sprintf(`{"spec":{"pod":{"containers":[{"name":"main","image":%q,"resources":{"requests":{"cpu":%q}}}]}}}`, image, cpu)
 }
 
-// With a cordoned Quota, and without a required Quota, a running pod may shrink and be recreated unchanged. It must not
-// grow or be replaced, neither while it runs nor when it is lost.
+// With a cordoned Quota, or without a required Quota, a running pod may shrink, and may be recreated unchanged. It
+// must not grow or be replaced, either while it runs or when it is lost.
 func TestWhatRunsBecomesNothingElse(t *testing.T) {
 	for name, closed := range map[string]func(t *testing.T, q *offloading.Quota){
 		"cordoned":    func(t *testing.T, q *offloading.Quota) { provider.Patch(t, q, `{"spec":{"cordoned":true}}`) },
@@ -230,7 +233,7 @@ func TestWhatRunsBecomesNothingElse(t *testing.T) {
 			pod := awaitPod(t, shadow, "")
 			running(t, pod)
 			awaitPhase(t, shadow, corev1.PodRunning)
-			provider.Patch(t, shadow, sizes("90m", "b")) // the pod then has a later generation than the first
+			provider.Patch(t, shadow, sizes("90m", "b")) // generation 2: a spec hash is recorded
 			awaitPodWith(t, pod, "90m", "b")
 			before := awaitSpecHash(t, shadow, "")
 			closed(t, q)
@@ -247,7 +250,7 @@ func TestWhatRunsBecomesNothingElse(t *testing.T) {
 			awaitAdmitted(t, shadow, "smaller")
 			awaitSpecHash(t, shadow, before)
 
-			// A lost pod is recreated unchanged, and not with other content.
+			// A lost pod is recreated with the same content, but not with other content.
 			provider.Delete(t, pod)
 			again := awaitPod(t, shadow, pod.UID)
 			provider.Patch(t, again, `{"metadata":{"finalizers":["example.com/held"]}}`)
@@ -259,7 +262,8 @@ func TestWhatRunsBecomesNothingElse(t *testing.T) {
 	}
 }
 
-// awaitSpecHash waits until the ShadowPod records a hash of the running pod's spec other than before, and returns it.
+// awaitSpecHash waits until the ShadowPod records a hash of the running pod's spec that differs from before, and
+// returns the hash.
 func awaitSpecHash(t *testing.T, shadow *unstructured.Unstructured, before string) (hash string) {
 	t.Helper()
 	controllertest.Eventually(t, "a new hash of the spec", func() error {
@@ -306,8 +310,8 @@ func awaitAdmitted(t *testing.T, shadow *unstructured.Unstructured, what string)
 	})
 }
 
-// A change that does not fit into the Quota leaves the pod unchanged, with the reason. Labels, which no Quota counts,
-// are still updated.
+// If a change does not fit into the Quota, the pod is not changed, and the reason is reported. Labels are still
+// updated, because no Quota counts them.
 func TestRefusedChangesLeaveThePod(t *testing.T) {
 	namespace, q := limited(t, "matera", quantities("cpu", "1"))
 	provider.StartManager(t)
@@ -332,14 +336,14 @@ func TestRefusedChangesLeaveThePod(t *testing.T) {
 		t.Errorf("Events %v, want one that names the resource", events)
 	}
 
-	// The Quota is raised without a change of the ShadowPod.
+	// The Quota is raised, and the ShadowPod is not changed.
 	provider.Patch(t, q, `{"spec":{"resources":{"cpu":"4"}}}`)
 	awaitPodWith(t, pod, "3", "b")
 	awaitAdmitted(t, shadow, "the Quota was raised")
 }
 
-// If the policy of this cluster does not allow a generation, nothing of it is written, neither another field nor a
-// later label.
+// If the policy of this cluster does not allow a generation, no part of it is written: neither its other fields nor a
+// label that is changed later.
 func TestRefusedGenerationsAreNotWritten(t *testing.T) {
 	namespace := extended(t)
 	provider.StartManager(t)
@@ -375,7 +379,7 @@ func tolerates(pod *corev1.Pod, key string) bool {
 	return false
 }
 
-// The defaults of a LimitRange of this cluster count before the pod is created.
+// The defaults of a LimitRange in this cluster already count before the pod is created.
 func TestDefaultsOfANamespaceCount(t *testing.T) {
 	namespace, _ := limited(t, "lecce", quantities("cpu", "1", "memory", "1Gi"))
 	provider.StartManager(t)
@@ -399,4 +403,37 @@ func TestDefaultsOfANamespaceCount(t *testing.T) {
 	awaitPod(t, first, "")
 	provider.Create(t, second)
 	awaitRefusal(t, second, "cpu: requested 600m, used 600m, limited 1")
+}
+
+// TestDefaultsOfOtherResourcesCount checks that the ephemeral storage that a LimitRange adds counts, even for a pod
+// that requests CPU and memory.
+func TestDefaultsOfOtherResourcesCount(t *testing.T) {
+	namespace, _ := limited(t, "otranto",
+		quantities("cpu", "1", "memory", "1Gi", "ephemeral-storage", "1Gi", "limits.ephemeral-storage", "10Gi"))
+	provider.StartManager(t)
+	defaults := corev1.LimitRangeItem{Type: corev1.LimitTypeContainer,
+		Default: quantities("ephemeral-storage", "2Gi"), DefaultRequest: quantities("ephemeral-storage", "600Mi")}
+	provider.Create(t, &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "defaults"},
+		Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{defaults}}})
+	controllertest.Eventually(t, "the defaults", func() error {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "probe"},
+			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "a"}}}}
+		if err := provider.Client.Create(t.Context(), pod, client.DryRunAll); err != nil {
+			return err
+		}
+		if pod.Spec.Containers[0].Resources.Requests.StorageEphemeral().String() != "600Mi" {
+			return fmt.Errorf("there are none")
+		}
+		return nil
+	})
+	sized := func(name string) *unstructured.Unstructured {
+		requests := map[string]any{"cpu": "100m", "memory": "100Mi"}
+		container := map[string]any{"name": "main", "image": "a", "resources": map[string]any{"requests": requests}}
+		return set(asking(namespace, name, "otranto", "0"), []any{container}, "spec", "pod", "containers")
+	}
+	first, second := sized("first"), sized("second")
+	provider.Create(t, first)
+	awaitPod(t, first, "")
+	provider.Create(t, second)
+	awaitRefusal(t, second, "ephemeral-storage: requested 600Mi, used 600Mi, limited 1Gi")
 }

@@ -18,13 +18,14 @@ import (
 	"github.com/refract-project/refract/controllers/internal/asked"
 )
 
-// baseline is the record of a pod without the annotation: the pod is from an earlier version, or admission removed it.
+// baseline is the record of a pod whose annotations do not contain one, because an earlier version created the pod or
+// admission removed the annotation.
 type baseline struct {
 	pod    types.UID
 	record *asked.Record
 }
 
-// lastAsked returns the last request for the pod, or nil if it is not known.
+// lastAsked returns the record of the last request for the pod, or nil if it is not known.
 func (c *Controller) lastAsked(pod *corev1.Pod) *asked.Record {
 	if record := asked.Read(pod.Annotations); record != nil {
 		return record
@@ -35,8 +36,9 @@ func (c *Controller) lastAsked(pod *corev1.Pod) *asked.Record {
 	return nil
 }
 
-// ensureBaseline records the request for a pod without a record, while the ShadowPod is unchanged. The next change of
-// the ShadowPod can then be distinguished from changes by others, without a write to each of these pods.
+// ensureBaseline records the request for a pod without a record, as long as the ShadowPod is unchanged. Later changes
+// to the ShadowPod can then be distinguished from changes that other clients make to the pod, without writing to each
+// of these pods.
 func (c *Controller) ensureBaseline(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod) error {
 	if c.lastAsked(pod) != nil || isOutdated(shadow, pod) {
 		return nil
@@ -54,7 +56,8 @@ func (c *Controller) setBaseline(pod *corev1.Pod, record *asked.Record) {
 	c.baselines.Set(client.ObjectKeyFromObject(pod), baseline{pod.UID, record})
 }
 
-// noteAligned drops the record in memory once the pod has the annotation. Until then, it updates the record.
+// noteAligned updates the record in memory after a change. Once the pod has its own record in an annotation, it drops
+// the record in memory.
 func (c *Controller) noteAligned(shadow *unstructured.Unstructured, pod *corev1.Pod, last *asked.Record, scope scope, pending []string) {
 	if asked.Read(pod.Annotations) != nil {
 		c.baselines.Drop(client.ObjectKeyFromObject(pod))
@@ -65,8 +68,8 @@ func (c *Controller) noteAligned(shadow *unstructured.Unstructured, pod *corev1.
 	}
 }
 
-// nextRecord returns the record of the pod after the changes within scope, or nil if the last request is not known. The
-// sizes of the pending containers are not included.
+// nextRecord returns the record of the pod after the changes within scope, or nil if the last request is not known.
+// Sizes of the containers in pending are not included.
 func nextRecord(shadow *unstructured.Unstructured, pod *corev1.Pod, last *asked.Record, scope scope, pending []string) *asked.Record {
 	if !isOutdated(shadow, pod) {
 		scope = metadataOnly
@@ -92,8 +95,8 @@ func nextRecord(shadow *unstructured.Unstructured, pod *corev1.Pod, last *asked.
 	return next
 }
 
-// reportUndecided reports the fields that differ between a pod and its ShadowPod if it is unknown which of them was
-// changed.
+// reportUndecided reports the fields that differ between a pod and its ShadowPod, if it is unknown which side has
+// changed them.
 func (c *Controller) reportUndecided(shadow *unstructured.Unstructured, pod *corev1.Pod) {
 	spec, _ := podSpec(shadow)
 	nothing := &asked.Record{Metadata: asked.Values{}, Content: asked.Values{}}
@@ -125,7 +128,7 @@ func contentValues(spec map[string]any) asked.Values {
 	return values
 }
 
-// containerFields are the lists of the containers that a pod is created with.
+// containerFields are the fields of a pod's spec with its containers, except ephemeral containers.
 var containerFields = []string{"containers", "initContainers"}
 
 const deadlineField = "activeDeadlineSeconds"
@@ -140,7 +143,7 @@ func tolerationPath(toleration any) []string {
 	return []string{"tolerations", string(text)}
 }
 
-// podLevel is used instead of a container list in the path of the pod's own resources.
+// podLevel is used in paths in place of a container list. It stands for the resources of the pod itself.
 const podLevel = "pod"
 
 func sizePath(field, container, list string, resource corev1.ResourceName) []string {
@@ -150,7 +153,7 @@ func sizePath(field, container, list string, resource corev1.ResourceName) []str
 // sizedContainer returns the container of a path that sizePath returned.
 func sizedContainer(path []string) string { return path[0] + "/" + path[1] }
 
-// eachSize calls f with each amount of a resource in a pod's spec and its path.
+// eachSize calls f for each amount of a resource in a pod's spec, with the amount and its path.
 func eachSize(spec map[string]any, f func(amount string, path ...string)) {
 	each := func(field, container string, resources any) {
 		amounts, _ := amountsOf(resources)

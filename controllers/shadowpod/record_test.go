@@ -22,8 +22,8 @@ import (
 
 const mirrored = "mirror.example/registry.example/main:1"
 
-// mutating makes the provider's admission use images from a mirror, increase memory, and set labels, annotations and a
-// deadline.
+// mutating sets up admission on the provider that uses images from a mirror, increases memory, and sets labels,
+// annotations and a deadline.
 func mutating(t *testing.T, namespace string) {
 	t.Helper()
 	probe := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "probe", Labels: map[string]string{"app": "probe"}, Annotations: map[string]string{"note": ""}},
@@ -45,12 +45,12 @@ func modest(namespace, name string) *unstructured.Unstructured {
 		"resources": map[string]any{"requests": map[string]any{"cpu": "100m", "memory": "64Mi"}}}}, "spec", "pod", "containers")
 }
 
-// containers returns a patch of the spec of the ShadowPods of modest.
+// containers returns a patch for a ShadowPod that modest has returned.
 func containers(image, cpu, memory string) string {
 	return fmt.Sprintf(`{"spec":{"pod":{"containers":[{"name":"main","image":%q,"resources":{"requests":{"cpu":%q,"memory":%q}}}]}}}`, image, cpu, memory)
 }
 
-// aligned waits until the pod fulfills holds.
+// aligned waits until holds returns true for the pod.
 func aligned(t *testing.T, pod *corev1.Pod, holds func() bool) {
 	t.Helper()
 	key := client.ObjectKeyFromObject(pod)
@@ -76,8 +76,9 @@ func memoryOf(pod *corev1.Pod) string {
 	return pod.Spec.Containers[0].Resources.Requests.Memory().String()
 }
 
-// Changes of a pod by admission, an autoscaler or an administrator of the provider stay when another field is changed
-// on the consumer, even after a restart of the controller. Changes on the consumer are applied, in these fields too.
+// Changes that admission, an autoscaler or an administrator of the provider made to a pod stay when another field is
+// changed on the consumer, even after a restart of the controller. Changes on the consumer are applied, even in the
+// same fields.
 func TestChangesOfTheProviderOutliveThoseAtHome(t *testing.T) {
 	namespace := extended(t)
 	mutating(t, namespace)
@@ -130,7 +131,7 @@ func TestChangesOfTheProviderOutliveThoseAtHome(t *testing.T) {
 	aligned(t, pod, func() bool { return pod.Spec.Containers[0].Image == "registry.example/main:1" })
 }
 
-// A rejected size that is requested again unchanged does not revert the size that an autoscaler has set.
+// A size that was rejected stays in the ShadowPod, but the size that an autoscaler has set is not reverted.
 func TestARefusedSizeLeavesOthersAlone(t *testing.T) {
 	namespace := extended(t)
 	mutating(t, namespace)
@@ -157,7 +158,7 @@ func older(t *testing.T, pod *corev1.Pod) {
 	provider.Patch(t, pod, fmt.Sprintf(`{"metadata":{"labels":{"app":%q},"annotations":{%q:null,"note":"one"}}}`, pod.Name, asked.Annotation))
 }
 
-// A pod of an earlier version gets only the changes that are made after the upgrade.
+// In a pod of an earlier version, only changes that are made after the upgrade are applied.
 func TestPodsOfAnEarlierVersion(t *testing.T) {
 	namespace := extended(t)
 	mutating(t, namespace)
@@ -206,7 +207,7 @@ func TestPodsOfAnEarlierVersion(t *testing.T) {
 	})
 }
 
-// A record that a consumer writes into its ShadowPod does not affect the record of the pod.
+// If a consumer writes a record into its ShadowPod, the record of the pod is not affected.
 func TestTheRecordIsNotTheConsumers(t *testing.T) {
 	namespace := extended(t)
 	provider.StartManager(t)

@@ -14,11 +14,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
-	"github.com/refract-project/refract/controllers/tenancy"
+	"github.com/refract-project/refract/controllers/internal/tenancy"
 	"github.com/refract-project/refract/internal/dynamicclient"
 	"github.com/refract-project/refract/internal/jsonpatch"
 	"github.com/refract-project/refract/internal/printable"
@@ -27,9 +28,9 @@ import (
 // refusedReason is the reason of the Event and of the condition about a pod that this cluster does not allow.
 const refusedReason = "RefusedByProvider"
 
-// judge returns why this cluster does not allow the pod of shadow, or nil if it is allowed. Ephemeral containers, which
-// cannot be removed from a pod, are judged separately: a refused one prevents neither other changes of the pod nor its
-// recreation.
+// judge returns why this cluster does not allow the pod of shadow, or nil if it is allowed. Ephemeral containers are
+// judged separately, because they cannot be removed from a pod: a refused one must not prevent other changes to the pod
+// or its recreation.
 func (c *Controller) judge(ctx context.Context, shadow *unstructured.Unstructured) (*tenancy.Refusal, error) {
 	if refusal := oversized(shadow); refusal != nil {
 		return refusal, nil
@@ -42,7 +43,8 @@ func (c *Controller) judge(ctx context.Context, shadow *unstructured.Unstructure
 	return c.judgeSpec(ctx, shadow, spec, ok)
 }
 
-// oversized returns the refusal of a ShadowPod that was not decoded because it exceeds the limits, nil for any other.
+// oversized returns the refusal of a ShadowPod that was not decoded because it exceeds the size limits, and nil for
+// any other ShadowPod.
 func oversized(shadow *unstructured.Unstructured) *tenancy.Refusal {
 	excess := dynamicclient.Excess(shadow)
 	if excess == "" {
@@ -51,7 +53,8 @@ func oversized(shadow *unstructured.Unstructured) *tenancy.Refusal {
 	return &tenancy.Refusal{Field: "a ShadowPod of this size", Rule: excess, Remedy: "reduce it, for example by moving values of env into a ConfigMap"}
 }
 
-// judgeEphemeral returns why this cluster does not allow the pod of shadow with its ephemeral containers.
+// judgeEphemeral returns why this cluster does not allow the pod of shadow with its ephemeral containers, or nil if
+// they are allowed.
 func (c *Controller) judgeEphemeral(ctx context.Context, shadow *unstructured.Unstructured) (*tenancy.Refusal, error) {
 	spec, ok := podSpec(shadow)
 	return c.judgeSpec(ctx, shadow, spec, ok)
@@ -63,7 +66,7 @@ func (c *Controller) judgeSpec(ctx context.Context, shadow *unstructured.Unstruc
 	}
 	origin := shadow.GetLabels()[wire.OriginLabel]
 	if !ok || origin == "" {
-		return nil, nil // create reports it
+		return nil, nil // create reports the refusal
 	}
 	namespace := &corev1.Namespace{}
 	if err := c.client.Get(ctx, client.ObjectKey{Name: shadow.GetNamespace()}, namespace); err != nil {
@@ -75,9 +78,26 @@ func (c *Controller) judgeSpec(ctx context.Context, shadow *unstructured.Unstruc
 	return c.options.Policy.CheckPod(namespace, shadow.GetLabels(), shadow.GetAnnotations(), spec), nil
 }
 
-// refuse reports on the ShadowPod, and by an Event that is reflected to the consumer's pod, why its pod was not created
-// or not changed. A change of the ShadowPod triggers the next attempt, and so does the next resync after the provider's
-// policy has changed; earlier attempts would not succeed.
+// refusalRetryInterval is how often a pod that the rules of its namespace do not allow is tried again. Changes of the
+// ShadowPod and of these rules trigger an attempt at once, so the interval only matters if such an event is lost.
+const refusalRetryInterval = 30 * time.Minute
+
+// refuseForNow reports a refusal by judge, and returns the delay until the next attempt. If err is not nil, there is no
+// decision yet, and err is returned.
+func (c *Controller) refuseForNow(
+	ctx context.Context, shadow *unstructured.Unstructured, action string, refusal *tenancy.Refusal, err error,
+) (time.Duration, error) {
+	if err != nil {
+		return 0, err
+	}
+	if err := c.refuse(ctx, shadow, action, refusal); err != nil || dynamicclient.Excess(shadow) != "" {
+		return 0, err // only a change of the ShadowPod makes it smaller
+	}
+	return wait.Jitter(refusalRetryInterval, 0.5), nil
+}
+
+// refuse reports why the pod of a ShadowPod was not created or changed: in the status of the ShadowPod, and in an
+// Event that is reflected to the consumer's pod.
 func (c *Controller) refuse(ctx context.Context, shadow *unstructured.Unstructured, action string, refusal *tenancy.Refusal) error {
 	message := refusal.Error()
 	if action == updateAction {
@@ -87,7 +107,7 @@ func (c *Controller) refuse(ctx context.Context, shadow *unstructured.Unstructur
 	return c.setAdmitted(ctx, shadow, metav1.ConditionFalse, refusedReason, message)
 }
 
-// admitted clears an earlier refusal.
+// admitted updates the Admitted condition after an earlier refusal.
 func (c *Controller) admitted(ctx context.Context, shadow *unstructured.Unstructured) error {
 	if condition := admission(shadow); condition == nil || condition.Status == metav1.ConditionTrue {
 		return nil

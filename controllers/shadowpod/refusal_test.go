@@ -17,7 +17,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers"
 	"github.com/refract-project/refract/controllers/internal/controllertest"
-	"github.com/refract-project/refract/controllers/tenancy"
+	"github.com/refract-project/refract/controllers/internal/tenancy"
 	"github.com/refract-project/refract/internal/tenantlimits"
 )
 
@@ -32,8 +32,8 @@ func admitted(shadow *unstructured.Unstructured) (status, message string) {
 	return "", ""
 }
 
-// If a consumer requests features that no tenant may use, no pod is created. A single Event names the field, the rule,
-// and who can change it.
+// If a consumer requests features that no tenant may use, no pod is created. A single Event names the field and the
+// rule, and says who can change the rule.
 func TestRefusesWhatTenantsMayNotRun(t *testing.T) {
 	namespace := extended(t)
 	m := provider.StartManager(t)
@@ -149,8 +149,8 @@ func TestTokensOnRequest(t *testing.T) {
 	}
 }
 
-// The namespace determines the owner of a ShadowPod. Its own labels do not, and a namespace that is not offloaded has
-// no owner.
+// The namespace determines the owner of a ShadowPod, regardless of the ShadowPod's labels. A namespace that is not
+// offloaded has no owner.
 func TestRefusesOtherOriginsAndNamespaces(t *testing.T) {
 	namespace, foreign := extended(t), provider.Namespace(t)
 	provider.StartManager(t)
@@ -171,7 +171,7 @@ func TestRefusesOtherOriginsAndNamespaces(t *testing.T) {
 	}
 }
 
-// The provider decides what it allows: for all consumers, for one, and for a namespace.
+// The provider can allow features for all consumers, for one consumer, or for one namespace.
 func TestAllowsWhatTheProviderAllows(t *testing.T) {
 	allowed, labelled := extended(t), extended(t)
 	provider.Patch(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: labelled}}, fmt.Sprintf(`{"metadata":{"labels":{%q:"baseline"}}}`, tenancy.EnforceLabel))

@@ -16,8 +16,8 @@ import (
 )
 
 // resizeAtOnce writes all sizes of a pod in one request, as its user did, so that quotas and kubelets judge them
-// together. If isDecided accepts the error, the API server rejects some of the sizes, and each must then be written
-// separately.
+// together. If it fails with an error that isDecided accepts, the API server rejects some of the sizes, and they must
+// be written separately.
 func (c *Controller) resizeAtOnce(ctx context.Context, pod *corev1.Pod, sizes []newSize) (*corev1.Pod, error) {
 	var all jsonpatch.Patch
 	for _, size := range sizes {

@@ -29,7 +29,7 @@ func withCPU(amounts ...string) (containers []any) {
 	return containers
 }
 
-// runningWith creates a ShadowPod with such containers, and makes its pod run.
+// runningWith creates a ShadowPod with the containers of withCPU, and sets its pod to running.
 func runningWith(t *testing.T, namespace, name string, amounts ...string) (*unstructured.Unstructured, *corev1.Pod) {
 	t.Helper()
 	shadow := shadowPod(namespace, name)
@@ -67,7 +67,7 @@ func awaitCPU(t *testing.T, pod *corev1.Pod, want ...string) {
 	})
 }
 
-// One resize on the consumer is one write on the provider, regardless of the number of containers.
+// A resize on the consumer causes one write on the provider, regardless of the number of containers.
 func TestAResizeOfManyContainersIsOneWrite(t *testing.T) {
 	namespace := extended(t)
 	m := provider.StartManager(t)
@@ -80,8 +80,8 @@ func TestAResizeOfManyContainersIsOneWrite(t *testing.T) {
 	}
 }
 
-// One container grows by the amount that another one shrinks. Written separately, its size would exceed the limit of
-// the pod.
+// One container grows by the amount by which another one shrinks. The sizes must be written together, because the pod
+// would temporarily exceed its limit otherwise.
 func TestSizesThatFitTogetherAreNotRefused(t *testing.T) {
 	namespace := extended(t)
 	m := provider.StartManager(t)
@@ -96,7 +96,7 @@ func TestSizesThatFitTogetherAreNotRefused(t *testing.T) {
 	}
 }
 
-// A rejected size delays the other sizes by one request only.
+// A rejected size delays the other sizes by only one request.
 func TestARefusedSizeDoesNotKeepTheOthersBack(t *testing.T) {
 	namespace := extended(t)
 	provider.StartManager(t)

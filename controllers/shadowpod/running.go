@@ -21,13 +21,13 @@ import (
 
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/internal/asked"
-	"github.com/refract-project/refract/controllers/tenancy"
+	"github.com/refract-project/refract/controllers/internal/tenancy"
 	"github.com/refract-project/refract/internal/jsonpatch"
 )
 
 // alignRunning applies the changes that need a subresource: sizes (in-place resize) and ephemeral containers (kubectl
-// debug). The cache contains neither. It returns the containers whose sizes could not be written, with an error, or the
-// reason why the change is refused; nothing is changed then.
+// debug). Neither is in the cache. It returns the containers whose sizes could not be written, together with an
+// error. If the change is refused, it returns the reason and changes nothing.
 func (c *Controller) alignRunning(ctx context.Context, shadow *unstructured.Unstructured, cached *corev1.Pod) (pending []string, refusal *tenancy.Refusal, err error) {
 	spec, ok := podSpec(shadow)
 	if !ok {
@@ -38,7 +38,7 @@ func (c *Controller) alignRunning(ctx context.Context, shadow *unstructured.Unst
 		return nil, nil, client.IgnoreNotFound(err)
 	}
 	if pod.UID != cached.UID || pod.DeletionTimestamp != nil {
-		return nil, nil, nil // an event will follow
+		return nil, nil, nil // the pod is deleted or was replaced, so another event will follow
 	}
 	last := c.lastAsked(pod)
 	sizes := newSizes(spec, pod, last)
@@ -52,7 +52,8 @@ func (c *Controller) alignRunning(ctx context.Context, shadow *unstructured.Unst
 	return pending, nil, errors.Join(ephemeral, err)
 }
 
-// resize writes the new sizes and ends their reservation. It returns the containers whose sizes were not written.
+// resize writes the new sizes and settles their Quota reservation. It returns the containers whose sizes were not
+// written.
 func (c *Controller) resize(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod, sizes []newSize) (pending []string, err error) {
 	if len(sizes) > 1 {
 		resized, err := c.resizeAtOnce(ctx, pod, sizes)
@@ -82,7 +83,7 @@ func (c *Controller) resize(ctx context.Context, shadow *unstructured.Unstructur
 		problems = append(problems, err)
 	}
 	switch {
-	case unknown: // the next attempt decides
+	case unknown: // the reservation stays until the next attempt
 	case written != nil:
 		c.settleQuota(written)
 	default:
@@ -91,8 +92,8 @@ func (c *Controller) resize(ctx context.Context, shadow *unstructured.Unstructur
 	return pending, errors.Join(problems...)
 }
 
-// changedPod returns the pod with the desired values that a Quota counts, and whether images are replaced, which makes
-// it another pod.
+// changedPod returns the pod with the desired values of all fields that a Quota counts. replaces is true if images
+// are replaced, which makes it another pod.
 func changedPod(spec map[string]any, pod *corev1.Pod, last *asked.Record) (changed *corev1.Pod, replaces bool) {
 	changed = pod.DeepCopy()
 	for field, containers := range map[string][]corev1.Container{"containers": changed.Spec.Containers, "initContainers": changed.Spec.InitContainers} {
@@ -129,7 +130,7 @@ func (c *Controller) alignEphemeral(ctx context.Context, shadow *unstructured.Un
 	return err
 }
 
-// patchSubresource returns the written pod, or nil if nothing was written.
+// patchSubresource patches a subresource of the pod. It returns the written pod, or nil if nothing was written.
 func (c *Controller) patchSubresource(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod, name string, changes jsonpatch.Patch) (*corev1.Pod, error) {
 	if err := c.brake.MayChange(ctx, shadow, updateAction, name, changes); err != nil {
 		return nil, err
@@ -156,8 +157,8 @@ func (c *Controller) patchSubresource(ctx context.Context, shadow *unstructured.
 	return nil, fmt.Errorf("patching %s of pod %s/%s, %w", name, pod.Namespace, pod.Name, err)
 }
 
-// isUnserved distinguishes a subresource that the API server does not serve from a pod that is gone: only the latter
-// error has a name.
+// isUnserved reports whether err means that the API server does not serve the subresource. If instead the pod is
+// gone, the error contains the pod's name.
 func isUnserved(err error) bool {
 	status := apierrors.APIStatus(nil)
 	if !apierrors.IsNotFound(err) || !errors.As(err, &status) {
@@ -169,13 +170,13 @@ func isUnserved(err error) bool {
 
 // newSize holds the sizes of one container, or of the pod.
 type newSize struct {
-	container string // as sizedContainer returns it
+	container string // the name that sizedContainer returns
 	patch     jsonpatch.Patch
 }
 
-// newSizes returns, for each container and for the pod, the amounts that are new in the ShadowPod. Other amounts, which
-// the provider may have added or changed, stay. Each container has its own patch, so that a rejected one does not
-// prevent the others.
+// newSizes returns, for each container and for the pod, the amounts that are new in the ShadowPod. Other amounts,
+// which the provider may have added or changed, stay. Each container has its own patch, so that a rejected patch does
+// not prevent the other patches.
 func newSizes(spec map[string]any, pod *corev1.Pod, last *asked.Record) []newSize {
 	if last == nil {
 		return nil
@@ -191,7 +192,7 @@ func newSizes(spec map[string]any, pod *corev1.Pod, last *asked.Record) []newSiz
 	return all
 }
 
-// desiredSizes returns the resources of the containers in one of a spec's lists, by name.
+// desiredSizes returns the resources of the containers in the given list of a spec, by container name.
 func desiredSizes(field string, spec map[string]any) map[string]any {
 	desired := map[string]any{}
 	for _, container := range containersOf(spec, field) {
@@ -233,7 +234,7 @@ func withAmounts(sizes corev1.ResourceRequirements, desired any, last *asked.Rec
 	return sizes, limits || requests
 }
 
-// overlaid returns present with the new amounts of desired.
+// overlaid returns the amounts in present, except that amounts of desired for which isNew returns true replace them.
 func overlaid(present, desired corev1.ResourceList, isNew func(corev1.ResourceName, resource.Quantity) bool) (corev1.ResourceList, bool) {
 	changed := false
 	for name, amount := range desired {
@@ -252,11 +253,11 @@ func overlaid(present, desired corev1.ResourceList, isNew func(corev1.ResourceNa
 	return present, changed
 }
 
-// ephemeralContainers is the field of a pod's spec.
+// ephemeralContainers is a field of a pod's spec.
 const ephemeralContainers = "ephemeralContainers"
 
-// newEphemeral adds the ephemeral containers that the pod does not have, in the ShadowPod's notation. Ephemeral
-// containers cannot be changed or removed.
+// newEphemeral returns a patch that adds the ephemeral containers that the pod lacks, as the ShadowPod writes them.
+// Existing ephemeral containers cannot be changed or removed.
 func newEphemeral(spec map[string]any, pod *corev1.Pod) jsonpatch.Patch {
 	known := strings.Split(pod.Annotations[SpentAnnotation], ",")
 	for i := range pod.Spec.EphemeralContainers {
@@ -285,7 +286,7 @@ func ephemeralNames(spec map[string]any) (names []string) {
 	return names
 }
 
-// containersOf returns the containers in a list of a spec. Items of another type are omitted.
+// containersOf returns the containers in a list of a spec. Items that are not objects are left out.
 func containersOf(spec map[string]any, field string) (containers []map[string]any) {
 	list, _ := spec[field].([]any)
 	for _, item := range list {

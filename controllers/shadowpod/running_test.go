@@ -19,7 +19,7 @@ import (
 	"github.com/refract-project/refract/controllers/shadowpod"
 )
 
-// running makes the pod look as if a kubelet runs it, which is required for a resize.
+// running makes the pod look as if a kubelet runs it. Only a running pod can be resized.
 func running(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
 	provider.PatchStatus(t, pod, `{"status":{"phase":"Running","containerStatuses":[{"name":"main","image":"i","imageID":"i","ready":true,"restartCount":0,
@@ -98,7 +98,7 @@ func TestSubresourcesThatAreNotServed(t *testing.T) {
 	}
 }
 
-// A size that the provider rejects is reported, and delays the other changes only by that request.
+// A size that the provider rejects is reported. It delays the other changes by only one request.
 func TestARefusedSizeIsToldAndTheRestGoesOn(t *testing.T) {
 	namespace := extended(t)
 	provider.StartManager(t)
@@ -124,8 +124,8 @@ func TestARefusedSizeIsToldAndTheRestGoesOn(t *testing.T) {
 	})
 }
 
-// The defaults of `kubectl debug` are not allowed for tenants. The debug container stays in the consumer's pod forever,
-// so neither a resize nor the recreation of the pod may wait for it.
+// Tenants may not use the defaults of `kubectl debug`. The debug container stays in the consumer's pod forever, so it
+// must not block a resize or the recreation of the pod.
 func TestARefusedDebuggerKeepsNothingBack(t *testing.T) {
 	namespace := extended(t)
 	provider.StartManager(t)

@@ -61,7 +61,7 @@ func TestALargeShadowPodIsRefusedUntilItIsSmaller(t *testing.T) {
 	}
 }
 
-// Large content is not in the cache: it is read when it is needed.
+// A pod whose large spec is not cached is recreated: the spec is read when it is needed.
 func TestAPodOfALargeSpecIsRecreated(t *testing.T) {
 	namespace := extended(t)
 	provider.StartManager(t)
@@ -101,7 +101,7 @@ func TestAPodOfAShadowPodThatHasBecomeTooLargeIsLeftAlone(t *testing.T) {
 	assert.Equal(t, pod.Annotations, now.Annotations)
 }
 
-// For a ShadowPod without a pod, and for a refused one, the cache holds little more than its identity.
+// For a ShadowPod that has no pod or was refused, the cache holds little more than the identity of the ShadowPod.
 func TestARefusedShadowPodCostsItsKey(t *testing.T) {
 	compact := transformOf(t)
 	shadow := func(phase, status string, generation int64, bytes int) *unstructured.Unstructured {
@@ -133,7 +133,7 @@ func TestARefusedShadowPodCostsItsKey(t *testing.T) {
 		assert.Equal(t, !tc.held, shadows.LacksMetadata(found), name)
 		assert.Equal(t, "consumer", found.GetLabels()[wire.OriginLabel], name)
 
-		// A change of content that is not held is still detected.
+		// A change to content that is not in the cache is still detected.
 		changed := tc.shadow.DeepCopy()
 		changed.SetAnnotations(map[string]string{"note": strings.Repeat("y", len(tc.shadow.GetAnnotations()["note"]))})
 		other, err := compact(changed)

@@ -5,6 +5,7 @@ package shadowpod
 
 import (
 	"context"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -12,11 +13,14 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/refract-project/refract/api/wire"
@@ -24,6 +28,7 @@ import (
 	"github.com/refract-project/refract/controllers/internal/ownedfields"
 	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/controllers/internal/shadows"
+	"github.com/refract-project/refract/controllers/internal/tenancy"
 	"github.com/refract-project/refract/internal/podend"
 )
 
@@ -32,10 +37,11 @@ func CacheOptions() map[client.Object]cache.ByObject {
 	return kind.CacheOptions(maxKeptBytes, &corev1.Pod{}, wire.ManagedByShadowPod, trim)
 }
 
-// Decoding returns the decoding of the objects that this controller reads.
+// Decoding returns the options for decoding the objects that this controller reads.
 func Decoding() onepass.Decoding { return kind.Decoding() }
 
-// maxRefusedBytes is sufficient for the spec of an ordinary pod that exceeds its Quota: it is read every few seconds.
+// maxRefusedBytes limits the cached spec of a refused pod. The spec of an ordinary pod that exceeds its Quota must fit,
+// because it is read every few seconds.
 const maxRefusedBytes = 4 << 10
 
 // maxKeptBytes returns the maximum size of a ShadowPod's spec in the cache. The spec of a finished pod is no longer
@@ -50,8 +56,8 @@ func maxKeptBytes(shadow *unstructured.Unstructured) int {
 	return shadows.MaxKeptBytes
 }
 
-// trim keeps the fields of a pod that this controller reads. Pods are written with patches, so the fields that are
-// missing here are not lost on the server.
+// trim keeps only the fields of a pod that this controller reads. Pods are written with patches, so fields that are
+// missing in the cache are not lost on the server.
 func trim(obj any) (any, error) {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {
@@ -63,7 +69,7 @@ func trim(obj any) (any, error) {
 	kept.Spec.InitContainers = trimContainers(pod.Spec.InitContainers)
 	kept.Spec.RestartPolicy = pod.Spec.RestartPolicy
 	kept.Spec.TerminationGracePeriodSeconds = pod.Spec.TerminationGracePeriodSeconds
-	// These fields determine its use of a Quota.
+	// These fields determine how much of a Quota the pod uses.
 	kept.Spec.Overhead, kept.Spec.Resources = pod.Spec.Overhead, pod.Spec.Resources
 	kept.Spec.ActiveDeadlineSeconds = pod.Spec.ActiveDeadlineSeconds
 	kept.Spec.Tolerations = pod.Spec.Tolerations
@@ -72,7 +78,7 @@ func trim(obj any) (any, error) {
 	case podend.Finished(pod.Status.Phase):
 		kept.Status.InitContainerStatuses = trimStatuses(pod.Status.InitContainerStatuses)
 		kept.Status.ContainerStatuses = trimStatuses(pod.Status.ContainerStatuses)
-	case isResizing(pod): // during a resize the larger size is in use
+	case isResizing(pod): // during a resize, the larger size is in use
 		kept.Status.InitContainerStatuses = trimSizes(pod.Status.InitContainerStatuses)
 		kept.Status.ContainerStatuses = trimSizes(pod.Status.ContainerStatuses)
 		kept.Status.Resources, kept.Status.AllocatedResources = pod.Status.Resources, pod.Status.AllocatedResources
@@ -96,7 +102,8 @@ func trimContainers(containers []corev1.Container) []corev1.Container {
 	return kept
 }
 
-// isResizing reports whether a container has more resources than its spec, because its node has not released them yet.
+// isResizing reports whether a container still has more resources than its spec says, because its node has not
+// released them yet.
 func isResizing(pod *corev1.Pod) bool {
 	sizes := map[string]corev1.ResourceRequirements{}
 	for _, containers := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
@@ -126,7 +133,7 @@ func isResizing(pod *corev1.Pod) bool {
 	return pod.Spec.Resources != nil && (exceeds(pod.Status.AllocatedResources, level.Requests) || exceeds(actual.Requests, level.Requests) || exceeds(actual.Limits, level.Limits))
 }
 
-// trimSizes keeps the actual resources of the containers.
+// trimSizes keeps only the actual resources of the containers.
 func trimSizes(statuses []corev1.ContainerStatus) []corev1.ContainerStatus {
 	kept := make([]corev1.ContainerStatus, 0, len(statuses))
 	for i := range statuses {
@@ -148,12 +155,35 @@ func trimStatuses(statuses []corev1.ContainerStatus) []corev1.ContainerStatus {
 func (c *Controller) watch(mgr manager.Manager) error {
 	return kind.Controller(mgr, c.Name(), c.options.Workers, c.gone.Predicate()).
 		Watches(&corev1.Pod{}, c.podHandler()).
-		Watches(&corev1.LimitRange{}, handler.EnqueueRequestsFromMapFunc(c.refusedIn)).
+		Watches(&corev1.LimitRange{}, c.limitsHandler()).
+		Watches(&corev1.Namespace{}, c.namespaceHandler(), builder.WithPredicates(predicate.Funcs{UpdateFunc: tenancy.RulesChanged})).
 		Complete(report.Failures(c, c.options.Failed))
 }
 
-// refusedIn returns the ShadowPods in the namespace of a LimitRange whose pods the API server rejected as invalid,
-// because the LimitRange sets resources of new pods. They are retried at once.
+// admissionDelay is how long the API server's admission may still apply a LimitRange, or the limits of a namespace, after
+// they were changed or deleted.
+// If it is too short, a pod that has become valid may have to wait for its next retry, and these retries are rare.
+const admissionDelay = 3 * time.Second
+
+// limitsHandler retries the rejected pods of a namespace at once when its LimitRanges change, and once more after
+// admissionDelay, when admission certainly applies the change.
+func (c *Controller) limitsHandler() handler.EventHandler {
+	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+	retry := func(ctx context.Context, limits client.Object, q queue) {
+		for _, request := range c.refusedIn(ctx, limits) {
+			q.Add(request)
+			q.AddAfter(request, admissionDelay)
+		}
+	}
+	return handler.Funcs{
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) { retry(ctx, e.Object, q) },
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) { retry(ctx, e.ObjectNew, q) },
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) { retry(ctx, e.Object, q) },
+	}
+}
+
+// refusedIn returns requests for the ShadowPods in the namespace of a LimitRange whose pods the API server has
+// rejected as invalid. They are retried at once, because the LimitRange affects the resources of new pods.
 func (c *Controller) refusedIn(_ context.Context, limits client.Object) (requests []reconcile.Request) {
 	for _, key := range c.invalid.In(limits.GetNamespace()) {
 		c.refused.Drop(key)
@@ -162,9 +192,28 @@ func (c *Controller) refusedIn(_ context.Context, limits client.Object) (request
 	return requests
 }
 
-// podHandler maps events of a pod to requests for the ShadowPod of its name. At the start every ShadowPod is reconciled
-// anyway, but a pod may exist without its ShadowPod. Later creations are our own, but may include later changes of the
-// pod: an interrupted watch reports only the latest state.
+// namespaceHandler reconciles the ShadowPods of a namespace whose rules have changed, and once more after
+// admissionDelay. All of them are reconciled, because the former rules may be about to refuse any of them.
+func (c *Controller) namespaceHandler() handler.EventHandler {
+	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+	return handler.Funcs{UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
+		list := kind.NewList()
+		if err := c.client.List(ctx, list, client.InNamespace(e.ObjectNew.GetName())); err != nil {
+			log.FromContext(ctx).Error(err, "Cannot list the ShadowPods of a namespace")
+		}
+		for i := range list.Items {
+			request := requestFor(&list.Items[i])
+			c.refused.Drop(request.NamespacedName)
+			q.Add(request)
+			q.AddAfter(request, admissionDelay)
+		}
+	}}
+}
+
+// podHandler maps events of a pod to requests for the ShadowPod with its name. At the start every ShadowPod is
+// reconciled anyway, but pods without a ShadowPod need their own request. Pods that are created later come from this
+// controller, but their first event may include changes by other clients, because an interrupted watch reports only the
+// latest state.
 func (c *Controller) podHandler() handler.EventHandler {
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	return handler.Funcs{
@@ -193,10 +242,11 @@ func requestFor(obj client.Object) reconcile.Request {
 	return reconcile.Request{NamespacedName: client.ObjectKeyFromObject(obj)}
 }
 
-// podChanged compares the fields that trim keeps. resourceVersions and managed fields differ in every event.
+// podChanged compares the fields that trim keeps. resourceVersion and managedFields are ignored, because they differ
+// in every event.
 func podChanged(before, now *corev1.Pod) bool {
 	if before.Status.Phase != now.Status.Phase || (before.DeletionTimestamp == nil) != (now.DeletionTimestamp == nil) {
-		return true // the most frequent change
+		return true // compared first, because the phase changes most often
 	}
 	a, b := *before, *now
 	for _, pod := range []*corev1.Pod{&a, &b} {

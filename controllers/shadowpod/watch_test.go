@@ -13,7 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// An interrupted watch first shows pods in their present state.
+// After an interruption, a watch first shows pods in their current state. They are reconciled even if they are
+// already running.
 func TestPodsThatAreFirstSeenRunningAreLookedAt(t *testing.T) {
 	c := NewController(nil, nil, nil, Options{})
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())

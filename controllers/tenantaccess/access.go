@@ -52,7 +52,7 @@ func ownerOf(binding *rbacv1.RoleBinding) *metav1.OwnerReference {
 	return nil
 }
 
-// revokeOrphans removes the subjects of RoleBindings whose Tenant is gone. The garbage collector deletes the
+// revokeOrphans removes the subjects of RoleBindings whose Tenant is gone. The garbage collector deletes these
 // RoleBindings later.
 func (c *Controller) revokeOrphans(ctx context.Context, namespace, consumer string, owner *metav1.OwnerReference) error {
 	tenants := &auth.TenantList{}
@@ -60,15 +60,15 @@ func (c *Controller) revokeOrphans(ctx context.Context, namespace, consumer stri
 		return fmt.Errorf("listing the Tenants in namespace %s, %w", namespace, err)
 	}
 	if len(tenants.Items) > 0 {
-		return nil // the cache does not have the Tenant yet
+		return nil // the Tenant exists, but is not in the cache yet
 	}
 	gone := &auth.Tenant{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: owner.Name, UID: owner.UID, DeletionTimestamp: ptr.To(metav1.Now())}, Spec: auth.TenantSpec{ClusterID: core.ClusterID(consumer)}}
 	_, err := c.setAccess(ctx, gone, false)
 	return err
 }
 
-// setAccess adds the subjects to the RoleBindings of a consumer, or removes them, and makes the Tenant an owner of the
-// RoleBindings. It reports whether refractctl has admitted the consumer.
+// setAccess adds the subjects to the RoleBindings of a consumer or removes them, and makes the Tenant an owner of the
+// RoleBindings. bound reports whether refractctl has admitted the consumer.
 func (c *Controller) setAccess(ctx context.Context, tenant *auth.Tenant, admitted bool) (bound bool, err error) {
 	owned := false
 	for at, desired := range c.bindings(tenant.Namespace, string(tenant.Spec.ClusterID)) {
@@ -90,7 +90,7 @@ func (c *Controller) setAccess(ctx context.Context, tenant *auth.Tenant, admitte
 	return bound, nil
 }
 
-// isCurrent reports whether a Tenant belongs to the present RoleBinding. The Tenant of a former RoleBinding is about to
+// isCurrent reports whether a Tenant belongs to the present RoleBinding. A Tenant of a former RoleBinding is about to
 // be deleted, and the present RoleBinding must not be deleted with it.
 func isCurrent(tenant *auth.Tenant, binding *rbacv1.RoleBinding) bool {
 	for _, owner := range tenant.OwnerReferences {
@@ -101,8 +101,8 @@ func isCurrent(tenant *auth.Tenant, binding *rbacv1.RoleBinding) bool {
 	return true
 }
 
-// setSubjects restores the subjects of a RoleBinding that has none, or removes all of them, and makes the Tenant its
-// owner if owned is true.
+// setSubjects restores the subjects of a RoleBinding that has none, or removes all subjects. If owned is true, it
+// makes the Tenant the owner of the RoleBinding.
 func (c *Controller) setSubjects(ctx context.Context, tenant *auth.Tenant, present *rbacv1.RoleBinding, subjects []rbacv1.Subject, admitted, owned bool) error {
 	leaving := tenant.DeletionTimestamp != nil
 	isOwner := func(owner metav1.OwnerReference) bool { return owner.UID == tenant.UID }
@@ -137,7 +137,7 @@ func (c *Controller) setSubjects(ctx context.Context, tenant *auth.Tenant, prese
 	return nil
 }
 
-// withOwner returns owners with the owner reference added, or replaced if owners has one of the same kind.
+// withOwner returns owners with the owner reference owner. It replaces a reference of the same kind.
 func withOwner(owners []metav1.OwnerReference, owner metav1.OwnerReference) []metav1.OwnerReference {
 	for i := range owners {
 		if owners[i].APIVersion == owner.APIVersion && owners[i].Kind == owner.Kind {

@@ -6,21 +6,22 @@
 //
 // Consumers that peer with Liqo's protocol create their Tenant themselves (package authentication). Other consumers are
 // admitted by refractctl, with RoleBindings in their tenant namespace. The controller creates a Tenant for them, so
-// that liqoctl and refractctl cordon, drain and activate every consumer in the same way:
+// that liqoctl and refractctl can cordon, drain and activate these consumers, too:
 //
 //	Active    the RoleBindings have their subjects, and the Quota of the consumer is not cordoned
 //	Cordoned  the Quota is cordoned: no new pods
 //	Drained   the Quota is cordoned, the RoleBindings have no subjects, NamespaceMaps and remote namespaces are deleted
 //
-// Tenant and RoleBindings own each other. If the RoleBinding is deleted (refractctl unpeer), so is the Tenant, and a
-// consumer whose Tenant is deleted loses its access, as in Liqo. refractctl peer admits it again. The ResourceSlices of
-// such a consumer are kept when it is drained, because it cannot create them itself.
+// The Tenant and the RoleBindings own each other. If the RoleBinding is deleted (refractctl unpeer), so is the
+// Tenant. A consumer whose Tenant is deleted loses its access, as in Liqo, until refractctl peer admits it again.
+// When such a consumer is drained, its ResourceSlices are kept, because it cannot create them itself.
 //
-// The controller never creates a RoleBinding: it only removes and restores the subjects of RoleBindings that refractctl
-// has created.
+// The controller never creates a RoleBinding: it only removes and restores the subjects of RoleBindings that
+// refractctl has created.
 package tenantaccess
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -44,6 +45,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/internal/fresh"
 	"github.com/refract-project/refract/controllers/internal/report"
+	"github.com/refract-project/refract/controllers/internal/tenantcondition"
 	"github.com/refract-project/refract/controllers/internal/workers"
 )
 
@@ -51,9 +53,10 @@ import (
 type Options struct {
 	// Enabled starts the controller.
 	Enabled bool
-	// RolePrefix is the prefix of the names of this installation's ClusterRoles; empty is rbac.DefaultPrefix.
+	// RolePrefix is the prefix of the names of this installation's ClusterRoles; an empty prefix means
+	// rbac.DefaultPrefix.
 	RolePrefix string
-	// Failed is called with the errors of reconciliations, unless it is nil.
+	// Failed is called with each reconciliation error. It may be nil.
 	Failed func(error)
 }
 
@@ -65,7 +68,7 @@ type Controller struct {
 	options Options
 }
 
-// NewController returns a controller that works through c; live must not be cached.
+// NewController returns a controller that uses the client c; live must not be cached.
 func NewController(c client.Client, live client.Reader, recorder events.EventRecorder, options Options) *Controller {
 	return &Controller{client: c, live: live, report: report.New(recorder), options: options}
 }
@@ -84,7 +87,7 @@ const (
 	admitAction           = "Admit"
 )
 
-// Reconcile enforces the Tenant of the consumer of one tenant namespace, or creates it.
+// Reconcile creates the Tenant of the consumer of one tenant namespace, or enforces the existing one.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	namespace := &corev1.Namespace{}
 	if err := c.client.Get(ctx, request.NamespacedName, namespace); err != nil {
@@ -104,19 +107,19 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	c.report.Clear(client.ObjectKey{Namespace: namespace.Name, Name: consumer})
 	if len(tenants.Items) > 0 {
-		return reconcile.Result{}, nil // it peers with Liqo's protocol
+		return reconcile.Result{}, nil // the consumer peers with Liqo's protocol
 	}
 	return reconcile.Result{}, c.create(ctx, namespace.Name, consumer)
 }
 
-// isEnforced reports whether this controller enforces a Tenant.
+// isEnforced reports whether a Tenant is enforced by this controller.
 func isEnforced(object client.Object) bool {
 	tenant, ok := object.(*auth.Tenant)
 	return ok && tenant.IsOfRefractctl()
 }
 
-// create creates the Tenant of a consumer that has access, with the consumer's present condition. All reads are
-// uncached, because a peering may have ended a moment ago.
+// create creates the Tenant of a consumer that has access. The Tenant gets the consumer's present condition. All
+// reads are uncached, because a peering may have ended a moment ago.
 func (c *Controller) create(ctx context.Context, namespace, consumer string) error {
 	binding := &rbacv1.RoleBinding{}
 	key := client.ObjectKey{Namespace: namespace, Name: c.bindings(namespace, consumer)[0].Name}
@@ -137,9 +140,14 @@ func (c *Controller) create(ctx context.Context, namespace, consumer string) err
 	if err != nil {
 		return err
 	}
-	condition := auth.TenantActive
-	if quota != nil && ptr.Deref(quota.Spec.Cordoned, false) {
-		// The Quota is uncordoned when the Tenant becomes Active.
+	record, err := tenantcondition.ReadRecord(ctx, c.live, namespace)
+	if err != nil {
+		return err
+	}
+	condition := cmp.Or(record.Condition, auth.TenantActive)
+	if condition == auth.TenantActive && quota != nil && ptr.Deref(quota.Spec.Cordoned, false) {
+		// The annotation marks that the Tenant has cordoned the Quota. The cordon then ends when the Tenant becomes
+		// Active.
 		if err := c.patchQuota(ctx, quota, true); err != nil {
 			return err
 		}
@@ -150,7 +158,7 @@ func (c *Controller) create(ctx context.Context, namespace, consumer string) err
 			Namespace: namespace, Name: consumer, Labels: map[string]string{wire.RemoteClusterIDLabel: consumer, wire.AdmittedByLabel: wire.AdmittedByRefractctl},
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "RoleBinding", Name: binding.Name, UID: binding.UID}},
 		},
-		// It has no key, so that it admits nobody if somebody removes the label.
+		// The Tenant contains no key. Therefore it admits nobody, even if a client removes the label.
 		Spec: auth.TenantSpec{ClusterID: core.ClusterID(consumer), AuthzPolicy: ptr.To(auth.KeysExchange), TenantCondition: condition},
 	}
 	if err := c.client.Create(ctx, tenant); err != nil {
@@ -163,7 +171,8 @@ func (c *Controller) create(ctx context.Context, namespace, consumer string) err
 	return nil
 }
 
-// isDrained reports whether refractctl drain tenant has revoked the access to a tenant namespace, and activate tenant has not yet restored all of it.
+// isDrained reports whether refractctl drain tenant has revoked the access to a tenant namespace and refractctl
+// activate tenant has not restored all of it yet.
 func (c *Controller) isDrained(ctx context.Context, namespace string) (bool, error) {
 	found := &corev1.Namespace{}
 	if err := c.live.Get(ctx, client.ObjectKey{Name: namespace}, found); err != nil {
@@ -172,7 +181,7 @@ func (c *Controller) isDrained(ctx context.Context, namespace string) (bool, err
 	return found.Annotations[wire.DrainedTenantAnnotation] == "true", nil
 }
 
-// enforce enforces the condition of a Tenant.
+// enforce applies the condition of a Tenant to the consumer's Quota, RoleBindings and NamespaceMaps.
 func (c *Controller) enforce(ctx context.Context, tenant *auth.Tenant) error {
 	drained := tenant.Spec.TenantCondition == auth.TenantDrained
 	if drained || tenant.DeletionTimestamp != nil {
@@ -180,11 +189,15 @@ func (c *Controller) enforce(ctx context.Context, tenant *auth.Tenant) error {
 			return client.IgnoreNotFound(err)
 		}
 	}
-	if tenant.DeletionTimestamp != nil {
-		_, err := c.setAccess(ctx, tenant, false) // the garbage collector would revoke the access later
+	if err := tenantcondition.RecordCondition(ctx, c.client, c.live, tenant); err != nil {
 		return err
 	}
-	// The Quota is cordoned first, so that a consumer whose access cannot be revoked creates nothing more.
+	if tenant.DeletionTimestamp != nil {
+		// The access is revoked now, because the garbage collector would revoke it only later.
+		_, err := c.setAccess(ctx, tenant, false)
+		return err
+	}
+	// The Quota is cordoned first. The consumer then cannot create pods even if its access cannot be revoked.
 	limited, err := c.setCordon(ctx, tenant, drained || tenant.Spec.TenantCondition == auth.TenantCordoned)
 	if err != nil {
 		return err
@@ -224,7 +237,7 @@ func (c *Controller) writeStatus(ctx context.Context, tenant *auth.Tenant) error
 	return nil
 }
 
-// Enforces returns the objects that the controller enforces, for metrics.
+// Enforces returns an empty list of the enforced kind and a filter for the enforced objects. Metrics use both.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &auth.TenantList{}, isEnforced
 }
@@ -239,11 +252,12 @@ func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 		Named(c.Name()).
 		WithOptions(workers.Options(1)).
 		Watches(&auth.Tenant{}, toNamespace, builder.WithPredicates(changed)).
-		// refractctl activate tenant admits a consumer, and then removes the annotation.
+		// refractctl activate tenant first admits a consumer, and then removes the annotation. The removal must
+		// therefore trigger a reconciliation.
 		Watches(&corev1.Namespace{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(predicate.AnnotationChangedPredicate{})).
 		Watches(&rbacv1.RoleBinding{}, toNamespace, builder.WithPredicates(predicate.NewPredicateFuncs(isOfRefractctl))).
 		Watches(&offloading.Quota{}, toNamespace, builder.WithPredicates(changed)).
-		// A consumer that is being drained may still have created a NamespaceMap.
+		// A consumer that is being drained may still have created a NamespaceMap, which must be deleted.
 		Watches(&offloading.NamespaceMap{}, toNamespace, builder.WithPredicates(changed, predicate.NewPredicateFuncs(isReplicated))).
 		Complete(report.Failures(c, c.options.Failed))
 }

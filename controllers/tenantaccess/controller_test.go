@@ -29,7 +29,7 @@ import (
 	"github.com/refract-project/refract/controllers/internal/controllertest"
 	"github.com/refract-project/refract/internal/admission"
 	"github.com/refract-project/refract/internal/rbac"
-	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/test/support/testenv"
 )
 
 var provider = controllertest.Cluster{ID: "milan", Options: testenv.Options{CRDPaths: []string{"../../api/crds"}, NoScheduler: true}}
@@ -52,7 +52,7 @@ func admit(t *testing.T, id, managedBy string, cordoned *bool) consumer {
 	return c
 }
 
-// bind grants the consumer its access.
+// bind creates the RoleBindings that grant the consumer its access.
 func (c consumer) bind(t *testing.T, managedBy string) {
 	t.Helper()
 	peer := rbac.Peer("", c.id)
@@ -79,7 +79,7 @@ func (c consumer) quota(t *testing.T) *offloading.Quota {
 	return quota
 }
 
-// may reports whether the consumer may create a NamespaceMap with its certificate, and with its token.
+// may reports whether the consumer is allowed to create a NamespaceMap, with its certificate and with its token.
 func (c consumer) may(t *testing.T) (certificate, token bool) {
 	t.Helper()
 	ask := func(user string, groups ...string) bool {
@@ -181,7 +181,7 @@ func TestTenantsAreObeyed(t *testing.T) {
 	assert.Equal(t, []rbacv1.Subject{rbac.Group("rome")}, renewal.Subjects)
 }
 
-// A consumer whose Tenant is deleted has no access, and no Tenant until it is admitted again.
+// A consumer whose Tenant is deleted loses its access, and gets no Tenant until it is admitted again.
 func TestADeletedTenantEndsTheAccess(t *testing.T) {
 	turin := admit(t, "turin", wire.ManagedByRefractctl, nil)
 	start(t)
@@ -194,7 +194,7 @@ func TestADeletedTenantEndsTheAccess(t *testing.T) {
 		}
 		return nil
 	})
-	// The controller does it, not the garbage collector, which is denied.
+	// The controller revokes the access, because the garbage collector's deletions are denied.
 	admitDeletions := denyDeletions(t, binding)
 	provider.Delete(t, turin.tenant())
 	turin.awaitAccess(t, false)
@@ -212,7 +212,7 @@ func TestADeletedTenantEndsTheAccess(t *testing.T) {
 	provider.AwaitGone(t, turin.tenant())
 }
 
-// denyDeletions of RoleBindings in the namespace of one, until the test ends or the result is called.
+// denyDeletions denies deletions of RoleBindings in the namespace of binding, until the test ends or admit is called.
 func denyDeletions(t *testing.T, binding *rbacv1.RoleBinding) (admit func()) {
 	t.Helper()
 	const name = "no-deletions"
@@ -241,7 +241,8 @@ func denyDeletions(t *testing.T, binding *rbacv1.RoleBinding) (admit func()) {
 	return admit
 }
 
-// A Tenant that is being deleted revokes the access once. Access that refractctl peer grants in the meantime stays, also after refractctl unpeer.
+// A Tenant that is being deleted revokes the access once. Access that refractctl peer grants in the meantime stays,
+// even after an earlier refractctl unpeer.
 func TestATenantThatGoesDoesNotTakeWhatIsGrantedAgain(t *testing.T) {
 	for id, again := range map[string]func(*testing.T, consumer){
 		"novara": func(t *testing.T, c consumer) { c.awaitAccess(t, false) },
@@ -264,7 +265,7 @@ func TestATenantThatGoesDoesNotTakeWhatIsGrantedAgain(t *testing.T) {
 			before := binding.ResourceVersion
 			provider.Patch(t, c.tenant(), `{"metadata":{"labels":{"seen":"true"}}}`)
 			witness := admit(t, id+"-witness", wire.ManagedByRefractctl, nil)
-			witness.awaitTenant(t) // one worker has seen the label by then
+			witness.awaitTenant(t) // the only worker has processed the label before this Tenant
 			provider.Get(t, binding, c.namespace, binding.Name)
 			assert.Equal(t, before, binding.ResourceVersion)
 			provider.Patch(t, c.tenant(), `{"metadata":{"finalizers":null}}`)
@@ -283,10 +284,10 @@ func TestATenantThatGoesDoesNotTakeWhatIsGrantedAgain(t *testing.T) {
 	}
 }
 
-// A former Tenant, which belongs to a RoleBinding that is gone, does not become the owner of the present one.
+// A former Tenant belongs to a RoleBinding that is gone. It does not become the owner of the present RoleBinding.
 func TestAFormerTenantOwnsNothing(t *testing.T) {
 	imola := admit(t, "imola", wire.ManagedByRefractctl, nil)
-	// As long as the RoleBinding of renewals exists, the garbage collector keeps the Tenant.
+	// The garbage collector keeps the Tenant as long as the RoleBinding of renewals exists.
 	renewal := rbac.Peer("", "imola").Renewal(imola.namespace).(*rbacv1.RoleBinding)
 	provider.Get(t, renewal, imola.namespace, renewal.Name)
 	owner := func(name string, uid types.UID) metav1.OwnerReference {
@@ -304,8 +305,8 @@ func TestAFormerTenantOwnsNothing(t *testing.T) {
 	assert.Empty(t, binding.OwnerReferences)
 }
 
-// Of several Tenants with the label only the one with the name of the consumer is enforced. It remains enforced after liqoctl peer has written a request
-// to it, and an Event explains why there is no answer.
+// Of several Tenants with the label, only the Tenant with the name of the consumer is enforced. It is still enforced
+// after liqoctl peer has written a request to it, and an Event explains why there is no response to the request.
 func TestOneTenantIsEnforced(t *testing.T) {
 	parma := admit(t, "parma", wire.ManagedByRefractctl, nil)
 	provider.Create(t, &auth.Tenant{ObjectMeta: metav1.ObjectMeta{Namespace: parma.namespace, Name: "aaa", Labels: map[string]string{wire.AdmittedByLabel: wire.AdmittedByRefractctl}}, Spec: auth.TenantSpec{ClusterID: "parma"}})
@@ -319,7 +320,8 @@ func TestOneTenantIsEnforced(t *testing.T) {
 	assert.Contains(t, provider.AwaitEvent(t, parma.namespace, auth.TenantKind, "parma", "AlreadyAdmitted").Note, "run refractctl unpeer first")
 }
 
-// A consumer that refractctl is about to activate has no Tenant yet; then it has one that is as its Quota is.
+// While refractctl is about to activate a consumer, the consumer has no Tenant. After that it gets a Tenant whose
+// condition matches its Quota.
 func TestADrainOfRefractctlHasNoTenant(t *testing.T) {
 	udine := admit(t, "udine", wire.ManagedByRefractctl, ptr.To(true))
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: udine.namespace}}
@@ -327,7 +329,8 @@ func TestADrainOfRefractctlHasNoTenant(t *testing.T) {
 	start(t)
 	admit(t, "trento", wire.ManagedByRefractctl, nil).awaitTenant(t)
 	provider.Patch(t, udine.quota(t), `{"metadata":{"labels":{"seen":"true"}}}`)
-	admit(t, "rovereto", wire.ManagedByRefractctl, nil).awaitTenant(t) // by the same worker, afterwards
+	// The only worker has processed the other namespace by now.
+	admit(t, "rovereto", wire.ManagedByRefractctl, nil).awaitTenant(t)
 	assert.True(t, apierrors.IsNotFound(provider.Client.Get(t.Context(), client.ObjectKeyFromObject(udine.tenant()), udine.tenant())))
 	provider.Patch(t, namespace, `{"metadata":{"annotations":null}}`)
 	assert.Equal(t, auth.TenantCordoned, udine.awaitTenant(t).Spec.TenantCondition)
@@ -335,7 +338,85 @@ func TestADrainOfRefractctlHasNoTenant(t *testing.T) {
 	udine.awaitCordon(t, false)
 }
 
-// A cordon of an administrator outlives one of the Tenant.
+// If a limited Tenant is deleted and its consumer is admitted again, the next Tenant has the same condition.
+func TestTheNextTenantIsAsLimited(t *testing.T) {
+	massa := admit(t, "massa", wire.ManagedByRefractctl, nil)
+	start(t)
+	former := massa.awaitTenant(t)
+	for _, condition := range []auth.TenantCondition{auth.TenantCordoned, auth.TenantDrained} {
+		massa.set(t, condition)
+		massa.awaitRecord(t, string(condition)+"/"+string(former.UID))
+		massa.awaitCordon(t, true)
+		massa.awaitAccess(t, condition == auth.TenantCordoned)
+		provider.Delete(t, massa.tenant())
+		massa.awaitAccess(t, false)
+		provider.Patch(t, massa.quota(t), `{"metadata":{"annotations":null},"spec":{"cordoned":null}}`)
+		massa.bind(t, wire.ManagedByRefractctl)
+		controllertest.Eventually(t, "the next Tenant", func() error {
+			next := massa.tenant()
+			if err := provider.Client.Get(t.Context(), client.ObjectKeyFromObject(next), next); err != nil {
+				return err
+			}
+			if next.UID == former.UID || next.Spec.TenantCondition != condition {
+				return fmt.Errorf("it is %s", next.Spec.TenantCondition)
+			}
+			former = next
+			return nil
+		})
+		massa.awaitCordon(t, true)
+		massa.awaitAccess(t, condition == auth.TenantCordoned)
+	}
+	massa.set(t, auth.TenantActive)
+	massa.awaitRecord(t, "")
+	massa.awaitAccess(t, true)
+	massa.awaitCordon(t, false)
+}
+
+// If an administrator recreates a drained Tenant as active, the namespace keeps the annotation that records the drain.
+// The next Tenant that the controller creates is therefore drained again.
+func TestARestoredTenantLeavesTheRecord(t *testing.T) {
+	carpi := admit(t, "carpi", wire.ManagedByRefractctl, nil)
+	manager := start(t)
+	former := carpi.awaitTenant(t)
+	carpi.set(t, auth.TenantDrained)
+	record := "Drained/" + string(former.UID)
+	carpi.awaitRecord(t, record)
+	carpi.awaitAccess(t, false)
+	manager.Stop(t)
+	provider.Delete(t, carpi.tenant())
+	controllertest.Eventually(t, "the garbage collector to delete the RoleBinding of the Tenant", func() error {
+		binding := rbac.Peer("", carpi.id).TenantNamespace(carpi.namespace)
+		if err := provider.Client.Get(t.Context(), client.ObjectKeyFromObject(binding), binding); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("it is there: %w", err)
+		}
+		return nil
+	})
+	restored := carpi.tenant()
+	restored.Labels, restored.Spec = former.Labels, former.Spec
+	restored.Spec.TenantCondition = auth.TenantActive
+	provider.Create(t, restored)
+	start(t)
+	provider.AwaitEvent(t, carpi.namespace, auth.TenantKind, carpi.id, "NotAdmitted")
+	carpi.awaitRecord(t, record)
+	provider.Delete(t, restored)
+	carpi.bind(t, wire.ManagedByRefractctl)
+	assert.Equal(t, auth.TenantDrained, carpi.awaitTenant(t).Spec.TenantCondition)
+	carpi.awaitAccess(t, false)
+}
+
+func (c consumer) awaitRecord(t *testing.T, want string) {
+	t.Helper()
+	controllertest.Eventually(t, fmt.Sprintf("the record %q", want), func() error {
+		namespace := &corev1.Namespace{}
+		provider.Get(t, namespace, "", c.namespace)
+		if is := namespace.Annotations[wire.TenantConditionAnnotation]; is != want {
+			return errors.New("it is " + is)
+		}
+		return nil
+	})
+}
+
+// A cordon of the Quota that an administrator has set remains when the cordon of the Tenant ends.
 func TestTheCordonOfAnAdministratorStays(t *testing.T) {
 	prato := admit(t, "prato", wire.ManagedByRefractctl, nil)
 	start(t)
@@ -348,8 +429,8 @@ func TestTheCordonOfAnAdministratorStays(t *testing.T) {
 	assert.True(t, ptr.Deref(prato.quota(t).Spec.Cordoned, false))
 }
 
-// A consumer that is admitted again before the garbage collector has deleted the Tenant of its former access keeps the
-// new access.
+// A consumer may be admitted again before the garbage collector has deleted the Tenant of its former access. The
+// consumer then keeps the new access.
 func TestAnImmediateReturnKeepsItsAccess(t *testing.T) {
 	lucca := admit(t, "lucca", wire.ManagedByRefractctl, nil)
 	start(t)
@@ -427,6 +508,7 @@ func TestTheManagerRestoresOnlyWhatRefractctlHasGranted(t *testing.T) {
 	provider.Get(t, present, siena.namespace, rbac.Peer("", "siena").TenantNamespace(siena.namespace).GetName())
 	without := present.DeepCopy()
 	without.Subjects, without.Name, without.UID, without.ResourceVersion = nil, "in-two-steps", "", ""
+	without.OwnerReferences = nil // the garbage collector deletes an object whose owner is in another namespace
 	assert.ErrorContains(t, manager.Create(t.Context(), without), "only in RoleBindings of refractctl", "without subjects, at first")
 	declared := without.DeepCopy()
 	declared.Labels = nil
@@ -434,9 +516,30 @@ func TestTheManagerRestoresOnlyWhatRefractctlHasGranted(t *testing.T) {
 	labelled := declared.DeepCopy()
 	labelled.Labels = present.Labels
 	assert.ErrorContains(t, manager.Patch(t.Context(), labelled, client.MergeFrom(declared)), "only in RoleBindings of refractctl", "the label, at first")
-	more := present.DeepCopy()
-	more.Subjects = append(more.Subjects, rbac.User("eve"))
-	assert.ErrorContains(t, manager.Patch(t.Context(), more, client.MergeFrom(present)), "only to its consumer")
-	quota := siena.quota(t)
-	assert.ErrorContains(t, manager.Patch(t.Context(), quota, client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"resources":{"cpu":"100"}}}`))), "only spec.cordoned")
+	for what, subject := range map[string]rbacv1.Subject{
+		"a user": rbac.User("eve"), "a user of its name": rbac.User("siena"), "another group": rbac.Group("eve"), "another account of its namespace": rbac.ServiceAccount(siena.namespace, "default"),
+		"the account of another namespace": rbac.ServiceAccount(elsewhere, wire.ConsumerServiceAccount),
+	} {
+		more := present.DeepCopy()
+		more.Subjects = append(more.Subjects, subject)
+		assert.ErrorContains(t, manager.Patch(t.Context(), more, client.MergeFrom(present)), "only to its consumer", what)
+	}
+	others := without.DeepCopy()
+	others.Name, others.Labels = "of-others", map[string]string{"app.kubernetes.io/managed-by": "helm"}
+	provider.Create(t, others)
+	filled := others.DeepCopy()
+	filled.Subjects = []rbacv1.Subject{rbac.Group("siena")}
+	assert.ErrorContains(t, manager.Patch(t.Context(), filled, client.MergeFrom(others)), "only in RoleBindings of refractctl", "of others")
+	remote := without.DeepCopy()
+	remote.Namespace = provider.Extended(t, "siena")
+	provider.Create(t, remote)
+	filled = remote.DeepCopy()
+	filled.Subjects = []rbacv1.Subject{rbac.Group("siena")}
+	assert.ErrorContains(t, manager.Patch(t.Context(), filled, client.MergeFrom(remote)), "restores access to a tenant namespace only", "in a remote namespace")
+	renewal := without.DeepCopy()
+	renewal.Name, renewal.RoleRef.Name, renewal.Subjects = "renewal", "liqo-remote-renewal", []rbacv1.Subject{rbac.Group("siena")}
+	assert.ErrorContains(t, manager.Create(t.Context(), renewal), "only in RoleBindings of refractctl", "the role of renewals")
+	for _, spec := range []string{`{"resources":{"cpu":"100"}}`, `{"user":"eve"}`, `{"limitsEnforcement":"Hard"}`, `{"limitsEnforcement":null}`} {
+		assert.ErrorContains(t, manager.Patch(t.Context(), siena.quota(t), client.RawPatch("application/merge-patch+json", []byte(`{"spec":`+spec+`}`))), "only spec.cordoned", spec)
+	}
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/refract-project/refract/internal/remotedata"
 )
 
-// quotaOf returns the Quota that refractctl has created for a consumer, nil if there is none.
+// quotaOf returns the Quota that refractctl has created for a consumer, or nil if there is none.
 func quotaOf(ctx context.Context, reader client.Reader, namespace, consumer string) (*offloading.Quota, error) {
 	quotas := &offloading.QuotaList{}
 	if err := reader.List(ctx, quotas, client.InNamespace(namespace)); err != nil {
@@ -33,8 +33,8 @@ func quotaOf(ctx context.Context, reader client.Reader, namespace, consumer stri
 	return nil, nil //nolint:nilnil // as documented
 }
 
-// setCordon cordons the Quota of a consumer, or takes back that it did: a Quota that an administrator has cordoned stays so. It reports whether the Quota
-// is as it should be.
+// setCordon cordons the Quota of a consumer, or ends a cordon that it has set. A cordon that an administrator has set
+// is kept. done reports whether the Quota has the desired state.
 func (c *Controller) setCordon(ctx context.Context, tenant *auth.Tenant, cordoned bool) (done bool, err error) {
 	consumer := string(tenant.Spec.ClusterID)
 	quota, err := quotaOf(ctx, c.client, tenant.Namespace, consumer)
@@ -60,7 +60,7 @@ func (c *Controller) setCordon(ctx context.Context, tenant *auth.Tenant, cordone
 	return true, c.patchQuota(ctx, quota, cordoned)
 }
 
-// patchQuota cordons a Quota and records that the Tenant has, or takes both back.
+// patchQuota cordons a Quota and records that the Tenant is the reason, or reverts both.
 func (c *Controller) patchQuota(ctx context.Context, quota *offloading.Quota, cordoned bool) error {
 	desired := quota.DeepCopy()
 	if cordoned {
@@ -84,8 +84,9 @@ func isReplicated(object client.Object) bool {
 	return object.GetLabels()[wire.ReplicatedLabel] == "true"
 }
 
-// deleteMaps deletes the NamespaceMaps of a drained consumer, and with them its remote namespaces and their data: a
-// claim must not keep its pods running. refractctl drain tenant checks for such claims before it drains a consumer.
+// deleteMaps deletes the NamespaceMaps of a drained consumer, and with them its remote namespaces and their data. Data
+// does not prevent this, because otherwise the consumer could keep its pods running with a PersistentVolumeClaim.
+// refractctl drain tenant checks for such claims before it drains a consumer.
 func (c *Controller) deleteMaps(ctx context.Context, tenant *auth.Tenant) error {
 	maps := &offloading.NamespaceMapList{}
 	if err := c.client.List(ctx, maps, client.InNamespace(tenant.Namespace), client.MatchingLabels{wire.ReplicatedLabel: "true"}); err != nil {

@@ -22,7 +22,7 @@ func condition(kind offloading.VirtualNodeConditionType, status offloading.Virtu
 	return offloading.VirtualNodeCondition{Type: kind, Status: status, Reason: reason, Message: printable.Message(message)}
 }
 
-// conditionOf returns the condition of that type, or nil if the VirtualNode does not have it.
+// conditionOf returns the condition of the given type, or nil if the VirtualNode does not have it.
 func conditionOf(vn *offloading.VirtualNode, kind offloading.VirtualNodeConditionType) *offloading.VirtualNodeCondition {
 	for i := range vn.Status.Conditions {
 		if vn.Status.Conditions[i].Type == kind {
@@ -32,8 +32,9 @@ func conditionOf(vn *offloading.VirtualNode, kind offloading.VirtualNodeConditio
 	return nil
 }
 
-// show writes a condition if it has changed. Of duplicates, which other implementations have written, one stays. The
-// virtual kubelet writes conditions, too, so the write fails if they have changed since they were read.
+// show writes a condition if it has changed. If other implementations have written duplicates of the condition, only
+// one is kept. The virtual kubelet writes conditions, too, so the write fails if the conditions have changed since
+// they were read.
 func (c *Controller) show(ctx context.Context, v *virtualNode, next offloading.VirtualNodeCondition) error {
 	before := conditionOf(v.VirtualNode, next.Type)
 	if before != nil && before.Status == next.Status && before.Reason == next.Reason && before.Message == next.Message {

@@ -4,21 +4,22 @@
 // Package virtualnode runs the virtual kubelets of virtual nodes, and removes virtual nodes without losing their
 // workloads.
 //
-// The Deployment of a virtual kubelet is created from a VkOptionsTemplate and the VirtualNode (see Forge), and follows
-// both. The creator of the VirtualNode, such as refractctl or the chart, also creates its ServiceAccount and
-// permissions. This controller grants none: if the ServiceAccount is missing, for example after liqoctl create
-// virtualnode, it deploys nothing and reports in the conditions how to create it.
+// The Deployment of a virtual kubelet is created from a VkOptionsTemplate and the VirtualNode (see Forge), and
+// follows both. The creator of the VirtualNode, such as refractctl or the chart, also creates its ServiceAccount and
+// permissions. This controller does not grant permissions: if the ServiceAccount is missing, for example after
+// liqoctl create virtualnode, the controller deploys nothing, and reports in the conditions how to create the
+// ServiceAccount.
 //
 // A virtual node is drained when its VirtualNode is annotated with wire.DrainAnnotation, and before it is removed:
 // when the VirtualNode is deleted, or its createNode is set to false. The node is cordoned and its pods are evicted,
-// respecting disruption budgets. Its virtual kubelet terminates them on the provider, so it runs until they are gone.
-// Only then the rest is deleted: with the last virtual node of a provider the NamespaceMap and so the remote
-// namespaces, then the Node, the virtual kubelet with its permissions, and the finalizer of the VirtualNode. Each
-// step is one reconciliation that derives its progress from the cluster, so it continues after a restart. No step
-// blocks: a pod that cannot be evicted does not delay other virtual nodes.
+// respecting disruption budgets. Its virtual kubelet terminates the pods on the provider, so it runs until they are
+// gone. Only then are the other objects deleted: first, with the last virtual node of a provider, the NamespaceMap
+// and with it the remote namespaces; then the Node, the virtual kubelet with its permissions, and the finalizer of
+// the VirtualNode. Each step is one reconciliation that derives its progress from the cluster, so it continues after
+// a restart. No step blocks: a pod that cannot be evicted does not delay other virtual nodes.
 //
 // A provider that is lost permanently is declared dead on its ForeignCluster. The controller then does not wait for
-// anything there.
+// anything on this provider.
 package virtualnode
 
 import (
@@ -48,6 +49,7 @@ import (
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/brake"
 	"github.com/refract-project/refract/controllers/internal/finalizer"
 	"github.com/refract-project/refract/controllers/internal/peers"
 	"github.com/refract-project/refract/controllers/internal/report"
@@ -67,50 +69,55 @@ type Options struct {
 	DrainTimeout time.Duration
 	// Clock returns the time.
 	Clock clock.PassiveClock
-	// Failed is called with the errors of reconciliations, unless it is nil.
+	// Failed is called with each reconciliation error. It may be nil.
 	Failed func(error)
 }
 
 // Controller runs, drains and removes virtual nodes.
 type Controller struct {
 	client  client.Client
-	live    client.Reader // uncached: pods of a node, and objects for which a stale cache would do harm
+	live    client.Reader // uncached, for the pods of a node and for objects for which a stale cache would do harm
 	report  *report.Reporter
 	options Options
 	// refusals counts the failed deployments of virtual kubelets.
 	refusals report.Refusals
+	// brake limits fights with other clients that delete or change the Deployments of virtual kubelets.
+	brake *brake.Brake
 }
 
-// NewController returns a controller that works through c; live must not be cached.
+// NewController returns a controller that uses the client c; live must not be cached.
 func NewController(c client.Client, live client.Reader, recorder events.EventRecorder, options Options) *Controller {
-	return &Controller{client: c, live: live, report: report.New(recorder), options: options}
+	reporter := report.New(recorder)
+	return &Controller{client: c, live: live, report: reporter, options: options,
+		brake: brake.New(appsv1.SchemeGroupVersion.WithKind("Deployment"), live, reporter, options.Clock).Named(kubeletName)}
 }
 
 // Name returns the name of the controller in logs, metrics and Events.
 func (c *Controller) Name() string { return "virtualnode" }
 
-// Minimum and maximum period at which a virtual node is reconciled while it waits for pods, whose deletion is not
+// Limits of the interval at which a virtual node is reconciled while it waits for pods, whose deletion is not
 // watched. Each reconciliation lists the pods. Most drains are short.
 const (
-	soon   = 250 * time.Millisecond
-	seldom = 2 * time.Second
-	// accountRetry is the period at which a missing ServiceAccount is looked up: this process may list ServiceAccounts,
-	// but not watch them.
-	accountRetry = 10 * time.Second
+	minCheckInterval = 250 * time.Millisecond
+	maxCheckInterval = 2 * time.Second
+	// accountRetryInterval is how often a missing ServiceAccount is looked up, because this process may list
+	// ServiceAccounts, but not watch them.
+	accountRetryInterval = 10 * time.Second
 )
 
-// again returns the delay before the next check of an operation that began at the given time: a quarter of its
-// duration.
+// again returns the delay until the next check of an operation that began at the given time. It is a quarter of the
+// time since then.
 func (c *Controller) again(begun time.Time) time.Duration {
-	return min(max(c.options.Clock.Since(begun)/4, soon), seldom)
+	return min(max(c.options.Clock.Since(begun)/4, minCheckInterval), maxCheckInterval)
 }
 
-// Reconcile deploys the virtual kubelet, and takes the next step of a drain or a removal.
+// Reconcile deploys the virtual kubelet, and takes the next step of a drain or removal.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	vn := &offloading.VirtualNode{}
 	if err := c.client.Get(ctx, request.NamespacedName, vn); err != nil {
 		c.report.Clear(request.NamespacedName)
 		c.refusals.Drop(request.NamespacedName)
+		c.brake.Forget(request.NamespacedName)
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	v := &virtualNode{VirtualNode: vn.DeepCopy()}
@@ -129,12 +136,13 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		c.report.Clear(request.NamespacedName)
 		c.refusals.Drop(request.NamespacedName)
 	}
-	if failed == nil && wrong != nil && again == 0 { // A quota or an admission policy may be the cause, and may change.
+	if failed == nil && wrong != nil && again == 0 { // The cause may be a quota or an admission policy, which may change.
 		if again = wrong.retry; again == 0 {
 			again = c.refusals.Next(request.NamespacedName, strconv.FormatInt(vn.Generation, 10))
 		}
 	}
-	return reconcile.Result{RequeueAfter: again}, errors.Join(err, failed)
+	again, err = brake.Wait(again, errors.Join(err, failed))
+	return reconcile.Result{RequeueAfter: again}, err
 }
 
 // serve keeps the Node in service, drains it, or removes it.
@@ -155,16 +163,16 @@ func (c *Controller) serve(ctx context.Context, v *virtualNode) (again time.Dura
 		"The node is drained; refractctl uncordon virtualnode "+v.Name+" makes it schedulable again"))
 }
 
-// virtualNode is a VirtualNode with the related objects.
+// virtualNode is a VirtualNode with its related objects.
 type virtualNode struct {
 	*offloading.VirtualNode
-	// node is nil if it does not exist or has another owner.
+	// node is nil if the Node does not exist or has another owner.
 	node *corev1.Node
-	// taken is true if the Node of that name has another owner.
+	// taken is true if the Node with the name of the VirtualNode has another owner.
 	taken bool
-	// duplicate is the namespace of an older VirtualNode of the same name. It is empty if the name is unique.
+	// duplicate is the namespace of an older VirtualNode with the same name. It is empty if there is none.
 	duplicate string
-	// template configures the virtual kubelet. It is nil if it does not exist.
+	// template configures the virtual kubelet. It is nil if the VkOptionsTemplate does not exist.
 	template     *offloading.VkOptionsTemplate
 	templateName types.NamespacedName
 	// cluster is the provider. It is nil while the ForeignCluster does not exist.
@@ -186,7 +194,7 @@ func (v *virtualNode) provider() string { return v.Spec.ClusterID.String() }
 // dead reports whether an administrator has declared the provider dead.
 func (v *virtualNode) dead() bool { return peers.IsDead(v.cluster) }
 
-// gather reads the related objects. The Node is read uncached, because the decisions that depend on it cannot be
+// gather reads the related objects. The Node is read without a cache, because decisions that depend on it cannot be
 // undone.
 func (c *Controller) gather(ctx context.Context, v *virtualNode) (err error) {
 	all := &offloading.VirtualNodeList{}
@@ -216,7 +224,7 @@ func (c *Controller) gather(ctx context.Context, v *virtualNode) (err error) {
 	return err
 }
 
-// older reports whether a VirtualNode was created before another one.
+// older reports whether a was created before b.
 func older(a, b *offloading.VirtualNode) bool {
 	if a.CreationTimestamp.Equal(&b.CreationTimestamp) {
 		return a.Namespace < b.Namespace
@@ -243,8 +251,8 @@ func (c *Controller) findTemplate(ctx context.Context, v *virtualNode) error {
 	return nil
 }
 
-// endDrain removes the conditions of a drain. To the client that has withdrawn the request, this means that the Node is
-// no longer cordoned.
+// endDrain removes the conditions of a drain. For the client that has withdrawn the drain, their absence means that
+// the controller no longer cordons the Node.
 func (c *Controller) endDrain(ctx context.Context, v *virtualNode) error {
 	if before := conditionOf(v.VirtualNode, offloading.NodeConditionType); before == nil || before.Status != offloading.DrainingConditionStatus {
 		return nil
@@ -255,17 +263,21 @@ func (c *Controller) endDrain(ctx context.Context, v *virtualNode) error {
 	return c.show(ctx, v, condition(offloading.NodeConditionType, offloading.RunningConditionStatus, uncordonedReason, "The node is no longer being drained"))
 }
 
-// runsKubelets reports whether this controller, rather than another one, runs virtual kubelets.
+// runsKubelets reports whether this controller runs virtual kubelets. If it returns false, another controller does.
 func (c *Controller) runsKubelets() bool {
 	return c.options.DefaultTemplate != (types.NamespacedName{})
 }
 
-// Enforces returns the objects that the controller enforces, for metrics: VirtualNodes.
+// Quarantined returns the number of Deployments that are left unchanged for a while because of conflicts with another
+// client.
+func (c *Controller) Quarantined() int { return c.brake.Quarantined() }
+
+// Enforces returns an empty list of the enforced kind and a filter for VirtualNodes. Metrics use both.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &offloading.VirtualNodeList{}, func(vn client.Object) bool { return controllerutil.ContainsFinalizer(vn, wire.VirtualNodeFinalizer) }
 }
 
-// CacheOptions restricts the Deployments in the manager's cache to the virtual kubelets'.
+// CacheOptions restricts the Deployments in the manager's cache to the Deployments of virtual kubelets.
 func CacheOptions() map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{
 		&appsv1.Deployment{}: {Label: labels.SelectorFromSet(labels.Set{wire.ComponentLabel: wire.VirtualKubeletComponent})},
@@ -290,7 +302,7 @@ func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 		return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: kubelet.GetNamespace(), Name: kubelet.GetLabels()[wire.VirtualNodeLabel]}}}
 	})
 	building := builder.ControllerManagedBy(mgr)
-	// Another installation may not have the permission to watch these.
+	// An installation that runs no virtual kubelets may lack the permission to watch these objects.
 	if c.runsKubelets() {
 		building = building.Watches(&offloading.VkOptionsTemplate{}, all).Watches(&appsv1.Deployment{}, ofKubelet)
 	}
@@ -307,7 +319,7 @@ func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 func (c *Controller) matching(ctx context.Context, matches func(*offloading.VirtualNode) bool) (requests []reconcile.Request) {
 	list := &offloading.VirtualNodeList{}
 	if err := c.client.List(ctx, list); err != nil {
-		return nil // the cache returns it, or nothing runs yet
+		return nil // the Deployment is in the cache, or nothing runs yet
 	}
 	for i := range list.Items {
 		if matches(&list.Items[i]) {

@@ -36,15 +36,15 @@ import (
 	"github.com/refract-project/refract/controllers/internal/controllertest"
 	"github.com/refract-project/refract/internal/rbac"
 	"github.com/refract-project/refract/internal/remotedata"
-	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/test/support/testenv"
 )
 
 var consumer = controllertest.Cluster{ID: "rome", Options: testenv.Options{CRDPaths: []string{"../../api/crds"}, NoScheduler: true}}
 
 func TestMain(m *testing.M) { os.Exit(controllertest.Main(m, &consumer)) }
 
-// virtualNode creates a VirtualNode of a provider, its Node, and the Deployment of its virtual kubelet. end acts as the
-// virtual kubelet.
+// virtualNode creates a VirtualNode of a provider, its Node, and the Deployment of its virtual kubelet. No virtual
+// kubelet runs; end acts in its place.
 func virtualNode(t *testing.T, provider, name string) *offloading.VirtualNode {
 	t.Helper()
 	tenant := wire.TenantNamespace(provider)
@@ -77,7 +77,7 @@ func virtualNode(t *testing.T, provider, name string) *offloading.VirtualNode {
 	return vn
 }
 
-// access returns the names of the ServiceAccount, roles and bindings of a node's virtual kubelet.
+// access returns the names of the ServiceAccount, the roles and the bindings of a node's virtual kubelet.
 func access(t *testing.T, node string) (names []string) {
 	t.Helper()
 	for _, list := range []client.ObjectList{&rbacv1.ClusterRoleList{}, &rbacv1.ClusterRoleBindingList{}, &rbacv1.RoleList{}, &rbacv1.RoleBindingList{}, &corev1.ServiceAccountList{}} {
@@ -90,8 +90,8 @@ func access(t *testing.T, node string) (names []string) {
 	return names
 }
 
-// besides creates the objects that refractctl creates for a node's virtual kubelet in addition to its permissions, with
-// an owner.
+// besides creates the objects that refractctl creates for a node's virtual kubelet in addition to its permissions.
+// They are owned by owner.
 func besides(t *testing.T, vn, owner *offloading.VirtualNode) []client.Object {
 	t.Helper()
 	meta := metav1.ObjectMeta{Namespace: vn.Namespace, Name: "vk-" + vn.Name, OwnerReferences: []metav1.OwnerReference{
@@ -144,7 +144,7 @@ func daemon(t *testing.T, namespace, node string) *corev1.Pod {
 	return found
 }
 
-// budget prevents the eviction of a pod.
+// budget creates a disruption budget that prevents the eviction of a pod.
 func budget(t *testing.T, pod *corev1.Pod) *policyv1.PodDisruptionBudget {
 	t.Helper()
 	created := &policyv1.PodDisruptionBudget{
@@ -174,7 +174,7 @@ func awaitEvicted(t *testing.T, pods ...*corev1.Pod) {
 	}
 }
 
-// end deletes pods that have ended on the provider, as the virtual kubelet does.
+// end deletes pods, as the virtual kubelet does when they have ended on the provider.
 func end(t *testing.T, pods ...*corev1.Pod) {
 	t.Helper()
 	for _, pod := range pods {
@@ -212,8 +212,8 @@ func deployment(vn *offloading.VirtualNode) *appsv1.Deployment {
 	return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: vn.Namespace, Name: "vk-" + vn.Name}}
 }
 
-// A virtual node is removed when its pods have ended, with respect to disruption budgets, followed by its virtual
-// kubelet. Meanwhile another one of the same provider is removed, and the node of a third one stays.
+// A virtual node is removed when its pods have ended, without violating disruption budgets. Then its virtual kubelet
+// is removed. Meanwhile, a second virtual node of the same provider is removed, and a third one stays.
 func TestAVirtualNodeIsDrainedBeforeItGoes(t *testing.T) {
 	shop := consumer.Namespace(t)
 	vn, other, stays := virtualNode(t, "milan", "milan"), virtualNode(t, "milan", "milan-2"), virtualNode(t, "milan", "milan-3")
@@ -256,7 +256,7 @@ func TestAVirtualNodeIsDrainedBeforeItGoes(t *testing.T) {
 	awaitEvicted(t, held)
 	end(t, held)
 	consumer.AwaitGone(t, node("milan"))
-	// The virtual kubelet ends the pod on the provider after Kubernetes has deleted it here.
+	// The virtual kubelet terminates the pod on the provider after Kubernetes has deleted it on the consumer.
 	consumer.Get(t, deployment(vn), vn.Namespace, "vk-milan")
 	consumer.Delete(t, daemon)
 	consumer.AwaitGone(t, deployment(vn))
@@ -287,7 +287,8 @@ func TestAVirtualNodeIsDrainedBeforeItGoes(t *testing.T) {
 	consumer.Get(t, deployment(stays), stays.Namespace, "vk-milan-3")
 }
 
-// What a policy denies is no permission that is missing: an Event reports it, and it is tried again. What no role permits is left to the garbage collector.
+// If a policy denies a deletion, an Event reports it, and the deletion is retried. If no role permits a deletion, the
+// object is left to the garbage collector.
 func TestADrainedVirtualNodeThatAPolicyHolds(t *testing.T) {
 	vn := virtualNode(t, "ravenna", "ravenna")
 	beside := besides(t, vn, vn)
@@ -333,7 +334,8 @@ func mapping(t *testing.T, provider, namespace string) *offloading.NamespaceMap 
 	created := &offloading.NamespaceMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: wire.TenantNamespace(provider), Name: provider, Labels: map[string]string{
 			wire.RemoteClusterIDLabel: provider, wire.RemoteIDLabel: provider, wire.ReplicationLabel: "true"},
-			Finalizers: []string{"example.com/provider"}}, // removed when the provider has deleted its namespaces
+			// The test removes this finalizer at the time when a provider would have deleted its namespaces.
+			Finalizers: []string{"example.com/provider"}},
 		Spec: offloading.NamespaceMapSpec{DesiredMapping: map[string]string{namespace: namespace + "-rome"}},
 	}
 	consumer.Create(t, created)
@@ -365,8 +367,8 @@ func release(t *testing.T, volume *corev1.PersistentVolume) {
 	_ = consumer.Client.Delete(t.Context(), volume)
 }
 
-// With the last virtual node of a provider, the remote namespaces are removed, unless they have data. Another virtual
-// node keeps them.
+// The remote namespaces are removed with the last virtual node of a provider, unless they have data. As long as
+// another virtual node exists, they stay.
 func TestTheLastVirtualNodeTakesTheNamespacesBack(t *testing.T) {
 	shop := consumer.Namespace(t)
 	first, last := virtualNode(t, "turin", "turin"), virtualNode(t, "turin", "turin-2")
@@ -433,8 +435,8 @@ func TestTheLastVirtualNodeTakesConfirmedData(t *testing.T) {
 	consumer.AwaitGone(t, last)
 }
 
-// Nothing is awaited from a dead provider: neither the end of pods nor the migration of data. The remaining objects are
-// listed.
+// For a provider that is declared dead, the controller waits for neither the end of pods nor the migration of data.
+// It lists the remaining objects.
 func TestAProviderThatIsGivenUp(t *testing.T) {
 	shop := consumer.Namespace(t)
 	vn := virtualNode(t, "bari", "bari")
@@ -456,7 +458,7 @@ func TestAProviderThatIsGivenUp(t *testing.T) {
 		}
 		return nil
 	})
-	consumer.Patch(t, requested, `{"metadata":{"finalizers":null}}`) // the replicator would remove it
+	consumer.Patch(t, requested, `{"metadata":{"finalizers":null}}`) // otherwise the replicator removes the finalizer
 	consumer.AwaitGone(t, vn)
 	consumer.AwaitGone(t, deployment(vn))
 	consumer.AwaitGone(t, node("bari"))
@@ -466,7 +468,7 @@ func TestAProviderThatIsGivenUp(t *testing.T) {
 	}
 }
 
-// A drain on request removes the pods of a node, which can be put back into service.
+// A drain on request removes the pods of a node. The node can be put back into service afterwards.
 func TestDrainOnRequest(t *testing.T) {
 	shop := consumer.Namespace(t)
 	vn := virtualNode(t, "genoa", "genoa")
@@ -477,13 +479,13 @@ func TestDrainOnRequest(t *testing.T) {
 	consumer.Patch(t, vn, fmt.Sprintf(`{"metadata":{"annotations":{%q:"true"}}}`, wire.DrainAnnotation))
 	awaitCondition(t, vn, offloading.NodeConditionType, offloading.DrainingConditionStatus, "DrainTimedOut", "blocked by a PodDisruptionBudget")
 	consumer.AwaitEvent(t, vn.Namespace, "VirtualNode", "genoa", "DrainTimedOut")
-	for range 2 { // reconciliations occur meanwhile
+	for range 2 { // each deletion causes further reconciliations
 		before := deployment(vn)
 		consumer.Get(t, before, vn.Namespace, "vk-genoa")
 		consumer.Delete(t, before)
 		awaitDeployment(t, vn, "come back", func(d *appsv1.Deployment) bool { return d.UID != before.UID })
 	}
-	notes := map[string]bool{} // The check of the cluster may end meanwhile, which is another cause.
+	notes := map[string]bool{} // The check of the cluster may end in the meantime, and also causes an Event.
 	for _, event := range consumer.Events(t, vn.Namespace, "VirtualNode", "genoa") {
 		if event.Reason == "DrainTimedOut" {
 			notes[event.Note] = true
@@ -507,7 +509,7 @@ func TestDrainOnRequest(t *testing.T) {
 	consumer.Get(t, deployment(vn), vn.Namespace, "vk-genoa")
 }
 
-// A node with another owner that has the name of a VirtualNode is left unchanged.
+// A Node that has the name of a VirtualNode but another owner is left unchanged.
 func TestNodesOfOthersAreLeftAlone(t *testing.T) {
 	shop := consumer.Namespace(t)
 	vn := virtualNode(t, "pisa", "pisa")
@@ -530,7 +532,7 @@ func TestNodesOfOthersAreLeftAlone(t *testing.T) {
 	}
 }
 
-// A VirtualNode in the desired state is not written.
+// A VirtualNode that is already in the desired state is not written after a restart.
 func TestARestartWritesNothing(t *testing.T) {
 	vn := virtualNode(t, "siena", "siena")
 	first := consumer.StartManager(t)

@@ -31,11 +31,12 @@ const (
 	drainAction = "Drain"
 )
 
-// evictionsAtOnce limits the evictions of one round, so that it ends before its deadline. The next round follows.
+// evictionsAtOnce limits the evictions in one round, so that the round ends before its deadline. Another round
+// follows.
 const evictionsAtOnce = 200
 
-// drain cordons the node and evicts its pods. It reports whether no pods are left, and shows the remaining ones on the
-// VirtualNode.
+// drain cordons the node and evicts its pods. It reports whether no pods are left, and lists the remaining pods in a
+// condition of the VirtualNode.
 func (c *Controller) drain(ctx context.Context, v *virtualNode) (drained bool, err error) {
 	if v.node == nil {
 		return true, nil
@@ -57,9 +58,9 @@ func (c *Controller) drain(ctx context.Context, v *virtualNode) (drained bool, e
 	return false, c.showDrain(ctx, v, round)
 }
 
-// beginDrain writes the Draining condition before the node is changed. The write fails if the VirtualNode has changed,
-// because the request may have been withdrawn. A client that withdraws its request can therefore see in the condition
-// whether a drain is in progress that may cordon the Node once more (see endDrain).
+// beginDrain writes the Draining condition before the node is changed. The write fails if the VirtualNode has
+// changed, because the drain may have been withdrawn. A client that withdraws a drain can therefore see in the
+// condition whether the controller may still cordon the Node (see endDrain).
 func (c *Controller) beginDrain(ctx context.Context, v *virtualNode) error {
 	before := conditionOf(v.VirtualNode, offloading.NodeConditionType)
 	if v.DeletionTimestamp != nil || before != nil && before.Status == offloading.DrainingConditionStatus {
@@ -98,8 +99,8 @@ func (c *Controller) podsOf(ctx context.Context, node string) ([]metav1.PartialO
 // round is the result of one round of evictions on a node.
 type round struct {
 	left, ending int
-	held         []string // pods blocked by a disruption budget, with the API server's message
-	refused      error    // error of the first pod that cannot be evicted for another reason
+	held         []string // pods that a disruption budget blocks, with the API server's message
+	refused      error    // error from the first eviction that failed for a reason other than a disruption budget
 }
 
 func (c *Controller) evict(ctx context.Context, pods []metav1.PartialObjectMetadata) (*round, error) {
@@ -118,7 +119,7 @@ func (c *Controller) evict(ctx context.Context, pods []metav1.PartialObjectMetad
 		key := client.ObjectKeyFromObject(pod).String()
 		err := c.client.SubResource("eviction").Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}, eviction)
 		switch {
-		// The pod is terminating, gone or was replaced.
+		// The pod is terminating or gone, or was replaced.
 		case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err):
 			done.ending++
 		case apierrors.IsTooManyRequests(err):
@@ -132,7 +133,7 @@ func (c *Controller) evict(ctx context.Context, pods []metav1.PartialObjectMetad
 	return done, nil
 }
 
-// showDrain reports the progress of a drain and its obstacles.
+// showDrain reports the progress of a drain and the pods that block it.
 func (c *Controller) showDrain(ctx context.Context, v *virtualNode, done *round) error {
 	message := fmt.Sprintf("%s left on the node, %d terminating", count(done.left, "pod"), done.ending)
 	if len(done.held) > 0 {

@@ -40,10 +40,10 @@ const (
 	pluginsMountPath = "/plugins"
 )
 
-// Forge returns the Deployment of a virtual kubelet: the Deployment of the VkOptionsTemplate, patched with
-// spec.template of the VirtualNode. It uses the arguments that Liqo sets for its virtual kubelets, so that either image
-// may be run. Flags that only one of them supports are in spec.extraArgs of the VkOptionsTemplate. The node's own flags
-// come last and take precedence.
+// Forge returns the Deployment of a virtual kubelet. It is the Deployment of the VkOptionsTemplate, patched with
+// spec.template of the VirtualNode. Its arguments are the same as in Liqo, so that the image of either project can be
+// run. Flags that only one of the images supports are in spec.extraArgs of the VkOptionsTemplate. The flags of the
+// VirtualNode come last and take precedence.
 func Forge(vn *offloading.VirtualNode, template *offloading.VkOptionsTemplate, in Installation) (*appsv1.Deployment, error) {
 	made := forge(vn, template, in)
 	if vn.Spec.Template != nil {
@@ -68,7 +68,7 @@ func Forge(vn *offloading.VirtualNode, template *offloading.VkOptionsTemplate, i
 	return made, nil
 }
 
-// effective returns the two settings that the template provides if the VirtualNode does not set them.
+// effective returns createNode and checkNetwork. The template's values apply if the VirtualNode does not set them.
 func effective(vn *offloading.VirtualNode, template *offloading.VkOptionsTemplate) (createNode, checkNetwork bool) {
 	createNode, disabled := template.Spec.CreateNode, template.Spec.DisableNetworkCheck
 	if vn.Spec.CreateNode != nil {
@@ -106,8 +106,10 @@ func forge(vn *offloading.VirtualNode, template *offloading.VkOptionsTemplate, i
 		}}
 	}
 	if plugins := template.Annotations[wire.PluginsConfigMapAnnotation]; plugins != "" {
+		// The volume is not optional: with an empty folder, a new pod would reflect objects without their plugins, and drop the
+		// last good versions. So the pod waits for the ConfigMap.
 		pod.Volumes = append(pod.Volumes, corev1.Volume{Name: "plugins", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
-			LocalObjectReference: corev1.LocalObjectReference{Name: plugins}, Optional: ptr.To(true)}}})
+			LocalObjectReference: corev1.LocalObjectReference{Name: plugins}}}})
 		pod.Containers[0].VolumeMounts = append(pod.Containers[0].VolumeMounts, corev1.VolumeMount{Name: "plugins", MountPath: pluginsMountPath, ReadOnly: true})
 		pod.Containers[0].Args = append(pod.Containers[0].Args, "--plugin-dir="+pluginsMountPath)
 	}
@@ -116,7 +118,7 @@ func forge(vn *offloading.VirtualNode, template *offloading.VkOptionsTemplate, i
 		Spec: appsv1.DeploymentSpec{
 			Replicas: &replicas,
 			Selector: &metav1.LabelSelector{MatchLabels: selector},
-			// The next replica stands by before the previous one releases the lease.
+			// A new replica is ready before the old one releases the lease.
 			Strategy: appsv1.DeploymentStrategy{Type: appsv1.RollingUpdateDeploymentStrategyType, RollingUpdate: &appsv1.RollingUpdateDeployment{
 				MaxUnavailable: ptr.To(intstr.FromInt32(0)), MaxSurge: ptr.To(intstr.FromInt32(1))}},
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels, Annotations: template.Spec.ExtraAnnotations}, Spec: pod},
@@ -169,11 +171,11 @@ func probe(path string) *corev1.Probe {
 	return &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: path, Port: intstr.FromString("health")}}}
 }
 
-// reflectors are the kinds whose reflection a template configures, in the order of the arguments. They must match
-// reflection.DefaultKinds, which runs in another process: test/kinds_test.go compares them.
+// reflectors lists the kinds whose reflection a template configures, in the order of the arguments. The list must
+// match reflection.DefaultKinds, which another process uses: test/kinds_test.go compares them.
 var reflectors = []struct {
 	kind  string
-	typed bool // users choose the policy; the other kinds have fixed rules and no such flag
+	typed bool // Users choose the policy. The rules of all other kinds are fixed.
 }{
 	{"pod", false}, {"service", true}, {"endpointslice", false}, {"ingress", true}, {"configmap", true}, {"secret", true}, {"serviceaccount", false},
 	{"persistentvolumeclaim", false}, {"event", true}, {"networkpolicy", true}, {"poddisruptionbudget", true},
@@ -218,7 +220,7 @@ func arguments(vn *offloading.VirtualNode, template *offloading.VkOptionsTemplat
 	return append(args, spec.ExtraArgs...)
 }
 
-// classes returns the flags for the kinds of classes that the provider offers.
+// classes returns the flags for the classes that the provider offers.
 func classes(vn *offloading.VirtualNode) (args []string) {
 	storage := chosen(vn.Spec.StorageClasses, func(c offloading.StorageType) (string, bool) { return c.StorageClassName, c.Default })
 	ingress := chosen(vn.Spec.IngressClasses, func(c offloading.IngressType) (string, bool) { return c.IngressClassName, c.Default })
@@ -235,7 +237,8 @@ func classes(vn *offloading.VirtualNode) (args []string) {
 	return args
 }
 
-// chosen returns the name of the default class, or else of the first. It is empty if the list is empty.
+// chosen returns the name of the default class in the list. Without a default, it returns the first name. It is empty
+// if the list is empty.
 func chosen[T any](list []T, describe func(T) (name string, byDefault bool)) (first string) {
 	for _, class := range list {
 		name, byDefault := describe(class)
@@ -267,7 +270,7 @@ func valueOf(args []string, flag string) (value string) {
 	return value
 }
 
-// withFlags returns args with these flags, without other values of the same flags.
+// withFlags returns args with the given flags. Other values of the same flags are removed.
 func withFlags(args, flags []string) []string {
 	kept := slices.DeleteFunc(slices.Clone(args), func(arg string) bool {
 		name, _, _ := strings.Cut(arg, "=")
@@ -295,7 +298,8 @@ func containerOf(deployment *appsv1.Deployment) *corev1.Container {
 	return nil
 }
 
-// override merges spec.template, which users or Liqo's webhook have written. Name, namespace and selector stay.
+// override merges spec.template of the VirtualNode, which users or Liqo's webhook have written, into the Deployment.
+// The name, the namespace and the selector are not changed.
 func override(made *appsv1.Deployment, with *offloading.DeploymentTemplate) (*appsv1.Deployment, error) {
 	original, err := json.Marshal(made)
 	if err != nil {
@@ -309,7 +313,7 @@ func override(made *appsv1.Deployment, with *offloading.DeploymentTemplate) (*ap
 	if err := json.Unmarshal(text, &patch); err != nil {
 		return nil, fmt.Errorf("decoding spec.template, %w", err)
 	}
-	withoutNulls(patch) // Unset fields are encoded as null, which would delete them.
+	withoutNulls(patch) // A null in a merge patch would delete the field.
 	if text, err = json.Marshal(patch); err != nil {
 		return nil, fmt.Errorf("encoding spec.template, %w", err)
 	}
@@ -345,7 +349,8 @@ func withoutNulls(value any) {
 	}
 }
 
-// effectivePatch returns the offloadingPatch extended by the template's keys that are not reflected.
+// effectivePatch returns the offloadingPatch of the VirtualNode, extended by the keys that the template excludes from
+// reflection.
 func effectivePatch(vn *offloading.VirtualNode, template *offloading.VkOptionsTemplate) *offloading.OffloadingPatch {
 	patch := &offloading.OffloadingPatch{}
 	if vn.Spec.OffloadingPatch != nil {

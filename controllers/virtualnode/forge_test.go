@@ -56,7 +56,9 @@ func TestADeploymentIsMadeOfTemplateAndVirtualNode(t *testing.T) {
 	assert.Equal(t, "vk-milan", made.Name)
 	assert.Equal(t, map[string]string{"team": "shop", wire.VirtualNodeLabel: "milan", wire.ComponentLabel: wire.VirtualKubeletComponent, wire.RemoteClusterIDLabel: "milan"}, made.Spec.Template.Labels)
 	assert.Equal(t, "milan", made.Spec.Template.Spec.ServiceAccountName)
-	assert.Len(t, made.Spec.Template.Spec.Volumes, 2)
+	require.Len(t, made.Spec.Template.Spec.Volumes, 2)
+	assert.Equal(t, corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "modules"}},
+		*made.Spec.Template.Spec.Volumes[1].ConfigMap, "a pod must not start without its plugins")
 	assert.Len(t, made.Spec.Template.Spec.TopologySpreadConstraints, 1)
 
 	vn.Spec.CreateNode, vn.Spec.DisableNetworkCheck = ptr.To(false), ptr.To(true)
@@ -70,7 +72,7 @@ func TestADeploymentIsMadeOfTemplateAndVirtualNode(t *testing.T) {
 	assert.Subset(t, made.Spec.Template.Spec.Containers[0].Args, []string{"--disable-ip-reflection", "--foreign-cidrs=10.1.0.0/16,10.2.0.0/16"})
 }
 
-// spec.template of a VirtualNode overrides its Deployment, except for the identity.
+// spec.template of a VirtualNode overrides its Deployment, except for the name, namespace and selector.
 func TestAVirtualNodeOverridesItsTemplate(t *testing.T) {
 	vn, template := given()
 	vn.Spec.Template = &offloading.DeploymentTemplate{

@@ -5,11 +5,8 @@ package virtualnode
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"hash/fnv"
 	"maps"
-	"strconv"
 	"strings"
 	"time"
 
@@ -23,11 +20,12 @@ import (
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/admission"
+	"github.com/refract-project/refract/internal/jsonpatch"
 )
 
 // Reasons of conditions and Events, and the action of the Events.
 const (
-	createdReason         = "VkCreated" // as in Liqo
+	createdReason         = "VkCreated" // Liqo uses the same reason.
 	updatedReason         = "VkUpdated"
 	noTemplateReason      = "TemplateNotFound"
 	invalidTemplateReason = "InvalidTemplate"
@@ -41,15 +39,15 @@ const (
 	deployAction = "Deploy"
 )
 
-// problem prevents the deployment of a virtual kubelet until its cause is corrected.
+// problem is a reason why a virtual kubelet cannot be deployed until a user corrects it.
 type problem struct {
 	reason, message string
-	// retry is the delay before the next attempt; 0 means exponential backoff.
+	// retry is the delay until the next attempt; 0 means exponential backoff.
 	retry time.Duration
 }
 
-// run creates or updates the Deployment of the virtual kubelet, and shows whether it runs. It returns the problem that
-// a user has to solve first, or nil.
+// run creates or updates the Deployment of the virtual kubelet, and reports in a condition whether it runs. It
+// returns the problem that a user has to solve first, or nil.
 func (c *Controller) run(ctx context.Context, v *virtualNode) (wrong *problem, err error) {
 	if !c.runsKubelets() {
 		return nil, nil
@@ -73,7 +71,7 @@ func (c *Controller) deploy(ctx context.Context, v *virtualNode) (*problem, erro
 	if v.template == nil {
 		return &problem{reason: noTemplateReason, message: fmt.Sprintf("VkOptionsTemplate %s not found: create it, or set spec.vkOptionsTemplateRef to an existing one", v.templateName)}, nil
 	}
-	// The patch is published before the virtual kubelet runs. Otherwise excluded keys could be reflected.
+	// The patch is published before the virtual kubelet runs, so that no keys are reflected that the patch excludes.
 	if err := c.publishPatch(ctx, v); err != nil {
 		return nil, err
 	}
@@ -81,7 +79,7 @@ func (c *Controller) deploy(ctx context.Context, v *virtualNode) (*problem, erro
 	if err != nil {
 		return &problem{reason: invalidTemplateReason, message: err.Error()}, nil
 	}
-	if !v.CreateNode() && v.node != nil { // the virtual kubelet terminates its pods
+	if !v.CreateNode() && v.node != nil { // the virtual kubelet must keep running, because it terminates the pods
 		container := containerOf(desired)
 		container.Args = withFlags(container.Args, []string{"--create-node=true"})
 	}
@@ -96,8 +94,12 @@ func (c *Controller) deploy(ctx context.Context, v *virtualNode) (*problem, erro
 		if found, err := c.hasAccount(ctx, desired); err != nil || !found {
 			return v.withoutAccount(desired), err
 		}
+		if err = c.brake.MayCreate(ctx, v.VirtualNode, deployAction); err != nil {
+			return nil, err
+		}
 		err = c.client.Create(ctx, desired, client.FieldOwner(fieldManager))
 		if err == nil {
+			c.brake.Created(v.VirtualNode)
 			c.report.Tell(v.VirtualNode, nil, createdReason, deployAction, "Created Deployment "+desired.Name+" of the virtual kubelet")
 			current = desired
 		}
@@ -117,8 +119,8 @@ func (c *Controller) deploy(ctx context.Context, v *virtualNode) (*problem, erro
 	return nil, c.showKubelet(ctx, v, current)
 }
 
-// hasAccount reports whether the ServiceAccount of a virtual kubelet exists. Without it the pods of its Deployment
-// would be rejected and retried with increasing back-off.
+// hasAccount reports whether the ServiceAccount of a virtual kubelet exists. Without the ServiceAccount, the pods of
+// the Deployment would be rejected and retried with an increasing delay.
 func (c *Controller) hasAccount(ctx context.Context, desired *appsv1.Deployment) (bool, error) {
 	accounts := &metav1.PartialObjectMetadataList{}
 	accounts.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ServiceAccountList"))
@@ -128,66 +130,53 @@ func (c *Controller) hasAccount(ctx context.Context, desired *appsv1.Deployment)
 	return len(accounts.Items) > 0, nil
 }
 
-// withoutAccount returns the problem of a missing ServiceAccount, which this controller may not create.
+// withoutAccount returns the problem that the ServiceAccount is missing. This controller is not allowed to create it.
 func (v *virtualNode) withoutAccount(desired *appsv1.Deployment) *problem {
 	if name := desired.Spec.Template.Spec.ServiceAccountName; name != v.Name {
-		return &problem{reason: noAccountReason, message: fmt.Sprintf("ServiceAccount %s/%s, which spec.template of this VirtualNode names, does not exist: create it", v.Namespace, name), retry: accountRetry}
+		return &problem{reason: noAccountReason, message: fmt.Sprintf("ServiceAccount %s/%s, which spec.template of this VirtualNode names, does not exist: create it", v.Namespace, name), retry: accountRetryInterval}
 	}
 	return &problem{reason: noAccountReason, message: fmt.Sprintf("ServiceAccount %s/%s does not exist, so the virtual kubelet has no permissions: run refractctl create virtualnode %s --provider=%s, "+
-		"which creates it with its roles and changes nothing else, or list the virtual node in the values of the chart (virtualKubelets)", v.Namespace, v.Name, v.Name, v.provider()), retry: accountRetry}
+		"which creates it with its roles and changes nothing else, or list the virtual node in the values of the chart (virtualKubelets)", v.Namespace, v.Name, v.Name, v.provider()), retry: accountRetryInterval}
 }
 
-// seal adds the owner and a hash of the desired spec to the Deployment. The hash reveals fields that are no longer
-// desired.
-func seal(desired *appsv1.Deployment, vn *offloading.VirtualNode) error {
-	text, err := json.Marshal(desired.Spec)
-	if err != nil {
-		return fmt.Errorf("encoding the Deployment, %w", err)
-	}
-	sum := fnv.New64a()
-	_, _ = sum.Write(text)
-	if desired.Annotations == nil {
-		desired.Annotations = map[string]string{}
-	}
-	desired.Annotations[wire.TemplateHashAnnotation] = strconv.FormatUint(sum.Sum64(), 36)
-	desired.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(vn, offloading.GroupVersion.WithKind(offloading.VirtualNodeKind))}
-	return nil
-}
-
-// isCurrent reports whether a Deployment has all desired fields, and the desired spec is unchanged.
-func isCurrent(current, desired *appsv1.Deployment) bool {
-	return metav1.GetControllerOf(current) != nil && metav1.GetControllerOf(current).UID == metav1.GetControllerOf(desired).UID &&
-		contains(current.Annotations, desired.Annotations) && contains(current.Labels, desired.Labels) &&
-		equality.Semantic.DeepDerivative(desired.Spec, current.Spec)
-}
-
-func contains(all, some map[string]string) bool {
-	for key, value := range some {
-		if all[key] != value {
-			return false
-		}
-	}
-	return true
-}
-
-// update replaces the spec. Other owners' labels and annotations stay.
+// update writes the Deployment as desired. Labels and annotations of other owners stay, as do the changes of others to
+// the spec that nextSpec keeps.
 func (c *Controller) update(ctx context.Context, v *virtualNode, current, desired *appsv1.Deployment) error {
 	next := current.DeepCopy()
-	next.Spec, next.OwnerReferences = desired.Spec, desired.OwnerReferences
+	next.Spec, next.OwnerReferences = nextSpec(current, desired), desired.OwnerReferences
 	for _, m := range []struct{ into, from *map[string]string }{{&next.Labels, &desired.Labels}, {&next.Annotations, &desired.Annotations}} {
 		if *m.into == nil {
 			*m.into = map[string]string{}
 		}
 		maps.Copy(*m.into, *m.from)
 	}
+	asked, changes := desired.Annotations[wire.TemplateHashAnnotation], changesOf(current, next)
+	if err := c.brake.MayChange(ctx, v.VirtualNode, deployAction, asked, changes); err != nil {
+		return err
+	}
 	if err := c.client.Update(ctx, next, client.FieldOwner(fieldManager)); err != nil {
 		return err
 	}
+	c.brake.Changed(v.VirtualNode, asked, changes)
 	if next.Generation != current.Generation {
 		c.report.Tell(v.VirtualNode, nil, updatedReason, deployAction, "Updated Deployment "+desired.Name+" of the virtual kubelet")
 	}
 	*current = *next
 	return nil
+}
+
+// changesOf describes an update of a Deployment.
+func changesOf(current, next *appsv1.Deployment) (changes jsonpatch.Patch) {
+	never := func(string) bool { return false }
+	changes = append(changes, jsonpatch.Strings("/metadata/labels", current.Labels, next.Labels, never)...)
+	changes = append(changes, jsonpatch.Strings("/metadata/annotations", current.Annotations, next.Annotations, never)...)
+	if !equality.Semantic.DeepEqual(current.OwnerReferences, next.OwnerReferences) {
+		changes.Replace("/metadata/ownerReferences", next.OwnerReferences)
+	}
+	if !equality.Semantic.DeepEqual(current.Spec, next.Spec) {
+		changes.Replace("/spec", next.Spec)
+	}
+	return changes
 }
 
 // publishPatch writes the effective offloadingPatch, which virtual kubelets follow, to the status.
@@ -205,12 +194,13 @@ func (c *Controller) publishPatch(ctx context.Context, v *virtualNode) error {
 	return nil
 }
 
-// showKubelet shows whether the virtual kubelet runs and, if it does not, the reason from its pods.
+// showKubelet reports in a condition whether the virtual kubelet runs. If it does not, the condition has the reason
+// from its pods.
 func (c *Controller) showKubelet(ctx context.Context, v *virtualNode, current *appsv1.Deployment) error {
 	if current.Status.AvailableReplicas > 0 && current.Status.ObservedGeneration == current.Generation {
 		return c.show(ctx, v, condition(offloading.VirtualKubeletConditionType, offloading.RunningConditionStatus, availableReason, "Deployment "+current.Name+" is available"))
 	}
-	if current.Status.AvailableReplicas > 0 { // an older version serves until the new one is available
+	if current.Status.AvailableReplicas > 0 { // a pod of the old version serves until a new pod is available
 		return nil
 	}
 	message := "Waiting for Deployment " + current.Name + " to become available"
@@ -224,8 +214,8 @@ func (c *Controller) showKubelet(ctx context.Context, v *virtualNode, current *a
 	return c.show(ctx, v, condition(offloading.VirtualKubeletConditionType, offloading.CreatingConditionStatus, progressingReason, message))
 }
 
-// whyNot returns the reason why a virtual kubelet does not run, from the status of its pods or, without pods, of its
-// Deployment. It is empty if neither has a reason.
+// whyNot returns the reason why a virtual kubelet does not run. It is taken from the status of the pods or, if there
+// are none, of the Deployment. It is empty if the status has no reason.
 func (c *Controller) whyNot(ctx context.Context, v *virtualNode, deployment *appsv1.Deployment) (string, error) {
 	pods := &corev1.PodList{}
 	ofKubelet := client.MatchingLabels{wire.ComponentLabel: wire.VirtualKubeletComponent, wire.VirtualNodeLabel: v.Name}

@@ -25,7 +25,8 @@ import (
 	"github.com/refract-project/refract/controllers/internal/controllertest"
 )
 
-// template creates a VkOptionsTemplate of that name, and returns a setting that makes it the default.
+// template creates a VkOptionsTemplate with the given name. The returned function makes it the default template of a
+// manager.
 func template(t *testing.T, name string) (*offloading.VkOptionsTemplate, func(*controllers.Options)) {
 	t.Helper()
 	created := &offloading.VkOptionsTemplate{
@@ -43,7 +44,7 @@ const accountLabel = "test.example.com/without-account"
 
 func withoutAccount(vn *offloading.VirtualNode) { vn.Labels[accountLabel] = "true" }
 
-// bare creates a VirtualNode without other objects.
+// bare creates a VirtualNode without any other objects.
 func bare(t *testing.T, provider, name string, change ...func(*offloading.VirtualNode)) *offloading.VirtualNode {
 	t.Helper()
 	tenant := wire.TenantNamespace(provider)
@@ -64,7 +65,7 @@ func bare(t *testing.T, provider, name string, change ...func(*offloading.Virtua
 	return vn
 }
 
-// awaitDeployment waits until the Deployment of the virtual kubelet fulfills is.
+// awaitDeployment waits until the function is returns true for the Deployment of the virtual kubelet.
 func awaitDeployment(t *testing.T, vn *offloading.VirtualNode, what string, is func(*appsv1.Deployment) bool) *appsv1.Deployment {
 	t.Helper()
 	current := deployment(vn)
@@ -95,7 +96,8 @@ func kubeletPods(t *testing.T, vn *offloading.VirtualNode) []corev1.Pod {
 	return pods.Items
 }
 
-// A virtual kubelet is deployed from its template, follows it, and is restored. Its condition shows whether it runs.
+// A virtual kubelet is deployed from its template, follows changes to the template, and is restored when it is deleted.
+// Changes of others to its Deployment stay. A condition shows whether it runs.
 func TestAVirtualKubeletFollowsItsTemplate(t *testing.T) {
 	options, byDefault := template(t, "follows")
 	first := consumer.StartManager(t, byDefault)
@@ -121,8 +123,10 @@ func TestAVirtualKubeletFollowsItsTemplate(t *testing.T) {
 	awaitDeployment(t, vn, "the next image", func(d *appsv1.Deployment) bool {
 		return image(d) == "registry.example/vk:2" && len(d.Spec.Template.Annotations) == 1 && d.Spec.Template.Annotations["a"] == "1"
 	})
-	consumer.Patch(t, deployment(vn), `{"metadata":{"annotations":{"theirs":"1"}},"spec":{"replicas":5}}`)
-	awaitDeployment(t, vn, "its replicas", func(d *appsv1.Deployment) bool { return *d.Spec.Replicas == 1 && d.Annotations["theirs"] == "1" })
+	consumer.Patch(t, deployment(vn), `{"metadata":{"annotations":{"theirs":"1"},"labels":{"`+wire.RemoteClusterIDLabel+`":"other"}}}`)
+	awaitDeployment(t, vn, "its labels", func(d *appsv1.Deployment) bool {
+		return d.Labels[wire.RemoteClusterIDLabel] == "lucca" && d.Annotations["theirs"] == "1"
+	})
 	consumer.Delete(t, deployment(vn))
 	awaitDeployment(t, vn, "come back", func(d *appsv1.Deployment) bool { return d.DeletionTimestamp == nil })
 
@@ -141,8 +145,8 @@ func TestAVirtualKubeletFollowsItsTemplate(t *testing.T) {
 	awaitDeployment(t, vn, "stayed", func(d *appsv1.Deployment) bool { return d.DeletionTimestamp == nil })
 }
 
-// The denial of a policy is not a problem of the template: it is reported as a denial, and the Deployment follows once
-// the policy allows it.
+// If a policy denies the Deployment, this is reported as a denial and not as a problem of the template. The
+// Deployment follows once the policy allows it.
 func TestAVirtualKubeletThatAPolicyDenies(t *testing.T) {
 	_, byDefault := template(t, "denied")
 	namespace := "liqo-tenant-volterra"
@@ -203,8 +207,8 @@ func TestAVirtualKubeletThatCannotBeDeployed(t *testing.T) {
 	consumer.Get(t, deployment(taken), taken.Namespace, "vk-parma-taken")
 }
 
-// A virtual node of liqoctl or GitOps gets its virtual kubelet as soon as its ServiceAccount exists. The condition has
-// the reason why the Deployment has no pods.
+// A VirtualNode that liqoctl or a GitOps tool has created gets its virtual kubelet as soon as the ServiceAccount
+// exists. The condition has the reason why there are no pods.
 func TestAVirtualKubeletGetsItsAccountLater(t *testing.T) {
 	_, byDefault := template(t, "later")
 	consumer.StartManager(t, byDefault)
@@ -216,8 +220,8 @@ func TestAVirtualKubeletGetsItsAccountLater(t *testing.T) {
 	awaitCondition(t, vn, offloading.VirtualKubeletConditionType, offloading.CreatingConditionStatus, "DeploymentProgressing", "FailedCreate: exceeded quota: pods")
 }
 
-// If two VirtualNodes have the same name, the older one has the node. When the other one is removed, no objects of the
-// node are.
+// If two VirtualNodes have the same name, the older one has the Node. When the newer one is removed, the objects of
+// the node are kept.
 func TestDuplicateVirtualNodes(t *testing.T) {
 	_, byDefault := template(t, "duplicate")
 	older := virtualNode(t, "trento", "same")
@@ -242,7 +246,7 @@ func TestDuplicateVirtualNodes(t *testing.T) {
 	}
 }
 
-// A virtual kubelet keeps its node until the node is drained.
+// If createNode is set to false, the virtual kubelet keeps its node until the node is drained.
 func TestTheNodeGoesBeforeItIsSwitchedOff(t *testing.T) {
 	_, byDefault := template(t, "switched")
 	consumer.StartManager(t, byDefault)

@@ -21,7 +21,8 @@ import (
 	"github.com/refract-project/refract/controllers/virtualnode"
 )
 
-// If the deletion of a VirtualNode was undone by restoring a backup, it is not drained while the cache is outdated.
+// If the deletion of a VirtualNode was undone by restoring a backup, the VirtualNode is not drained while the cache
+// is outdated.
 func TestAVirtualNodeThatIsNotDeletedAnyMore(t *testing.T) {
 	vn := virtualNode(t, "cesena", "cesena")
 	consumer.Patch(t, vn, `{"metadata":{"finalizers":["`+wire.VirtualNodeFinalizer+`"]}}`)
@@ -34,8 +35,8 @@ func TestAVirtualNodeThatIsNotDeletedAnyMore(t *testing.T) {
 	consumer.Patch(t, vn, `{"metadata":{"finalizers":null}}`)
 }
 
-// A withdrawn drain does not cordon the Node while the cache still has the request: refractctl uncordon may just have
-// uncordoned it.
+// While the cache still has a drain that was withdrawn, the controller does not cordon the Node, because refractctl
+// uncordon may just have uncordoned it.
 func TestAWithdrawnDrain(t *testing.T) {
 	vn := virtualNode(t, "rimini", "rimini")
 	consumer.Patch(t, vn, `{"metadata":{"finalizers":["`+wire.VirtualNodeFinalizer+`"],"annotations":{"`+wire.DrainAnnotation+`":"true"}}}`)

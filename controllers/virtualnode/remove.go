@@ -39,12 +39,12 @@ const (
 	removingReason = "Removing"
 	removedReason  = "NodeRemoved"
 	givenUpReason  = "ProviderGivenUp"
-	deletedReason  = "VkDeleted" // as in Liqo
+	deletedReason  = "VkDeleted" // Liqo uses the same reason.
 
 	removeAction = "Remove"
 )
 
-// remove removes a virtual node whose VirtualNode is deleted.
+// remove removes a virtual node whose VirtualNode is being deleted.
 func (c *Controller) remove(ctx context.Context, v *virtualNode) (reconcile.Result, error) {
 	if !controllerutil.ContainsFinalizer(v.VirtualNode, wire.VirtualNodeFinalizer) {
 		return reconcile.Result{}, nil
@@ -62,8 +62,8 @@ func (c *Controller) remove(ctx context.Context, v *virtualNode) (reconcile.Resu
 	return reconcile.Result{}, finalizer.Ensure(ctx, c.client, v.VirtualNode, wire.VirtualNodeFinalizer, false)
 }
 
-// leave drains the node, unless the provider is dead: pods no longer terminate there, and Kubernetes deletes the pods
-// of a deleted node.
+// leave drains the node, unless the provider is dead. On a dead provider, pods never terminate, and Kubernetes deletes
+// the pods of a deleted node.
 func (c *Controller) leave(ctx context.Context, v *virtualNode) (done bool, err error) {
 	if !v.dead() {
 		return c.drain(ctx, v)
@@ -77,7 +77,8 @@ func (c *Controller) leave(ctx context.Context, v *virtualNode) (done bool, err 
 	return true, c.listLeftovers(ctx, v)
 }
 
-// listLeftovers reports, on the ForeignCluster, which stays, our objects that a dead provider still has.
+// listLeftovers reports the objects that a dead provider still has for this cluster. The report is on the
+// ForeignCluster, because the VirtualNode is removed.
 func (c *Controller) listLeftovers(ctx context.Context, v *virtualNode) error {
 	pods, err := c.podsOf(ctx, v.Name)
 	if err != nil {
@@ -112,8 +113,8 @@ func remoteNamespaces(mapping *offloading.NamespaceMap) []string {
 	return names
 }
 
-// withdraw deletes the NamespaceMap with the last virtual node of a provider, and thereby all remote namespaces there.
-// It waits while one of them has data, which PersistentVolumes of users represent.
+// withdraw deletes the NamespaceMap of a provider with its last virtual node, and with it all remote namespaces. It
+// waits while a remote namespace has data, i.e. while PersistentVolumes of users represent data there.
 func (c *Controller) withdraw(ctx context.Context, v *virtualNode) (done bool, err error) {
 	if last, err := c.isLast(ctx, v); err != nil || !last {
 		return err == nil, err
@@ -140,8 +141,8 @@ func (c *Controller) withdraw(ctx context.Context, v *virtualNode) (done bool, e
 	return false, c.show(ctx, v, condition(offloading.NodeConditionType, offloading.DeletingConditionStatus, removingReason, message))
 }
 
-// holdsData reports whether the provider has data that would be lost with its namespaces, and shows this on the
-// VirtualNode.
+// holdsData reports whether the provider has data that would be lost with its namespaces. A condition of the
+// VirtualNode shows this.
 func (c *Controller) holdsData(ctx context.Context, v *virtualNode) (bool, error) {
 	if v.dead() {
 		return false, nil
@@ -157,17 +158,18 @@ func (c *Controller) holdsData(ctx context.Context, v *virtualNode) (bool, error
 		message := fmt.Sprintf("Cluster %s has the data of the volumes %s, which would be lost: %s", v.provider(), held, held.Remedy(remotedata.Annotate("VirtualNode")))
 		c.report.Warn(v.VirtualNode, remotedata.HeldReason, removeAction, message)
 		return true, c.show(ctx, v, condition(offloading.NodeConditionType, offloading.DeletingConditionStatus, remotedata.HeldReason, "The node is drained. "+message))
-	case len(volumes) > 0 && !confirmed: // their claims are gone
+	case len(volumes) > 0 && !confirmed: // the claims of the volumes no longer exist
 		message := fmt.Sprintf("The node is drained. Waiting for the virtual kubelet to delete the data of the volumes %s", volumes)
 		return true, c.show(ctx, v, condition(offloading.NodeConditionType, offloading.DeletingConditionStatus, removingReason, message))
 	}
 	return false, nil
 }
 
-// confirmsDeletion reports whether the data on the provider may be deleted with the virtual node.
+// confirmsDeletion reports whether a user has confirmed that the data on the provider may be deleted with the virtual
+// node.
 func (v *virtualNode) confirmsDeletion() bool { return remotedata.IsConfirmed(v.VirtualNode) }
 
-// confirmDeletion copies the confirmation to the NamespaceMap, whose deletion removes the remote namespaces.
+// confirmDeletion copies the user's confirmation to the NamespaceMap, whose deletion removes the remote namespaces.
 func (c *Controller) confirmDeletion(ctx context.Context, v *virtualNode, mapping *offloading.NamespaceMap) error {
 	if !v.confirmsDeletion() || remotedata.IsConfirmed(mapping) {
 		return nil
@@ -186,7 +188,7 @@ func (c *Controller) volumes(ctx context.Context, v *virtualNode) (remotedata.Vo
 	return volumes.On(v.provider()), err
 }
 
-// isLast reports whether the provider has no other virtual node that stays.
+// isLast reports whether the provider has no other virtual node that is not being removed.
 func (c *Controller) isLast(ctx context.Context, v *virtualNode) (bool, error) {
 	all := &offloading.VirtualNodeList{}
 	if err := c.live.List(ctx, all); err != nil {
@@ -211,8 +213,8 @@ func (c *Controller) mapping(ctx context.Context, v *virtualNode) (*offloading.N
 	return nil, nil
 }
 
-// removeNodeStep deletes the Node while the virtual kubelet still runs, so that it terminates the pods that Kubernetes
-// deletes with the Node.
+// removeNodeStep deletes the Node while the virtual kubelet still runs, so that the virtual kubelet terminates the
+// pods that Kubernetes deletes with the Node.
 func (c *Controller) removeNodeStep(ctx context.Context, v *virtualNode) (done bool, err error) {
 	if v.node != nil {
 		return false, c.removeNode(ctx, v)
@@ -263,13 +265,13 @@ func (c *Controller) removeKubelet(ctx context.Context, v *virtualNode) (done bo
 	return false, c.show(ctx, v, condition(offloading.VirtualKubeletConditionType, offloading.DeletingConditionStatus, removingReason, message))
 }
 
-// kubeletName returns the name of the Deployment of a virtual kubelet, as in Liqo.
+// kubeletName returns the name of the Deployment of a virtual kubelet. The name is the same as in Liqo.
 func kubeletName(virtualNode string) string { return "vk-" + virtualNode }
 
-// removeBesides deletes the objects that refractctl has created for the virtual kubelet in addition to its permissions,
-// if the VirtualNode owns them: the disruption budget, the NetworkPolicy, and credentials that belong to this virtual
-// node only. The garbage collector would delete them later, or may be down. Objects that a Role of an earlier version
-// does not allow to delete are left to it.
+// removeBesides deletes the objects that refractctl has created for the virtual kubelet in addition to its
+// permissions, if the VirtualNode owns them: the disruption budget, the NetworkPolicy, and credentials that belong to
+// this virtual node only. The garbage collector would delete them later, but may be down. If the Role is from an
+// earlier version and does not allow the deletion, the object is left to the garbage collector.
 func (c *Controller) removeBesides(ctx context.Context, v *virtualNode) (done bool, err error) {
 	besides := []*metav1.PartialObjectMetadata{
 		besideOf(v, policyv1.SchemeGroupVersion.WithKind("PodDisruptionBudget"), kubeletName(v.Name)),
@@ -295,10 +297,12 @@ func (c *Controller) removeBesides(ctx context.Context, v *virtualNode) (done bo
 	return true, nil
 }
 
-// notGranted is in the message of an API server for a request that no role permits. It has no field for it: admission, which forbids, too, denies for other reasons.
+// notGranted matches the message of an API server for a request that no role permits. Only the message shows this,
+// because admission also denies requests with Forbidden.
 var notGranted = regexp.MustCompile(`is forbidden: User "[^"]*" cannot (get|delete) resource "`)
 
-// isNotGranted reports whether no role permits the request. An error that is not, such as the denial of a policy, is reported, and retried.
+// isNotGranted reports whether err means that no role permits the request. Any other error, such as the denial of a
+// policy, is reported and retried.
 func isNotGranted(err error) bool {
 	return apierrors.IsForbidden(err) && admission.DenyingPolicy(err) == "" && notGranted.MatchString(err.Error())
 }
@@ -309,7 +313,7 @@ func besideOf(v *virtualNode, kind schema.GroupVersionKind, name string) *metav1
 	return object
 }
 
-// isOwnedBy reports whether an object has this owner only.
+// isOwnedBy reports whether the object has exactly one owner, which has the given UID.
 func isOwnedBy(object client.Object, uid types.UID) bool {
 	owners := object.GetOwnerReferences()
 	return len(owners) == 1 && owners[0].UID == uid
@@ -319,7 +323,7 @@ func isOwnedBy(object client.Object, uid types.UID) bool {
 // created for this virtual node.
 func (c *Controller) removeAccess(ctx context.Context, v *virtualNode) (done bool, err error) {
 	if v.duplicate != "" {
-		return true, nil // it belongs to the other VirtualNode
+		return true, nil // the ServiceAccount belongs to the other VirtualNode
 	}
 	for _, kind := range []schema.GroupVersionKind{
 		rbacv1.SchemeGroupVersion.WithKind("ClusterRoleBinding"), rbacv1.SchemeGroupVersion.WithKind("ClusterRole"),

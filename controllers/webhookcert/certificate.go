@@ -4,9 +4,10 @@
 // Package webhookcert maintains the certificates of the admission webhooks, and writes the CA bundle into their
 // configurations.
 //
-// It uses cert-manager's library: a CA is stored in a Secret and renewed after two thirds of its lifetime; every
-// replica has its own certificate from it, only in memory, and gets a new one as soon as the CA or the certificate
-// requires it. Nothing is mounted or restarted. The Controller here writes the CA into the webhook configuration.
+// It uses cert-manager's library: a CA is stored in a Secret and renewed after two thirds of its lifetime. Every
+// replica has its own certificate from this CA, which exists only in memory, and gets a new one when the CA changes
+// or the certificate is about to expire. No volume is mounted, and no process is restarted. The Controller of this
+// package writes the CA into the webhook configuration.
 package webhookcert
 
 import (
@@ -25,28 +26,28 @@ import (
 )
 
 const (
-	// authorityLife is the lifetime of the CA. With a shorter lifetime, calls fail more often in the moment before the
-	// API server gets a new CA.
-	authorityLife = 365 * 24 * time.Hour
-	// certificateLife is the lifetime of a serving certificate. A shorter one costs more signatures; with a longer one,
-	// a stolen key is usable for longer.
-	certificateLife = 7 * 24 * time.Hour
+	// authorityLifetime is the lifetime of the CA. With a shorter lifetime, the CA changes more often, and calls fail
+	// for a moment until the API server has loaded the new CA.
+	authorityLifetime = 365 * 24 * time.Hour
+	// certificateLifetime is the lifetime of a serving certificate. A shorter one costs more signatures; with a
+	// longer one, a stolen key is usable for longer.
+	certificateLifetime = 7 * 24 * time.Hour
 )
 
-// Certificate provides a valid serving certificate to this process. It is safe for concurrent use, and a Runnable of
-// every replica.
+// Certificate provides a valid serving certificate for this process. It is a Runnable for every replica. It is safe
+// for concurrent use.
 type Certificate struct {
 	secret    types.NamespacedName
 	authority *authority.DynamicAuthority
 	source    *certtls.DynamicSource
 }
 
-// NewCertificate returns a certificate for dnsNames that is signed by the CA in secret. The Secret must exist, initially
-// empty, because processes may not create Secrets.
+// NewCertificate returns a certificate for dnsNames that is signed by the CA in secret. The Secret must exist,
+// because processes may not create Secrets. It is empty at first.
 func NewCertificate(config *rest.Config, secret types.NamespacedName, dnsNames ...string) *Certificate {
 	a := &authority.DynamicAuthority{
 		SecretNamespace: secret.Namespace, SecretName: secret.Name, RESTConfig: config,
-		CommonName: secret.Name + "-ca", CADuration: authorityLife, LeafDuration: certificateLife,
+		CommonName: secret.Name + "-ca", CADuration: authorityLifetime, LeafDuration: certificateLifetime,
 	}
 	return &Certificate{secret: secret, authority: a, source: &certtls.DynamicSource{DNSNames: dnsNames, Authority: a}}
 }
@@ -64,7 +65,7 @@ func (c *Certificate) GetCertificate(hello *tls.ClientHelloInfo) (*tls.Certifica
 	return c.source.GetCertificate(hello)
 }
 
-// Ready is a readiness check. It fails while there is no valid certificate.
+// Ready is a readiness check. It fails until there is a valid certificate.
 func (c *Certificate) Ready(*http.Request) error {
 	if !c.source.Healthy() {
 		return fmt.Errorf("the webhook has no certificate yet: check that Secret %s exists and that this process may get, list, watch and update it", c.secret)

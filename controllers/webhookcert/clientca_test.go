@@ -26,7 +26,7 @@ import (
 	"github.com/refract-project/refract/internal/rbac"
 )
 
-// If the authorities of API servers' certificates are configured, no other client can call the webhooks.
+// If ClientCAFile names the CAs of the API servers' client certificates, no other client can call the webhooks.
 func TestOnlyAPIServersCall(t *testing.T) {
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: rbac.WebhookName}}
 	cluster.Create(t, secret)

@@ -26,16 +26,16 @@ import (
 	"github.com/refract-project/refract/internal/jsonpatch"
 )
 
-// authorityKey is the key of the CA certificate (PEM) in its Secret.
+// authorityKey is the key of the CA certificate (PEM) in the Secret of the CA.
 const authorityKey = "ca.crt"
 
 const fieldManager = wire.WebhookCertFieldManager
 
 // Options are the settings of the controller.
 type Options struct {
-	// Configuration names the MutatingWebhookConfiguration.
+	// Configuration is the name of the MutatingWebhookConfiguration.
 	Configuration string
-	// Failed is called with the errors of reconciliations, unless it is nil.
+	// Failed is called with each reconciliation error. It may be nil.
 	Failed func(error)
 }
 
@@ -47,13 +47,13 @@ type Controller struct {
 	options     Options
 }
 
-// NewController returns a controller that writes through c. It reads the Secret of the CA from live, because Secrets are
-// not cached.
+// NewController returns a controller that writes through c. It reads the Secret of the CA from live, because Secrets
+// are not cached.
 func NewController(c client.Client, live client.Reader, certificate *Certificate, options Options) *Controller {
 	return &Controller{client: c, live: live, certificate: certificate, options: options}
 }
 
-// Name of the controller in logs and metrics.
+// Name returns the name of the controller in logs and metrics.
 func (c *Controller) Name() string { return "webhookcert" }
 
 // Reconcile writes the CA bundle into all webhooks of the configuration.
@@ -80,7 +80,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{}, nil
 }
 
-// trustPatch returns a patch that sets the CA bundle in every webhook that lacks it. Nothing is changed before there is a CA.
+// trustPatch returns a patch that sets the CA bundle in every webhook that lacks it. Without a CA the patch is empty.
 func trustPatch(configuration *admissionregistrationv1.MutatingWebhookConfiguration, authority []byte) jsonpatch.Patch {
 	var patch jsonpatch.Patch
 	for i := range configuration.Webhooks {
@@ -95,14 +95,14 @@ func trustPatch(configuration *admissionregistrationv1.MutatingWebhookConfigurat
 	return patch
 }
 
-// CacheOptions restricts the manager's cache to the webhook configuration, the only one that the controller may read.
+// CacheOptions restricts the manager's cache to the webhook configuration. The controller may not read any other one.
 func CacheOptions(configuration string) map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{
 		&admissionregistrationv1.MutatingWebhookConfiguration{}: {Field: fields.OneTermEqualSelector("metadata.name", configuration)},
 	}
 }
 
-// Enforces returns the objects that the controller enforces, for metrics: the configuration.
+// Enforces returns an empty list of the enforced kind and a filter for the configuration. Metrics use both.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &admissionregistrationv1.MutatingWebhookConfigurationList{}, func(o client.Object) bool { return o.GetName() == c.options.Configuration }
 }
@@ -112,7 +112,7 @@ func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 	if err := mgr.Add(c.certificate); err != nil {
 		return fmt.Errorf("adding the certificate of the webhooks, %w", err)
 	}
-	// The watch begins before the certificate starts, and a rotation is kept until there is a listener.
+	// The watch begins before the certificate starts, and a rotation is kept until the controller receives it.
 	rotation, rotated := make(chan struct{}, 1), make(chan event.GenericEvent)
 	c.certificate.authority.WatchRotation(rotation)
 	if err := mgr.Add(c.passOn(rotation, rotated)); err != nil {
@@ -126,7 +126,7 @@ func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 		Complete(report.Failures(c, c.options.Failed))
 }
 
-// passOn converts rotations of the CA to events for the controller. It runs on the leader, like the controller.
+// passOn converts rotations of the CA to events for the controller. Both run on the leader only.
 func (c *Controller) passOn(rotation <-chan struct{}, rotated chan<- event.GenericEvent) manager.RunnableFunc {
 	configuration := &admissionregistrationv1.MutatingWebhookConfiguration{}
 	configuration.Name = c.options.Configuration

@@ -28,7 +28,7 @@ import (
 	"github.com/refract-project/refract/controllers/podscheduling"
 	"github.com/refract-project/refract/controllers/webhookcert"
 	"github.com/refract-project/refract/internal/rbac"
-	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/test/support/testenv"
 )
 
 var cluster = controllertest.Cluster{
@@ -66,14 +66,14 @@ func TestTheAPIServerIsToldWhomToTrust(t *testing.T) {
 	one, first := start(t)
 	two, _ := start(t)
 
-	// In a first installation the configuration may be created last.
+	// In a first installation, the webhook configuration may be created last.
 	cluster.Create(t, configuration)
 	t.Cleanup(func() { remove(t, configuration) })
 	authority := awaitTrust(t, nil)
 	served := serves(t, one, authority)
 	serves(t, two, authority)
 
-	// In an upgrade, a tool may remove the authority.
+	// In an upgrade, a tool may remove the CA from the configuration. The controller must restore it.
 	cluster.Patch(t, configuration, `{"metadata":{"annotations":{"upgraded":"yes"}}}`)
 	require.NoError(t, cluster.Client.Patch(t.Context(), configuration, client.RawPatch(types.JSONPatchType, []byte(`[{"op":"remove","path":"/webhooks/1/clientConfig/caBundle"}]`))))
 	if again := awaitTrust(t, nil); string(again) != string(authority) {
@@ -87,7 +87,7 @@ func TestTheAPIServerIsToldWhomToTrust(t *testing.T) {
 	}
 	serves(t, two, renewed)
 
-	// Only the named configuration was written, with patches.
+	// Only the named configuration was written, and only with patches.
 	if writes := first.Writes.About("admissionregistration"); len(writes) == 0 || len(writes) != len(first.Writes.About("PATCH", "mutatingwebhookconfigurations/"+rbac.WebhookName)) {
 		t.Errorf("writes = %q", writes)
 	}
@@ -102,7 +102,7 @@ func remove(t *testing.T, object client.Object) {
 	assert.NoErrorf(t, cluster.Client.Delete(context.WithoutCancel(t.Context()), object), "deleting %s", object.GetName())
 }
 
-// awaitTrust returns the authority that all webhooks of the configuration trust, once it differs from before.
+// awaitTrust waits until all webhooks of the configuration trust a CA that differs from before, and returns the CA.
 func awaitTrust(t *testing.T, before []byte) []byte {
 	t.Helper()
 	var trusted []byte
@@ -118,7 +118,7 @@ func awaitTrust(t *testing.T, before []byte) []byte {
 	return trusted
 }
 
-// serves waits until address presents a certificate of the authority, for each name that API servers use.
+// serves waits until address presents a certificate of the CA for each name that API servers use.
 func serves(t *testing.T, address string, authority []byte) *x509.Certificate {
 	t.Helper()
 	pool := x509.NewCertPool()

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Builds one binary of the test clusters from the Go module proxy, into the cache.
-# Usage: hack/cluster/build.sh kube-apiserver|kube-controller-manager|kube-scheduler|kubectl|etcd|etcdutl|kwok
+# Usage: hack/cluster/build.sh kube-apiserver|kube-controller-manager|kube-controller-manager-prompt|kube-scheduler|kubectl|etcd|etcdutl|kwok
 #        of Liqo: crd-replicator|liqo-controller-manager|liqoctl|liqo-virtual-kubelet|liqo-webhook|uninstaller
 #        of Kubernetes' end-to-end tests: e2e.test, and the programs of its images agnhost|nonewprivs
 #        of real nodes: kubelet|kube-proxy|containerd|containerd-shim-runc-v2|runc|bridge|loopback|host-local|portmap|coredns|metrics-server
@@ -17,6 +17,7 @@ case $name in
     case $name in
       e2e.test) package=k8s.io/kubernetes/test/e2e build=(test -c -vet=off) ;;
       agnhost | nonewprivs) package=k8s.io/kubernetes/test/images/$name ;;
+      *-prompt) package=${package%-prompt} ;;
     esac
     minor=${KUBERNETES_VERSION#v1.} minor=${minor%%.*}
     for pkg in k8s.io/component-base/version k8s.io/client-go/pkg/version; do
@@ -51,6 +52,30 @@ exec 9>"$dir.lock" # another checkout may be building the same
 flock 9
 [ -x "$dir/$name" ] && exit 0
 
+# promptly copies the sources of Kubernetes, shortens fixed delays of kube-controller-manager in the copy, and prints the go.mod that
+# replaces the sources with it. A namespace is deleted without the delay for further API servers and members of etcd, of which a test
+# cluster has none. New CRDs are known to the garbage collector and to quotas after a second. Everything else is as released.
+promptly() {
+  local sources file from to
+  sources=$(go list -m -f '{{.Dir}}' k8s.io/kubernetes)
+  [ -n "$sources" ] || { go mod download k8s.io/kubernetes && sources=$(go list -m -f '{{.Dir}}' k8s.io/kubernetes); }
+  mkdir "$1/kubernetes"
+  cp -r --no-preserve=mode "$sources"/{cmd,pkg,plugin,third_party,go.mod} "$1/kubernetes"
+  while IFS='|' read -r file from to; do
+    [ "$(grep -cF "$from" "$1/kubernetes/$file")" = 1 ] || die "$file of Kubernetes $KUBERNETES_VERSION does not have exactly one line with: $from" "change ${BASH_SOURCE[0]}"
+    sed -i "s|${from//\*/\\*}|$to|" "$1/kubernetes/$file"
+    grep -qF "$to" "$1/kubernetes/$file" || die "$file was not changed to: $to"
+  done <<'END'
+pkg/controller/namespace/namespace_controller.go|namespaceDeletionGracePeriod = 5 * time.Second|namespaceDeletionGracePeriod = 100 * time.Millisecond
+cmd/kube-controller-manager/app/core.go|const syncPeriod = 30 * time.Second|const syncPeriod = time.Second
+cmd/kube-controller-manager/app/core.go|Sync(ctx, discoveryFunc, 30*time.Second)|Sync(ctx, discoveryFunc, time.Second)
+cmd/kube-controller-manager/app/controllermanager.go|}, 30*time.Second, ctx.Done())|}, time.Second, ctx.Done())
+END
+  cp go.mod go.sum "$1"
+  go mod edit -replace "k8s.io/kubernetes=$1/kubernetes" "$1/go.mod"
+  echo "$1/go.mod"
+}
+
 # The platform is this machine's, whatever the environment cross-compiles for; GOFLAGS is non-empty to overrule `go env -w`.
 unset GOOS GOARCH
 export CGO_ENABLED=$cgo GOWORK=off GOFLAGS="-mod=readonly -buildvcs=false"
@@ -70,6 +95,11 @@ if [ "$component" = liqo ] && [ ! -d "$dir/chart" ]; then
   cp -r "$source/deployments/liqo" "$dir/chart.partial"
   chmod -R u+w "$dir/chart.partial"
   mv "$dir/chart.partial" "$dir/chart"
+fi
+if [ "$name" = kube-controller-manager-prompt ]; then
+  copy=$(mktemp -d)
+  trap 'rm -rf "$copy"' EXIT
+  build+=("-modfile=$(promptly "$copy")")
 fi
 go "${build[@]}" -trimpath -tags "$tags" -ldflags "$ldflags" -o "$dir/$name.partial" "$package"
 mv "$dir/$name.partial" "$dir/$name"

@@ -1,13 +1,14 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command cosign lets a real cosign sign images in both of its layouts. The images are test data for the verification
-// of plugins.
+// Command cosign signs images with a real cosign, in both of cosign's layouts. The images are test data for the
+// verification of plugins.
 //
 //	go -C hack/cosign run . $PWD/internal/pluginsource/signature/testdata
 //
-// writes an OCI image layout with images that are named by their annotation, and the public keys. It starts a
-// registry on loopback and needs no other network. The keys are new each time. The private keys are not kept.
+// writes the public keys and an OCI image layout, in which an annotation has the name of each image. It starts a
+// registry on the loopback address and needs no other network. Each run creates new keys and deletes the private
+// keys.
 package main
 
 import (
@@ -32,7 +33,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// nameAnnotation is the annotation with the names of the images in the layout: v2 for an image, v2.signature for its
+// nameAnnotation is the annotation with the name of an image in the layout: v2 for an image, and v2.signature for its
 // signatures.
 const nameAnnotation = "org.opencontainers.image.ref.name"
 
@@ -86,10 +87,10 @@ type maker struct {
 	layout         layout.Path
 }
 
-// cosign runs the pinned version of cosign.
+// cosign runs the version of cosign pinned in go.mod, or the binary named by $COSIGN if that is set.
 func (m *maker) cosign(args ...string) error {
 	command := exec.Command("go", append([]string{"tool", "cosign"}, args...)...)
-	if binary := os.Getenv("COSIGN"); binary != "" { // a binary that was built before
+	if binary := os.Getenv("COSIGN"); binary != "" { // an existing binary, which need not be built
 		command = exec.Command(binary, args...)
 	}
 	command.Env = append(os.Environ(), "COSIGN_PASSWORD=", "HOME="+m.work, "GOPATH="+goEnv("GOPATH"), "GOCACHE="+goEnv("GOCACHE"), "GOMODCACHE="+goEnv("GOMODCACHE"))
@@ -107,7 +108,7 @@ func goEnv(name string) string {
 	return strings.TrimSpace(string(value))
 }
 
-// keys creates key pairs, and copies the public keys into the folder.
+// keys creates key pairs and copies the public keys to the folder.
 func (m *maker) keys(folder string, names ...string) error {
 	for _, n := range names {
 		if err := m.cosign("generate-key-pair", "--output-key-prefix", filepath.Join(m.work, n)); err != nil {
@@ -124,7 +125,7 @@ func (m *maker) keys(folder string, names ...string) error {
 	return nil
 }
 
-// make pushes an image, runs a command of cosign on it, and stores it with its attachments in the layout.
+// make pushes an image, runs a cosign command for it, and stores the image and its attachments in the layout.
 func (m *maker) make(image string, command ...string) error {
 	reference, err := name.ParseReference(m.registry+"/plugins/"+image+":1", name.Insecure)
 	if err != nil {
@@ -153,7 +154,7 @@ func (m *maker) make(image string, command ...string) error {
 	return m.keepAttached(image, signed)
 }
 
-// newImage returns an image with an empty module, in the layout of the CNCF.
+// newImage returns an image that contains an empty module, in the layout of the CNCF.
 func newImage(title string) (v1.Image, error) {
 	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), "application/vnd.wasm.config.v0+json")
 	image, err := mutate.AppendLayers(image, static.NewLayer([]byte("\x00asm\x01\x00\x00\x00"), "application/wasm"))
@@ -167,7 +168,8 @@ func (m *maker) keep(title string, image v1.Image) error {
 	return m.layout.AppendImage(image, layout.WithAnnotations(map[string]string{nameAnnotation: title}))
 }
 
-// keepAttached stores the signatures of an image, in the layout that cosign has used.
+// keepAttached stores the signatures of an image in the layout. Cosign attaches them either as an image with a tag, or
+// as referrers of the signed image.
 func (m *maker) keepAttached(title string, signed name.Digest) error {
 	tag := signed.Context().Tag(strings.Replace(signed.DigestStr(), ":", "-", 1) + ".sig")
 	if image, err := remote.Image(tag); err == nil {

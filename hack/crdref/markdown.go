@@ -21,7 +21,7 @@ what Refract does with them. A type with a capital letter that is not described 
 
 `
 
-// reference returns the page with all kinds.
+// reference returns the page in Markdown.
 func reference(kinds []kind) string {
 	var page strings.Builder
 	page.WriteString(head + "| kind | API version | short names |\n|---|---|---|\n")
@@ -34,7 +34,7 @@ func reference(kinds []kind) string {
 	return page.String()
 }
 
-// shortNames returns the names by which kubectl knows the kind.
+// shortNames returns the names by which kubectl finds the kind.
 func (k kind) shortNames() string {
 	names := k.markers.first("kubebuilder:resource:shortName")
 	if _, after, ok := strings.Cut(k.markers.first("kubebuilder:resource:scope"), "shortName="); ok {
@@ -73,7 +73,7 @@ func (k kind) write(page *strings.Builder) {
 	}
 }
 
-// meaning returns the comment of the field, its values and its default.
+// meaning returns the comment of the field, its allowed values and its default.
 func (f field) meaning() string {
 	text := strings.ReplaceAll(strings.Join(strings.Fields(f.doc), " "), "|", `\|`)
 	enum := f.markers.first("kubebuilder:validation:Enum")
@@ -92,7 +92,7 @@ func (f field) meaning() string {
 	return strings.TrimSpace(text)
 }
 
-// raw returns a comment with its markers.
+// raw returns the text of a comment, including its markers.
 func raw(comment *ast.CommentGroup) string {
 	if comment == nil {
 		return ""
@@ -104,7 +104,7 @@ func raw(comment *ast.CommentGroup) string {
 	return strings.Join(lines, "\n")
 }
 
-// split separates the text of a comment from its markers.
+// split separates the text of a comment from the markers in it.
 func split(comment string) (doc string, found markers) {
 	found = markers{}
 	var text []string
@@ -120,7 +120,7 @@ func split(comment string) (doc string, found markers) {
 	return strings.TrimSpace(strings.Join(text, "\n")), found
 }
 
-// addGroup takes the API version of the package from a file that declares it.
+// addGroup reads the API group and version of the package from a file, if the file declares them.
 func (p *apiPackage) addGroup(path string) error {
 	text, err := os.ReadFile(path)
 	if match := groupLiteral.FindStringSubmatch(string(text)); match != nil {
@@ -129,5 +129,5 @@ func (p *apiPackage) addGroup(path string) error {
 	return err
 }
 
-// groupLiteral is the literal with the group and version of a package.
+// groupLiteral matches the literal that declares the group and version of a package.
 var groupLiteral = regexp.MustCompile(`GroupVersion\{Group: "([^"]+)", Version: "([^"]+)"\}`)

@@ -29,10 +29,11 @@ type field struct {
 	markers         markers
 }
 
-// markers are the values of a comment's lines that begin with "+", by the names of the markers.
+// markers has the values of the markers in a comment, by the name of the marker. Markers are lines that begin with
+// "+".
 type markers map[string][]string
 
-// ruleMarker is the name of the marker for a CEL rule.
+// ruleMarker is the name of the marker for CEL rules.
 const ruleMarker = "kubebuilder:validation:XValidation:rule"
 
 // first returns the first value of a marker, without the quotes of a string.
@@ -46,15 +47,15 @@ func (m markers) first(name string) string {
 	return m[name][0]
 }
 
-// apiPackage contains the declarations of one version of a group.
+// apiPackage has the declarations of one version of an API group.
 type apiPackage struct {
 	apiVersion string
 	types      map[string]*ast.TypeSpec
 	comments   map[string]string
-	values     map[string][]string // the constants of a type
+	values     map[string][]string // values of the constants of each type
 }
 
-// readKinds returns the custom resources of the packages FOLDER/GROUP/VERSION, sorted by group and name.
+// readKinds returns the custom resources in the packages FOLDER/GROUP/VERSION, sorted by group and name.
 func readKinds(folder string) (kinds []kind, err error) {
 	dirs, err := filepath.Glob(filepath.Join(folder, "*", "v*"))
 	if err != nil {
@@ -105,7 +106,7 @@ func readPackage(dir string) (*apiPackage, error) {
 	return p, nil
 }
 
-// add records the types and the constants of a declaration.
+// add records the types and constants in a declaration.
 func (p *apiPackage) add(declaration *ast.GenDecl) {
 	for _, spec := range declaration.Specs {
 		switch s := spec.(type) {
@@ -129,7 +130,7 @@ func (p *apiPackage) add(declaration *ast.GenDecl) {
 	}
 }
 
-// kinds returns the custom resources of the package, without their lists.
+// kinds returns the custom resources of the package. List types are omitted.
 func (p *apiPackage) kinds() (kinds []kind) {
 	for name, spec := range p.types {
 		doc, marked := split(p.comments[name])
@@ -144,7 +145,8 @@ func (p *apiPackage) kinds() (kinds []kind) {
 	return kinds
 }
 
-// walk appends the fields of a struct, and of the structs of this package in it.
+// walk appends the fields of a struct. For fields whose type is a struct of this package, it also appends the fields
+// of this struct.
 func (p *apiPackage) walk(body *ast.StructType, path string, within []string, fields *[]field) {
 	for _, declared := range body.Fields.List {
 		tag := ""
@@ -181,7 +183,7 @@ func (p *apiPackage) walk(body *ast.StructType, path string, within []string, fi
 	}
 }
 
-// suffix returns the suffix of a path behind the name of a list or map.
+// suffix returns the suffix that is appended to the path of a list or map.
 func suffix(expression ast.Expr) string {
 	switch expression.(type) {
 	case *ast.ArrayType:
@@ -192,7 +194,8 @@ func suffix(expression ast.Expr) string {
 	return ""
 }
 
-// resolve returns the text of a type, and its fields if it is a struct of this package, or a list or map of such structs.
+// resolve returns the description of a type. If it is a struct of this package, or a list or map of such structs,
+// resolve also returns the struct.
 func (p *apiPackage) resolve(expression ast.Expr) (*ast.StructType, string) {
 	switch e := expression.(type) {
 	case *ast.StarExpr:
@@ -221,7 +224,7 @@ func (p *apiPackage) resolve(expression ast.Expr) (*ast.StructType, string) {
 	return nil, "any"
 }
 
-// describe returns the name of a type for users of the API.
+// describe returns the name of a type in the terms of the API, such as boolean or integer, instead of Go's.
 func (p *apiPackage) describe(text string) string {
 	if text == "[]byte" {
 		return "bytes in base64"
@@ -244,7 +247,7 @@ func (p *apiPackage) describe(text string) string {
 		return "boolean"
 	case "int", "int32", "int64", "uint":
 		return "integer"
-	case "ClusterID": // declared by the group core.liqo.io
+	case "ClusterID": // this type is declared in the group core.liqo.io
 		return "string"
 	}
 	return text

@@ -1,9 +1,9 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Promql parses PromQL with Prometheus' own parser: one expression per line of standard input. For each expression,
-// it prints the metrics that the expression selects on one line. It exits with 1 if an expression cannot be parsed.
-// The test of the chart's alerts and dashboards runs it.
+// Promql parses PromQL expressions, one per line of standard input, with Prometheus' own parser. For each expression
+// it prints a line with the metrics that the expression selects. It exits with status 1 if an expression cannot be
+// parsed. The test of the chart's alerts and dashboards runs this command.
 package main
 
 import (

@@ -8,9 +8,10 @@ import (
 	"unicode/utf8"
 )
 
-// Assign makes the value at path equal to v with the fewest edits: maps are compared entry by entry and lists of equal
-// length element by element, so that unchanged parts stay shared and are no edits. The empty path is the node itself; a
-// root must keep its kind. v is shared from now on: do not modify it.
+// Assign makes the value at path equal to v with as few edits as possible. Maps are compared entry by entry, and
+// lists of equal length element by element, so that unchanged parts stay shared and do not count as edits. The empty
+// path is the node itself. The kind of a root cannot change. v is shared with the document from now on and must not
+// be modified.
 func (n Node) Assign(path string, v any) error {
 	if err := n.checkWritable(path); err != nil {
 		return err
@@ -40,7 +41,7 @@ func (n Node) Assign(path string, v any) error {
 	return f.assignValue(n.d.viewOf(f.id), v)
 }
 
-// Copy writes the subtree src at path. It is shared, not copied, and may be below any root.
+// Copy writes the value src to path. The value is shared, not copied. src may be below any root.
 func (n Node) Copy(path string, src View) error {
 	if err := n.checkWritable(path); err != nil {
 		return err
@@ -59,7 +60,8 @@ func (n Node) Copy(path string, src View) error {
 	return err
 }
 
-// presentValue returns the value that a write to path would replace: absent for an append.
+// presentValue returns the value that a write to path would replace. The returned value is absent if the write would
+// append to a list.
 func (n Node) presentValue(path string) (View, error) {
 	v, err := n.At(path)
 	if e, ok := err.(*Error); ok && e.Code == BadIndex && strings.HasSuffix(path, "-") {
@@ -70,7 +72,7 @@ func (n Node) presentValue(path string) (View, error) {
 
 func contentOf(v any) content { return content{kind: kindOf(v), base: v, shared: true} }
 
-// spendValue counts a value that is written against the budget.
+// spendValue counts the size of a written value against the budget.
 func (d *Document) spendValue(v any) error {
 	size, err := d.measureValue(v, 0)
 	if err != nil {
@@ -79,8 +81,9 @@ func (d *Document) spendValue(v any) error {
 	return d.Spend(size)
 }
 
-// measureValue estimates the size of a value in bytes, and refuses values that an object cannot have. A shared subtree
-// counts each time, so that a plugin cannot double a value with every Copy.
+// measureValue estimates the size of a value in bytes. It returns an error for values that an object cannot contain. A
+// shared subtree counts each time it occurs. If it counted once, a plugin could double the size of a value with every
+// Copy.
 func (d *Document) measureValue(v any, depth int) (int, error) {
 	if depth > maxDepth {
 		return 0, newError(TooDeep, "", "nested too deeply")
@@ -117,7 +120,7 @@ func (d *Document) measureValue(v any, depth int) (int, error) {
 	return total, nil
 }
 
-// frame is a step on the path of Assign. It becomes a node only if a value below it differs.
+// frame is one step on the path of Assign. A node is created for it only if a value below it differs.
 type frame struct {
 	d      *Document
 	parent *frame

@@ -4,13 +4,14 @@
 package document
 
 // Covers reports whether every value of n is present and equal in remote, whose maps may have additional entries from
-// an API server or a controller. Lists must have the same length and cover element by element.
+// an API server or a controller. Lists must have the same length, and each element must be covered by the element at
+// the same position.
 func Covers(n Node, remote any) bool { return coversView(n.View(), rawView(remote), false) }
 
-// CoveredBy reports whether w covers v. See Covers.
+// CoveredBy reports whether w covers v, as described at Covers.
 func (v View) CoveredBy(w View) bool { return coversView(v, w, false) }
 
-// Equal reports whether two values are equal. An absent value equals no value.
+// Equal reports whether two values are equal. An absent value is not equal to any value.
 func (v View) Equal(w View) bool { return equalViews(v, w) }
 
 func equalViews(v, w View) bool { return coversView(v, w, true) }
@@ -37,7 +38,8 @@ func coversView(v, w View, exact bool) bool {
 	return false
 }
 
-// sameNumber compares exactly: above 2^53, where floats have gaps, a float equals only the int of the same value.
+// sameNumber compares an int and a float exactly. Above 2^53, where floats have gaps, they are equal only if their
+// values are exactly the same.
 func sameNumber(v, w View) bool {
 	if v.kind == Float && w.kind == Float {
 		a, _ := v.Float()
@@ -56,6 +58,14 @@ func coversMap(v, w View, exact bool) bool {
 	if v.id == 0 {
 		for k, e := range v.raw.(map[string]any) {
 			if !coversView(rawView(e), w.Field(k), exact) {
+				return false
+			}
+		}
+		return true
+	}
+	if v.id < 0 {
+		for k, e := range v.fields {
+			if !coversView(e, w.Field(k), exact) {
 				return false
 			}
 		}

@@ -8,75 +8,82 @@ import (
 	"unsafe"
 )
 
-// The roots of a Document, by node number.
+// The node numbers of a Document's roots.
 const (
 	ObjectRoot  = 1
-	ContextRoot = 2 // read-only
-	ConfigRoot  = 3 // read-only
+	ContextRoot = 2 // read-only root
+	ConfigRoot  = 3 // read-only root
 
-	// Number 0 is counted but is no node.
+	// Number of roots. Node number 0 counts as a root, but is not a node.
 	roots = 4
 )
 
-// MaxNodes fits a 20-bit handle; MaxBytes is more than an API server accepts.
+// Maximum values of the budget. MaxNodes fits in a 20-bit handle. MaxBytes is larger than any object that an API
+// server accepts.
 const (
 	MaxNodes = 1 << 20
 	MaxBytes = 1 << 30
-	// maxDepth limits nesting. It is far above the nesting of real objects, and below the limits of encoding/json and
-	// API servers.
+	// maxDepth limits the nesting of values. It is far above the nesting of real objects, and below the limits of
+	// encoding/json and of API servers.
 	maxDepth = 512
 )
 
 type state uint8
 
 const (
-	view    state = iota // unchanged from the parent's base
-	set                  // written
-	removed              // no longer present
+	view    state = iota // the value is the unchanged value in the parent's base
+	set                  // the value was written
+	removed              // the value does not exist any more
 )
 
 type flags uint8
 
 const (
-	fBase     flags = 1 << iota // the content is base with the children on top
+	fBase     flags = 1 << iota // the content is the field base, in which the children replace entries
 	fInBase                     // the parent's base has this key
 	fDirty                      // this node or one below it was written
 	fReadOnly                   // below the context or the configuration
-	fReshaped                   // a list whose positions differ from its base
-	fArena                      // str is in the arena
-	fOwned                      // key is not in the arena
+	fReshaped                   // for a list: its positions differ from the positions in its base
+	fArena                      // str is stored in the arena
+	fOwned                      // key is not stored in the arena
+	// This node or a node below it was written since the last Commit. The flag is set only for nodes that existed at
+	// that Commit.
+	fEdited
 )
 
-// node is one visited node with the value written to it, so that an edit is a visit and a few stores.
+// node is one visited node with the value that was written to it. An edit is cheap, because it only stores a few
+// fields of a node.
 type node struct {
-	base   any    // shared value, if fBase
-	str    string // string value, otherwise
+	base   any    // shared value, if fBase is set
+	str    string // string value, if fBase is not set
 	key    string // key in the parent map
-	num    uint64 // bits of a bool, int or float, otherwise
+	num    uint64 // bits of a bool, int or float, if fBase is not set
 	parent int32
-	next   int32 // sibling
+	next   int32 // next sibling
 	first  int32 // first child of a map
 	count  int32 // number of children of a map
-	delta  int32 // entries of a map minus the entries of its base
-	list   int32 // 1 + position in Document.lists; 0 = untouched
-	index  int32 // 1 + position in Document.indexes; 0 = none
+	delta  int32 // number of entries of a map minus the number of entries of its base
+	list   int32 // 1 + position in Document.lists; 0 if the list was not touched
+	index  int32 // 1 + position in Document.indexes; 0 if there is no index
+	log    int32 // 1 + position in undo.log; 0 if the node was not logged
 	depth  uint16
 	kind   Kind
 	state  state
 	flags  flags
 }
 
-// Document is a view of a shared object and the edits made to it. It is not safe for concurrent use, but any number of
-// Documents may view the same base at the same time: none of them modifies it.
+// Document is a view of a shared object and the edits made to it. It is not safe for concurrent use, but any number
+// of Documents may use the same base at the same time, because none of them modifies it.
 type Document struct {
 	nodes   []node
-	arena   []byte             // written keys and strings
-	lists   [][]int32          // slots of touched lists: position in the base, or ^node
+	arena   []byte             // stores written keys and strings
+	lists   [][]int32          // slots of touched lists: a position in the base, or ^node
 	nlists  int                // number of lists in use
-	indexes []map[string]int32 // children of maps with many of them
+	indexes []map[string]int32 // indexes of maps with many children
 	nindex  int
+	undo    undo
 
-	origin map[string]any // argument of Reset
+	origin map[string]any // object that was passed to Reset
 
 	nodeLimit int
 	byteLimit int
@@ -86,15 +93,15 @@ type Document struct {
 	workLimit int64
 
 	tops   [roots]top
-	topped bool      // whether one of tops is in use
-	keys   []string  // scratch of the JSON encoder
-	path   []Segment // scratch of Edits
+	topped bool      // set if an element of tops is in use
+	keys   []string  // reused buffer of the JSON encoder
+	path   []Segment // reused buffer of Edits
 
 	paths   [pathSlots]pathSlot
-	scratch route // last path without a slot
+	scratch route // reused for paths that have no slot
 }
 
-// New returns an empty Document. Call Reset before use.
+// New returns an empty Document. Reset must be called before other methods.
 func New() *Document {
 	d := &Document{nodes: make([]node, roots, 64)}
 	d.Reset(nil)
@@ -105,12 +112,12 @@ func New() *Document {
 const (
 	keepNodes = 1 << 15
 	keepArena = 1 << 16
-	keepSlots = 1 << 12 // slots of a list
+	keepSlots = 1 << 12 // capacity above which the slot slice of a list, or of the undo log, is freed
 	keepKeys  = 1 << 12
 )
 
-// Reset drops all edits and limits and makes root the base. The Document never modifies it, and others may read it
-// meanwhile. Earlier Nodes, Views and borrowed strings are no longer valid.
+// Reset drops all edits and limits and makes root the base. The Document never modifies root, so other goroutines may
+// read it at the same time. Nodes, Views and borrowed strings from before are no longer valid.
 func (d *Document) Reset(root map[string]any) {
 	d.origin = root
 	d.dropVisited()
@@ -121,10 +128,13 @@ func (d *Document) Reset(root map[string]any) {
 	d.setRoot(ObjectRoot, root, 0)
 }
 
-// dropVisited drops the visited nodes and the values written to them.
+// dropVisited removes the visited nodes and the values that were written to them.
 func (d *Document) dropVisited() {
 	if len(d.nodes) > roots {
 		d.recycleNodes()
+	}
+	if d.undo.mark != 0 {
+		d.forgetUndo()
 	}
 	d.arena = d.arena[:0]
 	d.version++
@@ -132,22 +142,22 @@ func (d *Document) dropVisited() {
 		d.forgetTops()
 	}
 	if d.scratch.text != "" {
-		// The hops may be in the memory of a guest.
+		// The hops must be cleared, because they may refer to the memory of a guest.
 		clear(d.scratch.hops[:cap(d.scratch.hops)])
 		d.scratch = route{hops: d.scratch.hops[:0]}
 	}
 }
 
-// forgetTops drops the remembered maps below the roots.
+// forgetTops removes the remembered maps below the roots.
 func (d *Document) forgetTops() {
 	for i := range d.tops {
-		// The entry has an old version.
+		// The entry is no longer valid, because it has an old version.
 		d.tops[i].fields = nil
 	}
 	d.topped = false
 }
 
-// setRoot makes an object, or no value, the content of a root that has no edits.
+// setRoot sets the content of a root that has no edits. A nil map means no value.
 func (d *Document) setRoot(root int, v map[string]any, f flags) {
 	n := &d.nodes[root]
 	switch {
@@ -160,9 +170,9 @@ func (d *Document) setRoot(root int, v map[string]any, f flags) {
 	}
 }
 
-// recycleNodes drops all references to the last object.
+// recycleNodes removes all references to the last object from the table.
 func (d *Document) recycleNodes() {
-	// No reference to the last object survives.
+	// Clear the nodes, so that no reference to the last object remains.
 	clear(d.nodes)
 	d.nodes = d.nodes[:roots]
 	if cap(d.nodes) > keepNodes {
@@ -171,26 +181,31 @@ func (d *Document) recycleNodes() {
 	if cap(d.arena) > keepArena {
 		d.arena = nil
 	}
-	for i := range d.nindex {
-		// A map keeps the memory of its largest size.
+	d.recycleTables(0, 0)
+	if cap(d.keys) > keepKeys {
+		d.keys = nil
+	}
+}
+
+// recycleTables removes the lists and indexes from the given positions on.
+func (d *Document) recycleTables(list, index int) {
+	for i := index; i < d.nindex; i++ {
+		// A large map is replaced, because a map never frees the memory that it has needed at its largest size.
 		if len(d.indexes[i]) > keepKeys {
 			d.indexes[i] = make(map[string]int32, 4*indexFrom)
 		} else {
 			clear(d.indexes[i])
 		}
 	}
-	for i := range d.nlists {
+	for i := list; i < d.nlists; i++ {
 		if cap(d.lists[i]) > keepSlots {
 			d.lists[i] = nil
 		}
 	}
-	if cap(d.keys) > keepKeys {
-		d.keys = nil
-	}
-	d.nlists, d.nindex = 0, 0
+	d.nlists, d.nindex = list, index
 }
 
-// Mount shows v below one of the read-only roots until the next Mount or Reset.
+// Mount makes v the content of one of the read-only roots until the next Mount or Reset.
 func (d *Document) Mount(root int, v map[string]any) {
 	d.version++
 	d.setRoot(root, v, fReadOnly)
@@ -205,13 +220,13 @@ func (d *Document) Begin(config map[string]any, nodes, bytes int) {
 	d.SetBudget(nodes, bytes)
 }
 
-// SetBudget limits the nodes visited and the bytes written from now on.
+// SetBudget limits how many nodes are visited and how many bytes are written from now on.
 func (d *Document) SetBudget(nodes, bytes int) {
 	d.nodeLimit = min(len(d.nodes)+nodes, MaxNodes)
 	d.byteLimit, d.written = bytes, 0
 }
 
-// Spend counts n bytes against the budget, for example for logs.
+// Spend counts n bytes against the budget. It is used for logs, for example.
 func (d *Document) Spend(n int) error {
 	if n > d.byteLimit-d.written {
 		return newError(TooManyBytes, "", "more bytes written than the limit allows")
@@ -220,30 +235,31 @@ func (d *Document) Spend(n int) error {
 	return nil
 }
 
-// RaiseByteLimit adds n bytes to the budget of bytes written.
+// RaiseByteLimit adds n bytes to the budget for written bytes.
 func (d *Document) RaiseByteLimit(n int) { d.byteLimit += n }
 
-// Version returns a number that changes with every write and Reset.
+// Version returns a number that changes with every write and every Reset.
 func (d *Document) Version() uint64 { return d.version }
 
-// Work of the steps of operations, in units of one to a few nanoseconds: about the cost of the same step in a guest.
-// Remembered and searched values cost the same.
+// Work of the steps of an operation. A unit is one to a few nanoseconds, and a step costs about as much as the same
+// step in a guest. A remembered value must cost as much as a value that must be searched for, so that a plugin's fuel
+// consumption does not depend on earlier objects.
 const (
-	workHop   = 16 // a segment of a path: a lookup in a map or list
-	workEntry = 16 // an entry or element visited
-	workValue = 64 // a value measured, compared or copied
+	workHop   = 16 // a segment of a path: one lookup in a map or list
+	workEntry = 16 // an entry or element that is visited
+	workValue = 64 // a value that is measured, compared or copied
 )
 
-// TakeWork returns and clears the work since the last call: segments, entries, values and bytes processed by
-// operations. The host charges it as fuel, so that a plugin cannot use the host for free.
+// TakeWork returns the work since the last call, and resets it. Work counts the segments, entries, values and bytes
+// that operations process. The host charges it as fuel, so that a plugin cannot let the host work for free.
 func (d *Document) TakeWork() int64 {
 	w := d.work
 	d.work = 0
 	return w
 }
 
-// SetWorkLimit makes operations fail whose work, as counted by TakeWork, would exceed n. It is checked in the loops of
-// operations whose work can exceed the size of the object and of the written values.
+// SetWorkLimit makes an operation fail if its work, as counted by TakeWork, would exceed n. Only operations whose
+// work can exceed the size of the object and of the written values check this limit, in their loops.
 func (d *Document) SetWorkLimit(n int64) { d.workLimit = n }
 
 func (d *Document) addWork(n int64) error {
@@ -256,11 +272,12 @@ func (d *Document) addWork(n int64) error {
 // Root returns the root node of the object.
 func (d *Document) Root() Node { return Node{d, ObjectRoot} }
 
-// Nodes returns the number of visited nodes, including the roots.
+// Nodes returns the number of visited nodes. Roots are included.
 func (d *Document) Nodes() int { return len(d.nodes) }
 
-// Node returns the node with this number, or the zero Node and false if there is none. Read-only nodes below floor,
-// other than the roots, are refused too: another plugin visited them in its own configuration.
+// Node returns the node with the number id, or the zero Node and false if there is none. A read-only node with a
+// number below floor also counts as missing, unless it is a root, because another plugin has visited it in its own
+// configuration.
 func (d *Document) Node(id, floor int) (Node, bool) {
 	if uint(id) >= uint(len(d.nodes)) {
 		return Node{}, false
@@ -271,29 +288,15 @@ func (d *Document) Node(id, floor int) (Node, bool) {
 	return Node{d, int32(id)}, true
 }
 
-// Restore drops all edits (also committed ones), mounts and limits: it is Reset to the same object.
+// Restore removes all edits, including committed ones, all mounts and all limits, as Reset to the same object does.
 func (d *Document) Restore() { d.Reset(d.origin) }
 
-// Commit makes the current value the base, so that Edits returns only later writes. The host commits between the
-// plugins of a chain: each edit then has one author. Earlier Nodes and Views are no longer valid; mounts and limits
-// stay.
-func (d *Document) Commit() {
-	if d.Edited() {
-		d.setBase(d.Value())
-	}
-}
-
-// Rollback drops the edits since the last Commit or Reset. Earlier Nodes and Views are no longer valid.
-func (d *Document) Rollback() {
-	base, _ := d.nodes[ObjectRoot].base.(map[string]any)
-	d.setBase(base)
-}
-
+// setBase makes a value the base and removes all edits.
 func (d *Document) setBase(base map[string]any) {
 	context, _ := d.nodes[ContextRoot].base.(map[string]any)
 	config, _ := d.nodes[ConfigRoot].base.(map[string]any)
 	d.dropVisited()
-	// A root that was visited still has its children, so it is shown again.
+	// The content of a root that was visited is mounted again, because such a root still has children.
 	for root, v := range [roots]map[string]any{ObjectRoot: base, ContextRoot: context, ConfigRoot: config} {
 		if root == 0 {
 			continue
@@ -307,16 +310,13 @@ func (d *Document) setBase(base map[string]any) {
 	}
 }
 
-// Edited reports whether anything was written since the last Commit or Reset.
-func (d *Document) Edited() bool { return d.nodes[ObjectRoot].flags&fDirty != 0 }
-
-// keepString copies s to the arena: keys and strings come from a guest's memory, which changes.
+// keepString copies s to the arena, because keys and strings may be in a guest's memory, which changes.
 func (d *Document) keepString(s string) string {
 	if s == "" {
 		return ""
 	}
 	if cap(d.arena)-len(d.arena) < len(s) {
-		// Earlier strings keep the old block alive; it is never written again.
+		// The old block stays in memory as long as earlier strings refer to it. It must never be written again.
 		d.arena = make([]byte, 0, max(2*cap(d.arena), len(s), 1024))
 	}
 	off := len(d.arena)
@@ -324,7 +324,7 @@ func (d *Document) keepString(s string) string {
 	return unsafe.String(&d.arena[off], len(s))
 }
 
-// addNode appends an absent node below parent. Pointers into d.nodes are stale afterwards.
+// addNode appends an absent node below parent. Existing pointers into d.nodes are invalid afterwards.
 func (d *Document) addNode(parent int32) (int32, error) {
 	c := len(d.nodes)
 	if c >= d.nodeLimit {
@@ -335,7 +335,7 @@ func (d *Document) addNode(parent int32) (int32, error) {
 		return 0, newError(TooDeep, "", "nested too deeply")
 	}
 	if c < cap(d.nodes) {
-		// Reset zeroed the node.
+		// The node need not be cleared, because Reset has done this.
 		d.nodes = d.nodes[:c+1]
 	} else {
 		d.nodes = append(d.nodes, node{})

@@ -78,7 +78,8 @@ func TestUntouchedSubtreesAreShared(t *testing.T) {
 	}
 }
 
-// TestBaseIsNeverModified lets many Documents edit the same base while others read it, for the race detector.
+// TestBaseIsNeverModified checks, also with the race detector, that the base is not modified when many Documents edit
+// it while other goroutines read it.
 func TestBaseIsNeverModified(t *testing.T) {
 	base := pod()
 	var wg sync.WaitGroup
@@ -98,7 +99,7 @@ func TestBaseIsNeverModified(t *testing.T) {
 					t.Error(err, removeErr)
 				}
 				value := d.Value()
-				// The first level belongs to the caller.
+				// This must be permitted, because the caller owns the first level of the map.
 				value["mine"] = worker
 				if !reflect.DeepEqual(base, pod()) {
 					t.Error("the base was modified")
@@ -242,7 +243,8 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// TestHashIsStable checks that hashes do not change, because annotations keep them across versions of the program.
+// TestHashIsStable checks that hashes do not change, because they are stored in annotations and compared by later
+// versions of the program.
 func TestHashIsStable(t *testing.T) {
 	if got, want := Hash(pod()), uint64(0x6fa71910b91836a4); got != want {
 		t.Errorf("the hash changed: %#x, want %#x", got, want)
@@ -328,8 +330,8 @@ func BenchmarkDocument(b *testing.B) {
 	})
 }
 
-// TestPathsThatBeginAlike checks paths that are read through the map of the previous path: only whole segments count,
-// and only until a write.
+// TestPathsThatBeginAlike checks that a path is read through the remembered map of the previous path only if whole
+// segments are equal, and only until the next write.
 func TestPathsThatBeginAlike(t *testing.T) {
 	d := New()
 	d.Reset(map[string]any{"ab": map[string]any{"x": "1"}, "abc": map[string]any{"x": "2"}, "ab.c": map[string]any{"x": "3"}})
@@ -403,8 +405,8 @@ func TestEnsureMapAppends(t *testing.T) {
 	}
 }
 
-// TestMemoryOfAnOutlierIsGivenBack checks that a Document frees the memory of a huge object when it is reused for small
-// ones.
+// TestMemoryOfAnOutlierIsGivenBack checks that a Document frees the memory for a huge object when it is reused for
+// small objects.
 func TestMemoryOfAnOutlierIsGivenBack(t *testing.T) {
 	d := New()
 	list, keys := make([]any, 200_000), map[string]any{}
@@ -426,7 +428,7 @@ func TestMemoryOfAnOutlierIsGivenBack(t *testing.T) {
 	}
 }
 
-// TestCopyOverZeroValues checks that a copy over zero, an empty string or false is an edit.
+// TestCopyOverZeroValues checks that a copy that replaces zero, an empty string or false is an edit.
 func TestCopyOverZeroValues(t *testing.T) {
 	for to, from := range map[string]any{"int": int64(25), "text": "x", "bool": true, "float": 0.5} {
 		d := New()
@@ -442,8 +444,8 @@ func TestCopyOverZeroValues(t *testing.T) {
 	}
 }
 
-// TestAppendingMakesTheList checks that every setter that appends creates a missing list. A key "-" is written in
-// brackets, or is a key of an existing map.
+// TestAppendingMakesTheList checks that every setter that appends to a list creates the list if it is missing. The
+// key "-" of a map must be written in brackets, or must be a key of an existing map.
 func TestAppendingMakesTheList(t *testing.T) {
 	for name, set := range map[string]struct {
 		with func(n Node, path string) error
@@ -496,8 +498,7 @@ func TestAppendingMakesTheList(t *testing.T) {
 	}
 }
 
-// TestWorkCountsRemovedEntries checks that removed entries of a map count each time, because they are visited each
-// time.
+// TestWorkCountsRemovedEntries checks that removed entries of a map count as work each time they are visited.
 func TestWorkCountsRemovedEntries(t *testing.T) {
 	const entries = 10_000
 	base := map[string]any{}

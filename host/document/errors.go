@@ -9,30 +9,30 @@ import "strconv"
 type Code uint8
 
 const (
-	// BadPath is a malformed path.
+	// BadPath means that a path is malformed.
 	BadPath Code = iota + 1
-	// BadKind is a value whose kind the operation does not support.
+	// BadKind means that the operation does not support the kind of the value.
 	BadKind
-	// BadIndex is a list position that does not exist.
+	// BadIndex means that a list position does not exist.
 	BadIndex
-	// BadValue is a value that JSON cannot represent: invalid UTF-8, NaN, infinities.
+	// BadValue means that JSON cannot represent a value: invalid UTF-8, NaN or infinities.
 	BadValue
-	// ReadOnly is a write below the context or the configuration.
+	// ReadOnly means that a write is below the context or the configuration.
 	ReadOnly
-	// Gone is a write to a node that does not exist, or no longer exists.
+	// Gone means that a write is to a node that does not exist, or no longer exists.
 	Gone
-	// TooManyNodes, TooManyBytes and TooDeep are exceeded limits; see Document.SetBudget.
+	// TooManyNodes, TooManyBytes and TooDeep mean that a limit is exceeded; see Document.SetBudget.
 	TooManyNodes
 	TooManyBytes
 	TooDeep
-	// TooMuchWork is an exceeded limit of SetWorkLimit.
+	// TooMuchWork means that the limit of SetWorkLimit is exceeded.
 	TooMuchWork
 )
 
-// Error is the error type of every operation of this package.
+// Error is the type of the errors that operations of this package return.
 type Error struct {
 	Code   Code
-	Path   string // path as passed; only the beginning of a long one
+	Path   string // path of the operation, or the beginning of a long path
 	Detail string
 }
 
@@ -43,14 +43,14 @@ func (e *Error) Error() string {
 	return strconv.Quote(e.Path) + ": " + e.Detail
 }
 
-// maxErrorPath prevents a hostile path from filling the log.
+// maxErrorPath limits the length of a path in an Error, so that a hostile path cannot fill the log.
 const maxErrorPath = 128
 
 func newError(code Code, path, detail string) error {
 	if len(path) > maxErrorPath {
 		path = path[:maxErrorPath]
 	}
-	// The path is copied because it may be in a guest's memory.
+	// The path must be copied, because it may be in a guest's memory.
 	return &Error{Code: code, Path: string(append([]byte(nil), path...)), Detail: detail}
 }
 

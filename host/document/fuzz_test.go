@@ -15,12 +15,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// source makes decisions from the fuzzer's bytes, or zeros when they are used up. Its texts reuse the same memory, as
-// in a guest.
+// source makes decisions based on the fuzzer's bytes, and on zeros when these are used up. Its texts reuse the same
+// memory, as in a guest.
 type source struct {
 	data   []byte
 	memory *[4][256]byte
-	texts  int // of the current operation
+	texts  int // number of texts of the current operation
 }
 
 func (s *source) place(text string) string {
@@ -73,7 +73,7 @@ func (s *source) object(depth int) map[string]any {
 	for range s.n(5) {
 		m[fuzzKeys[s.n(len(fuzzKeys))]] = s.value(depth)
 	}
-	// These are enough for an index.
+	// Sometimes the map is large: with 40 entries it has an index.
 	if s.n(16) == 1 {
 		for i := range 40 {
 			m["key"+string(rune('A'+i))] = int64(i)
@@ -82,7 +82,7 @@ func (s *source) object(depth int) map[string]any {
 	return m
 }
 
-// path returns a path in both forms.
+// path returns a path as text and as segments of the model.
 func (s *source) path() (string, []modelSeg) {
 	var b strings.Builder
 	var segs []modelSeg
@@ -105,7 +105,8 @@ func (s *source) path() (string, []modelSeg) {
 	return s.place(b.String()), segs
 }
 
-// fuzzOp runs one operation on both. It returns the count of a removal and both errors.
+// fuzzOp runs one operation on the Document and on the model. It returns the changed model, how many values were
+// removed from the Document and from the model, and the errors of the Document and of the model.
 func fuzzOp(s *source, d *Document, model any) (any, int, int, error, error) {
 	s.texts = 0
 	path, segs := s.path()
@@ -147,7 +148,7 @@ func fuzzOp(s *source, d *Document, model any) (any, int, int, error, error) {
 		}
 		docErr = root.Copy(path, src)
 		next, modelErr = modelSet(model, segs, runtime.DeepCopyJSONValue(v))
-	// Use a node from an earlier Get.
+	// This operation writes through a node that an earlier Get has returned.
 	case 8:
 		node, err := root.Get(path)
 		v, ok, err2 := modelGet(model, segs)
@@ -165,7 +166,7 @@ func FuzzEdits(f *testing.F) {
 	f.Add([]byte("refract mutates what crosses the boundary between two media"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		d, memory := New(), new([4][256]byte)
-		// The second time the paths are learned, the third time they are known.
+		// The operations run three times, because the first run learns the paths, and later runs use the known paths.
 		for range 3 {
 			fuzzEdits(t, &source{data: data, memory: memory}, d)
 		}
@@ -176,14 +177,15 @@ func fuzzEdits(t *testing.T, s *source, d *Document) {
 	base := s.object(3)
 	before := runtime.DeepCopyJSONValue(base)
 	d.Reset(base)
-	// Copies of copies of copies would grow without a budget.
+	// The budget is needed because copies of copies would otherwise grow without limit.
 	d.SetBudget(1<<12, 1<<12)
 	model := runtime.DeepCopyJSONValue(base)
 	committed := model
 	for steps := 0; len(s.data) > 0 && steps < 60; steps++ {
 		if s.n(12) == 0 {
 			d.Commit()
-			// A refused operation may leave empty maps behind.
+			// The model takes over the state of the Document, because an operation that failed may have left empty
+			// maps behind.
 			committed = runtime.DeepCopyJSONValue(d.Value())
 			model = runtime.DeepCopyJSONValue(committed)
 		}
@@ -265,7 +267,7 @@ func segments(p Path) []modelSeg {
 	return out
 }
 
-// normal converts whole floats to ints, because either of two equal numbers may be kept.
+// normal converts floats without a fraction to ints, because the Document may keep either of two equal numbers.
 func normal(v any) any {
 	switch v := v.(type) {
 	case map[string]any:

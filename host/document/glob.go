@@ -5,16 +5,17 @@ package document
 
 import "strings"
 
-// maxGlobBytes is far above the length of keys that an API server accepts, and limits the cost of a match.
+// maxGlobBytes is the maximum length of a glob. It limits the time of a match, and is far above the length of keys
+// that an API server accepts.
 const maxGlobBytes = 320
 
-// pairWork is the work of one of many pairs of paths, in units of TakeWork.
+// pairWork is the work for each of many pairs of paths, in units of TakeWork.
 const pairWork = 32
 
-// RemoveKeysGlob removes from the map at path each key that matches one of the globs, which are separated by newlines,
-// and returns the number of removed keys. `*` matches any characters and `?` one byte; there are no other wildcards,
-// and the whole key must match. Keys with the prefix keep are not removed, unless keep is empty. It is no error if
-// there is no map at path.
+// RemoveKeysGlob removes the keys that match one of the globs from the map at path, and returns their number. The
+// globs are separated by newlines. `*` matches any characters, and `?` matches one byte. There are no other
+// wildcards, and a glob must match the whole key. If keep is not empty, keys with this prefix are not removed. If
+// there is no map at path, nothing is removed, and no error is returned.
 func (n Node) RemoveKeysGlob(path, globs, keep string) (int, error) {
 	if n.id == 0 {
 		return 0, checkPath(path)
@@ -26,9 +27,10 @@ func (n Node) RemoveKeysGlob(path, globs, keep string) (int, error) {
 	return n.removeKeys(r, &globList{text: globs, keep: keep})
 }
 
-// RemoveKeysListed is RemoveKeysGlob with the globs in a list of strings at a path below from, which may be in any
-// root. An absent list matches no key. Both may be several paths, separated by newlines: the first list applies to the
-// first map, and so on.
+// RemoveKeysListed does the same as RemoveKeysGlob with the globs in a list of strings. The list is at a path below
+// from, which may be in any root. A missing list matches no keys. Both paths and lists may contain several paths,
+// separated by newlines. In this case, the first list applies to the first map, the second list to the second map,
+// and so on.
 func (n Node) RemoveKeysListed(paths string, from Node, lists, keep string) (int, error) {
 	if len(paths) > maxPathsBytes || len(lists) > maxPathsBytes {
 		return 0, newError(BadPath, "", "more than 64 KiB of paths")
@@ -72,11 +74,11 @@ func (n Node) removeListed(maps *lines, from int32, lists *lines, keep string) (
 	return n.removeKeys(r, &globs)
 }
 
-// globList has globs in one of two forms; the other is empty.
+// globList has globs in one of two forms: a list or a text. The field of the other form is empty.
 type globList struct {
-	text string // separated by newlines
+	text string // globs separated by newlines
 	list View
-	keep string // prefix of keys that never match
+	keep string // keys with this prefix never match
 }
 
 func (n Node) removeKeys(r *route, globs *globList) (int, error) {
@@ -96,7 +98,7 @@ func (n Node) removeKeys(r *route, globs *globList) (int, error) {
 	if v.id != 0 {
 		return n.d.removeMatching(v.id, globs)
 	}
-	// Usually no key matches, so the node is visited only for a match.
+	// The node of the map is visited only when a key matches, because usually no key matches.
 	id, total := int32(0), 0
 	for key := range v.raw.(map[string]any) {
 		match, err := n.d.matchesAny(key, globs)
@@ -161,10 +163,12 @@ func (d *Document) matchGlob(glob, key string) (bool, error) {
 	return Match(glob, key), nil
 }
 
-// Match reports whether the glob matches the whole of s. The cost is at most the product of the lengths.
+// Match reports whether the glob matches the whole of s. The time is at most proportional to the product of the
+// lengths.
 func Match(glob, s string) bool {
 	g, i := 0, 0
-	// star is the last '*', and mark the position in s at which it is retried with one more character.
+	// star is the position of the last '*'. mark is the position in s at which the match continues if '*' must match
+	// one more character.
 	star, mark := -1, 0
 	for i < len(s) {
 		switch {

@@ -10,14 +10,15 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Hash returns a hash of the object with its edits. It is the same for equal objects on every machine and in every
-// version of this package, because it is kept in annotations. It is not collision-resistant against attackers.
+// Hash returns a hash of the object with its edits. Equal objects have the same hash on every machine and in every
+// version of this package, because hashes are stored in annotations. The hash is not collision-resistant against
+// attackers.
 func (d *Document) Hash() uint64 { return d.Root().View().Hash() }
 
-// Hash returns the hash of a plain value. See Document.Hash.
+// Hash returns the hash of a plain value; see Document.Hash.
 func Hash(v any) uint64 { return rawView(v).Hash() }
 
-// Hash returns the hash of the value; an absent value has one, too. See Document.Hash.
+// Hash returns the hash of the value; see Document.Hash. An absent value also has a hash.
 func (v View) Hash() uint64 {
 	switch v.kind {
 	case String:
@@ -46,7 +47,7 @@ func (v View) Hash() uint64 {
 	return mixHashes(uint64(v.kind), 0)
 }
 
-// hashFloat returns the hash of the equal int for a float without a fraction.
+// hashFloat returns the hash of a float. A float without a fraction has the hash of the equal int.
 func hashFloat(v View) uint64 {
 	f, _ := v.Float()
 	if i, ok := wholeNumber(f); ok {
@@ -55,12 +56,18 @@ func hashFloat(v View) uint64 {
 	return mixHashes(uint64(Float), math.Float64bits(f))
 }
 
-// hashMap adds up its entries' hashes, so that order does not matter.
+// hashMap returns the sum of the entries' hashes, because the order of entries does not matter.
 func hashMap(v View) uint64 {
 	var sum uint64
 	if v.id == 0 {
 		for k, e := range v.raw.(map[string]any) {
 			sum += hashEntry(k, rawView(e))
+		}
+		return mixHashes(uint64(Map), sum)
+	}
+	if v.id < 0 {
+		for k, e := range v.fields {
+			sum += hashEntry(k, e)
 		}
 		return mixHashes(uint64(Map), sum)
 	}
@@ -80,7 +87,7 @@ func hashMap(v View) uint64 {
 
 func hashEntry(key string, v View) uint64 { return mixHashes(xxhash.Sum64String(key), v.Hash()) }
 
-// mixHashes combines two numbers; their order matters.
+// mixHashes combines two hashes. Their order matters.
 func mixHashes(a, b uint64) uint64 {
 	hi, lo := bits.Mul64(a^0x9e3779b97f4a7c15, b^0xd6e8feb86659fd93)
 	return bits.RotateLeft64(hi^lo, 23) + a*0x2545f4914f6cdd1d + b

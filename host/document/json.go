@@ -10,13 +10,14 @@ import (
 	"unicode/utf8"
 )
 
-// AppendJSON appends the value as compact JSON with sorted keys; an absent value is null.
+// AppendJSON appends the value to dst as compact JSON with sorted keys. An absent value becomes null.
 func (v View) AppendJSON(dst []byte) []byte {
 	dst, _ = v.Encode(dst)
 	return dst
 }
 
-// Encode is AppendJSON that also returns its work, in units of TakeWork. TakeWork does not include it.
+// Encode does the same as AppendJSON, and also returns the work of the encoding, in units of TakeWork. TakeWork does
+// not include this work.
 func (v View) Encode(dst []byte) (_ []byte, work int64) {
 	keys := new([]string)
 	if v.d != nil {
@@ -63,7 +64,7 @@ func appendJSON(dst []byte, v View, keys *[]string, work *int64) []byte {
 	return append(dst, "null"...)
 }
 
-// appendMap uses keys as a stack: each level of nesting pushes its sorted keys.
+// appendMap appends a map as JSON. It uses keys as a stack: each level of nesting pushes its sorted keys.
 func appendMap(dst []byte, v View, keys *[]string, work *int64) []byte {
 	start := len(*keys)
 	*keys = v.Keys(*keys)
@@ -125,7 +126,8 @@ func appendEscape(dst []byte, c byte) []byte {
 	return append(dst, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
 }
 
-// appendFloat appends a float as ECMAScript and encoding/json do. NaN and infinities, which JSON lacks, become null.
+// appendFloat appends a float in the format of ECMAScript and encoding/json. NaN and infinities become null, because
+// JSON does not have them.
 func appendFloat(dst []byte, f float64) []byte {
 	if math.IsNaN(f) || math.IsInf(f, 0) {
 		return append(dst, "null"...)

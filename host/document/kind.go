@@ -3,7 +3,7 @@
 
 package document
 
-// Kind is the JSON type of a value. The numbers are part of the plugin ABI.
+// Kind is the JSON type of a value. The numbers of the kinds are part of the plugin ABI.
 type Kind uint8
 
 const (
@@ -26,9 +26,9 @@ func (k Kind) String() string {
 	return "unknown"
 }
 
-// kindOf returns the kind of a plain value. Values have the types of JSON decoded into `any`, with int64 for whole
-// numbers as in unstructured objects; int and int32 count as Int, float32 as Float. Any other Go type is Absent,
-// because an object cannot contain it.
+// kindOf returns the kind of a plain value. Values have the types of unstructured objects: JSON decoded into `any`,
+// with int64 for whole numbers. int and int32 are also Int, and float32 is also Float. Values of any other Go type
+// are Absent, because an object cannot contain them.
 func kindOf(v any) Kind {
 	switch v.(type) {
 	case nil:

@@ -11,35 +11,37 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// A plugin uses the same few paths with every object. Their parsed forms are kept in slots. The address of the text
-// selects the slot, but only an equal text uses it: a guest may overwrite its memory without getting another path's
-// result. Earlier lookups change neither results nor the cost in TakeWork.
+// A plugin uses the same few paths for every object, so their parsed forms are stored in slots. The address of the
+// text selects the slot. The stored form is used only if its text is equal, because a guest may overwrite its memory.
+// Earlier lookups must change neither the results nor the cost in TakeWork.
 const (
 	pathSlots = 128
 	maxCredit = 64
 
-	// Longer texts, and texts of more hops, are parsed each time: a Document keeps at most some 10 KB per slot.
+	// Limits of stored texts. Longer texts, and texts with more hops, are parsed each time, so that a Document uses
+	// at most about 10 KB per slot.
 	maxKnownText = 512
 	maxKnownHops = 128
 )
 
-// known is a parsed text. It is immutable.
+// known is the parsed form of a text. It is immutable.
 type known struct {
 	text   string
-	lines  bool // several paths, separated by newlines
+	lines  bool // the text has several paths, separated by newlines
 	routes []route
 }
 
-// pathSlot holds one known text. It is replaced after more than maxCredit lookups of other texts without one of its
-// own, and then two lookups in a row of the same text. Paths that are generated for each call, in the same memory,
-// never reach that, so that a Document that has run its plugins allocates nothing.
+// pathSlot holds one known text. The text is replaced if more than maxCredit lookups of other texts occur without a
+// lookup of this text, and after them two consecutive lookups of the same text. Paths that a guest generates again for
+// each call, in the same memory, do not meet this condition, and thus cause no allocations.
 type pathSlot struct {
 	known     *known
-	candidate uint32 // hash of the last text looked up without credit
+	candidate uint32 // hash of the last text that was looked up when the slot had no credit
 	credit    uint8
 }
 
-// slotOf selects a slot by the low bits of the text's address, which stay when a guest's memory grows and moves.
+// slotOf returns the slot for a text. The low bits of the text's address select it, because they do not change when a
+// guest's memory grows and moves.
 func (d *Document) slotOf(text string) *pathSlot {
 	const pageMask = 1<<13 - 1
 	at := uint64(uintptr(unsafe.Pointer(unsafe.StringData(text)))&pageMask)<<16 ^ uint64(len(text))
@@ -47,7 +49,7 @@ func (d *Document) slotOf(text string) *pathSlot {
 	return &d.paths[(hi^lo>>32)%pathSlots]
 }
 
-// learnText parses and keeps a text that the slot does not have, if it is used often enough.
+// learnText parses a text that the slot does not have. It stores the result if the text is used often enough.
 func (s *pathSlot) learnText(text string, lines bool) *known {
 	if s.credit > 0 {
 		s.credit--
@@ -67,8 +69,8 @@ func (s *pathSlot) learnText(text string, lines bool) *known {
 	return nil
 }
 
-// newKnown parses a text. It returns nil if the text has too many hops, or if a path is malformed, which its use
-// reports.
+// newKnown parses a text. It returns nil if the text has too many hops. It also returns nil if a path is malformed;
+// the operation that uses the path then reports the error.
 func newKnown(text string, lines bool) *known {
 	if maxHops(text) > maxKnownHops {
 		return nil
@@ -92,7 +94,7 @@ func newKnown(text string, lines bool) *known {
 	return k
 }
 
-// maxHops returns an upper bound of the number of hops of all paths of a text.
+// maxHops returns an upper bound for the number of hops in all paths of a text.
 func maxHops(text string) int {
 	return 1 + strings.Count(text, ".") + strings.Count(text, "[") + strings.Count(text, "\n")
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// guestMemory is memory in which a guest writes one text after another.
+// guestMemory is a block of memory in which a guest writes one text after the other.
 type guestMemory [256]byte
 
 func (m *guestMemory) put(text string) string { return unsafe.String(&m[0], copy(m[:], text)) }
@@ -25,7 +25,7 @@ func numbers() map[string]any {
 	return map[string]any{"list": list, "a": map[string]any{"x": "ax", "y": "ay"}, "b": map[string]any{"x": "bx", "y": "by"}}
 }
 
-// knows returns the number of known texts.
+// knows returns the number of stored texts.
 func (d *Document) knows() (n int) {
 	for _, s := range d.paths {
 		if s.known != nil {
@@ -49,7 +49,8 @@ func TestKnownPathIsKnownByItsText(t *testing.T) {
 		for range 5 {
 			read("a.x", "ax")
 		}
-		// The paths have the same length and the same address.
+		// Each path must be recognized as another one, although all of them have the same length and the same
+		// address.
 		for _, path := range []string{"b.x", "a.y", "b.y", "a.x"} {
 			read(path, path[:1]+path[2:])
 		}
@@ -69,7 +70,7 @@ func TestKnownPathIsKnownByItsText(t *testing.T) {
 	if d.knows() == 0 {
 		t.Error("no path was learned")
 	}
-	// Newlines separate paths only in removals.
+	// Newlines must separate paths only in removals. In reads, they are part of a key.
 	d.Reset(map[string]any{"a\nb": "key", "a": "1", "b": "2"})
 	for range 3 {
 		read("a\nb", "key")
@@ -80,12 +81,12 @@ func TestKnownPathIsKnownByItsText(t *testing.T) {
 	read("a\nb", "key")
 }
 
-// TestKnownPathsCostTheSame checks that the result, the cost and the visited nodes of an operation are the same for
-// known and unknown paths.
+// TestKnownPathsCostTheSame checks that an operation has the same result, the same cost and the same visited nodes,
+// whether or not its path is known.
 func TestKnownPathsCostTheSame(t *testing.T) {
 	d := New()
 	memory, used, free := make([]byte, 1<<13), map[*pathSlot]bool{}, 0
-	// alone places the text so that it has a slot of its own, because the address selects the slot.
+	// alone places a text at an address whose slot no other text uses.
 	alone := func(text string) string {
 		for {
 			placed := unsafe.String(&memory[free], copy(memory[free:], text))
@@ -137,7 +138,8 @@ func TestPathsMadeUpAnewDoNotAllocate(t *testing.T) {
 	}
 }
 
-// TestSlotsChangeHands checks that slots are reused, because a Document outlives the plugins that used it.
+// TestSlotsChangeHands checks that slots are reused for other texts, because a Document outlives the plugins that use
+// it.
 func TestSlotsChangeHands(t *testing.T) {
 	d, memory := New(), new(guestMemory)
 	d.Reset(numbers())
@@ -174,9 +176,7 @@ func TestWhatIsNotLearned(t *testing.T) {
 			}
 		}
 	}
-	// It is "a
-	//
-	// b": no path for removals, but each of its lines is one.
+	// Only the text "a\n\nb" must have been learned. For removals, each of its lines is a path.
 	if n := d.knows(); n != 1 {
 		t.Errorf("%d learned", n)
 	}

@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// The model runs the operations of a Document in the simplest way, on deep copies.
+// The model runs the operations of a Document on deep copies, in the simplest way.
 
 var errModel = errors.New("model")
 
@@ -23,7 +23,8 @@ type modelSeg struct {
 
 func (s modelSeg) wildcard() bool { return s.text == "*" && !s.verbatim }
 
-// modelGet returns false if there is no value, and an error for a step into a scalar or a bad index.
+// modelGet returns the value at a path. It returns false if there is no value, and an error if the path steps into a
+// scalar or has an invalid index.
 func modelGet(v any, path []modelSeg) (any, bool, error) {
 	for _, s := range path {
 		if s.wildcard() && v != nil {
@@ -54,7 +55,7 @@ func modelGet(v any, path []modelSeg) (any, bool, error) {
 	return v, true, nil
 }
 
-// modelSet returns the container with the value set.
+// modelSet sets the value at a path and returns the changed container.
 func modelSet(v any, path []modelSeg, value any) (any, error) {
 	if len(path) == 0 {
 		return value, nil
@@ -148,7 +149,7 @@ func modelRemoveFromList(c []any, path []modelSeg) (any, int) {
 	return c, total
 }
 
-// modelDiff returns the paths at which two values differ, like Document.Edits.
+// modelDiff appends the paths at which two values differ, by the rules of Document.Edits.
 func modelDiff(out []string, path string, before any, was bool, after any, is bool) []string {
 	b, wasMap := before.(map[string]any)
 	a, isMap := after.(map[string]any)

@@ -3,14 +3,14 @@
 
 package document
 
-// Node is one place of a Document. The zero Node is absent. A Node is valid until the Document's next Reset, Commit or
-// Rollback.
+// Node is one place in a Document. The zero Node is absent. A Node is valid until the next Reset, Commit or Rollback
+// of the Document.
 type Node struct {
 	d  *Document
 	id int32
 }
 
-// ID returns the number of the node, 0 for an absent one.
+// ID returns the number of the node, or 0 for an absent node.
 func (n Node) ID() int { return int(n.id) }
 
 // View returns the value of the node.
@@ -24,14 +24,14 @@ func (n Node) View() View {
 // Kind returns the kind of the value.
 func (n Node) Kind() Kind { return n.View().kind }
 
-// Len returns the length of the value. See View.Len.
+// Len returns the length of the value; see View.Len.
 func (n Node) Len() int { return n.View().Len() }
 
 // ReadOnly reports whether the node is below the context or the configuration.
 func (n Node) ReadOnly() bool { return n.id != 0 && n.d.nodes[n.id].flags&fReadOnly != 0 }
 
-// At returns the value at a path below the node; the empty path is the node itself. It is an error if the path is
-// malformed or steps into a scalar.
+// At returns the value at a path below the node. The empty path is the node itself. At returns an error if the path
+// is malformed or steps into a scalar.
 func (n Node) At(path string) (View, error) {
 	if n.id == 0 {
 		return View{}, checkPath(path)
@@ -46,7 +46,7 @@ func (n Node) At(path string) (View, error) {
 	return n.d.resolveRoute(n.id, r)
 }
 
-// Get returns the node at a path, or the zero Node if there is no value. See At for errors.
+// Get returns the node at a path, or the zero Node if there is no value. It returns the same errors as At.
 func (n Node) Get(path string) (Node, error) {
 	if n.id == 0 {
 		return Node{}, checkPath(path)
@@ -59,8 +59,8 @@ func (n Node) Get(path string) (Node, error) {
 	return Node{n.d, id}, err
 }
 
-// Field returns the entry of a map with exactly this key, or the zero Node if there is none. It is an error if n is not
-// a map.
+// Field returns the entry of a map with exactly this key, or the zero Node if there is none. It returns an error if n
+// is not a map.
 func (n Node) Field(key string) (Node, error) {
 	switch k := n.Kind(); k {
 	case Absent, Null:
@@ -73,7 +73,8 @@ func (n Node) Field(key string) (Node, error) {
 	}
 }
 
-// Index returns an element of a list, or the zero Node past its end. It is an error if n is not a list.
+// Index returns an element of a list, or the zero Node if the list is shorter. It returns an error if n is not a
+// list.
 func (n Node) Index(i int) (Node, error) {
 	switch k := n.Kind(); k {
 	case Absent, Null:
@@ -85,6 +86,3 @@ func (n Node) Index(i int) (Node, error) {
 		return Node{}, wrongKind("", k, "a list")
 	}
 }
-
-// Base returns the object without the edits since the last Commit or Reset.
-func (d *Document) Base() View { return rawView(d.nodes[ObjectRoot].base) }

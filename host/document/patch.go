@@ -9,11 +9,12 @@ import (
 	"strings"
 )
 
-// Patch applies one operation of a JSON Patch (RFC 6902) to the object. The operation is decoded JSON; its value is
-// shared from now on: do not modify it. Unchanged parts stay shared with the base, and writing an equal value is no
-// edit.
+// Patch applies one operation of a JSON Patch (RFC 6902) to the object. The operation is decoded JSON. The value in
+// the operation is shared with the Document from now on and must not be modified. Unchanged parts stay shared with
+// the base, and writing an equal value is not an edit.
 //
-// An error names the operation and its path. The Document may then be partly changed: the caller rolls it back.
+// The returned error names the operation and its path. After an error, the Document may be partly changed, so the
+// caller must roll it back.
 func (d *Document) Patch(operation any) error {
 	var o patchOperation
 	if err := o.parseOperation(operation); err != nil {
@@ -36,7 +37,7 @@ func (d *Document) Patch(operation any) error {
 	}
 }
 
-// patchOperation is one operation with its members checked.
+// patchOperation is one operation whose members were checked.
 type patchOperation struct {
 	op         string
 	path, from pointer
@@ -49,7 +50,7 @@ type pointer struct {
 	keys []string
 }
 
-// patchMembers has the member that an operation needs besides op and path.
+// patchMembers maps each operation to the member that it needs in addition to op and path.
 var patchMembers = map[string]string{"add": "value", "replace": "value", "test": "value", "move": "from", "copy": "from", "remove": ""}
 
 func (o *patchOperation) parseOperation(operation any) error {
@@ -121,7 +122,7 @@ func (p *pointer) parsePointer() error {
 	return nil
 }
 
-// upTo returns the text of the pointer up to, but not including, the n-th key.
+// upTo returns the text of the pointer before the n-th key.
 func (p *pointer) upTo(n int) string {
 	end := 0
 	for range n {
@@ -135,7 +136,7 @@ func (o *patchOperation) operationError(code Code, detail string) error {
 	return newError(code, "", o.op+" "+quotePath(o.path.text)+": "+detail)
 }
 
-// wrapError adds the operation to an error unless it is about a limit.
+// wrapError adds the operation to an error, unless the error concerns a limit.
 func (o *patchOperation) wrapError(err error) error {
 	if e, ok := err.(*Error); ok && e.Code < TooManyNodes {
 		return o.operationError(e.Code, e.Detail)
@@ -143,13 +144,13 @@ func (o *patchOperation) wrapError(err error) error {
 	return err
 }
 
-// listIndex parses a list position in the format of RFC 6901, without leading zeros.
+// listIndex parses a list position in the format of RFC 6901, which does not allow leading zeros.
 func listIndex(key string) (int, bool) {
 	i := parseIndex(key)
 	return i, i >= 0 && (len(key) == 1 || key[0] != '0')
 }
 
-// missingError returns the reason why a pointer has no value: the n-th key does not exist in v.
+// missingError returns the error for a pointer without a value: the n-th key does not exist in v.
 func (o *patchOperation) missingError(p *pointer, n int, v View) error {
 	switch v.kind {
 	case Map:
@@ -163,7 +164,7 @@ func (o *patchOperation) missingError(p *pointer, n int, v View) error {
 	return o.operationError(BadKind, p.upTo(n)+" is "+v.kind.String()+", not a map or list")
 }
 
-// findValue returns the value at a pointer. It is an error if there is none.
+// findValue returns the value at a pointer, or an error if there is none.
 func (o *patchOperation) findValue(d *Document, p *pointer) (View, error) {
 	v := d.viewOf(ObjectRoot)
 	for n, key := range p.keys {
@@ -181,7 +182,7 @@ func (o *patchOperation) findValue(d *Document, p *pointer) (View, error) {
 	return v, nil
 }
 
-// findNode returns the node of the first n keys of a pointer. It is an error if there is none.
+// findNode returns the node for the first n keys of a pointer, or an error if there is none.
 func (o *patchOperation) findNode(d *Document, p *pointer, n int) (int32, error) {
 	id := int32(ObjectRoot)
 	for n, key := range p.keys[:n] {
@@ -202,8 +203,8 @@ func (o *patchOperation) findNode(d *Document, p *pointer, n int) (int32, error)
 	return id, nil
 }
 
-// addValue sets v at the path: it sets an entry of a map, which may exist, or inserts an element before the present
-// one.
+// addValue sets v at the path of the operation. In a map, it adds or replaces an entry. In a list, it inserts an
+// element before the existing element at this position.
 func (o *patchOperation) addValue(d *Document, v any) error {
 	last := len(o.path.keys) - 1
 	if last < 0 {
@@ -312,9 +313,10 @@ func (o *patchOperation) testValue(d *Document) error {
 	return nil
 }
 
-// insertElement inserts a new element before position i of a list, which is at most its length.
+// insertElement inserts a new element before position i of a list. i may equal the length of the list.
 func (d *Document) insertElement(id int32, i int, c content) (int32, error) {
 	d.markDirty(id)
+	d.logRewrite(id)
 	at, err := d.addNode(id)
 	if err != nil {
 		return 0, err

@@ -18,14 +18,14 @@ import (
 	"github.com/refract-project/refract/host/document"
 )
 
-// decodeJSON decodes JSON as Kubernetes does.
+// decodeJSON decodes JSON as Kubernetes does: whole numbers become int64.
 func decodeJSON(t testing.TB, text string) (v any) {
 	t.Helper()
 	require.NoError(t, kjson.UnmarshalCaseSensitivePreserveInts([]byte(text), &v), text)
 	return v
 }
 
-// applyPatch applies the operations to an object, up to the first error.
+// applyPatch applies operations to an object until one of them returns an error.
 func applyPatch(doc *document.Document, object map[string]any, operations []any) error {
 	doc.Reset(object)
 	for _, operation := range operations {
@@ -36,7 +36,7 @@ func applyPatch(doc *document.Document, object map[string]any, operations []any)
 	return nil
 }
 
-// TestPatch runs the examples of RFC 6902, appendix A, and checks its rules for members and paths.
+// TestPatch checks the examples in appendix A of RFC 6902, and its rules for members and paths.
 func TestPatch(t *testing.T) {
 	for name, c := range map[string]struct{ object, patch, want string }{
 		"A.1 adding a member":         {`{"foo":"bar"}`, `[{"op":"add","path":"/baz","value":"qux"}]`, `{"baz":"qux","foo":"bar"}`},
@@ -127,8 +127,8 @@ func TestPatchNamesWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestPatchKeepsWhatItDoesNotTouch checks that values outside of a patch are unchanged, and that writing an equal value
-// is no edit.
+// TestPatchKeepsWhatItDoesNotTouch checks that a patch does not change other values, and that writing an equal value
+// is not an edit.
 func TestPatchKeepsWhatItDoesNotTouch(t *testing.T) {
 	const text = `{"spec":{"quota":9223372036854775807,"id":9007199254740993,"ratio":0.1,"big":1e21,"list":[9007199254740993]},"labels":{"a":"1"}}`
 	object := decodeJSON(t, text).(map[string]any)
@@ -149,7 +149,8 @@ func TestPatchKeepsWhatItDoesNotTouch(t *testing.T) {
 	require.Equal(t, `{"labels":{"a":"1","team":"x"},"spec":{"big":1e+21,"copied":[9007199254740993],"list":[9007199254740993],"moved":9007199254740993,"quota":9223372036854775807,"ratio":0.1}}`, got)
 }
 
-// TestPatchIsLimited checks that a patch cannot exceed the limit by copying written values, nor nest deeper.
+// TestPatchIsLimited checks that operations cannot exceed the limit of written bytes by copying values, nor the limit
+// of nodes by adding list elements, and that they count as work.
 func TestPatchIsLimited(t *testing.T) {
 	for name, c := range map[string]struct {
 		operation string
@@ -225,8 +226,8 @@ func (w *patchWriter) operation() map[string]any {
 	return o
 }
 
-// checkAgainstLibrary applies a patch, one operation after another, and compares the results and the refused operation
-// with a library that works on text.
+// checkAgainstLibrary applies the operations of a patch one by one, and compares the result, or the operation that
+// fails, with a library that works on JSON text.
 func checkAgainstLibrary(t *testing.T, object map[string]any, operations []any) {
 	t.Helper()
 	options := jsonpatch.NewApplyOptions()
@@ -257,13 +258,13 @@ func checkAgainstLibrary(t *testing.T, object map[string]any, operations []any) 
 	require.Empty(t, cmp.Diff(pristine, any(object)), "the base was modified")
 }
 
-// isLenient reports whether the library handles an operation differently from the RFC.
+// isLenient reports whether the library treats an operation differently than the RFC.
 func isLenient(operation any) bool {
 	o := operation.(map[string]any)
 	path, _ := o["path"].(string)
 	from, _ := o["from"].(string)
 	if value, given := o["value"]; o["op"] == "test" && given && value == nil {
-		// The library does not distinguish null from a missing value.
+		// The results cannot be compared, because the library does not distinguish null from a missing value.
 		return true
 	}
 	return path == "" || from == "" && (o["op"] == "move" || o["op"] == "copy") || o["op"] == "move" && strings.HasPrefix(path, from)
@@ -291,8 +292,8 @@ func TestPatchAgreesWithLibrary(t *testing.T) {
 	}
 }
 
-// FuzzPatch applies any JSON as a patch: the Document is valid after a result and after an error, and the cached object
-// is unchanged.
+// FuzzPatch checks that after arbitrary JSON was applied as a patch, even with an error, the Document is valid and
+// the cached object is unchanged.
 func FuzzPatch(f *testing.F) {
 	f.Add(`{"a":{"b":[1,2]},"l":["x"]}`, `[{"op":"add","path":"/a/b/0","value":3},{"op":"move","from":"/a/b","path":"/l/-"},{"op":"copy","from":"","path":"/x"}]`)
 	f.Add(`{"a":9007199254740993}`, `[{"op":"test","path":"/a","value":9007199254740993},{"op":"remove","path":"/a"},{"op":"replace","path":"","value":{}}]`)
@@ -311,7 +312,7 @@ func FuzzPatch(f *testing.F) {
 			if doc.Patch(operation) != nil {
 				break
 			}
-			// The value equals its encoding, and itself.
+			// The value must equal its encoding, and itself.
 			text := doc.Root().View().AppendJSON(nil)
 			if value := document.Of(any(doc.Value())); doc.Value() != nil && (string(value.AppendJSON(nil)) != string(text) || !doc.Root().View().Equal(value)) {
 				t.Fatalf("%s is built as %s", text, value.AppendJSON(nil))

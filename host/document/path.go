@@ -11,7 +11,7 @@ import (
 // MaxPathBytes is the maximum length of a path.
 const MaxPathBytes = 1024
 
-// Segment is one step of a Path: a key of a map, or a position in a list if Index >= 0.
+// Segment is one step of a Path: a position in a list if Index >= 0, otherwise a key of a map.
 type Segment struct {
 	Key   string
 	Index int
@@ -44,8 +44,8 @@ func plainKey(k string) bool {
 	return k != "" && k != "*" && k != "-" && !strings.ContainsAny(k, ".[]\n/")
 }
 
-// ParsePath parses a path such as a manifest's `writes` entry. Every segment becomes a key; the key `*` matches any key
-// or index.
+// ParsePath parses a path, for example an entry of `writes` in a manifest. Every segment becomes a key. In such an
+// entry, the key `*` matches any key or index.
 func ParsePath(path string) (Path, error) {
 	var out Path
 	for s := (scanner{path: path}); !s.isDone(); {

@@ -5,7 +5,8 @@ package document
 
 import "unsafe"
 
-// lookupField returns the value of key in the map id: from the visited node if there is one, otherwise from the base.
+// lookupField returns the value of key in the map with the node number id: from the visited node if there is one,
+// otherwise from the base.
 func (d *Document) lookupField(id int32, key string) View {
 	if c := d.visitedChild(id, key); c != 0 {
 		return d.viewOf(c)
@@ -18,7 +19,7 @@ func (d *Document) lookupField(id int32, key string) View {
 	return View{}
 }
 
-// visitedChild returns the visited entry of a map, or 0 if it was not visited.
+// visitedChild returns the node of a map's entry, or 0 if the entry was not visited.
 func (d *Document) visitedChild(id int32, key string) int32 {
 	n := &d.nodes[id]
 	if n.index != 0 {
@@ -34,7 +35,7 @@ func (d *Document) visitedChild(id int32, key string) int32 {
 	return 0
 }
 
-// elementAt returns the value at position i of the list id.
+// elementAt returns the value at position i of the list with the node number id.
 func (d *Document) elementAt(id int32, i int) View {
 	n := &d.nodes[id]
 	if n.list == 0 {
@@ -53,7 +54,7 @@ func (d *Document) elementAt(id int32, i int) View {
 	return rawView(n.baseElems()[slots[i]])
 }
 
-// baseElems returns the base of a list, or nil if it has no base.
+// baseElems returns the elements of a list's base, or nil if the list has no base.
 func (n *node) baseElems() []any {
 	if n.flags&fBase == 0 {
 		return nil
@@ -62,7 +63,7 @@ func (n *node) baseElems() []any {
 	return l
 }
 
-// baseFields returns the base of a map, or nil if it has no base.
+// baseFields returns the entries of a map's base, or nil if the map has no base.
 func (n *node) baseFields() map[string]any {
 	if n.flags&fBase == 0 {
 		return nil
@@ -71,8 +72,8 @@ func (n *node) baseFields() map[string]any {
 	return m
 }
 
-// resolveRoute follows a path without recording it. A missing value, or one below null, is absent. A step into a scalar is
-// an error, because the author of the path expected another kind.
+// resolveRoute returns the value at the end of a route without adding nodes. A missing value, or a value below null,
+// is absent. A step into a scalar is an error, because the author of the path expected another kind.
 func (d *Document) resolveRoute(id int32, r *route) (View, error) {
 	if m := d.topOf(id, r); m != nil {
 		return followRoute(m.fields, r, 1)
@@ -80,17 +81,18 @@ func (d *Document) resolveRoute(id int32, r *route) (View, error) {
 	return d.searchRoute(id, r)
 }
 
-// top is the map below a root that was read last, and its key: most paths begin like the previous one.
+// top is the map below a root that was read last, and its key. It is remembered because most paths begin with the
+// same segments as the previous path.
 type top struct {
 	fields  map[string]any
 	version uint64
 	key     string
-	buffer  [maxTop]byte // memory for a borrowed key
+	buffer  [maxTop]byte // memory for a key that is borrowed from a guest
 }
 
 const maxTop = 24
 
-// topOf returns the map last read below a root if a path leads through it, otherwise nil.
+// topOf returns the remembered map below a root if the route leads through this map, and nil otherwise.
 func (d *Document) topOf(id int32, r *route) *top {
 	if id > ConfigRoot || len(r.hops) < 2 {
 		return nil
@@ -102,7 +104,7 @@ func (d *Document) topOf(id int32, r *route) *top {
 	return m
 }
 
-// rememberTop stores the value at the first hop of a longer route.
+// rememberTop remembers the value at the first hop of a route with several hops.
 func (d *Document) rememberTop(id int32, key name, raw any) {
 	if id > ConfigRoot || !key.owned && len(key.text) > maxTop {
 		return
@@ -148,7 +150,7 @@ func (d *Document) searchRoute(id int32, r *route) (View, error) {
 	return d.viewOf(id), nil
 }
 
-// followRoute resolves the rest of a route below a plain value.
+// followRoute resolves the rest of a route, starting at a plain value.
 func followRoute(raw any, r *route, at int) (View, error) {
 	for ; at < len(r.hops); at++ {
 		h := &r.hops[at]
@@ -167,7 +169,7 @@ func followRoute(raw any, r *route, at int) (View, error) {
 	return rawView(raw), nil
 }
 
-// stepHop resolves one hop below v.
+// stepHop resolves one hop, starting at v.
 func (d *Document) stepHop(v View, r *route, at int) (View, error) {
 	h := &r.hops[at]
 	if h.wild && v.kind > Null {

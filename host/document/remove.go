@@ -7,12 +7,12 @@ import "strings"
 
 const maxPathsBytes = 1 << 16
 
-// pathWork is the work of one of many short paths, in units of TakeWork.
+// pathWork is the work for each of many short paths, in units of TakeWork.
 const pathWork = 16
 
-// Remove removes the values at the paths, which are separated by newlines, and returns the number of removed values. In
-// these paths `*` matches every element or value: `spec.ports.*.nodePort`. A path without a value, for instance through
-// a scalar, removes nothing.
+// Remove removes the values at the paths, which are separated by newlines, and returns the number of removed values.
+// In these paths `*` matches every element or value, for example in `spec.ports.*.nodePort`. A path that has no
+// value, or leads through a scalar, is ignored.
 func (n Node) Remove(paths string) (int, error) {
 	if n.ReadOnly() {
 		return 0, readOnly(paths)
@@ -24,7 +24,7 @@ func (n Node) Remove(paths string) (int, error) {
 		return 0, checkPaths(paths)
 	}
 	total, start := 0, int32(0)
-	// A declaration in the for clause would be copied for each iteration.
+	// The variable is declared here, because a declaration in the for clause would be copied for each iteration.
 	var l lines
 	for l.openText(n.d, paths); l.more; {
 		r, err := l.nextRoute(n.d)
@@ -46,7 +46,7 @@ func (n Node) Remove(paths string) (int, error) {
 
 func noPath() error { return newError(BadPath, "", "empty; a value is removed from its parent") }
 
-// checkPaths checks the syntax of paths below an absent node.
+// checkPaths checks the syntax of paths when they cannot be resolved, because the node is absent.
 func checkPaths(paths string) error {
 	for path := range strings.SplitSeq(paths, "\n") {
 		if path == "" {
@@ -59,7 +59,7 @@ func checkPaths(paths string) error {
 	return nil
 }
 
-// RemoveElem removes one element of the list n. Later elements move up.
+// RemoveElem removes one element of the list n. Later elements move to the front.
 func (n Node) RemoveElem(i int) error {
 	if err := n.checkWritable(""); err != nil {
 		return err
@@ -74,8 +74,8 @@ func (n Node) RemoveElem(i int) error {
 	return nil
 }
 
-// removePath removes the values at a route. Many routes have no value and begin like the previous one: start is the
-// node of the first hop, if it was found.
+// removePath removes the values at a route. start is the node of the first hop, if it is known from the previous
+// route: many routes begin with the same segments as the previous route, and lead to no value.
 func (d *Document) removePath(id int32, r *route, start *int32) (int, error) {
 	if !r.again {
 		*start = 0
@@ -99,7 +99,7 @@ func (d *Document) removePath(id int32, r *route, start *int32) (int, error) {
 	return d.removeBelow(id, key, m.fields, r, 1)
 }
 
-// removeValues removes the values at the hops starting with at.
+// removeValues removes the values that the hops lead to, beginning with hop number at.
 func (d *Document) removeValues(id int32, r *route, at int) (int, error) {
 	h := &r.hops[at]
 	switch d.nodes[id].kind {
@@ -128,8 +128,8 @@ func (d *Document) removeEntry(id int32, key name) (int, error) {
 	return d.removeUnvisited(id, key)
 }
 
-// removeField removes the values at the hops starting with at below one entry, or the entry itself if no hops are left.
-// It visits only nodes that lead to a removed value.
+// removeField removes the values below one entry that the hops lead to, beginning with hop number at, or the entry
+// itself if no hops are left. It visits only nodes that lead to a removed value.
 func (d *Document) removeField(id int32, key name, r *route, at int) (int, error) {
 	if at == len(r.hops) {
 		return d.removeEntry(id, key)
@@ -150,7 +150,8 @@ func (d *Document) removeField(id int32, key name, r *route, at int) (int, error
 	return d.removeBelow(id, key, raw, r, at)
 }
 
-// removeBelow visits an entry of the base that has values at the hops starting with at, and removes them.
+// removeBelow visits an entry of the base, and removes the values that the hops lead to, beginning with hop number at.
+// Such values must exist.
 func (d *Document) removeBelow(id int32, key name, raw any, r *route, at int) (int, error) {
 	c, err := d.linkChild(id, key, raw, true)
 	if err != nil {
@@ -162,7 +163,8 @@ func (d *Document) removeBelow(id int32, key name, raw any, r *route, at int) (i
 	return d.removeValues(c, r, at)
 }
 
-// removeUnvisited removes an entry of the base that was not visited before. Most removals are of this kind.
+// removeUnvisited removes an entry of the base that was not visited before. This is the most frequent kind of
+// removal.
 func (d *Document) removeUnvisited(id int32, key name) (int, error) {
 	c, err := d.linkChild(id, key, nil, false)
 	if err != nil {
@@ -176,7 +178,7 @@ func (d *Document) removeUnvisited(id int32, key name) (int, error) {
 	return 1, nil
 }
 
-// eraseEntry makes an entry of a map absent and returns the number of removed entries.
+// eraseEntry makes an entry of a map absent, and returns the number of removed entries.
 func (d *Document) eraseEntry(id, c int32) int {
 	if d.nodes[c].kind == Absent {
 		return 0
@@ -226,8 +228,8 @@ func (d *Document) removeFromList(id int32, r *route, at int) (total int, err er
 	return total, err
 }
 
-// removeAtElem removes the values at the hops starting with at below one element, or the element itself if no hops are
-// left.
+// removeAtElem removes the values below one element that the hops lead to, beginning with hop number at, or the element
+// itself if no hops are left.
 func (d *Document) removeAtElem(id int32, i int, r *route, at int) (int, error) {
 	v := d.elementAt(id, i)
 	if v.kind == Absent {
@@ -250,9 +252,10 @@ func (d *Document) removeAtElem(id int32, i int, r *route, at int) (int, error) 
 	return d.removeValues(c, r, at)
 }
 
-// removeElem removes the element from the slots.
+// removeElem removes the element from the slots of its list.
 func (d *Document) removeElem(id int32, i int) {
 	d.markDirty(id)
+	d.logRewrite(id)
 	l := d.listSlots(id)
 	if l[i] < 0 {
 		d.killNode(^l[i])
@@ -263,7 +266,7 @@ func (d *Document) removeElem(id int32, i int) {
 	n.flags |= fReshaped
 }
 
-// hasValue reports whether the hops starting with at lead to a value below a plain value.
+// hasValue reports whether the hops, beginning with hop number at, lead to a value below a plain value.
 func (d *Document) hasValue(raw any, r *route, at int) bool {
 	for ; at < len(r.hops); at++ {
 		h := &r.hops[at]
@@ -271,7 +274,8 @@ func (d *Document) hasValue(raw any, r *route, at int) bool {
 		switch c := raw.(type) {
 		case map[string]any:
 			if h.wild {
-				// This is rare. The removal finds out whether there is a value.
+				// Wildcards are rare, so the entries are not searched here. The removal finds out whether one of them
+				// has the value.
 				return len(c) > 0
 			}
 			e, ok := c[h.text]
@@ -294,7 +298,8 @@ func (d *Document) hasValue(raw any, r *route, at int) bool {
 	return true
 }
 
-// hasElem returns true if the work exceeds the limit: the removal then fails.
+// hasElem does the same as hasValue for the elements of a list. If the work exceeds the limit, it returns true, so
+// that the removal reports the error.
 func (d *Document) hasElem(l []any, r *route, at int) bool {
 	for _, e := range l {
 		if d.addWork(workEntry) != nil || d.hasValue(e, r, at) {

@@ -5,7 +5,7 @@ package document
 
 import "strings"
 
-// name is a key. Unless it is owned, its text is borrowed: it may be in a guest's memory, which changes.
+// name is a key. Unless it is owned, its text is borrowed: it may be in the memory of a guest, which can change.
 type name struct {
 	text  string
 	owned bool
@@ -14,12 +14,12 @@ type name struct {
 // hop is one step of a route.
 type hop struct {
 	name
-	wild  bool  // `*`, valid in removals only
-	push  bool  // `-`, which appends
-	index int32 // position in a list; -1 if the text is no number
+	wild  bool  // the wildcard `*`, valid only in removals
+	push  bool  // the segment `-`, which appends to a list
+	index int32 // position in a list; -1 if the text is not a number
 }
 
-// containerKind returns the kind of value that is created for the hop if it is missing.
+// containerKind returns the kind of container that is created if the hop's container is missing.
 func (h *hop) containerKind() Kind {
 	if h.push {
 		return List
@@ -31,11 +31,11 @@ func (h *hop) containerKind() Kind {
 type route struct {
 	text  string
 	hops  []hop
-	again bool // the first hop equals that in the previous route
+	again bool // the first hop is the same as in the previous route
 	work  int32
 }
 
-// parsePath parses a path, reusing the memory of the previous route.
+// parsePath parses a path. It reuses the memory of the previous route.
 func (r *route) parsePath(path string, owned bool) error {
 	r.text, r.hops, r.again = path, r.hops[:0], false
 	if err := checkPath(path); err != nil {
@@ -57,10 +57,10 @@ func (r *route) parsePath(path string, owned bool) error {
 	return nil
 }
 
-// isLast reports whether at is the last hop.
+// isLast reports whether hop number at is the last one.
 func (r *route) isLast(at int) bool { return at+1 == len(r.hops) }
 
-// sameStart reports whether both routes continue below the same key.
+// sameStart reports whether both routes have the same first key and further hops.
 func (r *route) sameStart(other *route) bool {
 	return len(r.hops) > 1 && len(other.hops) > 1 && !r.hops[0].wild && r.hops[0] == other.hops[0]
 }
@@ -80,7 +80,7 @@ func (r *route) noNumber(at int) error {
 	return newError(BadIndex, r.text, "a list's element needs a number, not "+quotePath(r.hops[at].text))
 }
 
-// routeOf returns the parsed path, either from a slot or in memory that the next call reuses.
+// routeOf returns the parsed path. The result is in a slot, or in memory that the next call reuses.
 func (d *Document) routeOf(path string) (*route, error) {
 	s := d.slotOf(path)
 	k := s.known
@@ -95,14 +95,15 @@ func (d *Document) routeOf(path string) (*route, error) {
 	return &k.routes[0], nil
 }
 
-// lines iterates over the paths of a text, separated by newlines. They are already parsed or parsed one by one.
+// lines iterates over the paths in a text, which are separated by newlines. The whole text was parsed before, or each
+// path is parsed when it is reached.
 type lines struct {
 	known []route
 	rest  string
 	more  bool
 }
 
-// openText starts with the first path of a text.
+// openText starts the iteration at the first path of a text.
 func (l *lines) openText(d *Document, text string) {
 	l.more = true
 	s := d.slotOf(text)
@@ -116,8 +117,8 @@ func (l *lines) openText(d *Document, text string) {
 	l.known = k.routes
 }
 
-// nextRoute returns the next path, valid until the following call of nextRoute or Document.routeOf. Call it only while more is
-// true.
+// nextRoute returns the next path. The result is valid until the next call of nextRoute or Document.routeOf.
+// nextRoute may be called only while more is true.
 func (l *lines) nextRoute(d *Document) (*route, error) {
 	if l.known != nil {
 		r := &l.known[0]

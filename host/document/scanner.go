@@ -5,8 +5,9 @@ package document
 
 import "strings"
 
-// scanner iterates over the segments of a path without allocating, except for `]]` in a bracketed key. After scanSegment the
-// segment is segmentText(). If scanSegment returns false, the path is malformed, and pathError returns the reason.
+// scanner iterates over the segments of a path. It allocates memory only for `]]` in a bracketed key. After
+// scanSegment, segmentText returns the segment. If scanSegment returns false, the path is malformed, and pathError
+// returns the reason.
 type scanner struct {
 	path     string
 	pos      int  // start of the next segment
@@ -41,7 +42,7 @@ func (s *scanner) reportProblem(p problem) bool {
 	return false
 }
 
-// segmentText returns the segment.
+// segmentText returns the segment that was scanned last.
 func (s *scanner) segmentText() string {
 	if s.escaped {
 		return strings.ReplaceAll(s.path[s.from:s.to], "]]", "]")
@@ -55,7 +56,7 @@ func (s *scanner) scanSegment() bool {
 	i := start
 	for ; i < len(path); i++ {
 		c := path[i]
-		if c > ']' { // most letters
+		if c > ']' { // a fast check that excludes most letters
 			continue
 		}
 		if c == '.' {
@@ -81,7 +82,7 @@ func (s *scanner) setPlain(from, to, next int) {
 	s.verbatim, s.escaped = false, false
 }
 
-// scanBracket scans `[key]`, where `]]` stands for `]`.
+// scanBracket scans `[key]`. In the key, `]]` means `]`.
 func (s *scanner) scanBracket(at int) bool {
 	if s.path[at] == ']' {
 		return s.reportProblem(strayBracket)
@@ -104,7 +105,7 @@ func (s *scanner) scanBracket(at int) bool {
 	return s.reportProblem(openBracket)
 }
 
-// skipSeparator skips the '.' after a bracket. It is not needed before another bracket.
+// skipSeparator skips the '.' after a bracket. Before another bracket, the '.' may be missing.
 func (s *scanner) skipSeparator() bool {
 	if s.isDone() || s.path[s.pos] == '[' {
 		return true
@@ -118,7 +119,7 @@ func (s *scanner) skipSeparator() bool {
 	return true
 }
 
-// parseIndex parses a decimal list position. It returns -1 if the text is none.
+// parseIndex parses a decimal list position. It returns -1 if the text is not a list position.
 func parseIndex(text string) int {
 	if text == "" || len(text) > 9 {
 		return -1

@@ -8,10 +8,10 @@ import (
 	"unicode/utf8"
 )
 
-// SetString sets the string at path. For all setters: the last segment is the key to set, an index (whose element is
-// replaced) or `-` (which appends to the list). Missing maps on the path are created, and so is the list to which `-`
-// appends. Setting an equal value is no edit. After an error the Document is unchanged, except that empty maps on the
-// path may have been created.
+// SetString sets the string at path. The following rules apply to all setters: The last segment of the path is a key
+// to set, an index whose element is replaced, or `-`, which appends to the list. Missing maps on the path are
+// created, and so is a missing list if the last segment is `-`. Setting an equal value is not an edit. After an error
+// the Document is unchanged, except that empty maps on the path may have been created.
 func (n Node) SetString(path, s string) error {
 	if !utf8.ValidString(s) {
 		return newError(BadValue, path, "the string is not valid UTF-8")
@@ -20,13 +20,13 @@ func (n Node) SetString(path, s string) error {
 	return err
 }
 
-// SetInt sets a whole number.
+// SetInt sets a whole number; see SetString.
 func (n Node) SetInt(path string, i int64) error {
 	_, err := n.setContent(path, content{kind: Int, num: uint64(i)})
 	return err
 }
 
-// SetFloat sets a number. NaN and infinities, which JSON lacks, are an error.
+// SetFloat sets a number; see SetString. It returns an error for NaN and infinities, because JSON does not have them.
 func (n Node) SetFloat(path string, f float64) error {
 	if math.IsNaN(f) || math.IsInf(f, 0) {
 		return newError(BadValue, path, "NaN and infinity are not JSON")
@@ -35,7 +35,7 @@ func (n Node) SetFloat(path string, f float64) error {
 	return err
 }
 
-// SetBool sets a boolean.
+// SetBool sets a boolean; see SetString.
 func (n Node) SetBool(path string, b bool) error {
 	c := content{kind: Bool}
 	if b {
@@ -45,19 +45,20 @@ func (n Node) SetBool(path string, b bool) error {
 	return err
 }
 
-// SetNull sets null. This is not the same as Remove.
+// SetNull sets null; see SetString. In contrast to Remove, the entry continues to exist.
 func (n Node) SetNull(path string) error {
 	_, err := n.setContent(path, content{kind: Null})
 	return err
 }
 
-// SetMap sets a new empty map and returns its node.
+// SetMap sets a new empty map and returns its node; see SetString.
 func (n Node) SetMap(path string) (Node, error) { return n.setContent(path, content{kind: Map}) }
 
-// SetList sets a new empty list and returns its node.
+// SetList sets a new empty list and returns its node; see SetString.
 func (n Node) SetList(path string) (Node, error) { return n.setContent(path, content{kind: List}) }
 
-// EnsureMap returns the map at path, and creates it if it is missing or null. The segment `-` always appends a map.
+// EnsureMap returns the map at path, and creates it if it is missing or null. If the last segment is `-`, it always
+// appends a new map.
 func (n Node) EnsureMap(path string) (Node, error) {
 	v, err := n.presentValue(path)
 	switch {
@@ -79,13 +80,14 @@ func (n Node) EnsureMap(path string) (Node, error) {
 	return n.SetMap(path)
 }
 
-// content is the new value of a node: a scalar, an empty map or list, or a shared value (base).
+// content is the new value of a node: a scalar, an empty map or list, or a shared value in base.
 type content struct {
 	kind Kind
 	num  uint64
 	str  string
 	base any
-	// shared means that the value is in base and not in str and num; stay, that str needs no copy in the arena.
+	// shared means that the value is in base, and not in str and num. stay means that str need not be copied to the
+	// arena.
 	shared, stay bool
 }
 
@@ -130,8 +132,8 @@ func (n Node) setContent(path string, c content) (Node, error) {
 	return Node{n.d, id}, err
 }
 
-// equalsView reports whether a node already has the content. It returns false for shared content, which the caller has
-// compared within its budget.
+// equalsView reports whether a node already has the content. It returns false for shared content, because the caller
+// has already compared such content within its budget.
 func (c *content) equalsView(v View) bool {
 	if c.shared || v.kind != c.kind {
 		return false

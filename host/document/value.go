@@ -9,21 +9,24 @@ import (
 	"strings"
 )
 
-// Value returns the object with its edits applied. Maps and lists on the path to an edit are new, all others are shared
-// with the base: do not modify the result below the first level without copying the maps you change. It is valid after
-// Reset.
+// Value returns the object with its edits applied. Maps and lists on the path to an edit are new. All other values
+// are shared with the base, so callers must copy a map below the first level before they modify it. The result stays
+// valid after Reset.
 func (d *Document) Value() map[string]any {
 	m, _ := d.valueOf(ObjectRoot).(map[string]any)
 	return m
 }
 
-// Value returns the plain value of the node. See Document.Value.
+// Value returns the plain value of the node; see Document.Value.
 func (n Node) Value() any { return n.View().Value() }
 
-// Value returns the plain value, shared with the base where it is unchanged. It is nil for an absent value.
+// Value returns the plain value. Unchanged parts are shared with the base. The result is nil for an absent value.
 func (v View) Value() any {
 	if v.id == 0 {
 		return v.raw
+	}
+	if v.id < 0 {
+		return v.d.pastValue(-v.id)
 	}
 	return v.d.valueOf(v.id)
 }
@@ -50,7 +53,7 @@ func (d *Document) valueOf(id int32) any {
 	return nil
 }
 
-// isUntouched reports whether a written shared value (by Copy, Assign) has no edits on top.
+// isUntouched reports whether a shared value that Copy or Assign has written was not edited since.
 func (d *Document) isUntouched(n *node) bool { return n.first == 0 && n.list == 0 }
 
 func (d *Document) mapValue(id int32) any {
@@ -66,7 +69,7 @@ func (d *Document) mapValue(id int32) any {
 			delete(m, ch.key)
 		case ch.flags&fDirty != 0:
 			key := ch.key
-			// The key is in the arena, and a map would keep a reference to it.
+			// The key must be cloned, because it is in the arena, and the map would keep a reference to the arena.
 			if ch.flags&fOwned == 0 {
 				key = strings.Clone(key)
 			}

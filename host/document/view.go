@@ -11,11 +11,12 @@ import (
 	"unsafe"
 )
 
-// View is a value read from a Document. The zero View is absent. A View is valid until the next write or Reset.
+// View is a value that was read from a Document. The zero View is absent. A View is valid until the next write or
+// Reset.
 type View struct {
 	d    *Document
-	raw  any   // value, if id is 0
-	id   int32 // visited node
+	raw  any   // the value, if id is 0
+	id   int32 // number of the visited node, or the negated number for the node's value at the last Commit
 	kind Kind
 }
 
@@ -29,8 +30,8 @@ func (d *Document) viewOf(id int32) View { return View{d: d, id: id, kind: d.nod
 // Kind returns the kind of the value.
 func (v View) Kind() Kind { return v.kind }
 
-// Is reports whether both are views of the same node, or of the same map or list in memory. Without a write in between
-// they have the same value.
+// Is reports whether v and w are views of the same node, or of the same map or list in memory. If nothing was written
+// in between, their values are equal.
 func (v View) Is(w View) bool {
 	if v.kind != w.kind || v.id != w.id || v.d != w.d {
 		return false
@@ -51,7 +52,8 @@ func (v View) Is(w View) bool {
 // Exists reports whether the value is neither absent nor null.
 func (v View) Exists() bool { return v.kind > Null }
 
-// Len returns the number of entries of a map or list or of bytes of a string, and 0 for other kinds.
+// Len returns the number of entries of a map, of elements of a list, or of bytes of a string. For other kinds it
+// returns 0.
 func (v View) Len() int {
 	switch v.kind {
 	case String:
@@ -61,24 +63,31 @@ func (v View) Len() int {
 		if v.id == 0 {
 			return len(v.raw.(map[string]any))
 		}
-		return v.d.sizeOf(v.id)
+		return v.size()
 	case List:
 		if v.id == 0 {
 			return len(v.raw.([]any))
 		}
-		return v.d.sizeOf(v.id)
+		return v.size()
 	}
 	return 0
 }
 
-// Text returns the string, or false if the value is no string. The string is borrowed: it may be overwritten after the
-// next Reset.
+func (v View) size() int {
+	if v.id < 0 {
+		return v.d.pastSize(-v.id)
+	}
+	return v.d.sizeOf(v.id)
+}
+
+// Text returns the string. It returns false if the value is not a string. The string is borrowed: its memory may be
+// overwritten after the next Reset.
 func (v View) Text() (string, bool) {
 	if v.kind != String {
 		return "", false
 	}
 	if v.id != 0 {
-		n := &v.d.nodes[v.id]
+		n := v.nodeOf()
 		if n.flags&fBase == 0 {
 			return n.str, true
 		}
@@ -87,19 +96,19 @@ func (v View) Text() (string, bool) {
 	return v.raw.(string), true
 }
 
-// scalarBits returns the value of a scalar: in base if that is set, otherwise as bits in num.
+// scalarBits returns the value of a scalar: in base if base is set, otherwise as bits in num.
 func (v View) scalarBits() (base any, num uint64) {
 	if v.id == 0 {
 		return v.raw, 0
 	}
-	n := &v.d.nodes[v.id]
+	n := v.nodeOf()
 	if n.flags&fBase != 0 {
 		return n.base, 0
 	}
 	return nil, n.num
 }
 
-// Int returns the value as an int64, also of a float without a fraction. It returns false for other values.
+// Int returns the value of an int, or of a float without a fraction, as an int64. It returns false for other values.
 func (v View) Int() (int64, bool) {
 	if v.kind == Float {
 		f, _ := v.Float()
@@ -120,16 +129,17 @@ func (v View) Int() (int64, bool) {
 	}
 }
 
-// wholeNumber returns the int equal to a float, or false if there is none.
+// wholeNumber returns the int64 that equals a float. It returns false if there is none.
 func wholeNumber(f float64) (int64, bool) {
-	// -2^63 is a float, 2^63-1 is not: its neighbour 2^63 is out of range.
+	// The comparisons with the two limits differ, because -2^63 can be represented as a float, but 2^63-1 cannot: it
+	// would be rounded to 2^63, which is out of range.
 	if f != math.Trunc(f) || f < math.MinInt64 || f >= math.MaxInt64 {
 		return 0, false
 	}
 	return int64(f), true
 }
 
-// Float returns the value of an int or float, or false for other kinds.
+// Float returns the value of an int or float. It returns false for other kinds.
 func (v View) Float() (float64, bool) {
 	if v.kind == Int {
 		i, _ := v.Int()
@@ -160,13 +170,16 @@ func (v View) Bool() (value, ok bool) {
 	return num != 0, true
 }
 
-// Field returns the entry of a map. It is absent if v has no such entry or is no map.
+// Field returns the entry of a map. The result is absent if v has no such entry or is not a map.
 func (v View) Field(key string) View {
 	if v.kind != Map {
 		return View{}
 	}
-	if v.id != 0 {
+	if v.id > 0 {
 		return v.d.lookupField(v.id, key)
+	}
+	if v.id < 0 {
+		return v.d.pastField(-v.id, key)
 	}
 	if c, ok := v.raw.(map[string]any)[key]; ok {
 		return rawView(c)
@@ -174,13 +187,16 @@ func (v View) Field(key string) View {
 	return View{}
 }
 
-// Index returns the element of a list. It is absent if v has no such element or is no list.
+// Index returns the element of a list. The result is absent if v has no such element or is not a list.
 func (v View) Index(i int) View {
 	if v.kind != List {
 		return View{}
 	}
-	if v.id != 0 {
+	if v.id > 0 {
 		return v.d.elementAt(v.id, i)
+	}
+	if v.id < 0 {
+		return v.d.pastElem(-v.id, i)
 	}
 	if l := v.raw.([]any); uint(i) < uint(len(l)) {
 		return rawView(l[i])
@@ -188,24 +204,42 @@ func (v View) Index(i int) View {
 	return View{}
 }
 
-// Keys appends the sorted keys of a map. They are borrowed: see Text.
+// At returns the value at a path, or an absent View.
+func (v View) At(path Path) View {
+	for _, s := range path {
+		if s.Index >= 0 {
+			v = v.Index(s.Index)
+		} else {
+			v = v.Field(s.Key)
+		}
+	}
+	return v
+}
+
+// Keys appends the sorted keys of a map to dst. The keys are borrowed: see Text.
 func (v View) Keys(dst []string) []string {
 	if v.kind != Map {
 		return dst
 	}
 	start := len(dst)
-	if v.id == 0 {
+	switch {
+	case v.id == 0:
 		for k := range v.raw.(map[string]any) {
 			dst = append(dst, k)
 		}
-	} else {
+	case v.id < 0:
+		for k := range v.fields {
+			dst = append(dst, k)
+		}
+	default:
 		dst = v.d.appendKeys(dst, v.id)
 	}
 	slices.Sort(dst[start:])
 	return dst
 }
 
-// appendKeys appends the keys of a map. Its work includes removed entries of the base, which are visited each time.
+// appendKeys appends the keys of a map to dst. The counted work includes removed entries of the base, because they
+// are visited each time.
 func (d *Document) appendKeys(dst []string, id int32) []string {
 	n := &d.nodes[id]
 	d.work += n.entriesWork()
@@ -222,7 +256,7 @@ func (d *Document) appendKeys(dst []string, id int32) []string {
 	return dst
 }
 
-// entriesWork returns the work of iterating over a map, including its removed entries.
+// entriesWork returns the work to iterate over a map, including its removed entries.
 func (n *node) entriesWork() int64 {
 	return workEntry * (int64(len(n.baseFields())) + int64(n.count))
 }

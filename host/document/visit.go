@@ -3,11 +3,11 @@
 
 package document
 
-// indexFrom is the minimum number of children for an index instead of a linked list.
+// indexFrom is the number of children from which a map has an index in addition to its linked list.
 const indexFrom = 16
 
-// visitRoute returns the node of the value at a route and creates the nodes on the path. It returns 0 if the value is
-// absent.
+// visitRoute returns the node of the value at a route, and creates missing nodes on the path. It returns 0 if the
+// value is absent.
 func (d *Document) visitRoute(id int32, r *route) (int32, error) {
 	if d.nodes[id].flags&fReadOnly != 0 {
 		return d.visitReadOnly(id, r)
@@ -21,8 +21,8 @@ func (d *Document) visitRoute(id int32, r *route) (int32, error) {
 	return id, nil
 }
 
-// visitReadOnly creates only the last node: nothing below a read-only root can be written, so its parents are not
-// needed.
+// visitReadOnly does the same as visitRoute for a read-only root. It creates only the last node. The parents are not
+// needed, because nothing below the root can be written.
 func (d *Document) visitReadOnly(id int32, r *route) (int32, error) {
 	v, err := d.resolveRoute(id, r)
 	if err != nil || v.kind == Absent || v.id != 0 {
@@ -51,7 +51,7 @@ func (d *Document) visitStep(id int32, r *route, at int) (int32, error) {
 	}
 }
 
-// visitField returns the node of a map's entry, or 0 if it is absent.
+// visitField returns the node of a map's entry, or 0 if the entry is absent.
 func (d *Document) visitField(id int32, key name) (int32, error) {
 	if c := d.visitedChild(id, key.text); c != 0 {
 		if d.nodes[c].kind == Absent {
@@ -69,7 +69,7 @@ func (d *Document) visitField(id int32, key name) (int32, error) {
 	return d.linkChild(id, key, raw, true)
 }
 
-// addBase adds a node with a value of the base.
+// addBase adds a node for a value of the base.
 func (d *Document) addBase(parent int32, raw any) (int32, error) {
 	c, err := d.addNode(parent)
 	if err != nil {
@@ -81,11 +81,14 @@ func (d *Document) addBase(parent int32, raw any) (int32, error) {
 	return c, nil
 }
 
-// linkChild adds a child to a map: with a value of the base, or absent for now.
+// linkChild adds a child to a map. The child has a value of the base, or is absent for now.
 func (d *Document) linkChild(id int32, key name, raw any, inBase bool) (int32, error) {
 	c, err := d.addNode(id)
 	if err != nil {
 		return 0, err
+	}
+	if id < d.undo.mark {
+		d.logNode(id)
 	}
 	n, p := &d.nodes[c], &d.nodes[id]
 	if inBase {
@@ -119,7 +122,7 @@ func (d *Document) buildIndex(id int32) {
 	}
 }
 
-// visitElem returns the node of a list's element, or 0 past the end.
+// visitElem returns the node of a list's element, or 0 if the list is shorter.
 func (d *Document) visitElem(id int32, i int) (int32, error) {
 	v := d.elementAt(id, i)
 	if v.id != 0 || v.kind == Absent {
@@ -137,8 +140,12 @@ func (d *Document) visitElem(id int32, i int) (int32, error) {
 	return c, nil
 }
 
-// listSlots returns the slots of a list. They are created when one of its elements is visited first.
+// listSlots returns the slots of a list, which the caller may change. They are created when the first element of the
+// list is visited.
 func (d *Document) listSlots(id int32) []int32 {
+	if id < d.undo.mark {
+		d.logNode(id)
+	}
 	n := &d.nodes[id]
 	if n.list == 0 {
 		if d.nlists == len(d.lists) {

@@ -5,7 +5,8 @@ package document
 
 import "unicode/utf8"
 
-// visitContainer returns the node in which the last hop is an entry or element. Missing maps on the path are created.
+// visitContainer returns the node of the container in which the last hop is an entry or element. Missing maps on the
+// path are created.
 func (d *Document) visitContainer(id int32, r *route) (int32, error) {
 	for at := range len(r.hops) - 1 {
 		var err error
@@ -16,7 +17,7 @@ func (d *Document) visitContainer(id int32, r *route) (int32, error) {
 	return id, nil
 }
 
-// descendHop resolves one hop and creates a missing map, or a list if the next hop appends.
+// descendHop resolves one hop. It creates a missing map, or a missing list if the next hop appends.
 func (d *Document) descendHop(id int32, r *route, at int) (int32, error) {
 	h := &r.hops[at]
 	if h.wild {
@@ -46,7 +47,7 @@ func (d *Document) descendHop(id int32, r *route, at int) (int32, error) {
 	return d.putField(id, h.name, content{kind: r.hops[at+1].containerKind()}, r.text)
 }
 
-// putContent sets the entry or element of the last hop in the container id.
+// putContent sets the entry or element for the last hop in the container with the node number id.
 func (d *Document) putContent(id int32, r *route, c content) (int32, error) {
 	h := &r.hops[len(r.hops)-1]
 	if h.wild {
@@ -113,6 +114,7 @@ func (d *Document) putElem(id int32, r *route, h *hop, c content) (int32, error)
 // writeNode replaces the value of a node. Nodes below it become absent.
 func (d *Document) writeNode(id int32, c content) error {
 	d.markDirty(id)
+	d.logRewrite(id)
 	d.dropChildren(id)
 	n := &d.nodes[id]
 	if n.kind == Absent && n.parent != 0 && d.nodes[n.parent].kind == Map {
@@ -131,17 +133,21 @@ func (d *Document) writeNode(id int32, c content) error {
 	return nil
 }
 
-// markDirty prepares a node for a change: it marks the nodes up to the root as dirty.
+// markDirty prepares a node for a change: it marks the node and all nodes up to the root as dirty.
 func (d *Document) markDirty(id int32) {
 	d.version++
-	for id != 0 && d.nodes[id].flags&fDirty == 0 {
+	for id != 0 && !d.isEdited(id) {
 		n := &d.nodes[id]
+		if id < d.undo.mark {
+			d.logNode(id)
+			n.flags |= fEdited
+		}
 		n.flags |= fDirty
 		id = n.parent
 	}
 }
 
-// dropChildren makes all visited nodes below id absent, because their values are gone.
+// dropChildren makes all visited nodes below id absent, because their values were replaced.
 func (d *Document) dropChildren(id int32) {
 	n := &d.nodes[id]
 	for c := n.first; c != 0; c = d.nodes[c].next {
@@ -159,6 +165,7 @@ func (d *Document) dropChildren(id int32) {
 }
 
 func (d *Document) killNode(id int32) {
+	d.logRewrite(id)
 	d.dropChildren(id)
 	n := &d.nodes[id]
 	n.base, n.str, n.num = nil, "", 0

@@ -3,30 +3,32 @@
 
 package fuel
 
-// Frames are weighed in stack units, so that a few huge frames count like many small ones. The compiler gives each
-// value that it spills a slot of its own, hence the size of the code counts too. A unit is at most 512 bytes, and about
-// 64 in practice.
+// Frames are measured in stack units, so that a few huge frames count like many small ones. The compiler gives each
+// spilled value its own slot, so the size of the code also counts. A unit is at most 512 bytes, and about 64 bytes in
+// practice.
 const (
 	slotsPerUnit        = 8
 	instructionsPerUnit = 64
 )
 
-// weighRecursion computes the cost of recursion. Only calls that can close a cycle count down the depth: direct calls inside a
-// strongly connected component of the call graph, and all indirect calls, because their target is unknown. Between two
-// of those the stack holds a chain of plain calls, whose length is limited by the call graph: it is added to each
-// indirect call, and is itself limited here.
+// weighRecursion computes the cost of recursion. Only calls that can close a cycle reduce the remaining depth: direct
+// calls inside a strongly connected component of the call graph, and all indirect calls, because their targets are
+// unknown. Between two such calls, the stack has a chain of plain calls, whose length is limited by the call graph.
+// The weight of the heaviest chain is added to each indirect call. weighRecursion returns an error if it is too
+// large.
 func (m *module) weighRecursion(depth uint32) error {
 	for i := range m.functions {
 		f := &m.functions[i]
 		f.weight = 1 + f.slots/slotsPerUnit + f.size/instructionsPerUnit
 	}
 	g := m.findComponents()
-	// The heaviest member represents its component.
+	// The weight of a component is the weight of its heaviest function.
 	for i := range m.functions {
 		c := g.of[i]
 		g.weight[c] = max(g.weight[c], m.functions[i].weight)
 	}
-	// Callers have higher numbers than their callees.
+	// The components are visited in descending order, so that callers come before their callees: a caller has a
+	// higher number.
 	for c := len(g.members) - 1; c >= 0; c-- {
 		g.path[c] += g.weight[c]
 		for _, i := range g.members[c] {
@@ -41,7 +43,7 @@ func (m *module) weighRecursion(depth uint32) error {
 	return nil
 }
 
-// keepRecursive drops the points of calls that cannot be part of a cycle, and prices the others.
+// keepRecursive removes the points of calls that cannot be part of a cycle, and computes the cost of all others.
 func (m *module) keepRecursive(g *callGraph) {
 	for i := range m.functions {
 		f := &m.functions[i]
@@ -62,16 +64,16 @@ func (m *module) keepRecursive(g *callGraph) {
 	}
 }
 
-// callGraph is the condensation of the graph of direct calls. Components are numbered so that a callee's
-// number is lower than its caller's.
+// callGraph is the condensation of the graph of direct calls: its nodes are strongly connected components. A callee's
+// component has a lower number than its caller's.
 type callGraph struct {
-	of      []int   // component of each function
+	of      []int   // component of each function, by function
 	members [][]int // functions of each component
 	weight  []uint64
-	path    []uint64 // heaviest chain of calls that leads to the component
+	path    []uint64 // weight of the heaviest chain of calls that leads to the component
 }
 
-// spreadWeight propagates the weight of the heaviest chain to component c to its callees.
+// spreadWeight passes the weight of the heaviest chain to component c on to its callees.
 func (g *callGraph) spreadWeight(points []point, c int) {
 	for _, p := range points {
 		if p.kind == pointCall && g.of[p.arg] != c {
@@ -81,7 +83,8 @@ func (g *callGraph) spreadWeight(points []point, c int) {
 	}
 }
 
-// findComponents runs Tarjan's algorithm with an explicit stack, because a module may chain any number of calls.
+// findComponents runs Tarjan's algorithm. It uses an explicit stack, because a module may have chains of calls of any
+// length.
 func (m *module) findComponents() *callGraph {
 	n := len(m.functions)
 	g := &callGraph{of: make([]int, n)}
@@ -131,7 +134,7 @@ func (m *module) findComponents() *callGraph {
 	return g
 }
 
-// closeComponent pops the component whose root is v.
+// closeComponent removes the component with the root v from the stack.
 func (g *callGraph) closeComponent(stack []int, onStack []bool, v int) []int {
 	var members []int
 	for {

@@ -5,10 +5,10 @@ package fuel
 
 import "github.com/refract-project/refract/internal/leb128"
 
-// counters are the indices of the two globals that the pass adds.
+// counters has the indices of the two globals that this package adds.
 type counters struct{ fuel, depth uint32 }
 
-// appendBody appends the body of the function with its charges.
+// appendBody appends the body of the function, with its charges, to out.
 func (f *function) appendBody(out []byte, c counters) []byte {
 	out = f.declareLocals(out)
 	out = c.appendCharge(out, f.entry)
@@ -35,7 +35,7 @@ func (f *function) appendBody(out []byte, c counters) []byte {
 	return append(out, f.body[pos:]...)
 }
 
-// declareLocals copies the declarations, and adds an i32 to a function that charges lengths.
+// declareLocals copies the declarations of locals. It adds an i32 if the function charges for lengths.
 func (f *function) declareLocals(out []byte) []byte {
 	if !f.bulk {
 		return append(out, f.body[:f.code]...)
@@ -46,7 +46,7 @@ func (f *function) declareLocals(out []byte) []byte {
 	return append(out, 1, typeI32)
 }
 
-// skipNumber returns the position after a number that was read before without an error.
+// skipNumber returns the position after a number that was already read without an error.
 func (r *reader) skipNumber() int {
 	for r.data[r.pos] >= 0x80 {
 		r.pos++
@@ -54,14 +54,15 @@ func (r *reader) skipNumber() int {
 	return r.pos + 1
 }
 
-// appendCharge takes cost units, and traps if fewer are left.
+// appendCharge appends code that takes cost units of fuel, and traps if fewer are left.
 func (c counters) appendCharge(out []byte, cost uint64) []byte {
 	out = appendU32(append(out, opGlobalGet), c.fuel)
 	out = leb128.AppendSigned(append(out, opI64Const), int64(cost))
 	return c.appendSettle(append(out, opI64Sub))
 }
 
-// chargeLength takes a unit for each 2^shift items. Their number is on top of the stack and stays there.
+// chargeLength appends code that takes one unit for each 2^shift items. The number of items is on top of the stack
+// and stays there.
 func (c counters) chargeLength(out []byte, local, shift uint32) []byte {
 	out = appendU32(append(out, opLocalTee), local)
 	out = appendU32(append(out, opGlobalGet), c.fuel)
@@ -73,15 +74,16 @@ func (c counters) chargeLength(out []byte, local, shift uint32) []byte {
 	return c.appendSettle(append(out, opI64Sub))
 }
 
-// appendSettle stores the fuel on top of the stack and traps if it is negative. The engine keeps the value in a register
-// between global.set and global.get: see the package documentation.
+// appendSettle appends code that stores the fuel on top of the stack, and traps if it is negative. The engine keeps
+// the value in a register between global.set and global.get: see the package documentation.
 func (c counters) appendSettle(out []byte) []byte {
 	out = appendU32(append(out, opGlobalSet), c.fuel)
 	out = appendU32(append(out, opGlobalGet), c.fuel)
 	return append(out, opI64Const, 0, opI64LtS, opIf, typeEmpty, opUnreachable, opEnd)
 }
 
-// appendDescend takes stack units before a call that may recurse. appendAscend returns them after it.
+// appendDescend appends code that takes stack units before a call that may recurse. appendAscend appends code that
+// returns them after the call.
 func (c counters) appendDescend(out []byte, units uint32) []byte {
 	out = appendU32(append(out, opGlobalGet), c.depth)
 	out = leb128.AppendSigned(append(out, opI32Const), int64(units))

@@ -5,13 +5,13 @@ package fuel
 
 import "fmt"
 
-// FormatError is returned for a binary that is not a WebAssembly module, or is damaged.
+// FormatError is returned for a binary that is not a WebAssembly module, or that is damaged.
 type FormatError struct {
 	// Offset is the position of the first invalid byte in the binary.
 	Offset int
-	// Section names the part that was being read: "header", "code", …
+	// Section names the part of the binary that was being read: "header", "code", and so on.
 	Section string
-	// Reason names the expected bytes.
+	// Reason describes the bytes that were expected.
 	Reason string
 }
 
@@ -21,11 +21,11 @@ func (e *FormatError) Error() string {
 }
 
 // UnsupportedError is returned for a module that uses a WebAssembly feature that plugins cannot use. The remedy is a
-// compiler flag: build for the feature set of WebAssembly 2.0.
+// flag of the compiler: the module must be built for the features of WebAssembly 2.0.
 type UnsupportedError struct {
-	// Offset is the position of the first use in the binary.
+	// Offset is the position in the binary at which the feature is first used.
 	Offset int
-	// Feature is the name of the WebAssembly proposal: "tail calls", "threads", …
+	// Feature is the name of the WebAssembly proposal, such as "tail calls" or "threads".
 	Feature string
 }
 
@@ -34,13 +34,13 @@ func (e *UnsupportedError) Error() string {
 	return fmt.Sprintf("unsupported wasm feature at byte %d: %s; build the plugin for WebAssembly 2.0", e.Offset, e.Feature)
 }
 
-// LimitError is returned for a module that exceeds a limit before it runs.
+// LimitError is returned for a module that exceeds a limit of Limits or Options.
 type LimitError struct {
-	// What is the limited quantity: "locals of a function", "initial memory pages", …
+	// What names the limited quantity, such as "locals of a function" or "initial memory pages".
 	What string
-	// Value is the quantity in the module, Max its limit.
+	// Value is the quantity in the module, and Max its limit.
 	Value, Max uint64
-	// Offset is the position in the binary.
+	// Offset is the position in the binary at which the limit is exceeded.
 	Offset int
 }
 
@@ -49,7 +49,7 @@ func (e *LimitError) Error() string {
 	return fmt.Sprintf("wasm module over the limit of %s: %d, at most %d (byte %d)", e.What, e.Value, e.Max, e.Offset)
 }
 
-// CollisionError is returned for a module that already exports the name of one of the host's counters.
+// CollisionError is returned for a module that has an export with the name of one of the host's counters.
 type CollisionError struct {
 	// Export is the name of the export: GlobalName or DepthName.
 	Export string

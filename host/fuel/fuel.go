@@ -11,61 +11,66 @@ import (
 	"github.com/refract-project/refract/internal/leb128"
 )
 
-// Names under which an instrumented module exports its counters. Only the host can write them, because a module cannot
-// refer to a global that it does not declare.
+// Names under which an instrumented module exports its counters. Only the host can write the counters, because a
+// module cannot refer to a global that it does not declare.
 const (
-	// GlobalName is a mutable i64, the remaining units of fuel. The host sets it before each call. A negative value
-	// means that the last call ran out of fuel.
+	// GlobalName is the name of a mutable i64 with the remaining units of fuel. The host sets it before each call. A
+	// negative value means that the last call ran out of fuel.
 	GlobalName = "refract_fuel"
-	// DepthName is a mutable i32, the remaining stack units. Every call that returns restores it, so the host never
-	// sets it. A negative value means that the last call recursed too deeply.
+	// DepthName is the name of a mutable i32 with the remaining stack units. The host never sets it, because every
+	// call that returns restores it. A negative value means that the last call recursed too deeply.
 	DepthName = "refract_depth"
-	// StatePrefix, followed by a number from 0 on, is the name of each of the module's own mutable globals, for a host
-	// that restores an earlier state of an instance. They are exported if they and the memory are the module's only
-	// state: if it changes no table, drops no segment, and has no global of a reference or vector type.
+	// StatePrefix is the prefix of the names of exports for the module's own mutable globals. It is followed by the
+	// number of the global, starting at 0. With these exports, a host can restore an earlier state of an instance.
+	// The exports exist only if the globals and the memory are the module's only state: the module changes no tables,
+	// drops no segments, and has no globals of a reference or vector type.
 	StatePrefix = "refract_state_"
 )
 
-// maxState limits the exported globals. A module with more of them is restored by creating a new instance.
+// maxState is the maximum number of globals that are exported. For a module with more globals, a host must create a
+// new instance instead.
 const maxState = 64
 
-// Defaults of Options.
+// Default values of Options.
 const (
-	DefaultStart       = 200_000_000 // 6–30 ms
+	DefaultStart       = 200_000_000 // takes 6–30 ms
 	DefaultCallDepth   = 65_536
 	DefaultMemoryPages = 256 // 16 MiB
 )
 
-// Options are the limits that become part of the module. The zero value means the defaults.
+// Options are the limits that are inserted into the module. Zero values mean the defaults.
 type Options struct {
-	// Start is the fuel of a new instance, in units: for its start function, and for exported functions until the host
-	// sets GlobalName.
+	// Start is the fuel of a new instance, in units. Its start function uses this fuel, and so do exported functions
+	// until the host sets GlobalName.
 	Start int64
-	// CallDepth limits the stack, in stack units: a unit is a frame of up to 8 locals and 64 instructions.
+	// CallDepth limits the stack, in stack units. A unit is a frame of up to 8 locals and 64 instructions.
 	CallDepth uint32
-	// MemoryPages limits the memory, in pages of 64 KiB. A lower maximum in the module is kept.
+	// MemoryPages limits the memory, in pages of 64 KiB. If the module has a lower maximum, the maximum of the module
+	// applies.
 	MemoryPages uint32
-	// DropNames removes the functions' names. Otherwise they are kept for the stack traces of traps.
+	// DropNames removes the names of functions. If it is false, they are kept, because the stack traces of traps
+	// contain them.
 	DropNames bool
-	// Limits limit the binary itself.
+	// Limits are limits on the binary.
 	Limits Limits
 }
 
-// Limits prevent a small binary from costing the compiler much time or memory. Zero fields mean the defaults, which
-// exceed the needs of programs a hundred times larger than a plugin.
+// Limits keep a small binary from causing much work or memory use in the compiler. Zero fields mean the defaults,
+// which are sufficient for programs a hundred times as large as a plugin.
 type Limits struct {
-	Types         uint32 // function types; 20,000
-	Functions     uint32 // functions, as well as imports and exports; 100,000
-	Parameters    uint32 // parameters, and results, of a function; 256
-	Locals        uint32 // locals of a function, parameters included; 2,000
-	FunctionBytes uint32 // size of a function in bytes; 1 MiB
-	CompilerWork  uint32 // estimated microseconds that loops, blocks and branches add to compiling; 2,000,000
-	Nesting       uint32 // blocks inside one another; 16,384
-	BranchTable   uint32 // labels of a br_table; 65,536
-	Globals       uint32 // globals; 10,000
-	Tables        uint32 // tables; 16
-	TableElements uint32 // elements of a table and of an element segment; 131,072
-	Segments      uint32 // data segments, and element segments; 100,000
+	Types         uint32 // function types; default 20,000
+	Functions     uint32 // functions, and also imports and exports; default 100,000
+	Parameters    uint32 // parameters, and also results, of a function; default 256
+	Locals        uint32 // locals of a function, including parameters; default 2,000
+	FunctionBytes uint32 // size of a function in bytes; default 1 MiB
+	// Estimated time, in microseconds, that loops, blocks and branches add to the compilation; default 2,000,000.
+	CompilerWork  uint32
+	Nesting       uint32 // nesting of blocks; default 16,384
+	BranchTable   uint32 // labels of a br_table; default 65,536
+	Globals       uint32 // globals; default 10,000
+	Tables        uint32 // tables; default 16
+	TableElements uint32 // elements of a table, and also of an element segment; default 131,072
+	Segments      uint32 // data segments, and also element segments; default 100,000
 }
 
 func (l Limits) withDefaults() Limits {
@@ -85,11 +90,11 @@ func (l Limits) withDefaults() Limits {
 	}
 }
 
-// Instrument returns the module with a fuel counter and the limits of opts built in. It neither runs nor changes wasm.
-// The same input gives the same output, byte for byte.
+// Instrument returns the module with a fuel counter and the limits of opts. It neither runs nor modifies wasm. The
+// same input gives exactly the same output.
 //
-// Errors are a *FormatError, *UnsupportedError, *LimitError or *CollisionError. A nil error does not mean that the
-// module is valid: the engine checks the types of the output.
+// Errors are of the types *FormatError, *UnsupportedError, *LimitError and *CollisionError. A nil error does not mean
+// that the module is valid, because Instrument does not check types. The engine checks the types in the output.
 func Instrument(wasm []byte, opts Options) ([]byte, error) {
 	return instrumentModule(wasm, opts, maxChunk, minRest)
 }
@@ -127,7 +132,7 @@ func (m *module) rewriteCode() {
 	m.sections[sectionCode].content = out
 }
 
-// addCounters appends the two globals, so that no index in the module changes, and exports them.
+// addCounters exports the two counters. It adds their globals after all others, so that existing indices stay valid.
 func (m *module) addCounters(start int64, depth uint32) {
 	c := m.fuelCounters()
 	globals := leb128.AppendSigned([]byte{typeI64, 1, opI64Const}, start)
@@ -143,7 +148,9 @@ func (m *module) addCounters(start int64, depth uint32) {
 			exports = appendU32(append(appendName(exports, StatePrefix+strconv.Itoa(n)), 3), index)
 			count++
 		}
-		// A module whose only state is its memory exports the depth instead, which is the same before and after a call.
+		// If the memory is the module's only state, the depth is exported in place of a global, so that the host
+		// finds at least one such export. Restoring it has no effect, because the depth is the same before and after
+		// a call.
 		if len(m.mutable) == 0 {
 			exports = appendU32(append(appendName(exports, StatePrefix+"0"), 3), c.depth)
 			count++
@@ -152,7 +159,7 @@ func (m *module) addCounters(start int64, depth uint32) {
 	m.appendItems(sectionExport, m.exports, count, exports)
 }
 
-// appendItems adds encoded items to a vector section with count items.
+// appendItems adds more encoded items to a vector section that has count items.
 func (m *module) appendItems(id byte, count, more uint32, items []byte) {
 	s := &m.sections[id]
 	out := appendU32(nil, count+more)
@@ -162,18 +169,18 @@ func (m *module) appendItems(id byte, count, more uint32, items []byte) {
 	s.present, s.content = true, append(out, items...)
 }
 
-// Cause is the reason why a call stopped.
+// Cause is the limit that has stopped a call.
 type Cause int
 
-// The causes that Stopped can return.
+// Causes that Stopped returns.
 const (
-	NotStopped Cause = iota // no limit of this package
+	NotStopped Cause = iota // not stopped by a limit of this package
 	OutOfFuel
 	OutOfStack
 )
 
-// Stopped returns the limit of this package that stopped the call, from the values of the two counters after a trap.
-// The trap itself looks like any other execution of `unreachable`.
+// Stopped returns the limit of this package that has stopped a call, based on the values of the two counters after a
+// trap. The trap itself looks like any other execution of `unreachable`.
 func Stopped(fuel, depth uint64) Cause {
 	switch {
 	case int64(fuel) < 0:

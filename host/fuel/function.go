@@ -5,50 +5,51 @@ package fuel
 
 import "slices"
 
-// Cost of instructions in units of fuel. Unlisted ones cost 1. If the run time depends on an operand, the operand is
-// charged (see bulks). An instruction that leaves the sandbox costs about the time it takes.
+// Costs of instructions in units of fuel. All instructions that are not listed cost 1. If the run time depends on an
+// operand, the operand is charged (see bulks). The cost of a host call corresponds to the time that it takes.
 const (
-	costImported = 256  // a host call takes 30–80 ns, a unit is about 0.1 ns
-	costGrow     = 8192 // memory.grow clears a page, in units of 8 bytes
+	costImported = 256  // a host call takes 30–80 ns, and a unit about 0.1 ns
+	costGrow     = 8192 // memory.grow clears a page; this is the size of the page in units of 8 bytes
 )
 
-// function is a defined function: the facts about its body, and the places where the pass writes.
+// function is a function that the module defines, with information about its body and the places at which code is
+// inserted.
 type function struct {
 	signature signature
-	body      []byte // locals and code
+	body      []byte // locals and code of the function
 	base      int    // offset of body in the binary
 	code      int    // start of the instructions
-	groups    uint32 // local declarations
-	locals    uint64 // parameters and locals
-	slots     uint64 // 8-byte slots of parameters, results and locals
-	bulk      bool   // has bulk instructions, which need a local of ours
-	size      uint64 // instructions
-	blocks    uint64 // blocks, loops and ifs
-	carried   uint64 // values that blocks take and return, and that branches carry
+	groups    uint32 // number of local declarations
+	locals    uint64 // number of parameters and locals
+	slots     uint64 // number of 8-byte slots for parameters, results and locals
+	bulk      bool   // has bulk instructions, which need an additional local
+	size      uint64 // number of instructions
+	blocks    uint64 // number of blocks, loops and ifs
+	carried   uint64 // number of values that blocks take and return, and that branches carry
 
-	entry   uint64   // charge at its entry
-	charges []uint64 // all other charges
-	targets []uint32 // labels of all br_table, concatenated
+	entry   uint64   // charge at the entry of the function
+	charges []uint64 // charges at the points of the function
+	targets []uint32 // labels of all br_table instructions, concatenated
 	points  []point
 	loops   uint64
-	weight  uint64 // weight of its frame in stack units, see calls.go
-	pathIn  uint64 // heaviest chain of plain calls that ends here, including its own frame
+	weight  uint64 // weight of the function's frame in stack units; see calls.go
+	pathIn  uint64 // weight of the heaviest chain of plain calls to this function, including its own frame
 }
 
 type pointKind uint8
 
 const (
-	pointCharge   pointKind = iota // after an instruction, where a region may begin
-	pointBulk                      // before a bulk instruction
-	pointCall                      // around a direct call
-	pointIndirect                  // around a call_indirect
+	pointCharge   pointKind = iota // after an instruction at which a region may begin
+	pointBulk                      // point before a bulk instruction
+	pointCall                      // points before and after a direct call
+	pointIndirect                  // points before and after a call_indirect
 )
 
-// point is a place in the body where the pass may write.
+// point is a place in the body at which code may be inserted.
 type point struct {
 	kind       pointKind
-	start, end int    // bounds of the instruction
-	arg        uint32 // 1 + position in function.charges (0 if none), shift, or callee
+	start, end int    // bounds of the instruction in the body
+	arg        uint32 // 1 + position in function.charges (0 if there is none), shift, or callee, depending on the kind
 }
 
 // readCode reads all function bodies.
@@ -105,14 +106,14 @@ func (f *function) readLocals(r *reader, limits *Limits) (err error) {
 	return nil
 }
 
-// label is an open block, loop or if, or the function itself.
+// label is an open block, loop or if, or the function itself, as the target of branches.
 type label struct {
 	op     byte
-	values uint64 // number it takes and returns
+	values uint64 // number of values that it takes and returns
 	widest uint64 // maximum of the values of this block and the blocks around it
 }
 
-// readBody computes the charges and records the places for them.
+// readBody computes the charges of a function, and records the places at which they are inserted.
 func (m *module) readBody(f *function, r *reader) error {
 	m.events, f.points = m.events[:0], m.points[:0]
 	cost := uint64(0)
@@ -180,10 +181,10 @@ func (m *module) readBody(f *function, r *reader) error {
 }
 
 // compilerWork estimates the time, in microseconds, that a function adds to compiling code of the same size without
-// branches. wazero keeps a value for each local at each loop, and visits all blocks for each block: 5 KB with 250
-// locals and 250 nested loops take 3 s, 140 KB with 500 locals and 8000 loops 50 s and 4 GB. It also creates a value
-// for each one that a block takes or returns and that a branch carries: 13 KB with 4000 loops of 250 values take 1.2 s,
-// 0.6 µs per value. Splits are blocks that the pass adds.
+// branches. wazero keeps a value for each local at each loop, and visits all blocks for each block: 5 KB of code with
+// 250 locals and 250 nested loops take 3 s, and 140 KB with 500 locals and 8000 loops take 50 s and 4 GB. wazero also
+// creates a value for each value that a block takes or returns, and that a branch carries: 13 KB with 4000 loops of
+// 250 values take 1.2 s, or 0.6 µs per value. splits is the number of blocks that this package adds.
 func (f *function) compilerWork(splits uint64) uint64 {
 	blocks := f.blocks + splits
 	return 50*f.loops*f.locals + blocks*blocks/80 + f.carried
@@ -197,7 +198,7 @@ func isControl(op byte) bool {
 	return false
 }
 
-// noteControl records a control instruction and the place after it for a possible charge.
+// noteControl records a control instruction, and the place after it, at which a charge may be inserted.
 func (m *module) noteControl(f *function, in instruction, cost uint64, last bool) {
 	e := event{op: in.op, cost: cost, label: in.index, point: -1}
 	switch in.op {
@@ -219,7 +220,8 @@ func (m *module) noteControl(f *function, in instruction, cost uint64, last bool
 	m.events = append(m.events, e)
 }
 
-// checkIndices checks the indices that could refer to the globals and locals of the pass, and records the places for charges.
+// checkIndices rejects indices that refer to the globals and locals that this package adds, and records the places
+// for charges.
 func (m *module) checkIndices(f *function, r *reader, in instruction) error {
 	switch in.op {
 	case opLocalGet, opLocalSet, opLocalTee:
@@ -252,7 +254,7 @@ func (m *module) checkIndices(f *function, r *reader, in instruction) error {
 func (m *module) costOf(in instruction) uint64 {
 	switch in.op {
 	case opBlock, opLoop, opElse, opEnd:
-		// These emit no code.
+		// These instructions are free, because the compiler emits no code for them.
 		return 0
 	case opCall:
 		if in.index < m.importedFuncs {

@@ -14,12 +14,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/refract-project/refract/host/fuel"
-	"github.com/refract-project/refract/internal/wattest"
+	"github.com/refract-project/refract/test/support/wattest"
 )
 
-// FuzzInstrument uses damaged binaries. The pass never panics, its errors have its own types, and it does not change
-// validity: its result is valid if and only if the module was. Otherwise a guest could reach the counters, which exist
-// only in the result.
+// FuzzInstrument checks with damaged binaries that Instrument does not panic, that all errors are of its own types,
+// and that the result is valid if and only if the module is valid. If an invalid module could become valid, a guest
+// could reach the counters, which exist only in the result.
 func FuzzInstrument(f *testing.F) {
 	seeds, err := filepath.Glob("testdata/golden/*.wat")
 	require.NoError(f, err)
@@ -44,7 +44,7 @@ func FuzzInstrument(f *testing.F) {
 		_, before := r.CompileModule(ctx, wasm)
 		_, after := r.CompileModule(ctx, out)
 		if before != nil && strings.Contains(before.Error(), "name") {
-			// A damaged name section is dropped, as the specification requires.
+			// A damaged name section must be removed and not rejected, as the specification requires.
 			return
 		}
 		if (before == nil) != (after == nil) {

@@ -13,9 +13,10 @@ import (
 	"github.com/tetratelabs/wazero/api"
 
 	"github.com/refract-project/refract/host/fuel"
+	"github.com/refract-project/refract/test/support/short"
 )
 
-// generator writes random programs that always end: loops count down, calls go to later functions, and one
+// generator writes random programs that always end: loops count down, functions call only later functions, and one
 // function recurses with a smaller argument.
 type generator struct {
 	*rand.Rand
@@ -105,7 +106,7 @@ func (g *generator) value(depth int) string {
 		return fmt.Sprintf("(call $f%d %s %s)", later, g.value(depth-1), g.value(depth-1))
 	case k == 1 && later < g.funcs:
 		return fmt.Sprintf("(call_indirect (param i32) (param i32) (result i32) %s %s (i32.const %d))", g.value(depth-1), g.value(depth-1), later)
-	// The recursion ends, because the argument gets smaller.
+	// The function calls itself with a smaller argument, so that the recursion ends.
 	case k == 2 && g.loops == 0:
 		return fmt.Sprintf("(if (result i32) (i32.gt_u (local.get $a) (i32.const 5)) (then (call $f%d (i32.shr_u (local.get $a) (i32.const 2)) %s)) (else %s))",
 			g.self, g.value(depth-1), g.value(depth-1))
@@ -119,7 +120,7 @@ func (g *generator) value(depth int) string {
 	}
 }
 
-// outcome returns all results of a program: return values, traps, and its memory.
+// outcome returns all results of a program: return values, traps, and the memory.
 func outcome(t *testing.T, mod api.Module, limit int64) (out []string, stopped bool) {
 	t.Helper()
 	for i := range generatedFuncs {
@@ -144,14 +145,14 @@ func outcome(t *testing.T, mod api.Module, limit int64) (out []string, stopped b
 	return append(out, fmt.Sprintf("%x", memory)), false
 }
 
-// agree runs a generated program with fuel and, if it ends, without fuel: both must have the same outcome.
+// agree checks that a generated program has the same outcome with fuel and, if it ends, without fuel.
 func agree(t *testing.T, seed uint64) (stopped bool) {
 	source := generate(seed)
 	wasm := assemble(t, source)
 	r := runtime(t)
 	got, stopped := outcome(t, instantiate(t, r, instrument(t, wasm, fuel.Options{})), 2_000_000)
 	if stopped {
-		// The program is too long to run without a limit.
+		// The program is not run without fuel, because it would run too long without a limit.
 		return true
 	}
 	want, _ := outcome(t, instantiate(t, r, wasm), 0)
@@ -164,6 +165,7 @@ func agree(t *testing.T, seed uint64) (stopped bool) {
 }
 
 func TestGeneratedProgramsAgree(t *testing.T) {
+	short.NeedTime(t, "hundreds of generated modules")
 	stopped := 0
 	const programs = 300
 	for seed := range uint64(programs) {

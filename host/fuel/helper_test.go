@@ -14,10 +14,10 @@ import (
 	"github.com/tetratelabs/wazero/imports/wasi_snapshot_preview1"
 
 	"github.com/refract-project/refract/host/fuel"
-	"github.com/refract-project/refract/internal/wattest"
+	"github.com/refract-project/refract/test/support/wattest"
 )
 
-// workload is testdata/workload built by TinyGo.
+// workload is the program in testdata/workload, built by TinyGo.
 //
 //go:embed testdata/workload.wasm
 var workload []byte
@@ -36,7 +36,7 @@ func instrument(t testing.TB, wasm []byte, opts fuel.Options) []byte {
 	return out
 }
 
-// runtime returns a compiler with WASI and a host function for modules.
+// runtime returns a wazero runtime with WASI and a host function.
 func runtime(t testing.TB) wazero.Runtime {
 	t.Helper()
 	ctx := context.Background()
@@ -50,7 +50,8 @@ func runtime(t testing.TB) wazero.Runtime {
 	return r
 }
 
-// instantiate returns an anonymous instance.
+// instantiate returns an instance of a module. The instance has no name, so that one runtime can have several
+// instances.
 func instantiate(t testing.TB, r wazero.Runtime, wasm []byte) api.Module {
 	t.Helper()
 	config := wazero.NewModuleConfig().WithName("").WithStartFunctions("_initialize")

@@ -5,14 +5,14 @@ package fuel
 
 import "fmt"
 
-// instruction is one decoded instruction: its bounds in the function's body, and the immediates that the pass needs.
+// instruction is a decoded instruction: its bounds in the body of the function, and the immediates that are needed.
 type instruction struct {
 	op         byte
-	index      uint32 // first index immediate; number of labels of a br_table
-	block      int64  // index of a block's function type, negative if it has none
-	labels     int    // bytes of the labels of a br_table
+	index      uint32 // first index immediate, or the number of labels of a br_table
+	block      int64  // index of the block's function type, negative if there is none
+	labels     int    // size of the labels of a br_table in bytes
 	start, end int
-	bulk       bulk // for op == opPrefixBulk
+	bulk       bulk // set if op == opPrefixBulk
 }
 
 // readInstruction decodes one instruction.
@@ -152,7 +152,7 @@ func (r *reader) skipVector() error {
 	return nil
 }
 
-// isNumber reports whether values of the type fit 64 bits and are no references.
+// isNumber reports whether values of the type are numbers of at most 64 bits, not vectors or references.
 func isNumber(b byte) bool { return b >= 0x7c && b <= 0x7f }
 
 func isValueType(b byte) bool {
@@ -163,7 +163,7 @@ func isValueType(b byte) bool {
 	return false
 }
 
-// valueTypes skips n value types and returns the number of 8-byte slots for them.
+// valueTypes skips n value types, and returns the number of 8-byte slots that such values need.
 func (r *reader) valueTypes(n uint32) (slots uint64, err error) {
 	for range n {
 		b, err := r.readByte()

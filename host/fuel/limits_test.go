@@ -12,7 +12,7 @@ import (
 	"github.com/refract-project/refract/host/fuel"
 )
 
-// TestLimits has one module above each limit. The error names the limit.
+// TestLimits checks that a module that exceeds any of the limits is rejected with an error that names the limit.
 func TestLimits(t *testing.T) {
 	many := func(n int, field string) string { return strings.Repeat(field, n) }
 	few := fuel.Limits{
@@ -51,7 +51,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestGuestCannotReachTheCounters uses the globals and the local that exist only in the result.
+// TestGuestCannotReachTheCounters checks that modules that use globals and locals that exist only in the result of
+// Instrument are rejected.
 func TestGuestCannotReachTheCounters(t *testing.T) {
 	for _, source := range []string{
 		`(func (global.set 0 (i64.const 1000000)))`,
@@ -79,7 +80,7 @@ func TestReservedNames(t *testing.T) {
 
 func TestUnsupported(t *testing.T) {
 	head := "\x00asm\x01\x00\x00\x00"
-	// The module has one function without parameters.
+	// code returns a module with one function without parameters.
 	code := func(body string) string {
 		body = "\x00" + body + "\x0b"
 		return head + "\x01\x04\x01\x60\x00\x00" + "\x03\x02\x01\x00" +
@@ -105,7 +106,8 @@ func TestUnsupported(t *testing.T) {
 	}
 }
 
-// TestTruncated truncates a real module at many positions: each time it is an error of ours, and never a panic.
+// TestTruncated checks that Instrument does not panic for a real module that was truncated at any of many positions,
+// and that it returns only errors of the types of this package.
 func TestTruncated(t *testing.T) {
 	for n := 0; n < len(workload); n += 1 + n/50 {
 		if _, err := fuel.Instrument(workload[:n], fuel.Options{}); err != nil && !typed(err) {
@@ -114,7 +116,7 @@ func TestTruncated(t *testing.T) {
 	}
 }
 
-// TestAnnouncedSizes has counts that would make a trusting reader allocate gigabytes.
+// TestAnnouncedSizes checks that counts for which a careless reader would allocate gigabytes are rejected.
 func TestAnnouncedSizes(t *testing.T) {
 	big := "\xff\xff\xff\xff\x0f"
 	head := "\x00asm\x01\x00\x00\x00"

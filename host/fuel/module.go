@@ -8,7 +8,7 @@ import (
 	"encoding/binary"
 )
 
-// Sections of a module by their number in the binary format.
+// Numbers of the sections in the binary format.
 const (
 	sectionCustom = iota
 	sectionType
@@ -31,7 +31,7 @@ var sectionNames = [...]string{
 	"data", "data count", "tag",
 }
 
-// sectionOrder is the order of the sections in a binary: the data count comes before the code.
+// sectionOrder is the order of the sections in a binary. The data count comes before the code.
 var sectionOrder = [...]byte{
 	sectionType, sectionImport, sectionFunction, sectionTable, sectionMemory, sectionGlobal, sectionExport,
 	sectionStart, sectionElement, sectionDataCount, sectionCode, sectionData,
@@ -39,36 +39,36 @@ var sectionOrder = [...]byte{
 
 var header = []byte{0x00, 0x61, 0x73, 0x6d, 0x01, 0x00, 0x00, 0x00}
 
-// section is the content of one section, possibly rewritten.
+// section is the content of one section, which may have been rewritten.
 type section struct {
 	present bool
 	content []byte
 	base    int
 }
 
-// signature has the properties of a function type that the pass needs.
+// signature has the properties of a function type that this package needs.
 type signature struct {
 	params uint32
 	slots  uint64
 }
 
-// module is a parsed binary: its original sections, and the facts that the pass needs.
+// module is a parsed binary, with its original sections and the information that is needed to instrument it.
 type module struct {
 	limits   Limits
 	pages    uint32
 	sections [len(sectionNames)]section
-	names    []byte // cleaned name section
+	names    []byte // name section without unknown or damaged parts
 
 	types           []signature
 	importedFuncs   uint32
 	importedGlobals uint32
-	globals         uint32 // imported and defined
+	globals         uint32 // number of imported and defined globals
 	exports         uint32
 	functionTypes   []uint32 // types of the defined functions
 	functions       []function
-	work            uint64  // see compilerWork
-	events          []event // events of the function being read
-	points          []point // memory for the points of the function being read
+	work            uint64  // estimated work of the compiler; see compilerWork
+	events          []event // events of the function that is being read
+	points          []point // reused memory for the points of the function that is being read
 	paths           paths
 	chunk           int64 // see maxChunk
 	rest            uint64
@@ -83,7 +83,8 @@ func (m *module) sectionReader(id byte) *reader {
 	return &reader{data: s.content, base: s.base, section: sectionNames[id]}
 }
 
-// parseModule splits the binary into sections and reads them in order, so that each can check its references.
+// parseModule splits the binary into sections and reads them in order, so that every section can check references to
+// earlier sections.
 func (m *module) parseModule(wasm []byte) error {
 	if !bytes.HasPrefix(wasm, header) {
 		return &FormatError{Section: "header", Reason: `not a WebAssembly module of version 1 (it starts with "\0asm" 1 0 0 0)`}

@@ -3,7 +3,8 @@
 
 package fuel
 
-// Opcodes that the pass reads or writes. All others are only measured and copied.
+// Opcodes that this package reads or writes. Of all other instructions, this package needs only the length and the
+// cost.
 const (
 	opUnreachable  = 0x00
 	opBlock        = 0x02
@@ -43,11 +44,11 @@ const (
 	typeEmpty = 0x40
 )
 
-// immediate is the shape of the immediates of an opcode.
+// immediate describes the immediates of an opcode.
 type immediate uint8
 
 const (
-	immUnknown immediate = iota // unknown instruction
+	immUnknown immediate = iota // the instruction is unknown
 	immNone
 	immBlock   // block type
 	immIndex   // one index
@@ -60,11 +61,11 @@ const (
 	immF64
 	immRefType
 	immTypes // vector of value types
-	immBulk  // second opcode, see bulkImmediates
+	immBulk  // second opcode; see bulkImmediates
 	immVector
 )
 
-// immediates is the instruction set of WebAssembly 2.0, by opcode.
+// immediates describes the instructions of WebAssembly 2.0, by opcode.
 var immediates = func() (t [256]immediate) {
 	fill := func(from, to int, imm immediate) {
 		for op := from; op <= to; op++ {
@@ -93,15 +94,16 @@ var immediates = func() (t [256]immediate) {
 // bulk describes an instruction with the prefix 0xfc.
 type bulk struct {
 	imm immediate
-	// charged instructions process the number of items that is on top of the stack, as an i32. 2^shift items cost one
-	// unit of fuel.
+	// charged means that the instruction processes several items. Their number is on top of the stack, as an i32.
+	// 2^shift items cost one unit of fuel.
 	charged bool
 	shift   byte
-	// hidden instructions change state that the host can neither read nor restore: tables and dropped segments.
+	// hidden means that the instruction changes state that the host can neither read nor restore: tables and dropped
+	// segments.
 	hidden bool
 }
 
-// byteShift is the shift of memory instructions: a memory.copy moves far more than a byte in the time of an
+// byteShift is the shift for memory instructions, because memory.copy moves several bytes in the time of one
 // instruction.
 const byteShift = 3
 
@@ -120,7 +122,7 @@ var bulks = [...]bulk{
 	17: {imm: immIndex, charged: true, hidden: true},       // table.fill
 }
 
-// proposalOf returns the name of the feature that defines an unknown opcode, or "unknown instruction".
+// proposalOf returns the name of the WebAssembly feature that defines an unknown opcode, or "unknown instruction".
 func proposalOf(op byte) string {
 	switch {
 	case op >= 0x06 && op <= 0x0a, op == 0x18, op == 0x19, op == 0x1f:

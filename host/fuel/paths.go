@@ -3,58 +3,59 @@
 
 package fuel
 
-// event is a control instruction, with the cost of the instructions before it.
+// event is a control instruction with the cost of the instructions before it.
 type event struct {
 	op      byte
 	cost    uint64 // cost since the previous event, including this instruction
-	label   uint32 // label of a br or br_if
+	label   uint32 // label of a br or br_if, as the number of blocks to leave
 	targets [2]int // bounds of a br_table's labels in function.targets
-	point   int    // point of its possible charge; -1 if it has none
-	rest    uint64 // cost from the point to the end of the block, without inner loops
-	before  int32  // previous event with a possible charge in the same block, -1 if there is none
+	point   int    // index in function.points of the place where a charge may be inserted; -1 if none
+	rest    uint64 // cost from the point to the end of the block, without loops inside
+	before  int32  // previous event of the same block that has a possible charge; -1 if there is none
 }
 
-// If a branch may skip code, the rest of the code gets a charge of its own when the code that would be paid for
-// together is longer than maxChunk and the rest is at least minRest. Code that is paid for and not run is then limited
-// to some instructions per charge, and a charge costs a few percent of the code that it pays for.
+// The code after a branch gets a charge of its own if the branch may skip it, if the region would otherwise be longer
+// than maxChunk, and if the code costs at least minRest. This limits the amount of code that is charged but not
+// executed, and the charges take only a few percent of the time of the code.
 const (
 	maxChunk = 64
 	minRest  = 24
-	// maxSplits limits the splits of a function, so that the compiler does not get code that is mostly ours.
+	// maxSplits limits the additional charges of a function, so that the compiled code does not consist mostly of
+	// charges.
 	maxSplits = 2000
 )
 
-// unreachable is the path length of unreachable code.
+// unreachable is the path length in unreachable code.
 const unreachable = -1
 
-// region is code that is paid for by one charge. It extends from the charge to the end of its block.
+// region is the code for which one charge pays. It extends from the charge to the end of the block.
 type region struct {
-	point int   // point of the charge
-	paid  int64 // charge: the longest path in the region
-	outer int64 // length of the path in the surrounding region, up to here
+	point int   // point at which the charge is inserted
+	paid  int64 // the charge: length of the longest path in the region so far
+	outer int64 // length of the path up to here in the surrounding region
 }
 
-// scope is an open block, loop or if, or the function.
+// scope is an open block, loop or if, or the function itself.
 type scope struct {
 	op      byte
-	regions int   // number of regions when it began
-	reach   int64 // longest path to its end, in the surrounding region
-	skip    int64 // length of the path to an if, where the else continues
-	last    int32 // event with a possible charge
+	regions int   // number of regions at the beginning of the scope
+	reach   int64 // longest path to the end of the scope, in the surrounding region
+	skip    int64 // length of the path to an if, from which the else branch continues
+	last    int32 // last event that has a possible charge
 }
 
-// paths computes the amount of each charge: the longest path that control can take to the next charge or the end of the
+// paths computes the charges. Each charge is the length of the longest path to the next charge or to the end of the
 // region. All paths end, because each loop begins with a charge.
 type paths struct {
 	f       *function
 	regions []region
 	open    []scope
 	sums    []uint64
-	length  int64 // length of the path in the innermost region
+	length  int64 // length of the current path in the innermost region
 	splits  int
 }
 
-// measureRests sums the cost after each possible charge in its block.
+// measureRests computes, for each possible charge, the cost of the code from the charge to the end of the block.
 func (p *paths) measureRests(events []event) {
 	p.open = append(p.open[:0], scope{last: -1})
 	p.sums = append(p.sums[:0], 0)
@@ -87,13 +88,13 @@ func (p *paths) measureRests(events []event) {
 	}
 }
 
-// measurePaths sets the charges of the function's points, and its charge at entry.
+// measurePaths sets the charges at the points of the function and at its entry.
 func (p *paths) measurePaths(f *function, events []event, chunk int64, rest uint64) {
 	p.f, p.splits = f, 0
 	p.measureRests(events)
 	p.regions = append(p.regions[:0], region{point: -1})
 	p.open = append(p.open[:0], scope{op: opBlock, regions: 1, reach: unreachable})
-	// An empty function is not free, because it was called.
+	// An empty function also has a cost, because it is called.
 	p.length = 1
 	for n := range events {
 		e := &events[n]
@@ -112,7 +113,7 @@ func (p *paths) measurePaths(f *function, events []event, chunk int64, rest uint
 	}
 }
 
-// walkCost continues the path.
+// walkCost adds the cost of instructions to the current path.
 func (p *paths) walkCost(cost int64) {
 	if p.length == unreachable {
 		return
@@ -130,7 +131,7 @@ func (p *paths) beginRegion(point int) {
 	}
 }
 
-// closeRegions ends all regions but the first n. Their charges are then known.
+// closeRegions ends all regions except for the first n. The charges of the ended regions are then known.
 func (p *paths) closeRegions(n int) {
 	if len(p.regions) > n && p.length != unreachable {
 		p.length = p.regions[n].outer
@@ -144,7 +145,8 @@ func (p *paths) closeRegions(n int) {
 	p.regions = p.regions[:n]
 }
 
-// branchTo continues the path at the end of a block. A loop begins with a charge.
+// branchTo adds a branch from the current path to the end of a block. A branch to a loop ends the path, because the
+// loop begins with a charge.
 func (p *paths) branchTo(label uint32) {
 	if p.length == unreachable || int(label) >= len(p.open) {
 		return
@@ -156,7 +158,7 @@ func (p *paths) branchTo(label uint32) {
 	to.reach = max(to.reach, p.lengthIn(to.regions))
 }
 
-// lengthIn returns the length of the path in the n-th region.
+// lengthIn returns the length of the current path in the n-th region.
 func (p *paths) lengthIn(n int) int64 {
 	if len(p.regions) > n && p.length != unreachable {
 		return p.regions[n].outer
@@ -164,7 +166,7 @@ func (p *paths) lengthIn(n int) int64 {
 	return p.length
 }
 
-// passEvent follows control through an instruction.
+// passEvent follows the control flow through an instruction.
 func (p *paths) passEvent(e *event) {
 	switch e.op {
 	case opBlock:

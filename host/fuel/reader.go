@@ -8,12 +8,12 @@ import (
 	"unicode/utf8"
 )
 
-// reader reads a part of the binary. It never reads past the end, and its errors have the absolute offset, so that an
-// author can find the byte.
+// reader reads a part of the binary. It never reads past the end of the part. Its errors have the offset in the whole
+// binary, so that a developer can find the byte.
 type reader struct {
 	data    []byte
 	pos     int
-	base    int // offset of data in the binary
+	base    int // offset of data in the whole binary
 	section string
 }
 
@@ -53,7 +53,7 @@ func (r *reader) skipBytes(n uint64) error {
 	return nil
 }
 
-// subReader returns a reader of the next n bytes, and skips them.
+// subReader returns a reader for the next n bytes, and skips them in r.
 func (r *reader) subReader(n uint32, section string) (*reader, error) {
 	start := r.pos
 	if err := r.skipBytes(uint64(n)); err != nil {
@@ -62,7 +62,7 @@ func (r *reader) subReader(n uint32, section string) (*reader, error) {
 	return &reader{data: r.data[start:r.pos], base: r.base + start, section: section}, nil
 }
 
-// readU32 reads an unsigned LEB128 of at most 32 bits.
+// readU32 reads an unsigned LEB128 number of at most 32 bits.
 func (r *reader) readU32() (uint32, error) {
 	var v uint32
 	for shift := 0; shift < 35; shift += 7 {
@@ -81,7 +81,7 @@ func (r *reader) readU32() (uint32, error) {
 	return 0, r.errorf("number longer than 32 bits")
 }
 
-// readSigned reads a signed LEB128 of the given width.
+// readSigned reads a signed LEB128 number of at most the given number of bits.
 func (r *reader) readSigned(bits int) (int64, error) {
 	var v int64
 	for shift := 0; shift < bits; shift += 7 {
@@ -100,8 +100,8 @@ func (r *reader) readSigned(bits int) (int64, error) {
 	return 0, r.errorf("number longer than %d bits", bits)
 }
 
-// readCount reads the length of a vector, whose elements take at least one byte each. A count that the rest of the section
-// cannot hold is an error here, and not a huge allocation in the next reader.
+// readCount reads the length of a vector whose elements have at least one byte each. It returns an error if the rest
+// of the section is too short for this length, so that no memory is allocated for a false length.
 func (r *reader) readCount(what string, limit uint32) (uint32, error) {
 	n, err := r.readU32()
 	if err != nil {
@@ -132,7 +132,7 @@ func (r *reader) readName() (string, error) {
 	return s, nil
 }
 
-// readEach calls read n times. It is an error if the section does not end there.
+// readEach calls read n times. It returns an error if bytes of the section are left afterwards.
 func (r *reader) readEach(n uint32, read func(i uint32) error) error {
 	for i := range n {
 		if err := read(i); err != nil {

@@ -14,10 +14,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/refract-project/refract/host/fuel"
+	"github.com/refract-project/refract/test/support/short"
 )
 
-// TestSameResults runs the same program with and without fuel, compiled by TinyGo and by Go.
+// TestSameResults checks that a program, compiled by TinyGo and by Go, has the same results with and without fuel.
 func TestSameResults(t *testing.T) {
+	short.NeedTime(t, "a module built with Go")
 	for _, compiler := range []struct {
 		name string
 		wasm []byte
@@ -47,7 +49,7 @@ func TestSameResults(t *testing.T) {
 	}
 }
 
-// goWorkload builds the workload with the Go compiler, whose code differs a lot from LLVM's.
+// goWorkload builds the workload with the Go compiler. Its code differs a lot from TinyGo's, which comes from LLVM.
 func goWorkload(t *testing.T) []byte {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "workload.wasm")
@@ -61,7 +63,7 @@ func goWorkload(t *testing.T) []byte {
 	return wasm
 }
 
-// TestRepeatable checks that the same module gives the same bytes, so that compiled code can be cached.
+// TestRepeatable checks that the same module always results in the same bytes, so that compiled code can be cached.
 func TestRepeatable(t *testing.T) {
 	first, second := instrument(t, workload, fuel.Options{}), instrument(t, workload, fuel.Options{})
 	if string(first) != string(second) {
@@ -69,7 +71,8 @@ func TestRepeatable(t *testing.T) {
 	}
 }
 
-// TestAlreadyInstrumented checks that an instrumented module is refused: its counters would belong to the guest.
+// TestAlreadyInstrumented checks that a module that is already instrumented is rejected, because its counters would
+// be under the control of the guest.
 func TestAlreadyInstrumented(t *testing.T) {
 	once := instrument(t, workload, fuel.Options{})
 	if _, err := fuel.Instrument(once, fuel.Options{}); !isCollision(err) {
@@ -77,14 +80,15 @@ func TestAlreadyInstrumented(t *testing.T) {
 	}
 }
 
-// TestHostPaysFromTheSameCounter takes fuel from outside, as the host does for expensive calls.
+// TestHostPaysFromTheSameCounter checks that the module stops earlier if the fuel is reduced from outside of it, as
+// the host does for expensive calls.
 func TestHostPaysFromTheSameCounter(t *testing.T) {
 	mod := instantiate(t, runtime(t), instrument(t, assemble(t, read(t, "testdata/golden/loop.wat")), fuel.Options{}))
 	setFuel(mod, 1000)
 	if got := call(t, mod, "count", 10); got != 55 {
 		t.Errorf("count(10) = %d", got)
 	}
-	// Costs of the entry, ten passes and the last one.
+	// The module must have used fuel for the entry, ten passes of the loop and the last pass.
 	if left := fuelLeft(mod); left != 1000-2-11*12 {
 		t.Errorf("fuel left: %d", left)
 	}

@@ -45,7 +45,8 @@ func (m *module) readImports(r *reader) error {
 		return err
 	}
 	return r.readEach(n, func(uint32) error {
-		// The host checks the module and the name.
+		// Only the lengths of an import's module name and of its own name are checked here. The host checks whether an
+		// import of this name exists.
 		for range 2 {
 			if err := r.shortName("bytes of the name of an import"); err != nil {
 				return err
@@ -65,12 +66,12 @@ func (m *module) readImports(r *reader) error {
 			_, _, err := r.globalType()
 			return err
 		}
-		// The limits of a memory or table could not be enforced on an imported one.
+		// Imports of memories and tables are rejected, because their limits could not be enforced.
 		return r.unsupported(fmt.Sprintf("import of kind %d: only functions and globals can be imported", kind))
 	})
 }
 
-// maxName is more than any toolchain needs. The names appear in errors.
+// maxName is the maximum length of names that appear in errors. It is longer than the names of any toolchain.
 const maxName = 1024
 
 func (r *reader) shortName(what string) error {
@@ -123,7 +124,7 @@ func (m *module) readFunctions(r *reader) error {
 	})
 }
 
-// readTables gives every table a maximum: an element takes 8 bytes of the host's memory.
+// readTables sets the maximum size of every table, because an element takes 8 bytes of the host's memory.
 func (m *module) readTables(r *reader) error {
 	n, err := r.readCount("tables", m.limits.Tables)
 	if err != nil {
@@ -143,8 +144,8 @@ func (m *module) readTables(r *reader) error {
 	return err
 }
 
-// readMemories gives the memory a maximum. The limit is then part of the module, so that modules with different limits
-// can share one runtime.
+// readMemories sets the maximum size of the memory. Because the limit is part of the module, modules with different
+// limits can share a runtime.
 func (m *module) readMemories(r *reader) error {
 	n, err := r.readCount("memories", 1)
 	if err != nil {
@@ -159,7 +160,8 @@ func (m *module) readMemories(r *reader) error {
 	return err
 }
 
-// readBound reads limits and appends them to out, with the maximum lowered to most.
+// readBound reads the limits of a memory or table and appends them to out, with a maximum that does not exceed the
+// argument most.
 func (r *reader) readBound(out []byte, what string, most uint32) ([]byte, error) {
 	flags, err := r.readByte()
 	if err != nil {
@@ -209,8 +211,8 @@ func (m *module) readGlobals(r *reader) error {
 	return err
 }
 
-// globalIndex refuses globals that the module does not have. The counters follow its own globals, and a module that
-// could write them would set its own limits.
+// globalIndex returns an error if a module uses a global that it does not have. The counters come after its own
+// globals, and a module that could write them could set its own limits.
 func (m *module) globalIndex(r *reader, index uint32) error {
 	if index >= m.globals {
 		return r.errorf("global %d of %d", index, m.globals)
@@ -247,7 +249,7 @@ func (m *module) readExports(r *reader) error {
 	})
 }
 
-// skipConstant skips an initializer expression.
+// skipConstant skips the expression of an initializer.
 func (m *module) skipConstant(r *reader) error {
 	for {
 		in, err := r.readInstruction(&m.limits)

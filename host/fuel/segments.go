@@ -5,7 +5,8 @@ package fuel
 
 import "strings"
 
-// readElements only checks the segments: their content does not change, but their counts determine allocations.
+// readElements checks the counts in the element segments, because the counts determine how much memory the runtime
+// allocates. It does not change the segments.
 func (m *module) readElements(r *reader) error {
 	n, err := r.readCount("element segments", m.limits.Segments)
 	if err != nil {
@@ -14,8 +15,9 @@ func (m *module) readElements(r *reader) error {
 	return r.readEach(n, func(uint32) error { return m.readElement(r) })
 }
 
-// readElement reads one segment. Its first number is a bit set: 1 not active, 2 table index (or, if not active,
-// declarative), 4 expressions instead of function indices.
+// readElement reads one element segment. Its first number is a set of bits: 1 means not active, 2 that a table index
+// follows (or, if not active, that the segment is declarative), and 4 that expressions follow instead of function
+// indices.
 func (m *module) readElement(r *reader) error {
 	flags, err := r.readU32()
 	if err != nil {
@@ -103,8 +105,8 @@ func (m *module) readData(r *reader) error {
 	})
 }
 
-// readCustom drops custom sections. It keeps the names of the module and its functions from the name section, for
-// readable stack traces of traps. According to the specification a damaged name section is no error.
+// readCustom removes custom sections. From the name section it keeps the names of the module and of functions, for
+// readable stack traces. According to the specification, a damaged name section is not an error.
 func (m *module) readCustom(r *reader) error {
 	name, err := r.readName()
 	if err != nil || name != "name" || m.names != nil {
@@ -135,10 +137,11 @@ func (m *module) readCustom(r *reader) error {
 	return nil
 }
 
-// maxFunctionName is the length of a name in the stack trace of a trap, in bytes.
+// maxFunctionName is the maximum length of a function name in a stack trace, in bytes.
 const maxFunctionName = 128
 
-// functionNames encodes the names again and truncates long ones, because they appear in errors and Events.
+// functionNames encodes the names of functions again, and truncates long names, because the names appear in errors
+// and Events.
 func (r *reader) functionNames(limit uint32) (out []byte, err error) {
 	n, err := r.readCount("function names", limit)
 	if err != nil {

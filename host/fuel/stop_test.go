@@ -14,6 +14,7 @@ import (
 	"github.com/tetratelabs/wazero/api"
 
 	"github.com/refract-project/refract/host/fuel"
+	"github.com/refract-project/refract/test/support/short"
 )
 
 func isCollision(err error) bool {
@@ -21,7 +22,7 @@ func isCollision(err error) bool {
 	return errors.As(err, &collision)
 }
 
-// endless never stops by itself. Each pass changes the memory.
+// endless is a program that never ends on its own. Each iteration changes the memory.
 const endless = `(module
   (memory (export "memory") 1)
   (func $step (param $n i32) (result i32)
@@ -35,7 +36,7 @@ const endless = `(module
       (i32.store (i32.const 4) (local.get $n))
       (br $next))))`
 
-// state is the visible state of a module after it was stopped.
+// state is the visible state of a module after the module was stopped.
 type state struct {
 	cause  fuel.Cause
 	fuel   int64
@@ -53,8 +54,8 @@ func stop(t *testing.T, r wazero.Runtime, wasm []byte, units int64) state {
 	return state{cause(mod), fuelLeft(mod), string(memory)}
 }
 
-// TestStopsAtTheSameInstruction checks that a program stops at the same place each time: in a second instance, after
-// another compilation, and in the other engine that we have.
+// TestStopsAtTheSameInstruction checks that a program always stops at the same instruction: in a second instance,
+// after another compilation, and in wazero's other engine, the interpreter.
 func TestStopsAtTheSameInstruction(t *testing.T) {
 	wasm := instrument(t, assemble(t, endless), fuel.Options{})
 	ctx := context.Background()
@@ -109,7 +110,7 @@ func TestPlainTrap(t *testing.T) {
 	}
 }
 
-// TestBulkInstructionsPay stops instructions that do a lot of work at once.
+// TestBulkInstructionsPay checks that instructions that do a lot of work at once run out of fuel.
 func TestBulkInstructionsPay(t *testing.T) {
 	body := map[string]string{
 		"memory.fill": `(memory.fill (i32.const 0) (i32.const 1) (i32.const 65536))`,
@@ -134,7 +135,8 @@ func TestBulkInstructionsPay(t *testing.T) {
 	}
 }
 
-// TestStartFunctionPays runs a start function with the module's own budget, before the host can set the counter.
+// TestStartFunctionPays checks that a start function is limited by Options.Start, because the host can set the
+// counter only afterwards.
 func TestStartFunctionPays(t *testing.T) {
 	wasm := instrument(t, assemble(t, `(module (func $f (loop $l (br $l))) (start $f))`), fuel.Options{Start: 1000})
 	r := runtime(t)
@@ -143,7 +145,7 @@ func TestStartFunctionPays(t *testing.T) {
 	}
 }
 
-// TestMemoryStopsGrowing checks that memory stops growing at the page limit or the module's own limit, whichever is
+// TestMemoryStopsGrowing checks that memory cannot grow beyond the page limit or the module's own limit, whichever is
 // lower.
 func TestMemoryStopsGrowing(t *testing.T) {
 	for declared, want := range map[string]uint64{`(memory 1)`: 8, `(memory 1 4)`: 4, `(memory 1 4000)`: 8} {
@@ -156,9 +158,10 @@ func TestMemoryStopsGrowing(t *testing.T) {
 	}
 }
 
-// TestNothingRunsUnpaid compares the fuel used by generated programs with the cost of the executed instructions. A
-// charge covers the longest path to the next one, so it is never lower.
+// TestNothingRunsUnpaid checks that generated programs never use less fuel than their executed instructions cost,
+// because a charge covers the longest path to the next charge.
 func TestNothingRunsUnpaid(t *testing.T) {
+	short.NeedTime(t, "hundreds of generated modules")
 	r := runtime(t)
 	exactly, taken := int64(0), int64(0)
 	for seed := range uint64(300) {
@@ -176,7 +179,7 @@ func TestNothingRunsUnpaid(t *testing.T) {
 				_, err1 := ran.ExportedFunction(name).Call(context.Background(), arg, 9)
 				_, err2 := paid.ExportedFunction(name).Call(context.Background(), arg, 9)
 				if err1 != nil || err2 != nil {
-					// The program trapped or was too long.
+					// The program cannot be compared, because it has trapped or runs too long.
 					continue
 				}
 				if fuelLeft(paid) > fuelLeft(ran) {

@@ -20,18 +20,18 @@ import (
 	"github.com/refract-project/refract/host/source"
 )
 
-// failures are the failures counted at a startup, for each of the folders.
+// failures are the numbers of failures that were counted at a start, one for each folder.
 type failures struct{ compiled, lastGood int64 }
 
-// start starts a process with a plugin cache and one plugin of its own. Everything must load and objects must cross,
-// whatever the state of the cache.
+// start starts a process with a plugin cache and one additional plugin. Whatever the state of the cache, all plugins
+// must load and objects must be reflected.
 func start(t *testing.T, cache string, modules []source.Module) failures {
 	t.Helper()
 	return startWith(t, cache, modules, source.Loaded)
 }
 
-// startWith is start with its own plugin in the given state. If the state is Failed, the plugin runs in its last good
-// version.
+// startWith does the same as start, and checks that the additional plugin has the given state. If the state is
+// Failed, the last good version of the plugin must run.
 func startWith(t *testing.T, cache string, modules []source.Module, state source.State) failures {
 	t.Helper()
 	ctx := context.Background()
@@ -66,7 +66,7 @@ func startWith(t *testing.T, cache string, modules []source.Module, state source
 	return counted
 }
 
-// hasWarning reports whether a warning in the log names the folder.
+// hasWarning reports whether the log has a warning with the name of the folder.
 func hasWarning(log, folder string) bool {
 	for line := range strings.Lines(log) {
 		if strings.Contains(line, "level=WARN") && strings.Contains(line, folder) {
@@ -76,7 +76,7 @@ func hasWarning(log, folder string) bool {
 	return false
 }
 
-// smallDisk mounts a small file system. It skips the test if mounting is not permitted.
+// smallDisk mounts a small file system. If mounting is not permitted, the test is skipped.
 func smallDisk(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -99,7 +99,7 @@ func fill(t *testing.T, file string) {
 	}
 }
 
-// cached returns the names of the files below the cache.
+// cached returns the names of the files in the cache.
 func cached(t *testing.T, cache string) (files []string) {
 	t.Helper()
 	require.NoError(t, filepath.WalkDir(cache, func(path string, entry fs.DirEntry, err error) error {
@@ -111,7 +111,7 @@ func cached(t *testing.T, cache string) (files []string) {
 	return files
 }
 
-// myModules returns one plugin, as read from the directory.
+// myModules returns one plugin in the form in which it is read from the directory.
 func myModules(t *testing.T) []source.Module {
 	t.Helper()
 	dir := t.TempDir()
@@ -136,7 +136,7 @@ func TestCacheOnAFullDisk(t *testing.T) {
 	if len(files) != 3 {
 		t.Errorf("%d files, want those of two compiled modules and one last good version", len(files))
 	}
-	// Damaged files cannot be repaired while there is no space. The next start with space repairs them.
+	// Damaged files cannot be repaired while the disk is full. The next start with free space must repair them.
 	for _, file := range files {
 		good, err := os.ReadFile(file)
 		require.NoError(t, err)
@@ -155,8 +155,9 @@ func TestCacheOnAFullDisk(t *testing.T) {
 	}
 }
 
-// TestPluginFolderOnAFullDisk has the modules and their options on the same disk. Each file is truncated, as by a
-// failed copy, while the disk is full: the last good version runs after each start, until the file is restored.
+// TestPluginFolderOnAFullDisk checks that if the modules or their options are truncated because their disk is full, as
+// after a failed copy, the last good version runs after each start until the file is restored. If a file of the cache
+// is truncated, the plugin must be loaded, and the file must be repaired when there is space again.
 func TestPluginFolderOnAFullDisk(t *testing.T) {
 	disk := smallDisk(t)
 	filler, cache, folder := filepath.Join(disk, "filler"), filepath.Join(disk, "cache"), filepath.Join(disk, "plugins")
@@ -196,7 +197,7 @@ func TestPluginFolderOnAFullDisk(t *testing.T) {
 	}
 }
 
-// TestCacheOnAReadOnlyDisk checks that a damaged file that cannot be removed does not prevent a start.
+// TestCacheOnAReadOnlyDisk checks that a process can start although a damaged file cannot be removed.
 func TestCacheOnAReadOnlyDisk(t *testing.T) {
 	disk, modules := smallDisk(t), myModules(t)
 	cache := filepath.Join(disk, "cache")
@@ -217,7 +218,8 @@ func TestCacheOnAReadOnlyDisk(t *testing.T) {
 	}
 }
 
-// TestCacheOfAnotherVersion has only files of another version of the engine.
+// TestCacheOfAnotherVersion checks that a process can start with a cache that only has files from another version of
+// the engine.
 func TestCacheOfAnotherVersion(t *testing.T) {
 	cache, modules := filepath.Join(t.TempDir(), "cache"), myModules(t)
 	start(t, cache, modules)
@@ -246,7 +248,8 @@ func TestCacheFolderOfAnotherType(t *testing.T) {
 	}
 }
 
-// TestCacheDamagedFileByFile damages each file in each way: the next start loads everything and repairs the file.
+// TestCacheDamagedFileByFile checks that after any file was damaged in different ways, the next start loads all
+// plugins and repairs the file.
 func TestCacheDamagedFileByFile(t *testing.T) {
 	cache, modules := filepath.Join(t.TempDir(), "cache"), myModules(t)
 	start(t, cache, modules)
@@ -280,7 +283,7 @@ func TestCacheDamagedFileByFile(t *testing.T) {
 	}
 }
 
-// TestCacheBitByBit flips one bit at each of many positions: damaged code never runs.
+// TestCacheBitByBit checks that code in which one bit was changed never runs, for many positions of the bit.
 func TestCacheBitByBit(t *testing.T) {
 	cache, modules := filepath.Join(t.TempDir(), "cache"), myModules(t)
 	start(t, cache, modules)
@@ -296,7 +299,8 @@ func TestCacheBitByBit(t *testing.T) {
 	}
 }
 
-// TestLastGoodIsWrittenAgain checks that files are written again after a cleaner of temporary folders removed them.
+// TestLastGoodIsWrittenAgain checks that the files are written again after another program has removed them, as
+// cleaners of temporary folders do.
 func TestLastGoodIsWrittenAgain(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "last-good")
 	files := map[string][]byte{"a.wasm": plugin(t, "1", "Service"), "a.yaml": []byte("priority: 7")}
@@ -309,7 +313,8 @@ func TestLastGoodIsWrittenAgain(t *testing.T) {
 	after.expect("Service", "service@default a@1")
 }
 
-// TestLastGoodMeansTheSame checks that options have the same meaning after a restart.
+// TestLastGoodMeansTheSame checks that, after a restart, the last-good version of a plugin is loaded with the same
+// effective options.
 func TestLastGoodMeansTheSame(t *testing.T) {
 	schema := `"configSchema":{"type":"object","required":["id","ratio"],"properties":{"id":{"type":"integer"},"ratio":{"type":"number"}}}`
 	wasm := withManifest(t, `{"name":"test","version":"1","kinds":["*"],"hooks":["outgoing","incoming"],"writes":["metadata.labels"],`+schema+`}`)

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// changeTime returns the time of the last change of the file's content or metadata.
+// changeTime returns the time of the last change to the file's content or metadata.
 func changeTime(info os.FileInfo) time.Time {
 	if s, ok := info.Sys().(*syscall.Stat_t); ok {
 		return time.Unix(s.Ctim.Unix())

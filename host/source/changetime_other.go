@@ -10,5 +10,5 @@ import (
 	"time"
 )
 
-// changeTime returns the modification time. It is for development only: virtual kubelets run on Linux.
+// changeTime returns the modification time. It is used only for development, because virtual kubelets run on Linux.
 func changeTime(info os.FileInfo) time.Time { return info.ModTime() }

@@ -25,38 +25,48 @@ type DirConfig struct {
 	Path string
 	// Chains receives the modules of the directory.
 	Chains *Chains
-	// OnStatus, if set, is called for each module whose status changed, and for each that was removed. It is called by
-	// one goroutine at a time, and the next pass waits for it.
+	// OnStatus, if set, is called for each module whose status has changed, and for each module that was removed.
+	// Only one goroutine at a time calls it, and the next Sync waits until it returns.
 	OnStatus func(s Status, removed bool)
-	// Quiet is how long the directory must be unchanged before it is read, so that a file that is being copied is not
-	// taken for a broken one. The default is 200 ms.
+	// Quiet is how long the directory must be unchanged before it is read. If it is too short, a file that is still
+	// being copied is reported as broken. The default is 200 ms.
 	Quiet time.Duration
-	// Poll is how often the directory is read without a notification, to find changes on file systems that do not
-	// notify. The default is 10 s.
+	// Poll is how often the directory is read without a notification. It is needed because some file systems send no
+	// notifications. The default is 10 s.
 	Poll time.Duration
-	// Logger receives errors of the directory itself. Nil means slog.Default().
+	// Logger logs errors of the directory itself. If it is nil, slog.Default() is used.
 	Logger *slog.Logger
 }
 
-// patience limits the wait for a directory that changes all the time, in multiples of Quiet.
+// patience limits how long Sync waits for the end of the changes in a directory that changes all the time, in
+// multiples of Quiet.
 const patience = 20
 
-// Dir keeps Chains in line with a directory.
+// Dir keeps Chains consistent with a directory.
 type Dir struct {
 	config  DirConfig
-	watcher *fsnotify.Watcher // nil if the system has none left; then only Poll finds changes
-	watched os.FileInfo       // the watched directory
+	watcher *fsnotify.Watcher // nil if the system cannot create another one; changes are then found only by polling
+	watched os.FileInfo       // the directory to which the watch belongs, to notice that it was replaced
 
 	published atomic.Pointer[[]Status]
 
-	mu       sync.Mutex // held while modules compile
+	mu       sync.Mutex // held while modules are compiled
 	statuses []Status
 	read     map[string]seen // keyed by module name
-	found    folder          // last state of the directory
+	found    folder          // last known state of the directory
 }
 
-// NewDir returns a Dir for a directory, which must exist. Changes are recorded from now on, and applied by Sync and
-// Run.
+const (
+	// defaultQuietPeriod is how long a directory must be unchanged before it is read. With a shorter period, files
+	// that are still being written are read.
+	defaultQuietPeriod = 200 * time.Millisecond
+	// defaultPollInterval is how often a directory is read without a notification, because some file systems send no
+	// notifications.
+	defaultPollInterval = 10 * time.Second
+)
+
+// NewDir returns a Dir for a directory, which must exist. Changes to the directory are recorded from now on. Sync and
+// Run apply them.
 func NewDir(config DirConfig) (*Dir, error) {
 	info, err := os.Stat(config.Path)
 	if err == nil && !info.IsDir() {
@@ -68,8 +78,8 @@ func NewDir(config DirConfig) (*Dir, error) {
 	if config.Path, err = filepath.Abs(config.Path); err != nil {
 		return nil, fmt.Errorf("opening plugin directory %s, %w", config.Path, err)
 	}
-	config.Quiet = cmp.Or(config.Quiet, 200*time.Millisecond)
-	config.Poll = cmp.Or(config.Poll, 10*time.Second)
+	config.Quiet = cmp.Or(config.Quiet, defaultQuietPeriod)
+	config.Poll = cmp.Or(config.Poll, defaultPollInterval)
 	config.Logger = cmp.Or(config.Logger, slog.Default())
 	d := &Dir{config: config}
 	if d.watcher, err = fsnotify.NewWatcher(); err != nil {
@@ -80,15 +90,15 @@ func NewDir(config DirConfig) (*Dir, error) {
 	return d, nil
 }
 
-// watchFolder watches the directory, and its parent in case the directory is replaced by another one. Watching a path again
-// does nothing.
+// watchFolder watches the directory. It also watches the parent, because the directory may be replaced. If the
+// directory is already watched, watchFolder has no effect.
 func (d *Dir) watchFolder() {
 	if d.watcher == nil {
 		return
 	}
 	info, err := os.Stat(d.config.Path)
 	if d.watched != nil && (err != nil || !os.SameFile(info, d.watched)) {
-		// Remove fails if the directory was deleted, and the watch with it.
+		// Remove fails if the directory was deleted, because then the watch is also gone.
 		_ = d.watcher.Remove(d.config.Path)
 		d.watched = nil
 	}
@@ -103,13 +113,14 @@ func (d *Dir) watchFolder() {
 	d.watched = info
 }
 
-// concernsFolder reports whether an event is about the directory or a file in it.
+// concernsFolder reports whether an event concerns the directory or a file in it, and not another entry of the
+// parent.
 func (d *Dir) concernsFolder(e fsnotify.Event) bool {
 	return e.Name == d.config.Path || filepath.Dir(e.Name) == d.config.Path
 }
 
-// Sync reads the directory when it is quiet, and applies its content. Call it once before the first object is
-// reflected. The error is about the directory; modules report errors through their status.
+// Sync waits until the directory is quiet, reads it, and applies its content. It must be called once before the first
+// object is reflected. The returned error concerns the directory. The errors of single modules are in their statuses.
 func (d *Dir) Sync(ctx context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -126,8 +137,8 @@ func (d *Dir) Sync(ctx context.Context) error {
 	return nil
 }
 
-// Statuses returns the statuses of the last Sync: one for each module, and one for each ignored file. They must not be
-// modified.
+// Statuses returns the statuses from the last Sync: one for each module, and one for each ignored file. Callers must
+// not modify them.
 func (d *Dir) Statuses() []Status {
 	if statuses := d.published.Load(); statuses != nil {
 		return *statuses
@@ -135,21 +146,22 @@ func (d *Dir) Statuses() []Status {
 	return nil
 }
 
-// seen is a module that was read, with the file infos from that time.
+// seen is a module that was read, with the FileInfos of its files at that time.
 type seen struct {
 	module Module
 	files  []os.FileInfo
 	at     time.Time
 }
 
-// isUnchanged reports whether reading the files again would give the same module.
+// isUnchanged reports whether the module would be the same if its files were read again.
 func (s seen) isUnchanged(files []os.FileInfo) bool {
 	return s.module.Err == nil && slices.EqualFunc(s.files, files, sameFile) &&
 		!slices.ContainsFunc(files, func(info os.FileInfo) bool { return !isConclusive(info, s.at) })
 }
 
-// readModules reads the modules of a quiet directory, like ReadDir, but only those that have changed since the last time.
-// Files that change while they are read are read again, so that a module and its options belong together.
+// readModules reads the modules of a quiet directory. In contrast to ReadDir, it reads only modules that have changed
+// since the last call. If files change while they are read, they are read again, so that a module is never combined
+// with options of another version.
 func (d *Dir) readModules(ctx context.Context) (folder, []Module, error) {
 	end := time.Now().Add(patience * d.config.Quiet)
 	found, err := readFolder(d.config.Path)
@@ -173,8 +185,8 @@ func (d *Dir) readModules(ctx context.Context) (folder, []Module, error) {
 	}
 }
 
-// awaitQuiet returns the directory when it has been unchanged for the Quiet time or equals its last state. It does not
-// wait beyond end.
+// awaitQuiet waits until the directory has been unchanged for the time Quiet, or equals its last known state, and
+// returns its state. It does not wait longer than until end.
 func (d *Dir) awaitQuiet(ctx context.Context, found folder, end time.Time) (folder, error) {
 	for !found.sameAs(d.found) && time.Now().Before(end) {
 		select {
@@ -226,7 +238,7 @@ func (d *Dir) reportChanges(before []Status) {
 	}
 }
 
-// Run applies changes of the directory until ctx is done. The plugins stay in the chains.
+// Run applies changes in the directory until ctx is done. The plugins stay in the chains after Run has returned.
 func (d *Dir) Run(ctx context.Context) error {
 	events, failures := d.watcherChannels()
 	defer d.closeWatcher()
@@ -238,7 +250,7 @@ func (d *Dir) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-poll.C:
-		// Events may be lost.
+		// After an error of the watcher, the directory is read again, because notifications may have been lost.
 		case err := <-failures:
 			d.config.Logger.Warn("The watch of the plugin directory failed, waiting for the next poll", "dir", d.config.Path, "err", err)
 		case e := <-events:
@@ -251,7 +263,7 @@ func (d *Dir) Run(ctx context.Context) error {
 	}
 }
 
-// drainEvents drops the notifications that the next pass covers.
+// drainEvents drops the pending notifications, because the next Sync covers them.
 func drainEvents(events <-chan fsnotify.Event) {
 	for {
 		select {

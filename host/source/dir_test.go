@@ -21,7 +21,7 @@ import (
 	"github.com/refract-project/refract/host/source"
 )
 
-// reports collects the reported statuses of a Dir.
+// reports collects the statuses that a Dir reports.
 type reports struct {
 	mu  sync.Mutex
 	all []string
@@ -48,7 +48,8 @@ func (r *reports) have(parts ...string) bool {
 	return false
 }
 
-// watch runs a Dir until the test ends. It polls so rarely that a test only sees notifications.
+// watch runs a Dir until the test ends, with an interval of polls that is longer than any test, so that only
+// notifications have an effect.
 func (w *world) watch(path string) *reports {
 	w.t.Helper()
 	r := &reports{}
@@ -72,7 +73,7 @@ func (w *world) await(kind, want string) {
 		func() bool { return w.chain(kind, host.Outgoing) == want && w.chain(kind, host.Incoming) == want })
 }
 
-// rename puts a file in place atomically, as a careful copy does.
+// rename replaces a file atomically: it writes another file and renames it.
 func rename(t testing.TB, dir, name string, data []byte) {
 	t.Helper()
 	write(t, dir, map[string][]byte{".tmp": data})
@@ -85,17 +86,17 @@ func TestDirLifeOfAFile(t *testing.T) {
 	r := w.watch(dir)
 	w.await("Service", "service@default first@1")
 	write(t, dir, map[string][]byte{"second.wasm": plugin(t, "1", "Service"), "second.yaml": []byte("priority: -5")})
-	w.await("Service", "service@default second@1 first@1")
+	w.await("Service", "second@1 service@default first@1")
 	rename(t, dir, "first.wasm", plugin(t, "2", "Service"))
-	w.await("Service", "service@default second@1 first@2")
+	w.await("Service", "second@1 service@default first@2")
 	rename(t, dir, "first.wasm", []byte("broken"))
 	eventually(t, "the report of the broken file", func() bool { return r.have("first Failed", "running=true", "runs on") })
-	w.expect("Service", "service@default second@1 first@2")
+	w.expect("Service", "second@1 service@default first@2")
 	if !r.have("second Loaded", "running=true") {
 		t.Error("the other plugin is not reported as loaded")
 	}
 	rename(t, dir, "first.wasm", plugin(t, "3", "Service"))
-	w.await("Service", "service@default second@1 first@3")
+	w.await("Service", "second@1 service@default first@3")
 	require.NoError(t, os.Remove(filepath.Join(dir, "second.yaml")))
 	w.await("Service", "service@default first@3 second@1")
 	require.NoError(t, os.Remove(filepath.Join(dir, "first.wasm")))
@@ -103,8 +104,8 @@ func TestDirLifeOfAFile(t *testing.T) {
 	eventually(t, "the report of the removal", func() bool { return r.have("first", "removed=true", "running=false") })
 }
 
-// TestDirConfigMap updates files as the kubelet updates a mounted ConfigMap: the files are links through ..data, which
-// is replaced by one rename.
+// TestDirConfigMap checks that plugins are swapped when a kubelet updates a mounted ConfigMap: the files are links
+// through ..data, which is replaced by a rename.
 func TestDirConfigMap(t *testing.T) {
 	w, dir := newWorld(t), t.TempDir()
 	version := func(name string, files map[string][]byte) {
@@ -120,15 +121,15 @@ func TestDirConfigMap(t *testing.T) {
 	w.await("Service", "service@default a@2")
 }
 
-// link creates a symbolic link atomically, also over an old one.
+// link creates a symbolic link atomically. An existing link is replaced.
 func link(t testing.TB, target, path string) {
 	t.Helper()
 	require.NoError(t, os.Symlink(target, path+".new"))
 	require.NoError(t, os.Rename(path+".new", path))
 }
 
-// TestDirReplaced replaces the directory itself: by a link to another one, and by deleting and creating it again. Its
-// plugins keep running while it is missing.
+// TestDirReplaced checks that changes are found after the directory itself was replaced by a link to another directory,
+// or was deleted and created again. TestDirGoneChangesNothing checks a directory that is missing.
 func TestDirReplaced(t *testing.T) {
 	w, root := newWorld(t), t.TempDir()
 	for i, name := range []string{"one", "two"} {
@@ -174,10 +175,11 @@ func TestDirMustExist(t *testing.T) {
 	}
 }
 
-// TestDirSlowCopy writes a module block by block: the unfinished file is never taken for a broken one.
+// TestDirSlowCopy checks that a module that is written block by block is loaded, and that the incomplete file is
+// never reported as broken.
 func TestDirSlowCopy(t *testing.T) {
 	w, dir := newWorld(t), t.TempDir()
-	// A busy machine may pause this test between two blocks.
+	// The quiet period must be longer than the pauses of this test between two blocks, even on a busy machine.
 	w.quiet = time.Second
 	write(t, dir, map[string][]byte{"a.wasm": plugin(t, "1", "Service")})
 	r := w.watch(dir)
@@ -198,11 +200,11 @@ func TestDirSlowCopy(t *testing.T) {
 	}
 }
 
-// TestDirPolls finds changes without notifications.
+// TestDirPolls checks that changes are found without notifications.
 func TestDirPolls(t *testing.T) {
 	w, dir, elsewhere := newWorld(t), t.TempDir(), t.TempDir()
 	write(t, elsewhere, map[string][]byte{"x": plugin(t, "1", "Service")})
-	// There are no notifications of changes behind a link.
+	// Changes behind a link cause no notifications.
 	link(t, filepath.Join(elsewhere, "x"), filepath.Join(dir, "a.wasm"))
 	d, err := source.NewDir(source.DirConfig{Path: dir, Chains: w.chains, Poll: 20 * time.Millisecond})
 	require.NoError(t, err)
@@ -216,8 +218,8 @@ func TestDirPolls(t *testing.T) {
 	assert.NoError(t, <-done)
 }
 
-// TestDirHammer runs objects through the chains while files are added, changed, broken and removed: each run sees one
-// whole chain, and no run fails because of a swap.
+// TestDirHammer checks that while a file is added, changed, broken and removed, no run of the chain on an object fails,
+// and a plugin runs each time.
 func TestDirHammer(t *testing.T) {
 	w, dir := newWorld(t), t.TempDir()
 	w.watch(dir)

@@ -20,8 +20,8 @@ const wasmSuffix = ".wasm"
 // optionsSuffixes are the suffixes of the options file next to a module.
 var optionsSuffixes = []string{".yaml", ".yml"}
 
-// folder is a snapshot of a plugin directory: its files by name, without hidden ones. A nil FileInfo is a file that is
-// not read.
+// folder is a snapshot of a plugin directory: its files by name, without hidden files. A nil FileInfo means that the
+// entry exists, but is not read.
 type folder struct {
 	path  string
 	files map[string]os.FileInfo
@@ -43,8 +43,8 @@ func readFolder(path string) (folder, error) {
 	return f, nil
 }
 
-// entryNames returns the names of the entries without hidden files, which editors, unfinished copies and the kubelet
-// create.
+// entryNames returns the names of the entries, without hidden files. Editors, programs that copy files, and the
+// kubelet create hidden files that are not plugins.
 func entryNames(entries []fs.DirEntry) (names []string) {
 	for _, entry := range entries {
 		if !strings.HasPrefix(entry.Name(), ".") {
@@ -65,10 +65,10 @@ func (f folder) hasFile(name string) bool {
 
 func (f folder) fileNames() []string { return slices.Sorted(maps.Keys(f.files)) }
 
-// moduleNames returns the names of the module files, and of options files without a module.
+// moduleNames returns the names of all module files, and of options files without a module.
 func (f folder) moduleNames() (names []string) {
 	for _, name := range f.fileNames() {
-		if isModule(name) || isOptions(name) && !f.hasFile(stemOf(name)+wasmSuffix) {
+		if isModule(name) || isOptions(name) && !f.hasFile(stemOf(name)+wasmSuffix) && !slices.Contains(names, stemOf(name)+optionsSuffixes[0]) {
 			names = append(names, name)
 		}
 	}
@@ -77,25 +77,35 @@ func (f folder) moduleNames() (names []string) {
 
 func stemOf(name string) string { return strings.TrimSuffix(name, filepath.Ext(name)) }
 
-// errNoModule is the error of options without a module.
+// errNoModule is the error for an options file without a module.
 var errNoModule = errors.New("options without a plugin")
 
-// readModule reads a module. Options without a module are an error: otherwise a misspelled name would go unnoticed.
+// readModule reads a module. If there are options but no module, it returns the options with an error, because the
+// module may be lost, or its name may be misspelled.
 func (f folder) readModule(name string) Module {
 	shown := filepath.Join(f.path, name)
 	if isOptions(name) {
-		plugin := stemOf(name)
-		return Module{Name: plugin, Path: shown, Err: fmt.Errorf("%w: there is no %s.wasm beside %s", errNoModule, plugin, name)}
+		m := Module{Name: stemOf(name), Path: shown}
+		m.hasOptions = m.readOptions(os.DirFS(f.path), m.Name) == nil
+		m.Err = fmt.Errorf("%w: there is no %s.wasm beside %s: add it, or remove %s to remove the plugin", errNoModule, m.Name, name, name)
+		return m
 	}
 	m := readModule(os.DirFS(f.path), name, shown)
 	if m.Err == nil {
-		m.Err = checkSpelling(m.Name, f.fileNames())
+		m.setSpelling(f.fileNames())
 	}
 	return m
 }
 
-// checkSpelling returns an error if the author probably meant another file as the module's options: the plugin would
-// run without their restrictions.
+// setSpelling sets the error of checkSpelling as the error of the module, which must not run because its options are
+// not known.
+func (m *Module) setSpelling(names []string) {
+	m.Err = checkSpelling(m.Name, names)
+	m.hasOptions = m.hasOptions && m.Err == nil
+}
+
+// checkSpelling returns an error if the author probably meant another file to be the options of the module. Without
+// this check, the plugin would run without the restrictions in this file.
 func checkSpelling(plugin string, names []string) error {
 	for _, name := range names {
 		if !isOptions(name) && strings.EqualFold(stemOf(name), plugin) && slices.Contains(optionsSuffixes, strings.ToLower(filepath.Ext(name))) {
@@ -105,7 +115,7 @@ func checkSpelling(plugin string, names []string) error {
 	return nil
 }
 
-// ignoredFiles returns statuses for the files that are neither modules nor options.
+// ignoredFiles returns a status for each file that is neither a module nor options.
 func (f folder) ignoredFiles() (statuses []Status) {
 	for _, name := range f.fileNames() {
 		if !isModule(name) && !isOptions(name) {
@@ -128,13 +138,13 @@ func adviceFor(name string) string {
 	return "not read: a plugin is a file <name>.wasm, its options are in <name>.yaml; subdirectories are not read"
 }
 
-// sameAs reports whether the folder is unchanged.
+// sameAs reports whether the folder equals an earlier state.
 func (f folder) sameAs(was folder) bool {
 	return maps.EqualFunc(f.files, was.files, sameFile)
 }
 
-// statFile returns the info of a file's target, or of the file itself if it is a link without a target: a broken link
-// differs from a missing file.
+// statFile returns the FileInfo of a link's target. If the target does not exist, it returns the FileInfo of the link
+// itself, so that a broken link differs from a missing file.
 func statFile(file string) os.FileInfo {
 	for _, describe := range []func(string) (os.FileInfo, error){os.Stat, os.Lstat} {
 		if info, err := describe(file); err == nil {
@@ -144,8 +154,8 @@ func statFile(file string) os.FileInfo {
 	return nil
 }
 
-// sameFile reports whether a file is unchanged. A writer can restore the size and the modification time, but not the
-// change time of the inode.
+// sameFile reports whether a file is unchanged. It compares the change time of the inode, because a writer can
+// restore the size and the modification time, but not this time.
 func sameFile(was, is os.FileInfo) bool {
 	if was == nil || is == nil {
 		return was == nil && is == nil
@@ -153,11 +163,11 @@ func sameFile(was, is os.FileInfo) bool {
 	return os.SameFile(was, is) && was.Size() == is.Size() && was.ModTime().Equal(is.ModTime()) && changeTime(was).Equal(changeTime(is))
 }
 
-// timeGrain is more than the resolution of the time stamps of any file system.
-const timeGrain = 2 * time.Second
+// timestampGrace is a time that is longer than the resolution of time stamps on any file system.
+const timestampGrace = 2 * time.Second
 
-// isConclusive reports whether a file that was read at readAt would look different after any later change: its time
-// stamp is older than the resolution.
+// isConclusive reports whether any change to the file after readAt would also change its FileInfo. This is the case if
+// the time stamp of the file is older than readAt by more than the resolution of time stamps.
 func isConclusive(info os.FileInfo, readAt time.Time) bool {
-	return info == nil || readAt.Sub(changeTime(info)) > timeGrain
+	return info == nil || readAt.Sub(changeTime(info)) > timestampGrace
 }

@@ -21,17 +21,17 @@ import (
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/document"
 	"github.com/refract-project/refract/host/source"
-	"github.com/refract-project/refract/internal/wattest"
+	"github.com/refract-project/refract/test/support/wattest"
 )
 
-// plugin returns a module for the kinds, for both hooks, that sets the label "by" to its version.
+// plugin returns a module for the kinds that sets the label "by" to its version in both hooks.
 func plugin(t testing.TB, version string, kinds ...string) []byte {
 	t.Helper()
 	return withManifest(t, fmt.Sprintf(`{"name":"test","version":%q,"kinds":["%s"],"hooks":["outgoing","incoming"],"writes":["metadata.labels"]}`,
 		version, strings.Join(kinds, `","`)), version)
 }
 
-// withManifest returns such a module with another manifest.
+// withManifest returns a module with the same code as the modules of plugin, and with the given manifest.
 func withManifest(t testing.TB, manifest string, label ...string) []byte {
 	t.Helper()
 	version := strings.Join(label, "")
@@ -45,7 +45,7 @@ func withManifest(t testing.TB, manifest string, label ...string) []byte {
 	return wasm
 }
 
-// labelSet runs the outgoing chain of a kind on an object, and returns the metadata or the error.
+// labelSet runs the outgoing chain of a kind on an object. It returns the metadata of the result, or the error.
 func labelSet(w *world, kind string) string {
 	w.t.Helper()
 	name, _, _ := strings.Cut(kind, ".")
@@ -62,14 +62,14 @@ type world struct {
 	t        testing.TB
 	registry *host.Registry
 	chains   *source.Chains
-	quiet    time.Duration // see source.DirConfig
+	quiet    time.Duration // DirConfig.Quiet of the Dirs
 }
 
 var kinds = []string{"Service", "Ingress.networking.k8s.io", "ConfigMap"}
 
 func newWorld(t testing.TB) *world { return newWorldWith(t, "") }
 
-// newWorldWith returns a world that keeps last good versions in a folder.
+// newWorldWith returns a world that stores last good versions in the given folder.
 func newWorldWith(t testing.TB, lastGood string) *world {
 	t.Helper()
 	return newWorldOf(t, lastGood, fstest.MapFS{
@@ -78,7 +78,7 @@ func newWorldWith(t testing.TB, lastGood string) *world {
 	})
 }
 
-// newWorldOf returns a world with these default plugins.
+// newWorldOf returns a world with the given default plugins.
 func newWorldOf(t testing.TB, lastGood string, defaultPlugins fstest.MapFS) *world {
 	t.Helper()
 	ctx := context.Background()
@@ -98,7 +98,7 @@ func newWorldOf(t testing.TB, lastGood string, defaultPlugins fstest.MapFS) *wor
 	return w
 }
 
-// chain returns the names and versions of the plugins of a chain, in order.
+// chain returns the names and versions of the plugins in a chain, in order.
 func (w *world) chain(kind string, hook host.Hook) string {
 	var out []string
 	for _, p := range w.registry.Chain(kind, hook).Plugins() {
@@ -107,7 +107,7 @@ func (w *world) chain(kind string, hook host.Hook) string {
 	return strings.Join(out, " ")
 }
 
-// expect compares both chains of a kind.
+// expect compares both chains of a kind with want.
 func (w *world) expect(kind, want string) {
 	w.t.Helper()
 	for _, hook := range []host.Hook{host.Outgoing, host.Incoming} {
@@ -117,7 +117,7 @@ func (w *world) expect(kind, want string) {
 	}
 }
 
-// apply applies modules read from a directory with these files, and returns their statuses.
+// apply applies the modules of a directory with the given files, and returns their statuses.
 func (w *world) apply(files map[string][]byte) map[string]source.Status {
 	w.t.Helper()
 	dir := w.t.TempDir()
@@ -146,7 +146,8 @@ func names(modules []source.Module) (out []string) {
 	return out
 }
 
-// eventually waits for a condition. If it is not met in time, the failure describes it.
+// eventually waits until the function holds returns true. If it does not return true in time, the test fails with the
+// text in what.
 func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	deadline := time.After(3 * time.Minute)

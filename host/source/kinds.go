@@ -10,9 +10,9 @@ import (
 	"github.com/refract-project/refract/host"
 )
 
-// AddKind builds the chains of another kind from the current plugins. podSpecs are the paths of pod specs in its
-// objects, for the guard (see host.DefaultGuard). If the kind already has chains with these paths, nothing happens.
-// After an error the chains of all kinds are unchanged.
+// AddKind builds the chains of another kind with the current plugins. podSpecs are the paths of pod specs in objects
+// of the kind, for the guard (see host.DefaultGuard). If the kind already has chains with these paths, AddKind has no
+// effect. After an error, the chains of all kinds are unchanged.
 func (c *Chains) AddKind(kind string, podSpecs ...string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -22,14 +22,14 @@ func (c *Chains) AddKind(kind string, podSpecs ...string) error {
 		return nil
 	}
 	c.podSpecs[kind] = slices.Clone(podSpecs)
-	// The guard of the kind changes.
+	// The kind is known with other pod specs, so its chains must be built again with another guard.
 	if known {
-		delete(c.present, chainKey{kind, host.Outgoing})
-		delete(c.present, chainKey{kind, host.Incoming})
+		delete(c.present, host.ChainKey{Kind: kind, Hook: host.Outgoing})
+		delete(c.present, host.ChainKey{Kind: kind, Hook: host.Incoming})
 	} else {
 		c.setKinds(append(slices.Clone(before), kind))
 	}
-	if err := c.swapChains(context.Background(), c.extra); err != nil {
+	if err := c.swapChains(context.Background(), c.current); err != nil {
 		c.setKinds(before)
 		c.podSpecs[kind] = specsBefore
 		return err
@@ -37,7 +37,7 @@ func (c *Chains) AddKind(kind string, podSpecs ...string) error {
 	return nil
 }
 
-// RemoveKind removes the chains of a kind: from then on its objects pass unchanged. Calls in progress continue.
+// RemoveKind removes the chains of a kind. From then on, objects of the kind are not mutated. Running calls continue.
 func (c *Chains) RemoveKind(kind string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -46,24 +46,32 @@ func (c *Chains) RemoveKind(kind string) {
 	}
 	c.setKinds(slices.DeleteFunc(slices.Clone(c.config.Kinds), func(k string) bool { return k == kind }))
 	delete(c.podSpecs, kind)
-	for _, hook := range []host.Hook{host.Outgoing, host.Incoming} {
-		c.config.Registry.Swap(kind, hook, nil)
-		delete(c.present, chainKey{kind, hook})
-	}
+	outgoing, incoming := host.ChainKey{Kind: kind, Hook: host.Outgoing}, host.ChainKey{Kind: kind, Hook: host.Incoming}
+	c.config.Registry.SwapAll(map[host.ChainKey]*host.Chain{outgoing: nil, incoming: nil})
+	delete(c.present, outgoing)
+	delete(c.present, incoming)
+	c.version++
 }
 
-// setKinds sets the kinds and recomputes the kinds of each plugin. The caller holds mu.
+// setKinds sets the kinds, and computes the kinds of each plugin again. c.mu must be held.
 func (c *Chains) setKinds(kinds []string) {
 	c.config.Kinds = kinds
 	for _, r := range c.defaults {
 		r.kinds = r.matchingKinds(kinds)
 	}
-	for _, r := range c.extra {
+	c.setKindsOf(c.current, kinds)
+}
+
+func (c *Chains) setKindsOf(plugins roster, kinds []string) {
+	for _, r := range plugins.running {
 		r.kinds = r.matchingKinds(kinds)
+	}
+	for _, h := range plugins.held {
+		h.kinds = h.matchingKinds(kinds)
 	}
 }
 
-// matchingKinds returns the kinds that the plugin supports.
+// matchingKinds returns the kinds in the list that the plugin supports.
 func (r *running) matchingKinds(kinds []string) (matching []string) {
 	for _, kind := range kinds {
 		if r.matchesChain(kind, host.Outgoing) || r.matchesChain(kind, host.Incoming) {
@@ -73,8 +81,9 @@ func (r *running) matchingKinds(kinds []string) (matching []string) {
 	return matching
 }
 
-// isGeneral reports whether the plugin is the default plugin of kinds without one of their own: its manifest has "*".
-func (r *running) isGeneral() bool { return slices.Contains(r.plugin.Manifest().Kinds, "*") }
+// isGeneral reports whether a default plugin is for all kinds that have no default plugin of their own: its manifest
+// has "*".
+func (r *running) isGeneral() bool { return slices.Contains(r.plugin().Manifest().Kinds, "*") }
 
 // defaultsOf returns the default plugins of a kind.
 func (c *Chains) defaultsOf(kind string) (own []*running) {

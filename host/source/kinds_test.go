@@ -28,7 +28,7 @@ func TestKindsComeAndGo(t *testing.T) {
 		"other.wasm": plugin(t, "3", "Certificate.example.org"),
 	})
 	w.expect(certificate, "")
-	// The second call changes nothing.
+	// The second call must have no effect.
 	for range 2 {
 		require.NoError(t, w.chains.AddKind(certificate))
 	}
@@ -42,7 +42,7 @@ func TestKindsComeAndGo(t *testing.T) {
 	}
 
 	w.chains.RemoveKind(certificate)
-	// This kind was never added.
+	// This kind was never added, so the call must change nothing.
 	w.chains.RemoveKind("Widget.example.org")
 	w.expect(certificate, "")
 	w.expect("Service", "service@default")
@@ -53,7 +53,8 @@ func TestKindsComeAndGo(t *testing.T) {
 	w.expect(certificate, "certs@4")
 }
 
-// TestPluginWaitsForItsKind applies a plugin for a kind that is added later: the kind's first object is mutated.
+// TestPluginWaitsForItsKind checks that a plugin that was applied before its kind was added mutates even the first
+// object of the kind.
 func TestPluginWaitsForItsKind(t *testing.T) {
 	w := newWorld(t)
 	s := w.apply(map[string][]byte{"mine.wasm": plugin(t, "1", "*"), "mine.yaml": []byte("kinds: [" + certificate + "]")})["mine"]
@@ -65,8 +66,8 @@ func TestPluginWaitsForItsKind(t *testing.T) {
 	w.expect("Service", "service@default")
 }
 
-// TestDefaultOfAllOthers checks that the default plugin for "*" is only in the chains of kinds without another default
-// plugin.
+// TestDefaultOfAllOthers checks that the default plugin for "*" is in the chains of exactly those kinds that have no
+// other default plugin.
 func TestDefaultOfAllOthers(t *testing.T) {
 	w := newWorldOf(t, "", fstest.MapFS{
 		"service/service.wasm": {Data: plugin(t, "default", "Service")},
@@ -85,7 +86,8 @@ func TestDefaultOfAllOthers(t *testing.T) {
 	w.expect("Service", "service@default also@2")
 }
 
-// TestKindsOfOtherGroups checks that a kind of another API group differs from the kind of the core group.
+// TestKindsOfOtherGroups checks that kinds of the same name in the core group and in another API group are different
+// kinds.
 func TestKindsOfOtherGroups(t *testing.T) {
 	w := newWorldOf(t, "", fstest.MapFS{
 		"service/service.wasm": {Data: plugin(t, "default", "Service")},
@@ -108,7 +110,8 @@ func TestKindsOfOtherGroups(t *testing.T) {
 	w.expect("Ingress.networking.k8s.io", "ingress@default bare@1")
 }
 
-// TestSecretsAreNamed checks that "*" does not include Secrets: a manifest or the options must name them.
+// TestSecretsAreNamed checks that "*" does not include Secrets: a plugin runs on Secrets only if its manifest or its
+// options name them.
 func TestSecretsAreNamed(t *testing.T) {
 	w := newWorldOf(t, "", fstest.MapFS{"secret/secret.wasm": {Data: plugin(t, "default", "Secret")}})
 	require.NoError(t, w.chains.AddKind("Secret"))
@@ -121,7 +124,8 @@ func TestSecretsAreNamed(t *testing.T) {
 	w.expect("ConfigMap", "all@1 named@2")
 }
 
-// TestPodSpecsOfAKind checks that the guard uses the paths of the kind's pod specs.
+// TestPodSpecsOfAKind checks that the guard protects the pod specs at the paths that were passed to AddKind for the
+// kind, and that a malformed path does not change the guard.
 func TestPodSpecsOfAKind(t *testing.T) {
 	w := newWorld(t)
 	on := func() bool {
@@ -149,7 +153,8 @@ func TestPodSpecsOfAKind(t *testing.T) {
 	}
 }
 
-// TestKindsAndModulesAtOnce adds kinds, applies modules and runs calls in different goroutines.
+// TestKindsAndModulesAtOnce checks that the chains of all kinds have the last version of a plugin after the kinds were
+// added and removed while versions of the plugin were applied concurrently.
 func TestKindsAndModulesAtOnce(t *testing.T) {
 	w := newWorld(t)
 	var wg sync.WaitGroup

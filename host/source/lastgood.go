@@ -18,28 +18,30 @@ import (
 	"github.com/refract-project/refract/host/internal/atomicfile"
 )
 
-// lastGood is a folder with the last good version of each plugin, so that objects are still mutated by a plugin whose
-// file breaks while the process is down. Lost files are written again. With dir "" no version is kept.
+// lastGood stores the last good version of each plugin in a folder, so that a plugin still mutates objects if its
+// file breaks while the process is not running. Stored files that were lost are written again. If dir is empty, no
+// versions are stored.
 type lastGood struct {
 	dir   string
 	marks map[string]mark // keyed by plugin name
 }
 
-// mark is the digest of the kept plugin, and the info of its file when it was written or read.
+// mark has the digest of the stored plugin, and the FileInfo of its file when it was last written or read.
 type mark struct {
-	digest [sha256.Size]byte
+	digest digest
 	file   os.FileInfo
 }
 
-// keptSuffix is the suffix of the files, one for each plugin.
+// keptSuffix is the suffix of the stored files, one for each plugin.
 const keptSuffix = ".plugin.json"
 
-// kept is the content of such a file: the bytes as read, so that they have the same meaning when they are read again.
+// kept is the content of a stored file. It has the bytes of the original files, so that the plugin has the same
+// meaning when it is read again.
 type kept struct {
 	Name    string `json:"name"`
-	Options []byte `json:"optionsYAML,omitzero"` // absent if there is no options file
+	Options []byte `json:"optionsYAML,omitzero"` // missing if there is no options file
 	Wasm    []byte `json:"wasm"`
-	// Digest covers all other fields, because a full disk or a crash of the machine may have damaged the file.
+	// Digest is a digest of all other fields, because a full disk or a crash of the machine may damage the file.
 	Digest []byte `json:"digest"`
 }
 
@@ -53,7 +55,7 @@ func (k *kept) contentDigest() []byte {
 	return sum[:]
 }
 
-// maxNameBytes is the maximum length of a plugin name that is used as a file name.
+// maxNameBytes is the maximum length of a plugin name in a file name.
 const maxNameBytes = 200
 
 func (l *lastGood) filePath(name string) string {
@@ -64,7 +66,7 @@ func (l *lastGood) filePath(name string) string {
 	return filepath.Join(l.dir, name+keptSuffix)
 }
 
-// keepModule writes the module unless the file is up to date.
+// keepModule stores the module, unless the stored file is up to date.
 func (l *lastGood) keepModule(m *Module) error {
 	if l.dir == "" || l.hasModule(m) {
 		return nil
@@ -88,13 +90,13 @@ func (l *lastGood) keepModule(m *Module) error {
 	return nil
 }
 
-// hasModule reports whether the file of the module is unchanged since it was written.
+// hasModule reports whether the module is stored and its file is unchanged.
 func (l *lastGood) hasModule(m *Module) bool {
 	known, ok := l.marks[m.Name]
 	return ok && known.file != nil && known.digest == m.computeDigest() && sameFile(known.file, statFile(l.filePath(m.Name)))
 }
 
-// optionsText returns the options file, or an equivalent one.
+// optionsText returns the content of the options file, or an equivalent text.
 func (m *Module) optionsText() ([]byte, error) {
 	if m.OptionsText != nil || m.Options.isZero() {
 		return m.OptionsText, nil
@@ -119,7 +121,7 @@ func (l *lastGood) readKept(name string) (k kept, err error) {
 	return k, nil
 }
 
-// recallModule reads a kept module. It returns fs.ErrNotExist if none was kept.
+// recallModule reads a stored module. It returns fs.ErrNotExist if no module of this name is stored.
 func (l *lastGood) recallModule(name string) (Module, error) {
 	k, err := l.readKept(name)
 	if err != nil {
@@ -134,7 +136,8 @@ func (l *lastGood) recallModule(name string) (Module, error) {
 	return m, nil
 }
 
-// forgetOthers removes the files of all plugins except the named ones: they were removed on purpose.
+// forgetOthers removes the stored files of all plugins that are not in the list of modules, because these plugins
+// were removed on purpose.
 func (l *lastGood) forgetOthers(modules []Module) error {
 	if l.dir == "" {
 		return nil

@@ -15,7 +15,8 @@ import (
 	"github.com/refract-project/refract/host/source"
 )
 
-// TestLastGoodAcrossRestarts starts with a file that broke while no process was running.
+// TestLastGoodAcrossRestarts checks that the last good version of a plugin runs after a start if its file became
+// broken while no process was running.
 func TestLastGoodAcrossRestarts(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "made", "when-needed")
 	before := newWorldWith(t, dir)
@@ -35,7 +36,7 @@ func TestLastGoodAcrossRestarts(t *testing.T) {
 	if s := got["a"]; s.State != source.Failed || !s.Running || s.Version != "1" || !strings.Contains(s.Message, "runs on") {
 		t.Errorf("a: %+v", s)
 	}
-	// A plugin that was removed on purpose does not return.
+	// A plugin that was removed on purpose must not be restored.
 	if s := got["gone"]; s.State != source.Failed || s.Running {
 		t.Errorf("gone: %+v", s)
 	}
@@ -43,7 +44,26 @@ func TestLastGoodAcrossRestarts(t *testing.T) {
 	after.expect("Service", "service@default a@2 b@1")
 }
 
-// TestLastGoodDamaged starts with a folder that was damaged by a full disk or a crash.
+// TestLostModules checks that the last good version of a plugin whose module is lost, but not its options, continues
+// to run, even after a restart.
+func TestLostModules(t *testing.T) {
+	dir := t.TempDir()
+	options := map[string][]byte{"a.yaml": []byte("priority: 7")}
+	before := newWorldWith(t, dir)
+	before.apply(map[string][]byte{"a.wasm": plugin(t, "1", "Service"), "a.yaml": options["a.yaml"]})
+	after := newWorldWith(t, dir)
+	for when, w := range map[string]*world{"while it runs": before, "at the start": after} {
+		s := w.apply(options)["a"]
+		if s.State != source.Failed || !s.Running || !strings.Contains(s.Message, "there is no a.wasm beside a.yaml") {
+			t.Errorf("%s: %+v", when, s)
+		}
+		w.expect("Service", "service@default a@1")
+	}
+	after.apply(nil)
+	after.expect("Service", "service@default")
+}
+
+// TestLastGoodDamaged checks that stored files that a full disk or a crash has damaged are not used.
 func TestLastGoodDamaged(t *testing.T) {
 	for name, damage := range map[string]func([]byte) []byte{
 		"cut off": func(content []byte) []byte { return content[:len(content)/2] },

@@ -14,30 +14,31 @@ import (
 	"strings"
 )
 
-// maxFileBytes is far above the size of any module that the host accepts by default. It keeps a wrong file (a disk
-// image, a core dump) out of the memory of the process.
+// maxFileBytes is the maximum size of a module file. It is far above the size of the modules that the host accepts by
+// default. The limit keeps the process from reading a wrong file, such as a disk image or a core dump, into memory.
 const maxFileBytes = 128 << 20
 
-// Module is a plugin that was found but not loaded yet.
+// Module is a plugin that was found, but is not loaded yet.
 type Module struct {
-	// Name is the file name without ".wasm". It names the plugin in errors, events and metrics.
+	// Name is the name of the plugin in errors, events and metrics: the file name without ".wasm".
 	Name string
 	// Path is the path of the file.
 	Path string
 	// Wasm is the binary.
 	Wasm []byte
-	// Options come from the file <name>.yaml next to it.
+	// Options are the options from the file <name>.yaml in the same folder.
 	Options Options
-	// OptionsText is the content of that file; nil if there was none.
+	// OptionsText is the content of the options file, or nil if there is none.
 	OptionsText []byte
-	// Err is the error of reading the module; Wasm and Options are then not usable.
+	// Err is the error that occurred when the module was read. If it is set, Wasm and Options must not be used.
 	Err error
 
-	warnings []string // about the options
+	warnings   []string // warnings about the options
+	hasOptions bool     // whether the options could be read, although Err is set
 }
 
-// ReadFS finds all modules below the root of fsys, such as an embedded one. The returned error is about fsys; the error
-// of a module is in its Err.
+// ReadFS finds all modules below the root of fsys, such as an embedded file system. The returned error concerns fsys.
+// The error of a module is in its field Err.
 func ReadFS(fsys fs.FS) ([]Module, error) {
 	var modules []Module
 	err := fs.WalkDir(fsys, ".", func(name string, entry fs.DirEntry, err error) error {
@@ -49,8 +50,8 @@ func ReadFS(fsys fs.FS) ([]Module, error) {
 	return modules, err
 }
 
-// ReadDir finds the modules of one directory, without its subdirectories. Files may be symbolic links. The returned
-// error is about the directory; the error of a module is in its Err.
+// ReadDir finds all modules in a directory, without subdirectories. Files may be symbolic links. The returned error
+// concerns the directory. The error of a module is in its field Err.
 func ReadDir(dir string) ([]Module, error) {
 	found, err := readFolder(dir)
 	if err != nil {
@@ -63,13 +64,13 @@ func ReadDir(dir string) ([]Module, error) {
 	return modules, nil
 }
 
-// ReadFile reads the module in one file, and the options next to it.
+// ReadFile reads the module in a file, and its options from the same folder.
 func ReadFile(file string) Module {
 	dir := filepath.Dir(file)
 	m := readModule(os.DirFS(dir), filepath.Base(file), file)
 	if m.Err == nil && m.OptionsText == nil {
 		if entries, err := os.ReadDir(dir); err == nil {
-			m.Err = checkSpelling(m.Name, entryNames(entries))
+			m.setSpelling(entryNames(entries))
 		}
 	}
 	return m
@@ -77,16 +78,15 @@ func ReadFile(file string) Module {
 
 func readModule(fsys fs.FS, name, shown string) Module {
 	m := Module{Name: strings.TrimSuffix(path.Base(name), wasmSuffix), Path: shown}
-	if m.Wasm, m.Err = readFile(fsys, name); m.Err != nil {
-		return m
-	}
-	if err := m.readOptions(fsys, strings.TrimSuffix(name, wasmSuffix)); err != nil {
+	m.Wasm, m.Err = readFile(fsys, name)
+	err := m.readOptions(fsys, strings.TrimSuffix(name, wasmSuffix))
+	if m.hasOptions = err == nil; err != nil && m.Err == nil {
 		m.Err = fmt.Errorf("reading options of plugin %s, %w", m.Name, err)
 	}
 	return m
 }
 
-// readOptions reads the options file, if there is one.
+// readOptions reads the options file, if it exists.
 func (m *Module) readOptions(fsys fs.FS, stem string) error {
 	from := ""
 	for _, suffix := range optionsSuffixes {
@@ -108,13 +108,14 @@ func (m *Module) readOptions(fsys fs.FS, stem string) error {
 	return nil
 }
 
-// isListed reports whether there is a file with the name, even if it is a link without a target.
+// isListed reports whether a file with the name exists. A link whose target is missing also counts.
 func isListed(fsys fs.FS, name string) bool {
 	_, err := fs.Lstat(fsys, name)
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// readFile reads a regular file. Other files, such as a pipe, could block forever.
+// readFile reads a regular file. It returns an error for other files, such as pipes, because reading them could block
+// forever.
 func readFile(fsys fs.FS, name string) ([]byte, error) {
 	info, err := fs.Stat(fsys, name)
 	if err != nil {

@@ -38,7 +38,8 @@ func TestReadFS(t *testing.T) {
 	}
 }
 
-// TestReadDirReportsEachBadFile checks that every problem is reported with its file and does not affect other files.
+// TestReadDirReportsEachBadFile checks that every problem is reported with the name of the file, and does not affect
+// other files.
 func TestReadDirReportsEachBadFile(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, map[string][]byte{

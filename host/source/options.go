@@ -20,33 +20,35 @@ import (
 	"github.com/refract-project/refract/host"
 )
 
-// Options are the options of a module, in YAML.
+// Options are the options of a module. They are usually read from a YAML file.
 type Options struct {
-	// Config is the configuration that the plugin reads.
+	// Config is the configuration for the plugin itself.
 	Config map[string]any `json:"config,omitzero"`
-	// Limits are the limits of the plugin. Fields left out have the host's defaults.
+	// Limits are the limits of the plugin. The host's defaults apply to fields that are not set.
 	Limits Limits `json:"limits,omitzero"`
-	// Priority orders the plugins of a chain, the lowest first. The default is 0.
+	// Priority determines the order of plugins in a chain, the lowest first. Plugins with a negative priority run
+	// before the default plugins. The default is 0.
 	Priority int `json:"priority,omitempty"`
-	// Kinds narrows the kinds of the manifest: "Service", "Ingress.networking.k8s.io". If nil, the manifest decides; if
-	// empty, there are none. It is required for a module without a manifest.
+	// Kinds restricts the kinds of the manifest: "Service", "Ingress.networking.k8s.io". If it is nil, only the
+	// manifest counts. If it is empty, the plugin has no kinds. It is required for a module without a manifest.
 	Kinds []string `json:"kinds,omitzero"`
-	// Writes narrows the paths of the manifest. If nil, the manifest decides; if empty, the plugin may write nothing.
-	// It is required for a module without a manifest.
+	// Writes restricts the paths of the manifest. If it is nil, only the manifest counts. If it is empty, the plugin
+	// may not write. It is required for a module without a manifest.
 	Writes []string `json:"writes,omitzero"`
-	// Capabilities narrows the capabilities of the manifest: "skip". If nil, the manifest decides; if empty, there are
-	// none. A module without a manifest has only these.
+	// Capabilities restricts the capabilities of the manifest. The only capability is "skip". If it is nil, only the
+	// manifest counts. If it is empty, the plugin has no capabilities. For a module without a manifest, it lists all
+	// capabilities.
 	Capabilities []string `json:"capabilities,omitzero"`
 	// Replaces is the name of a default plugin that this one replaces.
 	Replaces string `json:"replaces,omitempty"`
-	// Fresh resets the plugin before each call: it keeps no state from one object to the next, not even within a
-	// namespace.
+	// Fresh means that the plugin is reset before each call, so that it keeps no state between objects, even in the
+	// same namespace.
 	Fresh bool `json:"fresh,omitempty"`
-	// IgnoreFailure continues the chain, with a warning, if this plugin fails.
+	// IgnoreFailure means that the chain continues with a warning if this plugin fails.
 	IgnoreFailure bool `json:"ignoreFailure,omitempty"`
 }
 
-// Limits are host.Limits in the format of the options file; see there for units and defaults.
+// Limits are host.Limits in the format of the options file. See host.Limits for the units and defaults.
 type Limits struct {
 	Fuel        int64 `json:"fuel,omitempty"`
 	MemoryPages int   `json:"memoryPages,omitempty"`
@@ -56,12 +58,12 @@ type Limits struct {
 	Handles     int   `json:"handles,omitempty"`
 }
 
-// isZero reports whether nothing is set.
+// isZero reports whether no option is set.
 func (o *Options) isZero() bool { return reflect.ValueOf(*o).IsZero() }
 
-// decodeOptions decodes the YAML of a file, whose name is used in warnings. Whole numbers stay whole, as in Kubernetes
-// objects. An unknown field is an error. So is a null list that restricts the plugin: a key whose entries were all
-// commented out would lift the restriction.
+// decodeOptions decodes the YAML of a file, whose name is used in warnings. As in Kubernetes objects, whole numbers
+// become int64. An unknown field is an error. A list that restricts the plugin must not be null: if all of its
+// entries were commented out, the restriction would be lifted unnoticed.
 func (o *Options) decodeOptions(text []byte, file string) (warnings []string, err error) {
 	if err := checkOneDocument(text); err != nil {
 		return nil, err
@@ -94,7 +96,7 @@ func checkLists(fields map[string]any) error {
 	return nil
 }
 
-// zeroLimits returns warnings about zero limits, which look stricter than they are.
+// zeroLimits returns warnings about limits of 0, because they look strict but mean the default.
 func zeroLimits(fields map[string]any) (warnings []string) {
 	limits, _ := fields["limits"].(map[string]any)
 	for _, limit := range slices.Sorted(maps.Keys(limits)) {
@@ -105,7 +107,7 @@ func zeroLimits(fields map[string]any) (warnings []string) {
 	return warnings
 }
 
-// checkOneDocument returns an error if the text has further documents, which would be ignored.
+// checkOneDocument returns an error if the text has further YAML documents, because they would be ignored.
 func checkOneDocument(text []byte) error {
 	documents := goyaml.NewDecoder(bytes.NewReader(text))
 	for n := 0; ; n++ {
@@ -123,7 +125,7 @@ func checkOneDocument(text []byte) error {
 	}
 }
 
-// PluginConfig returns the options that the host needs.
+// PluginConfig returns the options for the host.
 func (o *Options) PluginConfig() host.PluginConfig {
 	return host.PluginConfig{
 		Config: o.Config,
@@ -143,7 +145,7 @@ func (o *Options) PluginConfig() host.PluginConfig {
 	}
 }
 
-// CheckReplaces returns an error if the options replace a default plugin that is not among defaults.
+// CheckReplaces returns an error if the options replace a default plugin that is not one of defaults.
 func (o *Options) CheckReplaces(defaults []Module) error {
 	if o.Replaces == "" {
 		return nil
@@ -159,15 +161,15 @@ func (o *Options) CheckReplaces(defaults []Module) error {
 	return fmt.Errorf("replaces: there is no default plugin %q (there are %s)", o.Replaces, strings.Join(names, ", "))
 }
 
-// Matches reports whether a plugin with these options runs on the objects of a kind. The kind includes its API group
-// unless that is the core group.
+// Matches reports whether a plugin with these options runs on objects of a kind. The kind includes its API group
+// unless it is the core group.
 func (o *Options) Matches(manifest *host.Manifest, kind string, hook host.Hook) bool {
 	name, group, _ := strings.Cut(kind, ".")
 	return o.MatchesManifest(manifest, kind, hook) && (o.Kinds == nil || host.MatchesKind(o.Kinds, name, group))
 }
 
-// MatchesManifest reports whether the manifest allows the kind, regardless of the restriction by the options. The
-// options may name Secrets, which "*" in a manifest does not include.
+// MatchesManifest reports whether the manifest allows the kind, regardless of Kinds in the options. If the options
+// name Secrets, "*" in the manifest includes them.
 func (o *Options) MatchesManifest(manifest *host.Manifest, kind string, hook host.Hook) bool {
 	name, group, _ := strings.Cut(kind, ".")
 	return manifest.Matches(name, group, hook) ||

@@ -17,8 +17,8 @@ import (
 	"github.com/refract-project/refract/host/source"
 )
 
-// TestEmptyListsRestrict checks that empty lists restrict a running plugin, that removing them lifts the restriction,
-// and that both survive a restart.
+// TestEmptyListsRestrict checks that an empty list restricts a running plugin, and that the restriction ends when the
+// list is removed.
 func TestEmptyListsRestrict(t *testing.T) {
 	wasm := plugin(t, "1", "Service")
 	for _, c := range []struct{ options, label, chain string }{
@@ -46,8 +46,8 @@ func TestEmptyListsRestrict(t *testing.T) {
 	}
 }
 
-// TestNullOptions checks that commenting out the entries of a restricting list does not lift the restriction: null is
-// an error that names the list.
+// TestNullOptions checks that a restriction is not lifted if all entries of its list are commented out: null is an
+// error that names the list.
 func TestNullOptions(t *testing.T) {
 	for options, says := range map[string]string{
 		"writes:":             "writes is null",
@@ -75,8 +75,8 @@ func TestNullOptions(t *testing.T) {
 	}
 }
 
-// TestOptionsFileWithoutOptions checks that empty options files, left by a full disk or by commenting out everything,
-// are reported.
+// TestOptionsFileWithoutOptions checks that an options file without options is reported, because it is probably a
+// mistake: a full disk can cause an empty file, or all of its lines may be commented out.
 func TestOptionsFileWithoutOptions(t *testing.T) {
 	for _, options := range []string{"", "\n", "# writes: []\n", "null", "---\n", "---\n# none\n---\n"} {
 		s := newWorld(t).apply(map[string][]byte{"a.wasm": plugin(t, "1", "Service"), "a.yml": []byte(options)})["a"]
@@ -107,8 +107,8 @@ limits: {fuel: 0}`)})["a"]
 	}
 }
 
-// TestWarningsFollowTheFile checks the warnings of a plugin that keeps running because its options have the same
-// meaning.
+// TestWarningsFollowTheFile checks that the warnings of a plugin change with its options file, even if the plugin is
+// not loaded again because the options have the same meaning.
 func TestWarningsFollowTheFile(t *testing.T) {
 	w, wasm := newWorld(t), plugin(t, "1", "Service")
 	for _, step := range []struct{ options, warning string }{
@@ -149,12 +149,12 @@ func TestEveryFileIsUsedOrReported(t *testing.T) {
 	if len(want) > 0 {
 		t.Errorf("not reported: %v", want)
 	}
-	if got := w.chain("Service", host.Outgoing); got != "service@default a@1" {
+	if got := w.chain("Service", host.Outgoing); got != "a@1 service@default" {
 		t.Error(got)
 	}
 }
 
-// TestDanglingOptions checks that a link to missing options is an error of its plugin.
+// TestDanglingOptions checks that a link to missing options is reported as an error of the plugin.
 func TestDanglingOptions(t *testing.T) {
 	for _, suffix := range []string{".yaml", ".yml"} {
 		w, dir := newWorld(t), t.TempDir()
@@ -173,10 +173,11 @@ func TestDanglingOptions(t *testing.T) {
 	}
 }
 
-// TestPollReadsModuleAndOptionsTogether copies a module before its options, without notifications.
+// TestPollReadsModuleAndOptionsTogether checks that a module never runs without its options, even if it is copied
+// before them and only polls find the files.
 func TestPollReadsModuleAndOptionsTogether(t *testing.T) {
 	w, elsewhere, dir := newWorld(t), t.TempDir(), t.TempDir()
-	// There are no notifications of changes behind a link.
+	// The file is a link, because changes to the target of a link cause no notifications.
 	link(t, elsewhere+"/wasm", dir+"/a.wasm")
 	link(t, elsewhere+"/yaml", dir+"/a.yaml")
 	r := &reports{}
@@ -186,7 +187,8 @@ func TestPollReadsModuleAndOptionsTogether(t *testing.T) {
 	done := make(chan error)
 	go func() { done <- d.Run(ctx) }()
 	defer func() { cancel(); require.NoError(t, <-done) }()
-	// This takes much longer than the time between two polls.
+	// These writes take much longer than the interval of polls, so that several polls happen before the options are
+	// complete.
 	for n := range 8 {
 		write(t, elsewhere, map[string][]byte{"wasm": plugin(t, fmt.Sprint(n), "Service")})
 		time.Sleep(50 * time.Millisecond)

@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/refract-project/refract/host"
-	"github.com/refract-project/refract/internal/wattest"
+	"github.com/refract-project/refract/test/support/wattest"
 )
 
 func newChains(t *testing.T, lastGood string) *Chains {
@@ -40,8 +40,8 @@ func module(t *testing.T, start string) []byte {
 	return wasm
 }
 
-// TestUnchangedFilesAreNotReadAgain checks that a pass without changes opens no file, and that no change is hidden by
-// an equal size or time stamp.
+// TestUnchangedFilesAreNotReadAgain checks that no file is opened if nothing has changed, and that a change is found
+// even if the size and the modification time are the same.
 func TestUnchangedFilesAreNotReadAgain(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "m.wasm")
@@ -73,22 +73,23 @@ func TestUnchangedFilesAreNotReadAgain(t *testing.T) {
 	}
 }
 
-// TestChangeWithinTheGrain writes a file again right after it was read: its time stamps may be equal.
+// TestChangeWithinTheGrain checks that a file that was read right after it was written is read again, because another
+// write may leave its time stamps equal, and that a file that was read later is not.
 func TestChangeWithinTheGrain(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "m")
 	require.NoError(t, os.WriteFile(file, []byte("x"), 0o600))
 	info := statFile(file)
 	files := []os.FileInfo{info}
-	if (seen{files: files, at: changeTime(info).Add(timeGrain / 2)}).isUnchanged(files) {
+	if (seen{files: files, at: changeTime(info).Add(timestampGrace / 2)}).isUnchanged(files) {
 		t.Error("a file that was read within the grain of its time stamp is not read again")
 	}
-	if !(seen{files: files, at: changeTime(info).Add(2 * timeGrain)}).isUnchanged(files) {
+	if !(seen{files: files, at: changeTime(info).Add(2 * timestampGrace)}).isUnchanged(files) {
 		t.Error("a file that was read later is read again")
 	}
 }
 
-// TestDanglingLinkIsAChange checks that options that appear as a link without a target are read, and not taken for
-// missing ones.
+// TestDanglingLinkIsAChange checks that options that appear as a link without a target are read, and do not count as
+// missing.
 func TestDanglingLinkIsAChange(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "m.yaml")
 	before := seen{files: []os.FileInfo{statFile(file)}, at: time.Now()}
@@ -98,7 +99,8 @@ func TestDanglingLinkIsAChange(t *testing.T) {
 	}
 }
 
-// TestRefusedIsNotCompiledAgain checks modules whose bytes or options are the cause of the error.
+// TestRefusedIsNotCompiledAgain checks that a module is not compiled again if its bytes or options are the cause of
+// the error.
 func TestRefusedIsNotCompiledAgain(t *testing.T) {
 	c := newChains(t, "")
 	for name, m := range map[string]Module{
@@ -114,7 +116,8 @@ func TestRefusedIsNotCompiledAgain(t *testing.T) {
 	}
 }
 
-// TestTransientRefusalIsTriedAgain checks errors of the machine: the module is tried again after increasing delays.
+// TestTransientRefusalIsTriedAgain checks that after an error of the machine, loading a module is retried with
+// increasing delays.
 func TestTransientRefusalIsTriedAgain(t *testing.T) {
 	c := newChains(t, "")
 	now, tries, problem := time.Now(), 0, error(&host.LoadError{Plugin: "m", Stage: host.StageCompile, Err: fmt.Errorf("mapping memory, %w", syscall.ENOMEM)})
@@ -146,10 +149,10 @@ func TestTransientRefusalIsTriedAgain(t *testing.T) {
 	}
 }
 
-// TestNoLockWhileCompiling adds and removes kinds while a module takes long to load.
+// TestNoLockWhileCompiling checks that kinds can be added and removed while a module takes long to load.
 func TestNoLockWhileCompiling(t *testing.T) {
 	c := newChains(t, "")
-	// It runs until its fuel is used up.
+	// Loading this module takes long, because it runs until its fuel is used up.
 	slow := module(t, `(loop $l (br $l))`)
 	m := Module{Name: "slow", Wasm: slow, Options: Options{Limits: Limits{Fuel: 2_000_000_000}}}
 	done := make(chan struct{})
@@ -157,7 +160,7 @@ func TestNoLockWhileCompiling(t *testing.T) {
 		defer close(done)
 		c.Apply(context.Background(), []Module{m})
 	}()
-	// Wait until Apply has the lock.
+	// The test waits until Apply has taken the lock.
 	for c.applying.TryLock() {
 		c.applying.Unlock()
 		time.Sleep(time.Millisecond)
@@ -171,7 +174,8 @@ func TestNoLockWhileCompiling(t *testing.T) {
 	<-done
 }
 
-// TestKeptOptionsAreTheSame checks every option and value, whether it comes from a file or from a program.
+// TestKeptOptionsAreTheSame checks that every option has the same value after it was stored and read again, whether
+// it comes from a file or from a program.
 func TestKeptOptionsAreTheSame(t *testing.T) {
 	texts := []string{
 		"", "{}", "config: {id: 9007199254740993, ratio: 0.5, whole: 1e2, hex: 0x10, none: null, empty: {}, list: [], text: \"1\"}",
@@ -197,7 +201,8 @@ func TestKeptOptionsAreTheSame(t *testing.T) {
 	}
 }
 
-// TestSameFileSeesEveryChange checks changes of a file whose size, inode and time stamp stay equal.
+// TestSameFileSeesEveryChange checks that sameFile recognizes a change after which a file has the same size, inode and
+// modification time as before.
 func TestSameFileSeesEveryChange(t *testing.T) {
 	file, long := filepath.Join(t.TempDir(), "m"), time.Now().Add(-time.Hour)
 	write := func(content string) os.FileInfo {

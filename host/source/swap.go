@@ -13,80 +13,131 @@ import (
 	"github.com/refract-project/refract/host"
 )
 
-type chainKey struct {
-	kind string
-	hook host.Hook
+// composed is a chain with the entries from which it was built.
+type composed struct {
+	entries []host.Entry
+	chain   *host.Chain
 }
 
 func comparePlugins(a, b *running) int {
 	return cmp.Or(cmp.Compare(a.options.Priority, b.options.Priority), strings.Compare(a.name, b.name))
 }
 
-// composeChain returns the plugins of a chain in order.
-func (c *Chains) composeChain(key chainKey, extra []*running) (plugins []*host.Plugin) {
-	replaced := map[string]bool{}
-	for _, r := range extra {
-		if r.options.Replaces != "" && slices.Contains(r.kinds, key.kind) {
-			replaced[r.options.Replaces] = true
+// composeChain returns the entries of a chain in order: plugins with a negative priority, default plugins, and all
+// other plugins.
+func (c *Chains) composeChain(key host.ChainKey, extra []*running) (entries []host.Entry) {
+	first := slices.IndexFunc(extra, func(r *running) bool { return r.options.Priority >= 0 })
+	if first < 0 {
+		first = len(extra)
+	}
+	entries = appendMatching(entries, key, extra[:first])
+	for _, r := range c.defaultsOf(key.Kind) {
+		if !r.matchesChain(key.Kind, key.Hook) {
+			continue
+		}
+		if selector, runs := selectorOfDefault(r, key.Kind, extra); runs {
+			entries = append(entries, host.Entry{Plugin: r.plugin(), Selector: selector})
 		}
 	}
-	for _, r := range c.defaultsOf(key.kind) {
-		if !replaced[r.name] && r.matchesChain(key.kind, key.hook) {
-			plugins = append(plugins, r.plugin)
-		}
-	}
-	for _, r := range extra {
-		if r.matchesChain(key.kind, key.hook) {
-			plugins = append(plugins, r.plugin)
-		}
-	}
-	return plugins
+	return appendMatching(entries, key, extra[first:])
 }
 
-// swapChains builds the chains of next, without surplus plugins. It builds all of them before it replaces the first, and then
-// retires the plugins that next lacks.
-func (c *Chains) swapChains(ctx context.Context, next map[string]*running) error {
+func appendMatching(entries []host.Entry, key host.ChainKey, plugins []*running) []host.Entry {
+	for _, r := range plugins {
+		if r.matchesChain(key.Kind, key.Hook) {
+			entries = append(entries, host.Entry{Plugin: r.plugin(), Selector: r.selector})
+		}
+	}
+	return entries
+}
+
+// selectorOfDefault returns the selector of a default plugin that other plugins replace: it selects the objects that
+// are selected by none of the replacements. The result is false if there are no such objects.
+func selectorOfDefault(d *running, kind string, extra []*running) (host.Selector, bool) {
+	var instead []host.Selector
+	for _, r := range extra {
+		if r.options.Replaces != d.name || !slices.Contains(r.kinds, kind) {
+			continue
+		}
+		if r.selector == nil {
+			return nil, false
+		}
+		instead = append(instead, r.selector)
+	}
+	return host.NoneOf(instead...), true
+}
+
+// holdsOf returns the entries of the holds in a chain.
+func holdsOf(key host.ChainKey, held []*hold) (entries []host.Entry) {
+	for _, h := range held {
+		if h.matchesChain(key.Kind, key.Hook) {
+			entries = append(entries, h.entry(key.Kind))
+		}
+	}
+	return entries
+}
+
+// composeChains builds the chains of all kinds without surplus plugins. A chain that would not change is not built
+// again. composeChains also returns the errors of the surplus plugins by name.
+func (c *Chains) composeChains(next roster) (chains map[host.ChainKey]composed, surplus map[string]error, err error) {
 	extra, surplus := c.admitPlugins(next)
-	chains, lists := map[chainKey]*host.Chain{}, map[chainKey][]*host.Plugin{}
+	held := slices.Concat(next.held, holdsOfSurplus(next, surplus))
+	chains = map[host.ChainKey]composed{}
 	for _, kind := range c.config.Kinds {
 		for _, hook := range []host.Hook{host.Outgoing, host.Incoming} {
-			key := chainKey{kind, hook}
-			plugins := c.composeChain(key, extra)
-			if was, ok := c.present[key]; ok && slices.Equal(was, plugins) {
+			key := host.ChainKey{Kind: kind, Hook: hook}
+			entries := slices.Concat(holdsOf(key, held), c.composeChain(key, extra))
+			if was, ok := c.present[key]; ok && slices.EqualFunc(was.entries, entries, sameEntry) {
+				chains[key] = was
 				continue
 			}
-			chain, err := host.NewChain(hook, c.config.Guard(kind, c.podSpecs[kind]...), plugins...)
+			chain, err := host.NewSelectiveChain(hook, c.config.Guard(kind, c.podSpecs[kind]...), entries...)
 			if err != nil {
-				return fmt.Errorf("building the %s chain of %s, %w", hook, kind, err)
+				return nil, nil, fmt.Errorf("building the %s chain of %s, %w", hook, kind, err)
 			}
-			chains[key], lists[key] = chain, plugins
+			chains[key] = composed{entries, chain}
 		}
 	}
+	return chains, surplus, nil
+}
+
+func sameEntry(a, b host.Entry) bool {
+	return a.Plugin == b.Plugin && (a.Held == nil) == (b.Held == nil) && (a.Held == nil || *a.Held == *b.Held) && sameSelector(a.Selector, b.Selector)
+}
+
+// swapChains puts the chains of next into the registry, all at once, and then releases the plugins that are not in
+// next.
+func (c *Chains) swapChains(ctx context.Context, next roster) error {
+	chains, surplus, err := c.composeChains(next)
+	if err != nil {
+		return err
+	}
+	changed := map[host.ChainKey]*host.Chain{}
 	for key, chain := range chains {
-		c.config.Registry.Swap(key.kind, key.hook, chain)
-		c.present[key] = lists[key]
-	}
-	for name, r := range c.extra {
-		if next[name] != r {
-			c.retirePlugin(ctx, r)
+		if c.present[key].chain != chain.chain {
+			changed[key] = chain.chain
 		}
 	}
-	for name, r := range next {
+	if len(changed) > 0 {
+		c.config.Registry.SwapAll(changed)
+		c.version++
+	}
+	for name, r := range c.current.running {
+		if next.running[name] != r {
+			c.pool.release(ctx, r.module)
+		}
+	}
+	for name, r := range next.running {
 		r.surplus = surplus[name]
 	}
-	c.extra = next
+	c.current, c.present = next, chains
 	return nil
 }
 
-// retirePlugin closes a plugin in the background, after its running calls have ended. Close waits for that.
-func (c *Chains) retirePlugin(ctx context.Context, r *running) {
-	c.closing.Go(func() { _ = r.plugin.Close(context.WithoutCancel(ctx)) })
-}
-
-// Close waits until every removed plugin is closed. Plugins in the chains stay open: the host owns them.
+// Close waits until all removed plugins are closed. Plugins in the chains stay open, because the host owns them.
 func (c *Chains) Close(ctx context.Context) error {
 	done := make(chan struct{})
-	go func() { c.closing.Wait(); close(done) }()
+	go func() { c.pool.closing.Wait(); close(done) }()
 	select {
 	case <-done:
 		return nil

@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package admission recognises requests that an admission policy of the API server denied.
+// Package admission recognizes requests that an admission policy of the API server has denied.
 package admission
 
 import (
@@ -17,10 +17,11 @@ import (
 const DeniedReason = "PolicyDenied"
 
 // denial matches the beginning of the API server's message about a denial by a ValidatingAdmissionPolicy. The Status
-// has no field for it.
+// has no field for the policy.
 var denial = regexp.MustCompile(`ValidatingAdmissionPolicy '([^']+)' with binding '[^']+' denied request[^\x00-\x1f"]*`)
 
-// DenyingPolicy returns the name of the ValidatingAdmissionPolicy that denied the request, or "" if none did.
+// DenyingPolicy returns the name of the ValidatingAdmissionPolicy that denied the request, or "" if no policy denied
+// it.
 func DenyingPolicy(err error) string {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
@@ -32,8 +33,8 @@ func DenyingPolicy(err error) string {
 	return ""
 }
 
-// Note returns the note of an Event about an object after a policy denied a request that one of our processes made
-// for it.
+// Note returns the note of an Event on an object, after a policy denied a request that one of our processes made for
+// this object.
 func Note(policy string, err error) string {
 	return fmt.Sprintf("ValidatingAdmissionPolicy %s denied a request that this object needs, which is retried: %s. "+
 		"If the policy is of the Refract chart, upgrade the chart together with the images, or report this as a bug; "+

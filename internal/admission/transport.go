@@ -12,7 +12,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// maxStatus is the number of bytes of a refusal that are searched. A Status is far smaller.
+// maxStatus is the number of bytes of a refusal in which the message of a policy is searched. A Status is far
+// smaller.
 const maxStatus = 64 << 10
 
 // Transport returns a RoundTripper that sends requests through next and calls denied, with the policy and its
@@ -37,13 +38,13 @@ func (t *transport) RoundTrip(request *http.Request) (*http.Response, error) {
 		return nil, errors.Join(err, response.Body.Close())
 	}
 	response.Body = &replayed{io.MultiReader(bytes.NewReader(begin), response.Body), response.Body}
-	if found := denial.FindSubmatch(begin); found != nil { // JSON or protobuf: the message is text in both
+	if found := denial.FindSubmatch(begin); found != nil { // in JSON and in protobuf, the message is plain text
 		t.denied(request, string(found[1]), string(found[0]))
 	}
 	return response, nil
 }
 
-// replayed is a body that starts again with the bytes that were already read from it.
+// replayed is the body of a response. It starts again with the bytes that were already read.
 type replayed struct {
 	io.Reader
 	io.Closer
@@ -52,14 +53,14 @@ type replayed struct {
 // Denials counts the requests of a client that a policy denied, by policy. It is safe for concurrent use.
 type Denials struct{ *prometheus.CounterVec }
 
-// NewDenials returns a collector without denials. The caller registers it.
+// NewDenials returns a collector without denials. The caller has to register it.
 func NewDenials() Denials {
 	return Denials{prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "refract_policy_denials_total", Help: "Requests to the API server of this cluster that an admission policy denied, by policy.",
 	}, []string{"policy"})}
 }
 
-// Transport returns a RoundTripper that sends requests through next and counts the denied ones.
+// Transport returns a RoundTripper that sends requests through next and counts the requests that a policy denied.
 func (d Denials) Transport(next http.RoundTripper) http.RoundTripper {
 	return Transport(next, func(_ *http.Request, policy, _ string) { d.WithLabelValues(policy).Inc() })
 }

@@ -3,8 +3,8 @@
 
 // Package clientcert requests client certificates for consumers from a cluster.
 //
-// Permission to approve such requests allows impersonating any user. So a request from another cluster is checked
-// first: it must be for the one expected subject, with no other names, and signed with its own key.
+// A client that may approve such requests can impersonate any user. So a request from another cluster is checked
+// first: it must contain exactly the expected subject and no other names, and be signed with its own key.
 package clientcert
 
 import (
@@ -37,19 +37,20 @@ import (
 	"github.com/refract-project/refract/internal/progress"
 )
 
-// Life is the requested lifetime of a certificate. A cluster may issue a shorter one.
-const Life = 365 * 24 * time.Hour
+// Lifetime is the requested lifetime of a certificate. A cluster may issue a shorter one.
+const Lifetime = 365 * 24 * time.Hour
 
 // requestType is the type of the PEM block of a request (RFC 7468, section 7).
 const requestType = "CERTIFICATE REQUEST"
 
-// leastRSABits is the minimum length of an RSA key (NIST SP 800-57).
+// leastRSABits is the minimum length of an RSA key in bits (NIST SP 800-57).
 const leastRSABits = 2048
 
 // Subject is a user and its group, as an API server reads them from a certificate.
 type Subject struct{ CommonName, Organization string }
 
-// Consumer returns the subject of a consumer that refractctl peer joins. Its user and group are its cluster ID.
+// Consumer returns the subject of a consumer that refractctl peer joins. Both the user and the group are the
+// consumer's cluster ID.
 func Consumer(id string) Subject { return Subject{CommonName: id, Organization: id} }
 
 func (s Subject) String() string { return fmt.Sprintf("CN=%s,O=%s", s.CommonName, s.Organization) }
@@ -59,7 +60,7 @@ func (s Subject) isName(name *pkix.Name) bool {
 	return len(name.Names) == 2 && name.CommonName == s.CommonName && slices.Equal(name.Organization, []string{s.Organization})
 }
 
-// New returns a request for a certificate of the subject, in PEM, signed with key.
+// New returns a certificate request for the subject, in PEM, signed with key.
 func New(subject Subject, key crypto.Signer) ([]byte, error) {
 	name := pkix.Name{CommonName: subject.CommonName, Organization: []string{subject.Organization}}
 	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: name}, key)
@@ -69,8 +70,8 @@ func New(subject Subject, key crypto.Signer) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: requestType, Bytes: der}), nil
 }
 
-// Check returns the public key of a request in PEM, or an error if the request is invalid. key is the expected key, or
-// nil for any key.
+// Check returns the public key of a certificate request in PEM, or an error if the request is invalid. key is the
+// expected key; nil allows any key.
 func Check(request []byte, subject Subject, key crypto.PublicKey) (crypto.PublicKey, error) {
 	block, rest := pem.Decode(request)
 	if block == nil || block.Type != requestType || len(strings.TrimSpace(string(rest))) > 0 {
@@ -119,8 +120,8 @@ func Same(a, b crypto.PublicKey) bool {
 	return ok && comparable.Equal(b)
 }
 
-// ValidityFor returns the validity of a certificate in PEM if it is for the subject and the key. A nil key stands for
-// any key.
+// ValidityFor returns the validity of a certificate in PEM if it is for the subject and the key. A nil key allows any
+// key.
 func ValidityFor(certificate []byte, subject Subject, key crypto.PublicKey) credentials.Validity {
 	certificates, err := cert.ParseCertsPEM(certificate)
 	if err != nil || !subject.isName(&certificates[0].Subject) || key != nil && !Same(certificates[0].PublicKey, key) {
@@ -129,9 +130,9 @@ func ValidityFor(certificate []byte, subject Subject, key crypto.PublicKey) cred
 	return credentials.Validity{From: certificates[0].NotBefore, Until: certificates[0].NotAfter}
 }
 
-// Request is a certificate request with the metadata of its CertificateSigningRequest.
+// Request is a certificate request together with the metadata of its CertificateSigningRequest.
 type Request struct {
-	// PEM is the request. It must be checked or created by this process.
+	// PEM is the certificate request. It must have been checked or created by this process.
 	PEM []byte
 	// GenerateName and Labels are set on the CertificateSigningRequest.
 	GenerateName string
@@ -142,8 +143,8 @@ type Request struct {
 	Timeout time.Duration
 }
 
-// ErrNotSigned matches the error of Sign, with errors.Is, if the cluster denies the request, its signer fails, or it is
-// not signed in time.
+// ErrNotSigned matches, with errors.Is, the error of Sign if the cluster denies the request, its signer fails, or the
+// request is not signed in time.
 var ErrNotSigned = errors.New("the certificate was not signed")
 
 type notSigned string
@@ -153,12 +154,13 @@ func (n notSigned) Error() string { return string(n) }
 // Is implements errors.Is for ErrNotSigned.
 func (notSigned) Is(target error) bool { return target == ErrNotSigned }
 
-// Sign approves a request, waits until it is signed, deletes it, and returns the certificate in PEM. live must not be cached.
+// Sign creates and approves a CertificateSigningRequest, waits until it is signed, deletes it, and returns the
+// certificate in PEM. live must not be cached.
 func Sign(ctx context.Context, c client.Client, live client.Reader, request Request) (certificate []byte, err error) {
 	csr := &certificatesv1.CertificateSigningRequest{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: request.GenerateName, Labels: request.Labels},
 		Spec: certificatesv1.CertificateSigningRequestSpec{
-			Request: request.PEM, SignerName: certificatesv1.KubeAPIServerClientSignerName, ExpirationSeconds: ptr.To(int32(Life.Seconds())),
+			Request: request.PEM, SignerName: certificatesv1.KubeAPIServerClientSignerName, ExpirationSeconds: ptr.To(int32(Lifetime.Seconds())),
 			Usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth},
 		},
 	}
@@ -178,7 +180,7 @@ func Sign(ctx context.Context, c client.Client, live client.Reader, request Requ
 	defer cancel()
 	begun := time.Now()
 	err = progress.Poll(bounded, func(context.Context) (bool, error) {
-		// If the time is over during a request, the API server is not at fault.
+		// If the timeout ends during this request, the API server is not the cause.
 		if err := live.Get(ctx, client.ObjectKeyFromObject(csr), csr); err != nil {
 			return false, fmt.Errorf("getting CertificateSigningRequest %s, %w", name, err)
 		}
@@ -210,7 +212,7 @@ func approveRequest(ctx context.Context, c client.Client, live client.Reader, cs
 			}
 			return err
 		}
-		// It was approved concurrently.
+		// Another client has approved the request at the same time.
 		if err := live.Get(ctx, client.ObjectKeyFromObject(csr), csr); err != nil {
 			return fmt.Errorf("getting CertificateSigningRequest %s, %w", name, err)
 		}
@@ -221,7 +223,8 @@ func approveRequest(ctx context.Context, c client.Client, live client.Reader, cs
 	})
 }
 
-// refusalOf returns the error for a request that was denied, or whose signer has failed.
+// refusalOf returns the error for a request that was denied or whose signer has failed, and nil for any other
+// request.
 func refusalOf(csr *certificatesv1.CertificateSigningRequest) error {
 	for _, condition := range csr.Status.Conditions {
 		said := condition.Reason

@@ -18,9 +18,9 @@ import (
 	"strings"
 )
 
-// Keys are fingerprints of the keys whose holders may request the next certificate: first the key that made the last
-// request, then the keys of certificates that were issued since. A response may be lost, so the first key stays until a
-// request with one of the later keys.
+// Keys are the fingerprints of the keys whose holders may request the next certificate. The first one is the key that
+// made the last request; it is followed by the keys of certificates that were issued since then. A response may be
+// lost, so the first key stays until a request is made with one of the later keys.
 type Keys []string
 
 // mostKeys is the maximum number of keys. It is unlikely that more responses in a row are lost.
@@ -39,13 +39,13 @@ func ParseKeys(text string) Keys {
 
 func (k Keys) String() string { return strings.Join(k, ",") }
 
-// Has reports whether the key is in the list.
+// Has reports whether the fingerprint of the key is in the list.
 func (k Keys) Has(key crypto.PublicKey) bool {
 	fingerprint, err := Fingerprint(key)
 	return err == nil && slices.Contains(k, fingerprint)
 }
 
-// After returns the keys after a certificate was issued for next on a request with the key present.
+// After returns the keys after a certificate for the key next was issued because of a request with the key present.
 func (k Keys) After(present, next crypto.PublicKey) (Keys, error) {
 	asked, err := Fingerprint(present)
 	if err != nil {
@@ -67,7 +67,8 @@ func (k Keys) After(present, next crypto.PublicKey) (Keys, error) {
 	return k, nil
 }
 
-// Fingerprint returns the SHA-256 of a public key in PKIX form, in hexadecimal with the name of the hash as prefix.
+// Fingerprint returns the SHA-256 hash of a public key in PKIX form, in hexadecimal. It is prefixed by the name of
+// the hash.
 func Fingerprint(key crypto.PublicKey) (string, error) {
 	der, err := x509.MarshalPKIXPublicKey(key)
 	if err != nil {
@@ -77,7 +78,7 @@ func Fingerprint(key crypto.PublicKey) (string, error) {
 	return "sha256:" + hex.EncodeToString(sum[:]), nil
 }
 
-// EncodeKey returns a public key in PKIX, in PEM.
+// EncodeKey returns a public key in PKIX form as PEM.
 func EncodeKey(key crypto.PublicKey) ([]byte, error) {
 	der, err := x509.MarshalPKIXPublicKey(key)
 	if err != nil {
@@ -86,10 +87,10 @@ func EncodeKey(key crypto.PublicKey) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), nil
 }
 
-// purpose is the prefix of the signed message. It prevents the use of the signature for other purposes.
+// purpose is the prefix of the signed message. It prevents any other use of the signature.
 const purpose = "refract.io: the next client certificate\n"
 
-// Prove returns the signature of a request in PEM with the key of the current certificate.
+// Prove signs a certificate request in PEM with the key of the current certificate, and returns the signature.
 func Prove(request []byte, key crypto.Signer) ([]byte, error) {
 	message, hash := append([]byte(purpose), request...), crypto.Hash(0)
 	if _, is := key.Public().(ed25519.PublicKey); !is {
@@ -103,13 +104,13 @@ func Prove(request []byte, key crypto.Signer) ([]byte, error) {
 	return signature, nil
 }
 
-// Proves reports whether the signature was made by Prove with this key.
+// Proves reports whether signature was made by Prove with this key.
 func Proves(request, signature []byte, key crypto.PublicKey) bool {
 	return Verify(key, append([]byte(purpose), request...), signature)
 }
 
-// Verify reports whether signature is a valid signature of the message: of the message itself with Ed25519, and of its
-// SHA-256 with RSA (PKCS #1 v1.5) and ECDSA (ASN.1).
+// Verify reports whether signature is valid for the message. Ed25519 signs the message itself. RSA (PKCS #1 v1.5) and
+// ECDSA (ASN.1) sign its SHA-256 hash.
 func Verify(key crypto.PublicKey, message, signature []byte) bool {
 	sum := sha256.Sum256(message)
 	switch key := key.(type) {

@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 
+	"github.com/refract-project/refract/internal/apifailure"
 	"github.com/refract-project/refract/internal/redirect"
 )
 
@@ -37,16 +38,16 @@ func Explain(err error) error {
 	return err
 }
 
-// isDiscoveryForbidden reports whether the API server refused to list its kinds. Such a request has no resource, so the
-// message alone is not helpful.
+// isDiscoveryForbidden reports whether the API server refused to list its kinds. The message of the API server alone
+// is not helpful, because it names no resource.
 func isDiscoveryForbidden(err error) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status) && apierrors.IsForbidden(err) && (status.Status().Details == nil || status.Status().Details.Kind == "" && status.Status().Message == "unknown")
 }
 
 // FromAPIServer reports whether an API server refused a request, was unreachable, or did not know a kind. Such errors
-// may be temporary, unlike other errors. An API server that has just started is ready a moment before it serves custom
-// resources.
+// may be temporary, unlike other errors. For example, an API server that has just started is ready a moment before it
+// serves custom resources.
 func FromAPIServer(err error) bool {
 	var status apierrors.APIStatus
 	var network net.Error
@@ -66,5 +67,5 @@ func Away(err error) bool {
 	if errors.As(err, &unanswered) || errors.As(err, &network) && !errors.Is(err, context.DeadlineExceeded) {
 		return true
 	}
-	return apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsTooManyRequests(err) || apierrors.IsInternalError(err)
+	return apifailure.IsUndecided(err)
 }

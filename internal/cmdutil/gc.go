@@ -14,7 +14,7 @@ import (
 
 const (
 	// leastGarbage is the minimum amount of garbage before a collection. A collection scans the whole live heap, so
-	// collecting less garbage more often would cost more time than the memory is worth.
+	// collecting a smaller amount more often would cost more CPU time than the saved memory is worth.
 	leastGarbage = 28 << 20
 	// morePercent is the additional garbage before a collection, as a percentage of the live heap beyond leastGarbage.
 	morePercent = 160
@@ -22,12 +22,12 @@ const (
 	mostPercent = 400
 )
 
-// SpareGC collects garbage in portions of equal size while the live heap is small. The processes of Refract keep caches
-// of some tens of megabytes and produce garbage fast, but only while objects are reflected. A memory limit alone would
-// make Go collect all the time after many objects were deleted, because the gaps between the remaining objects count
-// against it. Near the limit in MemoryLimitVariable, Go collects as often as needed. GOGC or GOMEMLIMIT in the
-// environment disable SpareGC. It returns immediately and adjusts the percentage after each collection until ctx is
-// done.
+// SpareGC collects garbage in portions of equal size while the live heap is small. The processes of Refract keep
+// caches of some tens of megabytes and produce garbage fast, but only while objects are reflected. With only a memory
+// limit, Go would collect all the time after many objects were deleted, because the gaps between the remaining
+// objects count as used memory. Near the limit in MemoryLimitVariable, Go collects as often as needed. GOGC or
+// GOMEMLIMIT in the environment disable SpareGC. SpareGC returns immediately. Until ctx is done, it adjusts the
+// percentage after each collection.
 func SpareGC(ctx context.Context) {
 	for _, name := range []string{"GOGC", "GOMEMLIMIT"} {
 		if _, set := os.LookupEnv(name); set {
@@ -35,7 +35,7 @@ func SpareGC(ctx context.Context) {
 		}
 	}
 	if limit, err := strconv.ParseInt(os.Getenv(MemoryLimitVariable), 10, 64); err == nil && limit > 0 {
-		debug.SetMemoryLimit(limit / 10 * 9) // the rest is memory that Go does not count
+		debug.SetMemoryLimit(limit / 10 * 9) // the remaining tenth is for memory that Go does not count
 	}
 	adjustGC(ctx, &collected{})
 }
@@ -43,11 +43,12 @@ func SpareGC(ctx context.Context) {
 // MemoryLimitVariable is the environment variable with the memory limit of the container, in bytes.
 const MemoryLimitVariable = "REFRACT_MEMORY_LIMIT"
 
-// collected is garbage that the next collection finds. It contains a pointer, so that it is allocated separately.
+// collected is an object that the next garbage collection frees, which triggers its cleanup. It contains a pointer, so
+// that it is allocated separately.
 type collected struct{ _ *collected }
 
-// adjustGC sets the percentage now and again after each collection. The live heap can grow by tens of megabytes within a
-// second.
+// adjustGC sets the percentage, and sets it again after each collection. The live heap can grow by tens of megabytes
+// within a second.
 func adjustGC(ctx context.Context, c *collected) {
 	if ctx.Err() != nil {
 		return
@@ -56,7 +57,8 @@ func adjustGC(ctx context.Context, c *collected) {
 	runtime.SetFinalizer(c, func(*collected) { adjustGC(ctx, &collected{}) })
 }
 
-// liveBytes returns the size of the heap after the last collection plus the stacks, which count in the same way.
+// liveBytes returns the size of the heap after the last collection plus the size of the stacks, because Go counts
+// both.
 func liveBytes() uint64 {
 	samples := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"}}
 	metrics.Read(samples)

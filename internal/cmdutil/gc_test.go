@@ -32,7 +32,7 @@ func TestMemoryLimitOfTheContainer(t *testing.T) {
 	}
 }
 
-// The percentage is that of what is live after each collection.
+// The percentage is adjusted to the live heap after each collection.
 func TestPercentageFollows(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer debug.SetGCPercent(debug.SetGCPercent(100))
@@ -42,7 +42,7 @@ func TestPercentageFollows(t *testing.T) {
 	for deadline := time.Now().Add(2 * time.Minute); ; {
 		runtime.GC()
 		now := []metrics.Sample{{Name: "/gc/gogc:percent"}}
-		if metrics.Read(now); now[0].Value.Uint64() <= 150 { // 400 with nothing that is live
+		if metrics.Read(now); now[0].Value.Uint64() <= 150 { // the percentage is 400 if the heap is empty
 			break
 		}
 		if time.Now().After(deadline) {

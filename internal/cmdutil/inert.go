@@ -8,13 +8,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// InertFlags are accepted without effect, so that command lines for another implementation keep working.
+// InertFlags are flags that have no effect. They are accepted so that command lines for another implementation keep
+// working.
 type InertFlags struct{ flags []*inertFlag }
 
 // inertFlag accepts any value and ignores it.
 type inertFlag struct {
 	name, missing string
-	byDefault     string // default value, which requests nothing
+	byDefault     string // default value, which has no effect in the other implementation either
 	value         string
 }
 
@@ -22,8 +23,8 @@ func (f *inertFlag) String() string         { return f.value }
 func (f *inertFlag) Set(value string) error { f.value = value; return nil }
 func (f *inertFlag) Type() string           { return "any" }
 
-// Add registers a flag. missing describes the effect that the flag lacks, or its replacement. byDefault is the value
-// that requests nothing. A boolean flag may be given without a value.
+// Add registers a flag. missing describes the effect that the flag does not have, or its replacement. byDefault is
+// the value that has no effect in the other implementation either. A boolean flag may be given without a value.
 func (i *InertFlags) Add(flags *pflag.FlagSet, name, missing, byDefault string, boolean bool) {
 	inert := &inertFlag{name: name, missing: missing, byDefault: byDefault}
 	i.flags = append(i.flags, inert)
@@ -33,7 +34,7 @@ func (i *InertFlags) Add(flags *pflag.FlagSet, name, missing, byDefault string, 
 	}
 }
 
-// asksFor reports whether a value requests something.
+// asksFor reports whether the flag has a value that would have an effect in the other implementation.
 func (f *inertFlag) asksFor() bool {
 	if f.byDefault == "" {
 		return f.value != "" && f.value != "false" && f.value != "0"

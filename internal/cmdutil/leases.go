@@ -15,8 +15,8 @@ import (
 )
 
 // LeaseClient returns a client that is used only for leases, with a timeout for each request. It has its own
-// connections, which are closed when a request times out. On a shared connection that is broken, a recovered API server
-// would be noticed too late.
+// connections, which are closed when a request times out. On a shared connection, it would take too long to notice
+// that the connection is broken and the API server is reachable again.
 func LeaseClient(config *rest.Config, timeout time.Duration) (kubernetes.Interface, error) {
 	config = rest.CopyConfig(config)
 	config.Timeout = timeout
@@ -32,7 +32,7 @@ func LeaseClient(config *rest.Config, timeout time.Duration) (kubernetes.Interfa
 var errStillLeading = errors.New("the lease is not released before this replica has ended its work")
 
 // KeepUntil returns a lock that cannot be released before ended returns true. The leader elector releases a lease as
-// soon as it could not be renewed in time, but the replica has only begun to stop its work then.
+// soon as it could not be renewed in time. At this moment, the replica has only begun to stop its work.
 func KeepUntil(lock resourcelock.Interface, ended func() bool) resourcelock.Interface {
 	return keptLock{lock, ended}
 }

@@ -20,7 +20,7 @@ import (
 type Logs struct {
 	// Format is text or json.
 	Format string
-	// Verbosity 0 is for operators; 4 and more is for debugging.
+	// Verbosity is the level of detail: 0 is for operators, 4 and more for debugging.
 	Verbosity int
 }
 
@@ -44,8 +44,8 @@ func (l *Logs) Validate() error {
 // mostLogged is the maximum length of a logged value, in bytes. Responses of another cluster may have any length.
 const mostLogged = 16 << 10
 
-// Install sends the logs of controller-runtime, klog and slog to out, without control characters and with shortened
-// values.
+// Install makes controller-runtime, klog and slog write their logs to out. Control characters are removed, and long
+// values are shortened.
 func (l *Logs) Install(out io.Writer) error {
 	if err := l.Validate(); err != nil {
 		return err

@@ -9,8 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Registrations registers a group of collectors, such as the metrics that a process exports only while it leads, and
-// removes them together. Safe for concurrent use.
+// Registrations is a group of collectors that are unregistered together, such as the metrics that a process exports
+// only while it is the leader. It is safe for concurrent use.
 type Registrations struct {
 	registerer prometheus.Registerer
 	mu         sync.Mutex

@@ -21,11 +21,14 @@ import (
 )
 
 const (
+	// readHeaderTimeout limits how long a client may take to send the header of its request. With a longer timeout,
+	// idle connections hold memory for longer.
 	readHeaderTimeout = 10 * time.Second
-	drainTimeout      = 2 * time.Second
+	// drainTimeout limits the wait for running scrapes at the end of the process.
+	drainTimeout = 2 * time.Second
 )
 
-// MetricsHandler serves the metrics of the registries on /metrics.
+// MetricsHandler returns a handler that serves the metrics of the registries on /metrics.
 func MetricsHandler(registries ...prometheus.Gatherer) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(prometheus.Gatherers(registries), promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}))
@@ -35,14 +38,14 @@ func MetricsHandler(registries ...prometheus.Gatherer) http.Handler {
 // ProcessMetrics returns the metrics of the Go runtime and of the process.
 func ProcessMetrics() prometheus.Gatherer {
 	registry := prometheus.NewRegistry()
-	// In a process with caches, the cost of garbage collection is the first thing to check.
+	// These metrics show the cost of garbage collection, which is the first thing to check in a process with caches.
 	collection := collectors.GoRuntimeMetricsRule{Matcher: regexp.MustCompile("^/cpu/classes/(gc/total|total|idle):cpu-seconds$")}
 	registry.MustRegister(collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(collection)), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return registry
 }
 
-// HealthHandler serves /healthz, which fails if the process should be restarted, and /readyz, which fails while it is
-// not ready. ?verbose lists the checks.
+// HealthHandler returns a handler for /healthz, which fails if the process should be restarted, and /readyz, which
+// fails while the process is not ready. The parameter ?verbose lists the checks.
 func HealthHandler(alive, ready map[string]healthz.Checker) http.Handler {
 	mux := http.NewServeMux()
 	for path, checks := range map[string]map[string]healthz.Checker{"/healthz": alive, "/readyz": ready} {
@@ -53,7 +56,7 @@ func HealthHandler(alive, ready map[string]healthz.Checker) http.Handler {
 	return mux
 }
 
-// ProfilingHandler serves /debug/pprof/.
+// ProfilingHandler returns a handler for /debug/pprof/.
 func ProfilingHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
@@ -76,7 +79,7 @@ func Closed(channel <-chan struct{}, reason string) healthz.Checker {
 	}
 }
 
-// Listen listens on the address in the named flag.
+// Listen listens on address, which is the value of the flag with the given name.
 func Listen(flag, address string) (net.Listener, error) {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {

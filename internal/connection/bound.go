@@ -14,20 +14,22 @@ import (
 	"github.com/refract-project/refract/internal/jsoncost"
 )
 
-// Limits limits one response, and the total of a watch until the next list. 0 stands for no limit.
+// Limits limits one response. For a watch, it limits everything received before the client lists again. 0 means no
+// limit.
 type Limits struct {
-	// Bytes is the size of the body after decompression.
+	// Bytes is the maximum size of the body after decompression.
 	Bytes int64
-	// Values is the number of JSON objects, lists and list elements. Each takes 50 to 500 bytes after decoding, however
-	// short its text is.
+	// Values is the maximum number of JSON objects, lists and list elements. Each takes 50 to 500 bytes after
+	// decoding, however short its text is.
 	Values int64
-	// Items is the number of items of a list.
+	// Items is the maximum number of items of a list.
 	Items int64
 }
 
-// bounded fails responses that exceed the limits before they are decoded. The responses fill caches, and an untrusted
-// server must not decide on the memory of this process. A watch is endless, so it also fails after it has delivered the
-// limit. Its client then lists everything again, so that a cache contains at most one list and one watch.
+// bounded is a transport whose responses fail when they exceed the limits, before they are decoded. Responses fill
+// caches, and an untrusted server must not decide how much memory this process uses. A watch is endless, so it fails,
+// too, when its total exceeds the limits. Its client then lists all objects again, so that a cache contains at most
+// the objects of one list and one watch.
 type bounded struct {
 	next   http.RoundTripper
 	limits Limits
@@ -50,7 +52,8 @@ func (b bounded) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// acceptJSON requests JSON where clients prefer another encoding, because values can only be counted in JSON.
+// acceptJSON returns a copy of the request whose Accept header requests JSON, even if the client prefers another
+// encoding, because values can only be counted in JSON.
 func acceptJSON(request *http.Request) *http.Request {
 	accept := request.Header.Get("Accept")
 	var kept []string
@@ -66,18 +69,18 @@ func acceptJSON(request *http.Request) *http.Request {
 	return request
 }
 
-// isJSON reports whether a client decodes the response as JSON, which it does by default.
+// isJSON reports whether a client decodes the response as JSON. JSON is the default.
 func isJSON(response *http.Response) bool {
 	kind := response.Header.Get("Content-Type")
 	media, _, err := mime.ParseMediaType(kind)
 	return kind == "" || err == nil && (media == "application/json" || strings.HasSuffix(media, "+json"))
 }
 
-// boundedBody fails when more than the limits was read.
+// boundedBody is a response body whose Read fails once the content exceeds the limits.
 type boundedBody struct {
 	io.ReadCloser
 	limits   Limits
-	isText   bool // the encoding has no values that are counted
+	isText   bool // the body is not JSON, so the number of values is estimated from its size
 	meter    jsoncost.Meter
 	exceeded func(limit string) error
 	err      error
@@ -90,12 +93,12 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 	}
 	left := b.limits.Bytes - b.meter.Bytes
 	if b.limits.Bytes > 0 && int64(len(p)) > left+1 {
-		p = p[:left+1] // one byte more detects that the limit is exceeded
+		p = p[:left+1] // one more byte shows that the limit is exceeded
 	}
 	n, err := b.ReadCloser.Read(p)
 	b.meter.Count(p[:n])
 	if b.isText {
-		// In protobuf and YAML a value takes two bytes or more.
+		// In protobuf and YAML a value takes at least two bytes.
 		b.meter.Values = b.meter.Bytes / 2
 	}
 	switch {

@@ -21,10 +21,10 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/refract-project/refract/internal/connection"
-	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/test/support/testenv"
 )
 
-// beginnings counts the requests after which a cache is filled again.
+// beginnings counts the requests with which a cache begins to fill itself again.
 type beginnings struct {
 	http.RoundTripper
 	count atomic.Int32

@@ -24,8 +24,11 @@ import (
 )
 
 const (
+	// dialTimeout limits how long connecting may take. A shorter timeout fails over slow links.
 	dialTimeout = 10 * time.Second
-	keepAlive   = 30 * time.Second
+	// keepAliveInterval is the interval of TCP keep-alives, which detect a link that drops packets. A longer interval
+	// detects it later.
+	keepAliveInterval = 30 * time.Second
 )
 
 // Connection is the connection to one API server. All methods are safe for concurrent use.
@@ -37,8 +40,8 @@ type Connection struct {
 	peer    atomic.Pointer[Peer]
 }
 
-// New returns a connection for config without making requests. The limits apply to each response, and to a watch until
-// the next list, but not to the responses of Streams.
+// New returns a connection for config. It makes no requests. The limits apply to each response. For a watch, they apply
+// to everything received before the client lists again. They do not apply to the responses of Streams.
 func New(config *rest.Config, limits Limits) (*Connection, error) {
 	c := &Connection{limits: limits}
 	api, streams, err := c.newEndpoints(config)
@@ -57,8 +60,8 @@ func New(config *rest.Config, limits Limits) (*Connection, error) {
 	return c, nil
 }
 
-// Parse reads the current context of a kubeconfig of another party. See RequireEmbedded for the permitted content.
-// Clients of the configuration do not follow redirects to another server.
+// Parse reads the current context of a kubeconfig that another party has written. See RequireEmbedded for the
+// permitted content. Clients of the returned configuration do not follow redirects to another server.
 func Parse(kubeconfig []byte) (*rest.Config, error) {
 	if len(kubeconfig) == 0 {
 		return nil, errors.New("the kubeconfig is empty")
@@ -100,7 +103,8 @@ func ParseFile(path string) (*rest.Config, error) {
 	return config, nil
 }
 
-// looksLikeKubeconfig returns a readable error for other texts. The error of the library would contain Go types.
+// looksLikeKubeconfig returns a readable error if the text is not a kubeconfig. The error of the library would
+// contain Go types.
 func looksLikeKubeconfig(text []byte) error {
 	const remedy = "use the output of `kubectl config view --raw --flatten`"
 	var root any
@@ -118,7 +122,8 @@ func looksLikeKubeconfig(text []byte) error {
 	return nil
 }
 
-// readableError returns a readable error for an empty kubeconfig, which the library treats as missing.
+// readableError replaces the library's error for an empty kubeconfig, which the library treats as missing, with a
+// readable one.
 func readableError(err error) error {
 	if clientcmd.IsEmptyConfig(err) {
 		return errors.New("the kubeconfig has no cluster for its current context: check current-context, contexts and clusters")
@@ -133,12 +138,12 @@ func (c *Connection) Config() *rest.Config { return rest.CopyConfig(c.config) }
 // address.
 func (c *Connection) URL() *url.URL { return c.api.base }
 
-// Streams returns the transport for upgraded connections and pings. It uses HTTP/1.1, so that a request that times out
-// does not affect others.
+// Streams returns the transport for upgraded connections and pings. It uses HTTP/1.1, so that a request that times
+// out does not affect other requests.
 func (c *Connection) Streams() http.RoundTripper { return &c.streams }
 
-// Update replaces the address and the credentials. Running requests are not affected. An unusable configuration changes
-// nothing.
+// Update replaces the address and the credentials. Running requests are not affected. If the configuration is
+// unusable, nothing is changed.
 func (c *Connection) Update(config *rest.Config) error {
 	api, streams, err := c.newEndpoints(config)
 	if err != nil {
@@ -160,7 +165,7 @@ type endpoint struct {
 func (c *Connection) newEndpoints(config *rest.Config) (api, streams *endpoint, err error) {
 	config = rest.CopyConfig(config)
 	if config.Dial == nil {
-		config.Dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}).DialContext
+		config.Dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: keepAliveInterval}).DialContext
 	}
 	if api, err = newEndpoint(config); err != nil {
 		return nil, nil, err
@@ -193,18 +198,18 @@ func newEndpoint(config *rest.Config) (*endpoint, error) {
 	return &endpoint{server: server, transport: transport}, nil
 }
 
-// swappable sends each request through the current endpoint.
+// swappable is a transport that sends each request through the current endpoint.
 type swappable struct {
-	base    *url.URL // URL of the first endpoint, which requests use
+	base    *url.URL // URL of the first endpoint; the requests of all clients have this URL
 	current atomic.Pointer[endpoint]
 }
 
-// RoundTrip implements http.RoundTripper. Requests must use the URL of the first endpoint. A request to another server
-// follows a redirect, and fails.
+// RoundTrip implements http.RoundTripper. Requests must use the URL of the first endpoint. A request to any other
+// server is the result of a redirect, and fails.
 func (s *swappable) RoundTrip(request *http.Request) (*http.Response, error) {
 	e := s.current.Load()
 	if err := redirect.Check(s.base, request.URL); err != nil {
-		// The current server has redirected to itself.
+		// The current server has redirected the client to itself.
 		if redirect.Check(e.server, request.URL) == nil {
 			return e.guard.RoundTrip(request)
 		}

@@ -23,13 +23,13 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/refract-project/refract/internal/connection"
-	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/test/support/testenv"
 )
 
-// unbounded limits nothing.
+// unbounded has no limits.
 var unbounded connection.Limits
 
-// whoami asks the API server who the client is.
+// whoami returns the user as which the API server authenticates the client.
 func whoami(t *testing.T, client kubernetes.Interface) string {
 	t.Helper()
 	review, err := client.AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
@@ -77,7 +77,8 @@ func TestCredentialsAreRenewedUnderneathClients(t *testing.T) {
 		}
 	}()
 	expectProblem(`"provider" not found`)
-	// At first there is no Secret, then one without content, one of nonsense, then one that is usable.
+	// The Secret does not exist at first. Then it is created empty, gets an invalid kubeconfig, and finally a valid
+	// one.
 	secret, err := admin.CoreV1().Secrets("default").Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "provider"}}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	if _, err := store.Read(ctx); err == nil || !strings.Contains(err.Error(), `default/provider has no kubeconfig`) {

@@ -12,11 +12,11 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// OutsideError is returned for a kubeconfig of another party that needs more than the credentials in it.
+// OutsideError is returned for another party's kubeconfig that needs more than the credentials embedded in it.
 type OutsideError struct {
-	// Field is the field of the kubeconfig, such as tokenFile.
+	// Field is the name of the field in the kubeconfig, such as tokenFile.
 	Field string
-	// Problem is the effect of the field, and Remedy the alternative.
+	// Problem describes the effect of the field, and Remedy the alternative.
 	Problem, Remedy string
 }
 
@@ -25,14 +25,14 @@ func (e *OutsideError) Error() string {
 }
 
 // RequireEmbedded returns an OutsideError if a context of another party's kubeconfig needs anything except embedded
-// credentials, or if the certificate of its API server is not verified. The empty context is the current one. Otherwise
-// the kubeconfig could run commands here, send local files to its author, or route requests through a proxy. Nothing
-// outside of config is read.
+// credentials, or if the certificate of its API server is not verified. An empty context stands for the current one.
+// Without this check, the kubeconfig could run commands in this process, send local files to its author, or route
+// requests through a proxy. RequireEmbedded reads nothing outside of config.
 func RequireEmbedded(config *clientcmdapi.Config, context string) error {
 	cluster, user := &clientcmdapi.Cluster{}, &clientcmdapi.AuthInfo{}
 	chosen := config.Contexts[cmp.Or(context, config.CurrentContext)]
 	if chosen == nil {
-		// Like client-go, use the cluster and the user without a name.
+		// As in client-go, the cluster and the user without a name are used.
 		chosen = &clientcmdapi.Context{}
 	}
 	if found := config.Clusters[chosen.Cluster]; found != nil {

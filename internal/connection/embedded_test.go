@@ -19,7 +19,8 @@ import (
 	"github.com/refract-project/refract/internal/connection"
 )
 
-// outside sets each field of a kubeconfig that refers to something outside of it, or switches off the verification of the server.
+// outside returns functions by field name. Each sets one kubeconfig field to a value that refers to something outside
+// the file, or that disables the verification of the server.
 func outside(file string) map[string]func(*clientcmdapi.Cluster, *clientcmdapi.AuthInfo) {
 	return map[string]func(*clientcmdapi.Cluster, *clientcmdapi.AuthInfo){
 		"Server":                func(c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) { c.Server = "http://milan.example.com:6443" },
@@ -46,11 +47,12 @@ func outside(file string) map[string]func(*clientcmdapi.Cluster, *clientcmdapi.A
 	}
 }
 
-// embedded are the fields that stay within a kubeconfig, or are not in files.
+// embedded lists the fields whose values are within the kubeconfig itself, or that do not come from files.
 var embedded = []string{"LocationOfOrigin", "Server", "TLSServerName", "CertificateAuthorityData", "DisableCompression", "Extensions",
 	"ClientCertificateData", "ClientKeyData", "Token", "Username", "Password"}
 
-// The names of fields that a later client-go adds must be added to the check, or to the list above.
+// Every field of clientcmdapi.Cluster and AuthInfo must be listed in either outside or embedded, so the test fails when
+// a newer client-go adds a field.
 func TestEachFieldOfAKubeconfigIsJudged(t *testing.T) {
 	judged := outside("")
 	for _, kind := range []reflect.Type{reflect.TypeFor[clientcmdapi.Cluster](), reflect.TypeFor[clientcmdapi.AuthInfo]()} {
@@ -63,12 +65,12 @@ func TestEachFieldOfAKubeconfigIsJudged(t *testing.T) {
 }
 
 func TestRequireEmbedded(t *testing.T) {
-	// Nobody writes to the FIFO: to open it would not return.
+	// No process writes to the FIFO, so opening it would block.
 	fifo := filepath.Join(t.TempDir(), "fifo")
 	require.NoError(t, syscall.Mkfifo(fifo, 0o600))
 	for _, named := range []bool{true, false} {
 		context, cluster, user := "milan", "c", "u"
-		if !named { // client-go uses these if there is no context
+		if !named { // client-go uses these names if there is no context
 			context, cluster, user = "", "", ""
 		}
 		valid := func() *clientcmdapi.Config {
@@ -104,7 +106,7 @@ func TestRequireEmbedded(t *testing.T) {
 	}
 }
 
-// What the other party wrote is quoted in the error.
+// Errors quote the text of the other party, so that it cannot harm a terminal.
 func TestRefusedFieldsAreQuoted(t *testing.T) {
 	config := clientcmdapi.NewConfig()
 	config.CurrentContext = "c"

@@ -24,7 +24,7 @@ import (
 type Peer struct {
 	// ClusterID is the ID of the peer.
 	ClusterID string
-	// TenantNamespace is the namespace of this cluster on the provider. It contains the Lease with the peer's ID.
+	// TenantNamespace is the namespace of this cluster on the peer. It contains the Lease with the peer's ID.
 	TenantNamespace string
 }
 
@@ -36,12 +36,13 @@ func (e *WrongClusterError) Error() string {
 }
 
 const (
-	// confirmationPeriod is how long a confirmed ID is trusted. Later the address may belong to another cluster.
+	// confirmationPeriod is how long a confirmed ID is trusted. After that, the address may belong to another
+	// cluster.
 	confirmationPeriod = time.Minute
-	// unknownIdentityPeriod is how long an API server without an ID is trusted. It may have just started and temporarily deny the
-	// request, or its first heartbeat may not be annotated yet.
+	// unknownIdentityPeriod is how long an API server without an ID is trusted. It may have just started and
+	// temporarily deny the request, or the first heartbeat might not be annotated yet.
 	unknownIdentityPeriod = 10 * time.Second
-	// wrongClusterRetryInterval is the interval between two checks of a wrong cluster.
+	// wrongClusterRetryInterval is how often a wrong cluster is checked again.
 	wrongClusterRetryInterval = 5 * time.Second
 	// mostIdentity is the maximum size of the response with the ID, in bytes.
 	mostIdentity = 64 << 10
@@ -49,13 +50,15 @@ const (
 	identityTimeout = 10 * time.Second
 )
 
-// Expect permits requests only while the API server belongs to the peer, if this can be determined. API servers of other
-// implementations have no ID, and are trusted. Expect must be called before the first request, and makes no request.
+// Expect makes all requests fail unless the API server belongs to the peer, as far as this can be determined. API
+// servers of other implementations have no ID, and are trusted. Call Expect before the first request. It makes no
+// request itself.
 func (c *Connection) Expect(peer Peer) { c.peer.Store(&peer) }
 
-// guard sends requests only after the API server is confirmed as the expected one. Safe for concurrent use.
+// guard is a transport that sends requests only after the API server was confirmed as the expected one. It is safe
+// for concurrent use.
 type guard struct {
-	expected func() *Peer // nil accepts any cluster
+	expected func() *Peer // expected returns nil if any cluster is accepted
 	server   *url.URL
 	next     http.RoundTripper
 
@@ -63,7 +66,7 @@ type guard struct {
 
 	mu    sync.Mutex
 	until time.Time
-	known error // result of the last check, valid until then
+	known error // result of the last check, valid until the time in the field until
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -77,7 +80,7 @@ func (g *guard) RoundTrip(request *http.Request) (*http.Response, error) {
 	return g.next.RoundTrip(request)
 }
 
-// checkPeer determines the ID of the server if it is not known. Concurrent requests wait for the same result.
+// checkPeer determines the ID of the server unless it is known. Concurrent requests wait for the same result.
 func (g *guard) checkPeer(ctx context.Context) error {
 	peer := g.expected()
 	if peer == nil {
@@ -118,7 +121,7 @@ func (g *guard) requestIdentity(ctx context.Context, peer *Peer) error {
 	return g.known
 }
 
-// readIdentity returns the ID of the cluster, or an empty string if it has none.
+// readIdentity returns the ID of the cluster, or an empty string if it reports none.
 func (g *guard) readIdentity(ctx context.Context, tenantNamespace string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, identityTimeout)
 	defer cancel()
@@ -140,7 +143,7 @@ func (g *guard) readIdentity(ctx context.Context, tenantNamespace string) (strin
 	switch code := response.StatusCode; {
 	case code == http.StatusTooManyRequests, code >= http.StatusInternalServerError:
 		return "", fmt.Errorf("it returned %d %s", code, http.StatusText(code))
-	case code != http.StatusOK: // it reports none, or what is wrong is seen by the request itself
+	case code != http.StatusOK: // the cluster reports no ID, or the request itself will show the problem
 		return "", nil
 	}
 	var lease metav1.PartialObjectMetadata

@@ -22,14 +22,15 @@ import (
 	"github.com/refract-project/refract/internal/redirect"
 )
 
-// A provider redirects its consumer to a server in the network of that: the server sees nothing, also after the provider has moved.
+// If a provider redirects its consumer to a server in the consumer's own network, the request is not sent to this
+// server. This also holds after the provider has moved to another address.
 func TestRedirectsAreNotFollowed(t *testing.T) {
 	var seen atomic.Int32
 	inside := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { seen.Add(1) }))
 	t.Cleanup(inside.Close)
 	for _, status := range []int{301, 302, 303, 307, 308} {
 		redirects := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if strings.HasSuffix(r.URL.Path, "/leases/self") { // an address of its own is followed
+			if strings.HasSuffix(r.URL.Path, "/leases/self") { // redirects to another path of the same server are followed
 				http.Redirect(w, r, "https://"+r.Host+"/itself", status)
 				return
 			}

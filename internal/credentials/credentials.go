@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package credentials reads the expiry and the token of a kubeconfig. It does not verify them; the API server does
-// that.
+// Package credentials reads the expiry and the token of a kubeconfig. It does not verify them, because the API server
+// does.
 package credentials
 
 import (
@@ -16,8 +16,8 @@ import (
 	"k8s.io/client-go/util/cert"
 )
 
-// Validity is the period of validity of a client certificate or a token. It is zero if there is none, or if it has no
-// expiry, like tokens that were not issued by Kubernetes.
+// Validity is the period in which a client certificate or a token is valid. It is zero if there are no credentials,
+// or if they have no expiry, as with tokens that Kubernetes has not issued.
 type Validity struct{ From, Until time.Time }
 
 // ValidityOf returns the validity of the credentials in a kubeconfig.
@@ -39,10 +39,11 @@ func ValidityOf(config *rest.Config) Validity {
 // Known reports whether the expiry is known.
 func (v Validity) Known() bool { return !v.Until.IsZero() }
 
-// Life is the total lifetime of the credentials.
+// Life returns the total lifetime of the credentials.
 func (v Validity) Life() time.Duration { return v.Until.Sub(v.From) }
 
-// Account returns the ServiceAccount of a Kubernetes token, or empty strings for other tokens.
+// Account returns the namespace and name of the ServiceAccount of a Kubernetes token. It returns empty strings for
+// other tokens.
 func Account(token string) (namespace, name string) {
 	namespace, name, err := serviceaccount.SplitUsername(readClaims(token).Subject)
 	if err != nil {
@@ -58,7 +59,7 @@ type claims struct {
 	Expires int64  `json:"exp"`
 }
 
-// readClaims returns the claims of a JWT. For other texts they are empty.
+// readClaims returns the claims of a JWT. They are empty if the text is not a JWT.
 func readClaims(token string) (found claims) {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {

@@ -3,11 +3,11 @@
 
 // Package dynamicclient creates dynamic clients that decode watch events in one pass.
 //
-// client-go reads the JSON of a watch event about nine times: to find its end, to validate and decode the envelope, to
-// read the kind of the object, to check whether it is a list, and to build it, each with its own validation. For a
-// virtual kubelet, which mostly watches, that is half of all processor time; for the controllers, a quarter. Here a scan
-// for brackets finds the end of an event, and one pass validates and builds the object. Lists and errors are decoded by
-// client-go, except lists with limited objects or with fields that are not decoded.
+// client-go reads the JSON of a watch event about nine times: to find its end, to validate and decode the envelope,
+// to read the kind of the object, to check whether it is a list, and to build it. Each pass validates the text again.
+// For a virtual kubelet, which mostly watches, this takes half of all CPU time; for the controllers, a quarter. In
+// this package, a scan for brackets finds the end of an event, and a single pass validates and builds the object.
+// Lists and errors are decoded by client-go, except lists with limited objects or with fields that are not decoded.
 package dynamicclient
 
 import (
@@ -20,17 +20,19 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Options of a client. The zero value decodes objects as client-go does.
+// Options are the options of a client. With the zero value, objects are decoded as client-go does.
 type Options struct {
-	// DropManagedFields drops the managedFields of objects and of watch events. The managedFields in lists are kept.
+	// DropManagedFields drops the managedFields of single objects and of objects in watch events. The managedFields
+	// of objects in lists are kept.
 	DropManagedFields bool
-	// Text names fields of the root that are not decoded. Their value is a string with their JSON, which Value decodes.
+	// Text names fields in the root of an object that are not decoded. The value of such a field is a string with its
+	// JSON, which Value decodes.
 	Text []string
-	// Limits are the limits of an object. An object that exceeds them is decoded without its content (see Excess).
+	// Limits are the limits of each object. An object that exceeds them is decoded without its content (see Excess).
 	Limits Limits
 }
 
-// New returns a client like dynamic.NewForConfig. It is safe for concurrent use.
+// New returns a client as dynamic.NewForConfig does. It is safe for concurrent use.
 func New(config *rest.Config, options Options) (dynamic.Interface, error) {
 	config = dynamic.ConfigFor(config)
 	config.NegotiatedSerializer = negotiated{config.NegotiatedSerializer, &parsers{options: options}}
@@ -46,7 +48,7 @@ func New(config *rest.Config, options Options) (dynamic.Interface, error) {
 	return dynamic.New(restClient), nil
 }
 
-// negotiated replaces the JSON decoders.
+// negotiated is a negotiated serializer whose JSON decoders are replaced.
 type negotiated struct {
 	runtime.NegotiatedSerializer
 	parsers *parsers
@@ -66,7 +68,7 @@ func (n negotiated) SupportedMediaTypes() []runtime.SerializerInfo {
 	return infos
 }
 
-// framer finds the ends of the events in a stream. It does not change the frames of writes.
+// framer finds the ends of the events in a stream. Frames of writes are not changed.
 type framer struct{ runtime.Framer }
 
 func (framer) NewFrameReader(r io.ReadCloser) io.ReadCloser { return newFrameReader(r) }

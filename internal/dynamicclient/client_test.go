@@ -25,13 +25,13 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// theirs and ours are the serializers of client-go and of this package.
+// serializers returns the serializers of client-go (theirs) and of this package (ours).
 func serializers() (theirs, ours runtime.SerializerInfo) {
 	usual := dynamic.ConfigFor(&rest.Config{}).NegotiatedSerializer
 	return usual.SupportedMediaTypes()[0], negotiated{usual, &parsers{}}.SupportedMediaTypes()[0]
 }
 
-// same decodes with both and compares objects, kinds, and whether there is an error.
+// same decodes data with both decoders, and compares the objects, the kinds, and whether there is an error.
 func same(t *testing.T, theirs, ours runtime.Decoder, data []byte, into func() runtime.Object) {
 	t.Helper()
 	want, wantKind, wantErr := theirs.Decode(data, nil, into())
@@ -103,11 +103,13 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		want, _, wantErr := theirs.Serializer.Decode(data, nil, nil)
 		got, _, gotErr := ours.Serializer.Decode(data, nil, nil)
-		// What client-go takes, we take alike. (Where it is stricter than the standard of JSON, we need not be.)
+		// This package must accept everything that client-go accepts, with the same result. It may also accept text
+		// that client-go rejects although JSON allows it.
 		if wantErr == nil && gotErr != nil {
 			t.Errorf("%q: %v", data, gotErr)
 		}
-		// Of the types of the API machinery (WatchEvent, DeleteOptions) only errors are ever sent to a dynamic client.
+		// The Status is the only type of the API machinery that servers send to a dynamic client. WatchEvents and
+		// DeleteOptions are not sent.
 		_, object := want.(*unstructured.Unstructured)
 		_, status := want.(*metav1.Status)
 		if wantErr == nil && gotErr == nil && (object || status) {
@@ -144,7 +146,7 @@ func TestFramesAreFoundInAnyStream(t *testing.T) {
 	}
 }
 
-// What client-go compares with the errors that it knows is the stream's own error.
+// Errors of the stream are returned unchanged, because client-go compares them with the errors that it knows.
 func TestLostConnectionsAreNoRubbish(t *testing.T) {
 	_, ours := serializers()
 	reset := errors.New("read tcp 127.0.0.1:1->127.0.0.1:2: connection reset by peer")
@@ -167,7 +169,8 @@ func TestLostConnectionsAreNoRubbish(t *testing.T) {
 	require.EqualError(t, err, "the stream has '<' where a JSON object should begin")
 }
 
-// TestObjectsThatNeverEnd: they are not buffered without limit, but given up at the limit of client-go.
+// TestObjectsThatNeverEnd checks that an endless object is not buffered without a limit, but fails at the limit of
+// client-go.
 func TestObjectsThatNeverEnd(t *testing.T) {
 	_, ours := serializers()
 	endless := io.MultiReader(strings.NewReader(`{"a":"`), &repeated{text: []byte("x")})
@@ -182,7 +185,7 @@ func TestManagedFieldsAreDropped(t *testing.T) {
 	entries := `[{"manager":"somebody","fieldsV1":{"f:spec":{}}}]`
 	for given, want := range map[string]string{
 		`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web","managedFields":` + entries + `,"uid":"1"}}`: `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web","uid":"1"}}`,
-		// What only has that name is the user's.
+		// Fields of the user that have the same name, but are in other places, are kept.
 		`{"apiVersion":"v1","kind":"Odd","managedFields":1,"metadata":{"labels":{"managedFields":"a"}},"spec":{"metadata":{"managedFields":[]}}}`: "",
 		`{"apiVersion":"v1","kind":"Odd","metadata":"none"}`: "",
 	} {
@@ -196,8 +199,8 @@ func TestManagedFieldsAreDropped(t *testing.T) {
 	require.Error(t, err)
 }
 
-// TestParsersAreUsedAgain, by several at once, whatever they read before: an object that is cut off, or one with more keys
-// than are remembered.
+// TestParsersAreUsedAgain checks that parsers can be reused concurrently, regardless of what they have parsed before:
+// for example a truncated object, or an object with more keys than a parser remembers.
 func TestParsersAreUsedAgain(t *testing.T) {
 	_, ours := serializers()
 	many := map[string]any{"apiVersion": "v1", "kind": "Many"}
@@ -222,7 +225,7 @@ func TestParsersAreUsedAgain(t *testing.T) {
 	group.Wait()
 }
 
-// readFrame reads as the streaming decoder does, with a buffer that is too small at first.
+// readFrame reads one frame as the streaming decoder of client-go does, with a buffer that is too small at first.
 func readFrame(r io.Reader) (string, error) {
 	var frame []byte
 	for {
@@ -235,7 +238,7 @@ func readFrame(r io.Reader) (string, error) {
 	}
 }
 
-// BenchmarkEvent decodes the watch event of an ordinary pod, from the stream to the object.
+// BenchmarkEvent measures decoding the watch event of an ordinary pod, from the stream to the object.
 func BenchmarkEvent(b *testing.B) {
 	event := podEvent(b)
 	theirs, ours := serializers()
@@ -265,7 +268,7 @@ func BenchmarkEvent(b *testing.B) {
 	}
 }
 
-// repeated is an endless stream of one event.
+// repeated is an endless stream that repeats one event.
 type repeated struct {
 	text []byte
 	at   int

@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// events decodes the envelopes of watch events. The object in an envelope is not decoded. It shares memory with data,
-// and must be decoded before the next event is read.
+// events decodes the envelopes of watch events. It does not decode the object in an envelope. The object shares
+// memory with data, and must be decoded before the next event is read.
 type events struct{ runtime.Serializer }
 
 func (e events) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
@@ -105,7 +105,7 @@ func (o objects) Decode(data []byte, defaults *schema.GroupVersionKind, into run
 	}
 	fields, err := o.parsers.parseObject(data)
 	if err != nil || !isObject(fields) {
-		// The library has a more precise type or error.
+		// The library's serializer returns a more precise type or error.
 		return o.Serializer.Decode(data, defaults, into)
 	}
 	if object == nil {
@@ -116,8 +116,8 @@ func (o objects) Decode(data []byte, defaults *schema.GroupVersionKind, into run
 	return object, &kind, nil
 }
 
-// isObject reports whether the fields belong to a single object. client-go has types for lists and for the errors of an
-// API server.
+// isObject reports whether the fields belong to a single object. Lists and errors from an API server are decoded by
+// client-go, which has types for them.
 func isObject(fields map[string]any) bool {
 	kind, _ := fields["kind"].(string)
 	version, _ := fields["apiVersion"].(string)

@@ -16,37 +16,42 @@ import (
 	"github.com/refract-project/refract/internal/jsoncost"
 )
 
-// Limits limits one object in the encoding of the API server. 0 stands for no limit.
+// Limits limits one object in the encoding of the API server. 0 means no limit.
 type Limits struct {
-	// Bytes is the size of its JSON.
+	// Bytes is the maximum size of the object's JSON.
 	Bytes int64
-	// Values is the number of objects, lists and their elements in it.
+	// Values is the maximum number of objects, lists and list elements in the object.
 	Values int64
-	// MetadataBytes is the size of its metadata without the managedFields.
+	// MetadataBytes is the maximum size of the object's metadata without the managedFields.
 	MetadataBytes int64
 }
 
-// excessField is a field in the root of an object that exceeds the limits. API servers use no field with this name.
+// excessField is a field in the root of a decoded object that exceeds the limits. API servers do not use a field with
+// this name.
 const excessField = "refract.io/excess"
 
-// Excess returns the limit that the object exceeds, or an empty string. Such an object contains only its identifying
-// metadata and its status, so that writers of objects cannot exhaust the memory of readers.
+// Excess returns the limit that the object exceeds, or an empty string if it exceeds none. An object that exceeds a
+// limit contains only its identifying metadata and its status, so that writers of objects cannot exhaust the memory
+// of readers.
 func Excess(object *unstructured.Unstructured) string {
 	excess, _ := object.Object[excessField].(string)
 	return excess
 }
 
-// ExceededBy returns the limit that the text of an object exceeds. It omits the size, which changes with each write of
-// the status.
+// ExceededBy returns the limit that the text of an object exceeds. The result does not contain the actual size, because
+// that changes with each status write.
 func (l Limits) ExceededBy(text []byte) string {
 	if l.Bytes > 0 && int64(len(text)) > l.Bytes {
-		return fmt.Sprintf("it has more than %d bytes", l.Bytes)
+		return l.ExcessBytes()
 	}
 	if l.Values > 0 && int64(len(text)) > l.Values && jsoncost.Of(text).Values > l.Values {
 		return fmt.Sprintf("it has more than %d values", l.Values)
 	}
 	return ""
 }
+
+// ExcessBytes returns the result of ExceededBy for an object whose text is longer than Bytes.
+func (l Limits) ExcessBytes() string { return fmt.Sprintf("it has more than %d bytes", l.Bytes) }
 
 // identifying lists the metadata fields that are kept in an object that exceeds the limits.
 var identifying = []string{"name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp"}
@@ -75,7 +80,7 @@ func (p *parser) parseIdentity(excess string) (map[string]any, error) {
 	return object, err
 }
 
-// parseFields calls read at the value of each field of an object.
+// parseFields calls read for each field of an object. The decoder is then at the value of the field.
 func (p *parser) parseFields(read func(key string) error) error {
 	if p.decoder.PeekKind() != '{' {
 		return errNotAnObject
@@ -96,7 +101,7 @@ func (p *parser) parseFields(read func(key string) error) error {
 	return err
 }
 
-// parseMetadata decodes the metadata of the object, and records whether they exceed the limits.
+// parseMetadata decodes the metadata of the object, and records whether it exceeds the limits.
 func (p *parser) parseMetadata() (map[string]any, error) {
 	begin := p.decoder.InputOffset()
 	object, err := p.parseObjectAt(metadata)
@@ -113,13 +118,13 @@ func (p *parser) readText() (string, error) {
 	return string(value), err
 }
 
-// isSelective reports whether some objects are not decoded completely.
+// isSelective reports whether the options require that some objects are not decoded completely.
 func (o *Options) isSelective() bool { return len(o.Text) > 0 || o.Limits != Limits{} }
 
 var errNotAList = errors.New("not a list of objects")
 
-// parseList decodes a list object by object. An object that exceeds the limits takes no more memory than outside of a
-// list.
+// parseList decodes a list object by object, so that an object in the list that exceeds the limits takes no more
+// memory than a single one.
 func (s *parsers) parseList(data []byte, list *unstructured.UnstructuredList) error {
 	p := s.parserFor(data)
 	defer s.idle.Put(p)
@@ -163,7 +168,7 @@ func (s *parsers) parseList(data []byte, list *unstructured.UnstructuredList) er
 	return nil
 }
 
-// Value decodes the text of a field in Options.Text.
+// Value decodes the text of a field that Options.Text names.
 func Value(text string) (any, error) {
 	p := &parser{decoder: jsontext.NewDecoder(bytes.NewBufferString(text), lenient...), keys: map[string]string{}, options: &Options{}}
 	value, err := p.parseValue()

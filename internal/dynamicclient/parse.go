@@ -20,15 +20,15 @@ var lenient = []jsontext.Options{jsontext.AllowDuplicateNames(true), jsontext.Al
 
 var errNotAnObject = errors.New("not a JSON object")
 
-// parsers reuses parsers for their known keys. Objects of a kind have the same keys, and a cache full of objects then
-// contains each key once. It is safe for concurrent use.
+// parsers reuses parsers for their known keys. Objects of a kind have the same keys, and a cache full of objects
+// contains each key only once if parsers are reused. It is safe for concurrent use.
 type parsers struct {
 	options Options
 	idle    sync.Pool
 }
 
-// parseObject decodes one JSON object to an unstructured object. Numbers are int64 if they are whole and fit, otherwise
-// float64.
+// parseObject decodes one JSON object to the content of an unstructured object. Whole numbers that fit are int64; all
+// other numbers are float64.
 func (s *parsers) parseObject(data []byte) (map[string]any, error) {
 	p := s.parserFor(data)
 	defer s.idle.Put(p)
@@ -43,7 +43,7 @@ func (s *parsers) parseObject(data []byte) (map[string]any, error) {
 	return object, err
 }
 
-// parserFor returns a parser for data, which must be put back after use.
+// parserFor returns a parser for data. It must be put back into the pool after use.
 func (s *parsers) parserFor(data []byte) *parser {
 	p, ok := s.idle.Get().(*parser)
 	if !ok || len(p.keys) > maxKeys {
@@ -54,8 +54,8 @@ func (s *parsers) parserFor(data []byte) *parser {
 	return p
 }
 
-// maxKeys limits the keys that a parser remembers, because keys of labels and annotations are arbitrary. With fewer
-// keys, an ordinary mix of kinds would evict and reallocate keys.
+// maxKeys limits the number of keys that a parser remembers, because keys of labels and annotations are arbitrary.
+// With a lower limit, an ordinary mix of kinds would evict keys, which would be allocated again.
 const maxKeys = 2048
 
 // maxKeyBytes limits the length of a remembered key, because the author of an object chooses its keys.
@@ -66,9 +66,9 @@ type parser struct {
 	decoder *jsontext.Decoder
 	// keys has the known keys. Keys like "name" occur dozens of times in an object.
 	keys map[string]string
-	// options selects the skipped fields. managedFields are two fifths of an ordinary pod.
+	// options determines the fields to skip. managedFields are two fifths of an ordinary pod.
 	options *Options
-	// managed is the size of the managedFields of the object, in bytes, and excess the limit that its metadata exceed.
+	// managed is the size of the object's managedFields in bytes. excess is the limit that its metadata exceeds.
 	managed int64
 	excess  string
 }
@@ -153,7 +153,7 @@ func (p *parser) parseObjectAt(at place) (map[string]any, error) {
 	return object, err
 }
 
-// managedFields decodes or skips the managedFields of the object.
+// managedFields decodes or skips the managedFields of the object, according to the options.
 func (p *parser) managedFields() (value any, err error) {
 	begin := p.decoder.InputOffset()
 	if p.options.DropManagedFields {

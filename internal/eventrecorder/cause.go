@@ -10,8 +10,8 @@ import (
 	"unicode"
 )
 
-// incidental matches the parts of a message that differ with each attempt: times, durations, UUIDs and other random identifiers, generated suffixes of
-// names, and client ports.
+// incidental matches the parts of a message that differ in each attempt: times, durations, UUIDs and other random
+// identifiers, generated suffixes of names, and client ports.
 var incidental = regexp.MustCompile(strings.Join([]string{
 	`\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)?`,
 	`\b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b`,
@@ -21,12 +21,12 @@ var incidental = regexp.MustCompile(strings.Join([]string{
 	`:\d{4,5}->`,
 }, "|"))
 
-// minIdentifier is the minimum length of a hexadecimal word that counts as random. Shorter words may be amounts and
-// versions.
+// minIdentifier is the minimum length of a hexadecimal word that is assumed to be random. Shorter words may be
+// amounts or versions.
 const minIdentifier = 8
 
-// causeOf returns the common part of messages about the same problem: the words that are equal in each attempt, sorted,
-// because maps are printed in random order.
+// causeOf returns the common part of all messages about the same problem: the words that are the same in each
+// attempt. They are sorted, because maps are printed in random order.
 func causeOf(message string) string {
 	message = incidental.ReplaceAllStringFunc(message, func(part string) string {
 		if len(part) < minIdentifier && isHexadecimal(part) {

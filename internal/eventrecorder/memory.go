@@ -7,21 +7,22 @@ import "sync"
 
 const (
 	// subjectsMost is the maximum number of objects whose Events are remembered to avoid duplicates. When it is
-	// exceeded, the memory is cleared.
+	// exceeded, all records are dropped.
 	subjectsMost = 50000
-	// textsMost is the maximum number of remembered Events of one object, with the same consequence.
+	// textsMost is the maximum number of remembered Events of one object. When it is exceeded, the records of the
+	// object are dropped.
 	textsMost = 32
 )
 
-// Memory records which Events were reported for each object. Without it, each retry of a controller would write another
-// Event, which costs a request to the API server and is noise for users. The zero value is ready. Safe for concurrent
-// use.
+// Memory records which Events were reported for each object. Without it, each retry of a controller would write
+// another Event, which costs a request to the API server and is noise for users. The zero value is ready for use.
+// Memory is safe for concurrent use.
 type Memory[K comparable] struct {
 	mu   sync.Mutex
 	said map[K]map[string]bool
 }
 
-// IsNews reports whether the text was not reported for the object since Clear, and records it.
+// IsNews reports whether the text was not yet reported for the object since the last Clear, and records it.
 func (m *Memory[K]) IsNews(subject K, text string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -36,9 +37,9 @@ func (m *Memory[K]) IsNews(subject K, text string) bool {
 	return !known
 }
 
-// WriteOnce calls write with the shortened message, unless the same was reported for the subject since Clear. Parts of the
-// message that differ with each attempt are ignored. about is the rest of the Event. If write returns false, the message
-// counts as not reported.
+// WriteOnce calls write with the shortened message, unless the same message was already reported for the subject
+// since the last Clear. Parts of the message that differ in each attempt are ignored. about contains the other fields
+// of the Event. If write returns false, the message counts as not reported.
 func (m *Memory[K]) WriteOnce(subject K, about, message string, write func(message string) (taken bool)) {
 	message = Shorten(message)
 	cause := about + causeOf(message)
@@ -47,15 +48,15 @@ func (m *Memory[K]) WriteOnce(subject K, about, message string, write func(messa
 	}
 }
 
-// DropText removes one text that was not written in the end.
+// DropText removes the record of a text that was not written after all.
 func (m *Memory[K]) DropText(subject K, text string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.said[subject], text)
 }
 
-// Clear removes the record of an object that has no problem any more or is gone, so that the next problem is reported
-// again.
+// Clear removes the records of an object that has no problem any more or is gone, so that the next problem is
+// reported again.
 func (m *Memory[K]) Clear(subject K) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

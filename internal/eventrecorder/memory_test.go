@@ -33,7 +33,7 @@ func TestMemory(t *testing.T) {
 			t.Errorf("step %d, %s of %s: news %t", i, step.text, step.subject, got)
 		}
 	}
-	// It is bounded, also for an object whose message differs each time.
+	// The memory is bounded, even for an object whose message differs each time.
 	for i := range 3 * textsMost {
 		m.IsNews("web", fmt.Sprint(i))
 	}
@@ -48,7 +48,8 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// What could not be written is news the next time; messages that differ only where they are cut are the same.
+// A message that could not be written is reported the next time. Messages that differ only in the part that is cut
+// off count as the same.
 func TestOnce(t *testing.T) {
 	var m Memory[string]
 	var written []string

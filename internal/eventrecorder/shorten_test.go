@@ -9,7 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// What a cluster quotes of another one reaches no terminal raw, and fits also when escapes make it longer.
+// If an Event quotes another cluster, no control characters of the quoted text reach a terminal. The message fits
+// even if the escapes make it longer.
 func TestShortenEscapes(t *testing.T) {
 	if got, want := Shorten("denied\x1b]0;x\a\u202e\xff"), "denied\\u001b]0;x\\u0007\\u202e\uFFFD"; got != want {
 		t.Errorf("got %q, want %q", got, want)
@@ -21,7 +22,7 @@ func TestShortenEscapes(t *testing.T) {
 	}
 }
 
-// What a plugin says is no line of its own where an Event is shown.
+// The message of a plugin cannot start a new line where an Event is shown.
 func TestShortenIsOneLine(t *testing.T) {
 	got := Shorten("plugin a: denied\r\nType:  Normal\n\tReason: Synced\u2028fine\u3164\u3164.")
 	if want := "plugin a: denied Type: Normal Reason: Synced fine ."; got != want {

@@ -20,17 +20,17 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// Epoch is the timestamp of everything in an image, because its content must not depend on the time of the build.
+// Epoch is the timestamp of all files in an image, because the content must not depend on the time of the build.
 var Epoch = time.Unix(0, 0).UTC()
 
 // File is a file of an image, owned by root.
 type File struct {
 	// Path is the path in the image, without a leading slash. Parent directories are created.
 	Path string
-	// Mode are the permissions.
+	// Mode has the permission bits.
 	Mode int64
-	// Content is the content of the file. If Link is set, the file is a symbolic link to it. If Dir is set, it is a
-	// directory.
+	// Content is the content of the file. If Link is set, the file is a symbolic link to Link. If Dir is true, it is
+	// a directory.
 	Content []byte
 	Link    string
 	Dir     bool
@@ -39,12 +39,12 @@ type File struct {
 // Spec describes the content of an image.
 type Spec struct {
 	Platform v1.Platform
-	// Files are the files of the only layer, in this order.
+	// Files are the files of the image's only layer, in this order.
 	Files  []File
 	Config v1.Config
-	// Made is the command that built the image, for its history.
+	// Made is the command that built the image. The image's history contains it.
 	Made string
-	// Fast reduces the compression.
+	// Fast reduces the compression, which makes the build faster.
 	Fast bool
 }
 

@@ -3,9 +3,9 @@
 
 // Package ipmap translates addresses of another cluster's networks into the ranges that this cluster uses for them.
 //
-// When the networks of two clusters overlap, this cluster reaches the other's pod range 10.0.0.0/16 as, say,
-// 10.71.0.0/16: the network bits are replaced, the host bits stay. A Table has the pairs of ranges, pod ranges before
-// external ones, and the first pair that contains an address is used.
+// When the networks of two clusters overlap, this cluster reaches the pod range 10.0.0.0/16 of the other cluster as,
+// for example, 10.71.0.0/16: the network bits are replaced, and the host bits stay. A Table contains pairs of ranges,
+// pod ranges before external ranges, and the first pair that contains an address applies.
 package ipmap
 
 import (
@@ -29,7 +29,8 @@ type Table struct{ pairs []pair }
 
 type pair struct{ from, to netip.Prefix }
 
-// List is a list of ranges and, at the same index, of the ranges that replace them. The names are for errors.
+// List is a list of ranges and, at the same index, of the ranges that replace them. The names of the lists appear in
+// errors.
 type List struct {
 	From, To         []string
 	FromName, ToName string
@@ -82,14 +83,14 @@ func parsePair(from, to string) (pair, error) {
 	return pair{from: f.Masked(), to: t.Masked()}, nil
 }
 
-// Map returns the address that this cluster uses: translated if a range contains it, otherwise unchanged. It returns
-// false for text that is not an IP address.
+// Map returns the address that this cluster uses: if a range contains ip, the translated address, and otherwise ip
+// itself. It returns false if ip is not an IP address.
 func (t *Table) Map(ip string) (string, bool) {
 	mapped, _, ok := t.Find(ip)
 	return mapped, ok
 }
 
-// Find is like Map, and also reports whether a range contains the address.
+// Find returns the same address as Map, and also reports whether a range contains ip.
 func (t *Table) Find(ip string) (mapped string, within, ok bool) {
 	addr, err := netip.ParseAddr(ip)
 	if err != nil {
@@ -112,8 +113,8 @@ func (t *Table) Find(ip string) (mapped string, within, ok bool) {
 }
 
 // Unmap translates a block of addresses that this cluster uses to the addresses in the other cluster, and reports
-// whether a range contains it. ok is false if only a part of the block is remapped, or if it is in the other cluster's
-// own ranges.
+// whether a range contains it. ok is false if only a part of the block is remapped, or if the block is in the other
+// cluster's own ranges.
 func (t *Table) Unmap(block netip.Prefix) (own netip.Prefix, within, ok bool) {
 	if t == nil {
 		return block, false, true
@@ -146,7 +147,7 @@ func Remap(addr netip.Addr, to netip.Prefix) netip.Addr {
 	return mapped
 }
 
-// hostMask returns a mask with the host bits of a byte whose first n bits belong to the network.
+// hostMask returns a mask that selects the host bits of a byte whose first n bits belong to the network.
 func hostMask(n int) byte {
 	switch {
 	case n <= 0:
@@ -174,7 +175,7 @@ func ParseRanges(flag string, values []string) (Ranges, error) {
 	return ranges, nil
 }
 
-// Contain reports whether one of the ranges contains the address.
+// Contain reports whether any of the ranges contains the address.
 func (r Ranges) Contain(ip string) bool {
 	addr, err := netip.ParseAddr(ip)
 	if err != nil {
@@ -189,7 +190,7 @@ func (r Ranges) Contain(ip string) bool {
 	return false
 }
 
-// Overlap reports whether one of the ranges overlaps the block.
+// Overlap reports whether any of the ranges overlaps the block.
 func (r Ranges) Overlap(block netip.Prefix) bool {
 	return slices.ContainsFunc(r, block.Overlaps)
 }
@@ -206,7 +207,7 @@ func (r Ranges) Summarize() Ranges {
 	var summary Ranges
 	for _, prefix := range sorted {
 		if last := len(summary) - 1; last >= 0 && summary[last].Overlaps(prefix) {
-			// An earlier or larger range contains it.
+			// A larger range before this one contains it.
 			continue
 		}
 		for len(summary) > 0 {
@@ -221,7 +222,7 @@ func (r Ranges) Summarize() Ranges {
 	return summary
 }
 
-// parentOf returns the range whose halves are the two ranges.
+// parentOf returns the range of which first and second are the two halves.
 func parentOf(first, second netip.Prefix) (netip.Prefix, bool) {
 	if first.Bits() != second.Bits() || first.Bits() == 0 || first.Addr().Is4() != second.Addr().Is4() {
 		return netip.Prefix{}, false
@@ -230,8 +231,8 @@ func parentOf(first, second netip.Prefix) (netip.Prefix, bool) {
 	return parent, parent.Contains(second.Addr())
 }
 
-// Reserved reports whether the address is loopback, link-local, multicast or unspecified, so that it never belongs to
-// another cluster. Text that is not an address is not reserved.
+// Reserved reports whether the address is loopback, link-local, multicast or unspecified, which means that it never
+// belongs to another cluster. Text that is not an address is not reserved.
 func Reserved(ip string) bool {
 	addr, err := netip.ParseAddr(ip)
 	if err != nil {

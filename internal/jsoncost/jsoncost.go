@@ -3,7 +3,7 @@
 
 // Package jsoncost estimates the memory of decoded JSON without decoding it.
 //
-// The size of a text is not sufficient: {} takes two bytes, but the decoded object of a Kubernetes API several hundred.
+// The size of a text is not sufficient: the text {} takes two bytes, but its decoded object several hundred.
 // Therefore values are counted, too.
 package jsoncost
 
@@ -13,9 +13,10 @@ import "bytes"
 type Cost struct {
 	// Bytes is the length of the text.
 	Bytes int64
-	// Values is the number of objects, lists and their elements. Decoded, each takes 50 to 500 bytes.
+	// Values is the number of objects, lists and list elements. Each takes 50 to 500 bytes after decoding.
 	Values int64
-	// Items is the number of elements of lists that are fields of the root: the objects of a Kubernetes list.
+	// Items is the number of elements in lists that are fields of the root, i.e. the number of objects in a
+	// Kubernetes list.
 	Items int64
 }
 
@@ -27,7 +28,7 @@ func Of(text []byte) Cost {
 }
 
 // Meter computes the cost of a text that arrives in pieces. Several JSON values may follow each other, as in a watch.
-// The zero value is ready. It does not validate the text, so the cost of invalid JSON has no meaning.
+// The zero value is ready for use. A Meter does not validate the text, so the cost of invalid JSON has no meaning.
 type Meter struct {
 	Cost
 
@@ -76,7 +77,8 @@ func (m *Meter) countOpening(bracket byte) {
 	m.depth++
 }
 
-// skipString returns the index of the closing quote of the string that piece continues, or -1 if it is not in piece.
+// skipString returns the index of the closing quote of the string whose text continues in piece, or -1 if piece does
+// not contain the quote.
 func (m *Meter) skipString(piece []byte) int {
 	if quote := bytes.IndexByte(piece, '"'); !m.escaped && quote >= 0 && bytes.IndexByte(piece[:quote], '\\') < 0 {
 		m.inString = false

@@ -23,7 +23,7 @@ func TestCost(t *testing.T) {
 		`{"items":[[],[]]}`:            {Values: 5, Items: 2},
 		`{"spec":{"list":[{},{}]}}`:    {Values: 6},
 		`[[{}]]`:                       {Values: 3},
-		// Two events of a watch.
+		// The text contains two events of a watch.
 		`{"object":{"items":[{}]}} {"items":[{}]}`: {Values: 7, Items: 1},
 		`{"\\":"\"{","b":1}`:                       {Values: 2},
 		`}}}{"items":[{}]}`:                        {Values: 3, Items: 1},

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package jsonpatch builds JSON patches (RFC 6902) for writes that must change only the fields that they name. A
-// typed copy of an object loses the fields that are unknown to its Go type; a patch does not touch them.
+// typed copy of an object loses fields that its Go type does not have; a patch leaves them unchanged.
 package jsonpatch
 
 import (
@@ -18,30 +18,30 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Operation is one step of a patch.
+// Operation is one operation of a patch.
 type Operation struct {
 	Op    string `json:"op"`
 	Path  string `json:"path"`
 	Value any    `json:"value"`
 }
 
-// Patch is a list of steps that are applied all together or not at all. The zero value is the empty patch.
+// Patch is a list of operations that are applied all together or not at all. The zero value is the empty patch.
 type Patch []Operation
 
 // Test makes the patch fail unless the value at path is v.
 func (p *Patch) Test(path string, v any) { *p = append(*p, Operation{"test", path, v}) }
 
-// Add sets the value at path; its parent must exist.
+// Add sets the value at path. The parent of path must exist.
 func (p *Patch) Add(path string, v any) { *p = append(*p, Operation{"add", path, v}) }
 
-// Replace sets the value at path, which must exist.
+// Replace sets the value at path. A value must already exist there.
 func (p *Patch) Replace(path string, v any) { *p = append(*p, Operation{"replace", path, v}) }
 
-// Remove drops the value at path, which must exist.
+// Remove removes the value at path, which must exist.
 func (p *Patch) Remove(path string) { *p = append(*p, Operation{Op: "remove", Path: path}) }
 
-// For returns the patch for the client, preceded by a test that the object still has this UID, so that it does not
-// change a recreated object.
+// For returns the patch for a client. It begins with a test that the object still has this UID, so that a recreated
+// object is not changed.
 func (p Patch) For(uid types.UID) (client.Patch, error) {
 	guarded := append(Patch{{"test", "/metadata/uid", string(uid)}}, p...)
 	raw, err := json.Marshal(guarded)
@@ -60,15 +60,15 @@ func (p Patch) String() string {
 	return string(raw)
 }
 
-// IsRejected reports whether the API server finds the patched object invalid. IsOutdated reports whether a test of the
-// patch failed because the object has changed. Both errors have the status 422, but only the first lists the invalid
-// fields, and only the second is worth a retry.
+// IsRejected reports whether the API server rejected the patched object as invalid. Both this error and the error of
+// IsOutdated have the status 422, but only this one lists the invalid fields.
 func IsRejected(err error) bool {
 	causes, invalid := causesOf(err)
 	return invalid && causes > 0
 }
 
-// IsOutdated reports whether a test of the patch failed because the object has changed. See IsRejected.
+// IsOutdated reports whether a test of the patch failed because the object has changed. Such a patch can be retried
+// with the current object (see IsRejected).
 func IsOutdated(err error) bool {
 	causes, invalid := causesOf(err)
 	return invalid && causes == 0
@@ -97,13 +97,14 @@ func Pointer(segments ...string) string {
 
 var escaper = strings.NewReplacer("~", "~0", "/", "~1")
 
-// Strings returns the patch that changes the string map actual, at path, so that it contains all of desired. Of the
-// other keys it removes those for which owned returns true. A nil map is absent on the server.
+// Strings returns a patch of the string map at path, which has the value actual, so that it contains all entries of
+// desired. Other keys are removed if owned returns true for them. A nil actual map means that the map does not exist
+// on the server.
 func Strings(path string, actual, desired map[string]string, owned func(key string) bool) Patch {
 	var p Patch
 	if actual == nil && len(desired) > 0 {
-		// The cached object has no such map. If the object on the server has gained one since, this step must not remove
-		// it.
+		// The cached object has no such map. If the object on the server has the map by now, the patch must not replace
+		// the map.
 		p.Test(path, nil)
 		p.Add(path, desired)
 		return p

@@ -17,11 +17,13 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// Acceptance lists the labels that a consumer accepts from its providers, each as KEY, which accepts all values, or KEY=VALUE. A * in a key matches any
-// characters except /. A label of a virtual node decides which namespaces and pods select it, so the zero value accepts none.
+// Acceptance lists the labels that a consumer accepts from its providers, either as KEY, which accepts all values, or
+// as KEY=VALUE. A * in a key matches any characters except /. The zero value accepts no labels, because labels of a
+// virtual node decide which namespaces and pods select the node.
 type Acceptance []string
 
-// ParseAcceptance returns an error that names the first item that is not KEY or KEY=VALUE. Empty items are left out.
+// ParseAcceptance parses a list of labels. The error names the first item that is neither KEY nor KEY=VALUE. Empty
+// items are left out.
 func ParseAcceptance(items []string) (Acceptance, error) {
 	accepted := Acceptance{}
 	for _, item := range items {
@@ -39,7 +41,7 @@ func ParseAcceptance(items []string) (Acceptance, error) {
 	return accepted, nil
 }
 
-// AcceptedLabels returns the labels in wire.AcceptedLabelsAnnotation of a VirtualNode.
+// AcceptedLabels returns the labels that the annotation wire.AcceptedLabelsAnnotation of a VirtualNode accepts.
 func AcceptedLabels(vn metav1.Object) (Acceptance, error) {
 	accepted, err := ParseAcceptance(strings.Split(vn.GetAnnotations()[wire.AcceptedLabelsAnnotation], ","))
 	if err != nil {
@@ -57,7 +59,8 @@ func (a Acceptance) Accepts(key, value string) bool {
 	})
 }
 
-// Restrict removes from the offered labels those that are not accepted, and returns them. Labels that the VirtualNode has already stay.
+// Restrict removes the labels that are not accepted from the offered labels, and returns the removed ones. Labels
+// that the VirtualNode already has are kept.
 func (a Acceptance) Restrict(labels, present map[string]string) (refused map[string]string) {
 	refused = map[string]string{}
 	maps.DeleteFunc(labels, func(key, value string) bool {
@@ -70,8 +73,8 @@ func (a Acceptance) Restrict(labels, present map[string]string) (refused map[str
 	return refused
 }
 
-// Restrict removes from an offer the labels that are not accepted, unless the VirtualNode already has them, and returns
-// them. If the labels do not follow the provider, it does nothing.
+// Restrict removes the labels that are not accepted from an offer, and returns them. Labels that the VirtualNode
+// already has are kept. If the labels of the VirtualNode do not follow the provider, Restrict does nothing.
 func (r *Request) Restrict(offer *Offer, accepted Acceptance, present *offloading.VirtualNode) (refused map[string]string) {
 	if !r.Follows(Labels) {
 		return nil
@@ -81,7 +84,7 @@ func (r *Request) Restrict(offer *Offer, accepted Acceptance, present *offloadin
 	return refused
 }
 
-// DescribeRefused returns a message with the labels that are not accepted, and the ways to accept them.
+// DescribeRefused returns a message that lists the labels that are not accepted, and how to accept them.
 func DescribeRefused(refused map[string]string, provider string) string {
 	const most = 8
 	var named []string

@@ -3,7 +3,8 @@
 
 // Package negotiation makes a virtual node follow the offer of its provider in the status of a ResourceSlice.
 //
-// The creator of the VirtualNode records the requested resources in its annotations, and the fields of its spec that
-// follow the provider because no flag has set them. According to the managedFields, a field that another client has
-// written since belongs to this client. A provider is not trusted, so its offer is checked before it is used.
+// The creator of the VirtualNode records two things in its annotations: the requested resources, and the fields of
+// the spec that follow the provider because no flag has set them. If another client has written a field since then,
+// as the managedFields show, the field no longer follows the provider. A provider is not trusted, so its offer is
+// checked before it is used.
 package negotiation

@@ -20,7 +20,7 @@ import (
 // Field is a field in the spec of a VirtualNode that can follow the provider.
 type Field string
 
-// The fields, by their names in the spec.
+// The fields that can follow the provider, by their names in the spec.
 const (
 	ResourceQuota       Field = "resourceQuota"
 	StorageClasses      Field = "storageClasses"
@@ -31,15 +31,15 @@ const (
 
 var fields = []Field{ResourceQuota, StorageClasses, IngressClasses, LoadBalancerClasses, Labels}
 
-// Manager is the field manager of the fields that follow the provider. Creator is the field manager of refractctl, which
-// creates VirtualNodes with the annotations.
+// Manager is the field manager of the fields that follow the provider. Creator is the field manager of refractctl,
+// which creates VirtualNodes with the annotations.
 const (
 	Manager = "negotiation-controller"
 	Creator = "refractctl"
 )
 
-// Annotations returns the annotations of a VirtualNode that requests resources. All of its fields except the given ones
-// follow the provider.
+// Annotations returns the annotations of a VirtualNode that requests the resources in the argument asked. All fields of
+// the VirtualNode follow the provider, except the fields in set.
 func Annotations(asked corev1.ResourceList, set ...Field) map[string]string {
 	pairs := make([]string, 0, len(asked))
 	for _, name := range slices.Sorted(maps.Keys(asked)) {
@@ -55,12 +55,13 @@ func Annotations(asked corev1.ResourceList, set ...Field) map[string]string {
 	return map[string]string{wire.RequestedResourcesAnnotation: strings.Join(pairs, ","), wire.NegotiatedFieldsAnnotation: strings.Join(following, ",")}
 }
 
-// Request is the request of a VirtualNode.
+// Request contains the resources that a VirtualNode requests, and the fields that follow its provider.
 type Request struct {
 	// Resources are the requested resources.
 	Resources corev1.ResourceList
 	fields    []Field
-	// theirs has the fields that other clients have written, and labels the keys of such labels.
+	// theirs contains the fields that other clients have written, and labels the keys of the labels that they have
+	// written.
 	theirs map[Field]bool
 	labels map[string]bool
 }
@@ -100,7 +101,8 @@ func Requested(vn metav1.Object) (*Request, error) {
 	return r, nil
 }
 
-// excludeWritten excludes the fields that another client has written. If they cannot be read, all fields are excluded.
+// excludeWritten excludes the fields that another client has written. If written cannot be parsed, all fields are
+// excluded.
 func (r *Request) excludeWritten(written *metav1.FieldsV1) {
 	if written == nil {
 		return
@@ -133,5 +135,5 @@ func (r *Request) Follows(field Field) bool {
 	return slices.Contains(r.fields, field) && !r.theirs[field]
 }
 
-// IsFixed reports whether a field does not follow the provider, because it was set when the VirtualNode was created.
+// IsFixed reports whether a field does not follow the provider because it was set when the VirtualNode was created.
 func (r *Request) IsFixed(field Field) bool { return !slices.Contains(r.fields, field) }

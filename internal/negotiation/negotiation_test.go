@@ -28,13 +28,13 @@ func quantities(pairs ...string) corev1.ResourceList {
 	return list
 }
 
-// A provider says what it likes; what is used is bounded by what was asked for, and by what a Node may bear.
+// A provider can offer arbitrary values. Only values within the request, and within the limits of a Node, are used.
 func TestCheck(t *testing.T) {
 	asked := quantities("cpu", "2", "memory", "4Gi", "pods", "10", "example.com/gpu", "1")
 	for name, c := range map[string]struct {
 		status  auth.ResourceSliceStatus
 		want    negotiation.Offer
-		problem string // contained in the only one, "" for none
+		problem string // part of the only problem, or "" if there is none
 	}{
 		"all":                    {auth.ResourceSliceStatus{Resources: asked}, negotiation.Offer{Resources: asked}, ""},
 		"nothing":                {auth.ResourceSliceStatus{}, negotiation.Offer{Resources: quantities()}, ""},
@@ -72,7 +72,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// However much a provider offers, a VirtualNode takes it, and an Event says it.
+// However much a provider offers, the offer fits into a VirtualNode, and its problems into an Event.
 func TestCheckIsBounded(t *testing.T) {
 	status := &auth.ResourceSliceStatus{NodeLabels: map[string]string{strings.Repeat("x", 1<<16): "long"}}
 	for i := range 1000 {
@@ -132,7 +132,7 @@ func TestRequested(t *testing.T) {
 	assert.False(t, request.Follows(negotiation.ResourceQuota), "who wrote what cannot be read")
 }
 
-// A consumer accepts a key, a pair, or a pattern of keys, and nothing by default.
+// A consumer can accept a key, a key with a value, or a pattern of keys. By default it accepts no labels.
 func TestAcceptance(t *testing.T) {
 	for _, c := range []struct {
 		accepted   []string

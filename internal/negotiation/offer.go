@@ -18,13 +18,13 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// Limits of an offer. The lists are copied to the VirtualNode, and the labels also to its Node.
+// Limits of an offer. Its lists are copied to the VirtualNode, and its labels also to the Node.
 const (
 	mostClasses = 64
 	mostLabels  = 32
 )
 
-// Offer is the checked offer of a provider.
+// Offer is an offer of a provider after it was checked.
 type Offer struct {
 	Resources           corev1.ResourceList
 	StorageClasses      []offloading.StorageType
@@ -33,19 +33,19 @@ type Offer struct {
 	Labels              map[string]string
 }
 
-// Check returns the usable part of the provider's status, limited to the requested resources, and problems with the rest
-// in a stable order.
+// Check returns the usable part of the provider's status, limited to the requested resources, and the problems with the
+// other parts in a stable order.
 func Check(status *auth.ResourceSliceStatus, asked corev1.ResourceList) (offer Offer, problems []string) {
 	offer.Resources = corev1.ResourceList{}
 	for _, name := range slices.Sorted(maps.Keys(asked)) {
 		granted, ok := status.Resources[name]
 		whole := name == corev1.ResourcePods || strings.Contains(string(name), "/")
 		switch most := asked[name]; {
-		// The provider grants nothing of this resource.
+		// The provider does not grant this resource.
 		case !ok:
 		case granted.Sign() < 0 || whole && granted.MilliValue()%1000 != 0:
 			problems = append(problems, fmt.Sprintf("status.resources[%s]=%s is not a valid quantity", name, granted.String()))
-		// An invitation may contain more than the requested part.
+		// If a provider grants more than was requested, only the requested amount is used.
 		case granted.Cmp(most) > 0:
 			offer.Resources[name] = most
 		default:
@@ -63,7 +63,7 @@ func Check(status *auth.ResourceSliceStatus, asked corev1.ResourceList) (offer O
 	return offer, append(problems, some...)
 }
 
-// checkClasses drops classes with invalid names, duplicates, and all defaults except the first.
+// checkClasses drops classes with invalid names, duplicate classes, and all default marks except the first.
 func checkClasses[T any](field string, offered []T, faults func(string) []string, describe func(*T) (name string, byDefault *bool)) (kept []T, problems []string) {
 	if len(offered) > mostClasses {
 		problems = append(problems, fmt.Sprintf("status.%s has %d classes, only the first %d are used", field, len(offered), mostClasses))
@@ -110,9 +110,9 @@ func checkLabels(offered map[string]string) (kept map[string]string, problems []
 	return kept, problems
 }
 
-// IsReserved reports whether a label has a meaning for Kubernetes (except its topology labels), a cluster autoscaler,
-// Liqo or this project. A provider must not declare its node a control plane node, or suitable for workloads that
-// node-restriction.kubernetes.io/ protects.
+// IsReserved reports whether a label key belongs to Kubernetes (except its topology labels), a cluster autoscaler, Liqo
+// or this project. Without this check, a provider could declare its node a control plane node, or suitable for
+// workloads that node-restriction.kubernetes.io/ protects.
 func IsReserved(key string) bool {
 	domain, _, prefixed := strings.Cut(key, "/")
 	if !prefixed {
@@ -133,7 +133,7 @@ func quoteText(text string) string {
 }
 
 // Apply writes the offer into the fields of a VirtualNode that follow the provider, and returns the changed fields.
-// Resources that are not in the offer stay.
+// Resources that are not in the offer are not changed.
 func (r *Request) Apply(offer *Offer, vn *offloading.VirtualNode) (changed []Field) {
 	spec, before := &vn.Spec, vn.Spec.DeepCopy()
 	if r.Follows(ResourceQuota) {
@@ -154,7 +154,7 @@ func (r *Request) Apply(offer *Offer, vn *offloading.VirtualNode) (changed []Fie
 		all := maps.Clone(offer.Labels)
 		maps.DeleteFunc(all, func(key, _ string) bool { return r.labels[key] })
 		for key, value := range spec.Labels {
-			// Another client has written the label.
+			// Another client has written this label, so it stays.
 			if r.labels[key] {
 				if all == nil {
 					all = map[string]string{}
@@ -174,7 +174,7 @@ func followField[T any](r *Request, field Field, present *T, offered T, changed 
 	}
 }
 
-// Describe returns the values of some fields of a VirtualNode.
+// Describe returns a text with the values of the given fields of a VirtualNode.
 func Describe(vn *offloading.VirtualNode, of []Field) string {
 	var parts []string
 	for _, field := range of {
@@ -205,17 +205,17 @@ func Describe(vn *offloading.VirtualNode, of []Field) string {
 	return strings.Join(parts, "; ")
 }
 
-// StorageNames returns the names of the classes, with the default one marked.
+// StorageNames returns the names of the classes. The default class is marked.
 func StorageNames(all []offloading.StorageType) []string {
 	return classNames(all, func(c *offloading.StorageType) (string, bool) { return c.StorageClassName, c.Default })
 }
 
-// IngressNames returns the names of the classes, with the default one marked.
+// IngressNames returns the names of the classes. The default class is marked.
 func IngressNames(all []offloading.IngressType) []string {
 	return classNames(all, func(c *offloading.IngressType) (string, bool) { return c.IngressClassName, c.Default })
 }
 
-// LoadBalancerNames returns the names of the classes, with the default one marked.
+// LoadBalancerNames returns the names of the classes. The default class is marked.
 func LoadBalancerNames(all []offloading.LoadBalancerType) []string {
 	return classNames(all, func(c *offloading.LoadBalancerType) (string, bool) { return c.LoadBalancerClassName, c.Default })
 }

@@ -16,14 +16,14 @@ import (
 )
 
 const (
-	// defaultOS and defaultArchitecture apply unless the labels of the VirtualNode specify others, because the
-	// provider's nodes cannot be read.
+	// defaultOS and defaultArchitecture apply if the labels of the VirtualNode specify none, because the provider's
+	// nodes cannot be read.
 	defaultOS           = "linux"
 	defaultArchitecture = "amd64"
 )
 
-// Of returns the labels of the Node with this name. The VirtualNode may override all labels except those that mark it as
-// a virtual node. It also overrides the extra labels from the command line.
+// Of returns the labels of the Node with this name. The VirtualNode may override all labels except the labels that mark
+// it as a virtual node. It also overrides extra, the labels from the command line.
 func Of(name, remoteClusterID string, vn *offloadingv1beta1.VirtualNode, extra map[string]string) map[string]string {
 	labels := map[string]string{
 		corev1.LabelHostname:                       name,

@@ -1,12 +1,13 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package oscillation detects that an object is written back and forth, by a plugin that is not idempotent or by another
-// client that writes the same fields or deletes it, and quarantines it for a while. The virtual kubelet and the
-// controller manager use it for their writes.
+// Package oscillation detects that an object is written back and forth, and quarantines it for a while. The cause may
+// be a plugin that is not idempotent, or another client that writes the same fields or deletes the object. The
+// virtual kubelet and the controller manager use the package for their writes.
 package oscillation
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -16,31 +17,33 @@ import (
 )
 
 const (
-	// flipWindow is the period in which the states A, B, A, B count as a fight. With a longer one, the rollback of a
+	// flipWindow is the period in which the states A, B, A, B count as a fight. If it were longer, the rollback of a
 	// plugin would count as a fight.
 	flipWindow = time.Minute
-	// slowWindow is the period in which writeLimit writes of at most two states count as a fight, too. A longer one also
-	// detects cheap fights and legitimate repairs; a shorter one misses a client that reverts an object every minute.
+	// slowWindow is the period in which writeLimit writes of at most two states also count as a fight. If it were
+	// longer, harmless repairs would count as a fight; if it were shorter, a client that reverts an object every
+	// minute would not be detected.
 	slowWindow = 10 * time.Minute
-	// writeLimit is the number of remembered writes of an object. More writes delay the quarantine; with fewer, an
-	// object that is occasionally repaired is quarantined.
+	// writeLimit is the number of writes to an object that are remembered. If it were higher, the quarantine would
+	// begin later; if it were lower, objects that are occasionally repaired would be quarantined.
 	writeLimit = 8
 )
 
 // Limits bounds the duration of a quarantine.
 type Limits struct {
-	First time.Duration // the first quarantine of a fight; each further one lasts twice as long
-	Most  time.Duration // maximum duration
+	First time.Duration // duration of the first quarantine of a fight; each further quarantine lasts twice as long
+	Most  time.Duration // maximum duration of a quarantine
 }
 
-// Standard is for objects that grant no additional permissions while they are left unchanged.
+// Standard is for objects that can stay deleted or reverted during a quarantine, because this gives nobody additional
+// permissions.
 var Standard = Limits{First: time.Minute, Most: 15 * time.Minute}
 
-// Protective is for objects that restrict a party which may be the rival in the fight. They are always rewritten within
-// seconds, so that the fight costs a few writes a minute.
+// Protective is for objects that restrict a party, which may itself be the rival in the fight. They are always
+// rewritten within seconds, so a fight costs several writes per minute.
 var Protective = Limits{First: time.Second, Most: 10 * time.Second}
 
-// Guard records the recent writes of objects. Safe for concurrent use.
+// Guard records the recent writes of objects. It is safe for concurrent use.
 type Guard[K comparable] struct {
 	clock  clock.PassiveClock
 	limits Limits
@@ -49,11 +52,11 @@ type Guard[K comparable] struct {
 	swept  time.Time
 }
 
-// history has the recent writes of an object for one cause.
+// history contains the recent writes to an object that have the same cause.
 type history struct {
 	cause  uint64
 	writes []write // oldest first, at most writeLimit
-	count  int     // number of writes in the fight that led to the quarantine
+	count  int     // number of writes in the fight that caused the quarantine
 	spell  time.Duration
 	until  time.Time // end of the last quarantine, or zero
 	rival  string
@@ -64,13 +67,13 @@ type write struct {
 	at    time.Time
 }
 
-// QuarantineError is returned if an object is skipped because its desired or actual state keeps alternating.
+// QuarantineError is returned if an object is not written because its desired or actual state keeps alternating.
 type QuarantineError struct {
 	Writes int           // number of reverted writes
 	For    time.Duration // duration of the quarantine
-	Left   time.Duration // remaining time
-	Began  bool          // the quarantine began with this call
-	Grew   bool          // it is longer than the previous quarantine
+	Left   time.Duration // remaining time of the quarantine
+	Began  bool          // whether the quarantine began with this call
+	Grew   bool          // whether the quarantine is longer than the previous one
 	Rival  string        // the client that reverts the writes, if known (see Guard.RecordRival)
 }
 
@@ -87,10 +90,10 @@ func New[K comparable](c clock.PassiveClock, limits Limits) *Guard[K] {
 	return &Guard[K]{clock: c, limits: limits, byKey: map[K]*history{}, swept: c.Now()}
 }
 
-// MayWrite returns a *QuarantineError if writing the state with this hash would continue a fight. The cause is the hash
-// of the legitimate inputs of the state: when they alternate, like the endpoints of a pod that is occasionally ready,
-// the object may alternate as well, and it is no fight. After a quarantine, one write is allowed, which detects whether
-// the fight has ended.
+// MayWrite returns a *QuarantineError if writing the state with this hash would continue a fight. The cause is a hash
+// of the legitimate inputs of the state. If these inputs alternate, as the endpoints of a pod do if it is only ready at
+// times, the object may alternate as well. This is not a fight. After a quarantine, one write is allowed, which shows
+// whether the fight has ended.
 func (g *Guard[K]) MayWrite(key K, cause, state uint64) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -136,13 +139,24 @@ func (g *Guard[K]) RecordWrite(key K, cause, state uint64) {
 	h.writes, h.count = append(slices.Clip(h.writes), write{state, now}), h.count+1
 }
 
-// RecordRival records the client that reverts the writes of an object, for the rest of its quarantine.
+// RecordRival records which client reverts the writes to an object. The record is kept until the quarantine of the
+// object ends.
 func (g *Guard[K]) RecordRival(key K, rival string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if h := g.byKey[key]; h != nil {
 		h.rival = rival
 	}
+}
+
+// Describe adds the description of the rival to err if err is the error of a quarantine that begins. It returns err.
+func (g *Guard[K]) Describe(key K, err error, rival func() string) error {
+	var fight *QuarantineError
+	if errors.As(err, &fight) && fight.Began {
+		fight.Rival = rival()
+		g.RecordRival(key, fight.Rival)
+	}
+	return err
 }
 
 // DropKey drops the record of a deleted object.
@@ -165,7 +179,7 @@ func (g *Guard[K]) Quarantined() (n int) {
 	return n
 }
 
-// sweepHistories occasionally drops the records of objects without a fight.
+// sweepHistories occasionally drops the records of objects that are not part of a fight.
 func (g *Guard[K]) sweepHistories(now time.Time) {
 	if now.Sub(g.swept) < slowWindow {
 		return
@@ -186,8 +200,8 @@ func (h *history) hasWritten(state uint64) bool {
 	return slices.ContainsFunc(h.writes, func(w write) bool { return w.state == state })
 }
 
-// forgetCalm drops the writes before the window. It also drops the fight after a calm period of the window or of its
-// last quarantine, whichever is longer.
+// forgetCalm drops writes that are older than slowWindow. It drops the fight after a calm period as long as
+// slowWindow or the last quarantine, whichever is longer.
 func (h *history) forgetCalm(now time.Time) {
 	calm := max(slowWindow, h.spell)
 	last := h.until
@@ -207,8 +221,8 @@ func (h *history) forgetCalm(now time.Time) {
 	}
 }
 
-// continuesFight reports whether writing the state would continue the fight before the quarantine, complete the states A, B, A,
-// B, or alternate between two states beyond the limit.
+// continuesFight reports whether writing the state would continue the fight before the quarantine, complete the
+// sequence A, B, A, B, or exceed writeLimit while only two states alternate.
 func (h *history) continuesFight(state uint64, now time.Time) bool {
 	n := len(h.writes)
 	if !h.until.IsZero() {

@@ -17,7 +17,8 @@ const key = "shop/web"
 
 func fakeClock() *clocktesting.FakeClock { return clocktesting.NewFakeClock(time.Unix(1000, 0)) }
 
-// A story is a list of writes, one every gap; the first that is refused ends it.
+// writes writes a story, a list of states, with the given gap between two writes. It stops at the first write that is
+// refused, and returns its index.
 func writes(g *Guard[string], clock *clocktesting.FakeClock, gap time.Duration, story string) (refusedAt int) {
 	for i, state := range story {
 		if err := g.MayWrite(key, 0, uint64(state)); err != nil {
@@ -58,7 +59,8 @@ func quarantineOf(t *testing.T, g *Guard[string], cause, state uint64) *Quaranti
 	return fight
 }
 
-// A fight that goes on is left alone for longer each time, up to the limit, with one write between.
+// As long as a fight continues, each quarantine is longer than the previous one, up to the limit. Between two
+// quarantines there is one write.
 func TestQuarantinesGrow(t *testing.T) {
 	clock := fakeClock()
 	g := New[string](clock, Standard)
@@ -79,7 +81,8 @@ func TestQuarantinesGrow(t *testing.T) {
 	}
 }
 
-// A fight has ended when the object stayed as it was written for a while: the next one begins with the first quarantine.
+// A fight has ended when the object was not changed for a while. The next fight begins with the first quarantine
+// again.
 func TestFightsEnd(t *testing.T) {
 	clock := fakeClock()
 	g := New[string](clock, Standard)
@@ -94,10 +97,10 @@ func TestFightsEnd(t *testing.T) {
 	assert.Equal(t, Standard.First, quarantineOf(t, g, 0, 'A').For)
 }
 
-// What changes to and fro because its cause does is no fight; what does so without a cause is.
+// State that flips because its cause flips is not a sign of a fight. State that flips while its cause is unchanged is.
 func TestQuarantineRemembersTheCause(t *testing.T) {
 	g, flips := New[string](fakeClock(), Standard), 0
-	for i := range 40 { // the object goes to and fro, and so does the copy
+	for i := range 40 { // the original alternates, and so does the copy
 		require.NoErrorf(t, g.MayWrite(key, uint64(i%2), uint64(i%2)), "write %d", i)
 		g.RecordWrite(key, uint64(i%2), uint64(i%2))
 	}
@@ -110,7 +113,7 @@ func TestQuarantineRemembersTheCause(t *testing.T) {
 	assert.NoError(t, g.MayWrite(key, 1, 0), "something else is asked for")
 }
 
-// What is newly desired during a quarantine begins with a clean slate; other objects are not concerned.
+// If the desired state changes during a quarantine, the quarantine ends. Other objects are not affected.
 func TestQuarantineForgets(t *testing.T) {
 	clock := fakeClock()
 	g := New[string](clock, Standard)
@@ -127,12 +130,12 @@ func TestQuarantineForgets(t *testing.T) {
 	assert.Equal(t, 3, writes(g, clock, time.Second, "BABA"), "of an object that was forgotten")
 }
 
-// The restrictions of a party that fights are rewritten within seconds, however long it does.
+// Restrictions of a party that fights are rewritten within seconds, however long the fight lasts.
 func TestProtectiveQuarantinesAreShort(t *testing.T) {
 	clock := fakeClock()
 	g := New[string](clock, Protective)
 	refused := 0
-	for range 600 { // ten minutes of a client that reverts each write at once
+	for range 600 { // a client reverts each write at once for ten minutes
 		if g.MayWrite(key, 0, 'A') == nil {
 			g.RecordWrite(key, 0, 'A')
 			refused = 0
@@ -143,7 +146,7 @@ func TestProtectiveQuarantinesAreShort(t *testing.T) {
 	}
 }
 
-// Whom the Event names is remembered for the quarantine.
+// The rival that the Event names is remembered for the duration of the quarantine.
 func TestQuarantineNamesItsRival(t *testing.T) {
 	clock := fakeClock()
 	g := New[string](clock, Standard)

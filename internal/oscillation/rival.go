@@ -16,11 +16,11 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// fieldsMost is how many differing fields an Event lists.
+// fieldsMost is the maximum number of differing fields that an Event lists.
 const fieldsMost = 5
 
-// trackers are labels and annotations that tools for the synchronization of clusters set on their objects. Such a tool
-// also deletes copies with these labels and annotations.
+// trackers lists labels and annotations that tools for the synchronization of clusters set on their objects. Such a
+// tool also deletes copies of its objects, because they have the same labels and annotations.
 var trackers = map[string]string{
 	"argocd.argoproj.io/tracking-id":   "Argo CD",
 	"argocd.argoproj.io/instance":      "Argo CD",
@@ -32,8 +32,8 @@ var trackers = map[string]string{
 	"applyset.kubernetes.io/part-of":   "kubectl apply --prune",
 }
 
-// DescribeWriter describes the last other client that wrote an object, or its subresource, and the fields that differ
-// from the desired ones. Field managers of Refract do not count as other clients.
+// DescribeWriter describes the client, other than Refract, that wrote an object or its subresource last, and the
+// fields that differ from the desired ones.
 func DescribeWriter(entries []metav1.ManagedFieldsEntry, subresource string, differing []string) string {
 	fields := "the fields that it changes are right again"
 	if len(differing) > 0 {
@@ -47,13 +47,14 @@ func DescribeWriter(entries []metav1.ManagedFieldsEntry, subresource string, dif
 		last.Manager, last.Operation, last.Time.UTC().Format(time.RFC3339), fields)
 }
 
-// HasOtherWriter reports whether another client is recorded as a field manager of an object, or its subresource.
+// HasOtherWriter reports whether a client other than Refract is recorded as a field manager of an object or its
+// subresource.
 func HasOtherWriter(entries []metav1.ManagedFieldsEntry, subresource string) bool {
 	return lastWriter(entries, subresource) != nil
 }
 
-// DescribeDeleter describes the client that deletes an object as far as its labels and annotations show, because the API
-// server records the field managers of writes, but not of deletions.
+// DescribeDeleter describes the client that deletes an object as far as the object's labels and annotations show it.
+// The API server records the field managers of writes, but not of deletions.
 func DescribeDeleter(labels, annotations map[string]string) string {
 	text := "another client deletes it; the audit log of that cluster (verb delete) names the client"
 	for _, key := range slices.Sorted(maps.Keys(trackers)) {

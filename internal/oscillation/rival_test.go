@@ -41,7 +41,7 @@ func TestDifferencesArePaths(t *testing.T) {
 	assert.Equal(t, []string{"a", "b", "c", "d", "e", "…"}, Differences(many, nil, false))
 }
 
-// What controllers of Refract wrote is not taken for another client: a fight would be blamed on them.
+// Controllers of Refract do not count as other clients, because a fight would be blamed on them otherwise.
 func TestOwnFieldManagersAreNoOtherWriters(t *testing.T) {
 	at := metav1.Now()
 	own := []metav1.ManagedFieldsEntry{}

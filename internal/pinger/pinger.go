@@ -21,12 +21,14 @@ import (
 )
 
 const (
-	// lostPings is the number of consecutive lost pings after which an API server counts as unreachable. With a smaller
-	// number, one lost packet takes down a node or endpoints; a larger one delays the detection.
+	// lostPings is the number of consecutive lost pings after which an API server counts as unreachable. With a
+	// smaller number, a single lost packet would take down a node or endpoints; a larger number delays the detection.
 	lostPings = 3
-	// retryDelay is the delay after a lost ping, so that a failure is confirmed within seconds instead of intervals.
+	// retryDelay is the delay after a lost ping. It is short, so that a failure is confirmed within seconds instead
+	// of several intervals.
 	retryDelay = time.Second
-	// downInterval is the interval of pings while a server is down, because users wait for its return.
+	// downInterval is the interval of pings while a server is down. It is short, because users wait for the server to
+	// return.
 	downInterval = 2 * time.Second
 )
 
@@ -60,8 +62,8 @@ func New(ping func(context.Context) error, interval, timeout time.Duration, clk 
 	return p
 }
 
-// Settled is closed when the state of the server is known: after the first response, or after a few seconds without one.
-// The state before that is a guess, which must not replace the result of a previous process.
+// Settled is closed when the state of the server is known: after the first response, or after a few seconds without
+// one. Before that, the state is only a guess, which must not replace the result of a previous process.
 func (p *Pinger) Settled() <-chan struct{} { return p.settled }
 
 // Unreachable returns the reason why the server counts as down, or nil if it is up.
@@ -113,7 +115,7 @@ func (p *Pinger) recordResult(err error) time.Duration {
 		if p.lost >= lostPings {
 			next = min(p.interval, downInterval)
 			if was == nil || errors.Is(was, errNoAnswerYet) {
-				p.down = err // the first reason is kept, so that it does not change with every attempt
+				p.down = err // the first error is kept, so that the reason stays the same
 			}
 		}
 	}
@@ -133,8 +135,8 @@ func (p *Pinger) recordResult(err error) time.Duration {
 // maxAnswer is the maximum length of a response that is read. A healthy server returns "ok".
 const maxAnswer = 4 << 10
 
-// Livez returns a function that pings an API server with the credentials of transport. Its errors are sentences about
-// the server. An overloaded server counts as alive.
+// Livez returns a function that pings an API server with the credentials of transport. Its errors describe the state
+// of the server. An overloaded server counts as alive.
 func Livez(server *url.URL, transport http.RoundTripper) func(context.Context) error {
 	target := server.JoinPath("livez").String()
 	return func(ctx context.Context) error {
@@ -158,7 +160,7 @@ func Livez(server *url.URL, transport http.RoundTripper) func(context.Context) e
 	}
 }
 
-// evaluateResponse evaluates the response to a ping.
+// evaluateResponse returns an error if the response to a ping shows that the server is not healthy.
 func evaluateResponse(target string, code int, body []byte) error {
 	switch {
 	case code == http.StatusOK && strings.TrimSpace(string(body)) == "ok", code == http.StatusTooManyRequests:

@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 )
 
-// credentialsFor returns the credentials for a repository in a .dockerconfigjson: the entry with the longest matching
-// path, as in the kubelet.
+// credentialsFor returns the credentials for a repository from a .dockerconfigjson. It uses the entry with the
+// longest matching path, as the kubelet does.
 func credentialsFor(repository name.Repository, dockerConfig []byte) (authn.Authenticator, error) {
 	if dockerConfig == nil {
 		return authn.Anonymous, nil
@@ -21,7 +21,7 @@ func credentialsFor(repository name.Repository, dockerConfig []byte) (authn.Auth
 		Auths map[string]authn.AuthConfig `json:"auths"`
 	}
 	if err := json.Unmarshal(dockerConfig, &config); err != nil {
-		// The error may quote a password.
+		// The original error is not returned, because it may quote a password.
 		return nil, Errorf(InvalidSecret, "pullSecret: .dockerconfigjson is not a configuration of Docker")
 	}
 	best, found := "", authn.Anonymous
@@ -53,7 +53,7 @@ func normalizeServer(key string) string {
 	return host + "/" + path
 }
 
-// isBelow reports whether a repository is in or below a host or path.
+// isBelow reports whether a repository is equal to the host or path of an entry, or is below it.
 func isBelow(repository, entry string) bool {
 	return repository == entry || strings.HasPrefix(repository, entry+"/")
 }

@@ -21,7 +21,7 @@ import (
 // Reason is the reason of an Error, in CamelCase.
 type Reason string
 
-// The reasons of an Error.
+// Reasons of an Error.
 const (
 	Unauthorized         Reason = "Unauthorized"
 	NotFound             Reason = "NotFound"
@@ -53,7 +53,7 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// remedies are the remedies by reason. The messages of other reasons contain their remedy.
+// remedies has the remedies by reason. For other reasons, the message itself contains the remedy.
 var remedies = map[Reason]string{
 	Unauthorized:         "set pullSecret to a Secret of type kubernetes.io/dockerconfigjson with credentials that may pull the image",
 	NotFound:             "correct the name in spec.source, or publish the module there",
@@ -69,13 +69,14 @@ func Errorf(reason Reason, format string, args ...any) error {
 	return &Error{Reason: reason, Err: fmt.Errorf(format, args...)}
 }
 
-// IsOf reports whether err is an Error with one of the reasons.
+// IsOf reports whether err is an Error with one of the given reasons.
 func IsOf(err error, reasons ...Reason) bool {
 	var known *Error
 	return errors.As(err, &known) && slices.Contains(reasons, known.Reason)
 }
 
-// IsDamage reports whether what was asked for is the cause of err, rather than the server, which may have other content.
+// IsDamage reports whether the requested content is the cause of err. If not, the server is the cause, and other
+// content may still be available.
 func IsDamage(err error) bool { return IsOf(err, TooLarge, NotFound, DigestMismatch, Truncated) }
 
 // classify returns err as an Error.
@@ -91,8 +92,8 @@ func classify(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	// This case precedes the other errors, because go-containerregistry then retries registries with private addresses
-	// over HTTP, which fails as well.
+	// This case must be first. After such an error, go-containerregistry tries registries with private addresses again
+	// over HTTP. The retry also fails, and err contains both errors.
 	case errors.As(err, &certificate):
 		return &Error{UntrustedCertificate, certificate}
 	case errors.As(err, &known):
@@ -105,7 +106,7 @@ func classify(err error) error {
 		return &Error{Truncated, err}
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
 		return &Error{Stalled, err}
-	// go-containerregistry has no types for these errors, of blobs and of manifests.
+	// go-containerregistry has no types for these errors, which occur for blobs and manifests.
 	case strings.Contains(err.Error(), "error verifying"), strings.Contains(err.Error(), "does not match requested digest"):
 		return &Error{DigestMismatch, err}
 	}

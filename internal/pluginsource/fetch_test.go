@@ -7,7 +7,6 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
-	"crypto/tls"
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
@@ -23,19 +22,17 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-containerregistry/pkg/name"
-	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/empty"
-	"github.com/google/go-containerregistry/pkg/v1/mutate"
-	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/refract-project/refract/test/support/registrytest"
+	"github.com/refract-project/refract/test/support/short"
 )
 
-// stall is short to keep the test of a server that sends nothing short.
+// stall is short, so that the test of a server that sends nothing does not take long.
 const stall = 2 * time.Second
 
 var wasm = []byte("\x00asm\x01\x00\x00\x00 and more of it, so that it can be truncated")
@@ -66,7 +63,7 @@ func TestHTTP(t *testing.T) {
 	mux.HandleFunc("/plain", func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, "http://"+r.Host+"/good", http.StatusFound)
 	})
-	mux.HandleFunc("/other", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, other.URL, http.StatusFound) })
+	mux.HandleFunc("/other", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, other.URL+"/good", http.StatusFound) })
 	mux.HandleFunc("/secret", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) })
 	mux.HandleFunc("/truncated", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Length", strconv.Itoa(len(wasm)))
@@ -103,6 +100,8 @@ func TestHTTP(t *testing.T) {
 	server := httptest.NewTLSServer(mux)
 	defer server.Close()
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	// A registry on the same host may be accessed without TLS, but a file may not.
+	options := Options{StallTimeout: stall, InsecureRegistries: []string{server.Listener.Addr().String()}}
 	for path, want := range map[string]Reason{
 		"/good": "", "/moved": "", "/circle": ForbiddenRedirect, "/plain": ForbiddenRedirect, "/other": ForbiddenRedirect, "/secret": Unauthorized, "/absent": NotFound,
 		"/truncated": Truncated, "/folder/moved": "", "/folder/out": ForbiddenRedirect, "/folder/encoded": ForbiddenRedirect,
@@ -110,7 +109,7 @@ func TestHTTP(t *testing.T) {
 		"/stalled": Stalled, "/dribbling": Stalled, "/large": TooLarge, "/endless": TooLarge, "/bomb": DigestMismatch,
 	} {
 		t.Run(path, func(t *testing.T) {
-			got, err := HTTP{URL: server.URL + path, SHA256: Digest(wasm), Authorities: authoritiesOf(server)}.Fetch(t.Context(), Options{StallTimeout: stall})
+			got, err := HTTP{URL: server.URL + path, SHA256: Digest(wasm), Authorities: authoritiesOf(server)}.Fetch(t.Context(), options)
 			require.Equal(t, want, reasonOfError(err), "%v", err)
 			if want == "" {
 				assert.Equal(t, wasm, got)
@@ -145,7 +144,7 @@ func TestHTTP(t *testing.T) {
 	})
 }
 
-// dribble sends little at a time, without end.
+// dribble sends a response without an end, a few bytes at a time.
 func dribble(w http.ResponseWriter, r *http.Request) {
 	for tick := time.NewTicker(50 * time.Millisecond); ; {
 		_, _ = w.Write(wasm[:10])
@@ -177,68 +176,6 @@ func tarred(files ...string) []byte {
 	return out.Bytes()
 }
 
-// fault is a handler for a fault of a proxy in front of a registry.
-type fault func(w http.ResponseWriter, r *http.Request, next http.Handler)
-
-// faulty is a registry behind a proxy that injects faults.
-type faulty struct {
-	*httptest.Server
-	fault atomic.Pointer[fault]
-}
-
-func newRegistry(t *testing.T, withTLS bool) *faulty {
-	t.Helper()
-	f := &faulty{}
-	images := registry.New(registry.WithReferrersSupport(true), registry.Logger(log.New(io.Discard, "", 0)))
-	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if inject := f.fault.Load(); inject != nil {
-			(*inject)(w, r, images)
-			return
-		}
-		images.ServeHTTP(w, r)
-	})
-	f.Server = httptest.NewUnstartedServer(handler)
-	f.Config.ErrorLog = log.New(io.Discard, "", 0)
-	if withTLS {
-		f.StartTLS()
-	} else {
-		f.Start()
-	}
-	t.Cleanup(f.Close)
-	return f
-}
-
-func (f *faulty) host() string { return f.Listener.Addr().String() }
-
-// push stores an image directly in the registry, without the proxy's faults.
-func (f *faulty) push(t *testing.T, image string, img v1.Image) {
-	t.Helper()
-	reference, err := name.ParseReference(f.host() + "/" + image)
-	require.NoError(t, err)
-	require.NoError(t, remote.Write(reference, img, f.trusting()))
-}
-
-// pushIndex stores an index with an image.
-func (f *faulty) pushIndex(t *testing.T, index string, img v1.Image, architecture string) {
-	t.Helper()
-	reference, err := name.ParseReference(f.host() + "/" + index)
-	require.NoError(t, err)
-	require.NoError(t, remote.WriteIndex(reference, mutate.AppendManifests(empty.Index, mutate.IndexAddendum{
-		Add: img, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "wasip1", Architecture: architecture}},
-	}), f.trusting()))
-}
-
-func (f *faulty) trusting() remote.Option {
-	return remote.WithTransport(&http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}) //nolint:gosec // a test
-}
-
-func imageOf(t *testing.T, layers ...v1.Layer) v1.Image {
-	t.Helper()
-	image, err := mutate.AppendLayers(mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), "application/vnd.wasm.config.v0+json"), layers...)
-	require.NoError(t, err)
-	return image
-}
-
 func layerOf(data []byte, mediaType types.MediaType) v1.Layer {
 	return static.NewLayer(data, mediaType)
 }
@@ -259,8 +196,8 @@ func fetch(t *testing.T, o OCI, options Options) ([]byte, error) {
 }
 
 func TestLayouts(t *testing.T) {
-	f := newRegistry(t, false)
-	insecure := Options{InsecureRegistries: []string{f.host()}}
+	f := registrytest.New(t, false)
+	insecure := Options{InsecureRegistries: []string{f.Host()}}
 	bomb := append(tarred("a.wasm"), make([]byte, 64<<20)...)
 	for title, c := range map[string]struct {
 		layers []v1.Layer
@@ -278,8 +215,8 @@ func TestLayouts(t *testing.T) {
 		"no layer":          {want: WrongMediaType, says: "0 layers"},
 	} {
 		t.Run(title, func(t *testing.T) {
-			f.push(t, "plugins/a:1", imageOf(t, c.layers...))
-			got, err := fetch(t, OCI{Image: f.host() + "/plugins/a:1"}, insecure)
+			f.Push(t, "plugins/a:1", registrytest.Image(t, c.layers...))
+			got, err := fetch(t, OCI{Image: f.Host() + "/plugins/a:1"}, insecure)
 			require.Equal(t, c.want, reasonOfError(err), "%v", err)
 			if c.want == "" {
 				assert.Equal(t, wasm, got)
@@ -290,8 +227,8 @@ func TestLayouts(t *testing.T) {
 	}
 	for title, architecture := range map[string]string{"index": "wasm", "index without wasm": "amd64"} {
 		t.Run(title, func(t *testing.T) {
-			f.pushIndex(t, "plugins/index:1", imageOf(t, layerOf(wasm, "application/wasm")), architecture)
-			_, err := fetch(t, OCI{Image: f.host() + "/plugins/index:1"}, insecure)
+			f.PushIndex(t, "plugins/index:1", registrytest.Image(t, layerOf(wasm, "application/wasm")), architecture)
+			_, err := fetch(t, OCI{Image: f.Host() + "/plugins/index:1"}, insecure)
 			if architecture == "wasm" {
 				require.NoError(t, err)
 			} else {
@@ -301,32 +238,18 @@ func TestLayouts(t *testing.T) {
 		})
 	}
 	t.Run("registry that is not insecure", func(t *testing.T) {
-		_, err := fetch(t, OCI{Image: f.host() + "/plugins/a:1"}, Options{})
+		_, err := fetch(t, OCI{Image: f.Host() + "/plugins/a:1"}, Options{})
 		require.Error(t, err)
 		assert.ErrorContains(t, err, "http")
 	})
 }
 
-func isBlob(r *http.Request) bool {
-	return r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/blobs/")
-}
-
-// onBlobs returns a fault that applies to requests for blobs.
-func onBlobs(do http.HandlerFunc) fault {
-	return func(w http.ResponseWriter, r *http.Request, next http.Handler) {
-		if isBlob(r) {
-			do(w, r)
-			return
-		}
-		next.ServeHTTP(w, r)
-	}
-}
-
 func TestFaultsOfRegistries(t *testing.T) {
+	short.NeedTime(t, "answers that stall")
 	plainHTTP := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(wasm) }))
 	defer plainHTTP.Close()
 	for title, c := range map[string]struct {
-		fault fault
+		fault registrytest.Fault
 		want  Reason
 	}{
 		"none": {want: ""},
@@ -334,23 +257,23 @@ func TestFaultsOfRegistries(t *testing.T) {
 			w.Header().Set("WWW-Authenticate", `Basic realm="plugins"`)
 			w.WriteHeader(http.StatusUnauthorized)
 		}},
-		"404":     {want: NotFound, fault: onBlobs(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) })},
-		"500":     {want: Unavailable, fault: onBlobs(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) })},
-		"altered": {want: DigestMismatch, fault: onBlobs(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(bytes.ToUpper(wasm)) })},
-		"200 MB":  {want: TooLarge, fault: onBlobs(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Length", strconv.Itoa(200<<20)) })},
-		"redirect": {want: ForbiddenRedirect, fault: onBlobs(func(w http.ResponseWriter, r *http.Request) {
+		"404":     {want: NotFound, fault: registrytest.OnBlobs(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) })},
+		"500":     {want: Unavailable, fault: registrytest.OnBlobs(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) })},
+		"altered": {want: DigestMismatch, fault: registrytest.OnBlobs(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(bytes.ToUpper(wasm)) })},
+		"200 MB":  {want: TooLarge, fault: registrytest.OnBlobs(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Length", strconv.Itoa(200<<20)) })},
+		"redirect": {want: ForbiddenRedirect, fault: registrytest.OnBlobs(func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, plainHTTP.URL, http.StatusTemporaryRedirect)
 		})},
-		"truncated": {want: Truncated, fault: onBlobs(func(w http.ResponseWriter, _ *http.Request) {
+		"truncated": {want: Truncated, fault: registrytest.OnBlobs(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", strconv.Itoa(len(wasm)))
 			_, _ = w.Write(wasm[:10])
 		})},
-		"stalled": {want: Stalled, fault: onBlobs(func(w http.ResponseWriter, r *http.Request) {
+		"stalled": {want: Stalled, fault: registrytest.OnBlobs(func(w http.ResponseWriter, r *http.Request) {
 			_, _ = w.Write(wasm[:10])
 			w.(http.Flusher).Flush()
 			<-r.Context().Done()
 		})},
-		"dribbling": {want: Stalled, fault: onBlobs(dribble)},
+		"dribbling": {want: Stalled, fault: registrytest.OnBlobs(dribble)},
 		"altered manifest": {want: DigestMismatch, fault: func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 			if !strings.Contains(r.URL.Path, "/manifests/sha256:") {
 				next.ServeHTTP(w, r)
@@ -359,32 +282,30 @@ func TestFaultsOfRegistries(t *testing.T) {
 			w.Header().Set("Content-Type", string(types.OCIManifestSchema1))
 			_, _ = w.Write([]byte("{}"))
 		}},
-		"silent": {want: Stalled, fault: onBlobs(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })},
+		"silent": {want: Stalled, fault: registrytest.OnBlobs(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })},
 	} {
 		t.Run(title, func(t *testing.T) {
-			f := newRegistry(t, true)
-			image := imageOf(t, layerOf(wasm, "application/wasm"))
-			f.push(t, "plugins/a:1", image)
+			f := registrytest.New(t, true)
+			image := registrytest.Image(t, layerOf(wasm, "application/wasm"))
+			f.Push(t, "plugins/a:1", image)
 			digest, err := image.Digest()
 			require.NoError(t, err)
-			f.pushIndex(t, "plugins/index:1", image, "wasm")
-			if c.fault != nil {
-				f.fault.Store(&c.fault)
-			}
+			f.PushIndex(t, "plugins/index:1", image, "wasm")
+			f.Inject(c.fault)
 			for _, image := range []string{"a@" + digest.String(), "index:1"} {
-				_, err := fetch(t, OCI{Image: f.host() + "/plugins/" + image, Authorities: authoritiesOf(f.Server)}, Options{})
+				_, err := fetch(t, OCI{Image: f.Host() + "/plugins/" + image, Authorities: f.Authorities()}, Options{})
 				require.Equal(t, c.want, reasonOfError(err), "%s: %v", image, err)
 			}
 		})
 	}
-	for title, manifest := range map[string]string{
-		"another media type":   `{"schemaVersion":2,"mediaType":"application/vnd.oci.image.index.v1+json","layers":[]}`,
-		"layers and manifests": `{"schemaVersion":2,"mediaType":"application/vnd.oci.image.manifest.v1+json","layers":[],"manifests":[]}`,
-		"an index":             `{"schemaVersion":2,"manifests":[]}`,
+	for manifest, says := range map[string]string{
+		`{"schemaVersion":2,"mediaType":"application/vnd.oci.image.index.v1+json","layers":[]}`:                   "of the media type",
+		`{"schemaVersion":2,"mediaType":"application/vnd.oci.image.manifest.v1+json","layers":[],"manifests":[]}`: "layers and manifests",
+		`{"schemaVersion":2,"manifests":[]}`: "is not what the registry says",
 	} {
-		t.Run(title, func(t *testing.T) {
-			f := newRegistry(t, true)
-			var ambiguous fault = func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+		t.Run(says, func(t *testing.T) {
+			f := registrytest.New(t, true)
+			ambiguous := func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 				if strings.Contains(r.URL.Path, "/manifests/") {
 					w.Header().Set("Content-Type", string(types.OCIManifestSchema1))
 					_, _ = w.Write([]byte(manifest))
@@ -392,21 +313,22 @@ func TestFaultsOfRegistries(t *testing.T) {
 				}
 				next.ServeHTTP(w, r)
 			}
-			f.fault.Store(&ambiguous)
-			access, err := OCI{Image: f.host() + "/plugins/a:1", Authorities: authoritiesOf(f.Server)}.Open(Options{})
+			f.Inject(ambiguous)
+			access, err := OCI{Image: f.Host() + "/plugins/a:1", Authorities: f.Authorities()}.Open(Options{})
 			require.NoError(t, err)
 			_, err = access.Resolve(t.Context())
 			require.Equal(t, WrongMediaType, reasonOfError(err), "%v", err)
+			assert.ErrorContains(t, err, says)
 		})
 	}
 	t.Run("another authority", func(t *testing.T) {
-		f := newRegistry(t, true)
-		_, err := fetch(t, OCI{Image: f.host() + "/plugins/a:1"}, Options{})
+		f := registrytest.New(t, true)
+		_, err := fetch(t, OCI{Image: f.Host() + "/plugins/a:1"}, Options{})
 		require.Equal(t, UntrustedCertificate, reasonOfError(err), "%v", err)
 	})
 	t.Run("large manifest", func(t *testing.T) {
-		f := newRegistry(t, true)
-		var large fault = func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+		f := registrytest.New(t, true)
+		large := func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 			if strings.Contains(r.URL.Path, "/manifests/") {
 				w.Header().Set("Content-Type", string(types.OCIManifestSchema1))
 				_, _ = w.Write(make([]byte, maxManifestBytes+1))
@@ -414,28 +336,94 @@ func TestFaultsOfRegistries(t *testing.T) {
 			}
 			next.ServeHTTP(w, r)
 		}
-		f.fault.Store(&large)
-		_, err := fetch(t, OCI{Image: f.host() + "/plugins/a:1", Authorities: authoritiesOf(f.Server)}, Options{})
+		f.Inject(large)
+		_, err := fetch(t, OCI{Image: f.Host() + "/plugins/a:1", Authorities: f.Authorities()}, Options{})
 		require.Equal(t, TooLarge, reasonOfError(err), "%v", err)
 	})
 }
 
-// The requests of an attempt share a budget.
+// A blob is read to its end, also after the end of the archive in it, because its digest and its size are known only there.
+func TestAlteredArchives(t *testing.T) {
+	whole, other := tarred("plugin.wasm"), tarred("other1.wasm")
+	require.Len(t, other, len(whole))
+	for title, c := range map[string]struct {
+		answer []byte
+		want   Reason
+	}{
+		"whole":   {whole, ""},
+		"altered": {other, DigestMismatch},
+		"longer":  {append(bytes.Clone(whole), make([]byte, 512)...), DigestMismatch},
+	} {
+		f := registrytest.New(t, true)
+		f.Push(t, "plugins/a:1", registrytest.Image(t, layerOf(whole, types.OCIUncompressedLayer)))
+		f.Inject(registrytest.OnBlobs(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(c.answer) }))
+		_, err := fetch(t, OCI{Image: f.Host() + "/plugins/a:1", Authorities: f.Authorities()}, Options{})
+		assert.Equal(t, c.want, reasonOfError(err), "%s: %v", title, err)
+	}
+}
+
+// A blob must have the size in its manifest. A blob that is too large by its manifest is not requested.
+func TestSizesOfBlobs(t *testing.T) {
+	own := int64(len(wasm))
+	for size, want := range map[int64]Reason{own: "", own + 1: Truncated, maxArchiveBytes: Truncated, maxArchiveBytes + 1: TooLarge} {
+		f := registrytest.New(t, true)
+		f.Push(t, "plugins/a:1", registrytest.Image(t, layerOf(wasm, "application/wasm")))
+		digest, _, err := v1.SHA256(bytes.NewReader(wasm))
+		require.NoError(t, err)
+		f.Inject(registrytest.OnManifests(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", string(types.OCIManifestSchema1))
+			fmt.Fprintf(w, `{"schemaVersion":2,"layers":[{"mediaType":"application/wasm","size":%d,"digest":%q}]}`, size, digest)
+		}))
+		f.TakeBlobs()
+		_, err = fetch(t, OCI{Image: f.Host() + "/plugins/a:1", Authorities: f.Authorities()}, Options{})
+		assert.Equal(t, want, reasonOfError(err), "%d bytes: %v", size, err)
+		assert.Equal(t, want != TooLarge, f.TakeBlobs() > 0, "%d bytes", size)
+	}
+}
+
+// The manifests of signatures have their own size limit, because an image may have many of them.
+func TestManifestsOfSignaturesAreLimited(t *testing.T) {
+	f := registrytest.New(t, true)
+	digest := f.Push(t, "plugins/a:1", registrytest.Image(t, layerOf(wasm, "application/wasm")))
+	manifest := fmt.Sprintf(`{"schemaVersion":2,"layers":[{"mediaType":"text/plain","size":1,"digest":"sha256:%s"}]}`, strings.Repeat("0", 64))
+	for size, want := range map[int]Reason{maxSignatureManifestBytes: "", maxSignatureManifestBytes + 1: TooLarge} {
+		f.Inject(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+			if strings.HasSuffix(r.URL.Path, ".sig") {
+				w.Header().Set("Content-Type", string(types.OCIManifestSchema1))
+				_, _ = w.Write([]byte(manifest + strings.Repeat(" ", size-len(manifest))))
+				return
+			}
+			next.ServeHTTP(w, r)
+		})
+		access, err := OCI{Image: digest.Name(), Authorities: f.Authorities()}.Open(Options{})
+		require.NoError(t, err)
+		image, err := access.Resolve(t.Context())
+		require.NoError(t, err)
+		attachments := image.Attachments(t.Context())
+		require.NotEmpty(t, attachments)
+		assert.Equal(t, want, reasonOfError(attachments[0].Err()), "%d bytes: %v", size, attachments[0].Err())
+	}
+}
+
+// All requests of one attempt share a time budget, and fail when it is used up.
 func TestBudget(t *testing.T) {
-	f := newRegistry(t, true)
-	f.push(t, "plugins/a:1", imageOf(t, layerOf(wasm, "application/wasm")))
-	access, err := OCI{Image: f.host() + "/plugins/a:1", Authorities: authoritiesOf(f.Server)}.Open(Options{Budget: time.Second})
+	short.NeedTime(t, "slow answers")
+	// One slow answer fits into the budget, also on a busy machine, and two do not.
+	const budget, delay = 5 * time.Second, 3 * time.Second
+	f := registrytest.New(t, true)
+	f.Push(t, "plugins/a:1", registrytest.Image(t, layerOf(wasm, "application/wasm")))
+	access, err := OCI{Image: f.Host() + "/plugins/a:1", Authorities: f.Authorities()}.Open(Options{Budget: budget})
 	require.NoError(t, err)
 	image, err := access.Resolve(t.Context())
 	require.NoError(t, err)
-	var slow fault = func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	slow := func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 		select {
 		case <-r.Context().Done():
-		case <-time.After(700 * time.Millisecond):
+		case <-time.After(delay):
 			next.ServeHTTP(w, r)
 		}
 	}
-	f.fault.Store(&slow)
+	f.Inject(slow)
 	started := time.Now()
 	_, err = image.Module(t.Context())
 	require.NoError(t, err)
@@ -444,15 +432,15 @@ func TestBudget(t *testing.T) {
 	assert.Equal(t, Stalled, reasonOfError(attachments[0].Err()))
 	_, err = image.Module(t.Context())
 	assert.Equal(t, Stalled, reasonOfError(err))
-	assert.Less(t, time.Since(started), 2*time.Second)
+	assert.Less(t, time.Since(started), 2*budget)
 }
 
-// Of the manifests that refer to an image, a limited number is opened, with one token.
+// Only a limited number of the manifests that refer to an image is opened, all with the same token.
 func TestReferrersAreLimited(t *testing.T) {
-	f := newRegistry(t, true)
-	f.push(t, "plugins/a:1", imageOf(t, layerOf(wasm, "application/wasm")))
+	f := registrytest.New(t, true)
+	f.Push(t, "plugins/a:1", registrytest.Image(t, layerOf(wasm, "application/wasm")))
 	var manifests, pings, foreign atomic.Int32
-	var many fault = func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	many := func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 		switch {
 		case r.URL.Path == "/v2/":
 			pings.Add(1)
@@ -478,8 +466,8 @@ func TestReferrersAreLimited(t *testing.T) {
 		}
 		next.ServeHTTP(w, r)
 	}
-	f.fault.Store(&many)
-	access, err := OCI{Image: f.host() + "/plugins/a:1", Authorities: authoritiesOf(f.Server)}.Open(Options{})
+	f.Inject(many)
+	access, err := OCI{Image: f.Host() + "/plugins/a:1", Authorities: f.Authorities()}.Open(Options{})
 	require.NoError(t, err)
 	image, err := access.Resolve(t.Context())
 	require.NoError(t, err)
@@ -501,33 +489,33 @@ func TestCredentials(t *testing.T) {
 		_, _ = w.Write(wasm)
 	}))
 	defer elsewhere.Close()
-	f := newRegistry(t, false)
-	f.push(t, "plugins/a:1", imageOf(t, layerOf(wasm, "application/wasm")))
-	var private fault = func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	f := registrytest.New(t, false)
+	f.Push(t, "plugins/a:1", registrytest.Image(t, layerOf(wasm, "application/wasm")))
+	private := func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 		if user, password, _ := r.BasicAuth(); user != "puller" || password != "secret" {
 			w.Header().Set("WWW-Authenticate", `Basic realm="plugins"`)
 			w.WriteHeader(http.StatusUnauthorized)
 			return
 		}
-		if isBlob(r) {
+		if registrytest.IsBlob(r) {
 			http.Redirect(w, r, strings.Replace(elsewhere.URL, "127.0.0.1", "localhost", 1), http.StatusTemporaryRedirect)
 			return
 		}
 		next.ServeHTTP(w, r)
 	}
-	f.fault.Store(&private)
+	f.Inject(private)
 	config := func(registry string) []byte {
 		return fmt.Appendf(nil, `{"auths":{%q:{"auth":%q}}}`, registry, base64.StdEncoding.EncodeToString([]byte("puller:secret")))
 	}
-	options := Options{InsecureRegistries: []string{f.host(), strings.Replace(elsewhere.Listener.Addr().String(), "127.0.0.1", "localhost", 1)}}
-	image := f.host() + "/plugins/a:1"
-	got, err := fetch(t, OCI{Image: image, Credentials: config(f.host())}, options)
+	options := Options{InsecureRegistries: []string{f.Host(), strings.Replace(elsewhere.Listener.Addr().String(), "127.0.0.1", "localhost", 1)}}
+	image := f.Host() + "/plugins/a:1"
+	got, err := fetch(t, OCI{Image: image, Credentials: config(f.Host())}, options)
 	require.NoError(t, err)
 	assert.Equal(t, wasm, got)
 	if header := leaked.Load(); header != nil {
 		t.Errorf("another host got %q", *header)
 	}
-	_, err = fetch(t, OCI{Image: image, Credentials: config("https://" + f.host() + "/v2/")}, options)
+	_, err = fetch(t, OCI{Image: image, Credentials: config("https://" + f.Host() + "/v2/")}, options)
 	require.NoError(t, err)
 	_, err = fetch(t, OCI{Image: image}, options)
 	assert.Equal(t, Unauthorized, reasonOfError(err))
@@ -536,4 +524,32 @@ func TestCredentials(t *testing.T) {
 	_, err = fetch(t, OCI{Image: image, Credentials: []byte(`{"auths": "secret-text"}`)}, options)
 	assert.Equal(t, InvalidSecret, reasonOfError(err))
 	assert.NotContains(t, err.Error(), "secret-text")
+}
+
+// If several entries contain a repository, the credentials of the longest entry are used. An entry that ends within a
+// segment of the repository's path is for another host or path.
+func TestCredentialsOfTheLongestEntry(t *testing.T) {
+	config := []byte(`{"auths":{
+		"registry.example.com": {"username": "host"}, "https://REGISTRY.example.com:443/plugins/": {"username": "folder"},
+		"registry.example.com/plugins/labels": {"username": "repository"}, "registry.example.com/plug": {"username": "another folder"},
+		"registry.example.co": {"username": "another host"}, "registry.example.com:5000": {"username": "another port"}}}`)
+	for image, want := range map[string]string{
+		"registry.example.com/other": "host", "registry.example.com/plugins": "folder", "registry.example.com/plugins/a": "folder",
+		"registry.example.com/pluginsmith/a": "host", "registry.example.com/plugins/labelsmith": "folder",
+		"registry.example.com/plugins/labels": "repository", "registry.example.com/plugins/labels/a": "repository",
+		"registry.example.com:5000/plugins/a": "another port", "registry.example.com:5001/plugins/a": "",
+		"example.com/plugins/a": "", "registry.example.com.example.org/a": "",
+	} {
+		reference, err := ParseImage(image + ":1")
+		require.NoError(t, err)
+		credentials, err := credentialsFor(reference.Context(), config)
+		if want == "" {
+			assert.Equal(t, InvalidSecret, reasonOfError(err), image)
+			continue
+		}
+		require.NoError(t, err, image)
+		got, err := credentials.Authorization()
+		require.NoError(t, err)
+		assert.Equal(t, want, got.Username, image)
+	}
 }

@@ -20,18 +20,18 @@ const maxRedirects = 3
 // HTTP is a module on a web server.
 type HTTP struct {
 	URL string
-	// SHA256 is the digest of the module, in hexadecimal digits.
+	// SHA256 is the digest of the module in hexadecimal.
 	SHA256 string
-	// Authorities are the CA certificates of the server, in PEM. If nil, the system's CAs are used.
+	// Authorities are the CA certificates of the server, in PEM. If it is nil, the system's CAs are used.
 	Authorities []byte
 }
 
-// ParseURL parses the URL of a source. The result has one spelling for each file, as that of ParseImage has: parts of its path that servers
-// resolve or decode into others are refused.
+// ParseURL parses the URL of a source. Like the result of ParseImage, the result has only one spelling for each file:
+// a URL is refused if its path has parts that servers resolve or decode to another path.
 func ParseURL(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	if err != nil {
-		// Not err itself, which quotes the URL.
+		// The error does not contain err, which quotes the URL.
 		return nil, Errorf(InvalidSource, "spec.source.http.url is not a URL")
 	}
 	if u.Scheme != "https" || u.User != nil {
@@ -43,7 +43,7 @@ func ParseURL(text string) (*url.URL, error) {
 	parts := strings.Split(strings.TrimPrefix(u.EscapedPath(), "/"), "/")
 	for n, part := range parts {
 		decoded, err := url.PathUnescape(part)
-		plain, _, _ := strings.Cut(decoded, ";") // some servers ignore what follows
+		plain, _, _ := strings.Cut(decoded, ";") // some servers ignore the text after a semicolon
 		if err != nil || plain == "." || plain == ".." || plain == "" && n < len(parts)-1 || strings.ContainsAny(decoded, `/\%`) {
 			return nil, Errorf(InvalidSource, "spec.source.http.url: the part %q of the path has another meaning for servers: remove it, or write it without percent signs", part)
 		}
@@ -101,8 +101,8 @@ func (h HTTP) get(ctx context.Context, options Options) ([]byte, error) {
 
 const userAgent = "refract-controller-manager"
 
-// checkRedirect allows a few redirects to the same host, in or below the folder of the first URL: a policy may know that folder. guard checks that
-// they lead to https.
+// checkRedirect allows a few redirects to the same host. They must stay in or below the folder of the first URL,
+// because a policy may apply to this folder. guard checks that they use https.
 func checkRedirect(request *http.Request, via []*http.Request) error {
 	first := via[0].URL
 	if len(via) > maxRedirects {
@@ -112,7 +112,7 @@ func checkRedirect(request *http.Request, via []*http.Request) error {
 		return Errorf(ForbiddenRedirect, "%s redirects to another host, %s", first.Host, request.URL.Host)
 	}
 	if request.URL.Scheme != "https" {
-		return nil // guard has the better error
+		return nil // guard has returned a more precise error
 	}
 	if _, err := ParseURL(request.URL.String()); err != nil {
 		return Errorf(ForbiddenRedirect, "%s redirects to %s, which cannot be a source", first.Host, redacted(request.URL))
@@ -123,7 +123,7 @@ func checkRedirect(request *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// redactError removes secrets from the URL that an error of net/http quotes.
+// redactError removes secrets from the URL in an error of net/http.
 func redactError(err error) error {
 	var quoting *url.Error
 	if errors.As(err, &quoting) {
@@ -132,14 +132,14 @@ func redactError(err error) error {
 	return err
 }
 
-// redacted returns the URL without a password or a query, which may have a token.
+// redacted returns the URL without the password and the query, because the query may contain a token.
 func redacted(u *url.URL) string {
 	short := *u
 	short.User, short.RawQuery, short.Fragment, short.RawFragment = nil, "", "", ""
 	return short.String()
 }
 
-// CheckDigest returns an error unless the sha256 of the module is want, in hexadecimal digits.
+// CheckDigest returns an error unless the sha256 of the module is want, which is in hexadecimal.
 func CheckDigest(wasm []byte, want string) error {
 	if got := Digest(wasm); got != want {
 		return Errorf(DigestMismatch, "the sha256 of the module is %s, not %s", got, want)
@@ -147,7 +147,7 @@ func CheckDigest(wasm []byte, want string) error {
 	return nil
 }
 
-// Digest returns the sha256 of a module in hexadecimal digits.
+// Digest returns the sha256 of a module in hexadecimal.
 func Digest(wasm []byte) string {
 	sum := sha256.Sum256(wasm)
 	return hex.EncodeToString(sum[:])

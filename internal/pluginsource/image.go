@@ -12,10 +12,11 @@ import (
 )
 
 const (
-	// namePattern is the grammar of repositories in the distribution specification of OCI. It has no part such as "..", which servers resolve.
+	// namePattern is the grammar of repository names in the OCI distribution specification. It does not allow parts
+	// such as "..", which servers would resolve.
 	namePattern = `[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*`
 	tagPattern  = `[a-zA-Z0-9_][a-zA-Z0-9._-]{0,127}`
-	// hostPattern has no port with leading zeros and no empty port: both are the port of another spelling.
+	// hostPattern does not allow ports with leading zeros or empty ports, because both are other spellings of a port.
 	hostPattern = `([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*|\[[0-9a-f:.]+\])(:[1-9][0-9]{0,4})?`
 )
 
@@ -25,8 +26,9 @@ var (
 	isHost = regexp.MustCompile(`^` + hostPattern + `$`).MatchString
 )
 
-// ParseImage parses an image. The result has one spelling for each repository, so that it can be compared with a policy: its host is in lower case,
-// without a default port, and spellings that servers treat as another path or host are refused.
+// ParseImage parses an image. The result has only one spelling for each repository, so that it can be compared with a
+// policy: the host is in lower case and has no default port, and spellings that servers treat as another path or host
+// are refused.
 func ParseImage(image string) (name.Reference, error) {
 	host, rest, found := strings.Cut(image, "/")
 	if found {
@@ -49,7 +51,8 @@ func ParseImage(image string) (name.Reference, error) {
 	return reference, nil
 }
 
-// NormalizeHost returns a host in lower case, without a default port, and without a dot at its end. All names of Docker Hub become one.
+// NormalizeHost returns a host in lower case, without a default port and without a trailing dot. The result is the
+// same for all names of Docker Hub.
 func NormalizeHost(host string) string {
 	host = strings.TrimSuffix(strings.TrimSuffix(strings.ToLower(host), ":443"), ".")
 	if host == "docker.io" || host == "registry-1.docker.io" {
@@ -58,7 +61,7 @@ func NormalizeHost(host string) string {
 	return host
 }
 
-// isCanonicalHost reports whether there is no other spelling of a host that NormalizeHost has returned.
+// isCanonicalHost reports whether a result of NormalizeHost is the only spelling of the host.
 func isCanonicalHost(host string) bool {
 	if !isHost(host) {
 		return false

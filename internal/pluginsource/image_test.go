@@ -11,7 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// An image has one spelling, or is refused: servers and resolvers treat the others as the same image, a policy does not.
+// Each image has only one accepted spelling. Other spellings are refused, because servers and resolvers treat them as
+// the same image, but a policy would not.
 func TestParseImage(t *testing.T) {
 	sum := "sha256:" + strings.Repeat("0", 64)
 	for image, want := range map[string]string{
@@ -38,5 +39,29 @@ func TestParseImage(t *testing.T) {
 		_, err := ParseImage(image)
 		assert.Equal(t, InvalidSource, reasonOfError(err), image)
 		assert.ErrorContains(t, err, "spec.source.oci.image", image)
+	}
+}
+
+// Each URL has only one accepted spelling of its host and path, too.
+func TestParseURL(t *testing.T) {
+	for text, want := range map[string]string{
+		"https://Files.Example.com:443/plugins/a.wasm": "https://files.example.com/plugins/a.wasm",
+		"https://files.example.com./a.wasm?token=1":    "https://files.example.com/a.wasm?token=1",
+		"https://[::1]:8443/a/":                        "https://[::1]:8443/a/",
+	} {
+		u, err := ParseURL(text)
+		require.NoError(t, err, text)
+		assert.Equal(t, want, u.String())
+	}
+	for _, text := range []string{
+		"http://files.example.com/a", "https://user@files.example.com/a", "https:///a", "https://files.example.com:/a",
+		"https://files.example.com:08443/a", "https://[::ffff:10.0.0.1]/a", "https://[0:0::1]/a", "https://ｆiles.example.com/a",
+		"https://files.example.com/../a", "https://files.example.com/plugins/./a", "https://files.example.com/plugins//a",
+		"https://files.example.com/plugins/..;v=1/a", "https://files.example.com/plugins%2Fa", "https://files.example.com/plugins%5Ca",
+		"https://files.example.com/%252e%252e/a",
+	} {
+		_, err := ParseURL(text)
+		assert.Equal(t, InvalidSource, reasonOfError(err), text)
+		assert.ErrorContains(t, err, "spec.source.http.url", text)
 	}
 }

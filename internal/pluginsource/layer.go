@@ -14,12 +14,13 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// unpackers return the module in a layer, by the layer's media type: the module itself, or an archive with one. They read as much of the layer as
-// they need. size is that of the layer.
+// unpackers has, for each media type of a layer, the function that returns the module: the layer is either the module
+// itself or an archive that contains the module. A function reads as much of the layer as it needs. size is the size
+// of the layer.
 var unpackers = map[types.MediaType]func(layer io.Reader, size int64) ([]byte, error){
-	"application/wasm":                                  moduleItself, // CNCF: Wasm OCI artifact layout
-	"application/vnd.wasm.content.layer.v1+wasm":        moduleItself, // wasm-to-oci
-	"application/vnd.module.wasm.content.layer.v1+wasm": moduleItself, // Istio, Solo
+	"application/wasm":                                  moduleItself, // media type of the CNCF's Wasm OCI artifact layout
+	"application/vnd.wasm.content.layer.v1+wasm":        moduleItself, // media type of wasm-to-oci
+	"application/vnd.module.wasm.content.layer.v1+wasm": moduleItself, // media type of Istio and Solo.io
 	types.OCIUncompressedLayer:                          fromTar,
 	types.DockerUncompressedLayer:                       fromTar,
 	types.OCILayer:                                      fromTarGzip,
@@ -40,14 +41,14 @@ func fromTarGzip(layer io.Reader, _ int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	// What follows the archive is limited, too, and its checksum is checked.
+	// The data after the archive is limited, too. Reading all of it checks the checksum.
 	if _, err := io.Copy(io.Discard, archive); err != nil {
 		return nil, fmt.Errorf("decompressing the layer, %w", err)
 	}
 	return wasm, nil
 }
 
-// fromTar returns the only file of an archive whose name ends with .wasm.
+// fromTar returns the file of a tar archive whose name ends with .wasm. There must be exactly one.
 func fromTar(archive io.Reader, _ int64) (wasm []byte, err error) {
 	found := ""
 	for reader := tar.NewReader(archive); ; {

@@ -19,24 +19,25 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// Registry is an opened registry with the reference of one image.
+// Registry is an open connection to a registry, for the image that reference names.
 type Registry struct {
 	reference name.Reference
-	puller    *remote.Puller // has a token
-	budget    time.Duration  // that is left
+	puller    *remote.Puller // holds the token of the registry
+	budget    time.Duration  // remaining time for requests
 }
 
-// OCI is an image with one layer, which is the module.
+// OCI is an image with one layer. The layer contains the module.
 type OCI struct {
 	// Image is a reference with a tag or a digest.
 	Image string
-	// Credentials is the content of .dockerconfigjson. If nil, access is anonymous.
+	// Credentials is the content of .dockerconfigjson. If it is nil, access is anonymous.
 	Credentials []byte
-	// Authorities are the CA certificates of the registry, in PEM. If nil, the system's CAs are used.
+	// Authorities are the CA certificates of the registry, in PEM. If it is nil, the system's CAs are used.
 	Authorities []byte
 }
 
-// Open returns access to the image. Credentials are sent to the registry that they are for, and to the server of tokens that it names.
+// Open returns access to the image. Credentials are only sent to the registry that they are for, and to the token
+// server that this registry names.
 func (o OCI) Open(options Options) (*Registry, error) {
 	reference, err := ParseImage(o.Image)
 	if err != nil {
@@ -66,7 +67,7 @@ func (o OCI) Open(options Options) (*Registry, error) {
 	return &Registry{reference: reference, puller: puller, budget: options.budget()}, nil
 }
 
-// spend returns a context that ends with the budget. done takes from the budget what was spent.
+// spend returns a context that ends when the budget is used up. done subtracts the elapsed time from the budget.
 func (r *Registry) spend(ctx context.Context) (_ context.Context, done func()) {
 	started := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, r.budget)
@@ -76,9 +77,9 @@ func (r *Registry) spend(ctx context.Context) (_ context.Context, done func()) {
 	}
 }
 
-// Image is a resolved image.
+// Image is an image that was resolved to its digest.
 type Image struct {
-	// Digest is the digest of the manifest or index. Signatures sign it.
+	// Digest is the digest of the manifest or index. Signatures refer to it.
 	Digest name.Digest
 
 	manifest  []byte
@@ -107,7 +108,8 @@ func (r *Registry) resolve(ctx context.Context, reference name.Reference) (*Imag
 	return &Image{Digest: reference.Context().Digest(found.Digest.String()), manifest: found.Manifest, mediaType: found.MediaType, registry: r}, nil
 }
 
-// checkKind returns an error if a manifest can be read as an image and as an index. The media type that the registry says is not signed.
+// checkKind returns an error if a manifest could be parsed both as an image and as an index. The media type that the
+// registry reports is not protected by the signature.
 func checkKind(manifest []byte, mediaType types.MediaType) error {
 	var kind struct {
 		MediaType types.MediaType `json:"mediaType"`
@@ -165,7 +167,7 @@ func mediaTypesOf(descriptors []v1.Descriptor) string {
 	return strings.Join(found, ", ")
 }
 
-// wasmImage returns the image for WebAssembly in an index.
+// wasmImage returns the image for WebAssembly that an index contains.
 func (i *Image) wasmImage(ctx context.Context) (*Image, error) {
 	index, err := v1.ParseIndexManifest(bytes.NewReader(i.manifest))
 	if err != nil {
@@ -192,7 +194,7 @@ func (i *Image) layer(ctx context.Context, layer v1.Descriptor) ([]byte, error) 
 	return i.registry.blob(ctx, i.Digest.Context(), layer, maxArchiveBytes, unpack)
 }
 
-// blob returns what read returns for a blob, whose digest is checked.
+// blob calls read with the content of a blob, and returns its result. It checks the digest of the blob.
 func (r *Registry) blob(ctx context.Context, repository name.Repository, blob v1.Descriptor, most int64, read func(io.Reader, int64) ([]byte, error)) ([]byte, error) {
 	if blob.Size > most {
 		return nil, Errorf(TooLarge, "the blob %s has %d bytes, more than %d, the maximum", blob.Digest, blob.Size, most)
@@ -208,7 +210,8 @@ func (r *Registry) blob(ctx context.Context, repository name.Repository, blob v1
 	defer func() { _ = content.Close() }()
 	reader := limit(content, most, "the blob "+blob.Digest.String())
 	data, err := read(reader, blob.Size)
-	// The digest is known at the end. If it is wrong, that is the cause of whatever read complains about.
+	// The digest can be checked only when all data was read. If the digest is wrong, this is the cause of any error of
+	// read.
 	if _, wrong := io.Copy(io.Discard, reader); wrong != nil {
 		return nil, fmt.Errorf("reading %s, %w", reader.what, wrong)
 	}
@@ -221,27 +224,29 @@ func (r *Registry) blob(ctx context.Context, repository name.Repository, blob v1
 // Attachment is a layer of a manifest that is attached to an image, such as a signature.
 type Attachment struct {
 	MediaType types.MediaType
-	// Signature is the annotation of a layer with a signature of cosign 2.
+	// Signature is the annotation with the signature on a layer that cosign 2 has written.
 	Signature string
 	read      func(context.Context) ([]byte, error)
 	err       error
 }
 
-// Err returns why it is not known what is attached, nil if it is known.
+// Err returns the error if the attachment could not be read, and nil otherwise.
 func (a Attachment) Err() error { return a.err }
 
 // Read returns the content of the layer.
 func (a Attachment) Read(ctx context.Context) ([]byte, error) { return a.read(ctx) }
 
 const (
-	// maxAttachments with a tag, and as many that are referrers, are read, each of at most maxAttachmentBytes.
+	// maxAttachments is the maximum number of attachments that are read, for the tag and for the referrers
+	// separately. maxAttachmentBytes is the maximum size of each.
 	maxAttachments      = 64
 	maxAttachmentBytes  = 1 << 20
 	signatureAnnotation = "dev.cosignproject.cosign/signature"
 )
 
-// Attachments returns the layers that are attached to the image with a tag of cosign 2, or as referrers, in this order. What could not be read is
-// an Attachment with an Err, because another one may be what is looked for.
+// Attachments returns the layers that are attached to the image: first the layers with a tag of cosign 2, followed by
+// the layers of referrers. A layer that cannot be read is an Attachment with an Err, because another one may have the
+// required signature.
 func (i *Image) Attachments(ctx context.Context) []Attachment {
 	ctx, done := i.registry.spend(ctx)
 	defer done()
@@ -274,14 +279,15 @@ func (i *Image) referring(ctx context.Context) (attachments []Attachment) {
 		if opened++; opened > maxAttachments || len(attachments) >= maxAttachments {
 			break
 		}
-		// Each manifest is opened, because some registries list the type of its config as its artifact type.
+		// Each manifest is opened, because some registries report the type of its config instead of its artifact
+		// type.
 		layers, err := i.layersOf(ctx, i.Digest.Context().Digest(m.Digest.String()))
 		if err != nil {
 			layers = []Attachment{{err: err}}
 		}
 		attachments = append(attachments, layers...)
 		if err != nil && !IsDamage(err) {
-			break // The next would not do better.
+			break // Further requests would fail, too.
 		}
 	}
 	return attachments

@@ -20,25 +20,27 @@ import (
 )
 
 const (
-	// MaxModuleBytes is the maximum size of a module, the default limit of the host.
+	// MaxModuleBytes is the maximum size of a module. It is also the default limit of the plugin host.
 	MaxModuleBytes = 32 << 20
-	// maxManifestBytes limits responses other than blobs: manifests, indices, lists of referrers, tokens.
+	// maxManifestBytes limits all responses except blobs: manifests, indices, lists of referrers, and tokens.
 	maxManifestBytes = 4 << 20
-	// maxSignatureManifestBytes limits the manifests of signatures, of which there are many.
+	// maxSignatureManifestBytes limits the manifests of signatures. It is smaller, because there may be many of them.
 	maxSignatureManifestBytes = 256 << 10
-	// maxArchiveBytes limits a layer, which may be a little larger than the module in it.
+	// maxArchiveBytes limits a layer, which may be slightly larger than the module in it.
 	maxArchiveBytes = MaxModuleBytes + 1<<20
-	// defaultBudget is enough for the largest module at 1 Mbit/s.
-	defaultBudget = 5 * time.Minute
-	// defaultStallTimeout is shorter than what proxies wait.
+	// defaultFetchTimeout is sufficient for the largest module at 1 Mbit/s.
+	defaultFetchTimeout = 5 * time.Minute
+	// defaultStallTimeout is shorter than the usual timeouts of proxies.
 	defaultStallTimeout = 30 * time.Second
-	// minBytesPerSecond of a server, on average over a StallTimeout.
+	// unsetTimeout is the timeout of a body until its actual timeout is set, which happens immediately.
+	unsetTimeout = time.Hour
+	// minBytesPerSecond is the minimum average rate of a server during a StallTimeout.
 	minBytesPerSecond = 32 << 10
 )
 
 // Options configure fetches.
 type Options struct {
-	// InsecureRegistries are the registries, as host or host:port, that may be accessed with HTTP without TLS.
+	// InsecureRegistries are the registries, as host or host:port, that may be accessed over HTTP without TLS.
 	InsecureRegistries []string
 	// StallTimeout limits how long a server may send nothing. The default is 30 s.
 	StallTimeout time.Duration
@@ -46,7 +48,7 @@ type Options struct {
 	Budget time.Duration
 }
 
-func (o Options) budget() time.Duration { return cmp.Or(o.Budget, defaultBudget) }
+func (o Options) budget() time.Duration { return cmp.Or(o.Budget, defaultFetchTimeout) }
 
 func (o Options) stallTimeout() time.Duration {
 	return cmp.Or(o.StallTimeout, defaultStallTimeout)
@@ -55,7 +57,8 @@ func (o Options) stallTimeout() time.Duration {
 // isInsecure reports whether HTTP without TLS is allowed for a host with its port.
 func (o Options) isInsecure(host string) bool { return slices.Contains(o.InsecureRegistries, host) }
 
-// base returns a transport that trusts the given CA certificates in PEM. If nil, the system's CAs are used.
+// base returns a transport that trusts the given CA certificates in PEM. If authorities is nil, the system's CAs are
+// used.
 func (o Options) base(authorities []byte) (*http.Transport, error) {
 	var roots *x509.CertPool
 	if authorities != nil {
@@ -72,7 +75,7 @@ func (o Options) base(authorities []byte) (*http.Transport, error) {
 		TLSHandshakeTimeout:    timeout,
 		ResponseHeaderTimeout:  timeout,
 		MaxResponseHeaderBytes: 1 << 20,
-		// Digests apply to the bytes on the wire.
+		// Digests apply to the bytes as they are sent, so responses must not be decompressed.
 		DisableCompression: true,
 		// Fetches are rare, so connections are not kept.
 		DisableKeepAlives: true,
@@ -109,14 +112,15 @@ func (g *guard) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// limitKey has the maximum size of responses in the context of their requests.
+// limitKey is the key of the context value with the maximum size of the response to a request.
 type limitKey struct{}
 
 func withLimit(ctx context.Context, most int64) context.Context {
 	return context.WithValue(ctx, limitKey{}, most)
 }
 
-// limitOf returns the maximum size of the response. Of the requests without a limit, only those for blobs are redirected.
+// limitOf returns the maximum size of the response to a request. A request that follows a redirect has no limit in
+// its context. It must be for a blob, because only requests for blobs are redirected.
 func limitOf(request *http.Request) int64 {
 	if most, ok := request.Context().Value(limitKey{}).(int64); ok {
 		return most
@@ -131,13 +135,13 @@ func tooLarge(request *http.Request, most int64) error {
 	return Errorf(TooLarge, "the response of %s has more than %d bytes, the maximum", request.URL.Host, most)
 }
 
-// limitedBody returns an error when the body is too large, and when no bytes arrive for a while.
+// limitedBody is a body that returns an error if it is too large, or if no bytes arrive for a while.
 type limitedBody struct {
 	io.ReadCloser
 	request *http.Request
 	left    atomic.Int64
 	most    int64
-	seen    int64 // by watch
+	seen    int64 // bytes received as of the last call of the method watch
 	timeout time.Duration
 	timer   *time.Timer
 	cancel  context.CancelCauseFunc
@@ -147,12 +151,12 @@ type limitedBody struct {
 func newLimitedBody(body io.ReadCloser, request *http.Request, most int64, timeout time.Duration, cancel context.CancelCauseFunc, ctx context.Context) *limitedBody {
 	b := &limitedBody{ReadCloser: body, request: request, most: most, timeout: timeout, cancel: cancel, ctx: ctx}
 	b.left.Store(most)
-	b.timer = time.AfterFunc(time.Hour, b.watch)
-	b.timer.Reset(timeout) // now that watch sees the timer
+	b.timer = time.AfterFunc(unsetTimeout, b.watch)
+	b.timer.Reset(timeout) // set last, because watch uses b.timer
 	return b
 }
 
-// watch ends a response of which too little came since it was called last.
+// watch cancels a response if too few bytes have arrived since the last call of watch.
 func (b *limitedBody) watch() {
 	read := b.most - b.left.Load()
 	if float64(read-b.seen) < minBytesPerSecond*b.timeout.Seconds() {
@@ -169,7 +173,7 @@ func (b *limitedBody) Read(p []byte) (int, error) {
 	if b.left.Add(int64(-n)) < 0 {
 		return 0, tooLarge(b.request, b.most)
 	}
-	if err != nil { // also at the end: a server ends a response whose connection is closed
+	if err != nil { // also for io.EOF, because a canceled response may end like a complete one
 		if cause := context.Cause(b.ctx); cause != nil {
 			err = cause
 		}
@@ -185,7 +189,7 @@ func (b *limitedBody) Close() error {
 	return err
 }
 
-// limitedReader returns an error if the content, which what names, has more than most bytes.
+// limitedReader returns an error if the content has more than most bytes. what names the content in the error.
 type limitedReader struct {
 	io.Reader
 	read, most int64
@@ -205,7 +209,8 @@ func (l *limitedReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// readAll returns an error if the reader has more than that many bytes. what names its content, size is what it is expected to have.
+// readAll reads all of r, and returns an error if the content has more than most bytes. what names the content, and
+// size is its expected size.
 func readAll(r io.Reader, size, most int64, what string) ([]byte, error) {
 	data := bytes.NewBuffer(make([]byte, 0, min(max(size, 0), most)+bytes.MinRead))
 	if _, err := data.ReadFrom(limit(r, most, what)); err != nil {

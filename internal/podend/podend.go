@@ -3,15 +3,15 @@
 
 // Package podend decides whether a pod of the provider has ended for good.
 //
-// A terminal phase alone is not sufficient. A kubelet also reports one for a pod that it stops because the pod is
-// deleted: containers that exit with 0 on SIGTERM make it Succeeded, others Failed, until the object is removed a
-// moment later. The control plane fails pods that it drains, preempts or loses with their node. The consumer's pod
-// has not ended in these cases: its replacement is created, and no controller on the consumer may treat it as
-// finished.
+// A terminal phase alone is not sufficient. A kubelet also reports a terminal phase for a pod that it stops because
+// the pod is deleted. The pod is Succeeded if its containers exit with 0 on SIGTERM, and Failed otherwise, until the
+// object is removed a moment later. The control plane sets pods to Failed when it drains or preempts them, or loses
+// their node. The consumer's pod has not ended in these cases: its replacement is created, and no controller on the
+// consumer may treat it as finished.
 //
 // The provider's controller, which creates the replacement, and the virtual kubelet, which shows the status, both use
-// this package: if they disagreed, a pod would be replaced that the consumer has already seen finished, or the
-// reverse.
+// this package. If they disagreed, a pod could be replaced although the consumer has already seen it finished, or not
+// be replaced although the consumer expects it.
 package podend
 
 import (
@@ -21,10 +21,11 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// deadlineExceeded is the reason of a pod that a kubelet has failed because of its activeDeadlineSeconds.
+// deadlineExceeded is the reason in the status of a pod that a kubelet has failed because of its
+// activeDeadlineSeconds.
 const deadlineExceeded = "DeadlineExceeded"
 
-// Finished reports whether a phase is terminal. See FinalPhase for whether the pod has ended for good.
+// Finished reports whether a phase is terminal. FinalPhase determines whether the pod has ended for good.
 func Finished(phase corev1.PodPhase) bool {
 	return phase == corev1.PodSucceeded || phase == corev1.PodFailed
 }
@@ -48,7 +49,7 @@ func FinalPhase(pod *corev1.Pod) corev1.PodPhase {
 	return ""
 }
 
-// endedBefore reports whether a pod in a terminal phase had ended before its deletion was requested.
+// endedBefore reports whether a pod in a terminal phase had already ended when its deletion was requested.
 func endedBefore(pod *corev1.Pod) bool {
 	policy := pod.Spec.RestartPolicy
 	if policy != corev1.RestartPolicyNever && policy != corev1.RestartPolicyOnFailure {
@@ -59,7 +60,7 @@ func endedBefore(pod *corev1.Pod) bool {
 			return true
 		}
 		if policy == corev1.RestartPolicyOnFailure {
-			// A failed container is restarted unless the pod is stopped.
+			// A failed container is restarted, unless the pod is being stopped.
 			return false
 		}
 	}
@@ -68,26 +69,27 @@ func endedBefore(pod *corev1.Pod) bool {
 
 // askedAt returns the earliest time at which the deletion of a pod may have been requested.
 //
-// During the grace period the time is certain. At its end the kubelet deletes the pod without a grace period. If a
-// finalizer then holds the pod, the API server moves the deletion timestamp to that moment: the deletion was requested
-// earlier, by up to the pod's own grace period (Kubernetes: registry, markAsDeleting).
+// During the grace period, the time is known exactly. At its end, the kubelet deletes the pod without a grace period.
+// If a finalizer then holds the pod, the API server moves the deletion timestamp to that moment: the deletion was
+// requested earlier, by up to the pod's own grace period (Kubernetes: registry, markAsDeleting).
 func askedAt(pod *corev1.Pod) time.Time {
 	grace := ptr.Deref(pod.DeletionGracePeriodSeconds, 0)
 	if grace == 0 {
 		grace = ptr.Deref(pod.Spec.TerminationGracePeriodSeconds, corev1.DefaultTerminationGracePeriodSeconds)
 	}
-	return pod.DeletionTimestamp.Add(-time.Duration(grace) * time.Second)
+	return pod.DeletionTimestamp.Add(-(time.Duration(grace) * time.Second))
 }
 
-// containersEndedBefore reports whether the containers ended before that time, with a result that matches the pod's
-// phase. Success without container statuses counts, because nothing else stopped the containers.
+// containersEndedBefore reports whether the containers ended before the time asked, with results that match the pod's
+// phase. If the phase is Succeeded and there are no container statuses, it returns true, because no other component
+// has stopped the containers.
 func containersEndedBefore(pod *corev1.Pod, asked time.Time) bool {
 	failed, known := false, false
 	for _, statuses := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
 		for i := range statuses {
 			ended := statuses[i].State.Terminated
 			switch {
-			// The container never started, because an earlier one failed.
+			// The container never started, because an earlier container failed.
 			case ended == nil:
 				continue
 			case ended.FinishedAt.IsZero() || !ended.FinishedAt.Time.Before(asked):
@@ -104,14 +106,15 @@ func containersEndedBefore(pod *corev1.Pod, asked time.Time) bool {
 	return failed
 }
 
-// isBeingReplaced reports whether the control plane failed the pod in order to delete it. A kubelet that fails pods
-// because of a lack of resources (TerminationByKubelet) deletes nothing, so that such a pod has failed.
+// isBeingReplaced reports whether the control plane failed the pod in order to delete it. A kubelet that fails a pod
+// because of a lack of resources (TerminationByKubelet) does not delete the pod, so such a pod has ended for good.
 func isBeingReplaced(pod *corev1.Pod) bool {
 	reason := Disruption(pod)
 	return reason != "" && reason != corev1.PodReasonTerminationByKubelet
 }
 
-// Disruption returns the reason why the pod was stopped by another component, or an empty string.
+// Disruption returns the reason why another component has stopped the pod, or an empty string if no other component has
+// stopped it.
 func Disruption(pod *corev1.Pod) string {
 	for i := range pod.Status.Conditions {
 		condition := &pod.Status.Conditions[i]

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// throughOthers are the files whose texts become lines elsewhere, and where.
+// throughOthers lists the files whose texts other code converts to lines, and names this code.
 var throughOthers = map[string]string{
 	"controllers/credentials/controller.go":        "Metrics.Recorder, which all controllers get, makes every note a line",
 	"controllers/foreigncluster/status.go":         "Controller.set makes every message a line",
@@ -26,13 +26,13 @@ var throughOthers = map[string]string{
 	"controllers/namespaceoffloading/status.go":    "reasonOf makes the message of the provider a line; everything else is names",
 	"controllers/nodefailure/controller.go":        "Metrics.Recorder",
 	"controllers/servingcertificate/controller.go": "the name of an object; for Events, Metrics.Recorder",
-	"internal/clientcert/clientcert.go":            "constants and names, from internal/peering and controllers/authentication",
+	"internal/clientcert/clientcert.go":            "constants and names, from internal/refractctl/peering and controllers/authentication",
 	"vk/reflection/internal/report/report.go":      "Memory.Once calls eventrecorder.Shorten",
 	"vk/resources/status.go":                       "printable.Message, but for the rules of MissingPermission, which are YAML of its own",
 }
 
-// TestWordsOfOthersAreLines finds each place that writes the message of a condition, or the note of an Event. The
-// text must be constant, be made a line by this package, or be written in a file of throughOthers.
+// TestWordsOfOthersAreLines finds each place that writes the message of a condition or the note of an Event. The text
+// must be constant, be converted to a line by this package, or be written in a file of throughOthers.
 func TestWordsOfOthersAreLines(t *testing.T) {
 	files, found, used := token.NewFileSet(), 0, map[string]bool{}
 	root := filepath.Join("..", "..")
@@ -73,13 +73,13 @@ func TestWordsOfOthersAreLines(t *testing.T) {
 	}
 }
 
-// isForTests reports whether a file is only for tests.
+// isForTests reports whether a file is used only by tests.
 func isForTests(name string) bool {
-	return slices.ContainsFunc([]string{"test/", "internal/testenv/", "controllers/internal/controllertest/", "vk/reflection/reflectiontest/"},
+	return slices.ContainsFunc([]string{"test/", "test/support/testenv/", "controllers/internal/controllertest/", "vk/reflection/reflectiontest/"},
 		func(folder string) bool { return strings.HasPrefix(name, folder) })
 }
 
-// The search finds texts that are not lines.
+// The search in TestWordsOfOthersAreLines does find texts that are not lines.
 func TestWordsOfOthersAreFound(t *testing.T) {
 	for code, isBad := range map[string]bool{
 		`metav1.Condition{Type: "A", Message: err.Error()}`:                     true,
@@ -100,7 +100,7 @@ func TestWordsOfOthersAreFound(t *testing.T) {
 	}
 }
 
-// writtenTexts returns the texts that a node writes to a condition or an Event.
+// writtenTexts returns the texts that the code of a node writes to a condition or an Event.
 func writtenTexts(n ast.Node) (texts []ast.Expr) {
 	switch n := n.(type) {
 	case *ast.CompositeLit:
@@ -120,7 +120,7 @@ func writtenTexts(n ast.Node) (texts []ast.Expr) {
 		}
 	case *ast.CallExpr:
 		if name := nameOf(n.Fun); name == "Event" || name == "Eventf" {
-			const fixed = 3 // the object, the type and the reason
+			const fixed = 3 // the number of arguments before the text: the object, the type and the reason
 			if len(n.Args) > fixed {
 				texts = append(texts, n.Args[len(n.Args)-1])
 			}
@@ -129,7 +129,7 @@ func writtenTexts(n ast.Node) (texts []ast.Expr) {
 	return texts
 }
 
-// isLine reports whether an expression is constant, or a call of a function that returns a line.
+// isLine reports whether an expression is constant or calls a function that returns a line.
 func isLine(text ast.Expr) bool {
 	switch text := text.(type) {
 	case *ast.BasicLit:
@@ -144,7 +144,7 @@ func isLine(text ast.Expr) bool {
 	return false
 }
 
-// nameOf returns the last part of a name.
+// nameOf returns the part of a name after the last dot.
 func nameOf(expression ast.Expr) string {
 	switch e := expression.(type) {
 	case *ast.Ident:

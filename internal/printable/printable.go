@@ -3,9 +3,10 @@
 
 // Package printable escapes untrusted text so that it can be shown on a terminal, in tables, in Events and in logs.
 //
-// A terminal obeys some characters: they move the cursor, rename the window, and overwrite earlier output. Others are
-// invisible, or reverse the direction of writing, so that a text is misread. The author of the text chooses them.
-// They are replaced by their escapes, such as \u001b, in the syntax of JSON: a JSON document keeps its meaning.
+// A terminal interprets some characters: they can move the cursor, rename the window, or overwrite earlier output.
+// Other characters are invisible, or reverse the direction of writing, so that a text is misread. The author of the
+// text could use them to deceive the reader. This package replaces such characters by their JSON escapes, such as
+// \u001b, which do not change the meaning of a JSON document.
 package printable
 
 import (
@@ -18,7 +19,8 @@ import (
 	"unicode/utf8"
 )
 
-// Text returns text without control, format and private characters, except line breaks and tabs, and as valid UTF-8.
+// Text returns text as valid UTF-8, in which control, format and private-use characters are escaped, except line
+// breaks and tabs.
 func Text(text string) string {
 	if strings.IndexFunc(text, isHarmful) < 0 && utf8.ValidString(text) {
 		return text
@@ -28,14 +30,15 @@ func Text(text string) string {
 		if isHarmful(r) {
 			writeEscape(&out, r)
 		} else {
-			out.WriteRune(r) // an invalid byte is U+FFFD
+			out.WriteRune(r) // r is U+FFFD for an invalid byte
 		}
 	}
 	return out.String()
 }
 
-// Line returns Text on one line, without blanks around it. A run of blanks, including line breaks and tabs, becomes
-// one space. The line can be a cell of a table: a run of blanks would let the author wrap the text into a forged row.
+// Line returns Text on one line, without leading and trailing blanks. A sequence of blanks, including line breaks and
+// tabs, becomes one space, so that the line can be used as a cell of a table: with many blanks, the author could wrap
+// the text and forge a row.
 func Line(text string) string {
 	if isSpaced(text) {
 		return Text(text)
@@ -43,16 +46,16 @@ func Line(text string) string {
 	return Text(strings.Join(strings.FieldsFunc(text, isBlank), " "))
 }
 
-// Indented returns Text with each further line indented, so that no line can be mistaken for a line of another
-// origin.
+// Indented returns Text with all lines after the first one indented, so that none of them can be mistaken for other
+// output.
 func Indented(text string) string { return strings.ReplaceAll(Text(text), "\n", "\n  ") }
 
-// IsLine reports whether Line would change nothing but the number of spaces.
+// IsLine reports whether Line would change nothing in text except the number of spaces.
 func IsLine(text string) bool {
 	return utf8.ValidString(text) && strings.IndexFunc(text, func(r rune) bool { return r != ' ' && isBlank(r) || isHarmful(r) }) < 0
 }
 
-// isSpaced reports whether the blanks of a text are single spaces between other characters.
+// isSpaced reports whether the only blanks in text are single spaces between other characters.
 func isSpaced(text string) bool {
 	before := ' '
 	for _, r := range text {
@@ -72,8 +75,8 @@ func Message(text string) string { return Shorten(Line(text), MaxMessage) }
 
 const more = " …"
 
-// Shorten returns text, or as many whole characters of it as fit into most bytes, followed by a sign that the rest is
-// missing.
+// Shorten returns text if it fits into most bytes. Otherwise it returns as many whole characters as fit, including a
+// mark at the end that shows that text was cut.
 func Shorten(text string, most int) string {
 	if len(text) <= most {
 		return text
@@ -81,15 +84,15 @@ func Shorten(text string, most int) string {
 	return strings.ToValidUTF8(text[:most-len(more)], "") + more
 }
 
-// isHarmful reports whether a character is escaped. Characters of a Unicode version newer than Go's
+// isHarmful reports whether a character must be escaped. Characters of a Unicode version that is newer than Go's
 // tables are not escaped.
 func isHarmful(r rune) bool {
 	return r != '\n' && r != '\t' && unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co, unicode.Cs, unicode.Zl, unicode.Zp)
 }
 
-// isBlank reports whether a character is shown as a gap or not at all: a space of any width, a line break, or a
-// letter or symbol without ink, such as the Hangul fillers and the empty Braille pattern. Characters that Text
-// escapes are not blank.
+// isBlank reports whether a character is shown as a gap or not at all: a space of any width, a line break, or an
+// invisible letter or symbol, such as the Hangul fillers and the empty Braille pattern. Characters that Text escapes
+// are not blank.
 func isBlank(r rune) bool {
 	const emptyBraille, nullNotehead = '\u2800', '\U0001d159'
 	return unicode.IsSpace(r) || r == emptyBraille || r == nullNotehead || unicode.Is(unicode.Other_Default_Ignorable_Code_Point, r)
@@ -104,7 +107,7 @@ func writeEscape(out *strings.Builder, r rune) {
 	fmt.Fprintf(out, `\u%04x`, r)
 }
 
-// Writer writes its input as Text returns it. It is safe for concurrent use.
+// Writer escapes its input as Text does, and writes the result to out. It is safe for concurrent use.
 type Writer struct {
 	mu   sync.Mutex
 	out  io.Writer
@@ -127,7 +130,7 @@ func (w *Writer) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// incompleteBytes returns the number of bytes at the end of text that are the beginning of a character.
+// incompleteBytes returns the number of bytes at the end of text that are the beginning of an incomplete character.
 func incompleteBytes(text []byte) int {
 	for n := 1; n < utf8.UTFMax && n <= len(text); n++ {
 		if tail := text[len(text)-n:]; utf8.RuneStart(tail[0]) {

@@ -14,7 +14,8 @@ import (
 	"github.com/refract-project/refract/internal/remotedata"
 )
 
-// Offloading describes the progress of the offloading of a namespace: its phase, and the pending clusters.
+// Offloading describes the progress of the offloading of a namespace: its phase, and the clusters that are not ready
+// yet.
 func Offloading(nso *offloading.NamespaceOffloading) string {
 	text := string(nso.Status.OffloadingPhase)
 	for _, cluster := range slices.Sorted(maps.Keys(nso.Status.RemoteNamespacesConditions)) {

@@ -48,7 +48,7 @@ func TestAwait(t *testing.T) {
 	assert.Equal(t, failed, Ended(ctx, failed), "the error is not that of the context")
 }
 
-// An API server that is away is waited for, which is said once.
+// Await waits for an API server that is unavailable, and reports this once.
 func TestAwaitTheAPIServer(t *testing.T) {
 	t.Parallel()
 	var told []string
@@ -84,7 +84,7 @@ func TestAwaitTheAPIServer(t *testing.T) {
 	assert.ErrorIs(t, err, context.DeadlineExceeded)
 	assert.ErrorContains(t, err, "is refused")
 
-	// A request that fails as the time ends is no other error.
+	// A request that fails because of the timeout is reported like any other timeout.
 	ctx, cancel = context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
 	attempts = 0

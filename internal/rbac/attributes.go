@@ -10,7 +10,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 )
 
-// Attributes returns the requests in a namespace that the rules allow, as attributes of access reviews.
+// Attributes returns all requests that the rules allow in a namespace, as attributes of access reviews.
 func Attributes(namespace string, rules []rbacv1.PolicyRule) (all []authorizationv1.ResourceAttributes) {
 	for _, rule := range rules {
 		names := rule.ResourceNames

@@ -15,12 +15,13 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/refract-project/refract/internal/rbac"
-	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/test/support/testenv"
 )
 
 const tenant = "liqo-tenant-milan"
 
-// Access reviews of a real API server check the permissions of each identity.
+// Each identity has the permissions that it needs, and no others. The permissions are checked with access reviews of
+// a real API server.
 func TestIdentitiesMayWhatTheyNeedAndNoMore(t *testing.T) {
 	cluster := testenv.ForTest(t, testenv.Options{NoScheduler: true})[0]
 	client, err := kubernetes.NewForConfig(cluster.Config())
@@ -38,10 +39,10 @@ func TestIdentitiesMayWhatTheyNeedAndNoMore(t *testing.T) {
 	objects = append(objects, consumer.Objects()...)
 	objects = append(objects, consumer.RemoteNamespace("shop-rome"), consumer.TenantNamespace("liqo-tenant-rome"), consumer.Renewal("liqo-tenant-rome"))
 	authentication := manager.Authentication()
-	objects = append(objects, authentication[len(authentication)-1]) // the role of this binding
+	objects = append(objects, authentication[len(authentication)-1]) // the role of the binding
 	objects = append(objects, manager.Objects()...)
 	objects = append(objects, manager.Provider(tenant, "kubeconfig-milan")...)
-	for range 2 { // the second time everything exists
+	for range 2 { // in the second pass, all objects already exist
 		require.NoError(t, rbac.Install(t.Context(), client, objects...))
 	}
 
@@ -58,7 +59,7 @@ func TestIdentitiesMayWhatTheyNeedAndNoMore(t *testing.T) {
 	}
 }
 
-// A case has the form: may|not VERB RESOURCE[/SUBRESOURCE][.GROUP] [in NAMESPACE] [named NAME].
+// Each case has the form: may|not VERB RESOURCE[/SUBRESOURCE][.GROUP] [in NAMESPACE] [named NAME].
 const (
 	kubeletCases = `
 may watch pods

@@ -31,7 +31,7 @@ func providerRules() []Rule {
 		grant("to have the API server enforce what quotas say about storage and numbers of objects (create cannot be restricted by name)",
 			"", on("resourcequotas"), do("create")),
 		grant("to keep that up to date; no other ResourceQuota can be read",
-			"", on("resourcequotas"), do("get", "patch", "delete"), wire.ConsumerQuota),
+			"", on("resourcequotas"), do("get", "list", "watch", "patch", "delete"), wire.ConsumerQuota),
 		grant("to report progress",
 			"offloading.liqo.io", on("shadowpods/status"), do("patch")),
 		grant("to set owner references, where OwnerReferencesPermissionEnforcement is enabled",
@@ -58,7 +58,7 @@ func providerRules() []Rule {
 			"plugins.refract.io", on("peernetworks"), do("get")),
 		grant("to translate the addresses of other clusters, where Liqo's network module remaps them",
 			"networking.liqo.io", on("configurations"), do("list", "watch")),
-		grant("to create namespaces for consumers, to delete them when they are unoffloaded, and to label offloaded ones for the scheduling webhook",
+		grant("to create namespaces for consumers, to delete them when they are unoffloaded, to label offloaded ones for the scheduling webhook, and to record the conditions of Tenants",
 			"", on("namespaces"), do("get", "list", "watch", "create", "patch", "delete")),
 		grant("to find the claims whose data would be deleted with a namespace",
 			"", on("persistentvolumeclaims"), do("list")),
@@ -123,8 +123,8 @@ func eventRules() []Rule {
 	}
 }
 
-// ControllerManagerTenant returns the permissions that the controller manager of a consumer needs in the tenant
-// namespace of one provider, to copy its NamespaceMap there.
+// ControllerManagerTenant returns the permissions that the controller manager of a consumer needs in its tenant
+// namespace on a provider, to copy a NamespaceMap to it.
 func ControllerManagerTenant() Role {
 	return Role{
 		Name:    "controller-manager-tenant",
@@ -144,7 +144,7 @@ func ControllerManagerTenant() Role {
 }
 
 // ControllerManagerProbe returns the permissions that the controller manager of a provider needs in the tenant
-// namespace of a consumer whose API server it probes, in addition to its heartbeat.
+// namespace of a consumer to probe the consumer's API server.
 func ControllerManagerProbe() Role {
 	return Role{
 		Name:    "controller-manager-probe",
@@ -158,8 +158,8 @@ func ControllerManagerProbe() Role {
 }
 
 // ControllerManagerVirtualNodes returns the additional permissions of the controller manager of a consumer to run,
-// drain and remove virtual nodes. (The chart's admission policies restrict them to virtual nodes, and to Deployments
-// of virtual kubelets in tenant namespaces. Only objects with the label of a virtual node can be deleted.)
+// drain and remove virtual nodes. The chart's admission policies restrict these permissions to virtual nodes, and to
+// Deployments of virtual kubelets in tenant namespaces. Only objects with the label of a virtual node can be deleted.
 func ControllerManagerVirtualNodes() Role {
 	return Role{
 		Name:    "controller-manager-virtual-nodes",
@@ -235,7 +235,7 @@ func ControllerManagerAuthentication() Role {
 		Purpose: "the controller manager, where it admits consumers that peer with Liqo's protocol",
 		Scope:   ClusterScope,
 		Rules: []Rule{
-			grant("to read the Tenants of consumers, and to remove the finalizer of Liqo's controllers",
+			grant("to read the Tenants of consumers, to remove the finalizer of Liqo's controllers, and to restore the condition of a former Tenant",
 				"authentication.liqo.io", on("tenants"), do("get", "list", "watch", "patch")),
 			grant("to read the ResourceSlices of consumers, to cordon them, and to delete them when a consumer is drained",
 				"authentication.liqo.io", on("resourceslices"), do("get", "list", "watch", "patch", "delete")),
@@ -284,8 +284,8 @@ func ControllerManagerResourceOffers() Role {
 }
 
 // ControllerManagerTenantAccess returns the additional permissions of the controller manager of a provider to create
-// Tenants of consumers that refractctl has admitted, and to enforce them. (The chart's admission policies restrict
-// them to restoring the subjects of existing RoleBindings, and to spec.cordoned of the consumers' Quotas.)
+// and enforce the Tenants of consumers that refractctl has admitted. The chart's admission policies restrict these
+// permissions to restoring the subjects of existing RoleBindings, and to spec.cordoned of the consumers' Quotas.
 func ControllerManagerTenantAccess() Role {
 	return Role{
 		Name:    "controller-manager-tenant-access",
@@ -306,8 +306,8 @@ func ControllerManagerTenantAccess() Role {
 	}
 }
 
-// ControllerManagerGrantedKinds is what the controller manager of a provider needs in addition to limit the objects of kinds that consumers may create
-// besides those of their role in the chart.
+// ControllerManagerGrantedKinds returns the additional permissions of the controller manager of a provider to limit
+// the objects of kinds that consumers may create beyond their role in the chart.
 func ControllerManagerGrantedKinds() Role {
 	return Role{
 		Name:    "controller-manager-granted-kinds",
@@ -338,9 +338,33 @@ func ControllerManagerResourceRequests() Role {
 	}
 }
 
+// ControllerManagerAddresses returns the additional permissions of the controller manager to grant the ranges and
+// addresses of the network between the clusters.
+func ControllerManagerAddresses() Role {
+	return Role{
+		Name:    "controller-manager-addresses",
+		Purpose: "the controller manager, where it grants the addresses of the network between the clusters",
+		Scope:   ClusterScope,
+		Rules: []Rule{
+			grant("to read the ranges of peers, to fill in those of this cluster, and to label Configurations that are complete",
+				"networking.liqo.io", on("configurations"), do("get", "list", "watch", "patch")),
+			grant("to publish the ranges by which this cluster reaches a peer",
+				"networking.liqo.io", on("configurations/status"), do("patch")),
+			grant("to set owner references, where OwnerReferencesPermissionEnforcement is enabled",
+				"networking.liqo.io", on("configurations/finalizers"), do("update")),
+			grant("to ask for these ranges, to delete those of former ranges of a peer, and to remove the finalizers of Liqo's IPAM",
+				"ipam.liqo.io", on("networks"), do("get", "list", "watch", "create", "patch", "delete")),
+			grant("to read who asks for an address, and to remove the finalizers of Liqo's IPAM",
+				"ipam.liqo.io", on("ips"), do("get", "list", "watch", "patch")),
+			grant("to grant ranges and addresses",
+				"ipam.liqo.io", on("networks/status", "ips/status"), do("patch")),
+		},
+	}
+}
+
 // ControllerManagerNodeFailure returns the additional permissions of the controller manager to force-delete the pods
-// of failed nodes. (The chart's admission policies restrict them to pods of ShadowPods that are already being
-// deleted.)
+// of failed nodes. The chart's admission policies restrict these permissions to pods of ShadowPods that are already
+// being deleted.
 func ControllerManagerNodeFailure() Role {
 	return Role{
 		Name:    "controller-manager-node-failure",
@@ -354,8 +378,8 @@ func ControllerManagerNodeFailure() Role {
 }
 
 // ControllerManagerPlugins returns the additional permissions of the controller manager to fetch and store the
-// modules of ReflectionPlugins. (The chart's admission policies allow no other client to create, change or delete
-// revisions and modules.)
+// modules of ReflectionPlugins. The chart's admission policies allow no other client to create, change or delete
+// revisions and modules.
 func ControllerManagerPlugins() Role {
 	return Role{
 		Name:    "controller-manager-plugins",
@@ -370,6 +394,12 @@ func ControllerManagerPlugins() Role {
 				"plugins.refract.io", on("pluginrevisions"), do("get", "list", "watch", "create", "delete")),
 			grant("to store their modules, and to delete those that no revision names",
 				"plugins.refract.io", on("pluginmodules"), do("get", "list", "create", "delete")),
+			grant("to remove the entries of deleted virtual nodes from their status",
+				"plugins.refract.io", on("pluginrevisions/status"), do("patch")),
+			grant("to read which virtual nodes there are",
+				"", on("nodes"), do("get", "list")),
+			grant("to read which there are whose Node is not registered",
+				"offloading.liqo.io", on("virtualnodes"), do("list")),
 		},
 	}
 }
@@ -427,9 +457,10 @@ func ControllerManagerWebhook() Role {
 const WebhookName = "refract-webhook"
 
 // LeaderElectionID is the name of the leader election lease of the controller manager. It is the same as Liqo's, so
-// that our controller manager waits while a Liqo controller manager is still running, instead of working beside it.
+// that our controller manager waits while a controller manager of Liqo is still running, instead of working at the
+// same time.
 const LeaderElectionID = "66cf253f.ctrlmgr.liqo.io"
 
-// BesideLiqoElectionID is the name of the lease of a controller manager that intentionally runs beside Liqo's. It
-// does no offloading then.
+// BesideLiqoElectionID is the name of the lease of a controller manager that intentionally runs at the same time as
+// Liqo's. Such a controller manager does not offload anything.
 const BesideLiqoElectionID = "refract.ctrlmgr.liqo.io"

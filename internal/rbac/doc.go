@@ -3,14 +3,15 @@
 
 // Package rbac defines the permissions of each process, with reasons.
 //
-// There are three identities. The virtual kubelet has one in its own cluster and one on the provider, which the
-// consumer's controller manager shares. The controller manager has one in its own cluster, the same for consumers and
-// providers. Their rules are data in kubelet.go, remote.go and controllermanager.go, each with its reason. The roles
-// of the Helm chart are generated from them (the command rbacgen writes the files that the templates include), and
-// tests, demo and benchmarks install the same objects with Install.
+// There are three identities. The virtual kubelet has one identity in its own cluster and another one on the
+// provider, which it shares with the consumer's controller manager. The controller manager has one identity in its
+// own cluster, which is the same for consumers and providers. The rules of the identities are data in kubelet.go,
+// remote.go and controllermanager.go, each with its reason. The roles of the Helm chart are generated from them (the
+// command rbacgen writes the files that the templates include), and tests, the demo and the benchmarks install the
+// same objects with Install.
 //
-// Roles that exist in Liqo have its names, such as "liqo-virtual-kubelet-remote", so that a provider of either
-// implementation binds them alike. They grant less: outside offloaded namespaces only the Secret with the kubeconfig
-// of the provider and the Secret with the CA of our webhook's certificates, no token of any service account, and no
-// node except the kubelet's own.
+// Roles that exist in Liqo have the same names, such as "liqo-virtual-kubelet-remote", so that a provider of either
+// implementation can bind them. They grant less than Liqo's: outside offloaded namespaces, they grant access only to
+// the Secret with the kubeconfig of the provider and the Secret with the CA of our webhook's certificates. They grant
+// no service account tokens, and no nodes except the virtual kubelet's own.
 package rbac

@@ -13,8 +13,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// Install creates the objects, and updates existing ones. The client must itself have the permissions that it grants,
-// or the verb escalate.
+// Install creates the objects, and updates existing ones. The client must itself have the permissions that the
+// objects grant, or be allowed to use the verb escalate.
 func Install(ctx context.Context, client kubernetes.Interface, objects ...Object) error {
 	for _, object := range objects {
 		if err := installOne(ctx, client, object); err != nil {
@@ -46,7 +46,8 @@ type writer[T any] interface {
 	Update(context.Context, T, metav1.UpdateOptions) (T, error)
 }
 
-// upsert first tries to create the object, so that a new cluster needs only one request per object.
+// upsert creates the object, or updates it if it exists. It tries to create it first, so that a new cluster needs
+// only one request per object.
 func upsert[T any](ctx context.Context, object T, client writer[T]) error {
 	_, err := client.Create(ctx, object, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {

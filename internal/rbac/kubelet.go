@@ -5,7 +5,8 @@ package rbac
 
 import "github.com/refract-project/refract/api/wire"
 
-// The permission that identifies a virtual kubelet for the chart's admission policies. The resource does not exist.
+// The permission by which the chart's admission policies recognize a virtual kubelet. No API server serves the
+// resource.
 const (
 	MarkerGroup    = "plugins.refract.io"
 	MarkerResource = "virtualkubelets"
@@ -49,15 +50,36 @@ func VirtualKubeletLocal() Role {
 				"plugins.refract.io", on("reflectedresources/status"), do("patch")),
 			grant("to remove the entries of deleted virtual nodes from their status",
 				"offloading.liqo.io", on("virtualnodes"), do("list")),
+			grant("to watch which declared plugins are active, with which settings",
+				"plugins.refract.io", on("reflectionplugins", "pluginrevisions"), do("get", "list", "watch")),
+			grant("to read their modules, by name",
+				"plugins.refract.io", on("pluginmodules"), do("get")),
 			grant("to watch CustomResourceDefinitions, and to copy them to the provider with spec.copyDefinition",
 				"apiextensions.k8s.io", on("customresourcedefinitions"), do("get", "list", "watch")),
 		},
 	}
 }
 
-// ReflectedLocal returns the permissions that VirtualKubeletExtended lacks for one more resource. The status of the
-// provider's copies is copied back with patches of the resources in patched, such as "certificates/status". The role
-// is granted by users who need the resource reflected, not by the installation.
+// VirtualKubeletPlugins returns additional permissions in the role of VirtualKubeletLocal. The virtual kubelet needs
+// them for declared plugins while the controller manager manages plugins; otherwise the chart leaves them out. Active
+// plugins run even without these permissions, because objects would otherwise be reflected unmutated.
+func VirtualKubeletPlugins() Role {
+	return Role{
+		Name:    "virtual-kubelet-plugins",
+		Purpose: "virtual kubelets that run declared plugins, as part of virtual-kubelet-local",
+		Scope:   ClusterScope,
+		Rules: []Rule{
+			grant("to report the state of a plugin on its node (an admission policy restricts it to its own entry)",
+				"plugins.refract.io", on("pluginrevisions/status"), do("patch")),
+			grant("to select objects by the labels of their namespaces (only names and labels are requested)",
+				"", on("namespaces"), do("get", "list", "watch")),
+		},
+	}
+}
+
+// ReflectedLocal returns the permissions that VirtualKubeletExtended lacks for one more resource. The statuses of the
+// provider's copies are written back with patches of the resources in patched, such as "certificates/status". The role
+// is granted by the users who need the resource to be reflected, and not by the installation.
 func ReflectedLocal(group, resource string, patched ...string) Role {
 	role := VirtualKubeletExtended()
 	role.Rules = []Rule{grant("to reflect "+resource, group, on(resource), do("get", "list", "watch"))}
@@ -68,7 +90,7 @@ func ReflectedLocal(group, resource string, patched ...string) Role {
 }
 
 // VirtualKubeletExtended returns the permissions that the virtual kubelet needs in namespaces that are offloaded to
-// its provider, and has in no other namespace.
+// its provider. It does not have them in any other namespace.
 func VirtualKubeletExtended() Role {
 	return Role{
 		Name:    "virtual-kubelet-extended",
@@ -99,9 +121,9 @@ func VirtualKubeletExtended() Role {
 	}
 }
 
-// VirtualKubeletTokens returns additional permissions, in the same role, that the virtual kubelet needs to give
-// offloaded pods access to the API server. The chart omits them if no virtual kubelet does so, or if all of them use
-// Secrets that users have created.
+// VirtualKubeletTokens returns additional permissions in the role of VirtualKubeletExtended. The virtual kubelet needs
+// them to give offloaded pods access to the API server. The chart leaves them out if no virtual kubelet gives pods this
+// access, or if all of them use Secrets that users have created.
 func VirtualKubeletTokens() Role {
 	return Role{
 		Name:    "virtual-kubelet-tokens",

@@ -22,7 +22,7 @@ type Object interface {
 
 // Kubelet identifies one virtual kubelet, in its own cluster.
 type Kubelet struct {
-	// Prefix is the prefix of the roles. Empty means DefaultPrefix.
+	// Prefix is the prefix of the names of the roles. An empty prefix means DefaultPrefix.
 	Prefix string
 	// NodeName is the name of the VirtualNode and of its Node.
 	NodeName string
@@ -32,18 +32,23 @@ type Kubelet struct {
 	KubeconfigSecret string
 	// Subject is the identity of the virtual kubelet.
 	Subject rbacv1.Subject
+	// Plugins is true if the controller manager manages declared plugins.
+	Plugins bool
 }
 
 // Objects returns the roles and bindings of the virtual kubelet. The namespaces must exist.
 func (k Kubelet) Objects() []Object {
 	replace := strings.NewReplacer(NodeNamePlaceholder, k.NodeName, KubeconfigSecretPlaceholder, k.KubeconfigSecret)
-	extended := VirtualKubeletExtended()
+	local, extended := VirtualKubeletLocal(), VirtualKubeletExtended()
+	if k.Plugins {
+		local.Rules = append(local.Rules, VirtualKubeletPlugins().Rules...)
+	}
 	extended.Rules = append(extended.Rules, VirtualKubeletTokens().Rules...)
 	objects := []Object{extended.clusterRole(prefixed(k.Prefix, extended.Name), replace)}
-	for _, r := range []Role{VirtualKubeletLocal(), VirtualKubeletNode(), VirtualKubeletTenant(), VirtualKubeletLease(), VirtualKubeletAuthentication()} {
+	for _, r := range []Role{local, VirtualKubeletNode(), VirtualKubeletTenant(), VirtualKubeletLease(), VirtualKubeletAuthentication()} {
 		shared, own := prefixed(k.Prefix, r.Name), prefixed(k.Prefix, r.Name)+"-"+k.NodeName
 		switch {
-		case r.Name == VirtualKubeletLocal().Name:
+		case r.Name == local.Name:
 			// The binding has the same name as in Liqo.
 			objects = append(objects, r.clusterRole(shared, replace),
 				clusterRoleBinding(prefixed(k.Prefix, "node-"+k.NodeName), shared, k.Subject))
@@ -67,8 +72,8 @@ func (k Kubelet) ExtendedNamespace(namespace string) Object {
 	return roleBinding(namespace, name+"-"+k.NodeName, "ClusterRole", name, k.Subject)
 }
 
-// Everywhere returns the binding of the virtual kubelet's role in all namespaces. It is needed if no controller binds
-// the role in offloaded namespaces, because another implementation's controllers run.
+// Everywhere returns the binding of the virtual kubelet's role in all namespaces. It is needed if another
+// implementation's controllers run, which do not bind the role in offloaded namespaces.
 func (k Kubelet) Everywhere() Object {
 	name := prefixed(k.Prefix, VirtualKubeletExtended().Name)
 	return clusterRoleBinding(name+"-"+k.NodeName, name, k.Subject)
@@ -76,7 +81,7 @@ func (k Kubelet) Everywhere() Object {
 
 // Consumer identifies one consumer, in the cluster of its provider.
 type Consumer struct {
-	// Prefix is the prefix of the roles. Empty means DefaultPrefix.
+	// Prefix is the prefix of the names of the roles. An empty prefix means DefaultPrefix.
 	Prefix string
 	// Subject is the identity of the consumer's virtual kubelets. In a Liqo peering it is the group named after the
 	// consumer's cluster ID.
@@ -86,7 +91,7 @@ type Consumer struct {
 	Account *rbacv1.Subject
 }
 
-// Peer returns the consumer with a cluster ID. It authenticates with certificates, or with tokens of its
+// Peer returns the consumer with a cluster ID. The consumer authenticates with certificates, or with tokens of its
 // ServiceAccount in its tenant namespace.
 func Peer(prefix, clusterID string) Consumer {
 	account := ServiceAccount(wire.TenantNamespace(clusterID), wire.ConsumerServiceAccount)
@@ -100,7 +105,7 @@ func (c Consumer) subjects() []rbacv1.Subject {
 	return []rbacv1.Subject{c.Subject, *c.Account}
 }
 
-// Objects returns the ClusterRoles of consumers and the binding of the permissions that apply outside their
+// Objects returns the ClusterRoles of consumers, and the binding for permissions outside of the consumer's
 // namespaces.
 func (c Consumer) Objects() []Object {
 	remote, controlPlane, clusterwide := VirtualKubeletRemote(), RemoteControlPlane(), VirtualKubeletRemoteClusterwide()
@@ -126,10 +131,11 @@ func (c Consumer) TenantNamespace(namespace string) Object {
 	return c.bind(namespace, RemoteControlPlane())
 }
 
-// Renewal returns the binding that allows a consumer that authenticates with certificates to request its next
-// certificate in its tenant namespace.
+// Renewal returns the binding that allows a consumer with certificates to request its next certificate in its tenant
+// namespace.
 func (c Consumer) Renewal(namespace string) Object {
-	// The ServiceAccount's tokens are renewed by the consumer itself.
+	// The ServiceAccount needs no permission to request certificates, because the consumer renews the tokens of the
+	// ServiceAccount itself.
 	c.Account = nil
 	return c.bind(namespace, RemoteRenewal())
 }
@@ -141,7 +147,7 @@ func (c Consumer) bind(namespace string, r Role) Object {
 
 // Manager identifies the controller manager of a provider.
 type Manager struct {
-	// Prefix is the prefix of the roles. Empty means DefaultPrefix.
+	// Prefix is the prefix of the names of the roles. An empty prefix means DefaultPrefix.
 	Prefix string
 	// Namespace is the namespace of the installation and of the leader election lease.
 	Namespace string
@@ -197,6 +203,12 @@ func (m Manager) ServingCertificates() []Object {
 	return m.everywhere(ControllerManagerServingCertificates())
 }
 
+// Addresses returns the role and the binding that allow the controller manager to grant the addresses of the network
+// between the clusters.
+func (m Manager) Addresses() []Object {
+	return m.everywhere(ControllerManagerAddresses())
+}
+
 // NodeFailure returns the role and the binding that allow the controller manager to delete the pods of failed nodes.
 func (m Manager) NodeFailure() []Object {
 	return m.everywhere(ControllerManagerNodeFailure())
@@ -220,7 +232,8 @@ func (m Manager) TenantAccess() []Object {
 	return m.everywhere(ControllerManagerTenantAccess())
 }
 
-// GrantedKinds returns the role and the binding with which the controller manager of a provider limits kinds that consumers may create in addition.
+// GrantedKinds returns the role and the binding that allow the controller manager of a provider to limit the number of
+// objects of kinds that consumers may create beyond their role in the chart.
 func (m Manager) GrantedKinds() []Object {
 	return m.everywhere(ControllerManagerGrantedKinds())
 }
@@ -232,7 +245,7 @@ func (m Manager) ResourceRequests() []Object {
 }
 
 // Authentication returns the roles and the binding that allow the controller manager of a provider to admit consumers
-// that join with Liqo's protocol, and to renew the certificates of others.
+// that join with Liqo's protocol, and to renew the certificates of other consumers.
 func (m Manager) Authentication() []Object {
 	objects := m.everywhere(ControllerManagerAuthentication())
 	for _, role := range []Role{RemoteTenant(), RemoteRenewal()} {

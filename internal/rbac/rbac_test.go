@@ -15,7 +15,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// The limits below apply to every identity and to roles that are added later.
+// TestEveryRuleIsBounded checks limits that apply to every identity, including roles that are added later.
 func TestEveryRuleIsBounded(t *testing.T) {
 	for _, role := range Roles() {
 		if role.Purpose == "" || role.Scope == "" || len(role.Rules) == 0 {
@@ -26,12 +26,13 @@ func TestEveryRuleIsBounded(t *testing.T) {
 				t.Errorf("%s: the reason %q does not continue the sentence \"granted to …\"", role.Name, rule.Reason)
 			}
 			if role.Name == PeeringUserInstallation().Name && slices.Equal(rule.Resources, []string{"configmaps"}) && slices.Equal(rule.Verbs, []string{"get", "list", "watch"}) {
-				// The role is for an administrator's user. liqoctl lists the ConfigMaps of the installation by a label.
+				// This role is for an administrator. liqoctl finds the ConfigMaps of the installation by a label, so
+				// the rule cannot list their names.
 				continue
 			}
 			if role.Name == ControllerManagerPluginSources().Name && role.Scope == NamespaceScope && isSourceOfPlugins(rule.PolicyRule) {
-				// Users of an administrator choose the names. The role is off by default, and only applies in the
-				// namespace of the installation.
+				// Users who declare plugins choose the names of the Secrets, so the rule cannot list the names. The
+				// role is off by default, and applies only in the namespace of the installation.
 				continue
 			}
 			for _, problem := range excessive(role.Scope, rule.PolicyRule) {
@@ -42,15 +43,16 @@ func TestEveryRuleIsBounded(t *testing.T) {
 }
 
 // isSourceOfPlugins reports whether a rule is one of the two rules that permit reading the sources of declared
-// plugins. No Secret is listed or watched.
+// plugins. These rules do not permit listing or watching Secrets.
 func isSourceOfPlugins(rule rbacv1.PolicyRule) bool {
 	return slices.Equal(rule.Resources, []string{"configmaps"}) && slices.Equal(rule.Verbs, []string{"get", "list", "watch"}) ||
 		slices.Equal(rule.Resources, []string{"secrets"}) && slices.Equal(rule.Verbs, []string{"get"})
 }
 
-// excessive returns the permissions of a rule that none of our processes may have.
+// excessive returns the permissions of a rule that none of Refract's processes may have.
 func excessive(scope Scope, rule rbacv1.PolicyRule) (problems []string) {
-	// Secrets and ConfigMaps are read and written only in namespaces that one consumer has offloaded to another cluster.
+	// Secrets and ConfigMaps are read and written only in namespaces that one consumer has offloaded to another
+	// cluster.
 	reflected := scope == ExtendedScope || scope == ConsumerScope
 	named := len(rule.ResourceNames) > 0
 	for _, list := range [][]string{rule.APIGroups, rule.Resources, rule.Verbs, rule.NonResourceURLs} {
@@ -63,7 +65,7 @@ func excessive(scope Scope, rule rbacv1.PolicyRule) (problems []string) {
 			problems = append(problems, "the verb "+verb)
 		}
 	}
-	// A client that reads or deletes roles grants no permissions. Admission policies limit which roles may be deleted.
+	// Reading or deleting roles does not grant permissions. Admission policies limit which roles may be deleted.
 	takesAway := !slices.ContainsFunc(rule.Verbs, func(verb string) bool { return verb != "get" && verb != "list" && verb != "delete" })
 	if slices.Contains(rule.Resources, "clusterroles") && !takesAway && !(named && slices.Equal(rule.Verbs, []string{"bind"})) {
 		problems = append(problems, "more of clusterroles than to bind named ones, or to read or delete them")
@@ -76,7 +78,7 @@ func excessive(scope Scope, rule rbacv1.PolicyRule) (problems []string) {
 			problems = append(problems, resource+" without a name")
 		}
 	}
-	// Tokens are restricted in the same way: they are only created, and only for the pods that are offloaded from the
+	// Tokens are restricted, too: a virtual kubelet may only create them, and only for pods that are offloaded from the
 	// namespace.
 	tokens, toCreate := slices.Contains(rule.Resources, "serviceaccounts/token"), slices.Equal(rule.Verbs, []string{"create"})
 	// A consumer renews its own tokens.

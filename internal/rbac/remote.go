@@ -11,8 +11,8 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// VirtualKubeletRemote returns the permissions of a consumer in its remote namespaces on the provider. They apply in
-// no other namespace.
+// VirtualKubeletRemote returns the permissions of a consumer in its remote namespaces on the provider. They do not
+// apply in any other namespace.
 func VirtualKubeletRemote() Role {
 	return Role{
 		Name:    "virtual-kubelet-remote",
@@ -43,8 +43,8 @@ func VirtualKubeletRemote() Role {
 	}
 }
 
-// RemoteNetworkPolicies allows a consumer to isolate its pods. Its rules are part of the role VirtualKubeletRemote.
-// The chart omits them for a provider that isolates remote namespaces itself.
+// RemoteNetworkPolicies returns the permissions with which a consumer isolates its pods. They are part of the role
+// VirtualKubeletRemote. The chart leaves them out for a provider that isolates remote namespaces itself.
 func RemoteNetworkPolicies() Role {
 	return Role{
 		Name:    "remote-network-policies",
@@ -57,8 +57,9 @@ func RemoteNetworkPolicies() Role {
 	}
 }
 
-// RemoteDisruptionBudgets allows a consumer to limit evictions of its pods. Its rules are part of the role
-// VirtualKubeletRemote. The chart omits them for a provider that must be able to drain its nodes at any time.
+// RemoteDisruptionBudgets returns the permissions with which a consumer limits evictions of its pods. They are part
+// of the role VirtualKubeletRemote. The chart leaves them out for a provider that must be able to drain its nodes at
+// any time.
 func RemoteDisruptionBudgets() Role {
 	return Role{
 		Name:    "remote-disruption-budgets",
@@ -71,8 +72,8 @@ func RemoteDisruptionBudgets() Role {
 	}
 }
 
-// ReflectedRemote returns the permissions that VirtualKubeletRemote lacks for one more resource. Providers that
-// accept the resource grant them.
+// ReflectedRemote returns the permissions that VirtualKubeletRemote lacks for one more resource. A provider that
+// accepts the resource grants them.
 func ReflectedRemote(group, resource string) Role {
 	role := VirtualKubeletRemote()
 	role.Rules = []Rule{grant("to reflect "+resource+", by server-side apply",
@@ -81,7 +82,7 @@ func ReflectedRemote(group, resource string) Role {
 }
 
 // DefinitionsRemote returns the permissions that VirtualKubeletRemoteClusterwide lacks for a consumer that may
-// install CRDs. They allow the consumer to extend the API of the whole cluster.
+// install CRDs. With these permissions, the consumer can extend the API of the whole cluster.
 func DefinitionsRemote() Role {
 	role := VirtualKubeletRemoteClusterwide()
 	role.Rules = []Rule{grant("to copy CustomResourceDefinitions (create cannot be restricted by name)",
@@ -125,8 +126,8 @@ func RemoteControlPlane() Role {
 	}
 }
 
-// RemoteTenant returns the permissions, in its tenant namespace on the provider, of a consumer that has joined with a
-// Tenant. The consumer may write its requests. Only the provider may write the answers in their status.
+// RemoteTenant returns the permissions of a consumer that has joined with a Tenant, in its tenant namespace on the
+// provider. The consumer may write its requests. Only the provider may write the responses in their status.
 func RemoteTenant() Role {
 	return Role{
 		Name:    "remote-tenant",
@@ -157,11 +158,12 @@ func RemoteRenewal() Role {
 	}
 }
 
-// PeeringUserComponent labels the two roles of peering users. liqoctl fails unless it finds exactly one of each kind.
+// PeeringUserComponent is a label value on the two roles of peering users. liqoctl fails unless there is exactly one
+// Role and one ClusterRole with it.
 const PeeringUserComponent = "peering-user"
 
-// PeeringUserTenant returns the permissions, in the tenant namespace of a consumer, of the user that liqoctl generate
-// peering-user creates for the consumer's administrator.
+// PeeringUserTenant returns the permissions of a peering user in the tenant namespace of its consumer. liqoctl
+// generate peering-user creates this user for the consumer's administrator.
 func PeeringUserTenant() Role {
 	return Role{
 		Name:    "peering-user-tenant-ns",
@@ -178,7 +180,7 @@ func PeeringUserTenant() Role {
 	}
 }
 
-// PeeringUserInstallation returns the permissions of this user in the namespace of the installation.
+// PeeringUserInstallation returns the permissions of a peering user in the namespace of the installation.
 func PeeringUserInstallation() Role {
 	return Role{
 		Name:    "peering-user-liqo-ns",

@@ -10,15 +10,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// DefaultPrefix is the prefix of the names of all roles, as in a Liqo installation.
+// DefaultPrefix is the default prefix of the names of all roles. It is the same as in a Liqo installation.
 const DefaultPrefix = "liqo"
 
-// Placeholders stand for names that only an installation knows. They are replaced when a Role becomes an object, by
-// this package and by the chart's templates.
+// Placeholders stand for names that depend on the installation. This package replaces them when it converts a Role to
+// an object, and so do the chart's templates.
 const (
 	// NodeNamePlaceholder is replaced with the name of the virtual node.
 	NodeNamePlaceholder = "$(NODE_NAME)"
-	// KubeconfigSecretPlaceholder is replaced with the name of the Secret that contains the kubeconfig for the provider.
+	// KubeconfigSecretPlaceholder is replaced with the name of the Secret that contains the kubeconfig for the
+	// provider.
 	KubeconfigSecretPlaceholder = "$(KUBECONFIG_SECRET)"
 	// RemoteRolePlaceholder is replaced with the name of the role VirtualKubeletRemote, including the prefix.
 	RemoteRolePlaceholder = "$(REMOTE_ROLE)"
@@ -36,20 +37,20 @@ const (
 type Scope string
 
 const (
-	// ClusterScope applies the rules in all namespaces, through a ClusterRoleBinding.
+	// ClusterScope means all namespaces, through a ClusterRoleBinding.
 	ClusterScope Scope = "Cluster"
-	// ConsumerScope applies the rules in the namespaces of one consumer, through a RoleBinding in each of them to one
-	// ClusterRole.
+	// ConsumerScope means the namespaces of one consumer, through a RoleBinding to the same ClusterRole in each of
+	// them.
 	ConsumerScope Scope = "Consumer"
-	// ExtendedScope applies the rules in offloaded namespaces, through RoleBindings like ConsumerScope.
+	// ExtendedScope means offloaded namespaces, through a RoleBinding to the same ClusterRole in each of them.
 	ExtendedScope Scope = "Extended"
-	// NamespaceScope applies the rules in the one namespace of a Role.
+	// NamespaceScope means a single namespace, through a Role.
 	NamespaceScope Scope = "Namespace"
 )
 
-// Rule is a policy rule and the reason for it.
+// Rule is a policy rule with its reason.
 type Rule struct {
-	// Reason completes the sentence "this is granted …".
+	// Reason explains the rule. It completes the sentence "this is granted …".
 	Reason string
 	rbacv1.PolicyRule
 }
@@ -58,26 +59,27 @@ type Rule struct {
 type Role struct {
 	// Name is the name without the prefix of the installation.
 	Name string
-	// Purpose describes the holder of the role and its use.
+	// Purpose describes who has the role, and what for.
 	Purpose string
 	// Scope selects the namespaces where the rules apply.
 	Scope Scope
 	// Namespace is the namespace of a Role of NamespaceScope. It is empty if the installation chooses it.
 	Namespace string
-	// Rules, each with its reason.
+	// Rules are the rules of the role, each with its reason.
 	Rules []Rule
 }
 
 // Roles returns every role of every identity, in a fixed order.
 func Roles() []Role {
 	return []Role{
-		VirtualKubeletLocal(), VirtualKubeletExtended(), VirtualKubeletTokens(), VirtualKubeletNode(), VirtualKubeletTenant(), VirtualKubeletLease(), VirtualKubeletAuthentication(),
+		VirtualKubeletLocal(), VirtualKubeletPlugins(), VirtualKubeletExtended(), VirtualKubeletTokens(), VirtualKubeletNode(), VirtualKubeletTenant(), VirtualKubeletLease(), VirtualKubeletAuthentication(),
 		VirtualKubeletRemote(), RemoteNetworkPolicies(), RemoteDisruptionBudgets(), VirtualKubeletRemoteClusterwide(), RemoteControlPlane(), RemoteTenant(), RemoteRenewal(), PeeringUserTenant(), PeeringUserInstallation(),
 		ControllerManager(), ControllerManagerTenant(), ControllerManagerProbe(), ControllerManagerVirtualNodes(), ControllerManagerServingCertificates(), ControllerManagerNodeFailure(), ControllerManagerResourceSlices(), ControllerManagerResourceOffers(), ControllerManagerTenantAccess(), ControllerManagerGrantedKinds(), ControllerManagerResourceRequests(), ControllerManagerAuthentication(), ControllerManagerPlugins(), ControllerManagerPluginSources(), ControllerManagerLeaderElection(), ControllerManagerWebhook(),
+		ControllerManagerAddresses(),
 	}
 }
 
-// Named returns the name of the role in an installation with the given prefix. Empty means DefaultPrefix.
+// Named returns the name of the role in an installation with the given prefix. An empty prefix means DefaultPrefix.
 func (r Role) Named(prefix string) string { return prefixed(prefix, r.Name) }
 
 // PolicyRules returns the rules with their placeholders replaced.
@@ -93,23 +95,23 @@ func (r Role) PolicyRules(replace *strings.Replacer) []rbacv1.PolicyRule {
 	return rules
 }
 
-// grant returns a Rule. A resource may include a subresource, as in RBAC itself.
+// grant returns a Rule. As in RBAC, a resource may include a subresource.
 func grant(reason, group string, resources, verbs []string, names ...string) Rule {
 	return Rule{Reason: reason, PolicyRule: rbacv1.PolicyRule{
 		APIGroups: []string{group}, Resources: resources, Verbs: verbs, ResourceNames: names,
 	}}
 }
 
-// on and do label the resources and the verbs of a grant.
+// on and do return their arguments. They make a call of grant readable.
 func on(resources ...string) []string { return resources }
 func do(verbs ...string) []string     { return verbs }
 
-// User returns the subject for a client certificate's common name.
+// User returns the subject that has the common name of a client certificate as its name.
 func User(name string) rbacv1.Subject {
 	return rbacv1.Subject{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: name}
 }
 
-// Group returns the subject for a client certificate's organisation.
+// Group returns the subject that has the organization of a client certificate as its name.
 func Group(name string) rbacv1.Subject {
 	return rbacv1.Subject{Kind: rbacv1.GroupKind, APIGroup: rbacv1.GroupName, Name: name}
 }

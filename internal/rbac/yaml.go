@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// RulesYAML returns the rules of r as the YAML list that the chart includes, each rule below a comment with its
-// reason. The placeholders are left for the templates.
+// RulesYAML returns the rules of r as the YAML list that the chart includes. A comment above each rule has its
+// reason. The placeholders are kept for the templates.
 func RulesYAML(r Role) ([]byte, error) {
 	var out bytes.Buffer
 	fmt.Fprintf(&out, "# Copyright The Refract Authors\n# SPDX-License-Identifier: Apache-2.0\n#\n# Generated from internal/rbac by make generate.\n# Held by %s.\n", r.Purpose)

@@ -3,9 +3,9 @@
 
 // Package redirect prevents clients of an API server from following redirects to other servers.
 //
-// A client of net/http follows redirects, and with status 307 or 308 it sends method, body and credentials again. An API
-// server could thus send any request to any address in the client's network, and obtain Secrets and tokens in clear
-// text. API servers only need redirects to themselves.
+// A client of net/http follows redirects, and after status 307 or 308 it sends the method, the body and the
+// credentials again. An API server could therefore make the client send requests to any address in the client's
+// network, and obtain Secrets and tokens in clear text. API servers only need redirects to themselves.
 package redirect
 
 import (
@@ -21,7 +21,7 @@ import (
 
 // Error is returned if a request would be redirected to another server.
 type Error struct {
-	// From and To are servers, with their schemes.
+	// From and To are the two servers, with their schemes.
 	From, To string
 }
 
@@ -53,10 +53,11 @@ func serverOf(u *url.URL) string {
 	return printable.Shorten(printable.Line(u.Scheme+"://"+u.Host), mostServer)
 }
 
-// Refuse makes clients of config return an Error if their server redirects them to another scheme or host.
+// Refuse makes clients of config return an Error if the server redirects them to another scheme or host.
 func Refuse(config *rest.Config) { config.Wrap(Transport) }
 
-// Transport wraps next for clients that follow redirects. Redirects to another scheme or host fail with an Error.
+// Transport wraps next, for clients that follow redirects. A request that follows a redirect to another scheme or
+// host fails with an Error.
 func Transport(next http.RoundTripper) http.RoundTripper { return &transport{next} }
 
 type transport struct{ next http.RoundTripper }
@@ -66,7 +67,7 @@ func (t *transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	if response := request.Response; response != nil && response.Request != nil {
 		if err := Check(response.Request.URL, request.URL); err != nil {
 			if request.Body != nil {
-				_ = request.Body.Close() // RoundTrippers close the body; nothing was sent
+				_ = request.Body.Close() // a RoundTripper must close the body; nothing was sent
 			}
 			return nil, err
 		}

@@ -25,7 +25,7 @@ import (
 
 var statuses = []int{http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect}
 
-// Whatever a client asks, and with whichever status it is redirected, the other server sees nothing.
+// Regardless of the request and the status of the redirect, nothing is sent to the other server.
 func TestRefuse(t *testing.T) {
 	var seen atomic.Int32
 	record := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { seen.Add(1) })
@@ -73,7 +73,7 @@ func TestRefuse(t *testing.T) {
 	}
 }
 
-// A server may redirect to itself.
+// Redirects of a server to itself are followed.
 func TestSameServer(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/version" {

@@ -27,24 +27,24 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// HeldReason is the reason of conditions and Events about remote namespaces that are kept because of the data in them.
+// HeldReason is the reason of conditions and Events about remote namespaces that are kept because they contain data.
 const HeldReason = "DataOnProvider"
 
-// Intervals between checks of held remote namespaces, whose volumes are not watched. Each check lists the volumes of the
-// cluster.
+// Limits of the interval at which held remote namespaces are checked. Their volumes are not watched, and each check
+// lists the volumes of the cluster.
 const (
 	minRecheckInterval = time.Second
-	// MaxRecheckInterval is the interval for namespaces that have been held for long.
+	// MaxRecheckInterval is the interval for namespaces that have been held for a long time.
 	MaxRecheckInterval = time.Minute
 )
 
-// RecheckInterval returns the delay until the next check of a remote namespace that has been held for some time: a
-// quarter of this time.
+// RecheckInterval returns the delay until the next check of a remote namespace that has been held for the given time.
+// It is a quarter of this time, within limits.
 func RecheckInterval(held time.Duration) time.Duration {
 	return min(max(held/4, minRecheckInterval), MaxRecheckInterval)
 }
 
-// IsConfirmed reports whether one of the objects has the annotation that confirms the deletion of data.
+// IsConfirmed reports whether any of the objects has the annotation that confirms the deletion of data.
 func IsConfirmed(objects ...client.Object) bool {
 	return slices.ContainsFunc(objects, func(object client.Object) bool { return object.GetAnnotations()[wire.DeleteDataAnnotation] == "true" })
 }
@@ -52,13 +52,13 @@ func IsConfirmed(objects ...client.Object) bool {
 // Volume is a PersistentVolume of the consumer that represents data on a provider.
 type Volume struct {
 	Name string
-	// Providers are the clusters that may have the data. Usually there is one.
+	// Providers are the IDs of the clusters that may have the data. Usually there is only one.
 	Providers []string
-	// Claim is the claim of the volume, or empty if it has none.
+	// Claim is the claim of the volume. It is empty if the volume has none.
 	Claim types.NamespacedName
 	// Retained is true if the reclaim policy is not Delete.
 	Retained bool
-	// Released is true if Kubernetes has found that the claim is gone.
+	// Released is true if Kubernetes has determined that the claim is gone.
 	Released bool
 }
 
@@ -76,7 +76,7 @@ func (v Volume) String() string {
 // Volumes are PersistentVolumes of the consumer, by name.
 type Volumes []Volume
 
-// listPage limits the memory of a list of the volumes of a large cluster.
+// listPage is the page size for listing volumes. It limits the memory for a large cluster.
 const listPage = 500
 
 // List returns the volumes that represent data on any provider. live must not be cached, because the current state is
@@ -112,8 +112,9 @@ func newVolume(pv *corev1.PersistentVolume, providers []string) Volume {
 	return v
 }
 
-// providersOf returns the clusters that may have the data of a volume. They are found by the label of the virtual
-// kubelet that created the volume. Volumes of Liqo have no label, and are found by the nodes that can use them.
+// providersOf returns the clusters that may have the data of a volume. They are determined by the label that the
+// virtual kubelet sets on its volumes. Volumes of Liqo have no such label; for them, the nodes that can use the
+// volume determine the clusters.
 func providersOf(pv *corev1.PersistentVolume) (providers []string) {
 	if destination := pv.Labels[wire.DestinationLabel]; destination != "" {
 		return []string{destination}
@@ -140,18 +141,19 @@ func (v Volumes) filterVolumes(keep func(Volume) bool) (kept Volumes) {
 	return kept
 }
 
-// On returns the volumes with data on a provider.
+// On returns the volumes that have data on a provider.
 func (v Volumes) On(provider string) Volumes {
 	return v.filterVolumes(func(volume Volume) bool { return slices.Contains(volume.Providers, provider) })
 }
 
-// In returns the volumes with data in the remote namespace of a namespace. A volume without a claim may belong to any
-// namespace.
+// In returns the volumes that have data in the remote namespace of the given namespace. A volume without a claim may
+// belong to any namespace.
 func (v Volumes) In(namespace string) Volumes {
 	return v.filterVolumes(func(volume Volume) bool { return volume.Claim.Namespace == namespace || volume.Claim.Namespace == "" })
 }
 
-// Holding returns the volumes that prevent the deletion of remote namespaces.
+// Holding returns the volumes that prevent the deletion of their remote namespaces. confirmed means that the deletion
+// of data was confirmed.
 func (v Volumes) Holding(confirmed bool) Volumes {
 	return v.filterVolumes(func(volume Volume) bool { return volume.Retained || !volume.Released && !confirmed })
 }
@@ -170,7 +172,7 @@ func (v Volumes) Names() []string {
 	return names
 }
 
-// maxNamed is the maximum number of volumes in a text.
+// maxNamed is how many volumes are named in a text.
 const maxNamed = 8
 
 func (v Volumes) String() string {
@@ -184,8 +186,8 @@ func (v Volumes) String() string {
 	return strings.Join(texts, ", ")
 }
 
-// Remedy returns how to release remote namespaces that volumes hold. confirm is the way to confirm the deletion, after
-// "or".
+// Remedy returns the instructions to release remote namespaces that volumes hold. confirm says how to confirm the
+// deletion; it comes after "or".
 func (v Volumes) Remedy(confirm string) string {
 	var remedies []string
 	if inUse := v.filterVolumes(func(volume Volume) bool { return !volume.Retained }); len(inUse) > 0 {
@@ -197,7 +199,8 @@ func (v Volumes) Remedy(confirm string) string {
 	return strings.Join(remedies, "; ")
 }
 
-// Annotate returns how to confirm the deletion with the annotation on an object, for Remedy.
+// Annotate returns the instruction to confirm the deletion with an annotation on the object. Its result is an
+// argument for Remedy.
 func Annotate(object string) string {
 	return fmt.Sprintf("annotate the %s with %s=true to delete it", object, wire.DeleteDataAnnotation)
 }

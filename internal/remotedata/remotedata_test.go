@@ -43,7 +43,8 @@ func TestHolding(t *testing.T) {
 	assert.Equal(t, "v0, v1, v2, v3, v4, v5, v6, v7, 12 more", many.String())
 }
 
-// A volume without a claim may have the data of any namespace; one that Liqo created has no label.
+// A volume without a claim may hold data from any namespace. A volume created by Liqo has no reflection label, so its
+// provider is derived from its node affinity.
 func TestWhereTheDataIs(t *testing.T) {
 	t.Parallel()
 	free := Volume{Name: "free", Providers: []string{"milan"}}

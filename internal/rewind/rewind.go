@@ -17,18 +17,18 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// maxAnswer limits the response with one object's metadata, in bytes. It is many times the maximum size in an API
-// server.
+// maxAnswer limits the size of the response with one object's metadata, in bytes. It is many times the maximum size
+// of an object in an API server.
 const maxAnswer = 8 << 20
 
-// metadataOnly requests the smallest possible response of an API server.
+// metadataOnly is the Accept header that requests the smallest possible response from an API server.
 const metadataOnly = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 
-// Wrap makes every client of config list again after the storage of its API server was rolled back.
+// Wrap makes every client of config list all objects again after the storage of its API server was rolled back.
 func Wrap(config *rest.Config) { config.Wrap(Transport) }
 
 // Transport detects an API server whose storage was rolled back: before a watch is resumed, it compares the resource
-// version with the current version of the storage. Safe for concurrent use.
+// version with the current version of the storage. It is safe for concurrent use.
 func Transport(next http.RoundTripper) http.RoundTripper { return &transport{next: next} }
 
 type transport struct{ next http.RoundTripper }
@@ -48,15 +48,17 @@ func (t *transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	case answer.StatusCode != http.StatusForbidden:
 		return answer, nil
 	}
-	// An API server that has just started may temporarily forbid the list, so it is repeated when the watch is allowed.
-	// It is not only done then, because some proxies send the headers only with the first event.
+	// An API server that has just started may forbid the list for a moment, so the list is sent again when the watch
+	// was accepted. It is not possible to send the list only after the watch, because some proxies send the headers of
+	// a watch only with its first event.
 	_ = answer.Body.Close()
 	watch, err := t.next.RoundTrip(request)
 	if err != nil || watch.StatusCode != http.StatusOK {
 		return watch, err
 	}
 	answer, err = t.checkVersion(request, known)
-	if err == nil && (answer == nil || answer.StatusCode == http.StatusForbidden) { // clients that may watch but not list are not helped
+	// If the client may watch but not list, the version cannot be checked.
+	if err == nil && (answer == nil || answer.StatusCode == http.StatusForbidden) {
 		if answer != nil {
 			_ = answer.Body.Close()
 		}
@@ -66,8 +68,9 @@ func (t *transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	return answer, err
 }
 
-// checkVersion requests the current version of the storage. It returns no response if this version is not older than known.
-// Otherwise the response replaces the response to the watch: either 410 Gone, or the error of the API server.
+// checkVersion requests the current version of the storage. It returns nil if this version is not lower than the
+// argument known, and 410 Gone if it is. If the API server returns an error, this is the response. A response that is
+// not nil replaces the response to the watch.
 func (t *transport) checkVersion(watch *http.Request, known uint64) (answer *http.Response, err error) {
 	query := watch.URL.Query()
 	for _, key := range []string{"watch", "resourceVersion", "resourceVersionMatch", "allowWatchBookmarks", "timeoutSeconds", "labelSelector"} {
@@ -91,14 +94,15 @@ func (t *transport) checkVersion(watch *http.Request, known uint64) (answer *htt
 	}
 	present, err := strconv.ParseUint(said.Metadata.ResourceVersion, 10, 64)
 	if err != nil || present >= known {
-		return nil, nil // versions that are not numbers are not compared
+		return nil, nil // versions that are not numbers cannot be compared
 	}
 	slog.Warn("The storage of the API server was rolled back, such as by an etcd restore: listing everything again",
 		"server", watch.URL.Host, "resource", watch.URL.Path, "known", known, "present", present)
 	return goneResponse(watch, known, present)
 }
 
-// resumedVersion returns the resource version that a watch continues from, or 0 for other requests.
+// resumedVersion returns the resource version from which a watch continues, or 0 if the request does not resume a
+// watch.
 func resumedVersion(method string, query url.Values) uint64 {
 	if method != http.MethodGet || query.Get("sendInitialEvents") == "true" {
 		return 0
@@ -110,7 +114,7 @@ func resumedVersion(method string, query url.Values) uint64 {
 	return version
 }
 
-// goneResponse returns the response of an API server to a version that is no longer available.
+// goneResponse returns the response that an API server sends if a version is no longer available.
 func goneResponse(request *http.Request, known, present uint64) (*http.Response, error) {
 	body, err := json.Marshal(&metav1.Status{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure,

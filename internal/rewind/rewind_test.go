@@ -14,14 +14,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestTransport asks a server that answers lists and watches as told. That a real API server, set back by etcdutl, is found
-// out is tested with the commands (TestEtcdIsRestored).
+// TestTransport checks which watches are answered with 410 Gone, and how many requests the check takes, with predefined
+// responses to lists and watches. (TestEtcdIsRestored tests the commands with a real API server whose etcd is restored
+// with etcdutl.)
 func TestTransport(t *testing.T) {
 	const list, forbidden = `{"metadata": {"resourceVersion": "%s"}}`, "403"
 	const watch = "/api/v1/namespaces/a/pods?watch=true&resourceVersion=100&fieldSelector=x%3Dy&labelSelector=z&allowWatchBookmarks=true"
 	for name, tc := range map[string]struct {
 		url     string
-		answers []string // what each request is answered with: a version of a list, "watch", or a status
+		answers []string // responses to the requests: the version of a list, "watch", or a status
 		status  int
 		asked   int
 	}{

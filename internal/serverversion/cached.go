@@ -11,10 +11,12 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// CacheLifetime is how long a version is not read again. An upgrade of the API server is noticed this late.
+// CacheLifetime is how long a version is cached, and therefore how long it can take to notice an upgrade of the API
+// server.
 const CacheLifetime = 5 * time.Minute
 
-// Cached returns read with its results kept for CacheLifetime. Errors are not kept. The result may be called concurrently.
+// Cached returns a function that caches the results of read for CacheLifetime. Errors are not cached. The function
+// may be called concurrently.
 func Cached(read func(context.Context) (string, error), clock clock.PassiveClock) func(context.Context) (string, error) {
 	var mu sync.Mutex
 	var known string

@@ -26,7 +26,7 @@ func TestVersionsAreCached(t *testing.T) {
 	}
 	answer = ""
 	expect("", 1)
-	expect("", 2) // errors are not kept
+	expect("", 2) // errors are not cached
 	answer, failure = "v1.35.0", nil
 	expect("v1.35.0", 3)
 	answer = "v1.36.0"

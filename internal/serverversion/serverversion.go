@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package serverversion reads the version of an API server of another party, whose response is not trusted.
+// Package serverversion reads the version of another party's API server, whose response is not trusted.
 package serverversion
 
 import (
@@ -36,11 +36,11 @@ func parseVersion(body []byte) (string, error) {
 	return info.GitVersion, nil
 }
 
-// LabelValue returns a version as the value of a label, which cannot contain a plus sign.
+// LabelValue converts a version to a label value, which cannot contain a plus sign.
 func LabelValue(version string) string { return strings.ReplaceAll(version, "+", "_") }
 
-// IsOlder reports whether one version has an earlier major or minor version than another one. Both may be label values.
-// known is false if one of them is not a version.
+// IsOlder reports whether one has an earlier major or minor version than other. Both may be label values. known is
+// false if either is not a version.
 func IsOlder(one, other string) (older, known bool) {
 	first, err := version.ParseGeneric(one)
 	second, otherErr := version.ParseGeneric(other)

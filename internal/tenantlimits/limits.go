@@ -20,13 +20,13 @@ import (
 // consumer.
 const AnnotationPrefix = "tenants.refract.io/"
 
-// Limits are the values of all settings. The zero value has the defaults of the table. Limits are immutable and safe
-// for concurrent use.
+// Limits are the values of all settings. With the zero value, all settings have their defaults. Limits are immutable
+// and safe for concurrent use.
 type Limits struct {
 	values map[string]string
 }
 
-// New returns the limits with the given values, by the name of the setting. Settings without a value have their default.
+// New returns limits with the given values, by the name of the setting. All other settings have their defaults.
 func New(values map[string]string) (Limits, error) {
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		setting, err := Lookup(name)
@@ -40,8 +40,8 @@ func New(values map[string]string) (Limits, error) {
 	return Limits{values: maps.Clone(values)}, nil
 }
 
-// With returns the limits with the values of a namespace's annotations in place of its own. An invalid value is
-// reported in the error and does not apply. The other values do. Annotations of unknown settings are ignored, because
+// With returns limits in which the values of a namespace's annotations replace the values of l. An invalid value is
+// reported in the error and does not apply; all other values do. Annotations of unknown settings are ignored, because
 // a later version may define them.
 func (l Limits) With(annotations map[string]string) (Limits, error) {
 	values := maps.Clone(l.values)
@@ -85,7 +85,7 @@ func Annotations(annotations map[string]string) map[string]string {
 	return found
 }
 
-// text returns the value of the setting in the form of the flag.
+// text returns the value of the setting in the format of the flag.
 func (l Limits) text(s *Setting) string {
 	if value, ok := l.values[s.Name]; ok {
 		return value
@@ -102,7 +102,7 @@ func (l Limits) Matches(s *Setting, text string) bool {
 	return slices.ContainsFunc(globsOf(l.text(s)), func(g glob) bool { return g.matches(text) })
 }
 
-// Number returns the value of a setting of kind Number, and whether it limits anything.
+// Number returns the value of a setting of kind Number. limited is false if the setting is unlimited.
 func (l Limits) Number(s *Setting) (limit int64, limited bool) {
 	text := l.text(s)
 	if text == Unlimited {
@@ -110,7 +110,7 @@ func (l Limits) Number(s *Setting) (limit int64, limited bool) {
 	}
 	number, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
-		return 0, true // never stored: New and With check it
+		return 0, true // cannot happen, because New and With check the values
 	}
 	return number, true
 }
@@ -119,15 +119,15 @@ func (l Limits) Number(s *Setting) (limit int64, limited bool) {
 func (l Limits) Ranges(s *Setting) ipmap.Ranges {
 	ranges, err := parseCIDRs(l.text(s))
 	if err != nil {
-		return nil // never stored: New and With check it
+		return nil // cannot happen, because New and With check the values
 	}
 	return ranges
 }
 
-// IsDefault reports whether the setting has the default of the table.
+// IsDefault reports whether the setting has its default value.
 func (l Limits) IsDefault(s *Setting) bool { return l.text(s) == s.Default }
 
-// Quantity returns the value of a setting of kind Quantity, and whether it limits anything.
+// Quantity returns the value of a setting of kind Quantity. limited is false if the setting is unlimited.
 func (l Limits) Quantity(s *Setting) (limit resource.Quantity, limited bool) {
 	text := l.text(s)
 	if text == Unlimited {
@@ -135,7 +135,7 @@ func (l Limits) Quantity(s *Setting) (limit resource.Quantity, limited bool) {
 	}
 	limit, err := resource.ParseQuantity(text)
 	if err != nil {
-		return resource.Quantity{}, true // never stored: New and With check it
+		return resource.Quantity{}, true // cannot happen, because New and With check the values
 	}
 	return limit, true
 }
@@ -150,11 +150,11 @@ func entries(text string) []string {
 	return strings.Split(text, ",")
 }
 
-// glob is an entry of a list, cut at its asterisks.
+// glob is an entry of a list, split at its asterisks.
 type glob []string
 
-// matches reports whether the parts occur in the text in order, the first one at its beginning and the last one at
-// its end.
+// matches reports whether the parts occur in the text in this order, the first one at the beginning and the last one
+// at the end of the text.
 func (g glob) matches(text string) bool {
 	first, last := g[0], g[len(g)-1]
 	if len(g) == 1 {
@@ -174,9 +174,9 @@ func (g glob) matches(text string) bool {
 	return true
 }
 
-// lists caches the parsed entries of lists, by the text of the list. Its size is limited by the number of lists that
-// administrators write. The keys of each pod are compared with lists of a hundred entries, so the lists are not
-// parsed each time.
+// lists caches the parsed entries of lists, keyed by the text of the list. Its size is limited, because only
+// administrators write lists. Parsing is too expensive to repeat, because the keys of each pod are compared with
+// lists of a hundred entries.
 var lists sync.Map
 
 func globsOf(list string) []glob {

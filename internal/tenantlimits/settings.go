@@ -17,39 +17,39 @@ import (
 	"github.com/refract-project/refract/internal/ipmap"
 )
 
-// Kind is the form of a setting's value.
+// Kind is the format of a setting's value.
 type Kind string
 
 const (
-	// Globs is a list of names, separated by commas. "*" in a name stands for any number of characters. An empty list
+	// Globs is a comma-separated list of names. "*" in a name stands for any number of characters. An empty list
 	// matches nothing.
 	Globs Kind = "globs"
-	// Names is a list of names, separated by commas, without wildcards. An empty list matches nothing.
+	// Names is a comma-separated list of names without wildcards. An empty list matches nothing.
 	Names Kind = "names"
-	// Number is a number, 0 or more, or Unlimited.
+	// Number is a non-negative number, or Unlimited.
 	Number Kind = "number"
 	// Quantity is a Kubernetes quantity, such as 10Gi, or Unlimited.
 	Quantity Kind = "quantity"
 	// Switch is true or false.
 	Switch Kind = "switch"
-	// CIDRs is a list of address ranges, separated by commas. An empty list contains nothing.
+	// CIDRs is a comma-separated list of address ranges. An empty list contains no addresses.
 	CIDRs Kind = "cidrs"
 )
 
-// Unlimited is the value of a Number or Quantity that limits nothing.
+// Unlimited is the value of a Number or Quantity without a limit.
 const Unlimited = "unlimited"
 
-// Setting is one limit.
+// Setting is a limit that a provider can set.
 type Setting struct {
-	// Name is part of the flag, of the annotation and of the argument of refractctl. Its camel case form is the chart
-	// value.
+	// Name is part of the names of the flag and the annotation, and is the name in refractctl's argument. In camel
+	// case, it is the name of the chart value.
 	Name string
 	Kind Kind
-	// Default is the value in the form of the flag.
+	// Default is the default value in the format of the flag.
 	Default string
-	// Of lists the names that a value of kind Names may contain. nil allows any name.
+	// Of lists the names that a value of kind Names may contain. If it is nil, any name is allowed.
 	Of []string
-	// Help is the help of the flag, without the default.
+	// Help is the help text of the flag, without the default.
 	Help string
 }
 
@@ -73,7 +73,7 @@ func Lookup(name string) (*Setting, error) {
 	return nil, fmt.Errorf("there is no limit %q: use one of %s", name, strings.Join(names, ", "))
 }
 
-// Value returns the name of the chart value, below tenants.
+// Value returns the name of the chart value below tenants.
 func (s *Setting) Value() string {
 	words := strings.Split(s.Name, "-")
 	for i := 1; i < len(words); i++ {
@@ -82,17 +82,17 @@ func (s *Setting) Value() string {
 	return strings.Join(words, "")
 }
 
-// Flag returns the name of the controller manager's flag, without dashes.
+// Flag returns the name of the controller manager's flag without the leading dashes.
 func (s *Setting) Flag() string { return "tenant-" + s.Name }
 
 // Annotation returns the key of the annotation that sets the limit for one consumer.
 func (s *Setting) Annotation() string { return AnnotationPrefix + s.Name }
 
-// globChars are the characters of names and keys of Kubernetes, and the asterisk. The admission policies compile
-// entries to regular expressions, so no other character with a special meaning is allowed.
+// globChars matches names and keys of Kubernetes, which may contain asterisks. No other special characters are
+// allowed, because the admission policies compile entries to regular expressions.
 var globChars = regexp.MustCompile(`^[A-Za-z0-9*._/:-]+$`)
 
-// Check returns an error with the remedy if the text is not a valid value of the setting.
+// Check returns an error if the text is not a valid value of the setting. The error contains the remedy.
 func (s *Setting) Check(text string) error {
 	switch s.Kind {
 	case Number:

@@ -1,14 +1,12 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The default plugin for ConfigMaps. They cross unchanged (Liqo:
-// configuration data): data, binaryData, immutable, and fields
-// of later Kubernetes versions. Labels and annotations that the
-// virtual node excludes from reflection stay on this cluster.
+// The default plugin for ConfigMaps. As in Liqo's configuration data reflection, they are reflected unchanged: data,
+// binaryData, immutable, and fields of newer Kubernetes versions. Labels and annotations that the virtual node excludes
+// from reflection are removed.
 //
-// The ConfigMap kube-root-ca.crt crosses under another name, because
-// each namespace of the provider has its own. The engine chooses the
-// names, so the plugin treats it like any other ConfigMap.
+// The ConfigMap kube-root-ca.crt is reflected under another name, because each namespace of the provider has its own
+// ConfigMap of this name. The reflection engine chooses the name, so the plugin treats this ConfigMap like any other.
 package main
 
 import "github.com/refract-project/refract/sdk"

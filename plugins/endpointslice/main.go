@@ -1,35 +1,27 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The default plugin for EndpointSlices. It gives the provider the endpoints
-// that its own control plane does not see (Liqo: EndpointSlice reflection).
+// The default plugin for EndpointSlices. It gives the provider the endpoints that the provider's own control plane does
+// not know. This corresponds to Liqo's EndpointSlice reflection.
 //
-//   - Endpoints on the virtual node of this provider are omitted:
-//     their pods run there, and the provider has its own slices for
-//     them. A slice without remaining endpoints is not reflected.
-//   - Addresses are remapped to the ones that the provider uses.
-//     An endpoint without such an address (yet) is omitted, with
-//     a warning; other endpoints are not delayed. Host names
-//     (addressType FQDN) mean the same everywhere and stay.
-//   - With the annotation liqo.io/use-direct-connections: "true" on
-//     the Service, the addresses of pods of third clusters are
-//     unchanged, and the annotation liqo.io/direct-connections-data
-//     lists their clusters: the provider itself knows how it reaches
-//     these clusters. Other addresses are remapped as usual.
-//   - nodeName becomes the consumer's cluster ID, because the
-//     provider sees the endpoint there. The kind of targetRef gets
-//     the prefix Remote, because the object cannot be found there.
-//   - zone, hints and deprecatedTopology describe the consumer's
-//     topology and are removed, unless the configuration has
-//     keepTopology: true, for clusters that share their zones.
-//   - The annotation endpoints.kubernetes.io/last-change-trigger-time
-//     is removed. It is the time of a change of a pod or the Service
-//     in the consumer's cluster, from which kube-proxy measures its
-//     delay. It also changes when only omitted endpoints did, so that
-//     keeping it would cause needless writes to the provider, and the
-//     provider's kube-proxy would compare the clocks of two clusters.
-//   - All conditions cross (ready, serving, terminating), and so do
-//     all other fields: ports, host names, and fields not named here.
+//   - Endpoints on the virtual node of this provider are omitted, because their pods run on the provider, which has
+//     its own slices for them. A slice without remaining endpoints is not reflected.
+//   - Addresses are remapped to the addresses that the provider uses. An endpoint whose address has no translation
+//     (yet) is omitted with a warning, so that it does not delay the other endpoints. Host names (addressType FQDN)
+//     have the same meaning in all clusters and stay.
+//   - If the Service has the annotation liqo.io/use-direct-connections: "true", the addresses of pods in third
+//     clusters are unchanged, and the annotation liqo.io/direct-connections-data lists their clusters, because the
+//     provider itself knows how it reaches these clusters. Other addresses are remapped as usual.
+//   - nodeName becomes the consumer's cluster ID, because for the provider the endpoint is in this cluster. The kind
+//     of targetRef gets the prefix Remote, because the object does not exist on the provider.
+//   - zone, hints and deprecatedTopology describe the consumer's topology. They are removed, unless the configuration
+//     has keepTopology: true, which is for clusters that share their zones.
+//   - The annotation endpoints.kubernetes.io/last-change-trigger-time is removed. It is the time of a change to a pod
+//     or the Service in the consumer's cluster, from which kube-proxy computes its delay. With it, the provider's
+//     kube-proxy would compare the clocks of two clusters. It also changes if only omitted endpoints have changed,
+//     which would cause needless writes to the provider.
+//   - All conditions are reflected (ready, serving, terminating), and so are all other fields: ports, host names, and
+//     fields that are not named here.
 package main
 
 import (
@@ -53,17 +45,17 @@ var plugin = sdk.Register(sdk.Manifest{
 
 func main() {}
 
-// Removed paths.
+// Paths that are removed from every EndpointSlice.
 const (
 	always   = "metadata.annotations[endpoints.kubernetes.io/last-change-trigger-time]\n" + directData
 	topology = "\nendpoints.*.zone\nendpoints.*.hints\nendpoints.*.deprecatedTopology"
 )
 
-// directData is the path of the annotation with the addresses of third clusters.
+// directData is the path of the annotation with the addresses in third clusters.
 const directData = "metadata.annotations[" + wire.DirectConnectionsDataAnnotation + "]"
 
-// maxAnnotations is the maximum size of an object's annotations
-// in bytes, including keys. The API server enforces it.
+// maxAnnotations is the maximum total size of an object's annotations in bytes, including keys. The API server
+// enforces it.
 const maxAnnotations = 256 << 10
 
 func outgoing(ctx sdk.Context, slice sdk.Object) error {
@@ -79,10 +71,10 @@ func outgoing(ctx sdk.Context, slice sdk.Object) error {
 		isNames: slice.Is("addressType", "FQDN"),
 	}
 	if value, set := ctx.ServiceAnnotations().Lookup(wire.UseDirectConnectionsAnnotation); set && !r.isNames {
-		r.goesDirect, _ = wire.UsesDirectConnections(value) // an invalid value is reported on the Service
+		r.goesDirect, _ = wire.UsesDirectConnections(value) // An invalid value is reported on the Service.
 	}
 	endpoints := slice.Get("endpoints")
-	// Iterate from the end: removing an element moves later ones.
+	// The loop starts at the end, because removing an element changes the positions of later elements.
 	for i := endpoints.Len("") - 1; i >= 0; i-- {
 		if !r.endpoint(endpoints.At(i)) {
 			endpoints.RemoveAt(i)
@@ -103,7 +95,7 @@ func outgoing(ctx sdk.Context, slice sdk.Object) error {
 	return annotate(slice, r.directConnections())
 }
 
-// annotate sets the annotation with the addresses of third clusters, if there are any.
+// annotate sets the annotation with the addresses in third clusters, if there are any.
 func annotate(slice sdk.Object, data string) error {
 	if data == "" {
 		return nil
@@ -120,30 +112,30 @@ func annotate(slice sdk.Object, data string) error {
 	return nil
 }
 
-// remapper changes the endpoints of one slice.
+// remapper mutates the endpoints of one slice.
 type remapper struct {
 	ctx           sdk.Context
 	local, remote string // cluster IDs
-	isNames       bool   // addresses are host names
-	goesDirect    bool   // between the provider and third clusters
+	isNames       bool   // the addresses are host names
+	goesDirect    bool   // the provider connects to third clusters directly
 
-	lastNode    string // the last node looked up, and its cluster
+	lastNode    string // last node that was looked up, and its cluster
 	lastCluster string
 
-	unmapped int // number of addresses without a counterpart, and the first of them
+	unmapped int // number of addresses without a translation; example is the first of them
 	example  string
 
-	direct  []thirdEndpoint // in reverse order
-	wasHere bool            // whether an endpoint was remapped before
+	direct  []thirdEndpoint // endpoints in third clusters, in reverse order
+	wasHere bool            // whether an endpoint was remapped by an earlier run
 }
 
-// thirdEndpoint is an endpoint of a third cluster that the provider reaches directly.
+// thirdEndpoint is an endpoint in a third cluster that the provider reaches directly.
 type thirdEndpoint struct {
 	cluster   string
 	addresses sdk.Node
 }
 
-// endpoint changes one endpoint and reports whether to keep it.
+// endpoint mutates one endpoint and reports whether to keep it.
 func (r *remapper) endpoint(endpoint sdk.Node) bool {
 	node := endpoint.String("nodeName")
 	cluster := r.clusterOf(node)
@@ -168,9 +160,8 @@ func (r *remapper) endpoint(endpoint sdk.Node) bool {
 	return true
 }
 
-// clusterOf returns the cluster that a node represents, or ""
-// for an ordinary node of the consumer. The last result is
-// cached: consecutive endpoints are often on the same node.
+// clusterOf returns the ID of the cluster that a node represents, or "" for an ordinary node of the consumer. The
+// last result is cached, because consecutive endpoints are often on the same node.
 func (r *remapper) clusterOf(node string) string {
 	if node == "" || node == r.local {
 		return ""
@@ -181,7 +172,7 @@ func (r *remapper) clusterOf(node string) string {
 	return r.lastCluster
 }
 
-// directConnections returns the annotation value for third clusters, or "" if there are none.
+// directConnections returns the value of the annotation about third clusters, or "" if there are none.
 func (r *remapper) directConnections() string {
 	if len(r.direct) == 0 {
 		return ""
@@ -196,7 +187,7 @@ func (r *remapper) directConnections() string {
 	return wire.EncodeDirectConnections(addresses)
 }
 
-// remap translates the addresses of an endpoint, either all of them or none.
+// remap translates the addresses of an endpoint. If one of them has no translation, it changes none.
 func (r *remapper) remap(addresses sdk.Node) bool {
 	for i := range addresses.Len("") {
 		ip := addresses.At(i).String("")

@@ -1,25 +1,19 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The default plugin for Events. They cross from the provider to
-// the consumer, so that users see in their cluster what happens
-// to their objects on the provider (Liqo: event reflection).
+// The default plugin for Events. They are reflected from the provider to the consumer, so that users see in their own
+// cluster what happens to their objects on the provider. This corresponds to Liqo's event reflection.
 //
-//   - involvedObject becomes the consumer's object. The engine provides the
-//     reference: for an Event about a ShadowPod or its pod it is the consumer's
-//     pod. The fieldPath, which names for example the container, is unchanged.
-//     An Event about an object that the consumer does not have is not reflected.
-//   - The source and the reporting component are unchanged: clients select by
-//     them, for example "source=kubelet". The labels that the engine adds to
-//     every copy, and source.host, show that the Event comes from the provider.
-//     (Liqo: appends " (remote)" to source.component.)
-//   - The namespace of the related object becomes the consumer's, if the object
-//     is in the remote namespace.
-//   - Everything else is unchanged: type, reason, action, count, series,
-//     all times. So is the message, which may contain the remote
-//     namespace: it is text, and a word in it may have another meaning.
-//   - Labels and annotations that the virtual node
-//     excludes from reflection stay on the provider.
+//   - involvedObject becomes the consumer's object. The reflection engine provides the reference: for an Event about a
+//     ShadowPod or its pod, it refers to the consumer's pod. The fieldPath, which names a container, for example, is
+//     unchanged. An Event about an object that the consumer does not have is not reflected.
+//   - The source and the reporting component are unchanged, because clients select Events by them, for example with
+//     "source=kubelet". The labels that the engine adds to every copy, and source.host, show that the Event comes from
+//     the provider. (Liqo appends " (remote)" to source.component.)
+//   - If the namespace of the related object is the remote namespace, it becomes the consumer's namespace.
+//   - All other fields are unchanged: type, reason, action, count, series, and all times. The message is also
+//     unchanged, although it may contain the remote namespace, because a word in a text may have another meaning.
+//   - Labels and annotations that the virtual node excludes from reflection are removed.
 package main
 
 import (
@@ -53,8 +47,8 @@ func incoming(ctx sdk.Context, event sdk.Object) error {
 	return nil
 }
 
-// moveRelated changes the namespace in the reference to the
-// related object from the remote namespace to the consumer's.
+// moveRelated changes the namespace in the reference to the related object from the remote namespace to the
+// consumer's namespace.
 func moveRelated(ctx sdk.Context, event sdk.Object) {
 	related := event.Get("related")
 	if !related.Exists() {

@@ -1,13 +1,11 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The default plugin of kinds without a default plugin of their own: usually
-// custom resources, whose fields only their operators understand. Objects cross
-// unchanged, except that labels and annotations that the virtual node excludes
-// from reflection stay on this cluster. On the way back nothing is changed.
+// The default plugin for kinds that have no default plugin of their own. These are usually custom resources, whose
+// fields only their operators understand. Labels and annotations that the virtual node excludes from reflection are
+// removed, and all other fields are reflected unchanged. Statuses are reflected back unchanged.
 //
-// Its kind is "*", but it is not in the chains of kinds
-// that have a default plugin: see package host/source.
+// Its kind is "*", but it is not in the chains of kinds that have their own default plugin: see package host/source.
 package main
 
 import "github.com/refract-project/refract/sdk"

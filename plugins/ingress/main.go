@@ -1,25 +1,23 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The default plugin for Ingresses. They cross unchanged (Liqo:
-// Ingress reflection), except for the class, which is replaced by
-// the provider's default. In detail, on the way to the provider:
+// The default plugin for Ingresses. As in Liqo's Ingress reflection, they are reflected unchanged except for the class,
+// which is replaced by the class that was negotiated with the provider. In detail, on the way to the provider:
 //
-//   - spec.ingressClassName becomes the class negotiated with the provider, or is
-//     removed: the consumer's class may be unknown there, or mean something else.
-//   - The annotation kubernetes.io/ingress.class, the predecessor
-//     of the field, is removed. Kubernetes refuses both together.
-//   - Everything else is unchanged: rules, backends, TLS, and fields
-//     of later Kubernetes versions. Labels and annotations that the
-//     virtual node excludes from reflection stay on this cluster.
+//   - spec.ingressClassName becomes the class that was negotiated with the provider. Without such a class it is
+//     removed, because the provider may not know the consumer's class, or may use its name for another class.
+//   - The annotation kubernetes.io/ingress.class, the predecessor of the field, is removed, because Kubernetes rejects
+//     the annotation together with the field.
+//   - All other fields are unchanged: rules, backends, TLS, and fields of newer Kubernetes versions. Labels and
+//     annotations that the virtual node excludes from reflection are removed.
 //
-// On the way back the status crosses, with the addresses of
-// the provider's ingress controller (status.loadBalancer).
+// On the way back, the status is reflected, with the addresses of the provider's ingress controller
+// (status.loadBalancer).
 //
-//   - IP addresses are remapped to the ones that the consumer uses. An
-//     address without a mapping (yet) is omitted, with a warning: it may
-//     belong to somebody else here. An entry that becomes empty is removed.
-//   - Host names and ports mean the same everywhere and are unchanged.
+//   - IP addresses are remapped to the addresses that the consumer uses. An address without a mapping (yet) is removed
+//     with a warning, because on the consumer it may belong to another machine. An entry that becomes empty is
+//     removed.
+//   - Host names and ports have the same meaning in all clusters and are unchanged.
 package main
 
 import (
@@ -53,7 +51,7 @@ func outgoing(ctx sdk.Context, ingress sdk.Object) error {
 	return nil
 }
 
-// incoming reflects the status of the provider's Ingress.
+// incoming mutates the status of the provider's Ingress before it is written to the consumer's Ingress.
 func incoming(ctx sdk.Context, ingress sdk.Object) error {
 	sdk.RemapLoadBalancer(ctx, ingress)
 	return nil

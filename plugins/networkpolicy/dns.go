@@ -6,14 +6,14 @@ package main
 import "github.com/refract-project/refract/sdk"
 
 const (
-	// dnsNamespace has the DNS of a cluster. It is not offloaded: each cluster has its own.
+	// dnsNamespace is the namespace with the DNS of a cluster. It is not offloaded, because each cluster has its own
+	// DNS.
 	dnsNamespace = "kube-system"
 	dnsPort      = 53
 )
 
-// allowDNS adds a rule for the provider's DNS, which offloaded pods
-// use, if the rule and its peer allow the DNS of this cluster. It
-// reports whether it did. The peer has a namespace selector.
+// allowDNS adds a rule for the provider's DNS, which offloaded pods use, if the peer of the rule includes the DNS of
+// this cluster. It reports whether it has added a rule. The peer must have a namespace selector.
 func (t *translator) allowDNS(rule, peer sdk.Node) bool {
 	selector := peer.Get("namespaceSelector")
 	if untranslatable(selector) != "" || !selects(selector, dnsNamespace) || t.ctx.Namespaces().Has(dnsNamespace) {
@@ -33,7 +33,7 @@ func (t *translator) allowDNS(rule, peer sdk.Node) bool {
 	return true
 }
 
-// servesDNS reports whether one of the ports is for DNS.
+// servesDNS reports whether one of the ports is used for DNS.
 func servesDNS(ports sdk.Node) bool {
 	for i := range ports.Len("") {
 		if isDNS(ports.At(i)) {
@@ -43,12 +43,12 @@ func servesDNS(ports sdk.Node) bool {
 	return false
 }
 
-// isDNS reports whether a port, or a range of ports, includes the DNS port. Named
-// ports are compared with the names that CoreDNS uses.
+// isDNS reports whether a port, or a range of ports, includes the DNS port. A named port must have one of the names
+// that CoreDNS uses.
 func isDNS(port sdk.Node) bool {
 	switch port.Kind("port") {
 	case sdk.KindAbsent, sdk.KindNull:
-		return true // every port
+		return true // a missing port means every port
 	case sdk.KindString:
 		return port.Is("port", "dns") || port.Is("port", "dns-tcp")
 	}
@@ -56,7 +56,7 @@ func isDNS(port sdk.Node) bool {
 	return first <= dnsPort && dnsPort <= port.Int("endPort", first)
 }
 
-// copyDNSPorts adds the ports that are for DNS, or UDP and TCP if the rule has no ports.
+// copyDNSPorts adds the ports that are used for DNS to list. If the rule has no ports, it adds UDP and TCP.
 func copyDNSPorts(list, ports sdk.Node) {
 	if ports.Len("") == 0 {
 		for _, protocol := range [...]string{"UDP", "TCP"} {

@@ -1,28 +1,22 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The default plugin for NetworkPolicies. The cluster that runs the pods
-// enforces a policy, so the copy isolates offloaded pods only. Selectors are
-// translated to the pods and namespaces of this consumer on the provider.
-// Entries that cannot be translated are removed, with a warning: a policy only
-// allows traffic, so that removing an entry never opens it. In detail:
+// The default plugin for NetworkPolicies. A policy is enforced by the cluster that runs the pods, so the copy
+// isolates only offloaded pods. Selectors are translated to the pods and namespaces of this consumer on the provider.
+// Entries that cannot be translated are removed, with a warning. This never permits more traffic, because the entries
+// of a policy only allow traffic. In detail:
 //
-//   - Pod selectors, ports and policy types are unchanged: offloaded pods keep
-//     their labels. No pod selector matches the address of a pod that runs on
-//     this cluster or on another provider (peer.go).
-//   - If spec.podSelector names a label that is not reflected, the copy would
-//     leave pods open. It selects all pods of the namespace, and allows
-//     nothing.
-//   - Namespace selectors select remote namespaces of this consumer: all of
-//     them, or the ones that kubernetes.io/metadata.name selects here. Other
-//     labels of namespaces are not reflected (namespace.go).
-//   - A rule that allows the DNS in kube-system allows the DNS of the provider
-//     (dns.go).
+//   - Pod selectors, ports and policy types are unchanged, because offloaded pods keep their labels. On the provider,
+//     no pod selector matches the address of a pod that runs in this cluster or on another provider (peer.go).
+//   - If spec.podSelector uses a label that is not reflected, the copy would leave pods without isolation. So the copy
+//     selects all pods of the namespace and allows no traffic.
+//   - Namespace selectors select remote namespaces of this consumer: all of them, or the remote namespaces of those
+//     namespaces that are selected by the label kubernetes.io/metadata.name. Other labels of namespaces are not
+//     reflected (namespace.go).
+//   - If a rule allows the DNS in kube-system, the copy also allows the DNS of the provider (dns.go).
 //   - Address blocks are unchanged unless the network remaps them (peer.go).
-//   - A rule without a remaining peer is removed: without peers it would allow
-//     all.
-//   - Entries with unknown fields are removed, because an unknown field may
-//     narrow them.
+//   - A rule without a remaining peer is removed, because a rule without peers allows all traffic.
+//   - Entries with unknown fields are removed, because an unknown field may restrict the entry.
 package main
 
 import (
@@ -53,20 +47,20 @@ func outgoing(ctx sdk.Context, policy sdk.Object) error {
 	return nil
 }
 
-// translator changes one policy.
+// translator translates one policy.
 type translator struct {
 	ctx  sdk.Context
 	spec sdk.Node
 }
 
-// direction names the fields of one direction of traffic.
+// direction has the names of the fields for one direction of traffic.
 type direction struct {
 	rules, peers string
 	outbound     bool
 }
 
-// fixTypes sets the policy types that are implied. They depend on the rules
-// before any is removed.
+// fixTypes sets the policy types explicitly, because Kubernetes derives missing types from the rules, and rules may
+// be removed later.
 func (t *translator) fixTypes() {
 	if t.spec.Len("policyTypes") > 0 {
 		return
@@ -78,9 +72,9 @@ func (t *translator) fixTypes() {
 	}
 }
 
-// selectPods reports whether the rules may cross: the policy selects the
-// same pods there, and has no field that may narrow its rules. Otherwise the
-// copy isolates all pods that the policy may select, and allows nothing.
+// selectPods reports whether the rules may be reflected: the policy selects the same pods on the provider, and has no
+// unknown field, which may restrict its rules. If it returns false, the copy isolates all pods that the policy may
+// select, and allows no traffic.
 func (t *translator) selectPods() bool {
 	field := unknownField(t.spec, "podSelector", "policyTypes", "ingress", "egress")
 	problem := t.unselectable("spec.podSelector", t.spec.Get("podSelector"))
@@ -101,7 +95,7 @@ func (t *translator) selectPods() bool {
 	return false
 }
 
-// Remedies in warnings.
+// Remedies that are used in several warnings.
 const (
 	labelRemedy   = "Select by a label that is reflected, or remove it from labelsNotReflected of the VirtualNode"
 	unknownRemedy = "Upgrade Refract, or remove the field"
@@ -118,13 +112,14 @@ func (t *translator) translateRules(d direction) {
 		}
 	}
 	if count > 0 && rules.Len("") == 0 {
-		// The API server does not store empty lists, so the copy would differ forever.
+		// An empty list is removed, because the API server does not store empty lists, so that the copy would always
+		// differ.
 		t.spec.Remove(d.rules)
 	}
 }
 
-// translateRule changes one rule and reports whether it still
-// allows a peer. path is the rule's path in the user's policy.
+// translateRule translates one rule and reports whether the rule still allows a peer. path is the path of the rule in
+// the user's policy.
 func (t *translator) translateRule(d direction, rule sdk.Node, path string) bool {
 	if field := unknownRuleField(d, rule); field != "" {
 		t.ctx.Warn(path, ".", field, " is not known: the rule allows nothing on cluster ", t.ctx.RemoteClusterID(), ". ", unknownRemedy)
@@ -133,7 +128,7 @@ func (t *translator) translateRule(d direction, rule sdk.Node, path string) bool
 	peers := rule.Get(d.peers)
 	count := peers.Len("")
 	if count == 0 {
-		return true // any peer
+		return true // no peers means any peer
 	}
 	left := 0
 	for n := range count {
@@ -151,7 +146,7 @@ func (t *translator) translateRule(d direction, rule sdk.Node, path string) bool
 	return left > 0
 }
 
-// unknownRuleField returns an unknown field of a rule or of its ports, or "".
+// unknownRuleField returns an unknown field of a rule or of its ports, or "" if there is none.
 func unknownRuleField(d direction, rule sdk.Node) string {
 	if field := unknownField(rule, d.peers, "ports"); field != "" {
 		return field
@@ -165,7 +160,7 @@ func unknownRuleField(d direction, rule sdk.Node) string {
 	return ""
 }
 
-// unknownField returns a key of the map that is not in known, or "".
+// unknownField returns a key of the map that is not in the list known, or "" if there is none.
 func unknownField(node sdk.Node, known ...string) string {
 	for _, key := range node.Keys("") {
 		if !contains(known, key) {

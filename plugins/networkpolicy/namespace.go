@@ -10,15 +10,13 @@ import (
 	"github.com/refract-project/refract/sdk"
 )
 
-// nameLabel is the label with a namespace's name. Every API server sets it.
+// nameLabel is the label with the name of a namespace. Every API server sets it.
 const nameLabel = "kubernetes.io/metadata.name"
 
-// translateNamespaces makes a namespace selector select remote namespaces of
-// this consumer, and returns the results of translatePeer. Namespaces that are
-// selected by name are listed, also for NotIn: a namespace that is offloaded
-// later must not be allowed before the policy is translated again. servedDNS
-// reports that a rule for the provider's DNS was added, so that a selector of
-// kube-system alone needs no warning.
+// translateNamespaces makes a namespace selector select remote namespaces of this consumer, and returns the results
+// of translatePeer. Namespaces that are selected by name are listed in the copy. This is also done for NotIn, because
+// a namespace that is offloaded later must not be allowed before the policy is translated again. servedDNS means that
+// a rule for the provider's DNS was added, so that no warning is needed if the selector selects only kube-system.
 func (t *translator) translateNamespaces(peer sdk.Node, servedDNS bool) (kept bool, problem string) {
 	selector := peer.Get("namespaceSelector")
 	if t.isTranslated(selector) {
@@ -49,7 +47,7 @@ func (t *translator) translateNamespaces(peer sdk.Node, servedDNS bool) (kept bo
 	return true, ""
 }
 
-// remoteNames returns the remote namespaces of the namespaces that the selector matches.
+// remoteNames returns the remote namespaces of the offloaded namespaces that the selector matches.
 func (t *translator) remoteNames(selector sdk.Node) (names []string) {
 	remote := t.ctx.Namespaces()
 	for _, local := range remote.Keys() {
@@ -60,9 +58,9 @@ func (t *translator) remoteNames(selector sdk.Node) (names []string) {
 	return names
 }
 
-// selectRemote makes the peer select all remote namespaces of this consumer,
-// and returns the selector's expressions. The tenant namespace has the label of
-// the consumer, too, but the pods in it belong to the provider.
+// selectRemote makes the peer select all remote namespaces of this consumer, and returns the expressions of the
+// selector. The tenant namespace is excluded: it also has the label of the consumer, but its pods belong to the
+// provider.
 func (t *translator) selectRemote(peer sdk.Node) (expressions sdk.Node) {
 	selector := peer.SetMap("namespaceSelector")
 	selector.SetString(sdk.Concat("matchLabels", sdk.Key(wire.RemoteClusterIDLabel)), t.ctx.LocalClusterID())
@@ -73,7 +71,7 @@ func (t *translator) selectRemote(peer sdk.Node) (expressions sdk.Node) {
 	return expressions
 }
 
-// isTranslated reports whether selectRemote has created the selector.
+// isTranslated reports whether a selector was created by selectRemote.
 func (t *translator) isTranslated(selector sdk.Node) bool {
 	expressions := selector.Get("matchExpressions")
 	own := expressions.At(0)
@@ -82,8 +80,8 @@ func (t *translator) isTranslated(selector sdk.Node) bool {
 		expressions.Len("") <= 2 && (expressions.Len("") == 1 || expressions.At(1).Is("key", nameLabel))
 }
 
-// untranslatable returns the reason why a selector cannot be translated,
-// as the end of a sentence that begins with its path, or "" if it can.
+// untranslatable returns the reason why a selector cannot be translated, as the end of a sentence that begins with
+// the path of the selector. It returns "" if the selector can be translated.
 func untranslatable(selector sdk.Node) string {
 	if field := unknownField(selector, "matchLabels", "matchExpressions"); field != "" {
 		return sdk.Concat(" has the unknown field ", field)
@@ -106,7 +104,7 @@ func untranslatable(selector sdk.Node) string {
 	return ""
 }
 
-// selectsAll reports whether the selector restricts nothing.
+// selectsAll reports whether the selector has no restrictions.
 func selectsAll(selector sdk.Node) bool {
 	expressions := selector.Get("matchExpressions")
 	for i := range expressions.Len("") {
@@ -117,8 +115,8 @@ func selectsAll(selector sdk.Node) bool {
 	return selector.Len("matchLabels") == 0
 }
 
-// selects reports whether the selector selects the namespace with
-// this name on this cluster. The selector must be translatable.
+// selects reports whether the selector selects the namespace with the given name in this cluster. The selector must
+// be translatable.
 func selects(selector sdk.Node, name string) bool {
 	if value, restricted := selector.Get("matchLabels").Lookup(sdk.Key(nameLabel)); restricted && value != name {
 		return false
@@ -152,5 +150,5 @@ func lists(values sdk.Node, name string) bool {
 	return false
 }
 
-// index is the path of an element.
+// index returns the path segment for the element with the index i.
 func index(i int) string { return strconv.Itoa(i) }

@@ -1,34 +1,29 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The default plugin for PersistentVolumeClaims of the virtual
-// storage class, whose volumes are created by the provider.
-// They cross unchanged (Liqo: persistent storage), except for
-// the storage class. In detail, on the way to the provider:
+// The default plugin for PersistentVolumeClaims of the virtual storage class. The provider creates their volumes. As in
+// Liqo's persistent storage, the claims are reflected unchanged except for the storage class. In detail, on the way to
+// the provider:
 //
-//   - spec.storageClassName is the first of these: the class in the
-//     annotation liqo.io/remote-storage-class, the class of the
-//     provider's claim, the class negotiated with the provider. Without
-//     any of them it is removed, and the provider uses its default. The
-//     class of a claim is immutable: an annotation that differs from
-//     the class of the provider's claim is ignored, with a warning.
-//   - spec.accessModes becomes the list in the annotation
-//     liqo.io/remote-access-modes, separated by commas. An empty list keeps
-//     the claim's modes; a word that is not one of the four modes is an error.
-//   - spec.volumeMode is Filesystem unless it is set.
-//   - References to objects of the consumer are removed: selector, volumeName,
-//     dataSource, dataSourceRef, volumeAttributesClassName. A data source
-//     causes a warning: the volume starts empty, contrary to the request.
-//   - Annotations of the consumer's control plane
-//     about volume, provisioner and node are removed.
-//   - Everything else is unchanged, including the requested size, also when
-//     it is increased later. Labels and annotations that the virtual node
-//     excludes from reflection stay on this cluster. The annotations above
-//     take effect even if they are excluded, and liqo.io/remote-storage-class
-//     crosses, so that the copy shows the reason for its class.
+//   - spec.storageClassName becomes the first of these classes that exists: the class in the annotation
+//     liqo.io/remote-storage-class, the class of the provider's claim, the class that was negotiated with the
+//     provider. If there is none, the field is removed, and the provider uses its default. The class of a claim is
+//     immutable: an annotation that differs from the class of the provider's claim is ignored with a warning.
+//   - spec.accessModes becomes the list in the annotation liqo.io/remote-access-modes, whose entries are separated by
+//     commas. With an empty list, the modes of the claim are unchanged. An entry that is not one of the four modes is
+//     an error.
+//   - spec.volumeMode becomes Filesystem if it is not set.
+//   - References to objects of the consumer are removed: selector, volumeName, dataSource, dataSourceRef,
+//     volumeAttributesClassName. A data source causes a warning, because the volume starts empty, contrary to the
+//     request.
+//   - Annotations that the consumer's control plane has set, about the volume, the provisioner and the node, are
+//     removed.
+//   - All other fields are unchanged, including the requested size, which may be increased later. Labels and
+//     annotations that the virtual node excludes from reflection are removed. The annotations above have an effect
+//     even if they are excluded, and liqo.io/remote-storage-class is always reflected, so that the copy shows the
+//     reason for its class.
 //
-// On the way back the capacity, the conditions and the progress of resizing
-// cross (status.go).
+// On the way back, the capacity, the conditions and the progress of resizing are reflected (status.go).
 package main
 
 import (
@@ -51,7 +46,7 @@ const (
 	modesAnnotation = "metadata.annotations[" + wire.RemoteAccessModesAnnotation + "]"
 )
 
-// Removed paths.
+// Paths that are removed from every claim.
 const (
 	sources = "spec.dataSource\nspec.dataSourceRef"
 	own     = "spec.selector\nspec.volumeName\nspec.volumeAttributesClassName"
@@ -66,7 +61,8 @@ const (
 )
 
 func outgoing(ctx sdk.Context, claim sdk.Object) error {
-	// Read before the metadata is filtered: excluded annotations count here.
+	// The annotations are read before the metadata is filtered, because they must have an effect even if they are
+	// excluded from reflection.
 	asked := claim.String(classAnnotation)
 	if modes, ok := claim.Lookup(modesAnnotation); ok {
 		if err := setAccessModes(claim, modes); err != nil {
@@ -89,7 +85,7 @@ func outgoing(ctx sdk.Context, claim sdk.Object) error {
 	return nil
 }
 
-// setClass sets the provider's storage class. asked is the value of the annotation.
+// setClass sets the provider's storage class. asked is the value of the annotation liqo.io/remote-storage-class.
 func setClass(ctx sdk.Context, claim sdk.Object, asked string) {
 	class, present := asked, ctx.Node().String("remoteStorageClass")
 	switch {

@@ -10,14 +10,13 @@ import (
 	"github.com/refract-project/refract/sdk"
 )
 
-// accessModes are the access modes of Kubernetes. The last one excludes all others.
+// accessModes are the access modes of Kubernetes. The last one cannot be combined with others.
 var accessModes = [...]string{"ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", oncePod}
 
 const oncePod = "ReadWriteOncePod"
 
-// setAccessModes replaces the claim's modes by the list. Empty
-// entries are ignored, and a list of only empty entries keeps the
-// claim's modes: no API server accepts a claim without a mode.
+// setAccessModes replaces the access modes of the claim by the modes in list. Empty entries are ignored. If all
+// entries are empty, the modes of the claim stay, because API servers do not accept a claim without a mode.
 func setAccessModes(claim sdk.Object, list string) error {
 	if strings.Trim(list, ", \t\n") == "" {
 		return nil

@@ -5,12 +5,11 @@ package main
 
 import "github.com/refract-project/refract/sdk"
 
-// incoming reflects the status of the provider's claim. The consumer's own
-// control plane decides phase and access modes, so they are kept, and so are
-// the fields that name a class of volume attributes, which does not cross.
+// incoming reflects the status of the provider's claim. Phase and access modes stay, because the consumer's own
+// control plane determines them. Fields that name a class of volume attributes also stay, because this class is not
+// reflected.
 //
-// The status is unchanged until the consumer's claim is
-// bound, because the control plane would reset a changed one.
+// The status is not changed until the consumer's claim is bound, because the control plane would revert the change.
 func incoming(ctx sdk.Context, claim sdk.Object) error {
 	local := ctx.Local()
 	if !local.Is("status.phase", "Bound") {
@@ -29,12 +28,14 @@ func incoming(ctx sdk.Context, claim sdk.Object) error {
 	keep(claim, local, "status.currentVolumeAttributesClassName")
 	keep(claim, local, "status.modifyVolumeStatus")
 	if claim.Len("status.capacity") == 0 {
-		keep(claim, local, "status.capacity") // the provider has no volume yet
+		// The provider's claim has no volume yet, so the consumer's capacity stays.
+		keep(claim, local, "status.capacity")
 	}
 	return nil
 }
 
-// keep copies the value at path, or its absence, from the consumer's claim.
+// keep copies the value at path from the consumer's claim. If the consumer's claim has no value, it removes the
+// value.
 func keep(claim, local sdk.Object, path string) {
 	if present := local.Get(path); present.Exists() {
 		claim.Copy(path, present)

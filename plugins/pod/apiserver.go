@@ -8,36 +8,37 @@ import (
 	"github.com/refract-project/refract/sdk"
 )
 
-// mode is the API server that the pod uses, and how the pod authenticates to it.
+// mode determines which API server the pod uses, and how it authenticates.
 type mode int
 
 const (
-	// disabled is no API server.
+	// disabled means that the pod uses no API server.
 	disabled mode = iota
-	// legacy is the consumer's, with the token of a reflected Secret.
+	// legacy means the consumer's API server, with the token in a reflected Secret.
 	legacy
-	// tokenAPI is the consumer's, with tokens that the virtual kubelet requests.
+	// tokenAPI means the consumer's API server, with tokens that the virtual kubelet requests.
 	tokenAPI
-	// remote is the provider's, with a service account there.
+	// remote means the provider's API server, with a service account of the provider.
 	remote
 )
 
-// access has the state that the steps of connect share.
-// Values that few pods need are read when they are needed.
+// access has the state that the steps of connect share. Values that only few pods need are computed when they are
+// first needed.
 type access struct {
 	offloading
 	mode           mode
-	serviceAccount string     // name on the consumer
-	storageClass   string     // class of the virtual nodes
-	rootCA         string     // see renameRootCA; "" until it is needed
-	api            sdk.Node   // the API server
-	variables      []variable // API server variables for clients, once located
+	serviceAccount string     // name of the service account on the consumer
+	storageClass   string     // storage class of virtual nodes
+	rootCA         string     // name of the copied config map; "" until it is needed, see renameRootCA
+	api            sdk.Node   // description of the API server in the context
+	variables      []variable // environment variables with the address of the API server, set by locate
 	located        bool
-	downwardRead   bool // whether the annotation below was read
-	downwardRemote bool // the pod's annotation requests the provider's names
+	downwardRead   bool // whether the annotation for downwardRemote was read
+	downwardRemote bool // whether an annotation of the pod requests the provider's names
 }
 
-// connect changes the service account, and the references to it in the pod's containers and volumes.
+// connect changes the service account, and the references to the service account and the API server in the pod's
+// containers and volumes.
 func (o *offloading) connect() error {
 	a := access{
 		offloading:     *o,
@@ -67,7 +68,7 @@ func (o *offloading) connect() error {
 
 func (a *access) reachesConsumer() bool { return a.mode == legacy || a.mode == tokenAPI }
 
-// mode returns the mode in the pod's annotation, or the default of the virtual kubelet.
+// mode returns the mode that the pod's annotation selects, or the default mode of the virtual kubelet.
 func (o *offloading) mode() mode {
 	annotation := o.annotation("[" + wire.APIServerSupportAnnotation + "]")
 	switch annotation {
@@ -90,15 +91,15 @@ func (o *offloading) mode() mode {
 	return disabled
 }
 
-// setServiceAccount removes the consumer's service account, unless the mode is remote:
-// the provider does not have it, and must not mount a token of its own instead.
+// setServiceAccount removes the consumer's service account, because the provider does not have it, and disables
+// mounting of a token of the provider. In the mode remote, it sets the provider's service account.
 func (a *access) setServiceAccount() {
 	if a.mode != remote {
 		a.spec.Remove("serviceAccountName\nserviceAccount")
 		a.spec.SetBool("automountServiceAccountToken", false)
 		return
 	}
-	a.spec.Remove("serviceAccount") // the deprecated alias
+	a.spec.Remove("serviceAccount") // serviceAccount is the deprecated alias of serviceAccountName
 	if name := a.annotation("[" + wire.RemoteServiceAccountNameAnnotation + "]"); name != "" {
 		a.spec.SetString("serviceAccountName", name)
 	}
@@ -107,8 +108,7 @@ func (a *access) setServiceAccount() {
 	}
 }
 
-// renameRootCA changes a reference to the root CA
-// config map to the copy of the consumer's config map.
+// renameRootCA makes a reference to the config map with the root CA refer to the copy of the consumer's config map.
 func (a *access) renameRootCA(n sdk.Node, path string) {
 	if !n.Is(path, wire.RootCAConfigMap) {
 		return
@@ -121,18 +121,17 @@ func (a *access) renameRootCA(n sdk.Node, path string) {
 
 const (
 	apiServerName = "kubernetes.default"
-	clusterDomain = "cluster.local" // the default of Kubernetes
+	clusterDomain = "cluster.local" // Kubernetes' default
 )
 
-// apiServerNames are the host names of the API server in a pod of its cluster.
-// The certificate has them all. The issuer of a token is the last one, in the
-// DNS domain of the consumer, unless the API server is configured otherwise.
+// apiServerNames are the host names of the API server in pods of its own cluster. Its certificate contains all of
+// them. The last one is the issuer of tokens, in the DNS domain of the consumer, unless the API server is configured
+// differently.
 var apiServerNames = [...]string{apiServerName, apiServerName + ".svc", "kubernetes", apiServerName + ".svc." + clusterDomain}
 
-// addHostAliases makes the names in the certificate of the
-// consumer's API server resolve to its addresses. If there are
-// no addresses, for example because the configuration has a host
-// name, the provider's DNS resolves them to its own API server.
+// addHostAliases makes the names in the certificate of the consumer's API server resolve to its addresses. If no
+// addresses are known, for example because the configuration has a host name, no host alias is added, and the
+// provider's DNS resolves the names to the provider's own API server.
 func (a *access) addHostAliases() {
 	ips := a.api.Get("ips")
 	for i := range ips.Len("") {

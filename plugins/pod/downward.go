@@ -8,15 +8,14 @@ import (
 	"github.com/refract-project/refract/sdk"
 )
 
-// A pod gets its namespace, UID and service account from the downward API, and uses
-// them with an API server: a lease in its namespace, an owner reference to itself.
-// They are therefore taken from the cluster whose API server the pod uses. The node,
-// its address and resources, and the pod's address are facts of the provider and stay.
-// pod, the resources of the node) is true on the provider alone, and stays.
+// A pod gets its namespace, UID and service account from the downward API, and uses them with an API server, for
+// example for a lease in its namespace or an owner reference to itself. Therefore these values must come from the
+// cluster whose API server the pod uses. All other values (the node with its address and resources, and the addresses
+// of the pod) are always the provider's.
 
-// translates reports whether the downward API returns the consumer's
-// names. This is also the case without API server support: the pod
-// was created there, and its names must not depend on a credential.
+// translates reports whether the downward API returns the consumer's names. The consumer's names are also returned if
+// the pod uses no API server, because the pod was created on the consumer, and its names must not depend on
+// credentials.
 func (a *access) translates() bool {
 	if a.mode == remote {
 		return false
@@ -32,8 +31,8 @@ func (a *access) translates() bool {
 	return !a.downwardRemote
 }
 
-// translateVariable replaces a reference to a name
-// of the provider's pod by the consumer's name.
+// translateVariable replaces a reference to a name of the provider's pod in an environment variable by the consumer's
+// name.
 func (a *access) translateVariable(variable, source sdk.Node) {
 	var value string
 	switch source.String("fieldRef.fieldPath") {
@@ -54,9 +53,8 @@ func (a *access) translateVariable(variable, source sdk.Node) {
 	}
 }
 
-// translateItems does the same for the files of a
-// volume. An item cannot have a constant value, so it
-// refers to an annotation that the virtual kubelet sets.
+// translateItems replaces references to names of the provider's pod in the files of a volume. A file cannot have a
+// constant value, so it refers to an annotation that the virtual kubelet sets.
 func (a *access) translateItems(items sdk.Node) {
 	for i := range items.Len("") {
 		field := items.At(i).Get("fieldRef")

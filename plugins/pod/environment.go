@@ -26,8 +26,8 @@ func (a *access) rewriteContainers(containers sdk.Node) {
 	}
 }
 
-// rewriteEnvironment replaces references to objects that the provider's pod does
-// not have. It returns the API server variables that it found, as a bit set.
+// rewriteEnvironment replaces references to objects that the provider's pod does not have. It returns, as a bit set,
+// which environment variables with the address of the API server the container has.
 func (a *access) rewriteEnvironment(env sdk.Node) (present int) {
 	for i := range env.Len("") {
 		variable := env.At(i)
@@ -42,10 +42,10 @@ func (a *access) rewriteEnvironment(env sdk.Node) (present int) {
 	return present
 }
 
-// variable is an environment variable that leads clients to the API server.
+// variable is an environment variable from which clients read the address of the API server.
 type variable struct{ name, value string }
 
-// variable returns the bit of the variable with this name.
+// variable returns the bit for the environment variable with the given name.
 func (a *access) variable(name string) int {
 	if !strings.HasPrefix(name, "KUBERNETES_") || !a.knowsAPIServer() {
 		return 0
@@ -59,7 +59,7 @@ func (a *access) variable(name string) int {
 	return 0
 }
 
-// addVariables appends the variables that the container does not set itself.
+// addVariables appends those environment variables that the container does not set itself.
 func (a *access) addVariables(container, env sdk.Node, present int) {
 	a.locate()
 	if !env.Exists() {
@@ -74,17 +74,18 @@ func (a *access) addVariables(container, env sdk.Node, present int) {
 	}
 }
 
-// knowsAPIServer reports whether the variables have the address of the
-// consumer's API server. Before the network has reported the address, they
-// would be wrong for the life of a pod that does not wait for a token.
+// knowsAPIServer reports whether the address of the consumer's API server is known. Before the network has reported
+// the address, pods that do not wait for a token must not get the variables, because these would be wrong as long as
+// the pod exists.
 func (a *access) knowsAPIServer() bool { return a.reachesConsumer() && !a.api.True("pending") }
 
-// servicePort is the port of the Service of every API server.
+// servicePort is the port of the Service for the API server in every cluster.
 const servicePort = "443"
 
-// locate computes the variables, once: the ones that the kubelet would set for
-// the Service of the API server. The provider's kubelet sets them for its own.
-// Some names contain the port; if it differs, the names with both ports are set.
+// locate computes the environment variables that the consumer's kubelets would set for the Service of the API server.
+// They are needed because the provider's kubelet sets variables for its own API server. Some variables have the port
+// in their names. If the port differs from the port of the provider's API server, the variables are set for both
+// ports.
 func (a *access) locate() {
 	if a.located {
 		return
@@ -93,7 +94,7 @@ func (a *access) locate() {
 	host, port := a.address()
 	bracketed := host
 	if strings.IndexByte(host, ':') >= 0 {
-		bracketed = sdk.Concat("[", host, "]") // IPv6
+		bracketed = sdk.Concat("[", host, "]") // an IPv6 address
 	}
 	url := sdk.Concat("tcp://", bracketed, ":", port)
 	a.variables = append(a.variables,
@@ -114,8 +115,7 @@ func (a *access) locate() {
 	}
 }
 
-// address returns the address of the API server. The
-// context may have the port as a number or as a string.
+// address returns the address of the API server. In the context, the port may be a number or a string.
 func (a *access) address() (host, port string) {
 	if host = a.api.String("host"); host == "" {
 		host = apiServerName

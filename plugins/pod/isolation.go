@@ -8,12 +8,11 @@ import (
 	"github.com/refract-project/refract/sdk"
 )
 
-// isolate refuses a pod that uses host namespaces, unless its annotation allows it.
-// The provider decides whether host processes and IPC may be kept. The host network
-// is never kept: the pod would have the address of a node, which the network between
-// the clusters does not reach, and no NetworkPolicy would apply to it. isolate fails
-// and does not skip: a pod on the provider keeps running, and a new one stays
-// Pending. A pod of a DaemonSet would otherwise be replaced again and again.
+// isolate returns an error for a pod that uses host namespaces, unless an annotation of the pod permits it. The
+// provider decides whether the pod may keep hostPID and hostIPC. hostNetwork is never kept: the pod would have the
+// address of a node, which cannot be reached through the network between the clusters, and NetworkPolicies would not
+// apply to it. isolate returns an error and does not skip the pod, so that a pod that is already on the provider
+// keeps running, and a new pod stays Pending. If pods were skipped, a DaemonSet would replace them again and again.
 func (o *offloading) isolate() error {
 	field := hostNamespace(o.spec)
 	if field == "" || field != hostNetwork && o.keepsHostNamespaces() {
@@ -29,8 +28,7 @@ func (o *offloading) isolate() error {
 
 const hostNetwork = "hostNetwork"
 
-// hostNamespace returns the first field that puts the pod
-// into a namespace of its host, or "" if there is none.
+// hostNamespace returns the first field of the spec that requests a namespace of the host, or "" if there is none.
 func hostNamespace(spec sdk.Node) string {
 	for _, field := range [...]string{hostNetwork, "hostPID", "hostIPC"} {
 		if spec.True(field) {
@@ -40,14 +38,13 @@ func hostNamespace(spec sdk.Node) string {
 	return ""
 }
 
-// keepsHostNamespaces reports whether the pod's annotation
-// requests the processes and the IPC of the provider's node.
+// keepsHostNamespaces reports whether the pod's annotation requests hostPID and hostIPC on the provider's node.
 func (o *offloading) keepsHostNamespaces() bool {
 	return o.annotation("["+wire.HostNamespacesAnnotation+"]") == wire.HostNamespacesKeep
 }
 
-// dropsHostNamespaces reports whether the pod, or else the
-// configuration, requests that it runs without namespaces of its host.
+// dropsHostNamespaces reports whether the pod's annotation or, without an annotation, the configuration requests that
+// the pod runs without namespaces of its host.
 func (o *offloading) dropsHostNamespaces() bool {
 	switch value := o.annotation("[" + wire.HostNamespacesAnnotation + "]"); value {
 	case "":
@@ -55,17 +52,17 @@ func (o *offloading) dropsHostNamespaces() bool {
 	case wire.HostNamespacesDrop:
 		return true
 	case wire.HostNamespacesKeep:
-		return false // does not apply to the network
+		return false // hostNetwork is never kept
 	default:
 		o.ctx.Warn("annotation ", wire.HostNamespacesAnnotation, ": ", value, " is none of ", wire.HostNamespacesDrop, ", ", wire.HostNamespacesKeep)
 		return false
 	}
 }
 
-// leaveHostNetwork removes the fields that only apply to a pod in the host network.
+// leaveHostNetwork removes the fields that only apply to pods in the host network.
 func (o *offloading) leaveHostNetwork() {
 	if !o.spec.True(hostNetwork) {
-		return // host ports are intended if the pod has its own network
+		return // The pod has its own network, so its host ports are intended and stay.
 	}
 	o.spec.Remove("containers.*.ports.*.hostPort\ninitContainers.*.ports.*.hostPort")
 	const option = "securityContext.windowsOptions.hostProcess"

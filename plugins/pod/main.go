@@ -1,34 +1,29 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The default plugin for pods. They cross unchanged (Liqo: Pod
-// offloading), except for scheduling constraints, the service account
-// and the host's namespaces. In detail, on the way to the provider:
+// The default plugin for pods. As in Liqo's pod offloading, they are reflected unchanged except for scheduling
+// constraints, the service account and the host's namespaces. In detail, on the way to the provider:
 //
-//   - Fields that bind the pod to the consumer's nodes and scheduler are
-//     removed: nodeName, nodeSelector, affinity, schedulerName, priority
-//     and its class, preemptionPolicy, schedulingGates, workloadRef,
-//     schedulingGroup. So is overhead, which the provider's runtime
-//     class sets. The node selector, node affinity, tolerations and
-//     runtime class of the offloadingPatch replace them (scheduling.go).
-//   - Anti-affinity is kept or created by a preset (affinity.go),
-//     in addition to the node affinity of the offloadingPatch.
-//   - Tolerations are unchanged, except those with which the provider would offload
-//     the pod again: for the virtual nodes' taint, and for every taint. The
-//     toleration of a cordon, which every pod of a DaemonSet has, is removed, too.
-//   - Label keys that the consumer's API server has merged into a selector
-//     are removed, because the provider's API server would refuse them.
-//   - A pod that uses host namespaces is refused, or loses them if
-//     its annotation or the configuration requests it (isolation.go).
-//   - Ephemeral containers cross: the virtual kubelet adds them to a
-//     running pod. hostUsers, os, resourceClaims and pod-level
-//     resources are unchanged, and so is every field not named here.
-//   - The service account and the access to the API server depend
-//     on the mode (apiserver.go, volumes.go, environment.go), and
-//     so do the names in the downward API (downward.go).
+//   - Fields that bind the pod to the consumer's nodes and scheduler are removed: nodeName, nodeSelector, affinity,
+//     schedulerName, priority and its class, preemptionPolicy, schedulingGates, workloadRef, schedulingGroup. The node
+//     selector, node affinity, tolerations and runtime class of the offloadingPatch replace them (scheduling.go).
+//     overhead is also removed, because the provider's runtime class sets it.
+//   - Anti-affinity between pods is kept, or created, if the pod's preset requests this (affinity.go). It is added to
+//     the node affinity of the offloadingPatch.
+//   - Tolerations are unchanged, except for tolerations of the virtual nodes' taint or of every taint, with which the
+//     provider would offload the pod again. The toleration of cordoned nodes, which every pod of a DaemonSet has, is
+//     also removed.
+//   - Label keys that the consumer's API server has merged into a selector are removed from the list of keys, because
+//     the provider's API server would reject them.
+//   - A pod that uses host namespaces is rejected, or loses them if its annotation or the configuration requests this
+//     (isolation.go).
+//   - Ephemeral containers are reflected: the virtual kubelet adds them to a running pod. hostUsers, os,
+//     resourceClaims and pod-level resources are unchanged, and so are all fields that are not named here.
+//   - The service account and the access to the API server depend on the mode (apiserver.go, volumes.go,
+//     environment.go). So do the names that the downward API returns (downward.go).
 //
-// On the way back the status is unchanged, except
-// for facts that hold on one side only (status.go).
+// On the way back, the status is unchanged, except for values that are only valid in one of the two clusters
+// (status.go).
 package main
 
 import (
@@ -50,9 +45,9 @@ var plugin = sdk.Register(sdk.Manifest{
 
 func main() {}
 
-// localLabels apply to this cluster only: the mark of offloaded pods,
-// and the topology that the API server copies from the virtual node
-// to its pods. The provider's API server would keep existing labels.
+// localLabels are the paths of labels that are only valid in this cluster: the label of offloaded pods, and topology
+// labels, which the API server copies from the virtual node to its pods. The provider's API server would not
+// overwrite existing labels.
 const localLabels = "metadata.labels[" + wire.OffloadedPodLabel + "]" +
 	"\nmetadata.labels[topology.kubernetes.io/zone]\nmetadata.labels[topology.kubernetes.io/region]"
 
@@ -60,7 +55,7 @@ func outgoing(ctx sdk.Context, pod sdk.Object) error {
 	if pod.Remove(localLabels) > 0 {
 		pod.Labels().Prune()
 	}
-	sdk.FilterLabels(ctx, pod) // before spreading, which uses the labels of the provider's pod
+	sdk.FilterLabels(ctx, pod) // before the pods are spread, because spreading uses the labels of the provider's pod
 	o := offloading{
 		ctx:         ctx,
 		pod:         pod,
@@ -73,19 +68,20 @@ func outgoing(ctx sdk.Context, pod sdk.Object) error {
 	}
 	o.schedule()
 	err := o.connect()
-	// Filter annotations last: an excluded annotation still affects the pod.
+	// Annotations are filtered last, because annotations that are excluded from reflection also have an effect on the
+	// pod.
 	sdk.FilterAnnotations(ctx, pod)
 	return err
 }
 
-// offloading is one pod on its way to the provider.
+// offloading mutates one pod for the provider.
 type offloading struct {
 	ctx         sdk.Context
 	pod         sdk.Object
 	spec        sdk.Node
 	annotations sdk.Node
-	patch       sdk.Node // changes requested by the virtual node
+	patch       sdk.Node // offloadingPatch of the virtual node
 }
 
-// annotation returns the value of an annotation that affects how the pod crosses.
+// annotation returns the value of an annotation that determines how the pod is mutated.
 func (o *offloading) annotation(path string) string { return o.annotations.String(path) }

@@ -8,14 +8,13 @@ import (
 	"github.com/refract-project/refract/sdk"
 )
 
-// local are the fields that have a meaning on the consumer only.
+// local are the fields that are only meaningful on the consumer.
 const local = "nodeName\nnodeSelector\nschedulerName" +
 	"\npriority\npriorityClassName\npreemptionPolicy\noverhead" +
 	"\nschedulingGates\nworkloadRef\nschedulingGroup" +
 	"\n" + hostNetwork
 
-// schedule replaces the consumer's scheduling constraints
-// by the constraints in the virtual node's offloadingPatch.
+// schedule replaces the consumer's scheduling constraints by the constraints of the offloadingPatch.
 func (o *offloading) schedule() {
 	o.spec.Remove(local)
 	if !o.keepsHostNamespaces() {
@@ -33,8 +32,8 @@ func (o *offloading) schedule() {
 	}
 }
 
-// setTolerations removes tolerations of the provider's virtual nodes and of
-// cordoned nodes, and appends the offloadingPatch's tolerations, each once.
+// setTolerations removes tolerations of virtual nodes and of cordoned nodes, and appends those tolerations of the
+// offloadingPatch that the pod does not have.
 func (o *offloading) setTolerations() {
 	added := o.patch.Get("tolerations")
 	tolerations := o.spec.Get("tolerations")
@@ -55,12 +54,11 @@ func (o *offloading) setTolerations() {
 	}
 }
 
-// cordonTaint is the taint of a cordoned node. Every pod of a DaemonSet
-// tolerates it, for nodes of the consumer. The provider drains its own nodes.
+// cordonTaint is the taint of a cordoned node. Every pod of a DaemonSet tolerates it, which is intended for nodes of
+// the consumer. The provider must be able to drain its own nodes.
 const cordonTaint = "node.kubernetes.io/unschedulable"
 
-// toleratesVirtualNodes reports whether a toleration matches
-// the taint of virtual nodes, whose effect is NoExecute.
+// toleratesVirtualNodes reports whether a toleration tolerates the taint of virtual nodes, whose effect is NoExecute.
 func toleratesVirtualNodes(toleration sdk.Node) bool {
 	key := toleration.String("key")
 	if key != "" && key != wire.VirtualNodeTaint {
@@ -70,7 +68,7 @@ func toleratesVirtualNodes(toleration sdk.Node) bool {
 	return effect == "" || effect == "NoExecute"
 }
 
-// contains reports whether list has an element equal to n.
+// contains reports whether list has an element that equals n.
 func contains(list, n sdk.Node) bool {
 	if !list.Exists() {
 		return false
@@ -84,8 +82,9 @@ func contains(list, n sdk.Node) bool {
 	return false
 }
 
-// setRuntimeClass sets the class of the pod's annotation, else its own class, else the
-// offloadingPatch's class. The class that only sends pods to virtual nodes does not count.
+// setRuntimeClass sets the runtime class to the class in the pod's annotation, or else to the pod's own class, or
+// else to the class of the offloadingPatch. A class of the pod whose only purpose is to select virtual nodes is
+// ignored.
 func (o *offloading) setRuntimeClass() {
 	const path = "runtimeClassName"
 	if class := o.annotation("[" + wire.RemoteRuntimeClassNameAnnotation + "]"); class != "" {
@@ -105,9 +104,9 @@ func (o *offloading) setRuntimeClass() {
 
 func isRuntimeClass(name string) bool { return name != "" && name != wire.RuntimeClassName }
 
-// dropMergedKeys removes the keys from a list of label keys that are also
-// in the selector next to it. The API server refuses a key in both, so the
-// consumer's API server has merged it: the selector contains it already.
+// dropMergedKeys removes those keys from a list of label keys that the selector in the same term also has. The
+// provider's API server would reject a key in both. Such a key is in both because the consumer's API server merges
+// the list into the selector.
 func dropMergedKeys(term sdk.Node, list string) {
 	keys := term.Get(list)
 	if !keys.Exists() {

@@ -7,19 +7,20 @@ import (
 	"github.com/refract-project/refract/sdk"
 )
 
-// incoming reflects the status of the provider's pod. The engine sets
-// the containers that may run again, which the consumer's API server
-// decides, and the observed generation, which follows from the copy.
+// incoming mutates the status of the provider's pod before it is written to the consumer's pod. The reflection engine
+// itself adapts two parts of the status: the statuses of containers that may run again, which depend on the
+// consumer's API server, and the observed generation, which depends on the copy.
 func incoming(ctx sdk.Context, pod sdk.Object) error {
 	own := ctx.Local()
-	pod.Remove("status.nominatedNodeName") // a node of the provider
+	pod.Remove("status.nominatedNodeName") // the nominated node is a node of the provider
 	setPodIPs(ctx, pod)
 	setHostIP(ctx, pod)
 	if ctx.Node().Len("extraRestarts") > 0 {
 		addRestarts(ctx, pod.Get("status.initContainerStatuses"))
 		addRestarts(ctx, pod.Get("status.containerStatuses"))
 	}
-	// The class is immutable, and the provider may compute another one.
+	// The consumer's quality-of-service class stays, because it is immutable and the provider may have computed
+	// another class.
 	if class, ok := own.Lookup("status.qosClass"); ok {
 		pod.SetString("status.qosClass", class)
 	}
@@ -29,8 +30,8 @@ func incoming(ctx sdk.Context, pod sdk.Object) error {
 	return nil
 }
 
-// setPodIPs translates the addresses of the pod. An address without a
-// translation (yet) is omitted: it may belong to somebody else here.
+// setPodIPs translates the addresses of the pod. An address without a translation (yet) is omitted, because on the
+// consumer it may belong to another pod.
 func setPodIPs(ctx sdk.Context, pod sdk.Object) {
 	if ctx.DisableIPReflection() {
 		pod.Remove("status.podIP\nstatus.podIPs")
@@ -47,7 +48,7 @@ func setPodIPs(ctx sdk.Context, pod sdk.Object) {
 		ips.At(i).SetString("ip", ip)
 	}
 	if ips.Exists() {
-		first = ips.At(0).String("ip") // the API server requires equal values
+		first = ips.At(0).String("ip") // the API server requires that both fields have the same address
 	}
 	if first == "" {
 		pod.Remove("status.podIP\nstatus.podIPs")
@@ -68,7 +69,7 @@ func remap(ctx sdk.Context, ip string) string {
 	return mapped
 }
 
-// setHostIP sets the address of the virtual node, which is the pod's host for the consumer.
+// setHostIP sets the host address to the address of the virtual node, which is the pod's host on the consumer.
 func setHostIP(ctx sdk.Context, pod sdk.Object) {
 	ip := ctx.NodeIP()
 	if ip == "" {
@@ -82,7 +83,7 @@ func setHostIP(ctx sdk.Context, pod sdk.Object) {
 	pod.SetString("status.hostIPs.0.ip", ip)
 }
 
-// addRestarts adds the restarts in copies of the pod that the provider lost.
+// addRestarts adds to the restart counts the restarts of earlier pods that the provider has lost.
 func addRestarts(ctx sdk.Context, statuses sdk.Node) {
 	for i := range statuses.Len("") {
 		status := statuses.At(i)
@@ -92,7 +93,7 @@ func addRestarts(ctx sdk.Context, statuses sdk.Node) {
 	}
 }
 
-// setNotReady marks the pod as not ready: its state is unknown, so it must not receive traffic.
+// setNotReady marks the pod as not ready, because its state is unknown and it must not receive traffic.
 func setNotReady(ctx sdk.Context, pod, own sdk.Object) {
 	const reason = "RemoteClusterUnavailable"
 	if !pod.Has("status.conditions") {
@@ -118,7 +119,7 @@ func setNotReady(ctx sdk.Context, pod, own sdk.Object) {
 	}
 }
 
-// find returns the first element of a list whose string at key is want, and its index.
+// find returns the index and the node of the first element in a list whose string at key equals want.
 func find(list sdk.Node, key, want string) (int, sdk.Node) {
 	for i := 0; ; i++ {
 		element := list.At(i)

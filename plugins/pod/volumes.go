@@ -13,8 +13,7 @@ import (
 
 const ephemeralClass = "ephemeral.volumeClaimTemplate.spec.storageClassName"
 
-// rewriteVolumes replaces the volume sources
-// that the consumer's control plane provides.
+// rewriteVolumes replaces volume sources whose content comes from the consumer's control plane.
 func (a *access) rewriteVolumes() error {
 	volumes := a.spec.Get("volumes")
 	for i := range volumes.Len("") {
@@ -34,8 +33,9 @@ func (a *access) rewriteVolumes() error {
 	return nil
 }
 
-// chooseClass replaces the virtual storage class of an ephemeral volume, as the plugin persistentvolumeclaim
-// does for a claim: by the class negotiated with the provider, or by the provider's default.
+// chooseClass replaces the virtual storage class of an ephemeral volume by the class that was negotiated with the
+// provider, or by the provider's default. The plugin persistentvolumeclaim replaces the class of claims in the same
+// way.
 func (a *access) chooseClass(volume sdk.Node) {
 	if class := a.ctx.Node().String("storageClass"); class != "" {
 		volume.SetString(ephemeralClass, class)
@@ -44,7 +44,7 @@ func (a *access) chooseClass(volume sdk.Node) {
 	volume.Remove(ephemeralClass)
 }
 
-// rewriteSources changes the sources of a projected volume.
+// rewriteSources mutates the sources of a projected volume.
 func (a *access) rewriteSources(sources, volume sdk.Node) error {
 	for i := sources.Len("") - 1; i >= 0; i-- {
 		source := sources.At(i)
@@ -67,8 +67,8 @@ func (a *access) rewriteSources(sources, volume sdk.Node) error {
 	return nil
 }
 
-// tokenSource returns the provider's Secret with the token, and the
-// key in it. If there is none, the token is removed from the volume.
+// tokenSource returns the provider's Secret with the token, and the key of the token in the Secret. If there is no
+// Secret, the token must be removed from the volume.
 func (a *access) tokenSource(volume, path string) (secret, key string, err error) {
 	if a.reachesConsumer() && a.api.True("pending") {
 		return "", "", sdk.Fail("the network has not reported yet at which address the provider reaches this cluster's API server, for which the pod mounts a token: " +
@@ -97,8 +97,8 @@ func (a *access) tokenSource(volume, path string) (secret, key string, err error
 
 const maxName = 253
 
-// tokenKey returns the key that the virtual kubelet uses for
-// a token in the pod's Secret (Liqo: service-account tokens).
+// tokenKey returns the key under which the virtual kubelet stores a token in the pod's Secret, as in Liqo's
+// ServiceAccount reflection.
 func tokenKey(volume, path string) string {
 	digits := tokenDigits
 	if path != "token" {
@@ -108,8 +108,7 @@ func tokenKey(volume, path string) string {
 	return sdk.Concat(volume, "-", digits)
 }
 
-// tokenDigits are the digits for the path "token",
-// which the default volume of every pod uses.
+// tokenDigits are the hash digits for the path "token", which the default volume of every pod uses.
 const tokenDigits = "3c469e"
 
 func (a *access) replaceToken(source sdk.Node, path, secret, key string) {
@@ -124,10 +123,9 @@ func (a *access) replaceToken(source sdk.Node, path, secret, key string) {
 	}
 }
 
-// tokenMode returns the file mode of a token, or 0 for the volume's mode. A
-// kubelet makes a token readable for the user of the containers and for the
-// fsGroup. The file of a Secret always belongs to root: without a fsGroup,
-// containers that may run as another user need a file that everybody can read.
+// tokenMode returns the file mode of a token, or 0 for the volume's mode. A kubelet makes projected tokens readable
+// for the user of the containers and for the fsGroup, but the files of a Secret always belong to root. Therefore, if
+// there is no fsGroup, containers that may run as another user need a file that everybody can read.
 func (a *access) tokenMode() int64 {
 	switch {
 	case a.spec.Has("securityContext.fsGroup"):
@@ -138,8 +136,8 @@ func (a *access) tokenMode() int64 {
 	return 0
 }
 
-// runsAsRoot reports whether all of the containers are set
-// to run as root. The others run as the user of their image.
+// runsAsRoot reports whether all containers are explicitly set to run as root. All other containers may run as
+// another user, because their image determines the user.
 func (a *access) runsAsRoot(containers sdk.Node) bool {
 	const unknown = -1
 	user := a.spec.Int("securityContext.runAsUser", unknown)

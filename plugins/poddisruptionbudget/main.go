@@ -1,19 +1,18 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The default plugin for PodDisruptionBudgets. The cluster that runs
-// the pods enforces a budget, so the copy counts offloaded pods
-// only. A minimum number of available pods would miss the other pods
-// there, and the provider could never drain a node. In detail:
+// The default plugin for PodDisruptionBudgets. A budget is enforced by the cluster that runs the pods, so the copy
+// counts only offloaded pods. If the minimum number of available pods were reflected, pods in other clusters would be
+// missing in the count, and the provider could never drain a node. In detail:
 //
 //   - The selector, percentages, maxUnavailable and unhealthyPodEvictionPolicy
 //     are unchanged. Percentages refer to the offloaded pods.
-//   - A number in minAvailable becomes maxUnavailable: the pods that the budget
-//     expects on all clusters (status.expectedPods) minus that number, and 0 until
-//     they have been counted. The number 0 restricts nothing and is unchanged.
+//   - A number in minAvailable becomes maxUnavailable: the number of pods that the budget expects in all clusters
+//     (status.expectedPods) minus the number in minAvailable. Until the pods have been counted, maxUnavailable is 0.
+//     If the number in minAvailable is 0, the field has no effect and is unchanged.
 //
-// Each cluster allows this number on its own: pods
-// of two clusters may be evicted at the same time.
+// Each cluster permits this number of evictions independently, so pods in two clusters may be evicted at the same
+// time.
 package main
 
 import "github.com/refract-project/refract/sdk"

@@ -1,30 +1,24 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The default plugin for Secrets. They cross unchanged (Liqo:
-// configuration data): data, type, immutable, and fields of later
-// Kubernetes versions. Labels and annotations that the virtual
-// node excludes from reflection stay on this cluster. In detail:
+// The default plugin for Secrets. As in Liqo's configuration data reflection, they are reflected unchanged: data, type,
+// immutable, and fields of newer Kubernetes versions. Labels and annotations that the virtual node excludes from
+// reflection are removed. In detail:
 //
-//   - A service-account token (type kubernetes.io/service-account-token) gives
-//     everybody who reads it access to this cluster's API server. It crosses
-//     only in the API server mode Legacy, in which offloaded pods need it. In
-//     every other mode, including unknown ones, it is not reflected.
-//   - The copy of such a token is of type Opaque, because the provider
-//     deletes tokens of service accounts that it does not have. Offloaded
-//     pods find it by the label kubernetes.io/service-account.name, which has
-//     the value of the annotation of that name. Label and annotation cross
-//     even if the virtual node excludes them: without them the copy would
-//     pass for an ordinary Secret if its namespace were offloaded again.
-//   - Tokens that another cluster keeps here for the pods it has
-//     offloaded (label offloading.liqo.io/service-account-name) are
-//     for the pods of this cluster and are not reflected further.
-//   - All other types are unchanged, also those that grant access:
-//     bootstrap tokens (bootstrap.kubernetes.io/token, without effect
-//     outside kube-system), the releases of Helm (helm.sh/release.v1,
-//     which the provider's users then see in the remote namespace),
-//     and registry credentials. Users exclude one with the annotation
-//     liqo.io/skip-reflection, or all with the policy AllowList.
+//   - A service account token (type kubernetes.io/service-account-token) gives everybody who can read it access to
+//     this cluster's API server. It is reflected only in the API server mode Legacy, in which offloaded pods need it.
+//     In every other mode, including unknown modes, it is not reflected.
+//   - The copy of such a token has the type Opaque, because the provider deletes tokens of service accounts that do
+//     not exist there. Offloaded pods find the copy by the label kubernetes.io/service-account.name, which has the
+//     value of the annotation of the same name. Label and annotation are reflected even if the virtual node excludes
+//     them: without them, the copy would count as an ordinary Secret if its namespace were offloaded again.
+//   - Tokens that another cluster stores in this cluster for the pods that it has offloaded (label
+//     offloading.liqo.io/service-account-name) are not reflected, because they are only for pods of this cluster.
+//   - All other types are unchanged, including types that grant access: bootstrap tokens
+//     (bootstrap.kubernetes.io/token, which have no effect outside of kube-system), the releases of Helm
+//     (helm.sh/release.v1, which users of the provider can then see in the remote namespace), and registry
+//     credentials. Users exclude a single Secret with the annotation liqo.io/skip-reflection, or all Secrets with the
+//     policy AllowList.
 package main
 
 import (
@@ -74,8 +68,8 @@ func outgoing(ctx sdk.Context, secret sdk.Object) error {
 	return nil
 }
 
-// tokenOf returns the service account of a token. An
-// original has its own type, a copy has the label.
+// tokenOf returns the service account of a Secret with a token. An original is recognized by its type, and a copy by
+// its label.
 func tokenOf(secret sdk.Object) (account string, isToken bool) {
 	account = secret.String(accountAnnotation)
 	if secret.Is("type", tokenType) {
@@ -84,7 +78,7 @@ func tokenOf(secret sdk.Object) (account string, isToken bool) {
 	return account, account != "" && secret.Is(accountLabel, account)
 }
 
-// checkAccount returns an error if the account cannot be the value of the label.
+// checkAccount returns an error if the name of the service account cannot be the value of a label.
 func checkAccount(account string) error {
 	if account == "" {
 		return sdk.Fail("type " + tokenType + " needs the annotation " + wire.TokenServiceAccountLabel +

@@ -1,25 +1,23 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The default plugin for Services. They cross unchanged (Liqo:
-// Service reflection), except for the cluster IPs, the load-balancer
-// IP and the node ports, which the provider assigns. In detail:
+// The default plugin for Services. As in Liqo's Service reflection, they are reflected unchanged except for the cluster
+// IPs, the load balancer IP and the node ports, which the provider assigns. In detail:
 //
-//   - clusterIP and clusterIPs are removed; "None" (headless) is kept.
-//   - ipFamilies are removed, too: each cluster assigns them with the
-//     addresses and refuses a family it does not have. ipFamilyPolicy is
-//     kept, so a Service that requires two families still does. A headless
-//     Service without selector keeps them: there they describe its endpoints.
-//   - node ports, including the health-check node port, are removed
-//     unless the annotation liqo.io/force-remote-node-port is "true".
-//   - loadBalancerClass becomes the negotiated class, or is removed.
-//   - the annotation liqo.io/use-direct-connections is for EndpointSlices.
-//     An invalid value causes a warning here, where the user set it.
-//   - everything else is unchanged: externalIPs, sessionAffinityConfig,
-//     trafficDistribution, and fields of later Kubernetes versions.
+//   - clusterIP and clusterIPs are removed, except for the value "None" of a headless Service.
+//   - ipFamilies are also removed, because each cluster assigns them together with the addresses and rejects a family
+//     that it does not have. ipFamilyPolicy stays, so that a Service that requires two families also requires them on
+//     the provider. In a headless Service without a selector, ipFamilies describe its endpoints and stay.
+//   - Node ports, including the health check node port, are removed unless the annotation
+//     liqo.io/force-remote-node-port is "true".
+//   - loadBalancerClass becomes the class that was negotiated with the provider. Without such a class it is removed.
+//   - The annotation liqo.io/use-direct-connections has an effect only on EndpointSlices. An invalid value causes a
+//     warning on the Service, where the user has set it.
+//   - All other fields are unchanged: externalIPs, sessionAffinityConfig, trafficDistribution, and fields of later
+//     Kubernetes versions.
 //
-// On the way back the status of a load balancer crosses, with
-// its addresses remapped to the ones that the consumer uses.
+// On the way back, the status of a load balancer is reflected, with its addresses remapped to the addresses that the
+// consumer uses.
 package main
 
 import (
@@ -36,7 +34,7 @@ var plugin = sdk.Register(sdk.Manifest{
 
 func main() {}
 
-// Removed paths.
+// Paths that are removed from Services.
 const (
 	always    = "spec.loadBalancerIP\nspec.loadBalancerClass"
 	nodePorts = "\nspec.ports.*.nodePort\nspec.healthCheckNodePort"
@@ -46,7 +44,7 @@ const (
 
 func outgoing(ctx sdk.Context, service sdk.Object) error {
 	checkDirectConnections(ctx, service)
-	kind := "" // stays empty for most Services, so that no text is copied
+	kind := "" // the kind stays empty for the type ClusterIP, which most Services have, so that no string is copied
 	if !service.Is("spec.type", "ClusterIP") {
 		kind = service.String("spec.type")
 	}
@@ -54,7 +52,8 @@ func outgoing(ctx sdk.Context, service sdk.Object) error {
 	if kind == "LoadBalancer" {
 		setLoadBalancerClass(ctx, service)
 	}
-	// Filter last: an excluded annotation still affects the Service.
+	// The metadata is filtered last, because annotations that are excluded from reflection also have an effect on the
+	// Service.
 	sdk.FilterMetadata(ctx, service)
 	return nil
 }
@@ -74,7 +73,7 @@ func assigned(service sdk.Object, kind string) string {
 	return always + addresses + nodePorts
 }
 
-// assignedHeadless returns these paths for a Service without cluster IP.
+// assignedHeadless returns the paths of the fields that the provider assigns to a Service without a cluster IP.
 func assignedHeadless(service sdk.Object) string {
 	if service.Len("spec.selector") == 0 {
 		return always
@@ -82,15 +81,15 @@ func assignedHeadless(service sdk.Object) string {
 	return always + families
 }
 
-// setLoadBalancerClass sets the negotiated class. The
-// consumer's class has no meaning for the provider.
+// setLoadBalancerClass sets the class that was negotiated with the provider, because the provider does not know the
+// consumer's class.
 func setLoadBalancerClass(ctx sdk.Context, service sdk.Object) {
 	if class := ctx.LoadBalancerClass(); class != "" {
 		service.SetString("spec.loadBalancerClass", class)
 	}
 }
 
-// checkDirectConnections warns about an invalid value of the annotation.
+// checkDirectConnections warns about an invalid value of the annotation liqo.io/use-direct-connections.
 func checkDirectConnections(ctx sdk.Context, service sdk.Object) {
 	value, set := service.Lookup("metadata.annotations[" + wire.UseDirectConnectionsAnnotation + "]")
 	if !set {
@@ -101,8 +100,7 @@ func checkDirectConnections(ctx sdk.Context, service sdk.Object) {
 	}
 }
 
-// incoming reflects the status of the provider's load balancer on the consumer's
-// Service.
+// incoming mutates the status of the provider's load balancer before it is written to the consumer's Service.
 func incoming(ctx sdk.Context, service sdk.Object) error {
 	sdk.RemapLoadBalancer(ctx, service)
 	return nil

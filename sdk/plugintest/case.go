@@ -16,14 +16,13 @@ import (
 	"github.com/refract-project/refract/host/document"
 )
 
-// Case is one crossing of an object: a hook and its input.
+// Case is one run of a hook, with its inputs.
 type Case struct {
 	Hook    host.Hook
 	Object  map[string]any
 	Context map[string]any
 	Config  map[string]any
-	// Remap maps addresses to their translations on the other
-	// side. If it is nil, every address stays unchanged.
+	// Remap maps addresses to their translations in the other cluster. If it is nil, addresses stay unchanged.
 	Remap map[string]any
 }
 
@@ -34,10 +33,10 @@ type Outcome struct {
 	Err        error
 	Warnings   []string
 	Fuel       int64
-	Memory     int // bytes of the instance, including growth in earlier cases
+	Memory     int // size of the instance's memory in bytes, including growth in earlier cases
 }
 
-// failure returns the message of the plugin or the host, without its name.
+// failure returns the text of the error from the plugin or the host, without the name of the plugin.
 func (o Outcome) failure() string {
 	if o.Err == nil {
 		return ""
@@ -54,7 +53,7 @@ func (c Case) clone() Case {
 	return c
 }
 
-// remapIP translates an address in place of the network.
+// remapIP translates an address with the case's Remap.
 func (c Case) remapIP(ip string) (string, bool) {
 	if c.Remap == nil {
 		return ip, true
@@ -63,8 +62,8 @@ func (c Case) remapIP(ip string) (string, bool) {
 	return mapped, ok
 }
 
-// again returns the case for a second crossing of the result: addresses
-// of the other side stay unchanged, and restarts are already counted.
+// again returns a case that runs the hook on its own result. In this case, translated addresses have themselves as
+// their translations, and no restarts are added.
 func (c Case) again(object map[string]any) Case {
 	c.Object = object
 	if c.Context != nil {
@@ -82,8 +81,8 @@ func (c Case) again(object map[string]any) Case {
 	return c
 }
 
-// withLostAnnotations adds the annotations that are excluded from reflection
-// to the result of a crossing: they have been removed, but have taken effect.
+// withLostAnnotations adds the annotations that are excluded from reflection to the result of a hook again. The hook
+// removes them after they had an effect, and they must have the same effect in a second run.
 func (c Case) withLostAnnotations(result map[string]any) map[string]any {
 	patch, _ := c.Context["offloadingPatch"].(map[string]any)
 	globs, _ := patch["annotationsNotReflected"].([]any)
@@ -107,7 +106,7 @@ func (c Case) withLostAnnotations(result map[string]any) map[string]any {
 	return result
 }
 
-// readCase reads one case folder.
+// readCase reads the folder of a case.
 func readCase(dir string) (Case, error) {
 	var c Case
 	for _, file := range []struct {
@@ -145,7 +144,7 @@ func (c *Case) readHook(dir string) error {
 	return nil
 }
 
-// readCases reads the case folders below dir.
+// readCases reads all folders of cases below dir.
 func readCases(dir string) (map[string]Case, error) {
 	inputs, err := filepath.Glob(filepath.Join(dir, "*", "in.yaml"))
 	if err != nil {

@@ -3,7 +3,7 @@
 
 // Package plugintest tests a plugin on the real host, without a cluster.
 //
-// A test is one line; its cases are folders of YAML files next to it:
+// A test is one line. Its cases are folders with YAML files:
 //
 //	func TestPlugin(t *testing.T) {
 //		plugintest.Run(t, "my-plugin.wasm", "testdata", plugintest.Native(plugin))
@@ -11,30 +11,28 @@
 //
 // A case is a folder below testdata:
 //
-//	in.yaml        the object that crosses
-//	context.yaml   the plugin's view of the two clusters (optional); its
+//	in.yaml        the object
+//	context.yaml   the context of the hook (optional); its
 //	               entry "hook" is outgoing (the default) or incoming
 //	config.yaml    the plugin's configuration (optional)
 //	remap.yaml     addresses and their translations (optional).
-//	               Without it every address stays as it is; with it an address
-//	               that is not listed has no counterpart.
+//	               Without the file, addresses stay unchanged; with it, an address
+//	               that is not listed has no translation.
 //
-// and the expected result is one of
+// The expected result is in one of these files:
 //
-//	out.yaml       the object on the other side
-//	skip.txt       the reason why it is not reflected
-//	error.txt      a text that the error contains
+//	out.yaml       the mutated object
+//	skip.txt       the reason why the object is not reflected
+//	error.txt      a text that the error must contain
 //
-// together with warnings.txt, one warning per line, if there are any.
-// `go test -update` writes these files; review them before you commit them. It
-// never writes a fault of the plugin, such as a trap, and writes nothing if the
-// plugin neither changes, skips nor refuses the object of any case.
+// Warnings are in warnings.txt, one per line. `go test -update` writes these files. Review them before you commit
+// them. Faults of the plugin, such as a trap, are never written as expected results. If every case ends with a fault,
+// no files are written.
 //
-// Each case checks more than its golden file: that the hook does not
-// modify its input, that running it again on its result changes nothing,
-// and, given the plugin of the native build, that both builds agree. The
-// fuel and the memory that the call used are logged (`go test -v`).
+// Each case also checks that the hook does not modify its input, that the hook changes nothing if it runs again on
+// its result, and, if Native is used, that both builds have the same result. The used fuel and memory are logged (`go
+// test -v`).
 //
-// [Property] and [Fuzz] generate thousands of objects from the cases, with
-// fields that are unknown to the plugin, and run the same checks on each.
+// [Property] and [Fuzz] generate thousands of objects from the cases, with fields that the plugin does not know, and
+// run the same checks for each of them.
 package plugintest

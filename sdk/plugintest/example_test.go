@@ -12,7 +12,7 @@ import (
 	"github.com/refract-project/refract/sdk/plugintest"
 )
 
-// test is the argument of a test function. An example has none, so this one prints failures.
+// test takes the place of testing.T, because an example function gets none. It prints failures.
 type test struct {
 	testing.TB
 	cleanups []func()
@@ -30,7 +30,8 @@ func (t *test) end() {
 	}
 }
 
-// Check runs a compiled plugin on the real host. The test fails if the plugin is faulty or not idempotent.
+// This example runs a compiled plugin on the real host. The test fails if the plugin has a fault or is not
+// idempotent.
 func ExampleCheck() {
 	t := &test{}
 	defer t.end()

@@ -10,15 +10,14 @@ import (
 	"slices"
 )
 
-// corpus is the material for generated objects.
+// corpus has the values from which objects are generated.
 type corpus struct {
 	cases   []Case
-	scalars map[string][]any // the values of the cases, by type
+	scalars map[string][]any // scalar values of the cases, by type
 }
 
-// generator makes unforeseen objects from the objects of the cases:
-// it crosses the cases with each other, drops, repeats and reorders
-// their values, and adds fields that are unknown to every plugin.
+// generator generates unusual objects from the objects of the cases: it combines different cases, removes, repeats
+// and reorders values, and adds fields that no plugin knows.
 type generator struct {
 	*corpus
 	rng *rand.Rand
@@ -34,8 +33,8 @@ func newCorpus(cases map[string]Case) *corpus {
 	return c
 }
 
-// collect remembers the scalars of a value and its
-// keys, because strings elsewhere often refer to keys.
+// collect adds the scalars of a value and its keys to the corpus. Keys are added because strings in other places
+// often refer to keys.
 func (c *corpus) collect(v any) {
 	switch v := v.(type) {
 	case map[string]any:
@@ -57,7 +56,7 @@ func (c *corpus) remember(v any) {
 	c.scalars[kind] = append(c.scalars[kind], v)
 }
 
-// make generates one case. The same seed gives the same case.
+// make generates one case. The same seed always gives the same case.
 func (c *corpus) make(seed uint64) Case {
 	g := &generator{corpus: c, rng: rand.New(rand.NewPCG(seed, 0))}
 	return g.next()
@@ -83,8 +82,7 @@ func (g *generator) next() Case {
 
 func (g *generator) pick() Case { return g.cases[g.rng.IntN(len(g.cases))].clone() }
 
-// mutate changes something in v. donor is the
-// value at the same place in another case.
+// mutate changes a random part of v. donor is the value at the same path in another case.
 func (g *generator) mutate(v, donor any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -110,7 +108,7 @@ func (g *generator) mutateMap(m, donor map[string]any) any {
 		if key := g.key(donor); key != "" {
 			m[key] = donor[key]
 		}
-	default: // a change further down
+	default: // in all other cases, a value at a lower level is changed
 		if key := g.key(m); key != "" {
 			m[key] = g.mutate(m[key], donor[key])
 		}
@@ -142,7 +140,7 @@ func (g *generator) mutateList(l, donor []any) any {
 	return l
 }
 
-// scalar returns another value of the same type, or occasionally of another type.
+// scalar returns another value of the same type, and sometimes of another type.
 func (g *generator) scalar(v any) any {
 	if g.rng.IntN(20) == 0 {
 		return g.unknown(1)
@@ -161,11 +159,11 @@ func (g *generator) key(m map[string]any) string {
 	return keys[g.rng.IntN(len(keys))]
 }
 
-// unknown returns a value of any type.
+// unknown returns a random value of any type.
 func (g *generator) unknown(depth int) any {
 	kinds := 9
 	if depth == 0 {
-		kinds = 7 // no maps and lists
+		kinds = 7 // only scalars, no maps and lists
 	}
 	switch g.rng.IntN(kinds) {
 	case 0:

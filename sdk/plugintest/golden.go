@@ -26,7 +26,7 @@ const (
 	warningsFile = "warnings.txt"
 )
 
-// golden returns the content of an outcome's golden files by name.
+// golden returns the contents of the golden files for an outcome, by file name.
 func golden(out Outcome) map[string]string {
 	files := map[string]string{}
 	switch {
@@ -43,8 +43,8 @@ func golden(out Outcome) map[string]string {
 	return files
 }
 
-// checkWorks returns an error if the plugin neither changes, skips nor refuses the
-// object of any case. The traps of a module that never works are not expected results.
+// checkWorks returns an error if every case ends with a fault, such as a trap. A rejection by the plugin is not a
+// fault. Without this check, expected results would be written for a module that never works.
 func (m *Module) checkWorks(t testing.TB, cases map[string]Case) error {
 	var first error
 	for _, name := range slices.Sorted(maps.Keys(cases)) {
@@ -63,8 +63,8 @@ func (m *Module) checkWorks(t testing.TB, cases map[string]Case) error {
 	return fmt.Errorf("the plugin works in none of %d cases, so no expected result is written: %w", len(cases), first)
 }
 
-// compareGolden compares an outcome with the golden files of its case, or writes them.
-// A fault of the plugin fails the test and is never written as the expected result.
+// compareGolden compares an outcome with the golden files of its case, or writes the files. A fault of the plugin
+// fails the test and is never written as the expected result.
 func compareGolden(t testing.TB, dir string, out Outcome) {
 	t.Helper()
 	if *update && !expected(out.Err) {
@@ -82,8 +82,8 @@ func compareGolden(t testing.TB, dir string, out Outcome) {
 	}
 }
 
-// compareFile compares a file with its expected content, or
-// checks that it does not exist, and returns the difference.
+// compareFile compares a golden file with the actual text got. If have is false, it checks that the file does not
+// exist. It returns the difference.
 func compareFile(path, got string, have bool) string {
 	text, err := os.ReadFile(path)
 	switch {
@@ -119,7 +119,7 @@ func write(t testing.TB, path, text string, have bool) {
 	}
 }
 
-// unified returns a unified diff.
+// unified returns the differences as a unified diff.
 func unified(want, got string) string {
 	diff, err := difflib.GetUnifiedDiffString(difflib.UnifiedDiff{
 		A: difflib.SplitLines(want), B: difflib.SplitLines(got),

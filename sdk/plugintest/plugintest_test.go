@@ -14,8 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 
-	"github.com/refract-project/refract/internal/wattest"
 	"github.com/refract-project/refract/sdk"
+	"github.com/refract-project/refract/test/support/wattest"
 )
 
 const (
@@ -23,7 +23,7 @@ const (
 	cases   = "../../plugins/service/testdata"
 )
 
-// recorder records failures, so that a test can check them.
+// recorder records failures of a test, so that another test can check them.
 type recorder struct {
 	testing.TB
 	errors []string
@@ -94,8 +94,7 @@ func TestCompareFile(t *testing.T) {
 	}
 }
 
-// TestCheckFinds checks that Check finds a native build
-// with other results, and a hook that is not idempotent.
+// TestCheckFinds checks that Check detects a native build with different results, and a hook that is not idempotent.
 func TestCheckFinds(t *testing.T) {
 	all, err := readCases(cases)
 	require.NoError(t, err)
@@ -141,7 +140,8 @@ func TestGeneratorIsDeterministic(t *testing.T) {
 	}
 }
 
-// TestConcurrentRuns runs cases concurrently, for the race detector.
+// TestConcurrentRuns checks that cases can run concurrently with the right results and, with the race detector,
+// without data races.
 func TestConcurrentRuns(t *testing.T) {
 	all, err := readCases(cases)
 	require.NoError(t, err)
@@ -160,7 +160,8 @@ func TestConcurrentRuns(t *testing.T) {
 	group.Wait()
 }
 
-// TestFaultsAreNotExpectedResults checks that a plugin that never works has no expected results. Refusals are results.
+// TestFaultsAreNotExpectedResults checks that no expected results are written for a plugin that never works.
+// Rejections of objects count as results.
 func TestFaultsAreNotExpectedResults(t *testing.T) {
 	*update = true
 	defer func() { *update = false }()
@@ -189,6 +190,6 @@ func TestFaultsAreNotExpectedResults(t *testing.T) {
 	}
 
 	refused.Config = map[string]any{"unknown": true}
-	misconfigured := Open(t, "../../plugins/pod/pod.wasm") // its schema has no such field
+	misconfigured := Open(t, "../../plugins/pod/pod.wasm") // the schema of this plugin does not have the field
 	require.ErrorContains(t, misconfigured.checkWorks(t, map[string]Case{"a": refused}), "unknown")
 }

@@ -10,9 +10,8 @@ import (
 	"github.com/refract-project/refract/host"
 )
 
-// Property generates count objects from the cases below dir,
-// always the same ones, and runs [Check] on each. It fails
-// at the first object that does not pass, and shows it.
+// Property generates count objects from the cases below dir, and runs [Check] for each of them. The same cases always
+// give the same objects. It fails at the first object that does not pass, and prints the object.
 func Property(t *testing.T, module, dir string, count int, opts ...Option) {
 	t.Helper()
 	cases, err := readCases(dir)
@@ -34,7 +33,7 @@ func Property(t *testing.T, module, dir string, count int, opts ...Option) {
 	}
 }
 
-// Fuzz is like [Property], with go test -fuzz as the source of seeds.
+// Fuzz does the same as [Property], but takes the seeds from go test -fuzz.
 func Fuzz(f *testing.F, module, dir string, opts ...Option) {
 	f.Helper()
 	cases, err := readCases(dir)
@@ -54,7 +53,7 @@ func Fuzz(f *testing.F, module, dir string, opts ...Option) {
 	})
 }
 
-// outcomes counts the objects by outcome.
+// outcomes counts the generated objects by their outcome.
 type outcomes struct{ crossed, skipped, refused int }
 
 func (o *outcomes) add(out Outcome) {
@@ -68,8 +67,8 @@ func (o *outcomes) add(out Outcome) {
 	}
 }
 
-// expected reports whether err is a valid result for a malformed object. Other
-// errors are faults of the plugin: a trap, no fuel left, a forbidden write.
+// expected reports whether err is a valid result for a malformed object. All other errors are faults of the plugin: a
+// trap, no fuel left, a forbidden write.
 func expected(err error) bool {
 	var refused *host.PluginFailedError
 	var access *host.AccessError

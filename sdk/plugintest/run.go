@@ -23,8 +23,7 @@ type Option func(*options)
 
 type options struct{ native *sdk.Plugin }
 
-// Native sets the plugin that sdk.Register returned,
-// to check that the native build and the module agree.
+// Native makes a test compare the native build with the module. plugin is the result of sdk.Register.
 func Native(plugin *sdk.Plugin) Option {
 	return func(o *options) { o.native = plugin }
 }
@@ -37,7 +36,7 @@ func apply(list []Option) options {
 	return o
 }
 
-// Run tests a module on every case folder below dir.
+// Run tests a module with all cases below dir.
 func Run(t *testing.T, module, dir string, opts ...Option) {
 	t.Helper()
 	cases, err := readCases(dir)
@@ -59,8 +58,8 @@ func Run(t *testing.T, module, dir string, opts ...Option) {
 	}
 }
 
-// Check runs one case and checks the properties of every plugin: the
-// input is not modified, the hook is idempotent, and both builds agree.
+// Check runs one case and checks properties that every plugin must have: it does not modify its input, its hook is
+// idempotent, and both builds have the same result.
 func Check(t testing.TB, m *Module, c Case, opts ...Option) Outcome {
 	t.Helper()
 	o := apply(opts)
@@ -78,7 +77,9 @@ func Check(t testing.TB, m *Module, c Case, opts ...Option) Outcome {
 	if out.Object != nil {
 		diff := diffOutcome(out, m.Run(t, c.again(out.Object)))
 		if diff != "" && diffOutcome(out, m.Run(t, c.again(c.withLostAnnotations(out.Object)))) == "" {
-			diff = "" // it is idempotent on an object that still has the excluded annotations
+			// The difference does not count, because the hook is idempotent as long as the excluded annotations are
+			// present.
+			diff = ""
 		}
 		if diff != "" {
 			t.Errorf("the hook is not idempotent, it changes its own result (-once +twice):\n%s", diff)
@@ -101,8 +102,8 @@ func compareBuilds(t testing.TB, module, native Outcome) {
 	}
 }
 
-// diffOutcome compares objects and skips. Errors are only compared
-// by their presence, because their texts differ between the builds.
+// diffOutcome compares the objects and skips of two outcomes. For errors, it only compares whether one occurred,
+// because the texts differ between the builds.
 func diffOutcome(a, b Outcome) string {
 	if (a.Err != nil) != (b.Err != nil) {
 		return cmp.Diff(a.failure(), b.failure())
@@ -110,7 +111,7 @@ func diffOutcome(a, b Outcome) string {
 	return diff(a.Object, b.Object) + diff(a.SkipReason, b.SkipReason)
 }
 
-// diff returns cmp.Diff, faster for equal values.
+// diff returns the result of cmp.Diff. If the values are equal, it is faster than cmp.Diff.
 func diff(a, b any) string {
 	if reflect.DeepEqual(a, b) {
 		return ""

@@ -11,8 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// decode decodes YAML into the types of an
-// informer's cache: whole numbers become int64.
+// decode decodes YAML into the types of unstructured objects: whole numbers become int64.
 func decode(text []byte) (map[string]any, error) {
 	text, err := yaml.YAMLToJSONStrict(text)
 	if err != nil {
@@ -40,7 +39,7 @@ func typed(v any) any {
 		if i, err := v.Int64(); err == nil {
 			return i
 		}
-		f, _ := v.Float64() // the YAML decoder has read it as one before
+		f, _ := v.Float64() // this cannot fail, because the YAML decoder has already parsed the number as a float64
 		return f
 	case map[string]any:
 		for key, entry := range v {
@@ -54,7 +53,7 @@ func typed(v any) any {
 	return v
 }
 
-// encode encodes an object in the format of golden files: with sorted keys.
+// encode encodes an object in the format of golden files, with sorted keys.
 func encode(object map[string]any) string {
 	text, err := yaml.Marshal(object)
 	if err != nil {

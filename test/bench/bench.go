@@ -16,55 +16,57 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/refract-project/refract/internal/lab"
-	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/test/support/lab"
+	"github.com/refract-project/refract/test/support/testenv"
 )
 
-// namespace is offloaded to the provider, with the name remoteNamespace there. plainNamespace is not offloaded.
+// namespace is offloaded to the provider, where its name is remoteNamespace. plainNamespace is not offloaded.
 const namespace, remoteNamespace, plainNamespace = "bench", "bench-" + lab.ConsumerID, "bench-plain"
 
-// bench contains the common state of the measurements, and their results.
+// bench contains the state that the measurements share, and their results.
 type bench struct {
 	*lab.Lab
 	pods, services int
-	// countsOnly leaves times unchecked. countsOnly and scale leave out the plain nodes.
+	// countsOnly means that durations are not compared with their goals. With countsOnly or scale, plain nodes are
+	// not measured.
 	countsOnly, podsOnly, scale bool
-	// adopt is the number of objects at the restart of the virtual kubelet. 0 means the default number.
+	// adopt is the number of objects at the restart of the virtual kubelet; 0 means the default.
 	adopt int
-	// profiles is the folder of profiles. "" writes none.
+	// profiles is the folder for profiles. If it is "", no profiles are written.
 	profiles string
 	profiled int
-	// heartbeat is the time of the node's last observed heartbeat.
+	// heartbeat is the time of the last heartbeat of the node that was observed.
 	heartbeat time.Time
 	plain     plain
-	// rollout and deletion are the costs of the offloaded pods.
+	// rollout and deletion are the costs for the offloaded pods.
 	rollout, deletion cost
 	figures           []figure
 }
 
-// plain is the cost of the same work without offloading, in this run. It is measured before and after the cost with
-// offloading, because the speed of a shared machine varies.
+// plain contains the costs of the same work without offloading, in the same run. They are measured both before and
+// after the costs with offloading, because the speed of a shared machine varies.
 type plain struct {
 	rollout, deletion, creation costs
-	// both is the cost of the same work in two independent clusters at once: the minimum for two clusters on this
-	// machine.
+	// both contains the costs of the same work in two independent clusters at the same time. They are the minimum for
+	// two clusters on this machine.
 	both           struct{ rollout, deletion, creation cost }
-	slowestUpdates time.Duration // 99th percentile
+	slowestUpdates time.Duration // 99th percentile of the delays
 }
 
-// againstBoth records the ratio of a cost to the cost of both clusters at once.
+// againstBoth records the CPU time of c relative to both, the cost of the same work in two independent clusters at the
+// same time.
 func (b *bench) againstBoth(c, both cost) {
 	_, used := c.ratio(costs{both})
 	b.found("   compared with both clusters at once", "%.2f", used)
 }
 
-// cost is the time and the processor time of an operation.
+// cost is the duration and the CPU time of an operation.
 type cost struct{ took, used time.Duration }
 
 // costs are several measurements of the same operation.
 type costs []cost
 
-// ratio returns the ratio of a cost to the mean of others: in time, and in processor time.
+// ratio returns the ratio of a cost to the mean of other costs, for the duration and for the CPU time.
 func (c cost) ratio(others costs) (took, used float64) {
 	var sum cost
 	for _, other := range others {
@@ -91,12 +93,13 @@ func (b *bench) found(what, format string, args ...any) {
 // atMost records a figure that should not exceed the goal.
 func (b *bench) atMost(what string, value, goal float64, unit string) {
 	b.figures = append(b.figures, figure{
-		// The negated comparison also counts NaN as missed.
+		// The condition is negated so that NaN counts as missed.
 		what: what, value: fmt.Sprintf("%.2f%s", value, unit), goal: fmt.Sprintf("≤ %g%s", goal, unit), missed: !(value <= goal),
 	})
 }
 
-// atMostTime is like atMost, for values that depend on the load of the machine, or on the amount of work done before.
+// atMostTime records a figure as atMost does, for values that depend on the load of the machine, or on how much work
+// was done before.
 func (b *bench) atMostTime(what string, value, goal float64, unit string) {
 	b.atMost(what, value, goal, unit)
 	if b.countsOnly {
@@ -155,8 +158,8 @@ func (b *bench) join(ctx context.Context) error {
 	return b.kubelet()
 }
 
-// writes returns the writes of our processes to both clusters since the last call, except heartbeats and leader
-// election.
+// writes returns the writes of Refract's processes to both clusters since the last call. Heartbeats and leader
+// election are left out.
 func (b *bench) writes() ([]lab.Write, error) {
 	var ours []lab.Write
 	for _, side := range []*lab.Side{b.Consumer, b.Provider} {
@@ -173,8 +176,8 @@ func (b *bench) writes() ([]lab.Write, error) {
 	return ours, nil
 }
 
-// isHeartbeat reports whether a write is the heartbeat of the node, which is sent every five minutes. More frequent
-// writes count.
+// isHeartbeat reports whether a write is the heartbeat of the node, which is sent every five minutes. If the writes
+// are more frequent, they do not count as heartbeats.
 func (b *bench) isHeartbeat(write lab.Write) bool {
 	if write.Kind() != "nodes/status" || time.Since(b.heartbeat) < 4*time.Minute {
 		return false
@@ -183,13 +186,13 @@ func (b *bench) isHeartbeat(write lab.Write) bool {
 	return true
 }
 
-// isQuotaRefresh reports whether a write updates the rest of a Quota in a namespace. There is at most one in five
-// seconds, independent of the number of objects.
+// isQuotaRefresh reports whether a write updates the remaining amount of a Quota in a namespace. There is at most one
+// such write in five seconds, regardless of the number of objects.
 func isQuotaRefresh(write lab.Write) bool {
 	return write.Kind() == "resourcequotas" && write.Verb == "patch"
 }
 
-// resources records the resource usage of our processes.
+// resources records the resource usage of Refract's processes.
 func (b *bench) resources(context.Context) error {
 	usage, err := b.Usage()
 	if err != nil {
@@ -216,7 +219,7 @@ func (b *bench) kubelet() error {
 }
 
 // memory compares the virtual kubelet's memory with its goal, which grows with the pods beyond the first thousand. At
-// this point the virtual kubelet caches the pods and the Services of the benchmark.
+// this time, the caches of the virtual kubelet contain the pods and the Services of the benchmark.
 func (b *bench) memory(context.Context) error {
 	used, err := testenv.ProcessUsage(b.Kubelet().Pid())
 	if err != nil {
@@ -227,10 +230,10 @@ func (b *bench) memory(context.Context) error {
 	return nil
 }
 
-// quiet is how long our processes must have written nothing to count as done.
+// quiet is the time without writes after which Refract's processes count as done.
 const quiet = 3 * time.Second
 
-// settled waits until the processes have nothing left to do, and returns their writes until then.
+// settled waits until the processes have nothing left to do, and returns the writes that they have made until then.
 func (b *bench) settled(ctx context.Context) ([]lab.Write, error) {
 	var all []lab.Write
 	since := time.Now()

@@ -14,11 +14,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/refract-project/refract/internal/lab"
-	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/test/support/lab"
+	"github.com/refract-project/refract/test/support/testenv"
 )
 
-// cpu is the processor time of each process of both clusters so far.
+// cpu is the CPU time that each process of both clusters has used so far.
 type cpu map[string]time.Duration
 
 func (b *bench) cpu() (cpu, error) {
@@ -35,7 +35,8 @@ func (b *bench) cpu() (cpu, error) {
 	return used, nil
 }
 
-// since returns the sum of the processor time since an earlier reading, and its largest parts.
+// since returns the total CPU time that was used since an earlier reading, and the processes that have used most of
+// it.
 func (c cpu) since(earlier cpu) (sum time.Duration, parts string) {
 	const most = 5
 	var names []string
@@ -53,14 +54,14 @@ func (c cpu) since(earlier cpu) (sum time.Duration, parts string) {
 	return sum, strings.Join(largest, ", ")
 }
 
-// kubeletProcess is the name of the virtual kubelet among the processes of the consumer.
+// kubeletProcess is the name of the virtual kubelet in the list of the consumer's processes.
 const kubeletProcess = lab.ConsumerID + " virtual-kubelet"
 
-// collectionMost is the maximum percentage of the virtual kubelet's processor time for garbage collection.
+// collectionMost is the maximum percentage of the virtual kubelet's CPU time that garbage collection may use.
 const collectionMost = 15
 
-// phase records the processor time of both clusters and the processes of Refract while do runs, and the time that the
-// virtual kubelet spends on garbage collection.
+// phase runs do, and records the CPU time that both clusters and Refract's processes use meanwhile, and the time that
+// the virtual kubelet spends on garbage collection.
 func (b *bench) phase(ctx context.Context, do func(context.Context) error) (total time.Duration, err error) {
 	before, err := b.cpu()
 	if err != nil {
@@ -90,15 +91,15 @@ func (b *bench) phase(ctx context.Context, do func(context.Context) error) (tota
 	total, parts := after.since(before)
 	b.found("   CPU of everything meanwhile", "%.1f s", total.Seconds())
 	b.found("   most of it", "%s", parts)
-	if own := after[kubeletProcess] - before[kubeletProcess]; own > time.Second { // a shorter time is too inexact
+	if own := after[kubeletProcess] - before[kubeletProcess]; own > time.Second { // a shorter time is not accurate enough
 		b.found("   the virtual kubelet's part", "%.1f %%", 100*own.Seconds()/total.Seconds())
 		b.atMostTime("   of that for garbage collection", clockAfter.collection(clock), collectionMost, " %")
 	}
 	return total, nil
 }
 
-// goClock is the processor time of the virtual kubelet as the Go runtime estimates it, in seconds. The estimates
-// include the time waiting for a processor, so they can only be compared with each other.
+// goClock is the CPU time of the virtual kubelet in seconds, as the Go runtime estimates it. The estimates include
+// waiting for a CPU, so they can only be compared with each other.
 type goClock struct{ all, collecting float64 }
 
 func (b *bench) goClock(ctx context.Context) (goClock, error) {
@@ -112,7 +113,7 @@ func (b *bench) goClock(ctx context.Context) (goClock, error) {
 	return goClock{sum("total") - sum("idle"), sum("gc_total")}, nil
 }
 
-// collection returns the percentage of garbage collection in the time since an earlier reading.
+// collection returns the percentage of the time since an earlier reading that was spent on garbage collection.
 func (c goClock) collection(since goClock) float64 {
 	return 100 * (c.collecting - since.collecting) / (c.all - since.all)
 }
@@ -129,7 +130,7 @@ func (b *bench) profile(ctx context.Context) error {
 	return b.keepProfile("allocs", data)
 }
 
-// keepProfile writes a profile to the folder that the user has chosen, if any.
+// keepProfile writes a profile to the folder that the user has chosen. Without a folder it does nothing.
 func (b *bench) keepProfile(name string, data []byte) error {
 	if b.profiles == "" {
 		return nil
@@ -138,11 +139,16 @@ func (b *bench) keepProfile(name string, data []byte) error {
 	return os.WriteFile(filepath.Join(b.profiles, fmt.Sprintf("%s-%02d.pb.gz", name, b.profiled)), data, 0o600)
 }
 
-// collectGarbage triggers garbage collections of the virtual kubelet, so that its metrics of live memory are up to date.
-// It does so twice, because the content of pools is released by the second one.
+// collections is the number of garbage collections before memory is measured. The second collection releases the
+// content of pools. Each collection halves stacks that have become too large. Five collections are needed for the
+// stacks of 3,000 goroutines that have decoded a response once.
+const collections = 6
+
+// collectGarbage triggers garbage collections in the virtual kubelet, so that its metrics have the memory that it
+// needs, and not what happens to be left.
 func (b *bench) collectGarbage(ctx context.Context) error {
 	var data []byte
-	for range 2 {
+	for range collections {
 		var err error
 		if data, err = readProfile(ctx, "heap?gc=1"); err != nil {
 			return err
@@ -151,7 +157,7 @@ func (b *bench) collectGarbage(ctx context.Context) error {
 	return b.keepProfile("heap", data)
 }
 
-// readProfile reads a profile of the virtual kubelet, which all benchmarks run with --enable-profiling.
+// readProfile reads a profile from the virtual kubelet. All benchmarks run it with --enable-profiling.
 func readProfile(ctx context.Context, name string) ([]byte, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://127.0.0.1:6060/debug/pprof/"+name, nil)
 	if err != nil {

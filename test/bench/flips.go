@@ -15,13 +15,15 @@ import (
 
 	corev1beta1 "github.com/refract-project/refract/api/core/v1beta1"
 	"github.com/refract-project/refract/api/wire"
-	"github.com/refract-project/refract/internal/lab"
+	"github.com/refract-project/refract/test/support/lab"
 )
 
-// flipSlices and flipEndpoints are a thousand endpoints of the consumer, sliced as Kubernetes does.
+// flipSlices and flipEndpoints are the numbers of EndpointSlices and of endpoints in each. Together they are a thousand
+// endpoints, in slices of the size that Kubernetes uses.
 const flipSlices, flipEndpoints = 10, 100
 
-// flips measures the delay between a state change of the consumer and the readiness of its endpoints on the provider.
+// flips measures the delay between a change in the state of the network to the consumer and the resulting change in the
+// readiness of its endpoints on the provider.
 func (b *bench) flips(ctx context.Context) error {
 	progress("%d endpoints that become unready together, and ready", flipSlices*flipEndpoints)
 	slices := b.flipping()
@@ -49,7 +51,7 @@ func (b *bench) flips(ctx context.Context) error {
 	return err
 }
 
-// flipping returns the kind of the EndpointSlices.
+// flipping returns the kind of the EndpointSlices that flips creates.
 func (b *bench) flipping() *kind {
 	endpoints := make([]any, 0, flipEndpoints)
 	for i := range flipEndpoints {
@@ -59,8 +61,8 @@ func (b *bench) flipping() *kind {
 		content: map[string]any{"addressType": "IPv4", "endpoints": endpoints, "ports": []any{map[string]any{"name": "http", "port": int64(80)}}}}
 }
 
-// flip sets the state of the network to the consumer on the provider, and returns the delay between the condition and
-// the last endpoint.
+// flip sets, on the provider, the state of the network to the consumer. It returns the delay between the change in the
+// condition and the change in the last endpoint.
 func (b *bench) flip(ctx context.Context, status string, ready bool) (time.Duration, error) {
 	clusters := b.Provider.Dynamic.Resource(corev1beta1.ForeignClusterGVR)
 	watch, err := clusters.Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + lab.ConsumerID})
@@ -92,7 +94,7 @@ func networkStatus(cluster *unstructured.Unstructured) string {
 	return ""
 }
 
-// awaitReadiness waits until all endpoints on the provider are ready, or none is.
+// awaitReadiness waits until either all or none of the endpoints on the provider are ready.
 func (b *bench) awaitReadiness(ctx context.Context, ready bool) error {
 	return b.Wait(ctx, fmt.Sprintf("%d endpoints with ready: %t", flipSlices*flipEndpoints, ready), func(ctx context.Context) (string, error) {
 		list, err := b.Provider.Client.DiscoveryV1().EndpointSlices(remoteNamespace).List(ctx, metav1.ListOptions{LabelSelector: label + "=yes"})

@@ -20,34 +20,36 @@ import (
 
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
-	"github.com/refract-project/refract/internal/lab"
+	"github.com/refract-project/refract/test/support/lab"
 )
 
-// kind describes the objects of a kind that the benchmark creates, their number, and the permitted writes.
+// kind describes the objects of one kind that the benchmark creates: their content, their number, and the permitted
+// number of writes.
 type kind struct {
 	name           string
-	prefix         string // prefix of the objects' names; "" is the name of the kind
+	prefix         string // prefix of the objects' names; if it is "", the name of the kind is used
 	source, target schema.GroupVersionResource
 	count          int
 	content        map[string]any // content of each object, in addition to its name and labels
-	// back is set if the objects are on the provider and the copies on the consumer.
+	// back is true if the objects are created on the provider and copied to the consumer.
 	back bool
-	// plain is the cluster of objects in a namespace that is not offloaded. They count as their own copies. If it is
-	// nil, the objects are reflected.
+	// plain is the cluster in which the objects are created in a namespace that is not offloaded. Such objects count
+	// as their own copies. If it is nil, the objects are reflected.
 	plain *lab.Side
-	// onCreation and onChange are the writes of all processes of Refract for one object, including the writes of the
-	// provider's controllers for the copy.
+	// onCreation and onChange are the permitted numbers of writes for one object, by all processes of Refract. They
+	// include the writes of the provider's controllers for the copy.
 	onCreation, onChange float64
 	// change returns the patch of a change. If it is nil, a label is changed.
 	change func(value string) string
 }
 
-// few is the number of objects of a kind that costs the same as another kind, so that few objects are enough.
+// few is the number of objects of a kind whose costs are the same as the costs of another kind. The other kind is
+// measured with more objects.
 const few = 100
 
 var services = corev1.SchemeGroupVersion.WithResource("services")
 
-// kinds returns the reflected kinds. The first is the Service, the second the ConfigMap.
+// kinds returns the reflected kinds. The first one is the Service, and the second one the ConfigMap.
 func (b *bench) kinds() []*kind {
 	core := corev1.SchemeGroupVersion.WithResource
 	few := min(few, b.services)
@@ -68,9 +70,9 @@ func (b *bench) kinds() []*kind {
 		{name: "PodDisruptionBudget", source: policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets"), count: few, onCreation: 1, onChange: 1,
 			content: map[string]any{"spec": map[string]any{"maxUnavailable": int64(1), "selector": map[string]any{"matchLabels": map[string]any{"app": "none"}}}}},
 		{name: "EndpointSlice", source: discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), target: offloadingv1beta1.ShadowEndpointSliceGVR,
-			count: few, onCreation: 2, onChange: 2, // the shadow, and the provider's EndpointSlice
+			count: few, onCreation: 2, onChange: 2, // writes of the ShadowEndpointSlice and of the provider's EndpointSlice
 			content: map[string]any{"addressType": "IPv4", "endpoints": []any{endpoint}, "ports": ports}},
-		// The claim is created, and the volume that represents it.
+		// Two objects are created: the claim, and the volume that represents it.
 		{name: "PersistentVolumeClaim", source: core("persistentvolumeclaims"), count: few, onCreation: 2, onChange: 1,
 			content: claim()},
 		{name: "Widget", source: schema.GroupVersionResource{Group: "bench.example.org", Version: "v1", Resource: "widgets"}, count: few, onCreation: 1, onChange: 1,
@@ -88,7 +90,8 @@ func claim() map[string]any {
 	}
 }
 
-// volumes creates the volumes that the provider's claims bind to, because claims without a volume get Events repeatedly.
+// volumes creates the volumes to which the provider's claims are bound. Without volumes, Kubernetes would repeatedly
+// write Events about the claims.
 func (b *bench) volumes(ctx context.Context) error {
 	for i := range min(few, b.services) + 2*missed {
 		volume := &corev1.PersistentVolume{
@@ -129,7 +132,7 @@ func (k *kind) object(i int) string {
 //go:embed cluster
 var manifests embed.FS
 
-// apply applies a file of the folder cluster to a cluster.
+// apply applies a file from the folder cluster to a cluster.
 func (b *bench) apply(ctx context.Context, cluster, name string) error {
 	content, err := manifests.ReadFile("cluster/" + name)
 	if err != nil {

@@ -15,12 +15,12 @@ import (
 )
 
 const (
-	// updatesPerSecond is the rate of updates, and updatesFor their duration.
+	// updatesPerSecond is the rate of updates, and updatesFor how long they are sent.
 	updatesPerSecond = 100
 	updatesFor       = 10 * time.Second
 )
 
-// latency measures the delay between a change in the consumer and the change of its copy in the provider.
+// latency measures the delay between a change on the consumer and the resulting change to the copy on the provider.
 func (b *bench) latency(ctx context.Context) error {
 	progress("%d updates a second for %s", updatesPerSecond, updatesFor)
 	delays, err := b.updates(ctx, b.kinds()[1])
@@ -36,10 +36,10 @@ func (b *bench) latency(ctx context.Context) error {
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// percentile returns a percentile of sorted delays.
+// percentile returns the percentile p of sorted delays.
 func percentile(delays []time.Duration, p int) time.Duration { return delays[(len(delays)-1)*p/100] }
 
-// updates changes objects of a kind and returns the delays until their copies had the change, sorted.
+// updates changes objects of a kind. It returns the sorted delays until the copies were changed.
 func (b *bench) updates(ctx context.Context, k *kind) ([]time.Duration, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -57,7 +57,8 @@ func (b *bench) updates(ctx context.Context, k *kind) ([]time.Duration, error) {
 	for i := range total {
 		<-tick.C
 		wg.Go(func() {
-			// Each round changes another object, so that no update overtakes another one.
+			// Successive updates change different objects, so that an update cannot overtake another update of the same
+			// object.
 			value := fmt.Sprintf("update-%d", i)
 			begun := time.Now()
 			err := b.change(ctx, k, k.object(i%k.count), value)
@@ -84,10 +85,10 @@ type arrivals struct {
 	at map[string]time.Time
 }
 
-// watchCopies records the changes of copies.
+// watchCopies watches copies and records when they change.
 func (b *bench) watchCopies(ctx context.Context, k *kind) (*arrivals, error) {
 	_, copies := b.ends(k)
-	// The watch starts now: listing the existing copies would delay the first updates.
+	// The watch begins with the current version, because listing the existing copies would delay the first updates.
 	now, err := copies.List(ctx, metav1.ListOptions{LabelSelector: label + "=yes", Limit: 1})
 	if err != nil {
 		return nil, err
@@ -116,7 +117,7 @@ func (a *arrivals) note(value string) {
 	}
 }
 
-// delays waits until all requested changes have arrived.
+// delays waits until all requested changes have arrived, and returns their delays.
 func (a *arrivals) delays(ctx context.Context, asked map[string]time.Time) ([]time.Duration, error) {
 	deadline := time.Now().Add(30 * time.Second)
 	for {

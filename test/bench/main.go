@@ -1,9 +1,9 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Bench measures the cost of offloading on two real control planes with simulated nodes: `make bench-e2e` runs it and
-// prints a table of figures against their goals. Times are ratios within one run, because absolute times depend mostly
-// on the machine. It exits with 1 if a goal is missed.
+// Command bench measures the cost of offloading on two real control planes with simulated nodes. `make bench-e2e`
+// runs it and prints a table of figures with their goals. Durations are ratios within one run, because absolute
+// durations depend mostly on the machine. The exit code is 1 if a goal is missed.
 package main
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/go-logr/logr"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/refract-project/refract/internal/lab"
+	"github.com/refract-project/refract/test/support/lab"
 )
 
 func main() {
@@ -40,7 +40,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "bench: --scale measures Services as well: leave out one of --scale and --pods-only")
 		os.Exit(2)
 	}
-	ctrllog.SetLogger(logr.Discard()) // a library requires a logger; its messages are also in our errors
+	ctrllog.SetLogger(logr.Discard()) // a library requires a logger; the returned errors contain the same messages
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	ctx, cancel := context.WithTimeoutCause(ctx, *timeout, fmt.Errorf("the benchmark took longer than %s", *timeout))
@@ -54,10 +54,10 @@ func main() {
 	}
 }
 
-// least is the minimum number of objects of each kind: enough for two rounds, and one that stays.
+// least is the minimum number of objects of each kind. It is sufficient for two rounds, with one object that stays.
 const least = 4*missed + 1
 
-// kubeletArgs are additional flags that the lab does not set.
+// kubeletArgs are flags that are set in addition to the flags of the lab.
 var kubeletArgs = []string{"--enable-profiling", "--enable-storage", "--remote-real-storage-class-name=" + lab.RemoteStorageClass}
 
 func run(ctx context.Context, options lab.Options, b *bench) (err error) {
@@ -84,11 +84,11 @@ func run(ctx context.Context, options lab.Options, b *bench) (err error) {
 	}
 	for _, measure := range measures {
 		if err := measure(ctx); err != nil {
-			return errors.Join(err, b.report()) // measured so far
+			return errors.Join(err, b.report()) // prints the figures even after an error
 		}
 	}
 	return b.report()
 }
 
-// progress prints progress on standard error, so that standard output contains only the table.
+// progress prints a line to standard error, so that standard output contains only the table.
 func progress(format string, args ...any) { fmt.Fprintf(os.Stderr, "… "+format+"\n", args...) }

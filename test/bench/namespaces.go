@@ -12,19 +12,19 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/refract-project/refract/api/wire"
-	"github.com/refract-project/refract/internal/lab"
-	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/test/support/lab"
+	"github.com/refract-project/refract/test/support/testenv"
 )
 
-// further is the number of namespaces that are offloaded to measure the cost of one.
+// further is the number of additional namespaces that are offloaded to measure the cost of a namespace.
 const further = 100
 
-// namespacesMemory is the memory goal for these namespaces, in MiB: 40 KiB for each of ten watches, nine for kinds of
-// this cluster and one for the provider.
+// namespacesMemory is the goal for the memory that these namespaces need, in MiB. It allows 40 KiB for each of ten
+// watches: nine for kinds of this cluster, and one for the provider.
 const namespacesMemory = 40
 
-// namespaces measures the cost of additional namespaces for a virtual kubelet that has just started. They are empty
-// except for the root CA that every namespace has.
+// namespaces measures the cost of additional namespaces for a virtual kubelet that has just started. The namespaces
+// are empty except for the root CA that every namespace has.
 func (b *bench) namespaces(ctx context.Context) error {
 	progress("%d further namespaces", further)
 	if err := b.StopKubelet(ctx); err != nil {
@@ -88,7 +88,7 @@ func (b *bench) namespaces(ctx context.Context) error {
 		return (metricsAfter.Sum(metric, nil) - metrics.Sum(metric, nil)) / (1 << 20)
 	}
 	stacks, live := grown("go_memory_classes_heap_stacks_bytes"), grown("go_gc_heap_live_bytes")
-	// The resident memory of a process varies by the permitted amount of garbage, so it is shown but not checked.
+	// The resident memory is printed but not checked, because it depends on how much garbage a process may have.
 	b.atMost("   the virtual kubelet's memory for them, in use", stacks+live, namespacesMemory, " MiB")
 	b.found("      in stacks", "%.1f MiB", stacks)
 	b.found("      live", "%.1f MiB", live)

@@ -20,16 +20,16 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/refract-project/refract/api/wire"
-	"github.com/refract-project/refract/internal/lab"
+	"github.com/refract-project/refract/test/support/lab"
 )
 
-// parallel is the number of concurrent requests of the benchmark itself.
+// parallel is the number of concurrent requests that the benchmark sends.
 const parallel = 8
 
-// label is set on all objects of the benchmark, so that no other objects are counted.
+// label is set on all objects of the benchmark. Other objects are not counted.
 const label = "bench"
 
-// ends returns the clients for the objects of a kind, and for their copies.
+// ends returns a client for the objects of a kind, and a client for their copies.
 func (b *bench) ends(k *kind) (sources, copies dynamic.ResourceInterface) {
 	home, away := b.Consumer.Dynamic, b.Provider.Dynamic
 	if k.plain != nil {
@@ -64,7 +64,7 @@ func (b *bench) change(ctx context.Context, k *kind, name, value string) error {
 	return err
 }
 
-// changeOf returns the value of the last change of an object.
+// changeOf returns the value that the last change to an object has set.
 func changeOf(object *unstructured.Unstructured) string {
 	if message, ok := object.Object["message"].(string); ok {
 		return message
@@ -72,12 +72,12 @@ func changeOf(object *unstructured.Unstructured) string {
 	return object.GetLabels()["changed"]
 }
 
-// hasChange returns a check whether a copy has the change to the value.
+// hasChange returns a function that reports whether a copy has the given value.
 func hasChange(value string) func(*unstructured.Unstructured) bool {
 	return func(object *unstructured.Unstructured) bool { return changeOf(object) == value }
 }
 
-// ofOurs is the label selector of the copies of the benchmark's objects.
+// ofOurs is a label selector that selects the copies of the benchmark's objects.
 const ofOurs = wire.OriginLabel + "=" + lab.ConsumerID + "," + label + "=yes"
 
 func (b *bench) delete(ctx context.Context, k *kind, name string) error {
@@ -85,7 +85,7 @@ func (b *bench) delete(ctx context.Context, k *kind, name string) error {
 	return sources.Delete(ctx, name, metav1.DeleteOptions{})
 }
 
-// each calls do for a range of the objects of a kind.
+// each calls do for the objects of a kind whose numbers are at least from and less than to.
 func (b *bench) each(ctx context.Context, k *kind, from, to int, do func(context.Context, *kind, string) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallel)
@@ -95,8 +95,8 @@ func (b *bench) each(ctx context.Context, k *kind, from, to int, do func(context
 	return group.Wait()
 }
 
-// await waits until exactly n copies fulfill a condition. nil is fulfilled by all. It watches, because repeated lists
-// of all objects would affect the measurement.
+// await waits until exactly n copies meet a condition. A nil condition is met by all copies. await uses a watch,
+// because listing all objects repeatedly would affect the measurement.
 func (b *bench) await(ctx context.Context, k *kind, n int, holds func(*unstructured.Unstructured) bool) error {
 	_, copies := b.ends(k)
 	selector := ofOurs
@@ -139,7 +139,8 @@ func (b *bench) await(ctx context.Context, k *kind, n int, holds func(*unstructu
 	})
 }
 
-// plainObjects creates Services without reflection, in one cluster and in both at once, and measures their updates.
+// plainObjects creates Services without reflection, first in one cluster and then in both at the same time, and
+// measures their updates.
 func (b *bench) plainObjects(ctx context.Context) error {
 	progress("%d Services, and updates, without reflection", b.services)
 	if err := b.plainServicesOnce(ctx); err != nil {
@@ -164,14 +165,14 @@ func (b *bench) plainObjects(ctx context.Context) error {
 	return nil
 }
 
-// plainServicesOnce measures only the Services of the consumer.
+// plainServicesOnce measures only the Services on the consumer.
 func (b *bench) plainServicesOnce(ctx context.Context) error {
 	c, err := b.plainServices(ctx, fmt.Sprintf("%d Services where nothing is reflected", b.services), b.Consumer)
 	b.plain.creation = append(b.plain.creation, c)
 	return err
 }
 
-// plainServices creates the Services in each of the clusters, and deletes them.
+// plainServices creates the Services in each of the given clusters, and then deletes them.
 func (b *bench) plainServices(ctx context.Context, what string, sides ...*lab.Side) (c cost, err error) {
 	all := make([]*kind, 0, len(sides))
 	for _, side := range sides {
@@ -192,7 +193,8 @@ func (b *bench) plainServices(ctx context.Context, what string, sides ...*lab.Si
 	return c, err
 }
 
-// created creates all objects of some kinds at once, and waits until their copies exist and all processes are done.
+// created creates all objects of the given kinds at the same time, and waits until their copies exist and all
+// processes are done.
 func (b *bench) created(ctx context.Context, kinds ...*kind) error {
 	group, bounded := errgroup.WithContext(ctx)
 	for _, k := range kinds {
@@ -282,7 +284,8 @@ func (b *bench) createdAndChanged(ctx context.Context, k *kind) error {
 	return nil
 }
 
-// perObject records the writes for each object. Writes of Events are recorded separately, unless the objects are Events.
+// perObject records the number of writes per object. Writes of Events are recorded separately, unless the objects
+// themselves are Events.
 func (b *bench) perObject(writes []lab.Write, k *kind, what string, goal float64) {
 	n := 0
 	if !k.back {

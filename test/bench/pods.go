@@ -17,32 +17,32 @@ import (
 
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
-	"github.com/refract-project/refract/internal/lab"
-	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/test/support/lab"
+	"github.com/refract-project/refract/test/support/testenv"
 )
 
-// withoutTokens disables tokens for a fair comparison: plain pods on simulated nodes get no tokens of the consumer's
-// API server.
+// withoutTokens disables tokens, so that the comparison is fair: plain pods on simulated nodes do not get tokens from
+// the consumer's API server.
 var withoutTokens = map[string]string{wire.APIServerSupportAnnotation: wire.APIServerSupportDisabled}
 
-// load is a Deployment that is rolled out and deleted, in one or both clusters.
+// load is a Deployment that is rolled out and deleted in one cluster or in both.
 type load struct {
 	name   string
-	nodes  map[string]string // labels of its nodes
+	nodes  map[string]string // labels of the nodes for the pods
 	places []place
 }
 
-// place is a namespace of a cluster.
+// place is a namespace in one of the clusters.
 type place struct {
 	side      *lab.Side
 	namespace string
 }
 
-// simulatedNodes selects the simulated nodes of either cluster.
+// simulatedNodes are the labels of the simulated nodes, in either cluster.
 var simulatedNodes = map[string]string{testenv.KwokNodeLabel: "kwok"}
 
-// plainPods measures pods on nodes of their own cluster, and pods of two independent clusters at once. The latter is the
-// minimal cost of pods in two control planes on this machine.
+// plainPods measures pods on nodes of their own cluster, first in one cluster and then in two independent clusters at
+// the same time. The second result is the minimum cost of pods in two control planes on this machine.
 func (b *bench) plainPods(ctx context.Context) error {
 	progress("%d pods on simulated nodes of the consumer", b.pods)
 	plain, err := b.plainOnce(ctx)
@@ -68,7 +68,7 @@ func (b *bench) plainPods(ctx context.Context) error {
 	return err
 }
 
-// plainOnce measures the pods on nodes of the consumer.
+// plainOnce measures pods on nodes of the consumer.
 func (b *bench) plainOnce(ctx context.Context) (load, error) {
 	plain := load{"plain", simulatedNodes, []place{{b.Consumer, namespace}}}
 	c, err := b.deployed(ctx, plain, fmt.Sprintf("Deployment of %d pods on plain nodes", b.pods))
@@ -76,7 +76,7 @@ func (b *bench) plainOnce(ctx context.Context) (load, error) {
 		return plain, err
 	}
 	b.plain.rollout = append(b.plain.rollout, c)
-	// The pods on the virtual node are also settled before they are deleted.
+	// The processes must be done before the pods are deleted, as in the measurement of the pods on the virtual node.
 	if _, err := b.settled(ctx); err != nil {
 		return plain, err
 	}
@@ -87,7 +87,7 @@ func (b *bench) plainOnce(ctx context.Context) (load, error) {
 	return plain, nil
 }
 
-// comparedPods measures the plain pods once more, and compares.
+// comparedPods measures the plain pods again, and compares the costs.
 func (b *bench) comparedPods(ctx context.Context) error {
 	progress("%d pods on simulated nodes of the consumer, once more", b.pods)
 	if _, err := b.plainOnce(ctx); err != nil {
@@ -105,19 +105,19 @@ func (b *bench) comparedPods(ctx context.Context) error {
 	return err
 }
 
-// deployed deploys the measured number of pods in each place.
+// deployed deploys the number of pods to be measured in each place.
 func (b *bench) deployed(ctx context.Context, l load, what string) (cost, error) {
 	return b.timed(ctx, what, l, func(ctx context.Context, p place) error {
 		return b.deploy(ctx, p, l.name, b.pods, l.nodes, withoutTokens)
 	})
 }
 
-// removed deletes the pods again.
+// removed deletes the pods and measures the cost.
 func (b *bench) removed(ctx context.Context, l load, what string) (cost, error) {
 	return b.timed(ctx, what, l, func(ctx context.Context, p place) error { return b.remove(ctx, p, l.name) })
 }
 
-// timed runs do in all places of a load at once, and measures its cost.
+// timed runs do for all places of a load at the same time, and measures the cost.
 func (b *bench) timed(ctx context.Context, what string, l load, do func(context.Context, place) error) (c cost, err error) {
 	at := len(b.figures)
 	c.used, err = b.phase(ctx, func(ctx context.Context) error {
@@ -134,7 +134,7 @@ func (b *bench) timed(ctx context.Context, what string, l load, do func(context.
 	return c, err
 }
 
-// virtualNodes selects the nodes of offloaded pods.
+// virtualNodes are the labels of the nodes for offloaded pods.
 var virtualNodes = map[string]string{wire.TypeLabel: wire.VirtualNodeType}
 
 func (b *bench) offloadedPods(ctx context.Context) (err error) {
@@ -162,7 +162,7 @@ func (b *bench) offloaded() load {
 	return load{offloadedApp, virtualNodes, []place{{b.Consumer, namespace}}}
 }
 
-// offloadedDeleted measures the deletion of the pods.
+// offloadedDeleted measures the deletion of the offloaded pods.
 func (b *bench) offloadedDeleted(ctx context.Context) (err error) {
 	progress("their deletion")
 	if b.deletion, err = b.removed(ctx, b.offloaded(), "Deployment on the virtual node deleted"); err != nil {
@@ -177,7 +177,7 @@ func (b *bench) offloadedDeleted(ctx context.Context) (err error) {
 	return b.kubelet()
 }
 
-// offloadedAgain deploys the pods again for the following measurements.
+// offloadedAgain deploys the offloaded pods again for the measurements that follow.
 func (b *bench) offloadedAgain(ctx context.Context) error {
 	if err := b.deploy(ctx, b.offloaded().places[0], offloadedApp, b.pods, virtualNodes, withoutTokens); err != nil {
 		return err
@@ -189,7 +189,7 @@ func (b *bench) offloadedAgain(ctx context.Context) error {
 	return err
 }
 
-// tally records the number of writes of each kind per object.
+// tally records how many writes there are per object, for each kind.
 func (b *bench) tally(writes []lab.Write, objects int) {
 	for kind, n := range lab.Tally(writes) {
 		if n >= objects/10 {
@@ -201,7 +201,7 @@ func (b *bench) tally(writes []lab.Write, objects int) {
 // tokensApp is the Deployment whose pods have tokens.
 const tokensApp = "tokens"
 
-// podsWithTokens counts the additional cost of the pods' tokens for the consumer's API server.
+// podsWithTokens measures the additional cost of tokens for pods that access the consumer's API server.
 func (b *bench) podsWithTokens(ctx context.Context) error {
 	progress("%d pods with tokens", few)
 	if err := b.deploy(ctx, b.offloaded().places[0], tokensApp, few, virtualNodes, nil); err != nil {
@@ -219,8 +219,8 @@ func (b *bench) podsWithTokens(ctx context.Context) error {
 	return nil
 }
 
-// awaitRecorded waits until the given number of ShadowPods have the phase Running, which the provider's controller
-// writes last.
+// awaitRecorded waits until the given number of ShadowPods have the phase Running, which is the last write of the
+// provider's controller.
 func (b *bench) awaitRecorded(ctx context.Context, pods int) error {
 	return b.Wait(ctx, "the phases of ShadowPods", func(ctx context.Context) (string, error) {
 		list, err := b.Provider.Dynamic.Resource(offloadingv1beta1.ShadowPodGVR).Namespace(remoteNamespace).List(ctx, metav1.ListOptions{})

@@ -17,10 +17,10 @@ import (
 
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
-	"github.com/refract-project/refract/internal/lab"
+	"github.com/refract-project/refract/test/support/lab"
 )
 
-// restart stops the virtual kubelet as an upgrade does, and starts it again while all objects exist.
+// restart stops the virtual kubelet as an upgrade would, and starts it again while all objects exist.
 func (b *bench) restart(ctx context.Context) error {
 	progress("a clean restart of the virtual kubelet")
 	if err := b.StopKubelet(ctx); err != nil {
@@ -54,7 +54,7 @@ func (b *bench) restart(ctx context.Context) error {
 	}
 	var needless []lab.Write
 	for _, write := range writes {
-		// The node has a heartbeat of the restarted kubelet, and the new Service was requested.
+		// The restarted virtual kubelet may write heartbeats, and the Service that was just created.
 		if !strings.HasPrefix(write.Resource, "nodes") && write.Name != first {
 			needless = append(needless, write)
 		}
@@ -64,10 +64,10 @@ func (b *bench) restart(ctx context.Context) error {
 	return b.delete(ctx, service, first)
 }
 
-// adopted measures only a restart with many objects.
+// adopted measures only a restart, with many objects.
 func (b *bench) adopted(ctx context.Context) error {
 	progress("%d objects", b.adopt)
-	kinds := b.kinds()[1:3] // ConfigMaps and Secrets
+	kinds := b.kinds()[1:3] // the kinds of ConfigMaps and Secrets
 	for _, k := range kinds {
 		k.count = b.adopt / len(kinds)
 	}
@@ -81,7 +81,7 @@ func (b *bench) adopted(ctx context.Context) error {
 // missed is the number of objects of a kind that are created, changed and deleted while the virtual kubelet is down.
 const missed = 10
 
-// awayAndKilled measures how long the virtual kubelet takes to process the changes that happened while it was down.
+// awayAndKilled measures how long the virtual kubelet takes to process changes that were made while it was down.
 func (b *bench) awayAndKilled(ctx context.Context) error {
 	for round, end := range []struct {
 		name string
@@ -100,7 +100,8 @@ func (b *bench) awayAndKilled(ctx context.Context) error {
 	return nil
 }
 
-// killAtWork kills the virtual kubelet while it processes changes of objects that the previous round did not change.
+// killAtWork kills the virtual kubelet while it processes changes. The previous round did not change the same
+// objects.
 func (b *bench) killAtWork(ctx context.Context) error {
 	const value = "burst"
 	k := b.kinds()[1]
@@ -120,7 +121,8 @@ func (b *bench) killAtWork(ctx context.Context) error {
 	return errors.Join(err, <-changes)
 }
 
-// catchUp changes objects while the virtual kubelet is down, starts it, and waits until its copies are correct.
+// catchUp changes objects while the virtual kubelet is down, starts the virtual kubelet, and waits until all copies
+// are correct.
 func (b *bench) catchUp(ctx context.Context, round int) (time.Duration, error) {
 	value := fmt.Sprintf("away-%d", round)
 	from := round * 2 * missed
@@ -155,7 +157,7 @@ func (b *bench) catchUp(ctx context.Context, round int) (time.Duration, error) {
 	return time.Since(begun), nil
 }
 
-// awaitSame waits until every object has an equal copy, and no other copies exist.
+// awaitSame waits until every object has an equal copy and there are no other copies.
 func (b *bench) awaitSame(ctx context.Context, k *kind) error {
 	sources, copies := b.ends(k)
 	return b.Wait(ctx, "copies of kind "+k.name+" to be as the objects are", func(ctx context.Context) (string, error) {
@@ -179,7 +181,7 @@ func (b *bench) awaitSame(ctx context.Context, k *kind) error {
 	})
 }
 
-// states returns the changes in the objects, by name.
+// states returns, by name, the value that the last change to each object has set.
 func states(ctx context.Context, client dynamic.ResourceInterface, selector string) (map[string]string, error) {
 	list, err := client.List(ctx, metav1.ListOptions{LabelSelector: selector})
 	if err != nil {
@@ -192,7 +194,7 @@ func states(ctx context.Context, client dynamic.ResourceInterface, selector stri
 	return found, nil
 }
 
-// replacePods deletes some pods, which their Deployments replace, and changes others.
+// replacePods deletes some pods, which are then replaced by their Deployments, and changes other pods.
 func (b *bench) replacePods(ctx context.Context, value string) (gone []string, err error) {
 	for _, app := range []string{"offloaded", tokensApp} {
 		pods := b.Consumer.Client.CoreV1().Pods(namespace)
@@ -216,7 +218,7 @@ func (b *bench) replacePods(ctx context.Context, value string) (gone []string, e
 	return gone, nil
 }
 
-// awaitPods waits until the provider has the same pods as the consumer, and no tokens of other pods.
+// awaitPods waits until the provider has the same pods as the consumer, and has no tokens of pods that are gone.
 func (b *bench) awaitPods(ctx context.Context, gone []string, value string) error {
 	return b.Wait(ctx, "the ShadowPods to be those of the pods", func(ctx context.Context) (string, error) {
 		list, err := b.Provider.Dynamic.Resource(offloadingv1beta1.ShadowPodGVR).Namespace(remoteNamespace).List(ctx, metav1.ListOptions{LabelSelector: "app in (offloaded," + tokensApp + ")"})
@@ -243,19 +245,19 @@ func (b *bench) awaitPods(ctx context.Context, gone []string, value string) erro
 	})
 }
 
-// resyncs is the number of counted resyncs, and resyncEvery their interval.
+// resyncs is the number of resyncs during which writes are counted. resyncEvery is the interval between them.
 const (
 	resyncs     = 2
 	resyncEvery = 15 * time.Second
 )
 
-// resync makes the virtual kubelet compare everything repeatedly, and counts the resulting writes.
+// resync makes the virtual kubelet compare all objects repeatedly, and counts the writes that result.
 func (b *bench) resync(ctx context.Context) error {
 	progress("%d comparisons of everything, %s apart", resyncs, resyncEvery)
 	if err := b.awaitRecorded(ctx, b.pods+few); err != nil {
 		return err
 	}
-	if _, err := b.settled(ctx); err != nil { // Events of the new pods may still be pending
+	if _, err := b.settled(ctx); err != nil { // Events of the new pods may still have to be written
 		return err
 	}
 	if err := b.StopKubelet(ctx); err != nil {
@@ -293,7 +295,7 @@ func (b *bench) resync(ctx context.Context) error {
 	return nil
 }
 
-// evaluated returns the number of evaluations of the virtual kubelet.
+// evaluated returns how many evaluations the virtual kubelet has made.
 func (b *bench) evaluated(ctx context.Context) (float64, error) {
 	metrics, err := b.KubeletMetrics(ctx)
 	if err != nil {

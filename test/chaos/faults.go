@@ -13,16 +13,18 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/refract-project/refract/internal/lab"
-	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/test/support/lab"
+	"github.com/refract-project/refract/test/support/testenv"
 )
 
 // fault is a failure that can be injected and repaired.
 type fault struct {
 	name string
-	// of is the target of the fault. Two faults of the same target are not injected at once.
+	// of is the component that the fault affects. Two faults of the same component are never injected at the same
+	// time.
 	of string
-	// late faults are repaired last, because the processes that they start need the others.
+	// late means that the fault is repaired last, because the processes that its repair starts need the other
+	// components.
 	late            bool
 	inflict, repair func(context.Context, *game) error
 }
@@ -31,9 +33,11 @@ type fault struct {
 func all() []fault {
 	return []fault{
 		process("kill-kubelet", "kubelet", killed((*lab.Lab).KillKubelet), (*lab.Lab).StartKubelet),
-		process("stop-kubelet", "kubelet", (*lab.Lab).StopKubelet, (*lab.Lab).StartKubelet), // the other replica takes over
+		// While the virtual kubelet is stopped, the standby replica takes over.
+		process("stop-kubelet", "kubelet", (*lab.Lab).StopKubelet, (*lab.Lab).StartKubelet),
 		process("kill-standby", "standby", killed((*lab.Lab).KillStandby), (*lab.Lab).StartStandby),
-		process("stop-standby", "standby", (*lab.Lab).StopStandby, (*lab.Lab).StartStandby), // it leads after the fault above
+		// After the fault above, the standby replica is the leader.
+		process("stop-standby", "standby", (*lab.Lab).StopStandby, (*lab.Lab).StartStandby),
 		process("kill-consumer-manager", "consumer-manager", killed((*lab.Lab).KillConsumerManager), (*lab.Lab).StartConsumerManager),
 		process("kill-provider-manager", "provider-manager", killed((*lab.Lab).KillProviderManager), (*lab.Lab).StartProviderManager),
 		stopServer("stop-consumer-apiserver", func(g *game) *lab.Side { return g.Consumer }),
@@ -63,7 +67,7 @@ func all() []fault {
 	}
 }
 
-// chosen returns the faults with the given names, separated by commas. "" returns all faults.
+// chosen returns the faults with the given comma-separated names. For "" it returns all faults.
 func chosen(names string) ([]fault, error) {
 	known := all()
 	if names == "" {
@@ -88,7 +92,8 @@ func clashes(inflicted []fault, next fault) bool {
 	return slices.ContainsFunc(inflicted, func(f fault) bool { return f.of == next.of })
 }
 
-// repairOrder returns the faults in reverse order, with the faults of our processes at the end.
+// repairOrder returns the faults in the order in which they must be repaired: in reverse order, with the faults of
+// Refract's processes last.
 func repairOrder(inflicted []fault) []fault {
 	order := slices.Clone(inflicted)
 	slices.Reverse(order)
@@ -132,7 +137,7 @@ func pauseStorage(name string, of func(*game) *lab.Side) fault {
 	}
 }
 
-// pauseNodes stops all nodes of the provider from responding.
+// pauseNodes makes all nodes of the provider stop responding.
 func pauseNodes() fault {
 	signal := func(g *game, signal syscall.Signal) error {
 		return syscall.Kill(g.Provider.Processes()["kwok"], signal)
@@ -143,7 +148,7 @@ func pauseNodes() fault {
 	}
 }
 
-// restore restores a cluster from a snapshot of its etcd, after the other faults are repaired. All changes since the
+// restore restores a cluster from a snapshot of its etcd after the other faults were repaired. All changes since the
 // snapshot are lost.
 func restore(name string, of func(*game) *lab.Side) fault {
 	var backup string
@@ -160,8 +165,8 @@ func restore(name string, of func(*game) *lab.Side) fault {
 		repair: func(ctx context.Context, g *game) error {
 			defer func() { _ = os.RemoveAll(filepath.Dir(backup)) }()
 			done := g.witness.putBack(of(g).ID, at)
-			// Kubernetes recommends these flags. Without them, the restore of a very recent backup could not be detected
-			// by the versions (package rewind).
+			// Kubernetes recommends these flags. Without them, package rewind could not detect from the resource
+			// versions that a very recent backup was restored.
 			if err := of(g).Restore(ctx, backup, "--bump-revision=1000000", "--mark-compacted"); err != nil {
 				return err
 			}
@@ -174,14 +179,14 @@ func restore(name string, of func(*game) *lab.Side) fault {
 	}
 }
 
-// compact compacts etcd. It needs no repair.
+// compact compacts the etcd of a cluster. The fault needs no repair.
 func compact(name string, of func(*game) *lab.Side) fault {
 	return fault{name: name, of: name,
 		inflict: func(ctx context.Context, g *game) error {
 			ctx, cancel := context.WithTimeout(ctx, time.Second)
 			defer cancel()
 			if err := of(g).Compact(ctx); err != nil {
-				g.say("%s had no effect: %v", name, err) // its etcd may be paused
+				g.say("%s had no effect: %v", name, err) // for example because etcd is paused
 			}
 			return nil
 		},
@@ -196,7 +201,7 @@ func link(name string, spoil func(*testenv.Link)) fault {
 	}
 }
 
-// flapping repeatedly ends all connections.
+// flapping repeatedly closes all connections between the clusters.
 func flapping() fault {
 	var stop context.CancelFunc
 	return fault{name: "flapping-link", of: "link",
@@ -214,7 +219,7 @@ func flapping() fault {
 	}
 }
 
-// eventually retries until do succeeds.
+// eventually calls do until it succeeds.
 func eventually(ctx context.Context, do func(context.Context) error) error {
 	for {
 		bounded, cancel := context.WithTimeout(ctx, 5*time.Second)

@@ -11,20 +11,24 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/clientcmd"
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
-	"github.com/refract-project/refract/internal/lab"
 	"github.com/refract-project/refract/test/hostile/attacks"
+	"github.com/refract-project/refract/test/support/lab"
 )
 
-// hostileConsumer attacks with the identity of the consumer: it creates forbidden objects, changes its own objects
-// into forbidden ones, and deletes objects of the provider. An attack that succeeds ends the game.
+// hostileConsumer uses the identity of the consumer for attacks: it creates forbidden objects, changes permitted
+// objects into forbidden ones, and deletes objects of the provider. If an attack succeeds, the game fails.
 func hostileConsumer() fault {
 	const name = "hostile-consumer"
 	return fault{name: name, of: name,
@@ -75,17 +79,23 @@ func (g *game) asConsumer() (dynamic.Interface, error) {
 	return dynamic.NewForConfig(config)
 }
 
-// create returns an error if an attack succeeds. While the API server is unavailable, the attack has no effect.
+// create tries to create the object of an attack. It returns an error if this succeeds. While the API server is
+// unavailable, the attack has no effect.
 func (g *game) create(ctx context.Context, client dynamic.Interface, attack *attacks.Attack, namespace string) error {
 	object, err := attack.Object(lab.ConsumerID, namespace)
 	if err != nil {
 		return err
 	}
 	_, err = client.Resource(attack.Resource).Namespace(namespace).Create(ctx, object, metav1.CreateOptions{})
+	if isOtherRefusal(err, attack.Refusal) {
+		return fmt.Errorf("the provider does not let a consumer create %s in namespace %s, but for another reason than %q, %w",
+			attack.Name, namespace, attack.Refusal, err)
+	}
 	return g.mustFail(err, "create %s in namespace %s", attack.Name, namespace)
 }
 
-// change attacks with an existing object of the consumer.
+// change applies an attack's patch to a random existing object of the consumer. It returns an error if the provider
+// accepts the patch.
 func (g *game) change(ctx context.Context, client dynamic.Interface, attack *attacks.Attack, namespace string) error {
 	patch, ok, err := attack.Change(lab.ConsumerID)
 	if err != nil || !ok {
@@ -107,7 +117,15 @@ func (g *game) remove(ctx context.Context, client dynamic.Interface, removal *at
 	return g.mustFail(err, "delete %s %s/%s", removal.Resource.Resource, namespace, removal.Name)
 }
 
-// mustFail returns an error if an attack did not fail.
+// isOtherRefusal reports whether an admission policy has refused an attack for another reason than the expected one.
+// The protection against the attack may be missing then. The result is false for denials that do not depend on the
+// object, for example if the namespace is being deleted, or the consumer has no access yet.
+func isOtherRefusal(err error, refusal string) bool {
+	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "ValidatingAdmissionPolicy") &&
+		!strings.Contains(err.Error(), refusal)
+}
+
+// mustFail returns an error if err does not show that an attack was refused.
 func (g *game) mustFail(err error, format string, args ...any) error {
 	what := fmt.Sprintf(format, args...)
 	switch {
@@ -122,9 +140,57 @@ func (g *game) mustFail(err error, format string, args ...any) error {
 // foreignNamespace is a namespace of the consumer that is never offloaded.
 const foreignNamespace = "kube-system"
 
-// hostileProvider writes at random into the copy of the NamespaceMap in its own cluster: namespaces that were not
-// requested, their acceptance, and invalid texts. The consumer must not desire any of these namespaces, and no
-// objects of them may be reflected.
+// stolenNamespace is the remote namespace to which the hostile provider maps foreignNamespace.
+var stolenNamespace = remote("stolen")
+
+// openStolen creates the remote namespace on the provider, where everybody may write to it. It does not belong to the
+// NamespaceMap, so that the controllers of the provider do not delete it with the entry.
+func (g *game) openStolen(ctx context.Context) error {
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: stolenNamespace}}
+	_, err := g.Provider.Client.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	everybody := &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "everybody"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "system:authenticated"}},
+	}
+	_, err = g.Provider.Client.RbacV1().RoleBindings(stolenNamespace).Create(ctx, everybody, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	return nil
+}
+
+// findStolen returns an error if the remote namespace contains an object of the consumer. The ConfigMap with the root
+// certificates of the provider is its own.
+func (g *game) findStolen(ctx context.Context) error {
+	core := func(resource string) schema.GroupVersionResource {
+		return corev1.SchemeGroupVersion.WithResource(resource)
+	}
+	for _, resource := range []schema.GroupVersionResource{
+		core("secrets"), core("configmaps"), core("services"), core("pods"),
+		discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), offloading.ShadowPodGVR,
+	} {
+		list, err := g.Provider.Dynamic.Resource(resource).Namespace(stolenNamespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for i := range list.Items {
+			if name := list.Items[i].GetName(); name != "kube-root-ca.crt" {
+				return fmt.Errorf("%s %s/%s is on the provider, although namespace %s is not offloaded",
+					resource.Resource, stolenNamespace, name, foreignNamespace)
+			}
+		}
+	}
+	return nil
+}
+
+// hostileProvider makes random writes to the copy of the NamespaceMap in the provider's own cluster: namespaces that
+// were not requested, their acceptance, and invalid texts. The remote namespace exists, and the consumer may write to
+// it. The consumer must not desire any of these namespaces, and none of their objects may be reflected: the remote
+// namespace must stay empty.
 func hostileProvider() fault {
 	const name = "hostile-provider"
 	maps := func(side *lab.Side, namespace string) dynamic.ResourceInterface {
@@ -145,10 +211,11 @@ func hostileProvider() fault {
 	}
 	lies := []func(ctx context.Context, g *game) error{
 		func(ctx context.Context, g *game) error {
-			return write(ctx, g, "desiredMapping", remote("stolen"))
+			return write(ctx, g, "desiredMapping", stolenNamespace)
 		},
 		func(ctx context.Context, g *game) error {
-			return write(ctx, g, "currentMapping", map[string]any{"remoteNamespace": remote("stolen"), "phase": offloading.MappingAccepted}, "status")
+			accepted := map[string]any{"remoteNamespace": stolenNamespace, "phase": offloading.MappingAccepted}
+			return write(ctx, g, "currentMapping", accepted, "status")
 		},
 		func(ctx context.Context, g *game) error {
 			text := "\x1b[2J" + strings.Repeat("\u202e\r\n", 4<<10)
@@ -157,6 +224,9 @@ func hostileProvider() fault {
 	}
 	return fault{name: name, of: name, late: true,
 		inflict: func(ctx context.Context, g *game) error {
+			if err := g.attempt(ctx, name, g.openStolen); err != nil {
+				return err
+			}
 			for _, lie := range g.random.Perm(len(lies))[:1+g.random.IntN(len(lies))] {
 				if err := g.attempt(ctx, name, func(ctx context.Context) error { return lies[lie](ctx, g) }); err != nil {
 					return err
@@ -175,6 +245,9 @@ func hostileProvider() fault {
 						return err
 					}
 				}
+				if err := g.findStolen(ctx); err != nil {
+					return err
+				}
 				err = errors.Join(write(ctx, g, "desiredMapping", nil), write(ctx, g, "currentMapping", nil, "status"))
 				if apierrors.IsNotFound(err) {
 					return nil
@@ -186,10 +259,10 @@ func hostileProvider() fault {
 }
 
 // desiresForeign returns an error if a NamespaceMap of the consumer contains the namespace that only the provider has
-// added, as desired or as accepted.
+// added, in its desired or its current mapping.
 func desiresForeign(nm map[string]any) error {
 	for _, path := range [][]string{{"spec", "desiredMapping"}, {"status", "currentMapping"}} {
-		// A missing map has no entries.
+		// A mapping that does not exist has no entries.
 		entries, _, _ := unstructured.NestedMap(nm, path...)
 		if entry, ok := entries[foreignNamespace]; ok {
 			return fmt.Errorf("%s of the consumer has %v for namespace %s, which only the provider has asked for", strings.Join(path, "."), entry, foreignNamespace)

@@ -1,18 +1,18 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Chaos repeatedly injects all known faults into two joined clusters, while users work in one of them, and checks
-// after each round that no object was lost, duplicated or left behind. `make chaos` runs it; see `make chaos
+// Command chaos repeatedly injects all known faults into two joined clusters, while users work in one of them. After
+// each round it checks that no object was lost, duplicated or left behind. `make chaos` runs it; see `make chaos
 // ARGS=--help`.
 //
 // A round is a random sequence of faults and of user actions, both drawn from one seed. Then all faults are repaired,
-// and the oracle must be satisfied after a quiet period: it computes the expected objects of the provider only from
-// the consumer's state and the documented rules (see oracle.go). While faults last, witnesses check that no pod ends
-// unless a user has deleted it (see witness.go). The seed determines the order of the actions, but not the timing of
-// the processes.
+// and after a quiet period the oracle must find no differences. The oracle computes the expected objects of the
+// provider only from the consumer's state and the documented rules (see oracle.go). During faults, a witness checks
+// that pods do not end unless a user has deleted them (see witness.go). The seed determines the order of the actions,
+// but not the timing of the processes.
 //
-// With --stories it plays the documented failures one by one instead, and prints how long each takes until it is
-// noticed and until it is over.
+// With --stories, it plays the documented failures one by one instead, and prints how long it takes until each of
+// them is noticed and until it is over.
 package main
 
 import (
@@ -30,7 +30,7 @@ import (
 	"github.com/go-logr/logr"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/refract-project/refract/internal/lab"
+	"github.com/refract-project/refract/test/support/lab"
 )
 
 // options contains the flags.
@@ -70,7 +70,7 @@ func main() {
 	}
 }
 
-// game is one run.
+// game is one run of the command.
 type game struct {
 	*lab.Lab
 	options
@@ -126,7 +126,7 @@ func run(ctx context.Context, o *options) (err error) {
 	return nil
 }
 
-// round injects faults, repairs them, and checks the result.
+// round injects random faults, repairs them, and checks the result.
 func (g *game) round(ctx context.Context, number int, faults []fault) error {
 	var inflicted []fault
 	for range 1 + g.random.IntN(g.faults) {
@@ -172,7 +172,7 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// settle waits until the oracle is satisfied, and stays so for a moment.
+// settle waits until the oracle finds no differences for a moment.
 func (g *game) settle(ctx context.Context, round int) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, g.quiet, fmt.Errorf("the clusters were not as they should be after %s", g.quiet))
 	defer cancel()

@@ -21,10 +21,10 @@ import (
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
-	"github.com/refract-project/refract/internal/lab"
+	"github.com/refract-project/refract/test/support/lab"
 )
 
-// The following faults are actions of administrators in the clusters. If an API server is broken at the time, an
+// The following faults are actions of administrators in the clusters. If an API server is broken at that time, the
 // action has no effect, which is reported.
 
 // attempt runs an action that may have no effect.
@@ -37,7 +37,7 @@ func (g *game) attempt(ctx context.Context, name string, do func(context.Context
 	return nil
 }
 
-// fillQuota prevents new pods in the remote namespaces.
+// fillQuota creates quotas that prevent new pods in the remote namespaces.
 func fillQuota() fault {
 	const name = "fill-quota"
 	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -70,7 +70,7 @@ func fillQuota() fault {
 	}
 }
 
-// credentials replaces the kubeconfig for the provider. The repair renews it.
+// credentials replaces the kubeconfig for the provider with an unusable one. The repair renews it.
 func credentials(name string, with func(*lab.Lab) ([]byte, error)) fault {
 	replace := func(ctx context.Context, g *game, with func(*lab.Lab) ([]byte, error)) error {
 		kubeconfig, err := with(g.Lab)
@@ -89,7 +89,7 @@ func credentials(name string, with func(*lab.Lab) ([]byte, error)) fault {
 	}
 }
 
-// expired returns a kubeconfig whose credentials are not accepted.
+// expired returns a kubeconfig whose credentials the provider does not accept.
 func expired(l *lab.Lab) ([]byte, error) {
 	kubeconfig, err := l.NewIdentity()
 	if err != nil {
@@ -105,7 +105,7 @@ func expired(l *lab.Lab) ([]byte, error) {
 	return clientcmd.Write(*config)
 }
 
-// swapPlugins loads a plugin, breaks its file, and removes it again.
+// swapPlugins loads a plugin, makes its file invalid, and removes the file again.
 func swapPlugins() fault {
 	path := func(g *game) string { return filepath.Join(g.PluginDir, "strip-vendor-labels.wasm") }
 	return fault{name: "swap-plugins", of: "plugins",
@@ -126,7 +126,7 @@ func swapPlugins() fault {
 	}
 }
 
-// drain evicts all pods of the virtual node. New pods are not scheduled to it until it is uncordoned.
+// drain evicts all pods of the virtual node. Until the node is uncordoned, new pods are not scheduled to it.
 func drain() fault {
 	const name = "drain"
 	return fault{name: name, of: name, late: true,

@@ -21,11 +21,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/refract-project/refract/internal/lab"
-	"github.com/refract-project/refract/internal/story"
+	"github.com/refract-project/refract/test/support/lab"
+	"github.com/refract-project/refract/test/support/story"
 )
 
-// The documented stories, one per file. They have these commands in addition to the commands of package story:
+// The documented failures are stories, one per file. In addition to the commands of package story, they can use these
+// commands:
 //
 //	inflict FAULT                        inject a fault, and start the clock
 //	repair FAULT                         repair it, and start the clock
@@ -37,14 +38,15 @@ import (
 //	refractctl ARGUMENT...               run refractctl against the consumer
 //	oracle                               check that the provider has the expected objects, and that no pod was lost
 //
-// The variables NS and REMOTE are an offloaded namespace, and its remote namespace. NODE is the virtual node.
+// The variables NS and REMOTE contain the names of an offloaded namespace and of its remote namespace. NODE contains
+// the name of the virtual node.
 //
 // The files of stories/objects contain objects that several stories create.
 //
 //go:embed stories
 var stories embed.FS
 
-// figures are the measurements of a story by name, in the order of their first occurrence.
+// figures contains the measurements of a story by name, in the order in which the story first records them.
 type figures struct {
 	names  []string
 	values map[string][]time.Duration
@@ -57,7 +59,7 @@ func (f *figures) add(name string, value time.Duration) {
 	f.values[name] = append(f.values[name], value)
 }
 
-// tell plays the stories with these names, separated by commas, the given number of times.
+// tell plays the stories with the given comma-separated names, and repeats this the given number of times.
 func (g *game) tell(ctx context.Context, names string, times int) error {
 	files, err := fs.Glob(stories, "stories/*.txt")
 	if err != nil {
@@ -88,7 +90,7 @@ func (g *game) tell(ctx context.Context, names string, times int) error {
 		for range times {
 			g.say("story %s", name)
 			if err := g.play(ctx, name, target, measured); err != nil {
-				return errors.Join(err, measured.print()) // measured so far
+				return errors.Join(err, measured.print()) // prints the figures even after an error
 			}
 		}
 	}
@@ -109,7 +111,7 @@ func (f *figures) print() error {
 	return w.Flush()
 }
 
-// play plays one story in a namespace of its own.
+// play plays one story in a new namespace.
 func (g *game) play(ctx context.Context, name, file string, measured *figures) error {
 	namespace, err := g.users.stage(ctx)
 	if err != nil {
@@ -138,18 +140,18 @@ func (g *game) play(ctx context.Context, name, file string, measured *figures) e
 	}, func(text string) { fmt.Println(text) })
 }
 
-// telling is a story that is being played.
+// telling is the state of a story that is being played.
 type telling struct {
 	*game
 	ctx      context.Context //nolint:containedctx // of the story, whose commands are given none
 	name     string
-	faults   []fault // kept until they are repaired
+	faults   []fault // injected faults that are not repaired yet
 	sides    map[string]*story.Side
 	measured *figures
 	begun    time.Time
 }
 
-// look is the interval at which a condition is checked. It limits the precision of the figures.
+// look is how often a condition is checked. It determines the precision of the figures.
 const look = 50 * time.Millisecond
 
 func (s *telling) wait(check func() error) error {
@@ -189,7 +191,8 @@ func (s *telling) inflict(_ bool, args []string) error {
 	return f.inflict(s.ctx, s.game)
 }
 
-// repair starts the clock when the repair is complete, so that the start of an API server is not measured.
+// repair repairs a fault. It starts the clock when the repair is complete, so that the start of an API server is not
+// measured.
 func (s *telling) repair(_ bool, args []string) error {
 	f, err := s.fault(args)
 	if err != nil {
@@ -222,7 +225,7 @@ func (s *telling) steady(_ bool, args []string) error {
 	for until := time.Now().Add(lasts); time.Now().Before(until) && s.ctx.Err() == nil; pause(s.ctx, look) {
 		object, err := side.Get(s.ctx, args[2])
 		if err != nil && !apierrors.IsNotFound(err) {
-			continue // this API server may be broken
+			continue // the API server of this side may be broken
 		}
 		if err != nil {
 			return err
@@ -251,13 +254,13 @@ func (s *telling) refractctl(_ bool, args []string) error {
 
 func (s *telling) oracle(bool, []string) error { return s.settle(s.ctx, 0) }
 
-// stage creates a namespace for a story, and offloads it.
+// stage creates a namespace for a story and offloads it.
 func (u *users) stage(ctx context.Context) (string, error) {
 	if err := u.extend(ctx, nil); err != nil {
 		return "", err
 	}
 	name := u.namespaces[len(u.namespaces)-1]
-	// A story itself decides what happens to its pods.
+	// The witness ignores this namespace, because the story itself decides what happens to its pods.
 	u.g.witness.withdrawn(name)
 	u.namespaces = u.namespaces[:len(u.namespaces)-1]
 	return name, u.g.Wait(ctx, "namespace "+name+" to be ready for pods in both clusters", func(ctx context.Context) (string, error) {

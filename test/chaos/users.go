@@ -24,16 +24,17 @@ import (
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
-	"github.com/refract-project/refract/internal/lab"
+	"github.com/refract-project/refract/test/support/lab"
 )
 
-// users work in the consumer. Their requests may fail during faults. Then they continue with other requests.
+// users acts as the users of the consumer. Their requests may fail during faults; the users then continue with other
+// requests.
 type users struct {
 	g *game
 
 	mu         sync.Mutex
 	number     int
-	namespaces []string // offloaded
+	namespaces []string // offloaded namespaces
 	pods       []types.NamespacedName
 	theirs     map[string][]string // ConfigMaps of a user of the provider in the remote namespace, by local namespace
 	done, lost int
@@ -41,7 +42,7 @@ type users struct {
 
 func newUsers(g *game) *users { return &users{g: g, theirs: map[string][]string{}} }
 
-// begin creates objects before the first fault, so that a fault can affect them.
+// begin creates objects before the first fault, so that the fault can affect them.
 func (u *users) begin(ctx context.Context) error {
 	random := rand.New(rand.NewPCG(u.g.seed, 1)) //nolint:gosec // it is to be repeatable
 	var problems []error
@@ -97,7 +98,7 @@ func (u *users) all() []string {
 	return slices.Clone(u.namespaces)
 }
 
-// look reads the existing objects after the consumer was restored.
+// look updates the lists of objects after the consumer was restored.
 func (u *users) look(ctx context.Context) error {
 	extended, err := u.g.extended(ctx)
 	if err != nil {
@@ -117,7 +118,7 @@ func (u *users) look(ctx context.Context) error {
 	return nil
 }
 
-// forget removes pods that another client has ended.
+// forget removes pods that were ended by another client from the list.
 func (u *users) forget(pods map[types.NamespacedName]bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -134,7 +135,7 @@ func (u *users) namespace(random *rand.Rand) string {
 	return u.namespaces[random.IntN(len(u.namespaces))]
 }
 
-// mostNamespaces and mostPods limit the number of objects of the users.
+// mostNamespaces and mostPods limit how many objects the users create.
 const mostNamespaces, mostPods = 4, 30
 
 func (u *users) extend(ctx context.Context, _ *rand.Rand) error {
@@ -167,7 +168,7 @@ func (u *users) extend(ctx context.Context, _ *rand.Rand) error {
 	return nil
 }
 
-// withdraw stops offloading a namespace, after deleting its pods.
+// withdraw deletes the pods of a namespace, and then stops offloading it.
 func (u *users) withdraw(ctx context.Context, random *rand.Rand) error {
 	u.mu.Lock()
 	few := len(u.namespaces) < mostNamespaces
@@ -208,7 +209,7 @@ func (u *users) createPod(ctx context.Context, random *rand.Rand) error {
 	}
 	key := types.NamespacedName{Namespace: namespace, Name: fmt.Sprintf("pod-%d", number)}
 	u.mu.Lock()
-	u.pods = append(u.pods, key) // the pod may exist although the response was lost
+	u.pods = append(u.pods, key) // the pod may exist even if the response was lost
 	u.mu.Unlock()
 	_, err := u.g.Consumer.Client.CoreV1().Pods(namespace).Create(ctx, &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: key.Name, Labels: map[string]string{"chaos": "pod"}},
@@ -240,8 +241,8 @@ func (u *users) deletePod(ctx context.Context, random *rand.Rand) error {
 	return err
 }
 
-// finishPod simulates the provider's kubelet: the containers of a pod that does not restart have completed
-// successfully.
+// finishPod acts as the provider's kubelet: it reports that the containers of a pod that does not restart have
+// completed successfully.
 func (u *users) finishPod(ctx context.Context, random *rand.Rand) error {
 	namespace := u.namespace(random)
 	if namespace == "" {
@@ -290,7 +291,7 @@ func (u *users) createConfig(ctx context.Context, random *rand.Rand) error {
 // theirsPrefix is the prefix of the names of objects that a user of the provider creates in the remote namespaces.
 const theirsPrefix = "theirs-"
 
-// createTheirs creates an object as a user of the provider. Our processes must not change it.
+// createTheirs creates an object as a user of the provider would. Processes of Refract must not change it.
 func (u *users) createTheirs(ctx context.Context, random *rand.Rand) error {
 	namespace := u.namespace(random)
 	if namespace == "" {
@@ -306,7 +307,7 @@ func (u *users) createTheirs(ctx context.Context, random *rand.Rand) error {
 	return err
 }
 
-// lookAtTheirs reads the existing objects after the provider was restored.
+// lookAtTheirs updates the lists of the provider's objects after the provider was restored.
 func (u *users) lookAtTheirs(ctx context.Context) error {
 	list, err := u.g.Provider.Client.CoreV1().ConfigMaps("").List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -323,7 +324,7 @@ func (u *users) lookAtTheirs(ctx context.Context) error {
 	return nil
 }
 
-// config returns a random ConfigMap in one of the users' namespaces. Its name is "" if none exists.
+// config returns a random ConfigMap in one of the users' namespaces. If there is none, the name is "".
 func (u *users) config(ctx context.Context, random *rand.Rand) (namespace, name string, err error) {
 	if namespace = u.namespace(random); namespace == "" {
 		return "", "", nil

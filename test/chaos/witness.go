@@ -21,47 +21,49 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/refract-project/refract/api/wire"
-	"github.com/refract-project/refract/internal/lab"
+	"github.com/refract-project/refract/test/support/lab"
 )
 
-// witness watches the pods of both clusters all the time. A pod that no user has deleted must not end in either
-// cluster, nor be replaced by another one with its name. No node fails here, so there is no other reason.
+// witness watches the pods of both clusters all the time. If no user has deleted a pod, the pod must not end or be
+// replaced by another pod with its name, in either cluster. No node fails in this test, so pods have no other reason
+// to end.
 type witness struct {
 	mu     sync.Mutex
-	gone   map[types.NamespacedName]bool // deleted by users
-	left   map[string]bool               // withdrawn namespaces
+	gone   map[types.NamespacedName]bool // pods that users have deleted
+	left   map[string]bool               // namespaces that are no longer offloaded
 	uids   map[types.NamespacedName]types.UID
 	born   map[types.NamespacedName]time.Time // creation time of the consumer's pods
-	phases map[types.UID]finish               // results of the provider's finished pods
-	ended  map[types.NamespacedName]types.UID // the same, by the consumer's pod
+	phases map[types.UID]finish               // results of pods that have finished on the provider
+	ended  map[types.NamespacedName]types.UID // UIDs of finished pods, by the name of the consumer's pod
 	seen   []complaint
 
-	evicting bool                          // the virtual node is being drained
-	excused  map[types.NamespacedName]bool // evicted according to the API server, or lost with a restored cluster
-	restored map[string][]span             // periods that clusters have lost because they were restored
+	evicting bool // the virtual node is being drained
+	// Pods that the API server has evicted, or that were lost when a cluster was restored.
+	excused  map[types.NamespacedName]bool
+	restored map[string][]span // periods whose changes a cluster has lost because it was restored
 }
 
 // span is a period of time.
 type span struct{ from, to time.Time }
 
-// finish is the observed result of a pod, with the time.
+// finish is the result of a pod, and when it was observed.
 type finish struct {
 	phase corev1.PodPhase
 	at    time.Time
 }
 
-// complaint is about a pod that ended without a user's action.
+// complaint reports that a pod ended although no user has deleted it.
 type complaint struct {
 	key  types.NamespacedName
 	text string
 	at   time.Time
 }
 
-// doubt limits how long a complaint may still be refuted: the clusters are watched separately, and one watch may be
-// ahead.
+// doubt is how long a complaint may still be refuted. The clusters are watched separately, and one of the watches may
+// be ahead of the other.
 const doubt = 5 * time.Second
 
-// watched observes the pods of a cluster. Its methods are called by one goroutine.
+// watched is a store that observes the pods of a cluster. Only one goroutine may call its methods.
 type watched struct {
 	known  map[types.NamespacedName]*corev1.Pod
 	notice func(pod *corev1.Pod, deleted bool)
@@ -128,8 +130,8 @@ func newWitness(ctx context.Context, l *lab.Lab) (*witness, error) {
 			}
 		}}
 		source := cache.NewListWatchFromClient(side.Client.CoreV1().RESTClient(), "pods", metav1.NamespaceAll, fields.Everything())
-		// An informer would back off for half a minute after an outage of an API server. A reflector with this backoff
-		// continues at once.
+		// After an outage of an API server, an informer would wait for up to half a minute. A reflector with this
+		// backoff continues at once.
 		reflector := cache.NewReflectorWithOptions(source, &corev1.Pod{}, pods, cache.ReflectorOptions{Backoff: &wait.Backoff{Duration: 200 * time.Millisecond, Factor: 1, Steps: math.MaxInt}})
 		go reflector.RunWithContext(ctx)
 		select {
@@ -150,7 +152,7 @@ func (w *witness) notice(cluster string, key types.NamespacedName, pod *corev1.P
 	if cluster == lab.ConsumerID {
 		w.born[key] = pod.CreationTimestamp.Time
 	}
-	// A consumer that was restored may bind the pod again.
+	// A restored consumer may bind the pod again, so the pod may be replaced without a user's action.
 	if w.lost(cluster, pod.CreationTimestamp.Time) || w.lost(lab.ConsumerID, w.born[key]) {
 		return
 	}
@@ -192,13 +194,13 @@ func (w *witness) notice(cluster string, key types.NamespacedName, pod *corev1.P
 	}
 }
 
-// lost reports whether a cluster has lost the state of the given time.
+// lost reports whether a cluster was restored to a state before the given time.
 func (w *witness) lost(cluster string, at time.Time) bool {
 	return slices.ContainsFunc(w.restored[cluster], func(s span) bool { return !at.Before(s.from) && !at.After(s.to) })
 }
 
-// unbound limits how long a created pod may be unbound. If the cluster is restored to that moment, the
-// pod is bound again, maybe to another node.
+// unbound is how long a new pod may take to be bound to a node. If the cluster is restored to a state in this period,
+// the pod is bound again, possibly to another node.
 const unbound = 5 * time.Second
 
 func (w *witness) wasPutBack(cluster string) bool {
@@ -207,7 +209,8 @@ func (w *witness) wasPutBack(cluster string) bool {
 	return len(w.restored[cluster]) > 0
 }
 
-// putBack records that a cluster is restored to its state at the given time, until done is called.
+// putBack records that a cluster is being restored to its state at the given time. done is called when the restore is
+// complete.
 func (w *witness) putBack(cluster string, to time.Time) (done func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -220,7 +223,7 @@ func (w *witness) putBack(cluster string, to time.Time) (done func()) {
 	}
 }
 
-// remain records the pods of the consumer after a restore. The copies of all other pods are deleted.
+// remain records which pods the consumer has after a restore. The copies of all other pods will be deleted.
 func (w *witness) remain(pods []types.NamespacedName) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -236,7 +239,7 @@ func isEvicted(pod *corev1.Pod) bool {
 	})
 }
 
-// expectEvictions records that a drain begins.
+// expectEvictions records that a drain has begun.
 func (w *witness) expectEvictions() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -250,14 +253,15 @@ func (w *witness) evictions() map[types.NamespacedName]bool {
 	return maps.Clone(w.excused)
 }
 
-// deleted records that a user deletes a pod.
+// deleted records that a user is about to delete a pod.
 func (w *witness) deleted(key types.NamespacedName) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.gone[key] = true
 }
 
-// withdrawn records that a user withdraws a namespace, which deletes the remote namespace with its content.
+// withdrawn records that a user is about to withdraw a namespace, which deletes the remote namespace with its
+// content.
 func (w *witness) withdrawn(namespace string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -270,7 +274,8 @@ func (w *witness) isWithdrawn(namespace string) bool {
 	return w.left[namespace]
 }
 
-// complaints returns the complaints without an excuse, and the ones that can no longer be excused.
+// complaints returns the complaints without an excuse (open). Complaints that can no longer be refuted are also
+// returned as certain.
 func (w *witness) complaints() (open, certain []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

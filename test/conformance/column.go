@@ -16,21 +16,22 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// column is a column of the table: the results on one node.
+// column is a column of the table, with the results on one node.
 type column struct {
 	*lab
 	name  string
-	dir   string        // folder of the reports
-	limit time.Duration // maximum time of a test
+	dir   string        // folder for the reports
+	limit time.Duration // time limit of one test
 	logf  func(string, ...any)
 
 	mu      sync.Mutex
 	results map[string]result
-	reports int // number of reports
+	reports int // number of reports so far
 	total   int
 }
 
-// run runs the tests without a result and returns the results of all tests. Tests that must run alone are run last.
+// run runs the tests that have no result yet, and returns the results of all tests. Tests that cannot run in parallel
+// are run last.
 func (c *column) run(ctx context.Context, o options, tests []test) (map[string]result, error) {
 	if err := c.openReports(o.resume); err != nil {
 		return nil, err
@@ -65,7 +66,7 @@ func (c *column) run(ctx context.Context, o options, tests []test) (map[string]r
 		}
 		watcher.Go(func() { c.offloadNamespaces(watching, c.logf) })
 	}
-	// A small number of tests is spread over all processes.
+	// If there are few tests, they are distributed over all processes.
 	batch := max(1, min(o.batch, len(together)/o.parallel))
 	if err := c.runBatches(ctx, slices.AppendSeq(slow, slices.Chunk(together, batch)), o.parallel); err != nil {
 		return nil, err
@@ -73,7 +74,7 @@ func (c *column) run(ctx context.Context, o options, tests []test) (map[string]r
 	return c.results, c.runBatches(ctx, slices.Collect(slices.Chunk(alone, o.batch)), 1)
 }
 
-// openReports reads the reports of an earlier run to resume it, or removes them.
+// openReports reads the reports of an earlier run if resume is true, and removes them otherwise.
 func (c *column) openReports(resume bool) error {
 	c.results = map[string]result{}
 	if !resume {
@@ -89,7 +90,7 @@ func (c *column) openReports(resume bool) error {
 		return err
 	}
 	for _, report := range reports {
-		// Otherwise the report is incomplete, and its tests run again.
+		// A report that cannot be read is incomplete, and its tests run again.
 		if results, err := readResults(report); err == nil {
 			maps.Copy(c.results, results)
 		}
@@ -110,8 +111,8 @@ func (c *column) runBatches(ctx context.Context, batches [][]test, parallel int)
 	return group.Wait()
 }
 
-// runBatch runs tests in one process. If one of them used up the time or ended the process, the remaining tests run
-// in other processes.
+// runBatch runs several tests in one process. If one of them uses up the time or ends the process, the remaining
+// tests run in new processes.
 func (c *column) runBatch(ctx context.Context, batch []test) error {
 	results, err := c.runTests(ctx, c.newReport(), batch)
 	switch {
@@ -142,7 +143,7 @@ func (c *column) runBatch(ctx context.Context, batch []test) error {
 	return c.runBatch(ctx, left)
 }
 
-// newReport returns the path of the next report.
+// newReport returns a path for another report.
 func (c *column) newReport() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -15,9 +15,10 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"k8s.io/client-go/util/cert"
 
 	"github.com/refract-project/refract/internal/image"
-	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/test/support/testenv"
 )
 
 // debianPrograms lists the programs that the images contain besides busybox, with their names in the images. `make
@@ -26,9 +27,9 @@ var debianPrograms = map[string]string{
 	"bash": "bash", "curl": "curl", "dig": "dig", "getent": "getent", "ipcs": "ipcs", "nc.openbsd": "nc", "nslookup": "nslookup", "ss": "ss",
 }
 
-// suiteImages lists the images of the suite that the lab provides. All contain the files of agnhost and differ in
-// their command. Images of other programs (perl, etcd, sample-apiserver, resource-consumer, NFS and iSCSI servers,
-// storage drivers) and of private registries are missing. Tests that need them fail on both nodes.
+// suiteImages lists the images of the suite that the lab provides. All of them contain the files of agnhost; they
+// differ in their command. Images of other programs (perl, etcd, sample-apiserver, resource-consumer, NFS and iSCSI
+// servers, storage drivers) and of private registries are missing. Tests that need them fail on both nodes.
 var suiteImages = map[string]v1.Config{
 	"e2e-test-images/agnhost:2.63.0":          {Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}},
 	"e2e-test-images/agnhost:2.55":            {Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}},
@@ -52,8 +53,8 @@ var addedFiles = map[string]image.File{
 
 var platform = v1.Platform{OS: "linux", Architecture: runtime.GOARCH}
 
-// pushImages builds the images of the suite from the binaries in tools and stores them under the names that the suite
-// uses, without the registry.
+// pushImages builds the images of the suite from the binaries in the folder tools. It stores them in the registry
+// under the names that the suite uses, without the host of the original registry.
 func pushImages(ctx context.Context, registry *testenv.Registry, tools string) error {
 	files, err := imageFiles(ctx, tools)
 	if err != nil {
@@ -81,8 +82,8 @@ func pushImages(ctx context.Context, registry *testenv.Registry, tools string) e
 	return nil
 }
 
-// checkImages returns an error if the suite no longer uses an image: image versions change with the version of
-// Kubernetes.
+// checkImages returns an error if the suite no longer uses one of the images, because image versions change with the
+// version of Kubernetes.
 func checkImages(ctx context.Context, suite string) error {
 	list := exec.CommandContext(ctx, suite, "--list-images")
 	out, err := list.Output()
@@ -91,7 +92,7 @@ func checkImages(ctx context.Context, suite string) error {
 	}
 	used := map[string]bool{}
 	for line := range strings.Lines(string(out)) {
-		_, name, _ := strings.Cut(strings.TrimSpace(line), "/") // remove the registry
+		_, name, _ := strings.Cut(strings.TrimSpace(line), "/") // removes the host of the registry
 		used[name] = true
 	}
 	for name := range suiteImages {
@@ -102,7 +103,7 @@ func checkImages(ctx context.Context, suite string) error {
 	return nil
 }
 
-// appendFile adds a file to an image, in a layer of its own.
+// appendFile adds a file to an image, in a separate layer.
 func appendFile(base v1.Image, file image.File) (v1.Image, error) {
 	added, err := image.New(image.Spec{Platform: platform, Files: []image.File{file}, Made: "conformance", Fast: true})
 	if err != nil {
@@ -115,20 +116,30 @@ func appendFile(base v1.Image, file image.File) (v1.Image, error) {
 	return mutate.AppendLayers(base, layers...)
 }
 
-// imageFiles returns the files of the agnhost image, as far as its sources and Debian provide them.
+// imageFiles returns the files of the agnhost image that can be taken from its sources or from Debian.
 func imageFiles(ctx context.Context, tools string) ([]image.File, error) {
 	files, err := testenv.BusyboxFiles(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for i := range files {
-		if files[i].Path == "etc/passwd" {
+		switch files[i].Path {
+		case "etc/passwd":
 			files[i].Content = append(files[i].Content, "user-defined-in-image:x:1000:1000::/:/bin/sh\n"...)
+		case "bin/sh": // Debian's busybox shell would run its own nc instead of the nc in the path.
+			files[i].Link = "../usr/bin/bash"
 		}
+	}
+	// The subcommand porter of agnhost uses this certificate and key.
+	certificate, key, err := cert.GenerateSelfSignedCertKey("localhost", nil, nil)
+	if err != nil {
+		return nil, err
 	}
 	files = append(files,
 		image.File{Path: "etc/group", Mode: 0o644, Content: []byte("root:x:0:\nuser-defined-in-image:x:1000:\ngroup-defined-in-image:x:50000:user-defined-in-image\n")},
 		image.File{Path: "etc/nsswitch.conf", Mode: 0o644, Content: []byte("hosts: files dns\n")},
+		image.File{Path: "localhost.crt", Mode: 0o644, Content: certificate},
+		image.File{Path: "localhost.key", Mode: 0o644, Content: key},
 		image.File{Path: "uploads", Mode: 0o755, Dir: true},
 		image.File{Path: "index.html", Mode: 0o644, Content: []byte("<title>Welcome to nginx!</title>\n")},
 		image.File{Path: "agnhost-2", Link: "agnhost"})

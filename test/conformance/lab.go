@@ -24,17 +24,17 @@ import (
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/hack"
-	"github.com/refract-project/refract/internal/nodelab"
-	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/test/support/nodelab"
+	"github.com/refract-project/refract/test/support/testenv"
 )
 
-// The names of the nodes of the consumer. Its control plane is on the plain node, too.
+// Names of the consumer's nodes. The control plane is on the plain node, too.
 const (
 	plainNode   = "rome-node-1"
 	virtualNode = "milan"
 )
 
-// runLabel is a label of each namespace that the suite creates.
+// runLabel is the key of a label on each namespace that the suite creates.
 const runLabel = "e2e-run"
 
 // untaintPolicy removes the taint from virtual nodes, even if a virtual kubelet writes it again, because the suite
@@ -47,18 +47,18 @@ var untaintPolicy []byte
 type lab struct {
 	*nodelab.Lab
 	client client.WithWatch
-	// suite and kubectl are paths of binaries, kubeconfig is the path of the consumer's kubeconfig.
+	// suite and kubectl are the paths of binaries, and kubeconfig is the path of the consumer's kubeconfig.
 	suite, kubectl, kubeconfig string
 }
 
-// command returns a command in the administrator's network, without a shell, so that signals reach the program
-// itself.
+// command returns a command that runs in the administrator's network. It does not use a shell, so that signals reach
+// the program itself.
 func (l *lab) command(path string, args ...string) *exec.Cmd {
 	return l.Rome.Machines()[0].NetworkCommand(path, args...)
 }
 
 // startLab starts the clusters with the images of the suite, installs Refract in both, and joins them. The caller
-// must stop it.
+// must stop the lab.
 func startLab(ctx context.Context, logf func(string, ...any)) (_ *lab, err error) {
 	tools, err := hack.ToolDir("kubernetes")
 	if err != nil {
@@ -87,8 +87,10 @@ func startLab(ctx context.Context, logf func(string, ...any)) (_ *lab, err error
 	for _, line := range []string{
 		"kubectl --context=rome config view --raw --minify --flatten > " + l.kubeconfig,
 		"refractctl install --context=rome --cluster-id=rome --registry=registry.example.com/refract",
-		// Tests on the plain node also run privileged containers.
-		"refractctl install --context=milan --cluster-id=milan --registry=registry.example.com/refract --set=tenants.podSecurity=privileged",
+		// Tests on the plain node may run privileged containers and tolerate any taint, so both must be possible on
+		// the virtual node, too.
+		"refractctl install --context=milan --cluster-id=milan --registry=registry.example.com/refract --set=tenants.podSecurity=privileged --set=tenants.externalNames=true" +
+			" --set='tenants.tolerations={*}'",
 		"refractctl peer --context=rome --remote-context=milan --cpu=2 --memory=8Gi",
 	} {
 		logf("$ %s", line)
@@ -116,7 +118,7 @@ func (l *lab) connect() error {
 	return err
 }
 
-// steer makes the virtual node the only node for the pods of the suite. Without it they run on the plain node,
+// steer makes the virtual node the only node for pods of the suite. By default, the pods would run on the plain node,
 // because the virtual node has a taint.
 func (l *lab) steer(ctx context.Context) error {
 	if err := os.WriteFile(l.Path("untaint.yaml"), untaintPolicy, 0o600); err != nil {
@@ -133,7 +135,7 @@ func (l *lab) steer(ctx context.Context) error {
 	return l.awaitUntainted(ctx)
 }
 
-// awaitUntainted updates the virtual node until the policy removes its taint.
+// awaitUntainted updates the virtual node repeatedly until the policy has removed its taint.
 func (l *lab) awaitUntainted(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("the policy that removes the taint of the virtual node has no effect"))
 	defer cancel()
@@ -152,12 +154,12 @@ func (l *lab) awaitUntainted(ctx context.Context) error {
 	}
 }
 
-// offloadNamespaces offloads each namespace that the suite creates, until the context ends.
+// offloadNamespaces offloads each namespace that the suite creates, until ctx ends.
 func (l *lab) offloadNamespaces(ctx context.Context, logf func(string, ...any)) {
 	for ctx.Err() == nil {
 		if err := l.watchNamespaces(ctx); err != nil && ctx.Err() == nil {
 			logf("offloading the namespaces of the suite: %v", err)
-			time.Sleep(100 * time.Millisecond) // before the watch is restarted
+			time.Sleep(100 * time.Millisecond) // pause before the watch is restarted
 		}
 	}
 }
@@ -180,7 +182,7 @@ func (l *lab) watchNamespaces(ctx context.Context) error {
 				NamespaceMappingStrategy: offloading.EnforceSameNameMappingStrategyType, PodOffloadingStrategy: offloading.RemotePodOffloadingStrategyType,
 			},
 		})
-		// Requests are forbidden if the namespace is being deleted.
+		// The request is forbidden if the namespace is being deleted.
 		if err != nil && !apierrors.IsAlreadyExists(err) && !apierrors.IsForbidden(err) {
 			return err
 		}

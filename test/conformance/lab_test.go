@@ -15,10 +15,10 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/refract-project/refract/api/wire"
-	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/test/support/testenv"
 )
 
-// Virtual nodes lose only the taint that keeps pods away. Other nodes lose no taint.
+// Only the taint that keeps pods away is removed, and only from virtual nodes.
 func TestUntaintPolicy(t *testing.T) {
 	cluster := testenv.ForTest(t)[0]
 	kubectl, err := testenv.Kubectl()

@@ -1,9 +1,9 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Conformance runs tests of Kubernetes' own end-to-end suite on a virtual node and on a plain node of the same
-// cluster, and compares the results: tests that pass only on the plain node must be listed in differences.yaml, with
-// a reason. `make test-conformance` runs it.
+// Command conformance runs tests of Kubernetes' own end-to-end suite on a virtual node and on a plain node of the
+// same cluster, and compares the results. Tests that pass only on the plain node must be listed in differences.yaml,
+// with a reason. `make test-conformance` runs the command.
 package main
 
 import (
@@ -22,10 +22,10 @@ import (
 	"github.com/go-logr/logr"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/test/support/testenv"
 )
 
-// The columns of the table, in this order.
+// The columns of the table, in their order.
 const (
 	plainColumn   = "plain"
 	virtualColumn = "virtual"
@@ -58,7 +58,7 @@ func main() {
 	}
 }
 
-// selects reports whether to run the test with the given name.
+// selects reports whether the test with the given name should be run.
 func (o options) selects(name string) bool {
 	return o.focus.MatchString(name) && (o.skip == nil || !o.skip.MatchString(name))
 }

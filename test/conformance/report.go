@@ -32,7 +32,7 @@ func readDifferences() ([]difference, error) {
 	return list, nil
 }
 
-// table compares the results of the columns, by the names of the columns and the tests.
+// table contains the results to compare, by the names of the columns and of the tests.
 type table struct {
 	tests   []test
 	columns []string
@@ -48,8 +48,8 @@ func newTable(tests []test, columns []string, results map[string]map[string]resu
 	return &table{tests: tests, columns: columns, results: results, reasons: reasons}
 }
 
-// print writes the number of passed tests of each group on each node, and lists the other tests. It returns an error
-// if a difference is not expected.
+// print writes, for each group, the number of tests that have passed on each node, and lists all tests that have not
+// passed on both. It returns an error if a difference is not expected.
 func (t *table) print(w io.Writer) error {
 	_, _ = fmt.Fprintf(w, "\n%-10s", "group")
 	for _, name := range t.columns {
@@ -71,7 +71,8 @@ func (t *table) print(w io.Writer) error {
 	return t.printDifferences(w)
 }
 
-// printGroup prints a line with the numbers of tests that passed and that the suite did not skip, for each column.
+// printGroup prints one line. For each column, it contains the number of passed tests and the number of tests that were
+// not skipped.
 func (t *table) printGroup(w io.Writer, title string, contains func(group string) bool) {
 	line, some := fmt.Sprintf("%-10s", title), false
 	for _, name := range t.columns {
@@ -129,7 +130,8 @@ func (t *table) printDifferences(w io.Writer) error {
 
 func failed(r result) bool { return !r.passed && !r.skipped }
 
-// list prints the tests of a kind below its title, each with a remark, and returns their number.
+// list prints, below the title, each test that the function is selects, with a remark. It returns the number of these
+// tests.
 func (t *table) list(w io.Writer, title string, is func(test) (bool, string)) (n int) {
 	for _, s := range t.tests {
 		matches, remark := is(s)

@@ -18,20 +18,20 @@ import (
 	"time"
 )
 
-// groups lists the special interest groups of Kubernetes whose tests run, in this order.
+// groups lists the special interest groups of Kubernetes whose tests are run, in this order.
 var groups = []string{"storage", "node", "apps", "cli", "network"}
 
-// test is one spec of the suite.
+// test identifies one spec of the suite.
 type test struct {
 	group, name string
 }
 
-// serial reports whether no other test may run at the same time.
+// serial reports whether the test must not run at the same time as other tests.
 func (t test) serial() bool {
 	return strings.Contains(t.name, "[Serial]") || strings.Contains(t.name, "[Disruptive]")
 }
 
-// slow reports whether the test waits for minutes.
+// slow reports whether the test takes several minutes.
 func (t test) slow() bool { return strings.Contains(t.name, "[Slow]") }
 
 // listTests returns the selected tests of the groups that are tagged Conformance or NodeConformance.
@@ -76,12 +76,12 @@ func listTests(ctx context.Context, binary, dir string, selects func(name string
 // result is the result of a test.
 type result struct {
 	passed  bool
-	skipped bool // the suite itself skipped it, because a requirement is missing
+	skipped bool // true if the suite itself has skipped the test because a requirement is missing
 	seconds float64
 	message string // first line of the failure
 }
 
-// junit contains the fields of a report that are read.
+// junit contains the fields of a report that this program uses.
 type junit struct {
 	Suites []struct {
 		Cases []struct {
@@ -101,7 +101,7 @@ type junit struct {
 	} `xml:"testsuite"`
 }
 
-// readResults returns the results in a report, by the names of the tests. Tests that did not run are left out.
+// readResults returns the results in a report, by the names of the tests. It leaves out tests that did not run.
 func readResults(path string) (map[string]result, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -116,7 +116,7 @@ func readResults(path string) (map[string]result, error) {
 		for _, c := range suite.Cases {
 			name, isTest := strings.CutPrefix(c.Name, "[It] ")
 			if !isTest || c.Status == "skipped" && c.Time == 0 || c.Status == "pending" {
-				continue // not selected, or the time was over before
+				continue // the test was not selected, or the time limit was reached before the test began
 			}
 			message, _, _ := strings.Cut(c.Failure.Message+c.Error.Message+c.Skipped.Message, "\n")
 			results[withoutLabels(name)] = result{passed: c.Status == "passed", skipped: c.Status == "skipped", seconds: c.Time, message: message}
@@ -125,8 +125,8 @@ func readResults(path string) (map[string]result, error) {
 	return results, nil
 }
 
-// withoutLabels removes the list of labels that the report appends to the name of a test. Every test has the label of
-// its group.
+// withoutLabels removes the list of labels that the report appends to the name of a test. With the labels, every name
+// would contain the name of its group.
 func withoutLabels(name string) string {
 	if i := strings.LastIndex(name, " ["); i > 0 && strings.Contains(name[i:], "sig-") {
 		return name[:i]
@@ -134,7 +134,7 @@ func withoutLabels(name string) string {
 	return name
 }
 
-// runTests runs tests one after the other, in one process, and returns the results of the tests that ran.
+// runTests runs tests one after the other in a single process, and returns the results of the tests that were run.
 func (c *column) runTests(ctx context.Context, report string, tests []test) (map[string]result, error) {
 	names := make([]string, len(tests))
 	for i, t := range tests {
@@ -156,7 +156,7 @@ func (c *column) runTests(ctx context.Context, report string, tests []test) (map
 	go func() {
 		select {
 		case <-ended:
-		case <-ctx.Done(): // the suite removes its objects, and writes its report
+		case <-ctx.Done(): // on SIGINT, the suite removes its objects and writes its report
 			_ = cmd.Process.Signal(syscall.SIGINT)
 		}
 		select {
@@ -168,7 +168,7 @@ func (c *column) runTests(ctx context.Context, report string, tests []test) (map
 	err = cmd.Wait()
 	close(ended)
 	if ctx.Err() != nil {
-		_ = os.Remove(report) // the interrupted test has to run again
+		_ = os.Remove(report) // without a report, the interrupted test is run again
 		return nil, context.Cause(ctx)
 	}
 	var failed *exec.ExitError

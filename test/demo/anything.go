@@ -14,14 +14,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	pluginsv1alpha1 "github.com/refract-project/refract/api/plugins/v1alpha1"
-	"github.com/refract-project/refract/internal/lab"
+	"github.com/refract-project/refract/test/support/lab"
 )
 
 //go:embed app
 var files embed.FS
 
-// configuration shows the other objects that an application needs besides pods and Services, and the only kind that is
-// reflected back.
+// configuration shows all objects that an application needs besides pods and Services, and the only kind that is
+// reflected from the provider to the consumer.
 func (s *story) configuration(ctx context.Context) error {
 	err := s.during("the ConfigMap, the Secret and the Ingress are in the cloud", func() error {
 		return s.lab.Wait(ctx, "configuration", func(ctx context.Context) (string, error) {
@@ -61,7 +61,7 @@ func (s *story) configuration(ctx context.Context) error {
 	return s.kubectl(ctx, "--context=home", "get", "ingress", "web", "-n", namespace)
 }
 
-// absence returns a description of the missing object if this is the only content of an error.
+// absence returns a description of the missing object if err means only that an object does not exist.
 func absence(err error) (string, error) {
 	if apierrors.IsNotFound(err) {
 		return err.Error(), nil
@@ -69,13 +69,13 @@ func absence(err error) (string, error) {
 	return "", err
 }
 
-// anyResource reflects a kind that is not built into the virtual kubelet.
+// anyResource reflects a kind that the virtual kubelet does not support by default.
 func (s *story) anyResource(ctx context.Context) error {
 	for _, cluster := range []string{lab.ConsumerID, lab.ProviderID} {
 		if err := s.apply(ctx, cluster, "monitor-definition.yaml"); err != nil {
 			return err
 		}
-		// The API server serves a resource a moment after it has accepted its CRD.
+		// It takes a moment until the API server serves the resource of a new CRD.
 		if err := s.kubectl(ctx, "--context="+cluster, "wait", "--for=condition=Established", "crd/servicemonitors.monitoring.coreos.com"); err != nil {
 			return err
 		}
@@ -117,7 +117,8 @@ func (s *story) anyResource(ctx context.Context) error {
 	return s.kubectl(ctx, "--context=home", "get", "reflectedresources")
 }
 
-// awaitCondition waits until the ReflectedResource has a condition with this reason, and returns its message.
+// awaitCondition waits until a condition of the ReflectedResource has the given reason, and returns the condition's
+// message.
 func (s *story) awaitCondition(ctx context.Context, reason string) (message string, err error) {
 	err = s.lab.Wait(ctx, "the ReflectedResource", func(ctx context.Context) (string, error) {
 		object, err := s.lab.Consumer.Dynamic.Resource(pluginsv1alpha1.ReflectedResourceGVR).Get(ctx, "servicemonitors.monitoring.coreos.com", metav1.GetOptions{})
@@ -141,7 +142,7 @@ func (s *story) awaitCondition(ctx context.Context, reason string) (message stri
 	return message, err
 }
 
-// apply applies a file of the application with kubectl.
+// apply applies a manifest of the application with kubectl.
 func (s *story) apply(ctx context.Context, cluster, name string) error {
 	content, err := files.ReadFile("app/" + name)
 	if err != nil {

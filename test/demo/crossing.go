@@ -17,7 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/refract-project/refract/internal/lab"
+	"github.com/refract-project/refract/test/support/lab"
 )
 
 func (s *story) compare(ctx context.Context) error {
@@ -50,7 +50,7 @@ func (s *story) compare(ctx context.Context) error {
 	return nil
 }
 
-// differences returns a table of the differing fields in metadata and spec of two pods.
+// differences returns a table of the fields in the metadata and the spec that differ between two pods.
 func differences(local, remote *corev1.Pod) (string, error) {
 	home, err := flatten(local)
 	if err != nil {
@@ -75,7 +75,7 @@ func differences(local, remote *corev1.Pod) (string, error) {
 	return b.String(), err
 }
 
-// flatten returns labels, annotations and the fields of the spec with their values.
+// flatten returns the labels, the annotations and the fields of the spec of a pod, by path.
 func flatten(pod *corev1.Pod) (map[string]string, error) {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(pod)
 	if err != nil {
@@ -137,7 +137,7 @@ func (s *story) endpoints(ctx context.Context) error {
 	return s.kubectl(ctx, "--context=cloud", "get", "endpointslices", "-n", remoteNamespace, "-l", discoveryv1.LabelServiceName+"=web", columns)
 }
 
-// readyEndpoints lists the addresses of the ready endpoints of the Service web, sorted.
+// readyEndpoints returns the sorted addresses of the ready endpoints of the Service web.
 func readyEndpoints(ctx context.Context, side *lab.Side, namespace string) ([]string, error) {
 	slicesOfWeb, err := side.Client.DiscoveryV1().EndpointSlices(namespace).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=web"})
 	if err != nil {

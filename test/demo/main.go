@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Demo shows step by step how Refract works on two real Kubernetes control planes, and fails when a step fails. `make
-// demo` runs it; see `make demo ARGS=--help`.
+// Command demo shows step by step how Refract works on two real Kubernetes control planes. It fails when a step
+// fails. `make demo` runs it; see `make demo ARGS=--help`.
 package main
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/go-logr/logr"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/refract-project/refract/internal/lab"
+	"github.com/refract-project/refract/test/support/lab"
 )
 
 func main() {
@@ -26,12 +26,12 @@ func main() {
 	real := flag.Bool("real", false, "tell another story, on clusters with real nodes; needs root, and make node-tools")
 	timeout := flag.Duration("timeout", 15*time.Minute, "give up after this long")
 	flag.Parse()
-	ctrllog.SetLogger(logr.Discard()) // a library requires a logger; its messages are also in our errors
+	ctrllog.SetLogger(logr.Discard()) // a library requires a logger; the returned errors contain the same messages
 	if flag.NArg() > 0 {
 		fmt.Fprintf(os.Stderr, "demo: unknown argument %q; see --help\n", flag.Arg(0))
 		os.Exit(2)
 	}
-	// A signal ends the context and with it the running step. The deferred cleanup follows.
+	// A signal ends the context, and therefore the running step. After that, the deferred cleanup runs.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	if err := run(ctx, *real, *keep, *timeout); err != nil {
@@ -41,11 +41,11 @@ func main() {
 	}
 }
 
-// story contains the common state of the steps.
+// story contains the state that the steps share.
 type story struct {
 	*screen
 	lab *lab.Lab
-	// plugin is the example plugin's module, which a step installs.
+	// plugin is the module of the example plugin that a step installs.
 	plugin []byte
 	begun  time.Time
 	writes tallies
@@ -57,7 +57,7 @@ type chapter[S any] struct {
 	tell       func(S, context.Context) error
 }
 
-// tell runs a story, chapter by chapter, up to the first chapter that fails.
+// tell runs the chapters of a story one after the other, until one fails.
 func tell[S any](ctx context.Context, screen *screen, story S, chapters []chapter[S]) error {
 	for _, c := range chapters {
 		screen.heading(c.title, c.why)
@@ -80,13 +80,15 @@ func steps() []chapter[*story] {
 		{"Any custom resource", "One object makes the virtual kubelet reflect a kind that it has never heard of, while it runs. It may do so only when both clusters permit it.", (*story).anyResource},
 		{"Change what crosses, while it runs", "Annotations of one vendor mean nothing in the other cluster. A plugin file is dropped into a folder: no rebuild, no restart.", (*story).dropPlugin},
 		{"A broken plugin breaks nothing", "The same file is overwritten with rubbish. The last good module stays in force, and the virtual kubelet says so.", (*story).breakPlugin},
+		{"Declare a plugin, and know before what it does", "A plugin is an object now. The controller manager fetches and verifies its module; the virtual kubelet rehearses it on the objects that are there, without a write. A person approves.", (*story).declarePlugin},
+		{"A bad version goes back by itself", "The next revision fails on every object. The rehearsal says so. Somebody approves it nevertheless, and the virtual kubelet returns to the previous one.", (*story).rollBackPlugin},
 		{"The provider keeps its word", "The virtual kubelet is killed (SIGKILL), then a pod in the cloud cluster is deleted. The provider's own controller brings it back.", (*story).killKubelet},
 		{"And when the kubelet returns", "It compares before it writes: nothing changed in the home cluster, so nothing is written to the cloud.", (*story).returnKubelet},
 		{"Numbers", "Counted from both API servers' audit logs and the virtual kubelet's metrics.", (*story).numbers},
 	}
 }
 
-// lastSteps returns the steps that remove the objects of the other steps.
+// lastSteps returns the steps that remove the objects that the other steps have created.
 func lastSteps() []chapter[*story] {
 	return []chapter[*story]{
 		{"Leave without a trace", "The virtual node is deleted. Its pods are evicted, end in the cloud, and start in the home cluster; then the node goes, and all that the cloud had of it.", (*story).leave},
@@ -112,7 +114,8 @@ func run(ctx context.Context, real, keep bool, timeout time.Duration) error {
 	return err
 }
 
-// runSimulated runs the chapters with the bounded context. Waiting while the clusters are kept is not bounded.
+// runSimulated runs the chapters with the context bounded, which has a timeout. If the clusters are kept, waiting for
+// the user has no timeout.
 func runSimulated(ctx, bounded context.Context, screen *screen, keep bool) (err error) {
 	s := &story{screen: screen, begun: time.Now()}
 	defer func() {

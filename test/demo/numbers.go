@@ -12,18 +12,18 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/refract-project/refract/internal/lab"
+	"github.com/refract-project/refract/test/support/lab"
 )
 
-// tallies contains the counts of the story.
+// tallies contains the numbers that the story counts.
 type tallies struct {
-	// all contains the writes of our processes so far, in both clusters.
+	// all contains the writes of Refract's processes to both clusters so far.
 	all []lab.Write
 	// before contains the metrics of the virtual kubelet that was killed.
 	before lab.Metrics
 }
 
-// collect reads the new lines of the audit logs and returns the number of new writes of our processes, without
+// collect reads the new lines of the audit logs, and returns the number of new writes of Refract's processes, except
 // heartbeats.
 func (s *story) collect() (news int, err error) {
 	for _, side := range []*lab.Side{s.lab.Consumer, s.lab.Provider} {
@@ -76,7 +76,7 @@ func (s *story) numbers(ctx context.Context) error {
 	return s.resources()
 }
 
-// latencies prints the durations of plugins, as measured by the virtual kubelet.
+// latencies prints how long plugins take, as measured by the virtual kubelet.
 func (s *story) latencies() error {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -107,5 +107,5 @@ func (s *story) resources() error {
 	return nil
 }
 
-// chainLatency is the virtual kubelet's histogram of the duration of one plugin for one object.
+// chainLatency is the name of the virtual kubelet's histogram of how long a plugin takes for one object.
 const chainLatency = "refract_plugin_duration_seconds"

@@ -13,18 +13,18 @@ import (
 	"strings"
 	"time"
 
-	"github.com/refract-project/refract/internal/nodelab"
-	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/test/support/nodelab"
+	"github.com/refract-project/refract/test/support/testenv"
 )
 
 //go:embed app/real.yaml
 var realApp embed.FS
 
-// reality is the story on real nodes. It shows command lines that a user could type.
+// reality plays the story on real nodes. A user could type the displayed command lines.
 type reality struct {
 	*screen
 	lab *nodelab.Lab
-	// begun is the time when the two clusters were ready, before Refract was installed.
+	// begun is when the two clusters were ready, before Refract was installed.
 	begun time.Time
 }
 
@@ -62,7 +62,7 @@ func (r *reality) bringUp(ctx context.Context) error {
 	})
 }
 
-// run runs a line and shows it with its output.
+// run runs a command line, and shows it with its output.
 func (r *reality) run(line string) error {
 	out, err := r.lab.Run(line)
 	if err != nil {
@@ -72,7 +72,7 @@ func (r *reality) run(line string) error {
 	return nil
 }
 
-// until repeats a line until its output contains want.
+// until repeats a command line until its output contains want.
 func (r *reality) until(ctx context.Context, line, want string) error {
 	pattern := regexp.MustCompile(want)
 	for {

@@ -13,15 +13,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/refract-project/refract/api/wire"
-	"github.com/refract-project/refract/internal/lab"
+	"github.com/refract-project/refract/test/support/lab"
 )
 
-// namespace is offloaded to the provider, with the name remoteNamespace there.
+// namespace is offloaded to the provider, where its name is remoteNamespace.
 const namespace, remoteNamespace = "shop", "shop-" + lab.ConsumerID
 
 func (s *story) bringUp(ctx context.Context) error {
 	err := s.during("build the commands, start both clusters, install CRDs and roles", func() (err error) {
-		s.lab, err = lab.Up(ctx, lab.Options{ConsumerNodes: 1, ProviderNodes: 2, APIServerSupport: true})
+		s.lab, err = lab.Up(ctx, lab.Options{ConsumerNodes: 1, ProviderNodes: 2, APIServerSupport: true, DeclaredPlugins: true})
 		return err
 	})
 	if err != nil {
@@ -78,7 +78,7 @@ func (s *story) offload(ctx context.Context) error {
 	return s.kubectl(ctx, "--context=home", "get", "pods", "-n", namespace, "-o", "wide")
 }
 
-// awaitPods waits until the application is Ready and exists in both clusters.
+// awaitPods waits until the application is ready and its pods exist in both clusters.
 func (s *story) awaitPods(ctx context.Context) error {
 	return s.lab.Wait(ctx, "the application's pods", func(ctx context.Context) (string, error) {
 		local, err := s.pods(ctx, s.lab.Consumer, namespace, "")
@@ -126,7 +126,8 @@ func isReady(pod *corev1.Pod) bool {
 	return false
 }
 
-// customColumns matches a long argument that repeats the heading of the table.
+// customColumns matches an argument that is left out of the shown command, because it is long and repeats the heading
+// of the table.
 var customColumns = regexp.MustCompile(`-o=custom-columns=\S+`)
 
 // kubectl runs kubectl and shows the command and its output.

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/term"
 )
 
-// screen prints the story. To a file or a pipe it prints plain lines, to a terminal colors and a line with the
-// current wait. It is safe for concurrent use.
+// screen prints the story. On a terminal it uses colors, and shows what the story is waiting for in a line that is
+// overwritten. To a file or a pipe it prints plain lines. It is safe for concurrent use.
 type screen struct {
 	mu      sync.Mutex
 	out     io.Writer
@@ -34,7 +34,7 @@ const (
 	clearLine                          = "\r\x1b[K"
 )
 
-// paint colours the text if the screen has colours and NO_COLOR is not set.
+// paint colors the text if the screen supports colors and NO_COLOR is not set.
 func (s *screen) paint(colour, text string) string {
 	if !s.live || os.Getenv("NO_COLOR") != "" {
 		return text
@@ -42,13 +42,13 @@ func (s *screen) paint(colour, text string) string {
 	return colour + text + reset
 }
 
-// heading begins a step of the story, with its title and its purpose.
+// heading prints the title and the purpose of the next step.
 func (s *screen) heading(title, why string) {
 	s.step++
 	s.print("\n%s\n%s\n", s.paint(bold, fmt.Sprintf("%d. %s", s.step, title)), s.paint(dim, wrap(why, 100, "   ")))
 }
 
-// during shows the current wait until work returns, then its duration or its failure.
+// during shows what the story is waiting for until work returns. Then it shows the duration or the error.
 func (s *screen) during(what string, work func() error) error {
 	begun := time.Now()
 	stop := s.spin(what, begun)
@@ -73,12 +73,12 @@ func (s *screen) note(format string, args ...any) {
 	s.print("   %s\n", s.paint(dim, fmt.Sprintf(format, args...)))
 }
 
-// shell shows a command and its output.
+// shell prints a command and its output.
 func (s *screen) shell(command, output string) {
 	s.print("   %s\n%s", s.paint(cyan, "$ "+command), indent(output, "     "))
 }
 
-// text prints lines unchanged and indented.
+// text prints lines indented and otherwise unchanged.
 func (s *screen) text(lines string) { s.print("%s", indent(lines, "     ")) }
 
 func (s *screen) print(format string, args ...any) {
@@ -115,7 +115,7 @@ func (s *screen) spin(what string, begun time.Time) (stop func()) {
 	return func() { close(done); <-gone }
 }
 
-// wait replaces the line with the current wait.
+// wait replaces the last line with what the story is waiting for.
 func (s *screen) wait(line string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,7 +131,7 @@ func indent(text, by string) string {
 	return by + strings.ReplaceAll(text, "\n", "\n"+by) + "\n"
 }
 
-// wrap breaks a text into lines of at most width letters.
+// wrap breaks a text into lines of at most width characters, separated by the string by.
 func wrap(text string, width int, by string) string {
 	var b strings.Builder
 	column := 0

@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package deployments runs the Deployments of Refract as processes on this machine, for control planes with simulated
-// nodes.
+// Package deployments runs the programs in Refract's Deployments as processes on this machine, for control planes
+// with simulated nodes.
 package deployments
 
 import (
@@ -22,7 +22,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/refract-project/refract/internal/rbac"
-	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/test/support/testenv"
 )
 
 // Cluster is a control plane whose Deployments run on this machine.
@@ -30,12 +30,12 @@ type Cluster struct {
 	*testenv.Cluster
 	// Client has the permissions of an administrator.
 	Client kubernetes.Interface
-	// WebhookPort is the port of the controller manager's webhook, set by RedirectWebhooks.
+	// WebhookPort is the port of the controller manager's webhook. RedirectWebhooks sets it.
 	WebhookPort int
 }
 
-// Run runs, until stop is called, the first container of each Deployment of this project, once, as long as the
-// Deployment exists.
+// Run runs a process for each Deployment of Refract, as long as the Deployment exists, until stop is called. The
+// process runs the program of the first container. There is one process regardless of the number of replicas.
 func (c *Cluster) Run(t *testing.T, bin string) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
@@ -59,7 +59,7 @@ func (c *Cluster) Run(t *testing.T, bin string) (stop func()) {
 				d := &list.Items[i]
 				key := d.Namespace + "/" + d.Name
 				if len(d.Spec.Template.Spec.Containers[0].Command) == 0 {
-					continue // a Deployment of a user
+					continue // the Deployment belongs to a user
 				}
 				wanted[key] = d.DeletionTimestamp == nil
 				if running[key] != nil {
@@ -91,8 +91,8 @@ func (c *Cluster) Run(t *testing.T, bin string) (stop func()) {
 	return func() { cancel(); <-ended }
 }
 
-// locate sets the address of the process that represents a Deployment on its pods, because simulated nodes assign
-// invented addresses. It retries after errors.
+// locate sets the address of the process in the status of the Deployment's pods, because simulated nodes assign
+// fictitious addresses. It is retried after errors.
 func (c *Cluster) locate(ctx context.Context, d *appsv1.Deployment) {
 	pods, err := c.Client.CoreV1().Pods(d.Namespace).List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(d.Spec.Selector)})
 	if err != nil {
@@ -106,8 +106,8 @@ func (c *Cluster) locate(ctx context.Context, d *appsv1.Deployment) {
 	}
 }
 
-// RedirectWebhooks lets the API server call the webhooks of the chart on this machine, because no network leads to
-// their Service.
+// RedirectWebhooks makes the API server call the chart's webhooks on this machine, because no network leads to their
+// Service.
 func (c *Cluster) RedirectWebhooks(t *testing.T) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -133,7 +133,7 @@ func end(t *testing.T, command *testenv.Command) {
 	}
 }
 
-// start starts the container of a Deployment, with its arguments and its ServiceAccount.
+// start runs the program of a Deployment's container, with the container's arguments and ServiceAccount.
 func (c *Cluster) start(ctx context.Context, t *testing.T, bin string, d *appsv1.Deployment) (*testenv.Command, error) {
 	pod := &d.Spec.Template.Spec
 	container := &pod.Containers[0]
@@ -146,7 +146,7 @@ func (c *Cluster) start(ctx context.Context, t *testing.T, bin string, d *appsv1
 	for _, argument := range container.Args {
 		args = append(args, strings.ReplaceAll(argument, "$(POD_IP)", "127.0.0.1"))
 	}
-	// The last value of a repeated flag applies.
+	// If a flag is repeated, its last value applies.
 	args = append(args, "--health-probe-address=0")
 	switch program {
 	case "controller-manager":

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,7 +30,7 @@ import (
 // private is the prefix of the names of all objects that must not reach milan.
 const private = "private-"
 
-// spied collects objects that must not exist at any time.
+// spied records objects that must never exist.
 type spied struct {
 	mu   sync.Mutex
 	seen []string
@@ -47,8 +48,8 @@ func (s *spied) all() []string {
 	return slices.Clone(s.seen)
 }
 
-// spy watches, until the test ends, for private objects in milan, and for RoleBindings of rome that give milan's
-// virtual kubelet access to one of the namespaces.
+// spy watches for forbidden objects until the test ends: private objects in milan, and RoleBindings of rome that give
+// milan's virtual kubelet access to one of the namespaces.
 func (l *clusters) spy(namespaces ...string) *spied {
 	l.Helper()
 	s := &spied{}
@@ -82,13 +83,13 @@ func (l *clusters) spy(namespaces ...string) *spied {
 	return s
 }
 
-// opens reports whether a RoleBinding gives virtual kubelets access to its namespace. A different RoleBinding, in
-// kube-system, lets them verify requests to their kubelet API.
+// opens reports whether a RoleBinding gives virtual kubelets access to its namespace. The RoleBinding in kube-system
+// with which they verify requests to their kubelet API does not count.
 func opens(binding *rbacv1.RoleBinding) bool {
 	return strings.HasSuffix(binding.RoleRef.Name, "-virtual-kubelet-extended")
 }
 
-// offload offloads a new namespace of rome to the nodes with one label.
+// offload creates a namespace in rome, and offloads it to the nodes whose label has one of the values.
 func (l *clusters) offload(namespace, label string, values ...string) {
 	l.Helper()
 	rome := l.sides["rome"]
@@ -105,8 +106,8 @@ func (l *clusters) offload(namespace, label string, values ...string) {
 	}})
 }
 
-// flows waits until a new object of each offloaded namespace was reflected. All earlier objects that could be
-// reflected have been reflected by then.
+// flows creates an object in each offloaded namespace and waits until all of them are reflected. By then, all objects
+// that were created before would have been reflected, too.
 func (l *clusters) flows(round string) {
 	l.Helper()
 	rome := l.sides["rome"]
@@ -130,9 +131,9 @@ func copyInMilan(desired map[string]string) *offloading.NamespaceMap {
 	}
 }
 
-// A provider writes into its own cluster and, with its identity as a consumer, into ours. Objects of a namespace that
-// selects another provider, or no provider, are not reflected to it, and no RoleBinding in such a namespace ever
-// names its virtual kubelet.
+// A provider writes to its own cluster and, as it is also a consumer, with that identity to the other cluster. If a
+// namespace selects another provider or none, its objects are not reflected to this provider, and no RoleBinding in
+// it ever names the provider's virtual kubelet.
 func TestNothingOfAnotherProviderArrives(t *testing.T) {
 	l := begin(t, map[string][]string{"milan": {"--set=discovery.config.clusterLabels.tier=trusted"}}, "rome", "milan", "turin")
 	rome, milan := l.sides["rome"], l.sides["milan"]
@@ -145,7 +146,7 @@ func TestNothingOfAnotherProviderArrives(t *testing.T) {
 	merge := func(patch string) client.Patch { return client.RawPatch(types.MergePatchType, []byte(patch)) }
 	stolen := map[string]string{"finance": "finance-rome", "vault": "vault-rome", "plain": "plain-rome", "kube-system": "ks-rome", "default": "default-rome"}
 
-	// First attack, before the peering is used: the map already exists when rome sends its first one.
+	// First attack: before the peering is used, a map already exists when rome sends its first map.
 	l.create(milan, copyInMilan(stolen))
 	outgoing := &offloading.NamespaceMap{ObjectMeta: metav1.ObjectMeta{Namespace: wire.TenantNamespace("milan"), Name: "milan", Labels: map[string]string{
 		wire.ReplicationLabel: "true", wire.RemoteIDLabel: "milan", wire.RemoteClusterIDLabel: "milan"}}, Spec: offloading.NamespaceMapSpec{DesiredMapping: stolen}}
@@ -156,7 +157,8 @@ func TestNothingOfAnotherProviderArrives(t *testing.T) {
 	l.refused("taking the lease of a virtual kubelet", "writes only the Lease refract-heartbeat", func() error {
 		return thief.Create(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: wire.TenantNamespace("milan"), Name: "milan-2"}, Spec: coordinationv1.LeaseSpec{LeaseDurationSeconds: ptr.To(int32(1) << 30)}})
 	})
-	// The provider's own map as a consumer has the same label. Its virtual kubelet must not follow it.
+	// The map that the provider sends as a consumer has the same label. rome's virtual kubelet must not follow this
+	// map.
 	incoming := squatter.DeepCopy()
 	incoming.Name, incoming.Spec.DesiredMapping = "rome", stolen
 	require.NoError(t, thief.Create(t.Context(), incoming))
@@ -168,7 +170,7 @@ func TestNothingOfAnotherProviderArrives(t *testing.T) {
 	l.offload("vault", "tier", "trusted")
 	l.flows("first")
 
-	// Second attack: through the map that rome uses.
+	// Second attack: the provider changes the map that rome itself uses.
 	l.refused("adding namespaces", "writes only its own NamespaceMap", func() error {
 		return thief.Patch(t.Context(), outgoing.DeepCopy(), merge(`{"spec":{"desiredMapping":{"finance":"finance-rome","vault":"vault-rome"}}}`))
 	})
@@ -176,7 +178,8 @@ func TestNothingOfAnotherProviderArrives(t *testing.T) {
 	l.refused("claiming that they are accepted", `"namespacemaps/status"`, func() error {
 		return thief.Status().Patch(t.Context(), outgoing.DeepCopy(), merge(`{"status":{"currentMapping":{"finance":{"remoteNamespace":"finance-rome","phase":"Accepted"}}}}`))
 	})
-	// Third attack, in its own cluster: the spec and the status of the copy, and labels that it offers.
+	// Third attack: milan changes the spec and the status of the copy in its own cluster, and the labels that it
+	// offers.
 	copied := copyInMilan(nil)
 	l.patch(milan, copied, `{"spec":{"desiredMapping":{"vault":"vault-rome","finance":"finance-rome"}}}`, false)
 	l.patch(milan, copyInMilan(nil), `{"status":{"currentMapping":{"vault":{"remoteNamespace":"vault-rome","phase":"Accepted"},"finance":{"remoteNamespace":"finance-rome","phase":"Accepted"}}}}`, true)
@@ -196,7 +199,30 @@ func TestNothingOfAnotherProviderArrives(t *testing.T) {
 	})
 	l.flows("second")
 
-	// The map is lost in both clusters. rome recreates it, after milan.
+	// Fourth attack: milan has taken over rome's virtual kubelet, and gives its Node the labels that other namespaces
+	// select.
+	taken := l.kubelet("rome", "milan")
+	label := func(key, value string) error {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "milan"}}
+		return taken.Patch(t.Context(), node, merge(fmt.Sprintf(`{"metadata":{"labels":{%q:%q}}}`, key, value)))
+	}
+	l.refused("labelling its Node as another provider", "does not change the label liqo.io/remote-cluster-id", func() error {
+		return label(wire.RemoteClusterIDLabel, "turin")
+	})
+	require.NoError(t, label("tier", "trusted"))
+	l.await("the label to be reported", func() error {
+		events := &eventsv1.EventList{}
+		if err := rome.admin.List(t.Context(), events, client.InNamespace("vault")); err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(events.Items, func(e eventsv1.Event) bool { return e.Reason == "LabelsNotInVirtualNode" }) {
+			return fmt.Errorf("none of %d Events says so", len(events.Items))
+		}
+		return nil
+	})
+	l.flows("relabelled")
+
+	// Both clusters lose the map. milan recreates it before rome does.
 	for _, lost := range []struct {
 		side *side
 		key  *offloading.NamespaceMap

@@ -1,9 +1,9 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hostile tests attacks of a peer on the cluster that it is peered with: as an administrator of its own
-// cluster, and with its identity in the other one. The control planes are real, and Refract is installed and joined
-// with refractctl, with all policies of the chart. Its Deployments run as processes on this machine.
+// Package hostile tests attacks of a peer, either as the administrator of its own cluster or with its identity in the
+// other cluster. The control planes are real. Refract is installed and joined with refractctl, with all policies of
+// the chart. Its Deployments run as processes on this machine.
 package hostile
 
 import (
@@ -29,11 +29,11 @@ import (
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/cmd/refractctl/cli"
 	"github.com/refract-project/refract/controllers"
-	"github.com/refract-project/refract/internal/testenv"
 	"github.com/refract-project/refract/test/deployments"
+	"github.com/refract-project/refract/test/support/testenv"
 )
 
-// side is one of the clusters, with an administrator's client.
+// side is one of the clusters, accessed by its administrator.
 type side struct {
 	*deployments.Cluster
 	id    string
@@ -48,8 +48,8 @@ type clusters struct {
 	sides      map[string]*side
 }
 
-// begin starts clusters with these IDs, and installs Refract in each of them. install contains further arguments by
-// cluster ID.
+// begin starts clusters with the given IDs, and installs Refract in each of them. install contains additional
+// arguments for the installation, by cluster ID.
 func begin(t *testing.T, install map[string][]string, ids ...string) *clusters {
 	t.Helper()
 	log.SetLogger(logr.Discard())
@@ -57,6 +57,7 @@ func begin(t *testing.T, install map[string][]string, ids ...string) *clusters {
 	require.NoError(t, err)
 	l := &clusters{T: t, scheme: scheme, kubeconfig: filepath.Join(t.TempDir(), "config"), sides: map[string]*side{}}
 	bin := filepath.Join(t.TempDir(), "bin")
+	testenv.NeedControlPlane(t)
 	require.NoError(t, testenv.BuildCommands(t.Context(), bin, "controller-manager", "virtual-kubelet"))
 	var options []testenv.Options
 	for _, id := range ids {
@@ -104,7 +105,7 @@ func (l *clusters) refractctl(args ...string) {
 	require.NoError(l, err)
 }
 
-// peer makes the provider a node of the consumer.
+// peer joins the consumer with the provider, which becomes a node of the consumer.
 func (l *clusters) peer(consumer, provider string) {
 	l.Helper()
 	l.refractctl("peer", "--context="+consumer, "--remote-context="+provider, "--remote-api-server-url="+l.sides[provider].Config().Host, "--network=none")
@@ -121,13 +122,21 @@ func (l *clusters) identity(consumer, provider string) client.WithWatch {
 	return l.client(config)
 }
 
+// kubelet returns a client of the consumer with the credentials of its virtual kubelet for the provider.
+func (l *clusters) kubelet(consumer, provider string) client.WithWatch {
+	l.Helper()
+	config, err := l.sides[consumer].ServiceAccountConfig(l.Context(), wire.TenantNamespace(provider), provider)
+	require.NoError(l, err)
+	return l.client(config)
+}
+
 // create creates an object. An error ends the test.
 func (l *clusters) create(s *side, object client.Object) {
 	l.Helper()
 	require.NoErrorf(l, s.admin.Create(l.Context(), object), "creating %T %s in %s", object, client.ObjectKeyFromObject(object), s.id)
 }
 
-// patch merges a patch into an object, or into its status.
+// patch applies a merge patch to an object or, if status is true, to its status.
 func (l *clusters) patch(s *side, object client.Object, patch string, status bool) {
 	l.Helper()
 	merge := client.RawPatch(types.MergePatchType, []byte(patch))
@@ -152,7 +161,7 @@ func (l *clusters) await(what string, holds func() error) {
 	l.Fatalf("waiting for %s: %v", what, last)
 }
 
-// refused checks that the API server refuses a request with the given words.
+// refused checks that the API server refuses a request, and that the response contains the words.
 func (l *clusters) refused(what, words string, do func() error) {
 	l.Helper()
 	if err := do(); err == nil || !strings.Contains(err.Error(), words) {
@@ -160,7 +169,7 @@ func (l *clusters) refused(what, words string, do func() error) {
 	}
 }
 
-// arrives waits until a Secret exists.
+// arrives waits until the Secret exists.
 func (l *clusters) arrives(s *side, namespace, name string) {
 	l.Helper()
 	l.await(fmt.Sprintf("Secret %s/%s to arrive in %s", namespace, name, s.id), func() error {

@@ -40,32 +40,34 @@ import (
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/quota"
-	"github.com/refract-project/refract/internal/lab"
 	"github.com/refract-project/refract/internal/rbac"
-	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/test/support/lab"
+	"github.com/refract-project/refract/test/support/testenv"
 )
 
 const (
-	// maxRSS is the maximum peak memory of a controller manager, in bytes.
+	// maxRSS is the maximum peak of a controller manager's memory, in bytes.
 	maxRSS = 300 << 20
 	// victim and attacker are the remote namespaces of two consumers.
 	victim, attacker = "shop-" + lab.ConsumerID, "shop-mallory"
 )
 
-// counts returns the number of hostile ShadowPods that are sent to the webhook, which refuses them, and the number
-// that are stored without it. Each costs the API server, which decodes all and keeps the stored ones, a fifth of a
-// second and tens of MiB. Therefore the default numbers are small. REFRACT_HOSTILE=400,400 sets larger ones.
+// counts returns how many hostile ShadowPods are sent to the webhook, which refuses them (sent), and how many are
+// stored by bypassing the webhook (stored). Each of them costs the API server a fifth of a second and tens of MiB,
+// because it decodes all of them and keeps the stored ones. Therefore the default numbers are small. make hostile sets
+// REFRACT_HOSTILE=400,400 for larger numbers.
 func counts(t *testing.T) (sent, stored int) {
 	_, err := fmt.Sscanf(cmp.Or(os.Getenv("REFRACT_HOSTILE"), "60,20"), "%d,%d", &sent, &stored)
 	require.NoError(t, err, "REFRACT_HOSTILE")
 	return sent, stored
 }
 
-// TestNobodysMemoryIsAnothersToSpend runs both controller managers while one consumer floods the provider with
-// refused ShadowPods, and a provider sends lists to the consumer that decompress to gigabytes. The memory of both
-// processes must stay limited, and other consumers must be served. The latencies are logged, beside the latencies of
-// plain pods at the same time, because the API server on the same machine causes most of both.
+// TestNobodysMemoryIsAnothersToSpend runs both controller managers while a consumer floods the provider with
+// ShadowPods, which are refused, and a provider responds to the consumer with lists that decompress to gigabytes. The
+// memory of both processes must stay limited, and other consumers must be served. The latencies are logged together
+// with the latencies of plain pods at the same time, because the API server on the same machine causes most of both.
 func TestNobodysMemoryIsAnothersToSpend(t *testing.T) {
+	testenv.NeedControlPlane(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	l, err := lab.Up(ctx, lab.Options{Log: t.Logf, Quotas: true})
@@ -88,7 +90,8 @@ func TestNobodysMemoryIsAnothersToSpend(t *testing.T) {
 	t.Run("ShadowPods that the webhook refuses", func(t *testing.T) {
 		var refused atomic.Int32
 		flood := send(ctx, shadows, toSend, 8, func(err error) error {
-			// An API server that decodes many of them may not get the response in time. It also refuses them then.
+			// An API server that decodes many ShadowPods might not get the webhook's response in time. The API server
+			// then refuses the ShadowPod as well.
 			if err == nil || !strings.Contains(err.Error(), "more than") && !strings.Contains(err.Error(), "failed calling webhook") {
 				return fmt.Errorf("a hostile ShadowPod was not refused: %w", err)
 			}
@@ -108,7 +111,7 @@ func TestNobodysMemoryIsAnothersToSpend(t *testing.T) {
 		report(t, l.ProviderManager(), before, during)
 		awaitRefused(ctx, t, l, shadows, toStore)
 
-		// A restarted process, and every standby replica, lists the objects again.
+		// A restarted process lists the objects again, and so does every standby replica.
 		l.KillProviderManager()
 		require.NoError(t, l.StartProviderManager(ctx))
 		require.NoError(t, l.AwaitProviderManager(ctx))
@@ -136,7 +139,7 @@ func report(t *testing.T, manager *testenv.Command, before, during latencies) {
 	}
 	log("ShadowPod to pod", before.shadows, during.shadows)
 	log("plain pod", before.plain, during.plain)
-	// A process that swaps or restarts takes much longer.
+	// The limit is exceeded only if the process swaps or restarts.
 	assert.Less(t, quantile(during.shadows, 0.99), time.Minute)
 	checkMemory(t, manager)
 }
@@ -150,7 +153,7 @@ func checkMemory(t *testing.T, manager *testenv.Command) {
 	assert.LessOrEqual(t, used.PeakRSS, int64(maxRSS))
 }
 
-// createRemoteNamespace creates a remote namespace as the controller of NamespaceMaps does.
+// createRemoteNamespace creates a remote namespace as the namespacemap controller would.
 func createRemoteNamespace(ctx context.Context, t *testing.T, l *lab.Lab, name, consumer string) {
 	t.Helper()
 	_, err := l.Provider.Client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
@@ -160,7 +163,7 @@ func createRemoteNamespace(ctx context.Context, t *testing.T, l *lab.Lab, name, 
 	require.NoError(t, err)
 }
 
-// unlimited returns a configuration without client-side throttling.
+// unlimited returns a client configuration without client-side throttling.
 func unlimited(config *rest.Config) *rest.Config {
 	config = rest.CopyConfig(config)
 	config.QPS = -1
@@ -181,8 +184,8 @@ func shadowPod(name, origin string, spec map[string]any) *unstructured.Unstructu
 	}}
 }
 
-// hostileSpec returns a spec of 1.27 MiB that is also refused for another reason, so that it is never run and uses no
-// Quota.
+// hostileSpec returns a spec of 1.27 MiB. It is refused for another reason, too, so that it never runs and does not
+// use any Quota.
 func hostileSpec() map[string]any {
 	env := make([]any, 100_000)
 	for i := range env {
@@ -191,7 +194,7 @@ func hostileSpec() map[string]any {
 	return map[string]any{"hostNetwork": true, "containers": []any{map[string]any{"name": "main", "image": "none", "env": env}}}
 }
 
-// send creates hostile ShadowPods, some of them concurrently, and checks each result.
+// send creates count hostile ShadowPods, parallel of them at a time, and calls check with each result.
 func send(ctx context.Context, shadows dynamic.NamespaceableResourceInterface, count, parallel int, check func(error) error) *errgroup.Group {
 	group := &errgroup.Group{}
 	spec, next := hostileSpec(), atomic.Int32{}
@@ -209,11 +212,11 @@ func send(ctx context.Context, shadows dynamic.NamespaceableResourceInterface, c
 	return group
 }
 
-// latencies contains the sorted times from the request until the pod exists: for ShadowPods of another consumer, and
-// for plain pods.
+// latencies contains the sorted delays between a request and the existence of the pod: for ShadowPods of another
+// consumer, and for plain pods.
 type latencies struct{ shadows, plain []time.Duration }
 
-// measureLatencies alternately creates ShadowPods, and pods in a namespace of the provider.
+// measureLatencies alternately creates ShadowPods and plain pods on the provider, and returns their latencies.
 func measureLatencies(ctx context.Context, t *testing.T, l *lab.Lab, shadows dynamic.NamespaceableResourceInterface, round string) (took latencies) {
 	t.Helper()
 	const samples = 100
@@ -244,7 +247,7 @@ func measureLatencies(ctx context.Context, t *testing.T, l *lab.Lab, shadows dyn
 		name := fmt.Sprintf("%s-%d", round, i)
 		took.shadows = append(took.shadows, shadow(name))
 		took.plain = append(took.plain, plain(name))
-		// The random delay prevents samples from being synchronous with the attack.
+		// The delay is random, so that the samples are not synchronized with the attack.
 		time.Sleep(time.Duration(rand.Intn(20)) * time.Millisecond)
 	}
 	slices.Sort(took.shadows)
@@ -256,8 +259,8 @@ func quantile(sorted []time.Duration, q float64) time.Duration {
 	return sorted[int(q*float64(len(sorted)-1)+0.5)].Round(time.Millisecond)
 }
 
-// dropQuotaWebhook lets the API server of the provider store objects that the webhook and the policies of the chart
-// would refuse.
+// dropQuotaWebhook makes the provider's API server store objects that the webhook and the chart's policies would
+// refuse.
 func dropQuotaWebhook(ctx context.Context, t *testing.T, l *lab.Lab) {
 	t.Helper()
 	require.NoError(t, l.Provider.Client.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
@@ -278,7 +281,7 @@ func dropQuotaWebhook(ctx context.Context, t *testing.T, l *lab.Lab) {
 	}))
 }
 
-// awaitRefused waits until the conditions of all hostile ShadowPods report the refusal.
+// awaitRefused waits until a condition of each hostile ShadowPod reports the refusal.
 func awaitRefused(ctx context.Context, t *testing.T, l *lab.Lab, shadows dynamic.NamespaceableResourceInterface, count int) {
 	t.Helper()
 	for i := 1; i <= count; i++ {
@@ -296,7 +299,7 @@ func awaitRefused(ctx context.Context, t *testing.T, l *lab.Lab, shadows dynamic
 	}
 }
 
-// offloadTo lets the controllers of the consumer follow the provider, and request a namespace from it.
+// offloadTo makes the consumer's controllers follow the provider and request a namespace from it.
 func offloadTo(ctx context.Context, t *testing.T, l *lab.Lab) {
 	t.Helper()
 	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:"{}"}}}`, wire.NegotiatedFieldsAnnotation)
@@ -315,7 +318,7 @@ func offloadTo(ctx context.Context, t *testing.T, l *lab.Lab) {
 // hostileProvider is the API server of a provider whose lists contain 16 MiB of empty objects.
 type hostileProvider struct {
 	*httptest.Server
-	list         []byte // compressed
+	list         []byte // list of objects, compressed
 	maps, slices atomic.Int32
 }
 
@@ -340,7 +343,7 @@ func (p *hostileProvider) ServeHTTP(w http.ResponseWriter, request *http.Request
 		p.maps.Add(1)
 	case strings.Contains(request.URL.Path, "/resourceslices"):
 		p.slices.Add(1)
-	default: // it does not reveal its cluster ID
+	default: // the server does not report a cluster ID
 		http.NotFound(w, request)
 		return
 	}
@@ -362,7 +365,7 @@ func (p *hostileProvider) kubeconfig(t *testing.T) []byte {
 	return text
 }
 
-// awaitName waits until the watch returns an object with the given name.
+// awaitName waits until the watch delivers an object with the given name.
 func awaitName(ctx context.Context, t *testing.T, events <-chan watch.Event, name string) {
 	t.Helper()
 	for {

@@ -26,6 +26,7 @@ import (
 	"helm.sh/helm/v4/pkg/storage/driver"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -42,13 +43,17 @@ import (
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/cmd/refractctl/cli"
-	"github.com/refract-project/refract/internal/peering"
-	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/internal/refractctl/cluster"
+	"github.com/refract-project/refract/internal/refractctl/identity"
+	"github.com/refract-project/refract/internal/refractctl/peering"
+	"github.com/refract-project/refract/internal/refractctl/podnetwork"
+	"github.com/refract-project/refract/test/support/testenv"
 )
 
 // An interrupted command can be run again, with the same result as without the interruption. A failed command removes
-// the objects that it has created. No containers run in this test.
+// the objects that it has created. This test runs no containers.
 func TestInterrupted(t *testing.T) {
+	t.Parallel()
 	w := begin(t)
 	w.interruptedInstallation()
 	w.must("install", "--context=milan", "--cluster-id=milan", "--registry=registry.example.com/refract", replicas)
@@ -60,7 +65,8 @@ func TestInterrupted(t *testing.T) {
 	w.interruptedPeering()
 }
 
-// interruptedInstallation simulates a killed refractctl install in Helm's storage, and runs it again.
+// interruptedInstallation changes Helm's storage as if refractctl install had been killed, and runs the command
+// again.
 func (w *world) interruptedInstallation() {
 	w.Helper()
 	install := []string{"install", "--cluster-id=rome", "--registry=registry.example.com/refract", replicas}
@@ -98,11 +104,11 @@ func (w *world) interruptedInstallation() {
 	}
 }
 
-// commandVariable is an environment variable with the arguments of refractctl. If it is set, a process of this test
-// runs refractctl.
+// commandVariable is an environment variable. If it contains arguments of refractctl, the process of this test runs
+// refractctl.
 const commandVariable = "REFRACT_TEST_COMMAND"
 
-// TestCommand is not a test of its own. It runs refractctl for hungUp, which needs a process.
+// TestCommand is not a test itself. It runs refractctl for hungUp, which needs a separate process.
 func TestCommand(t *testing.T) {
 	arguments := os.Getenv(commandVariable)
 	if arguments == "" {
@@ -112,7 +118,7 @@ func TestCommand(t *testing.T) {
 	cli.Main("refractctl")
 }
 
-// hungUp closes the terminal while refractctl peer waits for a node that is never registered.
+// hungUp closes the terminal while refractctl peer is waiting for a node that is never registered.
 func (w *world) hungUp() {
 	w.Helper()
 	if signal.Ignored(syscall.SIGHUP) {
@@ -140,7 +146,7 @@ func (w *world) hungUp() {
 	w.unchanged(w.milan, milan)
 }
 
-// seesChanges checks that the comparisons below detect changes.
+// seesChanges checks that the comparisons in this file detect changes.
 func (w *world) seesChanges() {
 	w.Helper()
 	before := w.inventory(w.rome)
@@ -155,15 +161,15 @@ func (w *world) seesChanges() {
 	w.unchanged(w.rome, before)
 }
 
-// pair returns the options of a peering whose requests to milan go to the API server at server, through the client
-// that change returns.
+// pair returns the options of a peering. Requests to milan are sent to the API server at the address server, with the
+// client that change returns.
 func (w *world) pair(server string, change func(client.WithWatch) client.WithWatch, progress func(line string)) *peering.Options {
 	w.Helper()
-	of := func(s *side, config *rest.Config) *peering.Cluster {
+	of := func(s *side, config *rest.Config) *cluster.Cluster {
 		config.Timeout, config.QPS, config.WarningHandler = 15*time.Second, -1, rest.NoWarnings{}
 		clientset, err := kubernetes.NewForConfig(config)
 		require.NoError(w, err)
-		return &peering.Cluster{Name: s.Name(), Config: config, Client: w.typed(config), Clientset: clientset}
+		return &cluster.Cluster{Name: s.Name(), Config: config, Client: w.typed(config), Clientset: clientset}
 	}
 	config := w.milan.Config()
 	config.Host = server
@@ -172,7 +178,7 @@ func (w *world) pair(server string, change func(client.WithWatch) client.WithWat
 		provider.Client = change(provider.Client.(client.WithWatch))
 	}
 	return &peering.Options{
-		Consumer: of(w.rome, w.rome.Config()), Provider: provider, APIServerURL: w.milan.Config().Host, Network: plugins.NoNetwork,
+		Consumer: of(w.rome, w.rome.Config()), Provider: provider, APIServerURL: w.milan.Config().Host, Network: podnetwork.Settings{Mode: plugins.NoNetwork},
 		Resources: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")},
 		Progress: func(line string) {
 			w.Log(line)
@@ -192,17 +198,18 @@ func (w *world) typed(config *rest.Config) client.WithWatch {
 	return c
 }
 
-// registerNodes simulates, until the end of the test, the virtual kubelets in rome that peer and unpeer wait for: a
-// VirtualNode has a Node as long as it exists.
+// registerNodes acts, until the end of the test, as the processes that peer and unpeer wait for: in rome, each
+// VirtualNode has a Node; in milan, requests are granted.
 func (w *world) registerNodes(names ...string) {
 	w.Helper()
-	c := w.typed(w.rome.Config())
+	c, provider := w.typed(w.rome.Config()), w.typed(w.milan.Config())
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	w.Cleanup(func() { cancel(); <-ended })
 	go func() {
 		defer close(ended)
 		for ctx.Err() == nil {
+			grantRequests(ctx, provider)
 			for _, name := range names {
 				node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{wire.TypeLabel: wire.VirtualNodeType}}}
 				vn := &offloading.VirtualNode{}
@@ -210,17 +217,36 @@ func (w *world) registerNodes(names ...string) {
 				case err != nil && client.IgnoreNotFound(err) == nil:
 					_ = c.Delete(ctx, node)
 				case err == nil:
-					_ = c.Create(ctx, node) // it may exist already
+					_ = c.Create(ctx, node) // an earlier call may have created the Node
 					ready := fmt.Appendf(nil, `{"status":{"conditions":[{"type":"Ready","status":"True","lastHeartbeatTime":%q}]}}`, time.Now().UTC().Format(time.RFC3339))
-					_ = c.Status().Patch(ctx, node, client.RawPatch(types.StrategicMergePatchType, ready)) // an error is retried
+					// Errors are ignored, because the next call tries again.
+					_ = c.Status().Patch(ctx, node, client.RawPatch(types.StrategicMergePatchType, ready))
 				}
 			}
-			time.Sleep(300 * time.Millisecond) // longer than peer takes to report the wait
+			time.Sleep(300 * time.Millisecond) // longer than peer takes to report what it is waiting for
 		}
 	}()
 }
 
-// notSigned tests that no object of the peering is left if the certificate of rome is not signed.
+// grantRequests grants the resources that each ResourceSlice of rome requests. Errors are ignored, because the next
+// call tries again.
+func grantRequests(ctx context.Context, c client.Client) {
+	slices := &auth.ResourceSliceList{}
+	if err := c.List(ctx, slices, client.InNamespace(wire.TenantNamespace("rome"))); err != nil {
+		return
+	}
+	for i := range slices.Items {
+		slice := &slices.Items[i]
+		if slice.Status.Condition(auth.ResourcesCondition) != nil && equality.Semantic.DeepEqual(slice.Status.Resources, slice.Spec.Resources) {
+			continue
+		}
+		slice.Status.Resources = slice.Spec.Resources
+		slice.Status.Conditions = []auth.ResourceSliceCondition{{Type: auth.ResourcesCondition, Status: auth.ResourceSliceAccepted, LastTransitionTime: metav1.Now()}}
+		_ = c.Status().Update(ctx, slice)
+	}
+}
+
+// notSigned checks that no objects of the peering are left if the certificate for rome is not signed.
 func (w *world) notSigned() {
 	w.Helper()
 	rome, milan := w.inventory(w.rome), w.inventory(w.milan)
@@ -255,9 +281,9 @@ func (w *world) notSigned() {
 				return c.Create(ctx, object, options...)
 			}})
 		}, func(string) {})
-		o.Credentials = peering.Certificates
+		o.Credentials = identity.Certificates
 		ctx, cancel := context.WithTimeout(w.Context(), 5*time.Minute)
-		err := o.Peer(ctx)
+		_, err := o.Peer(ctx)
 		cancel()
 		require.Error(w, err, what)
 		for _, word := range test.words {
@@ -268,8 +294,8 @@ func (w *world) notSigned() {
 	}
 }
 
-// cutOff interrupts the connection to milan. The command reports the remaining objects, and continues when it is run
-// again.
+// cutOff interrupts the connection to milan. The command reports the remaining objects. When it is run again, it
+// continues.
 func (w *world) cutOff() {
 	w.Helper()
 	rome, milan := w.inventory(w.rome), w.inventory(w.milan)
@@ -281,7 +307,7 @@ func (w *world) cutOff() {
 	through := "https://" + net.JoinHostPort(host, port)
 
 	for what, test := range map[string]struct {
-		after string // a line, or the kind of an object
+		after string // line of the output, or kind of an object, after which the connection is interrupted
 		words []string
 	}{
 		"before anything is there": {"admitting consumer rome", []string{"run refractctl peer again to continue, or refractctl unpeer"}},
@@ -300,22 +326,32 @@ func (w *world) cutOff() {
 				cable.Unplug()
 			}
 		})
-		err := o.Peer(w.Context())
+		_, err := o.Peer(w.Context())
 		require.Error(w, err, what)
 		for _, word := range test.words {
 			assert.ErrorContains(w, err, word, what)
 		}
 		w.unchanged(w.rome, rome)
 		cable.Plug(w.T)
-		require.NoError(w, w.pair(through, nil, func(string) {}).Peer(w.Context()), what)
-		require.NoError(w, w.pair(through, nil, func(string) {}).Unpeer(w.Context()), what)
+		require.NoError(w, peer(w.Context(), w.pair(through, nil, func(string) {})), what)
+		require.NoError(w, unpeer(w.Context(), w.pair(through, nil, func(string) {})), what)
 		w.unchanged(w.rome, rome)
 		w.unchanged(w.milan, milan)
 	}
 }
 
+func peer(ctx context.Context, o *peering.Options) error {
+	_, err := o.Peer(ctx)
+	return err
+}
+
+func unpeer(ctx context.Context, o *peering.Options) error {
+	_, err := o.Unpeer(ctx)
+	return err
+}
+
 // interruptedPeering cancels peer and unpeer at each line that they print, and runs them again. The result in both
-// clusters is the same as without the interruption.
+// clusters must be the same as without the interruption.
 func (w *world) interruptedPeering() {
 	w.Helper()
 	begun := time.Now()
@@ -328,34 +364,35 @@ func (w *world) interruptedPeering() {
 		}
 	}
 	interrupted := 0
-	// at cancels do when it prints the line with the given number, and reports whether that line exists.
-	at := func(number int, do func(*peering.Options, context.Context) error) bool {
+	// at runs do, and cancels its context when do prints the line with the given number. It reports whether there is
+	// such a line.
+	at := func(number int, do func(context.Context, *peering.Options) error) bool {
 		ctx, cancel := context.WithTimeout(w.Context(), time.Minute)
 		defer cancel()
 		lines := 0
-		err := do(w.pair(server, nil, func(string) {
+		err := do(ctx, w.pair(server, nil, func(string) {
 			if lines++; lines == number {
 				cancel()
 			}
-		}), ctx)
+		}))
 		if lines < number {
 			require.NoError(w, err)
 			return false
 		}
-		// At the last line the command is already complete.
+		// If the interruption comes after the last line, the command is already complete.
 		if err != nil {
 			interrupted++
 			require.EqualError(w, err, "interrupted; run the command again to continue")
 		}
 		return true
 	}
-	again := func(do func(*peering.Options, context.Context) error) {
+	again := func(do func(context.Context, *peering.Options) error) {
 		ctx, cancel := context.WithTimeout(w.Context(), time.Minute)
 		defer cancel()
-		require.NoError(w, do(w.pair(server, nil, func(string) {}), ctx))
+		require.NoError(w, do(ctx, w.pair(server, nil, func(string) {})))
 	}
-	again((*peering.Options).Peer)
-	testenv.Eventually(w, func() error { // controllers add objects to a new namespace
+	again(peer)
+	testenv.Eventually(w, func() error { // wait for the objects that controllers create in new namespaces
 		for _, s := range []*side{w.rome, w.milan} {
 			if joined[s] = w.inventory(s); !strings.Contains(joined[s], "configmaps liqo-tenant-") || !strings.Contains(joined[s], "serviceaccounts liqo-tenant-"+map[*side]string{w.rome: "milan", w.milan: "rome"}[s]+"/default") {
 				return fmt.Errorf("%s has %s", s.Name(), joined[s])
@@ -363,15 +400,15 @@ func (w *world) interruptedPeering() {
 		}
 		return nil
 	})
-	again((*peering.Options).Unpeer)
+	again(unpeer)
 	same(apart)
 	number := 1
 	for more := true; more; number++ {
-		more = at(number, (*peering.Options).Peer)
-		again((*peering.Options).Peer)
+		more = at(number, peer)
+		again(peer)
 		same(joined)
-		more = at(number, (*peering.Options).Unpeer) || more
-		again((*peering.Options).Unpeer)
+		more = at(number, unpeer) || more
+		again(unpeer)
 		same(apart)
 	}
 	assert.GreaterOrEqual(w, interrupted, 10, "lines at which something was interrupted")

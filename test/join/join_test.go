@@ -1,10 +1,11 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package join joins two empty clusters with refractctl alone, and separates them again. Possible errors are tested
-// on the way. Package test/nodes follows the same page on real nodes. The control planes are real, with their signers
-// and garbage collectors. Their nodes are simulated: the Deployments of the chart and of the controllers run as
-// processes on this machine, with the arguments and the ServiceAccount of the pods.
+// Package join tests joining two empty clusters with only refractctl, and separating them again. It also tests errors
+// that may occur. It follows a page of the documentation; package test/nodes follows the same page on real nodes. The
+// control planes are real, including signers and garbage collectors. The nodes are simulated: the Deployments of the
+// chart and of the controllers run as processes on this machine, with the arguments and the ServiceAccount of the
+// pods.
 package join
 
 import (
@@ -29,6 +30,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -47,11 +49,12 @@ import (
 	auth "github.com/refract-project/refract/api/authentication/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/cmd/refractctl/cli"
-	"github.com/refract-project/refract/internal/doctor"
 	"github.com/refract-project/refract/internal/rbac"
-	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/internal/refractctl/doctor"
 	"github.com/refract-project/refract/test/deployments"
 	"github.com/refract-project/refract/test/page"
+	"github.com/refract-project/refract/test/support/permissions"
+	"github.com/refract-project/refract/test/support/testenv"
 )
 
 // side is one of the clusters.
@@ -64,22 +67,22 @@ type side struct {
 type world struct {
 	*testing.T
 	rome, milan *side
-	sides       map[string]*side // keys are the names of their contexts
+	sides       map[string]*side // keyed by the name of the context
 	kubeconfig  string
 	kubectl     string
-	page        []string // remaining lines of the page
+	page        []string // lines of the page that were not run yet
 }
 
-// replicas sets one replica, because this machine runs only one of each Deployment.
+// replicas sets the number of replicas to one, because this machine runs only one process for each Deployment.
 const replicas = "--set=controllerManager.replicas=1,virtualKubelet.replicas=1"
 
-// begin starts rome, milan, and other clusters.
+// begin starts rome, milan and the other clusters.
 func begin(t *testing.T, others ...string) *world {
 	t.Helper()
 	return beginWith(t, func(*testenv.Options) {}, others...)
 }
 
-// beginWith is like begin, with changed options of the control planes.
+// beginWith starts clusters as begin does, with changed options of the control planes.
 func beginWith(t *testing.T, change func(*testenv.Options), others ...string) *world {
 	t.Helper()
 	log.SetLogger(logr.Discard())
@@ -90,7 +93,7 @@ func beginWith(t *testing.T, change func(*testenv.Options), others ...string) *w
 	names := append([]string{"rome", "milan"}, others...)
 	var options []testenv.Options
 	for _, name := range names {
-		own := testenv.Options{Name: name, KwokNodes: 1}
+		own := testenv.Options{Name: name, KwokNodes: 1, AuditWritesOf: permissions.Groups("liqo", names...)}
 		change(&own)
 		options = append(options, own)
 	}
@@ -98,6 +101,7 @@ func beginWith(t *testing.T, change func(*testenv.Options), others ...string) *w
 		client, err := kubernetes.NewForConfig(cluster.Config())
 		require.NoError(t, err)
 		s := &side{Cluster: &deployments.Cluster{Cluster: cluster, Client: client}, client: client}
+		t.Cleanup(func() { assert.NoError(t, written.AddFile(cluster.AuditLogPath())) })
 		w.sides[names[i]] = s
 		own, err := clientcmd.LoadFromFile(cluster.Kubeconfig())
 		require.NoError(t, err)
@@ -131,7 +135,7 @@ func (w *world) refractctl(args ...string) (output string, err error) {
 	return out.String(), err
 }
 
-// read reads the command lines of the page.
+// read reads the command lines of a page of the documentation.
 func (w *world) read(path string) {
 	w.Helper()
 	var err error
@@ -139,8 +143,9 @@ func (w *world) read(path string) {
 	require.NoError(w, err)
 }
 
-// follow runs the lines of the page before the first one with the given prefix, or all remaining lines. It adds
-// options that this machine requires: the API servers are on loopback, and one process runs for each Deployment.
+// follow runs the next lines of the page, up to the line with the given prefix (exclusive) or to the end. It adds
+// options that are necessary because the API servers use loopback addresses, and because there is one process for
+// each Deployment.
 func (w *world) follow(until string) {
 	w.Helper()
 	besides := map[string][]string{"install": {replicas}, "peer": {"--remote-api-server-url=" + w.milan.Config().Host}}
@@ -168,7 +173,7 @@ func (w *world) must(args ...string) string {
 	return output
 }
 
-// refused checks that a command fails with all of the words.
+// refused checks that a command fails, and that its error contains all of the words.
 func (w *world) refused(args []string, words ...string) {
 	w.Helper()
 	_, err := w.refractctl(args...)
@@ -189,7 +194,7 @@ func (w *world) inventory(s *side) string {
 	return strings.Join(lines, "\n")
 }
 
-// each calls do with all persistent objects of a cluster.
+// each calls do for all persistent objects of a cluster.
 func (w *world) each(s *side, do func(resource string, object *unstructured.Unstructured)) {
 	w.Helper()
 	config := s.Config()
@@ -206,7 +211,7 @@ func (w *world) each(s *side, do func(resource string, object *unstructured.Unst
 			require.NoError(w, err)
 			list, err := client.Resource(gv.WithResource(resource.Name)).List(w.Context(), metav1.ListOptions{})
 			if apierrors.IsNotFound(err) {
-				continue // its CRD has just been deleted
+				continue // the resource is no longer served, because its CRD was deleted
 			}
 			require.NoError(w, err)
 			for i := range list.Items {
@@ -216,11 +221,11 @@ func (w *world) each(s *side, do func(resource string, object *unstructured.Unst
 	}
 }
 
-// restless are resources that controllers change all the time, including their spec.
+// restless lists resources that controllers change all the time, including the spec.
 var restless = []string{"leases", "nodes", "pods", "endpoints", "endpointslices"}
 
-// digest returns a digest of the spec, labels and annotations of an object, without the parts that change by
-// themselves.
+// digest returns a digest of the spec, labels and annotations of an object, without the parts that change without any
+// request.
 func (w *world) digest(resource string, object *unstructured.Unstructured) string {
 	w.Helper()
 	if slices.Contains(restless, resource) {
@@ -266,6 +271,7 @@ func (w *world) explainOnFailure(s *side) {
 }
 
 func TestTwoClustersBecomeOne(t *testing.T) {
+	t.Parallel()
 	w := begin(t)
 	w.read("../../docs/joining.md")
 	bin := filepath.Join(t.TempDir(), "bin")
@@ -293,11 +299,12 @@ func TestTwoClustersBecomeOne(t *testing.T) {
 	w.refused([]string{"peer", "--remote-context=milan", server, "--virtual-node=" + wire.ConsumerServiceAccount}, "cannot be called refract-consumer")
 	w.refused([]string{"peer", "--remote-context=stranger", server}, "cluster stranger", "cannot list resource")
 	w.refused([]string{"install", "--release=other"}, "the cluster already has Refract, as release refract in namespace liqo")
-	w.must("install", "--cluster-id=rome", "--context=milan") // the other values are kept
+	w.must("install", "--cluster-id=rome", "--context=milan") // all other values are kept
 	w.refused([]string{"peer", "--remote-context=milan", server}, `both clusters have the id "rome"`)
-	w.must("install", "--cluster-id=milan", "--context=milan", pullSecret, `--set-json=offloading.reflection.ingress.ingressClasses=[{"name":"nginx","default":true}]`)
+	w.must("install", "--cluster-id=milan", "--context=milan", pullSecret, "--set=tenants.ingressHosts={*.rome.example}",
+		`--set-json=offloading.reflection.ingress.ingressClasses=[{"name":"nginx","default":true}]`)
 	w.overlap(server)
-	// Objects that another program has applied are taken over, for example from kubectl-refract or helm.
+	// Objects that another program has applied, such as kubectl-refract or helm, can be updated.
 	const other = `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"refract-controller-manager","labels":{"app.kubernetes.io/version":"other"}}}`
 	_, err := w.rome.client.AppsV1().Deployments("liqo").Patch(t.Context(), "refract-controller-manager", types.ApplyPatchType, []byte(other), metav1.PatchOptions{FieldManager: "kubectl-refract", Force: ptr.To(true)})
 	require.NoError(t, err)
@@ -321,7 +328,7 @@ func TestTwoClustersBecomeOne(t *testing.T) {
 
 	begun = time.Now()
 	w.follow("refractctl test")
-	w.page = w.page[1:] // no containers run here; test/nodes runs this line
+	w.page = w.page[1:] // this line needs containers, so test/nodes runs it
 	w.follow("kubectl --context=milan --namespace=shop-rome get pods")
 	t.Logf("from two clusters to the first offloaded pods: %.0f s of refractctl install, %.0f s from refractctl peer to Running", installed.Seconds(), time.Since(begun).Seconds())
 	secret := w.secret()
@@ -335,6 +342,7 @@ func TestTwoClustersBecomeOne(t *testing.T) {
 		return err
 	})
 	w.offered()
+	w.reflected()
 	w.pullSecrets(server)
 	w.examine()
 	w.uncalled()
@@ -349,15 +357,15 @@ func TestTwoClustersBecomeOne(t *testing.T) {
 	w.refused([]string{"uninstall"}, "nothing was removed", "NamespaceOffloading shop/offloading", "VirtualNode liqo-tenant-milan/milan")
 	w.refused([]string{"uninstall", "--context=milan"}, "nothing was removed", "NamespaceMap liqo-tenant-rome/", "ShadowPod shop-rome/web-")
 	w.follow("refractctl install")
-	// The line needs pods that are restarted. Package test/nodes runs it.
+	// The next line of the page requires pods that restart, so it is run in package test/nodes.
 	w.page = w.page[1:]
 	w.follow("refractctl unoffload")
 	require.NoError(t, w.rome.client.AppsV1().Deployments("shop").Delete(t.Context(), "web", metav1.DeleteOptions{}))
 	w.another()
-	// A peering ends with all of its nodes.
+	// Ending a peering removes all its virtual nodes.
 	w.must("create", "virtualnode", "milan-b", "--provider=milan", "--cpu=1", "--memory=1Gi")
 	w.follow("refractctl uninstall")
-	w.must("unpeer", "--remote-context=milan") // a second run, as after an interruption
+	w.must("unpeer", "--remote-context=milan") // runs the command again, as a user would do after an interruption
 	w.invited(server)
 	w.forced(server)
 	require.NoError(t, w.rome.client.CoreV1().Namespaces().Delete(t.Context(), "shop", metav1.DeleteOptions{}))
@@ -373,7 +381,7 @@ func TestTwoClustersBecomeOne(t *testing.T) {
 	w.unchanged(w.milan, milanEmpty)
 }
 
-// overlap tests that overlapping pod ranges are refused, unless a network translates addresses, or no network is
+// overlap checks that overlapping pod ranges are refused, unless a network translates addresses or no network is
 // expected.
 func (w *world) overlap(server string) {
 	w.Helper()
@@ -397,7 +405,7 @@ func (w *world) overlap(server string) {
 	w.must("install", "--set=networking.reflectIPs=true")
 }
 
-// offered checks that the virtual node shows milan's answer: the ingress class of milan's installation, and the
+// offered checks that the virtual node has milan's offer: the ingress class that milan's installation offers, and the
 // requested resources.
 func (w *world) offered() {
 	w.Helper()
@@ -413,7 +421,7 @@ func (w *world) offered() {
 	assert.Contains(w, w.must("info"), "Accepted")
 }
 
-// another creates a second virtual node with a request to milan, and deletes both.
+// another creates a second virtual node with its resource request to milan, and deletes both.
 func (w *world) another() {
 	w.Helper()
 	asked := func() []string {
@@ -433,8 +441,8 @@ func (w *world) another() {
 	assert.Equal(w, []string{"milan"}, asked())
 }
 
-// controllersWork waits until the controller managers lead and have their certificates, and the API servers have the
-// CA.
+// controllersWork waits until the controller managers are leaders and have their certificates, and the API servers
+// have the CA.
 func (w *world) controllersWork() {
 	w.Helper()
 	testenv.Eventually(w, func() error {
@@ -454,7 +462,7 @@ func (w *world) controllersWork() {
 	})
 }
 
-// examine runs the doctor on the clusters: there are no problems until a part is broken.
+// examine runs the doctor on the clusters. It finds no problems until a part is broken.
 func (w *world) examine() {
 	w.Helper()
 	for _, name := range []string{"rome", "milan"} {
@@ -471,17 +479,17 @@ func (w *world) examine() {
 	found, err := w.refractctl("doctor")
 	assert.ErrorContains(w, err, "errors were found")
 	assert.Contains(w, found, "it is missing: it holds the kubeconfig of cluster milan, recreate it with refractctl peer")
-	// This is the remedy.
+	// This is the fix that refractctl doctor suggests.
 	w.must("peer", "--remote-context=milan", "--remote-api-server-url="+w.milan.Config().Host, "--cpu=3", "--memory=4Gi")
 	assert.NotEqual(w, secret.Data, w.secret().Data)
-	testenv.Eventually(w, func() error { // the controller has observed the change, too
+	testenv.Eventually(w, func() error { // waits until the controller has observed the change, too
 		_, err := w.refractctl("doctor")
 		return err
 	})
 }
 
-// uncalled tests a webhook that the API server cannot reach: new pods would stay in the consumer, and commands report
-// it.
+// uncalled tests a webhook that the API server cannot reach. New pods would stay on the consumer, which commands
+// report.
 func (w *world) uncalled() {
 	w.Helper()
 	offload := []string{"offload", "namespace", "shop", "--pod-offloading-strategy=Remote"}
@@ -515,7 +523,8 @@ func (w *world) uncalled() {
 	})
 }
 
-// impostor is a cluster that claims the ID of another one.
+// impostor checks that peer refuses a cluster that uses the ID of another cluster, and names the tenant namespace that
+// belongs to the other cluster.
 func (w *world) impostor() {
 	w.Helper()
 	for _, s := range []*side{w.rome, w.milan} {
@@ -535,7 +544,7 @@ func (w *world) impostor() {
 	}
 }
 
-// pullSecret makes virtual kubelets pull their image with the Secret registry.
+// pullSecret is a value of the chart with which virtual kubelets pull their image with the Secret registry.
 const pullSecret = "--set=common.imagePullSecrets[0].name=registry"
 
 func forImages(password string) *corev1.Secret {
@@ -543,8 +552,8 @@ func forImages(password string) *corev1.Secret {
 		Data: map[string][]byte{corev1.DockerConfigJsonKey: fmt.Appendf(nil, `{"auths":{"registry.example.com":{"password":%q}}}`, password)}}
 }
 
-// pullSecrets tests that the image pull secrets are copied to the virtual kubelet's namespace, and stay in their
-// cluster.
+// pullSecrets checks that the image pull secrets are copied to the virtual kubelet's namespace, and do not leave
+// their cluster.
 func (w *world) pullSecrets(server string) {
 	w.Helper()
 	const namespace = "liqo-tenant-milan"
@@ -564,7 +573,8 @@ func (w *world) pullSecrets(server string) {
 	assert.NotContains(w, w.inventory(w.milan), "liqo-tenant-rome/registry")
 }
 
-// bothWays makes each cluster a node of the other, and ends one of the peerings. The other one stays.
+// bothWays makes each cluster a node of the other one, and then ends one of the peerings. The other peering must
+// stay.
 func (w *world) bothWays() {
 	w.Helper()
 	rome, milan := w.inventory(w.rome), w.inventory(w.milan)
@@ -577,7 +587,8 @@ func (w *world) bothWays() {
 	w.unchanged(w.milan, milan)
 }
 
-// byCertificate changes rome's kind of credentials, and back. Objects that both kinds share stay unchanged.
+// byCertificate changes the kind of rome's credentials, and changes it back. Objects that do not depend on the kind
+// must stay unchanged.
 func (w *world) byCertificate(server string) {
 	w.Helper()
 	before := w.inventory(w.milan)
@@ -592,8 +603,8 @@ func (w *world) byCertificate(server string) {
 	w.unchanged(w.milan, before)
 }
 
-// invited joins the clusters again, without a user who has permissions in both. Possible errors are tested on the
-// way.
+// invited joins the clusters again, without any user who has permissions in both. It also tests errors that may
+// occur.
 func (w *world) invited(remote string) {
 	w.Helper()
 	server := strings.TrimPrefix(remote, "--remote-api-server-url=")
@@ -635,11 +646,28 @@ func (w *world) invited(remote string) {
 	w.unchanged(w.rome, rome)
 	w.must("delete", "peering-user", "rome", "--context=milan")
 	w.unchanged(w.milan, milan)
+	w.awaitRejected(file)
 	w.refused([]string{"peer", file, remote}, "the invitation was withdrawn", "refractctl generate peering-user rome")
 }
 
-// anonymous tests an invitation without the UID of its cluster: it could be from a cluster that claims the ID of a
-// provider.
+// awaitRejected waits until milan rejects the token of a withdrawn invitation. API servers cache valid tokens for ten
+// seconds; until then, the token is still valid, but has no permissions.
+func (w *world) awaitRejected(file string) {
+	w.Helper()
+	config, err := clientcmd.BuildConfigFromFlags("", strings.TrimPrefix(file, "--remote-kubeconfig="))
+	require.NoError(w, err)
+	invited := kubernetes.NewForConfigOrDie(config)
+	testenv.Eventually(w, func() error {
+		_, err := invited.AuthenticationV1().SelfSubjectReviews().Create(w.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+		if !apierrors.IsUnauthorized(err) {
+			return fmt.Errorf("the token is not rejected: %w", err)
+		}
+		return nil
+	})
+}
+
+// anonymous checks that an invitation without the UID of its cluster is refused, because it could come from another
+// cluster that uses the ID of the provider.
 func (w *world) anonymous(file, remote string) {
 	w.Helper()
 	text, err := os.ReadFile(strings.TrimPrefix(file, "--remote-kubeconfig="))
@@ -651,7 +679,8 @@ func (w *world) anonymous(file, remote string) {
 	w.refused([]string{"peer", "--remote-kubeconfig=" + hidden, remote}, "does not say which clusters it is for")
 }
 
-// withoutNetwork tests a peering without a network between the pods.
+// withoutNetwork checks a peering without a network between the clusters' pods: the virtual kubelet reflects no
+// addresses of pods, and both the PeerNetwork and the status of the peer show that no network connects the pods.
 func (w *world) withoutNetwork() {
 	w.Helper()
 	kubelet, err := w.rome.client.AppsV1().Deployments(wire.TenantNamespace("milan")).Get(w.Context(), "vk-milan", metav1.GetOptions{})
@@ -672,7 +701,8 @@ func (w *world) withoutNetwork() {
 	assert.Equal(w, `None ["10.1.0.0/16"] ["10.2.0.0/16","10.3.0.0/16"]`, string(out))
 }
 
-// further tests one more virtual node of the same provider.
+// further checks that an additional virtual node of the same provider gets its own settings, that its objects are
+// removed with it, and that virtual nodes that cannot be created are refused.
 func (w *world) further() {
 	w.Helper()
 	w.refused([]string{"create", "virtualnode", "turin-gpu", "--provider=turin"}, "join turin first with refractctl peer")
@@ -704,8 +734,9 @@ func (w *world) further() {
 	})
 }
 
-// adopted tests a virtual kubelet whose VirtualNode contains the whole Deployment, as written by Liqo's webhook. Our
-// own controller reconciles it.
+// adopted checks that refractctl liqo adopts and reverts a virtual kubelet whose whole Deployment is in its
+// VirtualNode, as Liqo's webhook writes it. Refract's controller reconciles the Deployment. After the revert, the
+// granted permissions are gone.
 func (w *world) adopted() {
 	w.Helper()
 	namespace := wire.TenantNamespace("milan")
@@ -732,7 +763,7 @@ func (w *world) adopted() {
 	w.must("liqo", "revert")
 	assert.Contains(w, runs(), former+" ")
 	assert.NotContains(w, runs(), "--ignore-unknown-flags")
-	testenv.Eventually(w, func() error { // the granted permissions are revoked
+	testenv.Eventually(w, func() error { // waits until the granted permissions are revoked
 		if now := w.inventory(w.rome); strings.Contains(now, "refract-adopted") && !strings.Contains(before, "refract-adopted") {
 			return errors.New(now)
 		}
@@ -740,7 +771,8 @@ func (w *world) adopted() {
 	})
 }
 
-// forced ends a peering with a provider that is unreachable.
+// forced checks that unpeer --force ends a peering without the provider, and that the provider's administrator can
+// remove the remaining objects. Afterwards both clusters are as before the peering.
 func (w *world) forced(server string) {
 	w.Helper()
 	rome, milan := w.inventory(w.rome), w.inventory(w.milan)

@@ -47,15 +47,17 @@ import (
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
 	"github.com/refract-project/refract/api/wire"
-	"github.com/refract-project/refract/internal/liqo"
-	"github.com/refract-project/refract/internal/peering"
 	"github.com/refract-project/refract/internal/rbac"
-	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/internal/refractctl/cluster"
+	"github.com/refract-project/refract/internal/refractctl/identity"
+	"github.com/refract-project/refract/internal/refractctl/liqo"
+	"github.com/refract-project/refract/test/support/testenv"
 )
 
-// Errors of a peering are found before anything is changed, or the created objects are removed. The objects of a
-// peering match the output of the commands. No containers run here.
+// Mistakes in joining clusters are found before anything is changed, or the created objects are removed. The output
+// of the commands matches the objects in the clusters. This test runs no containers.
 func TestMistakes(t *testing.T) {
+	t.Parallel()
 	w := begin(t)
 	for _, name := range []string{"rome", "milan"} {
 		w.must("install", "--context="+name, "--cluster-id="+name, "--registry=registry.example.com/refract", replicas)
@@ -73,7 +75,7 @@ func TestMistakes(t *testing.T) {
 // reported is an object in the result of a command.
 type reported struct{ Cluster, Kind, Namespace, Name string }
 
-// result is the result of a command with -o, in the form that a script reads.
+// result is the output of a command with -o, as a script would read it.
 type result struct {
 	APIVersion, Kind, Command, Error, CredentialsExpire, Kubeconfig string
 	Succeeded                                                       bool
@@ -82,7 +84,7 @@ type result struct {
 	Objects, Removed, Left                                          []reported
 }
 
-// result runs a command that succeeds and returns its result.
+// result runs a command that must succeed, and returns its result.
 func (w *world) result(args ...string) *result {
 	w.Helper()
 	printed, r := w.printed(args...), &result{}
@@ -97,7 +99,7 @@ func (w *world) join(more ...string) []string {
 	return append([]string{"peer", "--network=none", "--remote-context=milan", "--remote-api-server-url=" + w.milan.Config().Host}, more...)
 }
 
-// invite returns the flag with an invitation for rome, and its file.
+// invite creates an invitation for rome, and returns the flag that names its file, and the file.
 func (w *world) invite() (flag, file string) {
 	w.Helper()
 	r := w.result("generate", "peering-user", "rome", "--context=milan", "--cpu=2", "--memory=4Gi", "--api-server-url="+w.milan.Config().Host, "-o", "json")
@@ -109,7 +111,8 @@ func (w *world) invite() (flag, file string) {
 	return "--remote-kubeconfig=" + file, file
 }
 
-// wrongAddress tests addresses of milan where rome would reach no server, or another one.
+// wrongAddress checks that peer refuses addresses of milan at which rome would reach no server, or another server, and
+// names the cause and the remedy.
 func (w *world) wrongAddress() {
 	w.Helper()
 	rome, milan := w.inventory(w.rome), w.inventory(w.milan)
@@ -120,7 +123,7 @@ func (w *world) wrongAddress() {
 	}
 	closed, nobody := listen()
 	require.NoError(w, closed.Close())
-	filtered, silent := listen() // it accepts connections and never responds
+	filtered, silent := listen() // the second listener accepts connections but never responds
 	defer filtered.Close()
 	stranger := httptest.NewTLSServer(http.NotFoundHandler())
 	defer stranger.Close()
@@ -139,7 +142,7 @@ func (w *world) wrongAddress() {
 	w.unchanged(w.rome, rome)
 	w.unchanged(w.milan, milan)
 
-	// A server whose certificate has the same CA does not accept the credentials.
+	// The impostor's certificate is from the same CA, but the impostor does not accept the credentials.
 	impostor := httptest.NewTLSServer(http.HandlerFunc(func(out http.ResponseWriter, request *http.Request) {
 		if request.URL.Path != "/version" {
 			out.WriteHeader(http.StatusUnauthorized)
@@ -148,17 +151,18 @@ func (w *world) wrongAddress() {
 		_, _ = out.Write([]byte(`{"gitVersion":"v1.36.3"}`))
 	}))
 	defer impostor.Close()
-	for _, credentials := range []peering.Credentials{peering.Tokens, peering.Certificates} {
+	for _, credentials := range []identity.Kind{identity.Tokens, identity.Certificates} {
 		o := w.pair(w.milan.Config().Host, nil, func(string) {})
 		o.Provider.Config.CAData = append(bytes.Clone(o.Provider.Config.CAData), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: impostor.Certificate().Raw})...)
 		o.APIServerURL, o.Credentials = impostor.URL, credentials
-		assert.ErrorContains(w, o.Peer(w.Context()), "another cluster answers there")
+		assert.ErrorContains(w, peer(w.Context(), o), "another cluster answers there")
 		w.unchanged(w.rome, rome)
 		w.unchanged(w.milan, milan)
 	}
 }
 
-// overlappingServices tests pods whose addresses are cluster IPs of the other cluster.
+// overlappingServices checks that peer refuses pod ranges that overlap with cluster IPs of the other cluster, unless
+// there is no network between the pods or overlapping ranges are permitted.
 func (w *world) overlappingServices() {
 	w.Helper()
 	peer := []string{"peer", "--remote-context=milan", "--remote-api-server-url=" + w.milan.Config().Host, "--dry-run"}
@@ -173,11 +177,11 @@ func (w *world) overlappingServices() {
 	}
 }
 
-// again joins clusters that are already joined. Settings without a flag stay unchanged.
+// again runs peer for clusters that are already joined. Settings without a flag must stay unchanged.
 func (w *world) again() {
 	w.Helper()
 	rome, milan := w.inventory(w.rome), w.inventory(w.milan)
-	at := strings.Replace(w.milan.Config().Host, "127.0.0.1", "localhost", 1) // differs from the kubeconfig
+	at := strings.Replace(w.milan.Config().Host, "127.0.0.1", "localhost", 1) // the kubeconfig contains 127.0.0.1
 	server := "--remote-api-server-url=" + at
 	w.refused([]string{"peer", "--remote-context=milan", server, "--pod-cidrs=10.7.0.0/16", "--remote-pod-cidrs=10.7.0.0/16"}, "the pod ranges overlap")
 	w.must("peer", "--remote-context=milan", server, "--virtual-node=milan-b", "--cpu=3", "--resource=example.com/gpu=2", "--credentials=certificate",
@@ -191,7 +195,7 @@ func (w *world) again() {
 	assert.Equal(w, secret.Data, w.secret().Data)
 
 	// An earlier version did not record that ranges may overlap, or did not compare all of them. Clusters that are
-	// joined stay joined.
+	// already joined must stay joined.
 	typed := w.typed(w.rome.Config())
 	network := &plugins.PeerNetwork{ObjectMeta: metav1.ObjectMeta{Namespace: wire.TenantNamespace("milan"), Name: "milan"}}
 	require.NoError(w, typed.Patch(w.Context(), network, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{%q:null}}}`, wire.OverlappingRangesAnnotation))))
@@ -207,7 +211,7 @@ func (w *world) again() {
 	require.NoError(w, typed.Get(w.Context(), client.ObjectKey{Namespace: wire.TenantNamespace("milan"), Name: "milan-b"}, vn))
 	assert.Equal(w, "cpu=5,example.com/gpu=2,memory=8Gi,pods=110", vn.Annotations[wire.RequestedResourcesAnnotation])
 	assert.Equal(w, "10.7.0.0/16", vn.Annotations[wire.RangesAnnotation])
-	// A user who may edit the VirtualNode is not granted more.
+	// A user who edits the VirtualNode on the consumer does not get more resources.
 	require.NoError(w, typed.Patch(w.Context(), vn, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"cpu=1000"}}}`, wire.RequestedResourcesAnnotation))))
 	w.must("peer", "--remote-context=milan")
 	quota := &offloading.Quota{}
@@ -227,8 +231,8 @@ func (w *world) again() {
 	w.unchanged(w.milan, milan)
 }
 
-// adoptsAllOrNone tests that a virtual node that cannot be adopted is found before any other one is changed, and that
-// its permissions are revoked.
+// adoptsAllOrNone tests adopting several virtual nodes, one of which cannot be adopted. This must be found before any
+// other one is changed, and its permissions must be revoked.
 func (w *world) adoptsAllOrNone(typed client.WithWatch) {
 	w.Helper()
 	template := []byte(`{"spec":{"template":{"spec":{"template":{"spec":{"containers":[{"name":"virtual-kubelet","image":"registry.example.com/liqo"}]}}}}}}`)
@@ -248,7 +252,8 @@ func (w *world) adoptsAllOrNone(typed client.WithWatch) {
 	w.unchanged(w.rome, before)
 }
 
-// mistaken tests a cluster that is not the joined one, a peer that does not exist, and ranges of another peer.
+// mistaken checks that commands refuse a cluster that is not the one that was joined, a peer that does not exist, and
+// ranges of another peer.
 func (w *world) mistaken() {
 	w.Helper()
 	rome, milan := w.inventory(w.rome), w.inventory(w.milan)
@@ -274,7 +279,7 @@ func (w *world) mistaken() {
 		uid(`"another"`)
 		w.refused([]string{"unpeer", "--remote-context=milan"}, "namespace "+tenant+" is the tenant namespace of a different cluster")
 		uid("null")
-		w.must(w.join()...) // records the UID again
+		w.must(w.join()...) // peer records the UID again
 		w.unchanged(s, joined[s])
 	}
 	w.must("unpeer", "--remote-context=milan")
@@ -282,7 +287,8 @@ func (w *world) mistaken() {
 	w.unchanged(w.milan, milan)
 }
 
-// notInvited tests rome with an invitation that is no longer valid, and with an incomplete one.
+// notInvited checks that a failed invitation leaves no objects, and that an expired or withdrawn invitation is refused
+// and changes nothing.
 func (w *world) notInvited() {
 	w.Helper()
 	rome, milan := w.inventory(w.rome), w.inventory(w.milan)
@@ -295,7 +301,7 @@ func (w *world) notInvited() {
 		}})
 	}, func(string) {})
 	var err error
-	o.Consumer, err = peering.Absent("rome")
+	o.Consumer, err = cluster.Absent("rome")
 	require.NoError(w, err)
 	_, _, err = o.Invite(w.Context(), time.Hour)
 	assert.ErrorContains(w, err, "a policy forbids it")
@@ -322,7 +328,7 @@ func (w *world) notInvited() {
 	w.unchanged(w.milan, milan)
 }
 
-// expired returns the file of an invitation that was issued two days ago.
+// expired returns the file of an invitation that was issued two days ago and has expired.
 func (w *world) expired(invitation string) (file string) {
 	w.Helper()
 	kubeconfig, err := clientcmd.LoadFromFile(invitation)
@@ -333,8 +339,8 @@ func (w *world) expired(invitation string) (file string) {
 	return file
 }
 
-// revoked waits until milan no longer accepts the token of an invitation, because its API server caches valid tokens
-// for some seconds.
+// revoked waits until milan rejects the token of an invitation. This takes some seconds, because its API server
+// caches valid tokens.
 func (w *world) revoked(invitation string) {
 	w.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", invitation)
@@ -349,7 +355,7 @@ func (w *world) revoked(invitation string) {
 	})
 }
 
-// aged returns the token that milan's API server would have issued some time ago.
+// aged returns the token that milan's API server would have issued at an earlier time.
 func (w *world) aged(token string, by time.Duration) string {
 	w.Helper()
 	parts := strings.Split(token, ".")
@@ -375,7 +381,7 @@ func (w *world) aged(token string, by time.Duration) string {
 	return signed + "." + base64.RawURLEncoding.EncodeToString(signature)
 }
 
-// guest tests the permissions of an invitation: they suffice for peer and unpeer, and for nothing else.
+// guest tests the permissions of an invitation. They must be sufficient for peer and unpeer, and allow nothing else.
 func (w *world) guest() {
 	w.Helper()
 	rome, milan := w.inventory(w.rome), w.inventory(w.milan)
@@ -389,7 +395,7 @@ func (w *world) guest() {
 	w.only(guest)
 	w.forbidden(guest, w.typed(config))
 
-	// The token has been renewed by then, because an invitation is valid for a day.
+	// The token in the file has expired, as if a day had passed. The consumer has already renewed its token.
 	parted := w.result("unpeer", "--remote-kubeconfig="+w.expired(file), "-o", "json")
 	assert.Contains(w, parted.Removed, reported{"rome", "Namespace", "", "liqo-tenant-milan"})
 	assert.Equal(w, []reported{{"milan", "Namespace", "", "liqo-tenant-rome"}}, parted.Left, "its administrator removes it")
@@ -398,8 +404,8 @@ func (w *world) guest() {
 	w.unchanged(w.milan, milan)
 }
 
-// only compares the permissions of a consumer according to the API server with its role, in the tenant namespace and
-// in others.
+// only checks that a consumer has, according to the API server, exactly the permissions of its role in the tenant
+// namespace, and none in other namespaces.
 func (w *world) only(guest kubernetes.Interface) {
 	w.Helper()
 	config, err := w.milan.ServiceAccountConfig(w.Context(), metav1.NamespaceDefault, "default")
@@ -440,7 +446,7 @@ func (w *world) only(guest kubernetes.Interface) {
 	}
 }
 
-// spelt returns the requests that rules allow, one per line.
+// spelt returns the requests that rules allow, as one text for each.
 func spelt(rules []rbacv1.PolicyRule) (all []string) {
 	for _, a := range rbac.Attributes("", rules) {
 		all = append(all, strings.Join([]string{a.Verb, a.Group, a.Resource, a.Subresource, a.Name}, " "))
@@ -448,7 +454,7 @@ func spelt(rules []rbacv1.PolicyRule) (all []string) {
 	return all
 }
 
-// forbidden tests forbidden requests with the credentials of a consumer.
+// forbidden checks that forbidden requests with the credentials of a consumer fail.
 func (w *world) forbidden(guest kubernetes.Interface, typed client.Client) {
 	w.Helper()
 	ctx, tenant := w.Context(), wire.TenantNamespace("rome")
@@ -534,8 +540,8 @@ func (w *world) forbidden(guest kubernetes.Interface, typed client.Client) {
 	}
 }
 
-// dryRun tests that the dry run of unpeer lists exactly the objects that unpeer removes, and that the results of peer
-// and create virtualnode contain the data for scripts.
+// dryRun checks that the dry run of unpeer lists exactly the objects that unpeer removes, and that the results of
+// peer and create virtualnode contain the data that scripts need.
 func (w *world) dryRun() {
 	w.Helper()
 	rome, milan := w.inventory(w.rome), w.inventory(w.milan)
@@ -549,8 +555,8 @@ func (w *world) dryRun() {
 	created := w.result("create", "virtualnode", "milan-b", "--provider=milan", "--cpu=1", "-o", "json")
 	assert.Contains(w, created.Objects, reported{"rome", "Node", "", "milan-b"})
 	assert.Equal(w, joined.CredentialsExpire, created.CredentialsExpire)
-	// The RoleBinding is in a namespace that stays, so unpeer must not remove it. The ConfigMap of a user in the tenant
-	// namespace is deleted with the namespace.
+	// The RoleBinding is in a namespace that stays, so unpeer must not remove it. The user's ConfigMap is in the
+	// tenant namespace, and is deleted with it.
 	_, err = w.rome.client.RbacV1().RoleBindings(metav1.NamespaceDefault).Create(w.Context(), &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "of-nobody", Labels: map[string]string{"team": "web"}}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"}}, metav1.CreateOptions{})
 	require.NoError(w, err)
@@ -601,7 +607,7 @@ func (w *world) dryRun() {
 	w.abandoned()
 }
 
-// abandoned tests that the objects on a provider stay when the provider is given up.
+// abandoned checks that the objects on a provider stay when the provider is given up.
 func (w *world) abandoned() {
 	w.Helper()
 	w.must(w.join()...)

@@ -5,10 +5,10 @@ package join
 
 import "testing"
 
-// runPods runs the Deployments of this project until stop is called.
+// runPods runs processes for Refract's Deployments until stop is called.
 func runPods(t *testing.T, s *side, bin string) (stop func()) { return s.Run(t, bin) }
 
-// redirectWebhooks lets the API server call the webhooks of the chart on this machine.
+// redirectWebhooks makes the API server call the chart's webhooks on this machine.
 func redirectWebhooks(t *testing.T, s *side) {
 	t.Helper()
 	s.RedirectWebhooks(t)

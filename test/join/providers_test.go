@@ -21,12 +21,13 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/refract-project/refract/api/wire"
-	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/test/support/testenv"
 )
 
-// One consumer has four providers, and its pods are spread over them. An unreachable provider does not delay the
-// others, and is given up in the end.
+// The pods of one consumer are spread over four providers. An unreachable provider does not delay the other
+// providers, and is finally given up.
 func TestFourProviders(t *testing.T) {
+	t.Parallel()
 	providers := []string{"milan", "turin", "genoa", "lucca"}
 	w := begin(t, providers[1:]...)
 	bin := filepath.Join(t.TempDir(), "bin")
@@ -39,7 +40,7 @@ func TestFourProviders(t *testing.T) {
 		defer w.explainOnFailure(s)
 	}
 	w.controllersWork()
-	// Lucca has an older release, whose chart had no PeerNetworks.
+	// lucca runs an older release, whose chart had no PeerNetworks.
 	w.kubectlIn("lucca", "delete", "customresourcedefinition", "peernetworks.plugins.refract.io")
 	begun := time.Now()
 	for _, name := range providers {
@@ -68,7 +69,7 @@ func TestFourProviders(t *testing.T) {
 	t.Logf("%d pods run on four providers after %.1f s", each*len(providers), time.Since(begun).Seconds())
 	w.memory(providers)
 
-	// turin is unreachable from here on.
+	// From here on, turin is unreachable.
 	turin := w.sides["turin"]
 	require.NoError(t, turin.StopAPIServer())
 	testenv.Eventually(t, func() error {
@@ -85,11 +86,11 @@ func TestFourProviders(t *testing.T) {
 	begun = time.Now()
 	w.scale((each + 1) * len(providers))
 	others := []string{"milan", "genoa", "lucca"}
-	w.run((each+1)*len(providers)-each, others...) // the pods on turin still exist for the API server
+	w.run((each+1)*len(providers)-each, others...) // the pods on turin still exist in the API server
 	t.Logf("the others run 4 pods more %.1f s after that was asked for, while turin is away", time.Since(begun).Seconds())
 
 	w.must("unpeer", "turin", "--force", "--context=rome")
-	// Kubernetes deletes the pods of an unreachable node after a minute, and replaces them.
+	// Kubernetes deletes the pods on an unreachable node after a minute, and they are replaced.
 	require.NoError(t, turin.StartAPIServer(t.Context()))
 	require.NoError(t, w.rome.client.AppsV1().Deployments("shop").Delete(t.Context(), "web", metav1.DeleteOptions{}))
 	w.must("unoffload", "namespace", "shop", "--context=rome")
@@ -105,7 +106,7 @@ func (w *world) kubectlIn(name string, args ...string) {
 	require.NoError(w, err, "%s", out)
 }
 
-// run waits until the providers together run the given number of pods.
+// run waits until the providers together run the wanted number of pods.
 func (w *world) run(want int, providers ...string) {
 	w.Helper()
 	testenv.Eventually(w, func() error {
@@ -130,7 +131,7 @@ func (w *world) scale(replicas int) {
 	require.NoError(w, err)
 }
 
-// memory logs the memory of the consumer's processes.
+// memory logs how much memory the consumer's processes use.
 func (w *world) memory(providers []string) {
 	w.Helper()
 	var lines []string

@@ -23,13 +23,14 @@ import (
 	nodeutil "k8s.io/component-helpers/node/util"
 
 	"github.com/refract-project/refract/api/wire"
-	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/test/support/testenv"
 )
 
-// TestCertificatesAreRenewed lets milan sign certificates for three minutes. The virtual kubelet and the controller
-// manager of rome use each new one without a restart, and stop using the previous one. (A process that ended would
-// fail the test.)
+// TestCertificatesAreRenewed lets milan sign certificates for three minutes. rome's virtual kubelet and controller
+// manager use each new certificate without a restart, and no longer use the previous one. The test fails if a process
+// ends.
 func TestCertificatesAreRenewed(t *testing.T) {
+	t.Parallel()
 	w := beginWith(t, func(o *testenv.Options) {
 		o.AuditLog = true
 		o.ExtraControllerManagerArgs = []string{"--cluster-signing-duration=3m"}
@@ -52,7 +53,7 @@ func TestCertificatesAreRenewed(t *testing.T) {
 
 	role, err := w.milan.client.RbacV1().ClusterRoles().Get(t.Context(), "liqo-remote-renewal", metav1.GetOptions{})
 	require.NoError(t, err)
-	// The role does not exist without authentication.enabled.
+	// Without authentication.enabled, this role does not exist.
 	require.NoError(t, w.milan.client.RbacV1().ClusterRoles().Delete(t.Context(), role.Name, metav1.DeleteOptions{}))
 	said := w.must(peer...)
 	assert.Contains(t, said, "run the command again before; it is renewed automatically if you first set authentication.enabled of the chart in milan")
@@ -95,8 +96,8 @@ func (w *world) certificate() tls.Certificate {
 	return pair
 }
 
-// usesNoOther waits until several consecutive requests of rome, such as pings and heartbeats, have the current
-// certificate.
+// usesNoOther waits until several consecutive requests of rome, such as pings and heartbeats, were authenticated with
+// the current certificate.
 func (w *world) usesNoOther(used []tls.Certificate) {
 	w.Helper()
 	const inARow = 5
@@ -119,7 +120,7 @@ func credentialID(certificate tls.Certificate) string {
 	return "X509SHA256=" + hex.EncodeToString(sum[:])
 }
 
-// seenBy counts the requests of rome to milan since the given time, by their credentials. (Kubernetes:
+// seenBy counts the requests that rome has sent to milan since the given time, by their credentials. (Kubernetes:
 // authentication.kubernetes.io/credential-id.)
 func (w *world) seenBy(since time.Time) map[string]int {
 	w.Helper()

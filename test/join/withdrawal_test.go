@@ -20,11 +20,13 @@ import (
 	auth "github.com/refract-project/refract/api/authentication/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
-	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/test/support/testenv"
 )
 
-// The request of a virtual node, and the access of a consumer, are withdrawn completely, or the command fails.
+// The resource request of a virtual node and the access of a consumer are either withdrawn completely, or the command
+// fails.
 func TestWithdrawals(t *testing.T) {
+	t.Parallel()
 	w := begin(t)
 	for _, name := range []string{"rome", "milan"} {
 		w.must("install", "--context="+name, "--cluster-id="+name, "--registry=registry.example.com/refract", replicas)
@@ -36,7 +38,7 @@ func TestWithdrawals(t *testing.T) {
 	w.withdrawnAccess()
 }
 
-// cordoned tests a consumer whose pods milan does not admit, even if refractctl peer is run again.
+// cordoned tests a consumer that milan has cordoned. Its pods are not admitted, even if refractctl peer is run again.
 func (w *world) cordoned() {
 	w.Helper()
 	is := func(want bool) {
@@ -64,7 +66,8 @@ func (w *world) requests() (names []string) {
 	return names
 }
 
-// withdrawnRequests tests the requests of deleted virtual nodes. The provider is checked before the deletion.
+// withdrawnRequests tests withdrawing the resource requests of deleted virtual nodes. The provider must be checked
+// before the deletion.
 func (w *world) withdrawnRequests() {
 	w.Helper()
 	create := []string{"create", "virtualnode", "milan-b", "--provider=milan", "--cpu=1", "--memory=1Gi", "--remote-context=milan"}
@@ -77,7 +80,7 @@ func (w *world) withdrawnRequests() {
 	w.unchanged(w.rome, rome)
 	w.unchanged(w.milan, milan)
 
-	// The state is the same as after an interruption before the request to milan.
+	// The state is as if the command had been interrupted before it deleted the request at milan.
 	w.must(remove...)
 	assert.Equal(w, []string{"milan", "milan-b"}, w.requests())
 	removed := w.result(append(remove, "--remote-context=milan", "-o", "json")...)
@@ -85,7 +88,7 @@ func (w *world) withdrawnRequests() {
 	assert.Equal(w, []string{"milan"}, w.requests())
 	w.refused(append(remove, "--remote-context=milan"), "there is no virtual node milan-b", "and cluster milan has no ResourceSlice milan-b for it")
 
-	testenv.Eventually(w.T, func() error { // its controller would have waited for that
+	testenv.Eventually(w.T, func() error { // a controller would have waited until the node is gone
 		_, err := w.rome.client.CoreV1().Nodes().Get(w.Context(), "milan-b", metav1.GetOptions{})
 		if !apierrors.IsNotFound(err) {
 			return fmt.Errorf("node milan-b is still there (%w)", err)
@@ -109,8 +112,8 @@ func (w *world) withdrawnRequests() {
 	require.NoError(w, slices.Delete(w.Context(), "foreign", metav1.DeleteOptions{}))
 }
 
-// withdrawnAccess tests the access of a consumer. If access remains that refractctl does not revoke, the command
-// fails.
+// withdrawnAccess tests withdrawing the access of a consumer. The command must fail if the consumer has access that
+// refractctl cannot revoke.
 func (w *world) withdrawnAccess() {
 	w.Helper()
 	milan := w.inventory(w.milan)

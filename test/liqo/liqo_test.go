@@ -1,9 +1,9 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package liqo tests Refract beside Liqo itself. It uses two clusters with real nodes that are joined by Liqo's own
-// chart, controllers and command. One component after the other is replaced by Refract's, and reverted. Liqo is built
-// from its sources: `make test-liqo`.
+// Package liqo tests Refract beside Liqo itself. It uses two clusters with real nodes that are joined with Liqo's own
+// chart, controllers and command. One after the other, Liqo's components are replaced by Refract's components and
+// then restored. Liqo is built from its sources: `make test-liqo`.
 package liqo
 
 import (
@@ -25,25 +25,25 @@ import (
 	"github.com/refract-project/refract/charts"
 	"github.com/refract-project/refract/hack"
 	"github.com/refract-project/refract/internal/image"
-	"github.com/refract-project/refract/internal/nodelab"
-	"github.com/refract-project/refract/internal/testenv"
 	"github.com/refract-project/refract/test/page"
+	"github.com/refract-project/refract/test/support/nodelab"
+	"github.com/refract-project/refract/test/support/testenv"
 )
 
-// images maps the names of Liqo's images in its chart to their commands.
+// images maps the names of Liqo's images in its chart to the names of the commands that they contain.
 var images = map[string]string{
 	"liqo-controller-manager": "liqo-controller-manager", "crd-replicator": "crd-replicator", "webhook": "liqo-webhook", "virtual-kubelet": "liqo-virtual-kubelet",
 	"uninstaller": "uninstaller",
 }
 
-// values disable the parts of Liqo that are not needed for joining and offloading.
+// values are values of Liqo's chart that disable parts that are not needed for joining and offloading.
 const values = "networking.enabled=false,ipam.internal.enabled=false,metricAgent.enabled=false,telemetry.enabled=false,proxy.enabled=false,offloading.disableNetworkCheck=true,storage.enabled=false"
 
 // world contains the clusters and the state of a test.
 type world struct {
 	*testing.T
 	lab   *nodelab.Lab
-	tools string // folder of Liqo's commands
+	tools string // folder with Liqo's commands
 }
 
 func begin(t *testing.T) *world {
@@ -73,7 +73,7 @@ func beginWith(t *testing.T, options nodelab.Options) *world {
 	return &world{T: t, lab: lab, tools: tools}
 }
 
-// run runs a line in the administrator's shell.
+// run runs a command line in the administrator's shell, and returns its output.
 func (w *world) run(format string, args ...any) string {
 	w.Helper()
 	out, err := w.try(format, args...)
@@ -89,7 +89,7 @@ func (w *world) try(format string, args ...any) (string, error) {
 	return out, err
 }
 
-// eventually runs a line until it prints the wanted output.
+// eventually repeats a command line until it prints the wanted output.
 func (w *world) eventually(want, format string, args ...any) {
 	w.Helper()
 	line := fmt.Sprintf(format, args...)
@@ -107,7 +107,8 @@ func (w *world) explain() {
 	if !w.Failed() {
 		return
 	}
-	for _, context := range []string{"rome", "milan"} {
+	for _, cluster := range w.lab.Clusters() {
+		context := cluster.Name()
 		for _, line := range []string{"get pods -A -o wide", "get events -A --sort-by=.lastTimestamp | tail -n 40", "-n liqo logs deployment/liqo-controller-manager --tail=40",
 			"-n liqo logs deployment/liqo-crd-replicator --tail=20", "-n liqo logs deployment/liqo-webhook --tail=20",
 			"get foreignclusters,tenants,resourceslices.authentication.liqo.io,quotas,virtualnodes,namespacemaps,shadowpods -A", "-n liqo logs deployment/refract-controller-manager --tail=40", "get identities -A", "-n liqo-tenant-milan logs deployment/vk-milan --tail=30"} {
@@ -117,14 +118,14 @@ func (w *world) explain() {
 	}
 }
 
-// flags returns the flags of liqoctl install.
+// flags returns the flags of liqoctl install for a cluster.
 func (w *world) flags(cluster *testenv.Cluster) string {
 	return fmt.Sprintf("--cluster-id=%s --local-chart-path=%s --version=%s --pod-cidr=%s --service-cidr=%s --api-server-url=%s"+
 		" --disable-telemetry --disable-kernel-version-check --skip-validation --set=%s --timeout=90s",
 		cluster.Name(), filepath.Join(w.tools, "chart"), hack.Version("liqo"), cluster.PodCIDR(), cluster.ServiceCIDR(), cluster.Server(), values)
 }
 
-// shop installs Liqo in both clusters, joins them, and runs an application of rome in milan, by Liqo alone.
+// shop installs Liqo in both clusters, joins them, and runs an application of rome in milan. Only Liqo is used.
 func (w *world) shop() {
 	w.Helper()
 	w.run("liqoctl install --context=rome %s", w.flags(w.lab.Rome))
@@ -133,7 +134,7 @@ func (w *world) shop() {
 	w.open()
 }
 
-// open creates the shop in the two joined clusters.
+// open creates the application shop in the two joined clusters.
 func (w *world) open() {
 	w.Helper()
 	w.run("kubectl create namespace shop")
@@ -142,7 +143,7 @@ func (w *world) open() {
 	w.run("kubectl --namespace=shop rollout status deployment/web --timeout=2m")
 }
 
-// same returns a check that the shop still has its current pods in both clusters.
+// same returns a function that checks that the shop still has the same pods in both clusters as now.
 func (w *world) same() func() {
 	w.Helper()
 	uids := func() []string {
@@ -156,7 +157,8 @@ func (w *world) same() func() {
 	}
 }
 
-// TestVirtualKubeletBesideLiqo lets Refract's virtual kubelet serve a virtual node of Liqo, and then Liqo's again.
+// TestVirtualKubeletBesideLiqo runs a virtual node of Liqo with Refract's virtual kubelet, and then with Liqo's again.
+// Both times the pods stay the same and all operations work. In the end no permissions of Refract are left.
 func TestVirtualKubeletBesideLiqo(t *testing.T) {
 	w := begin(t)
 	defer w.explain()
@@ -175,8 +177,9 @@ func TestVirtualKubeletBesideLiqo(t *testing.T) {
 	assert.NotContains(w, w.run("kubectl get clusterroles,clusterrolebindings --output=name"), "refract", "what was granted is taken back")
 }
 
-// TestProviderBesideLiqo lets Refract replace the offloading part of Liqo's controller manager on the provider, with
-// Liqo's virtual kubelet. Liqo still joins the clusters. Then Refract is removed, and Liqo does the work again.
+// TestProviderBesideLiqo replaces the offloading part of Liqo's controller manager on the provider with Refract. The
+// consumer uses Liqo's virtual kubelet, and Liqo still joins the clusters. The pods stay the same. Finally Refract is
+// removed, and Liqo works as before.
 func TestProviderBesideLiqo(t *testing.T) {
 	w := begin(t)
 	defer w.explain()
@@ -196,8 +199,9 @@ func TestProviderBesideLiqo(t *testing.T) {
 	w.works("with Liqo on the provider")
 }
 
-// TestConsumerOfLiqo lets a consumer that runs Liqo join a provider that runs only Refract, with Liqo's own command,
-// and leave it again.
+// TestConsumerOfLiqo joins a consumer that runs Liqo with a provider that runs only Refract, using Liqo's own command.
+// Pods run, certificates are renewed, and a cordon takes effect. When the peering has ended, the provider has no
+// objects of it.
 func TestConsumerOfLiqo(t *testing.T) {
 	w := begin(t)
 	defer w.explain()
@@ -209,7 +213,7 @@ func TestConsumerOfLiqo(t *testing.T) {
 	w.works("with Liqo on the consumer")
 	w.grows()
 	w.renews("resourceslice-milan", "identity", ".spec.authParams.signedCRT")
-	// Liqo requests this certificate, and stores it nowhere.
+	// Liqo requests this certificate but does not store it.
 	w.renews("controlplane-milan", "renew", ".status.authParams.signedCRT")
 	w.works("with renewed certificates")
 
@@ -226,7 +230,8 @@ func TestConsumerOfLiqo(t *testing.T) {
 	w.eventually(before, "%s", listing)
 }
 
-// TestProviderOfLiqo lets a consumer that runs only Refract join a provider that runs Liqo, and leave it again.
+// TestProviderOfLiqo joins a consumer that runs only Refract with a provider that runs Liqo. Pods run, and keep running
+// when more resources are requested. When the peering has ended, neither cluster has objects of it.
 func TestProviderOfLiqo(t *testing.T) {
 	w := begin(t)
 	defer w.explain()
@@ -241,7 +246,8 @@ func TestProviderOfLiqo(t *testing.T) {
 	w.run("kubectl --namespace=shop rollout status deployment/web --timeout=2m")
 	w.works("with Liqo on the provider")
 	same := w.same()
-	w.run("refractctl peer --context=rome --remote-context=milan --cpu=3 --memory=2Gi") // again, with other resources
+	// The second run requests other resources.
+	w.run("refractctl peer --context=rome --remote-context=milan --cpu=3 --memory=2Gi")
 	w.eventually("3", "kubectl --context=milan --namespace=liqo-tenant-rome get quotas --output=jsonpath='{.items[0].spec.resources.cpu}'")
 	w.eventually("3", "kubectl get node milan --output=jsonpath='{.status.allocatable.cpu}'")
 	same()
@@ -265,8 +271,9 @@ func TestProviderOfLiqo(t *testing.T) {
 	w.eventually(here, "%s", consumerListing)
 }
 
-// TestMigration follows the page from a pair of clusters that runs Liqo to one that runs Refract, and back. Settings
-// for this machine are added: the machines have the only network between pods.
+// TestMigration runs the commands of the documentation that migrate two clusters from Liqo to Refract, and back. Pods
+// can be offloaded before, between and after the migrations. The test adds settings for this machine, where the network
+// of the machines is also the network between the pods.
 func TestMigration(t *testing.T) {
 	w := begin(t)
 	defer w.explain()
@@ -293,7 +300,8 @@ func TestMigration(t *testing.T) {
 	}
 	follow("liqoctl unoffload", "refractctl install")
 	assert.Empty(t, w.run("kubectl get nodes --selector=liqo.io/type=virtual-node --output=name"))
-	// The strategy is Remote, so the pods would wait until the namespace is offloaded again.
+	// The strategy is Remote, so the pods would wait until the namespace is offloaded again. Therefore they are
+	// removed in the meantime.
 	w.run("kubectl --namespace=shop scale deployment/web --replicas=0")
 	follow("refractctl install", "refractctl unoffload")
 	w.run("kubectl --namespace=shop scale deployment/web --replicas=2")
@@ -310,7 +318,7 @@ func TestMigration(t *testing.T) {
 }
 
 // uninstalls uninstalls Liqo. After liqoctl unpeer has ended the peering, Liqo's ForeignCluster may still report an
-// active one until its controller manager is restarted, as described on the page.
+// active peering until Liqo's controller manager is restarted, as the documentation describes.
 func (w *world) uninstalls(line string) {
 	w.Helper()
 	if _, err := w.try("%s", line); err == nil {
@@ -322,18 +330,18 @@ func (w *world) uninstalls(line string) {
 	testenv.Eventually(w.T, func() error { _, err := w.try("%s", line); return err })
 }
 
-// consumerListing prints the objects of a peering on the consumer.
+// consumerListing is a command line that prints the objects of a peering on the consumer.
 const consumerListing = "kubectl get namespaces,nodes,clusterroles,clusterrolebindings,foreignclusters --output=name && " +
 	"kubectl get secrets,serviceaccounts,roles,rolebindings,deployments,virtualnodes,namespacemaps --all-namespaces --output=name"
 
-// listing prints the objects of a peering on the provider.
+// listing is a command line that prints the objects of a peering on the provider.
 const listing = "kubectl --context=milan get namespaces,clusterrolebindings --output=name && " +
 	"kubectl --context=milan get tenants,resourceslices.authentication.liqo.io,renews,quotas,namespacemaps,rolebindings --all-namespaces --output=name"
 
 func (w *world) objects() string { w.Helper(); return w.run("%s", listing) }
 
-// renews lets Liqo request another certificate of an identity, and waits until the field where, a JSONPath of a
-// resource on the consumer, has changed.
+// renews makes Liqo request another certificate for an identity, and waits until a field of a resource on the consumer
+// has changed. where is the JSONPath of the field.
 func (w *world) renews(identity, resource, where string) {
 	w.Helper()
 	certificate := fmt.Sprintf("kubectl --namespace=liqo-tenant-milan get %s %s --ignore-not-found --output=jsonpath='{%s}' | md5sum", resource, identity, where)
@@ -349,7 +357,7 @@ func (w *world) renews(identity, resource, where string) {
 	w.run("kubectl --namespace=liqo-tenant-milan annotate identity %s liqo.io/renew-", identity)
 }
 
-// grows requests more resources of the provider, which Liqo grants and Refract enforces for rome.
+// grows requests more resources from the provider. Liqo grants them, and Refract enforces them for rome.
 func (w *world) grows() {
 	w.Helper()
 	w.run("liqoctl create resourceslice more --remote-cluster-id=milan --cpu=1 --memory=1Gi --pods=2")
@@ -360,7 +368,7 @@ func (w *world) grows() {
 	w.run("kubectl --namespace=shop scale deployment/more --replicas=2")
 	w.run("kubectl --namespace=shop rollout status deployment/more --timeout=1m")
 	w.run("kubectl --context=milan --namespace=liqo-tenant-rome annotate resourceslices.authentication.liqo.io more liqo.io/cordon=true")
-	// The Quota outlives the ResourceSlice.
+	// The Quota stays after the ResourceSlice was deleted.
 	w.eventually("true", "kubectl --context=milan --namespace=liqo-tenant-rome get quota %s --output=jsonpath='{.spec.cordoned}'", auth.ResourceSliceUser("more", "rome"))
 	w.run("kubectl --namespace=shop delete pods --selector=app=more --wait=false")
 	w.eventually("", "kubectl --context=milan --namespace=shop-rome get pods --selector=app=more --output=name")
@@ -373,7 +381,8 @@ func (w *world) grows() {
 	w.eventually("", "kubectl get node more --ignore-not-found --output=name")
 }
 
-// works tests the usual operations on a virtual node: pods are created and deleted, and their logs and exec work.
+// works checks that the usual operations on a virtual node work: pods are created and deleted, a Service is reflected,
+// and logs and exec work.
 func (w *world) works(when string) {
 	w.Helper()
 	w.Log(when)
@@ -391,8 +400,8 @@ func (w *world) works(when string) {
 	w.eventually("2", "kubectl --context=milan --namespace=shop-rome get pods --output=name | wc -l")
 }
 
-// TestToolsOfLiqo runs liqoctl against a pair of clusters that runs Refract, and compares its help with the page
-// about its commands and flags.
+// TestToolsOfLiqo checks that liqoctl works with two clusters that run Refract, and that the documentation lists all
+// commands and flags in the help of liqoctl.
 func TestToolsOfLiqo(t *testing.T) {
 	w := begin(t)
 	defer w.explain()
@@ -439,7 +448,7 @@ func TestToolsOfLiqo(t *testing.T) {
 	w.eventually("", "kubectl --context=milan get tenants.authentication.liqo.io --all-namespaces --output=name")
 }
 
-// documented fails if the table of the page lacks a command, or a flag, that liqoctl has.
+// documented fails if liqoctl has a command or flag that is not in the table of the documentation.
 func (w *world) documented(t *testing.T) {
 	t.Helper()
 	page, err := os.ReadFile("../../docs/liqo.md")
@@ -469,7 +478,7 @@ func (w *world) documented(t *testing.T) {
 		}
 		commands++
 		if !strings.Contains(row, "`") && strings.HasPrefix(row, " | |") && len(row) > len(" | | |\n") {
-			return // the command as a whole has a replacement
+			return // the whole command has a replacement
 		}
 		for _, line := range sectionOf(help, "Flags:") {
 			flag := longFlag.FindString(line)
@@ -483,7 +492,7 @@ func (w *world) documented(t *testing.T) {
 
 var longFlag = regexp.MustCompile(`--[a-z][a-z0-9-]*`)
 
-// sectionOf returns the lines below a heading, up to the next empty line.
+// sectionOf returns the lines from below a heading to the next empty line.
 func sectionOf(help, heading string) (lines []string) {
 	_, section, found := strings.Cut(help, "\n"+heading+"\n")
 	if !found {
@@ -493,8 +502,9 @@ func sectionOf(help, heading string) (lines []string) {
 	return strings.Split(strings.TrimSpace(section), "\n")
 }
 
-// TestRenewalAtLiqo tests certificates with so short a lifetime that less than a third of it is left at once, because
-// it begins five minutes before the signature.
+// TestRenewalAtLiqo checks that another run of peer renews certificates with a very short lifetime, and leaves no
+// Renew. Less than a third of the lifetime is left from the beginning, because the validity of a certificate begins
+// five minutes before it is signed.
 func TestRenewalAtLiqo(t *testing.T) {
 	w := beginWith(t, nodelab.Options{CertificateLife: 2 * time.Minute})
 	defer w.explain()

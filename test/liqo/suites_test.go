@@ -16,41 +16,57 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/refract-project/refract/test/support/nodelab"
 )
 
-// suites are Liqo's own end-to-end tests that need two clusters and no network between their pods, with the reason if
-// fewer specs pass than with Liqo alone.
+// suites lists Liqo's own end-to-end tests that need neither gateways nor a provisioner of volumes. If fewer specs pass
+// than with Liqo, differs is the reason.
 var suites = []struct{ name, differs string }{
+	{name: "clusterlabels"},
+	{name: "conflictremotenamespace"},
 	{name: "creationremotenamespace"},
+	{name: "multiplevirtualnodes", differs: "it has Liqo's controllers create virtual nodes from ResourceSlices; RATIONALE.md says why ours do not"},
 	{name: "offloadingpolicies"},
 	{name: "unoffload"},
 	{name: "reflection", differs: "it counts the reflected objects of a second virtual node, which it has Liqo's controllers create from a ResourceSlice"},
 	{name: "resourceenforcement", differs: "it expects pods of a drained consumer to fail at once; they do after five minutes, unless they run again before"},
 }
 
-// TestSuitesOfLiqo runs the suites on a pair of clusters that runs Liqo alone, and on a pair that runs Refract, there
-// with both commands. It prints how many specs of each suite pass.
+// offeredLabels are the labels that the suites expect on the clusters.
+var offeredLabels = map[string]string{"rome": "provider=Azure,region=A", "milan": "provider=AWS,region=B", "turin": "provider=GKE,region=C"}
+
+// TestSuitesOfLiqo runs the suites on three clusters that run Liqo alone, and on three clusters that run Refract,
+// there with the commands of both projects. rome is the consumer of the other two clusters. The test prints how many
+// specs of each suite pass.
 func TestSuitesOfLiqo(t *testing.T) {
 	if os.Getenv("REFRACT_LIQO") != "suites" {
 		t.Skip("the suites take half an hour: run `make test-liqo-suites`")
 	}
-	w := begin(t)
+	w := beginWith(t, nodelab.Options{Turin: true})
 	defer w.explain()
 	binaries := w.buildSuites(t)
 	w.pushNginx(t)
-	w.run("liqoctl install --context=rome %s", w.flags(w.lab.Rome))
-	w.run("liqoctl install --context=milan %s", w.flags(w.lab.Milan))
-	w.run("liqoctl peer --context=rome --remote-context=milan --networking-disabled --skip-confirm --timeout=2m")
+	for _, cluster := range w.lab.Clusters() {
+		w.run("liqoctl install --context=%s %s --cluster-labels=%s", cluster.Name(), w.flags(cluster), offeredLabels[cluster.Name()])
+	}
+	for _, provider := range []string{"milan", "turin"} {
+		w.run("liqoctl peer --context=rome --remote-context=%s --networking-disabled --skip-confirm --timeout=2m", provider)
+	}
 	alone := w.runSuites(binaries, "liqoctl")
-	w.run("liqoctl unpeer --context=rome --remote-context=milan --skip-confirm --timeout=2m")
-	for _, context := range []string{"rome", "milan"} {
-		w.uninstalls("liqoctl uninstall --context=" + context + " --purge --skip-confirm --timeout=2m")
+	for _, provider := range []string{"milan", "turin"} {
+		w.run("liqoctl unpeer --context=rome --remote-context=%s --skip-confirm --timeout=2m", provider)
+	}
+	for _, cluster := range w.lab.Clusters() {
+		w.uninstalls("liqoctl uninstall --context=" + cluster.Name() + " --purge --skip-confirm --timeout=2m")
 	}
 
-	for _, context := range []string{"rome", "milan"} {
-		w.run("refractctl install --context=%[1]s --cluster-id=%[1]s --registry=registry.example.com/refract", context)
+	for _, cluster := range w.lab.Clusters() {
+		w.run("refractctl install --context=%[1]s --cluster-id=%[1]s --registry=registry.example.com/refract --cluster-labels=%[2]s", cluster.Name(), offeredLabels[cluster.Name()])
 	}
-	w.run("refractctl peer --context=rome --remote-context=milan --networking-disabled --skip-confirm")
+	for _, provider := range []string{"milan", "turin"} {
+		w.run("refractctl peer --context=rome --remote-context=%s --networking-disabled --skip-confirm --accept-label=provider --accept-label=region", provider)
+	}
 	byLiqoctl, byRefractctl := w.runSuites(binaries, "liqoctl"), w.runSuites(binaries, "refractctl")
 
 	table := "suite, specs that pass with Refract by liqoctl and by refractctl, and with Liqo alone\n"
@@ -64,7 +80,8 @@ func TestSuitesOfLiqo(t *testing.T) {
 	t.Log(table)
 }
 
-// buildSuites compiles the suites from Liqo's module into the folder of its tools, once.
+// buildSuites compiles the suites from Liqo's module into the folder of Liqo's tools, unless they were already
+// compiled.
 func (w *world) buildSuites(t *testing.T) string {
 	t.Helper()
 	list := exec.CommandContext(t.Context(), "go", "list", "-m", "-f={{.Dir}}", "github.com/liqotech/liqo")
@@ -86,7 +103,7 @@ func (w *world) buildSuites(t *testing.T) string {
 	return dir
 }
 
-// pushNginx stores the image that the suites run.
+// pushNginx stores the image that the suites use in the registry.
 func (w *world) pushNginx(t *testing.T) {
 	t.Helper()
 	from, err := name.ParseReference(w.lab.Registry.Address()+"/web:1", name.Insecure)
@@ -98,17 +115,17 @@ func (w *world) pushNginx(t *testing.T) {
 
 var ranSpecs = regexp.MustCompile(`Ran (\d+) of \d+ Specs[^\n]*\n.*?(\d+) Passed`)
 
-// runSuites returns the numbers of passed and of all specs of each suite. The suites offload namespaces with the
-// command.
+// runSuites runs the suites, and returns for each suite the number of passed specs and of all specs. The suites
+// offload namespaces with the given command.
 func (w *world) runSuites(binaries, command string) map[string]string {
 	w.Helper()
 	kubeconfigs := w.T.TempDir()
-	for i, context := range []string{"rome", "milan"} {
-		w.run("kubectl --context=%s config view --raw --minify --flatten > %s/liqo_kubeconf_%d", context, kubeconfigs, i+1)
+	for i, cluster := range w.lab.Clusters() {
+		w.run("kubectl --context=%s config view --raw --minify --flatten > %s/liqo_kubeconf_%d", cluster.Name(), kubeconfigs, i+1)
 	}
 	passed := map[string]string{}
 	for _, suite := range suites {
-		out, _ := w.lab.Run(fmt.Sprintf("NAMESPACE=liqo CLUSTER_NUMBER=2 KUBECONFIGDIR=%s LIQOCTL=$(command -v %s) INFRA=kubeadm CNI=bridge POD_CIDR_OVERLAPPING=false %s/%s.test -test.timeout=10m -ginkgo.no-color",
+		out, _ := w.lab.Run(fmt.Sprintf("NAMESPACE=liqo CLUSTER_NUMBER=3 KUBECONFIGDIR=%s LIQOCTL=$(command -v %s) INFRA=kubeadm CNI=bridge POD_CIDR_OVERLAPPING=false %s/%s.test -test.timeout=20m -ginkgo.no-color",
 			kubeconfigs, command, binaries, suite.name))
 		found := ranSpecs.FindStringSubmatch(out)
 		if found == nil {
@@ -119,8 +136,14 @@ func (w *world) runSuites(binaries, command string) map[string]string {
 		if found[1] != found[2] {
 			w.Log(out[max(0, len(out)-6000):])
 		}
-		// A failed suite leaves namespaces behind.
-		w.run("kubectl get namespaces --output=name | grep test- | xargs --no-run-if-empty kubectl delete --timeout=1m")
+		// After a failure, a suite may leave namespaces behind. The suite resourceenforcement leaves the consumer
+		// drained.
+		for _, provider := range []string{"milan", "turin"} {
+			_, _ = w.lab.Run(command + " activate tenant rome --context=" + provider)
+		}
+		for _, cluster := range w.lab.Clusters() {
+			w.run("kubectl --context=%[1]s get namespaces --output=name | grep test- | xargs --no-run-if-empty kubectl --context=%[1]s delete --timeout=1m", cluster.Name())
+		}
 	}
 	return passed
 }

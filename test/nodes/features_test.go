@@ -12,20 +12,20 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/util/wait"
 
-	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/test/support/testenv"
 )
 
-// check is a line for the administrator's shell, and its expected output, sooner or later.
+// check is a command line for the administrator's shell, together with the output that it must print eventually.
 type check struct{ what, line, want string }
 
-// The timeouts for checks. An autoscaler acts after three measurements, one every 10 s, and a machine may be several
-// times slower than the ones on which the timeouts were chosen.
+// The timeout and the interval for checks. An autoscaler acts after three measurements, one every 10 s, and a machine
+// may be several times slower than the machines on which the timeout was chosen.
 const (
 	patience  = 5 * time.Minute
 	lookEvery = 200 * time.Millisecond
 )
 
-// verify runs each check independently, so that a failure does not delay the others.
+// verify runs the checks independently of each other, so that a failure does not delay other checks.
 func (w *world) verify(checks []check) {
 	w.Helper()
 	for _, c := range checks {
@@ -43,10 +43,10 @@ func (w *world) verify(checks []check) {
 	}
 }
 
-// privateRegistry contains the arguments of a Secret for images under private/.
+// privateRegistry contains the arguments of kubectl for a Secret with which images under private/ can be pulled.
 const privateRegistry = "--docker-server=registry.example.com --docker-username=" + testenv.PullUser + " --docker-password=" + testenv.PullPassword
 
-// features tests requirements of a real node on the virtual node, in namespace features.
+// features tests on the virtual node what is expected of a real node, in the namespace features.
 func (w *world) features() {
 	w.Helper()
 	for _, cluster := range []*testenv.Cluster{w.lab.Rome, w.lab.Milan} {
@@ -144,7 +144,7 @@ func (w *world) features() {
 	})
 }
 
-// stops tests that pods of the features' manifest end as their specs require.
+// stops checks that the pods in the manifest of features end as their specs require.
 func (w *world) stops() {
 	w.Helper()
 	const kubectl = "kubectl --namespace=features "
@@ -160,7 +160,8 @@ func (w *world) stops() {
 	w.run(kubectl + "delete pod web --timeout=5m")
 }
 
-// both tests a Service with endpoints on both sides, from either side.
+// both checks that a Service with endpoints in both clusters can be reached from each of the clusters, at both
+// endpoints.
 func (w *world) both() {
 	w.Helper()
 	w.run("kubectl create namespace both")
@@ -176,13 +177,14 @@ func (w *world) both() {
 	w.run("refractctl unoffload namespace both")
 }
 
-// manyTimes returns a command that requests a host repeatedly from a pod of namespace both, and prints the responding
-// pods.
+// manyTimes returns a command line for a pod in the namespace named both. It sends repeated requests to a host, and
+// prints which pods respond.
 func manyTimes(from, host string) string {
 	return "kubectl --namespace=both exec " + from + " -- workload get --times=20 http://" + host + "/ | sort -u"
 }
 
-// drains drains the provider's node and the virtual node: the pods come back, and the consumer's pod stays the same.
+// drains drains the provider's node, and then the virtual node. The pods are recreated, and while the provider's node
+// is drained, the consumer's pod stays the same.
 func (w *world) drains() {
 	w.Helper()
 	const kubectl = "kubectl --namespace=features "

@@ -13,16 +13,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/refract-project/refract/internal/nodelab"
-	"github.com/refract-project/refract/internal/testenv"
 	"github.com/refract-project/refract/test/page"
+	"github.com/refract-project/refract/test/support/nodelab"
+	"github.com/refract-project/refract/test/support/testenv"
 )
 
 // world contains the lab and the state of a test.
 type world struct {
 	*testing.T
 	lab  *nodelab.Lab
-	page []string // remaining command lines of the page
+	page []string // command lines of the page that were not run yet
 }
 
 func begin(t *testing.T, options nodelab.Options) *world {
@@ -35,7 +35,7 @@ func begin(t *testing.T, options nodelab.Options) *world {
 	return &world{T: t, lab: lab}
 }
 
-// run runs a line in the administrator's shell.
+// run runs a command line in the administrator's shell, and returns its output.
 func (w *world) run(line string) string {
 	w.Helper()
 	begun := time.Now()
@@ -45,7 +45,7 @@ func (w *world) run(line string) string {
 	return out
 }
 
-// read reads the command lines of a page.
+// read reads the command lines of a page of the documentation.
 func (w *world) read(path string) {
 	w.Helper()
 	var err error
@@ -53,7 +53,7 @@ func (w *world) read(path string) {
 	require.NoError(w, err)
 }
 
-// follow runs the lines of the page, unchanged, before the first one with the given prefix, or all remaining lines.
+// follow runs the next lines of the page unchanged, up to the line with the given prefix (exclusive) or to the end.
 func (w *world) follow(until string) {
 	w.Helper()
 	for ; len(w.page) > 0 && (until == "" || !strings.HasPrefix(w.page[0], until)); w.page = w.page[1:] {
@@ -75,7 +75,8 @@ func (w *world) explain() {
 	}
 }
 
-// firewall tests that the connectivity test finds a firewall between the pods of the clusters, and no other problem.
+// firewall checks that the connectivity test detects a firewall between the clusters' pods, and reports no other
+// problem.
 func (w *world) firewall() {
 	w.Helper()
 	machine := w.lab.Milan.Machines()[0]

@@ -14,12 +14,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/refract-project/refract/internal/nodelab"
+	"github.com/refract-project/refract/test/support/nodelab"
 )
 
-// TestVersionSkew runs an earlier revision in one cluster, and then in the other. The clusters are joined, and the
-// older one is upgraded while pods run. The revision is a tag or a commit of this repository: `make test-skew
-// FROM=REVISION`.
+// TestVersionSkew runs an earlier revision of Refract first in one of the clusters, and then in the other. The clusters
+// are joined and pods are offloaded. An upgrade of the cluster with the earlier revision must not restart or replace
+// any pods, and offloading must work before and after it. The revision is a tag or a commit of this repository:
+// `make test-skew FROM=REVISION`.
 func TestVersionSkew(t *testing.T) {
 	revision := os.Getenv("REFRACT_SKEW")
 	if revision == "" {
@@ -63,7 +64,7 @@ func skew(t *testing.T, revision, older string) {
 	w.run("refractctl unpeer --context=rome --remote-context=milan")
 }
 
-// buildOlder builds the images and the command of another revision.
+// buildOlder builds the images and the command refractctl of another revision.
 func (w *world) buildOlder(revision string) {
 	w.Helper()
 	source := filepath.Join(w.TempDir(), "older")
@@ -81,7 +82,7 @@ func (w *world) do(dir string, name string, args ...string) {
 	require.NoError(w, err, "%s: %s", cmd, out)
 }
 
-// shopWorks checks that the shop works on the provider, with the given mode in its settings.
+// shopWorks checks that the application shop works on the provider, and that its settings have the given mode.
 func (w *world) shopWorks(mode string) {
 	w.Helper()
 	w.run("kubectl --namespace=shop rollout status deployment/web --timeout=5m")
@@ -93,7 +94,7 @@ func (w *world) shopWorks(mode string) {
 	})
 }
 
-// pods returns the pods of the shop on both sides, with their restart counts.
+// pods returns the pods of the shop in both clusters, with their restart counts.
 func (w *world) pods() string {
 	w.Helper()
 	const fields = `--output=jsonpath="{range .items[*]}{.metadata.uid} {.status.containerStatuses[*].restartCount}{'\n'}{end}" | sort`

@@ -11,14 +11,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The slow line of milan has an additional delay in each direction, and loses some packets.
+// When milan's network connection is slowed, packets have an additional delay in each direction, and some are lost.
 const (
 	slowDelay = 100 * time.Millisecond
 	slowLoss  = 0.02
 )
 
-// slowLine tests connections between pods of both clusters, in namespace both, while the line between the clusters is
-// slow, cut, and restored. No request is lost, and running pods are not disturbed.
+// slowLine tests connections between pods of both clusters, in the namespace both, while the network connection
+// between the clusters is slow, interrupted and restored. No request is lost, and running pods continue.
 func (w *world) slowLine() {
 	w.Helper()
 	const (
@@ -26,7 +26,7 @@ func (w *world) slowLine() {
 		inMilan = "kubectl --context=milan --namespace=both "
 		create  = kubectl + `apply --filename=testdata/late.yaml >/dev/null; `
 		mode    = inMilan + `get configmap settings --output=jsonpath={.data.mode}`
-		// Each line of the log has its number.
+		// Each line of the log contains its own number.
 		noGap = kubectl + `logs counter | awk "\$2 != NR { gap = 1 } END { print (gap || NR < 10 ? \"gap\" : \"whole\") }"`
 	)
 	setMode := func(value string) string {
@@ -81,7 +81,7 @@ func (w *world) slowLine() {
 	require.Equal(w, before, running(), "the pods are the same, and were not restarted")
 }
 
-// roundTrip measures a round trip from rome to milan. Opening a connection takes one.
+// roundTrip measures the round-trip time from rome to milan, which is how long it takes to open a connection.
 func (w *world) roundTrip() time.Duration {
 	w.Helper()
 	server, err := url.Parse(w.lab.Milan.Server())

@@ -23,7 +23,7 @@ import (
 // row matches the first cell of a table row, formatted as code.
 var row = regexp.MustCompile("(?m)^\\| `([^`]+)` \\|")
 
-// The messages in the table of docs/joining.md occur in the sources of the programs.
+// Each message in the table of docs/joining.md must occur in the sources of the programs.
 func TestMessagesAreOfThePrograms(t *testing.T) {
 	text, err := os.ReadFile("../../docs/joining.md")
 	require.NoError(t, err)
@@ -51,8 +51,8 @@ func TestSays(t *testing.T) {
 // verb matches a formatting verb of package fmt.
 var verb = regexp.MustCompile(`%[+#]?[a-zA-Z]`)
 
-// says reports whether a format string can produce the words of a message. At least two of the words must be literal.
-// A verb produces one word, or a part of one.
+// says reports whether a format string can produce the words of a message. At least two of the words must be literal
+// text of the format. A verb can produce one word or a part of a word.
 func says(format, message string) bool {
 	words, wanted := strings.Fields(format), strings.Fields(message)
 	for at := range len(words) - len(wanted) + 1 {
@@ -77,7 +77,7 @@ func says(format, message string) bool {
 }
 
 // literals returns the string literals in the sources below folders, except in tests. A concatenation of literals
-// counts as one.
+// counts as a single literal.
 func literals(t *testing.T, folders ...string) (found []string) {
 	t.Helper()
 	var value func(ast.Expr) (string, bool)

@@ -13,7 +13,7 @@ import (
 
 var blocks = regexp.MustCompile("(?ms)^ *```(\\w*)\n(.*?)^ *```$")
 
-// Commands returns the lines of all code blocks without a language, in order.
+// Commands returns the lines of all code blocks without a language, in their order on the page.
 func Commands(path string) ([]string, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -22,8 +22,8 @@ func Commands(path string) ([]string, error) {
 	return lines(string(text), ""), nil
 }
 
-// Variants returns the lines of all shell code blocks, in order. They are alternatives or additions to the lines of
-// Commands.
+// Variants returns the lines of all shell code blocks, in their order on the page. They are alternatives or additions
+// to the lines of Commands.
 func Variants(path string) ([]string, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -32,7 +32,8 @@ func Variants(path string) ([]string, error) {
 	return lines(string(text), "sh"), nil
 }
 
-// CommandsOf returns the commands in the section with a second-level heading, without the commands of other sections.
+// CommandsOf returns the lines of the code blocks without a language in the section with the given second-level
+// heading.
 func CommandsOf(path, heading string) ([]string, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -32,29 +32,29 @@ import (
 	"github.com/refract-project/refract/vk/resources"
 )
 
-// active is the virtual kubelet of a replica that leads or stands by.
+// active holds the parts of a virtual kubelet on a replica that leads or stands by.
 type active struct {
 	*kubelet
 	provider   *connection.Connection
 	kubeconfig []byte // kubeconfig of the provider if it comes from a Secret
-	tenant     string // namespace of this cluster on the provider
+	tenant     string // tenant namespace of this cluster on the provider
 	plugins    *plugins
 	reflection *reflection.Manager
 	metrics    *cmdutil.Registrations
 
-	group *errgroup.Group // all running parts, from start on
+	group *errgroup.Group // goroutines of all running parts, set by startParts
 	ctx   context.Context //nolint:containedctx // of the group
-	stop  func()          // cancels ctx
+	stop  func()          // cancels the field ctx
 
-	// Set when this replica leads.
+	// leads and the fields below it are set when this replica becomes the leader.
 	leads     atomic.Bool
 	pinger    *pinger.Pinger
 	resources *resources.Follower
 	node      *node.Controller // nil unless --create-node is set
 }
 
-// newActive builds the parts that run both on the leader and on standby replicas, and starts none. It waits for the
-// kubeconfig of the provider, but not for the provider.
+// newActive creates the parts that run both on the leader and on standby replicas. It does not start them. It waits
+// for the Secret with the provider's kubeconfig. The provider itself may be unreachable.
 func (k *kubelet) newActive(ctx context.Context, standBy bool) (_ *active, err error) {
 	a := &active{kubelet: k, metrics: cmdutil.NewRegistrations(metrics.Registry)}
 	defer func() {
@@ -73,16 +73,21 @@ func (k *kubelet) newActive(ctx context.Context, standBy bool) (_ *active, err e
 		return nil, err
 	}
 	a.plugins = loaded
-	if err := a.metrics.Register(loaded); err != nil {
+	reachesProvider, leadsShared := func() bool { return a.pinger.Unreachable() == nil }, func() bool { return a.reflection.IsLeading() }
+	if err := k.loadDeclared(ctx, loaded, reachesProvider, leadsShared); err != nil {
+		return nil, err
+	}
+	if err := errors.Join(a.metrics.Register(loaded), a.metrics.Register(loaded.probations)); err != nil {
 		return nil, fmt.Errorf("registering metrics, %w", err)
 	}
 	if a.reflection, err = a.newReflection(ctx, standBy); err != nil {
 		return nil, fmt.Errorf("setting up reflection, %w", err)
 	}
+	loaded.declared.Namespaces().Subscribe(a.reflection.EnqueueNamespace)
 	return a, nil
 }
 
-// takeOver builds the parts that run on the leader only.
+// takeOver creates the parts that run on the leader only.
 func (a *active) takeOver(ctx context.Context) (err error) {
 	if a.resources, err = a.newResources(); err != nil {
 		return err
@@ -138,7 +143,7 @@ func (a *active) newReflection(ctx context.Context, standBy bool) (*reflection.M
 		}
 	}
 	return reflection.New(reflection.Options{
-		Local: a.local, Remote: a.provider.Config(),
+		Local: a.local, Remote: a.provider.Config(), Probations: a.plugins.probations,
 		LocalClusterID: a.HomeClusterID, RemoteClusterID: a.ForeignClusterID,
 		NodeName: a.NodeName, NodeIP: a.NodeIP, TenantNamespace: a.TenantNamespace, VirtualNode: a.VirtualNode, LiqoNamespace: a.LiqoNamespace,
 		Registry: a.plugins.registry,
@@ -153,7 +158,7 @@ func (a *active) newReflection(ctx context.Context, standBy bool) (*reflection.M
 	})
 }
 
-// newResources returns the follower of ReflectedResources.
+// newResources returns the Follower that starts and stops the reflection of the kinds in ReflectedResources.
 func (a *active) newResources() (*resources.Follower, error) {
 	return resources.New(resources.Options{
 		Local: a.local, Remote: a.provider.Config(), LocalClusterID: a.HomeClusterID, RemoteClusterID: a.ForeignClusterID,
@@ -166,7 +171,7 @@ func (a *active) newNode(ctx context.Context) (*node.Controller, error) {
 	if err != nil {
 		return nil, fmt.Errorf("creating a client for the provider, %w", err)
 	}
-	return node.NewController(node.Config{
+	controller, err := node.NewController(node.Config{
 		Identity: node.Identity{
 			Name: a.NodeName, RemoteClusterID: a.ForeignClusterID, Address: a.NodeIP, Port: int32(a.kubeletPort()),
 			KubeletVersion: a.serverVersion(ctx), Labels: a.NodeExtraLabels, Annotations: a.NodeExtraAnnotations,
@@ -175,15 +180,22 @@ func (a *active) newNode(ctx context.Context) (*node.Controller, error) {
 		CheckNetwork: a.CheckNetwork, LeaseDuration: a.LeaseDuration,
 		Pinger: a.pinger, Clock: clock.RealClock{},
 		ProviderVersion: func(ctx context.Context) (string, error) { return serverversion.Read(ctx, provider.RESTClient()) },
+		FolderPlugins:   a.plugins.describeFolder,
 		Warn: func(reason, message string) {
 			log.FromContext(ctx).Info("Warning about the virtual node", "reason", reason, "message", message)
 			a.report.reportWarning(reason, message)
 		},
 	})
+	if err == nil {
+		refresh := controller.Refresh
+		a.plugins.folderChanged.Store(&refresh)
+	}
+	return controller, err
 }
 
-// shutdownGrace limits the shutdown of all parts together. Parts that still run after it are watches of an unresponsive
-// API server, which wait for their next attempt and ignore the context. They write nothing.
+// shutdownGrace limits the shutdown of all parts together. Only watches of an unresponsive API server need longer,
+// because client-go ignores the canceled context until the next attempt. The process need not wait for these watches,
+// because they write nothing.
 const shutdownGrace = 5 * time.Second
 
 // startParts starts the parts that run on the leader and on standby replicas, until ctx ends or a part fails permanently.
@@ -195,6 +207,8 @@ func (a *active) startParts(ctx context.Context) {
 		a.reflection.Elect()
 	}
 	a.group.Go(func() error { return a.plugins.watchFolder(ctx) })
+	a.group.Go(func() error { return a.plugins.declared.Run(ctx) })
+	a.group.Go(func() error { return a.rehearseCandidates(ctx) })
 	a.group.Go(func() error { return a.reflection.Run(ctx) })
 	if a.kubeconfig != nil {
 		warn := a.warnKubeconfig(ctx, "continuing with the previous one")
@@ -202,8 +216,8 @@ func (a *active) startParts(ctx context.Context) {
 	}
 }
 
-// runLeader starts the parts of the leader, too. It returns when leading has ended or a part has failed permanently, and all
-// parts have returned.
+// runLeader also starts the parts that run on the leader only. When this replica no longer leads, or a part has
+// failed permanently, runLeader waits for all parts and returns.
 func (a *active) runLeader(leading context.Context) error {
 	defer context.AfterFunc(leading, a.stop)()
 	ctx, group := a.ctx, a.group
@@ -217,6 +231,7 @@ func (a *active) runLeader(leading context.Context) error {
 	}
 	a.leads.Store(true)
 	a.kubelet.ready.setActive(a)
+	a.plugins.declared.Lead()
 	a.reflection.Lead()
 	group.Go(func() error { return server.Serve(ctx, a.listener.lendListener()) })
 	group.Go(func() error { a.pinger.Run(ctx); return nil })
@@ -231,14 +246,14 @@ func (a *active) runLeader(leading context.Context) error {
 	return a.stopParts()
 }
 
-// stopParts stops all parts that were started and waits for them.
+// stopParts stops all parts that were started, and waits until they have stopped.
 func (a *active) stopParts() error {
 	defer a.stop()
 	defer a.metrics.Close()
 	return a.waitForParts(a.ctx, a.group)
 }
 
-// waitForParts returns when all of group has returned, or shutdownGrace after ctx has ended.
+// waitForParts returns when all goroutines of group have returned, or shutdownGrace after the end of ctx.
 func (a *active) waitForParts(ctx context.Context, group *errgroup.Group) error {
 	ended := make(chan error, 1)
 	go func() { ended <- group.Wait() }()
@@ -249,7 +264,9 @@ func (a *active) waitForParts(ctx context.Context, group *errgroup.Group) error 
 	}
 	logger := log.FromContext(ctx)
 	logger.Info("Not waiting any longer for watches that wait for their next attempt", "after", shutdownGrace.String())
-	go func() { // this replica may lead again before they return
+	// The resources are freed in another goroutine, because this replica may lead again before the parts have
+	// returned.
+	go func() {
 		<-ended
 		if err := a.closeResources(context.WithoutCancel(ctx)); err != nil {
 			logger.Error(err, "The plugins of this term were not closed")
@@ -261,7 +278,7 @@ func (a *active) waitForParts(ctx context.Context, group *errgroup.Group) error 
 	return nil
 }
 
-// closeResources frees the resources that no goroutine uses any more.
+// closeResources frees resources that the stopped parts no longer use.
 func (a *active) closeResources(ctx context.Context) error {
 	if a.metrics != nil {
 		a.metrics.Close()
@@ -272,29 +289,34 @@ func (a *active) closeResources(ctx context.Context) error {
 	return a.plugins.closeModules(ctx)
 }
 
-// closedAfter returns a channel that is closed when grace has passed since the end of ctx.
+// closedAfter returns a channel that is closed when ctx has ended and the duration grace has passed since then.
 func closedAfter(ctx context.Context, grace time.Duration) <-chan struct{} {
 	late := make(chan struct{})
 	context.AfterFunc(ctx, func() { time.AfterFunc(grace, func() { close(late) }) })
 	return late
 }
 
-// sharedHolder returns the prefix of the identities by which the replicas of a node hold the shared lease. A node's
-// name cannot contain its last character.
+// sharedHolder returns the prefix of the holder identities with which the replicas of a virtual node compete for the
+// shared lease. The prefix ends with a character that node names cannot contain, so it never matches another node.
 func sharedHolder(nodeName string) string { return nodeName + "_" }
 
-// competeForShared lets this process reflect the objects that all virtual nodes of the provider share, while it holds
-// the lease. Losing the lease does not end the process, which continues with its own pods and competes again.
+// competeForShared lets this process reflect the objects that all virtual nodes of the provider share, while the
+// process holds the shared lease. If the lease is lost, the process continues to reflect its own pods and competes
+// for the lease again.
 func (a *active) competeForShared(ctx context.Context) error {
 	election := a.newElection(wire.SharedLease, sharedHolder(a.NodeName)+a.replicaIdentity())
-	// This replica holds the lease of the node, so no other replica of this node leads.
-	election.StandBy = func(string) { a.reflection.SetLeading(false) }
+	// Any other holder with the prefix of this node is gone, because this replica already leads the virtual node.
+	lead := func(leads bool) {
+		a.reflection.SetLeading(leads)
+		a.plugins.noteChange() // the leading virtual node rehearses the shared kinds
+	}
+	election.StandBy = func(string) { lead(false) }
 	election.Gone = func(holder string) bool { return strings.HasPrefix(holder, sharedHolder(a.NodeName)) }
 	for ctx.Err() == nil {
 		err := election.Run(ctx, func(leading context.Context) error {
-			a.reflection.SetLeading(true)
+			lead(true)
 			<-leading.Done()
-			a.reflection.SetLeading(false)
+			lead(false)
 			return nil
 		})
 		switch {
@@ -323,7 +345,8 @@ func (a *active) newServer(ctx context.Context) (*kubeletapi.Server, error) {
 	}), nil
 }
 
-// providerError returns why the provider counts as unreachable, as a sentence.
+// providerError returns an error that explains why the provider counts as unreachable, or nil if the provider is
+// reachable.
 func (a *active) providerError() error {
 	if err := a.pinger.Unreachable(); err != nil {
 		return fmt.Errorf("it %w", err)
@@ -331,7 +354,7 @@ func (a *active) providerError() error {
 	return nil
 }
 
-// readinessError returns an error that describes the first part that is not ready.
+// readinessError returns an error that describes the first part that is not ready, or nil if all parts are ready.
 func (a *active) readinessError() error {
 	if !a.reflection.Synced() {
 		return errors.New("the caches of this cluster are not read yet")

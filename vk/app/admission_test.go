@@ -16,11 +16,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
-	"github.com/refract-project/refract/internal/lab"
+	"github.com/refract-project/refract/test/support/lab"
 )
 
-// testAdmissionStands adds a toleration to the offloadingPatch of the VirtualNode, which changes the ShadowPods of all
-// pods. The running pods keep the image that the provider's admission gave them. The namespace shop must be offloaded.
+// testAdmissionStands checks that running pods keep the image that the provider's admission has set, even after a new
+// toleration in the offloadingPatch of the VirtualNode has changed all ShadowPods. The namespace shop must be
+// offloaded.
 func testAdmissionStands(ctx context.Context, t *testing.T, l *lab.Lab) {
 	admission := func(resource string) schema.GroupVersionResource {
 		return schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: resource}

@@ -4,21 +4,26 @@
 package app
 
 import (
+	"cmp"
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"fmt"
 	"net"
+	"os"
+	"path/filepath"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/refract-project/refract/vk/kubeletapi"
 )
 
-// clientAuthority returns the CA of the client certificates of callers of the kubelet API.
+// clientAuthority returns the CA that signs the client certificates of callers of the kubelet API.
 func (a *active) clientAuthority(ctx context.Context) (dynamiccertificates.CAContentProvider, error) {
 	if a.ClientCA != "" {
 		file, err := dynamiccertificates.NewDynamicCAContentFromFile("client-ca", a.ClientCA)
@@ -52,16 +57,31 @@ func (a *active) servingCertificate(ctx context.Context) (kubeletapi.Certificate
 	if !signed {
 		return selfSigned, nil
 	}
-	source, err := kubeletapi.CertificateFromSigner(ctx, a.client, signer, a.NodeName, a.CertificateDir, ip)
+	dir := cmp.Or(a.CertificateDir, defaultCertificateDir(a.local, a.NodeName))
+	source, err := kubeletapi.CertificateFromSigner(ctx, a.client, signer, a.NodeName, dir, ip)
 	if err != nil {
-		return nil, fmt.Errorf("--certificate-type=%s --cert-dir=%s: %w", a.CertificateType, a.CertificateDir, err)
+		return nil, fmt.Errorf("--certificate-type=%s --cert-dir=%s: %w", a.CertificateType, dir, err)
 	}
 	warn := a.warnCertificate(ctx, "logs, exec, attach and port-forward do not work if the API server verifies kubelets")
-	// Most API servers do not.
+	// A self-signed certificate is served until a signed one exists, because most API servers do not verify the
+	// certificates of kubelets.
 	return kubeletapi.Either(reportErrors(source, warn), selfSigned), nil
 }
 
-// noCertificateReason is the reason of Events about failed handshakes.
+// defaultCertificateDir returns the folder with the serving certificates of a node. Each cluster, identified by its
+// address and CA, has its own folder, because nodes of two clusters may have the same name: with a common folder, a
+// certificate from the signer of the other cluster would be served until it expires.
+func defaultCertificateDir(home *rest.Config, node string) string {
+	authority := home.CAData
+	if len(authority) == 0 {
+		// The error is ignored: a missing file is possible, because the cluster may use a CA that the system trusts.
+		authority, _ = os.ReadFile(home.CAFile)
+	}
+	cluster := sha256.Sum256(append([]byte(home.Host+"\n"), authority...))
+	return filepath.Join(os.TempDir(), "certs", fmt.Sprintf("%s-%x", node, cluster[:8]))
+}
+
+// noCertificateReason is the reason of Events about handshakes that fail because there is no serving certificate.
 const noCertificateReason = "NoServingCertificate"
 
 func (a *active) warnCertificate(ctx context.Context, consequence string) func(error) {
@@ -71,8 +91,8 @@ func (a *active) warnCertificate(ctx context.Context, consequence string) func(e
 	}
 }
 
-// reportErrors returns source with error reports. report is called when a caller first gets no certificate, because the
-// caller does not see the cause, and again when the error changes.
+// reportErrors returns source, wrapped so that its errors are reported, because callers only see a failed handshake.
+// report is called for the first error and whenever the error changes.
 func reportErrors(source kubeletapi.CertificateSource, report func(error)) kubeletapi.CertificateSource {
 	var mu sync.Mutex
 	said := ""

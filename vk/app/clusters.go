@@ -10,21 +10,22 @@ import (
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/refract-project/refract/internal/accessreview"
 	"github.com/refract-project/refract/internal/connection"
 )
 
 const (
-	// kubeconfigRetry is the delay between attempts while the provider's kubeconfig does not exist yet.
-	kubeconfigRetry = 5 * time.Second
-	// unknownVersion is shown when the API server does not report its version.
+	// kubeconfigRetryInterval is the delay between attempts to read the provider's kubeconfig while it does not
+	// exist.
+	kubeconfigRetryInterval = 5 * time.Second
+	// unknownVersion is the version that the node shows while the API server does not report one.
 	unknownVersion = "v1.25.0"
 )
 
-// connectProvider returns a client configuration for the provider, without sending it a request. It waits for a usable Secret.
-// kubeconfig is nil if the flags name a file.
+// connectProvider returns a client configuration for the provider. It sends no request to the provider, but waits
+// until the Secret has a usable kubeconfig. The returned kubeconfig is nil if a flag names a kubeconfig file.
 func (k *kubelet) connectProvider(ctx context.Context) (provider *connection.Connection, kubeconfig []byte, err error) {
 	if k.ForeignKubeconfig != "" {
 		provider, err = k.ConnectByFile()
@@ -32,7 +33,7 @@ func (k *kubelet) connectProvider(ctx context.Context) (provider *connection.Con
 	}
 	k.ready.waitFor("the kubeconfig of the provider has not been read yet")
 	warn := k.warnKubeconfig(ctx, "waiting for a valid one")
-	kubeconfig, err = k.kubeconfigSecret().Await(ctx, kubeconfigRetry, func(kubeconfig []byte) (err error) {
+	kubeconfig, err = k.kubeconfigSecret().Await(ctx, kubeconfigRetryInterval, func(kubeconfig []byte) (err error) {
 		provider, err = k.Connect(kubeconfig)
 		return err
 	}, func(err error) {
@@ -49,7 +50,8 @@ func (k *kubelet) kubeconfigSecret() connection.Secret {
 // unusableKubeconfigReason is the reason of Events about the kubeconfig of the provider.
 const unusableKubeconfigReason = "UnusableKubeconfig"
 
-// warnKubeconfig returns a function that reports an unusable kubeconfig, and how the process continues meanwhile.
+// warnKubeconfig returns a function that reports an unusable kubeconfig. meanwhile describes how the process
+// continues until the kubeconfig is usable.
 func (k *kubelet) warnKubeconfig(ctx context.Context, meanwhile string) func(error) {
 	return func(err error) {
 		log.FromContext(ctx).Error(err, "The kubeconfig of the provider is invalid", "secret", k.ForeignSecret, "meanwhile", meanwhile)
@@ -57,7 +59,7 @@ func (k *kubelet) warnKubeconfig(ctx context.Context, meanwhile string) func(err
 	}
 }
 
-// renewCredentials returns a function that switches to new credentials without a restart.
+// renewCredentials returns a function that applies a renewed kubeconfig without a restart.
 func (a *active) renewCredentials(ctx context.Context) func([]byte) error {
 	return func(kubeconfig []byte) error {
 		config, err := connection.Parse(kubeconfig)
@@ -72,7 +74,7 @@ func (a *active) renewCredentials(ctx context.Context) func([]byte) error {
 	}
 }
 
-// serverVersion returns the version of this cluster's API server, which the node reports as the kubelet's.
+// serverVersion returns the version of this cluster's API server, which the Node shows as its kubelet version.
 func (a *active) serverVersion(ctx context.Context) string {
 	version, err := a.client.Discovery().ServerVersion()
 	if err != nil {
@@ -82,10 +84,11 @@ func (a *active) serverVersion(ctx context.Context) string {
 	return version.GitVersion
 }
 
-// noTranslationReason is the reason of the Event about IP resources that may not be read.
+// noTranslationReason is the reason of the Event that addresses are not translated, because this process has no
+// permission to read IP resources.
 const noTranslationReason = "AddressesNotTranslated"
 
-// mayFollowIPs reports whether this cluster has IP resources that may be read.
+// mayFollowIPs reports whether this cluster has the IP resource and this process is permitted to read it.
 func (a *active) mayFollowIPs(ctx context.Context) (bool, error) {
 	const group, version = "ipam.liqo.io", "v1alpha1"
 	if _, err := a.client.Discovery().ServerResourcesForGroupVersion(group + "/" + version); err != nil {
@@ -94,14 +97,13 @@ func (a *active) mayFollowIPs(ctx context.Context) (bool, error) {
 		}
 		return false, fmt.Errorf("discovering the resources of %s in this cluster, %w", group, err)
 	}
+	isAllowed := accessreview.Self(a.client.AuthorizationV1())
 	for _, verb := range []string{"list", "watch"} {
-		review, err := a.client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
-			Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb, Group: group, Resource: "ips"}},
-		}, metav1.CreateOptions{})
+		allowed, err := isAllowed(ctx, authorizationv1.ResourceAttributes{Verb: verb, Group: group, Resource: "ips"})
 		if err != nil {
 			return false, fmt.Errorf("reviewing access to ips.ipam.liqo.io, %w", err)
 		}
-		if !review.Status.Allowed {
+		if !allowed {
 			message := "the virtual kubelet may not list and watch ips.ipam.liqo.io, so addresses of other clusters' pods are not translated: " +
 				"bind the ClusterRole of virtual kubelets to its ServiceAccount, and restart the virtual kubelet"
 			log.FromContext(ctx).Info("Addresses of other clusters' pods are not translated", "message", message)

@@ -13,11 +13,11 @@ import (
 	"github.com/refract-project/refract/vk/app/options"
 )
 
-// helpWidth is the line width of the flags' descriptions.
+// helpWidth is the line width of the help text for flags.
 const helpWidth = 110
 
-// NewCommand returns the command of the virtual kubelet, which ends with its context. env reads the environment of the
-// pod.
+// NewCommand returns the command of the virtual kubelet, which runs until its context ends. env looks up environment
+// variables.
 func NewCommand(env func(string) string) *cobra.Command {
 	o := options.New(env)
 	command := &cobra.Command{

@@ -6,5 +6,6 @@
 //
 //	NewCommand ─▶ runKubelet: servers, election ─▶ newActive, startParts: plugins, reflection ─▶ runLeader: node, kubelet API, … until the lease or the process ends
 //
-// While another replica leads, this one also activates and starts (standby), but its reflection only fills its caches.
+// While another replica leads, a standby replica also runs newActive and startParts, but its reflection only fills
+// the caches.
 package app

@@ -25,12 +25,13 @@ import (
 	"k8s.io/client-go/util/retry"
 
 	"github.com/refract-project/refract/api/wire"
-	"github.com/refract-project/refract/internal/lab"
-	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/test/support/lab"
+	"github.com/refract-project/refract/test/support/testenv"
 	"github.com/refract-project/refract/vk/app/options"
 )
 
-// testUnusableKubeconfig restores the kubeconfig and stops the kubelet at its end.
+// testUnusableKubeconfig checks that a kubelet that starts with an unusable kubeconfig reports it in an Event, and that
+// the node becomes ready after the kubeconfig was repaired. It leaves the kubelet stopped.
 func testUnusableKubeconfig(ctx context.Context, t *testing.T, l *lab.Lab) {
 	good := replaceKubeconfig(ctx, t, l, []byte("nonsense: ["))
 	require.NoError(t, l.StartKubelet(ctx))
@@ -68,7 +69,7 @@ func replaceKubeconfig(ctx context.Context, t *testing.T, l *lab.Lab, kubeconfig
 	return former
 }
 
-// awaitNotReady waits until the node is not ready, for a reason that contains text.
+// awaitNotReady waits until the node is not ready for a reason that contains text.
 func awaitNotReady(ctx context.Context, t *testing.T, l *lab.Lab, text string) {
 	t.Helper()
 	require.NoError(t, l.Wait(ctx, "a node that is not ready: "+text, func(ctx context.Context) (string, error) {
@@ -88,7 +89,8 @@ func awaitNotReady(ctx context.Context, t *testing.T, l *lab.Lab, text string) {
 	}))
 }
 
-// testWrongCluster makes the provider report another cluster ID than the virtual node's.
+// testWrongCluster checks that the node is not ready while the provider reports a cluster ID that differs from the ID
+// in the VirtualNode, and becomes ready when the provider reports the right ID again.
 func testWrongCluster(ctx context.Context, t *testing.T, l *lab.Lab) {
 	leases := l.Provider.Client.CoordinationV1().Leases(wire.TenantNamespace(lab.ConsumerID))
 	say := func(id string) {
@@ -96,7 +98,7 @@ func testWrongCluster(ctx context.Context, t *testing.T, l *lab.Lab) {
 		_, err := leases.Patch(ctx, wire.HeartbeatLease, types.MergePatchType, patch, metav1.PatchOptions{})
 		require.NoError(t, err)
 	}
-	l.KillProviderManager() // It would correct the ID.
+	l.KillProviderManager() // it would correct the ID
 	require.NoError(t, l.StopKubelet(ctx))
 	say("elsewhere")
 	require.NoError(t, l.StartKubelet(ctx))
@@ -106,7 +108,8 @@ func testWrongCluster(ctx context.Context, t *testing.T, l *lab.Lab) {
 	require.NoError(t, l.StartProviderManager(ctx))
 }
 
-// testDeadProvider starts the kubelet while the provider does not respond, and stops it in the same state.
+// testDeadProvider checks that a kubelet that starts while the provider does not respond registers a node that is not
+// ready, that it stops in time, and that the node becomes ready when the provider starts.
 func testDeadProvider(ctx context.Context, t *testing.T, l *lab.Lab) {
 	require.NoError(t, l.Provider.StopAPIServer())
 	require.NoError(t, l.StartKubelet(ctx))
@@ -126,8 +129,8 @@ func testDeadProvider(ctx context.Context, t *testing.T, l *lab.Lab) {
 	forget(ctx, t, l)
 }
 
-// TestConsumerAPIServerIsAway stops this cluster's API server for longer than any lease lasts, while a pod runs on the
-// provider.
+// TestConsumerAPIServerIsAway checks that a pod on the provider keeps running while this cluster's API server is
+// stopped until all leases have expired, and that afterwards new pods and namespaces are offloaded again.
 func TestConsumerAPIServerIsAway(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Minute)
 	defer cancel()

@@ -9,14 +9,19 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"sync/atomic"
 
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	pluginsv1alpha1 "github.com/refract-project/refract/api/plugins/v1alpha1"
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/source"
+	"github.com/refract-project/refract/internal/folderplugins"
 	defaultplugins "github.com/refract-project/refract/plugins"
+	"github.com/refract-project/refract/vk/declared"
 	"github.com/refract-project/refract/vk/reflection"
 )
 
@@ -27,6 +32,9 @@ const (
 	pluginWarningReason     = "PluginWarning"
 	pluginFileIgnoredReason = "PluginFileIgnored"
 	pluginLeaksReason       = "PluginLeaks"
+	// declaredUnavailableReason is the reason of the Event that declared plugins are not used, because this process
+	// has no permission to read ReflectionPlugins.
+	declaredUnavailableReason = "DeclaredPluginsUnavailable"
 )
 
 // plugins holds the plugin chains of this process and their sources.
@@ -35,12 +43,18 @@ type plugins struct {
 	registry *host.Registry
 	chains   *source.Chains
 	dir      *source.Dir // nil unless --plugin-dir is set
-	compiled string      // subfolder of --plugin-cache-dir, empty without that flag
-	lastGood string
+	declared *declared.Follower
+	// probations has the declared plugins that were promoted a short time ago.
+	probations *reflection.Probations
+	changed    chan struct{} // receives a value when the set of declared plugins has changed
+	compiled   string        // subfolder of --plugin-cache-dir with compiled modules, empty without this flag
+	lastGood   string
+	// folderChanged is called after a change to the plugins in --plugin-dir. It may be nil.
+	folderChanged atomic.Pointer[func()]
 }
 
-// loadPlugins compiles the default plugins and the modules in --plugin-dir before the first object is reflected, so
-// that all of them mutate it.
+// loadPlugins compiles the default plugins and the modules in --plugin-dir. It runs before the first object is
+// reflected, so that the plugins mutate every object.
 func (k *kubelet) loadPlugins(ctx context.Context) (_ *plugins, err error) {
 	p := &plugins{}
 	config := host.NewConfig().WithLogger(slog.Default()).WithLeakReporter(k.reportLeak)
@@ -68,20 +82,60 @@ func (k *kubelet) loadPlugins(ctx context.Context) (_ *plugins, err error) {
 	if err != nil || k.PluginDir == "" {
 		return p, err
 	}
-	p.dir, err = source.NewDir(source.DirConfig{Path: k.PluginDir, Chains: p.chains, OnStatus: k.pluginReporter(ctx)})
+	reportStatus := k.pluginReporter(ctx)
+	p.dir, err = source.NewDir(source.DirConfig{Path: k.PluginDir, Chains: p.chains, OnStatus: func(s source.Status, removed bool) {
+		reportStatus(s, removed)
+		if changed := p.folderChanged.Load(); changed != nil {
+			(*changed)()
+		}
+	}})
 	if err != nil {
 		return p, fmt.Errorf("--plugin-dir: %w", err)
 	}
 	return p, p.dir.Sync(ctx)
 }
 
-// pluginReporter returns a function that reports the states of plugins in the log and by Events on the VirtualNode.
+// loadDeclared loads the declared plugins before the first object is reflected. It waits for this cluster's API
+// server. reachesProvider reports whether the provider is reachable, and leadsShared whether this virtual node
+// reflects the shared kinds. They are called only while this replica leads.
+func (k *kubelet) loadDeclared(ctx context.Context, p *plugins, reachesProvider, leadsShared func() bool) (err error) {
+	p.probations, p.changed = reflection.NewProbations(clock.RealClock{}), make(chan struct{}, 1)
+	p.declared, err = declared.NewFollower(declared.Options{
+		Local: k.local, NodeName: k.NodeName, RemoteClusterID: k.ForeignClusterID, Chains: p.chains,
+		Events: k.report.recorder, WereRead: &k.declaredWereRead, Waiting: k.ready.waitFor,
+		Unavailable: func(reason string) { k.report.reportWarning(declaredUnavailableReason, reason) },
+		Probations:  p.probations, ReachesProvider: reachesProvider, LeadsShared: leadsShared, Changed: p.noteChange,
+		Log: slog.Default(),
+	})
+	if err != nil {
+		return err
+	}
+	return p.declared.ReadPlugins(ctx)
+}
+
+// noteChange records that the candidate revisions must be read again.
+func (p *plugins) noteChange() {
+	select {
+	case p.changed <- struct{}{}:
+	default:
+	}
+}
+
+// rehearseCandidates tests the candidate revisions of declared plugins on the objects of this virtual node until ctx
+// ends.
+func (a *active) rehearseCandidates(ctx context.Context) error {
+	return a.plugins.declared.RunRehearsals(ctx, a.plugins.changed, func(ctx context.Context, c reflection.PluginCandidate) (*pluginsv1alpha1.PluginRehearsalResult, error) {
+		return reflection.RehearsePlugin(ctx, a.reflection, c)
+	})
+}
+
+// pluginReporter returns a function that reports the states of plugins in the log and as Events on the VirtualNode.
 func (k *kubelet) pluginReporter(ctx context.Context) func(source.Status, bool) {
 	logger := log.FromContext(ctx)
 	return func(s source.Status, removed bool) {
-		details := []any{"plugin", s.Name, "file", s.Path, "version", s.Version, "digest", s.Digest, "kinds", s.Kinds}
+		details := []any{"plugin", s.Name, "origin", s.Origin, "file", s.Path, "version", s.Version, "digest", s.Digest, "kinds", s.Kinds}
 		switch {
-		case removed && s.State == source.Ignored: // an ignored file had no effect
+		case removed && s.State == source.Ignored: // nothing is reported, because an ignored file had no effect
 		case removed:
 			logger.Info("A plugin was removed", details...)
 			k.report.reportNormal(pluginLoadedReason, fmt.Sprintf("Plugin %s was removed", s.Name))
@@ -106,9 +160,13 @@ func (k *kubelet) reportLeak(plugin string, err error) {
 }
 
 var (
-	// pluginInfo reports the running version of each plugin, so that a rollout can be followed over all virtual
-	// kubelets.
-	pluginInfo = prometheus.NewDesc("refract_plugin_info", "1 for each plugin that is loaded, with the version and the digest of its module.", []string{"plugin", "version", "digest"}, nil)
+	// pluginInfo is a metric with the running version of each plugin, so that a rollout can be followed over all
+	// virtual kubelets.
+	pluginInfo = prometheus.NewDesc("refract_plugin_info",
+		"1 for each plugin that is loaded, with the version and the digest of its module, its origin (default, folder or declared), and the PluginRevision of a declared one.", []string{"plugin", "version", "digest", "origin", "revision"}, nil)
+
+	pluginHeld = prometheus.NewDesc("refract_plugin_held",
+		"1 for each kind of which objects are held, neither written nor deleted, because a plugin cannot run.", []string{"plugin", "kind", "origin"}, nil)
 
 	pluginLeaks = prometheus.NewDesc("refract_plugin_leaks_total", "Calls of a plugin that failed in an instance that had run before and succeeded in a fresh one.", []string{"plugin"}, nil)
 
@@ -121,18 +179,22 @@ var (
 
 // Describe implements prometheus.Collector.
 func (p *plugins) Describe(descs chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{pluginInfo, pluginLeaks, pluginFiles, pluginCacheFailures} {
+	for _, desc := range []*prometheus.Desc{pluginInfo, pluginHeld, pluginLeaks, pluginFiles, pluginCacheFailures} {
 		descs <- desc
 	}
 }
 
 // Collect implements prometheus.Collector.
 func (p *plugins) Collect(metrics chan<- prometheus.Metric) {
-	collected := map[[3]string]bool{} // a duplicate series would fail the whole scrape
+	statuses := p.statuses()
+	collectHeld(metrics, statuses)
+	// Collect must not send two series with equal labels, because a duplicate would make the whole scrape fail.
+	collected := map[[5]string]bool{}
 	leaks := map[string]int64{}
 	for _, plugin := range p.chains.Plugins() {
 		leaks[plugin.Name()] += plugin.Leaks()
-		series := [3]string{plugin.Name(), plugin.Version(), plugin.Digest()}
+		origin, revision := originOf(plugin, statuses)
+		series := [5]string{plugin.Name(), plugin.Version(), plugin.Digest(), string(origin), revision}
 		if collected[series] {
 			continue
 		}
@@ -153,7 +215,37 @@ func (p *plugins) Collect(metrics chan<- prometheus.Metric) {
 	}
 }
 
-// countFiles counts the files by state. It includes states without files: an alert on a missing series never fires.
+// statuses returns the statuses of all plugins except the default ones.
+func (p *plugins) statuses() (all []source.Status) {
+	if p.dir != nil {
+		all = append(all, p.dir.Statuses()...)
+	}
+	if p.declared != nil {
+		all = append(all, p.declared.Statuses()...)
+	}
+	return all
+}
+
+// originOf returns the origin of a loaded plugin and, for a declared plugin, its revision.
+func originOf(plugin *host.Plugin, statuses []source.Status) (origin source.Origin, revision string) {
+	for i := range statuses {
+		if s := &statuses[i]; s.Name == plugin.Name() && s.Digest == plugin.Digest() {
+			return s.Origin, s.Revision
+		}
+	}
+	return source.OriginDefault, ""
+}
+
+func collectHeld(metrics chan<- prometheus.Metric, statuses []source.Status) {
+	for i := range statuses {
+		for _, kind := range statuses[i].Held {
+			metrics <- prometheus.MustNewConstMetric(pluginHeld, prometheus.GaugeValue, 1, statuses[i].Name, kind, string(statuses[i].Origin))
+		}
+	}
+}
+
+// countFiles counts the plugin files by state. A state without files gets the count 0 and is not omitted, because an
+// alert on a missing series never fires.
 func countFiles(statuses []source.Status) map[string]int {
 	counts := map[string]int{string(source.Loaded): 0, string(source.Failed): 0, string(source.Ignored): 0, "Warning": 0}
 	for _, s := range statuses {
@@ -165,7 +257,29 @@ func countFiles(statuses []source.Status) map[string]int {
 	return counts
 }
 
-// watchFolder applies changes of the plugin folder until ctx ends.
+// describeFolder returns the value of the Node's annotation about the plugins in --plugin-dir. It is empty if there
+// are no plugins.
+func (p *plugins) describeFolder() string {
+	if p.dir == nil {
+		return ""
+	}
+	var found []folderplugins.Plugin
+	for _, s := range p.dir.Statuses() {
+		if s.State != source.Ignored {
+			found = append(found, folderplugins.Plugin{
+				Name: s.Name, State: string(s.State), IsRunning: s.Running, Version: s.Version, Kinds: s.Kinds, Hooks: s.Hooks,
+				Priority: int32(s.Priority), Replaces: s.Replaces, Held: s.Held,
+			})
+		}
+	}
+	text, err := folderplugins.Encode(found)
+	if err != nil {
+		slog.Error("The plugins of the folder cannot be described on the node", "err", err)
+	}
+	return text
+}
+
+// watchFolder applies changes in the plugin folder until ctx ends.
 func (p *plugins) watchFolder(ctx context.Context) error {
 	if p.dir == nil {
 		return nil
@@ -173,16 +287,19 @@ func (p *plugins) watchFolder(ctx context.Context) error {
 	return p.dir.Run(ctx)
 }
 
-// closeModules waits for running calls and frees all modules.
+// closeModules waits for running calls of plugins and frees all modules.
 func (p *plugins) closeModules(ctx context.Context) error {
 	var err error
+	if p.declared != nil {
+		p.declared.Close()
+	}
 	if p.chains != nil {
 		err = p.chains.Close(ctx)
 	}
 	return errors.Join(err, p.host.Close(ctx))
 }
 
-// chainNames returns the names of the chains of all kinds that are reflected by default.
+// chainNames returns the names of the plugin chains of all kinds that are reflected by default.
 func chainNames() (names []string) {
 	for _, kind := range reflection.DefaultKinds() {
 		if !kind.Chain.None {

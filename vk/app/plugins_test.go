@@ -17,11 +17,12 @@ import (
 
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/document"
-	"github.com/refract-project/refract/internal/wattest"
+	"github.com/refract-project/refract/internal/folderplugins"
+	"github.com/refract-project/refract/test/support/wattest"
 	"github.com/refract-project/refract/vk/app/options"
 )
 
-// leaking returns a plugin for Services whose second call in an instance fails.
+// leaking returns a plugin module for Services whose second call fails in every instance.
 func leaking(t *testing.T) []byte {
 	t.Helper()
 	wasm, err := wattest.Assemble(wattest.Plugin(`{"name":"leaky","version":"1.2","kinds":["Service"],"hooks":["outgoing"],"writes":["metadata.labels"]}`, "",
@@ -53,29 +54,46 @@ func series(t *testing.T, c prometheus.Collector) map[string]float64 {
 	return out
 }
 
-// TestPluginsAreReported checks that plugins that are used, ignored, refused or leak are reported by an Event and a
-// metric, and that the process starts in spite of an unusable cache.
+// TestPluginsAreReported checks that an Event and a metric report each plugin that is used, ignored, refused or leaks
+// memory, and that the process starts even if its cache is unusable.
 func TestPluginsAreReported(t *testing.T) {
 	dir, cache := t.TempDir(), filepath.Join(t.TempDir(), "cache")
-	require.NoError(t, os.WriteFile(cache, nil, 0o600)) // a file where the folder should be
-	for name, content := range map[string][]byte{
-		"leaky.wasm": leaking(t), "odd.wasm": leaking(t), "odd.yaml": []byte("kinds: [Service, Pod]\n"),
-		"broken.wasm": []byte("not wasm"), "README.md": nil, "loose.wasm": leaking(t), "loose.YAML": []byte("writes: []\n"),
-	} {
-		require.NoError(t, os.WriteFile(filepath.Join(dir, name), content, 0o600))
+	// The cache folder cannot be created, because a file has its name. The process must still start.
+	require.NoError(t, os.WriteFile(cache, nil, 0o600))
+	write := func(files map[string][]byte) {
+		for name, content := range files {
+			require.NoError(t, os.WriteFile(filepath.Join(dir, name), content, 0o600))
+		}
 	}
+	write(map[string][]byte{"leaky.wasm": leaking(t), "odd.wasm": leaking(t), "odd.yaml": []byte("kinds: [Service, Pod]\n"), "README.md": nil})
 	events := record.NewFakeRecorder(100)
 	k := &kubelet{Options: &options.Options{PluginDir: dir, PluginCacheDir: cache}, report: &reporter{recorder: events}}
 	ctx := context.Background()
 	p, err := k.loadPlugins(ctx)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, p.closeModules(ctx)) }()
+	changes := 0
+	changed := func() { changes++ }
+	p.folderChanged.Store(&changed)
+	// These files must not exist at the start, because the reflection of their kinds would then wait.
+	write(map[string][]byte{"broken.wasm": []byte("not wasm"), "loose.wasm": leaking(t), "loose.YAML": []byte("writes: []\n")})
+	require.NoError(t, p.dir.Sync(ctx))
 	doc := document.New()
 	for range 3 {
 		doc.Reset(map[string]any{"apiVersion": "v1", "kind": "Service", "metadata": map[string]any{"name": "web"}, "spec": map[string]any{}})
 		_, err := p.registry.Run(ctx, "Service", host.Outgoing, doc, &host.Env{Domain: "shop"})
 		require.NoError(t, err)
 	}
+
+	require.Positive(t, changes)
+	inFolder, err := folderplugins.Decode(map[string]string{folderplugins.Annotation: p.describeFolder()})
+	require.NoError(t, err)
+	require.Equal(t, []folderplugins.Plugin{
+		{Name: "broken", State: "Failed"}, {Name: "leaky", State: "Loaded", IsRunning: true, Version: "1.2", Kinds: []string{"Service"},
+			Hooks: []string{"outgoing"}},
+		{Name: "loose", State: "Failed"}, {Name: "odd", State: "Loaded", IsRunning: true, Version: "1.2", Kinds: []string{"Service"},
+			Hooks: []string{"outgoing"}},
+	}, inFolder.Plugins)
 
 	got := series(t, p)
 	for name, want := range map[string]float64{

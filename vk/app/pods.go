@@ -15,14 +15,15 @@ import (
 	"github.com/refract-project/refract/vk/reflection"
 )
 
-// podSource serves the reflection's cached pods to the kubelet API.
+// podSource serves pods from the caches of the reflection to the kubelet API.
 type podSource struct{ manager *reflection.Manager }
 
 func (s podSource) Pods() []*corev1.Pod {
 	return typedAll(reflection.Pods(s.manager), ctrl.Log.WithName("pods"))
 }
 
-// typedAll converts the pods. Invalid pods are logged and omitted, so that one of them does not hide the others.
+// typedAll converts the objects to pods. Invalid pods are logged and omitted, so that one invalid pod does not hide
+// all others.
 func typedAll(objects []*unstructured.Unstructured, log logr.Logger) []*corev1.Pod {
 	pods := make([]*corev1.Pod, 0, len(objects))
 	for _, object := range objects {
@@ -53,7 +54,7 @@ func typedPod(object *unstructured.Unstructured) (*corev1.Pod, error) {
 	return pod, nil
 }
 
-// namespaceMapper maps offloaded namespaces to their remote namespaces for the kubelet API.
+// namespaceMapper tells the kubelet API the remote namespace of each offloaded namespace.
 type namespaceMapper struct{ manager *reflection.Manager }
 
 func (m namespaceMapper) Remote(local string) (string, bool) { return m.manager.RemoteNamespace(local) }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,16 +21,18 @@ import (
 	corev1beta1 "github.com/refract-project/refract/api/core/v1beta1"
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
-	"github.com/refract-project/refract/internal/lab"
-	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/internal/folderplugins"
+	"github.com/refract-project/refract/test/support/lab"
+	"github.com/refract-project/refract/test/support/testenv"
 	"github.com/refract-project/refract/vk/app/options"
 	"github.com/refract-project/refract/vk/reflection"
 )
 
-// start returns joined clusters with the chart's admission policies, which must not deny anything, and stops them after
-// the test. If the test fails, the logs of our processes are printed.
+// start starts joined clusters with the chart's admission policies, which must not deny any request of our processes,
+// and stops the clusters after the test. If the test fails, start prints the logs of our processes.
 func start(ctx context.Context, t *testing.T, opts lab.Options) *lab.Lab {
 	t.Helper()
+	testenv.NeedControlPlane(t)
 	opts.Log = t.Logf
 	l, err := lab.Up(ctx, opts)
 	require.NoError(t, err)
@@ -48,11 +51,13 @@ func start(ctx context.Context, t *testing.T, opts lab.Options) *lab.Lab {
 	return l
 }
 
-// TestProcess runs the command with the shipped roles.
+// TestProcess checks the command of the virtual kubelet with the roles of the chart. The subtests share the clusters,
+// and each one continues with the state that the previous one has left.
 func TestProcess(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Minute)
 	defer cancel()
-	// A controller of a later Liqo may set flags that this version does not have.
+	// The unknown flags must be ignored, because a controller of a newer version of Liqo may set flags that this
+	// version does not have.
 	l := start(ctx, t, lab.Options{KubeletArgs: []string{"--role-prefix=acme", "--ignore-unknown-flags", "--later-feature", "on", "--later-limit=3"}})
 	t.Run("a kubeconfig that is not usable is told and waited for", func(t *testing.T) { testUnusableKubeconfig(ctx, t, l) })
 	t.Run("a dead provider gives a node that is not ready", func(t *testing.T) { testDeadProvider(ctx, t, l) })
@@ -85,6 +90,18 @@ func TestProcess(t *testing.T) {
 	t.Run("a plugin that does not load is told on the VirtualNode", func(t *testing.T) {
 		require.NoError(t, os.WriteFile(l.PluginDir+"/broken.wasm", []byte("not wasm"), 0o600))
 		expectEvent(ctx, t, l, pluginFailedReason, "broken")
+		require.NoError(t, l.Wait(ctx, "the plugin on the Node", func(ctx context.Context) (string, error) {
+			n, err := l.Consumer.Client.CoreV1().Nodes().Get(ctx, lab.NodeName, metav1.GetOptions{})
+			if err != nil {
+				return "", err
+			}
+			found, err := folderplugins.Decode(n.Annotations)
+			isBroken := func(p folderplugins.Plugin) bool { return p.Name == "broken" && p.State == "Failed" && !p.IsRunning }
+			if !slices.ContainsFunc(found.Plugins, isBroken) {
+				return fmt.Sprintf("it has %+v", found), err
+			}
+			return "", nil
+		}))
 	})
 	t.Run("leases are released at the end, and the next start is immediate", func(t *testing.T) {
 		log := l.Kubelet().LogPath()
@@ -101,6 +118,9 @@ func TestProcess(t *testing.T) {
 		if text, err := os.ReadFile(log); err != nil || !strings.Contains(string(text), "Stopped") || strings.Contains(string(text), "panic") {
 			t.Errorf("the end was not clean: %v\n%s", err, text)
 		}
+		// Without this removal, reflection of all kinds would wait after the start, because the broken plugin has never
+		// run before.
+		require.NoError(t, os.Remove(l.PluginDir+"/broken.wasm"))
 		begin = time.Now()
 		require.NoError(t, l.StartKubelet(ctx))
 		require.NoError(t, l.Wait(ctx, "the next leader", func(ctx context.Context) (string, error) {
@@ -120,7 +140,7 @@ func TestProcess(t *testing.T) {
 	t.Run("without the election what is shared is reflected at once", func(t *testing.T) { testWithoutElection(ctx, t, l) })
 }
 
-// testKnownAlive waits until a ForeignCluster has the condition APIServerStatus with the reason.
+// testKnownAlive waits until the condition APIServerStatus of a ForeignCluster is Established with the given reason.
 func testKnownAlive(ctx context.Context, t *testing.T, side *lab.Side, id, reason string) {
 	t.Helper()
 	require.NoError(t, testenv.Wait(func() error {
@@ -139,8 +159,9 @@ func testKnownAlive(ctx context.Context, t *testing.T, side *lab.Side, id, reaso
 	}))
 }
 
-// testWithoutElection runs the only virtual node of a provider, which reflects the objects that several virtual nodes
-// would share. In the mode Legacy, these include the tokens of service accounts. The namespace shop must be offloaded.
+// testWithoutElection checks that a virtual kubelet without leader election reflects the objects that several virtual
+// nodes of a provider would share. In the mode Legacy, these include the tokens of service accounts. The namespace shop
+// must be offloaded.
 func testWithoutElection(ctx context.Context, t *testing.T, l *lab.Lab) {
 	require.NoError(t, l.StopKubelet(ctx))
 	l.SetKubeletArgs("--vk-lease-enabled=false", "--enable-apiserver-support", "--apiserver-support-mode=Legacy")
@@ -188,7 +209,7 @@ func expectEvent(ctx context.Context, t *testing.T, l *lab.Lab, reason, words st
 	}))
 }
 
-// extend creates a namespace that is offloaded to the provider.
+// extend creates a namespace and offloads it to the provider.
 func extend(ctx context.Context, t *testing.T, l *lab.Lab, namespace string) {
 	t.Helper()
 	_, err := l.Consumer.Client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
@@ -213,7 +234,8 @@ func offload(ctx context.Context, t *testing.T, l *lab.Lab, namespace string) {
 	}))
 }
 
-// testWithdrawnAtOnce withdraws namespaces at different times while they are being offloaded.
+// testWithdrawnAtOnce checks that no remote namespace is left if a NamespaceOffloading is deleted soon after it was
+// created. The namespaces are withdrawn after different delays, from none to 300 ms.
 func testWithdrawnAtOnce(ctx context.Context, t *testing.T, l *lab.Lab) {
 	for i := range 16 {
 		name := fmt.Sprintf("brief-%d", i)
@@ -233,7 +255,8 @@ func testWithdrawnAtOnce(ctx context.Context, t *testing.T, l *lab.Lab) {
 		}
 		return "", nil
 	}))
-	// The provider may receive a request, and its end, later.
+	// No such namespace may appear for two seconds, because requests of the virtual kubelet may arrive at the provider
+	// later.
 	for quiet := time.Now(); time.Since(quiet) < 2*time.Second; {
 		require.NoError(t, l.Wait(ctx, "the provider to have none of them", func(ctx context.Context) (string, error) {
 			remoteNamespaces, err := l.Provider.Client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})

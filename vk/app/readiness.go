@@ -9,22 +9,22 @@ import (
 	"sync"
 )
 
-// readiness is the state of a replica for its readiness probe: the reason why it cannot work or, while another replica
-// leads, stand by. It is safe for concurrent use.
+// readiness holds the reason why a replica is not ready, for its readiness probe. A replica is not ready if it can
+// neither lead nor stand by. readiness is safe for concurrent use.
 type readiness struct {
 	mu      sync.Mutex
 	missing string
 	active  *active
 }
 
-// waitFor sets the missing requirement. An empty text means that the replica is ready.
+// waitFor sets the requirement that is missing. An empty text means that the replica is ready.
 func (r *readiness) waitFor(missing string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.missing = missing
 }
 
-// setActive derives the readiness from an active replica from now on.
+// setActive makes the readiness depend on the state of the active a from now on.
 func (r *readiness) setActive(a *active) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -5,6 +5,7 @@ package app
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -15,8 +16,7 @@ import (
 	"github.com/refract-project/refract/vk/app/options"
 )
 
-// reporter reports problems of the connection to the provider, of the node and of plugins by Events on the VirtualNode.
-// It never blocks.
+// reporter reports problems with the provider, the node and plugins as Events on the VirtualNode. It never blocks.
 type reporter struct {
 	broadcaster record.EventBroadcaster
 	recorder    record.EventRecorder
@@ -25,7 +25,7 @@ type reporter struct {
 
 func newReporter(o *options.Options, client kubernetes.Interface) *reporter {
 	broadcaster := record.NewBroadcaster()
-	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events(o.TenantNamespace)})
+	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events(metav1.NamespaceAll)})
 	return &reporter{
 		broadcaster: broadcaster,
 		recorder:    broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "virtual-kubelet", Host: o.PodName}),
@@ -36,12 +36,12 @@ func newReporter(o *options.Options, client kubernetes.Interface) *reporter {
 	}
 }
 
-// reportWarning reports a problem that needs a repair.
+// reportWarning reports a problem that a user or administrator must repair.
 func (r *reporter) reportWarning(reason, message string) {
 	r.publishEvent(corev1.EventTypeWarning, reason, message)
 }
 
-// reportNormal reports normal operation.
+// reportNormal reports a change that needs no action, for example that a plugin is in use.
 func (r *reporter) reportNormal(reason, message string) {
 	r.publishEvent(corev1.EventTypeNormal, reason, message)
 }

@@ -18,11 +18,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
-	"github.com/refract-project/refract/internal/lab"
-	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/test/support/lab"
+	"github.com/refract-project/refract/test/support/testenv"
 )
 
-// resilient has pods of each restart policy, whose containers obey SIGTERM or are killed.
+// resilient is the state of testResiliency: pods of each restart policy. Some of their containers stop on SIGTERM,
+// others must be killed.
 type resilient struct {
 	t      *testing.T
 	l      *lab.Lab
@@ -31,11 +32,11 @@ type resilient struct {
 	rounds int32 // number of times that the pods were stopped
 
 	mu       sync.Mutex
-	finished []string // final phases that the consumer has seen, which must never happen
+	finished []string // pods whose final phase the consumer has seen; must stay empty
 }
 
-// testResiliency stops pods on the provider in all ways that Kubernetes does. Each pod is recreated, and the consumer
-// never sees a final phase. (Liqo: remote pod resiliency.)
+// testResiliency stops pods on the provider in every way in which Kubernetes stops pods. It checks that each pod is
+// recreated, and that the consumer never sees a final phase. This corresponds to Liqo's remote pod resiliency.
 func testResiliency(ctx context.Context, t *testing.T, l *lab.Lab) {
 	r := &resilient{t: t, l: l, pods: map[string]types.UID{}}
 	pods := l.Consumer.Client.CoreV1().Pods("shop")
@@ -100,7 +101,8 @@ func (r *resilient) evict(ctx context.Context, name string) error {
 	return r.provider().EvictV1(ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: r.remote, Name: name}})
 }
 
-// preempt sets the reason and deletes a pod, as a scheduler does for a pod of a higher priority.
+// preempt sets the condition of a preempted pod and deletes the pod, as a scheduler does in favor of a pod with a
+// higher priority.
 func (r *resilient) preempt(ctx context.Context, name string) error {
 	pod, err := r.provider().Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
@@ -131,7 +133,7 @@ func (r *resilient) watch(ctx context.Context) {
 	}()
 }
 
-// stop stops all pods on the provider and waits for their successors.
+// stop stops all pods on the provider and waits until each was recreated.
 func (r *resilient) stop(ctx context.Context, stop func(ctx context.Context, name string) error) {
 	r.t.Helper()
 	for name := range r.pods {
@@ -155,7 +157,7 @@ func (r *resilient) stop(ctx context.Context, stop func(ctx context.Context, nam
 	r.mu.Unlock()
 }
 
-// run waits until the consumer sees all pods ready, restarted as often as they were stopped.
+// run waits until the consumer sees that all pods are ready and have been restarted as often as they were stopped.
 func (r *resilient) run(ctx context.Context) {
 	r.t.Helper()
 	for name, uid := range r.pods {
@@ -175,8 +177,9 @@ func (r *resilient) run(ctx context.Context) {
 	}
 }
 
-// TestResiliency runs the processes on nodes that end pods as kubelets do.
+// TestResiliency runs testResiliency on a provider with simulated nodes, which stop pods as kubelets do.
 func TestResiliency(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Minute)
 	defer cancel()
 	l := start(ctx, t, lab.Options{})

@@ -17,8 +17,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	pluginsv1alpha1 "github.com/refract-project/refract/api/plugins/v1alpha1"
-	"github.com/refract-project/refract/internal/lab"
 	"github.com/refract-project/refract/internal/rbac"
+	"github.com/refract-project/refract/test/support/lab"
 )
 
 var (
@@ -26,8 +26,8 @@ var (
 	widgets     = schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: "widgets"}
 )
 
-// testResource reflects a kind that the virtual kubelet does not know at its start, without a restart. The namespace
-// shop must be offloaded.
+// testResource checks that a kind that is declared after the virtual kubelet has started is reflected without a
+// restart. The namespace shop must be offloaded.
 func testResource(ctx context.Context, t *testing.T, l *lab.Lab) {
 	for _, side := range []*lab.Side{l.Consumer, l.Provider} {
 		create(ctx, t, side, definitions, "", `
@@ -66,7 +66,7 @@ spec: {group: example.org, version: v1, resource: widgets}`)
 	}))
 }
 
-// awaitStatus waits until the status of the ReflectedResource contains the words.
+// awaitStatus waits until the status of the ReflectedResource contains words.
 func awaitStatus(ctx context.Context, t *testing.T, l *lab.Lab, words string) {
 	t.Helper()
 	require.NoError(t, l.Wait(ctx, "the ReflectedResource to say "+words, func(ctx context.Context) (string, error) {

@@ -18,10 +18,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/refract-project/refract/internal/lab"
+	"github.com/refract-project/refract/test/support/lab"
 )
 
-// restored is a pair of clusters, one of which is restored from a backup.
+// restored has two clusters, one of which is restored from a backup.
 type restored struct {
 	ctx context.Context
 	t   *testing.T
@@ -30,10 +30,11 @@ type restored struct {
 
 const restoredNamespace = "shop-" + lab.ConsumerID
 
-// TestEtcdIsRestored restores each cluster from a backup of its etcd, while all of our processes run and reach it
-// through a load balancer. Lost objects are recreated within seconds, no objects of others are deleted, and no pod of
-// the other cluster is recreated.
+// TestEtcdIsRestored restores each cluster from a backup of its etcd while all of our processes run, connected to the
+// cluster through a load balancer. It checks that lost objects are recreated within seconds, that objects of other
+// clients are not deleted, and that no pod of the other cluster is recreated.
 func TestEtcdIsRestored(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Minute)
 	defer cancel()
 	l := start(ctx, t, lab.Options{Balanced: true})
@@ -109,14 +110,14 @@ func (r *restored) consumer() {
 	r.says(l.Provider, restoredNamespace, map[string]string{"fresh": "now"})
 }
 
-// age writes as many objects as a cluster would between a backup and its restoration.
+// age writes as many objects as a cluster would write between a backup and its restoration.
 func (r *restored) age(side *lab.Side) {
 	for i := range 400 {
 		r.write(side, metav1.NamespaceDefault, "clock", fmt.Sprint(i))
 	}
 }
 
-// write creates a ConfigMap with that content.
+// write creates a ConfigMap with the given content.
 func (r *restored) write(side *lab.Side, namespace, name, content string) {
 	r.t.Helper()
 	maps := side.Client.CoreV1().ConfigMaps(namespace)
@@ -133,7 +134,7 @@ func (r *restored) delete(side *lab.Side, namespace, name string) {
 	require.NoError(r.t, side.Client.CoreV1().ConfigMaps(namespace).Delete(r.ctx, name, metav1.DeleteOptions{}))
 }
 
-// is describes the difference of a ConfigMap from the content. An empty content means that the ConfigMap must not
+// is describes how a ConfigMap differs from the given content. An empty content means that the ConfigMap must not
 // exist.
 func (r *restored) is(side *lab.Side, namespace, name, content string) string {
 	object, err := side.Client.CoreV1().ConfigMaps(namespace).Get(r.ctx, name, metav1.GetOptions{})
@@ -166,7 +167,7 @@ func (r *restored) pod(name string) {
 	require.NoError(r.t, err)
 }
 
-// pods waits until both clusters have exactly these pods.
+// pods waits until both clusters have exactly the named pods.
 func (r *restored) pods(names ...string) {
 	r.t.Helper()
 	for side, namespace := range map[*lab.Side]string{r.l.Consumer: "shop", r.l.Provider: restoredNamespace} {
@@ -195,7 +196,7 @@ func (r *restored) pods(names ...string) {
 	}
 }
 
-// runs waits until the pods are ready on the consumer.
+// runs waits until the named pods are ready on the consumer.
 func (r *restored) runs(names ...string) {
 	r.t.Helper()
 	for _, name := range names {

@@ -19,11 +19,11 @@ import (
 
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
-	"github.com/refract-project/refract/internal/lab"
+	"github.com/refract-project/refract/test/support/lab"
 )
 
-// awaitWebhook waits until the webhook is called for the pods of a namespace: without its toleration they do not stay
-// on a virtual node.
+// awaitWebhook waits until a namespace has the label with which the API server calls the webhook for its pods. Without
+// the toleration that the webhook adds, pods do not stay on a virtual node.
 func awaitWebhook(ctx context.Context, t *testing.T, l *lab.Lab, name string) {
 	t.Helper()
 	require.NoError(t, l.Wait(ctx, "the webhook to be asked about the namespace", func(ctx context.Context) (string, error) {
@@ -36,9 +36,10 @@ func awaitWebhook(ctx context.Context, t *testing.T, l *lab.Lab, name string) {
 }
 
 // TestRollingUpdate replaces the replicas of the controller manager and of the virtual kubelet one after the other, as
-// a Deployment does, while pods, ConfigMaps and namespaces are created continuously. Every pod passes the webhook,
-// every ConfigMap is reflected, and every namespace is offloaded.
+// a Deployment does, while pods, ConfigMaps and namespaces are created continuously. It checks that the webhook is
+// called for every pod, that every ConfigMap is reflected, and that every namespace is offloaded.
 func TestRollingUpdate(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Minute)
 	defer cancel()
 	l := start(ctx, t, lab.Options{Replicated: true, Elect: true})
@@ -69,7 +70,7 @@ func TestRollingUpdate(t *testing.T) {
 				Spec:       corev1.PodSpec{NodeSelector: map[string]string{"nowhere": "true"}, Containers: []corev1.Container{{Name: "c", Image: "image"}}},
 			}, metav1.CreateOptions{})
 			if r.err == nil && !slices.ContainsFunc(pod.Spec.Tolerations, func(t corev1.Toleration) bool { return t.Key == wire.VirtualNodeTaint }) {
-				r.missed = append(r.missed, pod.Name) // the API server did not call the webhook
+				r.missed = append(r.missed, pod.Name) // the webhook was not called for this pod
 			}
 			if created.Add(1)%10 == 0 && r.err == nil {
 				name := fmt.Sprintf("settings-%d", r.pods)
@@ -93,7 +94,8 @@ func TestRollingUpdate(t *testing.T) {
 			{l.StopConsumerManager, startFirst},
 			{l.StopSecondManager, l.StartSecondManager},
 		} {
-			l.Webhook.Direct(both[1-replica]) // existing connections still lead to this replica
+			// New connections use the other replica, while existing connections still lead to the stopped one.
+			l.Webhook.Direct(both[1-replica])
 			before := created.Load()
 			require.NoError(t, l.Wait(ctx, "pods through the other replica", func(context.Context) (string, error) {
 				if n := created.Load() - before; n < 20 {

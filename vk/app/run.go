@@ -12,6 +12,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -27,7 +28,8 @@ import (
 	"github.com/refract-project/refract/vk/node"
 )
 
-// runKubelet returns when ctx has ended and everything was shut down, or when this replica can no longer be the active one.
+// runKubelet runs the virtual kubelet. It returns after ctx has ended and all parts have stopped, or when this
+// replica can no longer become the leader.
 func runKubelet(ctx context.Context, o *options.Options) (err error) {
 	log.Log.Info("Starting", "version", cmdutil.Version(), "node", o.NodeName, "provider", o.ForeignClusterID)
 	denials, process := admission.NewDenials(), cmdutil.NewRegistrations(metrics.Registry)
@@ -50,7 +52,7 @@ func runKubelet(ctx context.Context, o *options.Options) (err error) {
 		log.Log.Info("Ignoring unknown flags", "flags", unknown)
 		k.report.reportWarning(unknownFlagsReason, "Unknown flags are ignored: "+unknown+". Remove them, or upgrade the virtual kubelet")
 	}
-	// The port is opened before the election: a replica that cannot serve must not lead.
+	// The port is opened before the election, because a replica that cannot serve the kubelet API must not lead.
 	if k.listener, err = listenKubeletAPI(o); err != nil {
 		return err
 	}
@@ -74,21 +76,23 @@ func runKubelet(ctx context.Context, o *options.Options) (err error) {
 	return nil
 }
 
-// errEnded stops the servers after the work of the process has ended without an error.
+// errEnded stops the servers after the virtual kubelet has ended without an error.
 var errEnded = errors.New("ended")
 
-// kubelet is this process.
+// kubelet is the process of the virtual kubelet.
 type kubelet struct {
 	*options.Options
 	local    *rest.Config
 	client   kubernetes.Interface
-	elector  kubernetes.Interface // client for leases only
+	elector  kubernetes.Interface // client that is used only for leases
 	listener lastingListener      // listener of the kubelet API
 	report   *reporter
 	ready    readiness
+	// declaredWereRead is set after the declared plugins were read for the first time.
+	declaredWereRead atomic.Bool
 }
 
-// listenKubeletAPI opens the port of the kubelet API.
+// listenKubeletAPI opens the port of the kubelet API and returns its listener.
 func listenKubeletAPI(o *options.Options) (lastingListener, error) {
 	listener, err := net.Listen("tcp", net.JoinHostPort(o.ListenAddress, strconv.Itoa(int(o.ListenPort))))
 	if err != nil {
@@ -97,22 +101,24 @@ func listenKubeletAPI(o *options.Options) (lastingListener, error) {
 	return lastingListener{listener.(*net.TCPListener)}, nil
 }
 
-// lastingListener keeps its port while this replica does not lead, because the port is part of its identity.
+// lastingListener is a listener that keeps its port open while this replica does not lead, because the port is part
+// of the replica's identity.
 type lastingListener struct{ *net.TCPListener }
 
-// lendListener returns the listener for a server, which closes its listener when it stops.
+// lendListener returns the listener for one server. When the server stops and closes it, the port stays open.
 func (l lastingListener) lendListener() net.Listener {
-	_ = l.SetDeadline(time.Time{}) // an error recurs in Accept
+	_ = l.SetDeadline(time.Time{}) // the error is ignored here, because Accept returns it again
 	return lentListener(l)
 }
 
 type lentListener struct{ *net.TCPListener }
 
-// Close makes Accept return, but does not close the port.
+// Close makes Accept return, but leaves the port open.
 func (l lentListener) Close() error { return l.SetDeadline(time.Unix(1, 0)) }
 
-// replicaIdentity returns the identity of this replica in elections. It is the name of the pod, so that a restarted container
-// continues at once. On a machine without pods, where several replicas may run, the port distinguishes them.
+// replicaIdentity returns the identity of this replica in elections. The identity is the name of the pod, so that a
+// restarted container takes over its own lease at once. Outside of pods, several replicas may run on one machine, so
+// their identities also have the port.
 func (k *kubelet) replicaIdentity() string {
 	if k.PodName != "" {
 		return k.PodName
@@ -158,18 +164,18 @@ func (k *kubelet) serveOperations(ctx context.Context, group *errgroup.Group) er
 	return nil
 }
 
-// processMetrics returns the handler of this process's metrics, which are served at --metrics-address and to clients
-// that may read the metrics of the node.
+// processMetrics returns the handler for the metrics of this process. It serves --metrics-address, and the kubelet
+// API for clients that are permitted to read the metrics of the node.
 func processMetrics() http.Handler {
 	return cmdutil.MetricsHandler(metrics.Registry, cmdutil.ProcessMetrics())
 }
 
-// profilingAddress cannot be reached from other pods, because profiles contain secrets.
+// profilingAddress is a loopback address, so that other pods cannot reach it, because profiles contain secrets.
 const profilingAddress = "127.0.0.1:6060"
 
-// competeForLease acquires the lease and leads, repeatedly until ctx ends. If the lease is lost, because this cluster's API
-// server was unreachable for longer than its duration, the process continues: a container that exits is restarted with
-// increasing back-off.
+// competeForLease acquires the lease and leads, again and again until ctx ends. The process does not exit after it
+// has lost the lease, for example because this cluster's API server was unreachable for too long. If it exited, its
+// container would be restarted with increasing back-off.
 func (k *kubelet) competeForLease(ctx context.Context) error {
 	election := k.newElection(k.NodeName, k.replicaIdentity())
 	for ctx.Err() == nil {
@@ -185,10 +191,11 @@ func (k *kubelet) competeForLease(ctx context.Context) error {
 	return nil
 }
 
-// activateRetry is the delay after an API server has rejected a request at the start.
-const activateRetry = 2 * time.Second
+// activateRetryDelay is the delay between two attempts to start if an API server rejects a request.
+const activateRetryDelay = 2 * time.Second
 
-// runActive runs the virtual kubelet until ctx ends. It uses prepared, or a new one if prepared is nil.
+// runActive runs the parts of the virtual kubelet on the leader until ctx ends. If prepared is nil, it creates the
+// parts; otherwise it uses the prepared ones.
 func (k *kubelet) runActive(ctx context.Context, prepared *active) error {
 	defer func() {
 		k.ready.setActive(nil)
@@ -212,7 +219,7 @@ func (k *kubelet) runActive(ctx context.Context, prepared *active) error {
 		k.ready.waitFor(err.Error())
 		select {
 		case <-ctx.Done():
-		case <-time.After(activateRetry):
+		case <-time.After(activateRetryDelay):
 		}
 	}
 }

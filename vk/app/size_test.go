@@ -12,8 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A single import of these packages doubles the size of the program, most of which stays in memory: see RATIONALE.md,
-// "Why does the kubelet ask for client certificates?".
+// TestNothingLargeIsLinked checks that the program does not import certain large packages. One import of such a package
+// doubles the size of the program, most of which stays in memory: see RATIONALE.md, "Why does the kubelet ask for
+// client certificates?".
 func TestNothingLargeIsLinked(t *testing.T) {
 	output, err := exec.CommandContext(t.Context(), "go", "list", "-deps", ".").Output()
 	require.NoError(t, err)

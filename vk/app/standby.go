@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// standby prepares a fast takeover while another replica leads: the connection to the provider, compiled plugins and
-// caches. It is safe for concurrent use.
+// standby prepares a fast takeover while another replica leads: it connects to the provider, compiles plugins and
+// fills caches. It is safe for concurrent use.
 type standby struct {
 	k     *kubelet
 	start sync.Once
@@ -23,7 +23,7 @@ type standby struct {
 
 	mu       sync.Mutex
 	prepared *active
-	over     bool // the preparation is no longer needed
+	over     bool // set when the preparation is no longer needed
 }
 
 func (k *kubelet) newStandby(ctx context.Context) *standby {
@@ -32,7 +32,8 @@ func (k *kubelet) newStandby(ctx context.Context) *standby {
 	return s
 }
 
-// beginPreparation starts the preparation. It is called when another replica is seen to lead.
+// beginPreparation starts the preparation, unless it was started before. It is called when another replica is found to
+// hold the lease.
 func (s *standby) beginPreparation() {
 	s.start.Do(func() {
 		s.ended = make(chan struct{})
@@ -43,7 +44,8 @@ func (s *standby) beginPreparation() {
 	})
 }
 
-// prepareActive runs until the preparation is no longer needed. Failures are retried.
+// prepareActive prepares the parts of a virtual kubelet and runs them until the preparation is no longer needed.
+// Failures are retried.
 func (s *standby) prepareActive() {
 	logger := log.FromContext(s.ctx)
 	for s.ctx.Err() == nil {
@@ -54,7 +56,7 @@ func (s *standby) prepareActive() {
 				<-a.ctx.Done()
 			}
 			if !s.withdrawPrepared(a) {
-				return // the replica leads with it
+				return // the replica leads with the prepared parts
 			}
 			err = a.stopParts()
 		}
@@ -67,12 +69,12 @@ func (s *standby) prepareActive() {
 		}
 		select {
 		case <-s.ctx.Done():
-		case <-time.After(activateRetry):
+		case <-time.After(activateRetryDelay):
 		}
 	}
 }
 
-// offerPrepared makes the prepared work available to the leader.
+// offerPrepared stores the prepared parts for takePrepared. It returns false if the preparation is no longer needed.
 func (s *standby) offerPrepared(a *active) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,7 +86,8 @@ func (s *standby) offerPrepared(a *active) bool {
 	return true
 }
 
-// withdrawPrepared takes back work that failed or is not needed. It returns false if the leader has taken it.
+// withdrawPrepared removes prepared parts that have failed or are not needed. It returns false if takePrepared has
+// already returned them.
 func (s *standby) withdrawPrepared(a *active) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,7 +99,7 @@ func (s *standby) withdrawPrepared(a *active) bool {
 	return true
 }
 
-// takePrepared returns the prepared work, or nil if nothing is prepared, and ends the preparation.
+// takePrepared ends the preparation and returns the prepared parts, or nil if there are none.
 func (s *standby) takePrepared() *active {
 	s.mu.Lock()
 	a := s.prepared
@@ -106,15 +109,15 @@ func (s *standby) takePrepared() *active {
 		return a
 	}
 	s.stopPreparation()
-	if a != nil { // the prepared work failed a moment ago
+	if a != nil { // nil if the prepared parts have just failed
 		log.FromContext(s.ctx).Error(a.stopParts(), "The standby caches cannot be used, starting without them")
 	}
 	return nil
 }
 
-// stopPreparation stops the prepared work that was not taken, and waits for its end.
+// stopPreparation ends the preparation, stops prepared parts that were not taken, and waits until they have stopped.
 func (s *standby) stopPreparation() {
 	s.cancel()
-	s.beginPreparation() // closes s.ended if the preparation never began
+	s.beginPreparation() // if the preparation was never started, this call makes sure that s.ended is closed
 	<-s.ended
 }

@@ -20,7 +20,8 @@ import (
 	"github.com/refract-project/refract/vk/reflection"
 )
 
-// apiServerSupport returns how offloaded pods get tokens for this cluster's API server (Liqo: API server support).
+// apiServerSupport returns the mode in which offloaded pods get tokens for this cluster's API server. The modes
+// correspond to Liqo's API server support.
 func (a *active) apiServerSupport(ctx context.Context) (string, error) {
 	logger := log.FromContext(ctx)
 	switch {
@@ -43,7 +44,7 @@ func (a *active) apiServerSupport(ctx context.Context) (string, error) {
 	return mode, nil
 }
 
-// supportBy returns the mode for an API server that serves these resources of v1.
+// supportBy returns the mode for an API server that serves the given resources of the core API.
 func supportBy(served *metav1.APIResourceList) string {
 	if slices.ContainsFunc(served.APIResources, func(r metav1.APIResource) bool { return r.Name == "serviceaccounts/token" }) {
 		return reflection.SupportTokenAPI
@@ -51,8 +52,8 @@ func supportBy(served *metav1.APIResourceList) string {
 	return reflection.SupportLegacy
 }
 
-// serviceDomain returns the DNS domain of this cluster according to the issuer of its tokens, which is by default the
-// name of the API server's Service. It is empty if the issuer has another name.
+// serviceDomain returns the DNS domain of this cluster, taken from the issuer of its tokens: by default, the issuer
+// is the name of the API server's Service. The domain is empty if the issuer is another name.
 func (a *active) serviceDomain(ctx context.Context) (string, error) {
 	body, err := a.client.Discovery().RESTClient().Get().AbsPath("/.well-known/openid-configuration").DoRaw(ctx)
 	if err != nil {
@@ -67,7 +68,8 @@ func (a *active) serviceDomain(ctx context.Context) (string, error) {
 	return domainOf(discovery.Issuer), nil
 }
 
-// domainOf returns the domain of an issuer that is the Service of the API server. It is empty for any other issuer.
+// domainOf returns the DNS domain in the name of an issuer that is the Service of the API server, or an empty string
+// if the issuer is not this Service.
 func domainOf(issuer string) string {
 	location, err := url.Parse(issuer)
 	if err != nil {
@@ -80,8 +82,9 @@ func domainOf(issuer string) string {
 	return domain
 }
 
-// apiServer returns the address at which offloaded pods reach this cluster's API server. Without flags and without the
-// network's address they cannot reach it: on the provider, its name is the name of the provider's API server.
+// apiServer returns the address at which offloaded pods reach this cluster's API server. The address comes from flags
+// or from the network. If there is no address, pods cannot reach the API server, because on the provider, its DNS
+// name leads to the provider's API server.
 func (a *active) apiServer(ctx context.Context, network bool) reflection.APIServer {
 	server := reflection.APIServer{Host: a.HomeAPIServerHost, Port: a.HomeAPIServerPort}
 	if server.Host == "" && server.Port == "" {
@@ -104,7 +107,8 @@ func (a *active) apiServer(ctx context.Context, network bool) reflection.APIServ
 	return server
 }
 
-// namesLeadElsewhere reports whether the names of the API server, which clients use with port 443, lead to another port than the variables.
+// namesLeadElsewhere reports whether the DNS names of the API server lead to another port than the environment
+// variables. Clients use the names with port 443.
 func namesLeadElsewhere(host, port string) bool {
 	return net.ParseIP(host) != nil && port != "" && port != "443"
 }

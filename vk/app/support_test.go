@@ -14,7 +14,8 @@ import (
 	"github.com/refract-project/refract/vk/reflection"
 )
 
-// The resources of this cluster's API server decide how offloaded pods get tokens, unless a flag does.
+// TestSupportMode checks that the resources of this cluster's API server determine how offloaded pods get tokens,
+// unless flags set the mode.
 func TestSupportMode(t *testing.T) {
 	for want, names := range map[string][]string{
 		reflection.SupportTokenAPI: {"pods", "serviceaccounts", "serviceaccounts/token"},
@@ -49,8 +50,8 @@ func TestSupportMode(t *testing.T) {
 	}
 }
 
-// The issuer of tokens is the Service of the API server in the domain of the cluster, unless it is configured
-// otherwise.
+// TestDomainOfTheIssuer checks that the domain of the cluster is taken from the issuer of tokens only if the issuer
+// is the Service of the API server.
 func TestDomainOfTheIssuer(t *testing.T) {
 	for issuer, want := range map[string]string{
 		"https://kubernetes.default.svc.cluster.local": "cluster.local", "https://kubernetes.default.svc.rome.example:6443": "rome.example", "https://kubernetes.default.svc": "",

@@ -12,6 +12,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -26,17 +27,17 @@ import (
 )
 
 const (
-	// beatsPerLease is the number of heartbeats that may be lost until the Lease expires, because endpoints should not
-	// become unready when a provider is busy.
+	// beatsPerLease is the number of heartbeats that may be lost until the Lease expires. Endpoints should not become
+	// unready because a provider is busy.
 	beatsPerLease = 4
-	// failedRetry is the delay after a heartbeat without a response. Until the next one succeeds, the provider sends no
-	// traffic.
-	failedRetry = 2 * time.Second
-	// deniedRetry is the maximum delay until a forbidden heartbeat is retried, because an upgrade of the provider may
-	// grant the permission. An API server that has just started may temporarily deny requests, so the first denials are
-	// retried earlier.
-	deniedRetry  = 10 * time.Minute
-	fieldManager = wire.HeartbeatFieldManager
+	// failedRetryDelay is the delay after a heartbeat without a response. The provider sends no traffic until the
+	// next successful heartbeat.
+	failedRetryDelay = 2 * time.Second
+	// deniedRetryDelay is the maximum delay until a forbidden heartbeat is retried, because an upgrade of the
+	// provider may grant the permission. The first denials are retried earlier, because an API server that has just
+	// started may deny requests for a short time.
+	deniedRetryDelay = 10 * time.Minute
+	fieldManager     = wire.HeartbeatFieldManager
 )
 
 // Options are the settings of the heartbeats.
@@ -79,22 +80,22 @@ func (h *sender) sendHeartbeat(ctx context.Context) time.Duration {
 	defer cancel()
 	if err := h.Ready(attempt); err != nil {
 		h.reportChange(ctx, fmt.Errorf("this cluster's API server is not ready, %w", err))
-		return min(h.Interval, failedRetry)
+		return min(h.Interval, failedRetryDelay)
 	}
 	err := h.renewLease(attempt)
 	h.reportChange(ctx, err)
 	if apierrors.IsForbidden(err) {
-		h.denials = min(2*h.denials+1, int(deniedRetry/failedRetry))
-		return time.Duration(h.denials) * failedRetry
+		h.denials = min(2*h.denials+1, int(deniedRetryDelay/failedRetryDelay))
+		return time.Duration(h.denials) * failedRetryDelay
 	}
 	h.denials = 0
 	if err != nil {
-		return min(h.Interval, failedRetry)
+		return min(h.Interval, failedRetryDelay)
 	}
 	return h.Interval
 }
 
-// reportChange logs a change of the error.
+// reportChange logs a change in the error.
 func (h *sender) reportChange(ctx context.Context, err error) {
 	trouble := ""
 	if err != nil {
@@ -108,7 +109,7 @@ func (h *sender) reportChange(ctx context.Context, err error) {
 	case err == nil:
 		log.FromContext(ctx).Info("Sending heartbeats to the provider", "lease", wire.HeartbeatLease)
 	case apierrors.IsForbidden(err):
-		log.FromContext(ctx).Info("The provider does not allow this cluster's heartbeat: upgrade the provider; no action needed if the provider probes this cluster", "err", err)
+		log.FromContext(ctx).Info("The provider does not allow this cluster's heartbeat: it has drained or removed the Tenant of this cluster, or it must be upgraded; no action needed if it probes this cluster", "err", err)
 	default:
 		log.FromContext(ctx).Error(err, "The heartbeat cannot be sent, retrying")
 	}
@@ -116,7 +117,7 @@ func (h *sender) reportChange(ctx context.Context, err error) {
 
 func (h *sender) renewLease(ctx context.Context) error {
 	spec := coordinationv1.LeaseSpec{HolderIdentity: &h.ClusterID, RenewTime: &metav1.MicroTime{Time: h.Clock.Now()}}
-	seconds := int32(max(1, (beatsPerLease*h.Interval+time.Second-1)/time.Second))
+	seconds := int32(max(1, math.Ceil((beatsPerLease * h.Interval).Seconds())))
 	spec.LeaseDurationSeconds = &seconds
 	patch, err := json.Marshal(map[string]any{"spec": spec})
 	if err != nil {

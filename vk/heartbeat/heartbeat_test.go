@@ -17,7 +17,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// An API server that has just started denies what it allows a moment later; one that goes on denying it is left in peace.
+// TestDenialsAreAskedAboutAgain checks that a denied heartbeat is retried soon, because an API server that has just
+// started denies requests that it allows a moment later. After repeated denials, retries must be rare.
 func TestDenialsAreAskedAboutAgain(t *testing.T) {
 	code := http.StatusForbidden
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -30,16 +31,16 @@ func TestDenialsAreAskedAboutAgain(t *testing.T) {
 	require.NoError(t, err)
 	h := &sender{Options: Options{ClusterID: "rome", Leases: client.CoordinationV1().Leases("liqo-tenant-rome"), Interval: 10 * time.Second, Clock: clock.RealClock{},
 		Ready: func(context.Context) error { return nil }}}
-	assert.Equal(t, failedRetry, h.sendHeartbeat(t.Context()))
+	assert.Equal(t, failedRetryDelay, h.sendHeartbeat(t.Context()))
 	next := time.Duration(0)
 	for range 20 {
 		next = h.sendHeartbeat(t.Context())
 	}
-	assert.Equal(t, deniedRetry, next)
+	assert.Equal(t, deniedRetryDelay, next)
 	code = http.StatusOK
 	assert.Equal(t, 10*time.Second, h.sendHeartbeat(t.Context()))
 	code = http.StatusForbidden
-	assert.Equal(t, failedRetry, h.sendHeartbeat(t.Context()), "it was allowed a moment ago")
+	assert.Equal(t, failedRetryDelay, h.sendHeartbeat(t.Context()), "it was allowed a moment ago")
 	code = http.StatusInternalServerError
-	assert.Equal(t, failedRetry, h.sendHeartbeat(t.Context()))
+	assert.Equal(t, failedRetryDelay, h.sendHeartbeat(t.Context()))
 }

@@ -4,17 +4,25 @@
 package kubeletapi_test
 
 import (
+	"crypto/tls"
 	"io"
 	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	certutil "k8s.io/client-go/util/cert"
 
 	"github.com/refract-project/refract/internal/rbac"
+	"github.com/refract-project/refract/vk/kubeletapi"
 )
 
 func testAccess(t *testing.T, s *suite) {
@@ -29,7 +37,7 @@ func testAccess(t *testing.T, s *suite) {
 	} {
 		s.grant(user, rules)
 	}
-	stranger, err := s.provider.ConfigFor("reader", "system:masters") // signed by another cluster's authority
+	stranger, err := s.provider.ConfigFor("reader", "system:masters") // signed by the CA of another cluster
 	require.NoError(t, err)
 	token, err := s.consumer.ServiceAccountConfig(t.Context(), "tenant", "default")
 	require.NoError(t, err)
@@ -51,7 +59,9 @@ func testAccess(t *testing.T, s *suite) {
 		{"watcher", "/containerLogs/shop/web/app", http.StatusOK, "logs of shop-remote/web/app"},
 		{"watcher", "/containerLogs/shop-remote/theirs/app", http.StatusNotFound, "not bound to node milan"},
 		{"watcher", exec, http.StatusForbidden, `verb "create"`},
-		{"runner", exec, http.StatusBadRequest, "pgrade"}, // allowed; the provider requires an upgrade
+		// The caller is allowed to use exec. The error comes from the provider, because the request does not upgrade
+		// the connection.
+		{"runner", exec, http.StatusBadRequest, "pgrade"},
 		{"runner", "/pods", http.StatusForbidden, ""},
 		{"scraper", "/metrics", http.StatusOK, "process_start_time_seconds"},
 		{"scraper", "/metrics/resource", http.StatusOK, "resource_scrape_error 1"},
@@ -95,6 +105,40 @@ func testAccess(t *testing.T, s *suite) {
 	}
 }
 
+// testFailedReview checks that callers with all permissions are refused while the reviews of tokens and permissions fail.
+func testFailedReview(t *testing.T, s *suite) {
+	config, err := s.consumer.ConfigFor("without-reviews")
+	require.NoError(t, err)
+	client, err := kubernetes.NewForConfig(config)
+	require.NoError(t, err)
+	authority, err := dynamiccertificates.NewStaticCAContent("client-ca", s.consumer.CA())
+	require.NoError(t, err)
+	handler := kubeletapi.New(kubeletapi.Config{
+		NodeName: "milan", Remote: kubeletapi.Remote{URL: &url.URL{}}, Access: kubeletapi.NewAccess("milan", client, authority),
+		Metrics: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the metrics were read") }),
+	}).Handler()
+	caller, err := s.consumer.ConfigFor("root", "system:masters")
+	require.NoError(t, err)
+	certificates, err := certutil.ParseCertsPEM(caller.CertData)
+	require.NoError(t, err)
+	token, err := s.consumer.ServiceAccountConfig(t.Context(), "tenant", "default")
+	require.NoError(t, err)
+	for _, path := range []string{"/healthz", "/metrics", "/exec/shop/web/app?command=true&output=1"} {
+		request := httptest.NewRequest(http.MethodGet, path, nil)
+		request.TLS = &tls.ConnectionState{PeerCertificates: certificates}
+		recorder := httptest.NewRecorder()
+		handler.ServeHTTP(recorder, request)
+		assert.Equal(t, http.StatusInternalServerError, recorder.Code, path)
+		assert.Contains(t, recorder.Body.String(), `User "without-reviews" cannot create resource "subjectaccessreviews"`, path)
+
+		request = httptest.NewRequest(http.MethodGet, path, nil)
+		request.Header.Set("Authorization", "Bearer "+token.BearerToken)
+		recorder = httptest.NewRecorder()
+		handler.ServeHTTP(recorder, request)
+		assert.Equal(t, http.StatusUnauthorized, recorder.Code, path)
+	}
+}
+
 func (s *suite) grant(user string, rules []rbacv1.PolicyRule) {
 	s.Helper()
 	s.grantTo(rbac.User(user), user, rules)
@@ -112,7 +156,7 @@ func (s *suite) get(config *rest.Config, path string) (int, string) {
 	s.Helper()
 	client, err := rest.HTTPClientFor(config)
 	require.NoError(s, err)
-	// Behind the API server's proxy, a redirect would lead to another path.
+	// The client must not follow redirects: behind the API server's proxy, a redirect would lead to another path.
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	response, err := client.Get("https://" + s.address + path)
 	require.NoError(s, err)

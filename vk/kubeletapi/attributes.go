@@ -11,13 +11,15 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// requiredAccess returns the permissions on the Node that allow the request. One of them is sufficient. They are the same as
-// in a kubelet with fine-grained authorization (Kubernetes 1.33 and later): nodes/stats, nodes/metrics, nodes/log and
-// nodes/checkpoint; nodes/pods, nodes/healthz and nodes/configz or else nodes/proxy; and only nodes/proxy for all other
+// requiredAccess returns the permissions on the Node that allow the request. One of the permissions is sufficient. A
+// kubelet with fine-grained authorization (Kubernetes 1.33 and later) requires the same permissions: nodes/stats,
+// nodes/metrics, nodes/log and nodes/checkpoint for the paths with these names; nodes/pods, nodes/healthz and
+// nodes/configz for the paths with these names, with nodes/proxy as the alternative; and nodes/proxy for all other
 // paths.
 //
-// In one point it is stricter than a kubelet: requests that enter a container need the verb create. WebSocket upgrades
-// are GET requests, and a permission like "get nodes" should not allow running commands.
+// In one point requiredAccess is stricter than a kubelet: requests that run commands in a container or connect to it
+// need the verb create. WebSocket upgrades are GET requests, and a permission like "get nodes" should not allow
+// running commands.
 func requiredAccess(nodeName string, caller user.Info, r *http.Request) []authorizationv1.SubjectAccessReviewSpec {
 	extra := map[string]authorizationv1.ExtraValue{}
 	for key, values := range caller.GetExtra() {
@@ -59,7 +61,7 @@ func subresourcesOf(path string) []string {
 	}
 }
 
-// isWithin reports whether path is root or below it.
+// isWithin reports whether path equals root or is below it.
 func isWithin(path, root string) bool {
 	rest, found := strings.CutPrefix(path, root)
 	return found && (rest == "" || rest[0] == '/')

@@ -30,10 +30,10 @@ type Access struct {
 }
 
 // NewAccess returns an Access that delegates to the API server of client, with TokenReviews and SubjectAccessReviews.
-// Client certificates are verified against clientCA. If it is nil, only tokens are accepted.
+// Client certificates are verified against clientCA. If clientCA is nil, only tokens are accepted.
 func NewAccess(nodeName string, client kubernetes.Interface, clientCA dynamiccertificates.CAContentProvider) *Access {
 	reviews := newReviewer(client)
-	tokens := cache.New(reviews, false, tokenCacheTTL, tokenCacheTTL)
+	tokens := cache.New(reviews, false, tokenCachePeriod, tokenCachePeriod)
 	known := []authenticator.Request{bearertoken.New(tokens), websocket.NewProtocolAuthenticator(tokens)}
 	if clientCA != nil {
 		known = slices.Insert(known, 0, authenticator.Request(x509.NewDynamic(clientCA.VerifyOptions, x509.CommonNameUserConversion)))
@@ -41,7 +41,7 @@ func NewAccess(nodeName string, client kubernetes.Interface, clientCA dynamiccer
 	return &Access{nodeName: nodeName, authenticator: group.NewAuthenticatedGroupAdder(union.New(known...)), reviews: reviews}
 }
 
-// guardHandler passes only allowed requests to next.
+// guardHandler returns a handler that passes only authorized requests to next.
 func (a *Access) guardHandler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		caller, ok, err := a.authenticator.AuthenticateRequest(r)

@@ -33,13 +33,15 @@ type CertificateSource func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 var errNoCertificate = errors.New("no signed serving certificate yet: its CertificateSigningRequest waits for approval (kubectl get csr; kubectl certificate approve)")
 
 const (
-	// selfSignedValidity is the validity of self-signed certificates, which clients do not verify.
-	selfSignedValidity = 365 * 24 * time.Hour
-	// selfSignedRenewal is the remaining validity at which a self-signed certificate is replaced.
-	selfSignedRenewal = 24 * time.Hour
+	// selfSignedLifetime is the validity of self-signed certificates, which clients do not verify.
+	selfSignedLifetime = 365 * 24 * time.Hour
+	// selfSignedRenewalPeriod is the remaining validity at which a self-signed certificate is replaced.
+	selfSignedRenewalPeriod = 24 * time.Hour
+	// clockSkew is the maximum time by which the clock of a client may be behind the clock of this process.
+	clockSkew = time.Minute
 )
 
-// CertificateFromFiles reloads a pair of PEM files until ctx is done.
+// CertificateFromFiles serves the certificate in a pair of PEM files, which it reloads until ctx is done.
 func CertificateFromFiles(ctx context.Context, certFile, keyFile string) (CertificateSource, error) {
 	content, err := dynamiccertificates.NewDynamicServingContentFromFiles("kubelet-serving", certFile, keyFile)
 	if err != nil {
@@ -49,7 +51,8 @@ func CertificateFromFiles(ctx context.Context, certFile, keyFile string) (Certif
 	return parsedOnChange(content.CurrentCertKeyContent), nil
 }
 
-// parsedOnChange parses a pair only when its bytes have changed.
+// parsedOnChange returns a source that parses the pair of certificate and key again only after its bytes have
+// changed.
 func parsedOnChange(current func() (certPEM, keyPEM []byte)) CertificateSource {
 	var (
 		mu     sync.Mutex
@@ -71,9 +74,9 @@ func parsedOnChange(current func() (certPEM, keyPEM []byte)) CertificateSource {
 	}
 }
 
-// CertificateFromSigner requests a certificate from the cluster with a CertificateSigningRequest, stores it in dir, and
-// renews it before it expires, until ctx is done. signer is certificatesv1.KubeletServingSignerName or the signer of a
-// cloud.
+// CertificateFromSigner requests a certificate from the cluster with a CertificateSigningRequest and stores the
+// certificate in dir. It renews the certificate before the expiry, until ctx is done. signer is
+// certificatesv1.KubeletServingSignerName or the signer of a cloud.
 func CertificateFromSigner(ctx context.Context, client kubernetes.Interface, signer, nodeName, dir string, ip net.IP) (CertificateSource, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("creating the folder of serving certificates, %w", err)
@@ -107,7 +110,8 @@ func CertificateFromSigner(ctx context.Context, client kubernetes.Interface, sig
 	}, nil
 }
 
-// Either returns the certificates of the first source, or of the second source while the first has none.
+// Either returns certificates from the first source. While the first source has none, it returns certificates from
+// the second source.
 func Either(first, second CertificateSource) CertificateSource {
 	return func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 		if found, err := first(hello); err == nil {
@@ -117,10 +121,11 @@ func Either(first, second CertificateSource) CertificateSource {
 	}
 }
 
-// SelfSigned is the certificate type that needs no signer.
+// SelfSigned is the certificate type of certificates that need no signer.
 const SelfSigned = "self-signed"
 
-// SignerOf returns the signer of a certificate type in --certificate-type. self-signed has no signer.
+// SignerOf returns the signer for a value of --certificate-type, and reports whether there is one. The type
+// self-signed has no signer.
 func SignerOf(certificateType string) (string, bool) {
 	switch certificateType {
 	case "kubelet":
@@ -132,7 +137,7 @@ func SignerOf(certificateType string) (string, bool) {
 	}
 }
 
-// SelfSignedCertificate creates certificates that are valid for a year, and replaces each on its last day.
+// SelfSignedCertificate creates certificates that are valid for a year. Each certificate is replaced on its last day.
 func SelfSignedCertificate(nodeName string, ip net.IP, clk clock.PassiveClock) CertificateSource {
 	var (
 		mu      sync.Mutex
@@ -141,7 +146,7 @@ func SelfSignedCertificate(nodeName string, ip net.IP, clk clock.PassiveClock) C
 	return func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		mu.Lock()
 		defer mu.Unlock()
-		if current == nil || clk.Now().After(current.Leaf.NotAfter.Add(-selfSignedRenewal)) {
+		if current == nil || clk.Now().After(current.Leaf.NotAfter.Add(-selfSignedRenewalPeriod)) {
 			made, err := selfSign(nodeName, ip, clk.Now())
 			if err != nil {
 				return nil, fmt.Errorf("making a self-signed serving certificate, %w", err)
@@ -165,8 +170,8 @@ func selfSign(nodeName string, ip net.IP, now time.Time) (*tls.Certificate, erro
 		SerialNumber: serial,
 		Subject:      pkix.Name{CommonName: "system:node:" + nodeName, Organization: []string{"liqo.io"}},
 		IPAddresses:  []net.IP{ip},
-		NotBefore:    now.Add(-time.Minute),
-		NotAfter:     now.Add(selfSignedValidity),
+		NotBefore:    now.Add(-clockSkew),
+		NotAfter:     now.Add(selfSignedLifetime),
 		KeyUsage:     x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}

@@ -47,7 +47,7 @@ func testSignedCertificate(t *testing.T, s *suite) {
 	}
 }
 
-// approve approves the single request, as an administrator does.
+// approve approves the only CertificateSigningRequest, as an administrator does.
 func (s *suite) approve(ctx context.Context) error {
 	requests := s.admin.CertificatesV1().CertificateSigningRequests()
 	list, err := requests.List(ctx, metav1.ListOptions{})

@@ -8,16 +8,16 @@ import (
 	"io"
 )
 
-// drainingStream is an upgraded connection to the provider that delivers all of its output, even if the command ends while the caller is
-// still sending input. ReverseProxy closes both directions on the first error of either, so a failed write of that input would
-// cut off output that has not been copied yet, and the exit code with it. Input that can no longer be delivered is therefore
-// dropped, and the stream ends once the provider's side has been read to its end.
+// drainingStream is an upgraded connection to the provider that delivers all of its output, even if the command ends
+// while the caller is still sending input. ReverseProxy closes both directions after the first error in one
+// direction, so a failed write of input would cut off the remaining output and the exit code. Therefore input that
+// can no longer be delivered is dropped, and the stream ends when all output of the provider has been read.
 type drainingStream struct {
 	io.ReadWriteCloser
-	ended bool // accessed only by the goroutine that writes
+	ended bool // accessed only by the goroutine that calls Write
 }
 
-// Write implements io.Writer. It never fails.
+// Write implements io.Writer. It never fails: input that cannot be delivered is dropped.
 func (c *drainingStream) Write(p []byte) (int, error) {
 	if !c.ended {
 		_, err := c.ReadWriteCloser.Write(p)
@@ -26,8 +26,8 @@ func (c *drainingStream) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// CloseWrite shuts down the sending side. Only a connection that does not support this is an error: any other failure must not end
-// the reading side.
+// CloseWrite shuts down the sending side of the connection. It fails only if the connection does not support a
+// half-close. Other errors are ignored, because they must not end the reading side.
 func (c *drainingStream) CloseWrite() error {
 	conn, ok := c.ReadWriteCloser.(interface{ CloseWrite() error })
 	if !ok {

@@ -22,8 +22,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// gone is a connection whose peer has written its output and exited: writes fail, and the output can only be read after
-// a failed write.
+// gone is a connection whose peer has written its output and exited. Writes fail. Reads return the output only after
+// a write has failed.
 type gone struct {
 	output            io.Reader
 	refused, closed   chan struct{}
@@ -46,7 +46,8 @@ func (g *gone) Read(p []byte) (int, error) {
 	select {
 	case <-g.closed:
 		return 0, os.ErrClosed
-	case <-time.After(50 * time.Millisecond): // long enough for a proxy that gives up to close the connection
+	// If a proxy stops after the failed write, it closes the connection within this time.
+	case <-time.After(50 * time.Millisecond):
 	}
 	return g.output.Read(p)
 }
@@ -60,7 +61,8 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// All output of a finished command is delivered, even if the caller is still sending input.
+// TestNothingIsLostOfAStreamThatHasEnded checks that all output of a finished command is delivered, even if the
+// caller is still sending input.
 func TestNothingIsLostOfAStreamThatHasEnded(t *testing.T) {
 	output, provider := "the last line, and the exit code", &url.URL{Scheme: "https", Host: "milan"}
 	s := New(Config{NodeName: "milan", Remote: Remote{URL: provider, Transport: roundTripper(func(r *http.Request) (*http.Response, error) {

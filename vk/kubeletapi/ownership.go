@@ -15,14 +15,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/printable"
 )
 
 const (
-	// ownershipTimeout limits the request for the owner of the pod.
+	// ownershipTimeout limits the request that reads the owner of the provider's pod.
 	ownershipTimeout = 10 * time.Second
 	// maxMetadataBytes is the maximum size of a pod's metadata, including labels, annotations and managed fields.
 	maxMetadataBytes = 4 << 20
-	// metadataOnly requests only the metadata from the API server.
+	// metadataOnly is an Accept header with which the API server returns only the metadata of an object.
 	metadataOnly = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 )
 
@@ -34,7 +35,7 @@ type httpError struct {
 
 func (r *httpError) Error() string { return r.message }
 
-// codeOf returns the HTTP status of an error. Errors other than a refusal are problems with the provider.
+// codeOf returns the HTTP status of an error. An error that is not an httpError is a problem with the provider.
 func codeOf(err error) int {
 	var refused *httpError
 	if errors.As(err, &refused) {
@@ -43,8 +44,9 @@ func codeOf(err error) int {
 	return http.StatusBadGateway
 }
 
-// checkOurs checks that the provider's pod is the copy of the local pod. If another client has created the pod with that
-// name, users must not access it, because permission to create pods in this cluster would include a shell in it.
+// checkOurs checks that the provider's pod was created for the local pod. If another client has created a pod of that
+// name, users must not access the pod: otherwise everybody who may create pods in this cluster could get a shell in
+// any pod of the remote namespace.
 func (s *Server) checkOurs(ctx context.Context, namespace, remoteNamespace, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, ownershipTimeout)
 	defer cancel()
@@ -83,11 +85,12 @@ func (s *Server) checkOurs(ctx context.Context, namespace, remoteNamespace, name
 	return nil
 }
 
-// explainBody returns the message of a Status object, or else the text of the response.
+// explainBody returns the message of the Status object in the response, or the text of the response if it has no
+// Status object. The text is escaped, because it is shown on terminals of users.
 func explainBody(body []byte) string {
 	var status metav1.Status
 	if json.Unmarshal(body, &status) == nil && status.Message != "" {
-		return status.Message
+		return printable.Text(status.Message)
 	}
-	return string(body)
+	return printable.Text(string(body))
 }

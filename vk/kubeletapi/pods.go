@@ -12,12 +12,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// PodSource returns the local pods bound to this node. Implementations are caches: they do not block and are safe for
-// concurrent use. Callers must not modify the results.
+// PodSource returns the local pods that are bound to this node. Implementations are caches: they do not block and are
+// safe for concurrent use. Callers must not modify the results.
 type PodSource interface {
-	// Pods lists all readable pods.
+	// Pods lists all pods that are bound to this node. Pods that cannot be decoded are omitted.
 	Pods() []*corev1.Pod
-	// Pod returns a pod, and reports whether it is bound to this node.
+	// Pod returns a pod, and reports whether the pod exists and is bound to this node.
 	Pod(namespace, name string) (*corev1.Pod, bool)
 }
 

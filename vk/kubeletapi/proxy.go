@@ -21,22 +21,22 @@ import (
 	"github.com/refract-project/refract/internal/printable"
 )
 
-// Remote is the provider's API server.
+// Remote describes how this server connects to the API server of the provider.
 type Remote struct {
-	// URL of the server. Its path is a prefix of all paths.
+	// URL is the URL of the API server. Its path is prepended to the path of every request.
 	URL *url.URL
-	// Transport adds the credentials. It must use HTTP/1.1, because streams begin with an upgrade of the connection,
-	// which HTTP/2 does not support.
+	// Transport sends requests with the credentials for the provider. It must use HTTP/1.1, because streams begin
+	// with an upgrade of the connection, which HTTP/2 does not support.
 	Transport http.RoundTripper
-	// Unreachable returns the reason why the provider counts as down, or nil if it is up. If the function is nil,
-	// requests wait as long as their callers do.
+	// Unreachable returns the reason why the provider counts as unreachable, or nil if it is reachable. If the
+	// function Unreachable is nil, requests wait until the caller gives up.
 	Unreachable func() error
 }
 
-// maxErrorBytes is the maximum length of a provider's error that is shown to the user.
+// maxErrorBytes is the maximum length of the provider's error message that is shown to the user.
 const maxErrorBytes = 64 << 10
 
-// translator converts the query of a kubelet path to the query of a pod subresource.
+// translator converts the query of a kubelet request to the query of the request to a pod subresource.
 type translator func(container string, query url.Values) (url.Values, error)
 
 // serveSubresource proxies the request to a subresource of the provider's pod.
@@ -59,7 +59,7 @@ func (s *Server) serveSubresource(subresource string, translate translator) http
 	})
 }
 
-// locatePod returns the provider's namespace of a local pod of this node.
+// locatePod returns the provider's namespace of a local pod that is bound to this node.
 func (s *Server) locatePod(ctx context.Context, namespace, name string) (string, error) {
 	if _, found := s.config.Pods.Pod(namespace, name); !found {
 		return "", &httpError{http.StatusNotFound, fmt.Sprintf("pod %s/%s is not bound to node %s", namespace, name, s.config.NodeName)}
@@ -81,7 +81,7 @@ func (s *Server) proxyTo(target *url.URL) *httputil.ReverseProxy {
 			r.Out.Header = forwardedHeader(r.Out.Header)
 		},
 		Transport:      unreachableTransport{s.config.Remote},
-		FlushInterval:  -1, // log lines appear when they are written
+		FlushInterval:  -1, // -1 makes log lines appear as soon as they are written.
 		ModifyResponse: adaptResponse,
 		ErrorHandler:   s.refuseError,
 	}
@@ -90,7 +90,7 @@ func (s *Server) proxyTo(target *url.URL) *httputil.ReverseProxy {
 // refuseError responds with the error. Problems with the provider are also logged.
 func (s *Server) refuseError(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() != nil {
-		return // the client has disconnected
+		return // no response can be sent, because the client has disconnected
 	}
 	code, message := codeOf(err), err.Error()
 	if code == http.StatusBadGateway {
@@ -100,8 +100,8 @@ func (s *Server) refuseError(w http.ResponseWriter, r *http.Request, err error) 
 	writeRefusal(w, r, code, message)
 }
 
-// writeRefusal responds with an error in the format that the caller displays: clients of a stream expect a Status object,
-// while the API server shows the body of a failed log request unchanged.
+// writeRefusal responds with an error in the format that the caller expects. Clients of a stream expect a Status
+// object. All other clients get plain text, because the API server shows the body of a failed log request unchanged.
 func writeRefusal(w http.ResponseWriter, r *http.Request, code int, message string) {
 	message = printable.Line(message)
 	if r.Header.Get("Upgrade") == "" {
@@ -110,13 +110,19 @@ func writeRefusal(w http.ResponseWriter, r *http.Request, code int, message stri
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(&metav1.Status{ // the client may have disconnected
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"},
-		Status:   metav1.StatusFailure, Reason: reasons[code], Message: message, Code: int32(code),
-	})
+	// The error is ignored, because the client may have disconnected.
+	_ = json.NewEncoder(w).Encode(newStatus(code, reasons[code], message))
 }
 
-// reasons has the status reasons for clients.
+// newStatus returns a Status object of a failure.
+func newStatus(code int, reason metav1.StatusReason, message string) *metav1.Status {
+	return &metav1.Status{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"},
+		Status:   metav1.StatusFailure, Reason: reason, Message: message, Code: int32(code),
+	}
+}
+
+// reasons maps HTTP statuses to the reasons of Status objects.
 var reasons = map[int]metav1.StatusReason{
 	http.StatusBadRequest: metav1.StatusReasonBadRequest,
 	http.StatusNotFound:   metav1.StatusReasonNotFound,
@@ -124,8 +130,8 @@ var reasons = map[int]metav1.StatusReason{
 	http.StatusForbidden:  metav1.StatusReasonForbidden,
 }
 
-// forwardedHeader returns only the headers that negotiate the stream. The caller's credentials are for this cluster, and
-// must not be sent to the provider.
+// forwardedHeader returns the headers to forward, which are only those that negotiate the stream. The caller's
+// credentials must not be sent to the provider, because they are valid in this cluster.
 func forwardedHeader(in http.Header) http.Header {
 	out := http.Header{}
 	for key, values := range in {
@@ -159,7 +165,7 @@ func withoutBearer(values []string) []string {
 	return kept
 }
 
-// adaptResponse makes upgraded connections deliver all of their output, and errors readable.
+// adaptResponse changes a response so that upgraded connections deliver all of their output and errors are readable.
 func adaptResponse(response *http.Response) error {
 	if stream, ok := response.Body.(io.ReadWriteCloser); ok && response.StatusCode == http.StatusSwitchingProtocols {
 		response.Body = &drainingStream{ReadWriteCloser: stream}
@@ -168,10 +174,12 @@ func adaptResponse(response *http.Response) error {
 	return readableError(response)
 }
 
-// readableError replaces a Status object by its message, except in refused upgrades. Clients of a stream parse the
-// object themselves, while the API server shows the body of a failed log request unchanged.
+// readableError replaces a Status object in the body by its message, because the API server shows the body of a
+// failed log request unchanged. In the response to a refused upgrade, the Status stays an object, because clients of
+// a stream parse it. In both cases the text of the provider is escaped, because clients show it on a terminal.
 func readableError(response *http.Response) error {
-	if response.StatusCode < http.StatusBadRequest || response.Request.Header.Get("Upgrade") != "" {
+	isStream := response.Request.Header.Get("Upgrade") != ""
+	if response.StatusCode < http.StatusBadRequest && !isStream {
 		return nil
 	}
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxErrorBytes))
@@ -181,12 +189,19 @@ func readableError(response *http.Response) error {
 	if err := response.Body.Close(); err != nil {
 		return fmt.Errorf("reading the provider's error, %w", err)
 	}
-	if message := explainBody(body); message != string(body) {
-		body = []byte(message)
-		response.Header.Set("Content-Type", "text/plain; charset=utf-8")
+	kind, text := "text/plain; charset=utf-8", []byte(explainBody(body))
+	if status := (metav1.Status{}); isStream && json.Unmarshal(body, &status) == nil && status.Message != "" {
+		kind = "application/json"
+		text, err = json.Marshal(newStatus(response.StatusCode, metav1.StatusReason(printable.Line(string(status.Reason))), string(text)))
+		if err != nil {
+			return fmt.Errorf("encoding the provider's error, %w", err)
+		}
 	}
-	response.Body = io.NopCloser(bytes.NewReader(body))
-	response.ContentLength = int64(len(body))
-	response.Header.Set("Content-Length", strconv.Itoa(len(body)))
+	response.Header.Set("Content-Type", kind)
+	// The new body is not encoded. A client that decoded it would undo the escapes.
+	response.Header.Del("Content-Encoding")
+	response.Body = io.NopCloser(bytes.NewReader(text))
+	response.ContentLength = int64(len(text))
+	response.Header.Set("Content-Length", strconv.Itoa(len(text)))
 	return nil
 }

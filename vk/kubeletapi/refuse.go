@@ -8,7 +8,8 @@ import (
 	"net/http"
 )
 
-// meaningless lists paths of a kubelet that have no meaning for a virtual node, each with the reason and a substitute.
+// meaningless lists the kubelet paths that make no sense for a virtual node. The reason of each path also names an
+// alternative.
 var meaningless = []struct{ path, reason string }{
 	{"/configz", "it has no KubeletConfiguration: the flags of its virtual kubelet, in the tenant namespace of the provider, are its settings"},
 	{"/flagz", "the flags of its virtual kubelet are those of its Deployment in the tenant namespace of the provider"},
@@ -21,7 +22,7 @@ var meaningless = []struct{ path, reason string }{
 	{"/metrics", "/metrics, /metrics/resource, /metrics/cadvisor and /metrics/probes have its metrics"},
 }
 
-// serveRefusal responds to requests without another handler, with the reason.
+// serveRefusal responds to requests that no other handler serves, and explains why they are refused.
 func (s *Server) serveRefusal(w http.ResponseWriter, r *http.Request) {
 	reason := "it is not a path of the kubelet API, or the method is not"
 	for _, known := range meaningless {

@@ -18,8 +18,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Metrics of /metrics/resource with the names of a kubelet. metrics-server reads them, and through it autoscalers and
-// kubectl top.
+// Metrics of /metrics/resource with the names that a kubelet uses. metrics-server reads these metrics for autoscalers
+// and kubectl top.
 var (
 	containerLabels = []string{"container", "namespace", "pod"}
 	podLabels       = []string{"namespace", "pod"}
@@ -34,7 +34,8 @@ var (
 	resourceError   = prometheus.NewDesc("resource_scrape_error", "1 if there was an error while getting container metrics, 0 otherwise", nil, nil)
 )
 
-// Metrics of /metrics/cadvisor with the names of cAdvisor, as far as the metrics API measures them, too.
+// Metrics of /metrics/cadvisor with the names that cAdvisor uses. Only the values that the provider's metrics API
+// measures are available.
 var (
 	cadvisorLabels = []string{"container", "image", "namespace", "pod"}
 
@@ -43,15 +44,16 @@ var (
 	cadvisorError  = prometheus.NewDesc("container_scrape_error", "1 if there was an error while getting container metrics, 0 otherwise", nil, nil)
 )
 
-// serveResource responds to /metrics/resource with data of the provider's metrics API. The API has the current CPU usage
-// of a container, in cores, while a kubelet reports the total CPU time in seconds. So the total is computed here, from
-// one request to the next, with the times of the provider's measurements. The rate of the total equals the provider's
-// measurements.
+// serveResource responds to /metrics/resource with data from the provider's metrics API. The API reports the current
+// CPU usage of a container, in cores, while a kubelet reports the total CPU time in seconds. Therefore this server adds
+// up the CPU time from one request to the next, with the times of the provider's measurements, so that the rate of the
+// total equals the measured usage.
 func (s *Server) serveResource(w http.ResponseWriter, r *http.Request) {
 	serveMetrics(w, r, s.readCounters(r.Context()).resourceMetrics())
 }
 
-// serveCAdvisor responds to /metrics/cadvisor from the same measurements if the provider's kubelets are not scraped.
+// serveCAdvisor responds to /metrics/cadvisor with the same measurements as serveResource. It is used if the provider
+// does not offer the metrics of its kubelets.
 func (s *Server) serveCAdvisor(w http.ResponseWriter, r *http.Request) {
 	serveMetrics(w, r, s.readCounters(r.Context()).cadvisorMetrics())
 }
@@ -74,10 +76,10 @@ func serveMetrics(w http.ResponseWriter, r *http.Request, metrics []prometheus.M
 	promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}).ServeHTTP(w, r)
 }
 
-// collector exports existing metrics.
+// collector exports a fixed list of metrics.
 type collector []prometheus.Metric
 
-// Describe implements prometheus.Collector. It sends nothing: the collector is unchecked.
+// Describe implements prometheus.Collector. It sends no descriptors, which makes the collector unchecked.
 func (collector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.
@@ -90,12 +92,12 @@ func (c collector) Collect(into chan<- prometheus.Metric) {
 // counter counts the CPU time of a container or node.
 type counter struct {
 	seconds float64
-	// since is the start of the count, and at the time of the last measurement.
+	// since is the time at which the count began, and at is the time of the last measurement.
 	since, at time.Time
 }
 
-// addMeasurement adds a measurement: the average number of cores in the window that ended at the given time. Measurements that are
-// not newer are ignored.
+// addMeasurement adds a measurement: the average number of cores in the window that ended at the given time.
+// Measurements that are not newer than the last one are ignored.
 func (c *counter) addMeasurement(cores float64, at time.Time, window time.Duration) {
 	switch {
 	case c.at.IsZero():
@@ -108,7 +110,7 @@ func (c *counter) addMeasurement(cores float64, at time.Time, window time.Durati
 	c.at = at
 }
 
-// counters has the counters of a node. Safe for concurrent use.
+// counters has the counters of a node. It is safe for concurrent use.
 type counters struct {
 	clock clock.PassiveClock
 
@@ -123,14 +125,16 @@ type containerKey struct {
 	name string
 }
 
-// readings has the values of all counters of a node. It is complete if the provider has responded for all namespaces.
+// readings has the values of all counters of a node. The field complete reports whether the provider has responded
+// for all namespaces.
 type readings struct {
 	pods     []podReading
 	node     reading
 	complete bool
 }
 
-// reading has the CPU time since a point in time, and the memory usage. Each was measured at its own time.
+// reading has the CPU time since a point in time, and the memory usage. The two values may have been measured at
+// different times.
 type reading struct {
 	seconds          float64
 	since, countedAt time.Time
@@ -149,8 +153,8 @@ type containerReading struct {
 	reading
 }
 
-// countUsage adds measurements to the counters, and returns their values. Containers of deleted pods are dropped. If the
-// measurements are complete and no pod is running, the usage of the node is zero.
+// countUsage adds measurements to the counters, and returns their values. The counters of deleted pods are dropped.
+// If the measurements are complete and no pod is running, the usage of the node is known to be zero.
 func (c *counters) countUsage(pods []*corev1.Pod, measured map[types.NamespacedName]podMetrics, complete bool) (all readings) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -159,7 +163,7 @@ func (c *counters) countUsage(pods []*corev1.Pod, measured map[types.NamespacedN
 	var window time.Duration
 	for _, pod := range pods {
 		m, found := measured[types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}]
-		if !found || m.Timestamp.IsZero() || m.Timestamp.After(c.clock.Now().Add(mostSkew)) {
+		if !found || m.Timestamp.IsZero() || m.Timestamp.After(c.clock.Now().Add(maxClockSkew)) {
 			continue
 		}
 		of := usage{at: m.Timestamp}
@@ -188,7 +192,7 @@ func (c *counters) countUsage(pods []*corev1.Pod, measured map[types.NamespacedN
 	return all
 }
 
-// containerCounter returns the counter of a container, and creates it if there is none. c.mu must be held.
+// containerCounter returns the counter of a container. If none exists, it creates one. c.mu must be held.
 func (c *counters) containerCounter(key containerKey) *counter {
 	known, found := c.containers[key]
 	if !found {
@@ -203,7 +207,7 @@ func (c *counter) readValue(used usage) reading {
 	return reading{seconds: c.seconds, since: c.since, countedAt: c.at, bytes: used.bytes, measuredAt: used.at.Time}
 }
 
-// resourceMetrics returns the metrics of /metrics/resource.
+// resourceMetrics returns the metrics that /metrics/resource serves.
 func (r readings) resourceMetrics() (metrics []prometheus.Metric) {
 	for _, pod := range r.pods {
 		for _, container := range pod.containers {
@@ -219,7 +223,8 @@ func (r readings) resourceMetrics() (metrics []prometheus.Metric) {
 	return append(metrics, r.node.cpuMetric(nodeCPU), r.node.memoryMetric(nodeMemory))
 }
 
-// scrapeError distinguishes a provider without metrics from a node without running pods.
+// scrapeError returns the metric that distinguishes a provider without a metrics API from a node without running
+// pods.
 func (r readings) scrapeError(desc *prometheus.Desc) prometheus.Metric {
 	failed := 1.0
 	if r.complete {
@@ -228,7 +233,7 @@ func (r readings) scrapeError(desc *prometheus.Desc) prometheus.Metric {
 	return prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, failed)
 }
 
-// cadvisorMetrics returns the metrics of /metrics/cadvisor.
+// cadvisorMetrics returns the metrics that /metrics/cadvisor serves.
 func (r readings) cadvisorMetrics() (metrics []prometheus.Metric) {
 	for _, pod := range r.pods {
 		image := maps.Collect(containerImages(pod.Pod))
@@ -252,7 +257,7 @@ func (r reading) startMetric(labels ...string) prometheus.Metric {
 	return withTime(r.countedAt, prometheus.MustNewConstMetric(containerStart, prometheus.GaugeValue, float64(r.since.UnixNano())/nano, labels...))
 }
 
-// dropDeleted drops the containers of deleted pods. A pod without a measurement is not necessarily deleted.
+// dropDeleted drops the counters of deleted pods. A pod without a measurement is not necessarily deleted.
 func (c *counters) dropDeleted(pods []*corev1.Pod) {
 	present := make(map[types.UID]bool, len(pods))
 	for _, pod := range pods {
@@ -263,11 +268,11 @@ func (c *counters) dropDeleted(pods []*corev1.Pod) {
 
 func isRunning(pod *corev1.Pod) bool { return pod.Status.Phase == corev1.PodRunning }
 
-// mostSkew is the maximum skew of the provider's clock. A measurement with a later time would stop the counters until
-// then.
-const mostSkew = time.Minute
+// maxClockSkew is how far the provider's clock may be ahead. A measurement with a later time is ignored, because the
+// counter would not count until that time.
+const maxClockSkew = time.Minute
 
-// nano converts nanocores to cores.
+// nano is the number of nanocores in a core.
 const nano = 1e9
 
 func withTime(when time.Time, metric prometheus.Metric) prometheus.Metric {

@@ -12,7 +12,6 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/cache"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
@@ -20,27 +19,31 @@ import (
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/refract-project/refract/internal/apifailure"
 )
 
-// The reviews are requested without k8s.io/apiserver's webhook packages, which link gRPC, OpenTelemetry and CEL: 40 MB
-// of program, half of it resident, for two calls.
+// The reviews do not use the webhook packages of k8s.io/apiserver, because these packages import gRPC, OpenTelemetry
+// and CEL. The program would be 40 MB larger because of two calls, and half of this would be resident in memory.
 
-// Caching times of the API server's responses, with the defaults of a kubelet. Shorter times cost more reviews; with
-// longer ones, revoked permissions stay valid for longer.
+// The caching times of the API server's responses are the defaults of a kubelet. With shorter times, more reviews are
+// sent. With longer times, revoked permissions stay valid for longer.
 const (
-	tokenCacheTTL   = 2 * time.Minute
-	allowedCacheTTL = 5 * time.Minute
-	deniedCacheTTL  = 30 * time.Second
-	// maxCachedReviews is the maximum number of cached responses about permissions. The least recently used are evicted.
+	tokenCachePeriod   = 2 * time.Minute
+	allowedCachePeriod = 5 * time.Minute
+	deniedCachePeriod  = 30 * time.Second
+	// maxCachedReviews is the maximum number of cached responses about permissions. The least recently used responses
+	// are evicted.
 	maxCachedReviews = 4096
-	// reviewTimeout limits one attempt.
+	// reviewTimeout limits one attempt to send a review.
 	reviewTimeout = 10 * time.Second
 )
 
-// reviewBackoff is the backoff between attempts while the API server cannot respond, the same as in a kubelet.
+// reviewBackoff is the backoff between attempts while the API server does not respond. A kubelet has the same
+// backoff.
 var reviewBackoff = wait.Backoff{Duration: 500 * time.Millisecond, Factor: 1.5, Jitter: 0.2, Steps: 5}
 
-// reviewer sends TokenReviews and SubjectAccessReviews. Safe for concurrent use.
+// reviewer sends TokenReviews and SubjectAccessReviews. It is safe for concurrent use.
 type reviewer struct {
 	client  kubernetes.Interface
 	answers *cache.LRUExpireCache
@@ -91,15 +94,15 @@ func (r *reviewer) isAllowed(ctx context.Context, asked authorizationv1.SubjectA
 	if err != nil {
 		return false, err
 	}
-	allowed, ttl := answer.Status.Allowed && !answer.Status.Denied, deniedCacheTTL
+	allowed, ttl := answer.Status.Allowed && !answer.Status.Denied, deniedCachePeriod
 	if allowed {
-		ttl = allowedCacheTTL
+		ttl = allowedCachePeriod
 	}
 	r.answers.Add(string(key), allowed, ttl)
 	return allowed, nil
 }
 
-// retryCall calls the API server until it responds, for a few seconds.
+// retryCall repeats a call for a few seconds, until the API server responds.
 func retryCall(ctx context.Context, call func(context.Context) error) error {
 	var last error
 	err := wait.ExponentialBackoffWithContext(ctx, reviewBackoff, func(ctx context.Context) (bool, error) {
@@ -118,6 +121,5 @@ func retryCall(ctx context.Context, call func(context.Context) error) error {
 
 // mayHeal reports whether an error may be temporary, because the API server is starting, busy or unreachable.
 func mayHeal(err error) bool {
-	return apierrors.IsInternalError(err) || apierrors.IsTooManyRequests(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsTimeout(err) ||
-		apierrors.IsServerTimeout(err) || utilnet.IsConnectionRefused(err) || utilnet.IsConnectionReset(err) || utilnet.IsTimeout(err)
+	return apifailure.IsUndecided(err) || utilnet.IsConnectionRefused(err) || utilnet.IsConnectionReset(err) || utilnet.IsTimeout(err)
 }

@@ -23,22 +23,23 @@ import (
 )
 
 const (
-	// maxScrapeBytes is the maximum size of a response of the provider: some ten thousand containers.
+	// maxScrapeBytes is the maximum size of a response from the provider. It is sufficient for tens of thousands of
+	// containers.
 	maxScrapeBytes = 256 << 20
-	// maxSampleBytes is the maximum length of one of its lines. A longer line ends the response.
+	// maxSampleBytes is the maximum length of a line in the response. Reading stops at a longer line.
 	maxSampleBytes = 64 << 10
 	// exposition is the content type of the text format of Prometheus.
 	exposition = "text/plain; version=0.0.4; charset=utf-8"
 )
 
-// errNotScraped is returned if the provider does not scrape its kubelets for other clusters, or does not allow this
-// cluster to request it.
+// errNotScraped is returned if the provider does not serve the metrics of its kubelets to other clusters, or denies
+// this cluster access to them.
 var errNotScraped = errors.New("the provider does not scrape its kubelets for other clusters")
 
-// serveScrape responds to a path below /metrics with the metrics of the provider's kubelets about the pods of this node.
-// It needs the API metrics.liqo.io on the provider, which Liqo's metric agent serves, because the kubelets themselves
-// would show every pod of their node. families is the prefix of the metric families. Without this API, the handler
-// otherwise responds.
+// serveScrape responds to a path below /metrics with the metrics of the provider's kubelets about the pods of this
+// node. The provider must have the API metrics.liqo.io, which Liqo's metric agent serves: the kubelets themselves
+// would show all pods of their nodes. families is the prefix of the metric families to serve. If the provider does not
+// have this API, the handler in the argument otherwise responds instead.
 func (s *Server) serveScrape(path, families string, otherwise http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), metricsTimeout)
@@ -59,7 +60,8 @@ func (s *Server) serveScrape(path, families string, otherwise http.HandlerFunc) 
 	}
 }
 
-// scrapeProvider requests the metrics of this cluster's pods from the provider. Their namespaces have the names in this cluster.
+// scrapeProvider requests the metrics of this cluster's pods from the provider. The response has the local names of
+// the namespaces.
 func (s *Server) scrapeProvider(ctx context.Context, path string) (io.ReadCloser, error) {
 	target := s.config.Remote.URL.JoinPath("apis", "metrics.liqo.io", "v1beta1", "scrape", s.config.ClusterID, path)
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
@@ -81,15 +83,17 @@ func (s *Server) scrapeProvider(ctx context.Context, path string) (io.ReadCloser
 	return nil, fmt.Errorf("%s answered %s", target.Path, response.Status)
 }
 
-// filterSamples copies the samples of pods of this node unchanged, with the comments of their families. The provider
-// controls the response. A sample of another pod, or of no pod, would pass for a sample of this cluster. A sample of
-// another family, or with the labels of a target, would pass for a sample of another job.
+// filterSamples copies the samples about pods of this node unchanged, with the comments of their metric families, and
+// drops all other samples. The provider controls the response: a sample about another pod or about no pod would be
+// attributed to this cluster, and a sample of another family or with the labels of a target would be attributed to
+// another scrape job.
 func (s *Server) filterSamples(to io.Writer, from io.Reader, families string) error {
 	out := bufio.NewWriter(to)
 	lines := bufio.NewScanner(from)
 	lines.Buffer(make([]byte, 4<<10), maxSampleBytes)
-	var comments []byte // comments of the family, until one of its samples is copied
-	sampled := false    // there were samples since the comments
+	var comments []byte // comments of the current family, until its first sample is copied
+	// sampled is set if a sample of the current family was seen, so that the next comment begins another family.
+	sampled := false
 	for lines.Scan() {
 		line := lines.Bytes()
 		switch {
@@ -101,7 +105,7 @@ func (s *Server) filterSamples(to io.Writer, from io.Reader, families string) er
 				comments = append(append(comments, line...), '\n')
 			}
 		case s.isOurs(line, families):
-			_, _ = out.Write(comments) // an error is returned by the flush
+			_, _ = out.Write(comments) // the error is ignored here, because Flush also returns it
 			_, _ = out.Write(line)
 			_ = out.WriteByte('\n')
 			comments, sampled = comments[:0], true
@@ -115,15 +119,17 @@ func (s *Server) filterSamples(to io.Writer, from io.Reader, families string) er
 	return errors.Join(lines.Err(), out.Flush())
 }
 
-// isCommentOf reports whether a comment, after its first word, belongs to a family with this prefix and is printable.
+// isCommentOf reports whether a comment is printable and belongs to a metric family with this prefix. line begins
+// after the first word of the comment.
 func isCommentOf(line []byte, families string) bool {
 	return bytes.HasPrefix(line[len("# HELP "):], []byte(families)) && printable.IsLine(string(line))
 }
 
-// isOurs reports whether a line of the text format is a sample of a pod that is bound to this node, in a family with
-// this prefix.
+// isOurs reports whether a line of the text format is a sample about a pod of this node, in a metric family with this
+// prefix.
 func (s *Server) isOurs(line []byte, families string) bool {
-	// This check excludes most other lines, and is cheaper than parsing them.
+	// This check comes first, because it is cheaper than parsing and excludes most lines that are not samples about
+	// pods.
 	if !bytes.HasPrefix(line, []byte(families)) || !bytes.Contains(line, []byte("pod=")) {
 		return false
 	}
@@ -143,10 +149,11 @@ func (s *Server) isOurs(line []byte, families string) bool {
 	return false
 }
 
-// isPlausible reports whether a sample belongs to a pod that is bound to this node, was not measured in the future, and
-// has no target label of Prometheus. With honor_labels, such a label would assign it to another target.
+// isPlausible reports whether a sample belongs to a pod that is bound to this node, was not measured in the future,
+// and has no target label of Prometheus. If Prometheus scrapes with honor_labels, a target label would assign the
+// sample to another target.
 func (s *Server) isPlausible(metric *dto.Metric) bool {
-	if time.UnixMilli(metric.GetTimestampMs()).After(s.counters.clock.Now().Add(mostSkew)) {
+	if time.UnixMilli(metric.GetTimestampMs()).After(s.counters.clock.Now().Add(maxClockSkew)) {
 		return false
 	}
 	for _, pair := range metric.GetLabel() {
@@ -158,12 +165,12 @@ func (s *Server) isPlausible(metric *dto.Metric) bool {
 	return bound
 }
 
-// isTargetLabel reports whether a label identifies the target of a scrape. Kubelets set none of them.
+// isTargetLabel reports whether a label identifies the target of a scrape. Kubelets do not set such labels.
 func isTargetLabel(name string) bool {
 	return name == "job" || name == "instance" || name == "node" || strings.HasPrefix(name, "__")
 }
 
-// labelValue returns the value of a metric's label, or an empty string if it has none with that name.
+// labelValue returns the value of a metric's label, or an empty string if the metric does not have the label.
 func labelValue(metric *dto.Metric, name string) string {
 	for _, pair := range metric.GetLabel() {
 		if pair.GetName() == name {

@@ -20,7 +20,7 @@ import (
 	testclock "k8s.io/utils/clock/testing"
 )
 
-// boundPods are the pods of a node by name.
+// boundPods are the pods that are bound to a node, by name.
 type boundPods struct{ onePod }
 
 func (p boundPods) Pod(namespace, name string) (*corev1.Pod, bool) {
@@ -32,7 +32,7 @@ func (p boundPods) Pod(namespace, name string) (*corev1.Pod, bool) {
 	return nil, false
 }
 
-// kubeletMetrics returns the response of s for a path.
+// kubeletMetrics returns the response of the server s to a GET request for path.
 func kubeletMetrics(t *testing.T, s *Server, path string) string {
 	t.Helper()
 	recorder := httptest.NewRecorder()
@@ -43,8 +43,8 @@ func kubeletMetrics(t *testing.T, s *Server, path string) string {
 	return recorder.Body.String()
 }
 
-// The metrics of the provider's kubelets for pods of this node are forwarded unchanged. All other metrics in the
-// provider's response are dropped.
+// TestScrapedMetricsAreThoseOfOurPods checks that metrics about pods of this node are forwarded unchanged from the
+// provider's kubelets, and all other metrics in the response are dropped.
 func TestScrapedMetricsAreThoseOfOurPods(t *testing.T) {
 	const ours = `container_fs_usage_bytes{container="app",device="/dev/vda",id="/kubepods/x",image="nginx",name="4",namespace="shop",pod="web"} 8192 1690000000000`
 	answers := map[string]string{
@@ -83,7 +83,7 @@ func TestScrapedMetricsAreThoseOfOurPods(t *testing.T) {
 	}
 }
 
-// All metrics that a kubelet serves about a pod are forwarded unchanged.
+// TestMetricsOfAKubeletArePassedOn checks that all metrics that a kubelet serves about a pod are forwarded unchanged.
 func TestMetricsOfAKubeletArePassedOn(t *testing.T) {
 	for file, families := range map[string]string{"cadvisor.txt": "container_", "probes.txt": "prober_probe_"} {
 		served, err := os.ReadFile("testdata/" + file)
@@ -98,7 +98,8 @@ func TestMetricsOfAKubeletArePassedOn(t *testing.T) {
 	}
 }
 
-// A provider cannot forge series of other jobs, targets, times or families.
+// TestForgedSamplesAreDropped checks that a provider cannot forge samples of other jobs, targets, times or metric
+// families.
 func TestForgedSamplesAreDropped(t *testing.T) {
 	now := time.Unix(5000, 0)
 	s := provider(t, nil)
@@ -112,20 +113,20 @@ func TestForgedSamplesAreDropped(t *testing.T) {
 		`up{` + of + `} 0`:                          false,
 		`ALERTS{` + of + `,alertname="Watchdog"} 1`: false,
 		`apiserver_request_total{` + of + `} 1`:     false,
-		// Served at the other path.
-		`prober_probe_total{` + of + `} 1`:                                                          false,
-		`container_a{` + of + `,job="apiserver"} 1`:                                                 false,
-		`container_a{` + of + `,instance="10.0.0.1:6443"} 1`:                                        false,
-		`container_a{` + of + `,node="worker-1"} 1`:                                                 false,
-		`container_a{` + of + `,__replica__="a"} 1`:                                                 false,
-		`container_a{` + of + `,__name__="up"} 1`:                                                   false,
-		`container_a{` + of + `,"job"="apiserver"} 1`:                                               false,
-		`container_a{` + of + fmt.Sprintf(`} 1 %d`, now.Add(mostSkew).UnixMilli()):                  true,
-		`container_a{` + of + fmt.Sprintf(`} 1 %d`, now.Add(mostSkew+time.Millisecond).UnixMilli()): false,
-		`container_a{` + of + `,image="a\nb"} 1`:                                                    false,
-		"container_a{" + of + ",image=\"\x1b[2K\"} 1":                                               false,
-		"container_a{" + of + ",image=\"a\u202eb\"} 1":                                              false,
-		"container_a{" + of + "} 1 \r":                                                              false,
+		// This family is served only at another path, /metrics/probes.
+		`prober_probe_total{` + of + `} 1`:                                                              false,
+		`container_a{` + of + `,job="apiserver"} 1`:                                                     false,
+		`container_a{` + of + `,instance="10.0.0.1:6443"} 1`:                                            false,
+		`container_a{` + of + `,node="worker-1"} 1`:                                                     false,
+		`container_a{` + of + `,__replica__="a"} 1`:                                                     false,
+		`container_a{` + of + `,__name__="up"} 1`:                                                       false,
+		`container_a{` + of + `,"job"="apiserver"} 1`:                                                   false,
+		`container_a{` + of + fmt.Sprintf(`} 1 %d`, now.Add(maxClockSkew).UnixMilli()):                  true,
+		`container_a{` + of + fmt.Sprintf(`} 1 %d`, now.Add(maxClockSkew+time.Millisecond).UnixMilli()): false,
+		`container_a{` + of + `,image="a\nb"} 1`:                                                        false,
+		"container_a{" + of + ",image=\"\x1b[2K\"} 1":                                                   false,
+		"container_a{" + of + ",image=\"a\u202eb\"} 1":                                                  false,
+		"container_a{" + of + "} 1 \r":                                                                  false,
 	} {
 		var out strings.Builder
 		require.NoError(t, s.filterSamples(&out, strings.NewReader("# TYPE up counter\n# HELP container_b \x1b[2K\n"+line+"\n"), "container_"))
@@ -135,8 +136,8 @@ func TestForgedSamplesAreDropped(t *testing.T) {
 	}
 }
 
-// If a provider scrapes nothing for consumers, or denies access, the values of its metrics API are served under
-// cAdvisor's names.
+// TestMetricsOfCAdvisorWithoutAnAgent checks that the values of the metrics API are served under the names of
+// cAdvisor if the provider does not serve the metrics of its kubelets, or denies access.
 func TestMetricsOfCAdvisorWithoutAnAgent(t *testing.T) {
 	for _, code := range []int{http.StatusNotFound, http.StatusForbidden, http.StatusServiceUnavailable} {
 		t.Run(fmt.Sprint(code), func(t *testing.T) {
@@ -165,7 +166,8 @@ func TestMetricsOfCAdvisorWithoutAnAgent(t *testing.T) {
 	}
 }
 
-// A line without an end does not fill the memory, and ends the response.
+// TestScrapedLinesAreBounded checks that a line without an end does not fill the memory: reading stops at the maximum
+// length.
 func TestScrapedLinesAreBounded(t *testing.T) {
 	s := provider(t, nil)
 	s.config.Pods = boundPods{}

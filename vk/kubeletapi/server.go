@@ -23,21 +23,21 @@ import (
 const (
 	// readHeaderTimeout limits how long a caller may take to send the request headers.
 	readHeaderTimeout = 10 * time.Second
-	// idleTimeout limits idle connections.
+	// idleTimeout is the time after which idle connections are closed.
 	idleTimeout = 90 * time.Second
-	// drainTimeout is the time for short requests to complete at shutdown. Streams are cut, as in a kubelet.
+	// drainTimeout is the time in which short requests can complete at shutdown. Streams are cut, as in a kubelet.
 	drainTimeout = 3 * time.Second
 )
 
 // Config is the configuration of a Server. All fields are required.
 type Config struct {
-	// NodeName is the Node of this server, and ClusterID the ID of its cluster.
+	// NodeName is the name of the Node that this server serves, and ClusterID the ID of the local cluster.
 	NodeName, ClusterID string
-	// Pods returns the pods of the Node.
+	// Pods is the source of the Node's pods.
 	Pods PodSource
-	// Namespaces returns the provider's namespaces.
+	// Namespaces maps local namespaces to namespaces of the provider.
 	Namespaces NamespaceMapper
-	// Remote is the API server that requests are proxied to.
+	// Remote is the API server to which requests are proxied.
 	Remote Remote
 	// Access authenticates and authorizes callers.
 	Access *Access
@@ -47,21 +47,22 @@ type Config struct {
 	Metrics http.Handler
 }
 
-// Server is the kubelet API of one virtual node.
+// Server serves the kubelet API of one virtual node.
 type Server struct {
 	config   Config
 	counters counters
 }
 
-// New returns a server; Serve starts it.
+// New returns a server for the configuration. Serve starts the server.
 func New(config Config) *Server {
 	if config.Remote.URL.Path == "" {
-		config.Remote.URL = config.Remote.URL.JoinPath("/") // paths are appended to it
+		// The trailing slash is needed because paths are appended to the URL.
+		config.Remote.URL = config.Remote.URL.JoinPath("/")
 	}
 	return &Server{config: config, counters: counters{clock: clock.RealClock{}, containers: map[containerKey]*counter{}}}
 }
 
-// Handler returns all routes behind authentication and authorization.
+// Handler returns the handler of all paths. It authenticates and authorizes every request.
 func (s *Server) Handler() http.Handler { return s.config.Access.guardHandler(s.newMux()) }
 
 func (s *Server) newMux() *http.ServeMux {
@@ -69,7 +70,7 @@ func (s *Server) newMux() *http.ServeMux {
 	health := http.StripPrefix("/healthz", &healthz.Handler{Checks: map[string]healthz.Checker{"ping": healthz.Ping}})
 	mux.Handle("GET /healthz", health)
 	mux.Handle("GET /healthz/", health)
-	// Like a kubelet, the server serves both forms without a redirect.
+	// Like a kubelet, the server accepts the path with and without the final slash, without a redirect.
 	for _, end := range []string{"", "/{$}"} {
 		mux.HandleFunc("GET /pods"+end, s.servePods)
 		mux.HandleFunc("GET /runningpods"+end, s.serveRunningPods)
@@ -89,8 +90,8 @@ func (s *Server) newMux() *http.ServeMux {
 	return mux
 }
 
-// Serve serves on listener until ctx is done, then closes it. Open streams are cut, and other requests get a few seconds
-// to complete.
+// Serve serves on listener until ctx is done, then closes it. At the end, open streams are cut, and other requests
+// have a few seconds to complete.
 func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	streams, cut := context.WithCancel(ctx)
 	defer cut()
@@ -99,10 +100,11 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 		ReadHeaderTimeout: readHeaderTimeout,
 		IdleTimeout:       idleTimeout,
 		BaseContext:       func(net.Listener) context.Context { return streams },
-		ErrorLog:          slog.NewLogLogger(logr.ToSlogHandler(log.FromContext(ctx).V(1)), slog.LevelInfo), // scanners cause failed handshakes
+		// Errors of connections are logged only at verbosity 1, because port scanners cause failed handshakes.
+		ErrorLog: slog.NewLogLogger(logr.ToSlogHandler(log.FromContext(ctx).V(1)), slog.LevelInfo),
 		TLSConfig: &tls.Config{
 			MinVersion:     tls.VersionTLS12,
-			ClientAuth:     tls.RequestClientCert, // verified by Access
+			ClientAuth:     tls.RequestClientCert, // Access verifies the certificate
 			GetCertificate: s.config.Certificate,
 			NextProtos:     []string{"h2", "http/1.1"},
 		},

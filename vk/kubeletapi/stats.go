@@ -24,15 +24,15 @@ import (
 )
 
 const (
-	// metricsTimeout limits all requests to the provider's metrics API for one summary, and metricsRequests how many run
-	// concurrently.
+	// metricsTimeout limits the total time of the requests to the provider's metrics API for one summary.
+	// metricsRequests limits the number of concurrent requests.
 	metricsTimeout  = 10 * time.Second
 	metricsRequests = 4
-	// maxMetricsBytes is the maximum size of one response: some ten thousand pods.
+	// maxMetricsBytes is the maximum size of one response in bytes. It is sufficient for tens of thousands of pods.
 	maxMetricsBytes = 64 << 20
 )
 
-// podMetrics has the relevant part of PodMetrics in metrics.k8s.io/v1beta1.
+// podMetrics has the fields of PodMetrics (metrics.k8s.io/v1beta1) that are used here.
 type podMetrics struct {
 	Metadata   metav1.ObjectMeta  `json:"metadata"`
 	Timestamp  metav1.Time        `json:"timestamp"`
@@ -45,16 +45,16 @@ type containerMetrics struct {
 	Usage map[corev1.ResourceName]resource.Quantity `json:"usage"`
 }
 
-// serveSummary responds to /stats/summary with data of the provider's metrics API. Pods and namespaces without metrics
-// are omitted, because the other metrics are still useful.
+// serveSummary responds to /stats/summary with data from the provider's metrics API. Pods without metrics are omitted,
+// because the metrics of all other pods are still useful.
 func (s *Server) serveSummary(w http.ResponseWriter, r *http.Request) {
 	pods := s.config.Pods.Pods()
 	measured, _ := s.metricsOf(r.Context(), pods)
 	writeJSON(w, r, summarizePods(s.config.NodeName, pods, measured))
 }
 
-// metricsOf returns the provider's metrics of pods, by local name, and reports whether it has responded for all
-// namespaces.
+// metricsOf returns the provider's metrics of pods, by the local names of the pods. complete reports whether the
+// provider has responded for all namespaces.
 func (s *Server) metricsOf(ctx context.Context, pods []*corev1.Pod) (found map[types.NamespacedName]podMetrics, complete bool) {
 	ctx, cancel := context.WithTimeout(ctx, metricsTimeout)
 	defer cancel()
@@ -97,8 +97,8 @@ func (s *Server) offloadedNamespaces(pods []*corev1.Pod) map[string]string {
 	return namespaces
 }
 
-// remoteMetrics returns the metrics of pods in one namespace of the provider, by name. If an error occurs, it also
-// returns the metrics that were read before.
+// remoteMetrics returns the metrics of pods in one namespace of the provider, by name. If reading fails, it returns
+// the error and the metrics that were read until then.
 func (s *Server) remoteMetrics(ctx context.Context, namespace string, pods map[string]*corev1.Pod) (map[string]podMetrics, error) {
 	target := s.config.Remote.URL.JoinPath("apis", "metrics.k8s.io", "v1beta1", "namespaces", namespace, "pods")
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
@@ -126,8 +126,8 @@ func (s *Server) remoteMetrics(ctx context.Context, namespace string, pods map[s
 	return found, nil
 }
 
-// eachItem decodes a list item by item, because the provider controls its length, and most items may belong to other
-// pods.
+// eachItem decodes a list one item at a time to limit memory: the provider controls the length of the list, and most
+// items may be pods of other clusters.
 func eachItem(list io.Reader, do func(podMetrics)) error {
 	decoder := json.NewDecoder(list)
 	if err := expectDelim(decoder, json.Delim('{')); err != nil {
@@ -148,7 +148,7 @@ func eachItem(list io.Reader, do func(podMetrics)) error {
 		switch token, err := decoder.Token(); {
 		case err != nil:
 			return err
-		// Go encodes an empty list as null.
+		// A null value counts as an empty list, because Go encodes a nil slice as null.
 		case token == nil:
 			continue
 		case token != json.Delim('['):
@@ -205,7 +205,7 @@ func containerImages(pod *corev1.Pod) iter.Seq2[string, string] {
 	}
 }
 
-// summarizePods combines the local pods with their metrics. The node's usage is their sum.
+// summarizePods combines the local pods with their metrics. The usage of the node is the sum of the pods' usage.
 func summarizePods(nodeName string, pods []*corev1.Pod, metrics map[types.NamespacedName]podMetrics) *stats.Summary {
 	summary := &stats.Summary{Node: stats.NodeStats{NodeName: nodeName}, Pods: []stats.PodStats{}}
 	var total usage
@@ -255,7 +255,7 @@ func usageOf(container containerMetrics, at metav1.Time) usage {
 	return usage{at: at, nanoCores: uint64(max(0, cpu.ScaledValue(resource.Nano))), bytes: uint64(max(0, memory.Value()))}
 }
 
-// addUsage adds another usage. The time is the later one.
+// addUsage adds another usage to u. The later of the two times is kept.
 func (u *usage) addUsage(other usage) {
 	u.nanoCores += other.nanoCores
 	u.bytes += other.bytes
@@ -264,7 +264,7 @@ func (u *usage) addUsage(other usage) {
 	}
 }
 
-// statsOf returns nil if nothing was measured, because this is different from a usage of zero.
+// statsOf returns the usage as CPU and memory statistics. A value that was not measured is nil, not zero.
 func (u *usage) statsOf() (*stats.CPUStats, *stats.MemoryStats) {
 	if u.at.IsZero() {
 		return nil, nil

@@ -49,7 +49,7 @@ func TestNothingMeasuredIsNoUsage(t *testing.T) {
 	}
 }
 
-// onePod is a list with the pod shop/web.
+// onePod is a list with the single pod shop/web.
 type onePod struct{ runningPods }
 
 func (onePod) Pods() []*corev1.Pod {
@@ -60,7 +60,8 @@ func (onePod) Pods() []*corev1.Pod {
 	}}
 }
 
-// The provider's response has pods of others, and containers that do not exist.
+// TestSummaryHoldsPodsOfThisNodeOnly checks that the summary omits pods of other clusters, and containers that the
+// local pod does not have, even if they are in the provider's response.
 func TestSummaryHoldsPodsOfThisNodeOnly(t *testing.T) {
 	usage := `"timestamp":"2026-01-01T00:00:00Z","containers":[{"name":"app","usage":{"cpu":"1m","memory":"1Ki"}},{"name":"made-up","usage":{"cpu":"5","memory":"1Gi"}},{"name":"app","usage":{"cpu":"7"}}]`
 	s := provider(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -78,7 +79,8 @@ func TestSummaryHoldsPodsOfThisNodeOnly(t *testing.T) {
 	}
 }
 
-// If the response breaks off, the part that was read is shown.
+// TestSummaryOfHalfAnAnswer checks that if a response ends early, the summary has the metrics that were read until
+// then.
 func TestSummaryOfHalfAnAnswer(t *testing.T) {
 	s := provider(t, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, `{"items":[{"metadata":{"name":"web"},"timestamp":"2026-01-01T00:00:00Z","containers":[]},{"meta`)

@@ -21,10 +21,10 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/remotecommand"
 
-	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/test/support/testenv"
 )
 
-// kubectl runs kubectl with one of the two streaming protocols on the consumer.
+// kubectl runs kubectl on the consumer with one of the two streaming protocols, SPDY or WebSocket.
 func (s *suite) kubectl(ctx context.Context, stdin, protocol string, args ...string) (stdout, stderr string, code int) {
 	s.Helper()
 	path, err := testenv.Kubectl()
@@ -110,7 +110,7 @@ func (s *suite) portForward(ctx context.Context, pod, protocol string) {
 	}
 }
 
-// followLogs reads the first line while the log is still open, and closes the connection.
+// followLogs reads the first line of a log that is still being written, and closes the connection.
 func (s *suite) followLogs() {
 	ctx, leave := context.WithTimeout(s.Context(), 2*time.Minute)
 	defer leave()

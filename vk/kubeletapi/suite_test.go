@@ -25,13 +25,13 @@ import (
 	"github.com/refract-project/refract/internal/cmdutil"
 	"github.com/refract-project/refract/internal/connection"
 	"github.com/refract-project/refract/internal/rbac"
-	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/test/support/testenv"
 	"github.com/refract-project/refract/vk/kubeletapi"
 )
 
-// suite has a consumer and a provider. The pod shop/web of the consumer is shop-remote/web of the provider. It is bound
-// to the node "milan", which declares support for WebSockets. The pod shop/old is bound to "turin", which does not. One
-// server is used for both nodes.
+// suite has a consumer and a provider. The pod shop/web of the consumer is shop-remote/web of the provider. The pod
+// shop/web is bound to the node "milan", which declares support for WebSockets, and shop/old to the node "turin",
+// which does not. One server serves both nodes.
 type suite struct {
 	*testing.T
 	consumer, provider *testenv.Cluster
@@ -39,10 +39,11 @@ type suite struct {
 	address            string
 }
 
-// TestServer shares two clusters between its subtests, because starting clusters takes most of its time.
+// TestServer runs all tests that need clusters, because starting the two clusters takes most of the time.
 func TestServer(t *testing.T) {
 	s := newSuite(t)
 	t.Run("callers are authenticated and authorized", func(t *testing.T) { testAccess(t, s.in(t)) })
+	t.Run("a review that fails allows nothing", func(t *testing.T) { testFailedReview(t, s.in(t)) })
 	t.Run("kubectl", func(t *testing.T) { testKubectl(t, s.in(t)) })
 	t.Run("the certificate is signed by the cluster", func(t *testing.T) { testSignedCertificate(t, s.in(t)) })
 }
@@ -73,11 +74,12 @@ func newSuite(t *testing.T) *suite {
 	}
 	s.pod(s.admin, "shop", "web", "milan")
 	s.pod(s.admin, "shop", "old", "turin")
-	s.pod(remoteAdmin, "shop-remote", "theirs", "worker") // not ours
+	// This pod was created by another client and must not be accessible.
+	s.pod(remoteAdmin, "shop-remote", "theirs", "worker")
 	return s
 }
 
-// in returns the suite for a subtest.
+// in returns the suite for use in a subtest.
 func (s *suite) in(t *testing.T) *suite {
 	inner := *s
 	inner.T = t
@@ -113,7 +115,8 @@ func (s *suite) await(what string, holds func(context.Context) error) {
 	}
 }
 
-// serve starts a kubelet that the API server of the cluster trusts.
+// serve starts a server with a certificate that the API server of the cluster accepts for kubelets, and returns its
+// port.
 func (s *suite) serve(cluster *testenv.Cluster, handler http.Handler) int {
 	s.Helper()
 	cert, key, err := cluster.IssueServing("system:node:worker", []string{"system:nodes"}, []net.IP{net.IPv4(127, 0, 0, 1)}, nil)
@@ -128,7 +131,7 @@ func (s *suite) serve(cluster *testenv.Cluster, handler http.Handler) int {
 	return listener.Addr().(*net.TCPAddr).Port
 }
 
-// serveKubelet starts the server under test with the shipped roles.
+// serveKubelet starts the server under test with the permissions of the chart's roles.
 func (s *suite) serveKubelet() int {
 	s.Helper()
 	config, err := s.consumer.ConfigFor("vk")
@@ -179,7 +182,7 @@ func (t remoteNamespaces) Remote(local string) (string, bool) {
 	return remote, ok
 }
 
-// cachedPods reads from the API server: no cache is needed here.
+// cachedPods is a PodSource without a cache: it reads pods from the API server.
 type cachedPods struct{ *suite }
 
 func (p cachedPods) Pods() (pods []*corev1.Pod) {
@@ -211,7 +214,7 @@ func (s *suite) node(client kubernetes.Interface, name string, port int, feature
 	require.NoError(s, err)
 }
 
-// pod creates a pod that is bound and reported as running.
+// pod creates a pod that is bound to a node, with the phase Running.
 func (s *suite) pod(client kubernetes.Interface, namespace, name, node string) {
 	s.Helper()
 	_, err := client.CoreV1().Pods(namespace).Create(s.Context(), &corev1.Pod{

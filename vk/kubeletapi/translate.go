@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Names of kubelet options that differ from the API server's names.
+// Names of kubelet options whose names in the API of the API server differ.
 const (
 	kubeletStdin  = "input"
 	kubeletStdout = "output"
@@ -19,8 +19,8 @@ const (
 	kubeletPort   = "port"
 )
 
-// logQuery keeps all options, because both sides use the same names, also for future options. "tail" is the deprecated
-// name of tailLines.
+// logQuery keeps all options, including options of newer Kubernetes versions, because kubelets and API servers use the
+// same names. The only exception is "tail", a deprecated name of tailLines.
 func logQuery(container string, query url.Values) (url.Values, error) {
 	if tail := query.Get("tail"); tail != "" && tail != "all" {
 		query.Set("tailLines", tail)
@@ -31,7 +31,7 @@ func logQuery(container string, query url.Values) (url.Values, error) {
 	return query, nil
 }
 
-// execQuery is like streamQuery, with the command to run.
+// execQuery returns the result of streamQuery together with the command to run.
 func execQuery(container string, query url.Values) (url.Values, error) {
 	if len(query["command"]) == 0 {
 		return nil, fmt.Errorf("no command given: the parameter \"command\" is missing")
@@ -44,7 +44,7 @@ func execQuery(container string, query url.Values) (url.Values, error) {
 	return translated, nil
 }
 
-// streamQuery translates the requested streams.
+// streamQuery translates the options that request the streams stdin, stdout, stderr and tty.
 func streamQuery(container string, query url.Values) (url.Values, error) {
 	translated := url.Values{"container": {container}}
 	for from, to := range map[string]string{
@@ -54,7 +54,7 @@ func streamQuery(container string, query url.Values) (url.Values, error) {
 		if err != nil {
 			return nil, err
 		}
-		// The API server defaults stdout and stderr to true, so false must be explicit.
+		// The value is always set explicitly, because the API server defaults stdout and stderr to true.
 		translated.Set(to, strconv.FormatBool(set))
 	}
 	return translated, nil
@@ -73,8 +73,8 @@ func parseFlag(query url.Values, name string) (bool, error) {
 	return parsed, nil
 }
 
-// portForwardQuery passes the ports that WebSocket clients of the older protocol specify in the query. Other clients
-// specify them for each stream.
+// portForwardQuery returns the ports that are specified in the query by WebSocket clients of the older protocol.
+// Other clients specify the ports for each stream.
 func portForwardQuery(_ string, query url.Values) (url.Values, error) {
 	translated := url.Values{}
 	for _, list := range query[kubeletPort] {

@@ -4,6 +4,8 @@
 package kubeletapi
 
 import (
+	"bytes"
+	"compress/gzip"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
@@ -25,6 +27,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 	testclock "k8s.io/utils/clock/testing"
+
+	"github.com/refract-project/refract/internal/printable"
 )
 
 func TestWhatCallersNeed(t *testing.T) {
@@ -101,8 +105,8 @@ func TestQueries(t *testing.T) {
 	}
 }
 
-// provider returns a server with a fake provider API server. It responds with handle, except to requests for the pods
-// web, which is ours, and theirs, which is not.
+// provider returns a server whose provider is a fake API server. Two pods exist in this fake: web, which was created
+// for a local pod, and theirs, which another client has created. Other requests are passed to handle.
 func provider(t *testing.T, handle http.HandlerFunc) *Server {
 	t.Helper()
 	pods := http.NewServeMux()
@@ -131,13 +135,13 @@ func provider(t *testing.T, handle http.HandlerFunc) *Server {
 	})
 }
 
-// runningPods reports every pod as running, except pods named db.
+// runningPods is a PodSource in which every pod exists, except for pods named db.
 type runningPods struct{}
 
 func (runningPods) Pods() []*corev1.Pod                    { return nil }
 func (runningPods) Pod(_, name string) (*corev1.Pod, bool) { return &corev1.Pod{}, name != "db" }
 
-// shop offloads only the namespace shop.
+// shop is a NamespaceMapper with one offloaded namespace, shop.
 type shop struct{}
 
 func (shop) Remote(local string) (string, bool) { return "shop-remote", local == "shop" }
@@ -218,6 +222,60 @@ func TestWhatCannotBeServed(t *testing.T) {
 				t.Errorf("got %d %q, want %d %q", answer.Code, answer.Body, test.wantCode, test.want)
 			}
 		})
+	}
+}
+
+// TestTextsOfTheProviderAreEscaped checks that control characters in errors from the provider are escaped, so that the
+// provider cannot control the terminal of a user of kubectl.
+func TestTextsOfTheProviderAreEscaped(t *testing.T) {
+	const attack = "\x1b[2Jno such pod\u202e"
+	object, err := json.Marshal(metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Reason: attack, Message: attack,
+		Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Message: attack}}}})
+	require.NoError(t, err)
+	var zipped bytes.Buffer
+	writer := gzip.NewWriter(&zipped)
+	_, err = writer.Write(object)
+	require.NoError(t, err)
+	require.NoError(t, writer.Close())
+	code, encoding, body := 0, "", ""
+	s := provider(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if encoding != "" {
+			w.Header().Set("Content-Encoding", encoding)
+		}
+		w.WriteHeader(code)
+		_, _ = io.WriteString(w, body)
+	})
+	for _, code = range []int{http.StatusOK, http.StatusBadRequest} {
+		for encoding, body = range map[string]string{"": string(object), "gzip": zipped.String(), "identity": attack} {
+			for _, isStream := range []bool{false, true} {
+				if !isStream && code == http.StatusOK {
+					continue // logs of containers must not be changed
+				}
+				request := logsRequest("shop", "web")
+				request.Header.Set("Accept-Encoding", "gzip")
+				if isStream {
+					request.Header.Set("Upgrade", "websocket")
+					request.Header.Set("Connection", "Upgrade")
+				}
+				answer := httptest.NewRecorder()
+				s.serveSubresource("log", logQuery).ServeHTTP(answer, request)
+				shown := answer.Body.String()
+				var status metav1.Status
+				if isStream && encoding == "" {
+					require.NoError(t, json.Unmarshal(answer.Body.Bytes(), &status))
+					require.Nil(t, status.Details)
+					shown = string(status.Reason) + status.Message
+				}
+				plain := printable.IsLine(strings.NewReplacer("\n", "", "\t", "").Replace(shown))
+				if !plain || answer.Header().Get("Content-Encoding") != "" {
+					t.Errorf("stream %t, code %d, encoding %q: got %q, headers %v", isStream, code, encoding, shown, answer.Header())
+				}
+				if encoding != "gzip" && !strings.Contains(shown, `\u001b[2Jno such pod\u202e`) {
+					t.Errorf("stream %t, code %d, encoding %q: the error %q does not say why", isStream, code, encoding, shown)
+				}
+			}
+		}
 	}
 }
 

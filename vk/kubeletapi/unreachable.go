@@ -10,15 +10,16 @@ import (
 )
 
 const (
-	// unreachableGrace is how long a request to an unreachable provider waits for its return.
+	// unreachableGrace is how long a request to an unreachable provider waits for the provider to become reachable.
 	unreachableGrace = 3 * time.Second
-	// unreachableCheck is how often the state of the provider is checked in the meantime.
-	unreachableCheck = time.Second
+	// unreachableCheckInterval is the interval at which a waiting request checks whether the provider is reachable.
+	unreachableCheckInterval = time.Second
 )
 
-// unreachableTransport cancels requests that wait for the first byte of a response while the provider counts as unreachable. Otherwise
-// a provider that accepts connections without responding would block them forever. A fixed timeout is not possible,
-// because the response with the log of a silent container begins with its first line.
+// unreachableTransport cancels requests that wait for the first byte of a response while the provider counts as
+// unreachable. Without it, a provider that accepts connections without responding would block the requests forever. A
+// fixed timeout is not possible: if a log is followed, the response begins only when the container writes its first
+// line.
 type unreachableTransport struct{ Remote }
 
 // RoundTrip implements http.RoundTripper.
@@ -26,7 +27,7 @@ func (g unreachableTransport) RoundTrip(r *http.Request) (*http.Response, error)
 	if g.Unreachable == nil {
 		return g.Transport.RoundTrip(r)
 	}
-	ctx, cancel := context.WithCancelCause(r.Context()) // canceled with the request
+	ctx, cancel := context.WithCancelCause(r.Context()) // ctx also ends with the caller's request
 	answered := make(chan struct{})
 	go g.watchProvider(ctx, cancel, answered)
 	response, err := g.Transport.RoundTrip(r.WithContext(ctx))
@@ -37,7 +38,8 @@ func (g unreachableTransport) RoundTrip(r *http.Request) (*http.Response, error)
 	return response, err
 }
 
-// watchProvider cancels the request if the provider stays unreachable, until the response has begun.
+// watchProvider cancels the request if the provider stays unreachable for unreachableGrace. It returns when the
+// response has begun.
 func (g unreachableTransport) watchProvider(ctx context.Context, cancel context.CancelCauseFunc, answered <-chan struct{}) {
 	wait := time.NewTimer(unreachableGrace)
 	defer wait.Stop()
@@ -52,7 +54,7 @@ func (g unreachableTransport) watchProvider(ctx context.Context, cancel context.
 				cancel(err)
 				return
 			}
-			wait.Reset(unreachableCheck)
+			wait.Reset(unreachableCheckInterval)
 		}
 	}
 }

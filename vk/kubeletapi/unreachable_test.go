@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// silent accepts every request and never responds.
+// silent is an API server that accepts every request and never responds.
 type silent struct{}
 
 func (silent) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -27,7 +27,7 @@ func TestSilentProviderIsGivenUpOnceItCountsAsDown(t *testing.T) {
 		begin, down := time.Now(), errors.New("does not answer")
 		remote := Remote{Transport: silent{}, Unreachable: func() error {
 			if time.Since(begin) < time.Minute {
-				return nil // the state is not known yet
+				return nil // it is not known yet that the provider is unreachable
 			}
 			return down
 		}}
@@ -35,7 +35,7 @@ func TestSilentProviderIsGivenUpOnceItCountsAsDown(t *testing.T) {
 		if _, err := (unreachableTransport{remote}).RoundTrip(request); !errors.Is(err, down) {
 			t.Errorf("got %v, want %v", err, down)
 		}
-		if took := time.Since(begin); took > time.Minute+unreachableCheck {
+		if took := time.Since(begin); took > time.Minute+unreachableCheckInterval {
 			t.Errorf("giving up took %s", took)
 		}
 	})

@@ -18,15 +18,15 @@ import (
 	utilexec "k8s.io/utils/exec"
 )
 
-// worker returns a kubelet of the provider whose containers are commands on this machine: they have exit codes, and see
-// the end of stdin.
+// worker returns a kubelet of the provider. Its containers are commands on this machine, so they have exit codes and
+// see the end of stdin.
 func worker() http.Handler {
 	return vkapi.PodHandler(vkapi.PodHandlerConfig{
 		StreamIdleTimeout: time.Minute, StreamCreationTimeout: time.Minute,
 		RunInContainer: func(ctx context.Context, _, _, _ string, command []string, streams vkapi.AttachIO) error {
-			if streams.TTY() { // the first size of the terminal
-				// Closing a connection with unread input resets it, and the reset can drop the output on any hop, the
-				// API server included.
+			if streams.TTY() { // the container prints the first size, which is the initial size of the terminal
+				// All input must be read before the connection is closed. Closing it earlier would reset the
+				// connection, and output could be lost on every hop, including the API server.
 				if _, err := io.Copy(io.Discard, streams.Stdin()); err != nil {
 					return err
 				}
@@ -47,7 +47,7 @@ func worker() http.Handler {
 			reader, writer := io.Pipe()
 			go func() {
 				fmt.Fprintln(writer, "first line")
-				<-ctx.Done() // the caller has disconnected
+				<-ctx.Done() // the context ends when the caller has disconnected
 				writer.CloseWithError(ctx.Err())
 				followersGone <- struct{}{}
 			}()
@@ -66,7 +66,7 @@ func worker() http.Handler {
 	}, false)
 }
 
-// followersGone receives a value for every follower of logs that has disconnected.
+// followersGone receives one value when a client that follows logs disconnects.
 var followersGone = make(chan struct{}, 10)
 
 func runCommand(ctx context.Context, command []string, streams vkapi.AttachIO) error {

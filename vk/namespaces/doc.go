@@ -5,8 +5,9 @@
 // namespaces and of the names of their remote namespaces.
 //
 // Reflection of a namespace starts when the provider has accepted its remote namespace, and stops when the map no
-// longer has it. Stopping deletes nothing on the provider, whose own controller deletes the remote namespace. An
-// invalid entry (no name, an invalid name, the remote namespace of two namespaces) leaves its namespace unchanged. Of
-// several maps for one provider, only the one named after it is used; without that one, all namespaces stay
-// unchanged. Invalid entries and unused maps are reported once, in an Event on the map.
+// longer contains the namespace. Stopping does not delete objects on the provider, because the provider's own
+// controller deletes the remote namespace. An invalid entry (no name, an invalid name, or a remote namespace that
+// another entry also has) has no effect: its namespace stays offloaded or not offloaded as before. If a provider has
+// several maps, only the map that is named after the provider is used. If none of them has that name, all namespaces
+// stay as before. Invalid entries and unused maps are reported once, in an Event on the map.
 package namespaces

@@ -32,12 +32,12 @@ import (
 // InvalidReason is the reason of the Events about invalid maps.
 const InvalidReason = "InvalidNamespaceMap"
 
-// Handler is called when the reflection of a namespace starts or stops. Calls are sequential and must not block on the
-// provider.
+// Handler is called when the reflection of a namespace starts or stops. The calls are sequential and must not wait
+// for the provider.
 type Handler interface {
 	StartNamespace(local, remote string)
 	StopNamespace(local string)
-	// NamespacesChanged is called after the other calls for a change of the map.
+	// NamespacesChanged is called once for each change to the map, after all other calls for it.
 	NamespacesChanged()
 }
 
@@ -49,39 +49,48 @@ type Options struct {
 	Handler         Handler
 	Events          record.EventRecorder
 	Log             *slog.Logger
-	// Grace is how long a new map is ignored for namespaces that it lacks, because a recreated map is filled over time.
-	// 0 stands for one minute.
+	// Grace is how long a namespace continues to be reflected if a new map has replaced the former one and does not
+	// contain the namespace. A grace period is needed because a recreated map is filled over time. 0 means one
+	// minute.
 	Grace time.Duration
-	Clock clock.Clock // nil stands for the real clock
+	Clock clock.Clock // nil means the real clock
 }
 
-// Mapper follows the NamespaceMap. Safe for concurrent use.
+// Mapper follows the NamespaceMap of a provider. It is safe for concurrent use.
 type Mapper struct {
 	options  Options
 	informer cache.SharedIndexInformer
 	handled  cache.ResourceEventHandlerRegistration
 
 	mu        sync.RWMutex
-	known     bool // there is exactly one usable map
+	known     bool // set while there is exactly one usable map
 	table     table
 	uid       types.UID       // UID of the current map
 	createdAt time.Time       // creation time of the current map
 	named     map[string]bool // namespaces that the current map has contained
 	running   map[string]string
 	reported  map[types.UID]string
-	// evaluated has the versions of the maps that determined the running namespaces
+	// evaluated has the versions of the maps from which the field running was computed.
 	evaluated map[types.UID]string
 
-	timers chan time.Duration // delay until the grace period of a new map ends
+	timers chan time.Duration // receives the delay until the grace period of a new map ends
 }
 
-// New returns a mapper, which Run starts.
+const (
+	// defaultGrace is how long a namespace is reflected after it has disappeared from the map. With a shorter time,
+	// reflection stops when the map is deleted and recreated.
+	defaultGrace = time.Minute
+	// timerDelay is added to a timer, so that it fires after the end of a grace period and never just before.
+	timerDelay = time.Second
+)
+
+// New returns a Mapper. Run starts it.
 func New(options Options) (*Mapper, error) {
 	if options.Log == nil {
 		options.Log = slog.Default()
 	}
 	if options.Grace == 0 {
-		options.Grace = time.Minute
+		options.Grace = defaultGrace
 	}
 	if options.Clock == nil {
 		options.Clock = clock.RealClock{}
@@ -109,7 +118,7 @@ func (m *Mapper) Run(ctx context.Context) {
 	m.informer.RunWithContext(ctx)
 }
 
-// endGraces evaluates the map again when the grace period of the newest map ends.
+// endGraces evaluates the map again when its grace period ends.
 func (m *Mapper) endGraces(ctx context.Context) {
 	var end <-chan time.Time
 	for {
@@ -125,13 +134,14 @@ func (m *Mapper) endGraces(ctx context.Context) {
 	}
 }
 
-// Synced reports whether the map has been read and processed.
+// Synced reports whether the map has been read and the reflection of its namespaces was started.
 func (m *Mapper) Synced() bool { return m.handled.HasSynced() }
 
-// SyncedChecker returns a checker that is done when Synced returns true.
+// SyncedChecker returns a checker that is done as soon as Synced returns true.
 func (m *Mapper) SyncedChecker() cache.DoneChecker { return m.handled.HasSyncedChecker() }
 
-// Remote returns the remote namespace of a running namespace.
+// Remote returns the remote namespace of a namespace of this cluster, and whether the namespace is offloaded and
+// being reflected.
 func (m *Mapper) Remote(local string) (string, bool) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -161,8 +171,8 @@ func (m *Mapper) State(local string) State {
 }
 
 // Names reads the maps from the API server, and reports whether one of them contains the namespace or may contain it.
-// Use it before an irreversible action for a namespace that the cached map lacks, because after etcd was restored, the
-// cache is outdated for some seconds.
+// Call Names before an irreversible action for a namespace that the cached map does not contain: after etcd was
+// restored, the cache is outdated for some seconds.
 func (m *Mapper) Names(ctx context.Context, local string) (bool, error) {
 	maps, err := m.listStored(ctx)
 	if err != nil {
@@ -184,8 +194,8 @@ func (m *Mapper) listStored(ctx context.Context) (*unstructured.UnstructuredList
 	return maps, nil
 }
 
-// Behind reads the maps from the API server, and returns the name of one whose stored version was not evaluated, or an
-// empty string.
+// Behind reads the maps from the API server. It returns the name of a map whose stored version was not evaluated yet,
+// or an empty string if there is none.
 func (m *Mapper) Behind(ctx context.Context) (string, error) {
 	maps, err := m.listStored(ctx)
 	if err != nil {
@@ -204,7 +214,7 @@ func (m *Mapper) Behind(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// Report writes the Events about invalid maps again.
+// Report writes the Events about invalid maps again, even if they were written before.
 func (m *Mapper) Report() {
 	m.mu.Lock()
 	clear(m.reported)
@@ -224,18 +234,20 @@ func (m *Mapper) readMap(object *unstructured.Unstructured) (table, error) {
 	return parsed, err
 }
 
-// mapSelector selects the NamespaceMap for the provider. If the provider is also a consumer of this cluster, its maps are
-// in the same namespace.
+// mapSelector selects the NamespaceMap for the provider by its labels, because the same namespace may also contain
+// the maps of the provider as a consumer of this cluster.
 func mapSelector(remoteClusterID string) string {
 	return labels.Set{wire.RemoteClusterIDLabel: remoteClusterID, wire.RemoteIDLabel: remoteClusterID, wire.ReplicationLabel: "true"}.String()
 }
 
-// isCertain reports whether it is final that the map lacks a namespace. m.mu must be held.
+// isCertain reports whether the absence of a namespace from the map is final, and not only because the map is new.
+// m.mu must be held.
 func (m *Mapper) isCertain(local string) bool {
 	return m.known && !m.table.named[local] && (m.named[local] || m.options.Clock.Since(m.createdAt) > m.options.Grace)
 }
 
-// evaluateMaps compares the maps in the store with the running namespaces. The informer calls it from one goroutine.
+// evaluateMaps compares the maps in the store with the running namespaces. It is called only by the informer, in one
+// goroutine.
 func (m *Mapper) evaluateMaps() {
 	defer m.options.Handler.NamespacesChanged()
 	defer m.noteEvaluated(m.storedVersions())
@@ -296,9 +308,9 @@ func (m *Mapper) storedMaps() (all []*unstructured.Unstructured) {
 	return all
 }
 
-// recordNamed records which namespaces a map has contained. The age of an initial map is determined by its creation
-// timestamp. A map that appears later counts as new, regardless of the API server's clock. When the grace period of a
-// new map ends, it is evaluated again.
+// recordNamed records which namespaces a map has contained. A map that exists at the start has the age of its
+// creation timestamp. A map that appears later counts as new, whatever the API server's clock says. A timer evaluates
+// a new map again at the end of its grace period.
 func (m *Mapper) recordNamed(object *unstructured.Unstructured, next table) {
 	if object.GetUID() != m.uid {
 		if m.createdAt = m.options.Clock.Now(); !m.Synced() {
@@ -308,11 +320,11 @@ func (m *Mapper) recordNamed(object *unstructured.Unstructured, next table) {
 		clear(m.named)
 		if left := m.options.Grace - m.options.Clock.Since(m.createdAt); left > 0 {
 			select {
-			// Drop the timer of a previous map.
+			// Remove the timer of a previous map.
 			case <-m.timers:
 			default:
 			}
-			m.timers <- left + time.Second
+			m.timers <- left + timerDelay
 		}
 	}
 	for local := range next.named {
@@ -348,7 +360,7 @@ func (m *Mapper) chooseMap() (chosen *unstructured.Unstructured, absent bool) {
 	return chosen, len(all) == 0
 }
 
-// reportProblems writes one Event for the same problems of the same map, however often it is evaluated.
+// reportProblems writes one Event for the same problems of the same map, no matter how often the map is evaluated.
 func (m *Mapper) reportProblems(object *unstructured.Unstructured, problems []string) {
 	text := strings.Join(problems, "; ")
 	m.mu.Lock()

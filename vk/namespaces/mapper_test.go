@@ -20,7 +20,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-// heard is a Handler that writes down what it is told.
+// heard is a Handler that records its calls.
 type heard struct {
 	mu    sync.Mutex
 	calls []string
@@ -46,7 +46,8 @@ func (h *heard) said() []string {
 
 func newTestMapper(t *testing.T) (*Mapper, *heard, *clocktesting.FakeClock) {
 	t.Helper()
-	client, err := dynamic.NewForConfig(&rest.Config{Host: "https://127.0.0.1:1"}) // the store is filled by hand
+	// The address is never used: the client sends no requests, because the test fills the store.
+	client, err := dynamic.NewForConfig(&rest.Config{Host: "https://127.0.0.1:1"})
 	require.NoError(t, err)
 	handler, clock := &heard{}, clocktesting.NewFakeClock(time.Unix(100000, 0))
 	m, err := New(Options{Client: client, TenantNamespace: "tenant", RemoteClusterID: "milan", Handler: handler, Events: record.NewFakeRecorder(100), Clock: clock})
@@ -54,7 +55,7 @@ func newTestMapper(t *testing.T) (*Mapper, *heard, *clocktesting.FakeClock) {
 	return m, handler, clock
 }
 
-// put makes the map the only one, and has it evaluated.
+// put replaces the NamespaceMaps in the store with one that has the given mapping, and evaluates it.
 func put(t *testing.T, m *Mapper, uid string, born time.Time, mapping map[string]any) {
 	t.Helper()
 	desired := map[string]any{}
@@ -75,7 +76,8 @@ func put(t *testing.T, m *Mapper, uid string, born time.Time, mapping map[string
 	m.evaluateMaps()
 }
 
-// The silence of a map means nothing while the map is young, unless it has named the namespace before.
+// TestSilenceOfANewMap checks that a namespace that is missing from a new map counts as no longer offloaded only after
+// the grace, unless the map contained the namespace before.
 func TestSilenceOfANewMap(t *testing.T) {
 	m, handler, clock := newTestMapper(t)
 	certain := func(namespace string) bool {
@@ -112,13 +114,14 @@ func TestSilenceOfANewMap(t *testing.T) {
 	await(t, "nobody is told that the grace has ended", func() bool { return len(handler.said()) > 0 })
 }
 
-// await fails with the complaint when done stays false.
+// await waits until done returns true. If it never does, the test fails with the text in complaint.
 func await(t *testing.T, complaint string, done func() bool) {
 	t.Helper()
 	require.Eventually(t, done, 2*time.Minute, time.Millisecond, complaint)
 }
 
-// A namespace whose own entry is invalid goes on; until that is mended nobody else gets its remote namespace.
+// TestRemoteNamespaceOfADoubtfulNamespace checks that a namespace continues after its entry has become invalid, and
+// that no other namespace gets its remote namespace until the entry is corrected.
 func TestRemoteNamespaceOfADoubtfulNamespace(t *testing.T) {
 	m, handler, clock := newTestMapper(t)
 	old := clock.Now().Add(-time.Hour)

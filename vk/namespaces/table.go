@@ -29,15 +29,17 @@ const (
 
 // table is the content of a NamespaceMap.
 type table struct {
-	remoteNamespaces map[string]string // accepted: local to remote
-	named            map[string]bool   // every entry, accepted or not, and every request of the consumer
-	doubtful         map[string]bool   // invalid entries, whose namespaces stay unchanged
+	remoteNamespaces map[string]string // accepted entries: local to remote namespace
+	// namespaces of all entries, accepted or not, and of all requests of the consumer
+	named    map[string]bool
+	doubtful map[string]bool // namespaces with invalid entries, which stay as before
 }
 
-// parseMap reads a map without typed decoding, so that a malformed entry does not affect the others. A namespace is mapped
-// if this cluster requests it in the spec and the provider has accepted it in the status. The problems are sentences for
-// users in a stable order. If the provider has accepted two namespaces for one remote namespace, it is unclear which of
-// them owns it, and a running namespace continues.
+// parseMap reads a map without typed decoding, so that a malformed entry does not affect the others. A namespace is
+// mapped if this cluster requests it in the spec and the provider has accepted it in the status. The problems are
+// sentences for users, in a stable order. If the provider has accepted one remote namespace for two namespaces, both
+// entries are invalid, because it is unclear which namespace owns the remote namespace. If one of the namespaces is
+// already being reflected, its reflection continues.
 func parseMap(object *unstructured.Unstructured) (parsed table, problems []string, err error) {
 	parsed = table{remoteNamespaces: map[string]string{}, named: map[string]bool{}, doubtful: map[string]bool{}}
 	desired, _, err := unstructured.NestedMap(object.Object, "spec", "desiredMapping")
@@ -62,7 +64,7 @@ func parseMap(object *unstructured.Unstructured) (parsed table, problems []strin
 	for _, local := range slices.Sorted(maps.Keys(mapping)) {
 		parsed.named[local] = true
 		remote, accepted, problem := parseEntry(mapping[local])
-		// Only requested namespaces are reflected: the provider cannot add one.
+		// A namespace is reflected only if this cluster has requested it, so that the provider cannot add namespaces.
 		if asked, _ := desired[local].(string); problem == "" && accepted && asked != remote {
 			accepted = false
 			if asked != "" {
@@ -105,14 +107,14 @@ func parseEntry(value any) (remote string, accepted bool, problem string) {
 	return remote, true, ""
 }
 
-// namespaceChanges has the differences between two tables. Stops come before starts, because a changed remote namespace causes
-// both.
+// namespaceChanges has the differences between two tables. Stops are handled before starts, because a namespace whose
+// remote namespace changes is stopped and started.
 type namespaceChanges struct {
 	stop  []string
 	start map[string]string
 }
 
-// diffTable compares the running namespaces with the table.
+// diffTable compares the namespaces that are being reflected (running) with the table.
 func diffTable(running map[string]string, next table) namespaceChanges {
 	result := namespaceChanges{start: map[string]string{}}
 	for local, remote := range running {
@@ -121,7 +123,8 @@ func diffTable(running map[string]string, next table) namespaceChanges {
 		}
 	}
 	slices.Sort(result.stop)
-	// Namespaces with an invalid entry continue, and hold their remote namespaces.
+	// Namespaces with an invalid entry stay as they are and keep their remote namespaces, so that no other namespace
+	// may get these.
 	held := map[string]bool{}
 	for local, remote := range running {
 		held[remote] = next.doubtful[local]

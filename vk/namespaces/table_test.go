@@ -22,15 +22,16 @@ func TestParse(t *testing.T) {
 		"other":     entry("other-b", "Accepted"),
 		"shop":      entry("shop-a", "Accepted"),
 		"slow":      entry("slow-a", "CreationLoopBackOff"),
-		"rival":     entry("shop-a", "CreationLoopBackOff"), // the provider knows whose remote namespace it is
-		"going":     entry("going-a", "Terminating"),
-		"empty":     entry("", "Accepted"),
-		"upper":     entry("NOT_A_NAME", "Accepted"),
-		"number":    entry(int64(7), "Accepted"),
-		"phase":     entry("phase-a", int64(1)),
-		"list":      []any{"x"},
-		"pair-1":    entry("same", "Accepted"),
-		"pair-2":    entry("same", "Accepted"),
+		// The entry rival has the same remote namespace as the entry shop, but the provider has not accepted it.
+		"rival":  entry("shop-a", "CreationLoopBackOff"),
+		"going":  entry("going-a", "Terminating"),
+		"empty":  entry("", "Accepted"),
+		"upper":  entry("NOT_A_NAME", "Accepted"),
+		"number": entry(int64(7), "Accepted"),
+		"phase":  entry("phase-a", int64(1)),
+		"list":   []any{"x"},
+		"pair-1": entry("same", "Accepted"),
+		"pair-2": entry("same", "Accepted"),
 	}}}}
 	got, problems, err := parseMap(object)
 	require.NoError(t, err)

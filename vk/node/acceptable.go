@@ -16,9 +16,9 @@ import (
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
 )
 
-// withoutInvalid returns a VirtualNode with only those labels, annotations, taints and resources that are valid in a Node,
-// and describes the omitted ones in a stable order. The API server rejects a Node as a whole: a single malformed label
-// would prevent all other updates, readiness included.
+// withoutInvalid returns a copy of the VirtualNode with only those labels, annotations, taints and resources that are
+// valid in a Node. It also describes the omitted entries, in a stable order. They must be omitted because the API
+// server rejects a Node as a whole: a single malformed label would prevent all updates, including readiness.
 func withoutInvalid(vn *offloadingv1beta1.VirtualNode) (*offloadingv1beta1.VirtualNode, []string) {
 	var problems []string
 	leaveOut := func(field, entry string, faults []string) bool {

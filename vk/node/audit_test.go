@@ -13,14 +13,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// event is an event of an audit log.
+// event is an entry of an audit log.
 type event struct {
 	Verb      string `json:"verb"`
 	User      struct{ Username string }
 	ObjectRef struct{ Resource, Subresource, Name string }
 }
 
-// auditEnd returns the present end of the audit log.
+// auditEnd returns the current end of the audit log.
 func (s *suite) auditEnd() int64 {
 	s.Helper()
 	info, err := os.Stat(s.consumer.AuditLogPath())
@@ -28,7 +28,7 @@ func (s *suite) auditEnd() int64 {
 	return info.Size()
 }
 
-// since returns the requests of the virtual kubelet after marker.
+// since returns the requests that the virtual kubelet sent after marker.
 func (s *suite) since(marker int64) []event {
 	s.Helper()
 	file, err := os.Open(s.consumer.AuditLogPath())
@@ -48,7 +48,7 @@ func (s *suite) since(marker int64) []event {
 	return events
 }
 
-// writesSince returns the writes after marker, except for leases.
+// writesSince returns the writes after marker, except for writes of leases.
 func (s *suite) writesSince(marker int64) []string {
 	s.Helper()
 	var writes []string
@@ -72,7 +72,7 @@ func (s *suite) requestsSince(marker int64, verb, resource string) int {
 	return count
 }
 
-// renewals waits until the lease was renewed that many times since marker.
+// renewals waits until the lease was renewed the given number of times after marker.
 func (s *suite) renewals(marker int64, times int) {
 	s.Helper()
 	s.expect("renewals of the lease", func(context.Context) string {

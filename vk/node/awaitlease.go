@@ -14,14 +14,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// maxLeasePoll is the maximum time that a standby replica sleeps between two checks of the lease. The elector of
-// client-go sleeps for up to 2.2 retry periods; for that time there would be no leader after a lease was released or
-// expired.
-const maxLeasePoll = time.Second
+// maxLeasePollInterval is the maximum time that a standby replica sleeps between two checks of the lease. The elector
+// of client-go sleeps for up to 2.2 retry periods, so that there would be no leader for this time after a lease was
+// released or has expired.
+const maxLeasePollInterval = time.Second
 
-// awaitFree waits until the lease is free: it does not exist, was released, is ours, or was not renewed for its
-// duration, measured by our own clock. It clears the lease of a holder that is known to be gone, or whose lease has
-// expired. It returns false when ctx has ended.
+// awaitFree waits until the lease is free. A lease is free if it does not exist, was released, belongs to this
+// replica, or was not renewed for its duration according to the clock of this process. If the holder is known to be
+// gone, or the lease has expired, awaitFree clears the holder. It returns false when ctx has ended.
 func (e Election) awaitFree(ctx context.Context) bool {
 	logger := log.FromContext(ctx).WithValues("lease", e.Namespace+"/"+e.Name, "identity", e.Identity)
 	leases := e.Client.CoordinationV1().Leases(e.Namespace)
@@ -40,7 +40,8 @@ func (e Election) awaitFree(ctx context.Context) bool {
 				return true
 			case gone:
 				lease.Spec.HolderIdentity = ptr.To("")
-				// Its resourceVersion is the one that was read.
+				// If the lease has changed since it was read, the update fails, because it contains the
+				// resourceVersion that was read.
 				if _, err = leases.Update(ctx, lease, metav1.UpdateOptions{}); err == nil {
 					logger.Info("Took the lease from a replica that is gone", "holder", holder)
 					return true
@@ -59,19 +60,20 @@ func (e Election) awaitFree(ctx context.Context) bool {
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(min(e.RetryPeriod, maxLeasePoll)):
+		case <-time.After(min(e.RetryPeriod, maxLeasePollInterval)):
 		}
 	}
 	return false
 }
 
-// renewal records when a lease was last seen to change.
+// renewal records when this process last saw the lease change.
 type renewal struct {
 	version string
 	since   time.Time
 }
 
-// leaseExpired reports whether the lease was not renewed for its duration, which its holder may have set longer than ours.
+// leaseExpired reports whether the lease was not renewed for its duration. The holder may have set a longer duration
+// than the given one, and the longer one counts.
 func (v *renewal) leaseExpired(lease *coordinationv1.Lease, duration time.Duration, now time.Time) bool {
 	if version := string(lease.UID) + "/" + lease.ResourceVersion; version != v.version {
 		v.version, v.since = version, now

@@ -18,12 +18,13 @@ import (
 
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/admission"
+	"github.com/refract-project/refract/internal/folderplugins"
 )
 
-// compareLoop compares the Node after every observation, and retries with backoff while the Node differs from the
-// desired one.
+// compareLoop compares the Node with the desired state after every observation. While they differ, it retries with
+// backoff.
 func (c *Controller) compareLoop(ctx context.Context) error {
-	wait := firstRetry
+	wait := minRetryDelay
 	for {
 		settled, err := c.compareNode(ctx)
 		if err != nil && ctx.Err() == nil {
@@ -32,10 +33,10 @@ func (c *Controller) compareLoop(ctx context.Context) error {
 		}
 		var again <-chan time.Time
 		if settled {
-			wait = firstRetry
+			wait = minRetryDelay
 		} else {
 			again = c.config.Clock.After(wait)
-			wait = min(2*wait, lastRetry)
+			wait = min(2*wait, maxRetryDelay)
 		}
 		select {
 		case <-ctx.Done():
@@ -46,21 +47,23 @@ func (c *Controller) compareLoop(ctx context.Context) error {
 	}
 }
 
-// compareNode updates the Node to the desired state. settled reports whether they are equal.
+// compareNode updates the Node to the desired state. settled reports whether the Node equals the desired state.
 func (c *Controller) compareNode(ctx context.Context) (settled bool, err error) {
 	actual := c.observed.node()
 	desired := c.refreshDesired(actual)
 	if desired == nil {
-		return true, nil // Without a VirtualNode the Node stays as it is.
+		return true, nil // the Node is not changed while there is no VirtualNode
 	}
 	if actual == nil || !c.ownsNode(actual) {
-		// The Node was deleted, replaced, or is not in the cache yet. c.ensureNode reads it from the API server.
+		// The Node was deleted or replaced, or is not in the cache yet. c.ensureNode reads it from the API server to
+		// find out.
 		err := c.ensureNode(ctx)
 		c.warnOnce(NotRegisteredReason, errorText(err))
 		c.showNode(ctx, err)
 		return false, err
 	}
-	// A rejected write of taints must not prevent the write of the lease's owner, and vice versa.
+	// All writes are attempted even if one fails: a rejected write of taints must not prevent the write of the
+	// lease's owner, and vice versa.
 	forgot, err := c.forgetSpoiled(ctx, actual)
 	owned, leaseErr := c.syncLeaseOwner(ctx, actual)
 	err = errors.Join(err, c.syncTaints(ctx, actual, desired.Spec.Taints), leaseErr)
@@ -95,6 +98,7 @@ func (c *Controller) refreshDesired(actual *corev1.Node) *corev1.Node {
 	}
 	desired := c.config.desiredNode(vn)
 	c.version.setLabel(desired, actual)
+	c.setFolderPlugins(desired)
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -103,21 +107,36 @@ func (c *Controller) refreshDesired(actual *corev1.Node) *corev1.Node {
 	case c.desired != nil:
 		previous = c.desired.Status.Conditions
 	case actual != nil:
-		previous = actual.Status.Conditions // a restart is not a transition
+		// The conditions on the Node count as the previous ones, because a restart of this process is not a
+		// transition.
+		previous = actual.Status.Conditions
 	}
 	desired.Status.Conditions = now.nodeConditions(desired.Status.Allocatable, previous, metav1.NewTime(c.config.Clock.Now()))
 	c.desired = desired
 	return desired
 }
 
-// deliverNode passes the Node to the library, which writes the difference. It never blocks: while the library is busy with
-// an earlier version, the next comparison delivers the Node that is desired by then.
+// setFolderPlugins sets the annotation about the plugins in the folder on the desired Node. It overwrites a value
+// from the VirtualNode.
+func (c *Controller) setFolderPlugins(desired *corev1.Node) {
+	delete(desired.Annotations, folderplugins.Annotation)
+	if c.config.FolderPlugins == nil {
+		return
+	}
+	if text := c.config.FolderPlugins(); text != "" {
+		desired.Annotations[folderplugins.Annotation] = text
+	}
+}
+
+// deliverNode passes the Node to the virtual-kubelet library, which writes the difference. It never blocks: if the
+// library is still busy with an earlier version, this version is dropped, and the next comparison delivers the
+// desired Node of that time.
 func (c *Controller) deliverNode(desired *corev1.Node) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	library := c.library
 	if library == nil || library.full {
-		return // Not registered yet. Registration uses c.desired.
+		return // if library is nil, the Node is not registered yet, and the registration uses c.desired
 	}
 	library.full = true
 	go func() {
@@ -128,7 +147,7 @@ func (c *Controller) deliverNode(desired *corev1.Node) {
 	}()
 }
 
-// ensureNode makes sure that the Node exists and belongs to this virtual node.
+// ensureNode creates the Node if it does not exist. It returns a takenError if the Node belongs to another owner.
 func (c *Controller) ensureNode(ctx context.Context) error {
 	nodes := c.client.CoreV1().Nodes()
 	existing, err := nodes.Get(ctx, c.config.Name, metav1.GetOptions{})
@@ -150,8 +169,8 @@ func (c *Controller) ensureNode(ctx context.Context) error {
 	return nil
 }
 
-// ownsNode reports whether node was found to be ours, or was maintained by an earlier process of this virtual kubelet,
-// whatever its labels are now.
+// ownsNode reports whether node was recognized as ours before, or was maintained by an earlier process of this
+// virtual kubelet, regardless of its current labels.
 func (c *Controller) ownsNode(node *corev1.Node) bool {
 	c.mu.Lock()
 	found := node.UID == c.own
@@ -196,8 +215,8 @@ func (c *Controller) errNoVirtualNode() error {
 		c.config.VirtualNode, c.config.Namespace, c.config.Name)
 }
 
-// recoverNode recreates a deleted node, so that the library can continue. Other errors of its status updates are reported,
-// and the next comparison retries.
+// recoverNode recreates a deleted Node, so that the library can continue. It reports other errors of the library's
+// status updates, which the next comparison retries.
 func (c *Controller) recoverNode(ctx context.Context, err error) error {
 	if apierrors.IsNotFound(err) {
 		c.triggerComparison()
@@ -207,7 +226,7 @@ func (c *Controller) recoverNode(ctx context.Context, err error) error {
 	return err
 }
 
-// reportError publishes an API error that retries do not resolve.
+// reportError reports an error from the API server with Config.Warn if retries cannot resolve it.
 func (c *Controller) reportError(err error) {
 	if policy := admission.DenyingPolicy(err); policy != "" {
 		c.warnOnce(UpdateFailedReason, admission.Note(policy, err))
@@ -218,8 +237,8 @@ func (c *Controller) reportError(err error) {
 	}
 }
 
-// forgetSpoiled removes malformed annotations of the library, which would make its updates fail. It reports whether
-// there were any.
+// forgetSpoiled removes malformed annotations of the library, because they would make its updates fail. It reports
+// whether there were such annotations.
 func (c *Controller) forgetSpoiled(ctx context.Context, actual *corev1.Node) (bool, error) {
 	_, spoiled := lastWritten(actual)
 	if len(spoiled) == 0 {
@@ -236,7 +255,7 @@ func (c *Controller) forgetSpoiled(ctx context.Context, actual *corev1.Node) (bo
 	return true, nil
 }
 
-// syncTaints writes the taints if they differ.
+// syncTaints writes the taints if they differ from the desired ones.
 func (c *Controller) syncTaints(ctx context.Context, actual *corev1.Node, ours []corev1.Taint) error {
 	taints, applied, changed := mergeTaints(actual, ours)
 	if !changed {

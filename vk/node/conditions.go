@@ -14,26 +14,29 @@ import (
 	"github.com/refract-project/refract/internal/printable"
 )
 
-// network is the state of the network between the clusters, as far as it affects the node.
+// network is the state of the network between the clusters, as far as it is relevant for the node.
 type network int
 
 const (
-	networkIgnored network = iota // not checked, or no network module: no condition
+	// networkIgnored means that the network is not checked, or that the cluster has no network module. The node then
+	// gets no network condition.
+	networkIgnored network = iota
 	networkUp
 	networkDown
 )
 
-// networkOf returns the network state of a ForeignCluster. nil means that the cluster has no ForeignCluster: the state
-// of its network is unknown and no network is required.
+// networkOf returns the network state of a ForeignCluster. fc is nil if the provider has no ForeignCluster. In this
+// case, the state of the network is unknown, and no network is required.
 //
-// Until a controller has reconciled the ForeignCluster (observed generation 0)
-// its network module counts as enabled (Liqo: network check of virtual nodes).
+// Until a controller has reconciled the ForeignCluster (its observed generation is 0), the network module counts as
+// enabled, as in Liqo's network check of virtual nodes.
 func networkOf(fc *corev1beta1.ForeignCluster) network {
 	if fc == nil {
 		return networkIgnored
 	}
 	switch corev1beta1.ConditionOf(fc.Status.Conditions, corev1beta1.NetworkStatusCondition) {
-	case corev1beta1.ConditionStatusNone: // not checked, or not reported under this name
+	// The state was not checked, or the network module reports it under another name.
+	case corev1beta1.ConditionStatusNone:
 	case corev1beta1.ConditionStatusEstablished:
 		return networkUp
 	default:
@@ -57,8 +60,8 @@ type health struct {
 	network     network
 }
 
-// nodeConditions returns the conditions of a node with these resources. A condition whose status did not change keeps its
-// transition time from previous.
+// nodeConditions returns the conditions of a node with the given allocatable resources. A condition whose status did
+// not change keeps its transition time from previous.
 func (h *health) nodeConditions(allocatable corev1.ResourceList, previous []corev1.NodeCondition, now metav1.Time) []corev1.NodeCondition {
 	resources := isPositive(allocatable, corev1.ResourceCPU) && isPositive(allocatable, corev1.ResourceMemory)
 	problems := h.readinessProblems(resources)
@@ -126,7 +129,8 @@ func chooseCondition(good bool, kind corev1.NodeConditionType, yes, no outcome) 
 	return corev1.NodeCondition{Type: kind, Status: chosen.status, Reason: chosen.reason, Message: printable.Message(chosen.message)}
 }
 
-// transitionTime returns the time of a condition's last status change: now, unless previous has the same status.
+// transitionTime returns the time at which the status of a condition last changed: the time in previous if the
+// condition has the same status in previous, and now otherwise.
 func transitionTime(condition *corev1.NodeCondition, previous []corev1.NodeCondition, now metav1.Time) metav1.Time {
 	if old := conditionOf(previous, condition.Type); old != nil && old.Status == condition.Status && !old.LastTransitionTime.IsZero() {
 		return old.LastTransitionTime
@@ -134,7 +138,7 @@ func transitionTime(condition *corev1.NodeCondition, previous []corev1.NodeCondi
 	return now
 }
 
-// conditionOf returns the condition of that type, or nil if the list does not contain it.
+// conditionOf returns the condition of the given type, or nil if the list does not contain it.
 func conditionOf(list []corev1.NodeCondition, kind corev1.NodeConditionType) *corev1.NodeCondition {
 	for i := range list {
 		if list[i].Type == kind {
@@ -144,5 +148,5 @@ func conditionOf(list []corev1.NodeCondition, kind corev1.NodeConditionType) *co
 	return nil
 }
 
-// networkReasons are the reasons that only a virtual kubelet sets.
+// networkReasons are reasons of the condition NetworkUnavailable that only a virtual kubelet sets.
 var networkReasons = []string{wire.NodeNetworkUpReason, wire.NodeNetworkDownReason}

@@ -25,32 +25,36 @@ import (
 )
 
 const (
-	// heartbeat is the period of node status updates without changes, the same as the kubelet's.
-	heartbeat = 5 * time.Minute
+	// heartbeatInterval is how often the node status is updated if nothing has changed. A kubelet has the same
+	// interval.
+	heartbeatInterval = 5 * time.Minute
 	// requestTimeout limits each request of this package to the local API server.
 	requestTimeout = 30 * time.Second
-	// firstRetry and lastRetry are the minimum and maximum delay before a failed or reverted update is retried.
-	firstRetry = 2 * time.Second
-	lastRetry  = heartbeat
+	// minRetryDelay and maxRetryDelay bound the delay before a failed or reverted update is retried.
+	minRetryDelay = 2 * time.Second
+	maxRetryDelay = heartbeatInterval
 )
 
 // Config holds the settings of a Controller.
 type Config struct {
 	Identity
-	// Local is the configuration of the cluster with the Node.
+	// Local is the client configuration for the cluster that has the Node.
 	Local *rest.Config
-	// VirtualNode and Namespace identify the VirtualNode that the Node is made from.
+	// VirtualNode and Namespace identify the VirtualNode from which the Node is computed.
 	VirtualNode, Namespace string
 	// CheckNetwork makes readiness depend on the network between the clusters.
 	CheckNetwork bool
-	// LeaseDuration is the duration of the node lease, which is renewed four times as often.
+	// LeaseDuration is the duration of the node lease. The lease is renewed four times in this duration.
 	LeaseDuration time.Duration
-	// Pinger checks the provider. The controller subscribes to it; the caller runs it.
+	// Pinger checks whether the provider is reachable. The Controller subscribes to it, and the caller runs it.
 	Pinger *pinger.Pinger
 	// ProviderVersion reads the version of the provider's API server. If it is nil, the Node has no version label.
 	ProviderVersion func(context.Context) (string, error)
-	// Warn reports, on the VirtualNode, its invalid settings and the errors that keep its Node from being written. Each
-	// message is reported once until it changes. If Warn is nil, messages are only logged. It must not block.
+	// FolderPlugins returns the value of the Node's annotation about the plugins in the folder of this virtual
+	// kubelet. If the value is empty, the Node does not get the annotation. FolderPlugins may be nil.
+	FolderPlugins func() string
+	// Warn reports a problem on the VirtualNode: invalid settings, or errors that keep its Node from being written.
+	// Each message is reported once until it changes. Warn must not block. If Warn is nil, messages are only logged.
 	Warn func(reason, message string)
 	// Clock is used for all timers.
 	Clock clock.Clock
@@ -58,7 +62,7 @@ type Config struct {
 
 // Reasons of the messages for Config.Warn.
 const (
-	// InvalidReason means that settings of the VirtualNode are invalid in a Node.
+	// InvalidReason means that settings of the VirtualNode are not valid in a Node.
 	InvalidReason = "InvalidVirtualNode"
 	// UpdateFailedReason means that the API server rejects the Node.
 	UpdateFailedReason = "NodeUpdateFailed"
@@ -71,7 +75,8 @@ type Controller struct {
 	config  Config
 	client  kubernetes.Interface
 	dynamic dynamic.Interface
-	shown   offloadingv1beta1.VirtualNodeCondition // condition on the VirtualNode, accessed by one goroutine at a time
+	// last condition that was written to the VirtualNode, accessed by one goroutine at a time
+	shown offloadingv1beta1.VirtualNodeCondition
 	// leaseOwner is the Node that was last found to own its Lease. Only compareLoop uses it.
 	leaseOwner types.UID
 	trigger    chan struct{}
@@ -81,22 +86,26 @@ type Controller struct {
 	version  providerVersion
 
 	mu      sync.Mutex
-	library *inbox // inbox of the library's controller, nil while that does not run
+	library *inbox // inbox of the library's controller, nil while that controller does not run
 	desired *corev1.Node
-	own     types.UID         // UID of the Node that was last found to be ours
-	warned  map[string]string // message by reason
+	own     types.UID         // UID of the Node that was last recognized as ours
+	warned  map[string]string // last message for each reason
 }
 
-// inbox accepts nodes for one run of the library's controller. push may block as long as the API server does, and
-// blocks forever once that run has ended.
+// inbox passes nodes to one run of the library's controller. push blocks as long as the API server does not respond,
+// and forever after the run has ended.
 type inbox struct {
 	push func(*corev1.Node)
 	full bool
 }
 
-// NewController validates its configuration and sends no requests.
+// MinLeasePeriod is the shortest duration of the node's Lease. The Lease is renewed four times in this duration, and
+// each request takes part of a second.
+const MinLeasePeriod = 4 * time.Second
+
+// NewController returns a Controller, or an error if the configuration is not valid. It sends no requests.
 func NewController(config Config) (*Controller, error) {
-	if config.LeaseDuration < 4*time.Second {
+	if config.LeaseDuration < MinLeasePeriod {
 		return nil, fmt.Errorf("the duration of the node lease is %s: use at least 4s", config.LeaseDuration)
 	}
 	local := rest.CopyConfig(config.Local)
@@ -115,11 +124,11 @@ func NewController(config Config) (*Controller, error) {
 	}, nil
 }
 
-// Ready returns a channel that is closed once the Node is registered.
+// Ready returns a channel that is closed when the Node is registered.
 func (c *Controller) Ready() <-chan struct{} { return c.ready }
 
-// Run maintains the Node until ctx ends. It returns an error only if it cannot work at all; temporary errors are
-// retried.
+// Run maintains the Node until ctx ends. Temporary errors are retried; Run returns an error only if it cannot work at
+// all.
 func (c *Controller) Run(ctx context.Context) error {
 	logger := log.FromContext(ctx).WithValues("node", c.config.Name)
 	ctx = log.IntoContext(ctx, logger)
@@ -137,16 +146,20 @@ func (c *Controller) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// triggerComparison triggers a comparison of the node. It never blocks.
+// Refresh starts a comparison of the Node with the desired state. It must be called when FolderPlugins returns
+// another text. It never blocks.
+func (c *Controller) Refresh() { c.triggerComparison() }
+
+// triggerComparison starts a comparison of the Node with the desired state. It never blocks.
 func (c *Controller) triggerComparison() {
 	select {
 	case c.trigger <- struct{}{}:
-	default: // a comparison is pending
+	default: // A comparison is already pending.
 	}
 }
 
-// warnOnce reports a message once per reason. An empty message clears the reason, so that the next message is reported
-// again.
+// warnOnce reports a message if it differs from the last message with the same reason. An empty message resets the
+// reason, so that the next message is reported in any case.
 func (c *Controller) warnOnce(reason, message string) {
 	c.mu.Lock()
 	news := c.warned[reason] != message
@@ -157,7 +170,7 @@ func (c *Controller) warnOnce(reason, message string) {
 	}
 }
 
-// errorText returns the message of an error, empty for nil.
+// errorText returns the message of an error, or an empty string for nil.
 func errorText(err error) string {
 	if err == nil {
 		return ""
@@ -165,15 +178,16 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-// registerNode waits for the VirtualNode and for the first result of the pinger, ensures that the Node exists, and then
-// runs the library's controller and the comparison concurrently.
+// registerNode registers the Node and maintains it. First it waits for the VirtualNode and for the first result of
+// the pinger, and ensures that the Node exists. It then runs the library's controller and the comparison
+// concurrently.
 func (c *Controller) registerNode(ctx context.Context) error {
 	select {
 	case <-c.config.Pinger.Settled():
 	case <-ctx.Done():
 		return nil
 	}
-	wait, timer := firstRetry, c.config.Clock.After(firstRetry)
+	wait, timer := minRetryDelay, c.config.Clock.After(minRetryDelay)
 	for {
 		err := c.ensureNode(ctx)
 		if err == nil {
@@ -182,9 +196,9 @@ func (c *Controller) registerNode(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-c.trigger: // an observation arrived; at the start the next ones follow soon
+		case <-c.trigger: // at the start, several objects are observed one after the other
 		case <-timer:
-			wait = min(2*wait, lastRetry)
+			wait = min(2*wait, maxRetryDelay)
 			timer = c.config.Clock.After(wait)
 			log.FromContext(ctx).Info("The node cannot be registered yet, retrying", "in", wait.String(), "err", err)
 			c.warnOnce(NotRegisteredReason, err.Error())
@@ -199,9 +213,9 @@ func (c *Controller) registerNode(ctx context.Context) error {
 }
 
 // runLibrary runs the node controller of the virtual-kubelet library, which sends heartbeats, renews the lease and
-// patches the status. That controller ends early only when its first update is rejected, and is then started again.
+// patches the status. The controller ends before ctx only if its first update is rejected. It is then started again.
 func (c *Controller) runLibrary(ctx context.Context) error {
-	wait := firstRetry
+	wait := minRetryDelay
 	for ctx.Err() == nil {
 		controller, err := c.newLibraryController()
 		if err != nil {
@@ -217,7 +231,7 @@ func (c *Controller) runLibrary(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 		case <-c.config.Clock.After(wait):
-			wait = min(2*wait, lastRetry)
+			wait = min(2*wait, maxRetryDelay)
 		}
 	}
 	return nil
@@ -252,19 +266,19 @@ func (c *Controller) newLibraryController() (*vknode.NodeController, error) {
 	c.mu.Unlock()
 	return vknode.NewNodeController(provider{c}, node, c.client.CoreV1().Nodes(),
 		vknode.WithNodeEnableLeaseV1(c.client.CoordinationV1().Leases(corev1.NamespaceNodeLease), int32(c.config.LeaseDuration.Seconds())),
-		vknode.WithNodeStatusUpdateInterval(heartbeat),
+		vknode.WithNodeStatusUpdateInterval(heartbeatInterval),
 		vknode.WithNodeStatusUpdateErrorHandler(c.recoverNode),
 	)
 }
 
-// provider is the Controller as the library's node provider.
+// provider implements the library's interface for providers of nodes.
 type provider struct{ *Controller }
 
-// Ping always succeeds: the library takes a failed ping for a dead node agent and would stop its heartbeats. An
-// unreachable provider is reported in a condition instead.
+// Ping always succeeds. After a failed ping the library would assume that the node agent is dead and stop the
+// heartbeats. An unreachable provider is reported in a condition instead.
 func (p provider) Ping(ctx context.Context) error { return ctx.Err() }
 
-// NotifyNodeStatus stores the library's callback.
+// NotifyNodeStatus stores the library's callback, with which deliverNode passes on the Node.
 func (p provider) NotifyNodeStatus(_ context.Context, push func(*corev1.Node)) {
 	p.setInbox(&inbox{push: push})
 	p.triggerComparison()

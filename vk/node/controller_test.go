@@ -19,11 +19,12 @@ import (
 
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
-	"github.com/refract-project/refract/internal/story"
+	"github.com/refract-project/refract/internal/folderplugins"
+	"github.com/refract-project/refract/test/support/story"
 	"github.com/refract-project/refract/vk/node"
 )
 
-// TestController shares two clusters between its subtests, because starting clusters takes most of its time.
+// TestController runs all tests that need clusters, because starting the two clusters takes most of the time.
 func TestController(t *testing.T) {
 	s := newSuite(t)
 	story.Run(t, "testdata/stories", func(t *testing.T) *story.Stage { return s.in(t).stage() })
@@ -37,6 +38,7 @@ func TestController(t *testing.T) {
 		{"a node that lost its labels while nobody looked is found again", testLostLabels},
 		{"the node of a deleted VirtualNode stays away", testDeletedVirtualNode},
 		{"the version of the provider is a label of the node", testProviderVersion},
+		{"plugins in the folder are an annotation of the node", testFolderPlugins},
 		{"the lease belongs to a node that is created again", testRecreatedNode},
 		{"the lease of a node that is gone is taken over", testLeaseOfANodeThatIsGone},
 	} {
@@ -44,7 +46,8 @@ func TestController(t *testing.T) {
 	}
 	t.Run("the lease is held while the work ends", func(t *testing.T) { testSlowEnd(t, s.provider) })
 	t.Run("a lease is taken at once from a replica that is gone", func(t *testing.T) { testSupersede(t, s.provider) })
-	t.Run("election", func(t *testing.T) { testElection(t, s.provider) }) // stops the provider
+	// This test comes last, because it stops the provider.
+	t.Run("election", func(t *testing.T) { testElection(t, s.provider) })
 }
 
 func testMalformed(t *testing.T, s *suite) {
@@ -70,8 +73,8 @@ func testMalformed(t *testing.T, s *suite) {
 		return ready(corev1.ConditionFalse, "no CPU or no memory")(n)
 	})
 	s.expectWarning(node.InvalidReason, "spec.labels", `"a b"="c"`, "spec.annotations", "spec.taints", `"bad:Nope"`, "spec.resourceQuota.hard", `"memory": "-1"`, `"nvidia.com/gpu": "1500m"`)
-	// A few writes are expected: taints, status, and again when another client changes the node. An endless loop would
-	// write hundreds of times.
+	// A few writes are expected: of taints and status, and another one whenever another client changes the node. An
+	// endless loop would write hundreds of times.
 	if writes := s.writesSince(marker); len(writes) > 15 {
 		t.Errorf("written: %v", writes)
 	}
@@ -90,7 +93,8 @@ func testMalformed(t *testing.T, s *suite) {
 		return ready(corev1.ConditionTrue, "")(n)
 	})
 
-	// Settings that pass our checks but are rejected by the API server are reported, and retried with long delays.
+	// Settings that pass our checks but are rejected by the API server must be reported, and must be retried only
+	// with long delays.
 	marker = s.auditEnd()
 	s.changeVirtualNode(func(vn *offloadingv1beta1.VirtualNode) {
 		vn.Spec.Annotations = map[string]string{"long": strings.Repeat("x", 1<<18)}
@@ -145,7 +149,8 @@ func testDeletedVirtualNode(t *testing.T, s *suite) {
 	}
 }
 
-// testProviderVersion has the provider report its version, and then restarts while it does not.
+// testProviderVersion checks that the Node is labelled with the version that the provider reports, and that the label
+// stays after a restart of the controller while the provider reports no version.
 func testProviderVersion(_ *testing.T, s *suite) {
 	s.createVirtualNode()
 	said := "v1.35.2+k3s1"
@@ -171,6 +176,27 @@ func testProviderVersion(_ *testing.T, s *suite) {
 	})
 }
 
+// testFolderPlugins checks that the Node's annotation lists the plugins in the folder. It must follow the folder when a
+// plugin is added or removed, even if the VirtualNode has an annotation of the same key.
+func testFolderPlugins(_ *testing.T, s *suite) {
+	s.createVirtualNode()
+	controller, _ := s.kubelet()
+	<-controller.Ready()
+	for _, text := range []string{`{"plugins":[{"name":"strip"}]}`, ""} {
+		s.folder.Store(&text)
+		controller.Refresh()
+		s.changeVirtualNode(func(vn *offloadingv1beta1.VirtualNode) {
+			vn.Spec.Annotations = map[string]string{folderplugins.Annotation: "forged", "folder": "is " + text}
+		})
+		s.expectNode("annotated with "+text, func(n *corev1.Node) string {
+			if n.Annotations[folderplugins.Annotation] != text || n.Annotations["folder"] != "is "+text {
+				return fmt.Sprint(n.Annotations)
+			}
+			return ""
+		})
+	}
+}
+
 func testForeignNode(_ *testing.T, s *suite) {
 	s.expectUntouched(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, "not a virtual node")
 	require.NoError(s, s.admin.Delete(s.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}))
@@ -183,8 +209,8 @@ func testNodeOfAnotherProvider(_ *testing.T, s *suite) {
 	}}}, `virtual node of provider "rome"`)
 }
 
-// expectUntouched lets the controller find a node that it must leave unchanged, and checks the node again after a
-// while.
+// expectUntouched checks that the controller reports an existing Node that belongs to another owner, and leaves it
+// unchanged.
 func (s *suite) expectUntouched(existing *corev1.Node, why string) {
 	s.Helper()
 	require.NoError(s, s.admin.Create(s.Context(), existing))
@@ -205,7 +231,7 @@ func (s *suite) expectUntouched(existing *corev1.Node, why string) {
 	}
 }
 
-// expectCondition waits until the VirtualNode has the condition of its Node.
+// expectCondition waits until the VirtualNode has the given condition about its Node.
 func (s *suite) expectCondition(status offloadingv1beta1.VirtualNodeConditionStatus, reason, words string) {
 	s.Helper()
 	s.expect("condition", func(ctx context.Context) string {

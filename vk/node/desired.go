@@ -25,9 +25,9 @@ type Identity struct {
 	Address string
 	// Port is the port of the kubelet API.
 	Port int32
-	// KubeletVersion is the version to report, which is the version of the local API server.
+	// KubeletVersion is the kubelet version in the Node: the version of the local API server.
 	KubeletVersion string
-	// Labels and Annotations are set on the command line.
+	// Labels and Annotations are set with flags.
 	Labels, Annotations map[string]string
 }
 
@@ -43,12 +43,13 @@ func (id *Identity) desiredNode(vn *offloadingv1beta1.VirtualNode) *corev1.Node 
 		},
 		Spec: corev1.NodeSpec{Taints: desiredTaints(vn)},
 		Status: corev1.NodeStatus{
-			Capacity:         capacity,
-			Allocatable:      capacity.DeepCopy(),
-			Addresses:        []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: id.Address}},
-			DaemonEndpoints:  corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: id.Port}},
-			Images:           vn.Spec.Images,
-			DeclaredFeatures: []string{"ExtendWebSocketsToKubelet"}, // kubeletapi forwards WebSockets
+			Capacity:        capacity,
+			Allocatable:     capacity.DeepCopy(),
+			Addresses:       []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: id.Address}},
+			DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: id.Port}},
+			Images:          vn.Spec.Images,
+			// The Node declares this feature, because the kubelet API forwards WebSockets.
+			DeclaredFeatures: []string{"ExtendWebSocketsToKubelet"},
 			NodeInfo: corev1.NodeSystemInfo{
 				KubeletVersion:  id.KubeletVersion,
 				OperatingSystem: labels[corev1.LabelOSStable],
@@ -69,12 +70,13 @@ func desiredTaints(vn *offloadingv1beta1.VirtualNode) []corev1.Taint {
 	return all
 }
 
-// hasTaint reports whether the list has a taint of the same key and effect. The API server allows only one.
+// hasTaint reports whether the list has a taint with the same key and effect as taint. The API server accepts only
+// one such taint.
 func hasTaint(list []corev1.Taint, taint *corev1.Taint) bool {
 	return slices.ContainsFunc(list, func(t corev1.Taint) bool { return t.MatchTaint(taint) })
 }
 
-// mergeMaps merges maps; later ones win. It never returns nil.
+// mergeMaps merges maps. For equal keys, the last map determines the value. The result is never nil.
 func mergeMaps(all ...map[string]string) map[string]string {
 	joined := map[string]string{}
 	for _, m := range all {

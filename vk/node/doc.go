@@ -10,12 +10,14 @@
 //	ForeignCluster ─┼─▶ desired Node ─▶ node controller of the virtual-kubelet
 //	ping ─┘                             library: registration, status, lease
 //
-// The desired Node is computed by pure functions (Identity.desiredNode, health.nodeConditions); Controller observes, compares
-// with the Node in its cache and writes only differences. Changes of fields that belong to us are reverted; labels,
-// taints and conditions of others are kept. Settings of a VirtualNode that are invalid for a Node are ignored and
-// reported by Config.Warn; a Node that is not ours, or another provider's, is left unchanged and reported, too.
+// The desired Node is computed by pure functions (Identity.desiredNode, health.nodeConditions); Controller compares
+// it with the Node in its cache and writes only the differences. If another client changes a field that the
+// Controller maintains, the change is reverted. Labels, taints and conditions of other clients are kept. Settings of
+// a VirtualNode that are not valid in a Node are ignored and reported by Config.Warn. A Node that does not belong to
+// this virtual node is left unchanged, and is also reported.
 //
-// An unresponsive provider never ends the process. The Node becomes Ready=False with the reason a few seconds after
-// the first lost ping, and Ready=True with the first successful one. The lease is renewed all the time, because it
-// shows that the virtual kubelet is alive, like a kubelet whose container runtime is down.
+// An unresponsive provider never ends the process. The Node becomes Ready=False, with the reason, a few seconds after
+// the first lost ping, and Ready=True with the first successful ping. The lease is renewed all the time, because it
+// shows that the virtual kubelet itself is alive. This is also how a kubelet behaves while its container runtime is
+// down.
 package node

@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 )
 
-// hasDrifted reports whether the metadata or status of a Node differs from desired. Additions of others are no drift.
-// Taints are compared separately, see mergeTaints.
+// hasDrifted reports whether the metadata or status of a Node differs from desired. Entries that other clients have
+// added do not count. Taints are compared separately, see mergeTaints.
 func hasDrifted(actual, desired *corev1.Node) bool {
 	have, want := &actual.Status, &desired.Status
 	return !containsEntries(actual.Labels, desired.Labels) ||
@@ -26,7 +26,7 @@ func hasDrifted(actual, desired *corev1.Node) bool {
 		hasLeftovers(actual, desired)
 }
 
-// containsEntries reports whether have includes all entries of want.
+// containsEntries reports whether the map have contains all entries of the map want.
 func containsEntries(have, want map[string]string) bool {
 	for key, value := range want {
 		if found, ok := have[key]; !ok || found != value {
@@ -52,8 +52,8 @@ func sameNodeInfo(have, want *corev1.NodeSystemInfo) bool {
 		have.Architecture == want.Architecture
 }
 
-// hasConditions compares the contents of conditions, not their times. A NetworkUnavailable condition of ours counts
-// even if it is not desired.
+// hasConditions compares the contents of conditions, not their times. A condition NetworkUnavailable that a virtual
+// kubelet has set counts as a difference even if no such condition is desired.
 func hasConditions(have, want []corev1.NodeCondition) bool {
 	for i := range want {
 		found := conditionOf(have, want[i].Type)
@@ -64,8 +64,8 @@ func hasConditions(have, want []corev1.NodeCondition) bool {
 	return conditionOf(want, corev1.NodeNetworkUnavailable) != nil || !ownNetworkCondition(have)
 }
 
-// ownNetworkCondition reports whether NetworkUnavailable was set by a virtual kubelet. Network plugins and cloud
-// controllers set it too.
+// ownNetworkCondition reports whether a virtual kubelet has set the condition NetworkUnavailable, which network
+// plugins and cloud controllers also set.
 func ownNetworkCondition(list []corev1.NodeCondition) bool {
 	found := conditionOf(list, corev1.NodeNetworkUnavailable)
 	return found != nil && slices.Contains(networkReasons, found.Reason)

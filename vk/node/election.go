@@ -19,28 +19,28 @@ import (
 	"github.com/refract-project/refract/internal/cmdutil"
 )
 
-// ErrLeadershipLost is returned when the lease could not be renewed in time: another replica has taken over, or may
-// have.
+// ErrLeadershipLost is returned if the lease was not renewed in time. Another replica may have become the leader.
 var ErrLeadershipLost = errors.New("the lease was lost: another replica may be active now")
 
 // Election elects a leader among replicas with a Lease.
 type Election struct {
 	Client kubernetes.Interface
-	// Namespace and Name identify the Lease, Identity this replica.
+	// Namespace and Name identify the Lease, and Identity identifies this replica.
 	Namespace, Name, Identity string
-	// Duration is the time after which a silent holder is replaced. RenewDeadline is the time after which a holder that
-	// cannot renew gives up. RetryPeriod is the delay between attempts.
+	// Duration is how long the holder may fail to renew the lease until another replica takes it. RenewDeadline is
+	// how long the holder tries to renew the lease before it stops leading. RetryPeriod is the delay between
+	// attempts.
 	Duration, RenewDeadline, RetryPeriod time.Duration
-	// Gone reports whether a holder is known not to lead any more, so that its lease need not expire first. If Gone is
-	// nil, leases always expire.
+	// Gone reports whether a holder is known to be gone, so that another replica may take the lease before it
+	// expires. If Gone is nil, every lease must expire first.
 	Gone func(holder string) bool
-	// StandBy is called whenever another replica is seen to lead. It may be nil.
+	// StandBy is called whenever another replica is found to lead. It may be nil.
 	StandBy func(leader string)
 }
 
-// Run waits until this replica leads and then runs lead, whose context ends with ctx or with the leadership. The lease
-// is released only after lead has returned, so the next replica starts at once and the two never overlap. Run returns
-// the result of lead or ErrLeadershipLost, and nil if ctx ended while it waited.
+// Run waits until this replica leads and then calls lead. The context of lead ends when ctx ends or the lease is
+// lost. The lease is released after lead has returned, so that the next replica starts at once and two replicas never
+// lead at the same time. Run returns the result of lead or ErrLeadershipLost, and nil if ctx ended while it waited.
 func (e Election) Run(ctx context.Context, lead func(context.Context) error) error {
 	for e.awaitFree(ctx) {
 		if led, err := e.acquireLease(ctx, lead); led || err != nil {
@@ -50,11 +50,11 @@ func (e Election) Run(ctx context.Context, lead func(context.Context) error) err
 	return nil
 }
 
-// acquireLease tries to acquire the lease, which was free a moment ago. led reports whether lead was run. It was not if
-// another replica was faster, or ctx has ended.
+// acquireLease tries to acquire the lease, which was free a moment ago. led reports whether the function lead was
+// called. It is false if another replica was faster, or ctx has ended.
 func (e Election) acquireLease(ctx context.Context, lead func(context.Context) error) (led bool, err error) {
 	term := &term{lead: lead, ended: make(chan struct{})}
-	// The lease is kept while lead shuts down, hence a context without the cancellation of ctx.
+	// The lease must be renewed until lead has returned, so this context must not end when ctx ends.
 	renewing, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	withdraw := func() {
@@ -78,12 +78,12 @@ func (e Election) acquireLease(ctx context.Context, lead func(context.Context) e
 	return true, term.result
 }
 
-// term is the time during which this replica leads.
+// term is a period in which this replica leads.
 type term struct {
 	lead     func(context.Context) error
-	result   error // result of lead, valid once ended is closed
+	result   error // result of lead, valid after ended is closed
 	started  atomic.Bool
-	finished atomic.Bool // lead returned by itself or because ctx ended, not because the lease was lost
+	finished atomic.Bool // set if lead has returned although the lease was not lost
 	ended    chan struct{}
 }
 
@@ -117,7 +117,9 @@ func (e Election) electionConfig(ctx context.Context, term *term, stop, withdraw
 			},
 			OnStoppedLeading: func() {},
 			OnNewLeader: func(leader string) {
-				if leader == e.Identity || leader == "" { // the lease was released and is free for a moment
+				// There is no other leader: an empty holder means that the lease was released and is free for a
+				// moment.
+				if leader == e.Identity || leader == "" {
 					return
 				}
 				withdraw()

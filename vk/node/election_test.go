@@ -23,7 +23,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/refract-project/refract/internal/rbac"
-	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/test/support/testenv"
 	"github.com/refract-project/refract/vk/node"
 )
 
@@ -48,10 +48,11 @@ func testElection(t *testing.T, cluster *testenv.Cluster) {
 		}
 		return *lease.Spec.HolderIdentity
 	}
-	// run competes for the lease. Its lead function ends with its context and then records the holder of the lease.
+	// run competes for the lease. Its lead function waits for the end of its context, and then records the holder of
+	// the lease.
 	type run struct {
 		began, ended chan struct{}
-		holder       string // valid once ended is closed
+		holder       string // holder of the lease at the end of lead, valid after ended is closed
 		result       chan error
 		stop         context.CancelFunc
 	}
@@ -63,7 +64,7 @@ func testElection(t *testing.T, cluster *testenv.Cluster) {
 			r.result <- election(identity).Run(ctx, func(leading context.Context) error {
 				close(r.began)
 				<-leading.Done()
-				r.holder = holder() // while shutting down
+				r.holder = holder() // the lease must still be held while the leader shuts down
 				close(r.ended)
 				return nil
 			})
@@ -99,7 +100,7 @@ func testElection(t *testing.T, cluster *testenv.Cluster) {
 	await("the work ends with the lease", second.ended)
 }
 
-// silenced allows a replica to read and release its lease, but not to renew it.
+// silenced is a transport through which a replica can read and release its lease, but not renew it.
 type silenced struct {
 	http.RoundTripper
 	on *atomic.Bool
@@ -119,7 +120,8 @@ func (s silenced) RoundTrip(r *http.Request) (*http.Response, error) {
 	return s.RoundTripper.RoundTrip(r)
 }
 
-// testSlowEnd loses the lease while the API server is reachable again, before the work has ended.
+// testSlowEnd checks that a leader that loses its lease and takes long to stop does not release the lease before it has
+// stopped, even if the API server is reachable again by then.
 func testSlowEnd(t *testing.T, cluster *testenv.Cluster) {
 	const slow = "slow"
 	var silent atomic.Bool
@@ -133,7 +135,8 @@ func testSlowEnd(t *testing.T, cluster *testenv.Cluster) {
 	err = election.Run(t.Context(), func(leading context.Context) error {
 		silent.Store(true)
 		<-leading.Done()
-		// The elector releases a lease before it ends the context of the leader.
+		// The lease must not be released yet. client-go's elector releases a lease before it ends the context of the
+		// leader, which would let another replica lead at the same time.
 		lease, err := client.CoordinationV1().Leases(metav1.NamespaceDefault).Get(t.Context(), slow, metav1.GetOptions{})
 		require.NoError(t, err)
 		if *lease.Spec.HolderIdentity != slow {
@@ -146,7 +149,8 @@ func testSlowEnd(t *testing.T, cluster *testenv.Cluster) {
 	}
 }
 
-// testSupersede checks that a lease is taken at once from a holder that is gone, and from no other holder.
+// testSupersede checks that a lease is taken at once from a holder that is known to be gone, but not from any other
+// holder.
 func testSupersede(t *testing.T, cluster *testenv.Cluster) {
 	client, err := kubernetes.NewForConfig(cluster.Config())
 	require.NoError(t, err)

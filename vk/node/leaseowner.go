@@ -14,9 +14,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// syncLeaseOwner makes the Node the owner of its Lease, and reports whether it is. The library sets the owner once,
-// from its own copy of the Node, and keeps it. After the Node was deleted and recreated, that owner does not exist, and
-// the garbage collector deletes the Lease – and also the next one if the library's copy is still the former Node.
+// syncLeaseOwner makes the Node the owner of its Lease, and reports whether the Node is the owner now. The
+// virtual-kubelet library sets the owner only once, from its own copy of the Node. After the Node was deleted and
+// recreated, the recorded owner no longer exists, so that the garbage collector deletes the Lease. It also deletes
+// the next Lease if the library's copy is still the former Node.
 func (c *Controller) syncLeaseOwner(ctx context.Context, node *corev1.Node) (owned bool, err error) {
 	if c.leaseOwner == node.UID {
 		return true, nil
@@ -25,7 +26,7 @@ func (c *Controller) syncLeaseOwner(ctx context.Context, node *corev1.Node) (own
 	lease, err := leases.Get(ctx, node.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return false, nil // the library creates it
+		return false, nil // nothing to do yet: the library creates the Lease
 	case err != nil:
 		return false, fmt.Errorf("getting the lease of node %s, %w", node.Name, err)
 	}
@@ -40,7 +41,7 @@ func (c *Controller) syncLeaseOwner(ctx context.Context, node *corev1.Node) (own
 	return true, nil
 }
 
-// ownersWith returns owners with node as the only Node among them.
+// ownersWith returns the owners with node in place of any other Node.
 func ownersWith(owners []metav1.OwnerReference, node *corev1.Node) []metav1.OwnerReference {
 	isNode := func(owner metav1.OwnerReference) bool { return owner.Kind == "Node" && owner.UID == node.UID }
 	kept := slices.DeleteFunc(slices.Clone(owners), func(owner metav1.OwnerReference) bool { return owner.Kind == "Node" && !isNode(owner) })

@@ -16,8 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// testRecreatedNode deletes the Node several times, as kubectl delete node does. Each time the Lease belongs to the new
-// Node, so that the garbage collector does not delete it.
+// testRecreatedNode checks that each time the Node is deleted, as with kubectl delete node, the new Node becomes the
+// owner of the Lease, so that the garbage collector does not delete the Lease.
 func testRecreatedNode(t *testing.T, s *suite) {
 	s.createVirtualNode()
 	controller, _ := s.kubelet()
@@ -43,11 +43,12 @@ func testRecreatedNode(t *testing.T, s *suite) {
 	}
 }
 
-// testLeaseOfANodeThatIsGone lets the kubelet find the Lease of a Node that was deleted while no garbage collector ran.
+// testLeaseOfANodeThatIsGone checks that the Node becomes the owner of an existing Lease whose owner, an earlier Node,
+// was deleted while no garbage collector was running.
 func testLeaseOfANodeThatIsGone(t *testing.T, s *suite) {
 	s.createVirtualNode()
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: name,
-		Finalizers:      []string{"example.com/hold"}, // keeps the Lease although the garbage collector runs
+		Finalizers:      []string{"example.com/hold"}, // keeps the Lease in spite of the garbage collector
 		OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: name, UID: "gone"}}}}
 	require.NoError(t, client.IgnoreNotFound(s.admin.Delete(t.Context(), lease.DeepCopy())))
 	s.expect("lease", func(ctx context.Context) string {
@@ -62,14 +63,14 @@ func testLeaseOfANodeThatIsGone(t *testing.T, s *suite) {
 	require.NoError(t, s.admin.Patch(t.Context(), lease, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))))
 }
 
-// node returns the Node.
+// node reads the Node from the API server.
 func (s *suite) node() (n corev1.Node) {
 	s.Helper()
 	require.NoError(s, s.admin.Get(s.Context(), types.NamespacedName{Name: name}, &n))
 	return n
 }
 
-// awaitLease waits until the Lease belongs to the Node with that UID only, and returns it.
+// awaitLease waits until the Node with the given UID is the only owner of the Lease, and returns the Lease.
 func (s *suite) awaitLease(owner types.UID) (lease coordinationv1.Lease) {
 	s.Helper()
 	s.expect("lease", func(ctx context.Context) string {
@@ -84,7 +85,7 @@ func (s *suite) awaitLease(owner types.UID) (lease coordinationv1.Lease) {
 	return lease
 }
 
-// awaitRenewal waits until the Lease is renewed, and fails if it was replaced.
+// awaitRenewal waits until the Lease is renewed. It fails if the Lease was deleted and recreated.
 func (s *suite) awaitRenewal(last coordinationv1.Lease) (renewed coordinationv1.Lease) {
 	s.Helper()
 	s.expect("renewal", func(ctx context.Context) string {

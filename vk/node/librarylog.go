@@ -12,8 +12,8 @@ import (
 	vklog "github.com/virtual-kubelet/virtual-kubelet/log"
 )
 
-// libraryLog adapts the log of the virtual-kubelet library to ours: errors are logged as errors, the end of the process
-// is not an error, and the patches, which are longer than a screen, are logged at verbosity 4.
+// libraryLog adapts the logger of the virtual-kubelet library to ours. Errors are logged as errors, except for the
+// end of the process. Patches, which are longer than a screen, are logged at verbosity 4.
 type libraryLog struct {
 	logr.Logger
 	err   error

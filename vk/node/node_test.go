@@ -68,7 +68,7 @@ func TestConditionsFollowTheProvider(t *testing.T) {
 		health      health
 		resources   corev1.ResourceList
 		want        map[corev1.NodeConditionType]string
-		wantMessage string // message of Ready
+		wantMessage string // message of the condition Ready
 	}{
 		{"all well, no network to check", health{}, offered, map[corev1.NodeConditionType]string{
 			"Ready": "True KubeletReady", "MemoryPressure": "False RemoteClusterHasSufficientMemory",
@@ -244,7 +244,7 @@ func TestSpoiledMemoryIsFound(t *testing.T) {
 func TestEndedLibraryHoldsNobodyUp(t *testing.T) {
 	c := &Controller{trigger: make(chan struct{}, 1)}
 	node := func(name string) *corev1.Node { return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}} }
-	c.deliverNode(node("early")) // no library runs yet
+	c.deliverNode(node("early")) // the call must not block, although the library does not run yet
 
 	ended := make(chan struct{})
 	defer close(ended)

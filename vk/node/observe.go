@@ -25,8 +25,8 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// observations are the objects in the caches. They may be read at any time and are shared, so they must not be
-// modified. nil means that the object does not exist.
+// observations has the latest versions of the observed objects, or nil for an object that does not exist. It may be
+// read at any time. The objects are shared, so callers must not modify them.
 type observations struct {
 	lastVirtualNode    atomic.Pointer[offloadingv1beta1.VirtualNode]
 	lastForeignCluster atomic.Pointer[corev1beta1.ForeignCluster]
@@ -39,8 +39,8 @@ func (o *observations) foreignCluster() *corev1beta1.ForeignCluster {
 }
 func (o *observations) node() *corev1.Node { return o.lastNode.Load() }
 
-// startWatches watches the three objects, each with a watch restricted to that object, and calls changed after every
-// change. It does not wait for the first list: an API server that is down now may be up later.
+// startWatches starts a watch for each of the three objects and calls changed after every change. It does not wait
+// for the first lists, because an API server that is down now may be up later.
 func (o *observations) startWatches(ctx context.Context, group *errgroup.Group, config *Config, changed func()) error {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, corev1beta1.AddToScheme, offloadingv1beta1.AddToScheme} {
@@ -72,16 +72,20 @@ func (o *observations) startWatches(ctx context.Context, group *errgroup.Group, 
 	return nil
 }
 
-// object is a pointer to T that is a Kubernetes object.
+// object is a constraint for pointers to T that implement client.Object.
 type object[T any] interface {
 	*T
 	client.Object
 }
 
-// watchObject keeps last up to date until ctx ends. A kind that the API server does not serve yet is requested again,
-// because its definition may be installed later.
+// maxWatchRetryDelay limits the delay before another attempt to start a watch. With a longer delay, a CRD that is
+// installed later takes effect later.
+const maxWatchRetryDelay = time.Minute
+
+// watchObject stores the latest version of an object in last until ctx ends. While the API server does not serve the
+// kind, watchObject retries, because the CRD may be installed later.
 func watchObject[T any, P object[T]](ctx context.Context, watches cache.Cache, config *Config, last *atomic.Pointer[T], changed func()) error {
-	wait := firstRetry
+	wait := minRetryDelay
 	for {
 		informer, err := watches.GetInformer(ctx, P(new(T)), cache.BlockUntilSynced(false))
 		if err == nil {
@@ -101,12 +105,12 @@ func watchObject[T any, P object[T]](ctx context.Context, watches cache.Cache, c
 		case <-ctx.Done():
 			return nil
 		case <-config.Clock.After(wait):
-			wait = min(2*wait, time.Minute)
+			wait = min(2*wait, maxWatchRetryDelay)
 		}
 	}
 }
 
-// recordLatest stores the latest version of the single object of a watch.
+// recordLatest returns a handler that stores the latest version of the only object of a watch.
 func recordLatest[T any, P object[T]](last *atomic.Pointer[T], changed func()) toolscache.ResourceEventHandler {
 	record := func(obj any) {
 		if seen, ok := obj.(P); ok {
@@ -117,7 +121,8 @@ func recordLatest[T any, P object[T]](last *atomic.Pointer[T], changed func()) t
 	return toolscache.ResourceEventHandlerFuncs{
 		AddFunc:    record,
 		UpdateFunc: func(_, obj any) { record(obj) },
-		DeleteFunc: func(any) { // an object or a tombstone: in either case the object is gone
+		// The argument is not needed: whether it is an object or a tombstone, the object was deleted.
+		DeleteFunc: func(any) {
 			last.Store(nil)
 			changed()
 		},

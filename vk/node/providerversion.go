@@ -16,18 +16,19 @@ import (
 )
 
 const (
-	// versionInterval is the period at which the provider's version is read. With a longer period, upgrades that
-	// interrupt no connection are shown later.
+	// versionInterval is how often the provider's version is read. With a longer interval, the label is outdated for
+	// longer after an upgrade that interrupts no connection.
 	versionInterval = 10 * time.Minute
-	// versionRetry is the delay after an error. The pinger reports whether the provider is unreachable.
-	versionRetry = 30 * time.Second
+	// versionRetryDelay is the delay after the version could not be read. An unreachable provider is reported by the
+	// pinger.
+	versionRetryDelay = 30 * time.Second
 )
 
-// providerVersion is the version of the provider's API server, which is a label of the Node. It is safe for concurrent
-// use.
+// providerVersion holds the version of the provider's API server, which is shown as a label of the Node. It is safe
+// for concurrent use.
 type providerVersion struct{ last, labelled atomic.Pointer[string] }
 
-// pollVersion reads the version until ctx ends, and calls changed after each change.
+// pollVersion reads the provider's version until ctx ends, and calls changed after each change.
 func (v *providerVersion) pollVersion(ctx context.Context, config *Config, changed func()) error {
 	for {
 		wait := versionInterval
@@ -36,7 +37,7 @@ func (v *providerVersion) pollVersion(ctx context.Context, config *Config, chang
 		cancel()
 		switch last := v.last.Load(); {
 		case err != nil:
-			wait = versionRetry
+			wait = versionRetryDelay
 			log.FromContext(ctx).V(1).Info("The version of the provider is not known", "err", err)
 		case last == nil || *last != found:
 			log.FromContext(ctx).Info("The provider has this version", "version", found)
@@ -51,7 +52,8 @@ func (v *providerVersion) pollVersion(ctx context.Context, config *Config, chang
 	}
 }
 
-// setLabel sets the label on the desired Node. Until the version is known, it keeps the label that an earlier process set.
+// setLabel sets the version label on the desired Node. Until the version is known, the label that an earlier process
+// has set stays.
 func (v *providerVersion) setLabel(desired, actual *corev1.Node) {
 	if actual != nil {
 		label := actual.Labels[wire.ProviderVersionLabel]

@@ -12,20 +12,20 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/refract-project/refract/internal/story"
+	"github.com/refract-project/refract/test/support/story"
 )
 
 // stage returns a stage for stories on the suite's clusters. In addition to the commands of package story it has:
 //
 //	provider start|stop            the provider's API server
-//	kubelet start [LATENCY]|stop   pinger and controller; the provider takes that long to answer
-//	renewals NUMBER                wait until the node's lease was renewed so often
+//	kubelet start [LATENCY]|stop   pinger and controller; the provider responds after LATENCY
+//	renewals NUMBER                wait until the node's lease was renewed NUMBER times
 func (s *suite) stage() *story.Stage {
 	s.Helper()
 	began := s.auditEnd()
 	consumer, err := story.NewSide(s.consumer.Config(), tenant, func() []string { return s.writesSince(began) })
 	require.NoError(s, err)
-	var end func() // stops the running kubelet
+	var end func() // stops the running pinger and controller
 	return &story.Stage{
 		Home: "consumer", Sides: map[string]*story.Side{"consumer": consumer}, Alone: true,
 		Settle: func() {

@@ -33,7 +33,7 @@ import (
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/internal/pinger"
 	"github.com/refract-project/refract/internal/rbac"
-	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/test/support/testenv"
 	"github.com/refract-project/refract/vk/node"
 )
 
@@ -42,17 +42,19 @@ const (
 	name   = "milan"
 )
 
-// suite has a consumer and a provider. The controller has the shipped roles.
+// suite has a consumer and a provider. The controller has the permissions of the chart's roles.
 type suite struct {
 	*testing.T
 	consumer, provider *testenv.Cluster
 	admin              client.Client
 	local, remote      *rest.Config
 	warnings           *warnings
-	version            *atomic.Pointer[string] // version of the provider, nil while it reports none
+	version            *atomic.Pointer[string] // version that the provider reports, nil while it reports none
+	// folder is the value of the annotation about the plugins of the folder, nil if there is no annotation.
+	folder *atomic.Pointer[string]
 }
 
-// warnings are the warnings for users from the controller.
+// warnings are the messages that the controller has passed to Config.Warn.
 type warnings struct {
 	mu   sync.Mutex
 	list []string
@@ -74,7 +76,8 @@ func newSuite(t *testing.T) *suite {
 	clusters := testenv.ForTest(t,
 		testenv.Options{Name: "consumer", NoScheduler: true, AuditLog: true, CRDPaths: []string{"../../api/crds"}},
 		testenv.Options{Name: "provider", NoScheduler: true})
-	s := &suite{T: t, consumer: clusters[0], provider: clusters[1], warnings: &warnings{}, version: &atomic.Pointer[string]{}}
+	s := &suite{T: t, consumer: clusters[0], provider: clusters[1], warnings: &warnings{}, version: &atomic.Pointer[string]{},
+		folder: &atomic.Pointer[string]{}}
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, coordinationv1.AddToScheme, corev1beta1.AddToScheme, offloadingv1beta1.AddToScheme} {
 		require.NoError(t, add(scheme))
@@ -97,7 +100,7 @@ func newSuite(t *testing.T) *suite {
 func (s *suite) in(t *testing.T) *suite {
 	t.Helper()
 	sub := *s
-	sub.T, sub.warnings, sub.version = t, &warnings{}, &atomic.Pointer[string]{}
+	sub.T, sub.warnings, sub.version, sub.folder = t, &warnings{}, &atomic.Pointer[string]{}, &atomic.Pointer[string]{}
 	for _, object := range []client.Object{
 		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}},
 		&offloadingv1beta1.VirtualNode{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: tenant}},
@@ -107,13 +110,13 @@ func (s *suite) in(t *testing.T) *suite {
 	return &sub
 }
 
-// kubelet runs pinger and controller until the returned function is called.
+// kubelet runs the pinger and the controller until the returned function is called.
 func (s *suite) kubelet() (*node.Controller, func()) {
 	s.Helper()
 	return s.kubeletFarAway(0)
 }
 
-// kubeletFarAway runs a kubelet whose provider responds with the given latency.
+// kubeletFarAway does the same as the method kubelet, with a provider that responds with the given latency.
 func (s *suite) kubeletFarAway(latency time.Duration) (*node.Controller, func()) {
 	s.Helper()
 	transport, err := rest.TransportFor(s.remote)
@@ -134,6 +137,12 @@ func (s *suite) kubeletFarAway(latency time.Duration) (*node.Controller, func())
 		Namespace: tenant, VirtualNode: name, CheckNetwork: true,
 		LeaseDuration: 4 * time.Second,
 		Pinger:        provider, Clock: clock.RealClock{}, Warn: s.warnings.add,
+		FolderPlugins: func() string {
+			if text := s.folder.Load(); text != nil {
+				return *text
+			}
+			return ""
+		},
 		ProviderVersion: func(context.Context) (string, error) {
 			if version := s.version.Load(); version != nil {
 				return *version, nil
@@ -164,7 +173,8 @@ func (s *suite) kubeletFarAway(latency time.Duration) (*node.Controller, func())
 	return controller, end
 }
 
-// expect waits until holds returns an empty text. Otherwise it fails with the last text.
+// expect waits until the function holds returns an empty text. If it does not do so in time, the test fails with the
+// last text.
 func (s *suite) expect(what string, holds func(context.Context) string) time.Duration {
 	s.Helper()
 	begin := time.Now()
@@ -185,7 +195,7 @@ func (s *suite) expect(what string, holds func(context.Context) string) time.Dur
 	}
 }
 
-// expectNode waits until the Node exists and holds returns an empty text.
+// expectNode waits until the Node exists and the function holds returns an empty text for it.
 func (s *suite) expectNode(what string, holds func(*corev1.Node) string) time.Duration {
 	s.Helper()
 	return s.expect(what, func(ctx context.Context) string {
@@ -197,7 +207,7 @@ func (s *suite) expectNode(what string, holds func(*corev1.Node) string) time.Du
 	})
 }
 
-// ready returns a check of the condition Ready.
+// ready returns a check of the condition Ready for expectNode.
 func ready(status corev1.ConditionStatus, message string) func(*corev1.Node) string {
 	return func(n *corev1.Node) string {
 		for _, c := range n.Status.Conditions {
@@ -233,7 +243,7 @@ func list(pairs ...string) corev1.ResourceList {
 
 func (s *suite) changeVirtualNode(change func(*offloadingv1beta1.VirtualNode)) {
 	s.Helper()
-	// The virtual kubelet may write the status at the same time.
+	// Conflicts are retried, because the virtual kubelet may write the status at the same time.
 	require.NoError(s, retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		var vn offloadingv1beta1.VirtualNode
 		if err := s.admin.Get(s.Context(), types.NamespacedName{Namespace: tenant, Name: name}, &vn); err != nil {
@@ -253,7 +263,7 @@ func hasTaint(n *corev1.Node, key string) bool {
 	return false
 }
 
-// expectWarning waits for a warning that contains all of these words.
+// expectWarning waits for a warning that contains all of the words.
 func (s *suite) expectWarning(words ...string) {
 	s.Helper()
 	s.expect("warning", func(context.Context) string {

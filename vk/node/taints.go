@@ -9,11 +9,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// appliedTaintsAnnotation records on the Node which taints are ours. A taint that was removed from the VirtualNode is
-// removed from the Node, while taints of the node lifecycle controller and of administrators stay.
+// appliedTaintsAnnotation records on the Node which taints this controller has set. A taint that is removed from the
+// VirtualNode is then removed from the Node, while taints of the node lifecycle controller and of administrators
+// stay.
 const appliedTaintsAnnotation = "plugins.refract.io/applied-taints"
 
-// mergeTaints returns the taints and the annotation that node should have, and whether they differ from the present ones.
+// mergeTaints returns the desired taints of the node and the desired annotation. changed reports whether they differ
+// from the current taints and annotation.
 func mergeTaints(node *corev1.Node, ours []corev1.Taint) (taints []corev1.Taint, applied string, changed bool) {
 	former := decodeTaints(node.Annotations[appliedTaintsAnnotation])
 	taints = append(taints, ours...)
@@ -45,7 +47,7 @@ func sameTaints(a, b []corev1.Taint) bool {
 	return true
 }
 
-// encodeTaints encodes key, value and effect.
+// encodeTaints encodes the key, value and effect of each taint as JSON.
 func encodeTaints(taints []corev1.Taint) string {
 	bare := make([]corev1.Taint, 0, len(taints))
 	for i := range taints {
@@ -58,7 +60,8 @@ func encodeTaints(taints []corev1.Taint) string {
 	return string(encoded)
 }
 
-// decodeTaints decodes the annotation. An invalid one counts as empty, so at worst a taint is not removed.
+// decodeTaints decodes the annotation. An invalid annotation counts as empty, so that at worst, a taint is not
+// removed.
 func decodeTaints(annotation string) []corev1.Taint {
 	var taints []corev1.Taint
 	if json.Unmarshal([]byte(annotation), &taints) != nil {
@@ -67,8 +70,8 @@ func decodeTaints(annotation string) []corev1.Taint {
 	return taints
 }
 
-// taintPatch returns a merge patch that fails if the node changed meanwhile, because the list of taints is replaced as
-// a whole.
+// taintPatch returns a merge patch for the taints. The patch fails if the node has changed since it was read, because
+// it replaces the whole list of taints.
 func taintPatch(node *corev1.Node, taints []corev1.Taint, applied string) ([]byte, error) {
 	return json.Marshal(map[string]any{
 		"metadata": map[string]any{
@@ -79,7 +82,7 @@ func taintPatch(node *corev1.Node, taints []corev1.Taint, applied string) ([]byt
 	})
 }
 
-// withAppliedTaints returns node with the annotation that records its taints, for its creation.
+// withAppliedTaints returns a copy of node for its creation, with the annotation that records its taints.
 func withAppliedTaints(node *corev1.Node) *corev1.Node {
 	created := node.DeepCopy()
 	created.Annotations[appliedTaintsAnnotation] = encodeTaints(node.Spec.Taints)

@@ -23,15 +23,17 @@ import (
 // Reasons of the condition Node of a VirtualNode.
 const (
 	RegisteredReason = "NodeRegistered"
-	// NameTakenReason means that the Node of that name has another owner.
+	// NameTakenReason means that a Node with the name of the virtual node exists and belongs to another owner.
 	NameTakenReason = "NodeNameTaken"
 )
 
-// takenError means that the Node of our name has another owner. Its message has the remedy.
+// takenError means that a Node with the name of this virtual node belongs to another owner. The message explains how
+// to resolve this.
 type takenError struct{ error }
 
-// showNode reports on the VirtualNode whether its Node is registered, or which owner has the name. Each change is
-// written only once, because another implementation's controller may write the condition, too.
+// showNode writes a condition to the VirtualNode. The condition reports whether its Node is registered, or which owner
+// has a Node of its name. Each change is written only once, because the controller of another implementation may also
+// write the condition.
 func (c *Controller) showNode(ctx context.Context, problem error) {
 	next := offloadingv1beta1.VirtualNodeCondition{Type: offloadingv1beta1.NodeConditionType,
 		Status: offloadingv1beta1.RunningConditionStatus, Reason: RegisteredReason, Message: printable.Message("Node " + c.config.Name + " is registered")}
@@ -58,7 +60,8 @@ func (c *Controller) showNode(ctx context.Context, problem error) {
 	}
 	conditions[at] = next
 	conditions[at].LastTransitionTime = metav1.NewTime(c.config.Clock.Now().Truncate(time.Second))
-	// With the roles of another implementation, we may not write the condition: its controllers do.
+	// A forbidden write is not an error: the roles of another implementation might not permit it, and its own
+	// controllers then write the condition.
 	if err := c.patchConditions(ctx, vn, conditions); err != nil && !apierrors.IsForbidden(err) {
 		log.FromContext(ctx).Error(err, "The conditions of the VirtualNode cannot be updated, retrying")
 		return

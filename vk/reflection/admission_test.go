@@ -25,14 +25,14 @@ import (
 )
 
 // admit installs an admission policy of the provider that changes new objects of a resource in the remote namespace.
-// patches is a list in CEL. admit returns once the policy changes the probe, an object of this name: check then returns
-// nil for it.
+// patches is a CEL list of JSON patches. probe is an object in YAML to which the policy applies: admit creates it as a
+// dry run until check returns nil for the result.
 func (l *lab) admit(group, resource, patches, probe string, check func(*unstructured.Unstructured) error) {
 	l.Helper()
 	l.admitOn("CREATE", group, resource, patches, probe, check)
 }
 
-// admitOn implements admit for other operations.
+// admitOn installs an admission policy as admit does, but for the given operations.
 func (l *lab) admitOn(operations, group, resource, patches, probe string, check func(*unstructured.Unstructured) error) {
 	l.Helper()
 	tried := &unstructured.Unstructured{}
@@ -58,7 +58,7 @@ spec:
 	})
 }
 
-// patchAs patches an object as another client.
+// patchAs patches an object as another client, with the field manager manager.
 func (l *lab) patchAs(manager, kind, name, change string) {
 	l.Helper()
 	patch, err := yaml.YAMLToJSON([]byte(change))
@@ -83,9 +83,9 @@ kind: Service
 metadata: {name: web, labels: {app: web, tier: home}, annotations: {note: home, stripped: home}}
 spec: {selector: {app: web}, ports: [{name: http, port: 80, targetPort: 8080}]}`
 
-// TestAdmissionOfTheProviderStands checks that a change by the provider's admission to a new Service is kept when
-// another field changes here, also after a restart, until the same field changes here. A change by another client is
-// reverted nevertheless.
+// TestAdmissionOfTheProviderStands checks that a change that the provider's admission has made to a new Service stays
+// when another field of the local Service changes, even after a restart, and is overwritten when the same field of
+// the local Service changes. A change by another client must still be reverted.
 func TestAdmissionOfTheProviderStands(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -120,8 +120,8 @@ func TestAdmissionOfTheProviderStands(t *testing.T) {
 	l.Present(l.Remote, "Service", l.RemoteNS, "web", reflectiontest.Field("metadata.annotations/"+admitted.Annotation, ""))
 }
 
-// TestAdmissionOfConfigurationStands checks that changes by admission are kept for kinds whose content is not cached: a
-// key that admission has replaced, and one that it has added.
+// TestAdmissionOfConfigurationStands checks that changes by admission are kept for kinds whose content is not cached.
+// In the test, admission replaces one key and adds another one.
 func TestAdmissionOfConfigurationStands(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, configuration(t))
@@ -143,8 +143,8 @@ func TestAdmissionOfConfigurationStands(t *testing.T) {
 	l.Present(l.Remote, "ConfigMap", l.RemoteNS, "settings", reflectiontest.Field("data.registry", "elsewhere"), added)
 }
 
-// TestAdmissionIsFoundWithoutARecord checks that the field managers determine the owner of a value if a copy has no
-// record, because an earlier version wrote it or the response to the write was lost.
+// TestAdmissionIsFoundWithoutARecord checks that the owner of a value is determined from the field managers if a copy
+// has no record: an earlier version wrote the copy, or the response to the write was lost.
 func TestAdmissionIsFoundWithoutARecord(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -172,8 +172,8 @@ func TestAdmissionIsFoundWithoutARecord(t *testing.T) {
 	}
 }
 
-// TestAdmissionAddsNoItemsOfOthers checks that a port which another client adds to the copy keeps its owner: later
-// changes here are written without it, and a restart writes nothing.
+// TestAdmissionAddsNoItemsOfOthers checks that a port that another client adds to the copy continues to belong to
+// that client. Later local changes are written without the port, and a restart writes nothing.
 func TestAdmissionAddsNoItemsOfOthers(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -213,7 +213,7 @@ kind: ShadowPod
 metadata: {name: web, labels: {tier: home}, annotations: {note: home}}
 spec: {pod: {containers: [{name: web, image: "web:1", resources: {requests: {memory: 64Mi}}}, {name: log, image: "log:1"}]}}`
 
-// image checks the image of a container of a ShadowPod.
+// image returns a check that a container in a ShadowPod has the image want.
 func image(container, want string) func(*unstructured.Unstructured) error {
 	return func(shadow *unstructured.Unstructured) error {
 		containers, _, err := unstructured.NestedSlice(shadow.Object, "spec", "pod", "containers")
@@ -226,9 +226,9 @@ func image(container, want string) func(*unstructured.Unstructured) error {
 	}
 }
 
-// TestAdmissionOfShadowPodsStands checks that changes by the provider's admission to a new ShadowPod are kept when the
-// pod changes here, also after a restart: an image next to one that changes here, a replaced annotation and an added
-// label.
+// TestAdmissionOfShadowPodsStands checks that changes by the provider's admission to a new ShadowPod are kept when
+// the local pod changes, even after a restart. Admission replaces the image of one container, while the local image
+// of another container changes, and it replaces an annotation and adds a label.
 func TestAdmissionOfShadowPodsStands(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -267,7 +267,8 @@ spec: {nodeName: %s, automountServiceAccountToken: false, activeDeadlineSeconds:
 	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web", reflectiontest.Field("metadata.labels/foreign", ""), image("web", "web:2"), decided[2])
 }
 
-// The same for what admission has added to a new ShadowPod: fields that the pod does not have, a limit next to a request, and a container, next to an image.
+// TestAdmissionAddsToShadowPods checks that additions of the provider's admission to a new ShadowPod are kept when
+// the local pod changes: fields that the pod does not have, a limit in addition to a request, and a container.
 func TestAdmissionAddsToShadowPods(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -313,8 +314,8 @@ spec: {nodeName: %s, automountServiceAccountToken: false, containers: [{name: we
 	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web", added[2], added[3], is("spec.pod.activeDeadlineSeconds", "800"))
 }
 
-// TestAdmissionOfShadowEndpointSlicesStands checks that changes by admission are kept for ShadowEndpointSlices, whose
-// content is not cached.
+// TestAdmissionOfShadowEndpointSlicesStands checks that changes by admission are kept for ShadowEndpointSlices. These
+// are a special case because their content is not cached.
 func TestAdmissionOfShadowEndpointSlicesStands(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -346,8 +347,8 @@ func TestAdmissionOfShadowEndpointSlicesStands(t *testing.T) {
 	l.Present(l.Remote, "ShadowEndpointSlice", l.RemoteNS, "web-1", append(decided, port, reflectiontest.Field("metadata.labels/foreign", ""))...)
 }
 
-// TestAdmissionOfTokensStands checks that a label which admission has added to a Secret of tokens is kept after a
-// restart, and after a renewal.
+// TestAdmissionOfTokensStands checks that a label that admission has added to a Secret with tokens is kept after a
+// restart and after a renewal of the tokens.
 func TestAdmissionOfTokensStands(t *testing.T) {
 	t.Parallel()
 	clock := clocktesting.NewFakeClock(time.Now())
@@ -373,8 +374,8 @@ func TestAdmissionOfTokensStands(t *testing.T) {
 	})
 }
 
-// TestDroppedFieldsCostNoReads checks that a provider that drops a field again and again causes no reads: the response
-// to the write shows the owner of a value, and the version of the provider is known.
+// TestDroppedFieldsCostNoReads checks that a provider that always drops a field causes no reads: the response to the
+// write shows the owner of each value, and the version of the provider is known.
 func TestDroppedFieldsCostNoReads(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

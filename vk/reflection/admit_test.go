@@ -14,8 +14,8 @@ import (
 )
 
 // TestPodsThatAKubeletRejects checks that a pod that a kubelet would reject fails with the kubelet's reason, so that
-// its controller creates another pod, and never reaches the provider. A later change of the node never fails an
-// admitted pod, also after a restart.
+// its controller creates another pod. Such a pod must never reach the provider. A pod that was admitted before must
+// not fail because of a later change to the node, not even after a restart.
 func TestPodsThatAKubeletRejects(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -40,13 +40,13 @@ func TestPodsThatAKubeletRejects(t *testing.T) {
 		l.Present(l.Local, "Pod", l.Namespace, name, reflectiontest.Field("status.phase", "Failed"), reflectiontest.Field("status.reason", tc.reason))
 		l.Event(l.Namespace, "Pod", name, "Warning", tc.reason, tc.word)
 	}
-	// A resize of a pod frees resources.
+	// A resize of a pod must free resources.
 	resize := `[{"op": "replace", "path": "/spec/containers/0/resources/requests/cpu", "value": "500m"}]`
 	reflectiontest.Must(l.Local.Of("Pod", l.Namespace).Patch(t.Context(), "first", types.JSONPatchType, []byte(resize), metav1.PatchOptions{}, "resize"))(t)
 	l.Settled()
 	l.reader("resized", `containers: [{name: c, image: i, resources: {requests: {cpu: 1}}}]`)
 	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "resized")
-	// The node shrinks, and gets other labels. Running pods are not affected.
+	// The node becomes smaller and its labels change. Running pods must not be affected.
 	l.Local.PatchYAML(t, "Node", "", l.Node, `{metadata: {labels: {zone: b}}}`)
 	l.Local.PatchYAML(t, "Node", "", l.Node, `{status: {allocatable: {cpu: "1", memory: 1Gi, pods: "6"}}}`, "status")
 	l.Stop()
@@ -59,7 +59,7 @@ func TestPodsThatAKubeletRejects(t *testing.T) {
 	for _, name := range []string{"cpu", "port", "selector", "os"} {
 		assert.Nilf(t, l.Remote.Get(t, "ShadowPod", l.RemoteNS, name), "pod %s was offloaded", name)
 	}
-	// A deleted pod frees its resources.
+	// A deleted pod must free its resources.
 	l.Local.PatchYAML(t, "Node", "", l.Node, `{status: {allocatable: {cpu: "2", memory: 1Gi, pods: "6"}}}`, "status")
 	for _, name := range []string{"first", "resized"} {
 		l.Local.DeleteNow(t, "Pod", l.Namespace, name)

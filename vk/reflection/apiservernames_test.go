@@ -15,11 +15,12 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// provider stands for the provider's API server. The names in a pod resolve to it without a host alias, and so do the
-// environment variables if they are not set.
+// provider stands for the provider's API server. The DNS names of the API server in a pod resolve to it unless the
+// pod has host aliases, and so do its environment variables unless they are set.
 const provider = "provider"
 
-// whereItLeads returns the host for each environment variable and each name of the API server in a pod.
+// whereItLeads returns the host to which each environment variable and each DNS name of the API server leads in a
+// pod.
 func whereItLeads(shadow *unstructured.Unstructured) map[string]string {
 	leads := map[string]string{}
 	for _, name := range []string{"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local", "kubernetes.default.svc.rome.example"} {
@@ -51,9 +52,9 @@ func whereItLeads(shadow *unstructured.Unstructured) map[string]string {
 	return leads
 }
 
-// TestNamesOfTheAPIServerAgree checks that all names and variables of an API server in a pod lead to the same one: to
-// this cluster's API server if the pod has its token, regardless of the source of the address, and otherwise to the
-// provider's.
+// TestNamesOfTheAPIServerAgree checks that all names and variables of an API server in a pod lead to the same API
+// server: to this cluster's API server if the pod has a token for it, regardless of where the address comes from, and
+// otherwise to the provider's API server.
 func TestNamesOfTheAPIServerAgree(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withLegacy(t))

@@ -15,8 +15,8 @@ import (
 	"github.com/refract-project/refract/host/document"
 )
 
-// TestQuotaOfTheProvider checks that an object that exceeds the provider's quota is reported with the field and the
-// remedy, and crosses when the quota allows it.
+// TestQuotaOfTheProvider checks that an object that exceeds the provider's quota is reported, with the field and the
+// remedy, and is reflected as soon as the quota allows it.
 func TestQuotaOfTheProvider(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, configuration(t))
@@ -31,15 +31,16 @@ func TestQuotaOfTheProvider(t *testing.T) {
 	l.Present(l.Remote, "Secret", l.RemoteNS, "password")
 }
 
-// TestObjectsThatAreTooLarge checks that an object that is too large for the provider is reported, and crosses when it
-// is smaller. Both limits are tested: annotations, because reflection adds some, and the storage, with a pod that a
-// plugin has enlarged.
+// TestObjectsThatAreTooLarge checks that an object that is too large for the provider is reported, and is reflected
+// when it has become smaller. Two limits are tested: the limit on the size of annotations, because reflection adds
+// annotations, and the limit of the storage, with a pod that a plugin has enlarged.
 func TestObjectsThatAreTooLarge(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, func(o *reflection.Options) {
 		o.Kinds = reflectiontest.Kinds(reflection.PodKind, reflection.ConfigMapKind)
 	})
-	ballast := map[string]int{"heavy": 7 << 18, "heavier": 5 << 19} // the storage refuses the two in different ways
+	// The storage rejects the two objects in different ways.
+	ballast := map[string]int{"heavy": 7 << 18, "heavier": 5 << 19}
 	l.Chains.Swap(reflection.PodKind, host.Outgoing, func(doc document.Node, _ *host.Env) (*host.Outcome, error) {
 		if slim, _ := doc.At("metadata.annotations.slim"); slim.Exists() {
 			return &host.Outcome{}, nil
@@ -65,11 +66,14 @@ func TestObjectsThatAreTooLarge(t *testing.T) {
 }
 
 // TestTerminatingRemoteNamespace checks that users are notified if a remote namespace stays terminating, and that
-// objects cross when their namespace is offloaded again.
+// objects are reflected when their namespace is offloaded again.
 func TestTerminatingRemoteNamespace(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, configuration(t))
 	other := l.AnotherNamespace()
+	// The permissions are also granted by a role of the test, because the RoleBinding in the remote namespace may
+	// already be deleted when the local change arrives.
+	l.Allow("", "configmaps")
 	l.Start()
 	l.Remote.Create(t, l.RemoteNS, `{apiVersion: v1, kind: ConfigMap, metadata: {name: held, finalizers: [example.com/hold]}}`)
 	l.Remote.Delete(t, "Namespace", "", l.RemoteNS)
@@ -80,8 +84,8 @@ func TestTerminatingRemoteNamespace(t *testing.T) {
 	l.Remote.PatchYAML(t, "ConfigMap", l.RemoteNS, "held", `{metadata: {finalizers: null}}`)
 }
 
-// TestAnnotationsInTheWrongCase checks that an annotation whose name has the wrong case has no effect, and causes a
-// warning, so that nobody relies on it.
+// TestAnnotationsInTheWrongCase checks that an annotation whose name has the wrong case has no effect and causes a
+// warning.
 func TestAnnotationsInTheWrongCase(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, configuration(t), func(o *reflection.Options) {

@@ -10,11 +10,12 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/refract-project/refract/vk/reflection/internal/engine"
+	"github.com/refract-project/refract/vk/reflection/internal/evaluation"
 )
 
-// balancerStatus returns the status without load-balancer addresses that the provider cannot have, and warns about the
-// omitted addresses.
-func balancerStatus(e *engine.Env, w *engine.Worker, local *unstructured.Unstructured, status map[string]any) map[string]any {
+// balancerStatus returns the status without load balancer addresses that cannot belong to the provider, and warns
+// about the omitted addresses.
+func balancerStatus(e *engine.Env, w *evaluation.Worker, local *unstructured.Unstructured, status map[string]any) map[string]any {
 	status, omitted := allowedBalancers(e, status)
 	if len(omitted) > 0 {
 		e.WarnOfAddresses(w, local, omitted)
@@ -22,13 +23,14 @@ func balancerStatus(e *engine.Env, w *engine.Worker, local *unstructured.Unstruc
 	return status
 }
 
-// serviceStatus returns balancerStatus for a Service, with addresses that kube-proxy does not intercept.
-func serviceStatus(e *engine.Env, w *engine.Worker, local *unstructured.Unstructured, status map[string]any) map[string]any {
+// serviceStatus does the same as balancerStatus for a Service. It also marks the remaining addresses so that
+// kube-proxy does not intercept traffic to them.
+func serviceStatus(e *engine.Env, w *evaluation.Worker, local *unstructured.Unstructured, status map[string]any) map[string]any {
 	return throughBalancer(balancerStatus(e, w, local, status))
 }
 
-// allowedBalancers returns the status without load-balancer addresses that the provider cannot have, and the omitted
-// addresses.
+// allowedBalancers returns the status without load balancer addresses that cannot belong to the provider, and the
+// omitted addresses.
 func allowedBalancers(e *engine.Env, status map[string]any) (allowed map[string]any, omitted []string) {
 	balancer, _ := status["loadBalancer"].(map[string]any)
 	entries, _ := balancer["ingress"].([]any)
@@ -49,10 +51,10 @@ func allowedBalancers(e *engine.Env, status map[string]any) (allowed map[string]
 	return status, omitted
 }
 
-// throughBalancer returns the status of a Service with ipMode Proxy for all IPs, so that traffic really goes to the
-// load balancer. In the default mode, VIP, kube-proxy delivers the traffic for such an address inside this cluster: a
-// provider that names a foreign address would receive the traffic of every pod to that address. (Kubernetes: ipMode of
-// load balancers; the class of CVE-2020-8554.)
+// throughBalancer returns the status of a Service with ipMode Proxy for all IPs, so that traffic goes to the load
+// balancer itself. In the default mode, VIP, kube-proxy intercepts traffic to the address in this cluster and sends
+// it to the Service. A provider that reports a foreign address could thus receive the traffic of all pods to that
+// address. (Kubernetes: ipMode of load balancers; similar to CVE-2020-8554.)
 func throughBalancer(status map[string]any) map[string]any {
 	balancer, _ := status["loadBalancer"].(map[string]any)
 	entries, _ := balancer["ingress"].([]any)

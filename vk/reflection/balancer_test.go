@@ -12,7 +12,8 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// TestBalancerOutsideOfThePodNetwork checks that the address of a load balancer may be outside of the pod network.
+// TestBalancerOutsideOfThePodNetwork checks that the address of a load balancer is shown even if it is outside of the
+// provider's pod network.
 func TestBalancerOutsideOfThePodNetwork(t *testing.T) {
 	t.Parallel()
 	e := engine.EnvOf(engine.Options{ForeignPodCIDRs: ipmap.Ranges{netip.MustParsePrefix("10.71.0.0/16")}})

@@ -17,12 +17,13 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/refract-project/refract/internal/ipmap"
+	"github.com/refract-project/refract/vk/reflection/internal/content"
 	"github.com/refract-project/refract/vk/reflection/internal/engine"
 	"github.com/refract-project/refract/vk/reflection/internal/kinds/event"
+	"github.com/refract-project/refract/vk/reflection/internal/statusdelay"
 )
 
-// TestALongMessageOfTheProvider checks that a very long message of the provider is truncated, so that the object stays
-// small.
+// TestALongMessageOfTheProvider checks that a very long message from the provider is truncated.
 func TestALongMessageOfTheProvider(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -32,15 +33,15 @@ func TestALongMessageOfTheProvider(t *testing.T) {
 	status := strings.Replace(running(0), "{phase: Running,", "{phase: Running, message: "+strings.Repeat("x", 100_000)+",", 1)
 	l.RunRemote("web", status)
 	l.Present(l.Local, "Pod", l.Namespace, "web", reflectiontest.Field("status.phase", "Running"), func(o *unstructured.Unstructured) error {
-		if message, _, _ := unstructured.NestedString(o.Object, "status", "message"); len(message) > engine.MaxMessageBytes {
+		if message, _, _ := unstructured.NestedString(o.Object, "status", "message"); len(message) > content.MaxMessageBytes {
 			return fmt.Errorf("the message has %d bytes", len(message))
 		}
 		return nil
 	})
 }
 
-// TestWarningsAreLimited checks that Warnings of a provider that floods a namespace are shown up to the burst, and then
-// at the limited rate.
+// TestWarningsAreLimited checks that the Warnings of a provider that floods a namespace are shown at once up to the
+// burst, and the remaining ones at the limited rate.
 func TestWarningsAreLimited(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withEvents(t, reflection.PodKind)).start()
@@ -56,7 +57,7 @@ func TestWarningsAreLimited(t *testing.T) {
 				continue
 			}
 			n++
-			if message, _ := list.Items[i].Object["message"].(string); len(message) > engine.MaxMessageBytes {
+			if message, _ := list.Items[i].Object["message"].(string); len(message) > content.MaxMessageBytes {
 				t.Errorf("a message has %d bytes", len(message))
 			}
 		}
@@ -74,14 +75,14 @@ func TestWarningsAreLimited(t *testing.T) {
 		}
 		return nil
 	})
-	// The Warnings beyond the burst were shown at the limited rate.
+	// The Warnings beyond the burst must have been shown at the limited rate.
 	if took := time.Since(begun); first == flood || took < (flood-2*event.WarningsBurst)/event.WarningsPerSecond*time.Second/2 {
 		t.Errorf("%d were there with the burst, all after %s", first, took)
 	}
 }
 
-// TestAddressesNotAllowed checks that addresses that nothing of the provider can have are not shown, with a single
-// Event, and that all other addresses are.
+// TestAddressesNotAllowed checks that addresses that cannot belong to the provider are not shown and cause a single
+// Event, while all other addresses are shown.
 func TestAddressesNotAllowed(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, reflectiontest.WithDefaultPlugins(t), func(o *reflection.Options) {
@@ -122,8 +123,8 @@ func TestAddressesNotAllowed(t *testing.T) {
 	}
 }
 
-// TestStatusesArePaced checks that the constantly changing status of a provider causes one write per second in this
-// cluster after the first ones, and that the latest status is shown.
+// TestStatusesArePaced checks that the constantly changing status of a provider's object causes, after the first
+// writes, one write per second in this cluster, and that the latest status is shown.
 func TestStatusesArePaced(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, reflectiontest.WithDefaultPlugins(t), func(o *reflection.Options) {
@@ -144,7 +145,7 @@ func TestStatusesArePaced(t *testing.T) {
 	}
 	l.Present(l.Local, "Pod", l.Namespace, "web", restarts(changes))
 	l.Present(l.Local, "Service", l.Namespace, "web", reflectiontest.Addresses(fmt.Sprintf("192.0.2.%d", changes)))
-	most := 2 * (engine.StatusBurst + 1 + int(time.Since(begun).Seconds()))
+	most := 2 * (statusdelay.PaceBurst + 1 + int(time.Since(begun).Seconds()))
 	if writes := l.Local.Writes(t)[before:]; len(writes) > most {
 		t.Errorf("%d changes made %d writes, want at most %d", 2*changes, len(writes), most)
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 // TestLeadingComesAndGoes checks that nothing is written while another virtual node leads, and that all changes are
-// reconciled afterwards.
+// reconciled when this virtual node leads again.
 func TestLeadingComesAndGoes(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -31,7 +31,7 @@ func TestLeadingComesAndGoes(t *testing.T) {
 		l.Local.PatchYAML(t, "Service", l.Namespace, "changed", `{spec: {sessionAffinity: ClientIP}}`)
 		l.Remote.Delete(t, "Service", l.RemoteNS, "kept")
 	})
-	l.Pod("web") // every virtual kubelet reflects its own pods
+	l.Pod("web") // this pod must be reflected, because every virtual kubelet reflects its own pods
 	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web")
 	l.Manager.SetLeading(true)
 	l.Absent(l.Remote, "Service", l.RemoteNS, "deleted")
@@ -40,8 +40,8 @@ func TestLeadingComesAndGoes(t *testing.T) {
 	l.Present(l.Remote, "Service", l.RemoteNS, "changed", reflectiontest.Field("spec.sessionAffinity", "ClientIP"))
 }
 
-// TestKindThatIsOff checks that a kind without workers is left alone on both sides, while the annotations of Services
-// still decide about their slices.
+// TestKindThatIsOff checks that objects of a kind without workers are not written on either side. If the kind is
+// Service, the annotations of Services must still determine whether their slices are reflected.
 func TestKindThatIsOff(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, func(o *reflection.Options) {
@@ -68,8 +68,8 @@ func TestKindThatIsOff(t *testing.T) {
 	}
 }
 
-// TestServiceGoesBeforeItsSlices checks that slices do not cross if their Service, which is excluded from reflection,
-// is deleted before them.
+// TestServiceGoesBeforeItsSlices checks that the slices of a Service that is excluded from reflection are not
+// reflected if the Service is deleted before its slices.
 func TestServiceGoesBeforeItsSlices(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -78,7 +78,9 @@ func TestServiceGoesBeforeItsSlices(t *testing.T) {
 	l.Local.PatchYAML(t, "EndpointSlice", l.Namespace, "stays-x", fmt.Sprintf(
 		`{metadata: {finalizers: [example.com/slow], ownerReferences: [{apiVersion: v1, kind: Service, name: stays, uid: %s}]}}`, owner.GetUID()))
 	l.Start()
-	l.Settled() // Ready is not sufficient: a slice that is evaluated before its Service is known crosses by the policy
+	// The test waits until the manager is idle. It is not sufficient that the manager is ready, because a slice that
+	// is evaluated before its Service is known is reflected according to the policy.
+	l.Settled()
 	l.Quiet("the end of a Service that stays", func() {
 		l.Local.Delete(t, "Service", l.Namespace, "stays")
 		l.Eventually(func() error {
@@ -91,7 +93,8 @@ func TestServiceGoesBeforeItsSlices(t *testing.T) {
 	l.Local.PatchYAML(t, "EndpointSlice", l.Namespace, "stays-x", `{metadata: {finalizers: null}}`)
 }
 
-// TestPodWithAFinalizer checks that a pod with a finalizer gets a final phase before it is released.
+// TestPodWithAFinalizer checks that a deleted pod with a finalizer gets a final phase before its finalizer is
+// removed.
 func TestPodWithAFinalizer(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -101,7 +104,8 @@ func TestPodWithAFinalizer(t *testing.T) {
 	l.RunRemote("job", running(0))
 	l.Present(l.Local, "Pod", l.Namespace, "job", reflectiontest.Field("status.phase", "Running"))
 	l.Local.Delete(t, "Pod", l.Namespace, "job")
-	l.Absent(l.Remote, "ShadowPod", l.RemoteNS, "job") // its pod is deleted with it
+	// The provider's controllers delete the pod together with its ShadowPod, so the local pod must fail.
+	l.Absent(l.Remote, "ShadowPod", l.RemoteNS, "job")
 	l.Present(l.Local, "Pod", l.Namespace, "job", reflectiontest.Field("status.phase", "Failed"), reflectiontest.Field("status.reason", "RemotePodTerminated"), reflectiontest.Field("metadata.deletionGracePeriodSeconds", "0"))
 	l.Settled()
 	l.Quiet("a pod that waits for its finalizer", func() {

@@ -11,14 +11,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/test/support/testenv"
 	"github.com/refract-project/refract/vk/reflection"
 	"github.com/refract-project/refract/vk/reflection/internal/kinds/claim"
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
-// claimLab is a lab with its own virtual storage class here, and a real storage class on the provider.
+// claimLab is a lab with its own virtual storage class in this cluster, and a real storage class on the provider.
 type claimLab struct {
 	*lab
 	class, disk string
@@ -49,7 +49,8 @@ func (l *claimLab) remoteClass(name string, expands bool) {
   volumeBindingMode: WaitForFirstConsumer, allowVolumeExpansion: %t}`, name, expands))
 }
 
-// claim creates a claim as a StatefulSet does, and selects a node for it as the scheduler does, or none if node is "".
+// claim creates a claim as a StatefulSet does, and selects a node for the claim as the scheduler does. If node is
+// empty, no node is selected.
 func (l *claimLab) claim(name, node string, annotations ...string) *unstructured.Unstructured {
 	l.Helper()
 	if node != "" {
@@ -69,7 +70,7 @@ func (l *claimLab) bound(name string) (claim, volume *unstructured.Unstructured)
 	return claim, l.Present(l.Local, "PersistentVolume", "", raw.Text(claim, "spec", "volumeName"), reflectiontest.Field("status.phase", "Bound"))
 }
 
-// disks gives the provider's claim a volume, as a provisioner does.
+// disks binds the provider's claim to a volume, as a provisioner does.
 func (l *claimLab) disks(name, size string) {
 	l.Helper()
 	claim := l.Present(l.Remote, reflection.ClaimKind, l.RemoteNS, name)
@@ -82,8 +83,9 @@ spec: {storageClassName: %s, accessModes: [ReadWriteOnce], capacity: {storage: %
 	l.Present(l.Remote, reflection.ClaimKind, l.RemoteNS, name, reflectiontest.Field("status.phase", "Bound"), reflectiontest.Field("status.capacity.storage", size))
 }
 
-// TestClaimsGetVolumesOnTheProvider checks a claim of a StatefulSet: one write creates the claim on the provider, one
-// the volume here, Kubernetes binds them, and each later change crosses in one write.
+// TestClaimsGetVolumesOnTheProvider checks for a claim of a StatefulSet that one write creates the claim on the
+// provider, that another write creates the local volume, that Kubernetes binds the volume to the local claim, and
+// that each later change causes one write on the provider.
 func TestClaimsGetVolumesOnTheProvider(t *testing.T) {
 	t.Parallel()
 	l := newClaimLab(t, "Delete")
@@ -122,8 +124,8 @@ func TestClaimsGetVolumesOnTheProvider(t *testing.T) {
 	}
 }
 
-// TestBoundClaimsGrow checks that an expansion of a bound claim reaches the provider when it is possible there, and
-// that the new capacity is shown here when the provider has it.
+// TestBoundClaimsGrow checks that the expansion of a bound claim reaches the provider if the provider supports it,
+// and that the new capacity is shown in this cluster when the provider's volume has it.
 func TestBoundClaimsGrow(t *testing.T) {
 	t.Parallel()
 	l := newClaimLab(t, "Delete")
@@ -170,9 +172,9 @@ func TestAClassThatDoesNotExpandIsTold(t *testing.T) {
 	l.Event(l.Namespace, reflection.ClaimKind, "data", "Warning", "VolumeResizeFailed", "must support resize", "allowVolumeExpansion", l.ID)
 }
 
-// TestClassOfTheProvider checks the order of storage classes for the provider: the class of the annotation, the class
-// of the claim, the negotiated class, also after a change at run time, the class of the flag, and the provider's
-// default.
+// TestClassOfTheProvider checks which storage class the provider's claim gets, in this order: the class of the
+// annotation, the class of the provider's existing claim, the negotiated class, even if it has changed at run time,
+// the class of the flag, and the provider's default.
 func TestClassOfTheProvider(t *testing.T) {
 	t.Parallel()
 	l := newClaimLab(t, "Delete")
@@ -199,8 +201,8 @@ func TestClassOfTheProvider(t *testing.T) {
 	l.Present(l.Remote, reflection.ClaimKind, l.RemoteNS, "negotiated", reflectiontest.Field("spec.storageClassName", "slow"+l.Node))
 }
 
-// TestDefaultClassOfTheProvider checks that the default class which the provider's API server adds to a claim without a
-// class causes no further write.
+// TestDefaultClassOfTheProvider checks that no further write follows when the provider's API server adds its default
+// class to a claim without a class.
 func TestDefaultClassOfTheProvider(t *testing.T) {
 	// The test is not parallel, because all tests share the default class.
 	l := newClaimLab(t, "Delete", func(o *reflection.Options) { o.Storage.RemoteClass = "" })
@@ -218,7 +220,8 @@ func TestDefaultClassOfTheProvider(t *testing.T) {
 	}
 }
 
-// TestWithoutStorageTheClaimIsSentAway checks that another node is selected if storage is disabled on this provider.
+// TestWithoutStorageTheClaimIsSentAway checks that the scheduler is made to select another node if storage is
+// disabled for this provider.
 func TestWithoutStorageTheClaimIsSentAway(t *testing.T) {
 	t.Parallel()
 	l := newClaimLab(t, "Delete", func(o *reflection.Options) { o.Storage.Enabled = false })
@@ -233,7 +236,7 @@ func TestWithoutStorageTheClaimIsSentAway(t *testing.T) {
 	}
 }
 
-// TestClaimsOfOthersAreLeftAlone checks that claims for other provisioners cause no write, Event or copy.
+// TestClaimsOfOthersAreLeftAlone checks that claims for other provisioners cause no write, no Event and no copy.
 func TestClaimsOfOthersAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	l := newClaimLab(t, "Delete")
@@ -255,7 +258,7 @@ func TestClaimsOfOthersAreLeftAlone(t *testing.T) {
 			l.Present(l.Local, reflection.ClaimKind, l.Namespace, name, reflectiontest.Field("metadata.annotations/volume.kubernetes.io/storage-provisioner", "liqo.io/storage"))
 		}
 	})
-	// The node is changed into a virtual node of this provider.
+	// The node becomes a virtual node of this provider. The claim must then be provisioned on the provider.
 	l.Local.PatchYAML(t, "Node", "", worker, fmt.Sprintf(`{metadata: {labels: {liqo.io/remote-cluster-id: %s}}}`, l.ID))
 	l.bound("for-a-worker")
 }

@@ -14,8 +14,8 @@ import (
 )
 
 // TestDeletedClaimsGoWithTheirVolumes checks that the policy Delete removes the provider's claim and the volume
-// together with the claim, whether or not the virtual kubelet runs during the deletion. A new claim of the same name
-// gets its own volume.
+// together with the claim, even if the virtual kubelet does not run during the deletion. A new claim of the same name
+// must get a new volume.
 func TestDeletedClaimsGoWithTheirVolumes(t *testing.T) {
 	t.Parallel()
 	l := newClaimLab(t, "Delete")
@@ -55,7 +55,8 @@ func TestDeletedClaimsGoWithTheirVolumes(t *testing.T) {
 	l.bound("again")
 }
 
-// TestVolumeDeletedWithItsClaim checks that the provider's claim is deleted if claim and volume are deleted together.
+// TestVolumeDeletedWithItsClaim checks that the provider's claim is deleted if the local claim and its volume are
+// deleted at the same time.
 func TestVolumeDeletedWithItsClaim(t *testing.T) {
 	t.Parallel()
 	l := newClaimLab(t, "Delete")
@@ -73,8 +74,9 @@ func TestVolumeDeletedWithItsClaim(t *testing.T) {
 	l.Absent(l.Remote, reflection.ClaimKind, l.RemoteNS, "data")
 }
 
-// TestVolumesDeletedDuringAnOutage checks that volumes are kept during an outage of the provider, and that volumes
-// deleted by other clients meanwhile are cleaned up. It is not parallel, because all tests share the provider.
+// TestVolumesDeletedDuringAnOutage checks that volumes are kept during an outage of the provider, and that the claims
+// of volumes that other clients deleted during the outage are then deleted. The test is not parallel, because all
+// tests share the provider.
 func TestVolumesDeletedDuringAnOutage(t *testing.T) {
 	l := newClaimLab(t, "Delete")
 	l.Start()
@@ -101,8 +103,9 @@ func TestVolumesDeletedDuringAnOutage(t *testing.T) {
 	l.Absent(l.Local, "PersistentVolume", "", first.GetName())
 }
 
-// TestRetainedVolumesStay checks that the policy Retain keeps the data. A claim of the same name gets an Event, and
-// gets the data when it requests the volume. The data is deleted when the policy is changed to Delete.
+// TestRetainedVolumesStay checks that the policy Retain keeps the data. A later claim of the same name must get an
+// Event, and must get the data only if it requests the volume. If the policy is changed to Delete, the data must be
+// deleted.
 func TestRetainedVolumesStay(t *testing.T) {
 	t.Parallel()
 	l := newClaimLab(t, "Retain")
@@ -123,7 +126,8 @@ func TestRetainedVolumesStay(t *testing.T) {
 		}
 		l.Present(l.Local, "PersistentVolume", "", kept.GetName(), reflectiontest.Field("status.phase", "Released"))
 	})
-	l.claim("unused", l.Node) // the provider has no volume for the claim yet, but a pod may be about to need one
+	// The provider's claim has no volume yet. It must still be kept, because a pod may be about to use it.
+	l.claim("unused", l.Node)
 	_, unused := l.bound("unused")
 	l.Local.Delete(t, reflection.ClaimKind, l.Namespace, "unused")
 	l.Present(l.Local, "PersistentVolume", "", unused.GetName(), reflectiontest.Field("status.phase", "Released"))
@@ -147,8 +151,8 @@ func TestRetainedVolumesStay(t *testing.T) {
 	}
 }
 
-// TestReleasedVolumesOfFormerNamespacesGo checks that released volumes are deleted in a namespace that is no longer
-// offloaded, although the provider deletes the remote namespace.
+// TestReleasedVolumesOfFormerNamespacesGo checks that the released volumes of a namespace that is no longer offloaded
+// are deleted, although their remote claims are only deleted together with the remote namespace.
 func TestReleasedVolumesOfFormerNamespacesGo(t *testing.T) {
 	t.Parallel()
 	l := newClaimLab(t, "Delete")
@@ -168,8 +172,8 @@ func TestReleasedVolumesOfFormerNamespacesGo(t *testing.T) {
 	l.Present(l.Remote, reflection.ClaimKind, l.RemoteNS, "data")
 }
 
-// TestLostClaimIsNotMadeAgain checks that the loss of a provider's claim is reported, and that no new claim, which
-// would be empty, is created.
+// TestLostClaimIsNotMadeAgain checks that a lost claim of the provider is reported and not recreated, because the new
+// claim would be empty.
 func TestLostClaimIsNotMadeAgain(t *testing.T) {
 	t.Parallel()
 	l := newClaimLab(t, "Delete")

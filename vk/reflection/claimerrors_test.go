@@ -15,7 +15,7 @@ import (
 )
 
 // TestClaimsThatTheProviderRefuses checks that a refusal by the provider is reported on the claim with the field and
-// the remedy, does not delay other claims, and is retried.
+// the remedy, that other claims are not delayed, and that the write is retried.
 func TestClaimsThatTheProviderRefuses(t *testing.T) {
 	t.Parallel()
 	l := newClaimLab(t, "Delete")
@@ -44,8 +44,8 @@ func TestClaimsThatTheProviderRefuses(t *testing.T) {
 	assert.NoError(t, reflectiontest.Field("spec.accessModes", "[ReadWriteOnce]")(volume))
 }
 
-// TestForeignClaimIsLeftAlone checks that a foreign claim of the same name is left alone, and that ours is created when
-// it is gone.
+// TestForeignClaimIsLeftAlone checks that another client's claim of the same name is not changed, and that our claim
+// is created after the other one was deleted.
 func TestForeignClaimIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	l := newClaimLab(t, "Delete")
@@ -60,8 +60,9 @@ func TestForeignClaimIsLeftAlone(t *testing.T) {
 	l.bound("data")
 }
 
-// TestVirtualClassMustWait checks that a class with immediate binding, which leaves no choice of a provider, and a
-// deleted class are reported, and that their claims recover.
+// TestVirtualClassMustWait checks that a class with immediate binding, which would bind a claim before a provider is
+// chosen, and a deleted class are reported on the claims, and that the claims are provisioned after the class was
+// corrected.
 func TestVirtualClassMustWait(t *testing.T) {
 	t.Parallel()
 	l := newClaimLab(t, "Delete")
@@ -79,8 +80,9 @@ func TestVirtualClassMustWait(t *testing.T) {
 	l.bound("at-once")
 }
 
-// TestEphemeralVolumesGetNoClaimOfOurs checks that generic ephemeral volumes get no claim of ours, because the provider
-// creates its own. Only the volume that makes the pod schedulable exists here.
+// TestEphemeralVolumesGetNoClaimOfOurs checks that reflection creates no claims for generic ephemeral volumes on the
+// provider, because the provider creates them for its own pod. In this cluster, only the volume exists that makes the
+// pod schedulable.
 func TestEphemeralVolumesGetNoClaimOfOurs(t *testing.T) {
 	t.Parallel()
 	l := newClaimLab(t, "Delete")
@@ -103,7 +105,8 @@ spec: {storageClassName: %s, accessModes: [ReadWriteOnce], resources: {requests:
 	l.Absent(l.Local, "PersistentVolume", "", volume.GetName())
 }
 
-// TestVolumesOfLiqoAreTakenOver checks that volumes and claims created by Liqo are recognized and taken over.
+// TestVolumesOfLiqoAreTakenOver checks that volumes and claims that Liqo has created are recognized and managed from
+// then on.
 func TestVolumesOfLiqoAreTakenOver(t *testing.T) {
 	t.Parallel()
 	l := newClaimLab(t, "Delete")
@@ -136,5 +139,5 @@ spec:
 	l.Absent(l.Local, "PersistentVolume", "", name)
 }
 
-// volumeNote is the annotation on claims of the provider that names the volume in this cluster.
+// volumeNote is the annotation of a provider's claim with the name of the volume in this cluster.
 const volumeNote = claim.OriginVolumeAnnotation

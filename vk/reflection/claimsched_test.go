@@ -14,12 +14,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/test/support/testenv"
 	"github.com/refract-project/refract/vk/reflection"
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
-// readyNode makes a node appear ready to the scheduler.
+// readyNode makes the node with the given name appear ready to the scheduler.
 func (l *claimLab) readyNode(name string) {
 	l.Helper()
 	now := time.Now().UTC().Format(time.RFC3339)
@@ -27,7 +27,7 @@ func (l *claimLab) readyNode(name string) {
   conditions: [{type: Ready, status: "True", lastHeartbeatTime: %q, lastTransitionTime: %q}]}}`, now, now), "status")
 }
 
-// stateful creates a pod as a StatefulSet does, with a preference for the worker.
+// stateful creates a pod with a claim, as a StatefulSet does. The pod prefers nodes with the label worker.
 func (l *claimLab) stateful(name, claim string) {
 	l.Helper()
 	l.Local.Create(l.T, l.Namespace, fmt.Sprintf(`
@@ -48,8 +48,8 @@ func (l *claimLab) deletePod(name string) {
 	l.Absent(l.Local, "Pod", l.Namespace, name)
 }
 
-// TestPodsFollowTheirVolumes checks with a real scheduler that the first pod of a claim chooses the provider, and every
-// later pod is scheduled there, or nowhere.
+// TestPodsFollowTheirVolumes checks with a real scheduler that the first pod of a claim is scheduled to the virtual
+// node, and every later pod is scheduled to the same node or not at all.
 func TestPodsFollowTheirVolumes(t *testing.T) {
 	t.Parallel()
 	consumer := testenv.ForTest(t, testenv.Options{Name: "oslo", CRDPaths: []string{"../../api/crds"}, AuditLog: true})[0]
@@ -68,7 +68,8 @@ func TestPodsFollowTheirVolumes(t *testing.T) {
 	l.Present(l.Local, "Pod", l.Namespace, "db-0", reflectiontest.Field("spec.nodeName", l.Node))
 	l.deletePod("db-0")
 	l.Local.PatchYAML(t, "Node", "", l.Node, `{spec: {unschedulable: true}}`)
-	l.Eventually(func() error { // the scheduler sees the change as soon as other clients do
+	// Wait until this client sees the change: the scheduler sees it at about the same time.
+	l.Eventually(func() error {
 		node, err := l.Local.Core.CoreV1().Nodes().Get(l.Context(), l.Node, metav1.GetOptions{})
 		if err == nil && !slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeUnschedulable }) {
 			err = errors.New("the node has no taint yet")
@@ -79,8 +80,8 @@ func TestPodsFollowTheirVolumes(t *testing.T) {
 	l.Present(l.Local, "Pod", l.Namespace, "db-0", says("PodScheduled", "False"), reflectiontest.Field("spec.nodeName", ""))
 }
 
-// TestTheSchedulerIsSentAway checks that the real scheduler selects another node if storage is disabled on the
-// provider.
+// TestTheSchedulerIsSentAway checks with a real scheduler that another node is selected for a claim if storage is
+// disabled for the provider.
 func TestTheSchedulerIsSentAway(t *testing.T) {
 	t.Parallel()
 	consumer := testenv.ForTest(t, testenv.Options{Name: "turku", CRDPaths: []string{"../../api/crds"}, AuditLog: true})[0]

@@ -24,17 +24,18 @@ import (
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
-// note adds a condition before the other conditions of a pod here, as a controller would.
+// note inserts a condition before the other conditions of a local pod, as a controller would.
 func (l *lab) note(name string, condition map[string]any) {
 	l.Helper()
-	condition = maps.Clone(condition) // a worker calls note while the test reads the map
+	// A copy is needed, because a worker of the manager calls note while the test reads the map.
+	condition = maps.Clone(condition)
 	condition["lastTransitionTime"] = time.Now().UTC().Format(time.RFC3339)
 	body := reflectiontest.Must(json.Marshal(jsonpatch.Patch{{Op: "add", Path: "/status/conditions/0", Value: condition}}))(l.T)
 	reflectiontest.Must(l.Local.Of("Pod", l.Namespace).Patch(l.Context(), name, types.JSONPatchType, body, metav1.PatchOptions{}, "status"))(l.T)
 }
 
-// TestConditionsOfOthers checks that a condition written by a controller here stays, a condition written on the
-// provider follows its changes there, and neither causes a write of its own.
+// TestConditionsOfOthers checks that a condition that a local controller has written stays, and that a condition that
+// was written on the provider is updated with it. Neither of the two conditions may cause an additional write.
 func TestConditionsOfOthers(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -65,8 +66,8 @@ func TestConditionsOfOthers(t *testing.T) {
 	}
 }
 
-// TestEvictionIsRemembered checks that an evicted pod keeps the condition with the reason, for a Job that counts its
-// pods, whether or not the provider reported the end of the pod.
+// TestEvictionIsRemembered checks that an evicted pod keeps the condition with the reason, because a Job may count
+// its failed pods by reason. The condition must stay whether or not the provider has reported the end of the pod.
 func TestEvictionIsRemembered(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -105,8 +106,8 @@ spec:
   readinessGates: [{conditionType: %s}]`, name, l.Node, strings.Join(gates, "}, {conditionType: ")))
 }
 
-// TestConditionsWrittenMeanwhile checks that a readiness gate opened by a load balancer, and an eviction, are not
-// overwritten by a status that was computed before.
+// TestConditionsWrittenMeanwhile checks that a status does not overwrite conditions that were written after it was
+// computed: a readiness gate that a load balancer has opened, and an eviction.
 func TestConditionsWrittenMeanwhile(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -129,7 +130,7 @@ func TestConditionsWrittenMeanwhile(t *testing.T) {
 		l.Chains.Swap("Pod", host.Incoming, func(doc document.Node, _ *host.Env) (*host.Outcome, error) {
 			of, _ := doc.At("metadata.name")
 			if ip, _ := doc.At("status.podIP"); of.Value() == name && ip.Value() == "10.245.0.9" {
-				once() // after the evaluation of the pod, before the write of its status
+				once() // this call is made between the evaluation of the pod and the write of its status
 			}
 			return &host.Outcome{}, nil
 		})
@@ -146,8 +147,8 @@ func TestConditionsWrittenMeanwhile(t *testing.T) {
 	}
 }
 
-// TestContainersThatMayRestart checks that the restart rules in the spec of the pod and of each container decide which
-// containers may restart: these do, and the others stay terminated even if the provider recreates the pod.
+// TestContainersThatMayRestart checks that the restart rules in the spec of the pod and of each container determine
+// which containers may restart. All other containers must stay terminated, even if the provider recreates the pod.
 func TestContainersThatMayRestart(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, reflectiontest.WithDefaultPlugins(t))

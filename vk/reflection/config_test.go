@@ -29,8 +29,8 @@ func configuration(t *testing.T) func(*reflection.Options) {
 	}
 }
 
-// TestConfigMapsAndSecretsCross checks that an object causes one write at its creation and per change, and none at a
-// restart, and that its copy is deleted with it.
+// TestConfigMapsAndSecretsCross checks that an object causes one write when it is created, one write for every
+// change, and no write at a restart. The copy must be deleted together with the object.
 func TestConfigMapsAndSecretsCross(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, configuration(t))
@@ -42,7 +42,7 @@ func TestConfigMapsAndSecretsCross(t *testing.T) {
 	l.Present(l.Remote, "Secret", l.RemoteNS, "password", reflectiontest.Field("type", "kubernetes.io/basic-auth"), reflectiontest.Field("data.username", "YQ=="))
 	l.Present(l.Remote, "Secret", l.RemoteNS, "fixed", reflectiontest.Field("immutable", "true"))
 	l.Settled()
-	if made := l.Remote.Writes(t); len(made) != 4 { // one of the writes is for the root CA
+	if made := l.Remote.Writes(t); len(made) != 4 { // one of the four writes is for the ConfigMap with the root CA
 		t.Errorf("three objects and the root CA took the writes %q", made)
 	}
 	l.Local.PatchYAML(t, "ConfigMap", l.Namespace, "settings", `{data: {mode: slow}, binaryData: null}`)
@@ -57,8 +57,8 @@ func TestConfigMapsAndSecretsCross(t *testing.T) {
 	l.Absent(l.Remote, "Secret", l.RemoteNS, "password")
 }
 
-// TestRootCACrosses checks that the consumer's root CA crosses under another name regardless of the policy, unless its
-// own annotation excludes it.
+// TestRootCACrosses checks that the consumer's root CA is reflected under another name regardless of the policy,
+// unless an annotation of its ConfigMap excludes it.
 func TestRootCACrosses(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, configuration(t), func(o *reflection.Options) {
@@ -85,8 +85,8 @@ func TestRootCACrosses(t *testing.T) {
 	l.Absent(l.Remote, "ConfigMap", l.RemoteNS, wire.RemoteRootCAConfigMap("rome"))
 }
 
-// TestServiceAccountTokensStay checks that a service-account token stays in this cluster, and that a copy is deleted
-// when its object becomes such a token.
+// TestServiceAccountTokensStay checks that a service account token is not reflected, and that a copy is deleted when
+// its object becomes such a token.
 func TestServiceAccountTokensStay(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, configuration(t))
@@ -109,8 +109,8 @@ func TestServiceAccountTokensStay(t *testing.T) {
 	}
 }
 
-// TestImmutableConfigurationIsMadeAgain checks that the copy is recreated if the object was deleted and recreated
-// between two evaluations and the copy cannot be updated.
+// TestImmutableConfigurationIsMadeAgain checks that an immutable copy is recreated if its object was deleted and
+// recreated with other content between two evaluations.
 func TestImmutableConfigurationIsMadeAgain(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, configuration(t))
@@ -133,8 +133,8 @@ func TestImmutableConfigurationIsMadeAgain(t *testing.T) {
 	l.Present(l.Remote, "Secret", l.RemoteNS, "typed", reflectiontest.Field("type", "example.com/other"))
 }
 
-// TestRefusedObjectKeepsItsCopy checks that the copy is kept, and an Event describes the reason, if an object is
-// recreated with content that the provider refuses for another reason.
+// TestRefusedObjectKeepsItsCopy checks that the copy is kept, and an Event has the reason, if an object is recreated
+// with content that the provider rejects for a reason other than immutability.
 func TestRefusedObjectKeepsItsCopy(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, func(o *reflection.Options) { o.Kinds = reflectiontest.Kinds(reflection.ServiceKind) })
@@ -145,7 +145,7 @@ func TestRefusedObjectKeepsItsCopy(t *testing.T) {
 	l.Stop()
 	l.Local.Delete(t, "Service", l.Namespace, "web")
 	l.Local.Create(t, l.Namespace, service("web", ""))
-	// A plugin turns the object into one that no API server accepts.
+	// The plugin makes the object invalid for every API server.
 	l.Chains.Swap("Service", host.Outgoing, func(doc document.Node, env *host.Env) (*host.Outcome, error) {
 		if err := doc.SetString("spec.sessionAffinity", "Sometimes"); err != nil {
 			return nil, err
@@ -160,7 +160,7 @@ func TestRefusedObjectKeepsItsCopy(t *testing.T) {
 }
 
 // TestContentOfSecretsIsNotKept checks that the content of Secrets, and of copies that are compared by a hash, is not
-// cached, and that changes on either side are reconciled nevertheless.
+// cached, and that changes on either side are still reconciled.
 func TestContentOfSecretsIsNotKept(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, configuration(t))
@@ -187,15 +187,16 @@ func TestContentOfSecretsIsNotKept(t *testing.T) {
 	l.Local.PatchYAML(t, "Secret", l.Namespace, "keys", `{data: {mode: c2xvdw==}}`)
 	l.Present(l.Remote, "Secret", l.RemoteNS, "keys", reflectiontest.Field("data.mode", "c2xvdw=="))
 
-	// A key that another client adds on the provider stays, and causes no repeated writes.
+	// A key that another client has added on the provider must stay, and must not cause repeated writes.
 	l.Remote.PatchYAML(t, "ConfigMap", l.RemoteNS, "plain", `{data: {theirs: kept}}`)
 	l.Settled()
 	l.Quiet("comparing what somebody has added to", func() { l.Manager.EnqueueAll(reflection.ConfigMapKind) })
 	l.Present(l.Remote, "ConfigMap", l.RemoteNS, "plain", reflectiontest.Field("data.mode", "fast"), reflectiontest.Field("data.theirs", "kept"))
 }
 
-// TestSecretThatWasExcludedMeanwhile checks that a Secret is read before it is mutated, and excluded if the read Secret
-// is excluded although the watch has not shown this yet.
+// TestSecretThatWasExcludedMeanwhile checks that a Secret is read from the API server before it is mutated. If the
+// version on the API server has the annotation that excludes the Secret, the Secret is not reflected, although the
+// watch has not delivered this version yet.
 func TestSecretThatWasExcludedMeanwhile(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, configuration(t))
@@ -222,9 +223,9 @@ func TestSecretThatWasExcludedMeanwhile(t *testing.T) {
 	}
 }
 
-// TestConfigMapNamedAsTheCopyOfTheRootCA checks that a user's ConfigMap with the name of the root CA's copy stays in
-// this cluster, with an Event, whether or not the root CA crosses. No write for one of them undoes a write for the
-// other.
+// TestConfigMapNamedAsTheCopyOfTheRootCA checks that a user's ConfigMap with the name of the root CA's copy is not
+// reflected and gets an Event, whether or not the root CA is reflected. Writes for one of the two ConfigMaps must
+// never undo writes for the other.
 func TestConfigMapNamedAsTheCopyOfTheRootCA(t *testing.T) {
 	t.Parallel()
 	for name, crosses := range map[string]bool{"with the root CA": true, "without the root CA": false} {
@@ -258,13 +259,14 @@ func TestConfigMapNamedAsTheCopyOfTheRootCA(t *testing.T) {
 	}
 }
 
-// TestSecretMarkedAsTokensIsNotWritten checks that a Secret that looks like a Secret of pod tokens is not written: the
-// virtual kubelet would delete it as such, and write it again.
+// TestSecretMarkedAsTokensIsNotWritten checks that a Secret that looks like a Secret with pod tokens is not written
+// to the provider. If it were written, the virtual kubelet would delete it as an obsolete Secret with tokens, and write
+// it again.
 func TestSecretMarkedAsTokensIsNotWritten(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, configuration(t))
 	crosses := func(document.Node, *host.Env) (*host.Outcome, error) { return &host.Outcome{}, nil }
-	// The default plugin would skip the Secret.
+	// The default plugins are not used, because the Secret plugin would skip the Secret.
 	l.Options.Registry = l.Chains
 	l.Chains.Swap(reflection.SecretKind, host.Outgoing, crosses)
 	l.Chains.Swap(reflection.ConfigMapKind, host.Outgoing, crosses)

@@ -17,8 +17,9 @@ import (
 )
 
 // TestWhatIsNotReflectedCostsNothing checks that 10,000 ConfigMaps in namespaces that are not offloaded, and foreign
-// ConfigMaps in the remote namespace, are neither listed, cached nor evaluated. The API servers get one watch per kind
-// and offloaded namespace, and one per kind of cluster-scoped objects. Watches on the provider select our labels.
+// ConfigMaps in the remote namespace, are neither listed, cached nor evaluated. The API servers must serve only one
+// watch for each kind and offloaded namespace, and one for each cluster-scoped kind. The watches on the provider must
+// select objects with our labels.
 func TestWhatIsNotReflectedCostsNothing(t *testing.T) {
 	// The test is not parallel, because the creation of so many objects delays all other requests.
 	l := newLab(t, reflectiontest.WithDefaultPlugins(t), func(o *reflection.Options) { o.Kinds, o.FollowIPs, o.Storage.Enabled = nil, true, true })
@@ -35,7 +36,7 @@ func TestWhatIsNotReflectedCostsNothing(t *testing.T) {
 	l.Present(l.Remote, "ConfigMap", l.RemoteNS, "ours")
 	l.Settled()
 	cachedBefore, evaluated := l.Manager.CachedObjects(), l.Evaluated()
-	if cachedBefore < 6 { // two root CAs, the ConfigMap above, and the copies of all three
+	if cachedBefore < 6 { // there are at least two root CAs, the ConfigMap above, and the copies of all three
 		t.Fatalf("%d objects are kept, want at least those that are reflected", cachedBefore)
 	}
 
@@ -43,7 +44,7 @@ func TestWhatIsNotReflectedCostsNothing(t *testing.T) {
 		l.Local.ConfigMaps(t, elsewhere, 10000)
 		l.Remote.ConfigMaps(t, l.RemoteNS, 200)
 	})
-	// When the last ConfigMap has crossed, the events of the earlier ones have been handled, too.
+	// When the last ConfigMap has been reflected, the events of all earlier ConfigMaps have been handled, too.
 	l.Local.Create(t, l.Namespace, `{apiVersion: v1, kind: ConfigMap, metadata: {name: last}, data: {a: b}}`)
 	l.Present(l.Remote, "ConfigMap", l.RemoteNS, "last")
 	l.Settled()
@@ -58,11 +59,14 @@ func TestWhatIsNotReflectedCostsNothing(t *testing.T) {
 	l.watchedOnce(l.Remote, extensions[l.Namespace], extensions[second])
 }
 
-// watchedOnce checks the lists and watches of the manager after its end.
+// watchedOnce checks that the manager has requested each list and watch only once, only in the given namespaces, and
+// from the provider only objects with our labels. The manager must have ended before the call.
 func (l *lab) watchedOnce(s *reflectiontest.Side, namespaces ...string) {
 	l.Helper()
 	watches := map[string]int{}
-	l.Eventually(func() error { // a watch is logged when the API server has noticed its end
+	// The check is repeated, because a watch is logged only when the API server has noticed the end of the
+	// connection.
+	l.Eventually(func() error {
 		clear(watches)
 		for _, r := range s.Requests(l.T) {
 			at := reflectiontest.Must(url.Parse(r.RequestURI))(l.T)
@@ -100,8 +104,9 @@ func (l *lab) watchedOnce(s *reflectiontest.Side, namespaces ...string) {
 	}
 }
 
-// TestEmptyKindsAreNotWatchedOnTheProvider checks that a kind without objects in a namespace and without copies on the
-// provider is not watched on the provider, and neither is a kind that another virtual kubelet of the provider reflects.
+// TestEmptyKindsAreNotWatchedOnTheProvider checks that a kind is not watched on the provider while there are neither
+// local objects in the namespace nor copies on the provider, or while another virtual kubelet of the provider
+// reflects the kind.
 func TestEmptyKindsAreNotWatchedOnTheProvider(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, reflectiontest.WithDefaultPlugins(t), func(o *reflection.Options) {
@@ -109,7 +114,9 @@ func TestEmptyKindsAreNotWatchedOnTheProvider(t *testing.T) {
 	})
 	l.Remote.Create(t, l.RemoteNS, fmt.Sprintf(`{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: orphan, labels: {%s}}, spec: {defaultBackend: {service: {name: web, port: {number: 80}}}}}`, l.Owned()))
 	l.Start()
-	l.Absent(l.Remote, "Ingress", l.RemoteNS, "orphan") // its object was deleted while no virtual kubelet ran
+	// The object of this copy was deleted while no virtual kubelet was running, so the copy must be deleted although
+	// the namespace has no objects of the kind.
+	l.Absent(l.Remote, "Ingress", l.RemoteNS, "orphan")
 	l.Local.Create(t, l.Namespace, `{apiVersion: v1, kind: ConfigMap, metadata: {name: first}, data: {a: b}}`)
 	l.Present(l.Remote, "ConfigMap", l.RemoteNS, "first")
 	l.Remote.PatchYAML(t, "ConfigMap", l.RemoteNS, "first", `{data: {a: hacked}}`)

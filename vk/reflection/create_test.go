@@ -14,8 +14,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// lookups counts the requests for single Services. With fussy, it refuses to create objects with a resourceVersion, as
-// some API servers may.
+// lookups counts the requests for single Services. If fussy is set, lookups rejects new objects that have a
+// resourceVersion, as some API servers may do.
 type lookups struct {
 	http.RoundTripper
 	gets  *atomic.Int32
@@ -45,8 +45,8 @@ func (l lookups) RoundTrip(request *http.Request) (*http.Response, error) {
 	return l.RoundTripper.RoundTrip(request)
 }
 
-// TestCreationTakesOneRequest checks that one request creates an object and cannot change an existing one. If the API
-// server does not support this, the name is looked up first.
+// TestCreationTakesOneRequest checks that an object is created with one request, which cannot change an existing
+// object. If the API server does not support this, a second request looks up the name first.
 func TestCreationTakesOneRequest(t *testing.T) {
 	t.Parallel()
 	var gets atomic.Int32

@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/vk/reflection/internal/content"
+	"github.com/refract-project/refract/vk/reflection/internal/copies"
 	"github.com/refract-project/refract/vk/reflection/internal/engine"
 	"github.com/refract-project/refract/vk/reflection/internal/kinds/claim"
 	"github.com/refract-project/refract/vk/reflection/internal/kinds/endpointslice"
@@ -17,6 +19,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/kinds/pod"
 	"github.com/refract-project/refract/vk/reflection/internal/kinds/secret"
 	"github.com/refract-project/refract/vk/reflection/internal/kinds/token"
+	"github.com/refract-project/refract/vk/reflection/internal/objects"
 )
 
 // Names of the default kinds.
@@ -28,16 +31,16 @@ const (
 	SecretKind        = secret.Name
 	ClaimKind         = claim.Name
 	EndpointSliceKind = endpointslice.Name
-	// ServiceAccountKind reflects the tokens of the pods of this node.
+	// ServiceAccountKind is the kind that reflects the tokens of this node's pods.
 	ServiceAccountKind = token.Name
 	EventKind          = event.Name
 	NetworkPolicyKind  = "NetworkPolicy.networking.k8s.io"
-	// DisruptionBudgetKind reflects PodDisruptionBudgets.
+	// DisruptionBudgetKind is the kind that reflects PodDisruptionBudgets.
 	DisruptionBudgetKind = "PodDisruptionBudget.policy"
 )
 
-// The interfaces between kinds are checked here because the kinds do not know each other, and engine.Peer finds no
-// handler whose methods differ.
+// The interfaces between kinds are checked here, because the packages of the kinds do not import each other, and
+// engine.Peer does not find a handler whose methods differ from the interface.
 var (
 	_ pod.AccountTokens   = (*secret.Handler)(nil)
 	_ pod.ArrivingError   = (*secret.MissingTokenError)(nil)
@@ -54,21 +57,22 @@ func DefaultKinds() []Kind {
 		pod.Kind(),
 		{
 			Name: ServiceKind, Source: corev1.SchemeGroupVersion.WithResource("services"), Policy: DenyList, Workers: 3, Tracked: true,
-			Status: engine.Status{Back: true, Subresource: true, Fields: []string{"loadBalancer"}, Shown: serviceStatus,
-				Class: [][]string{{"spec", "type"}, {"spec", "loadBalancerClass"}}},
+			Status: objects.Status{Back: true, Subresource: true, Fields: []string{"loadBalancer"},
+				Class: [][]string{{"spec", "type"}, {"spec", "loadBalancerClass"}}}, Shown: serviceStatus,
 			Never: func(o *unstructured.Unstructured) bool {
 				return endpointslice.IsAPIServer(o.GetNamespace(), o.GetName())
 			},
 		},
 		{
 			Name: IngressKind, LiqoName: "Ingress", Source: networkingv1.SchemeGroupVersion.WithResource("ingresses"), Policy: DenyList, Workers: 3,
-			Status: engine.Status{Back: true, Subresource: true, Fields: []string{"loadBalancer"}, Shown: balancerStatus,
-				Class: [][]string{{"spec", "ingressClassName"}, {"metadata", "annotations", "kubernetes.io/ingress.class"}}},
+			Status: objects.Status{Back: true, Subresource: true, Fields: []string{"loadBalancer"},
+				Class: [][]string{{"spec", "ingressClassName"}, {"metadata", "annotations", "kubernetes.io/ingress.class"}}}, Shown: balancerStatus,
 		},
 		{
 			Name: ConfigMapKind, Source: corev1.SchemeGroupVersion.WithResource("configmaps"), Policy: DenyList, Workers: 3, Tracked: true,
-			// The provider has its own ConfigMap of this name, and offloaded pods need ours regardless of the policy.
-			Copy: engine.Copy{Rename: renameRootCA}, Cache: engine.Cache{Copies: engine.KeepNothing}, Unless: func(name string) bool { return name == wire.RootCAConfigMap },
+			// The copy of the ConfigMap with the root CA is renamed, because the provider has its own ConfigMap of
+			// this name. It is reflected regardless of the policy, because offloaded pods need it.
+			Copy: copies.Spec{Rename: renameRootCA}, Cache: engine.Cache{Copies: content.KeepNothing}, Unless: func(name string) bool { return name == wire.RootCAConfigMap },
 		},
 		secret.Kind(),
 		token.Kind(),
@@ -77,7 +81,7 @@ func DefaultKinds() []Kind {
 		event.Kind(),
 		{
 			Name: NetworkPolicyKind, LiqoName: "NetworkPolicy", Source: networkingv1.SchemeGroupVersion.WithResource("networkpolicies"), Policy: DenyList, Workers: 3,
-			Copy:    engine.Copy{Lesser: withFewerRules, LesserEffect: ", so that the pods there get and send less than the rules allow"},
+			Copy:    copies.Spec{Lesser: withFewerRules, LesserEffect: ", so that the pods there get and send less than the rules allow"},
 			Follows: engine.Follows{Namespaces: true}, Unprotected: "its pods there are not isolated",
 		},
 		{

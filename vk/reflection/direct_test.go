@@ -16,10 +16,11 @@ import (
 
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/ipmap"
-	"github.com/refract-project/refract/vk/reflection/internal/engine"
+	"github.com/refract-project/refract/vk/reflection/internal/failure"
 )
 
-// sliceOn returns a slice with a pod of this cluster and, if node is set, a pod on the node.
+// sliceOn returns an EndpointSlice with the endpoint of a pod of this cluster and, if node is set, the endpoint of a
+// pod on that node.
 func sliceOn(name, node string) string {
 	third := ""
 	if node != "" {
@@ -33,7 +34,8 @@ addressType: IPv4
 endpoints: [{addresses: [10.1.2.3], targetRef: {kind: Pod, name: here}}%s]`, name, third)
 }
 
-// endpointsAt checks the addresses of a copy, and its annotation about third clusters.
+// endpointsAt returns a check that a copy has exactly the given addresses, and the given value of the annotation
+// about third clusters.
 func endpointsAt(data string, want ...string) func(*unstructured.Unstructured) error {
 	return func(shadow *unstructured.Unstructured) error {
 		var got []string
@@ -49,8 +51,8 @@ func endpointsAt(data string, want ...string) func(*unstructured.Unstructured) e
 	}
 }
 
-// TestDirectConnections checks that the provider gets the endpoints of an annotated Service that are in third clusters,
-// with untranslated addresses. Adding or removing the annotation has an effect at once.
+// TestDirectConnections checks that the provider gets the endpoints of an annotated Service that are in third
+// clusters. The addresses must not be translated. Adding or removing the annotation must have an effect at once.
 func TestDirectConnections(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, reflectiontest.WithDefaultPlugins(t), func(o *reflection.Options) {
@@ -73,14 +75,16 @@ func TestDirectConnections(t *testing.T) {
 		l.Local.PatchYAML(t, "Service", l.Namespace, "web", fmt.Sprintf(`{metadata: {annotations: {%s: %s}}}`, wire.UseDirectConnectionsAnnotation, value))
 	}
 	const data = `{"clusterAddresses":{"turin":["10.2.0.9"]}}`
-	shadow("both", "", "10.1.2.3") // the other endpoint has no address for the provider
+	// The copy must have only one endpoint, because the address of the other endpoint cannot be translated for the
+	// provider.
+	shadow("both", "", "10.1.2.3")
 	annotate(`"true"`)
 	shadow("both", data, "10.1.2.3", "10.2.0.9")
 	shadow("own", "", "10.1.2.3")
 
 	annotate(`"on"`)
 	shadow("both", "", "10.1.2.3")
-	l.Event(l.Namespace, "Service", "web", "Warning", engine.PluginWarningReason, wire.UseDirectConnectionsAnnotation, `use "true" or "false"`)
+	l.Event(l.Namespace, "Service", "web", "Warning", failure.PluginWarningReason, wire.UseDirectConnectionsAnnotation, `use "true" or "false"`)
 	annotate(`"true"`)
 	shadow("both", data, "10.1.2.3", "10.2.0.9")
 	l.Settled()
@@ -90,8 +94,8 @@ func TestDirectConnections(t *testing.T) {
 	shadow("both", "", "10.1.2.3")
 }
 
-// TestDirectConnectionsThatAreTooMuch checks that an annotation that exceeds the limit of the provider's API server is
-// not written.
+// TestDirectConnectionsThatAreTooMuch checks that the annotation about third clusters is not written if it exceeds
+// the limit of the provider's API server.
 func TestDirectConnectionsThatAreTooMuch(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, reflectiontest.WithDefaultPlugins(t))
@@ -102,7 +106,7 @@ func TestDirectConnectionsThatAreTooMuch(t *testing.T) {
 	l.Local.Create(t, l.Namespace, sliceOn("fine", turin))
 	l.Start()
 	l.Present(l.Remote, "ShadowEndpointSlice", l.RemoteNS, "fine")
-	l.Event(l.Namespace, "EndpointSlice", "large", "Warning", engine.PluginFailedReason, wire.DirectConnectionsDataAnnotation, "shorten the others")
+	l.Event(l.Namespace, "EndpointSlice", "large", "Warning", failure.PluginFailedReason, wire.DirectConnectionsDataAnnotation, "shorten the others")
 	l.Settled()
 	if l.Remote.Get(t, "ShadowEndpointSlice", l.RemoteNS, "large") != nil {
 		t.Error("the slice crossed")

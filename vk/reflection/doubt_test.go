@@ -14,13 +14,14 @@ import (
 
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/document"
-	"github.com/refract-project/refract/vk/reflection/internal/engine"
+	"github.com/refract-project/refract/vk/reflection/internal/failure"
 	"github.com/refract-project/refract/vk/reflection/internal/kinds/pod"
 )
 
-// TestNamespaceGetsAnotherRemoteNamespace checks a namespace that gets another remote namespace right after its objects
-// were written: the objects cross to the new one, and nothing is deleted in the old one. When it is mapped to the old
-// one again, objects deleted there meanwhile are recreated.
+// TestNamespaceGetsAnotherRemoteNamespace checks that if a namespace gets another remote namespace right after its
+// objects were written, the objects are reflected to the new remote namespace, and nothing is deleted in the former
+// one. When the namespace is mapped to the former remote namespace again, copies that were deleted there in the
+// meantime must be recreated.
 func TestNamespaceGetsAnotherRemoteNamespace(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -87,7 +88,7 @@ func TestStatusIsShownWhileAPluginFails(t *testing.T) {
 	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web", reflectiontest.Field("metadata.labels/app", "web"))
 }
 
-// TestRefusedStatus checks that a status that this cluster refuses causes one Event, regardless of the number of
+// TestRefusedStatus checks that a status that this cluster rejects causes one Event, regardless of the number of
 // retries.
 func TestRefusedStatus(t *testing.T) {
 	t.Parallel()
@@ -114,8 +115,8 @@ func TestRefusedStatus(t *testing.T) {
 	l.Present(l.Local, "Pod", l.Namespace, "web", reflectiontest.Field("status.phase", "Running"))
 }
 
-// TestSkippedBeforeItRuns checks that the ShadowPod is deleted if a plugin skips a pod that has not been seen running.
-// It would otherwise run unnoticed.
+// TestSkippedBeforeItRuns checks that the ShadowPod is deleted if a plugin skips a pod that was not seen running yet.
+// If it were not, the pod would run unnoticed on the provider.
 func TestSkippedBeforeItRuns(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -135,7 +136,8 @@ func TestSkippedBeforeItRuns(t *testing.T) {
 	l.Present(l.Local, "Pod", l.Namespace, "web", reflectiontest.Field("status.phase", "Running"), reflectiontest.Field("status.reason", ""))
 }
 
-// TestFlappingEndpoints checks that endpoints whose readiness changes repeatedly are followed and not quarantined.
+// TestFlappingEndpoints checks that endpoints whose readiness changes repeatedly are updated every time and not
+// quarantined.
 func TestFlappingEndpoints(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -152,7 +154,7 @@ func TestFlappingEndpoints(t *testing.T) {
 }
 
 // TestStatusOfAnotherPod checks that the status of a pod is never written to another pod of the same name, and that
-// this causes no Warning.
+// such a status causes no Warning.
 func TestStatusOfAnotherPod(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -160,17 +162,17 @@ func TestStatusOfAnotherPod(t *testing.T) {
 	earlier := l.Pod("web")
 	earlier.SetUID(types.UID("of-an-earlier-pod"))
 	err := l.patchStatus(earlier, map[string]any{"phase": "Failed"}, pod.Marks{Offloaded: true})
-	if got, _ := engine.Classify(err); got != engine.Conflict {
-		t.Errorf("the status of an earlier pod: %v is %s, want %s", err, got, engine.Conflict)
+	if got, _ := failure.Classify(err); got != failure.Conflict {
+		t.Errorf("the status of an earlier pod: %v is %s, want %s", err, got, failure.Conflict)
 	}
 	err = l.patchStatus(l.Local.Get(t, "Pod", l.Namespace, "web"), map[string]any{"phase": "Nonsense", "podIP": "x"}, pod.Marks{Offloaded: true})
-	if got, _ := engine.Classify(err); got != engine.Refused {
-		t.Errorf("a status that is not valid: %v is %s, want %s", err, got, engine.Refused)
+	if got, _ := failure.Classify(err); got != failure.Refused {
+		t.Errorf("a status that is not valid: %v is %s, want %s", err, got, failure.Refused)
 	}
 	l.Present(l.Local, "Pod", l.Namespace, "web", reflectiontest.Field("status.phase", "Pending"))
 }
 
-// TestCopyLosesItsLabels checks that a copy that loses our labels is treated as a foreign object, which is neither
+// TestCopyLosesItsLabels checks that a copy without our labels counts as the object of another client: it is neither
 // overwritten nor deleted.
 func TestCopyLosesItsLabels(t *testing.T) {
 	t.Parallel()
@@ -192,8 +194,8 @@ func TestCopyLosesItsLabels(t *testing.T) {
 	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "db", reflectiontest.Field("metadata.labels/mark", "theirs"))
 }
 
-// TestMapLosesItsLabel checks that nothing ends and nothing is deleted if the NamespaceMap loses the label that selects
-// it while the manager runs.
+// TestMapLosesItsLabel checks that reflection continues and nothing is deleted if the NamespaceMap loses the label by
+// which it is selected while the manager runs.
 func TestMapLosesItsLabel(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

@@ -28,7 +28,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
-// withEvents reflects Events about objects of the kinds, with the default plugins.
+// withEvents returns an option that reflects Events about objects of the given kinds, with the default plugins.
 func withEvents(t *testing.T, about ...string) func(*reflection.Options) {
 	defaults := reflectiontest.WithDefaultPlugins(t)
 	return func(o *reflection.Options) {
@@ -37,7 +37,7 @@ func withEvents(t *testing.T, about ...string) func(*reflection.Options) {
 	}
 }
 
-// said returns an Event of the provider about an object there, with additional fields.
+// said returns an Event of the provider about an object of the provider. fields are additional fields of the Event.
 func said(name string, about *unstructured.Unstructured, fields string) string {
 	now := time.Now().UTC().Format(time.RFC3339)
 	return fmt.Sprintf(`{apiVersion: v1, kind: Event, metadata: {name: %s}, involvedObject: {apiVersion: %s, kind: %s, namespace: %s, name: %s, uid: %s},
@@ -50,8 +50,8 @@ func (l *lab) say(name string, about *unstructured.Unstructured, fields string) 
 	l.Remote.Create(l.T, l.RemoteNS, said(name, about, fields))
 }
 
-// eventWrites lists the manager's writes to Events here, without the writes of the reporter, whose names contain a
-// time.
+// eventWrites lists the manager's writes to Events in this cluster. Events about problems, whose names contain a
+// time, are omitted.
 func (l *lab) eventWrites() []string {
 	l.Helper()
 	return slices.DeleteFunc(l.Local.Writes(l.T), func(write string) bool {
@@ -61,7 +61,7 @@ func (l *lab) eventWrites() []string {
 
 var reported = regexp.MustCompile(`\.[0-9a-f]{16}$`)
 
-// shadowed creates a pod here and waits for its ShadowPod. running also creates the provider's pod.
+// shadowed creates a local pod and waits for its ShadowPod. running also creates the provider's pod.
 func (l *lab) shadowed(name string) (pod, shadow *unstructured.Unstructured) {
 	l.Helper()
 	pod = l.Pod(name)
@@ -73,7 +73,7 @@ const (
 	warning = `type: Warning, reason: BackOff, message: it does not start, count: 1`
 )
 
-// TestEventsComeBack checks, for all kinds, that an Event of the provider about a copy is shown on the object here.
+// TestEventsComeBack checks for all kinds that an Event of the provider about a copy is shown on the local object.
 func TestEventsComeBack(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withEvents(t, reflection.PodKind, reflection.ServiceKind, reflection.IngressKind, reflection.ConfigMapKind, reflection.SecretKind, reflection.EndpointSliceKind)).start()
@@ -113,8 +113,8 @@ func TestEventsComeBack(t *testing.T) {
 	}
 }
 
-// TestEventsAreSelectedByTheirSource checks that clients can select Events by the reporting component, in either API,
-// and by the label with the provider.
+// TestEventsAreSelectedByTheirSource checks that clients can select the provider's Events by the reporting component,
+// in either API, and by the label with the name of the provider.
 func TestEventsAreSelectedByTheirSource(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withEvents(t, reflection.PodKind)).start()
@@ -134,8 +134,8 @@ func TestEventsAreSelectedByTheirSource(t *testing.T) {
 	}
 }
 
-// TestTextsOfEventsAreEscaped checks that control characters in an Event of the provider are escaped, because Events
-// are shown on terminals here.
+// TestTextsOfEventsAreEscaped checks that control characters in an Event of the provider are escaped, because users
+// display Events on terminals.
 func TestTextsOfEventsAreEscaped(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withEvents(t, reflection.PodKind)).start()
@@ -150,8 +150,8 @@ func TestTextsOfEventsAreEscaped(t *testing.T) {
 	}
 }
 
-// TestEventsOfPods checks that an Event about a pod that the provider cannot create is shown at once. It also covers
-// normal Events and Events of the newer API.
+// TestEventsOfPods checks that an Event about a pod that the provider cannot create is shown at once, and that normal
+// Events and Events of the newer API are shown, too.
 func TestEventsOfPods(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withEvents(t, reflection.PodKind)).start()
@@ -162,7 +162,7 @@ func TestEventsOfPods(t *testing.T) {
   involvedObject: {apiVersion: offloading.liqo.io/v1beta1, kind: ShadowPod, namespace: %s, name: web, uid: %s}}`, l.RemoteNS, shadow.GetUID()))
 	l.Present(l.Local, "Event", l.Namespace, "refused", reflectiontest.Field("involvedObject.kind", "Pod"), reflectiontest.Field("involvedObject.uid", string(pod.GetUID())),
 		reflectiontest.Field("source.component", ""), reflectiontest.Field("reportingComponent", "shadowpod"), reflectiontest.Field("reportingInstance", "manager-0"), reflectiontest.Field("eventTime", "2030-01-01T00:00:00.000001Z"))
-	if took := time.Since(start); took > event.Settle {
+	if took := time.Since(start); took > event.SettlePeriod {
 		t.Errorf("a warning took %s", took)
 	}
 	remote := l.RunRemote("web", "")
@@ -176,7 +176,8 @@ func TestEventsOfPods(t *testing.T) {
 	}
 }
 
-// TestEventsOfClaims checks that an Event about a claim that gets no volume on the provider is shown on the claim here.
+// TestEventsOfClaims checks that an Event about a claim that gets no volume on the provider is shown on the local
+// claim.
 func TestEventsOfClaims(t *testing.T) {
 	t.Parallel()
 	l := newClaimLab(t, "Delete", func(o *reflection.Options) {
@@ -197,7 +198,8 @@ func TestEventsOfAnEarlierPodStayThere(t *testing.T) {
 	remote := l.RunRemote("web-0", "")
 	l.Local.Delete(t, "Pod", l.Namespace, "web-0")
 	l.Absent(l.Remote, "ShadowPod", l.RemoteNS, "web-0")
-	l.say("late", remote, warning) // the pod still exists, and our pod has no other copy
+	// This Event is about the provider's pod, which still exists, while the ShadowPod no longer exists.
+	l.say("late", remote, warning)
 	l.Settled()
 	l.Absent(l.Remote, "Pod", l.RemoteNS, "web-0")
 	l.Absent(l.Local, "Pod", l.Namespace, "web-0")
@@ -216,29 +218,30 @@ func TestEventsOfAnEarlierPodStayThere(t *testing.T) {
 	}
 }
 
-// step advances the clock until check succeeds, by at most most. After that, check gets the usual time of a test.
+// step advances the clock until check succeeds, by no more than the argument most, and returns by how much it was
+// advanced. After that, check is repeated for the usual time limit of a test, while the clock stands still.
 func (l *lab) step(clock *clocktesting.FakeClock, most time.Duration, check func() error) (took time.Duration) {
 	l.Helper()
 	l.Eventually(func() error {
 		err := check()
 		if err != nil && took < most {
-			clock.Step(event.Tick)
-			took += event.Tick
+			clock.Step(event.TickInterval)
+			took += event.TickInterval
 		}
 		return err
 	})
 	return took
 }
 
-// TestEventsAreUpdatedOncePerWindow checks that the copy of a repeated Event is written once per window, and then has
-// its latest state.
+// TestEventsAreUpdatedOncePerWindow checks that the copy of a repeated Event is written once per window, and has the
+// latest state at the end of the window.
 func TestEventsAreUpdatedOncePerWindow(t *testing.T) {
 	t.Parallel()
 	clock := clocktesting.NewFakeClock(time.Now())
 	l := newLab(t, withEvents(t, reflection.PodKind), func(o *reflection.Options) { o.Clock = clock }).start()
 	l.shadowed("web")
 	l.say("crash", l.RunRemote("web", ""), warning)
-	l.step(clock, event.Window/2, func() error { // the Event may arrive before its pod
+	l.step(clock, event.Window/2, func() error { // the clock must advance, because the Event may arrive before its pod
 		return reflectiontest.Field("count", "1")(l.Local.Get(t, "Event", l.Namespace, "crash"))
 	})
 	repeat := func(from, to int) {
@@ -260,7 +263,7 @@ func TestEventsAreUpdatedOncePerWindow(t *testing.T) {
 	}
 	for _, to := range []int{20, 40} {
 		repeat(to-18, to)
-		if took := l.step(clock, event.Window+5*time.Second, shows(to)); took < event.Window-event.Tick {
+		if took := l.step(clock, event.Window+5*time.Second, shows(to)); took < event.Window-event.TickInterval {
 			t.Errorf("the copy was updated after %s, want %s", took, event.Window)
 		}
 	}
@@ -269,7 +272,8 @@ func TestEventsAreUpdatedOncePerWindow(t *testing.T) {
 	}
 }
 
-// TestEventsAtOnceAreNotLost checks that 200 simultaneous Events about one pod are all shown, with one write each.
+// TestEventsAtOnceAreNotLost checks that if 200 Events about one pod occur at the same time, all of them are shown,
+// with one write for each.
 func TestEventsAtOnceAreNotLost(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withEvents(t, reflection.PodKind)).start()
@@ -291,8 +295,8 @@ func TestEventsAtOnceAreNotLost(t *testing.T) {
 	}
 }
 
-// TestEventsLeaveForeignOnesAlone checks that an Event of this cluster with the same name stays unchanged, also while
-// the copy, which gets another name, is updated.
+// TestEventsLeaveForeignOnesAlone checks that a local Event that has the same name as a provider's Event does not
+// change, not even while the copy, which gets another name, is updated.
 func TestEventsLeaveForeignOnesAlone(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withEvents(t, reflection.PodKind)).start()
@@ -325,8 +329,8 @@ func TestEventsLeaveForeignOnesAlone(t *testing.T) {
 	}
 }
 
-// TestEventsObeyThePolicy checks that the annotations of the provider's Event decide whether it is shown, also when it
-// repeats itself.
+// TestEventsObeyThePolicy checks that the annotations of a provider's Event determine whether the Event is shown,
+// even when it is repeated.
 func TestEventsObeyThePolicy(t *testing.T) {
 	t.Parallel()
 	annotated := func(event, annotation string) string {
@@ -357,8 +361,8 @@ func TestEventsObeyThePolicy(t *testing.T) {
 	}
 }
 
-// TestEventsSurviveRestarts checks that a restart writes nothing, that Events created meanwhile are shown, and that the
-// copies of Events deleted meanwhile are deleted.
+// TestEventsSurviveRestarts checks that a restart writes no Event again, that Events that were created while the
+// virtual kubelet did not run are shown, and that the copies of Events that were deleted in this time are deleted.
 func TestEventsSurviveRestarts(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withEvents(t, reflection.PodKind)).start()
@@ -386,8 +390,8 @@ func TestEventsSurviveRestarts(t *testing.T) {
 	}
 }
 
-// TestEventsExpireByThemselves checks that an Event is deleted here when a client deletes it on the provider, and not
-// when it expires there, because its copy expires, too.
+// TestEventsExpireByThemselves checks that a copy of an Event is deleted when a client deletes the Event on the
+// provider. When the Event expires on the provider, the copy must not be deleted, because it expires, too.
 func TestEventsExpireByThemselves(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withEvents(t, reflection.PodKind)).start()
@@ -409,7 +413,7 @@ func TestEventsExpireByThemselves(t *testing.T) {
 		t.Error("an Event that has expired there was deleted here")
 	}
 
-	// The same holds for an Event that expired while nothing was watched.
+	// The copy of an Event that expired while nothing was watched must not be deleted either.
 	shown := l.Local.Get(t, "Event", l.Namespace, "old").DeepCopy()
 	unstructured.RemoveNestedField(shown.Object, "metadata", "creationTimestamp")
 	scope := l.Manager.Scope(reflection.EventKind, l.Namespace)
@@ -429,8 +433,8 @@ func TestEventsExpireByThemselves(t *testing.T) {
 	}
 }
 
-// TestPoisonedEventsDelayNobody checks that Events on which a plugin or the API server fails cause one Event on their
-// object and do not delay other Events.
+// TestPoisonedEventsDelayNobody checks that a provider's Event for which a plugin or the API server fails causes one
+// Event on its object, and does not delay other Events.
 func TestPoisonedEventsDelayNobody(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, func(o *reflection.Options) { o.Kinds = reflectiontest.Kinds(reflection.PodKind, reflection.EventKind) })
@@ -463,13 +467,14 @@ func TestPoisonedEventsDelayNobody(t *testing.T) {
 	for _, words := range [][]string{{"PluginFailed", "not this one"}, {"FailedReflection", "namespace"}} {
 		l.Event(l.Namespace, "Pod", "web", words...)
 	}
-	if told := l.Events(l.Namespace, "Pod", "web"); len(told) > 3 { // the third Event is about the panic
+	// There may be one Event for each cause: the plugin, the API server, and the panic.
+	if told := l.Events(l.Namespace, "Pod", "web"); len(told) > 3 {
 		t.Errorf("90 bad Events made %q", told)
 	}
 }
 
-// TestEventsAreShownByWhoReflectsTheObject checks that only the leading virtual kubelet shows Events about objects that
-// belong to the provider, and that each virtual kubelet shows Events about its own pods.
+// TestEventsAreShownByWhoReflectsTheObject checks that only the leading virtual kubelet shows Events about objects
+// that belong to the provider as a whole, and that each virtual kubelet shows Events about its own pods.
 func TestEventsAreShownByWhoReflectsTheObject(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withEvents(t, reflection.PodKind, reflection.ServiceKind)).start()
@@ -495,7 +500,8 @@ func TestEventsAreShownByWhoReflectsTheObject(t *testing.T) {
 	}
 }
 
-// TestEventsOfFurtherResources checks that Events about further resources are shown once these are reflected.
+// TestEventsOfFurtherResources checks that Events about objects of a ReflectedResource are shown as soon as the
+// resource is reflected.
 func TestEventsOfFurtherResources(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withEvents(t, reflection.PodKind))
@@ -516,8 +522,8 @@ func TestEventsOfFurtherResources(t *testing.T) {
 	}
 }
 
-// TestForeignEventsAreNotTakenBack checks that an Event of this cluster that has taken the name of a copy stays when
-// the provider's Event is deleted.
+// TestForeignEventsAreNotTakenBack checks that a local Event that has taken the name of a copy is not deleted
+// together with the provider's Event.
 func TestForeignEventsAreNotTakenBack(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withEvents(t, reflection.PodKind)).start()
@@ -538,12 +544,12 @@ func TestForeignEventsAreNotTakenBack(t *testing.T) {
 	}
 }
 
-// TestEventsThatWaitAreBounded checks that the number of waiting Events is limited: excess normal Events are dropped
-// and counted, and warnings are kept.
+// TestEventsThatWaitAreBounded checks that the number of Events that wait to be written is limited. If there are too
+// many, normal Events are dropped and counted, and Warnings are kept.
 func TestEventsThatWaitAreBounded(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewRegistry()
-	clock := clocktesting.NewFakeClock(time.Now()) // the clock stands still, so no Event is due
+	clock := clocktesting.NewFakeClock(time.Now()) // no Event becomes due, because the clock does not advance
 	l := newLab(t, withEvents(t, reflection.PodKind), func(o *reflection.Options) { o.Clock, o.Registerer = clock, registry }).start()
 	l.shadowed("web")
 	remote := l.RunRemote("web", "")

@@ -16,30 +16,33 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/refract-project/refract/vk/pods"
+	"github.com/refract-project/refract/host"
+	"github.com/refract-project/refract/host/document"
 	"github.com/refract-project/refract/vk/reflection"
-	"github.com/refract-project/refract/vk/reflection/internal/engine"
+	"github.com/refract-project/refract/vk/reflection/internal/failure"
+	"github.com/refract-project/refract/vk/reflection/internal/pods"
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
-// fight repeats a round until an Event reports that the object is quarantined. It fails after more rounds than a
+// fight repeats round until an Event reports that the object is quarantined. The test fails after more rounds than a
 // quarantine needs.
 func fight(l *lab, kind, name string, round func(i int)) {
 	l.Helper()
 	for i := range 40 {
-		if slices.ContainsFunc(l.Events(l.Namespace, kind, name), func(event string) bool { return strings.Contains(event, engine.QuarantinedReason) }) {
+		if slices.ContainsFunc(l.Events(l.Namespace, kind, name), func(event string) bool { return strings.Contains(event, failure.QuarantinedReason) }) {
 			return
 		}
 		round(i)
-		time.Sleep(200 * time.Millisecond) // simulates a client that does not wait for us
+		time.Sleep(200 * time.Millisecond) // a fixed delay, because this client does not react to the manager
 	}
 	l.Fatalf("%s %s is not quarantined, its Events are %q", kind, name, l.Events(l.Namespace, kind, name))
 }
 
-// TestDeletedShadowPodsAreQuarantined checks a client on the provider that deletes each ShadowPod of a pod that is
-// shown as running. The marks that the virtual kubelet writes to the pod each time do not reset the quarantine: the pod
-// is left alone, an Event names the labels that may have caused the deletions, and the pod is shown as not ready.
+// TestDeletedShadowPodsAreQuarantined checks that a pod that is shown as running is quarantined if a client on the
+// provider deletes each of its ShadowPods. The annotations that the virtual kubelet writes to the pod each time must
+// not reset the quarantine. During the quarantine, no ShadowPod may be created, an Event must name the labels that
+// may have caused the deletions, and the pod must be shown as not ready.
 func TestDeletedShadowPodsAreQuarantined(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -60,7 +63,7 @@ func TestDeletedShadowPodsAreQuarantined(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	l.Event(l.Namespace, "Pod", "web", "Warning", engine.QuarantinedReason, "to cluster "+l.ID, "another client deletes it", "app.kubernetes.io/instance=shop", "Argo CD")
+	l.Event(l.Namespace, "Pod", "web", "Warning", failure.QuarantinedReason, "to cluster "+l.ID, "another client deletes it", "app.kubernetes.io/instance=shop", "Argo CD")
 	if deleted > 12 {
 		t.Errorf("%d ShadowPods were deleted before the quarantine", deleted)
 	}
@@ -72,8 +75,9 @@ func TestDeletedShadowPodsAreQuarantined(t *testing.T) {
 	})
 }
 
-// TestAddressesComeBackDuringAQuarantine checks that the quarantine of a Service whose spec a client on the provider
-// reverts does not affect its addresses, and ends when the Service changes here.
+// TestAddressesComeBackDuringAQuarantine checks that the addresses of a Service that is quarantined because a client
+// on the provider reverts its spec are still updated in this cluster, and that the quarantine ends when the local
+// Service changes.
 func TestAddressesComeBackDuringAQuarantine(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, statuses(t))
@@ -85,11 +89,12 @@ func TestAddressesComeBackDuringAQuarantine(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if i%2 == 0 { // a status that is reflected back must not reset the quarantine either
+		// The status also changes: writing it to the local object must not reset the quarantine either.
+		if i%2 == 0 {
 			l.Remote.PatchYAML(t, "Service", l.RemoteNS, "web", fmt.Sprintf(`{status: {loadBalancer: {ingress: [{ip: 192.0.2.%d}]}}}`, 100+i), "status")
 		}
 	})
-	l.Event(l.Namespace, "Service", "web", "Warning", engine.QuarantinedReason, `"gitops" (Update)`, "spec.selector.app")
+	l.Event(l.Namespace, "Service", "web", "Warning", failure.QuarantinedReason, `"gitops" (Update)`, "spec.selector.app")
 	l.Remote.PatchYAML(t, "Service", l.RemoteNS, "web", served, "status")
 	l.Present(l.Local, "Service", l.Namespace, "web", reflectiontest.Addresses("192.0.2.7", "lb.example.com"))
 	l.Present(l.Remote, "Service", l.RemoteNS, "web", reflectiontest.Field("spec.selector.app", "other"))
@@ -97,8 +102,24 @@ func TestAddressesComeBackDuringAQuarantine(t *testing.T) {
 	l.Present(l.Remote, "Service", l.RemoteNS, "web", reflectiontest.Field("spec.selector.app", "web"), reflectiontest.Field("spec.sessionAffinity", "ClientIP"))
 }
 
-// TestDirectionsFailApart checks that the status of an Ingress is shown despite an invalid annotation or a failing
-// outgoing plugin, and that the Event about a status whose chain fails names the status.
+// TestSwapsOfPluginsAreNoFight checks that a ConfigMap whose plugin alternates between two revisions is written after
+// every swap: a user who tries a plugin and goes back several times does not count as a fight.
+func TestSwapsOfPluginsAreNoFight(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, func(o *reflection.Options) { o.Kinds = reflectiontest.Kinds(reflection.ConfigMapKind) })
+	l.Local.Create(t, l.Namespace, `{apiVersion: v1, kind: ConfigMap, metadata: {name: web}, data: {revision: none}}`)
+	l.Start()
+	for i := range 8 {
+		revision := fmt.Sprintf("v%d", i%2)
+		l.Chains.Swap(reflection.ConfigMapKind, host.Outgoing, func(doc document.Node, _ *host.Env) (*host.Outcome, error) {
+			return &host.Outcome{}, doc.SetString("data.revision", revision)
+		})
+		l.Present(l.Remote, "ConfigMap", l.RemoteNS, "web", reflectiontest.Field("data.revision", revision))
+	}
+}
+
+// TestDirectionsFailApart checks that the status of an Ingress is shown although an annotation is invalid or the
+// outgoing plugin fails. If the incoming chain fails for a status, the Event must name the status.
 func TestDirectionsFailApart(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, func(o *reflection.Options) { o.Kinds = reflectiontest.Kinds(reflection.IngressKind) })
@@ -106,13 +127,13 @@ func TestDirectionsFailApart(t *testing.T) {
 	l.Start()
 	l.Present(l.Remote, "Ingress", l.RemoteNS, "web")
 	l.Local.PatchYAML(t, "Ingress", l.Namespace, "web", `{metadata: {annotations: {liqo.io/skip-reflection: "maybe"}}}`)
-	l.Event(l.Namespace, "Ingress", "web", "Warning", engine.InvalidObjectReason, "to cluster "+l.ID)
+	l.Event(l.Namespace, "Ingress", "web", "Warning", failure.InvalidObjectReason, "to cluster "+l.ID)
 	l.Remote.PatchYAML(t, "Ingress", l.RemoteNS, "web", served, "status")
 	l.Present(l.Local, "Ingress", l.Namespace, "web", reflectiontest.Addresses("192.0.2.7", "lb.example.com"))
 }
 
-// TestTheStateOfAClaimComesBackDuringARefusal checks that the state of a claim's volume is shown while a policy of the
-// provider denies an update of the claim.
+// TestTheStateOfAClaimComesBackDuringARefusal checks that the state of a claim's volume is updated in this cluster
+// while a policy of the provider denies updates to the claim.
 func TestTheStateOfAClaimComesBackDuringARefusal(t *testing.T) {
 	t.Parallel()
 	l := newClaimLab(t, "Delete")
@@ -139,7 +160,7 @@ spec:
 	})
 	l.Local.PatchYAML(t, reflection.ClaimKind, l.Namespace, "data", `{metadata: {labels: {tier: gold}}}`)
 	l.Event(l.Namespace, reflection.ClaimKind, "data", "Warning", "no tiers")
-	l.Remote.PatchYAML(t, reflection.ClaimKind, l.RemoteNS, "data", `{status: {phase: Bound, accessModes: [ReadWriteOnce], capacity: {storage: 3Gi}}}`, "status")
+	l.disks("data", "3Gi")
 	l.Present(l.Local, reflection.ClaimKind, l.Namespace, "data", reflectiontest.Field("status.capacity.storage", "3Gi"))
 	l.Present(l.Remote, reflection.ClaimKind, l.RemoteNS, "data", reflectiontest.Field("metadata.labels/tier", ""))
 }

@@ -14,8 +14,8 @@ import (
 
 const observedStatus = `{phase: Running, message: %[1]s, observedGeneration: %[2]d, conditions: [{type: Ready, status: "True", observedGeneration: %[2]d, lastTransitionTime: "2026-01-01T00:00:00Z"}]}`
 
-// TestPodsNameTheGenerationThatWasObserved checks that the status of an offloaded pod has generations of the pod here,
-// not generations of its ShadowPod or of the provider's pod.
+// TestPodsNameTheGenerationThatWasObserved checks that generations in the status of an offloaded pod refer to the
+// local pod, not to its ShadowPod or to the provider's pod.
 func TestPodsNameTheGenerationThatWasObserved(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, reflectiontest.WithDefaultPlugins(t))
@@ -41,18 +41,20 @@ func TestPodsNameTheGenerationThatWasObserved(t *testing.T) {
 	observes("started", 1)
 	shows("started", 1, 1)
 
-	// The provider changes its pod. Our pod does not change.
+	// The provider changes its pod, while the local pod does not change. The observed generation must stay.
 	image(l.Remote, l.RemoteNS, "mirror.example/web:1")
 	observes("mirrored", 2)
 	shows("mirrored", 1, 1)
 
-	// A change of our pod has reached only the ShadowPod.
+	// A change to the local pod has reached the ShadowPod, but not the provider's pod. The new generation must not
+	// count as observed.
 	image(l.Local, l.Namespace, "web:2")
 	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web", reflectiontest.Field("metadata.generation", "2"))
 	observes("not changed yet", 2)
 	shows("not changed yet", 2, 1)
 
-	// The provider's controllers change the pod, and then its kubelet observes the change.
+	// The provider's controllers change the pod, and then its kubelet observes the change. Now the new generation
+	// must count as observed.
 	image(l.Remote, l.RemoteNS, "web:2")
 	l.Remote.PatchYAML(t, "Pod", l.RemoteNS, "web", `{metadata: {annotations: {controllers.refract.io/shadowpod-generation: "2"}}}`)
 	observes("changed", 2)

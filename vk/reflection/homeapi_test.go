@@ -30,22 +30,23 @@ import (
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
-// runAsAsked creates the provider's pod exactly as its ShadowPod specifies.
+// runAsAsked creates the provider's pod exactly as the ShadowPod specifies.
 func (l *lab) runAsAsked(name string) *corev1.Pod {
 	l.Helper()
 	shadow := l.Present(l.Remote, "ShadowPod", l.RemoteNS, name)
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: shadow.GetLabels(), Annotations: shadow.GetAnnotations()}}
 	require.NoError(l, runtime.DefaultUnstructuredConverter.FromUnstructured(raw.Map(raw.Nested(shadow.Object, "spec", "pod")), &pod.Spec))
 	var made *corev1.Pod
-	l.Eventually(func() (err error) { // the namespace may not have its service account yet
+	// The create is repeated, because the service account of the namespace might not exist yet.
+	l.Eventually(func() (err error) {
 		made, err = l.Remote.Core.CoreV1().Pods(l.RemoteNS).Create(l.Context(), pod, metav1.CreateOptions{})
 		return err
 	})
 	return made
 }
 
-// mounted writes the files of the projected volume that a container mounts at a path, as a kubelet of the provider
-// would, and returns the folder. Every object that the volume refers to must exist.
+// mounted writes the files of the projected volume that a container mounts at a path, like a kubelet of the provider,
+// and returns the folder with the files. Every object to which the volume refers must exist.
 func (l *lab) mounted(pod *corev1.Pod, path string) string {
 	l.Helper()
 	mount := slices.IndexFunc(pod.Spec.Containers[0].VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == path })
@@ -81,7 +82,7 @@ func (l *lab) mounted(pod *corev1.Pod, path string) string {
 	return folder
 }
 
-// fieldOf returns a field of a pod in the downward API: its namespace, or an annotation.
+// fieldOf returns a field of a pod as the downward API does: the namespace, or an annotation.
 func fieldOf(t *testing.T, pod *corev1.Pod, path string) string {
 	t.Helper()
 	if path == "metadata.namespace" {
@@ -94,8 +95,8 @@ func fieldOf(t *testing.T, pod *corev1.Pod, path string) string {
 	return pod.Annotations[strings.TrimSuffix(key, "']")]
 }
 
-// inCluster returns the configuration of a client inside the pod: from the variables of its container and the files of
-// its service account. Names are resolved only by the host aliases.
+// inCluster returns the configuration of a client inside the pod. It is built from the environment variables of the
+// container and the files of the service account. DNS names are resolved only by the host aliases of the pod.
 func (l *lab) inCluster(pod *corev1.Pod) (config *rest.Config, env map[string]string) {
 	l.Helper()
 	env = map[string]string{}
@@ -125,9 +126,9 @@ func (l *lab) inCluster(pod *corev1.Pod) (config *rest.Config, env map[string]st
 	}, env
 }
 
-// TestAnOffloadedPodUsesTheHomeAPIServer checks that a client in an offloaded pod configures itself as in its home
-// cluster, and reaches this cluster's API server as the service account of its pod, with its permissions, until the pod
-// is deleted.
+// TestAnOffloadedPodUsesTheHomeAPIServer checks that a client in an offloaded pod is configured as in its home
+// cluster. It reaches the API server of the home cluster as the pod's service account, with the permissions of that
+// account, until the pod is deleted.
 func TestAnOffloadedPodUsesTheHomeAPIServer(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withTokens(t), func(o *reflection.Options) {
@@ -135,7 +136,7 @@ func TestAnOffloadedPodUsesTheHomeAPIServer(t *testing.T) {
 	})
 	home := reflectiontest.Must(url.Parse(l.Local.Cluster.Config().Host))(t)
 	l.Options.APIServer.Port = home.Port()
-	l.Options.LiqoNamespace = l.Tenant // any namespace that only this test uses
+	l.Options.LiqoNamespace = l.Tenant // Any namespace that no other test uses is suitable.
 	l.defineIPs()
 	reflectiontest.Must(l.Local.Dynamic.Resource(ipsResource).Namespace(l.Tenant).Create(t.Context(), ip("api-server", "10.96.0.1", home.Hostname()), metav1.CreateOptions{}))(t)
 	l.mayLookAtPods("default")
@@ -166,7 +167,8 @@ func TestAnOffloadedPodUsesTheHomeAPIServer(t *testing.T) {
 	}
 
 	l.Local.DeleteNow(t, "Pod", l.Namespace, "web")
-	l.Eventually(func() error { // the API server caches the result of an authentication for some seconds
+	// The token is accepted for some seconds, because the API server caches a successful authentication.
+	l.Eventually(func() error {
 		_, err := client.AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 		if !apierrors.IsUnauthorized(err) {
 			return fmt.Errorf("the token of a pod that is gone: %v", err)
@@ -176,7 +178,7 @@ func TestAnOffloadedPodUsesTheHomeAPIServer(t *testing.T) {
 	l.Absent(l.Remote, "Secret", l.RemoteNS, "web-token")
 }
 
-// mayLookAtPods gives a service account of the namespace the permission to read pods.
+// mayLookAtPods grants a service account of the namespace the permission to read pods.
 func (l *lab) mayLookAtPods(account string) {
 	l.Helper()
 	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "look"}, Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"list"}}}}

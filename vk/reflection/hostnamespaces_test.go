@@ -9,8 +9,9 @@ import (
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
-// TestHostNamespacesAreRefused checks that a pod with a namespace of its host is not offloaded without the user's
-// knowledge. It waits until it is annotated, and does not fail: a DaemonSet would replace a failed pod forever.
+// TestHostNamespacesAreRefused checks that a pod that uses a namespace of its host is not offloaded until its user
+// permits it with an annotation. The pod waits and does not fail, because a DaemonSet would replace a failed pod
+// again and again.
 func TestHostNamespacesAreRefused(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, reflectiontest.WithDefaultPlugins(t))
@@ -34,6 +35,6 @@ spec:
 	l.Local.PatchYAML(t, "Pod", l.Namespace, "network", `{metadata: {annotations: {plugins.refract.io/host-namespaces: drop}}}`)
 	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "network", reflectiontest.Field("spec.pod.hostNetwork", ""))
 	l.Local.PatchYAML(t, "Pod", l.Namespace, "processes", `{metadata: {annotations: {plugins.refract.io/host-namespaces: keep}}}`)
-	// The provider decides whether the pod may run.
+	// The pod must be offloaded: the provider decides whether it may run.
 	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "processes", reflectiontest.Field("spec.pod.hostPID", "true"))
 }

@@ -40,7 +40,7 @@ spec:
     storage: true
     schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}`
 
-// defineIPs installs the CRD and gives the manager permission to read its objects.
+// defineIPs installs the CRD and grants the manager permission to read its objects.
 func (l *lab) defineIPs() {
 	l.Helper()
 	definitions := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
@@ -61,8 +61,8 @@ func ip(name, from, to string) *unstructured.Unstructured {
 		"spec": map[string]any{"ip": from}, "status": map[string]any{"ip": to}}}
 }
 
-// TestSlicesFollowIPs checks that addresses outside the pod range are translated by the IP objects of the namespace. A
-// late or changed IP object, or one that has moved to another endpoint, has an effect at once.
+// TestSlicesFollowIPs checks that addresses outside of the pod range are translated with the IP resources of the
+// namespace. An IP resource that is created late, changes, or moves to another endpoint has an effect at once.
 func TestSlicesFollowIPs(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, func(o *reflection.Options) {
@@ -96,8 +96,8 @@ func TestSlicesFollowIPs(t *testing.T) {
 	mapped("10.1.2.3")
 }
 
-// TestProviderThatHangs checks that a provider that accepts connections and never responds blocks neither work in this
-// cluster nor the end of the manager.
+// TestProviderThatHangs checks that a provider that accepts connections and never responds blocks neither local work
+// nor the shutdown of the manager.
 func TestProviderThatHangs(t *testing.T) {
 	t.Parallel()
 	listener := reflectiontest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)

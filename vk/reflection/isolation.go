@@ -14,8 +14,10 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// withFewerRules lists copies of a NetworkPolicy for a provider that refuses it: without one, or with an earlier one, the pods would be open. The first has only the
-// rules that the present copy has, too, and the other one has none. Both isolate the same pods, and neither allows anything that the policy does not.
+// withFewerRules returns reduced copies of a NetworkPolicy, for a provider that rejects the full policy. Without a
+// reduced copy, the provider would have no policy or an outdated one, and the pods would accept traffic that the
+// policy does not allow. The first reduced copy has only those rules that the existing copy also has. The second has
+// no rules. Both isolate the same pods as the policy, and neither allows traffic that the policy does not allow.
 func withFewerRules(policy, remote *unstructured.Unstructured) (lesser []*unstructured.Unstructured) {
 	spec, present := raw.Map(policy.Object["spec"]), map[string]any{}
 	if remote != nil {
@@ -42,13 +44,14 @@ func withFewerRules(policy, remote *unstructured.Unstructured) (lesser []*unstru
 	return lesser
 }
 
-// directions are the fields with rules in the spec of a NetworkPolicy.
+// directions are the fields of a NetworkPolicy's spec that contain rules.
 var directions = []string{"ingress", "egress"}
 
-// withRules returns a policy with other rules. It isolates in the same directions.
+// withRules returns a policy with other rules that isolates pods in the same directions.
 func withRules(policy *unstructured.Unstructured, rules map[string][]any) *unstructured.Unstructured {
 	spec := maps.Clone(raw.Map(policy.Object["spec"]))
-	if raw.IsEmpty(spec["policyTypes"]) { // an API server would derive them from the rules
+	// The types are set explicitly, because an API server would derive them from the reduced rules.
+	if raw.IsEmpty(spec["policyTypes"]) {
 		types := []any{string(networkingv1.PolicyTypeIngress)}
 		if !raw.IsEmpty(spec["egress"]) {
 			types = append(types, string(networkingv1.PolicyTypeEgress))

@@ -6,7 +6,7 @@ package reflection_test
 import (
 	"testing"
 
-	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/test/support/testenv"
 	"github.com/refract-project/refract/vk/reflection"
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
@@ -21,7 +21,7 @@ func newLab(t *testing.T, change ...func(*reflection.Options)) *lab {
 	return &lab{reflectiontest.New(t, change...)}
 }
 
-// newLabOn returns a lab with its own consumer.
+// newLabOn returns a lab with the given cluster as its consumer.
 func newLabOn(t *testing.T, consumer *testenv.Cluster, change ...func(*reflection.Options)) *lab {
 	t.Helper()
 	return &lab{reflectiontest.NewOn(t, consumer, change...)}

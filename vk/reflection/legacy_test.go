@@ -26,7 +26,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// withLegacy runs the lab with the default plugins, in the mode Legacy.
+// withLegacy returns an option that selects the mode Legacy, with the default plugins.
 func withLegacy(t *testing.T) func(*reflection.Options) {
 	defaults := reflectiontest.WithDefaultPlugins(t)
 	return func(o *reflection.Options) {
@@ -35,14 +35,14 @@ func withLegacy(t *testing.T) func(*reflection.Options) {
 	}
 }
 
-// tokenSecretOf creates a Secret for the token of a service account, which Kubernetes fills.
+// tokenSecretOf creates a Secret that Kubernetes fills with the token of a service account.
 func (l *lab) tokenSecretOf(account, name string) {
 	l.Helper()
 	l.Local.Create(l.T, l.Namespace, fmt.Sprintf(`{apiVersion: v1, kind: Secret, metadata: {name: %s, annotations: {%s: %s}}, type: kubernetes.io/service-account-token}`,
 		name, wire.TokenServiceAccountLabel, account))
 }
 
-// mounts checks the Secret that a ShadowPod mounts in the place of its token.
+// mounts returns a check that a ShadowPod mounts the Secret want instead of a projected token.
 func mounts(want string) func(*unstructured.Unstructured) error {
 	return func(shadow *unstructured.Unstructured) error {
 		if got := pod.MountedToken(shadow); got != want {
@@ -53,8 +53,8 @@ func mounts(want string) func(*unstructured.Unstructured) error {
 }
 
 // TestLegacyPodsMountTheSecretOfTheirAccount checks that a pod waits for the Secret of its service account, and is
-// offloaded as soon as the Secret is on the provider. This cluster's API server accepts its token, and no token is
-// requested.
+// offloaded as soon as the Secret was reflected. This cluster's API server accepts the token in the Secret, and no
+// other token is requested.
 func TestLegacyPodsMountTheSecretOfTheirAccount(t *testing.T) {
 	t.Parallel()
 	clock := clocktesting.NewFakeClock(time.Now())
@@ -96,7 +96,7 @@ func TestLegacyPodsMountTheSecretOfTheirAccount(t *testing.T) {
 	l.Stop()
 	l.Quiet("a restart", func() { l.Start() })
 
-	// Offloaded pods continue without the Secret. Other pods wait.
+	// Pods that are already offloaded must continue without the Secret, and new pods must wait.
 	l.Local.Delete(t, "Secret", l.Namespace, "opener")
 	l.Absent(l.Remote, "Secret", l.RemoteNS, "opener")
 	l.Local.PatchYAML(t, "Pod", l.Namespace, "web", "{metadata: {labels: {tier: front}}}")
@@ -108,8 +108,8 @@ func TestLegacyPodsMountTheSecretOfTheirAccount(t *testing.T) {
 	}
 }
 
-// TestLegacyWantsOneSecret checks that exactly one Secret is expected: none of several is chosen, and Secrets that only
-// look similar do not count.
+// TestLegacyWantsOneSecret checks that a service account must have exactly one Secret. If it has several, none is
+// chosen. Secrets that only look similar do not count.
 func TestLegacyWantsOneSecret(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withLegacy(t))
@@ -146,7 +146,7 @@ func TestLegacyWantsOneSecret(t *testing.T) {
 	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "robot", mounts("one"))
 	l.Absent(l.Remote, "Secret", l.RemoteNS, "other")
 
-	// A Secret that is excluded from reflection does not count for the pods either.
+	// A Secret that is excluded from reflection must not count.
 	l.Local.PatchYAML(t, "Secret", l.Namespace, "one", "{metadata: {annotations: {"+wire.SkipReflectionAnnotation+`: "true"}}}`)
 	l.Absent(l.Remote, "Secret", l.RemoteNS, "one")
 	l.Local.Create(t, l.Namespace, fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: second}, spec: {serviceAccountName: robot, nodeName: %s, containers: [{name: web, image: "web:1"}]}}`, l.Node))
@@ -158,8 +158,8 @@ func TestLegacyWantsOneSecret(t *testing.T) {
 	l.Event(l.Namespace, "Pod", "third", "Warning FailedReflection", "--secret-reflection-workers")
 }
 
-// TestLegacyComesAndGoes checks that a change of the mode leaves no credentials of the API server behind, and that no
-// pod gets a Secret that is about to be deleted.
+// TestLegacyComesAndGoes checks that no credentials for the API server remain on the provider after the mode has
+// changed, and that no pod gets a Secret that is about to be deleted.
 func TestLegacyComesAndGoes(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withLegacy(t))
@@ -228,8 +228,8 @@ func TestLegacyComesAndGoes(t *testing.T) {
 	}
 }
 
-// TestLegacySecretsOnTheirWay checks that a Secret that the provider temporarily refuses delays its pods, with an Event
-// after a moment, and that they continue without a user's action.
+// TestLegacySecretsOnTheirWay checks that pods wait while the provider temporarily rejects their Secret, that an
+// Event reports this after a moment, and that the pods continue without any action by a user.
 func TestLegacySecretsOnTheirWay(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withLegacy(t))
@@ -239,14 +239,14 @@ func TestLegacySecretsOnTheirWay(t *testing.T) {
 	begin := time.Now()
 	l.userPod("web", vaultToken)
 	l.Event(l.Namespace, "Pod", "web", "Warning FailedReflection", "is not reflected (opener)", "see its Events")
-	if took := time.Since(begin); took < pod.TokenArrival/2 {
+	if took := time.Since(begin); took < pod.TokenArrivalGrace/2 {
 		t.Errorf("the pod was told after %s, before the Secret could have crossed", took)
 	}
 	l.Remote.Delete(t, "Secret", l.RemoteNS, "opener")
 	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web", mounts("opener"))
 }
 
-// heldSecrets delays all requests for Secrets until it is released.
+// heldSecrets is a transport that delays all requests for Secrets until release is called.
 type heldSecrets struct {
 	http.RoundTripper
 	released chan struct{}
@@ -263,7 +263,8 @@ func (l heldSecrets) RoundTrip(request *http.Request) (*http.Response, error) {
 	return l.RoundTripper.RoundTrip(request)
 }
 
-// TestLegacyWaitsUntilSecretsAreRead checks that no Event is written about Secrets that have not been read.
+// TestLegacyWaitsUntilSecretsAreRead checks that no Event about missing Secrets is written before the Secrets were
+// read.
 func TestLegacyWaitsUntilSecretsAreRead(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withLegacy(t))

@@ -22,17 +22,19 @@ import (
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
-// lossy is a transport to the provider that loses responses.
+// lossy is a transport to the provider that can lose responses.
 type lossy struct {
-	next  http.RoundTripper
-	late  time.Duration // delay of a create whose response is lost
-	armed atomic.Bool   // the next create of a ShadowPod loses its response, and all later requests fail until mended
-	// ending makes the next deletion of a ShadowPod lose its response in the same way.
+	next http.RoundTripper
+	late time.Duration // delay after which a create whose response is lost reaches the provider
+	// While armed is set, the response to the next create of a ShadowPod is lost, and all later requests fail until cut
+	// is reset.
+	armed atomic.Bool
+	// ending has the same effect as armed for the next deletion of a ShadowPod.
 	ending atomic.Bool
 	cut    atomic.Bool
-	held   pause  // while it is on, watches deliver nothing
-	only   string // held and expire apply only to watches of paths with this suffix
-	// While expire is on, watches deliver nothing, and must start again with a list.
+	held   pause  // while it is on, watches deliver no events
+	only   string // if set, held and expire apply only to watches of paths with this suffix
+	// While expire is on, watches deliver no events. Afterwards they must start again with a list.
 	expire pause
 }
 
@@ -80,13 +82,13 @@ func (y *lossy) send(request *http.Request) {
 	}
 }
 
-// pause blocks all callers of wait while it is on. The zero value is off.
+// pause makes all callers of wait block while it is on. The zero value is off.
 type pause struct {
 	mu   sync.Mutex
 	over chan struct{} // closed by Store(false); nil while it is off
 }
 
-// Store turns the pause on or off.
+// Store switches the pause on or off.
 func (g *pause) Store(on bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -116,7 +118,7 @@ type heldBody struct {
 	held, expire *pause
 }
 
-// expired is the response of an API server whose history does not reach back to the requested version.
+// expired is the watch event of an API server whose history does not reach back to the requested version.
 const expired = `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"too old resource version","reason":"Expired","code":410}}`
 
 func (b *heldBody) Read(p []byte) (int, error) {
@@ -128,7 +130,7 @@ func (b *heldBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// throughLossy replaces the manager's transport to the provider by one that loses responses.
+// throughLossy makes the manager use a lossy transport to the provider, and returns it.
 func (l *lab) throughLossy() *lossy {
 	way := &lossy{}
 	l.Options.Remote.Wrap(func(next http.RoundTripper) http.RoundTripper { way.next = next; return way })
@@ -136,9 +138,9 @@ func (l *lab) throughLossy() *lossy {
 	return way
 }
 
-// TestCreateWhoseAnswerIsLost checks a pod that is deleted after the response to the create of its ShadowPod was lost
-// and before the watch shows the result. The pod is held until there is no ShadowPod: a StatefulSet would create its
-// next pod while this one runs.
+// TestCreateWhoseAnswerIsLost checks that a pod is not removed before its ShadowPod is deleted, even if the pod is
+// deleted after the response to the create of the ShadowPod was lost and before the watch shows the result. If it were
+// removed earlier, a StatefulSet would create its next pod while the pod is still running.
 func TestCreateWhoseAnswerIsLost(t *testing.T) {
 	for name, late := range map[string]time.Duration{"arrived before": 0, "arrives later": time.Second} {
 		t.Run(name, func(t *testing.T) {
@@ -167,7 +169,8 @@ func TestCreateWhoseAnswerIsLost(t *testing.T) {
 
 			seen := false
 			l.Eventually(func() error {
-				// The pod is checked first, because a deleted pod stays deleted.
+				// The pod must be read before the ShadowPod: if the pod no longer exists, it cannot appear again in
+				// the meantime.
 				gone := l.Local.Get(t, "Pod", l.Namespace, "web-0") == nil
 				there := l.Remote.Get(t, "ShadowPod", l.RemoteNS, "web-0") != nil
 				if gone && there || gone && !seen {
@@ -184,8 +187,8 @@ func TestCreateWhoseAnswerIsLost(t *testing.T) {
 	}
 }
 
-// TestCopiesThatAreGoneThoughTheCacheHasThem checks that copies deleted on the provider while the watches there deliver
-// nothing are recreated at the next change, at once and without repeated attempts.
+// TestCopiesThatAreGoneThoughTheCacheHasThem checks that copies that were deleted while the provider's watches
+// deliver no events are recreated at the next change to their objects, at once and with a single attempt.
 func TestCopiesThatAreGoneThoughTheCacheHasThem(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, configuration(t), func(o *reflection.Options) {
@@ -222,8 +225,8 @@ func TestCopiesThatAreGoneThoughTheCacheHasThem(t *testing.T) {
 	}
 }
 
-// TestOnlyTheKnownCopyIsDeleted checks that a copy replaced by another client while the watches deliver nothing is not
-// deleted: a deletion has the uid of the known copy as a precondition.
+// TestOnlyTheKnownCopyIsDeleted checks that if another client has replaced a copy while the watches deliver no
+// events, the new object is not deleted, because the UID of the known copy is a precondition.
 func TestOnlyTheKnownCopyIsDeleted(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, configuration(t))
@@ -249,8 +252,8 @@ func TestOnlyTheKnownCopyIsDeleted(t *testing.T) {
 	}
 }
 
-// unseenShadow returns a lab whose pod web-0 was created while the watches of the provider deliver nothing. After
-// expire is switched off, they start over with the remaining objects.
+// unseenShadow returns a lab with a pod web-0 that was created while the watches of the provider deliver no events.
+// When expire is switched off, the watches start again with a list of the existing objects.
 func unseenShadow(t *testing.T) (*lab, *lossy) {
 	t.Helper()
 	l := newLab(t)
@@ -265,9 +268,9 @@ func unseenShadow(t *testing.T) (*lab, *lossy) {
 	return l, way
 }
 
-// TestAShadowPodInAGapOfTheWatch checks a pod that is created and deleted while the watches there deliver nothing,
-// which then start over with the remaining objects: they report neither the creation nor the deletion of its ShadowPod.
-// The pod is released nevertheless.
+// TestAShadowPodInAGapOfTheWatch checks that a local pod that is created and deleted while the provider's watches
+// deliver no events is removed. The watches then start again with a list, so they report neither the creation nor the
+// deletion of the ShadowPod.
 func TestAShadowPodInAGapOfTheWatch(t *testing.T) {
 	t.Parallel()
 	l, way := unseenShadow(t)
@@ -278,7 +281,7 @@ func TestAShadowPodInAGapOfTheWatch(t *testing.T) {
 }
 
 // TestEndOfAPodThatIsNotSeenYet checks that the final statuses of the containers are shown even if the watch of
-// ShadowPods reports the end of a pod before the watch of pods does.
+// ShadowPods reports the end of a pod earlier than the watch of pods.
 func TestEndOfAPodThatIsNotSeenYet(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -309,8 +312,8 @@ func TestEndOfAPodThatIsNotSeenYet(t *testing.T) {
 	})
 }
 
-// TestDeletionWhoseAnswerIsLost checks that the pod is also released if the response to the deletion of its ShadowPod
-// is lost: the next deletion finds nothing.
+// TestDeletionWhoseAnswerIsLost checks that a pod is also removed if the response to the deletion of its ShadowPod is
+// lost, so that the next deletion finds no ShadowPod.
 func TestDeletionWhoseAnswerIsLost(t *testing.T) {
 	t.Parallel()
 	l, way := unseenShadow(t)

@@ -18,12 +18,12 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// matrixKind describes the objects of a kind in the matrix. An object that crosses contains the word "fast".
+// matrixKind describes the objects of a kind in the matrix. An object that is reflected contains the word "fast".
 type matrixKind struct {
-	kind, head   string // head is the manifest up to metadata
-	content, old string // content of objects here, and of outdated copies
+	kind, head   string // head is the beginning of the manifest, up to metadata.
+	content, old string // content of local objects, and of outdated copies
 	fast, slow   func(*unstructured.Unstructured) error
-	slower       string // patch that makes a fast object slow
+	slower       string // patch that replaces the word fast by slow
 }
 
 var matrixKinds = []matrixKind{
@@ -67,7 +67,8 @@ var matrixKinds = []matrixKind{
 	},
 }
 
-// onlyPort checks the requested ports. It ignores a port that another client has requested.
+// onlyPort returns a check that a Service has the new selector and the port want, and no longer the port http. A port
+// that another client has requested is ignored.
 func onlyPort(want string) func(*unstructured.Unstructured) error {
 	return func(object *unstructured.Unstructured) error {
 		found := false
@@ -90,14 +91,15 @@ func (k *matrixKind) object(name, labels, annotations, content string) string {
 	return fmt.Sprintf("{%s, metadata: {name: %s, labels: {%s}, annotations: {%s}}, %s}", k.head, name, labels, annotations, content)
 }
 
-// matrixRow is an object on neither, one or both sides before the manager starts, and the expected result.
+// matrixRow describes an object that exists on neither, one or both sides before the manager starts, and the expected
+// result.
 type matrixRow struct {
 	name   string
-	absent bool   // the object does not exist here
-	notes  string // annotations of the object here
-	there  string // object on the provider: none, a copy of ours, or an object of another owner
+	absent bool   // the local object does not exist
+	notes  string // annotations of the local object
+	there  string // object on the provider: none, our copy, or an object of another owner
 	want   string
-	event  []string // words of the expected Event, if any
+	event  []string // words of the expected Event, if one is expected
 }
 
 const (
@@ -145,8 +147,8 @@ var matrix = map[reflection.Policy][]matrixRow{
 	},
 }
 
-// TestMatrix checks, for all kinds in the same way, the result of each combination of objects on both sides before the
-// manager starts, and of later changes.
+// TestMatrix checks for all kinds the result of every combination of objects on both sides before the manager starts,
+// and of later changes.
 func TestMatrix(t *testing.T) {
 	t.Parallel()
 	for policy, rows := range matrix {
@@ -170,7 +172,7 @@ func TestMatrix(t *testing.T) {
 					l.arrived(&kind, &row)
 				}
 			}
-			l.Settled() // all expected changes have been made
+			l.Settled() // At this point, all expected changes have been made, and no others may follow.
 			for _, kind := range matrixKinds {
 				for _, row := range rows {
 					l.left(&kind, &row)
@@ -194,7 +196,7 @@ func (l *lab) prepare(kind *matrixKind, row *matrixRow) {
 	}
 }
 
-// arrived waits for the expected result.
+// arrived waits until the objects of a row are in the expected state.
 func (l *lab) arrived(kind *matrixKind, row *matrixRow) {
 	l.Helper()
 	switch row.want {
@@ -213,7 +215,7 @@ func (l *lab) arrived(kind *matrixKind, row *matrixRow) {
 	}
 }
 
-// left checks that nothing else has changed.
+// left checks that the objects of a row that must not change are unchanged.
 func (l *lab) left(kind *matrixKind, row *matrixRow) {
 	l.Helper()
 	there := l.Remote.Get(l.T, kind.kind, l.RemoteNS, row.name)
@@ -236,14 +238,14 @@ func (l *lab) left(kind *matrixKind, row *matrixRow) {
 	}
 }
 
-// follows changes some of the objects and checks the results.
+// follows changes some of the objects and checks the effects of the changes on their copies.
 func (l *lab) follows(kind *matrixKind, policy reflection.Policy) {
 	l.Helper()
 	name := kind.kind
-	// The name becomes free, and the copy is created.
+	// The name becomes free, so the copy must be created.
 	l.Remote.Delete(l.T, name, l.RemoteNS, "taken")
 	l.Present(l.Remote, name, l.RemoteNS, "taken", kind.fast)
-	// An annotation is changed twice.
+	// The annotation is set and then removed.
 	key, away, back := skip, `"true"`, "null"
 	if policy == reflection.AllowList {
 		key, away, back = allow, "null", `"true"`
@@ -253,16 +255,17 @@ func (l *lab) follows(kind *matrixKind, policy reflection.Policy) {
 	l.Absent(l.Remote, name, l.RemoteNS, "new")
 	l.Local.PatchYAML(l.T, name, l.Namespace, "new", annotate(back))
 	l.Present(l.Remote, name, l.RemoteNS, "new", kind.fast)
-	// Entries that are no longer desired are removed. Entries that other clients added stay.
+	// Labels and annotations that are no longer desired must be removed. Entries that other clients have added must
+	// stay.
 	l.Local.PatchYAML(l.T, name, l.Namespace, "stale", `{metadata: {labels: {app: null, tier: front}}}`)
 	l.Local.PatchYAML(l.T, name, l.Namespace, "stale", kind.slower)
 	l.Present(l.Remote, name, l.RemoteNS, "stale", kind.slow, reflectiontest.Field("metadata.labels/tier", "front"), reflectiontest.Field("metadata.labels/app", ""), reflectiontest.Field("metadata.annotations/theirs", "kept"))
-	// A copy that is deleted, or changed, on the provider is restored.
+	// A copy that was deleted or changed on the provider must be restored.
 	l.Remote.Delete(l.T, name, l.RemoteNS, "stale")
 	l.Present(l.Remote, name, l.RemoteNS, "stale", kind.slow, reflectiontest.Field("metadata.labels/tier", "front"))
 	l.Remote.PatchYAML(l.T, name, l.RemoteNS, "stale", `{metadata: {labels: {tier: hacked}}}`)
 	l.Present(l.Remote, name, l.RemoteNS, "stale", reflectiontest.Field("metadata.labels/tier", "front"))
-	// The copy is deleted with its object.
+	// The copy must be deleted together with its object.
 	l.Local.Delete(l.T, name, l.Namespace, "stale")
 	l.Absent(l.Remote, name, l.RemoteNS, "stale")
 	if own := l.Present(l.Local, name, l.Namespace, "new"); strings.Contains(fmt.Sprint(own.GetLabels()), wire.OriginLabel) {
@@ -270,8 +273,8 @@ func (l *lab) follows(kind *matrixKind, policy reflection.Policy) {
 	}
 }
 
-// TestSecretOfTokensInTheWay checks that a Secret of tokens, which another kind created, is not taken for the copy of a
-// Secret of the same name.
+// TestSecretOfTokensInTheWay checks that a Secret with tokens, which belongs to another kind, does not count as the
+// copy of a Secret with the same name.
 func TestSecretOfTokensInTheWay(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, configuration(t))

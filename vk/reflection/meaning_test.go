@@ -8,13 +8,13 @@ import (
 	"testing"
 
 	"github.com/refract-project/refract/vk/reflection"
-	"github.com/refract-project/refract/vk/reflection/internal/engine"
+	"github.com/refract-project/refract/vk/reflection/internal/copies"
 
 	"github.com/stretchr/testify/assert"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// TestMeaningOfKinds checks that an object named in the provider's Events is found by its kind on the provider.
+// TestMeaningOfKinds checks that the object to which a provider's Event refers is found by its kind on the provider.
 func TestMeaningOfKinds(t *testing.T) {
 	means := func(group, kind string) (names []string) {
 		for _, k := range reflection.DefaultKinds() {
@@ -34,14 +34,14 @@ func TestMeaningOfKinds(t *testing.T) {
 			t.Errorf("%s is reflected as %q, want %q", kind, got, want)
 		}
 	}
-	custom := reflection.Kind{Name: "Gizmo.example.com", Source: schema.GroupVersionResource{Group: "example.com"}, Copy: engine.Copy{GVK: schema.GroupVersionKind{Group: "there.com", Kind: "Gadget"}}}
+	custom := reflection.Kind{Name: "Gizmo.example.com", Source: schema.GroupVersionResource{Group: "example.com"}, Copy: copies.Spec{GVK: schema.GroupVersionKind{Group: "there.com", Kind: "Gadget"}}}
 	if custom.Means(schema.GroupKind{Group: "example.com", Kind: "Gizmo"}) || !custom.Means(schema.GroupKind{Group: "there.com", Kind: "Gadget"}) {
 		t.Error("a kind that is written as another means that one alone")
 	}
 }
 
-// TestNamesOfKinds checks that a kind has one name internally and in our own interfaces, while Liqo's flags and metrics
-// keep their names.
+// TestNamesOfKinds checks that every kind has one name, both internally and in Refract's own interfaces, and that
+// Liqo's names are used in Liqo's flags and metrics.
 func TestNamesOfKinds(t *testing.T) {
 	var names, liqo, flags []string
 	for _, k := range reflection.DefaultKinds() {

@@ -32,7 +32,7 @@ func networkPolicy(name, spec string) string {
 	return fmt.Sprintf("{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: %s}, spec: %s}", name, spec)
 }
 
-// is checks the whole value of a field of the object.
+// is returns a check that a field has exactly the given value.
 func is(field, want string) func(*unstructured.Unstructured) error {
 	return func(object *unstructured.Unstructured) error {
 		value, _, err := unstructured.NestedFieldNoCopy(object.Object, strings.Split(field, ".")...)
@@ -43,7 +43,7 @@ func is(field, want string) func(*unstructured.Unstructured) error {
 		if err != nil {
 			return err
 		}
-		var wanted, got any // decoded from JSON, so that numbers have the same types
+		var wanted, got any // both values are decoded from JSON, so that numbers have the same types
 		if err := errors.Join(yaml.Unmarshal([]byte(want), &wanted), yaml.Unmarshal(text, &got)); err != nil {
 			return err
 		}
@@ -55,8 +55,8 @@ func is(field, want string) func(*unstructured.Unstructured) error {
 }
 
 // TestNetworkPoliciesCross checks that the copy of a policy isolates the same pods. A peer in another namespace is
-// allowed once this namespace is offloaded. A rule that cannot be translated never becomes a rule without peers, which
-// would allow all traffic.
+// allowed as soon as the other namespace is offloaded. If the peers of a rule cannot be translated, the rule must not
+// be reflected without peers, because it would allow all traffic.
 func TestNetworkPoliciesCross(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, reflectiontest.WithDefaultPlugins(t), withPolicies)
@@ -94,8 +94,9 @@ func TestNetworkPoliciesCross(t *testing.T) {
 	l.Absent(l.Remote, "NetworkPolicy", l.RemoteNS, "open")
 }
 
-// A NetworkPolicy that the provider's admission refuses isolates its pods all the same: a new one without its rules, and a changed one with those that it had before.
-// If these are refused as well, without them.
+// TestNetworkPoliciesThatAreRefusedIsolate checks that a NetworkPolicy that the provider's admission rejects still
+// isolates its pods. A new policy is created without its rules. A changed policy keeps the rules that it also had
+// before; if these are rejected as well, it has no rules.
 func TestNetworkPoliciesThatAreRefusedIsolate(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, reflectiontest.WithDefaultPlugins(t), withPolicies)
@@ -151,7 +152,8 @@ spec:
 	l.Present(l.Remote, "NetworkPolicy", l.RemoteNS, "changed", is("spec.ingress", "["+peers("c")+"]"))
 }
 
-// TestAddressBlocksOfNetworkPolicies checks that remapped address blocks are translated as a whole, or removed.
+// TestAddressBlocksOfNetworkPolicies checks that an address block that contains remapped addresses is translated as a
+// whole, or removed.
 func TestAddressBlocksOfNetworkPolicies(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, reflectiontest.WithDefaultPlugins(t), withPolicies, func(o *reflection.Options) {
@@ -173,7 +175,7 @@ func TestAddressBlocksOfNetworkPolicies(t *testing.T) {
 	}
 }
 
-// withhold removes a resource from a role of the manager, and returns a function that restores it.
+// withhold removes resources from a role of the manager, and returns a function that restores the role.
 func (l *lab) withhold(s *reflectiontest.Side, suffix string, resources ...string) (restore func()) {
 	l.Helper()
 	roles := s.Core.RbacV1().ClusterRoles()
@@ -194,9 +196,9 @@ func (l *lab) withhold(s *reflectiontest.Side, suffix string, resources ...strin
 	}
 }
 
-// TestProviderThatDoesNotGrantAKind checks that a provider that does not grant a kind, such as Liqo or an older
-// version, gets all other kinds. An Event on each object reports the consequence, and the object is reflected once the
-// kind is granted.
+// TestProviderThatDoesNotGrantAKind checks that if a provider, such as Liqo or an older version, does not grant
+// access to a kind, all other kinds are reflected. An Event on each object of the kind reports the consequence. The
+// objects are reflected as soon as access is granted.
 func TestProviderThatDoesNotGrantAKind(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, reflectiontest.WithDefaultPlugins(t), func(o *reflection.Options) {
@@ -223,8 +225,8 @@ func TestProviderThatDoesNotGrantAKind(t *testing.T) {
 	}
 }
 
-// TestKindThatThisClusterDoesNotGrant checks that an Event reports if the roles of this cluster are older than the
-// virtual kubelet, and that the virtual kubelet gets ready.
+// TestKindThatThisClusterDoesNotGrant checks that if the roles of this cluster are older than the virtual kubelet,
+// this is reported in an Event, and the virtual kubelet becomes ready.
 func TestKindThatThisClusterDoesNotGrant(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, reflectiontest.WithDefaultPlugins(t), withPolicies)

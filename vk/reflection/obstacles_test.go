@@ -12,18 +12,18 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/test/support/testenv"
 	"github.com/refract-project/refract/vk/reflection"
 	"github.com/refract-project/refract/vk/reflection/internal/kinds/pod"
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
-// withPods reflects pods in addition to claims.
+// withPods is an option that reflects pods in addition to claims.
 func withPods(o *reflection.Options) {
 	o.Kinds = reflectiontest.Kinds(reflection.ClaimKind, reflection.PodKind)
 }
 
-// keptClaim creates a claim of another class than the virtual one.
+// keptClaim creates a claim whose class is not the virtual one.
 func (l *claimLab) keptClaim(name, node string) *unstructured.Unstructured {
 	l.Helper()
 	annotations := ""
@@ -34,7 +34,7 @@ func (l *claimLab) keptClaim(name, node string) *unstructured.Unstructured {
   spec: {storageClassName: nfs-%s, accessModes: [ReadWriteMany], resources: {requests: {storage: 1Gi}}}}`, name, annotations, l.Node))
 }
 
-// nfs binds a claim of this cluster to a volume that any node could mount.
+// nfs binds a claim of this cluster to a volume that every node can mount.
 func (l *claimLab) nfs(claim string) {
 	l.Helper()
 	l.Local.Create(l.T, "", fmt.Sprintf(`
@@ -45,9 +45,9 @@ spec: {storageClassName: nfs-%[1]s, accessModes: [ReadWriteMany], capacity: {sto
 	l.Present(l.Local, reflection.ClaimKind, l.Namespace, claim, reflectiontest.Field("status.phase", "Bound"))
 }
 
-// TestPodsThatNeedWhatNeverCrosses checks that a reference to an object that is never reflected is reported at once,
-// with a remedy, and that nothing is created on the provider. References that the user declares to exist on the
-// provider, and references to reflected objects, are no obstacle.
+// TestPodsThatNeedWhatNeverCrosses checks that a pod's reference to an object that is never reflected is reported at
+// once, with a remedy, and that no ShadowPod is created. References to reflected objects, and references that the
+// user has declared to exist on the provider, are allowed.
 func TestPodsThatNeedWhatNeverCrosses(t *testing.T) {
 	t.Parallel()
 	l := newClaimLab(t, "Delete", withPods)
@@ -66,7 +66,7 @@ func TestPodsThatNeedWhatNeverCrosses(t *testing.T) {
 		l.Present(l.Local, "Pod", l.Namespace, name, reflectiontest.Field("status.phase", "Pending"), reflectiontest.Field("status.reason", "OffloadingBackOff"))
 		l.Event(l.Namespace, "Pod", name, append(tc.words, "Warning", "ReflectionDisabled", "virtual-node", pod.RemoteReferencesAnnotation)...)
 		l.podWith(name+"-remote", pod.RemoteReferencesAnnotation+`: "`+tc.words[len(tc.words)-1]+`"`, tc.fields)
-		if name != "template" { // its last word is not a kind
+		if name != "template" { // the last word of this name is not a kind
 			l.Present(l.Remote, "ShadowPod", l.RemoteNS, name+"-remote", reflectiontest.Field("metadata.annotations/"+pod.RemoteReferencesAnnotation, ""))
 		}
 	}
@@ -83,7 +83,7 @@ func TestPodsThatNeedWhatNeverCrosses(t *testing.T) {
 	}
 }
 
-// podWith creates a pod on the virtual node with an annotation and fields of its spec.
+// podWith creates a pod on the virtual node. The pod has the given annotation and fields in its spec.
 func (l *claimLab) podWith(name, annotation, fields string) {
 	l.Helper()
 	l.Local.Create(l.T, l.Namespace, fmt.Sprintf(`
@@ -93,8 +93,9 @@ metadata: {name: %s, annotations: {%s}}
 spec: {nodeName: %s, automountServiceAccountToken: false, containers: [{name: c, image: i}], %s}`, name, annotation, l.Node, fields))
 }
 
-// TestObstaclesConcernNewPodsOnly checks that a pod on the provider stays there regardless of later changes of its
-// claim here, also after a restart. A refused pod is offloaded when its claim is replaced by one that is reflected.
+// TestObstaclesConcernNewPodsOnly checks that a pod stays on the provider whatever happens to its local claim later,
+// even if the virtual kubelet is restarted. A rejected pod is offloaded when its claim is replaced by one that is
+// reflected.
 func TestObstaclesConcernNewPodsOnly(t *testing.T) {
 	t.Parallel()
 	l := newClaimLab(t, "Delete", withPods)
@@ -116,7 +117,7 @@ func TestObstaclesConcernNewPodsOnly(t *testing.T) {
 	}
 	l.Local.PatchYAML(t, reflection.ClaimKind, l.Namespace, "data", `{metadata: {finalizers: null}}`)
 	l.Local.DeleteNow(t, reflection.ClaimKind, l.Namespace, "data")
-	l.Eventually(func() error { // Kubernetes protects the claims of pods
+	l.Eventually(func() error { // this takes a while, because Kubernetes does not delete a claim while a pod uses it
 		if l.Local.Get(t, reflection.ClaimKind, l.Namespace, "data") == nil {
 			return nil
 		}
@@ -127,9 +128,9 @@ func TestObstaclesConcernNewPodsOnly(t *testing.T) {
 	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "new")
 }
 
-// TestTheSchedulerLooksElsewhereForOtherClasses checks with a real scheduler that a claim is sent back if the
-// provisioner of its class creates no volume on a virtual node, so that its pod runs elsewhere. A bound claim keeps its
-// volume.
+// TestTheSchedulerLooksElsewhereForOtherClasses checks with a real scheduler that a claim whose provisioner does not
+// create volumes for a virtual node is returned to the scheduler, so that its pod runs on another node. A bound claim
+// must keep its volume.
 func TestTheSchedulerLooksElsewhereForOtherClasses(t *testing.T) {
 	t.Parallel()
 	consumer := testenv.ForTest(t, testenv.Options{Name: "vaasa", CRDPaths: []string{"../../api/crds"}, AuditLog: true})[0]

@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/refract-project/refract/vk/reflection"
-	"github.com/refract-project/refract/vk/reflection/internal/engine"
+	"github.com/refract-project/refract/vk/reflection/internal/copies"
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
@@ -41,7 +41,7 @@ func TestOptionsNameWhatIsWrong(t *testing.T) {
 			o.Kinds = []reflection.Kind{{Name: "Service.example.com", Source: servicesResource, Policy: reflection.DenyList}}
 		},
 		"must be written by Replace": func(o *reflection.Options) {
-			o.Kinds = []reflection.Kind{{Name: "X", Source: servicesResource, Policy: reflection.DenyList, Copy: engine.Copy{Into: []string{"spec"}}}}
+			o.Kinds = []reflection.Kind{{Name: "X", Source: servicesResource, Policy: reflection.DenyList, Copy: copies.Spec{Into: []string{"spec"}}}}
 		},
 	} {
 		options := good
@@ -83,7 +83,8 @@ func TestMetricsAreThere(t *testing.T) {
 		}
 	}
 
-	// A namespace that is no longer offloaded leaves no series behind, regardless of later changes of its pods.
+	// When a namespace is no longer offloaded, its series must be removed, and later changes to its pods must not
+	// recreate them.
 	l.MapNamespaces(nil)
 	l.Eventually(func() error {
 		if l.Manager.Scope(reflection.PodKind, l.Namespace) != nil {
@@ -101,8 +102,8 @@ func TestMetricsAreThere(t *testing.T) {
 	}
 }
 
-// gathered returns the value of every series of a registry. The key is the name and the values of the labels, separated
-// by spaces.
+// gathered returns the value of every series of a registry. A key consists of the name and the label values,
+// separated by spaces.
 func gathered(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	found := map[string]float64{}

@@ -17,8 +17,9 @@ import (
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
-// TestProviderOutage checks an outage of the provider's API server. It is not parallel, because all tests share the
-// provider.
+// TestProviderOutage checks that during an outage of the provider's API server, objects wait, local work continues
+// and nothing is deleted, and that reflection resumes afterwards. The test is not parallel, because all tests share
+// the provider.
 func TestProviderOutage(t *testing.T) {
 	l := newLab(t, func(o *reflection.Options) { o.CallTimeout = 2 * time.Second })
 	l.Start()
@@ -41,11 +42,11 @@ func TestProviderOutage(t *testing.T) {
 		}
 		return nil
 	})
-	// Work without the provider continues: a pod of a namespace that is not offloaded gets its Event.
+	// Work that does not need the provider must continue: a pod in a namespace that is not offloaded gets its Event.
 	l.Local.CreateNamespace(t, l.Namespace+"-not-extended")
 	l.Local.Create(t, l.Namespace+"-not-extended", fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: stray}, spec: {nodeName: %s, automountServiceAccountToken: false, containers: [{name: c, image: i}]}}`, l.Node))
 	l.Present(l.Local, "Pod", l.Namespace+"-not-extended", "stray", reflectiontest.Field("status.reason", "OffloadingBackOff"))
-	// There are no busy retries, and no repeated Events.
+	// Writes must not be retried in a loop, and Events must not be repeated.
 	l.Settled()
 	if n := l.Evaluated() - evaluated; n > 4*43 {
 		t.Errorf("%d evaluations of 43 objects without a provider", n)
@@ -56,7 +57,7 @@ func TestProviderOutage(t *testing.T) {
 		}
 	}
 
-	// A restart without a provider waits, and deletes nothing on either side.
+	// After a restart while the provider is unreachable, the manager must wait and delete nothing on either side.
 	l.Stop()
 	l.StartUnready()
 	l.Eventually(func() error {
@@ -72,8 +73,8 @@ func TestProviderOutage(t *testing.T) {
 	}
 	l.Present(l.Remote, "Service", l.RemoteNS, "before", reflectiontest.Field("spec.sessionAffinity", "ClientIP"))
 	l.Absent(l.Remote, "Service", l.RemoteNS, "deleted-meanwhile")
-	// The provider's own controllers take longer to reconnect, and other tests need the service accounts that they
-	// create.
+	// The provider's own controllers take longer to reconnect. The test waits for them, because other tests need the
+	// service accounts that they create.
 	l.Remote.CreateNamespace(t, l.RemoteNS+"-recovered")
 	require.NoError(t, wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, 5*time.Minute, true, func(context.Context) (bool, error) {
 		return l.Remote.Get(t, "ServiceAccount", l.RemoteNS+"-recovered", "default") != nil, nil

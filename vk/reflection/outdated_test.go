@@ -16,8 +16,8 @@ import (
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
-// delayedWatch delays the events in the watches of one resource, from hold until release, so that a cache stays behind
-// the API server.
+// delayedWatch delays the watch events of one resource from hold until release, so that a cache lags behind the API
+// server.
 type delayedWatch struct {
 	resource       string
 	held, released chan struct{}
@@ -66,8 +66,8 @@ func (b *delayedBody) Read(p []byte) (int, error) {
 	}
 }
 
-// TestAnOutdatedMapEndsNoPod checks that an outdated NamespaceMap, which the cache may have for some seconds, does not
-// end a running pod.
+// TestAnOutdatedMapEndsNoPod checks that an outdated NamespaceMap, which the cache may contain for some seconds, does
+// not end a running pod.
 func TestAnOutdatedMapEndsNoPod(t *testing.T) {
 	t.Parallel()
 	maps := delay("namespacemaps")
@@ -77,7 +77,7 @@ func TestAnOutdatedMapEndsNoPod(t *testing.T) {
 	})
 	l.MapNamespaces(nil)
 	l.Start()
-	l.Pod("waits") // the map has been read once this pod is refused
+	l.Pod("waits") // the rejection of this pod shows that the map has been read
 	l.Present(l.Local, "Pod", l.Namespace, "waits", reflectiontest.Field("status.reason", "OffloadingBackOff"))
 	maps.hold()
 	l.MapNamespaces(map[string]string{l.Namespace: l.RemoteNS})

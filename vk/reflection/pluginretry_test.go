@@ -14,11 +14,11 @@ import (
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/document"
 	"github.com/refract-project/refract/vk/reflection"
-	"github.com/refract-project/refract/vk/reflection/internal/engine"
+	"github.com/refract-project/refract/vk/reflection/internal/failure"
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
-// attempts is a chain that fails in its first runs. It records the time of each run.
+// attempts is a chain that fails in its first runs, and records the time of every run.
 type attempts struct {
 	mu       sync.Mutex
 	at       []time.Time
@@ -27,7 +27,7 @@ type attempts struct {
 	succeed  reflectiontest.ChainFunc
 }
 
-// run is the chain. It may be called concurrently.
+// run implements the chain. It may be called concurrently.
 func (a *attempts) run(doc document.Node, env *host.Env) (*host.Outcome, error) {
 	a.mu.Lock()
 	a.at = append(a.at, time.Now())
@@ -39,7 +39,7 @@ func (a *attempts) run(doc document.Node, env *host.Env) (*host.Outcome, error) 
 	return a.succeed(doc, env)
 }
 
-// delays returns the times between the runs.
+// delays returns the times between consecutive runs.
 func (a *attempts) delays() (delays []time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -54,7 +54,7 @@ func failPlugin(document.Node, *host.Env) (*host.Outcome, error) {
 	return nil, &host.PluginFailedError{Plugin: "busy", Reason: "not now"}
 }
 
-// failIgnoredPlugin is a chain whose plugin fails and has ignoreFailure.
+// failIgnoredPlugin is a chain with a plugin that fails and has ignoreFailure, so that the chain succeeds.
 func failIgnoredPlugin(doc document.Node, env *host.Env) (*host.Outcome, error) {
 	outcome, err := reflectiontest.MutateService(doc, env)
 	failure := &host.PluginFailedError{Plugin: "busy", Reason: "not now"}
@@ -63,14 +63,14 @@ func failIgnoredPlugin(doc document.Node, env *host.Env) (*host.Outcome, error) 
 	return outcome, err
 }
 
-// labelService is a chain that labels a Service.
+// labelService is a chain that adds a label to a Service.
 func labelService(doc document.Node, env *host.Env) (*host.Outcome, error) {
 	outcome, err := reflectiontest.MutateService(doc, env)
 	return outcome, errors.Join(err, doc.SetString("metadata.labels.mutated", "true"))
 }
 
-// TestObjectsOfAFailedPluginAreRetried checks that the objects of a failed plugin are retried although nothing changes,
-// after growing delays, and without a second Event.
+// TestObjectsOfAFailedPluginAreRetried checks that objects whose plugin has failed are retried although nothing has
+// changed, with growing delays and without a second Event.
 func TestObjectsOfAFailedPluginAreRetried(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -78,11 +78,11 @@ func TestObjectsOfAFailedPluginAreRetried(t *testing.T) {
 		reason, text string
 		crosses      bool
 	}{
-		"failure": {failPlugin, engine.PluginFailedReason, "not now", false},
+		"failure": {failPlugin, failure.PluginFailedReason, "not now", false},
 		"invalid result": {func(doc document.Node, _ *host.Env) (*host.Outcome, error) {
 			return &host.Outcome{}, doc.SetString("metadata.annotations", "nonsense")
-		}, engine.InvalidObjectReason, "metadata.annotations", false},
-		"ignored failure": {failIgnoredPlugin, engine.PluginWarningReason, "not now", true},
+		}, failure.InvalidObjectReason, "metadata.annotations", false},
+		"ignored failure": {failIgnoredPlugin, failure.PluginWarningReason, "not now", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -104,8 +104,8 @@ func TestObjectsOfAFailedPluginAreRetried(t *testing.T) {
 	}
 }
 
-// TestEventsOfAFailedPluginAreRetried checks that an Event of the provider whose plugin failed is retried, and not only
-// shown when the Event repeats itself.
+// TestEventsOfAFailedPluginAreRetried checks that a provider's Event for which a plugin has failed is retried, so
+// that it is shown even if the provider does not repeat it.
 func TestEventsOfAFailedPluginAreRetried(t *testing.T) {
 	t.Parallel()
 	mutated := func(doc document.Node, env *host.Env) (*host.Outcome, error) {
@@ -125,7 +125,7 @@ func TestEventsOfAFailedPluginAreRetried(t *testing.T) {
 				return outcome, errors.Join(err, doc.SetString("message", "mutated"))
 			}}
 			l.Chains.Swap("Event", host.Incoming, func(doc document.Node, env *host.Env) (*host.Outcome, error) {
-				// The API server writes Events about Services, too.
+				// Other Events are ignored, because the API server also writes Events about Services.
 				if name, err := doc.At("metadata.name"); err != nil || name.Value() != "news" {
 					return mutated(doc, env)
 				}

@@ -56,7 +56,7 @@ func TestPodLife(t *testing.T) {
 	l.Stop()
 	l.Quiet("a restart", func() { l.Start() })
 
-	// The metadata and the mutable fields of the spec are updated. All other fields are fixed.
+	// The metadata and the mutable fields of the spec must be updated. All other fields of the spec must not change.
 	l.Chains.Swap("Pod", host.Outgoing, func(doc document.Node, _ *host.Env) (*host.Outcome, error) {
 		return &host.Outcome{}, doc.SetString("spec.priorityClassName", "none of our business now")
 	})
@@ -67,7 +67,7 @@ func TestPodLife(t *testing.T) {
 		containers, _, _ := unstructured.NestedSlice(o.Object, "spec", "pod", "containers")
 		return reflectiontest.Field("image", "web:2")(&unstructured.Unstructured{Object: containers[0].(map[string]any)})
 	})
-	// While the node is not ready, the pod is not ready either, and the ShadowPod is left alone.
+	// While the node is not ready, the pod must not be ready either, and the ShadowPod must not be changed.
 	l.Local.PatchYAML(t, "Pod", l.Namespace, "web", `{metadata: {labels: {liqo.io/remote-unavailable: "true", tier: back}}}`)
 	l.Present(l.Local, "Pod", l.Namespace, "web", reflectiontest.Field("status.conditions", "[map[lastProbeTime:<nil> lastTransitionTime:<nil> status:False type:Ready]]"))
 	l.Settled()
@@ -75,13 +75,13 @@ func TestPodLife(t *testing.T) {
 	l.Local.PatchYAML(t, "Pod", l.Namespace, "web", `{metadata: {labels: {liqo.io/remote-unavailable: null}}}`)
 	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web", reflectiontest.Field("metadata.labels/tier", "back"), reflectiontest.Field("metadata.labels/liqo.io/shadowPod", ""))
 
-	// The provider's pod is lost and recreated. The restart count does not decrease.
+	// The provider's pod is lost and recreated. The restart count must not decrease.
 	l.RemoteStatus("web", running(3))
 	l.Present(l.Local, "Pod", l.Namespace, "web", restarts(3))
 	l.Remote.DeleteNow(t, "Pod", l.RemoteNS, "web")
 	l.Absent(l.Remote, "Pod", l.RemoteNS, "web")
 	l.Settled()
-	// A missing remote pod does not end the pod.
+	// The remote pod is missing, but the local pod must still be shown as running.
 	l.Present(l.Local, "Pod", l.Namespace, "web", reflectiontest.Field("status.phase", "Running"))
 	l.RunRemote("web", running(0))
 	l.Present(l.Local, "Pod", l.Namespace, "web", restarts(4))
@@ -90,8 +90,8 @@ func TestPodLife(t *testing.T) {
 	l.Stop()
 	l.Quiet("a restart after restarts", func() { l.Start() })
 
-	// When the pod is deleted here, the ShadowPod is deleted at once, and the pod is released when the provider's pod
-	// is gone.
+	// When the local pod is deleted, the ShadowPod must be deleted at once. The local pod must be removed only when
+	// the provider's pod no longer exists.
 	l.Remote.PatchYAML(t, "Pod", l.RemoteNS, "web", `{metadata: {finalizers: [example.com/slow]}}`)
 	l.Local.Delete(t, "Pod", l.Namespace, "web")
 	l.Absent(l.Remote, "ShadowPod", l.RemoteNS, "web")
@@ -112,8 +112,8 @@ func restarts(n int) func(*unstructured.Unstructured) error {
 	}
 }
 
-// TestGracePeriodsCross checks that a pod that is deleted, or evicted, with a shorter grace period than in its spec
-// gets no longer one on the provider, also when it is shortened again.
+// TestGracePeriodsCross checks that if a pod is deleted or evicted with a shorter grace period than in its spec, the
+// provider's pod gets this period and not a longer one, even if the period is shortened again later.
 func TestGracePeriodsCross(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -144,12 +144,15 @@ func TestGracePeriodsCross(t *testing.T) {
 			l.Present(l.Remote, "Pod", l.RemoteNS, name, reflectiontest.Field("metadata.deletionGracePeriodSeconds", "2"))
 		}
 		l.Remote.PatchYAML(t, "Pod", l.RemoteNS, name, `{metadata: {finalizers: null}}`)
-		l.Remote.DeleteNow(t, "Pod", l.RemoteNS, name) // acts as the kubelet
+		// This call removes the pod as a kubelet does when its containers have ended.
+		l.Remote.DeleteNow(t, "Pod", l.RemoteNS, name)
 		l.Absent(l.Local, "Pod", l.Namespace, name)
 	}
 }
 
-// TestPodMatrix checks combinations of pods on both sides before the manager starts.
+// TestPodMatrix checks how a starting manager treats pods and ShadowPods that already exist: it creates missing
+// ShadowPods, updates stale ones, deletes the ShadowPods of aborted or deleted pods, does not offload finished pods,
+// and leaves ShadowPods of other owners unchanged.
 func TestPodMatrix(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -181,11 +184,13 @@ func TestPodMatrix(t *testing.T) {
 	if l.Remote.Get(t, "ShadowPod", l.RemoteNS, "done") != nil {
 		t.Error("a pod that had finished crossed")
 	}
-	l.Local.Delete(t, "Pod", l.Namespace, "done") // nothing of the pod is left on either side, so it is released
+	// The pod can be removed, because nothing of it is left on the provider.
+	l.Local.Delete(t, "Pod", l.Namespace, "done")
 	l.Absent(l.Local, "Pod", l.Namespace, "done")
 }
 
-// TestPodOfTheSameName checks that a later pod of the same name is not shown the termination of the first one.
+// TestPodOfTheSameName checks that the status of a pod never shows the termination of an earlier pod of the same
+// name.
 func TestPodOfTheSameName(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -227,22 +232,22 @@ func TestPodOfANamespaceThatIsNotOffloaded(t *testing.T) {
 	l.Present(l.Local, "Pod", l.Namespace, "done", reflectiontest.Field("status.phase", "Succeeded"))
 	l.Local.Delete(t, "Pod", l.Namespace, "runs")
 	l.Absent(l.Local, "Pod", l.Namespace, "runs")
-	// The namespace is offloaded after all.
+	// The namespace is offloaded later, and the waiting pods must then be offloaded, too.
 	l.MapNamespaces(map[string]string{l.Namespace: l.RemoteNS})
 	l.RunRemote("waits", running(0))
 	l.Present(l.Local, "Pod", l.Namespace, "waits", reflectiontest.Field("status.phase", "Running"), reflectiontest.Field("status.reason", ""))
-	// The namespace is no longer offloaded: running pods fail, and nothing is deleted on the provider.
+	// The namespace is no longer offloaded: running pods must fail, and nothing must be deleted on the provider.
 	l.MapNamespaces(nil)
 	l.Present(l.Local, "Pod", l.Namespace, "waits", reflectiontest.Field("status.phase", "Failed"), reflectiontest.Field("status.reason", "OffloadingAborted"))
 	l.Settled()
 	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "waits")
-	// The namespace is offloaded again: the leftover ShadowPod is deleted.
+	// The namespace is offloaded again. The old ShadowPod must be deleted.
 	l.MapNamespaces(map[string]string{l.Namespace: l.RemoteNS})
 	l.Absent(l.Remote, "ShadowPod", l.RemoteNS, "waits")
 }
 
-// TestTheMapOfAPeerIsNotFollowed checks that the NamespaceMap of a peer that is also a consumer of this cluster is not
-// followed, even if it is the only one. It is in the same namespace, with the same label.
+// TestTheMapOfAPeerIsNotFollowed checks that the NamespaceMap of a peer that is also a consumer of this cluster is
+// not used, even if it is the only map. That map is in the same namespace as the right one, and has the same label.
 func TestTheMapOfAPeerIsNotFollowed(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -285,7 +290,7 @@ func TestBrokenNamespaceMap(t *testing.T) {
 	l.Event(l.Tenant, "NamespaceMap", l.ID, "Warning", "InvalidNamespaceMap", "NOT a name", "twice")
 	l.Settled()
 	l.Local.Create(t, l.Namespace, service("web", ""))
-	l.Present(l.Remote, "Service", l.RemoteNS, "web") // reflection continues
+	l.Present(l.Remote, "Service", l.RemoteNS, "web") // reflection must continue
 	l.WriteMap("a-second-one", map[string]any{})
 	l.Event(l.Tenant, "NamespaceMap", "a-second-one", "Warning", "only the NamespaceMap named "+l.ID)
 	l.Local.Delete(t, "NamespaceMap", l.Tenant, "a-second-one")
@@ -305,8 +310,8 @@ func TestBrokenNamespaceMap(t *testing.T) {
 	l.Present(l.Local, "Pod", l.Namespace, "web", restarts(2))
 }
 
-// TestSkippedPod checks a pod that a plugin skips: it waits if it has not begun, and otherwise fails and its copy is
-// deleted.
+// TestSkippedPod checks that a pod that a plugin skips waits if it was not offloaded yet, and that it fails and its
+// ShadowPod is deleted if it was.
 func TestSkippedPod(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -324,8 +329,8 @@ func TestSkippedPod(t *testing.T) {
 	l.Event(l.Namespace, "Pod", "later", "Warning", "ReflectionDisabled", "stays on this cluster")
 }
 
-// TestPendingIsShown checks that a Pending pod of the provider is shown if it stays Pending, or at once if it reports a
-// reason.
+// TestPendingIsShown checks that the phase Pending of the provider's pod is shown if it lasts, or at once if the pod
+// reports a reason.
 func TestPendingIsShown(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, func(o *reflection.Options) { o.SettleAfter = 500 * time.Millisecond })
@@ -348,8 +353,8 @@ func TestPendingIsShown(t *testing.T) {
 	}
 }
 
-// TestStatusesRunNoOutgoingChain checks that a reflected status does not run the outgoing chain of the pod again, and
-// that any change of the ShadowPod's inputs does.
+// TestStatusesRunNoOutgoingChain checks that the outgoing chain of a pod does not run again after a change in the
+// status, but runs again after every change in an input of the ShadowPod.
 func TestStatusesRunNoOutgoingChain(t *testing.T) {
 	// The test is not parallel, because the virtual nodes of other tests change the plugins' context.
 	l := newLab(t)
@@ -371,7 +376,9 @@ func TestStatusesRunNoOutgoingChain(t *testing.T) {
 	l.Present(l.Local, "Pod", l.Namespace, "web", reflectiontest.Field("status.phase", "Running"))
 	l.Settled()
 	last := 9
-	statuses := func() { // the inputs of the ShadowPod are recorded after the first status
+	// The runs are counted from the second status on, because the inputs of the ShadowPod are recorded after the
+	// first status.
+	statuses := func() {
 		t.Helper()
 		var before int32
 		for n := range 4 {
@@ -415,8 +422,8 @@ func TestStatusesRunNoOutgoingChain(t *testing.T) {
 	})
 }
 
-// TestStatusesOfManyPods checks that of many simultaneous changes, the first few statuses are written at once and the
-// others together.
+// TestStatusesOfManyPods checks that if many statuses change at the same time, the first few are written at once and
+// all others together.
 func TestStatusesOfManyPods(t *testing.T) {
 	t.Parallel()
 	clock := clocktesting.NewFakeClock(time.Now())

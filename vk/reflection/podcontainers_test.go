@@ -12,8 +12,9 @@ import (
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
-// TestSidecarsOfTheProviderAreNotShown checks that sidecars injected by the provider are not shown: kubectl counts
-// ready statuses, and would show READY 2/1. The condition ContainersReady covers all containers of the provider's pod.
+// TestSidecarsOfTheProviderAreNotShown checks that the statuses of sidecars that the provider injects are omitted,
+// because kubectl counts ready statuses and would show READY 2/1. The condition ContainersReady must still cover all
+// containers of the provider's pod.
 func TestSidecarsOfTheProviderAreNotShown(t *testing.T) {
 	t.Parallel()
 	l := newLab(t).Start()
@@ -27,8 +28,8 @@ func TestSidecarsOfTheProviderAreNotShown(t *testing.T) {
 	l.Present(l.Local, "Pod", l.Namespace, "web", statusesOf("web"), hasCondition("ContainersReady", "True"))
 }
 
-// TestSidecarThatWasShownIsRemoved checks that the status of a terminated sidecar that an earlier version has written
-// is removed.
+// TestSidecarThatWasShownIsRemoved checks that the status of a terminated sidecar is removed if an earlier version of
+// the virtual kubelet has written it.
 func TestSidecarThatWasShownIsRemoved(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -47,7 +48,7 @@ spec: {nodeName: %s, automountServiceAccountToken: false, restartPolicy: Never, 
 	l.Present(l.Local, "Pod", l.Namespace, "job", reflectiontest.Field("status.phase", "Failed"), statusesOf("web"))
 }
 
-// statusesOf checks that the pod has the statuses of these containers, and of no init containers.
+// statusesOf returns a check that the pod has statuses of exactly these containers, and none of init containers.
 func statusesOf(want ...string) func(*unstructured.Unstructured) error {
 	return func(pod *unstructured.Unstructured) error {
 		var names []string

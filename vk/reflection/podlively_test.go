@@ -12,12 +12,13 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// sized is a running status with the sizes that a kubelet reports. Without them, the API server refuses a resize.
+// sized is the status of a running pod with the resources that a kubelet reports. Without them, the API server
+// rejects a resize.
 const sized = `{phase: Running, podIP: 10.245.0.9, podIPs: [{ip: 10.245.0.9}], conditions: [{type: Ready, status: "True"}],
   containerStatuses: [{name: web, image: "web:1", imageID: x, ready: true, restartCount: 0, state: {running: {startedAt: "2026-01-01T00:00:00Z"}},
     resources: {requests: {cpu: 100m}}}]}`
 
-// ofContainer checks a field of a ShadowPod's container.
+// ofContainer returns a check that a field of a container in a ShadowPod has the value want.
 func ofContainer(list string, i int, path, want string) func(*unstructured.Unstructured) error {
 	return func(o *unstructured.Unstructured) error {
 		containers, _, _ := unstructured.NestedSlice(o.Object, "spec", "pod", list)
@@ -30,8 +31,8 @@ func ofContainer(list string, i int, path, want string) func(*unstructured.Unstr
 }
 
 // TestResizeAndDebugReachTheProvider checks that kubectl debug and an in-place resize of a running pod reach the
-// provider. A ShadowPod is created without ephemeral containers, which the API server would refuse, and gets them in an
-// update.
+// provider. A ShadowPod is created without ephemeral containers, because the API server would reject them, and gets
+// them in an update.
 func TestResizeAndDebugReachTheProvider(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, reflectiontest.WithDefaultPlugins(t))
@@ -46,7 +47,7 @@ spec:
 	l.Local.PatchYAML(t, "Pod", l.Namespace, "web", `{spec: {ephemeralContainers: [{name: early, image: "shell:1"}]}}`, "ephemeralcontainers")
 	shadows := l.Remote.Of("ShadowPod", l.RemoteNS)
 	before := reflectiontest.Must(shadows.List(l.Context(), metav1.ListOptions{}))(t)
-	// The watch starts at this version. Without a version it might begin with a later state of the ShadowPod.
+	// The watch must start at this version. A watch without a version could begin with a later state of the ShadowPod.
 	watcher := reflectiontest.Must(shadows.Watch(l.Context(), metav1.ListOptions{ResourceVersion: before.GetResourceVersion()}))(t)
 	defer watcher.Stop()
 	l.Start()
@@ -58,7 +59,7 @@ spec:
 	l.RunRemote("web", sized)
 	l.Present(l.Local, "Pod", l.Namespace, "web", reflectiontest.Field("status.phase", "Running"))
 
-	// The API server checks the capacity of the node.
+	// The node needs a capacity, because the API server compares a resize with it.
 	l.Local.PatchYAML(t, "Node", "", l.Node, `{status: {capacity: {cpu: "4"}, allocatable: {cpu: "4"}}}`, "status")
 	l.Local.PatchYAML(t, "Pod", l.Namespace, "web", `{spec: {containers: [{name: web, image: "web:1", resources: {requests: {cpu: 250m}}}]}}`, "resize")
 	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web", ofContainer("containers", 0, "resources.requests.cpu", "250m"))

@@ -17,8 +17,8 @@ import (
 	"github.com/refract-project/refract/host/document"
 )
 
-// poison makes each evaluation of ConfigMaps that contain poison fail: the provider refuses one, and the chain panics
-// on another. It returns the number of failures of each.
+// poison makes every evaluation of two ConfigMaps fail: the provider rejects one of them, and the chain panics on the
+// other. poison returns the number of failures of each of them.
 func (l *lab) poison() (refused, panicked *atomic.Int64) {
 	refused, panicked = &atomic.Int64{}, &atomic.Int64{}
 	l.Chains.Swap(reflection.ConfigMapKind, host.Outgoing, func(doc document.Node, _ *host.Env) (*host.Outcome, error) {
@@ -36,9 +36,9 @@ func (l *lab) poison() (refused, panicked *atomic.Int64) {
 	return refused, panicked
 }
 
-// TestAPoisonedObjectDelaysNobody checks that two objects that fail again and again do not delay the thousand objects
-// behind them in the same queue, even with a single worker. Their failures are reported in Events, and they cross when
-// they are fixed.
+// TestAPoisonedObjectDelaysNobody checks that two objects that fail again and again do not delay a thousand other
+// objects in the same queue, even with a single worker. Events must report their failures, and the two objects must
+// be reflected when the cause is fixed.
 func TestAPoisonedObjectDelaysNobody(t *testing.T) {
 	t.Parallel()
 	const good = 1000
@@ -59,10 +59,11 @@ func TestAPoisonedObjectDelaysNobody(t *testing.T) {
 	})
 	before := failures()
 	l.Local.ConfigMaps(t, l.Namespace, good)
-	for want := good / 10; want <= good; want += good / 10 { // each tenth of the objects has its own timeout
+	// Each tenth of the objects is awaited separately, because each wait has a timeout.
+	for want := good / 10; want <= good; want += good / 10 {
 		l.Eventually(func() error {
 			crossed := reflectiontest.Must(l.Remote.Core.CoreV1().ConfigMaps(l.RemoteNS).List(t.Context(), metav1.ListOptions{LabelSelector: "offloading.liqo.io/destination=" + l.ID}))(t)
-			if n := len(crossed.Items) - 1; n < want { // one ConfigMap is the root CA
+			if n := len(crossed.Items) - 1; n < want { // without the root CA
 				return fmt.Errorf("%d of %d objects have crossed", n, good)
 			}
 			return nil

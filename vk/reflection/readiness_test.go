@@ -16,7 +16,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/kinds/pod"
 )
 
-// says checks the status of a condition. "" means that the condition is missing.
+// says returns a check that a condition has the given status. The status "" means that the condition must be missing.
 func says(kind, status string) func(*unstructured.Unstructured) error {
 	return func(o *unstructured.Unstructured) error {
 		conditions, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
@@ -33,9 +33,9 @@ func says(kind, status string) func(*unstructured.Unstructured) error {
 	}
 }
 
-// TestReadinessGates checks the readiness gates of a pod on the provider. A gate opened by a load balancer here keeps
-// its status, and the pod becomes ready. A gate of the provider is followed. Neither crosses to the provider, or causes
-// a write of its own.
+// TestReadinessGates checks that an offloaded pod becomes ready when a load balancer of this cluster has opened its
+// readiness gate, and that this gate keeps its status. A gate of the provider must have the status that the provider
+// reports. Gates must neither be reflected to the provider nor cause additional writes.
 func TestReadinessGates(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -64,7 +64,8 @@ spec:
 	l.Settled()
 	l.Stop()
 	l.Quiet("a restart", func() { l.Start() })
-	l.RemoteStatus("web", remote("False", "False")) // this gate is followed, because it is the provider's
+	// The status of this gate must change, because it is a gate of the provider.
+	l.RemoteStatus("web", remote("False", "False"))
 	l.Present(l.Local, "Pod", l.Namespace, "web", says("here", "True"), says("there", "False"), says("Ready", "False"))
 	l.Settled()
 	if writes := l.Remote.Writes(t); len(writes) != 1 {
@@ -73,8 +74,8 @@ spec:
 	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web", reflectiontest.Field("metadata.annotations/"+pod.GatesAnnotation, ""), reflectiontest.Field("metadata.annotations/"+pod.RemoteGatesAnnotation, ""))
 }
 
-// TestAProviderOpensNoGatesByItself checks that a pod does not become ready when the provider opens a gate on its own:
-// the gate must be opened in this cluster.
+// TestAProviderOpensNoGatesByItself checks that a pod stays unready if the provider opens one of its readiness gates.
+// The gate must be opened in this cluster.
 func TestAProviderOpensNoGatesByItself(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

@@ -12,9 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// TestDefaultPlugins checks the default plugins: every type of Service crosses, is correct at once, and is not changed
-// by restarts. The same holds for slices and pods. The status of pods is shown without the parts that this side must
-// not see.
+// TestDefaultPlugins checks with the default plugins that every type of Service, slices and pods are each reflected
+// with one write, and that a restart causes no writes. The status of a pod must be shown without the parts that must
+// not be visible in this cluster.
 func TestDefaultPlugins(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, reflectiontest.WithDefaultPlugins(t))

@@ -13,8 +13,8 @@ import (
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
-// TestPodsOfANodeThatIsNotOurs checks a virtual kubelet that is started with the name of a foreign node: the pods of
-// the node are left alone, in offloaded namespaces and elsewhere, until the node is known to represent the provider.
+// TestPodsOfANodeThatIsNotOurs checks that a virtual kubelet that is started with the name of another node does not
+// change this node's pods, in offloaded or other namespaces, until it is known that the node represents the provider.
 func TestPodsOfANodeThatIsNotOurs(t *testing.T) {
 	for name, labels := range map[string]string{
 		"a real node":                  "{}",
@@ -45,7 +45,8 @@ func TestPodsOfANodeThatIsNotOurs(t *testing.T) {
 			l.Settled()
 			l.Local.PatchYAML(t, "Node", "", l.Node, `{metadata: {labels: {liqo.io/type: null, liqo.io/remote-cluster-id: null}}}`)
 			l.Pod("late")
-			l.Present(l.Remote, "ShadowPod", l.RemoteNS, "late") // the node is still ours
+			// This pod must still be reflected, because the node belongs to this virtual kubelet.
+			l.Present(l.Remote, "ShadowPod", l.RemoteNS, "late")
 		})
 	}
 }

@@ -20,17 +20,17 @@ import (
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/document"
 	"github.com/refract-project/refract/vk/reflection"
-	"github.com/refract-project/refract/vk/reflection/internal/engine"
 	"github.com/refract-project/refract/vk/reflection/internal/kinds/pod"
+	"github.com/refract-project/refract/vk/reflection/internal/queue"
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
-// referenceKinds selects pods and the kinds of objects that pods read.
+// referenceKinds is an option that reflects pods and the kinds of objects that pods read.
 func referenceKinds(o *reflection.Options) {
 	o.Kinds = reflectiontest.Kinds(reflection.PodKind, reflection.ServiceKind, reflection.ConfigMapKind, reflection.SecretKind)
 }
 
-// reader creates a pod. The fields are added to the spec of a plain pod, or replace its fields.
+// reader creates a pod from a minimal spec. fields are added to the spec or replace its fields.
 func (l *lab) reader(name, fields string) {
 	l.Helper()
 	l.Local.Create(l.T, l.Namespace, fmt.Sprintf(`
@@ -40,14 +40,14 @@ metadata: {name: %s}
 spec: {nodeName: %s, automountServiceAccountToken: false, %s}`, name, l.Node, fields))
 }
 
-// gate blocks the outgoing chain of a kind until it is opened, like a slow provider or plugin.
+// gate blocks the outgoing chain of a kind until it is opened, as a slow provider or plugin would.
 type gate struct {
 	closed chan struct{}
 	once   sync.Once
-	held   chan string // names of objects that have reached the gate
+	held   chan string // receives the names of objects that wait at the gate
 }
 
-// hold closes a gate for the objects with the names.
+// hold returns a closed gate, at which the named objects of a kind wait.
 func (l *lab) hold(kind string, names ...string) *gate {
 	g := &gate{closed: make(chan struct{}), held: make(chan string, 100)}
 	l.Chains.Swap(kind, host.Outgoing, func(doc document.Node, env *host.Env) (*host.Outcome, error) {
@@ -63,13 +63,14 @@ func (l *lab) hold(kind string, names ...string) *gate {
 
 func (g *gate) open() { g.once.Do(func() { close(g.closed) }) }
 
-// neverBefore fails if an object exists on the provider while the gate is closed.
+// neverBefore checks for one second that an object does not appear on the provider, while the objects to which this
+// object refers wait at a closed gate.
 func (l *lab) neverBefore(kind, name string) {
 	l.Helper()
 	assert.Never(l, func() bool { return l.Remote.Get(l.T, kind, l.RemoteNS, name) != nil }, time.Second, 50*time.Millisecond, "%s %s came before what it refers to", kind, name)
 }
 
-// before checks that the last write of an object on the provider precedes the creation of another one.
+// before checks that the last write to an object on the provider precedes the creation of a second object.
 func (l *lab) before(kind, name, second, secondName string) {
 	l.Helper()
 	version := func(o *unstructured.Unstructured) (n int) {
@@ -83,8 +84,8 @@ func (l *lab) before(kind, name, second, secondName string) {
 	}
 }
 
-// TestPodsComeAfterWhatTheyReferTo checks that every reference in a spec delays the pod while the object is behind, and
-// no longer.
+// TestPodsComeAfterWhatTheyReferTo checks that a pod is not written to the provider until the copy of every object that
+// its spec references is up to date, and that it is written then.
 func TestPodsComeAfterWhatTheyReferTo(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct{ kind, object, fields string }{
@@ -107,13 +108,13 @@ func TestPodsComeAfterWhatTheyReferTo(t *testing.T) {
 			<-g.held
 			l.reader("web", tc.fields)
 			l.neverBefore("ShadowPod", "web")
-			if tc.kind == "Service" { // a pod without service links does not wait for Services
+			if tc.kind == "Service" { // a pod without service links must not wait for Services
 				l.reader("unlinked", `enableServiceLinks: false, containers: [{name: c, image: i}]`)
 				l.Present(l.Remote, "ShadowPod", l.RemoteNS, "unlinked")
 			}
 			g.open()
 			l.before(tc.kind, "config", "ShadowPod", "web")
-			l.Settled() // the writes are for the root CA, the reference, and at most two pods
+			l.Settled() // the only writes so far are for the root CA, the referenced object, and at most two pods
 			if writes := l.Remote.Writes(t); len(writes) > 4 {
 				t.Errorf("the provider saw the writes %q", writes)
 			}
@@ -122,8 +123,8 @@ func TestPodsComeAfterWhatTheyReferTo(t *testing.T) {
 }
 
 // TestARestartDoesNotOvertakeConfiguration checks that a ConfigMap that changes while no virtual kubelet runs is
-// written before a pod created at the same time, although its kind is slow. A pod whose references are all in step, or
-// do not cross, is offloaded at once.
+// written before a pod that is created at the same time, although the evaluation of ConfigMaps is slow. A pod must be
+// offloaded at once if all objects to which it refers are up to date or not reflected.
 func TestARestartDoesNotOvertakeConfiguration(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, referenceKinds)
@@ -149,8 +150,8 @@ func TestARestartDoesNotOvertakeConfiguration(t *testing.T) {
 	l.Present(l.Remote, "ConfigMap", l.RemoteNS, "config", reflectiontest.Field("data.a", "new"))
 }
 
-// TestAnOutageDoesNotOvertakeConfiguration checks that objects created and changed during an outage of the provider
-// cross before the pods that refer to them.
+// TestAnOutageDoesNotOvertakeConfiguration checks that objects that are created or changed during an outage of the
+// provider are written before the pods that refer to them.
 func TestAnOutageDoesNotOvertakeConfiguration(t *testing.T) {
 	t.Parallel()
 	const timeout = 4 * time.Second
@@ -169,7 +170,7 @@ func TestAnOutageDoesNotOvertakeConfiguration(t *testing.T) {
 		}
 		return nil
 	})
-	g := l.hold("Secret", "key") // without the gate, the order would be arbitrary
+	g := l.hold("Secret", "key") // without the gate, the pod might be written last by chance
 	outdated := func() bool {
 		return slices.ContainsFunc(l.Events(l.Namespace, "Pod", "web"), func(e string) bool { return strings.Contains(e, "OutdatedReferences") })
 	}
@@ -183,7 +184,7 @@ func TestAnOutageDoesNotOvertakeConfiguration(t *testing.T) {
 	assert.False(t, outdated(), "a pod that came in order has the Event about one that did not")
 }
 
-// denySecret makes the provider deny a value of the Secret, as a policy of its administrator would.
+// denySecret makes the provider deny a value of the Secret, as an admission policy would.
 func (l *lab) denySecret(value string) {
 	l.Helper()
 	l.Remote.Create(l.T, "", fmt.Sprintf(`
@@ -198,8 +199,8 @@ spec:
 }
 
 // TestADeniedReferenceIsNotAwaitedForever checks that an update that the provider denies delays a pod only up to the
-// limit, and that an Event names the object and the cause. A later pod does not wait again for an object that is known
-// to fail. A further change of the object is awaited as before.
+// limit, and that an Event names the object and the cause. A later pod must not wait for an object that is known to
+// fail, until the object changes again.
 func TestADeniedReferenceIsNotAwaitedForever(t *testing.T) {
 	t.Parallel()
 	const limit = 12 * time.Second
@@ -208,7 +209,7 @@ func TestADeniedReferenceIsNotAwaitedForever(t *testing.T) {
 	l.Local.Create(t, l.Namespace, `{apiVersion: v1, kind: Secret, metadata: {name: key}, stringData: {a: good}}`)
 	l.Present(l.Remote, "Secret", l.RemoteNS, "key")
 	l.denySecret("bad")
-	l.Eventually(func() error { // a policy takes a moment to become effective
+	l.Eventually(func() error { // The admission policy takes a moment to become effective.
 		_, err := l.Remote.Of("Secret", l.RemoteNS).Patch(t.Context(), "key", types.MergePatchType, []byte(`{"metadata": {"annotations": {"grade": "bad"}}}`), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
 		if err == nil {
 			return errors.New("the policy is not in force yet")
@@ -271,8 +272,9 @@ func TestContainersThatStartLaterWait(t *testing.T) {
 	l.before("ConfigMap", "config", "ShadowPod", "web")
 }
 
-// TestPodsWaitForTheElection checks that pods wait while it is not known which virtual kubelet leads, because the state
-// of their references is unknown. They do not wait if another virtual kubelet is known to lead.
+// TestPodsWaitForTheElection checks that pods wait while the leading virtual kubelet is unknown, because it is then
+// also unknown whether the objects to which they refer are up to date. If another virtual kubelet is known to lead,
+// they do not wait.
 func TestPodsWaitForTheElection(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, referenceKinds)
@@ -289,7 +291,8 @@ func TestPodsWaitForTheElection(t *testing.T) {
 	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "later")
 }
 
-// BenchmarkReferences measures the check of a pod's references among many Services, when none of them is behind.
+// BenchmarkReferences measures how long it takes to check the references of a pod in a namespace with many Services,
+// all of which are up to date.
 func BenchmarkReferences(b *testing.B) {
 	m := benchManager(b)
 	web := parsed(b, benchPod)
@@ -298,7 +301,7 @@ func BenchmarkReferences(b *testing.B) {
 	spec := document.Of(web.Object).Field("spec")
 	b.ReportAllocs()
 	for b.Loop() {
-		if lags := s.Lags(pod.ReferencesOf(spec), engine.Key{Namespace: "shop", Name: "web"}); len(lags) > 0 {
+		if lags := s.Lags(pod.ReferencesOf(spec), queue.Key{Namespace: "shop", Name: "web"}); len(lags) > 0 {
 			b.Fatal(lags)
 		}
 	}

@@ -21,8 +21,8 @@ import (
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
-// refused returns a lab with a running pod, web, whose counterpart is held by a finalizer, and the clock of its
-// manager.
+// refused returns a lab with a running pod named web, the clock of its manager, and the provider's pod, which a
+// finalizer keeps from being deleted.
 func refused(t *testing.T) (*lab, *clocktesting.FakeClock, *unstructured.Unstructured) {
 	t.Helper()
 	clock := clocktesting.NewFakeClock(time.Now())
@@ -34,7 +34,8 @@ func refused(t *testing.T) (*lab, *clocktesting.FakeClock, *unstructured.Unstruc
 	return l, clock, local
 }
 
-// revoke removes the consumer's access to the remote namespace, as a provider does that drains it. Grant restores it.
+// revoke removes the consumer's access to the remote namespace, as a provider does that no longer accepts the
+// consumer. Grant restores the access.
 func (l *lab) revoke() {
 	l.Helper()
 	ctx, bindings := l.Context(), l.Remote.Core.RbacV1().RoleBindings(l.RemoteNS)
@@ -55,7 +56,7 @@ func (l *lab) revoke() {
 	})
 }
 
-// loseRemotePod removes the finalizer of web's counterpart.
+// loseRemotePod removes the finalizer of the provider's pod.
 func (l *lab) loseRemotePod() {
 	l.Helper()
 	l.Remote.PatchYAML(l.T, "Pod", l.RemoteNS, "web", `{metadata: {finalizers: null}}`)
@@ -67,8 +68,9 @@ func isReady(want string) func(*unstructured.Unstructured) error {
 	return hasCondition("Ready", want)
 }
 
-// TestPodsAreOverOnceTheProviderRefusesThem checks that a pod becomes not ready, and finally fails, so that its
-// controller replaces it, when the provider drains this cluster. It does not fail as long as the provider may run it.
+// TestPodsAreOverOnceTheProviderRefusesThem checks that when the provider revokes this cluster's access, a pod first
+// becomes not ready, and finally fails so that its controller replaces it. The pod must not fail as long as it may be
+// running on the provider.
 func TestPodsAreOverOnceTheProviderRefusesThem(t *testing.T) {
 	t.Parallel()
 	l, clock, _ := refused(t)
@@ -114,8 +116,8 @@ func TestPodsAreOverWithTheirRemoteNamespace(t *testing.T) {
 	l.Remote.PatchYAML(t, "ConfigMap", l.RemoteNS, "held", `{metadata: {finalizers: null}}`)
 }
 
-// TestPodsRunAgainOnceTheProviderAdmitsThem checks that a pod runs again, as the same pod, if the provider admits this
-// cluster again before the pod has failed.
+// TestPodsRunAgainOnceTheProviderAdmitsThem checks that the same pod continues to run if the provider grants access
+// again before the pod has failed.
 func TestPodsRunAgainOnceTheProviderAdmitsThem(t *testing.T) {
 	t.Parallel()
 	l, clock, local := refused(t)

@@ -15,8 +15,8 @@ import (
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
-// TestObjectsThatAPolicyDenies checks that an admission policy of the provider that denies objects of a consumer is
-// reported with its message in an Event of the object here, and that the object is written once the policy allows it.
+// TestObjectsThatAPolicyDenies checks that if an admission policy of the provider denies an object, an Event of the
+// local object has the policy's message, and the object is reflected as soon as the policy allows it.
 func TestObjectsThatAPolicyDenies(t *testing.T) {
 	t.Parallel()
 	l := newClaimLab(t, "Delete", func(o *reflection.Options) {

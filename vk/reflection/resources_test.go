@@ -7,11 +7,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/refract-project/refract/vk/reflection/internal/engine"
+	"github.com/refract-project/refract/vk/reflection/internal/queue"
 )
 
-// Key identifies an object.
-type Key = engine.Key
+// Key identifies an object by its namespace and name.
+type Key = queue.Key
 
 var (
 	servicesResource = corev1.SchemeGroupVersion.WithResource("services")

@@ -14,16 +14,17 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/refract-project/refract/vk/reflection/internal/engine"
+	"github.com/refract-project/refract/vk/reflection/internal/evaluation"
+	"github.com/refract-project/refract/vk/reflection/internal/failure"
 	"github.com/refract-project/refract/vk/reflection/internal/kinds/pod"
 )
 
-// started returns a running status whose start time is always the same.
+// started returns the status of a running pod, always with the same start time.
 func started(restarts int) string {
 	return strings.Replace(running(restarts), "{phase: Running,", `{phase: Running, startTime: "2026-01-01T00:00:00Z",`, 1)
 }
 
-// remake deletes the provider's pod and creates it again within the same second.
+// remake deletes the provider's pod and recreates it within the same second.
 func (l *lab) remake(name, status string) {
 	l.Helper()
 	l.Remote.DeleteNow(l.T, "Pod", l.RemoteNS, name)
@@ -31,9 +32,9 @@ func (l *lab) remake(name, status string) {
 	l.RunRemote(name, status)
 }
 
-// TestRestartsOutliveTheProcess checks that restarts are counted, and never decrease, when the provider recreates a
-// pod, whichever process is down meanwhile and however fast it is. The recorded counts cause no additional write on
-// either side.
+// TestRestartsOutliveTheProcess checks that restarts are counted when the provider recreates a pod, and that the
+// count never decreases, whichever process does not run at that time, and however fast the pod is recreated.
+// Recording the counts must not cause additional writes on either side.
 func TestRestartsOutliveTheProcess(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -45,7 +46,7 @@ apiVersion: v1
 kind: Pod
 metadata: {name: bare}
 spec: {nodeName: %s, automountServiceAccountToken: false, containers: [{name: web, image: "web:1"}], tolerations: [{operator: Exists}]}`, l.Node))
-	names := []string{"web", "bare"} // a pod with annotations, and one without
+	names := []string{"web", "bare"} // one pod with annotations, and one without
 	shown := func(n int) {
 		t.Helper()
 		for _, name := range names {
@@ -84,7 +85,7 @@ spec: {nodeName: %s, automountServiceAccountToken: false, containers: [{name: we
 	l.Stop()
 	l.Quiet("a restart", func() { l.Start() })
 
-	// A pod from a version without recorded counts has only its status as a source.
+	// For a pod from a version of Refract that did not record counts, only the status has the count.
 	l.Stop()
 	l.Local.PatchYAML(t, "Pod", l.Namespace, "web", `{metadata: {annotations: {`+pod.RestartsAnnotation+`: null}}}`)
 	l.Local.PatchYAML(t, "Pod", l.Namespace, "bare", `{metadata: {annotations: {`+pod.RestartsAnnotation+`: nonsense}}}`)
@@ -95,8 +96,8 @@ spec: {nodeName: %s, automountServiceAccountToken: false, containers: [{name: we
 	shown(5)
 }
 
-// TestFirstEntryIsNoOverwrite checks that an annotation or a label is not lost if it is added while the first
-// annotation or label of the virtual kubelet is being written.
+// TestFirstEntryIsNoOverwrite checks that an annotation or label is not lost if another client adds it while the
+// virtual kubelet writes the first annotation or label of the object.
 func TestFirstEntryIsNoOverwrite(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -105,20 +106,20 @@ func TestFirstEntryIsNoOverwrite(t *testing.T) {
 	l.Local.PatchYAML(t, "Pod", l.Namespace, "bare", `{metadata: {annotations: {theirs: kept}, labels: {theirs: kept}}}`)
 	for _, m := range []pod.Marks{{Restarts: "{}"}, {Offloaded: true}} {
 		err := l.patchStatus(old, nil, m)
-		if got, _ := engine.Classify(err); got != engine.Conflict {
-			t.Errorf("%+v: %v is %s, want %s", m, err, got, engine.Conflict)
+		if got, _ := failure.Classify(err); got != failure.Conflict {
+			t.Errorf("%+v: %v is %s, want %s", m, err, got, failure.Conflict)
 		}
 	}
 	l.Present(l.Local, "Pod", l.Namespace, "bare", reflectiontest.Field("metadata.annotations/theirs", "kept"), reflectiontest.Field("metadata.labels/theirs", "kept"))
 }
 
-// patchStatus writes a status as the handler of pods does.
+// patchStatus writes the status of a pod as the handler of pods does.
 func (l *lab) patchStatus(local *unstructured.Unstructured, status map[string]any, marks pod.Marks) error {
 	patcher, ok := l.Manager.Handler(reflection.PodKind).(interface {
-		PatchStatus(ctx context.Context, w *engine.Worker, local *unstructured.Unstructured, status map[string]any, marks pod.Marks) error
+		PatchStatus(ctx context.Context, w *evaluation.Worker, local *unstructured.Unstructured, status map[string]any, marks pod.Marks) error
 	})
 	if !ok {
 		l.Fatal("the handler of pods writes no statuses")
 	}
-	return patcher.PatchStatus(l.Context(), &engine.Worker{}, local, status, marks)
+	return patcher.PatchStatus(l.Context(), &evaluation.Worker{}, local, status, marks)
 }

@@ -97,7 +97,7 @@ func TestOffloadingPatchIsFollowed(t *testing.T) {
 	})
 	l.Local.Create(t, l.Namespace, service("web", ""))
 	l.Local.PatchYAML(t, "Service", l.Namespace, "web", `{metadata: {labels: {tier: gold, zone: eu}}}`)
-	l.Eventually(func() error { // Kubernetes copies the labels to the EndpointSlice of the Service after a moment
+	l.Eventually(func() error { // Kubernetes copies the labels of the Service to its EndpointSlice after a moment.
 		slices, err := l.Local.Of("EndpointSlice", l.Namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "kubernetes.io/service-name=web,tier=gold,zone=eu"})
 		if err == nil && len(slices.Items) == 0 {
 			err = errors.New("the EndpointSlice does not have the labels yet")
@@ -135,7 +135,7 @@ func TestFollower(t *testing.T) {
 	l.Present(l.Remote, "Service", l.RemoteNS, "web")
 }
 
-// TestRefusedCopy checks that a copy that the provider refuses causes one Event, and is tried again.
+// TestRefusedCopy checks that a copy that the provider rejects causes one Event and is retried.
 func TestRefusedCopy(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -158,7 +158,8 @@ func TestRefusedCopy(t *testing.T) {
 		}
 		return nil
 	})
-	// Events keep their order, so the Event about the first refusal has been written by then.
+	// Events are written in order: once the Event about this rejection exists, all Events about the first one have been
+	// written.
 	mutateTo("Gibberish")
 	l.Event(l.Namespace, "Service", "web", "Warning", "FailedReflection", "Gibberish")
 	first := slices.DeleteFunc(l.Events(l.Namespace, "Service", "web"), func(text string) bool { return !strings.Contains(text, "Nonsense") })
@@ -169,7 +170,8 @@ func TestRefusedCopy(t *testing.T) {
 	l.Present(l.Remote, "Service", l.RemoteNS, "web")
 }
 
-// TestFurtherKind checks that a few lines are enough to reflect a further kind.
+// TestFurtherKind checks that another kind is reflected as soon as its name, resource, policy and number of workers are
+// given.
 func TestFurtherKind(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, func(o *reflection.Options) {

@@ -59,7 +59,7 @@ func TestEndpointSliceMatrix(t *testing.T) {
 			t.Errorf("slice %s crossed", name)
 		}
 	}
-	// The annotation of the Service decides, also when it changes later.
+	// The annotation of the Service must decide, even if it changes later.
 	l.Local.PatchYAML(t, "Service", l.Namespace, "skipped", `{metadata: {annotations: {liqo.io/skip-reflection: null}}}`)
 	l.Present(l.Remote, "ShadowEndpointSlice", l.RemoteNS, "of-skipped")
 	l.Local.PatchYAML(t, "Service", l.Namespace, "plain", `{metadata: {annotations: {liqo.io/skip-reflection: "true"}}}`)
@@ -68,8 +68,8 @@ func TestEndpointSliceMatrix(t *testing.T) {
 	l.Remote.PatchYAML(t, "ShadowEndpointSlice", l.RemoteNS, "taken", `{metadata: {finalizers: null}}`)
 }
 
-// TestSlicesFollowNodes checks that the chain omits endpoints on a node of the provider, including nodes that are added
-// later.
+// TestSlicesFollowNodes checks that the chain omits endpoints on nodes that represent the provider, including nodes
+// that are added later.
 func TestSlicesFollowNodes(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

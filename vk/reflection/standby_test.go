@@ -19,7 +19,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
-// watches counts the watches that a client has begun, by resource.
+// watches counts the watches that a client has started, by resource.
 type watches struct {
 	mu    sync.Mutex
 	begun map[string]int
@@ -43,8 +43,8 @@ func (w *watches) of(resource string) int {
 	return w.begun[resource]
 }
 
-// standby starts a replica that stands by, in addition to the lab's own, and returns it with its watches on the
-// provider.
+// standby starts a standby replica in addition to the lab's own manager, and returns the replica with the watches it
+// has started on the provider.
 func standby(l *lab, wrap ...func(http.RoundTripper) http.RoundTripper) (*reflection.Manager, *watches) {
 	l.Helper()
 	begun := &watches{begun: map[string]int{}}
@@ -69,8 +69,8 @@ func ready(manager *reflection.Manager) func() error {
 	}
 }
 
-// TestStandbyIsWarm checks that a replica that stands by watches the objects that it will reflect, and writes nothing.
-// As the leader, it continues the work of the previous one without reading the objects again.
+// TestStandbyIsWarm checks that a standby replica watches the objects that it is going to reflect, and writes no
+// objects. When the replica becomes the leader, it must continue without reading the objects again.
 func TestStandbyIsWarm(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -99,8 +99,8 @@ func TestStandbyIsWarm(t *testing.T) {
 	assert.Equal(t, pods, begun.of("pods"), "the provider's pods are read again")
 }
 
-// TestOutdatedStandbyDeletesNothing checks that outdated caches of a replica that becomes the leader do no harm: a copy
-// whose object the replica has not seen is not an orphan.
+// TestOutdatedStandbyDeletesNothing checks that outdated caches of a replica that becomes the leader do no harm: the
+// replica must not delete a copy whose object it has not seen yet.
 func TestOutdatedStandbyDeletesNothing(t *testing.T) {
 	t.Parallel()
 	for _, resource := range []string{"pods", "namespacemaps"} {
@@ -111,7 +111,7 @@ func TestOutdatedStandbyDeletesNothing(t *testing.T) {
 			other := l.AnotherNamespace()
 			watch := delay(resource)
 			manager, begun := standby(l, watch.wrap)
-			l.Start() // starts the leader
+			l.Start() // starts a manager that leads
 			l.Pod("before")
 			l.Present(l.Remote, "ShadowPod", l.RemoteNS, "before")
 			l.Eventually(func() error {
@@ -123,7 +123,8 @@ func TestOutdatedStandbyDeletesNothing(t *testing.T) {
 			watch.hold()
 			if resource == "namespacemaps" {
 				l.MapNamespaces(map[string]string{l.Namespace: other})
-				l.Present(l.Remote, "ShadowPod", other, "before") // the leader has read the map
+				// This ShadowPod shows that the leader has read the map.
+				l.Present(l.Remote, "ShadowPod", other, "before")
 			} else {
 				other = l.RemoteNS
 			}

@@ -7,13 +7,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/refract-project/refract/internal/story"
+	"github.com/refract-project/refract/test/support/story"
 	"github.com/refract-project/refract/vk/reflection"
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
-// TestStories runs the stories in testdata/stories. Their language is described in internal/story and
-// reflectiontest.Stage.
+// TestStories runs the stories in testdata/stories. Packages test/support/story and reflectiontest (Stage) describe the
+// commands of the stories.
 func TestStories(t *testing.T) {
 	t.Parallel()
 	story.Run(t, "testdata/stories", func(t *testing.T) *story.Stage {

@@ -19,8 +19,8 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// endpointsOf lists the addresses of the endpoints in the slices of a Service. path leads to the endpoints in the
-// objects.
+// endpointsOf lists the addresses of the endpoints in the slices of a Service. path is the path of the endpoints in a
+// slice.
 func (l *lab) endpointsOf(s *reflectiontest.Side, kind, namespace, service string, path ...string) (addresses []string) {
 	l.Helper()
 	list := reflectiontest.Must(s.Of(kind, namespace).List(l.Context(), metav1.ListOptions{LabelSelector: "kubernetes.io/service-name=" + service}))(l.T)
@@ -34,9 +34,9 @@ func (l *lab) endpointsOf(s *reflectiontest.Side, kind, namespace, service strin
 	return addresses
 }
 
-// TestAnAddressChangesWithThreeClusters checks a pod of one provider that is an endpoint for another provider. When the
-// pod is recreated with another address, the pod here and the slice that Kubernetes derives from it have the new
-// address, and the other provider gets the mapping of the new address, never the mapping of the old one.
+// TestAnAddressChangesWithThreeClusters checks that if a pod of one provider, which is an endpoint for another
+// provider, is recreated with another address, the local pod and its slice get the new address. The other provider
+// must get the mapping of the new address, and must no longer get the mapping of the old address.
 func TestAnAddressChangesWithThreeClusters(t *testing.T) {
 	t.Parallel()
 	asker := newLab(t, reflectiontest.WithDefaultPlugins(t), func(o *reflection.Options) {
@@ -78,10 +78,12 @@ func TestAnAddressChangesWithThreeClusters(t *testing.T) {
 	runner.Remote.DeleteNow(t, "Pod", runner.RemoteNS, "web")
 	runner.Absent(runner.Remote, "Pod", runner.RemoteNS, "web")
 	runner.RunRemote("web", at("10.245.0.77"))
-	sees("10.71.0.77", "") // the new address has no mapping yet, and the old address belongs to no pod
+	// No address may be reflected: the new one has no mapping yet, and the old one no longer belongs to a pod.
+	sees("10.71.0.77", "")
 	mapped("second", "10.71.0.77", "10.80.0.77")
 	sees("10.71.0.77", "10.80.0.77")
 
-	runner.Local.Delete(t, "Pod", runner.Namespace, "web") // the provider's pod is deleted with its ShadowPod
+	// The provider's pod is then deleted, too, together with its ShadowPod.
+	runner.Local.Delete(t, "Pod", runner.Namespace, "web")
 	sees("", "")
 }

@@ -13,13 +13,14 @@ import (
 	"time"
 
 	"github.com/refract-project/refract/vk/reflection"
-	"github.com/refract-project/refract/vk/reflection/internal/engine"
+	"github.com/refract-project/refract/vk/reflection/internal/failure"
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
 var errNoRequest = errors.New("nothing was requested yet")
 
-// throttle responds to requests for one object like API priority and fairness, while it is on.
+// throttle is a transport that responds to requests for one object with the status 429, as API priority and fairness
+// does, while it is switched on.
 type throttle struct {
 	on    atomic.Bool
 	count atomic.Int64
@@ -43,8 +44,9 @@ func (y *throttle) wrap(retryAfter string) func(http.RoundTripper) http.RoundTri
 }
 
 // TestThrottledRequests checks that an API server that limits requests delays only the limited object, and not the
-// worker: other objects of the kind cross meanwhile. The request is repeated after the delay in the response. It counts
-// neither as an outage nor as a slow webhook, and an Event reports it if it lasts.
+// worker: other objects of the kind are reflected in the meantime. The request must be repeated after the delay in
+// the response, and must count neither as an outage nor as a slow webhook. If the limit lasts, an Event must report
+// it.
 func TestThrottledRequests(t *testing.T) {
 	t.Parallel()
 	for name, retryAfter := range map[string]string{"with Retry-After": "1", "without": ""} {
@@ -76,7 +78,7 @@ func TestThrottledRequests(t *testing.T) {
 			if events := l.Events(l.Namespace, "ConfigMap", "limited"); len(events) > 0 && time.Since(since) < 9*time.Second {
 				t.Errorf("a moment has made the Events %q", events)
 			}
-			l.Event(l.Namespace, "ConfigMap", "limited", "Warning", engine.ThrottledReason, "429", l.ID)
+			l.Event(l.Namespace, "ConfigMap", "limited", "Warning", failure.ThrottledReason, "429", l.ID)
 			if most := int64(time.Since(since)/time.Second) + 2; limited.count.Load() > most {
 				t.Errorf("%d requests in %s, want one a second at most", limited.count.Load(), time.Since(since))
 			}

@@ -32,7 +32,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
-// withTokens runs the lab with the default plugins, and pods that may use the API server.
+// withTokens returns an option with the default plugins that lets pods use this cluster's API server.
 func withTokens(t *testing.T) func(*reflection.Options) {
 	defaults := reflectiontest.WithDefaultPlugins(t)
 	return func(o *reflection.Options) {
@@ -41,11 +41,11 @@ func withTokens(t *testing.T) func(*reflection.Options) {
 	}
 }
 
-// vaultToken is a further source of the projected volume "keys", in addition to the source that Kubernetes adds for its
-// own API server.
+// vaultToken is an additional source of the projected volume "keys". Kubernetes itself adds a source for its own API
+// server.
 const vaultToken = `{serviceAccountToken: {audience: vault, expirationSeconds: 1200, path: deep/vault}}`
 
-// userPod creates a pod with a service account, and with a volume of further sources.
+// userPod creates a pod with a service account and a projected volume that has the given additional sources.
 func (l *lab) userPod(name, sources string, annotations ...string) *unstructured.Unstructured {
 	l.Helper()
 	object := fmt.Sprintf(`
@@ -57,11 +57,12 @@ spec:
   containers: [{name: web, image: "web:1", volumeMounts: [{name: keys, mountPath: /keys}]}]
   volumes: [{name: keys, projected: {sources: [%s]}}]
   tolerations: [{operator: Exists}]`, name, strings.Join(annotations, ", "), l.Node, sources)
-	l.Present(l.Local, "ServiceAccount", l.Namespace, "default") // admission requires the service account
+	// The service account must exist before the pod is created, because admission requires it.
+	l.Present(l.Local, "ServiceAccount", l.Namespace, "default")
 	return l.Local.Create(l.T, l.Namespace, object)
 }
 
-// tokenOf returns the token in the Secret of a pod whose key begins with the name of the volume.
+// tokenOf returns the token whose key in the Secret of a pod begins with the name of the volume.
 func tokenOf(t *testing.T, secret *unstructured.Unstructured, volume string) string {
 	t.Helper()
 	data, _, _ := unstructured.NestedStringMap(secret.Object, "data")
@@ -86,14 +87,14 @@ func life(t *testing.T, token string) int64 {
 	return claims.Exp - claims.Iat
 }
 
-// accepted returns the review of a token by this cluster's API server.
+// accepted returns the result of a TokenReview by this cluster's API server.
 func (l *lab) accepted(token string, audiences ...string) authenticationv1.TokenReviewStatus {
 	l.Helper()
 	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: audiences}}
 	return reflectiontest.Must(l.Local.Core.AuthenticationV1().TokenReviews().Create(l.Context(), review, metav1.CreateOptions{}))(l.T).Status
 }
 
-// safeBuffer is a buffer for the log that is safe for concurrent use.
+// safeBuffer is a log buffer that is safe for concurrent use.
 type safeBuffer struct {
 	mu  sync.Mutex
 	all bytes.Buffer
@@ -111,9 +112,9 @@ func (b *safeBuffer) text() string {
 	return b.all.String()
 }
 
-// TestTokensOfAPod checks that an offloaded pod finds tokens at the usual paths, which this cluster's API server
-// accepts as tokens of the pod. They cost one write, are kept over a restart, are never disclosed, and are deleted with
-// the pod.
+// TestTokensOfAPod checks that an offloaded pod finds tokens at the usual paths, and that this cluster's API server
+// accepts them as tokens of the pod. The tokens must need only one write, survive a restart, never be disclosed, and
+// be deleted together with the pod.
 func TestTokensOfAPod(t *testing.T) {
 	t.Parallel()
 	log, registry := &safeBuffer{}, prometheus.NewRegistry()
@@ -172,7 +173,8 @@ func TestTokensOfAPod(t *testing.T) {
 	}
 	l.Quiet("another look", func() { l.Manager.EnqueueAll(reflection.ServiceAccountKind) })
 	l.Stop()
-	l.Options.Registerer = nil // the registerer already has the metrics
+	// The restarted manager gets no registerer, because the metrics are already registered.
+	l.Options.Registerer = nil
 	l.Quiet("a restart", func() { l.Start() })
 
 	l.Local.PatchYAML(t, "Pod", l.Namespace, "web", `{metadata: {labels: {tier: front}}}`)
@@ -183,7 +185,7 @@ func TestTokensOfAPod(t *testing.T) {
 	}
 }
 
-// keysAgree checks that the Secret has exactly the keys to which the ShadowPod refers.
+// keysAgree checks that the Secret has exactly those keys to which the ShadowPod refers.
 func (l *lab) keysAgree(name string) {
 	l.Helper()
 	var refers []string
@@ -215,7 +217,8 @@ func (l *lab) tokenRequests() (n int) {
 	return n
 }
 
-// TestTokensAreRenewed checks that only a token with less than a fifth of its lifetime left is renewed, in one write.
+// TestTokensAreRenewed checks that a token is renewed, with one write, only when less than a fifth of its lifetime is
+// left.
 func TestTokensAreRenewed(t *testing.T) {
 	t.Parallel()
 	clock := clocktesting.NewFakeClock(time.Now())
@@ -225,11 +228,11 @@ func TestTokensAreRenewed(t *testing.T) {
 	l.userPod("web", "{serviceAccountToken: {audience: short, expirationSeconds: 600, path: t}}")
 	first := l.Present(l.Remote, "Secret", l.RemoteNS, "web-token")
 	l.Settled()
-	// The API server's clock does not depend on the duration of the test.
+	// All times are relative to the time of the API server, so the duration of the test does not matter.
 	issued := first.GetCreationTimestamp().Time
 	l.Quiet("most of the life of a token", func() { clock.SetTime(issued.Add(470 * time.Second)) })
 	before := len(l.Remote.Writes(t))
-	clock.SetTime(issued.Add(520 * time.Second)) // 480 s, and the jitter
+	clock.SetTime(issued.Add(520 * time.Second)) // the renewal is due after 480 s plus the jitter
 	second := l.Present(l.Remote, "Secret", l.RemoteNS, "web-token", func(o *unstructured.Unstructured) error {
 		if o.GetResourceVersion() == first.GetResourceVersion() {
 			return fmt.Errorf("it was not written")
@@ -246,7 +249,7 @@ func TestTokensAreRenewed(t *testing.T) {
 	if !l.accepted(tokenOf(t, second, "keys-"), "short").Authenticated {
 		t.Error("the new token is not accepted")
 	}
-	// The time until a renewal is due does not count as the waiting time of a change.
+	// The time until a renewal is due must not count as waiting time of a change.
 	var crossed *dto.Histogram
 	for _, family := range reflectiontest.Must(registry.Gather())(t) {
 		for _, metric := range family.GetMetric() {
@@ -260,8 +263,8 @@ func TestTokensAreRenewed(t *testing.T) {
 	assert.Less(t, crossed.GetSampleSum(), 60.0)
 }
 
-// TestAnotherPodGetsOtherTokens checks that a new pod of the same name, created while no virtual kubelet runs, gets its
-// own tokens in its own Secret.
+// TestAnotherPodGetsOtherTokens checks that a new pod of the same name that is created while no virtual kubelet runs
+// gets its own tokens in its own Secret.
 func TestAnotherPodGetsOtherTokens(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withTokens(t))

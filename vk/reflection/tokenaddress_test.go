@@ -12,12 +12,12 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/refract-project/refract/vk/reflection"
-	"github.com/refract-project/refract/vk/reflection/internal/engine"
+	"github.com/refract-project/refract/vk/reflection/internal/failure"
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
-// environment returns the variables of the first container of a ShadowPod, and its host aliases.
+// environment returns the environment variables of the first container in a ShadowPod, and the host aliases.
 func environment(shadow *unstructured.Unstructured) (variables map[string]string, aliases string) {
 	variables = map[string]string{}
 	containers, _, _ := unstructured.NestedSlice(shadow.Object, "spec", "pod", "containers")
@@ -28,12 +28,12 @@ func environment(shadow *unstructured.Unstructured) (variables map[string]string
 	return variables, fmt.Sprint(raw.Nested(shadow.Object, "spec", "pod", "hostAliases"))
 }
 
-// TestPodsFindTheAPIServer checks that offloaded pods find this cluster's API server at the address from the network,
-// or at the configured one. Without tokens they get no address.
+// TestPodsFindTheAPIServer checks that offloaded pods get the address of this cluster's API server from the network
+// or from the configuration. Pods without tokens must get no address.
 func TestPodsFindTheAPIServer(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withTokens(t), func(o *reflection.Options) { o.FollowIPs, o.APIServer.Port = true, "6443" })
-	l.Options.LiqoNamespace = l.Tenant // any namespace that only this test uses
+	l.Options.LiqoNamespace = l.Tenant // Any namespace that no other test uses is suitable.
 	l.defineIPs()
 	object := ip("api-server", "10.96.0.1", "10.70.0.1")
 	ips := l.Local.Dynamic.Resource(ipsResource)
@@ -66,14 +66,14 @@ func TestPodsFindTheAPIServer(t *testing.T) {
 }
 
 // TestPodsWaitForTheAddressOfTheAPIServer checks that a pod that needs this cluster's API server is not offloaded
-// before the network has reported its address. An Event reports the wait, and the pod continues automatically. It would
-// otherwise use the provider's API server forever. If no network will report an address, pods do not wait: Liqo's
-// network creates an IP object for the API server when it is installed. Without the network, the resource exists, but
-// the IP object does not.
+// before the network has reported its address. An Event must report that the pod waits, and the pod must continue
+// automatically. Without waiting, it would use the provider's API server forever. If no network is going to report an
+// address, pods do not wait: Liqo's network creates an IP resource for the API server when it is installed, so if there
+// is no such resource, only the CRD is installed.
 func TestPodsWaitForTheAddressOfTheAPIServer(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withTokens(t), func(o *reflection.Options) { o.FollowIPs, o.APIServer.Port = true, "6443" })
-	l.Options.LiqoNamespace = l.Tenant // any namespace that only this test uses
+	l.Options.LiqoNamespace = l.Tenant // Any namespace that no other test uses is suitable.
 	l.defineIPs()
 	l.Start()
 	l.userPod("before", vaultToken)
@@ -83,13 +83,13 @@ func TestPodsWaitForTheAddressOfTheAPIServer(t *testing.T) {
 	reflectiontest.Must(ips.Create(t.Context(), announced, metav1.CreateOptions{}))(t)
 	l.Settled()
 	l.Stop()
-	l.Start() // the IP object is read before any pod is evaluated
+	l.Start() // the IP resource must be read before any pod is evaluated
 	l.userPod("needs", vaultToken)
 	l.Pod("needs-none")
 	if variables, _ := environment(l.Present(l.Remote, "ShadowPod", l.RemoteNS, "needs-none")); variables["KUBERNETES_SERVICE_HOST"] != "" {
 		t.Errorf("a pod without a token got the environment %v, which leads nowhere", variables)
 	}
-	l.Event(l.Namespace, "Pod", "needs", "Warning", engine.PluginFailedReason, "has not reported yet at which address", "liqo.io/api-server-support")
+	l.Event(l.Namespace, "Pod", "needs", "Warning", failure.PluginFailedReason, "has not reported yet at which address", "liqo.io/api-server-support")
 	l.Settled()
 	if l.Remote.Get(t, "ShadowPod", l.RemoteNS, "needs") != nil {
 		t.Fatal("the pod was offloaded without a way to its API server")

@@ -19,14 +19,14 @@ import (
 	"github.com/refract-project/refract/host/document"
 	"github.com/refract-project/refract/vk/reflection"
 	"github.com/refract-project/refract/vk/reflection/internal/access"
-	"github.com/refract-project/refract/vk/reflection/internal/engine"
+	"github.com/refract-project/refract/vk/reflection/internal/copies"
 	"github.com/refract-project/refract/vk/reflection/internal/kinds/token"
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
-// TestTokensSwitchedOff checks that no token is requested without support for the API server. Existing Secrets of
-// tokens are deleted, and foreign Secrets stay.
+// TestTokensSwitchedOff checks that no tokens are requested if support for the API server is disabled. Existing
+// Secrets with tokens must be deleted, and Secrets of other clients must stay.
 func TestTokensSwitchedOff(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withTokens(t))
@@ -58,7 +58,7 @@ func TestTokensSwitchedOff(t *testing.T) {
 		}
 	}
 
-	// When the support is enabled again, pods that were offloaded without tokens do not use them.
+	// When support is enabled again, pods that were offloaded without tokens must still not use tokens.
 	l.Stop()
 	l.Options.APIServerSupport = reflection.SupportTokenAPI
 	l.Start()
@@ -69,8 +69,8 @@ func TestTokensSwitchedOff(t *testing.T) {
 	}
 }
 
-// TestAnnotationsDecideAboutTokens checks that the annotation of a pod decides about its tokens, also when it changes
-// later, and that a pod that a plugin skips has no tokens on the provider.
+// TestAnnotationsDecideAboutTokens checks that an annotation of a pod determines whether the pod gets tokens, even if
+// the annotation changes later. For a pod that a plugin skips, no tokens may exist on the provider.
 func TestAnnotationsDecideAboutTokens(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withTokens(t))
@@ -102,7 +102,7 @@ func TestAnnotationsDecideAboutTokens(t *testing.T) {
 	l.Present(l.Remote, "Secret", l.RemoteNS, "odd-token")
 	l.keysAgree("odd")
 
-	// A finished pod needs no tokens.
+	// A pod that has ended needs no tokens, so its Secret must be deleted.
 	l.Local.PatchYAML(t, "Pod", l.Namespace, "odd", "{status: {phase: Succeeded}}", "status")
 	l.Absent(l.Remote, "Secret", l.RemoteNS, "odd-token")
 }
@@ -120,9 +120,9 @@ func (s skips) Run(ctx context.Context, kind string, hook host.Hook, doc *docume
 	return s.Chains.Run(ctx, kind, hook, doc, env)
 }
 
-// TestTokensMeetAUsersSecret checks that a user's Secret with the name of the tokens' Secret is left alone: the pod
-// gets an Event, and gets its tokens when the Secret is gone. A Secret that is created later does not overwrite the
-// tokens either.
+// TestTokensMeetAUsersSecret checks that a user's Secret with the name of the Secret for tokens is not changed. The
+// pod must get an Event, and must get its tokens when the user's Secret is deleted. A user's Secret that is created
+// later must not overwrite the tokens either.
 func TestTokensMeetAUsersSecret(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withTokens(t), func(o *reflection.Options) {
@@ -147,7 +147,8 @@ func TestTokensMeetAUsersSecret(t *testing.T) {
 	l.keysAgree("web")
 }
 
-// TestTokensAreDenied checks that denied tokens are requested again, and that an Event on the pod reports the cause.
+// TestTokensAreDenied checks that a denied request for tokens is retried, and that an Event on the pod reports the
+// cause.
 func TestTokensAreDenied(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withTokens(t))
@@ -163,13 +164,13 @@ func TestTokensAreDenied(t *testing.T) {
 	l.Present(l.Remote, "Secret", l.RemoteNS, "web-token", reflectiontest.Field("metadata.labels/"+wire.ServiceAccountNameLabel, "robot"))
 	l.keysAgree("web")
 
-	// The permission to request tokens is removed. All other permissions of the role stay.
+	// Only the permission to request tokens is removed. All other permissions of the role stay.
 	bindings := l.Local.Core.RbacV1().RoleBindings(l.Namespace)
 	all := reflectiontest.Must(bindings.List(t.Context(), metav1.ListOptions{}))(t)
 	for _, binding := range all.Items {
 		require.NoError(t, bindings.Delete(t.Context(), binding.Name, metav1.DeleteOptions{}))
 	}
-	l.Eventually(func() error { // the authorizer needs a moment to read the change
+	l.Eventually(func() error { // The authorizer takes a moment to read the change.
 		name := fmt.Sprintf("late-%d", len(reflectiontest.Must(l.Local.Core.CoreV1().Pods(l.Namespace).List(t.Context(), metav1.ListOptions{}))(t).Items))
 		l.userPod(name, vaultToken)
 		l.Settled()
@@ -185,8 +186,8 @@ func TestTokensAreDenied(t *testing.T) {
 	}
 }
 
-// TestTokensAreRepaired checks that tokens that are missing from the Secret, or differ from the written ones, are
-// replaced, and that tokens written by Liqo are used.
+// TestTokensAreRepaired checks that tokens that are missing from the Secret, or differ from those that were written,
+// are replaced, and that tokens that Liqo has written are kept.
 func TestTokensAreRepaired(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withTokens(t))
@@ -209,7 +210,7 @@ func TestTokensAreRepaired(t *testing.T) {
 	l.Settled()
 	requests, before := l.tokenRequests(), l.Remote.Get(t, "Secret", l.RemoteNS, "web-token")
 	l.Stop()
-	l.Remote.PatchYAML(t, "Secret", l.RemoteNS, "web-token", "{metadata: {annotations: {"+token.TokensAnnotation+": null, "+engine.AppliedHashAnnotation+": null}}}")
+	l.Remote.PatchYAML(t, "Secret", l.RemoteNS, "web-token", "{metadata: {annotations: {"+token.TokensAnnotation+": null, "+copies.AppliedHashAnnotation+": null}}}")
 	l.Start()
 	after := l.Present(l.Remote, "Secret", l.RemoteNS, "web-token", func(o *unstructured.Unstructured) error {
 		if raw.Annotations(o.Object)[token.TokensAnnotation] == nil {
@@ -227,8 +228,8 @@ func TestTokensAreRepaired(t *testing.T) {
 	}
 }
 
-// TestTokensOfALongName checks that pods whose names are too long for the Secret of their tokens get an Event with the
-// remedy.
+// TestTokensOfALongName checks that a pod whose name is too long to name the Secret for its tokens gets an Event with
+// the remedy.
 func TestTokensOfALongName(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withTokens(t))

@@ -28,18 +28,19 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/yaml"
 
-	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/test/support/testenv"
 	"github.com/refract-project/refract/vk/reflection"
-	"github.com/refract-project/refract/vk/reflection/internal/engine"
+	"github.com/refract-project/refract/vk/reflection/internal/queue"
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
-// away is longer than client-go's first retries. After them, client-go retries only every half minute.
+// away is the duration of an outage. It is longer than client-go's first retries, after which client-go retries only
+// every half minute.
 const away = 12 * time.Second
 
-// TestProviderAwayWhileNothingIsWritten checks that the loss and the return of a provider are noticed at once even if
-// there is nothing to write, and that changes on the provider meanwhile are shown.
+// TestProviderAwayWhileNothingIsWritten checks that an outage of the provider, and its end, are noticed at once even
+// if no object must be written, and that the changes that the provider made during the outage are then shown.
 func TestProviderAwayWhileNothingIsWritten(t *testing.T) {
 	for name, how := range map[string]struct {
 		lose, find func(*testenv.Cable, *testing.T)
@@ -87,8 +88,8 @@ func TestProviderAwayWhileNothingIsWritten(t *testing.T) {
 	}
 }
 
-// TestEndOfANamespaceIsNoOutage checks that the end of the watches of a namespace that is no longer offloaded is not
-// taken for an outage of the provider.
+// TestEndOfANamespaceIsNoOutage checks that the end of the watches of a namespace that is no longer offloaded does
+// not count as an outage of the provider.
 func TestEndOfANamespaceIsNoOutage(t *testing.T) {
 	t.Parallel()
 	var log syncedBuffer
@@ -113,8 +114,8 @@ func TestEndOfANamespaceIsNoOutage(t *testing.T) {
 	}
 }
 
-// TestSlowAdmissionIsNoOutage checks that an admission webhook that is too slow for its Services delays only these
-// Services.
+// TestSlowAdmissionIsNoOutage checks that an admission webhook that takes too long for some Services delays only
+// these Services.
 func TestSlowAdmissionIsNoOutage(t *testing.T) {
 	t.Parallel()
 	var log syncedBuffer
@@ -132,8 +133,8 @@ func TestSlowAdmissionIsNoOutage(t *testing.T) {
 	}
 }
 
-// slowAdmission installs a webhook on the provider, for the Services of the remote namespace, that never responds for
-// Services of one name.
+// slowAdmission installs a webhook on the provider for the Services of the remote namespace. The webhook does not
+// respond for Services with the given name.
 func (l *lab) slowAdmission(name string) {
 	l.Helper()
 	ended := make(chan struct{})
@@ -147,7 +148,7 @@ func (l *lab) slowAdmission(name string) {
 		return ""
 	})
 	l.Cleanup(func() { close(ended) })
-	l.Eventually(func() error { // the API server reads the webhook configuration after a while
+	l.Eventually(func() error { // The API server reads the webhook configuration after a while.
 		trial := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Service",
 			"metadata": map[string]any{"name": name}, "spec": map[string]any{"ports": []any{map[string]any{"port": int64(80)}}}}}
 		soon, cancel := context.WithTimeout(l.Context(), time.Second)
@@ -159,14 +160,14 @@ func (l *lab) slowAdmission(name string) {
 	})
 }
 
-// question is the part of an AdmissionReview that the webhook reads.
+// question has the fields of an AdmissionReview that the webhook reads.
 type question struct {
 	UID, Name         string
 	Object, OldObject map[string]any
 }
 
-// admission installs a webhook on the provider for objects of the remote namespace. A non-empty result of answer denies
-// the request.
+// admission installs a webhook on the provider for objects of the remote namespace. If answer returns a non-empty
+// text, the request is denied with this text.
 func (l *lab) admission(resource, version, operation string, answer func(context.Context, question) (denial string)) {
 	l.Helper()
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -203,9 +204,9 @@ webhooks:
 	l.Cleanup(func() { _ = hooks.Delete(context.Background(), l.RemoteNS, metav1.DeleteOptions{}) })
 }
 
-// TestProviderThatDeniesChanges checks a provider of the other implementation, which denies all changes of a ShadowPod
-// except for images, the deadline and tolerations. An ephemeral container or a resize causes an Event, and does not
-// block other changes of the pod, then or later.
+// TestProviderThatDeniesChanges checks that an ephemeral container or a resize that a provider denies causes an
+// Event, and does not block other changes to the pod at the same time or later. A provider that runs Liqo denies all
+// changes to a ShadowPod except to images, the deadline and tolerations.
 func TestProviderThatDeniesChanges(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -230,7 +231,7 @@ func TestProviderThatDeniesChanges(t *testing.T) {
 		}
 		return ""
 	})
-	for n := 0; asked.Load() == 0; n++ { // the API server reads the webhook configuration after a while
+	for n := 0; asked.Load() == 0; n++ { // The API server reads the webhook configuration after a while.
 		l.Local.PatchYAML(t, "Pod", l.Namespace, "web", fmt.Sprintf(`{metadata: {labels: {turn: "%d"}}}`, n))
 		l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web", reflectiontest.Field("metadata.labels/turn", fmt.Sprint(n)))
 	}
@@ -253,8 +254,8 @@ func TestProviderThatDeniesChanges(t *testing.T) {
 	}
 }
 
-// TestPartsThatWereDeniedAreTriedAgain checks that the part of an update that a webhook has denied is retried
-// automatically, because the webhook may allow it later.
+// TestPartsThatWereDeniedAreTriedAgain checks that a part of an update that a webhook has denied is retried, because
+// the webhook may allow it later.
 func TestPartsThatWereDeniedAreTriedAgain(t *testing.T) {
 	t.Parallel()
 	clock := clocktesting.NewFakeClock(time.Now())
@@ -270,7 +271,7 @@ func TestPartsThatWereDeniedAreTriedAgain(t *testing.T) {
 		}
 		return ""
 	})
-	for n := 0; !asked.Load(); n++ { // the API server reads the webhook configuration after a while
+	for n := 0; !asked.Load(); n++ { // The API server reads the webhook configuration after a while.
 		l.Local.PatchYAML(t, "Pod", l.Namespace, "web", fmt.Sprintf(`{metadata: {labels: {turn: "%d"}}}`, n))
 		l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web", reflectiontest.Field("metadata.labels/turn", fmt.Sprint(n)))
 	}
@@ -289,11 +290,11 @@ func TestPartsThatWereDeniedAreTriedAgain(t *testing.T) {
 	if debugged() == nil {
 		t.Error("it was tried again at once")
 	}
-	clock.Step(engine.FirstPartRetry)
+	clock.Step(queue.FirstPartRetry)
 	l.Eventually(debugged)
 }
 
-// syncedBuffer is a log that can be read while it is written.
+// syncedBuffer is a log buffer that can be read while the log is written.
 type syncedBuffer struct {
 	mu   sync.Mutex
 	text strings.Builder

@@ -22,7 +22,8 @@ import (
 	"github.com/refract-project/refract/vk/reflection"
 )
 
-// One namespace without permissions, in this cluster or on the provider, does not delay the others.
+// TestClosedRemoteNamespace checks that one namespace without permissions, in this cluster or on the provider, does
+// not delay the other namespaces.
 func TestClosedRemoteNamespace(t *testing.T) {
 	l := newLab(t).start()
 	l.both("second.example.org", "Namespaced")
@@ -45,7 +46,8 @@ func TestClosedRemoteNamespace(t *testing.T) {
 	l.condition(name, pluginsv1alpha1.ReflectingReason, "as soon as a namespace is offloaded")
 }
 
-// A hundred namespaces and ten resources cause a hundred reviews, not thousands.
+// TestOneQuestionPerNamespace checks that a hundred namespaces and ten resources cause only a hundred access reviews,
+// not thousands.
 func TestOneQuestionPerNamespace(t *testing.T) {
 	l := newLab(t)
 	var asked atomic.Int32
@@ -58,7 +60,8 @@ func TestOneQuestionPerNamespace(t *testing.T) {
 		})
 	})
 	l.options.RetryFirst = time.Minute
-	// Without this permission, the reviews for it would be repeated.
+	// The permission to watch CRDs is granted, because the review of a missing permission would be repeated and
+	// counted.
 	l.allow(l.remote, rbac.VirtualKubeletRemoteClusterwide().Named(l.consumer.Prefix),
 		rbacv1.PolicyRule{APIGroups: []string{"apiextensions.k8s.io"}, Resources: []string{"customresourcedefinitions"}, Verbs: []string{"list", "watch"}})
 	l.start()
@@ -70,7 +73,7 @@ func TestOneQuestionPerNamespace(t *testing.T) {
 		l.install(l.local, l.kubelet.ExtendedNamespace(local))
 		l.install(l.remote, l.consumer.RemoteNamespace(remoteNamespace))
 	}
-	l.eventually(func() error { // the authorizers see the change a moment later
+	l.eventually(func() error { // The authorizers take a moment to read the change.
 		for _, s := range []*side{must(newSide(l.options.Local, "rome", false, l.options.withDefaults()))(t), must(newSide(l.options.Remote, "milan", true, l.options.withDefaults()))(t)} {
 			for local, remoteNamespace := range remoteNamespaces {
 				if allowed, err := s.isAllowed(t.Context(), map[bool]string{false: local, true: remoteNamespace}[s.remote], "watch", "asked.example.org", "widgets"); err != nil || !allowed {
@@ -109,8 +112,8 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return f(request) }
 
-// If one namespace is denied in this cluster, and the remote namespace of another one on the provider, nothing is
-// reflected.
+// TestNoNamespaceIsOpenOnBothSides checks that nothing is reflected if every namespace lacks permissions on one side:
+// one namespace in this cluster, and the other one on the provider.
 func TestNoNamespaceIsOpenOnBothSides(t *testing.T) {
 	l := newLab(t)
 	mail, open := l.another("mail")
@@ -131,7 +134,8 @@ func TestNoNamespaceIsOpenOnBothSides(t *testing.T) {
 	l.condition(name, pluginsv1alpha1.MissingPermissionReason, "cluster milan does not let", "in namespace "+closed+".")
 }
 
-// If an installation has no permissions for ReflectedResources, the virtual kubelet logs this once and waits.
+// TestRolesOfAnotherInstallation checks that the virtual kubelet waits, and logs this once, if the installation
+// grants no permissions for ReflectedResources.
 func TestRolesOfAnotherInstallation(t *testing.T) {
 	l := newLab(t)
 	role := must(l.local.core.RbacV1().ClusterRoles().Get(t.Context(), rbac.VirtualKubeletLocal().Named(l.kubelet.Prefix), metav1.GetOptions{}))(t)
@@ -139,7 +143,7 @@ func TestRolesOfAnotherInstallation(t *testing.T) {
 		return slices.Contains(r.Resources, "reflectedresources") || slices.Contains(r.Resources, "reflectedresources/status")
 	})
 	must(l.local.core.RbacV1().ClusterRoles().Update(t.Context(), role, metav1.UpdateOptions{}))(t)
-	l.eventually(func() error { // the authorizer sees the change a moment later
+	l.eventually(func() error { // The authorizer takes a moment to read the change.
 		review := must(newSide(l.options.Local, "rome", false, l.options.withDefaults()))(t)
 		if allowed, err := review.isAllowed(t.Context(), "", "watch", "plugins.refract.io", "reflectedresources"); err != nil || allowed {
 			return fmt.Errorf("the role still holds, %v", err)
@@ -167,7 +171,7 @@ func TestRolesOfAnotherInstallation(t *testing.T) {
 	}
 }
 
-// lines collects a log.
+// lines is a log handler that collects the messages.
 type lines struct {
 	mu    sync.Mutex
 	bytes []byte

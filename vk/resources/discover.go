@@ -18,16 +18,16 @@ import (
 	"github.com/refract-project/refract/internal/rbac"
 )
 
-// served is a resource as a cluster's API server serves it.
+// served describes a resource that a cluster's API server serves.
 type served struct {
 	schema.GroupVersionKind
 	resource   schema.GroupResource
 	namespaced bool
 	verbs      []string
-	status     bool // the resource has a status subresource that can be patched
+	status     bool // whether the resource has a status subresource that can be patched
 }
 
-// unserved is the error for a resource that a cluster does not serve in this version.
+// unserved is the error if a cluster does not serve a resource in the requested version.
 type unserved struct {
 	gvr      schema.GroupVersionResource
 	versions []string // versions that the cluster serves
@@ -35,7 +35,7 @@ type unserved struct {
 
 func (e *unserved) Error() string { return fmt.Sprintf("%s is not served", e.gvr) }
 
-// discoverResource returns the kind, scope and verbs of a resource. Errors are *unserved or *fault.
+// discoverResource returns the kind, scope and verbs of a resource. Its errors are of the types *unserved and *fault.
 func (s *side) discoverResource(ctx context.Context, gvr schema.GroupVersionResource) (*served, error) {
 	list, err := s.listResources(ctx, gvr.GroupVersion())
 	if err != nil {
@@ -54,7 +54,7 @@ func (s *side) discoverResource(ctx context.Context, gvr schema.GroupVersionReso
 	return nil, &unserved{gvr, versions}
 }
 
-// findResource returns the entries of a resource and of its status subresource.
+// findResource returns the description of a resource and of its status subresource from a list.
 func findResource(list *metav1.APIResourceList, gvr schema.GroupVersionResource) *served {
 	var found *served
 	status := false
@@ -72,7 +72,7 @@ func findResource(list *metav1.APIResourceList, gvr schema.GroupVersionResource)
 	return found
 }
 
-// listResources returns the resources of a version, none if the version does not exist.
+// listResources returns the resources of an API version, or an empty list if the version does not exist.
 func (s *side) listResources(ctx context.Context, version schema.GroupVersion) (*metav1.APIResourceList, error) {
 	ctx, cancel := s.withTimeout(ctx)
 	defer cancel()
@@ -124,8 +124,8 @@ func (s *side) listGroups(ctx context.Context) (*metav1.APIGroupList, error) {
 	return groups, nil
 }
 
-// mayNotDiscover returns the error for denied discovery. All authenticated users are allowed to discover unless an
-// administrator has changed the default roles.
+// mayNotDiscover returns the error for denied discovery. By default, the roles of Kubernetes allow discovery to all
+// authenticated users.
 func (s *side) mayNotDiscover() error {
 	role := rbac.VirtualKubeletLocal()
 	if s.remote {
@@ -135,7 +135,8 @@ func (s *side) mayNotDiscover() error {
 	return s.forbiddenFault("find out which resources there are", role)
 }
 
-// checkReflectable returns an error if objects of the resource cannot be reflected at all.
+// checkReflectable returns an error if objects of the resource cannot be reflected, for example because a verb is
+// missing.
 func (r *served) checkReflectable(s *side, verbs []string) error {
 	if !r.namespaced {
 		return notReflectable("%s are cluster-scoped in %s, and only namespaced resources can be reflected", r.resource, s)

@@ -13,54 +13,57 @@ import (
 	"github.com/refract-project/refract/vk/reflection"
 )
 
-// Engine reflects kinds that are added and removed at run time, such as a *reflection.Manager.
+// Engine reflects kinds that can be added and removed at run time. *reflection.Manager implements it.
 type Engine interface {
-	// StartKind begins to reflect a kind in every offloaded namespace, or replaces the kind of the same name.
+	// StartKind starts the reflection of a kind in every offloaded namespace. If a kind of this name is already
+	// reflected, it is replaced.
 	StartKind(kind reflection.Kind) error
-	// StopKind stops the reflection of a kind and returns when none of its work runs. Nothing is deleted on the
-	// provider.
+	// StopKind stops the reflection of a kind, and returns when all of its goroutines have ended. The objects on the
+	// provider stay.
 	StopKind(name string)
 	// Namespaces returns the offloaded namespaces, each with its remote namespace.
 	Namespaces() map[string]string
-	// NamespacesKnown returns a channel that is closed when the namespaces were read. Kinds are accepted from then on.
+	// NamespacesKnown returns a channel that is closed when the offloaded namespaces were read. Kinds can be started
+	// from then on.
 	NamespacesKnown() <-chan struct{}
-	// SubscribeNamespaces registers changed, which is called after each change of the namespaces until cancel is
-	// called. It does not block.
+	// SubscribeNamespaces registers a function that is called after each change in the set of offloaded namespaces
+	// until cancel is called. SubscribeNamespaces does not block.
 	SubscribeNamespaces(changed func()) (cancel func())
-	// Reachable reports whether the last call to the provider succeeded.
+	// Reachable reports whether the provider counts as reachable.
 	Reachable() bool
 }
 
-// Chains builds the plugin chains of kinds that are added and removed at run time, such as a *source.Chains.
+// Chains builds the plugin chains of kinds that can be added and removed at run time. *source.Chains implements it.
 type Chains interface {
-	// AddKind builds the chains of a kind, whose objects have pod specs at these paths. It does nothing if the chains
-	// exist.
+	// AddKind builds the chains of a kind. podSpecs are the paths of pod specs in its objects. If the chains exist,
+	// AddKind has no effect.
 	AddKind(kind string, podSpecs ...string) error
 	// RemoveKind removes the chains of a kind.
 	RemoveKind(kind string)
 }
 
-// plan has all settings that matter to the engine: two equal plans are the same reflection.
+// plan has all settings of a reflection that the engine needs. A reflection need not be restarted as long as its plan
+// stays equal.
 type plan struct {
-	kind              string // name of the kind and of its chains, "Certificate.cert-manager.io"
+	kind              string // name of the kind and of its chains, for example "Certificate.cert-manager.io"
 	source, target    schema.GroupVersionResource
 	targetKind        schema.GroupVersionKind
 	policy            reflection.Policy
 	workers           int
 	statusBack        bool
 	statusSubresource bool
-	podSpecs          string // paths, separated by newlines
+	podSpecs          string // paths of pod specs, separated by newlines
 }
 
-// withSettings returns the plan with the settings of spec that need no further request to the clusters.
+// withSettings returns the plan with those settings of spec that can be applied without a request to the clusters.
 func (p plan) withSettings(spec *pluginsv1alpha1.ReflectedResourceSpec) plan {
 	p.policy, p.workers, p.statusBack = reflection.Policy(spec.Policy), int(*spec.Workers), spec.StatusBack
 	p.podSpecs = strings.Join(spec.PodSpecPaths, "\n")
 	return p
 }
 
-// patchedResources returns the local resources that are patched: the status, and the object for the annotation that names the
-// owner of its status.
+// patchedResources returns the local resources that must be patched to reflect the status: the status itself, and the
+// object with the annotation that names the owner of the status.
 func (p plan) patchedResources() []string {
 	switch {
 	case !p.statusBack:
@@ -82,7 +85,7 @@ func (p plan) reflectedKind() reflection.Kind {
 	return kind
 }
 
-// podSpecPaths returns the paths of pod specs for the guard of the kind's chains.
+// podSpecPaths returns the paths of pod specs in objects of the kind, for the guard in the kind's chains.
 func (p plan) podSpecPaths() []string {
 	if p.podSpecs == "" {
 		return nil
@@ -90,7 +93,7 @@ func (p plan) podSpecPaths() []string {
 	return strings.Split(p.podSpecs, "\n")
 }
 
-// startReflection starts the planned reflection unless it runs already.
+// startReflection starts the planned reflection unless it is already running.
 func (f *Follower) startReflection(name string, p plan) error {
 	f.mu.Lock()
 	old, runs := f.running[name]
@@ -100,7 +103,7 @@ func (f *Follower) startReflection(name string, p plan) error {
 			return notReflectable("%s are written to %s already, by ReflectedResource %s: each would remove the copies of the other", p.target.GroupResource(), f.remote, other)
 		}
 	}
-	// The rest of the plan is recorded when the kind is known to run.
+	// Only the names are recorded now. The rest of the plan is recorded after the engine has started the kind.
 	f.running[name] = plan{kind: p.kind, target: p.target}
 	f.mu.Unlock()
 	if runs && old == p {
@@ -129,8 +132,8 @@ func (f *Follower) recordPlan(name string, p plan) {
 	f.running[name] = p
 }
 
-// adjustReflection applies the settings that need no request to the clusters to a running reflection, before any request is sent:
-// objects that are no longer selected are dropped even while a cluster does not respond.
+// adjustReflection applies the settings that need no request to the clusters to a running reflection. It runs before
+// any request is sent, so that objects that are no longer selected are dropped even if a cluster does not respond.
 func (f *Follower) adjustReflection(name string, spec *pluginsv1alpha1.ReflectedResourceSpec) {
 	f.mu.Lock()
 	p, runs := f.running[name]
@@ -139,7 +142,8 @@ func (f *Follower) adjustReflection(name string, spec *pluginsv1alpha1.Reflected
 		return
 	}
 	adjusted := p.withSettings(spec)
-	// Starting to reflect the status requires a permission, which is checked later.
+	// The reflection of the status can be stopped here, but not started, because starting it requires a permission,
+	// which is checked later.
 	adjusted.statusBack = p.statusBack && spec.StatusBack
 	if adjusted == p {
 		return
@@ -149,7 +153,7 @@ func (f *Follower) adjustReflection(name string, spec *pluginsv1alpha1.Reflected
 	}
 }
 
-// stopReflection ends the reflection. The remote objects stay.
+// stopReflection stops the reflection. The remote objects stay.
 func (f *Follower) stopReflection(name string) {
 	f.mu.Lock()
 	p, runs := f.running[name]

@@ -12,24 +12,25 @@ import (
 	pluginsv1alpha1 "github.com/refract-project/refract/api/plugins/v1alpha1"
 )
 
-// fault is the reason why a resource is not reflected, as the condition reports it.
+// fault is the reason why a resource is not reflected. The condition of the ReflectedResource reports it.
 type fault struct {
 	reason, message string
-	final           bool // only a change of the spec can solve it
-	shortly         bool // it resolves itself in a moment
-	unserved        bool // one of the clusters does not serve the resource, whatever else is wrong
+	final           bool // can only be resolved by a change to the spec
+	shortly         bool // resolves itself in a moment
+	unserved        bool // one of the clusters does not serve the resource, whatever other problems there are
 }
 
 func (e *fault) Error() string { return e.message }
 
 func (e *fault) toCondition() condition { return condition{reason: e.reason, message: e.message} }
 
-// specFault returns a fault of the spec itself.
+// specFault returns a fault that is caused by the spec itself.
 func specFault(format string, arguments ...any) error {
 	return &fault{reason: pluginsv1alpha1.NotReflectableReason, message: fmt.Sprintf(format, arguments...), final: true}
 }
 
-// notReflectable returns a fault of the resources that the clusters serve. It is retried, because these may change.
+// notReflectable returns a fault that is caused by the resources that the clusters serve. It is retried, because
+// these resources may change.
 func notReflectable(format string, arguments ...any) error {
 	return &fault{reason: pluginsv1alpha1.NotReflectableReason, message: fmt.Sprintf(format, arguments...)}
 }
@@ -38,13 +39,13 @@ func missingDefinition(format string, arguments ...any) *fault {
 	return &fault{reason: pluginsv1alpha1.MissingDefinitionReason, message: fmt.Sprintf(format, arguments...)}
 }
 
-// unreachableFault returns the fault for a cluster that is known not to respond, so that no call waits for it.
+// unreachableFault returns the fault of a cluster that is known not to respond, so that calls need not wait for it.
 func (s *side) unreachableFault() error {
 	return &fault{reason: pluginsv1alpha1.UnreachableReason, message: fmt.Sprintf("the API server of %s does not answer", s)}
 }
 
-// responseFault returns the fault for a call without a usable response. Refused credentials are included: they affect
-// every resource and are renewed elsewhere.
+// responseFault returns the fault for a call without a usable response. This includes rejected credentials, because
+// they concern every resource and are renewed elsewhere.
 func (s *side) responseFault(err error) error {
 	var known *fault
 	if errors.As(err, &known) {

@@ -25,36 +25,46 @@ import (
 	pluginsv1alpha1 "github.com/refract-project/refract/api/plugins/v1alpha1"
 )
 
-// workers is the number of ReflectedResources that are reconciled at the same time. With a single worker, a slow
-// provider would delay the work that does not depend on it.
+// workers is the number of ReflectedResources that are reconciled concurrently. With a single worker, a slow provider
+// would also delay work that does not need the provider.
 const workers = 4
 
-// Options of a Follower. Local, Remote, the cluster ids, NodeName and Engine are required.
+// Options are the options of a Follower. Local, Remote, the cluster IDs, NodeName and Engine are required.
 type Options struct {
-	Local, Remote   *rest.Config // used unchanged; client-side throttling is disabled in copies
+	Local, Remote   *rest.Config // used unchanged; copies of them disable client-side throttling
 	LocalClusterID  string
 	RemoteClusterID string
-	NodeName        string // name of the virtual node, and of our entry in the status
-	VirtualNode     string // name of the VirtualNode, empty if it is NodeName
+	NodeName        string // name of the virtual node, and of its entry in the status
+	VirtualNode     string // name of the VirtualNode, empty if it equals NodeName
 
 	Engine Engine
-	Chains Chains // plugin chains of the kinds, nil to reflect objects unchanged
+	Chains Chains // plugin chains of the kinds; if nil, objects are reflected unchanged
 
-	RolePrefix   string        // prefix of this installation's role names in messages, "" = package rbac's
-	CallTimeout  time.Duration // timeout of each API call, 0 = 10 s
-	RetryFirst   time.Duration // first delay before a missing requirement is checked again, 0 = 5 s
-	RetryMost    time.Duration // maximum of that delay, 0 = 2 min
-	RecheckEvery time.Duration // interval between checks of a running reflection, 0 = 10 min
+	// RolePrefix is the prefix of this installation's role names in messages. If it is empty, the default of package
+	// rbac is used.
+	RolePrefix   string
+	CallTimeout  time.Duration // timeout of each API call; 0 means 10 s
+	RetryFirst   time.Duration // first delay before a missing requirement is checked again; 0 means 5 s
+	RetryMost    time.Duration // maximum of this delay; 0 means 2 min
+	RecheckEvery time.Duration // interval between checks of a running reflection; 0 means 10 min
 
-	Log   *slog.Logger     // nil = slog.Default()
-	Clock clock.WithTicker // nil = the real one
+	Log   *slog.Logger     // nil: slog.Default()
+	Clock clock.WithTicker // nil: the real clock
 }
+
+// Defaults of CallTimeout, RetryFirst, RetryMost and RecheckEvery in Options.
+const (
+	defaultCallTimeout     = 10 * time.Second
+	defaultRetryDelay      = 5 * time.Second
+	defaultMaxRetryDelay   = 2 * time.Minute
+	defaultRecheckInterval = 10 * time.Minute
+)
 
 func (o Options) withDefaults() Options {
 	for _, d := range []struct {
 		value *time.Duration
 		or    time.Duration
-	}{{&o.CallTimeout, 10 * time.Second}, {&o.RetryFirst, 5 * time.Second}, {&o.RetryMost, 2 * time.Minute}, {&o.RecheckEvery, 10 * time.Minute}} {
+	}{{&o.CallTimeout, defaultCallTimeout}, {&o.RetryFirst, defaultRetryDelay}, {&o.RetryMost, defaultMaxRetryDelay}, {&o.RecheckEvery, defaultRecheckInterval}} {
 		if *d.value <= 0 {
 			*d.value = d.or
 		}
@@ -94,14 +104,15 @@ type Follower struct {
 	informer      cache.SharedIndexInformer
 	queue         workqueue.TypedRateLimitingInterface[string]
 
-	mu               sync.Mutex
-	running          map[string]plan               // key: name of the ReflectedResource
-	reported         map[string]reported           // key: the same
-	looks            map[string]context.CancelFunc // cancels the reconciliation in progress; key: the same
-	remoteNamespaces map[string]string             // offloaded namespaces at the last check
+	mu       sync.Mutex
+	running  map[string]plan     // keyed by the name of the ReflectedResource
+	reported map[string]reported // keyed by the name of the ReflectedResource
+	// looks has the functions that cancel reconciliations in progress, keyed by the name of the ReflectedResource.
+	looks            map[string]context.CancelFunc
+	remoteNamespaces map[string]string // offloaded namespaces at the last check
 }
 
-// New returns a follower. It contacts neither cluster.
+// New returns a Follower. It sends no requests.
 func New(options Options) (*Follower, error) {
 	options = options.withDefaults()
 	if err := options.validateOptions(); err != nil {
@@ -134,8 +145,8 @@ func New(options Options) (*Follower, error) {
 	return f, nil
 }
 
-// onChange reconciles a ReflectedResource at once and resets its retries. Status updates are ignored: each virtual
-// kubelet writes its own entry.
+// onChange reconciles a ReflectedResource at once after a change, and resets its retries. Changes to the status are
+// ignored, because every virtual kubelet writes its own entry to it.
 func (f *Follower) onChange(before, object any) {
 	old, _ := before.(metav1.Object)
 	now, _ := object.(metav1.Object)
@@ -147,8 +158,8 @@ func (f *Follower) onChange(before, object any) {
 	}
 }
 
-// reconcileSoon reconciles a ReflectedResource at once and resets its retries. A reconciliation in progress is canceled first,
-// because it may be waiting for an unresponsive provider and must not count as the new one.
+// reconcileSoon reconciles a ReflectedResource at once and resets its retries. A reconciliation that is already in
+// progress is canceled, because it may wait for an unresponsive provider and does not know the change.
 func (f *Follower) reconcileSoon(name string) {
 	f.mu.Lock()
 	if end := f.looks[name]; end != nil {
@@ -159,9 +170,9 @@ func (f *Follower) reconcileSoon(name string) {
 	f.queue.Add(name)
 }
 
-// Run reconciles ReflectedResources until ctx ends and all workers have returned. Their reflection continues: it ends
-// with the engine. Run waits while ReflectedResources are not defined or cannot be read, and until the engine knows the
-// offloaded namespaces. It is called once.
+// Run reconciles ReflectedResources until ctx ends, and returns when all workers have returned. The reflections
+// continue until the engine ends. Run first waits until ReflectedResources are defined and can be read, and until the
+// engine knows the offloaded namespaces. It may be called once.
 func (f *Follower) Run(ctx context.Context) error {
 	if !f.awaitOwn(ctx) {
 		return nil
@@ -200,7 +211,8 @@ func (f *Follower) processQueue(ctx context.Context) {
 	}
 }
 
-// reconcileCancelable reconciles a ReflectedResource. If it has to be reconciled again meanwhile, reconcileSoon cancels the context.
+// reconcileCancelable reconciles a ReflectedResource with a context that reconcileSoon cancels if the resource must
+// be reconciled again.
 func (f *Follower) reconcileCancelable(ctx context.Context, name string) again {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
@@ -215,8 +227,8 @@ func (f *Follower) reconcileCancelable(ctx context.Context, name string) again {
 	return f.reconcileResource(ctx, name)
 }
 
-// namespacesChanged reconciles all ReflectedResources after the set of offloaded namespaces changed. Permissions differ
-// between namespaces, and between remote namespaces.
+// namespacesChanged reconciles all ReflectedResources after the set of offloaded namespaces has changed, because
+// permissions may differ between namespaces.
 func (f *Follower) namespacesChanged() {
 	f.mu.Lock()
 	now := f.options.Engine.Namespaces()

@@ -16,14 +16,14 @@ import (
 	pluginsv1alpha1 "github.com/refract-project/refract/api/plugins/v1alpha1"
 )
 
-// observer acts as the operator on the provider, and reads in this cluster which generation it has observed.
+// observer acts as an operator on the provider, and reads in this cluster which generation the operator has observed.
 type observer struct {
 	*lab
 	gvr schema.GroupVersionResource
 }
 
-// observes writes a status with a generation of the remote object, in all fields that operators use. The marker
-// identifies it.
+// observes writes a status with the given generation of the remote object in all fields that operators use. marker
+// identifies the status.
 func (o observer) observes(marker string, generation int64) {
 	o.Helper()
 	o.patch(o.remote, o.gvr, o.remoteNamespace, "x", fmt.Sprintf(`status: {marker: %[1]s, observedGeneration: %[2]d, rollout: {observedGeneration: "%[2]d", revision: "7"}, conditions: [
@@ -36,7 +36,7 @@ func (o observer) generation() int64 {
 	return must(o.remote.dynamic.Resource(o.gvr).Namespace(o.remoteNamespace).Get(o.Context(), "x", metav1.GetOptions{}))(o.T).GetGeneration()
 }
 
-// shows waits until the local status has the marker, and compares the generations in it.
+// shows waits until the local status has the marker, and compares the generations in the status.
 func (o observer) shows(marker string, own, observed, old int64) {
 	o.Helper()
 	o.sees(o.local, o.gvr, o.shop, "x", func(object *unstructured.Unstructured) string {
@@ -56,8 +56,9 @@ func (o observer) shows(marker string, own, observed, old int64) {
 	})
 }
 
-// A reflected status refers to the generation of the local object. The remote object counts its own: it may be younger
-// than the local one, and the provider's controllers change its spec.
+// TestObservedGenerations checks that a reflected status refers to generations of the local object. The generations
+// of the remote object differ from them, because the remote object may have been created later, and the provider's
+// controllers may change its spec.
 func TestObservedGenerations(t *testing.T) {
 	l := newLab(t).withEngine().start()
 	const group, name = "generations.example.org", "widgets.generations.example.org"
@@ -77,13 +78,13 @@ func TestObservedGenerations(t *testing.T) {
 	l.condition(name, pluginsv1alpha1.ReflectingReason)
 	l.sees(l.remote, o.gvr, l.remoteNamespace, "x", func(*unstructured.Unstructured) string { return "" })
 
-	// The remote object is younger.
+	// The generation of the remote object must be lower, because it was created later.
 	require.EqualValues(t, 1, o.generation())
 	o.observes("first", 1)
 	o.shows("first", 3, 3, 3)
 
-	// The provider's operator changes the remote spec. The local object has not changed, and its observed generation
-	// stays.
+	// The provider's operator changes the remote spec. The local object does not change, so its observed generation
+	// must stay.
 	for _, fill := range []string{"a", "b", "c", "d"} {
 		l.patch(l.remote, o.gvr, l.remoteNamespace, "x", "spec: {free: {"+fill+": 1}}")
 	}
@@ -92,8 +93,8 @@ func TestObservedGenerations(t *testing.T) {
 	o.observes("all", 5)
 	o.shows("all", 3, 3, 3)
 
-	// After a local change, the status refers to the previous generation, though the remote number is higher, until the
-	// operator has observed the change.
+	// After a local change, the status must refer to the previous generation until the operator has observed the
+	// change, although the remote generation is higher.
 	l.patch(l.local, o.gvr, l.shop, "x", "spec: {size: 9}")
 	l.sees(l.remote, o.gvr, l.remoteNamespace, "x", func(copied *unstructured.Unstructured) string {
 		size, _, _ := unstructured.NestedInt64(copied.Object, "spec", "size")
@@ -104,8 +105,8 @@ func TestObservedGenerations(t *testing.T) {
 	o.observes("up to date", o.generation())
 	o.shows("up to date", 4, 4, 3)
 
-	// Metadata that is not reflected does not change a generation, and a spec that is reflected unchanged needs no
-	// write.
+	// The remote generation must not change: neither because of a label, nor because the local spec gets a value that
+	// the remote spec already has.
 	before := must(l.remote.dynamic.Resource(o.gvr).Namespace(l.remoteNamespace).Get(t.Context(), "x", metav1.GetOptions{}))(t)
 	l.patch(l.local, o.gvr, l.shop, "x", "metadata: {labels: {internal.example.org/cost: '7'}}")
 	l.patch(l.local, o.gvr, l.shop, "x", "spec: {free: {a: 1}}")
@@ -114,8 +115,9 @@ func TestObservedGenerations(t *testing.T) {
 	require.Equal(t, before.GetGeneration(), after.GetGeneration())
 }
 
-// Without a status subresource, each write of the status increases the generation. Then no generation is reflected, and
-// there is no endless loop of writes.
+// TestGenerationsOfStatusesThatAreNoSubresource checks that generations are not reflected for a kind without a status
+// subresource. For such a kind, every status write increases the generation. If generations were reflected, each write
+// would cause another write.
 func TestGenerationsOfStatusesThatAreNoSubresource(t *testing.T) {
 	l := newLab(t).withEngine().start()
 	const group, name = "whole.example.org", "widgets.whole.example.org"
@@ -152,8 +154,8 @@ func TestGenerationsOfStatusesThatAreNoSubresource(t *testing.T) {
 	})
 }
 
-// If the provider rejects an update, the status of a custom resource is still reflected. It refers to the earlier
-// generation.
+// TestAStatusComesBackWhileTheSpecIsRefused checks that the status of a custom resource is still reflected while the
+// provider rejects an update. The status must then refer to the earlier generation.
 func TestAStatusComesBackWhileTheSpecIsRefused(t *testing.T) {
 	l := newLab(t).withEngine().start()
 	const group, name = "refusals.example.org", "widgets.refusals.example.org"
@@ -198,8 +200,9 @@ func TestAStatusComesBackWhileTheSpecIsRefused(t *testing.T) {
 	})
 }
 
-// A provider with an earlier definition drops a field. An Event names the field and the version of the provider. The
-// field is sent again with the next change, and stays once the provider has the definition.
+// TestFieldsThatTheProviderDoesNotKnow checks that if a provider drops a field because it has an earlier definition,
+// an Event names the field and the version of the provider. The field must be sent again with the next change, and
+// must be stored when the provider has the new definition.
 func TestFieldsThatTheProviderDoesNotKnow(t *testing.T) {
 	l := newLab(t).withEngine().start()
 	const group, name = "dropped.example.org", "widgets.dropped.example.org"
@@ -232,7 +235,7 @@ func TestFieldsThatTheProviderDoesNotKnow(t *testing.T) {
 	versions[0].(map[string]any)["schema"] = map[string]any{"openAPIV3Schema": map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}}
 	require.NoError(t, unstructured.SetNestedSlice(definition.Object, versions, "spec", "versions"))
 	must(l.remote.dynamic.Resource(definitionsResource).Update(t.Context(), definition, metav1.UpdateOptions{}))(t)
-	for size := 2; ; size++ { // the API server applies the definition after some time
+	for size := 2; ; size++ { // The API server applies the definition after some time.
 		l.patch(l.local, gvr, l.shop, "x", fmt.Sprintf("spec: {size: %d}", size))
 		l.sees(l.remote, gvr, l.remoteNamespace, "x", func(object *unstructured.Unstructured) string {
 			if got, _, _ := unstructured.NestedInt64(object.Object, "spec", "size"); got != int64(size) {
@@ -250,8 +253,8 @@ func TestFieldsThatTheProviderDoesNotKnow(t *testing.T) {
 	}
 }
 
-// A provider that limits the number of objects rejects the next one: an Event on the object reports this, and the
-// others stay.
+// TestTheLimitOfAProviderReachesTheObject checks that if an object exceeds the provider's limit on the number of
+// objects, an Event on the object reports this, and the existing objects stay.
 func TestTheLimitOfAProviderReachesTheObject(t *testing.T) {
 	l := newLab(t).withEngine().start()
 	const group, name = "counted.example.org", "widgets.counted.example.org"

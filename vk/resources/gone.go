@@ -25,15 +25,16 @@ import (
 var nodesResource = schema.GroupVersionResource{Version: "v1", Resource: "nodes"}
 
 // dropGone removes the status entries of virtual nodes that no longer exist, because their virtual kubelets cannot
-// remove them. A virtual node is gone if neither its Node nor its VirtualNode exists: a virtual kubelet without a Node
-// has only the VirtualNode, which may have another name. On an error nothing is removed.
+// remove them. A virtual node no longer exists if it has neither a Node nor a VirtualNode: a virtual kubelet that
+// creates no Node has only a VirtualNode, which may have another name. If a request fails, no entries are removed.
 func (f *Follower) dropGone(ctx context.Context, object *unstructured.Unstructured) error {
 	names, described := statusEntries(object)
 	others := sets.New(names...).Delete(f.options.NodeName)
 	if others.Len() == 0 {
 		return nil
 	}
-	// Read from the API server's cache. Usually all of them exist, and no further request is needed.
+	// This list is cheap, because it comes from the API server's cache. Usually all nodes are in it, so that no
+	// further request is needed.
 	present, err := f.local.listNames(ctx, nodesResource, metav1.ListOptions{LabelSelector: wire.TypeLabel + "=" + wire.VirtualNodeType, ResourceVersion: "0"})
 	if others = others.Difference(present); err != nil || others.Len() == 0 {
 		return err
@@ -68,7 +69,8 @@ func (s *side) hasNode(ctx context.Context, name string) (bool, error) {
 	return err == nil, err
 }
 
-// statusEntries returns the names in a status in their order, and the name of the VirtualNode for each.
+// statusEntries returns the names of the entries in a status, in order, and the name of the VirtualNode for each
+// entry.
 func statusEntries(object *unstructured.Unstructured) (names []string, described map[string]string) {
 	list, _, _ := unstructured.NestedSlice(object.Object, "status", "virtualNodes")
 	described = make(map[string]string, len(list))
@@ -98,15 +100,15 @@ func (s *side) listNames(ctx context.Context, resource schema.GroupVersionResour
 	return names, nil
 }
 
-// removeEntries removes entries from a status. If the list was changed meanwhile, the patch fails and a later reconciliation
-// removes them.
+// removeEntries removes entries from a status. If another client has changed the list, the patch fails and a later
+// reconciliation removes the entries.
 func (f *Follower) removeEntries(ctx context.Context, object *unstructured.Unstructured, names []string, gone sets.Set[string]) error {
 	if gone.Len() == 0 {
 		return nil
 	}
 	var patch jsonpatch.Patch
 	patch.Test("/metadata/uid", string(object.GetUID()))
-	for i, name := range slices.Backward(names) { // backward, so that the indexes of earlier entries stay valid
+	for i, name := range slices.Backward(names) { // in reverse order, so that the indexes of earlier entries stay valid
 		if gone.Has(name) {
 			path := fmt.Sprintf("/status/virtualNodes/%d", i)
 			patch.Test(path+"/name", name)

@@ -32,14 +32,14 @@ import (
 	pluginsv1alpha1 "github.com/refract-project/refract/api/plugins/v1alpha1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/rbac"
-	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/test/support/testenv"
 	"github.com/refract-project/refract/vk/reflection"
 )
 
 var reflectedResources = pluginsv1alpha1.ReflectedResourceGVR
 
-// clusters are two control planes, which the first test starts. Each test has its own virtual node, users, roles,
-// remote namespace and resources.
+// clusters are two control planes that all tests share. The first test starts them. Each test has its own virtual
+// node, users, roles, remote namespace and resources.
 var clusters struct {
 	once             sync.Once
 	err              error
@@ -75,7 +75,7 @@ func startClusters() {
 	}
 }
 
-// lab is one follower between the two clusters, with only the shipped roles.
+// lab has a Follower between the two clusters, with the permissions of the chart's roles only.
 type lab struct {
 	*testing.T
 	local, remote         *cluster
@@ -83,13 +83,13 @@ type lab struct {
 	kubelet               rbac.Kubelet
 	consumer              rbac.Consumer
 	engine                *recorder
-	shop, remoteNamespace string // the offloaded namespace and its remote namespace
+	shop, remoteNamespace string // an offloaded namespace and its remote namespace
 	options               Options
 	follower              *Follower
 	cancel                func()
 }
 
-// cluster is one of the two clusters, with clients of its administrator.
+// cluster is one of the two clusters, with an administrator's clients.
 type cluster struct {
 	*testenv.Cluster
 	dynamic dynamic.Interface
@@ -98,6 +98,7 @@ type cluster struct {
 
 func newLab(t *testing.T) *lab {
 	t.Helper()
+	testenv.NeedControlPlane(t)
 	clusters.once.Do(startClusters)
 	if clusters.err != nil {
 		t.Fatal(clusters.err)
@@ -137,7 +138,7 @@ func must[T any](value T, err error) func(*testing.T) T {
 	}
 }
 
-// register creates a Node, so that this virtual node does not count as gone.
+// register creates a Node for a virtual node, so that the virtual node exists.
 func (l *lab) register(name string, labelled bool) {
 	l.Helper()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -152,7 +153,7 @@ func (l *lab) namespace(c *cluster, name string) {
 	must(c.core.CoreV1().Namespaces().Create(l.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}))(l.T)
 }
 
-// another creates a namespace and its remote namespace. We have no permissions in either.
+// another creates a namespace and its remote namespace. The virtual kubelet has no permissions in either of them.
 func (l *lab) another(name string) (local, remoteNamespace string) {
 	l.Helper()
 	local, remoteNamespace = l.node+"-"+name, l.remoteNamespace+"-"+name
@@ -166,7 +167,7 @@ func (l *lab) install(c *cluster, objects ...rbac.Object) {
 	require.NoError(l, rbac.Install(l.Context(), c.core, objects...))
 }
 
-// start starts a follower, which stops with the test or when stop is called.
+// start starts a Follower. It stops at the end of the test or when stop is called.
 func (l *lab) start() *lab {
 	l.Helper()
 	l.follower = must(New(l.options))(l.T)
@@ -186,7 +187,7 @@ func (l *lab) create(c *cluster, gvr schema.GroupVersionResource, namespace, tex
 	return must(c.dynamic.Resource(gvr).Namespace(namespace).Create(l.Context(), object, metav1.CreateOptions{}))(l.T)
 }
 
-// reflect creates a ReflectedResource and deletes it after the test.
+// reflect creates a ReflectedResource, which is deleted after the test.
 func (l *lab) reflect(name, spec string) {
 	l.Helper()
 	l.create(l.local, reflectedResources, "", fmt.Sprintf(
@@ -203,15 +204,15 @@ func (l *lab) change(name, spec string) {
 	must(l.local.dynamic.Resource(reflectedResources).Patch(l.Context(), name, types.MergePatchType, body, metav1.PatchOptions{}))(l.T)
 }
 
-// define installs a definition and removes it after the test. The removal takes so long that each test has its own
-// group.
+// define installs a CustomResourceDefinition, which is removed after the test. Every test has an API group of its
+// own, because the removal takes long.
 func (l *lab) define(c *cluster, text string) {
 	l.Helper()
 	created := l.create(c, definitionsResource, "", text)
 	l.Cleanup(func() { l.undefine(c, created.GetName()) })
 }
 
-// grant grants our users all permissions for a resource that a test needs.
+// grant grants the virtual kubelet's users all permissions that a test needs for the resources of an API group.
 func (l *lab) grant(group string) {
 	l.Helper()
 	for c, role := range map[*cluster]string{l.local: rbac.VirtualKubeletExtended().Named(l.kubelet.Prefix), l.remote: rbac.VirtualKubeletRemote().Named(l.consumer.Prefix)} {
@@ -231,7 +232,7 @@ func (l *lab) undefine(c *cluster, name string) {
 	_ = c.dynamic.Resource(definitionsResource).Delete(context.Background(), name, metav1.DeleteOptions{})
 }
 
-// widgets returns the definition of a small resource.
+// widgets returns the definition of a small resource in an API group.
 func widgets(group, scope string) string {
 	return fmt.Sprintf(`
 apiVersion: apiextensions.k8s.io/v1
@@ -244,7 +245,7 @@ spec:
   versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]`, group, scope)
 }
 
-// get returns a ReflectedResource and the entry of our virtual node.
+// get returns a ReflectedResource and its entry for our virtual node.
 func (l *lab) get(name string) (*unstructured.Unstructured, *pluginsv1alpha1.VirtualNodeReflection) {
 	l.Helper()
 	object := must(l.local.dynamic.Resource(reflectedResources).Get(l.Context(), name, metav1.GetOptions{}))(l.T)
@@ -258,7 +259,8 @@ func (l *lab) get(name string) (*unstructured.Unstructured, *pluginsv1alpha1.Vir
 	return object, nil
 }
 
-// condition waits until the condition Ready has this reason, refers to the present spec, and contains all of the words.
+// condition waits until the condition Ready has the given reason, refers to the current spec, and contains all of the
+// words.
 func (l *lab) condition(name, reason string, words ...string) metav1.Condition {
 	l.Helper()
 	var found metav1.Condition
@@ -283,7 +285,7 @@ func (l *lab) condition(name, reason string, words ...string) metav1.Condition {
 
 var advice = regexp.MustCompile(`(?m)^(.*) does not let this virtual kubelet .*\. Add to (?:ClusterRole (\S+) here|the ClusterRole there that is bound to rome in .*, its name ends in (-\S+)):\n((?:[- ] ?.*\n)+)`)
 
-// follow executes the instructions in the message of a condition literally.
+// follow follows the instructions in the message of a condition to the letter.
 func (l *lab) follow(message string) {
 	l.Helper()
 	found := advice.FindAllStringSubmatch(message, -1)
@@ -301,7 +303,7 @@ func (l *lab) follow(message string) {
 	}
 }
 
-// eventually waits until check returns nil.
+// eventually waits until check returns nil. After a timeout, the test fails with the last error of check.
 func (l *lab) eventually(check func() error) {
 	l.Helper()
 	testenv.Eventually(l.T, check)

@@ -19,7 +19,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection"
 )
 
-// both installs a definition in both clusters and grants our users access.
+// both installs a definition in both clusters and grants the virtual kubelet's users access to its objects.
 func (l *lab) both(group, scope string) {
 	l.Helper()
 	l.define(l.local, widgets(group, scope))
@@ -81,7 +81,8 @@ func TestTargets(t *testing.T) {
 	l.condition("widgets.b.example.org", pluginsv1alpha1.ReflectingReason)
 }
 
-// A running reflection is checked repeatedly without writes. It stops when the resource is no longer served.
+// TestQuietUntilTheDefinitionGoes checks that a running reflection is rechecked without writes, and stops when the
+// resource is no longer served.
 func TestQuietUntilTheDefinitionGoes(t *testing.T) {
 	l := newLab(t)
 	l.options.RecheckEvery = 20 * time.Millisecond
@@ -109,7 +110,7 @@ func TestQuietUntilTheDefinitionGoes(t *testing.T) {
 	l.stopped(kind)
 }
 
-// Each virtual node has its own entry, and writes no other.
+// TestTwoVirtualNodes checks that each virtual node has its own entry and does not write the entries of other nodes.
 func TestTwoVirtualNodes(t *testing.T) {
 	one, other := newLab(t).start(), newLab(t)
 	one.both("two.example.org", "Namespaced")
@@ -123,7 +124,8 @@ func TestTwoVirtualNodes(t *testing.T) {
 	}
 }
 
-// The entry of a virtual node that is certainly gone is removed by any remaining virtual node.
+// TestVirtualNodesThatAreGone checks that the entry of a virtual node that certainly no longer exists is removed by
+// one of the remaining virtual nodes.
 func TestVirtualNodesThatAreGone(t *testing.T) {
 	l := newLab(t)
 	l.options.RecheckEvery = 50 * time.Millisecond
@@ -133,12 +135,13 @@ func TestVirtualNodesThatAreGone(t *testing.T) {
 	l.register(l.node+"-bare", false)
 	l.create(l.local, offloadingv1beta1.VirtualNodeGVR, l.tenant, "{apiVersion: offloading.liqo.io/v1beta1, kind: VirtualNode, metadata: {name: "+l.node+"-nodeless}, spec: {clusterID: milan}}")
 	l.create(l.local, offloadingv1beta1.VirtualNodeGVR, l.tenant, "{apiVersion: offloading.liqo.io/v1beta1, kind: VirtualNode, metadata: {name: "+l.node+"-described}, spec: {clusterID: milan}}")
-	l.options.VirtualNode = l.node + "-described" // the VirtualNode of our node
+	l.options.VirtualNode = l.node + "-described" // name of the VirtualNode that describes our node
 	var before []string
 	for _, suffix := range []string{"-gone", "-labelled", "-bare", "-gone-too", "-nodeless"} {
 		before = append(before, fmt.Sprintf("{name: %s%s, clusterID: milan}", l.node, suffix))
 	}
-	// One VirtualNode without a Node, and one that is gone together with its Node.
+	// The Node of the first entry is gone, but its VirtualNode exists. The VirtualNode of the second was deleted
+	// together with its Node.
 	for _, suffix := range []string{"-described", "-gone"} {
 		before = append(before, fmt.Sprintf("{name: %s-of%s, virtualNode: %s%s, clusterID: milan}", l.node, suffix, l.node, suffix))
 	}
@@ -158,7 +161,7 @@ func TestVirtualNodesThatAreGone(t *testing.T) {
 	})
 }
 
-// An error of the engine is reported, and retried.
+// TestEngineRefuses checks that an error of the engine is reported and retried.
 func TestEngineRefuses(t *testing.T) {
 	l := newLab(t)
 	l.engine.refuse(errors.New("not before breakfast"))

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/component-helpers/auth/rbac/validation"
 	"sigs.k8s.io/yaml"
 
@@ -22,19 +23,23 @@ import (
 )
 
 const (
-	// reviewsAtOnce limits the concurrent access reviews: there may be hundreds of remote namespaces.
+	// reviewsAtOnce limits the number of concurrent access reviews, because there may be hundreds of remote
+	// namespaces.
 	reviewsAtOnce = 8
-	// namedNamespaces is the number of namespaces that a message lists.
+	// namedNamespaces is the maximum number of namespaces that a message lists.
 	namedNamespaces = 3
 )
 
-// lack describes missing permissions.
+// lack describes the missing permissions for a reflection.
 type lack struct {
 	fault *fault
-	some  bool // some namespaces, together with their remote namespaces, are permitted: reflection can begin there
+	// some means that reflection can begin, because there is at least one namespace without missing permissions on
+	// either side.
+	some bool
 }
 
-// checkPermissions checks in both clusters whether we have the permissions for the plan. It returns nil if all are granted.
+// checkPermissions checks in both clusters whether the virtual kubelet has the permissions for the plan. It returns
+// nil if all are granted.
 func (f *Follower) checkPermissions(ctx context.Context, p plan) *lack {
 	remoteNamespaces := f.options.Engine.Namespaces()
 	here := rbac.ReflectedLocal(p.source.Group, p.source.Resource, p.patchedResources()...)
@@ -61,7 +66,8 @@ func (f *Follower) checkPermissions(ctx context.Context, p plan) *lack {
 		fault: &fault{reason: pluginsv1alpha1.MissingPermissionReason, message: strings.Join(sentences, "\n")}}
 }
 
-// anyAllowed reports whether nothing is denied in at least one namespace and its remote namespace.
+// anyAllowed reports whether there is a namespace for which no permission is denied in this cluster and, in its
+// remote namespace, on the provider.
 func anyAllowed(remoteNamespaces map[string]string, shut, closed denials) bool {
 	here, there := shut.deniedNamespaces(), closed.deniedNamespaces()
 	for local, remoteNamespace := range remoteNamespaces {
@@ -80,19 +86,18 @@ func reviewFailure(err error) *lack {
 	return &lack{fault: known}
 }
 
-// rulesOfGroup returns the role with the rules for one API group.
-func rulesOfGroup(role rbac.Role, group string) rbac.Role {
-	var rules []rbac.Rule
-	for _, rule := range role.Rules {
-		if slices.Contains(rule.APIGroups, group) {
-			rules = append(rules, rule)
-		}
-	}
-	role.Rules = rules
+// rulesOfResource returns a role with only those rules that concern one resource and its subresources.
+func rulesOfResource(role rbac.Role, resource schema.GroupResource) rbac.Role {
+	role.Rules = slices.DeleteFunc(slices.Clone(role.Rules), func(rule rbac.Rule) bool {
+		return !slices.Contains(rule.APIGroups, resource.Group) || !slices.ContainsFunc(rule.Resources, func(r string) bool {
+			name, _, _ := strings.Cut(r, "/")
+			return name == resource.Resource
+		})
+	})
 	return role
 }
 
-// denial is one verb on one resource in one namespace. An empty namespace means all.
+// denial is one denied verb on one resource in one namespace. An empty namespace means all namespaces.
 type denial struct{ namespace, resource, verb string }
 
 type denials []denial
@@ -105,7 +110,7 @@ func (d denials) deniedNamespaces() []string {
 	return slices.Sorted(maps.Keys(seen))
 }
 
-// deniedPermissions returns the permissions of a role that we do not have in the namespaces.
+// deniedPermissions returns the permissions of a role that are denied in the namespaces.
 func (s *side) deniedPermissions(ctx context.Context, role rbac.Role, namespaces []string) (denials, error) {
 	found := make([]denials, len(namespaces))
 	group, ctx := errgroup.WithContext(ctx)
@@ -120,17 +125,18 @@ func (s *side) deniedPermissions(ctx context.Context, role rbac.Role, namespaces
 	return slices.Concat(found...), err
 }
 
-// deniedIn returns the required permissions that we do not have in a namespace. Only permissions that are not covered
-// by the namespace's rules are reviewed one by one.
+// deniedIn returns the required permissions that are denied in a namespace. Permissions that the namespace's rules do
+// not contain are reviewed one by one.
 func (s *side) deniedIn(ctx context.Context, namespace string, required []rbacv1.PolicyRule) (found denials, err error) {
 	var known answer
-	if namespace != metav1.NamespaceAll { // A SelfSubjectRulesReview cannot cover all namespaces.
+	// The rules cannot be read for all namespaces, because a SelfSubjectRulesReview is for a single namespace.
+	if namespace != metav1.NamespaceAll {
 		if known, err = s.namespaceRules(ctx, namespace); err != nil {
 			return nil, err
 		}
 	}
 	_, lacking := validation.Covers(known.rules, required)
-	for _, one := range lacking { // each rule has one verb and one resource
+	for _, one := range lacking { // Each of these rules has one verb and one resource.
 		allowed := false
 		if !known.complete {
 			if allowed, err = s.isAllowed(ctx, namespace, one.Verbs[0], one.APIGroups[0], one.Resources[0]); err != nil {
@@ -168,7 +174,7 @@ func (s *side) describeDenials(role rbac.Role, denied denials) string {
 	return s.forbiddenFault(strings.Join(doing, " and ")+listNamespaces(denied.deniedNamespaces()), role).Error()
 }
 
-// listNamespaces lists namespaces, only the first ones if there are many.
+// listNamespaces lists the first few namespaces for a message.
 func listNamespaces(namespaces []string) string {
 	switch n := len(namespaces); {
 	case n == 0 || namespaces[0] == metav1.NamespaceAll:
@@ -182,7 +188,7 @@ func listNamespaces(namespaces []string) string {
 	}
 }
 
-// forbiddenFault returns the error for a denied role, with the rules to add.
+// forbiddenFault returns the fault for a denied role, with the rules to add.
 func (s *side) forbiddenFault(doing string, role rbac.Role) error {
 	rules := make([]rbacv1.PolicyRule, 0, len(role.Rules))
 	for _, rule := range role.Rules {
@@ -196,7 +202,8 @@ func (s *side) forbiddenFault(doing string, role rbac.Role) error {
 		message: fmt.Sprintf("%s does not let this virtual kubelet %s. Add to %s:\n%s", s, doing, s.roleAndCluster(role), text)}
 }
 
-// roleAndCluster returns the role and cluster to add rules to. The prefix of role names is known for this installation only.
+// roleAndCluster returns the role and the cluster to which rules must be added. The full name of the role is given
+// only for this cluster, because the prefix of role names in other installations is not known.
 func (s *side) roleAndCluster(role rbac.Role) string {
 	if !s.remote {
 		return "ClusterRole " + role.Named(s.prefix) + " here"

@@ -20,14 +20,15 @@ import (
 	"github.com/refract-project/refract/vk/reflection"
 )
 
-// reservedGroups are the API groups that reflection itself uses.
+// reservedGroups are API groups that reflection itself uses.
 var reservedGroups = []string{"offloading.liqo.io", pluginsv1alpha1.GroupVersion.Group}
 
-// isReserved reports whether objects of a resource are reflected by default, or cause the reflection of others.
+// isReserved reports whether objects of a resource are reflected by default, or determine how other objects are
+// reflected.
 func isReserved(resource schema.GroupResource) bool {
 	switch resource.String() {
-	case "serviceaccounts", // their tokens are reflected
-		"events.events.k8s.io": // the same objects under another name
+	case "serviceaccounts", // the tokens of ServiceAccounts are reflected by default
+		"events.events.k8s.io": // events under another name
 		return true
 	}
 	return slices.ContainsFunc(reflection.DefaultKinds(), func(kind reflection.Kind) bool { return kind.Source.GroupResource() == resource })
@@ -35,8 +36,8 @@ func isReserved(resource schema.GroupResource) bool {
 
 var version = regexp.MustCompile("^v[0-9]+((alpha|beta)[0-9]+)?$")
 
-// decodeSpec reads the spec. The schema of ReflectedResources forbids most of the values that are refused here, but the
-// installed CustomResourceDefinition may be another one.
+// decodeSpec reads the spec. The schema of ReflectedResources forbids most of the values that are rejected here, but
+// another version of the CustomResourceDefinition may be installed.
 func decodeSpec(object *unstructured.Unstructured) (*pluginsv1alpha1.ReflectedResourceSpec, error) {
 	fields, ok := object.Object["spec"].(map[string]any)
 	if !ok {
@@ -109,7 +110,7 @@ func checkResource(field string, gvr schema.GroupVersionResource) error {
 	return nil
 }
 
-// targetResource returns the resource that the remote objects are stored as.
+// targetResource returns the resource of the remote objects.
 func targetResource(spec *pluginsv1alpha1.ReflectedResourceSpec) schema.GroupVersionResource {
 	if t := spec.Target; t != nil {
 		return schema.GroupVersionResource{Group: t.Group, Version: t.Version, Resource: t.Resource}
@@ -117,13 +118,13 @@ func targetResource(spec *pluginsv1alpha1.ReflectedResourceSpec) schema.GroupVer
 	return spec.GroupVersionResource()
 }
 
-// Verbs that the engine needs in this cluster and on the provider.
+// Verbs for which the engine needs permissions in this cluster and on the provider.
 var (
 	readVerbs  = []string{"get", "list", "watch"}
 	writeVerbs = []string{"get", "list", "watch", "create", "patch", "delete"}
 )
 
-// planReflection compares both clusters and returns the reflection that the engine has to run.
+// planReflection compares the resource in both clusters and returns the plan for its reflection.
 func (f *Follower) planReflection(ctx context.Context, spec *pluginsv1alpha1.ReflectedResourceSpec) (plan, error) {
 	from, to := spec.GroupVersionResource(), targetResource(spec)
 	here, err := f.local.discoverResource(ctx, from)

@@ -19,7 +19,8 @@ import (
 	"github.com/refract-project/refract/vk/reflection"
 )
 
-// An unreachable provider does not affect a running reflection, except for changes that need no request to it.
+// TestProviderAway checks that an unreachable provider does not affect a running reflection, and that changes that
+// need no request to the provider are applied.
 func TestProviderAway(t *testing.T) {
 	l := newLab(t).start()
 	l.both("away.example.org", "Namespaced")
@@ -41,13 +42,13 @@ func TestProviderAway(t *testing.T) {
 	}
 }
 
-// Work that does not need the provider is not delayed by it, and no request is sent to a provider that is known to be
-// unreachable.
+// TestProviderSwallowsRequests checks that work that does not need the provider is not delayed while the provider
+// does not respond, and that no request is sent while the provider is known to be unreachable.
 func TestProviderSwallowsRequests(t *testing.T) {
 	l := newLab(t)
 	hole := &blackHole{}
 	l.options.Remote.Wrap(hole.wrap)
-	l.options.CallTimeout = time.Minute // longer than the test
+	l.options.CallTimeout = time.Minute // longer than the duration of the test
 	l.start()
 	l.both("hole.example.org", "Namespaced")
 	const name, kind = "widgets.hole.example.org", "Widget.hole.example.org"
@@ -63,7 +64,7 @@ func TestProviderSwallowsRequests(t *testing.T) {
 		}
 		return nil
 	})
-	l.change(name, "{workers: 0}") // while the former change is being processed
+	l.change(name, "{workers: 0}") // this change is made while the previous one is still being processed
 	l.condition(name, pluginsv1alpha1.PausedReason)
 	l.stopped(kind)
 
@@ -75,7 +76,7 @@ func TestProviderSwallowsRequests(t *testing.T) {
 	l.condition(name, pluginsv1alpha1.ReflectingReason)
 }
 
-// blackHole never responds to requests while it is open.
+// blackHole is a transport that does not respond to requests while it is open.
 type blackHole struct {
 	open      atomic.Bool
 	swallowed atomic.Int32
@@ -92,7 +93,8 @@ func (h *blackHole) wrap(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// A resource that is no longer served is no longer reflected, even if there is another problem.
+// TestDefinitionGoesAndMayNotBeCopied checks that the reflection of a resource that is no longer served stops, even
+// if there is another problem.
 func TestDefinitionGoesAndMayNotBeCopied(t *testing.T) {
 	l := newLab(t).start()
 	l.both("gone.example.org", "Namespaced")

@@ -35,7 +35,7 @@ var (
 	limitRanges  = schema.GroupVersionResource{Version: "v1", Resource: "limitranges"}
 )
 
-// withEngine uses the real reflection instead of the recorder, with the shipped plugins and these kinds.
+// withEngine replaces the recorder by a real reflection.Manager with the default plugins and the given kinds.
 func (l *lab) withEngine(kinds ...reflection.Kind) *lab {
 	l.Helper()
 	wasm := must(host.New(l.Context(), host.NewConfig()))(l.T)
@@ -58,7 +58,7 @@ func (l *lab) withEngine(kinds ...reflection.Kind) *lab {
 	return l
 }
 
-// extendTo writes the objects of an offloaded namespace, as the controllers of both clusters do.
+// extendTo writes the objects of offloaded namespaces, as the controllers of both clusters do.
 func (l *lab) extendTo(remoteNamespaces map[string]string) {
 	l.Helper()
 	l.create(l.local, offloadingv1beta1.VirtualNodeGVR, l.tenant, fmt.Sprintf(`
@@ -71,7 +71,7 @@ spec: {clusterID: milan, offloadingPatch: {labelsNotReflected: [internal.example
 	l.extend(remoteNamespaces)
 }
 
-// extend replaces the offloaded namespaces.
+// extend replaces the set of offloaded namespaces.
 func (l *lab) extend(remoteNamespaces map[string]string) {
 	l.Helper()
 	var mapping, desired strings.Builder
@@ -89,7 +89,7 @@ func (l *lab) patch(c *cluster, gvr schema.GroupVersionResource, namespace, name
 	must(c.dynamic.Resource(gvr).Namespace(namespace).Patch(l.Context(), name, types.MergePatchType, body, metav1.PatchOptions{}, subresources...))(l.T)
 }
 
-// sees waits until an object exists and check returns an empty text.
+// sees waits until an object exists and check returns an empty text for it.
 func (l *lab) sees(c *cluster, gvr schema.GroupVersionResource, namespace, name string, check func(*unstructured.Unstructured) string) {
 	l.Helper()
 	l.eventually(func() error {
@@ -104,7 +104,8 @@ func (l *lab) sees(c *cluster, gvr schema.GroupVersionResource, namespace, name 
 	})
 }
 
-// A certificate of a third-party operator is reflected, and its status is reflected back.
+// TestCertificatesCross checks that a Certificate of cert-manager is reflected, and that its status is reflected
+// back.
 func TestCertificatesCross(t *testing.T) {
 	l := newLab(t).withEngine().start()
 	const name = "certificates.cert-manager.io"
@@ -168,8 +169,8 @@ spec: {secretName: home, issuerRef: {name: letters}}`)
 		t.Error("an object crossed that was to stay")
 	}
 
-	// Without its ReflectedResource no object is reflected any more, and the remote objects stay. An object of another
-	// resource shows when the engine had time to reflect.
+	// After the ReflectedResource is deleted, no further object may be reflected, and the remote objects must stay.
+	// The test waits for an object of another resource, which shows that the engine has had enough time.
 	const other = "limitranges"
 	l.reflect(other, "{version: v1, resource: limitranges}")
 	l.follow(l.condition(other, pluginsv1alpha1.MissingPermissionReason).Message)
@@ -198,11 +199,12 @@ spec: {secretName: home, issuerRef: {name: letters}}`)
 	}
 }
 
-// A default kind that may not be read does not delay the others, and another namespace is detected at once.
+// TestNamespaceInTrouble checks that a default kind that the virtual kubelet may not read does not delay other kinds,
+// and that a further offloaded namespace is detected at once.
 func TestNamespaceInTrouble(t *testing.T) {
 	kinds := reflection.DefaultKinds()
 	unreadable := kinds[slices.IndexFunc(kinds, func(k reflection.Kind) bool { return k.Name == reflection.ConfigMapKind })]
-	unreadable.Source.Resource = "limitranges" // none of our roles has this resource
+	unreadable.Source.Resource = "limitranges" // none of the virtual kubelet's roles has this resource
 	l := newLab(t).withEngine(unreadable)
 	l.options.RecheckEvery = time.Hour
 	l.start()

@@ -14,18 +14,18 @@ import (
 	pluginsv1alpha1 "github.com/refract-project/refract/api/plugins/v1alpha1"
 )
 
-// again is the time when a ReflectedResource is reconciled again if no event occurs.
+// again is the time at which a ReflectedResource is reconciled again if no event occurs.
 type again int
 
 const (
-	never     again = iota // the object is gone
-	later                  // a requirement is missing: retry with backoff
-	regularly              // nothing is missing
-	shortly                // an operation is about to take effect
+	never     again = iota // the object no longer exists
+	later                  // a requirement is missing, so retry with backoff
+	regularly              // no requirement is missing
+	shortly                // an operation takes effect in a moment
 )
 
-// shortWait is the time until a new definition is served by an API server that is not busy.
-const shortWait = time.Second
+// definitionDelay is how long an API server that is not busy takes to serve a new definition.
+const definitionDelay = time.Second
 
 func (f *Follower) scheduleNext(name string, when again) {
 	switch when {
@@ -37,11 +37,12 @@ func (f *Follower) scheduleNext(name string, when again) {
 		f.queue.Forget(name)
 		f.queue.AddAfter(name, f.options.RecheckEvery)
 	case shortly:
-		f.queue.AddAfter(name, shortWait)
+		f.queue.AddAfter(name, definitionDelay)
 	}
 }
 
-// reconcileResource applies one ReflectedResource and reports the result.
+// reconcileResource applies one ReflectedResource, reports the result in its status, and returns when it must be
+// reconciled again.
 func (f *Follower) reconcileResource(ctx context.Context, name string) again {
 	stored, _, err := f.informer.GetStore().GetByKey(name)
 	object, ok := stored.(*unstructured.Unstructured)
@@ -61,14 +62,14 @@ func (f *Follower) reconcileResource(ctx context.Context, name string) again {
 		f.log.Warn("The status of a ReflectedResource cannot be written", "resource", name, "err", err)
 		return later
 	}
-	// Roles of earlier versions do not include these permissions.
+	// A denied request is not an error, because roles of earlier versions of Refract do not grant these permissions.
 	if err := f.dropGone(ctx, object); err != nil && ctx.Err() == nil && !apierrors.IsForbidden(err) {
 		f.log.Warn("Cannot determine which virtual nodes are gone; their entries stay in the status of the ReflectedResource", "resource", name, "err", err)
 	}
 	return when
 }
 
-// applySpec starts, changes, keeps or stops the reflection.
+// applySpec starts, changes, continues or stops the reflection, as the spec requires.
 func (f *Follower) applySpec(ctx context.Context, object *unstructured.Unstructured) (condition, again) {
 	name := object.GetName()
 	spec, err := decodeSpec(object)
@@ -104,7 +105,9 @@ func (f *Follower) handleError(name string, err error) (condition, again) {
 		return f.stopForError(name, err)
 	}
 	switch {
-	case obstacle.shortly: // An API server that has just started lists its resources one after the other.
+	// The resource may be served in a moment, because an API server that has just started adds its resources to
+	// discovery one after the other.
+	case obstacle.shortly:
 		return obstacle.toCondition(), shortly
 	case obstacle.reason == pluginsv1alpha1.UnreachableReason, obstacle.reason == pluginsv1alpha1.MissingPermissionReason:
 		return obstacle.toCondition(), later
@@ -113,7 +116,7 @@ func (f *Follower) handleError(name string, err error) (condition, again) {
 	}
 }
 
-// stopForError stops the reflection, because the spec cannot be fulfilled.
+// stopForError stops the reflection, because the spec cannot be applied.
 func (f *Follower) stopForError(name string, err error) (condition, again) {
 	f.stopReflection(name)
 	var obstacle *fault

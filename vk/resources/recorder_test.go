@@ -22,7 +22,7 @@ type recorder struct {
 	away             bool
 }
 
-// Namespaces returns the namespaces that are offloaded at present.
+// Namespaces returns the namespaces that are currently offloaded.
 func (r *recorder) Namespaces() map[string]string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -57,7 +57,7 @@ func (r *recorder) Reachable() bool {
 	return !r.away
 }
 
-// lose sets whether the provider is unreachable.
+// lose makes Reachable report that the provider is unreachable, or reachable again.
 func (r *recorder) lose(away bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -70,7 +70,7 @@ func (r *recorder) timesAsked() int {
 	return r.asked
 }
 
-// refuse makes the engine return err for every kind. nil ends that.
+// refuse makes the engine return err for every kind. If err is nil, kinds are accepted again.
 func (r *recorder) refuse(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -18,34 +18,37 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/clock"
+
+	"github.com/refract-project/refract/internal/accessreview"
 )
 
-// answer is the result of a SelfSubjectRulesReview in a namespace.
+// answer is the result of a SelfSubjectRulesReview for a namespace.
 type answer struct {
 	rules    []rbacv1.PolicyRule
-	complete bool // the rules list all of our permissions
+	complete bool // whether the rules contain all permissions of the virtual kubelet
 }
 
-// reviews caches answers for a short time: when a namespace is offloaded, all ReflectedResources check it at once. It
+// reviews caches answers for a short time, because all ReflectedResources need them when a namespace is offloaded. It
 // is safe for concurrent use.
 type reviews struct {
 	clock clock.PassiveClock
-	last  time.Duration // lifetime of an answer
+	last  time.Duration // lifetime of an answer in the cache
 
 	mu      sync.Mutex
-	answers map[string]*lasting // key: namespace
-	// Rules of the previous answer. Most namespaces have equal rules, which are stored once.
+	answers map[string]*lasting // keyed by namespace
+	// Rules of the previous answer, because most namespaces have equal rules, which need to be stored only once.
 	same []rbacv1.PolicyRule
 }
 
-// lasting is a cached answer with its time. Only the holder of turn accesses it.
+// lasting is a cached answer with its time. Its fields may only be accessed by the goroutine that has acquired turn.
 type lasting struct {
 	answer
 	turn chan struct{}
 	at   time.Time
 }
 
-// acquireEntry returns the cache entry of a namespace and acquires its turn. done releases the turn.
+// acquireEntry returns the cache entry of a namespace and acquires its turn. The caller must call done, which
+// releases the turn.
 func (r *reviews) acquireEntry(ctx context.Context, namespace string) (place *lasting, done func(), err error) {
 	r.mu.Lock()
 	place = r.answers[namespace]
@@ -62,7 +65,8 @@ func (r *reviews) acquireEntry(ctx context.Context, namespace string) (place *la
 	}
 }
 
-// shareRules returns the rules of the previous answer if they are equal in any order, to store them once.
+// shareRules returns the rules of the previous answer if they equal the given rules in any order, so that equal rules
+// are stored once.
 func (r *reviews) shareRules(rules []rbacv1.PolicyRule) []rbacv1.PolicyRule {
 	slices.SortFunc(rules, func(a, b rbacv1.PolicyRule) int { return strings.Compare(a.String(), b.String()) })
 	r.mu.Lock()
@@ -73,14 +77,15 @@ func (r *reviews) shareRules(rules []rbacv1.PolicyRule) []rbacv1.PolicyRule {
 	return r.same
 }
 
-// dropOthers drops the answers for all other namespaces.
+// dropOthers removes the answers for all namespaces that are not needed.
 func (r *reviews) dropOthers(needed sets.Set[string]) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	maps.DeleteFunc(r.answers, func(namespace string, _ *lasting) bool { return !needed.Has(namespace) })
 }
 
-// namespaceRules returns our permissions in a namespace. Concurrent ReflectedResources share one review.
+// namespaceRules returns the permissions of the virtual kubelet in a namespace. Concurrent calls for a namespace
+// share one review.
 func (s *side) namespaceRules(ctx context.Context, namespace string) (answer, error) {
 	place, done, err := s.reviews.acquireEntry(ctx, namespace)
 	if err != nil {
@@ -97,7 +102,7 @@ func (s *side) namespaceRules(ctx context.Context, namespace string) (answer, er
 	result, err := s.authorization.SelfSubjectRulesReviews().Create(ctx, review, metav1.CreateOptions{})
 	switch {
 	case apierrors.IsForbidden(err):
-		return answer{}, nil // the caller reviews each permission
+		return answer{}, nil // the empty answer makes the caller review each permission separately
 	case err != nil:
 		return answer{}, s.responseFault(err)
 	}
@@ -114,15 +119,14 @@ func (s *side) isAllowed(ctx context.Context, namespace, verb, group, resource s
 	ctx, cancel := s.withTimeout(ctx)
 	defer cancel()
 	resource, subresource, _ := strings.Cut(resource, "/")
-	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
-		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: verb, Group: group, Resource: resource, Subresource: subresource},
-	}}
-	result, err := s.authorization.SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+	allowed, err := accessreview.Self(s.authorization)(ctx, authorizationv1.ResourceAttributes{Namespace: namespace, Verb: verb, Group: group, Resource: resource, Subresource: subresource})
 	switch {
-	case apierrors.IsForbidden(err): // access reviews are denied: the engine will get the error itself
+	// Access reviews are denied. The permission counts as granted; if it is missing, the engine fails when it uses
+	// the permission.
+	case apierrors.IsForbidden(err):
 		return true, nil
 	case err != nil:
 		return false, s.responseFault(err)
 	}
-	return result.Status.Allowed, nil
+	return allowed, nil
 }

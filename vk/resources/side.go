@@ -15,13 +15,13 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// side is the client of one of the two clusters.
+// side has the clients of one of the two clusters.
 type side struct {
 	id      string
 	remote  bool
 	timeout time.Duration
 	home    string // ID of this cluster
-	prefix  string // prefix of this installation's role names
+	prefix  string // prefix of role names in this installation
 	reviews reviews
 
 	discovery     *discovery.DiscoveryClient
@@ -32,7 +32,7 @@ type side struct {
 
 func newSide(config *rest.Config, id string, remote bool, o Options) (*side, error) {
 	s := &side{id: id, remote: remote, timeout: o.CallTimeout, home: o.LocalClusterID, prefix: o.RolePrefix,
-		// An answer expires before the first retry, so that retries see new permissions.
+		// Answers must expire before the first retry, so that retries see new permissions.
 		reviews: reviews{clock: o.Clock, last: o.RetryFirst / 2, answers: map[string]*lasting{}}}
 	config = rest.CopyConfig(config)
 	config.QPS = -1
@@ -55,7 +55,7 @@ func newSide(config *rest.Config, id string, remote bool, o Options) (*side, err
 	return s, nil
 }
 
-// String returns the name of the cluster for messages.
+// String returns the name of the cluster as messages show it.
 func (s *side) String() string {
 	if s.remote {
 		return "cluster " + s.id
@@ -63,7 +63,7 @@ func (s *side) String() string {
 	return "this cluster (" + s.id + ")"
 }
 
-// withTimeout returns a context with the timeout of one call.
+// withTimeout returns a context with the timeout for one call.
 func (s *side) withTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, s.timeout)
 }

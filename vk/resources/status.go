@@ -19,24 +19,24 @@ import (
 	"github.com/refract-project/refract/internal/printable"
 )
 
-// condition is the desired Ready condition of a ReflectedResource.
+// condition is the desired condition Ready of this virtual node's entry.
 type condition struct {
 	ready           bool
 	reason, message string
 }
 
-// fieldManager returns the owner of this virtual node's entry. Each virtual node has its own, so that it writes and
-// removes its own entry only.
+// fieldManager returns the field manager of this virtual node's entry. Each virtual node has its own field manager,
+// so that it cannot change or remove the entries of other nodes.
 func (f *Follower) fieldManager() string { return "virtual-kubelet-" + f.options.NodeName }
 
-// reported is the last entry that we wrote, which the informer may not have seen yet.
+// reported is the entry that this virtual node wrote last. It is stored because the informer might not show it yet.
 type reported struct {
 	uid     types.UID
 	version string
 	entry   pluginsv1alpha1.VirtualNodeReflection
 }
 
-// reportStatus writes the entry of this virtual node if it differs from the present one.
+// reportStatus writes the entry of this virtual node if it differs from the existing one.
 func (f *Follower) reportStatus(ctx context.Context, object *unstructured.Unstructured, c condition) error {
 	present := f.ownEntry(object)
 	desired := f.desiredEntry(object, present, c)
@@ -57,7 +57,7 @@ func (f *Follower) reportStatus(ctx context.Context, object *unstructured.Unstru
 	defer cancel()
 	stored, err := f.local.dynamic.Resource(pluginsv1alpha1.ReflectedResourceGVR).
 		ApplyStatus(ctx, object.GetName(), status, metav1.ApplyOptions{FieldManager: f.fieldManager(), Force: true})
-	// The object is gone or was replaced, which the watch will report.
+	// The object was deleted or replaced. This is not an error, because the watch will report it.
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil
 	}
@@ -70,7 +70,7 @@ func (f *Follower) reportStatus(ctx context.Context, object *unstructured.Unstru
 	return nil
 }
 
-// ownEntry returns the entry of this virtual node, at least as new as our last write, or nil if it does not exist.
+// ownEntry returns the entry of this virtual node, at least as new as our last write, or nil if there is none.
 func (f *Follower) ownEntry(object *unstructured.Unstructured) *pluginsv1alpha1.VirtualNodeReflection {
 	f.mu.Lock()
 	last, known := f.reported[object.GetName()]
@@ -92,10 +92,12 @@ func (f *Follower) ownEntry(object *unstructured.Unstructured) *pluginsv1alpha1.
 	return &status.VirtualNodes[i]
 }
 
-// desiredEntry returns the entry with the condition. Its transition time changes only with the value of Ready.
+// desiredEntry returns the entry with the given condition. Its transition time changes only if the status of Ready
+// changes.
 func (f *Follower) desiredEntry(object *unstructured.Unstructured, present *pluginsv1alpha1.VirtualNodeReflection, c condition) pluginsv1alpha1.VirtualNodeReflection {
 	message := printable.Message(c.message)
-	// The rules to add are multi-line YAML. They are generated here and contain no text of the other cluster.
+	// Only this message may have several lines, because the rules to add are YAML. They are generated in this package
+	// and do not contain text from the other cluster.
 	if c.reason == pluginsv1alpha1.MissingPermissionReason {
 		message = printable.Shorten(printable.Text(c.message), printable.MaxMessage)
 	}
@@ -118,14 +120,15 @@ func (f *Follower) desiredEntry(object *unstructured.Unstructured, present *plug
 	return entry
 }
 
-// equalEntries reports whether two entries are equal. Transition times are ignored: they follow from the other fields.
+// equalEntries reports whether two entries are equal. Transition times are ignored, because they depend on the other
+// fields.
 func equalEntries(a, b pluginsv1alpha1.VirtualNodeReflection) bool {
 	return a.Name == b.Name && a.VirtualNode == b.VirtualNode && a.ClusterID == b.ClusterID && slices.EqualFunc(a.Conditions, b.Conditions, func(x, y metav1.Condition) bool {
 		return x.Type == y.Type && x.Status == y.Status && x.Reason == y.Reason && x.Message == y.Message && x.ObservedGeneration == y.ObservedGeneration
 	})
 }
 
-// forgetStatus removes the record of the last write for a ReflectedResource that is gone.
+// forgetStatus removes the record of the last write to a ReflectedResource that was deleted.
 func (f *Follower) forgetStatus(name string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

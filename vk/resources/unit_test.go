@@ -26,7 +26,8 @@ func parse(t *testing.T, text string) *unstructured.Unstructured {
 	return object
 }
 
-// Specs that the schema of ReflectedResources forbids may still occur if another definition is installed.
+// TestMalformedSpecs checks that specs that the schema of ReflectedResources forbids are rejected with a message.
+// Such specs may occur if another version of the definition is installed.
 func TestMalformedSpecs(t *testing.T) {
 	for spec, words := range map[string]string{
 		"null": "spec is missing",
@@ -118,7 +119,7 @@ func TestNamespacesInMessages(t *testing.T) {
 	}
 }
 
-// No object causes a panic, and every error is a fault.
+// FuzzObjects checks that no object causes a panic, and that every error is a fault.
 func FuzzObjects(f *testing.F) {
 	for _, seed := range []string{
 		"{}", "null", `{"spec":{"group":"x.org","version":"v1","resource":"widgets","target":{},"workers":1}}`,
@@ -150,7 +151,8 @@ func FuzzObjects(f *testing.F) {
 	})
 }
 
-// A message that quotes another cluster is one line. Only rules to add have several lines.
+// TestMessagesAreLines checks that a message that quotes another cluster is a single line. Only rules to add may have
+// several lines.
 func TestMessagesAreLines(t *testing.T) {
 	follower := &Follower{options: Options{NodeName: "milan", Clock: clock.RealClock{}}}
 	message := func(reason, text string) string {

@@ -15,8 +15,9 @@ import (
 	"github.com/refract-project/refract/internal/rbac"
 )
 
-// awaitOwn waits until ReflectedResources are defined and we may watch them, and logs each missing requirement once:
-// the installation may be older than ReflectedResources. A watch without permission would log errors forever.
+// awaitOwn waits until ReflectedResources are defined and we may watch them, and logs each missing requirement once.
+// The check is needed because the installation may be older than ReflectedResources, and a watch without permission
+// would log errors forever.
 func (f *Follower) awaitOwn(ctx context.Context) bool {
 	said := ""
 	for {
@@ -40,7 +41,7 @@ func (f *Follower) ownLack(ctx context.Context) error {
 	if _, err := f.local.discoverResource(ctx, pluginsv1alpha1.ReflectedResourceGVR); err != nil {
 		return f.undefinedHere(pluginsv1alpha1.ReflectedResourceGVR, err)
 	}
-	own := rulesOfGroup(rbac.VirtualKubeletLocal(), pluginsv1alpha1.GroupVersion.Group)
+	own := rulesOfResource(rbac.VirtualKubeletLocal(), pluginsv1alpha1.ReflectedResourceGVR.GroupResource())
 	denied, err := f.local.deniedPermissions(ctx, own, []string{metav1.NamespaceAll})
 	if err == nil && len(denied) > 0 {
 		err = &fault{reason: pluginsv1alpha1.MissingPermissionReason, message: f.local.describeDenials(own, denied)}
@@ -49,7 +50,8 @@ func (f *Follower) ownLack(ctx context.Context) error {
 }
 
 // watchDefinitions reconciles a ReflectedResource again when the definition of its resource appears, changes or is
-// deleted. It only saves waiting: where definitions may not be watched, the cluster is checked periodically.
+// deleted. It only makes the reconciliation faster: in clusters in which definitions may not be watched, the
+// definition is checked periodically.
 func (f *Follower) watchDefinitions(ctx context.Context, s *side) {
 	for !s.mayWatchDefinitions(ctx) {
 		select {
@@ -85,7 +87,7 @@ func (s *side) mayWatchDefinitions(ctx context.Context) bool {
 	return true
 }
 
-// onlyName drops all unused fields: some definitions have their full text in an annotation.
+// onlyName removes all unused fields, because some definitions have their full text in an annotation.
 func onlyName(object any) (any, error) {
 	if m, ok := object.(*metav1.PartialObjectMetadata); ok {
 		return &metav1.PartialObjectMetadata{TypeMeta: m.TypeMeta, ObjectMeta: metav1.ObjectMeta{Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion}}, nil
@@ -93,8 +95,8 @@ func onlyName(object any) (any, error) {
 	return object, nil
 }
 
-// definitionChanged reconciles the ReflectedResources whose source or target has this definition. Definitions are named
-// like ReflectedResources, but may also be targets of others.
+// definitionChanged reconciles the ReflectedResources whose source or target has this definition. A ReflectedResource
+// has the name of its source's definition, but the definition may also be the target of other ReflectedResources.
 func (f *Follower) definitionChanged(s *side, name string) {
 	for _, object := range f.informer.GetStore().List() {
 		u, ok := object.(*unstructured.Unstructured)

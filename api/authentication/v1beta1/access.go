@@ -5,7 +5,8 @@ package v1beta1
 
 // AuthParams are the credentials of a consumer for the API server of its provider, without its private key.
 type AuthParams struct {
-	// CA has the certificates, in PEM, to verify the API server with. Empty for those of the consumer's system.
+	// CA has the certificates, in PEM, with which the certificate of the API server is verified. If it is empty, the
+	// certificates of the consumer's system are used.
 	//
 	// +optional
 	CA []byte `json:"ca,omitempty"`
@@ -25,7 +26,8 @@ type AuthParams struct {
 	// +optional
 	ProxyURL *string `json:"proxyURL,omitempty"`
 
-	// AwsConfig has the credentials that Liqo issues on Amazon EKS instead of a certificate. Refract preserves it and never writes it.
+	// AwsConfig has the credentials that Liqo issues on Amazon EKS instead of a certificate. Refract preserves the
+	// field and never writes it.
 	//
 	// +optional
 	AwsConfig *AwsConfig `json:"awsConfig,omitempty"`
@@ -33,15 +35,15 @@ type AuthParams struct {
 
 // AwsConfig are the credentials of an IAM user.
 type AwsConfig struct {
-	// AwsUserArn is the ARN of the user.
+	// AwsUserArn is the ARN of the IAM user.
 	AwsUserArn string `json:"awsUserArn"`
-	// AwsAccessKeyID is the id of its access key.
+	// AwsAccessKeyID is the ID of the user's access key.
 	AwsAccessKeyID string `json:"awsAccessKeyID"`
-	// AwsSecretAccessKey is its access key.
+	// AwsSecretAccessKey is the user's secret access key.
 	AwsSecretAccessKey string `json:"awsSecretAccessKey"`
 	// AwsRegion is the region of the cluster.
 	AwsRegion string `json:"awsRegion"`
-	// AwsClusterName is the name of the cluster at Amazon.
+	// AwsClusterName is the name of the cluster in Amazon EKS.
 	AwsClusterName string `json:"awsClusterName"`
 }
 
@@ -52,8 +54,10 @@ type IdentityType string
 
 // Purposes of certificates.
 const (
-	// ControlPlaneIdentityType is for access of the consumer's controllers to its tenant namespace.
+	// ControlPlaneIdentityType is the purpose of certificates with which the consumer's controllers access its tenant
+	// namespace.
 	ControlPlaneIdentityType IdentityType = "ControlPlane"
-	// ResourceSliceIdentityType is for access of the virtual kubelet of one ResourceSlice to the remote namespaces.
+	// ResourceSliceIdentityType is the purpose of certificates with which the virtual kubelet of one ResourceSlice
+	// accesses the remote namespaces.
 	ResourceSliceIdentityType IdentityType = "ResourceSlice"
 )

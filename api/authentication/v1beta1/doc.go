@@ -6,11 +6,11 @@
 //
 // In its tenant namespace on the provider, a Tenant identifies and authenticates the consumer, a ResourceSlice
 // requests resources and a separate user for them, and a Renew requests the replacement of a certificate that is
-// about to expire. The provider answers in their status.
+// about to expire. The provider responds in the status of these objects.
 //
 // The group, version, kinds and JSON names are Liqo's, so that either side of a peering may run either
-// implementation. An Identity, which only a consumer has, describes for Liqo's tools the Secret in which Refract stores
-// the credentials.
+// implementation. An Identity exists only on a consumer. It tells Liqo's tools in which Secret Refract stores the
+// credentials.
 //
 // +kubebuilder:object:generate=true
 // +groupName=authentication.liqo.io

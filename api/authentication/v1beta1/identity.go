@@ -10,9 +10,8 @@ import (
 	core "github.com/refract-project/refract/api/core/v1beta1"
 )
 
-// Identity describes the credentials of this cluster at a provider. It is
-// created in the tenant namespace of the provider. Refract reads the Secret
-// alone; the Identity shows Liqo's tools where it is.
+// Identity describes the credentials of this cluster at a provider. It is in the tenant namespace of the provider.
+// Refract itself reads only the Secret. The Identity tells Liqo's tools where the Secret is.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -38,7 +37,7 @@ type IdentityList struct {
 	Items           []Identity `json:"items"`
 }
 
-// IdentitySpec says where the credentials are used.
+// IdentitySpec describes the credentials.
 type IdentitySpec struct {
 	// ClusterID is the ID of the provider.
 	//
@@ -55,13 +54,13 @@ type IdentitySpec struct {
 	// +optional
 	AuthParams AuthParams `json:"authParams,omitempty"`
 
-	// Namespace on the provider in which the credentials are used.
+	// Namespace is the namespace on the provider in which the credentials are used.
 	//
 	// +optional
 	Namespace *string `json:"namespace,omitempty"`
 }
 
-// IdentityStatus says where the kubeconfig is.
+// IdentityStatus names the Secret with the kubeconfig.
 type IdentityStatus struct {
 	// KubeconfigSecretRef names the Secret with the kubeconfig, in the same namespace.
 	//

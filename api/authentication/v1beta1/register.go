@@ -12,7 +12,7 @@ import (
 // GroupVersion is the group and version of every kind of this package.
 var GroupVersion = schema.GroupVersion{Group: "authentication.liqo.io", Version: "v1beta1"}
 
-// The kinds of this package.
+// Names of the kinds in this package.
 const (
 	TenantKind        = "Tenant"
 	ResourceSliceKind = "ResourceSlice"
@@ -20,8 +20,8 @@ const (
 	IdentityKind      = "Identity"
 )
 
-// AddToScheme registers the kinds of this package with s. It never fails; the
-// error is for runtime.SchemeBuilder.
+// AddToScheme registers the kinds of this package with s. It always returns nil. It has a result so that it can be
+// passed to runtime.SchemeBuilder.
 func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion, &Tenant{}, &TenantList{}, &ResourceSlice{}, &ResourceSliceList{}, &Renew{}, &RenewList{}, &Identity{}, &IdentityList{})
 	metav1.AddToGroupVersion(s, GroupVersion)

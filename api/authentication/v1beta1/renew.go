@@ -10,9 +10,8 @@ import (
 	core "github.com/refract-project/refract/api/core/v1beta1"
 )
 
-// Renew requests the renewal of a certificate. A consumer creates it in the
-// tenant namespace of its provider; the provider responds in the status of the
-// copy in the tenant namespace there.
+// Renew requests the renewal of a certificate. A consumer creates it in the tenant namespace of the provider. It is
+// copied to the tenant namespace on the provider, which responds in the status of the copy.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -38,14 +37,14 @@ type RenewList struct {
 
 // RenewSpec is the request.
 type RenewSpec struct {
-	// ConsumerClusterID is the cluster that requests it.
+	// ConsumerClusterID is the ID of the cluster that requests the certificate.
 	//
 	// +optional
 	ConsumerClusterID core.ClusterID `json:"consumerClusterID,omitempty"`
 
-	// PublicKey of the consumer. Where it has joined with a Tenant, nothing
-	// follows from it: the key of the Tenant counts. Elsewhere it is the key of
-	// the present certificate, which has signed the request.
+	// PublicKey is the public key of the consumer. If the consumer has joined with a Tenant, the field has no effect,
+	// because the key of the Tenant counts. Otherwise it is the key of the current certificate, which has signed the
+	// request.
 	//
 	// +optional
 	PublicKey []byte `json:"publicKey,omitempty"`
@@ -68,13 +67,13 @@ type RenewSpec struct {
 
 // RenewStatus is the response.
 type RenewStatus struct {
-	// AuthParams with the new certificate.
+	// AuthParams are the credentials with the new certificate.
 	//
 	// +optional
 	AuthParams *AuthParams `json:"authParams,omitempty"`
 
-	// Refusal says why there is no certificate, and what to do. It is empty when
-	// there is one, and where the consumer has joined with a Tenant.
+	// Refusal explains why no certificate was issued, and how to resolve this. It is empty if a certificate was
+	// issued, or if the consumer has joined with a Tenant.
 	//
 	// +optional
 	Refusal string `json:"refusal,omitempty"`

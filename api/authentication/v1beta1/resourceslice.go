@@ -14,9 +14,9 @@ import (
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 )
 
-// ResourceSlice requests resources of a provider, and a user for them. A
-// consumer creates it in the tenant namespace of its provider; the provider
-// responds in the status of the copy in the tenant namespace there.
+// ResourceSlice requests resources of a provider, and a user that may use them. A consumer creates it in the tenant
+// namespace of the provider. It is copied to the tenant namespace on the provider, which responds in the status of
+// the copy.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -45,13 +45,13 @@ type ResourceSliceList struct {
 // ResourceSliceClass names the controller that decides on a ResourceSlice.
 type ResourceSliceClass string
 
-// DefaultResourceSliceClass is the class handled by this cluster's controllers, and the default. ResourceSlices of any other class
-// are handled by other controllers.
+// DefaultResourceSliceClass is the default class. Refract's controllers decide on its ResourceSlices. ResourceSlices
+// of any other class are left to other controllers.
 const DefaultResourceSliceClass ResourceSliceClass = "default"
 
 // ResourceSliceSpec is the request.
 type ResourceSliceSpec struct {
-	// ConsumerClusterID is the cluster that requests it.
+	// ConsumerClusterID is the ID of the cluster that requests the resources.
 	//
 	// +optional
 	ConsumerClusterID *core.ClusterID `json:"consumerClusterID,omitempty"`
@@ -61,12 +61,12 @@ type ResourceSliceSpec struct {
 	// +optional
 	ProviderClusterID *core.ClusterID `json:"providerClusterID,omitempty"`
 
-	// Resources that are requested. The provider decides about resources that are not listed.
+	// Resources are the requested resources. The provider decides about resources that are not listed.
 	//
 	// +optional
 	Resources corev1.ResourceList `json:"resources,omitempty"`
 
-	// Class names the controller that decides.
+	// Class names the controller that decides on the ResourceSlice.
 	//
 	// +optional
 	Class ResourceSliceClass `json:"class,omitempty"`
@@ -84,9 +84,9 @@ type ResourceSliceConditionType string
 
 // Conditions of a ResourceSlice.
 const (
-	// AuthenticationCondition: whether the certificate was issued.
+	// AuthenticationCondition reports whether the certificate was issued.
 	AuthenticationCondition ResourceSliceConditionType = "Authentication"
-	// ResourcesCondition: whether the resources were granted.
+	// ResourcesCondition reports whether the resources were granted.
 	ResourcesCondition ResourceSliceConditionType = "Resources"
 )
 
@@ -95,7 +95,7 @@ const (
 // +kubebuilder:validation:Enum=Accepted;Denied
 type ResourceSliceConditionStatus string
 
-// The decisions.
+// Decisions of the provider.
 const (
 	ResourceSliceAccepted ResourceSliceConditionStatus = "Accepted"
 	ResourceSliceDenied   ResourceSliceConditionStatus = "Denied"
@@ -127,12 +127,12 @@ type ResourceSliceCondition struct {
 
 // ResourceSliceStatus is the response.
 type ResourceSliceStatus struct {
-	// Conditions are the decisions.
+	// Conditions are the decisions of the provider.
 	//
 	// +optional
 	Conditions []ResourceSliceCondition `json:"conditions,omitempty"`
 
-	// Resources that are granted.
+	// Resources are the granted resources.
 	//
 	// +optional
 	Resources corev1.ResourceList `json:"resources,omitempty"`
@@ -142,17 +142,17 @@ type ResourceSliceStatus struct {
 	// +optional
 	AuthParams *AuthParams `json:"authParams,omitempty"`
 
-	// StorageClasses offered by the provider.
+	// StorageClasses are the storage classes that the provider offers.
 	//
 	// +optional
 	StorageClasses []offloading.StorageType `json:"storageClasses,omitempty"`
 
-	// IngressClasses offered by the provider.
+	// IngressClasses are the ingress classes that the provider offers.
 	//
 	// +optional
 	IngressClasses []offloading.IngressType `json:"ingressClasses,omitempty"`
 
-	// LoadBalancerClasses offered by the provider.
+	// LoadBalancerClasses are the load balancer classes that the provider offers.
 	//
 	// +optional
 	LoadBalancerClasses []offloading.LoadBalancerType `json:"loadBalancerClasses,omitempty"`
@@ -168,7 +168,7 @@ type ResourceSliceStatus struct {
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
 }
 
-// Condition returns the decision on t, nil when there is none.
+// Condition returns the decision about t, or nil if there is none.
 func (s *ResourceSliceStatus) Condition(t ResourceSliceConditionType) *ResourceSliceCondition {
 	for i := range s.Conditions {
 		if s.Conditions[i].Type == t {
@@ -178,7 +178,7 @@ func (s *ResourceSliceStatus) Condition(t ResourceSliceConditionType) *ResourceS
 	return nil
 }
 
-// Decision returns the status of the decision on t, "" when there is none.
+// Decision returns the status of the decision about t, or "" if there is none.
 func (s *ResourceSliceStatus) Decision(t ResourceSliceConditionType) ResourceSliceConditionStatus {
 	if condition := s.Condition(t); condition != nil {
 		return condition.Status
@@ -186,8 +186,8 @@ func (s *ResourceSliceStatus) Decision(t ResourceSliceConditionType) ResourceSli
 	return ""
 }
 
-// ResourceSliceUser returns the name of the user that a consumer gets for a ResourceSlice: the name of the slice, and the first six
-// bytes of the SHA-256 of the cluster id.
+// ResourceSliceUser returns the name of the user that a consumer gets for a ResourceSlice: the name of the
+// ResourceSlice, and the first six bytes of the SHA-256 of the consumer's cluster ID.
 func ResourceSliceUser(slice, consumer string) string {
 	sum := sha256.Sum256([]byte(consumer))
 	return fmt.Sprintf("%s-%x", slice, sum[:6])

@@ -10,8 +10,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// Tenant is a consumer of this cluster. It is created in the tenant
-// namespace of the consumer.
+// Tenant describes a consumer of this cluster. It is in the tenant namespace of the consumer.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -36,16 +35,17 @@ type TenantList struct {
 	Items           []Tenant `json:"items"`
 }
 
-// AuthzPolicy is the authentication required of a consumer.
+// AuthzPolicy is the authentication that is required of a consumer.
 //
 // +kubebuilder:validation:Enum=KeysExchange;TolerateNoHandshake
 type AuthzPolicy string
 
-// Authentication required of a consumer.
+// Kinds of authentication.
 const (
-	// KeysExchange: the consumer must sign the nonce of this cluster with its key.
+	// KeysExchange means that the consumer must sign the nonce of this cluster with its key.
 	KeysExchange AuthzPolicy = "KeysExchange"
-	// TolerateNoHandshake: none. An administrator grants access to the tenant namespace; with that access, certificates can be requested for any key.
+	// TolerateNoHandshake means that no signature is required. An administrator grants access to the tenant
+	// namespace. With this access, certificates can be requested for any key.
 	TolerateNoHandshake AuthzPolicy = "TolerateNoHandshake"
 )
 
@@ -54,13 +54,14 @@ const (
 // +kubebuilder:validation:Enum=Active;Cordoned;Drained
 type TenantCondition string
 
-// Limits of what a consumer may do.
+// Limits on the actions of a consumer.
 const (
-	// TenantActive: use its resources, and request more.
+	// TenantActive means that the consumer may use its resources and request more.
 	TenantActive TenantCondition = "Active"
-	// TenantCordoned: keep its resources, but no new pods and no more resources.
+	// TenantCordoned means that the consumer keeps its resources, but gets no new pods and no more resources.
 	TenantCordoned TenantCondition = "Cordoned"
-	// TenantDrained: no access. Its ResourceSlices and NamespaceMaps here are deleted, and with them its remote namespaces.
+	// TenantDrained means that the consumer has no access. Its ResourceSlices and NamespaceMaps in this cluster are
+	// deleted, and so are its remote namespaces.
 	TenantDrained TenantCondition = "Drained"
 )
 
@@ -72,13 +73,14 @@ type TenantSpec struct {
 	// +optional
 	ClusterID core.ClusterID `json:"clusterID,omitempty"`
 
-	// AuthzPolicy is the authentication required of the consumer.
+	// AuthzPolicy is the authentication that is required of the consumer.
 	//
 	// +kubebuilder:default=KeysExchange
 	// +optional
 	AuthzPolicy *AuthzPolicy `json:"authzPolicy,omitempty"`
 
-	// PublicKey of the consumer: PKIX in PEM (Ed25519, RSA or ECDSA), or the 32 bytes of an Ed25519 key.
+	// PublicKey is the public key of the consumer: PKIX in PEM (Ed25519, RSA or ECDSA), or the 32 bytes of an Ed25519
+	// key.
 	//
 	// +optional
 	PublicKey []byte `json:"publicKey,omitempty"`
@@ -88,7 +90,7 @@ type TenantSpec struct {
 	// +optional
 	CSR []byte `json:"csr,omitempty"`
 
-	// Signature of the nonce that this cluster generated for the consumer.
+	// Signature is the consumer's signature of the nonce that this cluster has generated for it.
 	//
 	// +optional
 	Signature []byte `json:"signature,omitempty"`
@@ -105,26 +107,26 @@ type TenantSpec struct {
 	TenantCondition TenantCondition `json:"tenantCondition,omitempty"`
 }
 
-// TenantStatus is the response.
+// TenantStatus is the response to a Tenant.
 type TenantStatus struct {
 	// TenantNamespace is the namespace of the consumer in this cluster.
 	//
 	// +optional
 	TenantNamespace string `json:"tenantNamespace,omitempty"`
 
-	// AuthParams are the credentials of the consumer's controllers for this cluster.
+	// AuthParams are the credentials with which the consumer's controllers access this cluster.
 	//
 	// +optional
 	AuthParams *AuthParams `json:"authParams,omitempty"`
 }
 
-// IsOfRefractctl reports whether refractctl has admitted the consumer. The Tenant then only limits the access of the consumer. There is one for each
-// consumer, which has its name.
+// IsOfRefractctl reports whether refractctl has admitted the consumer. Such a Tenant only limits the access of the
+// consumer. Each consumer has one, with the name of the consumer.
 func (t *Tenant) IsOfRefractctl() bool {
 	return t.Labels[wire.AdmittedByLabel] == wire.AdmittedByRefractctl && t.Name == string(t.Spec.ClusterID)
 }
 
-// Policy returns the required authentication, KeysExchange if it is not set.
+// Policy returns the required authentication. If none is set, it returns KeysExchange.
 func (s *TenantSpec) Policy() AuthzPolicy {
 	if s.AuthzPolicy == nil {
 		return KeysExchange

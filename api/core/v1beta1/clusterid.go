@@ -9,18 +9,17 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// ClusterID identifies a cluster. It is unique among the clusters that peer with
-// each other, and short enough to be a label value (63 characters) because it
-// becomes one on every reflected object.
+// ClusterID identifies a cluster. It is unique among clusters that peer with each other. It is also the value of a
+// label on every reflected object, which limits it to 63 characters.
 //
 // +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 type ClusterID string
 
-// MaxClusterIDLength is the length of the longest id: "liqo-tenant-" and the id are the name of a namespace, which has at most 63 characters.
+// MaxClusterIDLength is the maximum length of a cluster ID. A namespace name has at most 63 characters, and the
+// tenant namespace is named "liqo-tenant-" followed by the ID.
 const MaxClusterIDLength = 63 - len("liqo-tenant-")
 
-// Validate returns an error if the id is invalid. It is
-// stricter than the CRD, which bounds no length.
+// Validate returns an error if the ID is invalid. It is stricter than the CRD, which does not limit the length.
 func (c ClusterID) Validate() error {
 	if problems := validation.IsDNS1123Label(string(c)); len(problems) > 0 {
 		return fmt.Errorf("cluster id %q is invalid: %s", c, problems[0])
@@ -31,5 +30,5 @@ func (c ClusterID) Validate() error {
 	return nil
 }
 
-// String returns the id as plain text.
+// String returns the ID as a plain string.
 func (c ClusterID) String() string { return string(c) }

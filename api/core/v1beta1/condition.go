@@ -8,43 +8,42 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // ConditionType names an aspect of a foreign cluster.
 type ConditionType string
 
-// The aspects of a foreign cluster.
+// Aspects of a foreign cluster.
 const (
-	// APIServerStatusCondition: whether the API server is available.
+	// APIServerStatusCondition reports whether the API server is available.
 	APIServerStatusCondition ConditionType = "APIServerStatus"
 
 	// NetworkStatusCondition reports whether addresses of the other cluster are reachable.
 	NetworkStatusCondition ConditionType = "NetworkStatus"
 
-	// NetworkConfigurationStatusCondition: whether the networks of both sides are known.
+	// NetworkConfigurationStatusCondition reports whether the networks of both sides are known.
 	NetworkConfigurationStatusCondition ConditionType = "NetworkConfigurationStatus"
-	// NetworkConnectionStatusCondition: whether the tunnel is up.
+	// NetworkConnectionStatusCondition reports whether the tunnel is up.
 	NetworkConnectionStatusCondition ConditionType = "NetworkConnectionStatus"
-	// NetworkGatewayPresenceCondition: whether there is a gateway.
+	// NetworkGatewayPresenceCondition reports whether a gateway exists.
 	NetworkGatewayPresenceCondition ConditionType = "NetworkGatewayPresence"
-	// NetworkGatewayServerStatusCondition: whether the server gateway is up.
+	// NetworkGatewayServerStatusCondition reports whether the server gateway is up.
 	NetworkGatewayServerStatusCondition ConditionType = "NetworkGatewayServerStatus"
-	// NetworkGatewayClientStatusCondition: whether the client gateway is up.
+	// NetworkGatewayClientStatusCondition reports whether the client gateway is up.
 	NetworkGatewayClientStatusCondition ConditionType = "NetworkGatewayClientStatus"
 
-	// AuthTenantStatusCondition: whether the tenant is accepted.
+	// AuthTenantStatusCondition reports whether the Tenant is accepted.
 	AuthTenantStatusCondition ConditionType = "AuthTenantStatus"
-	// AuthIdentityControlPlaneStatusCondition: whether there is a control-plane identity.
+	// AuthIdentityControlPlaneStatusCondition reports whether a control plane identity exists.
 	AuthIdentityControlPlaneStatusCondition ConditionType = "AuthIdentityControlPlaneStatus"
 
-	// OffloadingVirtualNodeStatusCondition: whether the virtual kubelets run.
+	// OffloadingVirtualNodeStatusCondition reports whether the virtual kubelets are running.
 	OffloadingVirtualNodeStatusCondition ConditionType = "OffloadingVirtualNodeStatus"
-	// OffloadingNodeStatusCondition: whether the virtual nodes are Ready.
+	// OffloadingNodeStatusCondition reports whether the virtual nodes are ready.
 	OffloadingNodeStatusCondition ConditionType = "OffloadingNodeStatus"
 )
 
-// ConditionStatus is the value of a Condition. It is not the three-valued one
-// of Kubernetes.
+// ConditionStatus is the value of a Condition. Unlike conditions of Kubernetes, it can have more than three values.
 //
 // +kubebuilder:validation:Enum=None;Pending;Established;Error;Ready;NotReady;SomeNotReady
 type ConditionStatus string
 
-// The values of a Condition.
+// Values of a Condition.
 const (
 	ConditionStatusNone         ConditionStatus = "None"
 	ConditionStatusPending      ConditionStatus = "Pending"
@@ -57,10 +56,10 @@ const (
 
 // Condition is the state of one aspect of a foreign cluster.
 type Condition struct {
-	// Type of the condition.
+	// Type is the aspect that the condition describes.
 	Type ConditionType `json:"type"`
 
-	// Status of the condition.
+	// Status is the value of the condition.
 	//
 	// +kubebuilder:default=None
 	Status ConditionStatus `json:"status"`
@@ -81,8 +80,7 @@ type Condition struct {
 	Message string `json:"message,omitempty"`
 }
 
-// ConditionOf returns the status of the condition of type t, and
-// ConditionStatusNone when there is none.
+// ConditionOf returns the status of the condition with the type t, or ConditionStatusNone if there is none.
 func ConditionOf(conditions []Condition, t ConditionType) ConditionStatus {
 	for i := range conditions {
 		if conditions[i].Type == t {

@@ -5,8 +5,7 @@ package v1beta1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// ForeignCluster is the state of another cluster, as seen by this one. Its name is the
-// cluster id.
+// ForeignCluster is the state of another cluster, as this cluster sees it. Its name is the ID of the other cluster.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -40,12 +39,12 @@ type ForeignClusterSpec struct {
 	ClusterID ClusterID `json:"clusterID"`
 }
 
-// Role is the role of the foreign cluster for this one.
+// Role is the role of the foreign cluster in relation to this cluster.
 //
 // +kubebuilder:validation:Enum=Consumer;Provider;ConsumerAndProvider;Unknown
 type Role string
 
-// The roles of a foreign cluster.
+// Roles of a foreign cluster.
 const (
 	ConsumerRole            Role = "Consumer"
 	ProviderRole            Role = "Provider"
@@ -55,13 +54,13 @@ const (
 
 // ForeignClusterStatus is the state of the foreign cluster.
 type ForeignClusterStatus struct {
-	// ObservedGeneration is the generation that this status describes; 0 means
-	// that no controller has reconciled the cluster yet.
+	// ObservedGeneration is the generation that this status describes. 0 means that no controller has reconciled the
+	// ForeignCluster yet.
 	//
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// Role of the foreign cluster, not of this one.
+	// Role is the role of the foreign cluster, not of this cluster.
 	//
 	// +kubebuilder:default=Unknown
 	// +optional
@@ -82,7 +81,7 @@ type ForeignClusterStatus struct {
 	// +optional
 	APIServerLatency *Latency `json:"apiServerLatency,omitempty"`
 
-	// ForeignProxyURL is the proxy through which that API server is reached.
+	// ForeignProxyURL is the URL of the proxy through which the foreign API server is reached.
 	//
 	// +optional
 	ForeignProxyURL string `json:"foreignProxyUrl,omitempty"`
@@ -92,36 +91,35 @@ type ForeignClusterStatus struct {
 	// +optional
 	TenantNamespace TenantNamespaces `json:"tenantNamespace,omitempty"`
 
-	// Conditions of the cluster that belong to no module.
+	// Conditions are those conditions of the cluster that do not belong to a module.
 	//
 	// +optional
 	Conditions []Condition `json:"conditions,omitempty"`
 }
 
-// Latency is a measurement.
+// Latency is a measured response time.
 type Latency struct {
 	// Value is a duration such as 12ms.
 	Value string `json:"value"`
 
-	// Timestamp of the measurement. It is not updated while the value
-	// stays about the same.
+	// Timestamp is the time of the measurement. It is not updated while the value stays about the same.
 	Timestamp metav1.Time `json:"timestamp"`
 }
 
-// TenantNamespaces are the two namespaces with the resources of a peering.
+// TenantNamespaces are the names of the two namespaces with the resources of a peering.
 type TenantNamespaces struct {
-	// Local namespace, in this cluster.
+	// Local is the name of the tenant namespace in this cluster.
 	//
 	// +optional
 	Local string `json:"local,omitempty"`
 
-	// Remote namespace, in the foreign cluster.
+	// Remote is the name of the tenant namespace in the foreign cluster.
 	//
 	// +optional
 	Remote string `json:"remote,omitempty"`
 }
 
-// Modules are the parts of a peering that can be used alone.
+// Modules are the independent parts of a peering.
 type Modules struct {
 	// Networking connects pods of both clusters.
 	//
@@ -144,7 +142,7 @@ type Module struct {
 	// Enabled reports whether the module takes part in the peering.
 	Enabled bool `json:"enabled"`
 
-	// Conditions of the module.
+	// Conditions are the conditions of the module.
 	//
 	// +optional
 	Conditions []Condition `json:"conditions,omitempty"`

@@ -12,11 +12,11 @@ import (
 // GroupVersion is the group and version of every kind of this package.
 var GroupVersion = schema.GroupVersion{Group: "core.liqo.io", Version: "v1beta1"}
 
-// ForeignClusterGVR addresses ForeignClusters through a dynamic client.
+// ForeignClusterGVR is the resource of ForeignClusters, for dynamic clients.
 var ForeignClusterGVR = GroupVersion.WithResource("foreignclusters")
 
-// AddToScheme registers the kinds of this package with s. It never fails; the
-// error is for runtime.SchemeBuilder.
+// AddToScheme registers the kinds of this package with s. It always returns nil. It has a result so that it can be
+// passed to runtime.SchemeBuilder.
 func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion, &ForeignCluster{}, &ForeignClusterList{})
 	metav1.AddToGroupVersion(s, GroupVersion)

@@ -5,10 +5,9 @@ package v1beta1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// NamespaceMap maps namespaces of the consumer to remote namespaces on one
-// provider. Its name is the id of the remote cluster; it is in the tenant
-// namespace of both clusters. The spec is copied from consumer to provider,
-// the status back.
+// NamespaceMap maps namespaces of the consumer to remote namespaces on one provider. It is in the tenant namespace of
+// both clusters, and its name is the ID of the other cluster. The spec is copied from the consumer to the provider,
+// and the status back.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -35,8 +34,7 @@ type NamespaceMapList struct {
 
 // NamespaceMapSpec has the requests of the consumer.
 type NamespaceMapSpec struct {
-	// DesiredMapping has the name of the remote namespace by the name of the local
-	// namespace.
+	// DesiredMapping maps names of local namespaces to the names of their remote namespaces.
 	//
 	// +optional
 	DesiredMapping map[string]string `json:"desiredMapping,omitempty"`
@@ -47,43 +45,43 @@ type NamespaceMapSpec struct {
 // +kubebuilder:validation:Enum=Accepted;CreationLoopBackOff;Terminating
 type MappingPhase string
 
-// The states of a remote namespace.
+// States of a remote namespace.
 const (
-	// MappingAccepted: the remote namespace exists and the consumer may use it.
+	// MappingAccepted means that the remote namespace exists and the consumer may use it.
 	MappingAccepted MappingPhase = "Accepted"
-	// MappingCreationLoopBackOff: it cannot be created, for example because a
-	// namespace of that name has another owner.
+	// MappingCreationLoopBackOff means that the remote namespace cannot be created, for example because a namespace
+	// of that name has another owner.
 	MappingCreationLoopBackOff MappingPhase = "CreationLoopBackOff"
-	// MappingTerminating: it is being deleted.
+	// MappingTerminating means that the remote namespace is being deleted.
 	MappingTerminating MappingPhase = "Terminating"
 )
 
-// MaxMappingMessage is the most bytes of a message in the status of a NamespaceMap; longer ones are shortened.
+// MaxMappingMessage is the maximum length, in bytes, of a message in the status of a NamespaceMap. Longer messages
+// are truncated.
 const MaxMappingMessage = 1024
 
 // NamespaceMapStatus is the response of the provider.
 type NamespaceMapStatus struct {
-	// CurrentMapping has the state of the remote namespace by the name of the consumer's
-	// namespace.
+	// CurrentMapping maps names of the consumer's namespaces to the states of their remote namespaces.
 	//
 	// +optional
 	CurrentMapping map[string]RemoteNamespaceStatus `json:"currentMapping,omitempty"`
 }
 
-// RemoteNamespaceStatus is one remote namespace.
+// RemoteNamespaceStatus is the state of one remote namespace.
 type RemoteNamespaceStatus struct {
 	// RemoteNamespace is the name of the remote namespace.
 	//
 	// +optional
 	RemoteNamespace string `json:"remoteNamespace,omitempty"`
 
-	// Phase of the remote namespace.
+	// Phase is the phase of the remote namespace.
 	//
 	// +optional
 	Phase MappingPhase `json:"phase,omitempty"`
 
-	// Message is the reason why the consumer cannot use the remote namespace, with
-	// the remedy. Users of the consumer read it as well.
+	// Message explains why the consumer cannot use the remote namespace, and how to resolve this. It is also shown to
+	// users of the consumer.
 	//
 	// +optional
 	Message string `json:"message,omitempty"`

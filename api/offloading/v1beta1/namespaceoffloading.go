@@ -8,12 +8,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// NamespaceOffloadingName is the only name that a NamespaceOffloading may
-// have: there is one per namespace.
+// NamespaceOffloadingName is the only valid name of a NamespaceOffloading, because each namespace can have only one.
 const NamespaceOffloadingName = "offloading"
 
-// NamespaceOffloading offloads its namespace to virtual nodes. There is one
-// per namespace, named "offloading".
+// NamespaceOffloading offloads its namespace to virtual nodes. Each namespace can have one, which must be named
+// "offloading".
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -28,7 +27,7 @@ type NamespaceOffloading struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Spec selects where the namespace is offloaded to.
+	// Spec selects the virtual nodes to which the namespace is offloaded.
 	Spec NamespaceOffloadingSpec `json:"spec"`
 	// +optional
 	Status NamespaceOffloadingStatus `json:"status,omitempty"`
@@ -48,14 +47,15 @@ type NamespaceOffloadingList struct {
 // +kubebuilder:validation:Enum=EnforceSameName;DefaultName;SelectedName
 type NamespaceMappingStrategyType string
 
-// The naming strategies of remote namespaces.
+// Naming strategies of remote namespaces.
 const (
-	// EnforceSameNameMappingStrategyType: the name of the local namespace. The creation
-	// fails if the provider already has a namespace of that name.
+	// EnforceSameNameMappingStrategyType means that a remote namespace has the name of the local namespace. Its
+	// creation fails if the provider already has a namespace of that name.
 	EnforceSameNameMappingStrategyType NamespaceMappingStrategyType = "EnforceSameName"
-	// DefaultNameMappingStrategyType: the local name, a dash, the local cluster id.
+	// DefaultNameMappingStrategyType means that the name consists of the name of the local namespace, a dash, and the
+	// local cluster ID.
 	DefaultNameMappingStrategyType NamespaceMappingStrategyType = "DefaultName"
-	// SelectedNameMappingStrategyType: the name in remoteNamespaceName.
+	// SelectedNameMappingStrategyType means that the name is the value of remoteNamespaceName.
 	SelectedNameMappingStrategyType NamespaceMappingStrategyType = "SelectedName"
 )
 
@@ -64,20 +64,20 @@ const (
 // +kubebuilder:validation:Enum=Local;Remote;LocalAndRemote
 type PodOffloadingStrategyType string
 
-// The places where pods may run.
+// Nodes on which pods may run.
 const (
-	// LocalPodOffloadingStrategyType: on this cluster only; Services are still reflected.
+	// LocalPodOffloadingStrategyType means that pods run only in this cluster. Services are reflected nevertheless.
 	LocalPodOffloadingStrategyType PodOffloadingStrategyType = "Local"
-	// RemotePodOffloadingStrategyType: on virtual nodes only.
+	// RemotePodOffloadingStrategyType means that pods run only on virtual nodes.
 	RemotePodOffloadingStrategyType PodOffloadingStrategyType = "Remote"
-	// LocalAndRemotePodOffloadingStrategyType: on any node.
+	// LocalAndRemotePodOffloadingStrategyType means that pods run on any node.
 	LocalAndRemotePodOffloadingStrategyType PodOffloadingStrategyType = "LocalAndRemote"
 )
 
-// NamespaceOffloadingSpec selects where the namespace is offloaded to.
+// NamespaceOffloadingSpec selects the virtual nodes to which the namespace is offloaded.
 //
-// Liqo enforces the rules below in a webhook; here the API server does it, so
-// that they hold also when no webhook is running.
+// The API server itself enforces the rules below, so that they also apply when no webhook is running. (Liqo enforces
+// them with a webhook.)
 //
 // +kubebuilder:validation:XValidation:rule="self.namespaceMappingStrategy == oldSelf.namespaceMappingStrategy",message="namespaceMappingStrategy is immutable: delete the NamespaceOffloading and create another"
 // +kubebuilder:validation:XValidation:rule="self.remoteNamespaceName == oldSelf.remoteNamespaceName",message="remoteNamespaceName is immutable: delete the NamespaceOffloading and create another"
@@ -90,8 +90,8 @@ type NamespaceOffloadingSpec struct {
 	// +optional
 	NamespaceMappingStrategy NamespaceMappingStrategyType `json:"namespaceMappingStrategy,omitempty"`
 
-	// RemoteNamespaceName is the name of the remote namespaces with the mapping
-	// strategy SelectedName; the others ignore it. It is immutable.
+	// RemoteNamespaceName is the name of the remote namespaces if the mapping strategy is SelectedName. With other
+	// strategies it is ignored. It is immutable.
 	//
 	// +kubebuilder:default=""
 	// +optional
@@ -103,7 +103,7 @@ type NamespaceOffloadingSpec struct {
 	// +optional
 	PodOffloadingStrategy PodOffloadingStrategyType `json:"podOffloadingStrategy,omitempty"`
 
-	// ClusterSelector selects virtual nodes by their labels; empty selects all.
+	// ClusterSelector selects virtual nodes by their labels. An empty selector selects all virtual nodes.
 	//
 	// +optional
 	ClusterSelector corev1.NodeSelector `json:"clusterSelector,omitzero"`
@@ -112,11 +112,12 @@ type NamespaceOffloadingSpec struct {
 // OffloadingPhaseType summarizes the state of all remote namespaces.
 type OffloadingPhaseType string
 
-// The phases of a NamespaceOffloading.
+// Phases of a NamespaceOffloading.
 const (
 	ReadyOffloadingPhaseType             OffloadingPhaseType = "Ready"
 	NoClusterSelectedOffloadingPhaseType OffloadingPhaseType = "NoClusterSelected"
-	// InvalidClusterSelectorOffloadingPhaseType: the clusterSelector cannot be evaluated, so nothing was changed. Not in Liqo.
+	// InvalidClusterSelectorOffloadingPhaseType means that the clusterSelector cannot be evaluated, so nothing was
+	// changed. Liqo does not have this phase.
 	InvalidClusterSelectorOffloadingPhaseType OffloadingPhaseType = "InvalidClusterSelector"
 	InProgressOffloadingPhaseType             OffloadingPhaseType = "InProgress"
 	SomeFailedOffloadingPhaseType             OffloadingPhaseType = "SomeFailed"
@@ -136,8 +137,8 @@ type NamespaceOffloadingStatus struct {
 	// +optional
 	OffloadingPhase OffloadingPhaseType `json:"offloadingPhase,omitempty"`
 
-	// RemoteNamespacesConditions has the conditions of each remote namespace by
-	// the name of its NamespaceMap, which is the id of the remote cluster.
+	// RemoteNamespacesConditions has the conditions of each remote namespace. The keys are the names of the
+	// NamespaceMaps, which are the IDs of the remote clusters.
 	//
 	// +optional
 	RemoteNamespacesConditions map[string]RemoteNamespaceConditions `json:"remoteNamespacesConditions,omitempty"`
@@ -154,20 +155,20 @@ type RemoteNamespaceConditions []RemoteNamespaceCondition
 // RemoteNamespaceConditionType names an aspect of a remote namespace.
 type RemoteNamespaceConditionType string
 
-// The aspects of a remote namespace.
+// Aspects of a remote namespace.
 const (
-	// NamespaceOffloadingRequired: whether the cluster is selected.
+	// NamespaceOffloadingRequired reports whether the cluster is selected.
 	NamespaceOffloadingRequired RemoteNamespaceConditionType = "OffloadingRequired"
-	// NamespaceReady: whether the remote namespace exists.
+	// NamespaceReady reports whether the remote namespace exists.
 	NamespaceReady RemoteNamespaceConditionType = "Ready"
 )
 
 // RemoteNamespaceCondition is the state of one aspect of a remote namespace.
 type RemoteNamespaceCondition struct {
-	// Type of the condition.
+	// Type is the aspect that the condition describes.
 	Type RemoteNamespaceConditionType `json:"type"`
 
-	// Status of the condition: True, False or Unknown.
+	// Status is the value of the condition: True, False or Unknown.
 	Status corev1.ConditionStatus `json:"status"`
 
 	// LastTransitionTime is the time of the last change of the status.

@@ -8,8 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Quota limits what one identity of a consumer may run on this provider. Its
-// name is that of the user; it is in the tenant namespace.
+// Quota limits the pods that one user of a consumer may run on this provider. It is in the tenant namespace of the
+// consumer, and its name is the name of the user.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:shortName=qt,categories=liqo
@@ -38,17 +38,17 @@ type QuotaList struct {
 // +kubebuilder:validation:Enum=Hard;Soft;None
 type LimitsEnforcement string
 
-// The levels of enforcement.
+// Levels of enforcement.
 const (
-	// HardLimitsEnforcement: requests are mandatory and equal to the limits.
+	// HardLimitsEnforcement means that pods must set requests, which must equal the limits.
 	HardLimitsEnforcement LimitsEnforcement = "Hard"
-	// SoftLimitsEnforcement: requests are mandatory.
+	// SoftLimitsEnforcement means that pods must set requests.
 	SoftLimitsEnforcement LimitsEnforcement = "Soft"
-	// NoLimitsEnforcement: requests are optional, and counted.
+	// NoLimitsEnforcement means that requests are optional. They are counted if they are set.
 	NoLimitsEnforcement LimitsEnforcement = "None"
 )
 
-// QuotaSpec is the limit.
+// QuotaSpec is the limit for the pods of one user.
 type QuotaSpec struct {
 	// User is the name with which the consumer authenticates.
 	//
@@ -60,10 +60,10 @@ type QuotaSpec struct {
 	// +optional
 	LimitsEnforcement LimitsEnforcement `json:"limitsEnforcement,omitempty"`
 
-	// Resources that the user's pods may request in total.
+	// Resources are the resources that the user's pods may request in total.
 	Resources corev1.ResourceList `json:"resources"`
 
-	// Cordoned refuses new pods.
+	// Cordoned means that new pods are rejected.
 	//
 	// +optional
 	Cordoned *bool `json:"cordoned,omitempty"`

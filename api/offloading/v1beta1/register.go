@@ -12,9 +12,8 @@ import (
 // GroupVersion is the group and version of every kind of this package.
 var GroupVersion = schema.GroupVersion{Group: "offloading.liqo.io", Version: "v1beta1"}
 
-// The resources of this package as a dynamic client addresses them. Those of
-// which nothing here reads or writes objects, Quota and VkOptionsTemplate, have
-// their types alone.
+// The resources of this package, for dynamic clients. Quota and VkOptionsTemplate are missing, because Refract uses
+// only their typed objects.
 var (
 	VirtualNodeGVR         = GroupVersion.WithResource("virtualnodes")
 	NamespaceOffloadingGVR = GroupVersion.WithResource("namespaceoffloadings")
@@ -23,7 +22,7 @@ var (
 	ShadowEndpointSliceGVR = GroupVersion.WithResource("shadowendpointslices")
 )
 
-// The kinds of this package.
+// Names of the kinds in this package.
 const (
 	VirtualNodeKind         = "VirtualNode"
 	NamespaceOffloadingKind = "NamespaceOffloading"
@@ -32,8 +31,8 @@ const (
 	ShadowEndpointSliceKind = "ShadowEndpointSlice"
 )
 
-// AddToScheme registers the kinds of this package with s. It never fails; the
-// error is for runtime.SchemeBuilder.
+// AddToScheme registers the kinds of this package with s. It always returns nil. It has a result so that it can be
+// passed to runtime.SchemeBuilder.
 func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion,
 		&VirtualNode{}, &VirtualNodeList{},

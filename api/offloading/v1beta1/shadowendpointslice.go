@@ -8,9 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ShadowEndpointSlice has endpoints of the consumer for this provider. The
-// EndpointSlice created from it has the same name and namespace; its
-// endpoints are ready only while their cluster is reachable.
+// ShadowEndpointSlice has endpoints of the consumer for this provider. An EndpointSlice with the same name and
+// namespace is created from it. The endpoints are ready only while their cluster is reachable.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:shortName=shes;sheps;seps,categories=liqo
@@ -38,26 +37,25 @@ type ShadowEndpointSliceSpec struct {
 	Template EndpointSliceTemplate `json:"template,omitempty"`
 }
 
-// EndpointSliceTemplate is an EndpointSlice without its metadata. It is
-// stored without a schema, so that fields that this version does not know
-// survive; the API server validates the EndpointSlice when it is created.
+// EndpointSliceTemplate is an EndpointSlice without its metadata. It is stored without a schema, so that unknown
+// fields are preserved. The API server validates the EndpointSlice when it is created.
 //
 // +kubebuilder:pruning:PreserveUnknownFields
 type EndpointSliceTemplate struct {
-	// AddressType of all endpoints: IPv4, IPv6 or FQDN.
+	// AddressType is the type of all endpoint addresses: IPv4, IPv6 or FQDN.
 	//
 	// +kubebuilder:validation:Enum=IPv4;IPv6;FQDN
 	// +optional
 	AddressType discoveryv1.AddressType `json:"addressType,omitempty"`
 
-	// Endpoints of the slice.
+	// Endpoints are the endpoints of the slice.
 	//
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +optional
 	Endpoints []discoveryv1.Endpoint `json:"endpoints,omitempty"`
 
-	// Ports of all endpoints.
+	// Ports are the ports of all endpoints.
 	//
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:pruning:PreserveUnknownFields

@@ -8,9 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ShadowPod is a pod that a consumer requests on this provider. The pod has the
-// same name and namespace; it is recreated when it is lost, even while
-// the consumer is unreachable.
+// ShadowPod is a pod that a consumer requests on this provider. The pod has the same name and namespace. If the pod
+// is lost, it is recreated, even while the consumer is unreachable.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -38,10 +37,9 @@ type ShadowPodList struct {
 
 // ShadowPodSpec is the desired pod.
 type ShadowPodSpec struct {
-	// Pod is the spec of the pod. The CRD stores it without a schema, so that
-	// fields that this version does not know survive; the API server
-	// validates the pod when it is created. One writer owns it whole, hence
-	// atomic: the API server need not track the owner of every field of it.
+	// Pod is the spec of the pod. The CRD stores it without a schema, so that unknown fields are preserved; the API
+	// server validates the pod when it is created. The field is atomic, because a single writer owns all of it, so
+	// the API server need not track the owner of every field in it.
 	//
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:validation:Type=object
@@ -50,8 +48,8 @@ type ShadowPodSpec struct {
 	// +optional
 	Pod corev1.PodSpec `json:"pod,omitempty"`
 
-	// Replicas is always 1. The scale subresource has it: Kubernetes counts by
-	// that how many pods a PodDisruptionBudget expects.
+	// Replicas is always 1. It is shown by the scale subresource, from which Kubernetes determines how many pods a
+	// PodDisruptionBudget expects.
 	//
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=1
@@ -62,21 +60,22 @@ type ShadowPodSpec struct {
 
 // ShadowPodStatus is the state of the pod.
 type ShadowPodStatus struct {
-	// Phase of the pod. After Succeeded or Failed the pod is not recreated.
+	// Phase is the phase of the pod. After Succeeded or Failed, the pod is not recreated.
 	//
 	// +kubebuilder:validation:Enum=Pending;Running;Succeeded;Failed;Unknown
 	// +kubebuilder:default=Unknown
 	Phase corev1.PodPhase `json:"phase"`
 
-	// Conditions: Admitted is False if this cluster does not allow the pod, or a change of it; its message names the field and the rule.
+	// Conditions are the conditions of the ShadowPod. Admitted is False if this cluster does not allow the pod, or a
+	// change of it. The message names the field and the rule.
 	//
 	// +listType=map
 	// +listMapKey=type
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// PodSpecHash is a hash of the spec of the last pod, if spec.pod was changed since the ShadowPod was created. A pod with this spec
-	// is recreated also while its Quota is cordoned.
+	// PodSpecHash is a hash of the last pod's spec. It is set if spec.pod was changed after the ShadowPod was
+	// created. A pod with this spec is recreated even while its Quota is cordoned.
 	//
 	// +optional
 	PodSpecHash string `json:"podSpecHash,omitempty"`

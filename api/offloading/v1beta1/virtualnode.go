@@ -11,9 +11,8 @@ import (
 	corev1beta1 "github.com/refract-project/refract/api/core/v1beta1"
 )
 
-// VirtualNode presents resources of a provider as a node of the consumer. The
-// Node and the ServiceAccount of its virtual kubelet have the same name. It
-// is in the tenant namespace of the provider.
+// VirtualNode describes a node of the consumer that represents resources of a provider. It is in the tenant namespace
+// of the provider. Its Node has the same name, and so has the ServiceAccount of its virtual kubelet.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -48,9 +47,8 @@ type VirtualNodeSpec struct {
 	// +optional
 	ClusterID corev1beta1.ClusterID `json:"clusterID,omitempty"`
 
-	// Template is the Deployment of the virtual kubelet. It is stored without a
-	// schema: it is generated, and the Deployment is validated when it
-	// is created.
+	// Template is the Deployment of the virtual kubelet. It is stored without a schema, because it is generated, and
+	// the Deployment is validated when it is created.
 	//
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:validation:Type=object
@@ -63,7 +61,7 @@ type VirtualNodeSpec struct {
 	// +optional
 	OffloadingPatch *OffloadingPatch `json:"offloadingPatch,omitempty"`
 
-	// CreateNode: false creates no Node.
+	// CreateNode determines whether a Node is created. The default is the field createNode of the VkOptionsTemplate.
 	//
 	// +optional
 	CreateNode *bool `json:"createNode,omitempty"`
@@ -85,8 +83,8 @@ type VirtualNodeSpec struct {
 	// +optional
 	Images []corev1.ContainerImage `json:"images,omitempty"`
 
-	// ResourceQuota: its hard limits become the capacity and the
-	// allocatable resources of the Node.
+	// ResourceQuota determines the resources of the Node: its hard limits become the capacity and the allocatable
+	// resources.
 	//
 	// +optional
 	ResourceQuota corev1.ResourceQuotaSpec `json:"resourceQuota,omitempty"`
@@ -101,28 +99,28 @@ type VirtualNodeSpec struct {
 	// +optional
 	Annotations map[string]string `json:"annotations,omitempty"`
 
-	// Taints are added to those of every virtual node.
+	// Taints are added to the taint of every virtual node.
 	//
 	// +optional
 	Taints []corev1.Taint `json:"taints,omitempty"`
 
-	// StorageClasses offered by the provider.
+	// StorageClasses are the storage classes that the provider offers.
 	//
 	// +optional
 	StorageClasses []StorageType `json:"storageClasses,omitempty"`
 
-	// IngressClasses offered by the provider.
+	// IngressClasses are the ingress classes that the provider offers.
 	//
 	// +optional
 	IngressClasses []IngressType `json:"ingressClasses,omitempty"`
 
-	// LoadBalancerClasses offered by the provider.
+	// LoadBalancerClasses are the load balancer classes that the provider offers.
 	//
 	// +optional
 	LoadBalancerClasses []LoadBalancerType `json:"loadBalancerClasses,omitempty"`
 
-	// VkOptionsTemplateRef names the VkOptionsTemplate from which the template
-	// is generated; by default that of the installation.
+	// VkOptionsTemplateRef names the VkOptionsTemplate from which the template is generated. If it is not set, the
+	// VkOptionsTemplate of the installation is used.
 	//
 	// +optional
 	VkOptionsTemplateRef *corev1.ObjectReference `json:"vkOptionsTemplateRef,omitempty"`
@@ -130,22 +128,21 @@ type VirtualNodeSpec struct {
 
 // DeploymentTemplate is a Deployment without its name and status.
 type DeploymentTemplate struct {
-	// Metadata of the Deployment.
+	// Metadata is the metadata of the Deployment.
 	Metadata metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Spec of the Deployment.
+	// Spec is the spec of the Deployment.
 	Spec appsv1.DeploymentSpec `json:"spec,omitempty"`
 }
 
-// OffloadingPatch has changes for every object, or every pod, that a
-// virtual node reflects to its provider.
+// OffloadingPatch has changes for all objects, or for all pods, that a virtual node reflects to its provider.
 type OffloadingPatch struct {
-	// NodeSelector replaces that of offloaded pods.
+	// NodeSelector replaces the node selector of offloaded pods.
 	//
 	// +optional
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
 
-	// Tolerations are added to those of offloaded pods.
+	// Tolerations are added to the tolerations of offloaded pods.
 	//
 	// +optional
 	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
@@ -155,24 +152,23 @@ type OffloadingPatch struct {
 	// +optional
 	Affinity *Affinity `json:"affinity,omitempty"`
 
-	// RuntimeClassName is used for pods without one.
+	// RuntimeClassName is set on pods that have no runtime class.
 	//
 	// +optional
 	RuntimeClassName *string `json:"runtimeClassName,omitempty"`
 
-	// AnnotationsNotReflected are keys of annotations that are not reflected.
+	// AnnotationsNotReflected are the keys of annotations that are not reflected.
 	//
 	// +optional
 	AnnotationsNotReflected []string `json:"annotationsNotReflected,omitempty"`
 
-	// LabelsNotReflected are keys of labels that are not reflected.
+	// LabelsNotReflected are the keys of labels that are not reflected.
 	//
 	// +optional
 	LabelsNotReflected []string `json:"labelsNotReflected,omitempty"`
 }
 
-// Affinity is the part of a pod's affinity that applies to all pods of a
-// node.
+// Affinity is the part of an affinity that can apply to all pods of a virtual node.
 type Affinity struct {
 	// NodeAffinity selects nodes of the provider.
 	//
@@ -185,7 +181,7 @@ type StorageType struct {
 	// StorageClassName names the class.
 	StorageClassName string `json:"storageClassName"`
 
-	// Default is true for the class of claims without one.
+	// Default is true for the class that is used for claims without a class.
 	//
 	// +optional
 	Default bool `json:"default,omitempty"`
@@ -196,18 +192,18 @@ type IngressType struct {
 	// IngressClassName names the class.
 	IngressClassName string `json:"ingressClassName"`
 
-	// Default is true for the class of Ingresses without one.
+	// Default is true for the class that is used for Ingresses without a class.
 	//
 	// +optional
 	Default bool `json:"default,omitempty"`
 }
 
-// LoadBalancerType is a load-balancer class of the provider.
+// LoadBalancerType is a load balancer class of the provider.
 type LoadBalancerType struct {
 	// LoadBalancerClassName names the class.
 	LoadBalancerClassName string `json:"loadBalancerClassName"`
 
-	// Default is true for the class of Services without one.
+	// Default is true for the class that is used for Services without a class.
 	//
 	// +optional
 	Default bool `json:"default,omitempty"`
@@ -215,12 +211,12 @@ type LoadBalancerType struct {
 
 // VirtualNodeStatus is the state of the virtual node.
 type VirtualNodeStatus struct {
-	// Conditions of the virtual kubelet and of the Node, one each.
+	// Conditions has one condition for the virtual kubelet and one for the Node.
 	//
 	// +optional
 	Conditions []VirtualNodeCondition `json:"conditions,omitempty"`
 
-	// EffectiveOffloadingPatch is spec.offloadingPatch with the keys of the
+	// EffectiveOffloadingPatch is spec.offloadingPatch with the additional labels and annotations of the
 	// VkOptionsTemplate that are not reflected.
 	//
 	// +optional
@@ -232,7 +228,7 @@ type VirtualNodeStatus struct {
 // +kubebuilder:validation:Enum=VirtualKubelet;Node
 type VirtualNodeConditionType string
 
-// The components of a virtual node.
+// Components of a virtual node.
 const (
 	VirtualKubeletConditionType VirtualNodeConditionType = "VirtualKubelet"
 	NodeConditionType           VirtualNodeConditionType = "Node"
@@ -243,7 +239,7 @@ const (
 // +kubebuilder:validation:Enum=None;Running;Creating;Draining;Deleting
 type VirtualNodeConditionStatus string
 
-// The states of a component.
+// States of a component.
 const (
 	NoneConditionStatus     VirtualNodeConditionStatus = "None"
 	RunningConditionStatus  VirtualNodeConditionStatus = "Running"
@@ -254,10 +250,10 @@ const (
 
 // VirtualNodeCondition is the state of a component of a virtual node.
 type VirtualNodeCondition struct {
-	// Type is the component.
+	// Type is the component that the condition describes.
 	Type VirtualNodeConditionType `json:"type"`
 
-	// Status of the component.
+	// Status is the state of the component.
 	//
 	// +kubebuilder:default=None
 	Status VirtualNodeConditionStatus `json:"status"`

@@ -28,28 +28,28 @@ type VkOptionsTemplateList struct {
 	Items           []VkOptionsTemplate `json:"items"`
 }
 
-// ReflectionType selects the reflected objects of a kind.
+// ReflectionType determines which objects of a kind are reflected.
 //
 // +kubebuilder:validation:Enum=DenyList;AllowList;CustomLiqo
 type ReflectionType string
 
-// The reflection types.
+// Reflection types.
 const (
-	// DenyList: all except those annotated liqo.io/skip-reflection.
+	// DenyList reflects all objects except those with the annotation liqo.io/skip-reflection.
 	DenyList ReflectionType = "DenyList"
-	// AllowList: only those annotated liqo.io/allow-reflection.
+	// AllowList reflects only objects with the annotation liqo.io/allow-reflection.
 	AllowList ReflectionType = "AllowList"
-	// CustomLiqo: the kind has its own rules, and annotations are ignored.
+	// CustomLiqo means that the kind has its own rules and the annotations are ignored.
 	CustomLiqo ReflectionType = "CustomLiqo"
 )
 
 // ReflectorConfig configures the reflection of one kind.
 type ReflectorConfig struct {
-	// NumWorkers is the maximum number of objects of the kind reconciled at once; 0
-	// disables the reflection of the kind.
+	// NumWorkers is the maximum number of objects of the kind that are reconciled concurrently. 0 disables the
+	// reflection of the kind.
 	NumWorkers uint `json:"workers"`
 
-	// Type selects the reflected objects of the kind.
+	// Type determines which objects of the kind are reflected.
 	//
 	// +optional
 	Type ReflectionType `json:"type,omitempty"`
@@ -63,23 +63,23 @@ type VkOptionsTemplateSpec struct {
 	// DisableNetworkCheck is the default of VirtualNode.spec.disableNetworkCheck.
 	DisableNetworkCheck bool `json:"disableNetworkCheck"`
 
-	// ContainerImage of the virtual kubelet.
+	// ContainerImage is the image of the virtual kubelet.
 	ContainerImage string `json:"containerImage"`
 
 	// MetricsEnabled enables the metrics of the virtual kubelet.
 	MetricsEnabled bool `json:"metricsEnabled"`
 
-	// MetricsAddress is the listen address of the metrics, as host:port.
+	// MetricsAddress is the address, as host:port, at which the metrics are served.
 	//
 	// +optional
 	MetricsAddress string `json:"metricsAddress,omitempty"`
 
-	// LabelsNotReflected are keys of labels that are not reflected.
+	// LabelsNotReflected are the keys of labels that are not reflected.
 	//
 	// +optional
 	LabelsNotReflected []string `json:"labelsNotReflected,omitempty"`
 
-	// AnnotationsNotReflected are keys of annotations that are not reflected.
+	// AnnotationsNotReflected are the keys of annotations that are not reflected.
 	//
 	// +optional
 	AnnotationsNotReflected []string `json:"annotationsNotReflected,omitempty"`
@@ -91,7 +91,7 @@ type VkOptionsTemplateSpec struct {
 	// +optional
 	ReflectorsConfig map[string]ReflectorConfig `json:"reflectorsConfig,omitempty"`
 
-	// Resources of the virtual kubelet's container.
+	// Resources are the resources of the virtual kubelet's container.
 	//
 	// +optional
 	Resources corev1.ResourceRequirements `json:"resources,omitempty"`
@@ -121,22 +121,22 @@ type VkOptionsTemplateSpec struct {
 	// +optional
 	NodeExtraLabels map[string]string `json:"nodeExtraLabels,omitempty"`
 
-	// Replicas of the virtual kubelet, of which one is active.
+	// Replicas is the number of replicas of the virtual kubelet. One of them is active.
 	//
 	// +optional
 	Replicas *int32 `json:"replicas,omitempty"`
 
-	// ImagePullSecrets to pull the image with.
+	// ImagePullSecrets are the Secrets with which the image is pulled.
 	//
 	// +optional
 	ImagePullSecrets []corev1.LocalObjectReference `json:"imagePullSecrets,omitempty"`
 
-	// PullPolicy of the image.
+	// PullPolicy is the pull policy of the image.
 	//
 	// +optional
 	PullPolicy corev1.PullPolicy `json:"pullPolicy,omitempty"`
 
-	// Tolerations of the virtual kubelet's pods.
+	// Tolerations are the tolerations of the virtual kubelet's pods.
 	//
 	// +optional
 	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`

@@ -7,8 +7,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// PeerNetwork describes the network between the pods of this cluster and those of a peer. It is in the tenant namespace of the peer, and named
-// after it. The spec is written when clusters are joined; the network provider reports in the status whether the network is up.
+// PeerNetwork describes the network between the pods of this cluster and the pods of a peer. It is in the tenant
+// namespace of the peer and has the name of the peer. The spec is written when the clusters are joined. The network
+// provider reports in the status whether the network is up.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -44,13 +45,13 @@ type PeerNetworkList struct {
 // +kubebuilder:validation:Enum=Reachable;None;Gateway
 type NetworkMode string
 
-// The network modes.
+// Network modes.
 const (
-	// ReachableNetwork: pods reach each other by their addresses, across a network that is not part of Refract.
+	// ReachableNetwork means that pods reach each other directly, through a network that is not part of Refract.
 	ReachableNetwork NetworkMode = "Reachable"
-	// NoNetwork: pods do not reach each other, and no addresses are shown.
+	// NoNetwork means that pods cannot reach each other, and that no addresses are shown.
 	NoNetwork NetworkMode = "None"
-	// GatewayNetwork: gateways of both clusters connect them with a tunnel.
+	// GatewayNetwork means that gateways in both clusters connect the networks with a tunnel.
 	GatewayNetwork NetworkMode = "Gateway"
 )
 
@@ -58,7 +59,7 @@ const (
 //
 // +kubebuilder:validation:XValidation:rule="self.mode == 'Gateway' || !has(self.remaps) && !has(self.local.gateway) && !has(self.remote.gateway)",message="remaps and gateways are for the mode Gateway"
 type PeerNetworkSpec struct {
-	// ClusterID of the peer.
+	// ClusterID is the ID of the peer.
 	//
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
@@ -70,19 +71,20 @@ type PeerNetworkSpec struct {
 	// +optional
 	Mode NetworkMode `json:"mode,omitempty"`
 
-	// Local is this cluster's side.
+	// Local describes this cluster's side of the network.
 	//
 	// +kubebuilder:default={}
 	// +optional
 	Local NetworkSide `json:"local,omitempty"`
 
-	// Remote is the peer's side.
+	// Remote describes the peer's side of the network.
 	//
 	// +kubebuilder:default={}
 	// +optional
 	Remote NetworkSide `json:"remote,omitempty"`
 
-	// Remaps are ranges of the peer that this cluster reaches by other addresses, because they overlap with its own ranges.
+	// Remaps are ranges of the peer that this cluster reaches at other addresses, because they overlap with ranges of
+	// this cluster.
 	//
 	// +kubebuilder:validation:MaxItems=16
 	// +listType=map
@@ -91,42 +93,43 @@ type PeerNetworkSpec struct {
 	Remaps []Remap `json:"remaps,omitempty"`
 }
 
-// CIDR is a range of addresses, of either family.
+// CIDR is a range of IPv4 or IPv6 addresses.
 //
 // +kubebuilder:validation:MaxLength=64
 // +kubebuilder:validation:XValidation:rule="isCIDR(self)",message="not an address range: use CIDR notation, such as 10.1.0.0/16"
 type CIDR string
 
-// NetworkSide is one of the two clusters.
+// NetworkSide describes the network of one of the two clusters.
 type NetworkSide struct {
-	// PodCIDRs are the ranges of its pods.
+	// PodCIDRs are the address ranges of the cluster's pods.
 	//
 	// +kubebuilder:validation:MaxItems=16
 	// +listType=set
 	// +optional
 	PodCIDRs []CIDR `json:"podCIDRs,omitempty"`
 
-	// ServiceCIDRs are the ranges of its Services.
+	// ServiceCIDRs are the address ranges of the cluster's Services.
 	//
 	// +kubebuilder:validation:MaxItems=16
 	// +listType=set
 	// +optional
 	ServiceCIDRs []CIDR `json:"serviceCIDRs,omitempty"`
 
-	// Gateway of the cluster.
+	// Gateway is the gateway of the cluster.
 	//
 	// +optional
 	Gateway *Gateway `json:"gateway,omitempty"`
 }
 
-// Gateway is an endpoint of a tunnel. The private key is in a Secret of its cluster.
+// Gateway is one end of a tunnel. Its private key is in a Secret of its cluster.
 type Gateway struct {
-	// PublicKey of the gateway, in base64 (WireGuard: 32 bytes of Curve25519).
+	// PublicKey is the public key of the gateway in base64 (WireGuard: 32 bytes of Curve25519).
 	//
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9+/]{43}=$`
 	PublicKey string `json:"publicKey"`
 
-	// Endpoints of the gateway, as host:port, the best one first. Empty if it is behind NAT and initiates the connection.
+	// Endpoints are the addresses of the gateway as host:port, the best one first. The list is empty if the gateway
+	// is behind NAT and initiates the connection.
 	//
 	// +kubebuilder:validation:MaxItems=8
 	// +kubebuilder:validation:items:MaxLength=261
@@ -135,29 +138,29 @@ type Gateway struct {
 	Endpoints []string `json:"endpoints,omitempty"`
 }
 
-// Remap maps a range to another one of the same size.
+// Remap maps a range of addresses to another range of the same size.
 type Remap struct {
-	// CIDR in the peer.
+	// CIDR is the range in the peer.
 	CIDR CIDR `json:"cidr"`
-	// As is the range by which this cluster reaches it.
+	// As is the range at which this cluster reaches the peer's range.
 	As CIDR `json:"as"`
 }
 
-// ConnectedCondition reports whether pods reach each other, according to the network provider: True, False, or Unknown while it is
-// being set up.
+// ConnectedCondition is the type of the condition in which the network provider reports whether pods reach each
+// other: True, False, or Unknown while the network is being set up.
 const ConnectedCondition = "Connected"
 
 // PeerNetworkStatus is the state of the network.
 type PeerNetworkStatus struct {
-	// Conditions of the network.
+	// Conditions are the conditions of the network.
 	//
 	// +listType=map
 	// +listMapKey=type
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// CheckedAt is the time of the last check of the condition Connected. If it is older than a minute, the condition counts as False; without this
-	// time the condition is valid until it changes.
+	// CheckedAt is the time of the last check of the condition Connected. If it is older than a minute, the condition
+	// counts as False. If it is not set, the condition is valid until it changes.
 	//
 	// +optional
 	CheckedAt *metav1.Time `json:"checkedAt,omitempty"`

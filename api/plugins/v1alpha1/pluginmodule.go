@@ -9,8 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// PluginModule is a part of a module. The controller manager creates and deletes it; it is never changed. Readers check the sha256 of the
-// whole module.
+// PluginModule is a part of a module. The controller manager creates and deletes it. It is never changed. Readers
+// verify the SHA-256 of the whole module.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,categories=refract
@@ -22,7 +22,7 @@ type PluginModule struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Spec is the part.
+	// Spec is the content of the part.
 	//
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a module is never changed"
 	Spec PluginModuleSpec `json:"spec"`
@@ -41,7 +41,7 @@ type PluginModuleList struct {
 //
 // +kubebuilder:validation:XValidation:rule="self.part < self.parts",message="part: the parts are numbered from 0"
 type PluginModuleSpec struct {
-	// SHA256 of the whole module, uncompressed.
+	// SHA256 is the SHA-256 of the whole uncompressed module.
 	//
 	// +kubebuilder:validation:Pattern=`^[0-9a-f]{64}$`
 	SHA256 string `json:"sha256"`
@@ -52,22 +52,22 @@ type PluginModuleSpec struct {
 	// +kubebuilder:validation:Maximum=64
 	Parts int32 `json:"parts"`
 
-	// Part is the number of this one, from 0.
+	// Part is the number of this part, starting at 0.
 	//
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=63
 	Part int32 `json:"part"`
 
-	// Data is this part of the module, which is compressed with gzip as a whole.
+	// Data is the content of this part. The module is compressed with gzip before it is divided into parts.
 	//
 	// +kubebuilder:validation:MaxLength=1200000
 	Data []byte `json:"data"`
 }
 
-// moduleNameDigits of the sha256 are in the name of a PluginModule.
+// moduleNameDigits is the number of digits of the SHA-256 in the name of a PluginModule.
 const moduleNameDigits = 40
 
-// PluginModuleName returns the name of a part of the module with the sha256, in hexadecimal digits.
+// PluginModuleName returns the name of the PluginModule for a part of a module. sha256 is in hexadecimal digits.
 func PluginModuleName(sha256 string, part int) string {
 	return fmt.Sprintf("%.*s-%d", moduleNameDigits, sha256, part)
 }

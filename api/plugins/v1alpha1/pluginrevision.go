@@ -5,11 +5,10 @@ package v1alpha1
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// PluginRevision is an accepted module with its configuration. The controller manager creates and deletes it; it is never changed.
-// Selection, priority, failure policy and rollout are those of the ReflectionPlugin.
+// PluginRevision is an accepted module with its settings. The controller manager creates and deletes it. Its spec is
+// never changed. Virtual kubelets run the revision that is active according to the status of the ReflectionPlugin.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -25,7 +24,7 @@ type PluginRevision struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Spec is the revision.
+	// Spec is the module with its settings.
 	//
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a revision is never changed"
 	Spec PluginRevisionSpec `json:"spec"`
@@ -42,106 +41,87 @@ type PluginRevisionList struct {
 	Items           []PluginRevision `json:"items"`
 }
 
-// PluginRevisionSpec is a module with its configuration.
+// PluginRevisionSpec is a module with its settings.
 type PluginRevisionSpec struct {
 	// Plugin is the name of the ReflectionPlugin.
 	//
 	// +kubebuilder:validation:MaxLength=40
 	Plugin string `json:"plugin"`
 
-	// Number of the revision, counted from 1 for each plugin.
+	// Number is the number of the revision, counted from 1 for each plugin.
 	//
 	// +kubebuilder:validation:Minimum=1
 	Number int64 `json:"number"`
 
-	// SHA256 of the module. The names of its PluginModules begin with it.
+	// SHA256 is the SHA-256 of the module. The names of its PluginModules begin with it.
 	//
 	// +kubebuilder:validation:Pattern=`^[0-9a-f]{64}$`
 	SHA256 string `json:"sha256"`
 
-	// Size of the module, in bytes.
+	// Size is the size of the module in bytes.
 	//
 	// +kubebuilder:validation:Minimum=1
 	Size int64 `json:"size"`
 
-	// Parts is the number of its PluginModules.
+	// Parts is the number of PluginModules of the module.
 	//
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=64
 	Parts int32 `json:"parts"`
 
-	// Source that it was fetched from, with the digest of an image.
+	// Source is the source from which the module was fetched. For an image, it includes the digest.
 	Source string `json:"source"`
 
-	// PolicyName is the name by which the policy of signatures knows the source: a repository without a tag, an https URL, or configMap/NAME.
+	// PolicyName is the name of the source in the signature policy: a repository without a tag, an https URL, or
+	// configMap/NAME.
 	//
 	// +kubebuilder:validation:MinLength=1
 	PolicyName string `json:"policyName"`
 
-	// Signer is the fingerprint of the public key that has signed it, empty if the signature was not verified.
+	// Signer is the fingerprint of the public key whose signature of the module was verified. It is empty if no
+	// signature was verified.
 	//
 	// +optional
 	Signer string `json:"signer,omitempty"`
 
-	// Manifest of the module.
+	// Manifest is the manifest of the module.
 	Manifest PluginManifest `json:"manifest"`
 
-	// Config of the plugin.
-	//
-	// +kubebuilder:validation:Type=object
-	// +kubebuilder:pruning:PreserveUnknownFields
-	// +optional
-	Config *runtime.RawExtension `json:"config,omitempty"`
-
-	// Writes restricts those of the manifest. Absent: all of them; empty: none.
-	//
-	// +listType=set
-	// +optional
-	Writes []string `json:"writes,omitzero"`
-
-	// Capabilities that the cluster grants.
-	//
-	// +listType=set
-	// +optional
-	Capabilities []PluginCapability `json:"capabilities,omitempty"`
-
-	// Limits of each call.
-	//
-	// +optional
-	Limits *PluginLimits `json:"limits,omitempty"`
+	// PluginSettings are the settings of the ReflectionPlugin at the time when the revision was created.
+	PluginSettings `json:",inline"`
 }
 
-// PluginManifest is the self-description of a module.
+// PluginManifest is the description that a module gives of itself.
 type PluginManifest struct {
-	// Name of the module.
+	// Name is the name of the module.
 	//
 	// +optional
 	Name string `json:"name,omitempty"`
 
-	// Version of the module.
+	// Version is the version of the module.
 	//
 	// +optional
 	Version string `json:"version,omitempty"`
 
-	// Kinds that it is for.
+	// Kinds are the kinds that the module supports.
 	//
 	// +listType=atomic
 	// +optional
 	Kinds []string `json:"kinds,omitempty"`
 
-	// Hooks that it has.
+	// Hooks are the hooks that the module implements.
 	//
 	// +listType=atomic
 	// +optional
 	Hooks []string `json:"hooks,omitempty"`
 
-	// Writes are the paths that it may change.
+	// Writes are the paths that the module may change.
 	//
 	// +listType=atomic
 	// +optional
 	Writes []string `json:"writes,omitempty"`
 
-	// Capabilities that the module requests.
+	// Capabilities are the capabilities that the module requests.
 	//
 	// +listType=atomic
 	// +optional
@@ -150,8 +130,9 @@ type PluginManifest struct {
 
 // PluginRevisionStatus is the state of a revision on each virtual node.
 type PluginRevisionStatus struct {
-	// VirtualNodes has one entry per virtual node, written by its virtual kubelet.
+	// VirtualNodes has one entry for each virtual node, written by its virtual kubelet.
 	//
+	// +kubebuilder:validation:MaxItems=256
 	// +listType=map
 	// +listMapKey=name
 	// +optional
@@ -163,7 +144,7 @@ type PluginRevisionStatus struct {
 // +kubebuilder:validation:Enum=Loading;Rehearsing;Standby;Active;RolledBack;Failed
 type PluginState string
 
-// The states of a revision on a virtual node.
+// States of a revision on a virtual node.
 const (
 	LoadingPlugin    PluginState = "Loading"
 	RehearsingPlugin PluginState = "Rehearsing"
@@ -175,21 +156,172 @@ const (
 
 // VirtualNodePlugin is the state of a revision on one virtual node.
 type VirtualNodePlugin struct {
-	// Name of the virtual node.
+	// Name is the name of the virtual node.
 	Name string `json:"name"`
 
-	// State of the revision.
+	// State is the state of the revision.
 	State PluginState `json:"state"`
 
-	// Reason of the state, in CamelCase.
+	// Reason is the reason for the state, in CamelCase.
 	//
 	// +kubebuilder:validation:MaxLength=128
 	// +optional
 	Reason string `json:"reason,omitempty"`
 
-	// Message with the remedy.
+	// Message describes the problem and its remedy.
 	//
 	// +kubebuilder:validation:MaxLength=1024
+	// +optional
+	Message string `json:"message,omitempty"`
+
+	// PromotedAt is the value of status.promotedAt in the ReflectionPlugin to which the states Active and RolledBack
+	// refer. An entry that refers to another promotion of the same revision has no effect.
+	//
+	// +optional
+	PromotedAt *metav1.Time `json:"promotedAt,omitempty"`
+
+	// ActiveSince is the time since which the virtual node has reflected objects with the revision after the
+	// promotion at PromotedAt. The probation on the virtual node begins then. The field is not set while the provider
+	// is unreachable.
+	//
+	// +optional
+	ActiveSince *metav1.Time `json:"activeSince,omitempty"`
+
+	// Rehearsal is the result of evaluating the objects of the virtual node with this revision while another revision
+	// is active.
+	//
+	// +optional
+	Rehearsal *PluginRehearsalResult `json:"rehearsal,omitempty"`
+}
+
+// PluginRehearsalResult counts the objects that a revision would change on one virtual node. It contains names and
+// paths, but no values, because values may be secret.
+type PluginRehearsalResult struct {
+	// Against is the active PluginRevision with which this revision was compared. It is empty if no revision was
+	// active.
+	//
+	// +optional
+	Against string `json:"against,omitempty"`
+
+	// OtherRevisions identifies the active PluginRevisions of all other plugins, which the evaluation included. After
+	// a change of one of them, this revision is rehearsed again. Virtual kubelets of earlier versions do not set it.
+	//
+	// +kubebuilder:validation:MaxLength=64
+	// +optional
+	OtherRevisions string `json:"otherRevisions,omitempty"`
+
+	// Objects is the number of evaluated objects. These are the objects that the plugin touches with this revision or
+	// with the active one.
+	Objects int64 `json:"objects"`
+
+	// Unchanged is the number of objects whose copies would not change.
+	Unchanged int64 `json:"unchanged"`
+
+	// Changed is the number of objects whose copies would change.
+	Changed int64 `json:"changed"`
+
+	// Removed is the number of objects whose copies would be deleted.
+	Removed int64 `json:"removed"`
+
+	// Errors is the number of objects for which plugins would fail with this revision, but do not fail with the
+	// active one.
+	Errors int64 `json:"errors"`
+
+	// NotDeterministic is the number of objects for which two instances of the module returned different results.
+	//
+	// +optional
+	NotDeterministic int64 `json:"notDeterministic,omitempty"`
+
+	// Paths are the paths that would change most often.
+	//
+	// +kubebuilder:validation:MaxItems=20
+	// +listType=atomic
+	// +optional
+	Paths []RehearsedPath `json:"paths,omitempty"`
+
+	// Conflicts are changes by this revision that a later plugin of the chain overwrites.
+	//
+	// +kubebuilder:validation:MaxItems=10
+	// +listType=atomic
+	// +optional
+	Conflicts []RehearsedConflict `json:"conflicts,omitempty"`
+
+	// Examples are some of the objects that would not stay unchanged.
+	//
+	// +kubebuilder:validation:MaxItems=5
+	// +listType=atomic
+	// +optional
+	Examples []RehearsedObject `json:"examples,omitempty"`
+}
+
+// RehearsedPath is a path in objects of a kind that would change.
+type RehearsedPath struct {
+	// Kind is the kind of the objects, with its API group unless it is the core group.
+	Kind string `json:"kind"`
+
+	// Path is the path in the object. Elements of lists have no index: spec.ports[].nodePort.
+	//
+	// +kubebuilder:validation:MaxLength=256
+	Path string `json:"path"`
+
+	// Objects is the number of objects in which the path would change.
+	Objects int64 `json:"objects"`
+
+	// NewPodsOnly is true for fields that are immutable in a running pod, so that only new pods get the new value.
+	//
+	// +optional
+	NewPodsOnly bool `json:"newPodsOnly,omitempty"`
+}
+
+// RehearsedConflict is a path that a revision sets and that a later plugin overwrites.
+type RehearsedConflict struct {
+	// Kind is the kind of the objects, with its API group unless it is the core group.
+	Kind string `json:"kind"`
+
+	// Path is the path in the object, without indices.
+	//
+	// +kubebuilder:validation:MaxLength=256
+	Path string `json:"path"`
+
+	// Plugin is the later plugin, which determines the value.
+	//
+	// +kubebuilder:validation:MaxLength=253
+	Plugin string `json:"plugin"`
+
+	// Objects is the number of objects with the conflict.
+	Objects int64 `json:"objects"`
+}
+
+// RehearsalOutcome is the effect of a revision on an object.
+//
+// +kubebuilder:validation:Enum=Changed;Removed;Error;NotDeterministic
+type RehearsalOutcome string
+
+// Outcomes for which a rehearsal lists examples.
+const (
+	ChangedOutcome          RehearsalOutcome = "Changed"
+	RemovedOutcome          RehearsalOutcome = "Removed"
+	ErrorOutcome            RehearsalOutcome = "Error"
+	NotDeterministicOutcome RehearsalOutcome = "NotDeterministic"
+)
+
+// RehearsedObject is an example of an outcome.
+type RehearsedObject struct {
+	// Kind is the kind of the object, with its API group unless it is the core group.
+	Kind string `json:"kind"`
+
+	// Namespace is the namespace of the object.
+	Namespace string `json:"namespace"`
+
+	// Name is the name of the object.
+	Name string `json:"name"`
+
+	// Outcome is the outcome for the object.
+	Outcome RehearsalOutcome `json:"outcome"`
+
+	// Message is the message of the error. It is empty for other outcomes.
+	//
+	// +kubebuilder:validation:MaxLength=256
 	// +optional
 	Message string `json:"message,omitempty"`
 }

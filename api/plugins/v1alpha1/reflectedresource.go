@@ -8,11 +8,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// ReflectedResource makes every virtual kubelet reflect the objects of an additional resource, in offloaded
-// namespaces, until it is deleted. Like a CustomResourceDefinition it is named after the plural and group of the
-// resource ("certificates.cert-manager.io"), so that there is one for each.
+// ReflectedResource makes every virtual kubelet reflect the objects of an additional resource in offloaded
+// namespaces. Like a CustomResourceDefinition, it is named after the plural and the group of the resource
+// ("certificates.cert-manager.io"), so that each resource can have only one.
 //
-// Deleting it stops the reflection; the copies on the providers are not deleted.
+// If the ReflectedResource is deleted, the reflection stops. The copies on the providers are not deleted.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -44,55 +44,56 @@ type ReflectedResourceList struct {
 	Items           []ReflectedResource `json:"items"`
 }
 
-// ReflectionPolicy selects the reflected objects by their annotations.
+// ReflectionPolicy determines from annotations which objects are reflected.
 //
 // +kubebuilder:validation:Enum=DenyList;AllowList
 type ReflectionPolicy string
 
-// The reflection policies.
+// Reflection policies.
 const (
-	// DenyListPolicy: all except those with the annotation liqo.io/skip-reflection.
+	// DenyListPolicy reflects all objects except those with the annotation liqo.io/skip-reflection.
 	DenyListPolicy ReflectionPolicy = "DenyList"
-	// AllowListPolicy: only those with the annotation liqo.io/allow-reflection.
+	// AllowListPolicy reflects only objects with the annotation liqo.io/allow-reflection.
 	AllowListPolicy ReflectionPolicy = "AllowList"
 )
 
 // ReflectedResourceSpec is the resource to reflect, and its settings.
 //
-// +kubebuilder:validation:XValidation:rule="!(size(self.group) == 0 && self.resource in ['pods','services','configmaps','secrets','persistentvolumeclaims','events','serviceaccounts'])",message="this resource is always reflected: configure it with the flags of the virtual kubelet"
-// +kubebuilder:validation:XValidation:rule="!(self.group == 'discovery.k8s.io' && self.resource == 'endpointslices') && !(self.group == 'networking.k8s.io' && self.resource in ['ingresses','networkpolicies']) && !(self.group == 'policy' && self.resource == 'poddisruptionbudgets') && !(self.group == 'events.k8s.io' && self.resource == 'events')",message="this resource is always reflected: configure it with the flags of the virtual kubelet"
+// +kubebuilder:validation:XValidation:rule="!(size(self.group) == 0 && self.resource in ['pods','services','configmaps','secrets','serviceaccounts','persistentvolumeclaims','events'])",message="this resource is always reflected: configure it with the flags of the virtual kubelet"
+// +kubebuilder:validation:XValidation:rule="!(self.group == 'discovery.k8s.io' && self.resource in ['endpointslices']) && !(self.group == 'events.k8s.io' && self.resource in ['events']) && !(self.group == 'networking.k8s.io' && self.resource in ['ingresses','networkpolicies']) && !(self.group == 'policy' && self.resource in ['poddisruptionbudgets'])",message="this resource is always reflected: configure it with the flags of the virtual kubelet"
 // +kubebuilder:validation:XValidation:rule="self.group != 'offloading.liqo.io' && self.group != 'plugins.refract.io'",message="the resources that reflection itself is made of cannot be reflected"
 type ReflectedResourceSpec struct {
-	// Group of the objects, empty for the core group.
+	// Group is the API group of the objects, empty for the core group.
 	//
 	// +kubebuilder:default=""
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	Group string `json:"group"`
 
-	// Version of the objects in this cluster.
+	// Version is the API version of the objects in this cluster.
 	//
 	// +kubebuilder:validation:Pattern=`^v[0-9]+((alpha|beta)[0-9]+)?$`
 	Version string `json:"version"`
 
-	// Resource is the plural, "certificates".
+	// Resource is the plural name of the resource, for example "certificates".
 	//
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	// +kubebuilder:validation:MaxLength=63
 	Resource string `json:"resource"`
 
-	// Target is the resource of the copies on the provider. Default: the same resource.
+	// Target is the resource of the copies on the provider. The default is the same resource.
 	//
 	// +optional
 	Target *TargetResource `json:"target,omitempty"`
 
-	// Policy selects the reflected objects.
+	// Policy determines which objects are reflected.
 	//
 	// +kubebuilder:default=DenyList
 	// +optional
 	Policy ReflectionPolicy `json:"policy,omitempty"`
 
-	// Workers is the maximum number of objects that each virtual kubelet reconciles at once. 0 pauses the reflection.
+	// Workers is the maximum number of objects that each virtual kubelet reconciles concurrently. 0 pauses the
+	// reflection.
 	//
 	// +kubebuilder:default=3
 	// +kubebuilder:validation:Minimum=0
@@ -100,15 +101,15 @@ type ReflectedResourceSpec struct {
 	// +optional
 	Workers *int32 `json:"workers,omitempty"`
 
-	// StatusBack reflects the status of the provider's copy back to the object. Leave it off if a controller of this cluster
-	// writes the status.
+	// StatusBack means that the status of the provider's copy is written to the local object. Leave it disabled if a
+	// controller of this cluster writes the status.
 	//
 	// +optional
 	StatusBack bool `json:"statusBack,omitempty"`
 
-	// PodSpecPaths are the paths of pod specs in the objects, with * for any key or element: "spec.template.spec". There
-	// plugins cannot enable host namespaces, and the engine disables them. Deployments, Jobs and the other kinds of
-	// Kubernetes itself need none.
+	// PodSpecPaths are the paths of pod specs in the objects, for example "spec.template.spec". A * means any key or
+	// element. At these paths, plugins cannot enable host namespaces, and the engine disables them. Kinds of
+	// Kubernetes itself, such as Deployments and Jobs, do not need this field.
 	//
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MinLength=1
@@ -116,32 +117,32 @@ type ReflectedResourceSpec struct {
 	// +optional
 	PodSpecPaths []string `json:"podSpecPaths,omitempty"`
 
-	// CopyDefinition creates the CustomResourceDefinition on the provider if it has none of that name. An existing one
+	// CopyDefinition creates the CustomResourceDefinition on the provider if it does not exist there. An existing one
 	// is never changed.
 	//
 	// +optional
 	CopyDefinition bool `json:"copyDefinition,omitempty"`
 }
 
-// GroupVersionResource of the objects in this cluster.
+// GroupVersionResource returns the resource of the objects in this cluster.
 func (s *ReflectedResourceSpec) GroupVersionResource() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: s.Group, Version: s.Version, Resource: s.Resource}
 }
 
 // TargetResource names a resource of the provider.
 type TargetResource struct {
-	// Group of the copies, empty for the core group.
+	// Group is the API group of the copies, empty for the core group.
 	//
 	// +kubebuilder:default=""
 	// +optional
 	Group string `json:"group"`
 
-	// Version of the copies.
+	// Version is the API version of the copies.
 	//
 	// +kubebuilder:validation:Pattern=`^v[0-9]+((alpha|beta)[0-9]+)?$`
 	Version string `json:"version"`
 
-	// Resource is the plural.
+	// Resource is the plural name of the resource.
 	//
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	Resource string `json:"resource"`
@@ -149,7 +150,7 @@ type TargetResource struct {
 
 // ReflectedResourceStatus is the state of the reflection on each virtual node.
 type ReflectedResourceStatus struct {
-	// VirtualNodes has one entry per virtual node, written by its virtual kubelet.
+	// VirtualNodes has one entry for each virtual node, written by its virtual kubelet.
 	//
 	// +listType=map
 	// +listMapKey=name
@@ -159,20 +160,21 @@ type ReflectedResourceStatus struct {
 
 // VirtualNodeReflection is the state of the reflection on one virtual node.
 type VirtualNodeReflection struct {
-	// Name of the virtual node.
+	// Name is the name of the virtual node.
 	Name string `json:"name"`
 
-	// VirtualNode is the name of its VirtualNode, if it is different.
+	// VirtualNode is the name of the VirtualNode object, if it differs from the name of the virtual node.
 	//
 	// +optional
 	VirtualNode string `json:"virtualNode,omitempty"`
 
-	// ClusterID of its provider.
+	// ClusterID is the ID of the provider.
 	//
 	// +optional
 	ClusterID string `json:"clusterID,omitempty"`
 
-	// Conditions: Ready reports whether objects are reflected, and if not, why.
+	// Conditions are the conditions of the reflection. Ready reports whether objects are reflected, and the reason if
+	// they are not.
 	//
 	// +listType=map
 	// +listMapKey=type
@@ -185,16 +187,17 @@ const ReadyCondition = "Ready"
 
 // Reasons of the condition Ready.
 const (
-	// ReflectingReason: objects are reflected.
+	// ReflectingReason means that objects are reflected.
 	ReflectingReason = "Reflecting"
-	// PausedReason: there are no workers.
+	// PausedReason means that the number of workers is 0.
 	PausedReason = "Paused"
-	// MissingDefinitionReason: one of the clusters does not serve the resource.
+	// MissingDefinitionReason means that one of the clusters does not serve the resource.
 	MissingDefinitionReason = "MissingDefinition"
-	// MissingPermissionReason: the virtual kubelet lacks a permission; the message has the rule to add.
+	// MissingPermissionReason means that the virtual kubelet lacks a permission. The message has the RBAC rule to
+	// add.
 	MissingPermissionReason = "MissingPermission"
-	// NotReflectableReason: objects of this resource cannot be reflected, or not with these settings.
+	// NotReflectableReason means that objects of this resource cannot be reflected, or not with these settings.
 	NotReflectableReason = "NotReflectable"
-	// UnreachableReason: an API server did not respond.
+	// UnreachableReason means that an API server did not respond.
 	UnreachableReason = "Unreachable"
 )

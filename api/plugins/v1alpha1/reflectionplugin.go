@@ -8,8 +8,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// ReflectionPlugin declares a plugin: where its module comes from, what it is for, and what it may do. The controller manager fetches and
-// verifies the module, tests that it loads with these settings, and stores it as a PluginRevision.
+// ReflectionPlugin declares a plugin: the source of its module, the objects that it mutates, and its permissions. The
+// controller manager fetches and verifies the module, tests whether it can be loaded with these settings, and stores
+// it as a PluginRevision.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -48,91 +49,31 @@ type ReflectionPluginList struct {
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.replaces) || !self.kinds.exists(k, k == '*')",message="kinds: a plugin that replaces a default plugin names its kinds"
 type ReflectionPluginSpec struct {
-	// Kinds that the plugin is for, as in manifests: "Service", "Ingress.networking.k8s.io", or "*" for all except Secrets.
-	// They restrict the kinds of the module's manifest.
-	//
-	// +kubebuilder:validation:MinItems=1
-	// +kubebuilder:validation:MaxItems=64
-	// +kubebuilder:validation:items:MaxLength=317
-	// +kubebuilder:validation:items:Pattern=`^(\*|[A-Z][A-Za-z0-9]{0,62}(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?)$`
-	// +listType=set
-	Kinds []string `json:"kinds"`
+	// PluginSettings are the settings for new revisions.
+	PluginSettings `json:",inline"`
 
-	// Priority orders the plugins of a kind, the lowest first; plugins of the same priority are ordered by name.
-	//
-	// +kubebuilder:default=0
-	// +kubebuilder:validation:Minimum=-1000
-	// +kubebuilder:validation:Maximum=1000
-	// +optional
-	Priority int32 `json:"priority,omitempty"`
-
-	// Replaces names the default plugin that this one replaces.
-	//
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=63
-	// +optional
-	Replaces string `json:"replaces,omitempty"`
-
-	// Match selects objects. All of its fields must match.
-	//
-	// +optional
-	Match *PluginMatch `json:"match,omitempty"`
-
-	// Source of the module.
+	// Source is the source of the module.
 	Source PluginSource `json:"source"`
 
-	// Config of the plugin, by the schema in the module's manifest.
-	//
-	// +kubebuilder:validation:Type=object
-	// +kubebuilder:pruning:PreserveUnknownFields
-	// +optional
-	Config *runtime.RawExtension `json:"config,omitempty"`
-
-	// Writes restricts the paths of the module's manifest that the plugin may change. Absent: all of them; empty: none.
-	//
-	// +kubebuilder:validation:MaxItems=256
-	// +kubebuilder:validation:items:MinLength=1
-	// +kubebuilder:validation:items:MaxLength=1024
-	// +listType=set
-	// +optional
-	Writes []string `json:"writes,omitzero"`
-
-	// Capabilities that the cluster grants to the module. A module whose manifest asks for one that is not listed is not accepted.
-	//
-	// +kubebuilder:validation:MaxItems=8
-	// +listType=set
-	// +optional
-	Capabilities []PluginCapability `json:"capabilities,omitempty"`
-
-	// Limits of each call.
-	//
-	// +optional
-	Limits *PluginLimits `json:"limits,omitempty"`
-
-	// FailurePolicy determines the effect of a failure of the plugin on the object: Fail leaves its copy unchanged, Ignore continues without this plugin.
-	//
-	// +kubebuilder:default=Fail
-	// +optional
-	FailurePolicy PluginFailurePolicy `json:"failurePolicy,omitempty"`
-
-	// Rollout of new revisions.
+	// Rollout determines how new revisions become active.
 	//
 	// +kubebuilder:default={}
 	// +optional
 	Rollout PluginRollout `json:"rollout,omitempty"`
 
-	// Revision pins the active PluginRevision. Empty: the active revision follows the source.
+	// Revision pins the active PluginRevision. If it is empty, the active revision follows the source.
 	//
 	// +kubebuilder:validation:MaxLength=63
 	// +optional
 	Revision string `json:"revision,omitempty"`
 
-	// Paused keeps the active revision: nothing is fetched, and no other revision becomes active.
+	// Paused keeps the active revision: no module is fetched, and no other revision becomes active.
 	//
 	// +optional
 	Paused bool `json:"paused,omitempty"`
 
-	// RevisionHistoryLimit is how many revisions are kept besides the active, the previous, the candidate and the pinned one.
+	// RevisionHistoryLimit is the number of old revisions that are kept in addition to the active, previous,
+	// candidate, rejected, approved and pinned revisions.
 	//
 	// +kubebuilder:default=5
 	// +kubebuilder:validation:Minimum=1
@@ -141,7 +82,81 @@ type ReflectionPluginSpec struct {
 	RevisionHistoryLimit int32 `json:"revisionHistoryLimit,omitempty"`
 }
 
-// PluginCapability is a permission beyond changing fields: "skip" lets a plugin keep objects from being reflected, which deletes their copies.
+// PluginSettings determine, together with the module, the behavior of a plugin and the objects that it mutates. They
+// are part of each revision: every change of the settings creates a new revision, which is rehearsed and can be
+// rolled back in the same way as a new module.
+type PluginSettings struct {
+	// Kinds are the kinds that the plugin is for, in the format of manifests: "Service", "Ingress.networking.k8s.io",
+	// or "*" for all kinds except Secrets. They restrict the kinds in the module's manifest.
+	//
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=317
+	// +kubebuilder:validation:items:Pattern=`^(\*|[A-Z][A-Za-z0-9]{0,62}(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?)$`
+	// +listType=set
+	Kinds []string `json:"kinds"`
+
+	// Priority determines the order of the plugins of a kind, the lowest first. Plugins of the same priority are
+	// ordered by name.
+	//
+	// +kubebuilder:default=0
+	// +kubebuilder:validation:Minimum=-1000
+	// +kubebuilder:validation:Maximum=1000
+	// +optional
+	Priority int32 `json:"priority,omitempty"`
+
+	// Replaces is the name of the default plugin that this plugin replaces.
+	//
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +optional
+	Replaces string `json:"replaces,omitempty"`
+
+	// Match selects the objects that the plugin mutates. All of its fields must match.
+	//
+	// +optional
+	Match *PluginMatch `json:"match,omitempty"`
+
+	// Config is the configuration of the plugin. The schema is in the module's manifest.
+	//
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:pruning:PreserveUnknownFields
+	// +optional
+	Config *runtime.RawExtension `json:"config,omitempty"`
+
+	// Writes restricts the paths in the module's manifest that the plugin may change. If it is absent, all of them
+	// are allowed. If it is empty, none is.
+	//
+	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=1024
+	// +listType=set
+	// +optional
+	Writes []string `json:"writes,omitzero"`
+
+	// Capabilities are the capabilities that the cluster grants to the module. If the module's manifest requests
+	// another one, the module is not accepted.
+	//
+	// +kubebuilder:validation:MaxItems=8
+	// +listType=set
+	// +optional
+	Capabilities []PluginCapability `json:"capabilities,omitempty"`
+
+	// Limits are the limits of each call.
+	//
+	// +optional
+	Limits *PluginLimits `json:"limits,omitempty"`
+
+	// FailurePolicy determines the effect of a failure of the plugin. Fail leaves the copy of the object unchanged.
+	// Ignore continues without this plugin.
+	//
+	// +kubebuilder:default=Fail
+	// +optional
+	FailurePolicy PluginFailurePolicy `json:"failurePolicy,omitempty"`
+}
+
+// PluginCapability is a permission beyond changing fields. "skip" permits a plugin to exclude objects from
+// reflection, which deletes their copies.
 //
 // +kubebuilder:validation:Enum=skip
 type PluginCapability string
@@ -151,13 +166,13 @@ type PluginCapability string
 // +kubebuilder:validation:Enum=Fail;Ignore
 type PluginFailurePolicy string
 
-// The failure policies.
+// Failure policies.
 const (
 	FailPluginPolicy   PluginFailurePolicy = "Fail"
 	IgnorePluginPolicy PluginFailurePolicy = "Ignore"
 )
 
-// PluginMatch selects objects.
+// PluginMatch selects the objects that a plugin mutates.
 type PluginMatch struct {
 	// NamespaceSelector selects namespaces of this cluster by their labels.
 	//
@@ -169,7 +184,8 @@ type PluginMatch struct {
 	// +optional
 	ObjectSelector *metav1.LabelSelector `json:"objectSelector,omitempty"`
 
-	// Providers are the cluster IDs of the providers that the plugin is for. Empty: all.
+	// Providers are the cluster IDs of the providers that the plugin is for. If the list is empty, the plugin is for
+	// all providers.
 	//
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MinLength=1
@@ -179,16 +195,16 @@ type PluginMatch struct {
 	Providers []string `json:"providers,omitempty"`
 }
 
-// PluginSource is where a module comes from.
+// PluginSource is the source of a module.
 //
 // +kubebuilder:validation:XValidation:rule="[has(self.oci), has(self.http), has(self.configMap)].filter(x, x).size() == 1",message="set exactly one of oci, http and configMap"
 type PluginSource struct {
-	// OCI is an image of a registry.
+	// OCI is an image in a registry.
 	//
 	// +optional
 	OCI *OCISource `json:"oci,omitempty"`
 
-	// HTTP is a file of a web server.
+	// HTTP is a file on a web server.
 	//
 	// +optional
 	HTTP *HTTPSource `json:"http,omitempty"`
@@ -201,34 +217,36 @@ type PluginSource struct {
 
 // SecretReference names a Secret in the namespace of the installation.
 type SecretReference struct {
-	// Name of the Secret.
+	// Name is the name of the Secret.
 	//
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
 }
 
-// OCISource is an image with one layer, the module.
+// OCISource is an image whose only layer is the module.
 type OCISource struct {
-	// Image with its registry, and a tag or a digest. A tag is resolved once, and again only with an interval.
+	// Image is the name of the image, with its registry and a tag or a digest. A tag is resolved once, or repeatedly
+	// if an interval is set.
 	//
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=1024
 	// +kubebuilder:validation:XValidation:rule="self.matches('^(([a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?([.][a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?)*[.]?|[[][0-9a-fA-F:.]+[]])(:[1-9][0-9]{0,4})?/)?[a-z0-9]+(([.]|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+(([.]|_|__|-+)[a-z0-9]+)*)*(:[a-zA-Z0-9_][a-zA-Z0-9._-]{0,127})?(@[a-z0-9]+:[0-9a-f]{64,128})?$')",message="use HOST/PATH:TAG or HOST/PATH@sha256:DIGEST; parts of the path have lower case letters and digits, and between them single dots, underscores or dashes"
 	Image string `json:"image"`
 
-	// PullSecret is a Secret of type kubernetes.io/dockerconfigjson. Its credentials are sent to the registry that they are for, and to the server of
-	// tokens that this registry names.
+	// PullSecret is a Secret of type kubernetes.io/dockerconfigjson. Its credentials are sent to the registry for
+	// which they are, and to the token server that this registry names.
 	//
 	// +optional
 	PullSecret *SecretReference `json:"pullSecret,omitempty"`
 
-	// CASecret has the certificate authorities of the registry under ca.crt, instead of those of the system.
+	// CASecret is a Secret whose key ca.crt has the certificate authorities of the registry. They replace the
+	// authorities of the system.
 	//
 	// +optional
 	CASecret *SecretReference `json:"caSecret,omitempty"`
 
-	// Interval between two resolutions of the tag. 0s: never again.
+	// Interval is the time between two resolutions of the tag. 0s means that the tag is not resolved again.
 	//
 	// +kubebuilder:default="0s"
 	// +kubebuilder:validation:Type=string
@@ -238,59 +256,61 @@ type OCISource struct {
 	Interval *metav1.Duration `json:"interval,omitempty"`
 }
 
-// HTTPSource is a file of a web server.
+// HTTPSource is a file on a web server.
 type HTTPSource struct {
-	// URL of the module. It must be https, and must not redirect to another host or out of its folder. Everybody who reads ReflectionPlugins sees it: it
-	// must have no user name and no password.
+	// URL is the URL of the module. It must be an https URL without a user name or password, because everybody who
+	// may read ReflectionPlugins can see it. Redirects to another host or out of the folder are not followed.
 	//
 	// +kubebuilder:validation:MaxLength=2048
 	// +kubebuilder:validation:XValidation:rule="isURL(self) && url(self).getScheme() == 'https' && url(self).getHostname() != ''",message="use an https URL"
 	// +kubebuilder:validation:XValidation:rule="!self.matches('^[^/]*//[^/?#]*@')",message="remove the user name and password, which everybody could read"
 	URL string `json:"url"`
 
-	// SHA256 of the module, in lower case hexadecimal digits.
+	// SHA256 is the SHA-256 of the module in lower case hexadecimal digits.
 	//
 	// +kubebuilder:validation:Pattern=`^[0-9a-f]{64}$`
 	SHA256 string `json:"sha256"`
 
-	// CASecret has the certificate authorities of the server under ca.crt, instead of those of the system.
+	// CASecret is a Secret whose key ca.crt has the certificate authorities of the server. They replace the
+	// authorities of the system.
 	//
 	// +optional
 	CASecret *SecretReference `json:"caSecret,omitempty"`
 }
 
-// ConfigMapSource is a key of a ConfigMap in the namespace of the installation. It is followed when it changes.
+// ConfigMapSource is a key of a ConfigMap in the namespace of the installation. When the ConfigMap changes, the
+// module is fetched again.
 type ConfigMapSource struct {
-	// Name of the ConfigMap.
+	// Name is the name of the ConfigMap.
 	//
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
 
-	// Key of its binaryData.
+	// Key is the key in binaryData.
 	//
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Key string `json:"key"`
 }
 
-// PluginLimits limit each call of a plugin. What is left out is the default of the host.
+// PluginLimits limit each call of a plugin. Fields that are not set have the host's defaults.
 type PluginLimits struct {
-	// Fuel is the amount of work.
+	// Fuel is the maximum amount of work.
 	//
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000000000
 	// +optional
 	Fuel int64 `json:"fuel,omitempty"`
 
-	// MemoryPages of 64 KiB.
+	// MemoryPages is the maximum size of the memory, in pages of 64 KiB.
 	//
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=2048
 	// +optional
 	MemoryPages int32 `json:"memoryPages,omitempty"`
 
-	// OutputBytes that the plugin may write into an object.
+	// OutputBytes is the maximum number of bytes that the plugin may write into an object.
 	//
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=8388608
@@ -311,7 +331,7 @@ type PluginLimits struct {
 	// +optional
 	ModuleBytes int32 `json:"moduleBytes,omitempty"`
 
-	// Handles is the maximum number of handles to values of an object.
+	// Handles is the maximum number of handles for values of an object.
 	//
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1048576
@@ -324,20 +344,21 @@ type PluginLimits struct {
 // +kubebuilder:validation:Enum=Immediate;Rehearse
 type RolloutStrategy string
 
-// The rollout strategies.
+// Rollout strategies.
 const (
-	// ImmediateRollout: as soon as it is accepted.
+	// ImmediateRollout means that a revision becomes active as soon as it is accepted.
 	ImmediateRollout RolloutStrategy = "Immediate"
-	// RehearseRollout: after it was rehearsed on the objects of all reachable virtual nodes.
+	// RehearseRollout means that a revision becomes active after it was rehearsed on the objects of all reachable
+	// virtual nodes.
 	RehearseRollout RolloutStrategy = "Rehearse"
 )
 
-// RehearsalApproval determines who promotes a revision whose rehearsal stayed within its limits.
+// RehearsalApproval determines who promotes a revision if its rehearsal is within the limits.
 //
 // +kubebuilder:validation:Enum=Automatic;Manual
 type RehearsalApproval string
 
-// The kinds of approval.
+// Kinds of approval.
 const (
 	AutomaticApproval RehearsalApproval = "Automatic"
 	ManualApproval    RehearsalApproval = "Manual"
@@ -347,7 +368,7 @@ const (
 //
 // +kubebuilder:validation:XValidation:rule="self.strategy == 'Rehearse' || !has(self.rehearsal)",message="rehearsal is for the strategy Rehearse"
 type PluginRollout struct {
-	// Strategy of the rollout.
+	// Strategy is the strategy of the rollout.
 	//
 	// +kubebuilder:default=Rehearse
 	// +optional
@@ -358,7 +379,7 @@ type PluginRollout struct {
 	// +optional
 	Rehearsal *PluginRehearsal `json:"rehearsal,omitempty"`
 
-	// Probation is how long the previous revision can be restored automatically after a promotion.
+	// Probation is the time after a promotion in which the previous revision can be restored automatically.
 	//
 	// +kubebuilder:default="10m0s"
 	// +kubebuilder:validation:Type=string
@@ -367,7 +388,7 @@ type PluginRollout struct {
 	// +optional
 	Probation *metav1.Duration `json:"probation,omitempty"`
 
-	// MaxFailedPercent of the evaluations that may fail in the plugin during the probation.
+	// MaxFailedPercent is the maximum percentage of evaluations in which the plugin may fail during the probation.
 	//
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=0
@@ -378,53 +399,57 @@ type PluginRollout struct {
 
 // PluginRehearsal has the limits within which a rehearsed revision is promoted.
 type PluginRehearsal struct {
-	// MaxErrors is the number of objects on which the plugins may fail.
+	// MaxErrors is the maximum number of objects for which the plugins may fail.
 	//
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=0
 	// +optional
 	MaxErrors int32 `json:"maxErrors,omitempty"`
 
-	// MaxChangedPercent of the objects whose copies may change. Absent: no limit.
+	// MaxChangedPercent is the maximum percentage of objects whose copies may change. If it is not set, there is no
+	// limit.
 	//
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100
 	// +optional
 	MaxChangedPercent *int32 `json:"maxChangedPercent,omitempty"`
 
-	// MaxRemoved is the number of copies that may be removed.
+	// MaxRemoved is the maximum number of copies that may be removed.
 	//
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=0
 	// +optional
 	MaxRemoved int32 `json:"maxRemoved,omitempty"`
 
-	// Approval determines who promotes a revision within the limits.
+	// Approval determines who promotes a revision that is within the limits.
 	//
 	// +kubebuilder:default=Automatic
 	// +optional
 	Approval RehearsalApproval `json:"approval,omitempty"`
 
-	// Approved is the PluginRevision that may become active whatever its rehearsal has shown.
+	// Approved is the name of the PluginRevision that may become active regardless of the result of its rehearsal.
 	//
 	// +kubebuilder:validation:MaxLength=63
 	// +optional
 	Approved string `json:"approved,omitempty"`
 }
 
-// Types of the conditions of a ReflectionPlugin, besides ReadyCondition.
+// Types of the conditions of a ReflectionPlugin, in addition to ReadyCondition.
 const (
 	// FetchedCondition reports whether the module was fetched from its source.
 	FetchedCondition = "Fetched"
 	// VerifiedCondition reports whether the signature of the module satisfies the policy of the installation.
 	VerifiedCondition = "Verified"
-	// AcceptedCondition reports whether the module loads with these settings.
+	// AcceptedCondition reports whether the module can be loaded with these settings.
 	AcceptedCondition = "Accepted"
+	// RehearsedCondition reports whether the rehearsal of the candidate is complete and within the limits of the
+	// rollout.
+	RehearsedCondition = "Rehearsed"
 )
 
 // ReflectionPluginStatus is the state of a plugin. The controller manager writes it.
 type ReflectionPluginStatus struct {
-	// ObservedGeneration is the generation that the status is about.
+	// ObservedGeneration is the generation that the status describes.
 	//
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
@@ -434,32 +459,61 @@ type ReflectionPluginStatus struct {
 	// +optional
 	ActiveRevision string `json:"activeRevision,omitempty"`
 
-	// PreviousRevision was active before.
+	// PreviousRevision is the PluginRevision that a failure of the active revision restores: the last one that was
+	// active and whose probation was over on all virtual nodes that it is for. While there is none, it is the first
+	// one, see PreviousUnproven.
 	//
 	// +optional
 	PreviousRevision string `json:"previousRevision,omitempty"`
 
-	// CandidateRevision is accepted, and not active yet.
+	// PreviousUnproven is true if the probation of PreviousRevision was not over when another revision became active.
+	// A removal is then held unless the object would also be skipped without the plugin.
+	//
+	// +optional
+	PreviousUnproven bool `json:"previousUnproven,omitempty"`
+
+	// CandidateRevision is a PluginRevision that is accepted, but not active yet.
 	//
 	// +optional
 	CandidateRevision string `json:"candidateRevision,omitempty"`
 
-	// Version of the active revision, from its manifest.
+	// PromotedAt is the time at which the active revision became active. Its probation begins on each virtual node when
+	// the virtual node begins to reflect with it: activeSince in the status of the PluginRevision. PromotedAt is not set
+	// after a return to PreviousRevision, which has no probation, unless PreviousUnproven was set.
+	//
+	// +optional
+	PromotedAt *metav1.Time `json:"promotedAt,omitempty"`
+
+	// RejectedRevision is the PluginRevision that failed in its probation and was rolled back. It becomes active
+	// again only if spec.revision or spec.rollout.rehearsal.approved is set to it after the rollback. It is then not
+	// rolled back automatically.
+	//
+	// +optional
+	RejectedRevision string `json:"rejectedRevision,omitempty"`
+
+	// OverruledRevision is the rejected revision while spec.revision or spec.rollout.rehearsal.approved still names
+	// it from the time before the rejection. Such a name has no effect. To make the revision active again, remove the
+	// name and set it again.
+	//
+	// +optional
+	OverruledRevision string `json:"overruledRevision,omitempty"`
+
+	// Version is the version of the active revision according to its manifest.
 	//
 	// +optional
 	Version string `json:"version,omitempty"`
 
-	// Nodes is the number of virtual nodes that run the active revision, of all: "3/3".
+	// Nodes is the number of virtual nodes that run the active revision, and the number of all virtual nodes: "3/3".
 	//
 	// +optional
 	Nodes string `json:"nodes,omitempty"`
 
-	// Source is the result of resolving the source.
+	// Source is the result of resolving the source of the module.
 	//
 	// +optional
 	Source *PluginSourceStatus `json:"source,omitempty"`
 
-	// Conditions of the plugin: Fetched, Verified, Accepted and Ready.
+	// Conditions are the conditions of the plugin: Fetched, Verified, Accepted, Rehearsed and Ready.
 	//
 	// +listType=map
 	// +listMapKey=type
@@ -469,20 +523,21 @@ type ReflectionPluginStatus struct {
 
 // PluginSourceStatus is the result of resolving a source.
 type PluginSourceStatus struct {
-	// Fingerprint of spec.source and of the policy about its signature. If it changes, the source is fetched again.
+	// Fingerprint is a hash of spec.source and of the signature policy for it. If it changes, the source is fetched
+	// again.
 	Fingerprint string `json:"fingerprint"`
 
-	// Resolved is the source, with the digest of an image.
+	// Resolved is the source of the module. For an image, it includes the digest.
 	//
 	// +optional
 	Resolved string `json:"resolved,omitempty"`
 
-	// SHA256 of the module.
+	// SHA256 is the SHA-256 of the module.
 	//
 	// +optional
 	SHA256 string `json:"sha256,omitempty"`
 
-	// Signer is the fingerprint of the public key that has signed it.
+	// Signer is the fingerprint of the public key whose signature of the module was verified.
 	//
 	// +optional
 	Signer string `json:"signer,omitempty"`

@@ -12,26 +12,26 @@ import (
 // GroupVersion is the group and version of every kind of this package.
 var GroupVersion = schema.GroupVersion{Group: "plugins.refract.io", Version: "v1alpha1"}
 
-// ReflectedResourceGVR is how a dynamic client addresses ReflectedResources.
+// ReflectedResourceGVR is the resource of ReflectedResources, for dynamic clients.
 var ReflectedResourceGVR = GroupVersion.WithResource("reflectedresources")
 
-// ReflectedResourceKind is the kind of a ReflectedResource.
+// ReflectedResourceKind is the name of the kind ReflectedResource.
 const ReflectedResourceKind = "ReflectedResource"
 
-// PeerNetworkKind is the kind of a PeerNetwork.
+// PeerNetworkKind is the name of the kind PeerNetwork.
 const PeerNetworkKind = "PeerNetwork"
 
-// ReflectionPluginKind is the kind of a ReflectionPlugin.
+// ReflectionPluginKind is the name of the kind ReflectionPlugin.
 const ReflectionPluginKind = "ReflectionPlugin"
 
-// PluginRevisionKind is the kind of a PluginRevision.
+// PluginRevisionKind is the name of the kind PluginRevision.
 const PluginRevisionKind = "PluginRevision"
 
-// PluginModuleKind is the kind of a PluginModule.
+// PluginModuleKind is the name of the kind PluginModule.
 const PluginModuleKind = "PluginModule"
 
-// AddToScheme registers the kinds of this package with s. It never fails; the
-// error is for runtime.SchemeBuilder.
+// AddToScheme registers the kinds of this package with s. It always returns nil. It has a result so that it can be
+// passed to runtime.SchemeBuilder.
 func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion, &ReflectedResource{}, &ReflectedResourceList{}, &PeerNetwork{}, &PeerNetworkList{},
 		&ReflectionPlugin{}, &ReflectionPluginList{}, &PluginRevision{}, &PluginRevisionList{}, &PluginModule{}, &PluginModuleList{})

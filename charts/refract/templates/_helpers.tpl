@@ -3,8 +3,8 @@ Copyright The Refract Authors
 SPDX-License-Identifier: Apache-2.0
 */ -}}
 {{/*
-refract.labelsWith: (dict "root" $ "own" a map "extra" a map of the user): the labels of an object of the chart. Each key is written once: of what
-the chart needs, before the extra ones, before the global ones.
+refract.labelsWith: (dict "root" $ "own" a map "extra" a map of the user): the labels of an object of the chart. Each key is written once: the
+chart's own labels take precedence over the extra labels, and these over the global labels.
 */}}
 {{- define "refract.labelsWith" -}}
 {{- $chart := dict "app.kubernetes.io/name" "refract" "app.kubernetes.io/instance" .root.Release.Name "app.kubernetes.io/managed-by" (toString .root.Release.Service) "app.kubernetes.io/version" .root.Chart.AppVersion "helm.sh/chart" (printf "%s-%s" .root.Chart.Name (.root.Chart.Version | replace "+" "_")) -}}
@@ -39,8 +39,8 @@ labels:
 {{- end -}}
 
 {{/*
-refract.kubeletMetadata: the same, of what a virtual kubelet needs until its node is drained; (dict "root" $ "kubelet" an entry of
-virtualKubelets). Helm leaves it when the entry is removed. The controller manager deletes it with the VirtualNode.
+refract.kubeletMetadata: refract.metadata of the objects that a virtual kubelet needs until its node is drained; (dict "root" $ "kubelet" an
+entry of virtualKubelets). Helm keeps these objects when the entry is removed. The controller manager deletes them with the VirtualNode.
 */}}
 {{- define "refract.kubeletMetadata" -}}
 labels:
@@ -53,7 +53,7 @@ labels:
 {{ .Release.Name }}-virtual-kubelet-default
 {{- end -}}
 
-{{/* refract.rolePrefix: "liqo" belongs to Liqo's release where that is installed. */}}
+{{/* refract.rolePrefix: the prefix of the chart's roles. If Liqo is installed, the prefix "liqo" belongs to Liqo's release. */}}
 {{- define "refract.rolePrefix" -}}
 {{ if and .Values.adoptLiqo (eq .Values.rolePrefix "liqo") }}refract{{ else }}{{ .Values.rolePrefix }}{{ end }}
 {{- end -}}
@@ -65,7 +65,7 @@ labels:
 {{- if .Values.authentication.enabled }}true{{ end -}}
 {{- end -}}
 
-{{/* refract.tenantAccess: not empty if consumers joined with refractctl have Tenants. With adoptLiqo Liqo's controllers would take them for theirs. */}}
+{{/* refract.tenantAccess: not empty if consumers joined with refractctl have Tenants. With adoptLiqo, Liqo's controllers would take the Tenants for their own. */}}
 {{- define "refract.tenantAccess" -}}
 {{- if and .Values.tenants.objects (not .Values.adoptLiqo) }}true{{ end -}}
 {{- end -}}
@@ -89,7 +89,7 @@ labels:
 {{- if or .extraArgs .cidrs }}true{{ end -}}
 {{- end -}}
 
-{{/* refract.image: (dict "root" $ "image" .Values.x.image "of" "x"); "needed" empty: one without a name is no error. The digest of an image stands in its name, or is its version. */}}
+{{/* refract.image: (dict "root" $ "image" .Values.x.image "of" "x"); if "needed" is empty, an image without a name is not an error. The digest of an image is part of its name, or is its version. */}}
 {{- define "refract.image" -}}
 {{- $name := .image.name -}}
 {{- if and (hasKey . "needed") (not .needed) (not $name) }}{{ $name = "virtual-kubelet" }}{{ end -}}
@@ -119,14 +119,14 @@ labels:
 {{ $rules }}
 {{- end -}}
 
-{{/* refract.shadowPodsScale: empty when the CRD of ShadowPods in the cluster has no scale, as Liqo's. Then Kubernetes cannot count the pods of a PodDisruptionBudget, and allows no eviction. */}}
+{{/* refract.shadowPodsScale: empty if the CRD of ShadowPods in the cluster has no scale subresource, such as Liqo's. Kubernetes then cannot count the pods of a PodDisruptionBudget, and allows no eviction. */}}
 {{- define "refract.shadowPodsScale" -}}
 {{- $crd := lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" "shadowpods.offloading.liqo.io" -}}
 {{- if not $crd }}true{{ end -}}
 {{- range dig "spec" "versions" list ($crd | default dict) }}{{ if dig "subresources" "scale" false . }}true{{ end }}{{ end -}}
 {{- end -}}
 
-{{/* refract.requestsTokens: empty when all virtual kubelets say --enable-apiserver-support=false or --apiserver-support-mode=Legacy, and nothing else of it. Without any in the values, those that refractctl peer makes are meant. */}}
+{{/* refract.requestsTokens: empty if every virtual kubelet has the argument --enable-apiserver-support=false or --apiserver-support-mode=Legacy, and does not repeat the flag with another value. If the values list no virtual kubelets, this is about those that refractctl peer creates. */}}
 {{- define "refract.requestsTokens" -}}
 {{- range .Values.virtualKubelets | default (list dict) -}}
 {{- $arguments := concat $.Values.virtualKubelet.extra.args (.extraArgs | default list) | join "\n" -}}
@@ -187,8 +187,8 @@ capabilities:
 {{- end -}}
 
 {{/*
-refract.tenantLimits: the values below tenants that are limits of consumers. They are those of the Go package tenantlimits, and so are
-the names of the flags and annotations: the value in kebab case.
+refract.tenantLimits: the values below tenants that are limits of consumers. The Go package tenantlimits has the same
+limits, and the same names of flags and annotations: the name of the value in kebab case.
 */}}
 {{- define "refract.tenantLimits" -}}
 schedulerNames maxNamespaces namespaceNames reservedNamespaces endpointCidrs fqdnEndpoints egressPolicy egressCidrs widerEgress nodeSelectors tolerations crossNamespaceAffinity priorityClasses runtimeClasses maxTerminationGracePeriodSeconds serviceAccounts serviceAccountTokens volumeTypes hostNamespaces deniedLabels allowedLabels deniedAnnotations allowedAnnotations storageClasses maxClaimSize volumeAttributesClasses claimDataSources externalNames chosenNodePorts chosenAddresses loadBalancerClasses ingressClasses ingressHosts
@@ -232,6 +232,11 @@ has(namespaceObject.metadata.labels) && 'liqo.io/tenant-namespace' in namespaceO
 An administrator of this cluster can change that in the values of the Refract chart (tenants.{{ . }}), or for one consumer with refractctl peer --tenant-limit={{ kebabcase . }}=….
 {{- end }}
 
+{{/* refract.allowedToAll: the remedy in the message of a policy whose value applies to all consumers alike. */}}
+{{- define "refract.allowedToAll" -}}
+An administrator of this cluster can change that for all consumers in the values of the Refract chart (tenants.{{ . }}).
+{{- end }}
+
 {{/* refract.limitOf: CEL, the limit of the consumer that the namespace belongs to, as a string. Arguments: root, value. */}}
 {{- define "refract.limitOf" -}}
 {{- $key := printf "'tenants.refract.io/%s'" (kebabcase .value) -}}
@@ -257,7 +262,7 @@ An administrator of this cluster can change that in the values of the Refract ch
 {{- end }}
 
 {{/*
-refract.memoryLimit: the environment of a container with these resources: its memory limit, before which the garbage collector works harder.
+refract.memoryLimit: the environment of a container with these resources: its memory limit. Close to this limit, the garbage collector works harder.
 */}}
 {{- define "refract.memoryLimit" -}}
 {{- if dig "limits" "memory" "" (default dict .) }}
@@ -266,4 +271,21 @@ refract.memoryLimit: the environment of a container with these resources: its me
     resourceFieldRef:
       resource: limits.memory
 {{- end }}
+{{- end }}
+
+{{- /*
+refract.isVirtualKubelet is a CEL expression for admission policies: whether a request is one of a virtual kubelet, which is a ServiceAccount that the role
+virtual-kubelet-local marks with a permission of its own, in whichever namespace it is; one that is allowed anything, and thus also "administer", is an
+administrator. Those of Liqo have Liqo's roles, and are recognised by their namespace.
+*/}}
+{{- define "refract.isVirtualKubelet" -}}
+{{- $user := "request.userInfo.username" }}
+{{- $marked := "authorizer.group('plugins.refract.io').resource('virtualkubelets')" }}
+{{- $liqo := printf "%s.startsWith('system:serviceaccount:liqo-tenant-') && !%s.endsWith(':refract-consumer')" $user $user }}
+{{- printf "%s.startsWith('system:serviceaccount:') && (%s || %s.check('run').allowed() && !%s.check('administer').allowed())" $user $liqo $marked $marked }}
+{{- end }}
+
+{{- /* refract.nodeOfVirtualKubelet is a CEL expression for the node of a virtual kubelet: its ServiceAccount has the name of the node. */}}
+{{- define "refract.nodeOfVirtualKubelet" -}}
+request.userInfo.username.split(':')[3]
 {{- end }}

@@ -32,19 +32,20 @@ import (
 // requestTimeout limits one request to the API server.
 const requestTimeout = 15 * time.Second
 
-// clusterAccess selects the cluster with the flags of kubectl.
+// clusterAccess is the access to a cluster, which is selected with the same flags as in kubectl.
 type clusterAccess struct {
 	flags *genericclioptions.ConfigFlags
 	// contextFlag and fileFlag are the names of the flags that select the context and the kubeconfig.
 	contextFlag, fileFlag string
-	// foreign is set if another party may have written the kubeconfig.
+	// foreign is true if another party may have written the kubeconfig.
 	foreign bool
 }
 
 func newClusterAccess() *clusterAccess {
 	flags := genericclioptions.NewConfigFlags(true)
-	flags.CacheDir, flags.DisableCompression = nil, nil           // they apply to discovery, which is not used here
-	flags.WrapConfigFn = func(config *rest.Config) *rest.Config { // libraries read the flags
+	flags.CacheDir, flags.DisableCompression = nil, nil // both flags only affect discovery, which is not used
+	// WrapConfigFn is needed for libraries that create their clients from the flags.
+	flags.WrapConfigFn = func(config *rest.Config) *rest.Config {
 		redirect.Refuse(config)
 		return config
 	}
@@ -63,8 +64,8 @@ func (a *clusterAccess) addFlags(command *cobra.Command) {
 // namespaceFlag returns the value of --namespace, or "" if it is not set.
 func (a *clusterAccess) namespaceFlag() string { return *a.flags.Namespace }
 
-// namedNamespaces returns the namespaces in the arguments. Without arguments and without a selector it returns the namespace of
-// --namespace.
+// namedNamespaces returns the namespaces in the arguments. If there are no arguments and no selector, it returns the
+// namespace of --namespace.
 func (a *clusterAccess) namedNamespaces(names []string, selector string) []string {
 	if namespace := a.namespaceFlag(); namespace != "" && selector == "" && len(names) == 0 {
 		return []string{namespace}
@@ -72,7 +73,7 @@ func (a *clusterAccess) namedNamespaces(names []string, selector string) []strin
 	return names
 }
 
-// newClient returns a client without a cache. Each request may take as long as timeout, unless --request-timeout is set.
+// newClient returns a client without a cache. Each request is limited by timeout, unless --request-timeout is set.
 func (a *clusterAccess) newClient(timeout time.Duration) (client.Client, error) {
 	config, err := a.restConfig()
 	if err != nil {
@@ -95,8 +96,8 @@ func (a *clusterAccess) newClient(timeout time.Duration) (client.Client, error) 
 	return c, nil
 }
 
-// restConfig returns the client configuration for the cluster. Its errors name the source of the kubeconfig. Without
-// a kubeconfig, the in-cluster configuration of the pod is used.
+// restConfig returns the client configuration for the cluster. Its errors name the source of the kubeconfig. If there
+// is no kubeconfig, the in-cluster configuration of the pod is used.
 func (a *clusterAccess) restConfig() (*rest.Config, error) {
 	loader, source := a.flags.ToRawKubeConfigLoader(), a.kubeconfigSource()
 	found, err := anyReadable(loader.ConfigAccess().GetLoadingPrecedence())
@@ -127,7 +128,7 @@ func (a *clusterAccess) restConfig() (*rest.Config, error) {
 	return a.flags.WrapConfigFn(config), nil
 }
 
-// kubeconfigSource returns the source of the kubeconfig, in the notation of the command line.
+// kubeconfigSource returns the flag or variable that selects the kubeconfig, as it is written on the command line.
 func (a *clusterAccess) kubeconfigSource() string {
 	switch variable := os.Getenv(clientcmd.RecommendedConfigPathEnvVar); {
 	case *a.flags.KubeConfig != "":
@@ -138,8 +139,8 @@ func (a *clusterAccess) kubeconfigSource() string {
 	return clientcmd.RecommendedHomeFile
 }
 
-// anyReadable reports whether any of the files exists. A malformed file is an error. A variable may name several files,
-// and some of them may be missing.
+// anyReadable reports whether any of the files exists. The variable KUBECONFIG may name several files, some of which
+// may be missing. A malformed file is an error.
 func anyReadable(files []string) (found bool, err error) {
 	for _, file := range files {
 		_, err := clientcmd.LoadFromFile(file)
@@ -158,7 +159,7 @@ func explainErrors(run func(*cobra.Command, []string) error) func(*cobra.Command
 	return func(cmd *cobra.Command, args []string) error { return cmdutil.Explain(run(cmd, args)) }
 }
 
-// fillLists reads the given lists.
+// fillLists reads the objects of the given lists from the cluster.
 func fillLists(ctx context.Context, c client.Client, lists ...client.ObjectList) error {
 	for _, l := range lists {
 		if err := c.List(ctx, l); err != nil {
@@ -168,7 +169,7 @@ func fillLists(ctx context.Context, c client.Client, lists ...client.ObjectList)
 	return nil
 }
 
-// kindsOf returns the plural kind of the objects in a list: "ForeignClusters".
+// kindsOf returns the plural of the kind of the objects in a list, such as "ForeignClusters".
 func kindsOf(l client.ObjectList) string {
 	name := fmt.Sprintf("%T", l)
 	return strings.TrimSuffix(name[strings.LastIndex(name, ".")+1:], "List") + "s"

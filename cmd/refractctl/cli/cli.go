@@ -3,8 +3,8 @@
 
 // Package cli implements the commands of refractctl, which is also installed as a kubectl plugin.
 //
-// Commands select their cluster like kubectl. Results go to standard output, progress and warnings to standard error.
-// An error names the object, the field or flag, and the remedy; exit.go defines the exit codes.
+// Commands select their cluster as kubectl does. Results are written to standard output, and progress and warnings to
+// standard error. An error names the object, the field or flag, and the remedy. The exit codes are defined in exit.go.
 package cli
 
 import (
@@ -20,18 +20,18 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/refract-project/refract/internal/cmdutil"
-	"github.com/refract-project/refract/internal/doctor"
 	"github.com/refract-project/refract/internal/printable"
+	"github.com/refract-project/refract/internal/refractctl/doctor"
 )
 
 // program is the name of the program in the examples.
 const program = "refractctl"
 
-// Main runs the command line of this process under the given name and ends it.
+// Main runs the command line of this process, and then ends the process. name is the name of the command.
 func Main(name string) {
 	quietLibraries(os.Stderr)
 	ending := []os.Signal{os.Interrupt, syscall.SIGTERM}
-	if !signal.Ignored(syscall.SIGHUP) { // nohup ignores SIGHUP
+	if !signal.Ignored(syscall.SIGHUP) { // with nohup, SIGHUP stays ignored
 		ending = append(ending, syscall.SIGHUP)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), ending...)
@@ -44,8 +44,8 @@ func Main(name string) {
 	}
 }
 
-// MainOf runs the command line for the name of an executable file. kubectl runs kubectl-refract for "kubectl
-// refract", and kubectl_complete-refract to complete its arguments. Both are links to refractctl.
+// MainOf runs the command line according to the name of the executable file. kubectl runs kubectl-refract for
+// "kubectl refract", and kubectl_complete-refract to complete the arguments. Both files are links to refractctl.
 func MainOf(executable string) {
 	switch strings.TrimSuffix(filepath.Base(executable), ".exe") {
 	case "kubectl-refract":
@@ -78,14 +78,18 @@ func NewCommand(name string) *cobra.Command {
 		newGroup("generate", "Generate a kubeconfig with which another cluster can peer", withResult(newGeneratePeeringUserCommand(access))),
 		newInfoCommand(access),
 	}
-	// The hidden commands have the names that liqoctl uses.
+	// The hidden commands have the same names as in liqoctl.
 	addHidden(commandNamed(withCluster, "info"), "peer [PEER...]", newInfoCommand(access))
 	addHidden(commandNamed(withCluster, "test"), "network [VIRTUAL-NODE]", newNetworkTestCommand(access))
-	plugin := newGroup("plugin", "Inspect and run plugins without a cluster", newInspectCommand(), newRunCommand())
+	declared := []*cobra.Command{
+		newPluginListCommand(access), newPluginStatusCommand(access), withResult(newPluginApproveCommand(access)),
+		withResult(newPluginRollbackCommand(access)), withResult(newPluginUnpinCommand(access)),
+	}
+	plugin := newGroup("plugin", "Show, approve and roll back declared plugins, and try out plugins without a cluster", append(declared, newInspectCommand(), newRunCommand())...)
 	for _, command := range append(withCluster, plugin) {
 		withPlainText(command)
 	}
-	for _, command := range withCluster {
+	for _, command := range append(declared, withCluster...) {
 		withStatusLine(command)
 		access.addFlags(command)
 	}
@@ -116,15 +120,15 @@ func NewCommand(name string) *cobra.Command {
 	return root
 }
 
-// newGroup returns a command that only contains other commands. Any other argument is an error, so that a script does
-// not mistake the help for success.
+// newGroup returns a command that only contains other commands. An unknown argument is an error, so that a script
+// does not mistake the help for success.
 func newGroup(use, short string, commands ...*cobra.Command) *cobra.Command {
 	command := &cobra.Command{Use: use, Short: short, Args: cobra.ArbitraryArgs, RunE: requireCommand(commands)}
 	command.AddCommand(commands...)
 	return command
 }
 
-// requireCommand returns the function of a command that only contains other commands.
+// requireCommand returns the run function of a command that only contains other commands. It returns an error.
 func requireCommand(commands []*cobra.Command) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
@@ -143,20 +147,20 @@ func commandNamed(commands []*cobra.Command, name string) *cobra.Command {
 	return commands[slices.IndexFunc(commands, func(command *cobra.Command) bool { return command.Name() == name })]
 }
 
-// addHidden adds a command under another name for users of liqoctl.
+// addHidden adds a command under another name, as a hidden command for users of liqoctl.
 func addHidden(to *cobra.Command, use string, command *cobra.Command) {
 	command.Use, command.Hidden = use, true
 	to.AddCommand(command)
 }
 
-// hiddenGroup returns a hidden group for users of liqoctl.
+// hiddenGroup returns a group that is hidden, for users of liqoctl.
 func hiddenGroup(use string, commands ...*cobra.Command) *cobra.Command {
 	command := newGroup(use, "Commands of liqoctl", commands...)
 	command.Hidden = true
 	return command
 }
 
-// callBy inserts the name of the program into all examples.
+// callBy inserts the name of the program into the examples of all commands.
 func callBy(name string, command *cobra.Command) {
 	command.Example = strings.ReplaceAll(command.Example, program, name)
 	for _, child := range command.Commands() {

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,11 +25,11 @@ import (
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/progress"
-	"github.com/refract-project/refract/internal/testenv"
-	"github.com/refract-project/refract/internal/wattest"
+	"github.com/refract-project/refract/test/support/testenv"
+	"github.com/refract-project/refract/test/support/wattest"
 )
 
-var cluster *testenv.Cluster
+var testCluster *testenv.Cluster
 
 func TestMain(m *testing.M) { os.Exit(testMain(m)) }
 
@@ -36,7 +37,7 @@ func testMain(m *testing.M) int {
 	if isProcess() {
 		return 0
 	}
-	return testenv.Main(m, &cluster, testenv.Options{CRDPaths: []string{"../../../api/crds"}, NoScheduler: true})
+	return testenv.Main(m, &testCluster, testenv.Options{CRDPaths: []string{"../../../api/crds"}, NoScheduler: true})
 }
 
 // refractctl runs a command line and returns its output.
@@ -63,7 +64,9 @@ func execute(t *testing.T, out, progress io.Writer, args []string) error {
 }
 
 // onCluster adds the flag that selects the test's cluster.
-func onCluster(args ...string) []string { return append(args, "--kubeconfig="+cluster.Kubeconfig()) }
+func onCluster(args ...string) []string {
+	return append(args, "--kubeconfig="+testCluster.Kubeconfig())
+}
 
 func accessTo(kubeconfig string) *clusterAccess {
 	access := newClusterAccess()
@@ -73,7 +76,7 @@ func accessTo(kubeconfig string) *clusterAccess {
 
 func admin(t *testing.T) client.Client {
 	t.Helper()
-	c, err := accessTo(cluster.Kubeconfig()).newClient(requestTimeout)
+	c, err := accessTo(testCluster.Kubeconfig()).newClient(requestTimeout)
 	require.NoError(t, err)
 	return c
 }
@@ -83,8 +86,8 @@ func create(t *testing.T, obj client.Object) {
 	require.NoError(t, admin(t).Create(t.Context(), obj))
 }
 
-// report simulates the controller: it waits for the NamespaceOffloading with the strategy and writes its status, once
-// for each phase.
+// report acts as the controller: it waits for a NamespaceOffloading with the given strategy, and then sets each of
+// the phases in its status.
 func report(t *testing.T, namespace string, strategy offloading.PodOffloadingStrategyType, phases ...offloading.OffloadingPhaseType) <-chan error {
 	t.Helper()
 	c, done := admin(t), make(chan error, 1)
@@ -127,7 +130,7 @@ func TestOffloadAndUnoffload(t *testing.T) {
 		t.Errorf("spec = %+v", nso.Spec)
 	}
 
-	// In a second run, settings without a flag stay unchanged.
+	// A second run does not change settings for which no flag is set.
 	done = report(t, "shop", "Local", offloading.ReadyOffloadingPhaseType)
 	if _, _, err := refractctl(t, onCluster("offload", "namespace", "shop", "--pod-offloading-strategy=Local")...); err != nil || <-done != nil {
 		t.Fatal(err)
@@ -145,6 +148,40 @@ func TestOffloadAndUnoffload(t *testing.T) {
 	if err != nil || !strings.Contains(progress, "shop: on this cluster only") {
 		t.Errorf("progress = %q, error = %v", progress, err)
 	}
+}
+
+// TestOffloadComputesTheRemoteName checks that a namespace whose remote namespace would have a name of more than 63
+// characters is refused before anything is created.
+func TestOffloadComputesTheRemoteName(t *testing.T) {
+	id := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "clusterid-configmap", Labels: map[string]string{"app.kubernetes.io/name": "clusterid-configmap"}},
+		Data:       map[string]string{"CLUSTER_ID": "trieste"},
+	}
+	create(t, id)
+	t.Cleanup(func() { assert.NoError(t, admin(t).Delete(context.Background(), id)) })
+	fits, tooLong := strings.Repeat("a", 62-len("trieste")), strings.Repeat("b", 63-len("trieste"))
+	for _, name := range []string{fits, tooLong} {
+		create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	}
+	exists := func(namespace string) bool {
+		err := admin(t).Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "offloading"}, &offloading.NamespaceOffloading{})
+		require.NoError(t, client.IgnoreNotFound(err))
+		return err == nil
+	}
+	_, _, err := refractctl(t, onCluster("offload", "namespace", tooLong, "--timeout=1s")...)
+	require.ErrorContains(t, err, "the remote namespace of "+tooLong+" cannot be named "+tooLong+"-trieste: must be no more than 63")
+	require.ErrorContains(t, err, "EnforceSameName")
+	assert.Equal(t, exitUsage, exitCode(err))
+	assert.False(t, exists(tooLong))
+	for _, args := range [][]string{{fits}, {tooLong, "--namespace-mapping-strategy=EnforceSameName"}} {
+		_, _, err = refractctl(t, onCluster(append([]string{"offload", "namespace", "--timeout=3s"}, args...)...)...)
+		assert.Equal(t, exitTimedOut, exitCode(err), "no controller answers: %v", err)
+		assert.True(t, exists(args[0]))
+		offloaded := &offloading.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Namespace: args[0], Name: "offloading"}}
+		require.NoError(t, admin(t).Delete(t.Context(), offloaded))
+	}
+	_, _, err = refractctl(t, onCluster("offload", "namespace", "shop", "--namespace-mapping-strategy=SelectedName", "--remote-namespace-name="+tooLong+"-trieste")...)
+	require.ErrorContains(t, err, "--remote-namespace-name is")
 }
 
 func TestAWaitThatIsTooLongTellsWhatIsMissing(t *testing.T) {
@@ -348,7 +385,7 @@ func TestPluginRun(t *testing.T) {
 	}
 }
 
-// All documents of a file are processed in order, independent of the result of earlier ones.
+// All documents of a file are processed in order, even if earlier documents have failed.
 func TestPluginRunOnEveryDocument(t *testing.T) {
 	object := func(name string) string {
 		return "apiVersion: v1\nkind: Service\nmetadata:\n  name: " + name + "\n  namespace: shop\nspec:\n  clusterIP: 10.96.0.7\n"
@@ -367,7 +404,7 @@ func TestPluginRunOnEveryDocument(t *testing.T) {
 	}
 }
 
-// The guard of the engine runs after the plugin in both hooks.
+// In both hooks, the guard of the engine runs after the plugin.
 func TestPluginRunGuardsBothHooks(t *testing.T) {
 	wasm, err := wattest.Assemble(wattest.Plugin(`{"name":"forger","version":"1","kinds":["*"],"hooks":["outgoing","incoming"],"writes":["*"]}`,
 		`(import "refract" "set_string" (func $set (param i32 i32 i32 i32 i32)))`,

@@ -16,38 +16,40 @@ import (
 
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/internal/printable"
 )
 
-// completionTimeout limits how long a shell waits for the cluster. A longer timeout blocks the prompt, a shorter one
-// offers nothing on a slow link.
+// completionTimeout limits how long a shell waits for the cluster. A longer timeout blocks the prompt for longer;
+// with a shorter one, no completions are offered over a slow link.
 const completionTimeout = 3 * time.Second
 
-// addCompletion adds cobra's command that prints the scripts for shells. cobra itself prints the help for an unknown
-// shell.
+// addCompletion adds cobra's command that prints the completion scripts. For an unknown shell, cobra prints the help.
 func addCompletion(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
 	completion := commandNamed(root.Commands(), "completion")
 	completion.Args, completion.RunE = cobra.ArbitraryArgs, requireCommand(completion.Commands())
 }
 
-// completeFlag offers values for a flag of the command.
+// completeFlag adds completions for the values of a flag.
 func completeFlag(command *cobra.Command, flag string, values ...string) {
 	completeFlagBy(command, flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 }
 
 func completeFlagBy(command *cobra.Command, flag string, complete cobra.CompletionFunc) {
 	if err := command.RegisterFlagCompletionFunc(flag, complete); err != nil {
-		panic(fmt.Sprintf("completing --%s: %v", flag, err)) // the flag does not exist: a mistake in this package
+		panic(fmt.Sprintf("completing --%s: %v", flag, err)) // the flag does not exist, which is a mistake in this package
 	}
 }
 
-// completeContexts offers the contexts of the kubeconfig.
+// completeContexts offers the contexts of the kubeconfig. It leaves out names with control characters: completions are
+// not escaped like the output of commands, and no context has an escaped name.
 func (a *clusterAccess) completeContexts(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 	config, err := a.flags.ToRawKubeConfigLoader().RawConfig()
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}
-	return slices.Sorted(maps.Keys(config.Contexts)), cobra.ShellCompDirectiveNoFileComp
+	names := slices.DeleteFunc(slices.Sorted(maps.Keys(config.Contexts)), func(name string) bool { return !printable.IsLine(name) })
+	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
 // completeNamespaces offers the namespaces of the cluster.
@@ -93,7 +95,7 @@ func (a *clusterAccess) completePeers(cmd *cobra.Command, given []string, _ stri
 	})
 }
 
-// completeNames reads the list and offers its names that are not given yet.
+// completeNames reads the list and offers the names that are not in the arguments yet.
 func (a *clusterAccess) completeNames(ctx context.Context, given []string, list client.ObjectList, names func() []string) ([]string, cobra.ShellCompDirective) {
 	c, err := a.newClient(completionTimeout)
 	if err == nil {
@@ -102,11 +104,11 @@ func (a *clusterAccess) completeNames(ctx context.Context, given []string, list 
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}
-	offered := slices.DeleteFunc(names(), func(name string) bool { return slices.Contains(given, name) })
+	offered := slices.DeleteFunc(names(), func(name string) bool { return slices.Contains(given, name) || !printable.IsLine(name) })
 	return offered, cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeWasm offers files for the only argument.
+// completeWasm completes the only argument with file names.
 func completeWasm(_ *cobra.Command, given []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(given) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp

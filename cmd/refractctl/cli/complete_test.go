@@ -4,6 +4,7 @@
 package cli
 
 import (
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
@@ -22,13 +24,13 @@ func TestCompletion(t *testing.T) {
 		create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
 	create(t, &offloading.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Namespace: "tab-one", Name: "offloading"}})
-	access := "--kubeconfig=" + cluster.Kubeconfig()
+	access := "--kubeconfig=" + testCluster.Kubeconfig()
 	for args, want := range map[string]struct{ offered, not string }{
 		"offload namespace " + access + " ":                         {"tab-one\ntab-two", "error"},
 		"offload namespace " + access + " tab-one ":                 {"tab-two", "tab-one"},
 		"unoffload namespace " + access + " ":                       {"tab-one", "tab-two"},
 		"info --kubeconfig=testdata/unreachable.yaml --context ":    {"left\nright", "tab-one"},
-		"offload namespace --kubeconfig=testdata/unreachable.yaml ": {":1", "tab-one"}, // an error
+		"offload namespace --kubeconfig=testdata/unreachable.yaml ": {":1", "tab-one"}, // the cluster is unreachable
 		"offload namespace --pod-offloading-strategy ":              {"LocalAndRemote", "DefaultName"},
 		"offload namespace --namespace-mapping-strategy ":           {"DefaultName", "LocalAndRemote"},
 		"offload namespace -o ":                                     {"json\njsonpath", "tab-one"},
@@ -36,7 +38,7 @@ func TestCompletion(t *testing.T) {
 		"info " + access + " -n ":                                   {"tab-one\ntab-two", "error"},
 		"plugin run --hook ":                                        {"outgoing\nincoming", "wasm"},
 		"plugin run ":                                               {"wasm", "tab-one"},
-		"plugin run strip.wasm ":                                    {":4", "wasm"}, // nothing, not even files
+		"plugin run strip.wasm ":                                    {":4", "wasm"}, // neither completions nor file names
 	} {
 		out, _, err := refractctl(t, append([]string{"__complete"}, strings.Split(args, " ")...)...)
 		if err != nil || !strings.Contains(out, want.offered) || strings.Contains(out, want.not) {
@@ -45,11 +47,23 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
-// Arguments are completed from the cluster, also under the name that kubectl uses for completion.
+// TestHarmfulContextsAreNotOffered checks that names of contexts in the kubeconfig of another party do not control the
+// terminal of the user.
+func TestHarmfulContextsAreNotOffered(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	config := clientcmdapi.NewConfig()
+	config.Contexts = map[string]*clientcmdapi.Context{"plain": {}, "\x1b[2Jcleared": {}, "right\u202e": {}, "two\nlines": {}}
+	require.NoError(t, clientcmd.WriteToFile(*config, file))
+	out, _, err := refractctl(t, "__complete", "info", "--kubeconfig="+file, "--context", "")
+	require.NoError(t, err)
+	assert.Equal(t, "plain\n:4\n", out)
+}
+
+// Arguments are completed from the cluster, even under the name that kubectl uses for completion.
 func TestNamesAreCompleted(t *testing.T) {
 	virtualNode(t, "liqo-tenant-como", "tab-node")
 	create(t, &core.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "tab-peer"}, Spec: core.ForeignClusterSpec{ClusterID: "tab-peer"}})
-	access := "--kubeconfig=" + cluster.Kubeconfig()
+	access := "--kubeconfig=" + testCluster.Kubeconfig()
 	context := contextOf(t)
 	for args, want := range map[string]string{
 		"unpeer " + access + " ":                            "tab-peer\n",
@@ -103,7 +117,7 @@ func TestCompletionOfUnknownShells(t *testing.T) {
 // contextOf returns the context of the test's cluster.
 func contextOf(t *testing.T) string {
 	t.Helper()
-	config, err := clientcmd.LoadFromFile(cluster.Kubeconfig())
+	config, err := clientcmd.LoadFromFile(testCluster.Kubeconfig())
 	require.NoError(t, err)
 	return config.CurrentContext
 }

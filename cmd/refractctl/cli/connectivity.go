@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
-	"github.com/refract-project/refract/internal/connectivity"
-	"github.com/refract-project/refract/internal/release"
+	"github.com/refract-project/refract/internal/refractctl/connectivity"
+	"github.com/refract-project/refract/internal/refractctl/release"
 )
 
 func newTestCommand(access *clusterAccess) *cobra.Command {
@@ -46,7 +46,7 @@ func newNetworkTestCommand(access *clusterAccess) *cobra.Command {
 	return command
 }
 
-// connectivityTest contains the common settings of the two commands.
+// connectivityTest contains the settings that the two commands have in common.
 type connectivityTest struct {
 	access                *clusterAccess
 	networkOnly           bool
@@ -97,11 +97,11 @@ func (t *connectivityTest) runTest(cmd *cobra.Command, args []string) error {
 	if len(results) == 0 {
 		return err
 	}
-	// The results are useful even if the cleanup has failed.
+	// The results are printed first, because they are useful even if the cleanup has failed.
 	return errors.Join(t.printResults(cmd, results), err)
 }
 
-// printResults prints the results. Failed checks are an error.
+// printResults prints the results. It returns an error if any check has failed.
 func (t *connectivityTest) printResults(cmd *cobra.Command, results []connectivity.Result) (err error) {
 	if !t.output.isTable() {
 		err = t.output.printValue(cmd.OutOrStdout(), "Results", &struct {
@@ -126,7 +126,7 @@ func (t *connectivityTest) printResults(cmd *cobra.Command, results []connectivi
 	return err
 }
 
-// chooseNode returns the named virtual node, or the only one.
+// chooseNode returns the virtual node that the argument names, or the only virtual node of the cluster.
 func chooseNode(ctx context.Context, c client.Client, args []string) (string, error) {
 	if len(args) > 0 {
 		return args[0], nil

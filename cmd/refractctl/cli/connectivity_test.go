@@ -12,7 +12,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/test/support/testenv"
 )
 
 // The results of a test are printed even if its namespace cannot be deleted.
@@ -22,7 +22,7 @@ func TestResultsArePrintedInSpiteOfTheCleanup(t *testing.T) {
 		{APIGroups: []string{"", "offloading.liqo.io"}, Resources: []string{"nodes", "namespaces", "namespaceoffloadings"}, Verbs: []string{"get", "list", "create"}}}})
 	create(t, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "tester"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "tester"},
 		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "tester"}}})
-	access := accessTo(cluster.Kubeconfig())
+	access := accessTo(testCluster.Kubeconfig())
 	*access.flags.Impersonate = "tester"
 	tester, err := access.newClient(requestTimeout)
 	require.NoError(t, err)

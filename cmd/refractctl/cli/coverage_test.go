@@ -22,12 +22,12 @@ import (
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
-	"github.com/refract-project/refract/internal/coverage"
 	"github.com/refract-project/refract/internal/rbac"
-	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/internal/refractctl/coverage"
+	"github.com/refract-project/refract/test/support/testenv"
 )
 
-// uncovered returns the output about the namespaces.
+// uncovered returns the output of the coverage check for the namespaces.
 func uncovered(t *testing.T, namespaces ...string) string {
 	t.Helper()
 	var out strings.Builder
@@ -36,8 +36,8 @@ func uncovered(t *testing.T, namespaces ...string) string {
 }
 
 // Offloading a namespace prints which of its policies a provider does not enforce: policies that cannot be
-// translated, kinds that the provider does not grant, and kinds whose reflection is disabled. This cluster is its own
-// provider.
+// translated, kinds that the provider does not grant, and kinds whose reflection is disabled. In this test, the
+// cluster is its own provider.
 func TestOffloadTellsWhatIsNotCovered(t *testing.T) {
 	const namespace, remote, tenant, account = "guarded", "guarded-rome", "liqo-tenant-padua", "padua"
 	for _, name := range []string{namespace, remote, tenant} {
@@ -64,10 +64,10 @@ func TestOffloadTellsWhatIsNotCovered(t *testing.T) {
 	}
 	assert.Equal(t, 4, strings.Count(said, "\n"), said)
 
-	// The virtual node lists the labels that pods do not have there, and has the credentials for the provider.
+	// The virtual node has credentials for the provider, and lists the labels that pods lose on the provider.
 	create(t, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: account}})
 	file := filepath.Join(t.TempDir(), "kubeconfig")
-	require.NoError(t, cluster.ServiceAccountKubeconfig(t.Context(), file, tenant, account))
+	require.NoError(t, testCluster.ServiceAccountKubeconfig(t.Context(), file, tenant, account))
 	kubeconfig, err := os.ReadFile(file)
 	require.NoError(t, err)
 	create(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "kubeconfig"}, Data: map[string][]byte{wire.KubeconfigSecretKey: kubeconfig}})
@@ -78,7 +78,7 @@ func TestOffloadTellsWhatIsNotCovered(t *testing.T) {
 	assert.Contains(t, said, "create the 1 PodDisruptionBudgets of namespace guarded: evictions of offloaded pods are not limited there")
 	assert.NotContains(t, said, team, "nothing is translated")
 
-	clients, err := kubernetes.NewForConfig(cluster.Config())
+	clients, err := kubernetes.NewForConfig(testCluster.Config())
 	require.NoError(t, err)
 	consumer := rbac.Consumer{Prefix: "guarded", Subject: rbac.ServiceAccount(tenant, account)}
 	require.NoError(t, rbac.Install(t.Context(), clients, append(consumer.Objects(), consumer.RemoteNamespace(remote))...))
@@ -90,15 +90,15 @@ func TestOffloadTellsWhatIsNotCovered(t *testing.T) {
 	})
 	assert.Contains(t, said, "NetworkPolicy guarded/db: spec.podSelector selects by the label tier")
 
-	// NetworkPolicies are additive, so an older provider's policy that allows egress overrides one of this cluster that
-	// restricts it.
+	// NetworkPolicies are additive. If an older provider has a policy that allows egress, a policy of this cluster
+	// cannot restrict it.
 	closed := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "closed"}, Spec: networkingv1.NetworkPolicySpec{PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeEgress}}}
 	create(t, closed)
 	const opened = "the egress rules of NetworkPolicies closed in namespace guarded do not restrict egress there"
 	assert.NotContains(t, uncovered(t, namespace), opened)
 	create(t, &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: remote, Name: wire.EgressNetworkPolicy}})
 	assert.Contains(t, uncovered(t, namespace), opened)
-	// A provider that isolates all pods allows egress only to pods that no policy selects.
+	// If a provider isolates all pods, its default egress applies only to pods that no other policy selects.
 	create(t, &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: remote, Name: wire.EgressIsolationPolicy}})
 	assert.NotContains(t, uncovered(t, namespace), opened)
 	require.NoError(t, admin(t).Delete(t.Context(), closed))

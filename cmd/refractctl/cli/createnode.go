@@ -13,7 +13,8 @@ import (
 	"github.com/spf13/cobra"
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
-	"github.com/refract-project/refract/internal/peering"
+	"github.com/refract-project/refract/internal/refractctl/cluster"
+	"github.com/refract-project/refract/internal/refractctl/peering"
 )
 
 func newCreateVirtualNodeCommand(access *clusterAccess) *cobra.Command {
@@ -43,7 +44,7 @@ func newCreateVirtualNodeCommand(access *clusterAccess) *cobra.Command {
 			if err := validTimeout(timeout); err != nil {
 				return err
 			}
-			remote, err := peering.Absent(provider)
+			remote, err := cluster.Absent(provider)
 			if err != nil {
 				return usageError(fmt.Errorf("--provider: %w", err))
 			}
@@ -69,10 +70,11 @@ func newCreateVirtualNodeCommand(access *clusterAccess) *cobra.Command {
 			if o.AcceptedLabels, err = parseAccepted(cmd.Flags(), accepted); err != nil {
 				return usageError(err)
 			}
-			if err := runWithin(cmd.Context(), timeout, o.CreateNode); err != nil || dryRun {
+			joined, err := resultWithin(cmd.Context(), timeout, o.CreateNode)
+			if err != nil || dryRun {
 				return err
 			}
-			return resultOf(cmd).addJoined(cmd.Context(), o)
+			return resultOf(cmd).addJoined(cmd.Context(), consumer.Client, joined)
 		}),
 	}
 	flags := command.Flags()
@@ -87,13 +89,13 @@ func newCreateVirtualNodeCommand(access *clusterAccess) *cobra.Command {
 	flags.StringSliceVar(&ingress, "ingress-class", nil, "ingress class that it offers; the first one is the default (may be repeated)")
 	flags.StringSliceVar(&balancers, "load-balancer-class", nil, "load balancer class that it offers; the first one is the default (may be repeated)")
 	flags.BoolVar(&dryRun, "dry-run", false, "only check; change nothing")
-	flags.DurationVar(&timeout, "timeout", peerPatience, "how long to wait")
+	flags.DurationVar(&timeout, "timeout", peerTimeout, "how long to wait")
 	_ = command.MarkFlagRequired("provider")
 	completeFlagBy(command, "provider", access.completePeers)
 	return command
 }
 
-// class is a class of a provider.
+// class is the name of a provider's class, and whether it is the default.
 type class struct {
 	name      string
 	byDefault bool

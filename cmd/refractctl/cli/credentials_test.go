@@ -13,8 +13,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// The error names the cause for credentials that an API server does not accept, and for a context without
-// credentials.
+// If an API server rejects the credentials, or a context has no credentials, the error names the cause.
 func TestCredentialsThatAreRejected(t *testing.T) {
 	for name, test := range map[string]struct {
 		user clientcmdapi.AuthInfo
@@ -24,7 +23,7 @@ func TestCredentialsThatAreRejected(t *testing.T) {
 		"none":                 {clientcmdapi.AuthInfo{}, "the context may have no credentials"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			raw, err := clientcmd.LoadFromFile(cluster.Kubeconfig())
+			raw, err := clientcmd.LoadFromFile(testCluster.Kubeconfig())
 			require.NoError(t, err)
 			for user := range raw.AuthInfos {
 				raw.AuthInfos[user] = &test.user

@@ -20,7 +20,7 @@ import (
 
 const deleteDataFlag = "delete-data"
 
-// confirmFlag describes the flag that confirms the deletion of data, for remotedata.Volumes.Remedy.
+// confirmFlag describes the flag that confirms the deletion of data. It is an argument for remotedata.Volumes.Remedy.
 const confirmFlag = "run the command again with --" + deleteDataFlag + " to delete it"
 
 func addDeleteDataFlag(command *cobra.Command, confirmed *bool) {
@@ -28,8 +28,8 @@ func addDeleteDataFlag(command *cobra.Command, confirmed *bool) {
 		"delete the data of volumes with the reclaim policy Delete that is in the remote namespaces; that of others is never deleted")
 }
 
-// refuseData returns an error if volumes would lose their data. If the loss is confirmed, it prints a warning that
-// lists them.
+// refuseData returns an error if volumes would lose their data. If the user has confirmed the loss, it prints a
+// warning that lists the volumes.
 func refuseData(out io.Writer, name string, volumes remotedata.Volumes, confirmed bool) error {
 	if held := volumes.Holding(confirmed); len(held) > 0 {
 		return fmt.Errorf("%s: nothing was changed, because the data of the volumes %s would be deleted: %s", name, held, held.Remedy(confirmFlag))
@@ -40,8 +40,8 @@ func refuseData(out io.Writer, name string, volumes remotedata.Volumes, confirme
 	return nil
 }
 
-// remoteVolumes returns the volumes with data on providers. If the user may not list volumes, a warning points to the
-// controllers, which check them, and known is false.
+// remoteVolumes returns the volumes that have data on providers. If the user may not list volumes, known is false,
+// and a warning says that the controllers check them.
 func remoteVolumes(ctx context.Context, c client.Client, out io.Writer) (volumes remotedata.Volumes, known bool, err error) {
 	volumes, err = remotedata.List(ctx, c)
 	if apierrors.IsForbidden(err) {

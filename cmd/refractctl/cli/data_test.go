@@ -23,7 +23,7 @@ import (
 
 const hold = "test.example/hold"
 
-// remoteData creates a volume of a namespace that has data on a provider.
+// remoteData creates a volume of the namespace with data on a provider.
 func remoteData(t *testing.T, provider, namespace string, policy corev1.PersistentVolumeReclaimPolicy) *corev1.PersistentVolume {
 	t.Helper()
 	volume := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pvc-" + namespace, Labels: wire.ReflectionLabels("rome", provider)}, Spec: corev1.PersistentVolumeSpec{
@@ -77,7 +77,7 @@ func TestUnoffloadRefusesToDeleteData(t *testing.T) {
 	assert.Contains(t, progress, "vault: would be unoffloaded")
 	assert.Nil(t, get().DeletionTimestamp)
 
-	_, _, err = refractctl(t, onCluster("unoffload", "namespace", "vault", "--delete-data", "--timeout=1s")...)
+	_, _, err = refractctl(t, onCluster("unoffload", "namespace", "vault", "--delete-data", "--timeout=3s")...)
 	assert.Equal(t, exitTimedOut, exitCode(err), "nobody removes the finalizer: %v", err)
 	assert.NotNil(t, get().DeletionTimestamp)
 	assert.True(t, remotedata.IsConfirmed(nso))
@@ -93,7 +93,7 @@ func TestDeleteVirtualNodeRefusesToDeleteData(t *testing.T) {
 	require.NoError(t, admin(t).Get(t.Context(), client.ObjectKeyFromObject(vn), vn))
 	assert.Nil(t, vn.DeletionTimestamp)
 
-	_, _, err = refractctl(t, onCluster("delete", "virtualnode", "pordenone", "--delete-data", "--timeout=1s")...)
+	_, _, err = refractctl(t, onCluster("delete", "virtualnode", "pordenone", "--delete-data", "--timeout=3s")...)
 	assert.Equal(t, exitTimedOut, exitCode(err), "nobody removes the finalizer: %v", err)
 	require.NoError(t, admin(t).Get(t.Context(), client.ObjectKeyFromObject(vn), vn))
 	assert.NotNil(t, vn.DeletionTimestamp)
@@ -116,12 +116,12 @@ func TestDrainTenantRefusesToDeleteData(t *testing.T) {
 		Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
 	}}
 	create(t, claim)
-	_, _, err := refractctl(t, onCluster("drain", "tenant", "ostuni", "--timeout=1s")...)
+	_, _, err := refractctl(t, onCluster("drain", "tenant", "ostuni", "--timeout=3s")...)
 	require.ErrorContains(t, err, "shop-ostuni/data")
 	require.NoError(t, admin(t).Get(t.Context(), client.ObjectKeyFromObject(tenant), tenant))
 	assert.NotEqual(t, auth.TenantDrained, tenant.Spec.TenantCondition)
 
-	_, _, err = refractctl(t, onCluster("drain", "tenant", "ostuni", "--timeout=1s", "--delete-data")...)
+	_, _, err = refractctl(t, onCluster("drain", "tenant", "ostuni", "--timeout=3s", "--delete-data")...)
 	assert.Equal(t, exitTimedOut, exitCode(err), "no controller answers: %v", err)
 	require.NoError(t, admin(t).Get(t.Context(), client.ObjectKeyFromObject(tenant), tenant))
 	assert.Equal(t, auth.TenantDrained, tenant.Spec.TenantCondition)

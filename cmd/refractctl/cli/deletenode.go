@@ -16,7 +16,7 @@ import (
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
-	"github.com/refract-project/refract/internal/peering"
+	"github.com/refract-project/refract/internal/refractctl/peering"
 )
 
 // deletion contains the flags of "delete virtualnode".
@@ -24,7 +24,7 @@ type deletion struct {
 	access  *clusterAccess
 	timeout time.Duration
 	force   bool
-	// deleteData confirms that the data on the provider is deleted with its last virtual node.
+	// deleteData confirms that data on the provider may be deleted with the provider's last virtual node.
 	deleteData bool
 	remote     remoteCluster
 }
@@ -40,7 +40,7 @@ func newDeleteCommand(access *clusterAccess) *cobra.Command {
 			"  refractctl delete virtualnode milan-gpu --remote-context=milan\n" +
 			"  refractctl delete virtualnode milan --force   # the provider never comes back",
 	}, d.runDeletion)
-	command.Flags().DurationVar(&d.timeout, "timeout", drainPatience, "how long to wait")
+	command.Flags().DurationVar(&d.timeout, "timeout", drainTimeout, "how long to wait")
 	d.remote.addFlags(command, access, "context of the provider, from which what was requested for these nodes is removed; otherwise it stays there until refractctl unpeer",
 		"kubeconfig of the provider, by default that of this cluster")
 	command.Flags().BoolVar(&d.force, "force", false, "abandon the provider, for all its virtual nodes: do not wait for it, and do not clean up there")
@@ -74,12 +74,13 @@ func (d *deletion) runDeletion(cmd *cobra.Command, c client.Client, name string)
 	if missing != nil && !errors.Is(missing, errNoVirtualNode) {
 		return missing
 	}
-	// The provider is checked before the virtual node is drained, so that a wrong context is noticed before the node is
-	// gone.
+	// The provider is checked before the virtual node is drained, so that the user notices a wrong context before the
+	// node is gone.
 	if vn != nil {
 		o.ProviderID = string(vn.Spec.ClusterID)
 	}
-	if err := o.CheckRequest(ctx); err != nil {
+	request, err := o.FindRequest(ctx)
+	if err != nil {
 		return err
 	}
 	if vn != nil {
@@ -87,15 +88,15 @@ func (d *deletion) runDeletion(cmd *cobra.Command, c client.Client, name string)
 			return err
 		}
 	}
-	found, err := o.WithdrawRequest(ctx)
-	resultOf(cmd).addParted(o)
+	found, removal, err := request.Withdraw(ctx)
+	resultOf(cmd).addParted(removal)
 	if err == nil && missing != nil && !found {
-		return fmt.Errorf("%w, and cluster %s has no ResourceSlice %s for it", missing, o.Provider.ID(), name)
+		return fmt.Errorf("%w, and cluster %s has no ResourceSlice %s for it", missing, request.ProviderID(), name)
 	}
 	return err
 }
 
-// peeringOptions returns the options for withdrawing the request of a virtual node at its provider.
+// peeringOptions returns the options for withdrawing the resource request of a virtual node from its provider.
 func (d *deletion) peeringOptions(virtualNode string, out io.Writer) (*peering.Options, error) {
 	consumer, err := d.access.peeringCluster()
 	if err != nil {
@@ -138,8 +139,8 @@ func (d *deletion) removeNode(cmd *cobra.Command, c client.Client, vn *offloadin
 	return err
 }
 
-// checkData refuses to remove the last virtual node of a provider that has data, or records the confirmation on the
-// VirtualNode.
+// checkData returns an error if the virtual node is the last one of a provider that has data. If the user has
+// confirmed the deletion of data, it records this on the VirtualNode instead.
 func (d *deletion) checkData(ctx context.Context, c client.Client, out io.Writer, vn *offloading.VirtualNode) error {
 	all := &offloading.VirtualNodeList{}
 	if err := fillLists(ctx, c, all); err != nil {
@@ -161,10 +162,10 @@ func (d *deletion) checkData(ctx context.Context, c client.Client, out io.Writer
 	return patchTo(ctx, c, vn, map[string]any{"metadata": map[string]any{"annotations": map[string]any{wire.DeleteDataAnnotation: "true"}}})
 }
 
-// giveUp declares a provider lost for good.
+// giveUp declares a provider permanently lost.
 func giveUp(ctx context.Context, c client.Client, vn *offloading.VirtualNode, out io.Writer) error {
 	provider := string(vn.Spec.ClusterID)
-	if err := peering.GiveUp(ctx, c, provider); err != nil {
+	if err := peering.AbandonPeer(ctx, c, provider); err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "%s: cluster %s is abandoned; the Events of its ForeignCluster list what remains there (kubectl describe foreigncluster %s)\n", vn.Name, provider, provider)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/refract-project/refract/internal/doctor"
+	"github.com/refract-project/refract/internal/refractctl/doctor"
 )
 
 func newDoctorCommand(access *clusterAccess) *cobra.Command {

@@ -18,12 +18,13 @@ import (
 
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
-	"github.com/refract-project/refract/internal/doctor"
 	"github.com/refract-project/refract/internal/rbac"
-	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/internal/refractctl/doctor"
+	"github.com/refract-project/refract/test/support/testenv"
 )
 
-// manager is the controller manager in a namespace, as the chart installs it, without a running replica.
+// manager creates the Deployment of the controller manager in a namespace, as the chart does. It has no running
+// replicas.
 func manager(t *testing.T, c client.Client, namespace, id, version string) *appsv1.Deployment {
 	t.Helper()
 	labels := map[string]string{"app.kubernetes.io/name": "refract", "app.kubernetes.io/instance": "refract", "app.kubernetes.io/component": "controller-manager"}
@@ -54,10 +55,10 @@ func TestDoctor(t *testing.T) {
 	} {
 		assert.Contains(t, out, want)
 	}
-	// An API server adds defaults. They do not count as differences.
+	// The defaults that an API server adds do not count as differences.
 	assert.NotContains(t, out, "CRD ")
 
-	clientset, err := kubernetes.NewForConfig(cluster.Config())
+	clientset, err := kubernetes.NewForConfig(testCluster.Config())
 	require.NoError(t, err)
 	m := rbac.Manager{Prefix: "examined", Namespace: "examined", Subject: rbac.ServiceAccount("examined", "refract-controller-manager")}
 	require.NoError(t, rbac.Install(t.Context(), clientset, append(m.Objects(), m.VirtualNodes()...)...))
@@ -68,7 +69,7 @@ func TestDoctor(t *testing.T) {
 	require.NoError(t, c.Patch(t.Context(), installed, client.MergeFrom(before)))
 	create(t, &plugins.PeerNetwork{ObjectMeta: metav1.ObjectMeta{Namespace: "examined", Name: "milan"}, Spec: plugins.PeerNetworkSpec{ClusterID: "milan", Mode: plugins.NoNetwork}})
 	unreachableNode(t, "examined", "silent")
-	out, _, _ = refractctl(t, onCluster("doctor", "--remote-kubeconfig="+cluster.Kubeconfig())...)
+	out, _, _ = refractctl(t, onCluster("doctor", "--remote-kubeconfig="+testCluster.Kubeconfig())...)
 	for _, want := range []string{
 		"upgrade the cluster with refractctl install, providers before consumers", "ServiceAccount examined/refract-controller-manager has them all",
 		"PeerNetwork examined/milan", "logs and exec fail, because the API server does not reach its virtual kubelet (", "connection refused", "are the same cluster: use another one as the provider", "the clocks of both clusters agree", "the versions are compatible",
@@ -88,7 +89,7 @@ func unreachableNode(t *testing.T, namespace, name string) {
 	addresses, err := net.InterfaceAddrs()
 	require.NoError(t, err)
 	address := ""
-	for _, a := range addresses { // the API server does not proxy to loopback
+	for _, a := range addresses { // an API server does not proxy to loopback addresses
 		if ip, is := a.(*net.IPNet); is && ip.IP.IsGlobalUnicast() && ip.IP.To4() != nil {
 			address = ip.IP.String()
 		}
@@ -106,7 +107,7 @@ func unreachableNode(t *testing.T, namespace, name string) {
 	require.NoError(t, admin(t).Status().Patch(t.Context(), node, client.MergeFrom(before)))
 }
 
-// Two clusters are compared. Each of them reports how it reaches the other.
+// Two clusters are compared. For each cluster, the output shows how it reaches the other cluster.
 func TestDoctorComparesClusters(t *testing.T) {
 	milan := testenv.ForTest(t, testenv.Options{Name: "milan", CRDPaths: []string{"../../../api/crds"}, NoScheduler: true})[0]
 	here := admin(t)

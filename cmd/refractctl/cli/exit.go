@@ -13,15 +13,15 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Exit codes. Scripts depend on them, and docs/operators.md ("Scripts") documents them.
+// The exit codes. Scripts depend on them, and docs/operators.md ("Scripts") documents them.
 const (
 	exitFailed   = 1 // the command failed, or was interrupted
-	exitUsage    = 2 // a command, an argument or a flag is wrong; nothing was done
-	exitFindings = 3 // the command completed, and found problems
-	exitTimedOut = 4 // something is still in progress
+	exitUsage    = 2 // a command, an argument or a flag is wrong, and nothing was done
+	exitFindings = 3 // the command completed and found problems
+	exitTimedOut = 4 // a timeout ended the command, and something is still in progress
 )
 
-// exitError is an error with an exit code other than exitFailed.
+// exitError is an error with an exit code that is not exitFailed.
 type exitError struct {
 	error
 	code int
@@ -29,7 +29,7 @@ type exitError struct {
 
 func (e *exitError) Unwrap() error { return e.error }
 
-// withCode adds an exit code to an error. It returns nil for nil.
+// withCode adds an exit code to an error. It returns nil if err is nil.
 func withCode(code int, err error) error {
 	if err == nil {
 		return nil
@@ -40,11 +40,12 @@ func withCode(code int, err error) error {
 // usageError marks an error as a usage error.
 func usageError(err error) error { return withCode(exitUsage, err) }
 
-// findingsError marks an error as the summary of the findings of a check.
+// findingsError marks an error as the summary of a check that has found problems.
 func findingsError(err error) error { return withCode(exitFindings, err) }
 
-// exitCode returns the exit code of the process for an error. Among several errors, a usage error has the highest
-// priority, and a timeout the lowest: running the command again does not help if something else has failed.
+// exitCode returns the exit code of the process for an error. If there are several errors, a usage error has the
+// highest priority and a timeout the lowest, because running the command again does not help if something else has
+// failed.
 func exitCode(err error) int {
 	codes := codesOf(err)
 	for _, code := range []int{exitUsage, exitFailed, exitFindings, exitTimedOut} {
@@ -75,7 +76,7 @@ func codesOf(err error) []int {
 	return []int{exitFailed}
 }
 
-// runWithin runs do with a timeout. After the timeout, its error has the exit code exitTimedOut.
+// runWithin runs do with a timeout. If the timeout ends, the returned error has the exit code exitTimedOut.
 func runWithin(ctx context.Context, timeout time.Duration, do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -86,7 +87,16 @@ func runWithin(ctx context.Context, timeout time.Duration, do func(context.Conte
 	return err
 }
 
-// reportUsageErrors makes a command and its subcommands return usage errors for wrong arguments and for missing flags.
+// resultWithin runs a command as runWithin does, and returns its result.
+func resultWithin[T any](ctx context.Context, timeout time.Duration, do func(context.Context) (T, error)) (result T, err error) {
+	err = runWithin(ctx, timeout, func(ctx context.Context) (err error) {
+		result, err = do(ctx)
+		return err
+	})
+	return result, err
+}
+
+// reportUsageErrors makes a command and its subcommands return usage errors for wrong arguments and missing flags.
 func reportUsageErrors(command *cobra.Command) {
 	check := command.Args
 	command.Args = func(cmd *cobra.Command, args []string) error {

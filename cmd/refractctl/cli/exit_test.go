@@ -20,10 +20,12 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// asProcess is the environment variable with the name of the program that the test binary runs instead of the tests.
+// asProcess is an environment variable. If it contains the name of a program, the test binary runs this program
+// instead of the tests.
 const asProcess = "REFRACT_TEST_PROGRAM"
 
-// isProcess reports whether this process was started by the function process. If so, it runs the program.
+// isProcess reports whether the function process has started this process. If so, it runs the program before it
+// returns.
 func isProcess() bool {
 	executable := os.Getenv(asProcess)
 	if executable == "" {
@@ -110,7 +112,8 @@ func TestTheWorstOfSeveralErrorsGivesTheExitCode(t *testing.T) {
 	assert.NoError(t, runWithin(t.Context(), 1, func(ctx context.Context) error { <-ctx.Done(); return nil }))
 }
 
-// The help of a command shows its own flags. The flags that it shares with kubectl are listed in one place.
+// The help of a command shows only its own flags. The flags that all commands share with kubectl are listed in a
+// single place.
 func TestHelpShowsTheFlagsOfTheCommand(t *testing.T) {
 	for _, command := range []string{"peer", "drain virtualnode", "info"} {
 		help, _, err := refractctl(t, append(strings.Fields(command), "--help")...)

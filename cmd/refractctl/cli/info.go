@@ -26,7 +26,7 @@ import (
 	"github.com/refract-project/refract/internal/printable"
 )
 
-// info is the output of "info" about a cluster. Lists are sorted by name.
+// info is the output of the command info for a cluster. Its lists are sorted by name.
 type info struct {
 	Clusters     []clusterInfo     `json:"clusters"`
 	VirtualNodes []virtualNodeInfo `json:"virtualNodes"`
@@ -40,7 +40,7 @@ type clusterInfo struct {
 	Role      string `json:"role"`
 	APIServer string `json:"apiServer"`
 	Network   string `json:"network"`
-	// Conditions contain the reasons.
+	// Conditions are the conditions of the cluster, with their reasons.
 	Conditions []conditionInfo `json:"conditions,omitempty"`
 }
 
@@ -58,12 +58,12 @@ type virtualNodeInfo struct {
 	Cluster  string            `json:"cluster"`
 	Node     string            `json:"node"` // Ready, NotReady, Unknown or Missing
 	Capacity map[string]string `json:"capacity,omitempty"`
-	// StorageClasses and the following fields are the classes of the provider that the node offers. The default class is
-	// marked.
+	// StorageClasses, IngressClasses and LoadBalancerClasses are the provider's classes that the node offers. The
+	// default classes are marked.
 	StorageClasses      []string `json:"storageClasses,omitempty"`
 	IngressClasses      []string `json:"ingressClasses,omitempty"`
 	LoadBalancerClasses []string `json:"loadBalancerClasses,omitempty"`
-	// Offer is the answer of the provider and its reason: Accepted, Denied or NotNegotiated. It is empty if the node
+	// Offer is the answer from the provider (Accepted, Denied or NotNegotiated) and its reason. It is empty if the node
 	// does not follow an offer.
 	Offer string `json:"offer,omitempty"`
 	// Requested lists the resources that were requested from the provider.
@@ -127,7 +127,8 @@ func newInfoCommand(access *clusterAccess) *cobra.Command {
 	return command
 }
 
-// gatherInfo reads a cluster, with the namespaces and pods of one namespace, or of all namespaces if it is "".
+// gatherInfo reads the information about a cluster. It includes the offloadings and pods of one namespace, or of all
+// namespaces if namespace is "".
 func gatherInfo(ctx context.Context, c client.Client, namespace string) (*info, error) {
 	clusters, offloadings := &core.ForeignClusterList{}, &offloading.NamespaceOffloadingList{}
 	if err := fillLists(ctx, c, clusters); err != nil {
@@ -149,10 +150,11 @@ func gatherInfo(ctx context.Context, c client.Client, namespace string) (*info, 
 	}, nil
 }
 
-// podsAtOnce keeps each request short. A cluster may have ten thousand offloaded pods.
+// podsAtOnce is the page size for listing pods. It keeps each request short, because a cluster may have ten thousand
+// offloaded pods.
 const podsAtOnce = 500
 
-// offloadedPods lists the offloaded pods of a namespace, or of all namespaces if it is "".
+// offloadedPods lists the offloaded pods of a namespace, or of all namespaces if namespace is "".
 func offloadedPods(ctx context.Context, c client.Client, namespace string) (pods []corev1.Pod, err error) {
 	for next := ""; ; {
 		page := &corev1.PodList{}
@@ -274,7 +276,7 @@ func countPods(pods []corev1.Pod) []podsInfo {
 	return sorted
 }
 
-// keepPeers removes the information about other peers.
+// keepPeers removes all information that is not about the given peers.
 func (i *info) keepPeers(peers []string) error {
 	for _, peer := range peers {
 		if !slices.ContainsFunc(i.Clusters, func(c clusterInfo) bool { return c.ID == peer }) {
@@ -317,7 +319,8 @@ func namesOf[T any](rows []T, name func(T) string) (names []string) {
 	return names
 }
 
-// otherResources lists the resources of a virtual node without a column of their own. It returns "" if there are none.
+// otherResources lists the resources of a virtual node that have no separate column in the table. It returns "" if
+// there are none.
 func (n *virtualNodeInfo) otherResources() string {
 	var all []string
 	for _, name := range slices.Sorted(maps.Keys(n.Capacity)) {
@@ -328,7 +331,7 @@ func (n *virtualNodeInfo) otherResources() string {
 	return strings.Join(all, ",")
 }
 
-// printTables writes the tables. With wide they have additional columns.
+// printTables writes all tables. If wide is true, they have additional columns.
 func (i *info) printTables(out io.Writer, wide, conditions bool) error {
 	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	printSection(table, "CLUSTER\tROLE\tAPI SERVER\tNETWORK", i.Clusters, func(c clusterInfo) []string {
@@ -382,18 +385,18 @@ func (i *info) writeNodes(table io.Writer, wide bool) {
 	})
 }
 
-// printTable writes only one table.
+// printTable writes a single table.
 func printTable[T any](out io.Writer, header string, rows []T, cells func(T) []string) error {
 	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	printSection(table, header, rows, cells)
 	return table.Flush()
 }
 
-// mostCell is the maximum number of bytes shown in a cell of a table.
+// mostCell is the maximum number of bytes that are shown in a cell of a table.
 const mostCell = 4 << 10
 
-// printSection writes one table. Empty cells are shown as a dash, so that columns line up. Cells with text of other
-// parties cannot add rows.
+// printSection writes one table. Empty cells are shown as a dash, so that the columns line up. Text of other parties
+// in cells cannot add rows.
 func printSection[T any](out io.Writer, header string, rows []T, cells func(T) []string) {
 	fmt.Fprintln(out, header)
 	if len(rows) == 0 {

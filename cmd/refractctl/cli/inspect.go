@@ -25,21 +25,21 @@ import (
 	"github.com/refract-project/refract/internal/printable"
 )
 
-// inspection is the output of "plugin inspect" about a module.
+// inspection is the output of "plugin inspect" for a module.
 type inspection struct {
 	File     string         `json:"file"`
 	Digest   string         `json:"digest"`
 	Bytes    int            `json:"bytes"`
 	ABI      string         `json:"abi"`
 	Manifest *host.Manifest `json:"manifest"`
-	// Options are the options in the .yaml file beside the module. They restrict the manifest.
+	// Options are the options in the .yaml file next to the module. They restrict the manifest.
 	Options source.Options `json:"options,omitzero"`
-	// Warnings lists options and declarations without effect.
+	// Warnings lists options and declarations that have no effect.
 	Warnings []string            `json:"warnings,omitempty"`
 	Imports  map[string][]string `json:"imports"`
 	Exports  []string            `json:"exports"`
 	Limits   source.Limits       `json:"limits"`
-	// LoadTime is the time needed to instrument, compile and start the module.
+	// LoadTime is how long it takes to instrument, compile and start the module.
 	LoadTime string `json:"loadTime"`
 }
 
@@ -91,7 +91,7 @@ func inspectPlugin(ctx context.Context, file string) (result *inspection, err er
 	return result, result.readSections(ctx, plugin.module.Wasm)
 }
 
-// withDefaults returns the limits with defaults filled in.
+// withDefaults returns the limits, in which missing values are set to their defaults.
 func withDefaults(l source.Limits) source.Limits {
 	d := host.DefaultLimits()
 	return source.Limits{
@@ -171,7 +171,7 @@ func (r *inspection) printInspection(out io.Writer) error {
 	return r.printSchema(out)
 }
 
-// optionRows returns a row for each other option that is set.
+// optionRows returns a row for each option that is set and not already shown in another row.
 func (r *inspection) optionRows() (rows [][2]string) {
 	o := r.Options
 	add := func(name, value string) {
@@ -192,8 +192,8 @@ func (r *inspection) optionRows() (rows [][2]string) {
 	return rows
 }
 
-// grantOf lists all permissions in entries, the broadest first, so that a reader who decides whether to trust a
-// module misses none.
+// grantOf lists all permissions in entries, the broadest first. No permission is left out, because the reader may have
+// to decide whether to trust the module.
 func grantOf(entries []string) string {
 	if len(entries) == 0 {
 		return "none"
@@ -203,7 +203,8 @@ func grantOf(entries []string) string {
 	return printable.Line(strings.Join(entries, ", "))
 }
 
-// entryNarrowness orders entries of a manifest: the entry for everything, then the paths by their depth.
+// entryNarrowness returns a number by which entries of a manifest are sorted: the entry for everything comes first,
+// followed by the paths in the order of their depth.
 func entryNarrowness(entry string) int {
 	if entry == "*" {
 		return -1
@@ -211,7 +212,8 @@ func entryNarrowness(entry string) int {
 	return strings.Count(entry, ".") + strings.Count(entry, "[")
 }
 
-// printSchema prints the configuration schema as YAML below a title. The plugin's author has written its text.
+// printSchema prints the configuration schema as YAML below a title. The author of the plugin has written the text of
+// the schema.
 func (r *inspection) printSchema(out io.Writer) error {
 	if len(r.Manifest.ConfigSchema) == 0 {
 		_, err := fmt.Fprintln(out, "Config schema: none, any configuration is accepted")

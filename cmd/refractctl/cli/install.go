@@ -18,18 +18,18 @@ import (
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	"github.com/refract-project/refract/charts"
 	"github.com/refract-project/refract/internal/printable"
-	"github.com/refract-project/refract/internal/release"
+	"github.com/refract-project/refract/internal/refractctl/release"
 )
 
 const (
 	// defaultRelease and defaultNamespace match the documentation.
 	defaultRelease   = "refract"
 	defaultNamespace = "liqo"
-	// installPatience limits the time for pulling images.
-	installPatience = 5 * time.Minute
+	// installTimeout limits the wait for an installation, which includes pulling images.
+	installTimeout = 5 * time.Minute
 )
 
-// helmRelease contains the flags of the commands for the release.
+// helmRelease contains the flags of commands for a Helm release.
 type helmRelease struct {
 	access  *clusterAccess
 	name    string
@@ -41,10 +41,10 @@ func (r *helmRelease) addFlags(command *cobra.Command) {
 	flags := command.Flags()
 	flags.StringVar(&r.name, "release", defaultRelease, "name of the Helm release; its namespace is that of --namespace, or "+defaultNamespace)
 	flags.BoolVar(&r.dryRun, "dry-run", false, "check, and change nothing")
-	flags.DurationVar(&r.timeout, "timeout", installPatience, "how long to wait")
+	flags.DurationVar(&r.timeout, "timeout", installTimeout, "how long to wait")
 }
 
-// newInstaller returns the installer of the release, which reports its progress to out.
+// newInstaller returns the Installer of the release, whose progress is written to out.
 func (r *helmRelease) newInstaller(out io.Writer) (*release.Installer, error) {
 	if err := validTimeout(r.timeout); err != nil {
 		return nil, err
@@ -60,7 +60,7 @@ func (r *helmRelease) newInstaller(out io.Writer) (*release.Installer, error) {
 	return &release.Installer{Getter: r.access.flags, Client: c, Name: r.name, Namespace: namespace, DryRun: r.dryRun, Progress: printTo(out)}, nil
 }
 
-// printTo returns a function that prints lines. Quoted text of other parties cannot add lines.
+// printTo returns a function that prints lines to out. Quoted text of other parties cannot add lines.
 func printTo(out io.Writer) func(string) {
 	return func(line string) { fmt.Fprintln(out, printable.Line(line)) }
 }
@@ -147,7 +147,7 @@ func newInstallCommand(access *clusterAccess) *cobra.Command {
 	return command
 }
 
-// setValue sets a value at a path. Values on the path that are not maps are replaced.
+// setValue sets a value at a path. If a value on the path is not a map, it is replaced by a map.
 func setValue(into map[string]any, value any, path ...string) {
 	for _, key := range path[:len(path)-1] {
 		next, ok := into[key].(map[string]any)

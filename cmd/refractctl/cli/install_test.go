@@ -22,10 +22,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
-	"github.com/refract-project/refract/internal/release"
+	"github.com/refract-project/refract/internal/refractctl/release"
 )
 
-// Values come from files and flags, with the precedence of helm.
+// Values come from files and flags, with the same precedence as in helm.
 func TestInstallTakesValuesAsHelmDoes(t *testing.T) {
 	folder := t.TempDir()
 	file := func(name, text string) string {
@@ -52,7 +52,7 @@ func TestInstallTakesValuesAsHelmDoes(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, result.Manifest, manifest)
 
-	// Values are read from a server, and may contain characters that are special in --set.
+	// Values can be read from a server, and may contain characters that have a meaning in --set.
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintln(w, "controllerManager: {image: {version: served}}")
 	}))
@@ -69,8 +69,8 @@ func TestInstallTakesValuesAsHelmDoes(t *testing.T) {
 	}
 }
 
-// A CRD of an earlier release that has objects is updated to the current schema. The objects stay unchanged, and a
-// dry run names the CRD.
+// If an earlier release has installed a CRD and there are objects of its kind, the CRD is updated to the current
+// schema. The objects stay unchanged, and a dry run names the CRD.
 func TestInstallUpgradesCRDs(t *testing.T) {
 	c := admin(t)
 	const name = "quotas.offloading.liqo.io"
@@ -102,7 +102,8 @@ func TestInstallUpgradesCRDs(t *testing.T) {
 	t.Cleanup(func() { assert.NoError(t, c.Delete(context.Background(), quota)) })
 
 	generation := read().GetGeneration()
-	install := onCluster("install", "--cluster-id=rome", "--registry=registry.example.com/refract", "--timeout=2s")
+	// The time is for the installation itself: nothing runs here, so the command waits until it is over.
+	install := onCluster("install", "--cluster-id=rome", "--registry=registry.example.com/refract", "--timeout=20s")
 	_, said, err := refractctl(t, append(install, "--dry-run")...)
 	require.NoError(t, err)
 	assert.Contains(t, said, "CRD "+name+" would be updated\n")
@@ -110,7 +111,7 @@ func TestInstallUpgradesCRDs(t *testing.T) {
 	assert.Equal(t, generation, read().GetGeneration(), "a dry run changes nothing")
 	assert.NotContains(t, properties(read()), "cordoned")
 
-	defer func() { // not in Cleanup, because the context of the test has ended there
+	defer func() { // not in t.Cleanup, because the context of the test has ended by then
 		_, _, err := refractctl(t, onCluster("uninstall", "--force")...)
 		assert.NoError(t, err)
 	}()
@@ -127,7 +128,8 @@ func TestInstallUpgradesCRDs(t *testing.T) {
 	require.NotNil(t, after.Spec.Cordoned, "the field is stored now")
 }
 
-// Images come from a registry, with or without a trailing slash, and an ID must leave room for its prefixes.
+// Images come from the registry that is set, with or without a trailing slash. A cluster ID must be short enough for
+// the prefixes that are added to it.
 func TestInstallRefusesNamesThatCannotWork(t *testing.T) {
 	manifest, _, err := refractctl(t, onCluster("install", "--dry-run", "--cluster-id="+strings.Repeat("x", 51), "--registry=registry.example.com/refract/")...)
 	require.NoError(t, err)

@@ -12,7 +12,7 @@ import (
 	"github.com/refract-project/refract/internal/tenantlimits"
 )
 
-// limitFlags contains the limits of a consumer on its provider.
+// limitFlags contains the flags with limits of a consumer on its provider.
 type limitFlags struct {
 	texts []string
 }
@@ -27,7 +27,7 @@ func (l *limitFlags) addFlags(command *cobra.Command) {
 	completeFlag(command, "tenant-limit", names...)
 }
 
-// parseLimits returns the given limits. A limit to remove is nil.
+// parseLimits returns the limits of the flags. The value of a limit that is to be removed is nil.
 func (l *limitFlags) parseLimits() (map[string]*string, error) {
 	limits := map[string]*string{}
 	for _, text := range l.texts {

@@ -12,14 +12,14 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/refract-project/refract/internal/doctor"
-	"github.com/refract-project/refract/internal/liqo"
+	"github.com/refract-project/refract/internal/refractctl/doctor"
+	"github.com/refract-project/refract/internal/refractctl/liqo"
 )
 
-// adoptPatience limits the time for replacing all virtual kubelets.
-const adoptPatience = 5 * time.Minute
+// adoptTimeout limits how long replacing all virtual kubelets may take.
+const adoptTimeout = 5 * time.Minute
 
-// liqoOptions returns the options for the commands for a cluster with Liqo.
+// liqoOptions returns the options of the commands for clusters with Liqo.
 func (a *clusterAccess) liqoOptions(nodes []string, out io.Writer) (*liqo.Options, error) {
 	cluster, err := a.peeringCluster()
 	if err != nil {
@@ -88,7 +88,7 @@ func newLiqoAdoptCommand(access *clusterAccess) *cobra.Command {
 		}),
 	}
 	command.Flags().StringVar(&image, "image", "", "image of Refract's virtual kubelet, from a registry that this cluster can pull from")
-	command.Flags().DurationVar(&timeout, "timeout", adoptPatience, "how long to wait")
+	command.Flags().DurationVar(&timeout, "timeout", adoptTimeout, "how long to wait")
 	return command
 }
 
@@ -106,7 +106,7 @@ func newLiqoRevertCommand(access *clusterAccess) *cobra.Command {
 			return inTime(cmd, access, nodes, timeout, func(ctx context.Context, o *liqo.Options) error { return o.Revert(ctx) })
 		}),
 	}
-	command.Flags().DurationVar(&timeout, "timeout", adoptPatience, "how long to wait")
+	command.Flags().DurationVar(&timeout, "timeout", adoptTimeout, "how long to wait")
 	return command
 }
 
@@ -125,7 +125,7 @@ func inTime(cmd *cobra.Command, access *clusterAccess, nodes []string, timeout t
 	return err
 }
 
-// countErrors returns an error if the findings contain errors.
+// countErrors returns an error if any finding has the level Error.
 func countErrors(found []doctor.Finding) error {
 	errors := 0
 	for _, f := range found {

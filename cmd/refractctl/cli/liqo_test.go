@@ -22,11 +22,11 @@ import (
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
-	"github.com/refract-project/refract/internal/doctor"
 	"github.com/refract-project/refract/internal/rbac"
+	"github.com/refract-project/refract/internal/refractctl/doctor"
 )
 
-// adoptable is a VirtualNode as written by Liqo's webhook.
+// adoptable is a VirtualNode as Liqo's webhook writes it.
 const adoptable = `
 apiVersion: offloading.liqo.io/v1beta1
 kind: VirtualNode
@@ -47,9 +47,9 @@ spec:
             - {name: virtual-kubelet, image: "liqo/virtual-kubelet:v1", command: [/usr/bin/virtual-kubelet], args: [--nodename=adoptable, --later=1], futureField: kept}
 `
 
-// A cluster without nodes runs no virtual kubelet, so adopted virtual nodes do not become ready and are reverted.
-// (Package test/liqo adopts on real nodes, under Liqo's own controllers. Package test/join has a stand-in for Liqo's
-// webhook.)
+// In a cluster without nodes, no virtual kubelet can run, so adopted virtual nodes do not become ready and are
+// reverted. (Package test/liqo adopts on real nodes, under Liqo's own controllers. Package test/join has a stand-in
+// for Liqo's webhook.)
 func TestAVirtualKubeletThatDoesNotGetReadyIsPutBack(t *testing.T) {
 	c := admin(t)
 	vn := &unstructured.Unstructured{}
@@ -58,7 +58,7 @@ func TestAVirtualKubeletThatDoesNotGetReadyIsPutBack(t *testing.T) {
 	home := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
 	require.NoError(t, c.Create(t.Context(), home))
 	require.NoError(t, c.Create(t.Context(), vn))
-	_, _, err := refractctl(t, "liqo", "adopt", "adoptable", "--image=refract/virtual-kubelet:v1", "--kubeconfig="+cluster.Kubeconfig())
+	_, _, err := refractctl(t, "liqo", "adopt", "adoptable", "--image=refract/virtual-kubelet:v1", "--kubeconfig="+testCluster.Kubeconfig())
 	require.ErrorContains(t, err, "is not in the tenant namespace of cluster adoptable")
 	home.Labels = map[string]string{wire.TenantNamespaceLabel: "true", wire.RemoteClusterIDLabel: "adoptable"}
 	require.NoError(t, c.Update(t.Context(), home))
@@ -79,7 +79,7 @@ func TestAVirtualKubeletThatDoesNotGetReadyIsPutBack(t *testing.T) {
 
 	lacking := func() {
 		t.Helper()
-		found, _, err := refractctl(t, "liqo", "check", "adoptable", "--kubeconfig="+cluster.Kubeconfig())
+		found, _, err := refractctl(t, "liqo", "check", "adoptable", "--kubeconfig="+testCluster.Kubeconfig())
 		require.NoError(t, err)
 		assert.Contains(t, found, "it runs liqo/virtual-kubelet:v1")
 		assert.Contains(t, found, "create tokenreviews")
@@ -87,7 +87,7 @@ func TestAVirtualKubeletThatDoesNotGetReadyIsPutBack(t *testing.T) {
 	}
 	lacking()
 	go follow(t.Context(), c, namespace)
-	_, said, err := refractctl(t, "liqo", "adopt", "adoptable", "--image=refract/virtual-kubelet:v1", "--timeout=3s", "--kubeconfig="+cluster.Kubeconfig())
+	_, said, err := refractctl(t, "liqo", "adopt", "adoptable", "--image=refract/virtual-kubelet:v1", "--timeout=3s", "--kubeconfig="+testCluster.Kubeconfig())
 	require.ErrorContains(t, err, "0 of 1 replicas are up to date and available")
 	assert.Contains(t, said, "adoptable: replacing liqo/virtual-kubelet:v1 with refract/virtual-kubelet:v1")
 	assert.Contains(t, said, "adoptable: putting it back")
@@ -98,8 +98,8 @@ func TestAVirtualKubeletThatDoesNotGetReadyIsPutBack(t *testing.T) {
 	err = c.Get(t.Context(), client.ObjectKey{Name: "refract-adopted-virtual-kubelet-local"}, &rbacv1.ClusterRole{})
 	assert.True(t, apierrors.IsNotFound(err), "%v", err)
 
-	// Two of the failures above are tested by exit code, and one with a VirtualNode that Liqo has not created.
-	out, _, err := refractctl(t, "liqo", "adopt", "adoptable", "--image=refract/virtual-kubelet:v1", "--timeout=1s", "-o", "json", "--kubeconfig="+cluster.Kubeconfig())
+	// Other tests check the exit codes of some of these failures, and a VirtualNode that Liqo has not created.
+	out, _, err := refractctl(t, "liqo", "adopt", "adoptable", "--image=refract/virtual-kubelet:v1", "--timeout=1s", "-o", "json", "--kubeconfig="+testCluster.Kubeconfig())
 	require.Error(t, err)
 	failed := printedResult(t, out)
 	assert.Equal(t, "liqo adopt", failed.Command)
@@ -107,26 +107,26 @@ func TestAVirtualKubeletThatDoesNotGetReadyIsPutBack(t *testing.T) {
 	assert.Equal(t, err.Error(), failed.Error)
 	assert.Empty(t, failed.Objects)
 	assert.Contains(t, strings.Join(failed.Steps, "\n"), "adoptable: putting it back")
-	out, _, err = refractctl(t, "liqo", "revert", "adoptable", "-o", "yaml", "--kubeconfig="+cluster.Kubeconfig())
+	out, _, err = refractctl(t, "liqo", "revert", "adoptable", "-o", "yaml", "--kubeconfig="+testCluster.Kubeconfig())
 	require.NoError(t, err)
 	assert.Empty(t, printedResult(t, out).Objects, "nothing is adopted")
 	require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(vn), vn))
 	unstructured.RemoveNestedField(vn.Object, "spec", "template")
 	require.NoError(t, c.Update(t.Context(), vn))
-	out, _, err = refractctl(t, "liqo", "check", "adoptable", "-o", "json", "--kubeconfig="+cluster.Kubeconfig())
+	out, _, err = refractctl(t, "liqo", "check", "adoptable", "-o", "json", "--kubeconfig="+testCluster.Kubeconfig())
 	assert.Equal(t, exitFindings, exitCode(err), "%v", err)
 	found := struct{ Findings []doctor.Finding }{}
 	require.NoError(t, yaml.Unmarshal([]byte(out), &found), "%s", out)
 	require.Len(t, found.Findings, 1)
 	assert.Equal(t, doctor.Error, found.Findings[0].Level)
 	assert.Contains(t, found.Findings[0].Message, "nothing to adopt")
-	_, _, err = refractctl(t, "liqo", "adopt", "adoptable", "--image=refract/virtual-kubelet:v1", "--kubeconfig="+cluster.Kubeconfig())
+	_, _, err = refractctl(t, "liqo", "adopt", "adoptable", "--image=refract/virtual-kubelet:v1", "--kubeconfig="+testCluster.Kubeconfig())
 	assert.ErrorContains(t, err, "was it created by Liqo?")
 
 	for want, args := range map[string][]string{
 		"--image is missing": {"adopt", "adoptable"}, "there is no virtual node nowhere": {"check", "nowhere"}, "--timeout": {"revert", "--timeout=-1s"},
 	} {
-		_, _, err := refractctl(t, append([]string{"liqo", "--kubeconfig=" + cluster.Kubeconfig()}, args...)...)
+		_, _, err := refractctl(t, append([]string{"liqo", "--kubeconfig=" + testCluster.Kubeconfig()}, args...)...)
 		assert.ErrorContains(t, err, want)
 	}
 }

@@ -13,45 +13,45 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// liqoCommand maps a command of liqoctl to this program.
+// liqoCommand describes a command of liqoctl, and its counterpart or replacement in this program.
 type liqoCommand struct {
-	// path is the path of the command. This program uses the same path if it has the command.
+	// path is the path of the command in liqoctl. If this program has the command, it has the same path.
 	path string
-	// instead names the replacement if this program does not have the command.
+	// instead names the replacement of the command. It is set if this program does not have the command.
 	instead string
-	// same lists flags with the same name and meaning.
+	// same lists flags that have the same name and meaning in both programs.
 	same []string
-	// renamed maps flags to the flags of this program with the same meaning.
+	// renamed maps flags of liqoctl to the flags of this program that have the same meaning.
 	renamed map[string]string
-	// differing maps flags that have another meaning in this program to its description.
+	// differing describes the flags that have a different meaning in this program.
 	differing map[string]string
-	// others lists flags that have no meaning in this program.
+	// others lists the flags of liqoctl that this program does not have.
 	others []liqoFlag
 }
 
-// liqoFlag is a flag of liqoctl that has no meaning in this program.
+// liqoFlag is a flag of liqoctl that this program does not have.
 type liqoFlag struct {
 	name string
 	// takesValue is false for a boolean flag.
 	takesValue bool
-	// accepted is the value that is accepted without effect. It is "" if no value is.
+	// accepted is the value that is accepted but has no effect. It is "" if no value is accepted.
 	accepted string
-	// why is the reason why the accepted value has no effect. instead is the replacement of any other value.
+	// why is the reason why the accepted value has no effect. instead names the replacement of all other values.
 	why, instead string
 }
 
-// refusal is the error for a command or flag of liqoctl that has no meaning in this program.
+// refusal is the error for a command or flag of liqoctl that this program does not have.
 type refusal struct{ message string }
 
 func (r *refusal) Error() string { return r.message }
 
-// liqoValue is the value of a liqoFlag.
+// liqoValue implements pflag.Value for a liqoFlag.
 type liqoValue struct{ flag *liqoFlag }
 
 func (v liqoValue) String() string   { return "" }
 func (v liqoValue) IsBoolFlag() bool { return !v.flag.takesValue }
 
-// Type returns the name of the type in the usage.
+// Type returns the name of the type that the usage shows.
 func (v liqoValue) Type() string {
 	if v.flag.takesValue {
 		return "string"
@@ -67,10 +67,10 @@ func (v liqoValue) Set(text string) error {
 	return &refusal{fmt.Sprintf("--%s is a flag of liqoctl that has no meaning here: %s", v.flag.name, v.flag.instead)}
 }
 
-// anyValue as the accepted value accepts any value.
+// anyValue is a value of liqoFlag.accepted. It means that any value is accepted.
 const anyValue = "*"
 
-// ignoredFlags returns flags that are accepted and have no effect. A name that ends with = takes a value.
+// ignoredFlags returns flags that are accepted but have no effect. If a name ends with =, the flag takes a value.
 func ignoredFlags(why string, names ...string) (flags []liqoFlag) {
 	for _, name := range names {
 		name, takesValue := strings.CutSuffix(name, "=")
@@ -79,7 +79,8 @@ func ignoredFlags(why string, names ...string) (flags []liqoFlag) {
 	return flags
 }
 
-// refusedFlags returns flags that fail with an error, which names the replacement. A name that ends with = takes a value.
+// refusedFlags returns flags that fail with an error that names the replacement. If a name ends with =, the flag
+// takes a value.
 func refusedFlags(instead string, names ...string) (flags []liqoFlag) {
 	for _, name := range names {
 		name, takesValue := strings.CutSuffix(name, "=")
@@ -88,7 +89,7 @@ func refusedFlags(instead string, names ...string) (flags []liqoFlag) {
 	return flags
 }
 
-// fixedFlags returns boolean flags with one accepted value. The other value is refused.
+// fixedFlags returns boolean flags of which only one value is accepted. The other value is refused.
 func fixedFlags(value, instead string, names ...string) (flags []liqoFlag) {
 	for _, name := range names {
 		flags = append(flags, liqoFlag{name: name, accepted: value, instead: instead})
@@ -103,7 +104,7 @@ func joinFlags(lists ...[]liqoFlag) (all []liqoFlag) {
 	return all
 }
 
-// The following reasons are shared by several flags.
+// Reasons and replacements that several flags have in common.
 const (
 	noNetwork     = "Refract uses the network that is there, see --network of refractctl peer"
 	noConfirm     = "no command asks for a confirmation"
@@ -115,7 +116,7 @@ const (
 	labelsOfChart = "labels and annotations of objects are set for an installation: refractctl install --global-labels=KEY=VALUE"
 )
 
-// everywhere lists the flags that all commands of liqoctl have. The flags of kubectl are not listed.
+// everywhere lists the flags that every command of liqoctl has, except the flags of kubectl.
 var everywhere = joinFlags(
 	ignoredFlags(noConfirm, "skip-confirm"), ignoredFlags(noSpinner, "verbose"), refusedFlags(labelsOfChart, "global-labels=", "global-annotations="),
 )
@@ -200,11 +201,11 @@ var liqoctl = []liqoCommand{
 
 const sameEverywhere = "the installation is the same everywhere: run refractctl install"
 
-// shorthands are the shorthands of the added flags of liqoctl.
+// shorthands maps flags of liqoctl to their shorthands.
 var shorthands = map[string]string{"verbose": "v", "namespace": "n", "get": "g", "remote-kubeconfigs": "p"}
 
-// speakLiqoctl adds the commands and flags of liqoctl below root. They have no effect, or fail with an error that
-// names the replacement.
+// speakLiqoctl adds the commands and flags of liqoctl to root that this program does not have. They either have no
+// effect, or fail with an error that names the replacement.
 func speakLiqoctl(root *cobra.Command) {
 	for i := range liqoctl {
 		of := &liqoctl[i]
@@ -215,8 +216,8 @@ func speakLiqoctl(root *cobra.Command) {
 	}
 }
 
-// ensureCommand returns the command with a path. A missing command is added as a hidden command that fails with an error
-// that names the replacement.
+// ensureCommand returns the command with the given path. If it does not exist, a hidden command is added that fails
+// with an error that names the replacement.
 func ensureCommand(from *cobra.Command, path []string, instead string) *cobra.Command {
 	if len(path) == 0 {
 		return from
@@ -226,7 +227,7 @@ func ensureCommand(from *cobra.Command, path []string, instead string) *cobra.Co
 			return ensureCommand(child, path[1:], instead)
 		}
 	}
-	if path[0] == "completion" { // cobra adds it when the root is executed
+	if path[0] == "completion" { // cobra adds this command when the root command is executed
 		return nil
 	}
 	child := &cobra.Command{Use: path[0], Hidden: true}
@@ -242,7 +243,7 @@ func ensureCommand(from *cobra.Command, path []string, instead string) *cobra.Co
 	return ensureCommand(child, path[1:], instead)
 }
 
-// addFlags adds the missing flags to a command.
+// addFlags adds the flags of liqoctl that the command does not have.
 func (l *liqoCommand) addFlags(command *cobra.Command) {
 	if command == nil {
 		return
@@ -268,7 +269,7 @@ func (l *liqoCommand) addFlags(command *cobra.Command) {
 	}
 }
 
-// refusalIn returns the refusal that caused an error of a flag.
+// refusalIn returns the refusal that has caused the error of a flag, or nil if there is none.
 func refusalIn(err error) error {
 	if refused := (*refusal)(nil); errors.As(err, &refused) {
 		return refused

@@ -32,7 +32,8 @@ func commandOf(t *testing.T, path string) *cobra.Command {
 	return command
 }
 
-// Each flag of liqoctl has its meaning, has no effect, or fails with an error that names the replacement.
+// Each flag of liqoctl has the same meaning in this program, or has no effect, or fails with an error that names the
+// replacement.
 func TestFlagsOfLiqoctl(t *testing.T) {
 	for i := range liqoctl {
 		of := &liqoctl[i]
@@ -41,7 +42,7 @@ func TestFlagsOfLiqoctl(t *testing.T) {
 		}
 		t.Run(of.path, func(t *testing.T) {
 			command := commandOf(t, of.path)
-			command.InheritedFlags() // adds the flags of the parents
+			command.InheritedFlags() // this call adds the flags of the parents
 			for _, name := range of.same {
 				found := command.Flags().Lookup(name)
 				if assert.NotNil(t, found, "--%s", name) {
@@ -78,7 +79,7 @@ func TestFlagsOfLiqoctl(t *testing.T) {
 	}
 }
 
-// The error is one sentence that names the replacement.
+// If this program lacks a command or flag of liqoctl, the error is a single sentence that names the replacement.
 func TestUsersOfLiqoctlAreToldWhatToUse(t *testing.T) {
 	for args, want := range map[string]string{
 		"authenticate --remote-context=milan":                                   "run refractctl peer",
@@ -109,7 +110,7 @@ func TestUsersOfLiqoctlAreToldWhatToUse(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// The values of the flags that liqoctl install has reach the chart.
+// Flags of liqoctl install set the values of the chart.
 func TestInstallTakesFlagsOfLiqoctl(t *testing.T) {
 	out, _, err := refractctl(t, onCluster("install", "--dry-run", "--cluster-id=rome", "--registry=registry.example.com/refract", "--cluster-labels=topology.kubernetes.io/zone=eu-1,tier=gold",
 		"--global-labels=team=shop", "--global-annotations=note=a", "--enable-metrics", "--pod-cidr=10.1.0.0/16", "--service-cidr=10.2.0.0/16", "--set=authentication.enabled=true,tenants.unlimitedResources=true",
@@ -124,7 +125,8 @@ func TestInstallTakesFlagsOfLiqoctl(t *testing.T) {
 
 const liqoctlPage = "../../../docs/liqo.md"
 
-// The page contains the table of this package. make test-liqo compares it with the help of liqoctl itself.
+// The documentation must contain the table of this package. (make test-liqo compares the table with the help of liqoctl
+// itself.)
 func TestTableOfLiqoctl(t *testing.T) {
 	page, err := os.ReadFile(liqoctlPage)
 	require.NoError(t, err)
@@ -169,7 +171,7 @@ func liqoctlTable() string {
 	return strings.ReplaceAll(strings.Join(rows, "\n"), "|  |", "| |")
 }
 
-// described lists the flags that have a reason, grouped by reason.
+// described lists the flags for which reason returns a text, grouped by this text.
 func described(flags []liqoFlag, reason func(*liqoFlag) string) string {
 	var reasons []string
 	names := map[string][]string{}

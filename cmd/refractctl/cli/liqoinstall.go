@@ -25,7 +25,7 @@ func (l *liqoInstall) addFlags(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&l.services, "service-cidr", nil, "range of the Services of this cluster, if the API server does not say it (tenants.ownCIDRs)")
 }
 
-// setValues sets the values of the given flags.
+// setValues sets the values of the chart for the flags that are set.
 func (l *liqoInstall) setValues(set map[string]any) error {
 	if l.apiServer != "" {
 		setValue(set, l.apiServer, "apiServer", "address")

@@ -19,16 +19,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
-	"github.com/refract-project/refract/internal/coverage"
-	"github.com/refract-project/refract/internal/doctor"
 	"github.com/refract-project/refract/internal/progress"
 	"github.com/refract-project/refract/internal/rbac"
+	"github.com/refract-project/refract/internal/refractctl/cluster"
+	"github.com/refract-project/refract/internal/refractctl/coverage"
+	"github.com/refract-project/refract/internal/refractctl/doctor"
 )
 
-// offload contains the flags of "offload namespace". They have the names of Liqo's flags.
+// offload contains the flags of "offload namespace". They have the same names as in Liqo.
 type offload struct {
 	access                                   *clusterAccess
 	podStrategy, mappingStrategy, remoteName string
@@ -95,6 +97,8 @@ func (o *offload) validateFlags(names []string) error {
 		return errors.New("--namespace-mapping-strategy=SelectedName needs --remote-namespace-name")
 	case !selected && o.remoteName != "":
 		return errors.New("--remote-namespace-name needs --namespace-mapping-strategy=SelectedName")
+	case selected && len(validation.IsDNS1123Label(o.remoteName)) > 0:
+		return fmt.Errorf("--remote-namespace-name is %q: %s", o.remoteName, validation.IsDNS1123Label(o.remoteName)[0])
 	case selected && len(names) > 1:
 		return fmt.Errorf("%d namespaces cannot have the same remote namespace %s: offload them one by one", len(names), o.remoteName)
 	}
@@ -137,8 +141,8 @@ func (o *offload) runOffload(cmd *cobra.Command, names []string) error {
 	return err
 }
 
-// warnUncovered prints which NetworkPolicies and PodDisruptionBudgets of the namespaces are not enforced on other
-// clusters.
+// warnUncovered warns of NetworkPolicies and PodDisruptionBudgets in the namespaces that other clusters do not
+// enforce.
 func warnUncovered(ctx context.Context, c client.Client, out io.Writer, namespaces []string) {
 	notes := sets.New[string]()
 	for _, namespace := range namespaces {
@@ -158,20 +162,20 @@ func warnUncovered(ctx context.Context, c client.Client, out io.Writer, namespac
 }
 
 // warnUncalled prints a warning if the API server does not call the webhook, because new pods of the namespace would
-// stay in this cluster, or be rejected. It prints nothing if the user may not create pods there.
+// then stay in this cluster or be rejected. It prints nothing if the user may not create pods in the namespace.
 func warnUncalled(ctx context.Context, c client.Client, out io.Writer, namespace string) {
 	configuration := &metav1.PartialObjectMetadata{}
 	configuration.SetGroupVersionKind(admissionregistrationv1.SchemeGroupVersion.WithKind("MutatingWebhookConfiguration"))
 	if c.Get(ctx, client.ObjectKey{Name: rbac.WebhookName}, configuration) != nil {
 		return
 	}
-	// The API server may observe the new state of the namespace with a delay.
+	// It may take a moment until the API server observes the new state of the namespace.
 	ctx, cancel := context.WithTimeout(ctx, noticeTimeout)
 	defer cancel()
 	var uncalled, rejected bool
 	_ = progress.Poll(ctx, func(ctx context.Context) (bool, error) {
 		called, err := doctor.WebhookCalled(ctx, c, namespace)
-		if err == nil { // the last attempt is interrupted by the timeout
+		if err == nil { // the timeout interrupts the last attempt, which then returns an error
 			uncalled = !called
 		}
 		rejected = doctor.IsRejection(err)
@@ -185,7 +189,7 @@ func warnUncalled(ctx context.Context, c client.Client, out io.Writer, namespace
 	}
 }
 
-// noticeTimeout is many times as long as an API server takes to observe a change of a namespace.
+// noticeTimeout is many times the time that an API server needs to observe a change to a namespace.
 const noticeTimeout = 3 * time.Second
 
 func (o *offload) desiredOffloading(namespace string, selector corev1.NodeSelector) *offloading.NamespaceOffloading {
@@ -218,21 +222,23 @@ func (o *offload) printAll(out io.Writer, names []string, selector corev1.NodeSe
 	return nil
 }
 
-// applyOffloading creates the object, or updates an existing one with the flags that are set.
+// applyOffloading creates the NamespaceOffloading. If it exists, only fields whose flags are set are updated.
 func (o *offload) applyOffloading(ctx context.Context, c client.Client, cmd *cobra.Command, namespace string, selector corev1.NodeSelector) error {
 	if err := mustExist(ctx, c, namespace); err != nil {
 		return err
 	}
-	desired := o.desiredOffloading(namespace, selector)
-	err := c.Create(ctx, desired)
-	if err == nil {
+	desired, existing := o.desiredOffloading(namespace, selector), &offloading.NamespaceOffloading{}
+	err := c.Get(ctx, client.ObjectKeyFromObject(desired), existing)
+	if apierrors.IsNotFound(err) {
+		if err := checkRemoteName(ctx, c, desired); err != nil {
+			return err
+		}
+		if err := c.Create(ctx, desired); err != nil {
+			return fmt.Errorf("creating NamespaceOffloading in %s, %w", namespace, err)
+		}
 		return nil
 	}
-	if !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("creating NamespaceOffloading in %s, %w", namespace, err)
-	}
-	existing := &offloading.NamespaceOffloading{}
-	if err := c.Get(ctx, client.ObjectKeyFromObject(desired), existing); err != nil {
+	if err != nil {
 		return fmt.Errorf("getting NamespaceOffloading in %s, %w", namespace, err)
 	}
 	if existing.DeletionTimestamp != nil {
@@ -257,7 +263,26 @@ func (o *offload) applyOffloading(ctx context.Context, c client.Client, cmd *cob
 	return nil
 }
 
-// nodeSelector parses each text as a term. One matching term is enough.
+// checkRemoteName returns an error if the name of the namespace and the ID of this cluster are too long to be the name
+// of the remote namespace. Users who may not read the ID get the same error from the controller manager, as an Event.
+func checkRemoteName(ctx context.Context, c client.Client, o *offloading.NamespaceOffloading) error {
+	if o.Spec.NamespaceMappingStrategy != offloading.DefaultNameMappingStrategyType {
+		return nil
+	}
+	ids := &corev1.ConfigMapList{}
+	if err := c.List(ctx, ids, client.MatchingLabels{"app.kubernetes.io/name": cluster.LiqoIDName}); err != nil || len(ids.Items) == 0 {
+		return nil //nolint:nilerr // the controller manager knows the ID
+	}
+	remoteName := o.Namespace + "-" + ids.Items[0].Data[cluster.LiqoIDKey]
+	problems := validation.IsDNS1123Label(remoteName)
+	if len(problems) == 0 {
+		return nil
+	}
+	return usageError(fmt.Errorf("the remote namespace of %s cannot be named %s: %s; use --namespace-mapping-strategy=EnforceSameName, or SelectedName with a shorter --remote-namespace-name",
+		o.Namespace, remoteName, problems[0]))
+}
+
+// nodeSelector parses each text as a term. A node must match at least one of the terms.
 func nodeSelector(texts []string) (corev1.NodeSelector, error) {
 	var selector corev1.NodeSelector
 	for _, text := range texts {

@@ -20,16 +20,16 @@ import (
 // outputVersion is the apiVersion of printed results that are not objects of a cluster.
 const outputVersion = "cli.refract.io/v1alpha1"
 
-// wide is the format -o wide of commands that print tables.
+// wide is the output format -o wide of commands that print tables.
 const wide = "wide"
 
-// output is the flag -o, with the formats of kubectl.
+// output is the flag -o. It has the same formats as in kubectl.
 type output struct {
 	flags  *genericclioptions.PrintFlags
-	tables []string // formats that are tables; "" is included if the command prints a table by default
+	tables []string // formats that are tables, including "" if the command prints a table by default
 }
 
-// addOutput adds -o to a command. tables are the formats that the command prints itself.
+// addOutput adds the flag -o to a command. tables are the formats that the command itself prints.
 func addOutput(command *cobra.Command, byDefault string, tables ...string) *output {
 	o := &output{flags: genericclioptions.NewPrintFlags("").WithDefaultOutput(byDefault), tables: tables}
 	o.flags.AddFlags(command)
@@ -59,7 +59,7 @@ func (o *output) isTable() bool { return slices.Contains(o.tables, o.givenFormat
 
 func (o *output) givenFormat() string { return *o.flags.OutputFormat }
 
-// validateFormat returns an error for an unknown format, or for a format without its template.
+// validateFormat returns an error if the format is unknown or lacks its template.
 func (o *output) validateFormat() error {
 	if o.isTable() {
 		return nil
@@ -97,7 +97,7 @@ func (o *output) printValue(out io.Writer, kind string, value any) error {
 	return printer.PrintObj(&unstructured.Unstructured{Object: fields}, unchangedWriter(out))
 }
 
-// manifestOf returns obj as a user would write it: with its kind, and without the fields that only the server sets.
+// manifestOf returns obj as a user would write it: with its kind, but without the fields that only the server sets.
 func manifestOf(obj client.Object) (*unstructured.Unstructured, error) {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
 	if err != nil {

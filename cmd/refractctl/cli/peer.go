@@ -19,13 +19,15 @@ import (
 
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
 	"github.com/refract-project/refract/internal/negotiation"
-	"github.com/refract-project/refract/internal/peering"
+	"github.com/refract-project/refract/internal/refractctl/cluster"
+	"github.com/refract-project/refract/internal/refractctl/identity"
+	"github.com/refract-project/refract/internal/refractctl/peering"
 )
 
-// peerPatience limits the time until a virtual node is Ready.
-const peerPatience = 3 * time.Minute
+// peerTimeout limits how long it may take until a virtual node is Ready.
+const peerTimeout = 3 * time.Minute
 
-// twoClusters contains the flags of the commands for a consumer and a provider.
+// twoClusters contains the flags of commands that access both a consumer and a provider.
 type twoClusters struct {
 	access  *clusterAccess
 	remote  remoteCluster
@@ -59,8 +61,8 @@ func (t *twoClusters) peeringOptions(out io.Writer) (*peering.Options, error) {
 	return &peering.Options{Consumer: consumer, Provider: provider, DryRun: t.dryRun, Progress: printTo(out)}, nil
 }
 
-// peeringCluster returns the cluster with its clients for a peering.
-func (a *clusterAccess) peeringCluster() (*peering.Cluster, error) {
+// peeringCluster returns the cluster with the clients that a peering needs.
+func (a *clusterAccess) peeringCluster() (*cluster.Cluster, error) {
 	c, err := a.newClient(requestTimeout)
 	if err != nil {
 		return nil, err
@@ -79,7 +81,7 @@ func (a *clusterAccess) peeringCluster() (*peering.Cluster, error) {
 	if raw, err := a.flags.ToRawKubeConfigLoader().RawConfig(); err == nil && name == "" {
 		name = raw.CurrentContext
 	}
-	return &peering.Cluster{Name: cmp.Or(name, config.Host), Config: config, Client: c, Clientset: clientset}, nil
+	return &cluster.Cluster{Name: cmp.Or(name, config.Host), Config: config, Client: c, Clientset: clientset}, nil
 }
 
 func parseNetwork(name string) (plugins.NetworkMode, error) {
@@ -142,17 +144,17 @@ func newPeerCommand(access *clusterAccess) *cobra.Command {
 				return usageError(err)
 			}
 			if kind != "" {
-				if o.Credentials, err = peering.ParseCredentials(kind); err != nil {
+				if o.Credentials, err = identity.ParseKind(kind); err != nil {
 					return usageError(fmt.Errorf("--credentials: %w", err))
 				}
 			}
-			if o.Network, err = parseNetwork(network); err != nil {
+			if o.Network.Mode, err = parseNetwork(network); err != nil {
 				return usageError(err)
 			}
-			if o.ConsumerRanges, err = parseRanges("pod-cidrs", ranges); err != nil {
+			if o.Network.ConsumerRanges, err = parseRanges("pod-cidrs", ranges); err != nil {
 				return usageError(err)
 			}
-			if o.ProviderRanges, err = parseRanges("remote-pod-cidrs", remoteRanges); err != nil {
+			if o.Network.ProviderRanges, err = parseRanges("remote-pod-cidrs", remoteRanges); err != nil {
 				return usageError(err)
 			}
 			if o.AcceptedLabels, err = parseAccepted(cmd.Flags(), accepted); err != nil {
@@ -161,15 +163,16 @@ func newPeerCommand(access *clusterAccess) *cobra.Command {
 			o.Resources, o.VirtualNode, o.APIServerURL = resources, virtualNode, strings.TrimSuffix(server, "/")
 			o.UncheckedURL = unchecked
 			if cmd.Flags().Changed("overlapping-ranges") {
-				o.OverlappingRanges = &overlapping
+				o.Network.OverlappingRanges = &overlapping
 			}
-			if err := runWithin(cmd.Context(), t.timeout, o.Peer); err != nil || t.dryRun {
+			joined, err := resultWithin(cmd.Context(), t.timeout, o.Peer)
+			if err != nil || t.dryRun {
 				return err
 			}
-			return resultOf(cmd).addJoined(cmd.Context(), o)
+			return resultOf(cmd).addJoined(cmd.Context(), o.Consumer.Client, joined)
 		}),
 	}
-	t.addFlags(command, peerPatience)
+	t.addFlags(command, peerTimeout)
 	flags := command.Flags()
 	share.addFlags(flags)
 	limits.addFlags(command)
@@ -179,7 +182,7 @@ func newPeerCommand(access *clusterAccess) *cobra.Command {
 	flags.BoolVar(&unconnected, "networking-disabled", false, "the same as --network=none, as liqoctl calls it")
 	flags.StringSliceVar(&ranges, "pod-cidrs", nil, "ranges of the pods of this cluster, by default those of its nodes: set them if the network plugin uses others")
 	flags.StringSliceVar(&remoteRanges, "remote-pod-cidrs", nil, "ranges of the provider's pods, as seen from here, by default those of its nodes; if set, addresses outside of them are not shown")
-	completeFlag(command, "credentials", string(peering.Tokens), string(peering.Certificates))
+	completeFlag(command, "credentials", string(identity.Tokens), string(identity.Certificates))
 	addAcceptFlag(flags, &accepted)
 	flags.StringVar(&virtualNode, "virtual-node", "", "name of the virtual node, by default that of the only one that the provider has, or its cluster ID")
 	flags.StringVar(&server, "remote-api-server-url", "", "the provider's API server as pods of this cluster reach it, by default the server of the kubeconfig")
@@ -188,7 +191,7 @@ func newPeerCommand(access *clusterAccess) *cobra.Command {
 	return command
 }
 
-// addAcceptFlag adds the flag for labels that a provider may offer.
+// addAcceptFlag adds the flag for the labels that a provider may offer.
 func addAcceptFlag(flags *pflag.FlagSet, accepted *[]string) {
 	flags.StringSliceVar(accepted, "accept-label", nil, "label of the virtual node that the provider may set, as KEY or KEY=VALUE; a * in KEY matches any characters except / (may be repeated; by default those accepted before, or none; an empty value accepts none)")
 }
@@ -229,22 +232,22 @@ func newUnpeerCommand(access *clusterAccess) *cobra.Command {
 				return err
 			}
 			o.DeleteData = deleteData
-			err = runWithin(cmd.Context(), t.timeout, func(ctx context.Context) error { return end(o, ctx) })
-			resultOf(cmd).addParted(o)
+			removal, err := resultWithin(cmd.Context(), t.timeout, end)
+			resultOf(cmd).addParted(removal)
 			if err != nil {
 				return err
 			}
-			return sayEnd(cmd.ErrOrStderr(), o)
+			return sayEnd(cmd.ErrOrStderr(), removal, t.dryRun)
 		}),
 	}
-	t.addFlags(command, drainPatience)
+	t.addFlags(command, drainTimeout)
 	command.Flags().BoolVar(&force, "force", false, "abandon the named provider: do not wait for it, and do not clean up there")
 	addDeleteDataFlag(command, &deleteData)
 	command.ValidArgsFunction = access.completePeers
 	return command
 }
 
-// newForceUnpeerCommand returns the equivalent of liqoctl's command for unpeer --force.
+// newForceUnpeerCommand returns the command that corresponds to liqoctl unpeer --force.
 func newForceUnpeerCommand(access *clusterAccess) *cobra.Command {
 	command := newUnpeerCommand(access)
 	command.Use, command.Short, command.Example = "unpeer PROVIDER", "Abandon a provider that never comes back, as unpeer --force", "  refractctl force unpeer milan --context=rome"
@@ -252,17 +255,17 @@ func newForceUnpeerCommand(access *clusterAccess) *cobra.Command {
 	return command
 }
 
-// sayEnd prints the result of ending a peering. It fails if only a peering in the other direction exists: a user who
-// mixed up the clusters would believe that this access had ended.
-func sayEnd(out io.Writer, o *peering.Options) error {
-	consumer, provider := o.Consumer.ID(), o.Provider.ID()
-	switch found := len(o.Removed()) > 0; {
-	case !found && o.Reverse():
+// sayEnd prints the result of ending a peering. It fails if there is only a peering in the other direction. Without
+// this check, a user who has mixed up the clusters would believe that the peering had ended.
+func sayEnd(out io.Writer, removal *peering.Removal, dryRun bool) error {
+	consumer, provider := removal.Consumer, removal.Provider
+	switch found := len(removal.Removed) > 0; {
+	case !found && removal.IsReverse:
 		return fmt.Errorf("%s is not a consumer of %s, so nothing was removed: the peering in the other direction remains. To end that, swap the two clusters", consumer, provider)
 	case !found:
 		fmt.Fprintf(out, "%s is not a consumer of %s: there was nothing to remove\n", consumer, provider)
-	case o.DryRun:
-	case o.Reverse():
+	case dryRun:
+	case removal.IsReverse:
 		fmt.Fprintf(out, "the peering has ended; the one in the other direction, with %s as the consumer of %s, remains\n", provider, consumer)
 	default:
 		fmt.Fprintln(out, "the peering has ended")
@@ -270,9 +273,9 @@ func sayEnd(out io.Writer, o *peering.Options) error {
 	return nil
 }
 
-// endPeering returns the options of a peering, and the function that ends it: Unpeer for a provider that the flags select,
-// or GiveUp for a provider that is only named.
-func (t *twoClusters) endPeering(provider []string, force bool, out io.Writer) (*peering.Options, func(*peering.Options, context.Context) error, error) {
+// endPeering returns the options of a peering, and the function that ends it. This is Unpeer if the flags select the
+// provider, and GiveUp if only the name of the provider is given.
+func (t *twoClusters) endPeering(provider []string, force bool, out io.Writer) (o *peering.Options, end func(context.Context) (*peering.Removal, error), err error) {
 	switch {
 	case force != (len(provider) == 1):
 		return nil, nil, usageError(errors.New("a provider is named only with --force: refractctl unpeer PROVIDER --force, or refractctl unpeer --remote-context=CONTEXT"))
@@ -281,11 +284,11 @@ func (t *twoClusters) endPeering(provider []string, force bool, out io.Writer) (
 		if err != nil {
 			return nil, nil, err
 		}
-		return o, (*peering.Options).Unpeer, nil
+		return o, o.Unpeer, nil
 	case t.remote.isGiven():
 		return nil, nil, usageError(errors.New("--force does not contact the provider: omit --remote-context and --remote-kubeconfig"))
 	}
-	absent, err := peering.Absent(provider[0])
+	absent, err := cluster.Absent(provider[0])
 	if err != nil {
 		return nil, nil, usageError(err)
 	}
@@ -293,5 +296,6 @@ func (t *twoClusters) endPeering(provider []string, force bool, out io.Writer) (
 	if err != nil {
 		return nil, nil, err
 	}
-	return &peering.Options{Consumer: consumer, Provider: absent, DryRun: t.dryRun, Progress: printTo(out)}, (*peering.Options).GiveUp, validTimeout(t.timeout)
+	o = &peering.Options{Consumer: consumer, Provider: absent, DryRun: t.dryRun, Progress: printTo(out)}
+	return o, o.GiveUp, validTimeout(t.timeout)
 }

@@ -13,18 +13,23 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/refract-project/refract/internal/peering"
+	"github.com/refract-project/refract/internal/refractctl/cluster"
+	"github.com/refract-project/refract/internal/refractctl/peering"
 )
 
 const (
-	invitationLife      = 24 * time.Hour
-	shortestInvitation  = 10 * time.Minute // the minimum of the API server
-	peeringUserPatience = 2 * time.Minute
+	// invitationLifetime is the default lifetime of an invitation. With a longer lifetime, a leaked invitation can be
+	// used for longer.
+	invitationLifetime    = 24 * time.Hour
+	minInvitationLifetime = 10 * time.Minute // the minimum lifetime that API servers accept
+	// peeringUserTimeout limits how long it may take to grant or revoke the access of a consumer.
+	peeringUserTimeout = 2 * time.Minute
 )
 
-// providerOptions returns the options for this cluster as the provider of a consumer with a known ID.
+// providerOptions returns the options for a peering in which this cluster is the provider, and only the ID of the
+// consumer is known.
 func (a *clusterAccess) providerOptions(consumer string, out io.Writer) (*peering.Options, error) {
-	absent, err := peering.Absent(consumer)
+	absent, err := cluster.Absent(consumer)
 	if err != nil {
 		return nil, usageError(err)
 	}
@@ -35,7 +40,7 @@ func (a *clusterAccess) providerOptions(consumer string, out io.Writer) (*peerin
 	return &peering.Options{Consumer: absent, Provider: cluster, Progress: printTo(out)}, nil
 }
 
-// consumerFlag is the flag of liqoctl with the name of a consumer. It replaces the argument.
+// consumerFlag is a flag of liqoctl with the name of a consumer. It can be used instead of the argument.
 type consumerFlag struct{ id string }
 
 func (c *consumerFlag) addFlag(command *cobra.Command) {
@@ -48,7 +53,7 @@ func (c *consumerFlag) addFlag(command *cobra.Command) {
 	}
 }
 
-// consumerOf returns the ID of the consumer.
+// consumerOf returns the ID of the consumer from the argument or the flag.
 func (c *consumerFlag) consumerOf(args []string) string {
 	if len(args) > 0 {
 		return args[0]
@@ -76,14 +81,14 @@ func newGeneratePeeringUserCommand(access *clusterAccess) *cobra.Command {
 			if err != nil {
 				return usageError(err)
 			}
-			if life < shortestInvitation {
-				return usageError(fmt.Errorf("--expires-in is %s: use %s at least", life, shortestInvitation))
+			if life < minInvitationLifetime {
+				return usageError(fmt.Errorf("--expires-in is %s: use %s at least", life, minInvitationLifetime))
 			}
 			o, err := access.providerOptions(consumer.consumerOf(args), cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
-			if o.ProviderRanges, err = parseRanges("pod-cidrs", ranges); err != nil {
+			if o.Network.ProviderRanges, err = parseRanges("pod-cidrs", ranges); err != nil {
 				return usageError(err)
 			}
 			if o.TenantLimits, err = limits.parseLimits(); err != nil {
@@ -99,7 +104,7 @@ func newGeneratePeeringUserCommand(access *clusterAccess) *cobra.Command {
 			}
 			var kubeconfig []byte
 			var expires time.Time
-			err = runWithin(cmd.Context(), peeringUserPatience, func(ctx context.Context) (err error) {
+			err = runWithin(cmd.Context(), peeringUserTimeout, func(ctx context.Context) (err error) {
 				kubeconfig, expires, err = o.Invite(ctx, life)
 				return err
 			})
@@ -128,7 +133,7 @@ func newGeneratePeeringUserCommand(access *clusterAccess) *cobra.Command {
 	flags.StringVar(&server, "api-server-url", "", "the API server of this cluster as the consumer reaches it, by default the server of the kubeconfig")
 	addUncheckedFlag(flags, &unchecked, "--api-server-url")
 	flags.StringVar(&file, "output-file", "", "file for the kubeconfig, in place of the standard output, with mode 0600; one of that name is replaced")
-	flags.DurationVar(&life, "expires-in", invitationLife, "how long the kubeconfig can be used")
+	flags.DurationVar(&life, "expires-in", invitationLifetime, "how long the kubeconfig can be used")
 	return command
 }
 
@@ -145,8 +150,8 @@ func newDeletePeeringUserCommand(access *clusterAccess) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			err = runWithin(cmd.Context(), peeringUserPatience, o.Withdraw)
-			resultOf(cmd).addParted(o)
+			removal, err := resultWithin(cmd.Context(), peeringUserTimeout, o.Withdraw)
+			resultOf(cmd).addParted(removal)
 			return err
 		}),
 	}

@@ -18,10 +18,11 @@ import (
 	"github.com/refract-project/refract/internal/printable"
 )
 
-// mostError is the maximum number of bytes that are printed of an error, because API servers send long ones.
+// mostError is how many bytes of an error are printed, because errors from API servers can be long.
 const mostError = 16 << 10
 
-// plainText writes output for people. Other clusters have written much of it, so control characters are escaped.
+// plainText writes output for people. It escapes control characters, because other clusters have written much of the
+// text.
 type plainText struct {
 	out  io.Writer
 	text *printable.Writer
@@ -34,8 +35,8 @@ func (p *plainText) Write(text []byte) (int, error) { return p.text.Write(text) 
 
 func (p *plainText) showWaiting(name, state string) { writeWaiting(p.out, name, state) }
 
-// unchangedWriter returns the writer for output that programs read, without any change. On a terminal the output is escaped,
-// because people read it there.
+// unchangedWriter returns the writer for output that programs read. Such output is not changed, except on a terminal,
+// where people read it and control characters are escaped.
 func unchangedWriter(out io.Writer) io.Writer {
 	if p, ok := out.(*plainText); ok && !isTerminal(p.out) {
 		return p.out
@@ -53,7 +54,7 @@ func isTerminal(out io.Writer) bool {
 	return false
 }
 
-// withPlainText makes a command and its subcommands write only text without control characters.
+// withPlainText escapes control characters in all output of a command and its subcommands.
 func withPlainText(command *cobra.Command) {
 	for _, child := range command.Commands() {
 		withPlainText(child)
@@ -69,7 +70,8 @@ func withPlainText(command *cobra.Command) {
 	}
 }
 
-// quietLibraries limits the output of libraries to warnings of API servers and to errors and warnings of their own.
+// quietLibraries suppresses the output of libraries, except warnings of API servers and the libraries' own errors and
+// warnings.
 func quietLibraries(out io.Writer) {
 	plain := printable.NewWriter(out)
 	log.SetLogger(logr.Discard())

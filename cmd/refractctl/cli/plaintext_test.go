@@ -25,10 +25,10 @@ import (
 	"github.com/refract-project/refract/internal/printable"
 )
 
-// attack is a text with every kind of character that a terminal obeys or hides, and a forged line.
+// attack is a text with every kind of character that a terminal interprets or hides, and with a forged line.
 const attack = "x\x1b]0;pwned\a\x1b[2K\r\u009b31m\u202egnp\u200b\x07\nmilan: everything is fine\tOK\xff"
 
-// isPlain fails if a text contains a character that a terminal obeys.
+// isPlain fails the test if a text contains a character that a terminal interprets.
 func isPlain(t *testing.T, text string) {
 	t.Helper()
 	if text == "" {
@@ -54,7 +54,7 @@ func TestWhatPeopleReadIsPlain(t *testing.T) {
 			return printTable(out, "A\tB", rows, func(text string) []string { return []string{text, "ok"} })
 		},
 	} {
-		if name == "text" { // the text format has lines of its own
+		if name == "text" { // the text format has several lines
 			print = func(_ *cobra.Command, out io.Writer) error {
 				_, err := fmt.Fprint(out, strings.ReplaceAll(attack, "\n", ""))
 				return err
@@ -80,7 +80,7 @@ func TestWhatPeopleReadIsPlain(t *testing.T) {
 	}
 }
 
-// Programs get the exact output. On a terminal only people read it.
+// Programs get the exact output. It is escaped only on a terminal, where people read it.
 func TestWhatProgramsReadIsExact(t *testing.T) {
 	value := map[string]any{"kind": "List", "apiVersion": "v1", "metadata": map[string]any{"name": "x"}, "text": "\u202e\x1bend"}
 	for format, plain := range map[string]bool{"json": true, "yaml": true, "jsonpath={.text}": true, "go-template={{.text}}": true} {
@@ -123,7 +123,7 @@ func TestWhatProgramsReadIsExact(t *testing.T) {
 	}
 }
 
-// hostile returns an API server that answers all requests with an error and a warning of its choice.
+// hostile returns the address of an API server that responds to all requests with a malicious error and warning.
 func hostile(t *testing.T) string {
 	t.Helper()
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -136,7 +136,7 @@ func hostile(t *testing.T) string {
 	return server.URL
 }
 
-// The errors and warnings of an API server are escaped by the program as a whole.
+// Errors and warnings of an API server are escaped in all output of the program.
 func TestErrorsOfAnAPIServerArePlain(t *testing.T) {
 	s := &stranger{url: hostile(t)}
 	file := s.kubeconfig(t, false, func(c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) { c.InsecureSkipTLSVerify = true })

@@ -15,7 +15,7 @@ import (
 	"github.com/refract-project/refract/host/source"
 )
 
-// loaded is a plugin with a host of its own.
+// loaded is a plugin that was loaded into its own host.
 type loaded struct {
 	*host.Plugin
 	chains *trialChains
@@ -32,7 +32,8 @@ func newHost(ctx context.Context) (*host.Host, error) {
 	return h, nil
 }
 
-// loadPlugin reads a module and loads it like a virtual kubelet, with the options in the .yaml file beside it.
+// loadPlugin reads a module and loads it as a virtual kubelet would, with the options in the .yaml file next to the
+// module.
 func loadPlugin(ctx context.Context, file string) (*loaded, error) {
 	module := source.ReadFile(file)
 	if module.Err != nil {
@@ -45,7 +46,7 @@ func loadPlugin(ctx context.Context, file string) (*loaded, error) {
 	return &loaded{Plugin: chains.pluginOf(module), chains: chains, module: module}, nil
 }
 
-// oneModule requires one argument, the file of a module.
+// oneModule requires exactly one argument, the file of a module.
 func oneModule(cmd *cobra.Command, args []string) error {
 	usage := cmd.Parent().CommandPath() + " " + cmd.Use
 	switch {

@@ -12,19 +12,21 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/refract-project/refract/internal/connection"
-	"github.com/refract-project/refract/internal/peering"
+	"github.com/refract-project/refract/internal/refractctl/cluster"
+	"github.com/refract-project/refract/internal/refractctl/invitation"
 )
 
-// remoteCluster contains the flags of commands that also access another cluster.
+// remoteCluster contains the flags of commands that also access a second cluster.
 type remoteCluster struct {
 	context, file string
 	trusted       bool
-	// user and groups are impersonated.
+	// user and groups are the identity to impersonate.
 	user   string
 	groups []string
 }
 
-// addFlags adds the flags. ofContext is the help of --remote-context, and ofFile the help of --remote-kubeconfig.
+// addFlags adds the flags to a command. ofContext is the help of --remote-context, and ofFile the help of
+// --remote-kubeconfig.
 func (r *remoteCluster) addFlags(command *cobra.Command, access *clusterAccess, ofContext, ofFile string) {
 	flags := command.Flags()
 	flags.StringVar(&r.context, "remote-context", "", ofContext)
@@ -35,7 +37,7 @@ func (r *remoteCluster) addFlags(command *cobra.Command, access *clusterAccess, 
 	completeFlagBy(command, "remote-context", access.completeContexts)
 }
 
-// isGiven reports whether the user has named the other cluster.
+// isGiven reports whether the user has selected a second cluster.
 func (r *remoteCluster) isGiven() bool { return r.context != "" || r.file != "" }
 
 // validateFlags returns a usage error if the flags contradict each other.
@@ -52,9 +54,9 @@ func (r *remoteCluster) validateFlags() error {
 	return nil
 }
 
-// remotePeer returns another cluster, whose context is in the given kubeconfig, or in the kubeconfig of this cluster. It
-// does not connect to any cluster.
-func (a *clusterAccess) remotePeer(of *remoteCluster) (*peering.Cluster, error) {
+// remotePeer returns the second cluster. Its context is in the given kubeconfig or, if there is none, in the
+// kubeconfig of this cluster. It does not connect to any cluster.
+func (a *clusterAccess) remotePeer(of *remoteCluster) (*cluster.Cluster, error) {
 	if err := of.validateFlags(); err != nil {
 		return nil, err
 	}
@@ -66,23 +68,24 @@ func (a *clusterAccess) remotePeer(of *remoteCluster) (*peering.Cluster, error) 
 	*remote.flags.KubeConfig, *remote.flags.Context = cmp.Or(of.file, *a.flags.KubeConfig), of.context
 	*remote.flags.Timeout = *a.flags.Timeout
 	*remote.flags.Impersonate, *remote.flags.ImpersonateGroup = of.user, of.groups
-	cluster, err := remote.peeringCluster()
+	remoteCluster, err := remote.peeringCluster()
 	if err != nil {
 		return nil, err
 	}
-	invitation, err := remote.kubeconfigInvitation()
+	invited, err := remote.kubeconfigInvitation()
 	if err != nil {
 		return nil, err
 	}
-	cluster.Accept(invitation)
-	return cluster, nil
+	remoteCluster.Invitation = invited
+	return remoteCluster, nil
 }
 
-// checkOrigin returns an error for a kubeconfig of another party that needs more than its own content. It applies to
-// an invitation, in any flag or variable, and to a file of --remote-kubeconfig, unless the user trusts it.
+// checkOrigin returns an error if a kubeconfig of another party needs more than its own content. It checks every
+// kubeconfig with an invitation, regardless of the flag or variable that names it, and the file of
+// --remote-kubeconfig, unless the user trusts it.
 func (a *clusterAccess) checkOrigin(raw *clientcmdapi.Config) error {
 	effective, name := a.effectiveConfig(raw)
-	invited := peering.IsInvitation(effective, name)
+	invited := invitation.IsIn(effective, name)
 	if !invited && !a.foreign {
 		return nil
 	}
@@ -96,8 +99,8 @@ func (a *clusterAccess) checkOrigin(raw *clientcmdapi.Config) error {
 	return fmt.Errorf("%s cannot be used: %w; if the file is your own, add its context to your kubeconfig and name it with --remote-context, or set --trust-remote-kubeconfig", a.kubeconfigSource(), err)
 }
 
-// effectiveConfig returns a copy of a kubeconfig and the name of a context in it that has the cluster and the user of the
-// flags.
+// effectiveConfig returns a copy of a kubeconfig, and the name of the context in it whose cluster and user the flags
+// select.
 func (a *clusterAccess) effectiveConfig(raw *clientcmdapi.Config) (config *clientcmdapi.Config, context string) {
 	config, context = raw.DeepCopy(), cmp.Or(*a.flags.Context, raw.CurrentContext)
 	chosen := &clientcmdapi.Context{}
@@ -109,11 +112,11 @@ func (a *clusterAccess) effectiveConfig(raw *clientcmdapi.Config) (config *clien
 	return config, context
 }
 
-// kubeconfigInvitation returns the invitation in the kubeconfig, or nil if it has none.
-func (a *clusterAccess) kubeconfigInvitation() (*peering.Invitation, error) {
+// kubeconfigInvitation returns the invitation in the kubeconfig, or nil if there is none.
+func (a *clusterAccess) kubeconfigInvitation() (*invitation.Invitation, error) {
 	config, err := a.flags.ToRawKubeConfigLoader().RawConfig()
 	if err != nil {
 		return nil, fmt.Errorf("%s cannot be used: %w", a.kubeconfigSource(), err)
 	}
-	return peering.Invited(&config, *a.flags.Context)
+	return invitation.Parse(&config, *a.flags.Context)
 }

@@ -21,12 +21,12 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// stranger is an API server of another party, with the local files that its kubeconfig might access.
+// stranger is an API server of another party, and the local files that its kubeconfig tries to access.
 type stranger struct {
 	url  string
 	seen atomic.Int32
-	ran  string // exists after a command was run
-	fifo string // opening it would block
+	ran  string // file that the command in the kubeconfig creates
+	fifo string // named pipe; opening the pipe would block
 }
 
 func newStranger(t *testing.T) *stranger {
@@ -42,8 +42,8 @@ func newStranger(t *testing.T) *stranger {
 	return s
 }
 
-// kubeconfig returns a modified kubeconfig of the stranger. An invitation has the extension that refractctl generate
-// peering-user adds.
+// kubeconfig returns a kubeconfig of the stranger after a change. If invitation is true, it has the extension that
+// refractctl generate peering-user adds.
 func (s *stranger) kubeconfig(t *testing.T, invitation bool, change func(*clientcmdapi.Cluster, *clientcmdapi.AuthInfo)) string {
 	t.Helper()
 	config, other, user := clientcmdapi.NewConfig(), &clientcmdapi.Cluster{Server: s.url}, &clientcmdapi.AuthInfo{Token: "token"}
@@ -67,7 +67,7 @@ func (s *stranger) untouched(t *testing.T) {
 	assert.Zero(t, s.seen.Load(), "the stranger was connected to")
 }
 
-// outside returns forbidden changes to a kubeconfig of another party, by the field that the refusal names.
+// outside returns forbidden changes to a kubeconfig of another party. The key is the field that the error names.
 func (s *stranger) outside() map[string]func(*clientcmdapi.Cluster, *clientcmdapi.AuthInfo) {
 	return map[string]func(*clientcmdapi.Cluster, *clientcmdapi.AuthInfo){
 		"exec": func(_ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) {
@@ -89,8 +89,8 @@ func (s *stranger) outside() map[string]func(*clientcmdapi.Cluster, *clientcmdap
 	}
 }
 
-// Each command that takes a kubeconfig of another cluster refuses a kubeconfig that needs more than its own content,
-// before it connects to any server.
+// Each command that accepts a kubeconfig of another cluster refuses a kubeconfig that needs more than its own content.
+// The command fails before it connects to any server.
 func TestAKubeconfigOfAnotherPartyIsData(t *testing.T) {
 	s := newStranger(t)
 	commands := map[string][]string{
@@ -106,7 +106,7 @@ func TestAKubeconfigOfAnotherPartyIsData(t *testing.T) {
 			for _, invitation := range []bool{true, false} {
 				file := s.kubeconfig(t, invitation, change)
 				ways := map[string][]string{"": {"--remote-kubeconfig=" + file}, "by context": {"--remote-kubeconfig=" + file, "--remote-context=milan"}}
-				if invitation { // an invitation cannot be trusted
+				if invitation { // invitations are not trusted
 					ways["trusted"] = []string{"--remote-kubeconfig=" + file, "--trust-remote-kubeconfig"}
 				}
 				for way, flags := range ways {
@@ -128,8 +128,8 @@ func TestAKubeconfigOfAnotherPartyIsData(t *testing.T) {
 	}
 }
 
-// An invitation with forbidden fields is refused in every form: as the kubeconfig of the command itself, or merged
-// into one.
+// An invitation with forbidden fields is refused everywhere: as the kubeconfig of the command itself, and merged into
+// another kubeconfig.
 func TestAnInvitationIsDataEverywhere(t *testing.T) {
 	s := newStranger(t)
 	for field, change := range s.outside() {
@@ -142,7 +142,7 @@ func TestAnInvitationIsDataEverywhere(t *testing.T) {
 			require.ErrorContains(t, err, field, "%s", args)
 			require.ErrorContains(t, err, "is an invitation and cannot be used", "%s", args)
 		}
-		t.Setenv(clientcmd.RecommendedConfigPathEnvVar, cluster.Kubeconfig()+string(os.PathListSeparator)+file)
+		t.Setenv(clientcmd.RecommendedConfigPathEnvVar, testCluster.Kubeconfig()+string(os.PathListSeparator)+file)
 		for _, args := range [][]string{
 			{"info", "--context=milan"}, {"info", "--cluster=milan", "--user=rome"}, {"peer", "--remote-context=milan"},
 		} {
@@ -153,17 +153,17 @@ func TestAnInvitationIsDataEverywhere(t *testing.T) {
 	}
 }
 
-// A kubeconfig of the user may run the commands of a cloud provider and refer to files: with a flag, or as a context
-// of the user's own kubeconfig.
+// A user's own kubeconfig may run the commands of a cloud provider and refer to files, either because of a flag or
+// because the context is in the user's kubeconfig.
 func TestOnesOwnKubeconfigMayRunCommands(t *testing.T) {
 	s := newStranger(t)
 	file := s.kubeconfig(t, false, func(c *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) {
-		c.Server, c.CertificateAuthorityData = cluster.Config().Host, cluster.Config().CAData
+		c.Server, c.CertificateAuthorityData = testCluster.Config().Host, testCluster.Config().CAData
 		*u = clientcmdapi.AuthInfo{Exec: &clientcmdapi.ExecConfig{
 			APIVersion: "client.authentication.k8s.io/v1", Command: "/bin/sh", Args: []string{"-c", "touch " + s.ran + "; exit 1"}, InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
 		}}
 	})
-	t.Setenv(clientcmd.RecommendedConfigPathEnvVar, cluster.Kubeconfig()+string(os.PathListSeparator)+file)
+	t.Setenv(clientcmd.RecommendedConfigPathEnvVar, testCluster.Kubeconfig()+string(os.PathListSeparator)+file)
 	for _, flags := range [][]string{{"--remote-kubeconfig=" + file, "--trust-remote-kubeconfig"}, {"--remote-context=milan"}} {
 		_, _, err := refractctl(t, append([]string{"peer", "--dry-run"}, flags...)...)
 		require.Error(t, err)
@@ -174,7 +174,7 @@ func TestOnesOwnKubeconfigMayRunCommands(t *testing.T) {
 	assert.Equal(t, exitUsage, exitCode(err), "%v", err)
 }
 
-// Neither this cluster nor the other one can redirect refractctl to another server.
+// Neither cluster can redirect refractctl to another server.
 func TestRefractctlFollowsNoRedirects(t *testing.T) {
 	s := newStranger(t)
 	target := s.url

@@ -21,34 +21,34 @@ import (
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/connection"
 	"github.com/refract-project/refract/internal/credentials"
-	"github.com/refract-project/refract/internal/peering"
+	"github.com/refract-project/refract/internal/refractctl/peering"
 )
 
-// result is the output with -o of a command that changes objects. It is printed at the end. docs/operators.md
+// result is the output of a command that changes objects, if -o is set. It is printed at the end. docs/operators.md
 // ("Scripts") describes it.
 type result struct {
-	// Command is the command without the name of the program and without flags: "drain virtualnode".
+	// Command is the command without the name of the program and without flags, such as "drain virtualnode".
 	Command   string `json:"command"`
 	Succeeded bool   `json:"succeeded"`
-	// ExitCode is the exit code of the process. Error is set if it is not 0.
+	// ExitCode is the exit code of the process. If it is not 0, Error is set.
 	ExitCode int    `json:"exitCode"`
 	Error    string `json:"error,omitempty"`
-	// Steps and Warnings are the lines of the progress.
+	// Steps and Warnings are the lines of the command's progress.
 	Steps    []string `json:"steps"`
 	Warnings []string `json:"warnings"`
-	// Objects lists the objects of the command that succeeded.
+	// Objects lists the objects that the command has processed successfully.
 	Objects []resultObject `json:"objects,omitempty"`
-	// Removed lists objects that the command has removed, or would have removed in a dry run. Left lists objects that it
-	// has found and left.
+	// Removed lists the objects that the command has removed or, in a dry run, would remove. Left lists the objects
+	// that it has found but not removed.
 	Removed []resultObject `json:"removed,omitempty"`
 	Left    []resultObject `json:"left,omitempty"`
-	// CredentialsExpire is the time when the consumer's access to the provider ends, in RFC 3339.
+	// CredentialsExpire is the time at which the consumer's access to the provider ends, in RFC 3339.
 	CredentialsExpire string         `json:"credentialsExpire,omitempty"`
 	Release           *resultRelease `json:"release,omitempty"`
-	// Manifest is set by a dry run, Notes by an installation.
+	// Manifest is set in a dry run of an installation, and Notes in a real one.
 	Manifest string `json:"manifest,omitempty"`
 	Notes    string `json:"notes,omitempty"`
-	// Kubeconfig is the kubeconfig for joining the clusters.
+	// Kubeconfig is the kubeconfig with an invitation for joining the clusters.
 	Kubeconfig string `json:"kubeconfig,omitempty"`
 }
 
@@ -69,7 +69,7 @@ type resultRelease struct {
 
 type resultKey struct{}
 
-// resultOf returns the result of the running command. It is used only with -o.
+// resultOf returns the result of the running command. It is printed only if -o is set.
 func resultOf(cmd *cobra.Command) *result {
 	if r, ok := cmd.Context().Value(resultKey{}).(*result); ok {
 		return r
@@ -77,7 +77,7 @@ func resultOf(cmd *cobra.Command) *result {
 	return &result{}
 }
 
-// withResult adds -o to a command. With it, standard output contains only the result.
+// withResult adds the flag -o to a command. If the flag is set, standard output contains only the result.
 func withResult(command *cobra.Command) *cobra.Command {
 	output, run := addOutput(command, "", ""), command.RunE
 	command.Flags().Lookup("output").Usage = "print what was done as an object, in the format: " + strings.Join(output.acceptedFormats(), ", ")
@@ -95,7 +95,7 @@ func withResult(command *cobra.Command) *cobra.Command {
 		cmd.SetOut(io.Discard)
 		err := run(cmd, args)
 		if r.ExitCode = exitCode(err); r.ExitCode == exitUsage {
-			return err // nothing was changed
+			return err // a usage error, after which nothing was changed
 		}
 		if r.Succeeded = err == nil; err != nil {
 			r.Error = err.Error()
@@ -108,7 +108,7 @@ func withResult(command *cobra.Command) *cobra.Command {
 	return command
 }
 
-// recorder records the lines of the progress for the result, and passes them on.
+// recorder is a writer that records the lines of the progress in the result, and passes them on.
 type recorder struct {
 	result *result
 	out    io.Writer
@@ -151,27 +151,30 @@ func (r *result) addObject(cluster, kind, namespace, name string) {
 	r.Objects = append(r.Objects, resultObject{cluster, kind, namespace, name})
 }
 
-// addParted adds the result of ending a peering.
-func (r *result) addParted(o *peering.Options) {
-	for _, object := range o.Removed() {
+// addParted adds the objects that were removed and left when a peering ended.
+func (r *result) addParted(removal *peering.Removal) {
+	if removal == nil { // the removal has not begun
+		return
+	}
+	for _, object := range removal.Removed {
 		r.Removed = append(r.Removed, resultObject(object))
 	}
-	for _, object := range o.Left() {
+	for _, object := range removal.Left {
 		r.Left = append(r.Left, resultObject(object))
 	}
 }
 
-// addJoined adds the consumer's objects for a provider that the command has created.
-func (r *result) addJoined(ctx context.Context, o *peering.Options) error {
+// addJoined adds the objects that the command has created on the consumer.
+func (r *result) addJoined(ctx context.Context, c client.Client, joined *peering.Joined) error {
 	if r.Command == "" {
-		return nil // no result is printed
+		return nil // the result is not printed
 	}
-	consumer, provider := o.Consumer.ID(), o.Provider.ID()
-	key := client.ObjectKey{Namespace: wire.TenantNamespace(provider), Name: o.VirtualNode}
-	r.addObject(consumer, "Node", "", o.VirtualNode)
+	consumer := joined.Consumer
+	key := client.ObjectKey{Namespace: wire.TenantNamespace(joined.Provider), Name: joined.VirtualNode}
+	r.addObject(consumer, "Node", "", joined.VirtualNode)
 	r.addObject(consumer, "VirtualNode", key.Namespace, key.Name)
 	vn := &offloading.VirtualNode{}
-	if err := o.Consumer.Client.Get(ctx, key, vn); err != nil {
+	if err := c.Get(ctx, key, vn); err != nil {
 		return fmt.Errorf("getting VirtualNode %s, %w", key, err)
 	}
 	if vn.Spec.KubeconfigSecretRef == nil {
@@ -179,7 +182,7 @@ func (r *result) addJoined(ctx context.Context, o *peering.Options) error {
 	}
 	key.Name = vn.Spec.KubeconfigSecretRef.Name
 	secret := &corev1.Secret{}
-	if err := o.Consumer.Client.Get(ctx, key, secret); err != nil {
+	if err := c.Get(ctx, key, secret); err != nil {
 		return fmt.Errorf("getting Secret %s, %w", key, err)
 	}
 	r.addObject(consumer, "Secret", key.Namespace, key.Name)

@@ -70,7 +70,7 @@ func newRunCommand() *cobra.Command {
 	flags.StringVar(&t.hook, "hook", host.Outgoing.String(), "hook to run: outgoing or incoming")
 	flags.Int64Var(&t.fuel, "fuel", 0, "fuel of the call; 0 is the plugin's limit, or the default")
 	flags.BoolVar(&t.diff, "diff", false, "print the difference instead of the object")
-	flags.BoolVar(&t.chain, "chain", false, "run the whole chain: the default plugins of the kinds first, unless they are replaced, then the named ones by priority")
+	flags.BoolVar(&t.chain, "chain", false, "run the whole chain: the default plugins of the kinds, unless they are replaced, and the named ones, in the order of a virtual kubelet")
 	t.output = addOutput(command, "yaml")
 	completeFlag(command, "hook", host.Outgoing.String(), host.Incoming.String())
 	return command
@@ -126,7 +126,7 @@ func (t *trial) runTrial(cmd *cobra.Command, args []string) (err error) {
 	return err
 }
 
-// readModules reads the modules with their options, changed by the flags.
+// readModules reads the modules and their options. Flags override the options.
 func (t *trial) readModules(files []string) (modules []source.Module, err error) {
 	config, err := readOptional("config", t.config)
 	if err != nil {
@@ -148,8 +148,8 @@ func (t *trial) readModules(files []string) (modules []source.Module, err error)
 	return modules, nil
 }
 
-// explainUnmatched prints a note for each object that a plugin does not run on. Without --chain it returns an error
-// if no object is left.
+// explainUnmatched prints a note for each object on which a plugin does not run. It returns an error if the plugin
+// runs on no object at all, unless --chain is set.
 func (t *trial) explainUnmatched(out io.Writer, chains *trialChains, objects []map[string]any, kinds []string) error {
 	for _, module := range chains.modules {
 		notes := []string{}
@@ -168,7 +168,7 @@ func (t *trial) explainUnmatched(out io.Writer, chains *trialChains, objects []m
 	return nil
 }
 
-// noneMatches returns the error if there are notes on all objects. It contains the first note.
+// noneMatches returns an error if there is a note for every object. The error contains the first note.
 func noneMatches(notes []string) error {
 	if others := len(notes) - 1; others > 0 {
 		return fmt.Errorf("%s; nor does it run on the other %d", notes[0], others)
@@ -176,7 +176,7 @@ func noneMatches(notes []string) error {
 	return errors.New(notes[0])
 }
 
-// runObject runs the chain on one object and prints the result as a further document.
+// runObject runs the chain on one object, and prints the result as another document.
 func (t *trial) runObject(cmd *cobra.Command, chains *trialChains, kind string, object map[string]any, env *host.Env, printer printers.ResourcePrinter) error {
 	doc, outcome, err := chains.runChain(cmd.Context(), kind, object, env)
 	printOutcome(cmd.ErrOrStderr(), outcome)
@@ -201,7 +201,8 @@ func objectKinds(objects []map[string]any) (kinds []string, err error) {
 	return kinds, nil
 }
 
-// objectPosition returns the name of an object for messages, with its number if there are several objects.
+// objectPosition returns the name of an object for messages. If there are several objects, it includes the object's
+// number.
 func objectPosition(objects []map[string]any, n int) string {
 	if len(objects) == 1 {
 		return nameOf(objects[n])
@@ -242,7 +243,7 @@ func printWarning(out io.Writer, of, text string) {
 	fmt.Fprintf(out, "warning of %s: %s\n", printable.Line(of), printable.Line(text))
 }
 
-// printOutcome writes the warnings and other effects beside the result.
+// printOutcome prints the warnings, and all other effects of the plugin except the resulting object.
 func printOutcome(out io.Writer, outcome *host.Outcome) {
 	if outcome == nil {
 		return
@@ -290,8 +291,8 @@ func readOptional(flag, file string) (map[string]any, error) {
 	return objects[0], nil
 }
 
-// readObjects reads the documents of a file, YAML or JSON. Each document is a map. Whole numbers stay whole. A v1
-// List is replaced by its items.
+// readObjects reads the documents of a YAML or JSON file. Each document must be a map. Whole numbers stay integers. A
+// v1 List is replaced by its items.
 func readObjects(flag, file string, stdin io.Reader) (objects []map[string]any, err error) {
 	in := stdin
 	if file != "-" || stdin == nil {
@@ -315,7 +316,7 @@ func readObjects(flag, file string, stdin io.Reader) (objects []map[string]any, 
 		if err != nil {
 			return nil, fmt.Errorf("--%s: %s, document %d %w", flag, file, n, err)
 		}
-		if object == nil { // an empty document, or only comments
+		if object == nil { // the document is empty, or contains only comments
 			continue
 		}
 		if items, ok := object["items"].([]any); ok && object["kind"] == "List" {
@@ -338,7 +339,7 @@ func readObjects(flag, file string, stdin io.Reader) (objects []map[string]any, 
 
 func decodeDocument(text []byte) (map[string]any, error) {
 	data := text
-	// The JSON output of kubectl may have characters that YAML does not allow.
+	// The JSON output of kubectl may contain characters that YAML does not allow.
 	if !json.Valid(text) {
 		var err error
 		if data, err = yaml.YAMLToJSON(text); err != nil {
@@ -346,7 +347,7 @@ func decodeDocument(text []byte) (map[string]any, error) {
 		}
 	}
 	var value any
-	if err := utiljson.Unmarshal(data, &value); err != nil { // for example a number that is too large
+	if err := utiljson.Unmarshal(data, &value); err != nil { // for example because a number is too large
 		return nil, fmt.Errorf("cannot be read, %w", err)
 	}
 	object, isMap := value.(map[string]any)

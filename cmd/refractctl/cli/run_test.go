@@ -16,13 +16,13 @@ import (
 	kjson "sigs.k8s.io/json"
 
 	"github.com/refract-project/refract/host"
-	"github.com/refract-project/refract/internal/wattest"
+	"github.com/refract-project/refract/test/support/wattest"
 )
 
 const podAndService = "{apiVersion: v1, kind: Pod, metadata: {name: web, namespace: shop}, spec: {containers: [{name: web, image: web}]}}\n---\n" +
 	"{apiVersion: v1, kind: Service, metadata: {name: web, namespace: shop}, spec: {clusterIP: 10.96.0.7}}\n"
 
-// noted assembles a plugin for all kinds that copies an entry of its context into the annotation "noted".
+// noted builds a plugin for all kinds that copies an entry of its context to the annotation "noted".
 func noted(t *testing.T, dir, name, entry, options string) string {
 	t.Helper()
 	const path = "metadata.annotations.noted"
@@ -48,7 +48,7 @@ func writeObjects(t *testing.T, text string) string {
 	return file
 }
 
-// Restrictions by the options and the manifest apply to a trial in the same way as in a virtual kubelet.
+// Restrictions in the options and the manifest apply in a trial as they do in a virtual kubelet.
 func TestPluginRunHeedsTheOptions(t *testing.T) {
 	objects := writeObjects(t, podAndService)
 	for name, tc := range map[string]struct{ options, failure, note string }{
@@ -143,8 +143,8 @@ func TestContextOfATrial(t *testing.T) {
 	}
 }
 
-// The output shows a user who decides whether to run a module its capabilities, its schema and the restrictions by
-// its options.
+// The output shows the capabilities of a module, its schema, and the restrictions by its options, because a user may
+// have to decide whether to run the module.
 func TestPluginInspectShowsPermissionsAndSchema(t *testing.T) {
 	out, _, err := refractctl(t, "plugin", "inspect", "../../../plugins/secret/secret.wasm")
 	require.NoError(t, err)
@@ -171,8 +171,8 @@ func TestPluginInspectShowsPermissionsAndSchema(t *testing.T) {
 	assert.Regexp(t, `(?s)"configSchema": \{.*"virtualStorageClass"`, out)
 }
 
-// TestPluginInspectShowsEmptyLists checks that an empty list, which excludes everything, is not shown as a missing
-// list, and that every restricting list is shown.
+// TestPluginInspectShowsEmptyLists checks that an empty list, which excludes everything, is not shown like a missing
+// list, and that every list with restrictions is shown.
 func TestPluginInspectShowsEmptyLists(t *testing.T) {
 	module := noted(t, t.TempDir(), "mine", "hook", "{kinds: [], writes: [], capabilities: []}")
 	out, _, err := refractctl(t, "plugin", "inspect", module)
@@ -188,8 +188,8 @@ func TestPluginInspectShowsEmptyLists(t *testing.T) {
 	assert.NotContains(t, out, "Only")
 }
 
-// TestPluginInspectCutsNoPermission checks that many harmless paths do not hide a broad one, and that no text of the
-// module looks like a row.
+// TestPluginInspectCutsNoPermission checks that a broad path is shown even among many harmless ones, and that text of
+// the module cannot look like a row.
 func TestPluginInspectCutsNoPermission(t *testing.T) {
 	var writes []string
 	for n := range 120 {
@@ -224,7 +224,8 @@ func TestPluginInspectCutsNoPermission(t *testing.T) {
 	}
 }
 
-// TestPluginWarningsArePrinted checks that inspect and run print the warnings about options and manifests without effect.
+// TestPluginWarningsArePrinted checks that inspect and run print warnings about options and manifests that have no
+// effect.
 func TestPluginWarningsArePrinted(t *testing.T) {
 	objects := writeObjects(t, podAndService)
 	for options, want := range map[string]string{
@@ -242,7 +243,7 @@ func TestPluginWarningsArePrinted(t *testing.T) {
 		require.NoError(t, err)
 		assert.Regexp(t, `"warnings": \[\s*".*`+want, out)
 		if strings.HasPrefix(options, "writes") {
-			continue // fails in a later step
+			continue // plugin run would fail in a later step
 		}
 		for _, chain := range []string{"--chain", "--chain=false"} {
 			_, progress, err = refractctl(t, "plugin", "run", module, "-f", objects, chain)
@@ -270,16 +271,16 @@ func TestPluginRunSaysWhyAnObjectCannotBeRead(t *testing.T) {
 	}
 }
 
-// oddities are values of an object that an API server accepts, but YAML or a number parser may not.
+// oddities contains values that an API server accepts in an object, but that YAML or a number parser might not accept.
 const oddities = `{"text":"del\u007f c1\u0080 next\u0085line fffe\ufffe bom\ufeff esc\u001b nul\u0000 sep\u2028 quote\" 😀","yes":"yes","octal":"0o17","~":"~","":"no key",` +
 	`"n":null,"list":[],"map":{},"nested":[[[{"a":[{}]}]]],"max":9223372036854775807,"min":-9223372036854775808,"odd":9007199254740993,"huge":1e21,"tiny":1e-7,"half":0.5}`
 
-// TestPluginRunPrintsEveryObject checks that the output in each format reads as the same object as the input, and
-// that --diff contains only the change.
+// TestPluginRunPrintsEveryObject checks that the output in each format can be read as the same object as the input,
+// and that --diff shows only the change.
 func TestPluginRunPrintsEveryObject(t *testing.T) {
 	long := strings.Repeat("k", 3000)
 	spec := strings.TrimSuffix(oddities, "}") + `,"` + long + `":1}`
-	deletion := strings.ReplaceAll(spec, `\u007f`, "\x7f") // the form that encoding/json writes
+	deletion := strings.ReplaceAll(spec, `\u007f`, "\x7f") // encoding/json writes DEL unescaped
 	file := filepath.Join(t.TempDir(), "gadget.json")
 	require.NoError(t, os.WriteFile(file, []byte(`{"apiVersion":"example.org/v1","kind":"Gadget","metadata":{"name":"a","labels":{"strip.example.com/x":"1"}},"spec":`+deletion+`}`), 0o600))
 	wasm, err := wattest.Assemble(wattest.Plugin(`{"name":"strip","version":"1","kinds":["*"],"hooks":["outgoing"],"writes":["metadata.labels"]}`,
@@ -307,7 +308,7 @@ func TestPluginRunPrintsEveryObject(t *testing.T) {
 	}
 }
 
-// TestPluginRunErrorsNameTheObject checks that errors name the object, also for a file with one object.
+// TestPluginRunErrorsNameTheObject checks that errors name the object, even if the file has only one object.
 func TestPluginRunErrorsNameTheObject(t *testing.T) {
 	wasm, err := wattest.Assemble(wattest.Plugin(`{"name":"bad","version":"1","kinds":["*"],"hooks":["outgoing"],"writes":["metadata.labels"]}`, "",
 		`(func (export "outgoing") (result i32) (unreachable))`))

@@ -17,20 +17,20 @@ import (
 	"github.com/refract-project/refract/plugins"
 )
 
-// trialChains contains the chains for the kinds of some objects, composed as in a virtual kubelet.
+// trialChains contains the plugin chains for the kinds of some objects, composed as in a virtual kubelet.
 type trialChains struct {
 	host     *host.Host
 	registry *host.Registry
 	chains   *source.Chains
-	modules  []source.Module // named on the command line
+	modules  []source.Module // the modules of the command line
 	hook     host.Hook
-	warnings []pluginWarning // found while loading the modules
+	warnings []pluginWarning // warnings from loading the modules
 }
 
-// pluginWarning is a warning about an option or a declaration without effect.
+// pluginWarning is a warning about an option or a declaration that has no effect.
 type pluginWarning struct{ plugin, text string }
 
-// newTrialChains loads modules for the kinds. With defaults, the default plugins of the kinds run as well.
+// newTrialChains loads modules for the kinds. If defaults is true, the default plugins of the kinds run, too.
 func newTrialChains(ctx context.Context, modules []source.Module, kinds []string, hook host.Hook, defaults bool) (c *trialChains, err error) {
 	all, err := source.ReadFS(plugins.FS)
 	if err != nil {
@@ -72,8 +72,8 @@ func newTrialChains(ctx context.Context, modules []source.Module, kinds []string
 	return c, err
 }
 
-// neededDefaults returns the default plugins of the kinds, and the default plugins that a module replaces. The others
-// need not be compiled.
+// neededDefaults returns the default plugins of the kinds, and the default plugins that one of the modules replaces.
+// Other default plugins do not have to be compiled.
 func neededDefaults(all, modules []source.Module, kinds []string) []source.Module {
 	var names []string
 	for _, kind := range kinds {
@@ -88,7 +88,7 @@ func neededDefaults(all, modules []source.Module, kinds []string) []source.Modul
 
 // pluginOf returns the loaded plugin of a module.
 func (c *trialChains) pluginOf(module source.Module) *host.Plugin {
-	for _, plugin := range slices.Backward(c.chains.Plugins()) { // the default plugins are first
+	for _, plugin := range slices.Backward(c.chains.Plugins()) { // backwards, because default plugins come before declared plugins
 		if plugin.Name() == module.Name {
 			return plugin
 		}
@@ -96,7 +96,7 @@ func (c *trialChains) pluginOf(module source.Module) *host.Plugin {
 	return nil
 }
 
-// unmatchedReason returns the reason why a module does not run on the objects of a kind, or "" if it does.
+// unmatchedReason returns the reason why a module does not run on objects of a kind, or "" if it runs.
 func (c *trialChains) unmatchedReason(module source.Module, kind string) string {
 	manifest := c.pluginOf(module).Manifest()
 	switch {
@@ -111,7 +111,7 @@ func (c *trialChains) unmatchedReason(module source.Module, kind string) string 
 	return fmt.Sprintf("plugin %s is not for the kind %s: its manifest says %q", module.Name, kind, manifest.Kinds)
 }
 
-// runChain runs the chain of a kind on an object, followed by the guard of the virtual kubelet.
+// runChain runs the chain of a kind on an object, and then the guard of the virtual kubelet.
 func (c *trialChains) runChain(ctx context.Context, kind string, object map[string]any, env *host.Env) (*document.Document, *host.Outcome, error) {
 	doc := document.New()
 	doc.Reset(object)
@@ -123,7 +123,7 @@ func (c *trialChains) closeHost(ctx context.Context) error {
 	return c.host.Close(context.WithoutCancel(ctx))
 }
 
-// kindOf returns the kind of an object, with the API group unless that is the core group.
+// kindOf returns the kind of an object. Unless the kind is in the core group, it includes the API group.
 func kindOf(object map[string]any) (string, error) {
 	apiVersion, _ := object["apiVersion"].(string)
 	kind, _ := object["kind"].(string)

@@ -10,9 +10,10 @@ import (
 	"github.com/refract-project/refract/host"
 )
 
-// contextFor returns the context of a plugin for an object: the entries of the file of --context, and defaults for
-// the others. The default IDs are "home" and "cloud". An outgoing object is in the local namespace, an incoming
-// object in the remote one. The name of the other namespace follows from the mapping strategy DefaultName.
+// contextFor returns the context that a plugin gets for an object: the entries in the file of --context, and defaults
+// for missing entries. The default cluster IDs are "home" and "cloud". An outgoing object is in the local namespace,
+// and an incoming object in the remote namespace. The name of the other namespace is computed with the mapping
+// strategy DefaultName.
 func contextFor(given map[string]any, object map[string]any, hook host.Hook) map[string]any {
 	context := map[string]any{"hook": hook.String(), "localClusterID": "home", "remoteClusterID": "cloud"}
 	maps.Copy(context, given)

@@ -12,15 +12,15 @@ import (
 	"path/filepath"
 )
 
-// secretFile is a file for credentials that only its owner can read. It replaces an existing file with its name only
-// when it is complete.
+// secretFile is a file for credentials that only its owner can read. An existing file with the same name is not
+// replaced until the new file is complete.
 type secretFile struct {
 	path    string
 	pending *os.File
 }
 
-// newSecretFile creates the pending file. It returns an error if the file cannot be written, before credentials exist
-// that would be lost.
+// newSecretFile creates the pending file. It is called before credentials are issued, so that credentials are not
+// lost if the file cannot be written.
 func newSecretFile(path string) (*secretFile, error) {
 	switch found, err := os.Lstat(path); {
 	case err == nil && !found.Mode().IsRegular():
@@ -28,7 +28,7 @@ func newSecretFile(path string) (*secretFile, error) {
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return nil, err
 	}
-	pending, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // created with mode 0600
+	pending, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // os.CreateTemp uses mode 0600
 	if err != nil {
 		return nil, err
 	}
@@ -50,8 +50,8 @@ func (f *secretFile) discardPending() {
 	_ = os.Remove(f.pending.Name())
 }
 
-// exposedMode returns the mode of the file behind out if users other than its owner can read it, and 0 otherwise. Shells
-// create such files for redirected output.
+// exposedMode returns the mode of the file to which out writes if users other than its owner can read it, and 0
+// otherwise. Shells create such files when output is redirected.
 func exposedMode(out io.Writer) fs.FileMode {
 	file, ok := out.(*os.File)
 	if !ok {

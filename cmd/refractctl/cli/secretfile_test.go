@@ -33,7 +33,7 @@ func TestSecretFile(t *testing.T) {
 	require.NoError(t, err)
 	file.discardPending()
 	alone()
-	// A file that others can read, and may have open, is replaced.
+	// A file that other users can read is replaced by a new file, because another user may have opened it.
 	require.NoError(t, os.WriteFile(path, []byte("old"), 0o644))
 	before, err := os.Open(path)
 	require.NoError(t, err)

@@ -14,8 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// nodeOperator converts an operator, because label selectors and node selectors have different names for the same
-// operators.
+// nodeOperator converts an operator of a label selector to the operator of a node selector, which has another name.
 func nodeOperator(requirement labels.Requirement) corev1.NodeSelectorOperator {
 	switch requirement.Operator() {
 	case selection.NotIn, selection.NotEquals:
@@ -32,7 +31,7 @@ func nodeOperator(requirement labels.Requirement) corev1.NodeSelectorOperator {
 	return corev1.NodeSelectorOpIn
 }
 
-// validNamespaces returns an error for arguments that chooseNamespaces cannot process. It needs no cluster.
+// validNamespaces returns an error if chooseNamespaces cannot process the arguments. It does not access the cluster.
 func validNamespaces(names []string, selector string) error {
 	switch {
 	case selector == "" && len(names) == 0:

@@ -13,10 +13,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/refract-project/refract/internal/peering"
+	"github.com/refract-project/refract/internal/refractctl/peering"
 )
 
-// shareFlags contains the resources that a provider grants to a consumer.
+// shareFlags contains the flags with the resources that a provider grants to a consumer.
 type shareFlags struct {
 	flags  *pflag.FlagSet
 	usual  map[corev1.ResourceName]*string
@@ -31,7 +31,7 @@ func (s *shareFlags) addFlags(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&s.others, "resource", nil, "further resource that the provider grants, as NAME=QUANTITY (may be repeated, or separated by commas)")
 }
 
-// parseResources returns the given resources. An error names the invalid flag.
+// parseResources returns the resources of the flags. An error names the invalid flag.
 func (s *shareFlags) parseResources() (corev1.ResourceList, error) {
 	resources := corev1.ResourceList{}
 	add := func(flag string, name corev1.ResourceName, text string) error {

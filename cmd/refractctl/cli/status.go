@@ -18,9 +18,9 @@ import (
 	"github.com/refract-project/refract/internal/printable"
 )
 
-// statusLine shows the current state of a command on a terminal, as a line that is overwritten, with the duration of
-// that state. A line replaces the previous one if it is about the same object. Otherwise the previous line stays. It
-// is safe for concurrent use.
+// statusLine shows on a terminal what a command is waiting for, and for how long, in a line that is overwritten. A new
+// line replaces the previous line if both are about the same object; if not, the previous line stays. It is safe for
+// concurrent use.
 type statusLine struct {
 	out   io.Writer
 	width func() int
@@ -28,20 +28,20 @@ type statusLine struct {
 
 	mu      sync.Mutex
 	rest    []byte // beginning of an incomplete line
-	line    string // on display, "" if none is
-	subject string // subject of the line
+	line    string // the displayed line, or "" if there is none
+	subject string // subject of the displayed line
 	since   time.Time
 }
 
 const (
-	// overwrite moves the cursor to the beginning of the line, and clears it.
+	// overwrite moves the cursor to the beginning of the line and clears the line.
 	overwrite = "\r\x1b[K"
 	// tickInterval is how often the displayed time is updated.
 	tickInterval = time.Second
 )
 
-// subjectOf returns the object that a line waits for, by kind and name: "virtual node milan". It returns "" for lines
-// about steps.
+// subjectOf returns the kind and name of the object that a line is about, such as "virtual node milan". It returns ""
+// for a line about a step.
 func subjectOf(line string) string {
 	subject, _, found := strings.Cut(line, ": ")
 	if !found || !strings.Contains(subject, " ") {
@@ -50,7 +50,7 @@ func subjectOf(line string) string {
 	return subject
 }
 
-// Write shows the lines. The last one may be incomplete.
+// Write displays the lines of text. The last line may be incomplete.
 func (s *statusLine) Write(text []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -67,7 +67,8 @@ func (s *statusLine) Write(text []byte) (int, error) {
 	}
 }
 
-// showLine displays a line in place of one about the same object, or below it.
+// showLine displays a line. It replaces the previous line if both have the same subject, and is displayed below it
+// otherwise.
 func (s *statusLine) showLine(line, subject string) error {
 	if subject == "" || subject != s.subject {
 		if err := s.finishLine(); err != nil {
@@ -78,7 +79,7 @@ func (s *statusLine) showLine(line, subject string) error {
 	return s.drawLine()
 }
 
-// drawLine draws the line with its time, truncated to the width.
+// drawLine draws the line and its duration, truncated to the width of the terminal.
 func (s *statusLine) drawLine() error {
 	text := s.line
 	if took := s.elapsedText(); took != "" {
@@ -101,7 +102,7 @@ func (s *statusLine) elapsedText() string {
 	return ""
 }
 
-// finishLine leaves the complete line on the terminal.
+// finishLine draws the complete line once more, and leaves it on the terminal.
 func (s *statusLine) finishLine() error {
 	if s.line == "" {
 		return nil
@@ -112,7 +113,7 @@ func (s *statusLine) finishLine() error {
 	return err
 }
 
-// runTicker updates the displayed time until done is closed, and then settles the last line.
+// runTicker updates the displayed duration until done is closed, and then finishes the last line.
 func (s *statusLine) runTicker(done <-chan struct{}) {
 	ticker := time.NewTicker(tickInterval)
 	defer ticker.Stop()
@@ -130,7 +131,8 @@ func (s *statusLine) runTicker(done <-chan struct{}) {
 	}
 }
 
-// settlingWriter returns a writer for other text on the same terminal. It settles the line before each write.
+// settlingWriter returns a writer for other text on the same terminal. Before each write, it finishes the displayed
+// line.
 func (s *statusLine) settlingWriter(out io.Writer) io.Writer { return &settling{s, out} }
 
 type settling struct {
@@ -147,8 +149,8 @@ func (s *settling) Write(text []byte) (int, error) {
 	return s.out.Write(text)
 }
 
-// writeWaiting writes the state that the command waits for with an object. On a terminal it overwrites the previous state
-// of the object.
+// writeWaiting writes the state of an object for which the command waits. On a terminal, it overwrites the previous
+// state of the object.
 func writeWaiting(out io.Writer, name, state string) {
 	name, state = printable.Line(name), printable.Line(state)
 	if w, ok := out.(waiter); ok {
@@ -158,7 +160,7 @@ func writeWaiting(out io.Writer, name, state string) {
 	fmt.Fprintln(out, name+": "+state)
 }
 
-// waiter displays a state that the command waits for in its own way.
+// waiter is implemented by writers that display in their own way what a command is waiting for.
 type waiter interface{ showWaiting(name, state string) }
 
 func (s *statusLine) showWaiting(name, state string) {

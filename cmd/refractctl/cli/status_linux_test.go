@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// terminal opens a pseudo-terminal. Text that is written to the second file is read from the first.
+// terminal opens a pseudo-terminal. Text that is written to file can be read from screen.
 func terminal(t *testing.T) (screen, file *os.File) {
 	t.Helper()
 	screen, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
@@ -47,7 +47,7 @@ func TestOnATerminalALineIsOverwritten(t *testing.T) {
 	command.SetOut(file)
 	require.NoError(t, command.Execute())
 	want := overwrite + "milan: 2 pods are left" + overwrite + "milan: 1 pod is left" + overwrite + "milan: 1 pod is left\r\nthe result\r\n"
-	text := make([]byte, len(want)) // a read from a terminal may return only a part
+	text := make([]byte, len(want)) // a single read from a terminal may return only part of the text
 	_, err := io.ReadFull(shown, text)
 	require.NoError(t, err)
 	assert.Equal(t, want, string(text))

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// screen returns the lines that a terminal shows after the text.
+// screen returns the lines that a terminal shows after it has received the text.
 func screen(text string) []string {
 	var lines []string
 	for line := range strings.SplitSeq(text, "\n") {
@@ -42,14 +42,14 @@ func TestStatusLine(t *testing.T) {
 	assert.Equal(t, "Deployment liqo/manager: 0 of 2 rep (12s)"[:33]+" (12s)", screen(out.String())[1])
 	say("Deployment liqo/manager: 1 of 2 replicas\n")
 	clock = clock.Add(time.Minute)
-	say("milan: warning: no quotas\nmilan: creating virtual node milan\n") // steps that must all stay on the screen
+	say("milan: warning: no quotas\nmilan: creating virtual node milan\n") // both steps must stay on the screen
 	writeWaiting(line, "milan", "2 pods are left")
 	writeWaiting(line, "milan", "1 pod is left")
 	fmt.Fprintln(line.settlingWriter(&out), "the result")
 	assert.Equal(t, []string{
 		"applying 13 CRDs", "Deployment liqo/manager: 1 of 2 replicas (1m0s)", "milan: warning: no quotas", "milan: creating virtual node milan", "milan: 1 pod is left", "the result", "",
 	}, screen(out.String()))
-	require.NoError(t, line.finishLine()) // with nothing to settle
+	require.NoError(t, line.finishLine()) // no line is left to finish
 	assert.True(t, strings.HasSuffix(out.String(), "the result\n"))
 }
 

@@ -26,14 +26,14 @@ import (
 	auth "github.com/refract-project/refract/api/authentication/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
-	"github.com/refract-project/refract/internal/peering"
+	"github.com/refract-project/refract/internal/refractctl/tenant"
 )
 
-// tenantPatience limits how long the controllers may take to react to a change of a Tenant or a ResourceSlice. It
-// takes them less than a second. Deleting remote namespaces takes longer, see drainPatience.
-const tenantPatience = time.Minute
+// tenantTimeout limits how long the controllers may take to react to a change to a Tenant or a ResourceSlice. They
+// normally take less than a second. Deleting remote namespaces takes longer (see drainTimeout).
+const tenantTimeout = time.Minute
 
-// consumerCommand returns a command for a provider that processes each argument.
+// consumerCommand returns a command for a provider that calls do for each consumer in the arguments.
 func consumerCommand(access *clusterAccess, command *cobra.Command, patience time.Duration, do func(ctx context.Context, c client.Client, name string, cmd *cobra.Command) error) *cobra.Command {
 	var timeout time.Duration
 	command.Args = cobra.MinimumNArgs(1)
@@ -64,7 +64,7 @@ func newCordonTenantCommand(access *clusterAccess) *cobra.Command {
 			"spec.tenantCondition of their Tenants, and cordons the Quotas of those that joined with refractctl peer.",
 		Example:           "  refractctl cordon tenant rome --context=milan",
 		ValidArgsFunction: access.completePeers,
-	}, tenantPatience, func(ctx context.Context, c client.Client, name string, cmd *cobra.Command) error {
+	}, tenantTimeout, func(ctx context.Context, c client.Client, name string, cmd *cobra.Command) error {
 		return limitTenant(ctx, c, name, auth.TenantCordoned, cmd)
 	})
 }
@@ -77,8 +77,9 @@ func newUncordonTenantCommand(access *clusterAccess) *cobra.Command {
 			"namespaces again by itself.",
 		Example:           "  refractctl uncordon tenant rome --context=milan",
 		ValidArgsFunction: access.completePeers,
-	}, tenantPatience, func(ctx context.Context, c client.Client, name string, cmd *cobra.Command) error {
-		// The limit goes first: a Tenant that the controllers create for restored access takes it from the Quota.
+	}, tenantTimeout, func(ctx context.Context, c client.Client, name string, cmd *cobra.Command) error {
+		// The limit is removed before the access is restored. The controllers then create a Tenant, whose condition
+		// depends on the Quota.
 		if err := limitTenant(ctx, c, name, auth.TenantActive, cmd); err != nil {
 			return err
 		}
@@ -86,7 +87,7 @@ func newUncordonTenantCommand(access *clusterAccess) *cobra.Command {
 	})
 }
 
-// newActivateTenantCommand returns the equivalent of liqoctl's uncordon tenant after a drain.
+// newActivateTenantCommand returns the command that corresponds to liqoctl uncordon tenant after a drain.
 func newActivateTenantCommand(access *clusterAccess) *cobra.Command {
 	command := newUncordonTenantCommand(access)
 	command.Example = "  refractctl activate tenant rome --context=milan"
@@ -103,7 +104,7 @@ func newDrainTenantCommand(access *clusterAccess) *cobra.Command {
 			"them again. To end a peering with a drained consumer, activate it before, or run delete peering-user.",
 		Example:           "  refractctl drain tenant rome --context=milan",
 		ValidArgsFunction: access.completePeers,
-	}, drainPatience, func(ctx context.Context, c client.Client, name string, cmd *cobra.Command) error {
+	}, drainTimeout, func(ctx context.Context, c client.Client, name string, cmd *cobra.Command) error {
 		tenants, err := tenantsOf(ctx, c, name)
 		if err != nil {
 			return err
@@ -128,7 +129,7 @@ func newDrainTenantCommand(access *clusterAccess) *cobra.Command {
 				return fmt.Errorf("%s: %w", name, err)
 			}
 		}
-		// The Quotas are cordoned first, so that a consumer whose access cannot be revoked creates nothing more.
+		// The Quotas are cordoned first. The consumer then cannot create pods even if its access cannot be revoked.
 		if err := limitTenant(ctx, c, name, auth.TenantDrained, cmd); err != nil || !admitted {
 			return err
 		}
@@ -144,24 +145,23 @@ func revokeAccess(ctx context.Context, access *clusterAccess, consumer string, d
 	if err != nil {
 		return err
 	}
-	o.DeleteData = deleteData
-	return o.Drain(ctx)
+	return tenant.Drain(ctx, o.Provider, consumer, deleteData, o.Progress)
 }
 
-// restoreAccess admits a consumer again that revokeAccess has drained.
+// restoreAccess admits a consumer again after revokeAccess.
 func restoreAccess(ctx context.Context, access *clusterAccess, c client.Client, consumer string, cmd *cobra.Command) error {
-	tenant := &corev1.Namespace{}
-	if err := c.Get(ctx, client.ObjectKey{Name: wire.TenantNamespace(consumer)}, tenant); err != nil || !peering.IsDrained(tenant) {
+	namespace := &corev1.Namespace{}
+	if err := c.Get(ctx, client.ObjectKey{Name: wire.TenantNamespace(consumer)}, namespace); err != nil || !tenant.IsDrained(namespace) {
 		return client.IgnoreNotFound(err)
 	}
 	o, err := access.providerOptions(consumer, cmd.ErrOrStderr())
 	if err != nil {
 		return err
 	}
-	return o.Activate(ctx)
+	return tenant.Activate(ctx, o.Provider, consumer)
 }
 
-// limitTenant sets the tenant condition of a consumer, and returns when the controllers have enforced it.
+// limitTenant sets the condition of a consumer's Tenants, and waits until the controllers have enforced it.
 func limitTenant(ctx context.Context, c client.Client, consumer string, limit auth.TenantCondition, cmd *cobra.Command) error {
 	tenants, err := tenantsOf(ctx, c, consumer)
 	if err != nil {
@@ -171,8 +171,13 @@ func limitTenant(ctx context.Context, c client.Client, consumer string, limit au
 	if err != nil {
 		return err
 	}
-	switch {
-	case len(tenants) == 0 && len(quotas) == 0:
+	forgotten := false
+	if limit == auth.TenantActive {
+		if forgotten, err = forgetCondition(ctx, c, consumer, tenants); err != nil {
+			return err
+		}
+	}
+	if len(tenants) == 0 && len(quotas) == 0 && !forgotten {
 		return fmt.Errorf("consumer %s has neither a Tenant nor a Quota of its own in this cluster: check its cluster id (refractctl info), and that Quotas are enforced (controllerManager.config.enableResourceEnforcement)", consumer)
 	}
 	for i := range quotas {
@@ -187,7 +192,8 @@ func limitTenant(ctx context.Context, c client.Client, consumer string, limit au
 		}
 	}
 	for i := range tenants {
-		// Without a controller that revokes the access of those that refractctl has admitted, revokeAccess does.
+		// If refractctl has admitted the consumer, revokeAccess waits for the controllers. If no controller revokes the
+		// access, revokeAccess does.
 		if !tenants[i].IsOfRefractctl() || limit != auth.TenantDrained {
 			if err := awaitTenant(ctx, c, &tenants[i], limit, cmd); err != nil {
 				return err
@@ -199,7 +205,31 @@ func limitTenant(ctx context.Context, c client.Client, consumer string, limit au
 	return nil
 }
 
-// cordonOf returns the patch that cordons or uncordons a Quota. The annotation has the controllers uncordon it when the Tenant becomes Active.
+// forgetCondition removes the recorded condition of a consumer's deleted Tenant from the tenant namespace. It reports
+// whether there was a record.
+func forgetCondition(ctx context.Context, c client.Client, consumer string, tenants []auth.Tenant) (found bool, err error) {
+	namespaces := sets.New(wire.TenantNamespace(consumer))
+	for i := range tenants {
+		namespaces.Insert(tenants[i].Namespace)
+	}
+	for _, name := range sets.List(namespaces) {
+		namespace := &corev1.Namespace{}
+		if err := c.Get(ctx, client.ObjectKey{Name: name}, namespace); client.IgnoreNotFound(err) != nil {
+			return found, fmt.Errorf("getting Namespace %s, %w", name, err)
+		}
+		if namespace.Annotations[wire.TenantConditionAnnotation] == "" {
+			continue
+		}
+		found = true
+		if err := patchTo(ctx, c, namespace, map[string]any{"metadata": map[string]any{"annotations": map[string]any{wire.TenantConditionAnnotation: nil}}}); err != nil {
+			return found, err
+		}
+	}
+	return found, nil
+}
+
+// cordonOf returns the patch that cordons or uncordons a Quota. Because of the annotation, the controllers uncordon
+// the Quota when the Tenant becomes Active.
 func cordonOf(quota *offloading.Quota, tenants []auth.Tenant, cordoned bool) map[string]any {
 	fields := map[string]any{"spec": map[string]any{"cordoned": cordoned}}
 	enforced := slices.ContainsFunc(tenants, func(tenant auth.Tenant) bool { return tenant.IsOfRefractctl() })
@@ -223,7 +253,7 @@ func tenantsOf(ctx context.Context, c client.Client, consumer string) ([]auth.Te
 	}), nil
 }
 
-// quotasOf returns the Quotas of the user of a consumer that has joined with refractctl. No controller writes them.
+// quotasOf returns the Quotas of a consumer that has joined with refractctl. No controller writes these Quotas.
 func quotasOf(ctx context.Context, c client.Client, consumer string) ([]offloading.Quota, error) {
 	all := &offloading.QuotaList{}
 	if err := c.List(ctx, all, client.InNamespace(wire.TenantNamespace(consumer))); err != nil {
@@ -232,11 +262,11 @@ func quotasOf(ctx context.Context, c client.Client, consumer string) ([]offloadi
 	return slices.DeleteFunc(all.Items, func(quota offloading.Quota) bool { return quota.Spec.User != consumer }), nil
 }
 
-// missingKind reports whether a cluster lacks the CRD. Not every installation has the CRDs of Tenants and
-// ResourceSlices.
+// missingKind reports whether err means that the cluster lacks the CRD. Not every installation has the CRDs of
+// Tenants and ResourceSlices.
 func missingKind(err error) bool { return apimeta.IsNoMatchError(err) || apierrors.IsNotFound(err) }
 
-// awaitTenant waits until the requests of the consumer match the condition of the Tenant.
+// awaitTenant waits until the consumer's requests match the condition of the Tenant.
 func awaitTenant(ctx context.Context, c client.Client, tenant *auth.Tenant, limit auth.TenantCondition, cmd *cobra.Command) error {
 	return awaitOne(ctx, cmd.ErrOrStderr(), "tenant", string(tenant.Spec.ClusterID), timeoutOf(cmd), func(ctx context.Context) (bool, string, error) {
 		requests, maps := &auth.ResourceSliceList{}, &offloading.NamespaceMapList{}
@@ -249,7 +279,7 @@ func awaitTenant(ctx context.Context, c client.Client, tenant *auth.Tenant, limi
 			if enforced, err := isEnforced(ctx, c, tenant, limit); err != nil || !enforced {
 				return false, noController, err
 			}
-			requests.Items = nil // they stay, because the consumer cannot create them itself
+			requests.Items = nil // the slices stay, because the consumer cannot recreate them
 		}
 		if limit == auth.TenantDrained {
 			return drainedTenant(requests.Items, maps.Items)
@@ -264,7 +294,8 @@ func awaitTenant(ctx context.Context, c client.Client, tenant *auth.Tenant, limi
 	})
 }
 
-// isEnforced reports whether the access and the Quota of a consumer that refractctl has admitted match its Tenant.
+// isEnforced reports whether the access and the Quota of a consumer match its Tenant. It is for consumers that
+// refractctl has admitted.
 func isEnforced(ctx context.Context, c client.Client, tenant *auth.Tenant, limit auth.TenantCondition) (bool, error) {
 	bindings := &rbacv1.RoleBindingList{}
 	if err := c.List(ctx, bindings, client.InNamespace(tenant.Namespace)); err != nil {
@@ -282,7 +313,7 @@ func isEnforced(ctx context.Context, c client.Client, tenant *auth.Tenant, limit
 	}), err
 }
 
-// drainedTenant reports whether the requests of a consumer are drained, and describes the remaining ones.
+// drainedTenant reports whether all requests of a consumer are gone, and describes the remaining ones.
 func drainedTenant(requests []auth.ResourceSlice, maps []offloading.NamespaceMap) (bool, string, error) {
 	var left []string
 	begun := true
@@ -339,7 +370,7 @@ func resourceSliceCommand(access *clusterAccess, cordon bool, command *cobra.Com
 	command.Aliases = []string{"resourceslices", "rs"}
 	var consumer string
 	command.Flags().StringVar(&consumer, "remote-cluster-id", "", "cluster id of the consumer, in place of --namespace")
-	return consumerCommand(access, command, tenantPatience, func(ctx context.Context, c client.Client, name string, cmd *cobra.Command) error {
+	return consumerCommand(access, command, tenantTimeout, func(ctx context.Context, c client.Client, name string, cmd *cobra.Command) error {
 		namespace := access.namespaceFlag()
 		if consumer != "" {
 			namespace = wire.TenantNamespace(consumer)
@@ -353,7 +384,7 @@ func resourceSliceCommand(access *clusterAccess, cordon bool, command *cobra.Com
 		if err != nil {
 			return err
 		}
-		var value any // null removes it
+		var value any // null removes the annotation
 		if cordon {
 			value = "true"
 		}
@@ -373,8 +404,7 @@ func resourceSliceCommand(access *clusterAccess, cordon bool, command *cobra.Com
 	})
 }
 
-// findResourceSlice returns the ResourceSlice of a consumer. If namespace is empty, all tenant namespaces are
-// searched.
+// findResourceSlice returns a ResourceSlice of a consumer. If namespace is empty, it searches all tenant namespaces.
 func findResourceSlice(ctx context.Context, c client.Client, namespace, name string) (*auth.ResourceSlice, error) {
 	all := &auth.ResourceSliceList{}
 	if err := c.List(ctx, all, client.InNamespace(namespace)); err != nil && !missingKind(err) {
@@ -394,7 +424,8 @@ func findResourceSlice(ctx context.Context, c client.Client, namespace, name str
 	return &found[0], nil
 }
 
-// removeCordon deletes the Quota that a cordoned ResourceSlice has left behind, and reports whether it existed.
+// removeCordon deletes the Quota that stays after a cordoned ResourceSlice was deleted. It reports whether such a Quota
+// existed.
 func removeCordon(ctx context.Context, c client.Client, namespace, name string, cmd *cobra.Command) (bool, error) {
 	quotas, namespaces := &offloading.QuotaList{}, &corev1.NamespaceList{}
 	if err := c.List(ctx, quotas, client.InNamespace(namespace)); err != nil {
@@ -423,11 +454,11 @@ func removeCordon(ctx context.Context, c client.Client, namespace, name string, 
 	return true, nil
 }
 
-// awaitQuota waits until the Quota of a ResourceSlice is cordoned, or no longer is. Without a Quota a user gets no
-// new pods.
+// awaitQuota waits until the Quota of a ResourceSlice is cordoned, or is no longer cordoned. A missing Quota counts
+// as cordoned, because its user gets no new pods.
 func awaitQuota(ctx context.Context, c client.Client, slice *auth.ResourceSlice, cordon bool, cmd *cobra.Command) error {
 	key := client.ObjectKey{Namespace: slice.Namespace, Name: auth.ResourceSliceUser(slice.Name, string(ptr.Deref(slice.Spec.ConsumerClusterID, "")))}
-	// The Quota of a denied ResourceSlice stays cordoned, or does not exist.
+	// If the ResourceSlice is denied, its Quota stays cordoned or does not exist.
 	if slice.Status.Decision(auth.ResourcesCondition) != auth.ResourceSliceAccepted {
 		return nil
 	}
@@ -445,7 +476,7 @@ func awaitQuota(ctx context.Context, c client.Client, slice *auth.ResourceSlice,
 	})
 }
 
-// patchTo patches fields of an object, and updates the object to the API server's response.
+// patchTo patches fields of an object. The object then has the content of the API server's response.
 func patchTo(ctx context.Context, c client.Client, object client.Object, fields map[string]any) error {
 	patch, err := json.Marshal(fields)
 	if err != nil {

@@ -41,7 +41,8 @@ func isCordoned(t *testing.T, quota *offloading.Quota) bool {
 	return ptr.Deref(quota.Spec.Cordoned, false)
 }
 
-// A consumer that has joined with refractctl has a Quota. It has no Tenant if tenants.objects is false.
+// A consumer that has joined with refractctl has a Quota but, if tenants.objects is false, no Tenant. The commands then
+// cordon and uncordon the Quota.
 func TestConsumersAreCordoned(t *testing.T) {
 	create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "liqo-tenant-monza"}})
 	quota := quotaOf(t, "monza", "monza")
@@ -60,7 +61,21 @@ func TestConsumersAreCordoned(t *testing.T) {
 	assert.Equal(t, exitUsage, exitCode(err))
 }
 
-// The same command removes the Quota that a cordoned ResourceSlice has left behind.
+// If the drained Tenant of a consumer was deleted, only the record of the drain is left. refractctl activate tenant
+// removes the record.
+func TestTheRecordOfADrainIsRemoved(t *testing.T) {
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "liqo-tenant-novara", Annotations: map[string]string{wire.TenantConditionAnnotation: "Drained/1"}}}
+	create(t, namespace)
+	_, progress, err := refractctl(t, onCluster("activate", "tenant", "novara")...)
+	require.NoError(t, err)
+	assert.Equal(t, "novara: uncordoned\n", progress)
+	require.NoError(t, admin(t).Get(t.Context(), client.ObjectKeyFromObject(namespace), namespace))
+	assert.NotContains(t, namespace.Annotations, wire.TenantConditionAnnotation)
+	_, _, err = refractctl(t, onCluster("activate", "tenant", "novara")...)
+	require.ErrorContains(t, err, "consumer novara has neither a Tenant nor a Quota")
+}
+
+// refractctl uncordon resourceslice also removes the Quota that stays after a cordoned ResourceSlice was deleted.
 func TestACordonWithoutItsResourceSlice(t *testing.T) {
 	create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "liqo-tenant-asti", Labels: map[string]string{wire.RemoteClusterIDLabel: "asti"}}})
 	kept := quotaOf(t, "asti", auth.ResourceSliceUser("kept", "asti"))
@@ -75,8 +90,8 @@ func TestACordonWithoutItsResourceSlice(t *testing.T) {
 	assert.True(t, apierrors.IsNotFound(admin(t).Get(t.Context(), client.ObjectKeyFromObject(kept), kept)))
 }
 
-// The commands change the same fields as Liqo's commands, and wait for the controllers. (The controllers are tested
-// in controllers/authentication and controllers/resourceslice.)
+// refractctl's commands for Tenants and ResourceSlices change the same fields as Liqo's commands, and wait for the
+// controllers. (The controllers are tested in controllers/authentication and controllers/resourceslice.)
 func TestTenantsAreCordonedAndDrained(t *testing.T) {
 	const namespace = "liqo-tenant-pavia"
 	create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
@@ -133,8 +148,8 @@ func TestTenantsAreCordonedAndDrained(t *testing.T) {
 	assert.Equal(t, "pavia: its access is revoked, and its remote namespaces are deleted\npavia: drained\n", progress)
 }
 
-// A consumer that refractctl has admitted has a Tenant of the controllers (controllers/tenantaccess). The commands
-// wait for its Quota and its RoleBindings.
+// For a consumer that refractctl has admitted, the controllers create a Tenant (controllers/tenantaccess). The
+// commands wait for its Quota and its RoleBindings.
 func TestTenantsOfAdmittedConsumers(t *testing.T) {
 	const namespace = "liqo-tenant-imola"
 	create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})

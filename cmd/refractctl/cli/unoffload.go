@@ -73,11 +73,11 @@ func newUnoffloadCommand(access *clusterAccess) *cobra.Command {
 	return command
 }
 
-// unoffloading contains the flags of "unoffload namespace", and the volumes with data on providers.
+// unoffloading contains the flags of "unoffload namespace", and the volumes that have data on providers.
 type unoffloading struct {
 	deleteData, dryRun bool
 	volumes            remotedata.Volumes
-	// known is set if the user may list volumes.
+	// known is true if the user may list volumes.
 	known bool
 }
 
@@ -86,7 +86,7 @@ func (u *unoffloading) findVolumes(ctx context.Context, c client.Client, out io.
 	return err
 }
 
-// unoffloadNamespace deletes the NamespaceOffloading of a namespace, unless data would be lost.
+// unoffloadNamespace deletes the NamespaceOffloading of a namespace. It fails if data would be lost.
 func (u *unoffloading) unoffloadNamespace(ctx context.Context, c client.Client, out io.Writer, namespace string) error {
 	if err := mustExist(ctx, c, namespace); err != nil {
 		return err

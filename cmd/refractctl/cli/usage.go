@@ -11,14 +11,14 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// fromKubectl is the annotation of flags that commands share with kubectl: flags for the cluster, and for templates
-// of the output.
+// fromKubectl is an annotation of flags that commands have in common with kubectl: flags that select the cluster, and
+// flags for output templates.
 const fromKubectl = "refract.io/from-kubectl"
 
-// usageWidth is the width at which the descriptions of flags are wrapped.
+// usageWidth is the width to which the descriptions of flags are wrapped.
 const usageWidth = 120
 
-// markFromKubectl marks a flag as one of kubectl's.
+// markFromKubectl marks a flag as one that kubectl has, too.
 func markFromKubectl(flag *pflag.Flag) {
 	if flag.Annotations == nil {
 		flag.Annotations = map[string][]string{}
@@ -26,7 +26,8 @@ func markFromKubectl(flag *pflag.Flag) {
 	flag.Annotations[fromKubectl] = []string{"true"}
 }
 
-// flagsOf returns the flags of a command that are shared with kubectl, or the others.
+// flagsOf returns the flags of a command. If kubectl is true, it returns only the flags that kubectl has, too, and
+// otherwise only the remaining ones.
 func flagsOf(command *cobra.Command, kubectl bool) *pflag.FlagSet {
 	some := pflag.NewFlagSet("", pflag.ContinueOnError)
 	add := func(flag *pflag.Flag) {
@@ -39,8 +40,8 @@ func flagsOf(command *cobra.Command, kubectl bool) *pflag.FlagSet {
 	return some
 }
 
-// printUsage writes the usage of a command. kubectl's two dozen flags would hide its own, so they are listed only by
-// the command options.
+// printUsage writes the usage of a command. The two dozen flags of kubectl are listed only by the command options,
+// because the command's own flags would be hard to find otherwise.
 func printUsage(command *cobra.Command) error {
 	var text strings.Builder
 	text.WriteString("Usage:\n")
@@ -81,7 +82,7 @@ func printUsage(command *cobra.Command) error {
 }
 
 func newOptionsCommand(access *clusterAccess) *cobra.Command {
-	all := &cobra.Command{} // contains the flags of the others
+	all := &cobra.Command{} // all contains the flags that kubectl does not have
 	access.addFlags(all)
 	addOutput(all, "")
 	return &cobra.Command{

@@ -25,13 +25,15 @@ import (
 )
 
 const (
-	// drainPatience limits the wait for the end of pods, which have a grace period and disruption budgets.
-	drainPatience = 10 * time.Minute
-	// uncordonPatience limits how long the controller may take to end a drain. It takes less than a second.
-	uncordonPatience = time.Minute
+	// drainTimeout limits how long a drain may take. Pods have a grace period, and disruption budgets may delay their
+	// eviction.
+	drainTimeout = 10 * time.Minute
+	// uncordonTimeout limits how long the controller may take to end a drain, which normally takes less than a
+	// second.
+	uncordonTimeout = time.Minute
 )
 
-// virtualNodeCommand returns a command that processes each of the named virtual nodes.
+// virtualNodeCommand returns a command that calls do for each virtual node in the arguments.
 func virtualNodeCommand(access *clusterAccess, command *cobra.Command, do func(ctx context.Context, c client.Client, vn *offloading.VirtualNode, out io.Writer) error) *cobra.Command {
 	return namedVirtualNodeCommand(access, command, func(cmd *cobra.Command, c client.Client, name string) error {
 		vn, err := findVirtualNode(cmd.Context(), c, name)
@@ -46,8 +48,8 @@ func virtualNodeCommand(access *clusterAccess, command *cobra.Command, do func(c
 	})
 }
 
-// namedVirtualNodeCommand returns a command that processes each name of a virtual node. The virtual nodes need not
-// exist.
+// namedVirtualNodeCommand returns a command that calls do for each name in the arguments. The virtual nodes do not
+// have to exist.
 func namedVirtualNodeCommand(access *clusterAccess, command *cobra.Command, do func(cmd *cobra.Command, c client.Client, name string) error) *cobra.Command {
 	command.Use = "virtualnode NAME..."
 	command.Aliases = []string{"virtualnodes", "vn"}
@@ -112,12 +114,12 @@ func newUncordonCommand(access *clusterAccess) *cobra.Command {
 		}
 		return uncordonNode(ctx, c, vn, out, timeout)
 	})
-	command.Flags().DurationVar(&timeout, "timeout", uncordonPatience, "how long to wait until a drain has stopped")
+	command.Flags().DurationVar(&timeout, "timeout", uncordonTimeout, "how long to wait until a drain has stopped")
 	return command
 }
 
-// uncordonNode withdraws the drain, and makes the Node schedulable when the controller no longer drains it. Until then
-// the controller would cordon the Node again.
+// uncordonNode withdraws the drain, and makes the Node schedulable once the controller has ended the drain. Before
+// that, the controller would cordon the Node again.
 func uncordonNode(ctx context.Context, c client.Client, vn *offloading.VirtualNode, out io.Writer, timeout time.Duration) error {
 	key := client.ObjectKeyFromObject(vn)
 	switch {
@@ -141,7 +143,7 @@ func uncordonNode(ctx context.Context, c client.Client, vn *offloading.VirtualNo
 	return setSchedulable(ctx, c, vn, true, out)
 }
 
-// isDraining reports whether the controller drains the node, or has drained it.
+// isDraining reports whether the controller drains the node or has already drained it.
 func isDraining(vn *offloading.VirtualNode) bool {
 	return nodeCondition(vn).Status == offloading.DrainingConditionStatus
 }
@@ -194,18 +196,18 @@ func newDrainCommand(access *clusterAccess) *cobra.Command {
 			case condition.Reason != "Drained":
 				return false, condition.Message, nil
 			}
-			// The condition may have been set by an earlier drain, and the controller has not updated it yet.
+			// If the controller has not updated the condition yet, the condition may be from an earlier drain.
 			if drained, err := isDrained(ctx, c, current); err != nil || !drained {
 				return false, "", err
 			}
 			return true, condition.Message, nil
 		})
 	})
-	command.Flags().DurationVar(&timeout, "timeout", drainPatience, "how long to wait")
+	command.Flags().DurationVar(&timeout, "timeout", drainTimeout, "how long to wait")
 	return command
 }
 
-// isDrained reports whether the Node is cordoned and has no pods except the ones that a drain leaves.
+// isDrained reports whether the Node is cordoned and has no pods that a drain would evict.
 func isDrained(ctx context.Context, c client.Client, vn *offloading.VirtualNode) (bool, error) {
 	switch node, err := nodeOf(ctx, c, vn); {
 	case apierrors.IsNotFound(err):
@@ -223,7 +225,8 @@ func isDrained(ctx context.Context, c client.Client, vn *offloading.VirtualNode)
 	return !slices.ContainsFunc(pods.Items, func(pod metav1.PartialObjectMetadata) bool { return poddrain.Evicts(&pod) }), nil
 }
 
-// askForDrain sets the annotation that drains a virtual node. nil removes it. It returns the updated VirtualNode.
+// askForDrain sets the annotation that requests the drain of a virtual node. If value is nil, it removes the
+// annotation. It returns the updated VirtualNode.
 func askForDrain(ctx context.Context, c client.Client, vn *offloading.VirtualNode, value *string) (*offloading.VirtualNode, error) {
 	text := "null"
 	if value != nil {
@@ -237,7 +240,8 @@ func askForDrain(ctx context.Context, c client.Client, vn *offloading.VirtualNod
 	return changed, nil
 }
 
-// nodeOf returns the Node of a virtual node. It returns an error if another node has its name, such as a real worker.
+// nodeOf returns the Node of a virtual node. It returns an error if the Node with this name is not virtual, for
+// example a real worker.
 func nodeOf(ctx context.Context, c client.Client, vn *offloading.VirtualNode) (*corev1.Node, error) {
 	node := &corev1.Node{}
 	if err := c.Get(ctx, client.ObjectKey{Name: vn.Name}, node); err != nil {
@@ -261,7 +265,7 @@ func setSchedulable(ctx context.Context, c client.Client, vn *offloading.Virtual
 	if err != nil {
 		return err
 	}
-	// The patch fails on a different UID if another node has taken the name meanwhile.
+	// If another Node has this name by now, the patch fails because of the UID.
 	patch := fmt.Sprintf(`{"metadata":{"uid":%q},"spec":{"unschedulable":%t}}`, node.UID, !is)
 	if err := c.Patch(ctx, node, client.RawPatch(types.MergePatchType, []byte(patch))); err != nil {
 		return fmt.Errorf("patching node %s, %w", vn.Name, err)
@@ -283,8 +287,8 @@ func nodeCondition(vn *offloading.VirtualNode) offloading.VirtualNodeCondition {
 	return offloading.VirtualNodeCondition{}
 }
 
-// awaitVirtualNode shows the progress until look returns true. look gets nil when the VirtualNode is gone. While look
-// returns no state, the wait for the controller is shown.
+// awaitVirtualNode calls look and shows the progress until look returns true. When the VirtualNode is gone, look gets
+// nil. As long as look returns no state, the output says that the command is waiting for the controller.
 func awaitVirtualNode(ctx context.Context, c client.Client, vn *offloading.VirtualNode, out io.Writer, timeout time.Duration, look func(context.Context, *offloading.VirtualNode) (bool, string, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

@@ -24,7 +24,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// virtualNode creates a virtual node with its Node, which the controller would keep until it is drained.
+// virtualNode creates a virtual node and its Node. Its finalizer is kept until the controller would have drained it.
 func virtualNode(t *testing.T, namespace, name string) *offloading.VirtualNode {
 	t.Helper()
 	if admin(t).Get(t.Context(), client.ObjectKey{Name: namespace}, &corev1.Namespace{}) != nil {
@@ -55,8 +55,9 @@ func (p *printed) String() string {
 
 const tick = 20 * time.Millisecond
 
-// controller simulates the controller: once the VirtualNode is in the expected state it sets the conditions, each
-// after the command has printed the previous one. Then it removes the finalizer if the VirtualNode is being deleted.
+// controller acts as the controller: when the function is returns true for the VirtualNode, it sets the conditions one
+// after the other, each after the command has printed the previous one. If the VirtualNode is being deleted, it then
+// removes the finalizer.
 func controller(t *testing.T, progress *printed, vn *offloading.VirtualNode, is func(*offloading.VirtualNode) bool, shown ...offloading.VirtualNodeCondition) <-chan error {
 	t.Helper()
 	c, done := admin(t), make(chan error, 1)
@@ -125,7 +126,7 @@ func TestVirtualNodesAreCordonedAndDrained(t *testing.T) {
 	require.NoError(t, <-done)
 	assert.Contains(t, shown.String(), "milan: 2 pods are left on the node\nmilan: The node is drained\n")
 
-	// As long as the controller drains the node, it would cordon the node again.
+	// The command waits for the controller, because a controller that still drains the node would cordon it again.
 	_, _, err = refractctl(t, onCluster("uncordon", "virtualnode", "milan", "--timeout=3s")...)
 	require.ErrorContains(t, err, "virtual node milan: not done after 3s: waiting for the controller manager of this cluster, which does not answer")
 	require.ErrorContains(t, err, "node milan stays cordoned: run the command again when the controller manager runs")
@@ -147,7 +148,7 @@ func TestVirtualNodesAreCordonedAndDrained(t *testing.T) {
 	assert.Equal(t, "milan: uncordoned\n", progress, "there is no drain to wait for")
 }
 
-// A condition of an earlier drain is not mistaken for the success of this one.
+// The condition of an earlier drain is not mistaken for the success of the current drain.
 func TestADrainThatIsOverIsNotThisOne(t *testing.T) {
 	vn := virtualNode(t, "liqo-tenant-udine", "udine")
 	node(t, "udine")
@@ -176,7 +177,7 @@ func TestADrainThatIsOverIsNotThisOne(t *testing.T) {
 	assert.Equal(t, "udine: The node is drained\n", progress)
 }
 
-// A real worker with the name of a virtual node stays unchanged.
+// A real worker with the name of a virtual node is not changed.
 func TestNodesOfOthersAreNotCordoned(t *testing.T) {
 	virtualNode(t, "liqo-tenant-lecce", "lecce")
 	_, _, err := refractctl(t, onCluster("cordon", "virtualnode", "lecce")...)

@@ -23,7 +23,7 @@ import (
 	"github.com/refract-project/refract/internal/progress"
 )
 
-// awaitExtended waits until the remote namespaces of all namespaces exist, and reports the progress on out.
+// awaitExtended waits until the remote namespaces of all given namespaces exist, and writes the progress to out.
 func awaitExtended(ctx context.Context, c client.Client, out io.Writer, namespaces []string, timeout time.Duration) error {
 	var problems []error
 	for _, namespace := range namespaces {
@@ -34,7 +34,7 @@ func awaitExtended(ctx context.Context, c client.Client, out io.Writer, namespac
 	return errors.Join(problems...)
 }
 
-// attemptEach processes each object and returns the successful ones.
+// attemptEach calls do for each name, and returns the names for which it succeeded.
 func attemptEach(names []string, do func(name string) error) ([]string, error) {
 	var done []string
 	var problems []error
@@ -48,8 +48,8 @@ func attemptEach(names []string, do func(name string) error) ([]string, error) {
 	return done, errors.Join(problems...)
 }
 
-// mustExist returns an error for a namespace that does not exist, so that a typing error is not mistaken for a
-// namespace without anything to do.
+// mustExist returns an error if the namespace does not exist, so that a misspelled name is not mistaken for a
+// namespace in which there is nothing to do.
 func mustExist(ctx context.Context, c client.Client, namespace string) error {
 	if err := c.Get(ctx, client.ObjectKey{Name: namespace}, &corev1.Namespace{}); err != nil {
 		return fmt.Errorf("getting namespace %s, %w", namespace, err)
@@ -64,11 +64,11 @@ func validTimeout(timeout time.Duration) error {
 	return nil
 }
 
-// noController is shown while no controller has reconciled an object yet.
+// noController is the state that is shown until a controller has reconciled an object.
 const noController = "waiting for the controller manager of this cluster"
 
-// awaitOne calls look for the object with that kind and name until it returns true, and prints its state whenever the
-// state changes. It keeps waiting while an API server is unavailable.
+// awaitOne calls look until it returns true for the object with the given kind and name, and prints the state of the
+// object whenever it changes. It keeps waiting while an API server is unavailable.
 func awaitOne(ctx context.Context, out io.Writer, kind, name string, timeout time.Duration, look func(context.Context) (bool, string, error)) error {
 	said := ""
 	err := progress.Poll(ctx, func(ctx context.Context) (bool, error) {
@@ -111,14 +111,17 @@ func isExtended(ctx context.Context, c client.Client, namespace string) (bool, s
 	case offloading.ReadyOffloadingPhaseType:
 		return true, fmt.Sprintf("Ready as %s on %s; new pods run %s", nso.Status.RemoteNamespaceName, strings.Join(selectedClusters(nso), ", "), podPlaces(nso.Spec.PodOffloadingStrategy)), nil
 	case offloading.InvalidClusterSelectorOffloadingPhaseType:
-		return true, "warning: spec.clusterSelector is invalid, so nothing was changed; see the Events with kubectl -n " + namespace + " describe namespaceoffloading " + nso.Name, nil
+		return false, "", fmt.Errorf("spec.clusterSelector of the NamespaceOffloading in %s is invalid, so nothing was changed: "+
+			"set it with --selector; the Events name the term (kubectl -n %[1]s describe namespaceoffloading %s)", namespace, nso.Name)
 	case offloading.NoClusterSelectedOffloadingPhaseType:
-		return true, "warning: no virtual node is selected, so it is not offloaded (compare --selector with: kubectl get nodes -l " + wire.TypeLabel + "=" + wire.VirtualNodeType + " --show-labels)", nil
+		return true, "warning: no virtual node is selected, so it is not offloaded " +
+			"(compare --selector with spec.labels of the VirtualNodes, and with: " +
+			"kubectl get nodes -l " + wire.TypeLabel + "=" + wire.VirtualNodeType + " --show-labels)", nil
 	}
 	return false, progress.Offloading(nso), nil
 }
 
-// podPlaces returns a description of a strategy.
+// podPlaces describes where pods run with the given strategy.
 func podPlaces(strategy offloading.PodOffloadingStrategyType) string {
 	switch strategy {
 	case offloading.LocalPodOffloadingStrategyType:

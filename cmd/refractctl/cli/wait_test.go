@@ -13,7 +13,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// A drain takes minutes. An API server may be restarted during that time.
+// A drain takes minutes, and the API server may be restarted in the meantime. The command then waits for the API
+// server, and continues.
 func TestAwaitsAnAPIServer(t *testing.T) {
 	var out strings.Builder
 	away := apierrors.NewServiceUnavailable("etcd is starting")

@@ -13,14 +13,14 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 )
 
-// encodeYAML writes an object in the style of kubectl. kubectl's own encoder converts to JSON first and refuses
-// content that API servers accept: control characters in strings, and keys of more than 1024 bytes.
+// encodeYAML encodes an object as YAML in the style of kubectl. kubectl's own encoder converts objects to JSON first,
+// and refuses content that API servers accept: control characters in strings, and keys of more than 1024 bytes.
 func encodeYAML(object map[string]any) ([]byte, error) { return goyaml.Marshal(object) }
 
 // yamlPrinter prints a sequence of objects, as printers.YAMLPrinter does.
 type yamlPrinter struct{ isLater bool }
 
-// newYAMLPrinter returns a printer, with managed fields or without.
+// newYAMLPrinter returns a yamlPrinter. If managedFields is false, the managedFields of objects are left out.
 func newYAMLPrinter(managedFields bool) printers.ResourcePrinter {
 	if managedFields {
 		return &yamlPrinter{}

@@ -3,14 +3,15 @@
 
 // Package asked records in an object the values that a controller last requested.
 //
-// Others may change an object that a controller creates: the admission of the cluster, an autoscaler, an administrator.
-// Three values decide whether a different value is written: the last requested one, the one requested now, and the
-// actual one. If the request has not changed, the field keeps its actual value. The record is an annotation of the
-// object, written in the same request as the values, so that it costs no request and outlives the controller.
+// An object that a controller creates may be changed by other clients: by admission, an autoscaler or an
+// administrator. Three values decide whether a different value is written: the last requested one, the one requested
+// now, and the actual one. If the request has not changed, the field keeps its actual value. The record is an
+// annotation of the object, written in the same request as the values, so that it costs no request and outlives the
+// controller.
 //
 // The annotation contains hashes: 4 bytes for a field, 5 for its value. A client that can write it can suppress a
-// requested change, or have a change of others reverted, in this object. It cannot cause writes that the controller
-// would not make otherwise.
+// requested change, or cause another client's change to be reverted, in this object. It cannot cause writes that the
+// controller would not make otherwise.
 package asked
 
 import (

@@ -29,11 +29,11 @@ func MetadataValues(labels, annotations map[string]string) Values {
 	return values
 }
 
-// Merge returns the labels or annotations that an object with the actual ones should have. They are the desired ones,
-// but an entry whose request has not changed keeps its actual value, even if others have changed or removed it. Entries
-// of this project, which are used to find, count and restrict objects, are always the desired ones. If the metadata has
-// no record, the request for an existing entry counts as unchanged unless owned returns true, i.e. unless this project
-// has written the entry.
+// Merge returns the labels or annotations that an object should have, given its actual and its desired ones. Entries
+// are as desired, except that an entry whose request has not changed keeps its actual value, even if another client
+// has changed or removed it. Entries of this project, which are used to find, count and restrict objects, are always
+// as desired. If the metadata has no record, the request for an existing entry counts as unchanged unless owned
+// returns true, i.e. unless this project has written the entry.
 func (r *Record) Merge(field Field, actual, desired map[string]string, owned func(key string) bool) map[string]string {
 	merged := maps.Clone(desired)
 	for key, value := range desired {

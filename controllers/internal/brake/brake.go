@@ -1,14 +1,15 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package brake keeps a controller from fighting with another client about the objects that it enforces. Without it,
-// each deletion and each change of such an object is reverted at once, forever.
+// Package brake keeps a controller from fighting with another client about the objects that it enforces. Without the
+// brake, the controller would revert every deletion and change at once, forever.
 //
-// An object that another client keeps deleting is not recreated for growing periods: its absence gives nobody more
-// permissions. An object whose content is repeatedly reverted (see package asked for the changes that are accepted) is
-// still corrected, but only every few seconds: its content may restrict a consumer or direct traffic, and a fight must
-// not circumvent that. The same holds for objects that restrict consumers (Client), whether they are changed or
-// deleted. RoleBindings and the labels of namespaces, which admit a consumer or its pods at all, are corrected at once.
+// If another client keeps deleting an object, the controller waits for a growing period before it recreates the object,
+// because the absence gives nobody more permissions. If another client keeps reverting the content of an object, the
+// content is still corrected, but only every few seconds: it may restrict a consumer or direct traffic, and a fight
+// must not circumvent that. Package asked describes which changes are accepted. Objects that restrict consumers
+// (Client) are also corrected every few seconds, whether they are changed or deleted. RoleBindings and the labels of
+// namespaces decide whether a consumer or its pods are admitted at all, so they are corrected at once.
 package brake
 
 import (
@@ -33,12 +34,13 @@ import (
 	"github.com/refract-project/refract/internal/oscillation"
 )
 
-// Brake is the brake of one controller. Its objects have the same names as the objects that request them. It is safe
-// for concurrent use.
+// Brake decides when one controller may recreate or correct an object that another client keeps deleting or reverting.
+// The objects have the same names as the objects that request them, unless Named is called. It is safe for concurrent use.
 type Brake struct {
 	kind      schema.GroupVersionKind // kind of the enforced objects
 	live      client.Reader
 	report    *report.Reporter
+	nameOf    func(request string) string
 	creations *oscillation.Guard[types.NamespacedName]
 	changes   *oscillation.Guard[types.NamespacedName]
 }
@@ -49,17 +51,22 @@ func New(kind schema.GroupVersionKind, live client.Reader, r *report.Reporter, c
 		c = clock.RealClock{}
 	}
 	return &Brake{
-		kind: kind, live: live, report: r,
+		kind: kind, live: live, report: r, nameOf: func(request string) string { return request },
 		creations: oscillation.New[types.NamespacedName](c, oscillation.Standard),
 		changes:   oscillation.New[types.NamespacedName](c, oscillation.Protective),
 	}
 }
 
-// created is the state of an object that was created. It is the only state of an existing object.
+// Named sets the function that returns the name of the object for the name of the object that requests it.
+func (b *Brake) Named(nameOf func(request string) string) *Brake {
+	b.nameOf = nameOf
+	return b
+}
+
+// created is the only state that the brake records for an existing object.
 const created = 1
 
-// MayCreate returns *oscillation.QuarantineError if another client keeps deleting the object that is requested by
-// request.
+// MayCreate returns *oscillation.QuarantineError if another client keeps deleting the object that request stands for.
 func (b *Brake) MayCreate(ctx context.Context, request client.Object, action string) error {
 	return b.reported(ctx, request, action, nil, b.creations, b.creations.MayWrite(client.ObjectKeyFromObject(request), causeOf(request), created))
 }
@@ -70,7 +77,7 @@ func (b *Brake) Created(request client.Object) {
 }
 
 // MayChange returns *oscillation.QuarantineError if another client keeps reverting the patch. desired is the input of
-// the patch in addition to the request: a change of desired is not a fight.
+// the patch in addition to the request: a write after desired has changed is not part of a fight.
 func (b *Brake) MayChange(ctx context.Context, request client.Object, action, desired string, patch jsonpatch.Patch) error {
 	cause := causeOf(request) ^ hashOf(desired)
 	return b.reported(ctx, request, action, patch, b.changes, b.changes.MayWrite(client.ObjectKeyFromObject(request), cause, hashOf(patch.String())))
@@ -90,7 +97,8 @@ func (b *Brake) Forget(key types.NamespacedName) {
 // Quarantined returns the number of objects that are not written at the moment.
 func (b *Brake) Quarantined() int { return b.creations.Quarantined() + b.changes.Quarantined() }
 
-// Wait returns the result of a reconciliation that is repeated when a quarantine ends, if it had no other errors.
+// Wait returns the result of a reconciliation. If err consists of a quarantine only, the reconciliation is repeated
+// when the quarantine ends, and does not fail.
 func Wait(wait time.Duration, err error) (time.Duration, error) {
 	fight := onlyFight(err)
 	switch {
@@ -102,7 +110,7 @@ func Wait(wait time.Duration, err error) (time.Duration, error) {
 	return min(wait, fight.Left), nil
 }
 
-// onlyFight returns the quarantine if err consists of it, and nil if err contains other errors.
+// onlyFight returns the quarantine in err, or nil if err contains any other error.
 func onlyFight(err error) (fight *oscillation.QuarantineError) {
 	switch e := err.(type) { //nolint:errorlint // errors.As would find one among others
 	case *oscillation.QuarantineError:
@@ -123,8 +131,9 @@ func onlyFight(err error) (fight *oscillation.QuarantineError) {
 // that is no longer than the previous one is not reported again, unless the client was unknown before.
 func (b *Brake) reported(ctx context.Context, request client.Object, action string, patch jsonpatch.Patch, g *oscillation.Guard[types.NamespacedName], err error) error {
 	var fight *oscillation.QuarantineError
-	if errors.As(err, &fight) && blame(ctx, b.live, b.kind, request, patch, fight, func(rival string) { g.RecordRival(client.ObjectKeyFromObject(request), rival) }) {
-		key := client.ObjectKeyFromObject(request)
+	key := types.NamespacedName{Namespace: request.GetNamespace(), Name: b.nameOf(request.GetName())}
+	record := func(rival string) { g.RecordRival(client.ObjectKeyFromObject(request), rival) }
+	if errors.As(err, &fight) && blame(ctx, b.live, b.kind, key, request, patch, fight, record) {
 		b.report.Warn(request, wire.ReflectionQuarantinedReason, action, b.kind.Kind+" "+key.String()+": "+fight.Error())
 	}
 	return err
@@ -132,11 +141,13 @@ func (b *Brake) reported(ctx context.Context, request client.Object, action stri
 
 // blame determines the client that reverts the writes, unless it is known, and returns whether to report the
 // quarantine. The first attempt may fail: right after a write of ours, the object has no other field manager.
-func blame(ctx context.Context, live client.Reader, kind schema.GroupVersionKind, request client.Object, patch jsonpatch.Patch, fight *oscillation.QuarantineError, record func(rival string)) bool {
+func blame(ctx context.Context, live client.Reader, kind schema.GroupVersionKind, key types.NamespacedName, request client.Object,
+	patch jsonpatch.Patch, fight *oscillation.QuarantineError, record func(rival string),
+) bool {
 	if !fight.Grew && fight.Rival != "" {
 		return false
 	}
-	rival, known := describeRival(ctx, live, kind, request, patch)
+	rival, known := describeRival(ctx, live, kind, key, request, patch)
 	fight.Rival = rival
 	if known {
 		record(rival)
@@ -144,12 +155,14 @@ func blame(ctx context.Context, live client.Reader, kind schema.GroupVersionKind
 	return fight.Grew || known
 }
 
-// describeRival describes the client that deletes, or writes, the object with the name of the request, and reports
-// whether it is known.
-func describeRival(ctx context.Context, live client.Reader, kind schema.GroupVersionKind, request client.Object, patch jsonpatch.Patch) (rival string, known bool) {
+// describeRival describes the client that deletes, or writes, the object with the given key, and reports whether it is
+// known.
+func describeRival(ctx context.Context, live client.Reader, kind schema.GroupVersionKind, key types.NamespacedName, request client.Object,
+	patch jsonpatch.Patch,
+) (rival string, known bool) {
 	found := &metav1.PartialObjectMetadata{}
 	found.SetGroupVersionKind(kind)
-	switch err := live.Get(ctx, client.ObjectKeyFromObject(request), found); {
+	switch err := live.Get(ctx, key, found); {
 	case apierrors.IsNotFound(err):
 		return oscillation.DescribeDeleter(request.GetLabels(), request.GetAnnotations()), true
 	case err != nil:

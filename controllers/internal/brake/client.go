@@ -24,9 +24,10 @@ import (
 // restoreAction is the action of the Events about objects that restrict consumers.
 const restoreAction = "Restore"
 
-// Client returns a client that sends creations and patches of some kinds through inner, every ten seconds at most while
-// another client keeps deleting or reverting the objects. It is for objects that restrict consumers, which are never
-// left as another client has changed them. Attempts before the ten seconds fail with *oscillation.QuarantineError.
+// Client returns a client that sends creations and patches of some kinds through inner, but at most every ten seconds
+// while another client keeps deleting or reverting the objects. It is for objects that restrict consumers, which are
+// never left as another client has changed them. Attempts before the ten seconds fail with
+// *oscillation.QuarantineError.
 func Client(inner client.Client, live client.Reader, recorder events.EventRecorder, c clock.PassiveClock, kinds ...schema.GroupVersionKind) *RestoringClient {
 	if c == nil {
 		c = clock.RealClock{}
@@ -49,8 +50,8 @@ type restored struct {
 	key  types.NamespacedName
 }
 
-// Unguarded returns the inner client of a RestoringClient, and any other client unchanged. It is for writes that this
-// cluster reverts itself.
+// Unguarded returns the inner client of a RestoringClient, and any other client unchanged. Use it for writes that
+// this cluster itself reverts later.
 func Unguarded(c client.Client) client.Client {
 	if restoring, ok := c.(*RestoringClient); ok {
 		return restoring.Client
@@ -84,7 +85,7 @@ func (b *RestoringClient) write(ctx context.Context, object client.Object, conte
 	target, state := restored{kind, client.ObjectKeyFromObject(object)}, hashOf(string(text))
 	var fight *oscillation.QuarantineError
 	if err := b.guard.MayWrite(target, 0, state); errors.As(err, &fight) {
-		if blame(ctx, b.live, kind, object, nil, fight, func(rival string) { b.guard.RecordRival(target, rival) }) {
+		if blame(ctx, b.live, kind, target.key, object, nil, fight, func(rival string) { b.guard.RecordRival(target, rival) }) {
 			b.report.Warn(object, wire.ReflectionQuarantinedReason, restoreAction, fight.Error())
 		}
 		return err

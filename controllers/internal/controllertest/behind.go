@@ -30,7 +30,7 @@ func (b *behind) Get(ctx context.Context, key client.ObjectKey, object client.Ob
 	return nil
 }
 
-// Deleted returns a copy of an object that is being deleted.
+// Deleted returns a copy of the object with a deletion timestamp.
 func Deleted[T client.Object](object T) T {
 	deleted := object.DeepCopyObject().(T)
 	now := metav1.Now()

@@ -35,12 +35,12 @@ import (
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers"
 	"github.com/refract-project/refract/internal/rbac"
-	"github.com/refract-project/refract/internal/testenv"
-	"github.com/refract-project/refract/internal/testenv/policies"
+	"github.com/refract-project/refract/test/support/testenv"
+	"github.com/refract-project/refract/test/support/testenv/policies"
 )
 
-// patience limits the wait for a condition. A longer limit only delays failures. Less than 30 s would be too short for
-// the garbage collector, which discovers new kinds at that period.
+// patience limits the wait for a condition. A longer limit only delays failures. Less than 30 s would be too short
+// for the garbage collector, which discovers new kinds every 30 s.
 const patience = 3 * time.Minute
 
 // ManagerUser is the user of the controllers, which the chart's policies apply to.
@@ -58,9 +58,12 @@ type Cluster struct {
 	Client client.Client
 }
 
-// Main starts the clusters, runs the tests, stops the clusters, and returns the
-// exit code.
+// Main starts the clusters, runs the tests, stops the clusters, and returns the exit code. Under -short it starts no
+// clusters, and leaves out the tests that use them.
 func Main(m *testing.M, clusters ...*Cluster) int {
+	if testenv.IsShort() {
+		return testenv.RunWithoutClusters(m)
+	}
 	if err := start(clusters); err != nil {
 		fmt.Fprintln(os.Stderr, "starting control planes:", err)
 		return 1
@@ -146,13 +149,13 @@ func (c *Cluster) Get(t *testing.T, obj client.Object, namespace, name string) {
 	require.NoErrorf(t, c.Client.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: name}, obj), "getting %T %s/%s", obj, namespace, name)
 }
 
-// Patch merges patch, JSON, into an object, or ends the test.
+// Patch applies a JSON merge patch to an object, or ends the test.
 func (c *Cluster) Patch(t *testing.T, obj client.Object, patch string) {
 	t.Helper()
 	require.NoErrorf(t, c.Client.Patch(t.Context(), obj, client.RawPatch(types.MergePatchType, []byte(patch))), "patching %T %s", obj, client.ObjectKeyFromObject(obj))
 }
 
-// PatchStatus merges patch, JSON, into the status of an object, or ends the test.
+// PatchStatus applies a JSON merge patch to the status of an object, or ends the test.
 func (c *Cluster) PatchStatus(t *testing.T, obj client.Object, patch string) {
 	t.Helper()
 	require.NoErrorf(t, c.Client.Status().Patch(t.Context(), obj, client.RawPatch(types.MergePatchType, []byte(patch))), "patching the status of %T %s", obj, client.ObjectKeyFromObject(obj))

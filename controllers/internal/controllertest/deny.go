@@ -17,9 +17,9 @@ import (
 	"github.com/refract-project/refract/internal/admission"
 )
 
-// Deny creates an admission policy of that name that denies an operation of the controllers in a namespace, until mend
-// is called or the test ends. It returns when the API server denies attempt, which is called with the client of the
-// controllers. Take the denials from Manager.Writes.Denied, otherwise they fail the test.
+// Deny creates an admission policy with the given name that denies an operation of the controllers in a namespace,
+// until mend is called or the test ends. It returns when the API server denies attempt, which is called with the
+// client of the controllers. Take the denials from Manager.Writes.Denied, otherwise they fail the test.
 func (c *Cluster) Deny(t *testing.T, name string, operation admissionv1.OperationType, group, resource, namespace string, attempt func(client.Client) error) (mend func()) {
 	t.Helper()
 	policy := &admissionv1.ValidatingAdmissionPolicy{

@@ -88,7 +88,7 @@ func launch(ctx context.Context, access *rest.Config, options controllers.Option
 	if err != nil {
 		return nil, err
 	}
-	// The test's context ends before its cleanups run. A manager that the cleanups need is stopped by Stop.
+	// The manager outlives the test's context, because cleanups may need the manager. Stop ends the manager.
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	m := &Manager{stop: stop, ended: make(chan error, 1)}
 	if err := controllers.Register(ctx, mgr, options); err != nil {

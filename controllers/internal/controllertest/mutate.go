@@ -13,9 +13,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Mutate creates an admission policy of that name that changes new objects of a resource in a namespace, until the test
-// ends. The expression returns JSON patches. Mutate returns when changed reports that probe, an object that can be
-// created there, is changed.
+// Mutate creates an admission policy with the given name that changes new objects of a resource in a namespace, until
+// the test ends. The expression returns JSON patches. Mutate returns when changed reports that probe, an object that
+// can be created there, is changed.
 func (c *Cluster) Mutate(t *testing.T, name, group, resource, namespace, expression string, probe client.Object, changed func() bool) (end func()) {
 	t.Helper()
 	policy := &admissionv1.MutatingAdmissionPolicy{

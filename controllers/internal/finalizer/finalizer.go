@@ -13,8 +13,8 @@ import (
 )
 
 // Ensure adds the finalizer to obj or removes it, with at most one write, which fails if the object has changed
-// meanwhile. On success obj has the new finalizers and resourceVersion. An object that is gone counts as one without
-// finalizers.
+// meanwhile. On success obj has the new finalizers and resourceVersion. Removing the finalizer from an object that no
+// longer exists is not an error.
 func Ensure(ctx context.Context, c client.Client, obj client.Object, name string, present bool) error {
 	if controllerutil.ContainsFinalizer(obj, name) == present {
 		return nil

@@ -4,8 +4,8 @@
 // Package fresh prevents irreversible actions based on an outdated cache.
 //
 // A cache follows the API server within milliseconds, with one exception: after etcd was restored from a backup, it has
-// the objects from before the restore until its watch notices, which takes seconds. An object that was being deleted
-// then, and no longer is, must not be finalized, because that would delete its objects on another cluster.
+// the objects from before the restore until its watch notices, which takes seconds. If an object was being deleted
+// then, but no longer is, it must not be finalized, because that would delete its objects on another cluster.
 package fresh
 
 import (

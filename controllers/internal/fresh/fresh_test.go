@@ -15,7 +15,7 @@ import (
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/controllers/internal/controllertest"
 	"github.com/refract-project/refract/controllers/internal/fresh"
-	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/test/support/testenv"
 )
 
 var cluster = controllertest.Cluster{ID: "rome", Options: testenv.Options{CRDPaths: []string{"../../../api/crds"}, NoScheduler: true}}
@@ -30,7 +30,8 @@ func TestCheck(t *testing.T) {
 	}
 	require.NoError(t, check(nm))
 
-	restored := nm.DeepCopy() // a cache shows this if it has missed that a deletion was undone
+	// An outdated cache shows the object as being deleted, although a restore of etcd has undone the deletion.
+	restored := nm.DeepCopy()
 	now := metav1.Now()
 	restored.DeletionTimestamp = &now
 	assert.ErrorContains(t, check(restored), "is not as the cache shows it")

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Memo holds a value per object. The zero value is empty and ready. It is safe
-// for concurrent use. Callers that set a value must drop it when the object is deleted.
+// Memo holds a value per object. The zero value is empty and ready for use. It is safe for concurrent use. Callers
+// that set a value must drop it when the object is deleted.
 type Memo[V any] struct {
 	values sync.Map
 }

@@ -19,7 +19,7 @@ type counted struct {
 	writes, denials *prometheus.CounterVec
 }
 
-// countDenial counts the error of a write if an admission policy denied it. The controller may handle it as an expected
+// countDenial counts a failed write if an admission policy denied it. The controller may handle it as an expected
 // refusal.
 func (c *counted) countDenial(err error) error {
 	if err != nil {
@@ -33,7 +33,7 @@ func (c *counted) countDenial(err error) error {
 func (c *counted) count(obj runtime.Object, subresource, verb string) {
 	gvk, err := c.GroupVersionKindFor(obj)
 	if err != nil {
-		return // nothing is sent: the client does not know the kind either
+		return // the write is not sent, because the client does not know the kind either
 	}
 	c.writes.WithLabelValues(gvk.Kind, subresource, verb).Inc()
 }
@@ -82,7 +82,7 @@ func (c *counted) SubResource(name string) client.SubResourceClient {
 	return &countedPart{SubResourceClient: c.Client.SubResource(name), whole: c, name: name}
 }
 
-// countedPart counts the writes to a subresource, under the kind of its object.
+// countedPart counts the writes to a subresource as writes of the object's kind.
 type countedPart struct {
 	client.SubResourceClient
 	whole *counted

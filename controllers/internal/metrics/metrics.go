@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package metrics counts the work of the controllers: in their writing clients, in the recorder of their Events, and at
-// the end of their reconciliations.
+// Package metrics counts the work of the controllers: the writes of their clients, the Events of their recorders, and
+// their reconciliation errors.
 package metrics
 
 import (
@@ -22,7 +22,7 @@ import (
 	"github.com/refract-project/refract/internal/eventrecorder"
 )
 
-// Clusters that the controllers write to.
+// Values of the cluster label: the cluster that a controller writes to.
 const (
 	// Local is the cluster that the controllers run in.
 	Local = "local"
@@ -36,7 +36,7 @@ type Metrics struct {
 	peerUp, peerLatency, peerExpiry, peerIssue *prometheus.GaugeVec
 }
 
-// New returns metrics registered with registerer, if not nil.
+// New returns the metrics. They are registered with registerer unless it is nil.
 func New(registerer prometheus.Registerer) (*Metrics, error) {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
@@ -63,10 +63,10 @@ func New(registerer prometheus.Registerer) (*Metrics, error) {
 	return m, register(registerer, m.writes, m.denials, m.failures, m.warnings, m.peerUp, m.peerLatency, m.peerExpiry, m.peerIssue)
 }
 
-// Peer is the state of a peered cluster, zero for a former peer.
+// Peer is the state of a peered cluster. The zero value stands for a former peer.
 type Peer struct {
-	// Server and Network report whether the cluster's API server and the network to it are up. nil means that this is
-	// not checked.
+	// Server and Network report whether the cluster's API server and the network to the cluster are up. nil means
+	// that this is not checked.
 	Server, Network *bool
 	// Latency is the latency of the API server, 0 if it was not probed.
 	Latency time.Duration
@@ -130,7 +130,7 @@ func (m *Metrics) Client(c client.Client, controller, cluster string) client.Cli
 // not an error.
 func (m *Metrics) Failed(controller string) func(error) {
 	for _, class := range report.Classes() {
-		m.failures.WithLabelValues(controller, string(class)) // a rate needs a zero to start from
+		m.failures.WithLabelValues(controller, string(class)) // create the counter with 0, because rate() needs two values
 	}
 	return func(err error) {
 		if !errors.Is(err, context.Canceled) {
@@ -139,8 +139,8 @@ func (m *Metrics) Failed(controller string) func(error) {
 	}
 }
 
-// Recorder returns a recorder that counts the Warning Events of the controller. Notes are shortened, and written
-// without control characters.
+// Recorder returns a recorder that counts the Warning Events of the controller. It shortens notes and removes their
+// control characters.
 func (m *Metrics) Recorder(recorder events.EventRecorder, controller string) events.EventRecorder {
 	return &countedEvents{EventRecorder: recorder, warnings: m.warnings.MustCurryWith(prometheus.Labels{"controller": controller})}
 }

@@ -26,7 +26,7 @@ import (
 	"github.com/refract-project/refract/controllers/internal/controllertest"
 	"github.com/refract-project/refract/controllers/internal/metrics"
 	"github.com/refract-project/refract/internal/eventrecorder"
-	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/test/support/testenv"
 )
 
 var provider = controllertest.Cluster{
@@ -99,8 +99,8 @@ func TestAReplicaThatDoesNotLeadEnforcesNothing(t *testing.T) {
 	}
 }
 
-// TestEveryKindOfWriteIsCounted checks all methods of the client: a write that bypasses the counter would not be
-// noticed.
+// TestEveryKindOfWriteIsCounted checks that all methods of the client count their writes. Without this test, a write
+// that bypasses the counter would go unnoticed.
 func TestEveryKindOfWriteIsCounted(t *testing.T) {
 	namespace := provider.Namespace(t)
 	registry := prometheus.NewRegistry()
@@ -173,7 +173,8 @@ func TestInterruptionsAreNoErrorsAndNormalEventsNoWarnings(t *testing.T) {
 	}
 }
 
-// Events can be shown on a terminal, even if a controller quotes another cluster.
+// Control characters in the note of an Event are escaped and long notes are shortened, because controllers quote other
+// clusters and Events are shown on terminals.
 func TestNotesOfEventsAreEscaped(t *testing.T) {
 	m, err := metrics.New(prometheus.NewRegistry())
 	require.NoError(t, err)

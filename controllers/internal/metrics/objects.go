@@ -37,8 +37,8 @@ type objects struct {
 	gauge    *prometheus.Desc
 }
 
-// RegisterObjects exports the numbers of enforced objects according to reader, which must read from a cache. Before
-// active is closed, this process enforces nothing: another replica does.
+// RegisterObjects exports the numbers of enforced objects according to reader, which must read from a cache. Until
+// active is closed, another replica is the leader and enforces the objects, so no numbers are exported.
 func RegisterObjects(registerer prometheus.Registerer, reader client.Client, active <-chan struct{}, enforced []Enforced) error {
 	o := &objects{
 		reader: reader, active: active, enforced: enforced,
@@ -57,8 +57,8 @@ func RegisterObjects(registerer prometheus.Registerer, reader client.Client, act
 // Describe sends the only metric.
 func (o *objects) Describe(to chan<- *prometheus.Desc) { to <- o.gauge }
 
-// Collect counts the objects. A kind whose cache cannot be read yet is omitted: its number is unknown, and the other
-// metrics must still be reported.
+// Collect counts the objects. A kind whose cache cannot be read yet is omitted, because its number is unknown and the
+// other metrics must still be reported.
 func (o *objects) Collect(to chan<- prometheus.Metric) {
 	select {
 	case <-o.active:

@@ -16,20 +16,20 @@ import (
 	"github.com/refract-project/refract/internal/ipmap"
 )
 
-// configurations is the resource in which Liqo's network module stores the ranges of another cluster, and the local
-// ranges that they are remapped to.
+// configurations is the resource in which Liqo's network module stores the ranges of another cluster and how it remaps
+// them to local ranges.
 var configurations = schema.GroupVersionResource{Group: "networking.liqo.io", Version: "v1beta1", Resource: "configurations"}
 
 // cidrsConfigured is the condition of a Configuration that is remapped completely.
 const cidrsConfigured = "NetworkCIDRsConfigured"
 
-// configuration holds the fields of a Configuration that are read.
+// configuration holds the fields of a Configuration that this package reads.
 type configuration struct {
 	Spec struct {
 		Remote side `json:"remote"`
 	} `json:"spec"`
 	Status struct {
-		// Remote holds the local ranges for the ranges of the spec at the same index.
+		// Remote holds the local ranges, in the order of the ranges of the spec that they stand for.
 		Remote     side               `json:"remote"`
 		Conditions []metav1.Condition `json:"conditions"`
 	} `json:"status"`
@@ -73,7 +73,7 @@ func read(object *unstructured.Unstructured) network {
 	return network{pods: pods, all: all}
 }
 
-// incomplete returns an error that describes the missing parts. Releases of Liqo before the condition only set the
+// incomplete returns an error that describes the missing parts. Releases of Liqo without the condition only set the
 // ranges.
 func (c *configuration) incomplete(generation int64) error {
 	from, to := c.Spec.Remote.CIDR, c.Status.Remote.CIDR
@@ -91,4 +91,15 @@ func (c *configuration) incomplete(generation int64) error {
 		return fmt.Errorf("its condition %s is %s (%s)", cidrsConfigured, condition.Status, condition.Reason)
 	}
 	return nil
+}
+
+// isConfigured reports whether a Configuration was accepted according to its condition, which Liqo 1.2 sets, too.
+func isConfigured(object any) bool {
+	c := &configuration{}
+	u, ok := object.(*unstructured.Unstructured)
+	if !ok || runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, c) != nil {
+		return false
+	}
+	condition := meta.FindStatusCondition(c.Status.Conditions, cidrsConfigured)
+	return condition != nil && condition.Status == metav1.ConditionTrue
 }

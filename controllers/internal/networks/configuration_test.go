@@ -67,3 +67,30 @@ func TestTwoConfigurationsOfOneClusterAreOneTooMany(t *testing.T) {
 		t.Errorf("fault = %v, want both named", known.fault)
 	}
 }
+
+// A Configuration that was refused, or that nobody has looked at yet, does not put the one of the cluster itself out of use.
+func TestOnlyTheAcceptedConfigurationCounts(t *testing.T) {
+	forge := func(namespace, conditions string) any {
+		object := &unstructured.Unstructured{}
+		text := `{spec: {remote: {cidr: {pod: [10.0.0.0/16]}}}, ` +
+			`status: {remote: {cidr: {pod: [10.30.0.0/16]}}, conditions: [` + conditions + `]}}`
+		require.NoError(t, yaml.Unmarshal([]byte(text), &object.Object))
+		object.SetNamespace(namespace)
+		object.SetName("turin")
+		return object
+	}
+	accepted := forge("tenant", `{type: NetworkCIDRsConfigured, status: "True"}`)
+	for name, other := range map[string]any{
+		"refused": forge("elsewhere", `{type: NetworkCIDRsConfigured, status: "False", reason: WrongCluster}`),
+		"new":     forge("elsewhere", ""),
+	} {
+		for _, found := range [][]any{{accepted, other}, {other, accepted}} {
+			known := readAll(found)
+			require.NoError(t, known.fault, name)
+			mapped, ok := known.all.Map("10.0.3.4")
+			require.True(t, ok)
+			require.Equal(t, "10.30.3.4", mapped)
+		}
+	}
+	require.ErrorContains(t, readAll([]any{accepted, accepted}).fault, "delete all but one")
+}

@@ -21,7 +21,8 @@ func (n *Networks) MapAddress(ctx context.Context, cluster, address string) (str
 	return mapped, err
 }
 
-// MapOwn is MapAddress, but returns ErrForeign if the ranges of that cluster are known and do not contain the address.
+// MapOwn maps an address as MapAddress does, but returns ErrForeign if the ranges of the cluster are known and do not
+// contain the address.
 func (n *Networks) MapOwn(ctx context.Context, cluster, address string) (string, error) {
 	mapped, within, err := n.find(ctx, cluster, address, func(known network) *ipmap.Table { return known.all })
 	if err == nil && !within {
@@ -55,7 +56,7 @@ func (n *Networks) find(ctx context.Context, cluster, address string, choose fun
 	return mapped, within, nil
 }
 
-// network returns the network of a cluster. Without a network module nothing is remapped.
+// network returns the network of a cluster. Without a network module no address is remapped.
 func (n *Networks) network(ctx context.Context, cluster string) (known network, remapped bool, err error) {
 	select {
 	case <-n.answered:
@@ -85,8 +86,8 @@ type APIServers struct {
 	Client   client.Reader
 }
 
-// MapAPIServer returns the local address of ip in the cluster origin. Two clusters whose networks are not connected by
-// Liqo may share a network.
+// MapAPIServer returns the local address of ip in the cluster origin. If Liqo does not connect the networks of the
+// two clusters, they may share a network, and the address is unchanged.
 func (a APIServers) MapAPIServer(ctx context.Context, origin, ip string) (string, error) {
 	mapped, err := a.Networks.MapAddress(ctx, origin, ip)
 	if !errors.Is(err, ErrUnknown) {

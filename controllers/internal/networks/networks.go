@@ -3,10 +3,11 @@
 
 // Package networks maps the addresses of other clusters to the addresses that this cluster uses for them.
 //
-// If the networks of two clusters overlap, Liqo's network module remaps the ranges of the other one, and publishes the
-// mapping in a Configuration. This package watches Configurations. A cluster without the network module does not serve
-// them: addresses are then the same everywhere, until the module is installed, which is detected within half a minute.
-// Addresses are never guessed: an unknown mapping is an error that describes the missing part.
+// If the networks of two clusters overlap, Liqo's network module remaps the ranges of the other cluster, and
+// publishes the mapping in a Configuration. This package watches Configurations. A cluster without the network module
+// does not serve Configurations, and addresses are not mapped until the module is installed. An installation is
+// detected within half a minute. Addresses are never guessed: an unknown mapping is an error that describes the
+// missing part.
 package networks
 
 import (
@@ -30,10 +31,10 @@ import (
 	"github.com/refract-project/refract/internal/dynamicclient"
 )
 
-// Everybody notifies followers about all clusters.
+// Everybody stands for all clusters in a notification of followers.
 const Everybody = ""
 
-// Errors of an address that cannot be mapped, in addition to an incomplete or malformed Configuration.
+// Errors of an address that cannot be mapped. An incomplete or malformed Configuration causes other errors.
 var (
 	// ErrUnknown means that the cluster has no Configuration.
 	ErrUnknown = errors.New("its network is not known here")
@@ -49,18 +50,18 @@ var (
 type Networks struct {
 	informer cache.SharedIndexInformer
 	heard    cache.ResourceEventHandlerRegistration
-	// answered is closed when the Configurations were read for the first time, or an error has occurred.
+	// answered is closed when the Configurations were read for the first time, or when reading them has failed.
 	answered chan struct{}
 	close    func()
 
 	mu        sync.RWMutex
 	resource  state
 	refusal   error              // error of the last attempt to read, nil after a success
-	networks  map[string]network // key: cluster ID
+	networks  map[string]network // keyed by cluster ID
 	followers []func(cluster string)
 }
 
-// state is the state of the resource.
+// state is the state of the Configuration resource in this cluster.
 type state int
 
 const (
@@ -86,8 +87,9 @@ func New(config *rest.Config) (*Networks, error) {
 		return nil, fmt.Errorf("preparing the watch of Configurations, %w", err)
 	}
 	n.heard, err = n.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(object any) { n.changed(object) },
-		UpdateFunc: func(before, now any) { n.changed(before); n.changed(now) }, // their clusters may differ
+		AddFunc: func(object any) { n.changed(object) },
+		// The old and the new version may belong to different clusters, so the networks of both clusters are updated.
+		UpdateFunc: func(before, now any) { n.changed(before); n.changed(now) },
 		DeleteFunc: func(object any) { n.changed(object) },
 	})
 	if err != nil {
@@ -96,7 +98,7 @@ func New(config *rest.Config) (*Networks, error) {
 	return n, nil
 }
 
-// source lists and watches Configurations, and records the errors.
+// source lists and watches Configurations, and records errors of these requests.
 func (n *Networks) source(client dynamic.Interface) cache.ListerWatcher {
 	resource := client.Resource(configurations)
 	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
@@ -113,7 +115,7 @@ func (n *Networks) source(client dynamic.Interface) cache.ListerWatcher {
 	}, client)
 }
 
-// quietly does not log the error of a missing network module.
+// quietly handles errors of the watch. It does not log that the network module is missing.
 func quietly(ctx context.Context, r *cache.Reflector, err error) {
 	if !apierrors.IsNotFound(err) {
 		cache.DefaultWatchErrorHandler(ctx, r, err)
@@ -127,7 +129,7 @@ func indexByCluster(object any) ([]string, error) {
 	return nil, nil
 }
 
-// Start watches until ctx ends. Replicas that do not lead watch as well.
+// Start watches until ctx ends. Replicas that are not the leader watch, too.
 func (n *Networks) Start(ctx context.Context) error {
 	go func() {
 		if cache.WaitFor(ctx, "", n.heard.HasSyncedChecker()) {
@@ -149,7 +151,7 @@ func (n *Networks) Follow(f func(cluster string)) {
 	n.followers = append(n.followers, f)
 }
 
-// note records the result of an attempt to read.
+// note records the result of an attempt to read the Configurations.
 func (n *Networks) note(err error) {
 	n.mu.Lock()
 	before := n.resource
@@ -203,8 +205,13 @@ func (n *Networks) set(cluster string, found []any) bool {
 	return !known || !reflect.DeepEqual(before, now)
 }
 
-// readAll reads the Configurations of a cluster. More than one is an error, because they may contradict each other.
+// readAll reads the Configurations of a cluster. More than one Configuration is an error, because they may contradict
+// each other. If any is configured, the others do not count: who may create Configurations in the tenant namespace of
+// one cluster could otherwise cut off another cluster.
 func readAll(found []any) network {
+	if slices.ContainsFunc(found, isConfigured) {
+		found = slices.DeleteFunc(slices.Clone(found), func(object any) bool { return !isConfigured(object) })
+	}
 	var names []string
 	var last network
 	for _, object := range found {

@@ -23,7 +23,7 @@ import (
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/internal/controllertest"
-	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/test/support/testenv"
 )
 
 var provider = controllertest.Cluster{
@@ -58,7 +58,7 @@ func undefine(t *testing.T) {
 	provider.AwaitGone(t, crd)
 }
 
-// define installs the parts of the network module that matter here.
+// define installs the parts of the network module that the tests need.
 func define(t *testing.T) {
 	t.Helper()
 	if err := provider.Client.Create(t.Context(), definition(t)); err != nil && !strings.Contains(err.Error(), "already exists") {
@@ -72,8 +72,8 @@ func define(t *testing.T) {
 	})
 }
 
-// configure creates the Configuration of a cluster, or changes its ranges: the pod ranges followed by the external
-// ones. It does not set the remapped ranges.
+// configure creates the Configuration of a cluster, or changes the ranges in it. cidrs lists the pod ranges, followed
+// by the external ranges. The remapped ranges are not set.
 func configure(t *testing.T, namespace, cluster, cidrs string) *unstructured.Unstructured {
 	t.Helper()
 	configuration := parse(t, fmt.Sprintf(`
@@ -88,7 +88,7 @@ spec: {remote: {cidr: %s}}`, cluster, namespace, cluster, cidrs))
 	return configuration
 }
 
-// remap completes a Configuration.
+// remap sets the remapped ranges in a Configuration, which completes it.
 func remap(t *testing.T, configuration *unstructured.Unstructured, cidrs string) {
 	t.Helper()
 	provider.PatchStatus(t, configuration, string(must(yaml.YAMLToJSON([]byte(fmt.Sprintf(
@@ -131,7 +131,7 @@ func shadow(t *testing.T, namespace, name, origin, direct string, addresses ...s
 	return object
 }
 
-// awaitAddresses waits for the EndpointSlice with these endpoints.
+// awaitAddresses waits until the EndpointSlice has exactly these endpoints.
 func awaitAddresses(t *testing.T, namespace, name string, want ...string) *discoveryv1.EndpointSlice {
 	t.Helper()
 	slice := &discoveryv1.EndpointSlice{}
@@ -168,8 +168,8 @@ func awaitNote(t *testing.T, namespace, kind, name, reason, text string) {
 
 const sliceKind = offloading.ShadowEndpointSliceKind
 
-// Addresses are unchanged until the network module is installed. They then follow its Configurations and all of their
-// changes; in between they stay.
+// Addresses are unchanged until the network module is installed. After that they follow each change to the module's
+// Configurations. While a Configuration cannot be read, the last addresses stay.
 func TestAddressesFollowTheNetworkModule(t *testing.T) {
 	undefine(t)
 	namespace := provider.Extended(t, "home")
@@ -186,7 +186,7 @@ func TestAddressesFollowTheNetworkModule(t *testing.T) {
 		t.Error("the EndpointSlice was written while nothing was known")
 	}
 	remap(t, home, "{pod: [10.30.0.0/16, 10.31.0.0/16], external: [10.80.0.0/16]}")
-	// The last address does not belong to the consumer.
+	// The last address is left out, because it does not belong to the consumer.
 	before = awaitAddresses(t, namespace, "slice", "10.30.0.1", "10.31.0.2", "10.80.0.3")
 	awaitNote(t, namespace, sliceKind, "slice", "ForbiddenAddress", "192.0.2.1")
 
@@ -212,7 +212,8 @@ func TestAddressesFollowTheNetworkModule(t *testing.T) {
 	awaitAddresses(t, namespace, "slice", "10.0.0.1", "10.1.0.2", "10.70.0.3", "192.0.2.1")
 }
 
-// The consumer has no network here. The third cluster has one, and only its pods are mapped.
+// Endpoints in a third cluster are mapped by the network of the third cluster, even if the network of the consumer is
+// unknown. An address that is in no pod range of the third cluster is left out and reported.
 func TestDirectConnectionsAreMappedByTheThirdCluster(t *testing.T) {
 	define(t)
 	namespace := provider.Extended(t, "director")
@@ -234,8 +235,8 @@ func TestDirectConnectionsAreMappedByTheThirdCluster(t *testing.T) {
 	awaitAddresses(t, namespace, "slice", "10.30.0.1", "10.31.0.2", "10.40.0.4", "10.0.0.5")
 }
 
-// The host alias of the consumer's API server is mapped like its pods, and a pod waits for the mapping, unless the
-// clusters share a network that Liqo does not manage.
+// The host alias for the consumer's API server is mapped like the addresses of pods. A pod is created only when the
+// mapping is known, unless the clusters share a network that Liqo does not manage.
 func TestTheAPIServerIsMapped(t *testing.T) {
 	define(t)
 	namespaces := map[string]string{"far": provider.Extended(t, "connected"), "near": provider.Extended(t, "shared")}

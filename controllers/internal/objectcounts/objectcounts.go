@@ -1,7 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package objectcounts limits the number of a consumer's objects of each kind in a namespace with a ResourceQuota.
+// Package objectcounts limits how many objects of each kind a consumer may have in a namespace. A ResourceQuota
+// enforces the limits.
 package objectcounts
 
 import (
@@ -24,7 +25,8 @@ import (
 	"github.com/refract-project/refract/controllers/internal/memo"
 )
 
-// defaultRecountDelay is how long the limits of uncounted resources are omitted by default.
+// defaultRecountDelay is how long, by default, a limit is left out of the ResourceQuota because the cluster does not
+// count the limited kind yet.
 const defaultRecountDelay = 2 * time.Minute
 
 const fieldOwner = client.FieldOwner(wire.NamespaceMapFieldManager)
@@ -32,10 +34,11 @@ const fieldOwner = client.FieldOwner(wire.NamespaceMapFieldManager)
 // tenantSuffix is the suffix of the resources that consumers create in their tenant namespaces.
 const tenantSuffix = ".authentication.liqo.io"
 
-// OfRemoteNamespaces returns the counts of a remote namespace.
+// OfRemoteNamespaces returns the limits in counts that apply to remote namespaces.
 func OfRemoteNamespaces(counts corev1.ResourceList) corev1.ResourceList { return filter(counts, false) }
 
-// OfTenantNamespaces returns the counts of a tenant namespace, which limit ResourceSlices and Renews.
+// OfTenantNamespaces returns the limits in counts that apply to tenant namespaces. They limit ResourceSlices and
+// Renews.
 func OfTenantNamespaces(counts corev1.ResourceList) corev1.ResourceList { return filter(counts, true) }
 
 func filter(counts corev1.ResourceList, ofTenants bool) corev1.ResourceList {
@@ -51,14 +54,15 @@ type Options struct {
 	// Limits is the maximum number of objects of each kind in a namespace, by resources such as count/secrets. Other
 	// kinds are not limited.
 	Limits corev1.ResourceList
-	// RecountDelay is how long the limits of uncounted resources are omitted; 0 is 2 minutes.
+	// RecountDelay is how long a limit is left out of the ResourceQuota because the cluster does not count the limited
+	// kind yet; 0 means 2 minutes.
 	RecountDelay time.Duration
 }
 
 // Counts maintains a ResourceQuota in namespaces of consumers. It is safe for concurrent use.
 type Counts struct {
 	client    client.Client
-	unguarded client.Client // writes the limits that Raise has changed
+	unguarded client.Client // used for the limits that Raise has changed
 	options   Options
 
 	// uncounted holds the resources that the cluster does not count, by ResourceQuota.
@@ -67,21 +71,21 @@ type Counts struct {
 	raised memo.Memo[bool]
 }
 
-// New returns Counts that read and write through c.
+// New returns Counts that use the client c.
 func New(c client.Client, options Options) *Counts {
 	return &Counts{client: c, unguarded: brake.Unguarded(c), options: options}
 }
 
-// uncounted are the resources of a namespace that kube-controller-manager does not count, because it discovers new CRDs
-// only after some time. The API server denies the creation of objects with a limit but without a count, so these limits
-// are omitted until then.
+// uncounted holds the resources in a namespace that kube-controller-manager does not count yet: it discovers new CRDs
+// only after some time. The API server denies the creation of objects with a limit but without a count, so these
+// limits are left out until the count exists.
 type uncounted struct {
 	resources map[corev1.ResourceName]bool
 	until     time.Time
 }
 
-// Ensure reconciles the ResourceQuota of a namespace with the limits and the additional limits of other resources. It
-// creates it with the labels and annotations of metadata.
+// Ensure creates or updates the ResourceQuota of a namespace. additional contains limits for further resources. A new
+// ResourceQuota gets the labels and annotations of metadata.
 func (c *Counts) Ensure(ctx context.Context, namespace string, additional corev1.ResourceList, metadata metav1.ObjectMeta) error {
 	key, limits := keyOf(namespace), c.options.Limits
 	if len(additional) > 0 {
@@ -110,9 +114,9 @@ func (c *Counts) Ensure(ctx context.Context, namespace string, additional corev1
 	return nil
 }
 
-// Raise increases the limit of one kind by the needed number of objects until Ensure is called: an object of this
-// cluster must exist even if the consumer has reached the limit. The consumer can cause this at any time, so it does
-// not count as a fight, which would delay the limit.
+// Raise increases the limit of one kind by the needed number of objects until Ensure is called. It is for objects
+// that this cluster must create even if the consumer has reached the limit. A consumer can cause this at any time, so
+// these writes do not count as a fight with another client, which would delay the limit.
 func (c *Counts) Raise(ctx context.Context, namespace string, kind corev1.ResourceName, needed int64) error {
 	key := keyOf(namespace)
 	actual := &corev1.ResourceQuota{}
@@ -128,7 +132,7 @@ func (c *Counts) Raise(ctx context.Context, namespace string, kind corev1.Resour
 	if !limited {
 		return nil
 	}
-	// The configured limit, which no earlier call of Raise has changed.
+	// The configured limit is the base, because earlier calls of Raise have not changed it.
 	if configured, ok := c.options.Limits[kind]; ok {
 		limit = configured.DeepCopy()
 	}
@@ -160,10 +164,11 @@ func (c *Counts) create(ctx context.Context, key types.NamespacedName, limits co
 	if err != nil && !apierrors.IsAlreadyExists(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 		return fmt.Errorf("creating ResourceQuota %s, %w", key, err)
 	}
-	return nil // the event of the ResourceQuota triggers another reconciliation
+	return nil // the watch event of the ResourceQuota triggers another reconciliation
 }
 
-// noteUncounted records the resources with a limit but without a count. A missing status does not deny anything.
+// noteUncounted records the resources with a limit but without a count. If the status is missing, nothing is denied,
+// so nothing is recorded.
 func (c *Counts) noteUncounted(actual *corev1.ResourceQuota) {
 	missing := map[corev1.ResourceName]bool{}
 	for name := range actual.Status.Hard {
@@ -176,7 +181,8 @@ func (c *Counts) noteUncounted(actual *corev1.ResourceQuota) {
 	}
 }
 
-// hard returns the limits of a namespace without the limits that the cluster does not compute at the moment.
+// hard returns the limits of a namespace, without the limits of resources that the cluster does not count at the
+// moment.
 func (c *Counts) hard(key types.NamespacedName, limits corev1.ResourceList) corev1.ResourceList {
 	left, ok := c.uncounted.Get(key)
 	if !ok {
@@ -191,14 +197,14 @@ func (c *Counts) hard(key types.NamespacedName, limits corev1.ResourceList) core
 	return counts
 }
 
-// Forget drops the state of a namespace that is gone.
+// Forget drops the state of a namespace that no longer exists.
 func (c *Counts) Forget(namespace string) {
 	c.uncounted.Drop(keyOf(namespace))
 	c.raised.Drop(keyOf(namespace))
 }
 
-// RecountAfter returns the delay before Ensure must be called again because resources are not counted in the namespace,
-// 0 if all are counted.
+// RecountAfter returns the delay until Ensure must be called again because the cluster does not count some resources
+// of the namespace. It returns 0 if all resources are counted.
 func (c *Counts) RecountAfter(namespace string) time.Duration {
 	if _, ok := c.uncounted.Get(keyOf(namespace)); ok {
 		return c.recountDelay()
@@ -217,7 +223,8 @@ func keyOf(namespace string) types.NamespacedName {
 	return types.NamespacedName{Namespace: namespace, Name: wire.ObjectCountsQuota}
 }
 
-// Changed reports whether a change is relevant. Changes of the counts, which occur with each object, are not.
+// Changed reports whether a change to a ResourceQuota is relevant. Changes in the counts are not relevant, because they
+// occur with every new object.
 func Changed(before, now *corev1.ResourceQuota) bool {
 	return before.ResourceVersion == now.ResourceVersion || !equality.Semantic.DeepEqual(before.Spec, now.Spec) ||
 		!equality.Semantic.DeepEqual(before.Status.Hard, now.Status.Hard) || len(before.Status.Used) != len(now.Status.Used)

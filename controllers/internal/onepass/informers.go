@@ -27,10 +27,10 @@ import (
 // InformerConstructor is the type of cache.Options.NewInformer.
 type InformerConstructor = func(toolscache.ListerWatcher, runtime.Object, time.Duration, toolscache.Indexers) toolscache.SharedIndexInformer
 
-// Decoding holds the decoding options of the kinds that are not decoded completely.
+// Decoding holds the decoding options of each kind that is decoded only partially.
 type Decoding map[schema.GroupVersionKind]dynamicclient.Options
 
-// client returns a client that decodes objects of the kind.
+// client returns a client that decodes objects of the kind with its options.
 func (d Decoding) client(config *rest.Config, kind schema.GroupVersionKind) (dynamic.NamespaceableResourceInterface, error) {
 	dynamicClient, err := dynamicclient.New(config, d[kind])
 	if err != nil {
@@ -61,12 +61,12 @@ func NewInformer(config *rest.Config, byObject map[client.Object]cache.ByObject,
 	}, nil
 }
 
-// pageSize is the number of objects per request to an API server that cannot stream a list. The response is in memory
-// as a whole, and each object in it may have more than a MiB.
+// pageSize is the number of objects per request to an API server that cannot stream a list. The whole response is
+// held in memory, and each object in it may be larger than 1 MiB.
 const pageSize = 25
 
-// source lists and watches the objects of a kind. A list is read in pages from the storage: API servers ignore the page
-// size when they read from their caches.
+// source lists and watches the objects of a kind. A list is read in pages from etcd, because API servers ignore the
+// page size when they read from their watch cache.
 func source(resource dynamic.ResourceInterface, options cache.ByObject) toolscache.ListerWatcher {
 	narrow := func(o *metav1.ListOptions) {
 		if options.Label != nil {
@@ -93,8 +93,8 @@ func source(resource dynamic.ResourceInterface, options cache.ByObject) toolscac
 	}, resource)
 }
 
-// listPage returns a page of transformed objects, as the cache holds them, so that no more is in memory while the next
-// pages are read.
+// listPage returns one page of objects. They are transformed at once, so that only their small form is in memory
+// while the next pages are read.
 func listPage(ctx context.Context, resource dynamic.ResourceInterface, o metav1.ListOptions, transform toolscache.TransformFunc) (runtime.Object, error) {
 	page, err := resource.List(ctx, o)
 	if err != nil || transform == nil {
@@ -110,7 +110,8 @@ func listPage(ctx context.Context, resource dynamic.ResourceInterface, o metav1.
 	return page, nil
 }
 
-// resourceOf returns the resource with the usual plural name, which all kinds here have. A lookup is expensive.
+// resourceOf returns the resource of a kind. All kinds used here have the usual plural name, so that no expensive
+// lookup is needed.
 func resourceOf(kind schema.GroupVersionKind) schema.GroupVersionResource {
 	plural, _ := meta.UnsafeGuessKindToResource(kind)
 	return plural

@@ -23,7 +23,7 @@ import (
 
 	"github.com/refract-project/refract/controllers/internal/controllertest"
 	"github.com/refract-project/refract/controllers/internal/onepass"
-	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/test/support/testenv"
 )
 
 var cluster = controllertest.Cluster{ID: "cluster", Options: testenv.Options{NoScheduler: true}}

@@ -15,7 +15,7 @@ import (
 )
 
 // NewReader returns an uncached reader. Like the informers, it decodes single unstructured objects of the given kinds
-// within their limits. All other objects are read through usual.
+// within their limits. All other objects are read with the reader usual.
 func NewReader(config *rest.Config, usual client.Reader, decoding Decoding) (client.Reader, error) {
 	r := &reader{Reader: usual, resources: map[schema.GroupVersionKind]dynamic.NamespaceableResourceInterface{}}
 	for kind := range decoding {

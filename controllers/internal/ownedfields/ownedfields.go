@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package ownedfields reads from the managedFields of an object which labels and annotations a field manager wrote.
-// Only these may be removed when they are no longer desired; the others have other owners.
+// Only these labels and annotations may be removed when they are no longer desired, because all others have other
+// owners.
 package ownedfields
 
 import (
@@ -13,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Only returns the entries of manager, which are the only ones that a cache needs.
+// Only returns the entries of manager. A cache needs no other entries.
 func Only(entries []metav1.ManagedFieldsEntry, manager string) []metav1.ManagedFieldsEntry {
 	var kept []metav1.ManagedFieldsEntry
 	for _, entry := range entries {
@@ -35,8 +36,8 @@ func (m Metadata) OwnsLabel(key string) bool { _, ok := m.Labels[key]; return ok
 // OwnsAnnotation reports whether the manager wrote the annotation key.
 func (m Metadata) OwnsAnnotation(key string) bool { _, ok := m.Annotations[key]; return ok }
 
-// Of returns the labels and annotations that manager wrote according to entries. An entry that cannot be read owns
-// nothing, so that nothing is removed.
+// Of returns the labels and annotations that manager wrote according to entries. If an entry cannot be parsed, its
+// fields do not count as written by manager, so that they are not removed.
 func Of(entries []metav1.ManagedFieldsEntry, manager string) Metadata {
 	owned := Metadata{Labels: map[string]struct{}{}, Annotations: map[string]struct{}{}}
 	for _, entry := range Only(entries, manager) {

@@ -36,17 +36,17 @@ import (
 	"github.com/refract-project/refract/internal/ipmap"
 )
 
-// refreshInterval is the period at which the ranges of Services and the addresses of the API server are read, which
-// hardly ever change. Nodes are watched.
+// refreshInterval is how often the ranges of Services and the addresses of the API server are read. They hardly ever
+// change. Nodes are watched instead.
 const refreshInterval = time.Minute
 
-// notifyDelay is how long changes are collected before followers are notified.
+// notifyDelay is how long changes are collected until followers are notified.
 const notifyDelay = 2 * time.Second
 
 // ErrNotRead is returned while the ranges have not been read yet.
 var ErrNotRead = errors.New("the ranges of this cluster are being read")
 
-// Ranges follows the ranges of this cluster. It is safe for concurrent use.
+// Ranges tracks the address ranges of this cluster. It is safe for concurrent use.
 type Ranges struct {
 	configured ipmap.Ranges
 	reader     client.Reader
@@ -61,7 +61,7 @@ type Ranges struct {
 	synced          bool
 	lastError       error // error of the last attempt to read, nil after a success
 	followers       []func()
-	pending         *time.Timer // timer of the next notification, nil if nothing has changed since the last one
+	pending         *time.Timer // timer of the next notification, nil if none is due
 }
 
 // New returns Ranges that consist of the configured ranges and, once a manager has started them, of the ranges that the
@@ -82,7 +82,7 @@ func New(configured ipmap.Ranges, clientset kubernetes.Interface, reader client.
 	return r, nil
 }
 
-// trimNode keeps the ranges and addresses of a node.
+// trimNode removes everything except the ranges and addresses of a node.
 func trimNode(object any) (any, error) {
 	node, ok := object.(*corev1.Node)
 	if !ok {
@@ -95,7 +95,7 @@ func trimNode(object any) (any, error) {
 	}, nil
 }
 
-// Start follows the ranges until ctx ends.
+// Start keeps the ranges up to date until ctx ends.
 func (r *Ranges) Start(ctx context.Context) error {
 	go r.nodes.RunWithContext(ctx)
 	if !cache.WaitForCacheSync(ctx.Done(), r.nodes.HasSynced) {
@@ -124,7 +124,7 @@ func (r *Ranges) Follow(f func()) {
 }
 
 // All returns the ranges of pods, Services and nodes, and the addresses of the API server. It returns an error while
-// they are unknown: ErrNotRead before they have been read. The caller must not modify the result.
+// they are unknown, and ErrNotRead until they were read for the first time. The caller must not modify the result.
 func (r *Ranges) All() (ipmap.Ranges, error) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -199,7 +199,7 @@ func (r *Ranges) setNode(object any) {
 	same := slices.Equal(r.pods[node.Name], pods) && slices.Equal(r.addresses[node.Name], addresses)
 	r.mu.RUnlock()
 	if same {
-		return // the status is updated all the time
+		return // the ranges are unchanged: most updates to a Node only change its status
 	}
 	r.change(func() { r.pods[node.Name], r.addresses[node.Name] = pods, addresses })
 }
@@ -213,12 +213,12 @@ func (r *Ranges) removeNode(object any) {
 	}
 }
 
-// change applies a change, and has followers notified if the ranges have changed.
+// change calls apply, and schedules a notification of the followers if the ranges have changed.
 func (r *Ranges) change(apply func()) {
 	r.mu.Lock()
 	wasSynced := r.synced
 	apply()
-	if !r.synced { // the first list of nodes is not complete
+	if !r.synced { // the ranges are incomplete until all nodes are listed
 		r.mu.Unlock()
 		return
 	}
@@ -232,7 +232,8 @@ func (r *Ranges) change(apply func()) {
 	r.known = all.Summarize()
 	changed := !wasSynced || !slices.Equal(before, r.known)
 	if changed && r.pending == nil {
-		// Many nodes may come and go at once, and each change may lead to a write in every namespace of a consumer.
+		// Notifications are delayed and combined: many nodes may come and go at once, and each change may lead to a
+		// write in every namespace of a consumer.
 		delay := notifyDelay
 		if !wasSynced {
 			delay = 0
@@ -252,7 +253,7 @@ func (r *Ranges) notify() {
 	}
 }
 
-// appendPrefixes adds the valid CIDRs.
+// appendPrefixes appends the valid CIDRs to ranges.
 func appendPrefixes(ranges []netip.Prefix, cidrs []string) []netip.Prefix {
 	for _, cidr := range cidrs {
 		if prefix, err := netip.ParsePrefix(cidr); err == nil {
@@ -262,8 +263,8 @@ func appendPrefixes(ranges []netip.Prefix, cidrs []string) []netip.Prefix {
 	return ranges
 }
 
-// appendAddresses adds the valid addresses, except loopback addresses, which do not lead to another machine: a test
-// cluster uses loopback.
+// appendAddresses appends the valid addresses to ranges. Loopback addresses, which test clusters use, are left out,
+// because they do not lead to another machine.
 func appendAddresses(ranges []netip.Prefix, addresses []string) []netip.Prefix {
 	for _, address := range addresses {
 		if ip, err := netip.ParseAddr(address); err == nil && !ip.IsLoopback() {

@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package peers has queries about other clusters that several controllers share.
+// Package peers contains queries about other clusters for several controllers.
 package peers
 
 import (
@@ -15,8 +15,8 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// Find returns the ForeignCluster with the given ID, or nil if it does not exist. The result must not be modified. Its
-// name may differ from the ID.
+// Find returns the ForeignCluster with the given ID, or nil if it does not exist. The result must not be modified.
+// The name of a ForeignCluster may differ from its ID.
 func Find(ctx context.Context, c client.Reader, id string) (*core.ForeignCluster, error) {
 	clusters := &core.ForeignClusterList{}
 	if err := c.List(ctx, clusters); err != nil {
@@ -47,9 +47,9 @@ func HasNoNetwork(cluster *core.ForeignCluster) bool {
 	})
 }
 
-// IsOutgoing distinguishes the NamespaceMap that this cluster sends to a provider from the maps that it receives, which
-// are in the same namespace if the clusters have peered in both directions. The outgoing map has the name of the
-// provider, and the provider cannot add another one of that name.
+// IsOutgoing distinguishes the NamespaceMap that this cluster sends to a provider from the maps that it receives,
+// which are in the same namespace if the clusters have peered in both directions. The outgoing map has the name of
+// the provider, and the provider cannot create another map with that name.
 func IsOutgoing(namespaceMap client.Object) bool {
 	labels := namespaceMap.GetLabels()
 	return labels[wire.ReplicationLabel] == "true" && labels[wire.ReplicatedLabel] != "true" &&

@@ -9,21 +9,21 @@ import (
 	"github.com/refract-project/refract/internal/connection"
 )
 
-// MaxItems is the maximum number of objects of one kind that are read from a provider: far more than virtual nodes of
-// one provider.
+// MaxItems is the maximum number of objects of one kind that are read from a provider, far more than the number of
+// virtual nodes of one provider.
 const MaxItems = 1000
 
-// This process serves all providers, so none of them may take much of its memory. A response may have a single object
-// of the maximum size that an API server stores, or MaxItems objects of ordinary size. 50,000 values take up to 25 MiB.
+// This process serves all providers, so no provider may use up its memory. A response may have a single object of the
+// maximum size that an API server stores, or MaxItems objects of ordinary size. 50,000 values take up to 25 MiB.
 var (
-	// Answers limits the responses with objects.
+	// Answers limits responses that contain objects.
 	Answers = connection.Limits{Bytes: 2 << 20, Values: 50_000, Items: MaxItems}
-	// SmallAnswers limits the responses with tokens, certificates or nothing.
+	// SmallAnswers limits responses that contain a token or a certificate, or are empty.
 	SmallAnswers = connection.Limits{Bytes: 1 << 20, Values: 5_000, Items: MaxItems}
 )
 
-// keepIdentity keeps the fields that identify a watched object and its version: the controllers are only notified of
-// changes, and then read the object.
+// keepIdentity keeps only the fields that identify a watched object and its version. A watch event only notifies the
+// controllers, which then read the object.
 func keepIdentity(object any) (any, error) {
 	found, ok := object.(*metav1.PartialObjectMetadata)
 	if !ok {

@@ -37,7 +37,7 @@ type hostile struct {
 
 func (h *hostile) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	if strings.Contains(request.URL.Path, "/leases/") {
-		http.NotFound(w, request) // it does not report its cluster ID
+		http.NotFound(w, request) // the API server does not report a cluster ID
 		return
 	}
 	h.lists.Add(1)
@@ -75,7 +75,7 @@ func open(t *testing.T, server http.Handler, options remote.Options) *remote.Rem
 	return opened
 }
 
-// allocated returns the MiB that are allocated while do runs.
+// allocated returns the number of MiB that do allocates.
 func allocated(do func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -84,8 +84,8 @@ func allocated(do func()) uint64 {
 	return (after.TotalAlloc - before.TotalAlloc) >> 20
 }
 
-// mostMiB limits the memory for one response. It includes the garbage of reading and of writing it, because the server
-// is in this process.
+// mostMiB limits the allocations for one response. They include the server's allocations, because the server runs in
+// this process.
 const mostMiB = 64
 
 func TestAnswersAreLimitedByWhatTheyBecome(t *testing.T) {
@@ -132,13 +132,13 @@ func TestOrdinaryAnswersAreRead(t *testing.T) {
 	assert.Len(t, list.Items, remote.MaxItems)
 }
 
-// An endless watch must not fill the memory either.
+// An endless watch must not fill the memory.
 func TestWatchesAreLimitedByWhatTheyBecome(t *testing.T) {
 	event := `{"type":"ADDED","object":{"apiVersion":"meta.k8s.io/v1","kind":"PartialObjectMetadata","metadata":{"name":"%d","annotations":{%s}}}}` + "\n"
 	annotations := strings.Repeat(`"a":"",`, 1000) + `"a":""`
 	server := &hostile{contentType: "application/json"}
 	server.write = func(body io.Writer) {
-		for i := 0; ; i++ { // the client closes the connection at some point
+		for i := 0; ; i++ { // ends when the client closes the connection
 			if _, err := fmt.Fprintf(body, event, i, annotations); err != nil {
 				return
 			}

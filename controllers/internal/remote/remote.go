@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package remote connects controllers of a consumer to its tenant namespaces on providers, to read, write and watch
-// objects of one kind there.
+// Package remote connects the controllers of a consumer to the consumer's tenant namespaces on providers. The
+// controllers read, write and watch objects of one kind in these namespaces.
 package remote
 
 import (
@@ -31,11 +31,11 @@ import (
 	"github.com/refract-project/refract/internal/connection"
 )
 
-// Access is required to reach the tenant namespace of a consumer on a provider.
+// Access has the data that is required to reach the tenant namespace of a consumer on a provider.
 type Access struct {
 	// Kubeconfig is the kubeconfig of the provider.
 	Kubeconfig []byte
-	// Namespace is the tenant namespace, and Provider the ID of the cluster that it must be in.
+	// Namespace is the tenant namespace. Provider is the ID that the provider must report.
 	Namespace, Provider string
 }
 
@@ -51,13 +51,13 @@ func AccessFrom(secret *corev1.Secret, provider, consumer core.ClusterID) Access
 // Options are the settings of a Pool.
 type Options struct {
 	Scheme *runtime.Scheme
-	// Kind is the kind of the objects on the providers, which is namespaced.
+	// Kind is the kind of the objects on the providers. It must be namespaced.
 	Kind schema.GroupVersionKind
-	// Selector selects the watched objects, nil all objects.
+	// Selector selects the watched objects; nil selects all objects.
 	Selector labels.Selector
 	// SameName restricts the watch to the object with the same name as the object for which the Remote is opened.
 	SameName bool
-	// Observe wraps the client of each provider. nil leaves it unchanged.
+	// Observe wraps the client of each provider. If it is nil, the client is not wrapped.
 	Observe func(client.Client) client.Client
 }
 
@@ -72,9 +72,9 @@ type Pool struct {
 	remotes  map[types.NamespacedName]*Remote
 }
 
-// Remote is one provider. It is used by one goroutine at a time.
+// Remote accesses one provider. Only one goroutine may use it at a time.
 type Remote struct {
-	// Client reads and writes objects of the kind, uncached.
+	// Client reads and writes objects of the kind. It is not cached.
 	client.Client
 	// Namespace is the tenant namespace.
 	Namespace string
@@ -93,7 +93,7 @@ func NewPool(options Options) *Pool {
 	return &Pool{options: options, events: make(chan event.GenericEvent), lifetime: context.Background(), remotes: map[types.NamespacedName]*Remote{}}
 }
 
-// Bind makes ctx the context of all watches that begin later.
+// Bind sets the context of all watches that are started afterwards.
 func (p *Pool) Bind(ctx context.Context) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -118,8 +118,8 @@ func (p *Pool) drop(key types.NamespacedName) {
 	}
 }
 
-// Open returns the Remote of an object, with the current credentials. It sends no requests: the pool is locked, and a
-// provider that does not respond must not block the others.
+// Open returns the Remote of an object, with the current credentials. Open sends no requests, because the pool is
+// locked while it runs, and an unresponsive provider must not block access to other providers.
 func (p *Pool) Open(key types.NamespacedName, access Access) (*Remote, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -152,7 +152,7 @@ func (p *Pool) dial(key types.NamespacedName, config *rest.Config, access Access
 		return nil, err
 	}
 	conn.Expect(connection.Peer{ClusterID: access.Provider, TenantNamespace: access.Namespace})
-	// With a given mapper, the client sends no discovery requests.
+	// A client that has a mapper sends no discovery requests.
 	mapper := meta.NewDefaultRESTMapper([]schema.GroupVersion{p.options.Kind.GroupVersion()})
 	mapper.Add(p.options.Kind, meta.RESTScopeNamespace)
 	c, err := client.New(conn.Config(), client.Options{Scheme: p.options.Scheme, Mapper: mapper})
@@ -166,8 +166,8 @@ func (p *Pool) dial(key types.NamespacedName, config *rest.Config, access Access
 	return &Remote{Client: c, Namespace: access.Namespace, pool: p, key: key, access: access, connection: conn, lifetime: ctx, stop: stop}, nil
 }
 
-// Watch starts to report changes as events of the pool, unless it does already, until the Remote is dropped. It returns
-// before a request is sent to the provider.
+// Watch starts to report changes as events of the pool, until the Remote is dropped. Further calls have no effect.
+// Watch does not wait for a request to the provider.
 func (r *Remote) Watch() error {
 	if r.watching {
 		return nil

@@ -17,17 +17,18 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/refract-project/refract/internal/admission"
+	"github.com/refract-project/refract/internal/apifailure"
 )
 
 // Class is the class of an error, which determines the party that can fix it.
 type Class string
 
 const (
-	// Foreign means that an object with another owner has the name.
+	// Foreign means that an object with the same name but another owner exists.
 	Foreign Class = "foreign"
 	// Provider means that a provider is unreachable or refuses a request.
 	Provider Class = "provider"
-	// Conflict means that the object has changed meanwhile; the next attempt reads the change.
+	// Conflict means that the object was changed in the meantime. The next attempt reads the new version.
 	Conflict Class = "conflict"
 	// Forbidden means that a role, a quota or an admission webhook denies the request.
 	Forbidden Class = "forbidden"
@@ -39,7 +40,7 @@ const (
 	Missing Class = "missing"
 	// Unavailable means that the API server does not respond in time.
 	Unavailable Class = "unavailable"
-	// Other means any other error, which is in the log.
+	// Other means any other error. The log contains the details.
 	Other Class = "other"
 )
 
@@ -62,8 +63,8 @@ func Errorf(class Class, format string, args ...any) error {
 	return classified{error: fmt.Errorf(format, args...), class: class}
 }
 
-// ClassOf returns the class of err: the class that Errorf was called with, or else the class of the API server's
-// response.
+// ClassOf returns the class of err: the class that was passed to Errorf, or else the class that follows from the API
+// server's response.
 func ClassOf(err error) Class {
 	var known classified
 	if errors.As(err, &known) {
@@ -81,14 +82,14 @@ func ClassOf(err error) Class {
 		return Invalid
 	case metav1.StatusReasonNotFound, metav1.StatusReasonGone, metav1.StatusReasonExpired:
 		return Missing
-	case metav1.StatusReasonTimeout, metav1.StatusReasonServerTimeout, metav1.StatusReasonTooManyRequests,
-		metav1.StatusReasonServiceUnavailable, metav1.StatusReasonInternalError:
+	}
+	if apifailure.IsUndecided(err) {
 		return Unavailable
 	}
 	return classOfUnanswered(err)
 }
 
-// classOfUnanswered returns the class of an error that no API server has sent.
+// classOfUnanswered returns the class of an error that is not a response from an API server.
 func classOfUnanswered(err error) Class {
 	var unanswered *url.Error
 	switch {
@@ -100,7 +101,7 @@ func classOfUnanswered(err error) Class {
 	return Other
 }
 
-// Failure is the error of a reconciliation.
+// Failure is a reconciliation error.
 type Failure struct {
 	error
 	// Request names the object that was reconciled.
@@ -110,8 +111,8 @@ type Failure struct {
 // Unwrap returns the cause.
 func (f *Failure) Unwrap() error { return f.error }
 
-// Failures returns a reconciler that calls failed, unless it is nil, with the errors of inner, each as a *Failure. An
-// error of Later is logged, and retried after its delay.
+// Failures returns a reconciler that calls failed with each error of inner, wrapped in a *Failure. failed may be nil.
+// An error created by Later is logged, and the request is retried after the delay of Later.
 func Failures(inner reconcile.Reconciler, failed func(error)) reconcile.Reconciler {
 	return reconcile.Func(func(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 		result, err := inner.Reconcile(ctx, request)

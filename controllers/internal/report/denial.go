@@ -18,14 +18,14 @@ import (
 	"github.com/refract-project/refract/internal/admission"
 )
 
-// ReconcileAction is the action of Events about a whole reconciliation.
+// ReconcileAction is the action of Events that concern a reconciliation as a whole.
 const ReconcileAction = "Reconcile"
 
-// regardingTimeout limits the request for the object of an Event. A worker of the controller waits for it.
+// regardingTimeout limits the request for the object of an Event. The request blocks a worker of the controller.
 const regardingTimeout = 5 * time.Second
 
-// Denials returns a function for the failures of a controller that reconciles objects of that kind. If an admission
-// policy denied a request, the function writes a Warning Event on the object. live must not be cached.
+// Denials returns a function for the failures of a controller that reconciles objects of the given kind. If an
+// admission policy denied a request, the function writes a Warning Event on the object. live must not be cached.
 func Denials(kind schema.GroupVersionKind, live client.Reader, recorder events.EventRecorder) func(error) {
 	reporter := New(recorder)
 	return func(err error) {

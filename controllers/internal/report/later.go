@@ -15,15 +15,15 @@ import (
 )
 
 const (
-	// firstRefusalRetry is the delay after the first refusal of an object; it doubles with each further one. A longer
-	// delay postpones writes that an administrator has just allowed.
-	firstRefusalRetry = time.Minute
-	// lastRefusalRetry limits the delay. A shorter limit sends more requests that are refused again.
-	lastRefusalRetry = 30 * time.Minute
+	// minRefusalDelay is the delay after the first refusal of an object; the delay doubles with each further refusal.
+	// A longer delay postpones writes that an administrator has just allowed.
+	minRefusalDelay = time.Minute
+	// maxRefusalDelay limits the delay. A shorter limit sends more requests that are refused again.
+	maxRefusalDelay = 30 * time.Minute
 )
 
-// Refusals counts an API server's refusals of an object's writes. Whether an object is valid also depends on the
-// admission of the cluster, so no refusal is final. The zero value is ready. It is safe for concurrent use.
+// Refusals counts an API server's refusals of an object's writes. No refusal is final, because admission in the
+// cluster may change. The zero value is ready for use. Refusals is safe for concurrent use.
 type Refusals struct{ counts memo.Memo[refusals] }
 
 type refusals struct {
@@ -31,16 +31,17 @@ type refusals struct {
 	count   int
 }
 
-// Next counts a refusal of a version of the object, and returns the delay before the next attempt. It is randomized
-// between one and two times the base delay, so that many objects that were refused together are not written together.
+// Next counts a refusal of a version of the object, and returns the delay before the next attempt. The delay is
+// randomized between one and two times the base delay, so that objects that were refused at the same time are not all
+// retried at the same time.
 func (r *Refusals) Next(key types.NamespacedName, version string) time.Duration {
 	last, _ := r.counts.Get(key)
 	if last.version != version {
 		last = refusals{version: version}
 	}
-	delay := lastRefusalRetry
+	delay := maxRefusalDelay
 	if last.count < 16 {
-		delay = min(firstRefusalRetry<<last.count, lastRefusalRetry)
+		delay = min(minRefusalDelay<<last.count, maxRefusalDelay)
 	}
 	last.count++
 	r.counts.Set(key, last)
@@ -60,7 +61,7 @@ func (r *Refusals) In(namespace string) (keys []types.NamespacedName) {
 	return keys
 }
 
-// later is an error with a longer retry delay than others.
+// later is an error whose retry is delayed for longer than usual.
 type later struct {
 	error
 	after time.Duration
@@ -69,10 +70,11 @@ type later struct {
 // Unwrap returns the cause.
 func (l *later) Unwrap() error { return l.error }
 
-// Later returns an error that wraps err. Failures then requeues the object after the delay.
+// Later returns an error that wraps err. Failures requeues the object after the delay.
 func Later(err error, after time.Duration) error { return &later{err, after} }
 
-// retryAfter returns the delay of Later. It is 0 if err, or one of the errors that it joins, must be retried soon.
+// retryAfter returns the delay that was passed to Later. It is 0 if err, or one of the errors joined in err, must be
+// retried soon.
 func retryAfter(err error) time.Duration {
 	if several, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // each of its errors is looked at
 		after := time.Duration(0)
@@ -94,7 +96,8 @@ func retryAfter(err error) time.Duration {
 	return 0
 }
 
-// postponed returns the result for an error of Later, and whether err is one.
+// postponed returns the result of a reconciliation whose error comes from Later. It returns false for any other
+// error.
 func postponed(result reconcile.Result, err error) (reconcile.Result, bool) {
 	after := retryAfter(err)
 	if after == 0 {

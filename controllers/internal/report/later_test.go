@@ -50,7 +50,7 @@ func TestRefusals(t *testing.T) {
 		}
 	}
 	for range 100 {
-		if wait := r.Next(key, "1"); wait < lastRefusalRetry || wait > 2*lastRefusalRetry {
+		if wait := r.Next(key, "1"); wait < maxRefusalDelay || wait > 2*maxRefusalDelay {
 			t.Fatalf("wait = %s", wait)
 		}
 	}

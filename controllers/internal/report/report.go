@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package report reports problems of an object to users, once, as Events on the object.
+// Package report reports problems of an object to users, as Events on the object. Each problem is reported once.
 package report
 
 import (
@@ -22,9 +22,8 @@ type Reporter struct {
 // New returns a Reporter that writes through recorder.
 func New(recorder events.EventRecorder) *Reporter { return &Reporter{recorder: recorder} }
 
-// Warn writes a Warning Event on object, unless it was written since Clear.
-// The note has the problem and the remedy. action is the attempted action, one
-// word in UpperCamelCase.
+// Warn writes a Warning Event on object, unless the same Event was written since the last call of Clear. The note has
+// the problem and the remedy. action is the attempted action, one word in UpperCamelCase.
 func (r *Reporter) Warn(object client.Object, reason, action, note string) {
 	r.reported.WriteOnce(client.ObjectKeyFromObject(object), string(object.GetUID())+reason, note, func(note string) bool {
 		r.recorder.Eventf(object, nil, corev1.EventTypeWarning, reason, action, "%s", note)
@@ -37,5 +36,5 @@ func (r *Reporter) Tell(object, related client.Object, reason, action, note stri
 	r.recorder.Eventf(object, related, corev1.EventTypeNormal, reason, action, "%s", eventrecorder.Shorten(note))
 }
 
-// Clear drops the reports about key: its problem is over, and the next one is reported even if it is the same.
+// Clear drops the reports about key, whose problem is over. If the same problem occurs again, it is reported again.
 func (r *Reporter) Clear(key types.NamespacedName) { r.reported.Clear(key) }

@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package reviews limits the memory for admission reviews in the webhook server. One user can send hundreds of them at
-// once, with an object of some MiB each, and reviews are decoded before anything is known about their sender.
+// Package reviews limits the memory for admission reviews in the webhook server. One user can cause hundreds of
+// reviews at once, with an object of some MiB each, and a review must be decoded before its user is known.
 package reviews
 
 import (
@@ -13,20 +13,22 @@ import (
 )
 
 const (
-	// smallBytes is the maximum size of a review that does not queue with larger ones. Reviews of ordinary pods have
-	// some 10 KiB.
+	// smallBytes is the maximum size of a small review. Small reviews do not queue behind larger ones. Reviews of
+	// ordinary pods have some 10 KiB.
 	smallBytes = 128 << 10
-	// maxReviewBytes is the assumed size of a review without a content length; the handler reads no more.
+	// maxReviewBytes is the assumed size of a review without a content length. The handler does not read more than
+	// this.
 	maxReviewBytes = 7 << 20
-	// maxTotalBytes limits the total size of small reviews, and of others, that are decoded at the same time. Decoded,
-	// they take about five times as much.
+	// maxTotalBytes limits the total size of the small reviews that are decoded at the same time, and separately of
+	// all larger ones. Decoded reviews take about five times as much memory.
 	maxTotalBytes = 8 << 20
-	// bodyTimeout limits how long a sender occupies its share. API servers do not wait longer for a response.
+	// bodyTimeout limits how long a sender occupies part of maxTotalBytes. API servers do not wait longer for a
+	// response.
 	bodyTimeout = 5 * time.Second
 )
 
-// Limit returns a handler that forwards requests to next in order of arrival, as soon as there is room for their
-// bodies. Requests whose sender no longer waits are not forwarded. It is safe for concurrent use.
+// Limit returns a handler that forwards requests to next in order of arrival, as soon as the limits have room for
+// their bodies. A request is not forwarded if its sender no longer waits. The handler is safe for concurrent use.
 func Limit(next http.Handler) http.Handler {
 	return &limited{next: next, small: semaphore.NewWeighted(maxTotalBytes), large: semaphore.NewWeighted(maxTotalBytes)}
 }
@@ -50,7 +52,7 @@ func (l *limited) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 		return
 	}
 	defer room.Release(size)
-	// Only the tests' recorder does not support deadlines.
+	// The error is ignored, because only the recorder in tests does not support deadlines.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout))
 	request.Body = http.MaxBytesReader(w, request.Body, size)
 	l.next.ServeHTTP(w, request)

@@ -19,18 +19,25 @@ import (
 )
 
 const (
-	// An API server sends all reviews over one HTTP/2 connection. Reviews that wait for room are not read, and must not
-	// use up the flow control window of that connection. It is as large as the windows of all streams together.
+	// An API server sends all reviews over one HTTP/2 connection. The flow control window of the connection is as
+	// large as the windows of all its streams together, so that reviews that wait for room, and are not read yet, do
+	// not use it up.
 	maxStreams      = 250
 	streamBytes     = 64 << 10
 	connectionBytes = maxStreams * streamBytes
 
-	headerTimeout   = 32 * time.Second
+	// headerTimeout limits how long a client may take to send its request. API servers give up a review after at most
+	// 30 seconds.
+	headerTimeout = 32 * time.Second
+	// idleTimeout is longer than an API server under load pauses between two reviews. A shorter timeout causes
+	// additional TLS handshakes.
+	idleTimeout = 90 * time.Second
+	// shutdownTimeout limits the wait for reviews at the end of the process.
 	shutdownTimeout = time.Minute
 )
 
-// Server is a webhook server whose connections have flow control windows for waiting reviews. controller-runtime's
-// server, which provides the registration and its metrics, has no setting for them.
+// Server is a webhook server whose connections have flow control windows for waiting reviews. The registration and
+// the metrics come from controller-runtime's server, which has no setting for the windows.
 type Server struct {
 	webhook.Server
 	address string
@@ -80,10 +87,10 @@ func (s *Server) StartedChecker() healthz.Checker {
 	}
 }
 
-// newHTTPServer returns a server in which waiting reviews do not block others.
+// newHTTPServer returns a server in which reviews that wait for room do not block other reviews.
 func newHTTPServer(handler http.Handler) *http.Server {
 	return &http.Server{
-		Handler: handler, ReadHeaderTimeout: headerTimeout, IdleTimeout: 90 * time.Second, MaxHeaderBytes: 1 << 20,
+		Handler: handler, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: 1 << 20,
 		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerStream: streamBytes, MaxReceiveBufferPerConnection: connectionBytes},
 	}
 }

@@ -19,26 +19,26 @@ import (
 	"github.com/refract-project/refract/controllers/internal/memo"
 )
 
-// Objects that were created for a shadow object are deleted when it is gone. The garbage collector of the cluster does
-// that, too, but it is late after its start and while it is busy, and does nothing while the kube-controller-manager is
-// down. Until then, undesired pods run and traffic is sent to undesired endpoints.
+// The objects that were created for a shadow object are deleted when the shadow object is gone. The cluster's garbage
+// collector also deletes them, but it is slow after its start and under load, and does not run while the
+// kube-controller-manager is down. Until then, undesired pods run and traffic is sent to undesired endpoints.
 
-// DeletionRetry is the delay before an object is checked again that differed from the cache.
-const DeletionRetry = 200 * time.Millisecond
+// DeletionRetryDelay is the delay until an object is checked again because it differed from the cached version.
+const DeletionRetryDelay = 200 * time.Millisecond
 
 // Gone determines whether objects of a kind are gone permanently. It is safe for concurrent use.
 type Gone struct {
 	kind Kind
 	live client.Reader
-	last memo.Memo[types.UID] // UID of the deleted object, until its dependent is gone
+	last memo.Memo[types.UID] // UID of the deleted object, kept until its dependent is gone
 }
 
-// NewGone returns a Gone that checks deletions with live, which must not be cached, if the watch has not delivered
-// them.
+// NewGone returns a Gone. If the watch has not delivered the deletion of an object, live is read, which must not be
+// cached.
 func NewGone(kind Kind, live client.Reader) *Gone { return &Gone{kind: kind, live: live} }
 
-// Predicate returns a predicate that records the deletions that the watch has delivered. An object that is only missing
-// in a list may have been restored since.
+// Predicate returns a predicate that records the deletions that the watch has delivered. An object that is merely
+// missing in a list does not count as deleted, because it may have been restored since.
 func (g *Gone) Predicate() predicate.Predicate {
 	return predicate.Funcs{DeleteFunc: func(e event.DeleteEvent) bool {
 		if !e.DeleteStateUnknown {
@@ -51,8 +51,8 @@ func (g *Gone) Predicate() predicate.Predicate {
 // Forget drops the record of an object whose dependent is gone.
 func (g *Gone) Forget(key types.NamespacedName) { g.last.Drop(key) }
 
-// Check returns an error unless the object with that UID is gone. It reads from the API server if the watch has not
-// delivered the deletion: after a restart, or after etcd was restored.
+// Check returns an error unless the object with that UID is gone. If the watch has not delivered the deletion, for
+// example after a restart or after etcd was restored, Check reads from the API server.
 func (g *Gone) Check(ctx context.Context, key types.NamespacedName, uid types.UID) error {
 	if gone, known := g.last.Get(key); known && gone == uid {
 		return nil
@@ -69,7 +69,7 @@ func (g *Gone) Check(ctx context.Context, key types.NamespacedName, uid types.UI
 	return nil
 }
 
-// OwnerOf returns the reference to the object of the kind that controls made, or nil if made has no such owner.
+// OwnerOf returns the controller reference of the object made if its owner has this kind, and nil if not.
 func (k Kind) OwnerOf(made client.Object) *metav1.OwnerReference {
 	owner := metav1.GetControllerOf(made)
 	if owner == nil || owner.Kind != string(k) || owner.APIVersion != k.gvk().GroupVersion().String() || owner.Name != made.GetName() {
@@ -83,9 +83,9 @@ func WaitsForDependents(shadow client.Object) bool {
 	return shadow.GetDeletionTimestamp() != nil && slices.Contains(shadow.GetFinalizers(), metav1.FinalizerDeleteDependents)
 }
 
-// Delete deletes the dependent of an object that is gone, if the dependent is unchanged since the version in the cache:
-// it may have been released from its owner since then (--cascade=orphan). wait is the delay before the next attempt, 0
-// for never.
+// Delete deletes made, a dependent of an object that is gone. It does not delete a dependent that has changed since the
+// cached version, because it may no longer have an owner (--cascade=orphan). wait is the delay until the next attempt;
+// 0 means that none is needed.
 func Delete(ctx context.Context, c client.Client, made client.Object) (wait time.Duration, err error) {
 	if made.GetDeletionTimestamp() != nil {
 		return 0, nil
@@ -97,7 +97,7 @@ func Delete(ctx context.Context, c client.Client, made client.Object) (wait time
 	err = c.Delete(ctx, target, client.Preconditions{UID: &uid, ResourceVersion: &version})
 	switch {
 	case apierrors.IsConflict(err):
-		return DeletionRetry, nil
+		return DeletionRetryDelay, nil
 	case client.IgnoreNotFound(err) != nil:
 		return 0, fmt.Errorf("deleting %s %s, %w", target.Kind, client.ObjectKeyFromObject(made), err)
 	}

@@ -50,9 +50,9 @@ func (k Kind) Owner(shadow *unstructured.Unstructured) []metav1.OwnerReference {
 	return []metav1.OwnerReference{*metav1.NewControllerRef(shadow, k.gvk())}
 }
 
-// CacheOptions restricts the manager's cache to the objects of the kind, and to the objects of made's kind with the
-// label value managedBy, which are trimmed. Objects are shared with the cache and must not be modified. The content of
-// an object is held as text, up to maxBytes: see Whole.
+// CacheOptions restricts the manager's cache to shadow objects of the kind, and to the objects of made's kind with the
+// label value managedBy, which are trimmed. Cached objects must not be modified. Their content is held as text, up to
+// maxBytes: see Whole.
 func (k Kind) CacheOptions(maxBytes func(shadow *unstructured.Unstructured) int, made client.Object, managedBy string, trim toolscache.TransformFunc) map[client.Object]cache.ByObject {
 	shared := true
 	compact := func(object any) (any, error) {
@@ -76,8 +76,8 @@ func (k Kind) Decoding() onepass.Decoding {
 	return onepass.Decoding{k.gvk(): {DropManagedFields: true, Text: []string{contentField}, Limits: Limits}}
 }
 
-// Controller returns the builder of a controller with n workers that reconciles an object of the kind whenever more
-// than its status has changed.
+// Controller returns the builder of a controller with n workers that reconciles an object of the kind when anything
+// other than its status has changed.
 func (k Kind) Controller(mgr manager.Manager, name string, n int, predicates ...predicate.Predicate) *builder.Builder {
 	return builder.ControllerManagedBy(mgr).
 		Named(name).

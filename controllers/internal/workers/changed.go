@@ -8,8 +8,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 )
 
-// Changed reports whether an update is relevant: fields other than the status have changed, or it is a resync. The
-// event of a status write is not relevant.
+// Changed reports whether an update is relevant: either fields other than the status have changed, or the event is a
+// resync. Updates to the status alone are not relevant.
 func Changed(e event.UpdateEvent) bool {
 	before, now := e.ObjectOld, e.ObjectNew
 	return before.GetResourceVersion() == now.GetResourceVersion() ||

@@ -15,10 +15,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// Lanes process objects independently: each object has its own worker, which processes it without delay. Shared workers
-// could all be blocked by objects whose servers do not respond. Lanes are meant for few objects, one per peer.
+// Lanes process objects independently: each object has its own worker, which processes the object without delay.
+// Shared workers could all be blocked by objects whose servers do not respond. Lanes are meant for a small number of
+// objects, one per peer.
 //
-// Lanes are a reconciler, which only enqueues the requests of a controller, and a runnable, which a manager must start.
+// Lanes are both a reconciler, which only enqueues the requests of a controller, and a runnable, which a manager must
+// start.
 type Lanes struct {
 	inner reconcile.Reconciler
 	queue workqueue.TypedRateLimitingInterface[reconcile.Request]
@@ -71,9 +73,9 @@ func (l *Lanes) work(ctx context.Context, request reconcile.Request) {
 	}
 }
 
-// attempt recovers from a panic, as controllers do.
+// attempt calls the inner reconciler. It recovers from a panic, as controllers do.
 func (l *Lanes) attempt(ctx context.Context, request reconcile.Request) (_ reconcile.Result, err error) {
-	ctx, cancel := context.WithTimeout(ctx, deadline)
+	ctx, cancel := context.WithTimeout(ctx, reconcileTimeout)
 	defer cancel()
 	defer func() {
 		if r := recover(); r != nil {

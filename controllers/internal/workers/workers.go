@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package workers processes the queues of controllers.
+// Package workers configures how the controllers process their queues.
 package workers
 
 import (
@@ -13,27 +13,27 @@ import (
 )
 
 const (
-	// firstRetry is the delay after the first failure of an object; it doubles with each further one. A longer delay
-	// prolongs the interruption by a conflict.
-	firstRetry = 5 * time.Millisecond
-	// lastRetry limits the delay. A longer limit leaves an object broken after its cause is gone; a shorter one burdens
-	// an API server that has problems.
-	lastRetry = 30 * time.Second
-	// deadline limits one reconciliation with all its API calls. A shorter one fails with a slow API server; a longer
-	// one allows an unresponsive API server to block a worker.
-	deadline = 30 * time.Second
+	// minRetryDelay is the delay after the first failure of an object; the delay doubles with each further failure.
+	// With a longer delay, recovery from a write conflict takes longer.
+	minRetryDelay = 5 * time.Millisecond
+	// maxRetryDelay limits the delay. A longer limit leaves an object broken after its cause is gone; a shorter one
+	// burdens an API server that has problems.
+	maxRetryDelay = 30 * time.Second
+	// reconcileTimeout limits one reconciliation with all its API calls. With a shorter timeout, reconciliations fail
+	// if the API server is slow; with a longer one, an unresponsive API server can block a worker for longer.
+	reconcileTimeout = 30 * time.Second
 )
 
-// Options returns the options of a controller with n workers. Retries are limited per object and share no bucket, so
-// that a thousand new objects are not delayed by ten broken ones. Flow control is left to the API server.
+// Options returns the options of a controller with n workers. Retries are limited per object, without a shared rate
+// limit, so that ten broken objects do not delay a thousand new ones. Flow control is left to the API server.
 func Options(n int) controller.Options {
 	return controller.Options{
 		MaxConcurrentReconciles: n,
 		RateLimiter:             newRateLimiter(),
-		ReconciliationTimeout:   deadline,
+		ReconciliationTimeout:   reconcileTimeout,
 	}
 }
 
 func newRateLimiter() workqueue.TypedRateLimiter[reconcile.Request] {
-	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry)
+	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minRetryDelay, maxRetryDelay)
 }

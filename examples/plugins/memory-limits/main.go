@@ -1,12 +1,11 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// An example of a plugin that computes with quantities:
-// containers that request memory and have no memory limit get
-// a limit of twice the request when they run on a provider.
+// An example of a plugin that computes with quantities: containers that request memory and have no memory limit get a
+// limit of twice the request when they run on a provider.
 //
-// Quantities in objects are strings, such as "1.5Gi". The package resource
-// of k8s.io/apimachinery parses and formats them, and compiles with TinyGo.
+// Quantities in objects are strings, such as "1.5Gi". The package resource of k8s.io/apimachinery parses and formats
+// them, and can be compiled with TinyGo.
 package main
 
 import (

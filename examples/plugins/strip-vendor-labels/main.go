@@ -1,10 +1,9 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// An example plugin: labels and annotations of cloud vendors stay
-// on this cluster. They have a meaning only for the controllers
-// of the consumer's cloud. If the provider runs in another cloud
-// they are noise at best; at worst its controllers act on them.
+// An example of a plugin that removes labels and annotations of cloud vendors. They are intended only for the
+// controllers of the consumer's cloud. If the provider runs in another cloud, they are useless, or its controllers
+// may even react to them.
 //
 // README.md shows how to write, build, test and use a plugin like this one.
 package main
@@ -23,9 +22,8 @@ var plugin = sdk.Register(sdk.Manifest{
 
 func main() {}
 
-// vendors are the globs that are removed if the configuration
-// lists none, one glob per line. The part before the slash is
-// the domain of the vendor that defined the key.
+// vendors has the globs that are used if the configuration lists none, one glob per line. The part before the slash
+// is the domain of the vendor that has defined the key.
 const vendors = `*.amazonaws.com/*
 *.eksctl.io/*
 alb.ingress.kubernetes.io/*
@@ -49,8 +47,7 @@ func outgoing(ctx sdk.Context, object sdk.Object) error {
 	return nil
 }
 
-// strip removes the keys that match the configured globs.
-// An empty list counts as configured: it removes nothing.
+// strip removes the keys that match the configured globs. If an empty list is configured, it removes no keys.
 func strip(from sdk.StringMap, configured sdk.Node) {
 	removed := 0
 	if configured.Exists() {

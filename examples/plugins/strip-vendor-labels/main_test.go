@@ -14,17 +14,19 @@ import (
 
 const module = "strip-vendor-labels.wasm"
 
-// TestCases runs the compiled module on the real host.
+// TestCases checks that the compiled module gives the results in testdata on the real host.
 func TestCases(t *testing.T) {
 	plugintest.Run(t, module, "testdata", plugintest.Native(plugin))
 }
 
-// TestProperties runs it with generated objects.
+// TestProperties checks with generated objects that the compiled module has no faults, is idempotent, and has the same
+// results as the native build.
 func TestProperties(t *testing.T) {
 	plugintest.Property(t, module, "testdata", 1000, plugintest.Native(plugin))
 }
 
-// TestNative runs the hook in this process: set a breakpoint in outgoing.
+// TestNative checks the hook in this process, without the compiled module, so that a debugger can stop in the
+// function outgoing.
 func TestNative(t *testing.T) {
 	result, err := plugin.RunNative(sdk.Call{Hook: sdk.HookOutgoing, Object: map[string]any{
 		"metadata": map[string]any{"labels": map[string]any{"cloud.google.com/gke-nodepool": "a", "app": "web"}},

@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package atomicfile writes files atomically: the whole content appears, or none of it.
+// Package atomicfile writes files atomically: after a failure, the old content is unchanged.
 package atomicfile
 
 import (
@@ -14,12 +14,12 @@ import (
 
 const (
 	tempPrefix = ".tmp-"
-	// abandonedAge is the age at which a temporary file is considered left over from a process that was killed.
+	// abandonedAge is the age after which a temporary file counts as left over from a killed process.
 	abandonedAge = time.Hour
 )
 
-// Write replaces the content of path. A missing folder is created. A file, link or folder at path is replaced. A power
-// cut may lose or damage the content: verify it with a digest when reading it.
+// Write replaces the content of path, and creates a missing folder. A file, link or folder at path is replaced.
+// A power failure may damage the content, so callers must verify it with a digest when they read it.
 func Write(path string, content []byte) error {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -51,7 +51,7 @@ func replaceFile(temp, path string) error {
 	return os.Rename(temp, path)
 }
 
-// RemoveAbandoned removes the temporary files that Write left in a folder when its process was killed.
+// RemoveAbandoned removes temporary files from a folder that remained because a process was killed during Write.
 func RemoveAbandoned(dir string) error {
 	entries, err := os.ReadDir(dir)
 	for _, entry := range entries {

@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package schema checks the configuration of a plugin against the JSON schema in its manifest.
+// Package schema validates the configuration of a plugin with the JSON schema in the plugin's manifest.
 package schema
 
 import (
@@ -12,9 +12,9 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 )
 
-// Check validates a configuration, nil for an empty one, against a schema of draft 2020-12 or 7. An empty schema
-// accepts everything. References are refused: the plugin's author writes the schema, and a cyclic reference would
-// overflow the host's stack, which ends the process.
+// Check validates a configuration with a schema of draft 2020-12 or 7. A nil config counts as an empty configuration.
+// An empty schema accepts every configuration. A schema with references is rejected, because the schema is written by
+// the plugin's author, and a cyclic reference would overflow the stack of the host, which would end the process.
 func Check(schema, config map[string]any) (err error) {
 	if len(schema) == 0 {
 		return nil
@@ -52,7 +52,7 @@ func resolveSchema(schema map[string]any) (*jsonschema.Resolved, error) {
 	return parsed.Resolve(nil)
 }
 
-// containsRef reports whether the schema contains a reference. A property may have that name.
+// containsRef reports whether a schema contains a $ref. A property with the name "$ref" does not count.
 func containsRef(value any) bool {
 	switch v := value.(type) {
 	case map[string]any:

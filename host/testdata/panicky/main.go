@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// A plugin that sleeps and then panics for ConfigMaps, and returns for other kinds.
+// A plugin that sleeps and then panics if the object is a ConfigMap. For objects of other kinds, it has no effect.
 package main
 
 import (

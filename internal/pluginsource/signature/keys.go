@@ -23,7 +23,7 @@ type Key struct {
 	fingerprint string
 }
 
-// minRSABits is the minimum size of an RSA key.
+// minRSABits is the minimum size of an RSA key in bits.
 const minRSABits = 2048
 
 // ParseKey parses a public key in PEM (PUBLIC KEY), the format of cosign.pub.
@@ -58,7 +58,7 @@ func ParseKey(text string) (Key, error) {
 // Fingerprint returns the sha256 of the key in DER.
 func (k Key) Fingerprint() string { return k.fingerprint }
 
-// verifies reports whether the key has signed the message.
+// verifies reports whether signature is a signature of the message by this key.
 func (k Key) verifies(message, signature []byte) bool {
 	sum := sha256.Sum256(message)
 	switch public := k.public.(type) {

@@ -18,32 +18,32 @@ import (
 	"github.com/refract-project/refract/internal/pluginsource"
 )
 
-// Mode is the treatment of modules without a signature by one of the keys.
+// Mode determines how modules without a signature by one of the keys are treated.
 type Mode string
 
-// The modes.
+// The possible modes.
 const (
-	// Require refuses the module.
+	// Require means that the module is refused.
 	Require Mode = "Require"
-	// Warn accepts the module with a Warning.
+	// Warn means that the module is accepted with a Warning.
 	Warn Mode = "Warn"
-	// Off accepts the module and reads no signatures.
+	// Off means that the module is accepted and no signatures are read.
 	Off Mode = "Off"
 )
 
 // Policy lists the sources that must be signed, and their keys. It is set by the administrator of the installation,
 // not by the authors of plugins.
 type Policy struct {
-	// Default is the mode of sources that no prefix matches.
+	// Default is the mode of sources that match no prefix.
 	Default Mode `json:"default"`
-	// Prefixes are the policies by prefix. The longest matching prefix applies.
+	// Prefixes are the policies for sources with certain prefixes. The longest matching prefix applies.
 	Prefixes []Prefix `json:"prefixes,omitempty"`
 }
 
 // Prefix is the policy for the sources with a prefix.
 type Prefix struct {
-	// Prefix is the beginning of a repository, of an https URL, or of configMap/NAME. It ends at the end of a path
-	// segment.
+	// Prefix is the beginning of a repository, of an https URL, or of configMap/NAME. It must match whole path
+	// segments.
 	Prefix string `json:"prefix"`
 	// Mode is the mode for these sources.
 	Mode Mode `json:"mode"`
@@ -57,13 +57,13 @@ type Prefix struct {
 type Decision struct {
 	// Mode is the mode for the source.
 	Mode Mode
-	// Keys are the keys for the source. A signature by one of them is enough.
+	// Keys are the keys for the source. A signature by any of them is sufficient.
 	Keys []Key
-	// Prefix is the prefix that applies, empty if none matches.
+	// Prefix is the prefix that applies. It is empty if no prefix matches.
 	Prefix string
 }
 
-// Fingerprint identifies the decision. The signature is verified again when it changes.
+// Fingerprint returns a text that identifies the decision. When it changes, the signature is verified again.
 func (d Decision) Fingerprint() string {
 	sum := sha256.New()
 	fmt.Fprintf(sum, "%s\n", d.Mode)
@@ -73,10 +73,10 @@ func (d Decision) Fingerprint() string {
 	return hex.EncodeToString(sum.Sum(nil))
 }
 
-// DefaultPolicy warns of unsigned modules, and has no keys.
+// DefaultPolicy returns a policy that warns of unsigned modules and has no keys.
 func DefaultPolicy() *Policy { return &Policy{Default: Warn} }
 
-// ReadPolicy reads the policy in a YAML file. An empty path returns DefaultPolicy.
+// ReadPolicy reads the policy from a YAML file. For an empty path it returns DefaultPolicy.
 func ReadPolicy(path string) (*Policy, error) {
 	if path == "" {
 		return DefaultPolicy(), nil
@@ -92,7 +92,7 @@ func ReadPolicy(path string) (*Policy, error) {
 	return policy, nil
 }
 
-// ParsePolicy reads a policy in YAML. Unknown fields are errors.
+// ParsePolicy parses a policy in YAML. Unknown fields are errors.
 func ParsePolicy(text []byte) (*Policy, error) {
 	p := &Policy{}
 	if err := yaml.UnmarshalStrict(text, p); err != nil {
@@ -158,7 +158,7 @@ func (p *Prefix) parse(field string) error {
 	return nil
 }
 
-// normalizePrefix returns a prefix with its host in the form of ParseImage: in lower case, without a default port.
+// normalizePrefix returns a prefix whose host is in the form of ParseImage: in lower case and without a default port.
 func normalizePrefix(prefix string) string {
 	scheme, rest, isURL := strings.Cut(prefix, "://")
 	if !isURL {
@@ -175,7 +175,8 @@ func normalizePrefix(prefix string) string {
 	return rest
 }
 
-// checkPrefix returns an error if a normalized prefix matches no source, which would leave sources to the default.
+// checkPrefix returns an error if a normalized prefix cannot match any source, because the sources for which it is
+// meant would get the default policy.
 func checkPrefix(prefix string) error {
 	if name, isConfigMap := strings.CutPrefix(prefix, "configMap/"); isConfigMap || prefix == "configMap" {
 		if isConfigMap && len(validation.IsDNS1123Subdomain(name)) > 0 {
@@ -205,7 +206,7 @@ func checkPrefix(prefix string) error {
 	return nil
 }
 
-// For returns the policy of a source: a repository without a tag, an https URL, or configMap/NAME.
+// For returns the decision for a source, which is a repository without a tag, an https URL, or configMap/NAME.
 func (p *Policy) For(source string) Decision {
 	source = normalizePrefix(source)
 	decision := Decision{Mode: p.Default}
@@ -217,7 +218,7 @@ func (p *Policy) For(source string) Decision {
 	return decision
 }
 
-// matches reports whether the source begins with the prefix and the prefix ends at a path segment.
+// matches reports whether the source begins with the prefix, and the prefix ends at the end of a path segment.
 func matches(source, prefix string) bool {
 	rest, ok := strings.CutPrefix(source, prefix)
 	return ok && (rest == "" || rest[0] == '/')

@@ -21,25 +21,26 @@ const (
 	bundleTypePrefix  = "application/vnd.dev.sigstore.bundle"
 	inTotoPayloadType = "application/vnd.in-toto+json"
 	statementType     = "https://in-toto.io/Statement/v1"
-	// signPredicate distinguishes signatures from attestations, which are in the same kind of bundle.
+	// signPredicate distinguishes signatures from attestations, which have the same kind of bundle.
 	signPredicate = "https://sigstore.dev/cosign/sign/v1"
 )
 
-// maxSignatures of a bundle; cosign makes one.
+// maxSignatures is the maximum number of signatures in a bundle. cosign writes only one.
 const maxSignatures = 8
 
 // Result describes the signatures of an image.
 type Result struct {
-	// Signer is the fingerprint of the key that has signed the image, empty if none of the keys has.
+	// Signer is the fingerprint of the key that has signed the image. It is empty if none of the keys has signed it.
 	Signer string
-	// Signatures is the number of signatures that were found, of any key.
+	// Signatures is the number of signatures that were found, by any key.
 	Signatures int
-	// Unreadable is the reason why a signature was ignored, empty if none was.
+	// Unreadable is the reason why a signature was ignored. It is empty if none was ignored.
 	Unreadable string
 }
 
-// Verify looks for a signature of the image, with the digest sha256:<hex>, by one of the keys. An error is one of reading the signatures: it is returned
-// if no other attachment is such a signature, and unless it is certain that this one cannot be read.
+// Verify searches the attachments for a signature of the image by one of the keys. digest is the image's digest in
+// the form sha256:<hex>. If there is no such signature and an attachment could not be read, Verify returns the error,
+// unless the attachment certainly can never be read.
 func Verify(ctx context.Context, digest string, attachments []pluginsource.Attachment, keys []Key) (Result, error) {
 	result, unread := Result{}, error(nil)
 	for _, a := range attachments {
@@ -76,7 +77,7 @@ func Verify(ctx context.Context, digest string, attachments []pluginsource.Attac
 
 type verifier func(content []byte, signature, digest string, keys []Key) (signer string, err error)
 
-// verifierOf returns the verifier for a layer of the media type, or nil if the layer is not a signature.
+// verifierOf returns the verifier for layers with the media type, or nil if such layers are not signatures.
 func verifierOf(mediaType string) verifier {
 	switch {
 	case mediaType == simpleSigningType:
@@ -87,7 +88,8 @@ func verifierOf(mediaType string) verifier {
 	return nil
 }
 
-// signerOf returns the fingerprint of the key that has signed the message.
+// signerOf returns the fingerprint of the key that has signed the message. It is empty if none of the keys has signed
+// it.
 func signerOf(message, signature []byte, keys []Key) string {
 	for _, k := range keys {
 		if k.verifies(message, signature) {
@@ -124,7 +126,7 @@ func verifySimpleSigning(content []byte, signature, digest string, keys []Key) (
 	return signer, nil
 }
 
-// bundle contains the fields of a Sigstore bundle that are needed to verify signatures with keys.
+// bundle contains the fields of a Sigstore bundle that are needed to verify a signature with a key.
 type bundle struct {
 	Envelope *struct {
 		Payload     []byte `json:"payload"`
@@ -142,7 +144,7 @@ func verifyBundle(content []byte, _, digest string, keys []Key) (string, error) 
 		return "", fmt.Errorf("decoding a Sigstore bundle, %w", err)
 	}
 	if b.Envelope == nil || b.Envelope.PayloadType != inTotoPayloadType {
-		return "", nil // no statement about an image
+		return "", nil // the bundle is not a statement about an image
 	}
 	if n := len(b.Envelope.Signatures); n > maxSignatures {
 		return "", fmt.Errorf("a Sigstore bundle has %d signatures, more than %d, the maximum", n, maxSignatures)
@@ -159,7 +161,7 @@ func verifyBundle(content []byte, _, digest string, keys []Key) (string, error) 
 	return "", nil
 }
 
-// checkStatement returns an error unless the statement is a signature of the image.
+// checkStatement returns an error unless the statement is a signature of the image with the digest.
 func checkStatement(payload []byte, digest string) error {
 	var statement struct {
 		Type          string `json:"_type"`
@@ -182,7 +184,7 @@ func checkStatement(payload []byte, digest string) error {
 	return errors.New("a signed statement is not about this image")
 }
 
-// preAuthenticationEncoding returns the message that DSSE signs.
+// preAuthenticationEncoding returns the message that is signed according to DSSE.
 func preAuthenticationEncoding(payloadType string, payload []byte) []byte {
 	return fmt.Appendf(nil, "DSSEv1 %d %s %d %s", len(payloadType), payloadType, len(payload), payload)
 }

@@ -5,6 +5,9 @@ package signature
 
 import (
 	"context"
+	"crypto/ed25519"
+	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"io"
 	"log"
@@ -25,7 +28,8 @@ import (
 	"github.com/refract-project/refract/internal/pluginsource"
 )
 
-// signedRegistry serves the images of testdata, which were signed by cosign (see hack/cosign), and returns its host.
+// signedRegistry serves the images of testdata, which cosign has signed (see hack/cosign), and returns the host of
+// the registry.
 func signedRegistry(t *testing.T) string {
 	t.Helper()
 	server := httptest.NewServer(registry.New(registry.WithReferrersSupport(true), registry.Logger(log.New(io.Discard, "", 0))))
@@ -73,7 +77,7 @@ func keyOf(t *testing.T, title string) Key {
 	return key
 }
 
-// The signatures of a real cosign, in both of its layouts, are valid only for their own image and key.
+// Signatures that cosign has written, in either layout, are valid only for their own image and key.
 func TestSignaturesOfCosign(t *testing.T) {
 	host := signedRegistry(t)
 	trusted, other := keyOf(t, "trusted"), keyOf(t, "other")
@@ -90,7 +94,7 @@ func TestSignaturesOfCosign(t *testing.T) {
 		{image: "v3", keys: []Key{other}, found: 1},
 		{image: "other-v2", keys: []Key{trusted}, found: 1},
 		{image: "other-v3", keys: []Key{trusted}, found: 1},
-		{image: "attested", keys: []Key{trusted}, found: 1}, // an attestation is no signature, although it is signed
+		{image: "attested", keys: []Key{trusted}, found: 1}, // an attestation is not a signature, although it is signed
 	} {
 		t.Run(c.image, func(t *testing.T) {
 			access, err := pluginsource.OCI{Image: host + "/plugins/" + c.image + ":1"}.Open(pluginsource.Options{InsecureRegistries: []string{host}})
@@ -102,7 +106,7 @@ func TestSignaturesOfCosign(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, c.signer, result.Signer)
 			assert.Equal(t, c.found, result.Signatures)
-			// The same signatures for another image.
+			// The same signatures are not valid for another image.
 			result, err = Verify(t.Context(), "sha256:"+strings.Repeat("0", 64), attachments, c.keys)
 			require.NoError(t, err)
 			assert.Empty(t, result.Signer)
@@ -110,7 +114,7 @@ func TestSignaturesOfCosign(t *testing.T) {
 	}
 }
 
-// What is attached to an image and cannot be read does not hide a valid signature.
+// An attachment that cannot be read does not hide a valid signature.
 func TestAttachmentsThatCannotBeRead(t *testing.T) {
 	trusted := keyOf(t, "trusted")
 	for title, c := range map[string]struct {
@@ -139,15 +143,46 @@ func TestAttachmentsThatCannotBeRead(t *testing.T) {
 			require.NoError(t, err)
 			image, err := access.Resolve(t.Context())
 			require.NoError(t, err)
-			// A manifest with a signature that nobody can read is before the good one.
+			// The manifest with an unreadable signature comes before the valid one.
 			broken = "/" + strings.Replace(image.Digest.DigestStr(), ":", "-", 1) + ".sig"
 			result, err := Verify(t.Context(), image.Digest.DigestStr(), image.Attachments(t.Context()), []Key{trusted})
 			require.NoError(t, err)
 			assert.Equal(t, trusted.Fingerprint(), result.Signer)
-			// Without a good one it is an error, unless it is certain that it cannot be read.
+			// Without a valid signature, Verify fails, except if the attachment certainly can never be read.
 			result, err = Verify(t.Context(), image.Digest.DigestStr(), image.Attachments(t.Context()), []Key{keyOf(t, "other")})
 			assert.Empty(t, result.Signer)
 			assert.Equal(t, c.isDamaged, err == nil, "%v", err)
+		})
+	}
+	for title, answer := range map[string]func(http.ResponseWriter){
+		"an absent layer":       func(w http.ResponseWriter) { w.WriteHeader(http.StatusNotFound) },
+		"another layer":         func(w http.ResponseWriter) { _, _ = io.WriteString(w, "another") },
+		"a layer that is large": func(w http.ResponseWriter) { _, _ = w.Write(make([]byte, 2<<20)) },
+		"no layer now":          func(w http.ResponseWriter) { w.WriteHeader(http.StatusInternalServerError) },
+	} {
+		t.Run(title, func(t *testing.T) {
+			images := registry.New(registry.WithReferrersSupport(true), registry.Logger(log.New(io.Discard, "", 0)))
+			broken := false
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if broken && strings.Contains(r.URL.Path, "/blobs/") {
+					answer(w)
+					return
+				}
+				images.ServeHTTP(w, r)
+			}))
+			defer server.Close()
+			host := strings.TrimPrefix(server.URL, "http://")
+			pushSigned(t, host)
+			access, err := pluginsource.OCI{Image: host + "/plugins/v2:1"}.Open(pluginsource.Options{InsecureRegistries: []string{host}})
+			require.NoError(t, err)
+			image, err := access.Resolve(t.Context())
+			require.NoError(t, err)
+			broken = true
+			result, err := Verify(t.Context(), image.Digest.DigestStr(), image.Attachments(t.Context()), []Key{trusted})
+			assert.Equal(t, title == "no layer now", err != nil, "%v", err)
+			assert.Empty(t, result.Signer)
+			assert.Equal(t, 1, result.Signatures)
+			assert.Equal(t, err == nil, result.Unreadable != "", "what is passed over is reported")
 		})
 	}
 	t.Run("the time is over", func(t *testing.T) {
@@ -158,7 +193,39 @@ func TestAttachmentsThatCannotBeRead(t *testing.T) {
 	})
 }
 
-// A bundle may have a few signatures, each of which costs time.
+// A valid signature by a trusted key counts only if every field of the signed statement is as in a signature of this
+// image.
+func TestWhatIsSignedIsASignature(t *testing.T) {
+	public, private, err := ed25519.GenerateKey(nil)
+	require.NoError(t, err)
+	key := Key{public: public, fingerprint: "trusted"}
+	const digest = "sha256:1111"
+	bundleOf := func(payloadType, kind, predicate, subject string) string {
+		payload := fmt.Appendf(nil, `{"_type":%q,"predicateType":%q,"subject":[{"digest":{"sha256":%q}}]}`, kind, predicate, subject)
+		text, err := json.Marshal(map[string]any{"dsseEnvelope": map[string]any{"payload": payload, "payloadType": payloadType,
+			"signatures": []any{map[string]any{"sig": ed25519.Sign(private, preAuthenticationEncoding(payloadType, payload))}}}})
+		require.NoError(t, err)
+		return string(text)
+	}
+	for text, signer := range map[string]string{
+		bundleOf(inTotoPayloadType, statementType, signPredicate, "1111"):                                 "trusted",
+		bundleOf(inTotoPayloadType, statementType, "https://slsa.dev/provenance/v1", "1111"):              "", // an attestation
+		bundleOf(inTotoPayloadType, "https://in-toto.io/Statement/v0.1", signPredicate, "1111"):           "",
+		bundleOf(inTotoPayloadType, statementType, signPredicate, "2222"):                                 "",
+		bundleOf("application/vnd.example+json", statementType, signPredicate, "1111"):                    "",
+		strings.Replace(bundleOf(inTotoPayloadType, statementType, signPredicate, "1111"), "sig", "s", 1): "",
+	} {
+		found, _ := verifyBundle([]byte(text), "", digest, []Key{key})
+		assert.Equal(t, signer, found, text)
+	}
+	for kind, signer := range map[string]string{simpleSigningKind: "trusted", "cosign attestation": "", "": ""} {
+		content := fmt.Appendf(nil, `{"critical":{"type":%q,"image":{"docker-manifest-digest":%q}}}`, kind, digest)
+		found, _ := verifySimpleSigning(content, base64.StdEncoding.EncodeToString(ed25519.Sign(private, content)), digest, []Key{key})
+		assert.Equal(t, signer, found, kind)
+	}
+}
+
+// The number of signatures in a bundle is limited, because verifying each of them takes time.
 func TestSignaturesOfABundleAreLimited(t *testing.T) {
 	for n, says := range map[int]string{maxSignatures: "", maxSignatures + 1: "more than 8"} {
 		text := fmt.Sprintf(`{"dsseEnvelope":{"payloadType":%q,"payload":"","signatures":[%s]}}`, inTotoPayloadType, strings.TrimSuffix(strings.Repeat(`{"sig":"AAAA"},`, n), ","))
@@ -208,7 +275,7 @@ prefixes:
 	} {
 		assert.Equal(t, want, policy.For(source).Mode, source)
 	}
-	// Other spellings of a repository that requires signatures are refused.
+	// If a repository requires signatures, other spellings of its name are refused.
 	for _, image := range []string{
 		"registry.example.com/other/../plugins/strip", "registry.example.com/./plugins/strip", "registry.example.com//plugins/strip", "registry.example.com/plugins/./strip",
 		"registry.example.com:/plugins/strip", "registry.example.com:0443/plugins/strip", "registry.example.com../plugins/strip", "ｒegistry.example.com/plugins/strip",
@@ -218,6 +285,8 @@ prefixes:
 	}
 	assert.Len(t, policy.For("registry.example.com/plugins/strip").Keys, 1)
 	assert.NotEqual(t, policy.For("registry.example.com/plugins/a").Fingerprint(), policy.For("registry.example.com/a").Fingerprint())
+	trusted, other := Decision{Mode: Require, Keys: []Key{keyOf(t, "trusted")}}, Decision{Mode: Require, Keys: []Key{keyOf(t, "other")}}
+	assert.NotEqual(t, trusted.Fingerprint(), other.Fingerprint(), "another key is another decision")
 	for text, says := range map[string]string{
 		"default: Always": "default",
 		"prefixes: [{prefix: a.example.com, mode: Maybe}]":                                               "prefixes[0].mode",

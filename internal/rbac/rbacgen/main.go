@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command rbacgen writes the rules of each role for the Helm chart, into a file NAME.yaml in the directory that its
-// argument names.
+// Command rbacgen writes the rules of each role for the Helm chart. Its argument is the directory of the files
+// NAME.yaml.
 package main
 
 import (

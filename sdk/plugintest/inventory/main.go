@@ -1,9 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// A plugin that records every value it reads. It exists for its test: the
-// parts of the SDK that no default plugin uses, compiled by TinyGo and
-// run on the real host, must give the same results as the native build.
+// A plugin that records every value that it reads. With it, a test checks that the functions of the SDK that no
+// default plugin uses give the same results on the real host, compiled by TinyGo, as in the native build.
 package main
 
 import "github.com/refract-project/refract/sdk"
@@ -35,7 +34,7 @@ func names(ctx sdk.Context, object sdk.Object, into sdk.Node) {
 	into.SetString("ingressClass", ctx.IngressClass())
 }
 
-// stringMap records a map. The keys app and odd]key are read individually.
+// stringMap records the entries of a map. It also reads the keys app and odd]key individually.
 func stringMap(from sdk.StringMap, into sdk.Node) {
 	into.SetInt("length", int64(from.Len()))
 	into.SetBool("has", from.Has("app"))

@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package attacks lists objects that a hostile consumer tries to write in the cluster of its provider, for tests on real
-// control planes.
+// Package attacks lists objects that a hostile consumer tries to write on its provider, for tests on real control
+// planes.
 package attacks
 
 import (
@@ -21,15 +21,16 @@ import (
 type Attack struct {
 	Name     string
 	Resource schema.GroupVersionResource
-	// Tenant is true if the object is for the tenant namespace of the consumer. Other objects are for a remote
+	// Tenant is true if the object belongs in the tenant namespace of the consumer, and false if it belongs in a remote
 	// namespace.
 	Tenant bool
-	// Refusal is part of the provider's response.
+	// Refusal is the expected part of the provider's response.
 	Refusal  string
 	manifest string
 }
 
-// Object returns the object for the consumer with the given cluster ID, in a namespace of the provider.
+// Object returns the object of the attack by the consumer with the given cluster ID, in the given namespace of the
+// provider.
 func (a *Attack) Object(consumer, namespace string) (*unstructured.Unstructured, error) {
 	object := &unstructured.Unstructured{}
 	if err := yaml.Unmarshal([]byte(strings.ReplaceAll(a.manifest, "CONSUMER", consumer)), &object.Object); err != nil {
@@ -49,7 +50,7 @@ func liqo(group, resource string) schema.GroupVersionResource {
 
 func pod(name, spec, refusal string) Attack {
 	return Attack{Name: name, Resource: liqo("offloading", "shadowpods"), Refusal: refusal,
-		manifest: "{apiVersion: offloading.liqo.io/v1beta1, kind: ShadowPod, metadata: {name: attack, labels: {offloading.liqo.io/origin: CONSUMER, liqo.io/creator-user: CONSUMER}}, spec: {pod: {containers: [{name: a, image: a}], " + spec + "}}}"}
+		manifest: "{apiVersion: offloading.liqo.io/v1beta1, kind: ShadowPod, metadata: {name: attack, labels: {offloading.liqo.io/origin: CONSUMER}}, spec: {pod: {containers: [{name: a, image: a}], " + spec + "}}}"}
 }
 
 func service(name, spec, refusal string) Attack {
@@ -71,11 +72,11 @@ func inTenant(a Attack) Attack {
 	return a
 }
 
-// attackName is the name of most objects. The name of the others is part of the attack.
+// attackName is the name of most objects. Objects with another name are an attack because of their name.
 const attackName = "attack"
 
-// Change returns a merge patch that turns an existing object into the object of the attack. ok is false for an attack
-// that depends on the name of its object.
+// Change returns a merge patch that turns an existing permitted object into the object of the attack. ok is false if
+// the attack depends on the name of the object.
 func (a *Attack) Change(consumer string) (patch []byte, ok bool, err error) {
 	object, err := a.Object(consumer, "")
 	if err != nil || a.Tenant || object.GetName() != attackName {
@@ -91,14 +92,15 @@ func (a *Attack) Change(consumer string) (patch []byte, ok bool, err error) {
 	return patch, true, nil
 }
 
-// Removal is an object in the namespaces of a consumer that the consumer must not delete.
+// Removal is an object that a consumer must not delete, although it is in a namespace of the consumer.
 type Removal struct {
 	Resource schema.GroupVersionResource
 	Name     string
-	Refusal  string // part of the provider's response
+	Refusal  string // expected part of the provider's response
 }
 
-// RemovalsByConsumer returns the objects that the provider creates in the namespaces of a consumer.
+// RemovalsByConsumer returns the objects that the provider creates in the namespaces of a consumer, and that the
+// consumer must not delete.
 func RemovalsByConsumer() (removals []Removal) {
 	for _, name := range wire.EgressPolicyNames()[:2] {
 		removals = append(removals, Removal{schema.GroupVersionResource{Group: "networking.k8s.io", Version: "v1", Resource: "networkpolicies"}, name, "belongs to this cluster"})
@@ -107,7 +109,7 @@ func RemovalsByConsumer() (removals []Removal) {
 		Removal{core("serviceaccounts"), "default", "forbidden"})
 }
 
-// OfConsumer returns the attacks of a consumer.
+// OfConsumer returns all attacks by a consumer.
 func OfConsumer() []Attack {
 	namespaceMap := liqo("offloading", "namespacemaps")
 	return []Attack{

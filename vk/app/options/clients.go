@@ -17,8 +17,8 @@ import (
 	"github.com/refract-project/refract/vk/reflection"
 )
 
-// LocalClient returns the client configuration of this cluster, and a client. wrap is applied to the transport of all
-// clients.
+// LocalClient returns a client configuration and a client for this cluster. The transport of every client of the
+// configuration is wrapped with wrap.
 func (o *Options) LocalClient(wrap transport.WrapperFunc) (*rest.Config, kubernetes.Interface, error) {
 	var config *rest.Config
 	var err error
@@ -40,14 +40,14 @@ func (o *Options) LocalClient(wrap transport.WrapperFunc) (*rest.Config, kuberne
 	return config, client, nil
 }
 
-// Limited applies the client flags (timeout, QPS, burst).
+// Limited sets the timeout, QPS, burst and user agent of config from the flags, and returns config.
 func (o *Options) Limited(config *rest.Config) *rest.Config {
 	config.QPS, config.Burst, config.Timeout = o.ClientQPS, o.ClientBurst, o.ClientTimeout
 	config.UserAgent = "refract-virtual-kubelet/" + cmdutil.Version()
 	return config
 }
 
-// ConnectByFile connects to the provider with --foreign-kubeconfig.
+// ConnectByFile connects to the provider with the kubeconfig file from --foreign-kubeconfig.
 func (o *Options) ConnectByFile() (*connection.Connection, error) {
 	config, err := connection.ParseFile(o.ForeignKubeconfig)
 	if err != nil {
@@ -65,7 +65,7 @@ func (o *Options) Connect(kubeconfig []byte) (*connection.Connection, error) {
 	return connection.New(o.Limited(config), connection.Limits{Bytes: o.ForeignAnswer.Value()})
 }
 
-// Classes returns the provider's classes that the flags set and enable.
+// Classes returns the ingress and load balancer classes of the provider, as far as the flags enable them.
 func (o *Options) Classes() (known reflection.Classes) {
 	if o.Ingress {
 		known.Ingress = o.IngressClass

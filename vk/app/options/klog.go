@@ -10,14 +10,14 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// klogFlags adds every flag of klog with the prefix klog, as Liqo does. --klog.v is an alias of --v; the others
-// configure the destination and format of klog's own lines.
+// klogFlags adds every flag of klog with the prefix klog, as Liqo does. --klog.v is an alias of --v. All other flags
+// configure the destination and format of the lines that klog itself writes.
 func (o *Options) klogFlags(flags *pflag.FlagSet) {
 	all := flag.NewFlagSet("", flag.ContinueOnError)
 	klog.InitFlags(all)
 	all.VisitAll(func(f *flag.Flag) {
 		switch boolean, _ := f.Value.(interface{ IsBoolFlag() bool }); f.Name {
-		case "v": // see operationFlags
+		case "v": // operationFlags defines --v
 		case "vmodule":
 			o.inert.Add(flags, "klog."+f.Name, "verbosity is for all files; use --v", f.DefValue, false)
 		default:

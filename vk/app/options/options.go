@@ -4,8 +4,6 @@
 package options
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -18,17 +16,18 @@ import (
 	"github.com/refract-project/refract/vk/reflection"
 )
 
-// AutoSupport derives from this cluster's API server how offloaded pods get their tokens.
+// AutoSupport is the value of --apiserver-support-mode that derives the mode from the resources of this cluster's API
+// server.
 const AutoSupport = "auto"
 
 // supportModes are the values of --apiserver-support-mode.
 var supportModes = []string{AutoSupport, reflection.SupportTokenAPI, reflection.SupportLegacy}
 
-// Options are the values of the flags. Liqo's names and defaults are used where they exist.
+// Options are the values of the flags. Flags that also exist in Liqo have Liqo's names and defaults.
 type Options struct {
-	// Clusters.
+	// Flags for the access to both clusters.
 	HomeKubeconfig, ForeignKubeconfig, ForeignSecret string
-	EnvKubeconfig                                    string // used instead of HomeKubeconfig
+	EnvKubeconfig                                    string // path from the environment, used instead of HomeKubeconfig
 	TenantNamespace, LiqoNamespace, RolePrefix       string
 	HomeClusterID, ForeignClusterID                  string
 	VirtualNode, PodName                             string
@@ -37,14 +36,14 @@ type Options struct {
 	ClientBurst                                      int
 	ForeignAnswer                                    resource.QuantityValue
 
-	// Node.
+	// Flags for the Node.
 	NodeName, NodeIP                         string
 	CreateNode, CheckNetwork                 bool
 	LeaseDuration, PingInterval, PingTimeout time.Duration
 	HeartbeatInterval                        time.Duration
 	NodeExtraAnnotations, NodeExtraLabels    map[string]string
 
-	// Reflection.
+	// Flags for reflection.
 	ResyncPeriod, ReferenceTimeout       time.Duration
 	Workers                              map[string]*int
 	Policies                             map[string]*string
@@ -57,33 +56,33 @@ type Options struct {
 	APIServerSupport                     bool
 	SupportMode                          string
 	HomeAPIServerHost, HomeAPIServerPort string
-	ServicePort                          string // port at which pods of this cluster reach the API server
+	ServicePort                          string // port at which pods of this cluster reach the local API server
 
-	// Storage.
+	// Flags for storage.
 	Storage                                 bool
 	VirtualStorageClass, RemoteStorageClass string
 	Ingress, LoadBalancer                   bool
 	IngressClass, LoadBalancerClass         string
 
-	// Plugins.
+	// Flags for plugins.
 	PluginDir, PluginCacheDir string
 
-	// Kubelet API.
+	// Flags for the kubelet API.
 	ListenAddress                     string
 	ListenPort                        uint16
 	CertificateType, CertificateDir   string
 	TlsCertFile, TlsKeyFile, ClientCA string
 
-	// High availability.
+	// Flags for high availability.
 	SharedLease                           bool
 	ElectDuration, ElectRenew, ElectRetry time.Duration
 
-	// Observability.
+	// Flags for logs and metrics.
 	Logs                          cmdutil.Logs
 	MetricsEnabled, Profiling     bool
 	MetricsAddress, HealthAddress string
 
-	// Unknown flags, if they are ignored.
+	// Flags that control how unknown flags are handled.
 	IgnoreUnknown bool
 	Ignored       []string
 
@@ -91,13 +90,14 @@ type Options struct {
 }
 
 const (
-	// IgnoreUnknown is the flag that allows unknown flags.
+	// IgnoreUnknown is the name of the flag that permits unknown flags.
 	IgnoreUnknown = "ignore-unknown-flags"
-	// IgnoredFlags is the flag that lists the ignored flags.
+	// IgnoredFlags is the name of the flag that lists the unknown flags that were ignored.
 	IgnoredFlags = "ignored-flags"
 )
 
-// New returns the defaults, including the values from the pod's environment.
+// New returns the default values of the flags. Some of them come from the environment variables of the pod, which env
+// looks up.
 func New(env func(string) string) *Options {
 	return &Options{
 		ForeignAnswer:        resource.QuantityValue{Quantity: resource.MustParse("512Mi")},
@@ -119,7 +119,7 @@ func valueOr(value, otherwise string) string {
 	return otherwise
 }
 
-// FlagGroups registers all flags, grouped as the help shows them.
+// FlagGroups returns all flags in the groups in which the help shows them.
 func (o *Options) FlagGroups() cliflag.NamedFlagSets {
 	var groups cliflag.NamedFlagSets
 	o.clusterFlags(&groups)
@@ -223,7 +223,7 @@ func (o *Options) kubeletFlags(groups *cliflag.NamedFlagSets) {
 	f.StringVar(&o.ListenAddress, "listen-address", "0.0.0.0", "address to listen on for logs, exec, attach and port-forward")
 	f.Uint16Var(&o.ListenPort, "listen-port", 10250, "port to listen on; 0 for any free port")
 	f.StringVar(&o.CertificateType, "certificate-type", "kubelet", "signer of the serving certificate: kubelet (this cluster's signer), aws, self-signed")
-	f.StringVar(&o.CertificateDir, "cert-dir", filepath.Join(os.TempDir(), "certs"), "directory for signed serving certificates")
+	f.StringVar(&o.CertificateDir, "cert-dir", "", "directory for signed serving certificates; by default one in the temporary folder for each cluster and node")
 	f.StringVar(&o.TlsCertFile, "tls-cert-file", "", "serving certificate, instead of --certificate-type; reloaded on change")
 	f.StringVar(&o.TlsKeyFile, "tls-private-key-file", "", "key of --tls-cert-file")
 	f.StringVar(&o.ClientCA, "client-ca-file", "", "CA of callers' client certificates; by default the one that the cluster publishes in kube-system/extension-apiserver-authentication")

@@ -21,10 +21,11 @@ import (
 	"github.com/refract-project/refract/internal/connection"
 	"github.com/refract-project/refract/internal/ipmap"
 	"github.com/refract-project/refract/vk/kubeletapi"
+	"github.com/refract-project/refract/vk/node"
 	"github.com/refract-project/refract/vk/reflection"
 )
 
-// Validate returns all errors at once. Each names its flag and the remedy.
+// Validate returns all errors of the flags at once. Each error names the flag and how to correct its value.
 func (o *Options) Validate() error {
 	if o.VirtualNode == "" {
 		o.VirtualNode = o.NodeName
@@ -62,8 +63,8 @@ func (o *Options) validateProviderAccess() error {
 	return err
 }
 
-// HomeKubeconfigFile returns the kubeconfig path of this cluster and its source. Without a path the process uses the
-// in-cluster configuration.
+// HomeKubeconfigFile returns the path of this cluster's kubeconfig, and the flag or variable that sets the path. If
+// path is empty, the process uses the in-cluster configuration.
 func (o *Options) HomeKubeconfigFile() (source, path string) {
 	if o.HomeKubeconfig != "" {
 		return "--home-kubeconfig", o.HomeKubeconfig
@@ -81,6 +82,13 @@ func (o *Options) validateHomeAccess() error {
 	}
 	return nil
 }
+
+// minHeartbeatInterval and maxHeartbeatInterval bound --heartbeat-interval. A shorter interval floods the provider
+// with writes. With a longer interval, the provider sends traffic to an unavailable consumer for minutes.
+const (
+	minHeartbeatInterval = time.Second
+	maxHeartbeatInterval = 30 * time.Second
+)
 
 func (o *Options) validateClients() error {
 	var faults []error
@@ -107,10 +115,10 @@ func (o *Options) validateNode() error {
 	if _, err := netip.ParseAddr(o.NodeIP); err != nil {
 		faults = append(faults, fmt.Errorf("--node-ip=%q is not an IP address: set it to the address of this pod (in a pod template: $(POD_IP))", o.NodeIP))
 	}
-	if o.LeaseDuration < 4*time.Second {
+	if o.LeaseDuration < node.MinLeasePeriod {
 		faults = append(faults, fmt.Errorf("--node-lease-duration=%s: use 4s or more", o.LeaseDuration))
 	}
-	if o.HeartbeatInterval < 0 || o.HeartbeatInterval > 0 && o.HeartbeatInterval < time.Second || o.HeartbeatInterval > 30*time.Second {
+	if o.HeartbeatInterval < 0 || o.HeartbeatInterval > 0 && o.HeartbeatInterval < minHeartbeatInterval || o.HeartbeatInterval > maxHeartbeatInterval {
 		faults = append(faults, fmt.Errorf("--heartbeat-interval=%s: use a duration from 1s to 30s, or 0 for no heartbeat", o.HeartbeatInterval))
 	}
 	if o.PingInterval < 0 {

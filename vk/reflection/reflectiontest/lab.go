@@ -28,28 +28,32 @@ import (
 	"github.com/refract-project/refract/api/crds"
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/internal/rbac"
-	"github.com/refract-project/refract/internal/story"
-	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/test/support/story"
+	"github.com/refract-project/refract/test/support/testenv"
 	"github.com/refract-project/refract/vk/reflection"
 )
 
-// The first test that needs the two control planes starts them, and all tests share them. Each lab has its own provider
-// id, node and namespaces in them.
+// clusters are the two control planes that all tests share. The first test that needs them starts them. Each lab has
+// its own provider ID, node and namespaces in these control planes.
 var clusters struct {
 	once             sync.Once
 	err              error
 	consumer, remote *testenv.Cluster
 	labs             atomic.Int32
-	granting         sync.Mutex // serializes changes of the roles that labs share
+	granting         sync.Mutex // serializes changes to roles that several labs use
 }
 
-// Main implements TestMain: it runs the tests and stops the clusters that they have started.
-func Main(m *testing.M) {
+// Main implements TestMain: it runs the tests, stops the clusters that they have started, and then calls the given
+// functions.
+func Main(m *testing.M, stops ...func() error) {
 	code := m.Run()
 	for _, cluster := range []*testenv.Cluster{clusters.consumer, clusters.remote} {
 		if cluster != nil {
 			_ = cluster.Stop()
 		}
+	}
+	for _, stop := range stops {
+		_ = stop()
 	}
 	os.Exit(code)
 }
@@ -71,7 +75,7 @@ func startClusters() {
 	}
 }
 
-// Lab is one provider, one virtual node, and one offloaded namespace.
+// Lab has one provider, one virtual node, and one offloaded namespace.
 type Lab struct {
 	*testing.T
 	Local, Remote                         *Side
@@ -82,13 +86,13 @@ type Lab struct {
 	cancel                                func()
 }
 
-// New prepares everything except the manager, which Start starts.
+// New prepares a Lab with a manager. Start starts the manager.
 func New(t *testing.T, change ...func(*reflection.Options)) *Lab {
 	t.Helper()
 	return NewOn(t, Consumer(t), change...)
 }
 
-// Consumer returns the consumer that the labs share.
+// Consumer returns the consumer cluster that all labs share.
 func Consumer(t *testing.T) *testenv.Cluster {
 	t.Helper()
 	needClusters(t)
@@ -97,13 +101,14 @@ func Consumer(t *testing.T) *testenv.Cluster {
 
 func needClusters(t *testing.T) {
 	t.Helper()
+	testenv.NeedControlPlane(t)
 	clusters.once.Do(startClusters)
 	if clusters.err != nil {
 		t.Fatal(clusters.err)
 	}
 }
 
-// NewOn returns a lab with its own consumer.
+// NewOn returns a lab with the given cluster as its consumer.
 func NewOn(t *testing.T, consumer *testenv.Cluster, change ...func(*reflection.Options)) *Lab {
 	t.Helper()
 	needClusters(t)
@@ -126,7 +131,8 @@ spec: {clusterID: %s}`, l.Node, l.Tenant, l.ID))
 	l.Options = reflection.Options{
 		Local: Must(l.Local.Cluster.ConfigFor(l.Local.user))(t), Remote: Must(l.Remote.Cluster.ConfigFor(l.Remote.user))(t),
 		LocalClusterID: "rome", RemoteClusterID: l.ID, NodeName: l.Node, NodeIP: "10.9.8.7", TenantNamespace: l.Tenant,
-		// Most tests count writes. With ConfigMaps, the write of the root CA would be among them in each test.
+		// ConfigMaps are not reflected by default: most tests count writes, and would otherwise have to count the write
+		// of the root CA, too.
 		Kinds:    Kinds(reflection.PodKind, reflection.ServiceKind, reflection.EndpointSliceKind),
 		Registry: l.Chains, SettleAfter: 200 * time.Millisecond, RecheckAfter: time.Second, ProbeEvery: 100 * time.Millisecond,
 		Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelInfo})),
@@ -151,7 +157,7 @@ func (l *Lab) side(cluster *testenv.Cluster, user string) *Side {
 		Core: Must(kubernetes.NewForConfig(cluster.Config()))(l.T), user: user}
 }
 
-// Grant gives the manager only the roles of the released charts.
+// Grant grants the manager exactly the roles of the released charts.
 func (l *Lab) Grant() {
 	l.Helper()
 	clusters.granting.Lock()
@@ -166,12 +172,12 @@ func (l *Lab) Grant() {
 	l.granted(l.Remote, l.RemoteNS, "pods", "")
 }
 
-// Kinds returns some of the default kinds.
+// Kinds returns the default kinds with the given names.
 func Kinds(names ...string) []reflection.Kind {
 	return slices.DeleteFunc(reflection.DefaultKinds(), func(kind reflection.Kind) bool { return !slices.Contains(names, kind.Name) })
 }
 
-// Admit gives the manager its permissions in a further namespace of the consumer.
+// Admit grants the manager its usual permissions in another namespace of the consumer.
 func (l *Lab) Admit(namespace string) {
 	l.Helper()
 	kubelet := rbac.Kubelet{NodeName: l.Node, Subject: rbac.User(l.Local.user)}
@@ -179,7 +185,7 @@ func (l *Lab) Admit(namespace string) {
 	l.granted(l.Local, namespace, "services", "")
 }
 
-// Allow gives the manager permissions for a further resource on both sides.
+// Allow grants the manager permissions for another resource on both sides.
 func (l *Lab) Allow(group, resource string) {
 	l.Helper()
 	for _, s := range []*Side{l.Local, l.Remote} {
@@ -194,7 +200,7 @@ func (l *Lab) Allow(group, resource string) {
 	}
 }
 
-// granted waits until the API server's authorizer has read the roles.
+// granted waits until the API server's authorizer has read the changed roles.
 func (l *Lab) granted(s *Side, namespace, resource, group string) {
 	l.Helper()
 	client := Must(kubernetes.NewForConfig(Must(s.Cluster.ConfigFor(s.user))(l.T)))(l.T)
@@ -209,7 +215,7 @@ func (l *Lab) granted(s *Side, namespace, resource, group string) {
 	})
 }
 
-// Start starts the manager and waits until it reflects.
+// Start starts the manager and waits until it is ready.
 func (l *Lab) Start() *Lab {
 	l.Helper()
 	l.StartUnready()
@@ -267,13 +273,13 @@ func (l *Lab) WriteMap(name string, current map[string]any) {
 	Must(maps.UpdateStatus(l.Context(), present, metav1.UpdateOptions{}))(l.T)
 }
 
-// Eventually waits until check returns no error.
+// Eventually waits until check returns nil.
 func (l *Lab) Eventually(check func() error) {
 	l.Helper()
 	testenv.Eventually(l.T, check)
 }
 
-// ThroughCable connects the manager to the provider through a cable.
+// ThroughCable makes the manager connect to the provider through a cable, which tests can cut.
 func (l *Lab) ThroughCable() *testenv.Cable {
 	l.Helper()
 	c := testenv.NewCable(l.T, Must(url.Parse(l.Options.Remote.Host))(l.T).Host)
@@ -281,7 +287,7 @@ func (l *Lab) ThroughCable() *testenv.Cable {
 	return c
 }
 
-// Settled waits until the manager is idle: for a while, every queue has been empty and nothing was evaluated.
+// Settled waits until the manager is idle: for a short time, all queues were empty and no object was evaluated.
 func (l *Lab) Settled() {
 	l.Helper()
 	quiet, last := time.Now(), uint64(0)
@@ -297,13 +303,13 @@ func (l *Lab) Settled() {
 	})
 }
 
-// Evaluated returns the number of evaluations by the manager.
+// Evaluated returns the number of evaluations by the manager so far.
 func (l *Lab) Evaluated() uint64 {
 	_, evaluated := l.Manager.Backlog()
 	return evaluated
 }
 
-// Present waits until an object exists and passes check.
+// Present waits until an object exists and passes all checks.
 func (l *Lab) Present(s *Side, kind, namespace, name string, check ...func(*unstructured.Unstructured) error) (found *unstructured.Unstructured) {
 	l.Helper()
 	l.Eventually(func() error {
@@ -330,8 +336,8 @@ func (l *Lab) Absent(s *Side, kind, namespace, name string) {
 	})
 }
 
-// Field checks the value at a path in the notation of package story, such as "metadata.labels/app". "" means that there
-// is no value.
+// Field returns a check of the value at a path in the notation of package story, such as "metadata.labels/app". The
+// value "" means that the field does not exist.
 func Field(path, want string) func(*unstructured.Unstructured) error {
 	return func(object *unstructured.Unstructured) error {
 		if object == nil {
@@ -341,7 +347,7 @@ func Field(path, want string) func(*unstructured.Unstructured) error {
 	}
 }
 
-// Events returns reason and message of the Events about an object.
+// Events returns the reasons and messages of the Events about an object.
 func (l *Lab) Events(namespace, kind, name string) (found []string) {
 	l.Helper()
 	list := Must(l.Local.Core.CoreV1().Events(namespace).List(l.Context(), metav1.ListOptions{}))(l.T)
@@ -353,7 +359,7 @@ func (l *Lab) Events(namespace, kind, name string) (found []string) {
 	return found
 }
 
-// Event waits for an Event that contains all of the words.
+// Event waits for an Event about the object that contains all of the words.
 func (l *Lab) Event(namespace, kind, name string, words ...string) {
 	l.Helper()
 	l.Eventually(func() error {
@@ -367,7 +373,7 @@ func (l *Lab) Event(namespace, kind, name string, words ...string) {
 	})
 }
 
-// Quiet calls do, and fails if the manager wrote anything until it has settled again.
+// Quiet calls do, and fails the test if the manager writes an object before it is idle again.
 func (l *Lab) Quiet(what string, do func()) {
 	l.Helper()
 	before := [2][]string{l.Local.Writes(l.T), l.Remote.Writes(l.T)}
@@ -380,7 +386,7 @@ func (l *Lab) Quiet(what string, do func()) {
 	}
 }
 
-// Addresses checks the load-balancer addresses of an object.
+// Addresses returns a check of the load balancer addresses of an object.
 func Addresses(want ...string) func(*unstructured.Unstructured) error {
 	return func(object *unstructured.Unstructured) error {
 		var got []string
@@ -400,7 +406,8 @@ func Addresses(want ...string) func(*unstructured.Unstructured) error {
 	}
 }
 
-// AnotherNamespace creates a second namespace on the provider, to which ours may be mapped.
+// AnotherNamespace creates a second namespace on the provider that may become the remote namespace of the lab's
+// namespace.
 func (l *Lab) AnotherNamespace() string {
 	l.Helper()
 	name := l.RemoteNS + "-2"

@@ -14,7 +14,7 @@ import (
 	"github.com/refract-project/refract/plugins"
 )
 
-// WithDefaultPlugins runs the lab with the default plugins.
+// WithDefaultPlugins returns an option that runs the default plugins.
 func WithDefaultPlugins(t *testing.T) func(*reflection.Options) {
 	t.Helper()
 	h := Must(host.New(t.Context(), host.NewConfig()))(t)

@@ -31,11 +31,11 @@ import (
 	"sigs.k8s.io/yaml"
 
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
-	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/test/support/testenv"
 	"github.com/refract-project/refract/vk/reflection"
 )
 
-// Side is one of the two clusters, with the permissions of its administrator.
+// Side is one of the two clusters, with an administrator's permissions.
 type Side struct {
 	Cluster *testenv.Cluster
 	Dynamic dynamic.Interface
@@ -89,7 +89,7 @@ func (s *Side) patch(t *testing.T, kind, namespace, name string, change map[stri
 	return Must(s.Of(kind, namespace).Patch(t.Context(), name, types.MergePatchType, body, metav1.PatchOptions{}, subresource...))(t)
 }
 
-// PatchYAML patches an object with a change in YAML.
+// PatchYAML patches an object. text is a merge patch in YAML.
 func (s *Side) PatchYAML(t *testing.T, kind, namespace, name, text string, subresource ...string) {
 	t.Helper()
 	change := map[string]any{}
@@ -110,7 +110,8 @@ func (s *Side) Delete(t *testing.T, kind, namespace, name string) {
 	require.NoError(t, s.Of(kind, namespace).Delete(t.Context(), name, metav1.DeleteOptions{}))
 }
 
-// Request is an entry of the API server's audit log for a finished request. A watch is logged when it ends.
+// Request is an entry in the API server's audit log for a finished request. For a watch, the entry is written when
+// the watch ends.
 type Request struct {
 	Verb       string
 	RequestURI string
@@ -118,7 +119,7 @@ type Request struct {
 	ObjectRef  struct{ Resource, Subresource, Namespace, Name string }
 }
 
-// Requests lists the requests of the manager under test, from the audit log.
+// Requests lists the requests of the manager under test, taken from the audit log.
 func (s *Side) Requests(t *testing.T) (found []Request) {
 	t.Helper()
 	file := Must(os.Open(s.Cluster.AuditLogPath()))(t)
@@ -134,7 +135,7 @@ func (s *Side) Requests(t *testing.T) (found []Request) {
 	return found
 }
 
-// Writes lists the writes of the manager to a cluster.
+// Writes lists the writes of the manager to the cluster.
 func (s *Side) Writes(t *testing.T) (found []string) {
 	t.Helper()
 	for _, entry := range s.Requests(t) {
@@ -145,7 +146,7 @@ func (s *Side) Writes(t *testing.T) (found []string) {
 	return found
 }
 
-// ConfigMaps creates a number of ConfigMaps, several at a time.
+// ConfigMaps creates the given number of ConfigMaps, several of them concurrently.
 func (s *Side) ConfigMaps(t *testing.T, namespace string, number int) {
 	t.Helper()
 	var wg sync.WaitGroup

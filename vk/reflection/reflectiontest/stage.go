@@ -11,17 +11,17 @@ import (
 
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/document"
-	"github.com/refract-project/refract/internal/story"
+	"github.com/refract-project/refract/test/support/story"
 )
 
 // Stage plays stories in a lab, on the sides "consumer" and "provider". In addition to the commands of package story
 // there are:
 //
 //	start, stop                    the manager; start waits until it reflects, unless the link is cut
-//	cut, mend                      the link to the provider; cut waits until the manager has noticed
+//	cut, mend                      cut or restore the link to the provider; cut waits until the manager has noticed
 //	chain KIND WHAT [WORD...]      swap the outgoing chain of a kind; see newChain
 //	run POD STATUS                 act as the provider: create the pod of a ShadowPod, with a status as YAML
-//	withdraw, extend               the namespace
+//	withdraw, extend               stop or start offloading the namespace
 func Stage(l *Lab) *story.Stage {
 	link := l.ThroughCable()
 	isCut := false
@@ -90,7 +90,8 @@ func (l *Lab) command(f func()) story.Command {
 	return func(bool, []string) error { f(); return nil }
 }
 
-// newChain returns a chain that makes the required changes to Services and, in addition,
+// newChain returns a chain that makes the changes that every Service needs and, in addition, has one of these
+// effects:
 //
 //	nothing                 nothing
 //	label KEY VALUE         sets a label

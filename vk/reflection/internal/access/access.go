@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package access reads how a pod uses an API server: its service account, and the volumes with its tokens.
+// Package access reads from a pod how it uses an API server: its service account, and the volumes with its tokens.
 package access
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// WithoutRemedy is the remedy for pods that need no API server.
+// WithoutRemedy is the remedy in messages about pods that possibly need no API server.
 const WithoutRemedy = "or, if the pod needs no API server, recreate it with annotation " + wire.APIServerSupportAnnotation + ": " + wire.APIServerSupportDisabled
 
 // ServiceAccount returns the service account of a pod.
@@ -26,7 +26,8 @@ func ServiceAccount(pod *unstructured.Unstructured) string {
 	return "default"
 }
 
-// Declined returns the annotation with which a pod opts out of this cluster's API server, or "" if it has none.
+// Declined returns the annotation with which a pod opts out of this cluster's API server, or "" if the pod does not
+// have it.
 func Declined(pod *unstructured.Unstructured) string {
 	switch mode := raw.Annotations(pod.Object)[wire.APIServerSupportAnnotation]; mode {
 	case wire.APIServerSupportDisabled, wire.APIServerSupportRemote:
@@ -35,7 +36,7 @@ func Declined(pod *unstructured.Unstructured) string {
 	return ""
 }
 
-// Projections lists the sources of projected volumes, each after the name of its volume.
+// Projections lists the sources of projected volumes. The key of each source is the name of its volume.
 func Projections(volumes any) iter.Seq2[string, map[string]any] {
 	return func(yield func(string, map[string]any) bool) {
 		list, _ := volumes.([]any)
@@ -51,7 +52,7 @@ func Projections(volumes any) iter.Seq2[string, map[string]any] {
 	}
 }
 
-// MountsSecret reports whether one of the volumes projects the Secret.
+// MountsSecret reports whether one of the volumes projects the Secret with the given name.
 func MountsSecret(volumes any, name string) bool {
 	for _, source := range Projections(volumes) {
 		if raw.Nested(source, "secret", "name") == name {
@@ -61,10 +62,11 @@ func MountsSecret(volumes any, name string) bool {
 	return false
 }
 
-// secretsField, in the spec of a pod that is cached without its volumes, has "volume/Secret" for each projected Secret.
+// secretsField is a field in the reduced spec of a cached pod, which has no volumes. It has an entry "volume/Secret"
+// for each projected Secret.
 const secretsField = "projectedSecrets"
 
-// KeepSecrets adds the input of Secrets to kept, which replaces a spec in memory.
+// KeepSecrets adds the entries that Secrets reads to kept, the reduced spec that replaces spec in the cache.
 func KeepSecrets(spec, kept map[string]any) {
 	var list []any
 	for volume, source := range Projections(spec["volumes"]) {
@@ -77,8 +79,8 @@ func KeepSecrets(spec, kept map[string]any) {
 	}
 }
 
-// Secrets lists the Secrets that a spec projects, each after the name of its volume. It also reads a spec that
-// KeepSecrets has written.
+// Secrets lists the Secrets that a spec projects. The key of each Secret is the name of its volume. It also accepts a
+// reduced spec from KeepSecrets.
 func Secrets(spec map[string]any) iter.Seq2[string, string] {
 	return func(yield func(string, string) bool) {
 		kept := map[string]any{}

@@ -37,8 +37,8 @@ func TestDifferences(t *testing.T) {
 	}
 }
 
-// TestRecordsAreApplied checks that decisions are applied while the same values are requested, and the results are
-// still stored.
+// TestRecordsAreApplied checks that a decision of admission applies as long as the same values are requested, and the
+// results are still stored.
 func TestRecordsAreApplied(t *testing.T) {
 	var none *Record
 	record := none.With(Differences(object(t, sent), object(t, stored)), object(t, sent), object(t, stored))
@@ -115,8 +115,8 @@ func TestDecided(t *testing.T) {
 	}
 }
 
-// TestListsWithItemsOfOthers checks that items that were not requested do not count as decisions, because other
-// clients, or admission, have added them.
+// TestListsWithItemsOfOthers checks that list items that were not requested do not count as decisions, because other
+// clients or admission have added them.
 func TestListsWithItemsOfOthers(t *testing.T) {
 	for name, c := range map[string]struct{ stored, owned, others, decided, open string }{
 		"changed":                     {`[{port: 80, name: web, protocol: TCP}]`, keyed, "", "ports", ""},
@@ -145,7 +145,7 @@ func TestListsWithItemsOfOthers(t *testing.T) {
 	}
 }
 
-// keyed has the owned fields of an item of a list.
+// keyed is a managedFields entry for one item of a list.
 const keyed = `{"k:{\"port\":80,\"protocol\":\"TCP\"}":{".":{},"f:port":{},"f:name":{}}}`
 
 func names(fields []Field) string {
@@ -156,8 +156,8 @@ func names(fields []Field) string {
 	return strings.Join(texts, " ")
 }
 
-// TestQuantities checks that another notation of a quantity is no decision, and needs no record, unless there is a
-// decision about another field.
+// TestQuantities checks that another notation of a quantity does not count as a decision. Such a difference must not
+// be recorded unless there is a decision about another field.
 func TestQuantities(t *testing.T) {
 	for _, c := range []struct {
 		sent, stored string
@@ -189,8 +189,10 @@ const (
 	sentWhole = `{apiVersion: v1, kind: Thing, metadata: {name: a}, spec: {template: {empty: [], containers: [` + webItem + `, {name: log}]}}}`
 )
 
-// A copy that is wholly ours differs from what was sent also by what was added to its content: beside the content it is by defaults of the API server. Resources are one
-// field, as are lists with other items, unless only a part of the content is compared.
+// TestDifferencesOfWhole checks which differences between the sent and the stored version count in a copy that only
+// the virtual kubelet writes. Additions to the content count. Additions outside of the content do not count, because
+// they are defaults of the API server. The resources of a container count as one field, and so do lists whose items
+// have no names, unless only a part of the content is compared.
 func TestDifferencesOfWhole(t *testing.T) {
 	part := Content{Path: []string{"spec", "template"}, InPart: true}
 	whole := Content{Path: part.Path}
@@ -241,7 +243,8 @@ func TestDifferencesOfWhole(t *testing.T) {
 	}
 }
 
-// A field that admission has added is sent until another value is requested, or stored. Of resources all is decided, or nothing.
+// TestAdditionsAreApplied checks that a field that admission has added is sent in later writes until another value is
+// requested or stored. A decision about resources must concern all resources of the container.
 func TestAdditionsAreApplied(t *testing.T) {
 	content := Content{Path: []string{"spec", "template"}, InPart: true}
 	stored := strings.NewReplacer("empty: []", "deadline: 900", `cpu: "2"`, "cpu: 1", "name: log", "name: log, resources: {limits: {cpu: 1}}").Replace(sentWhole)

@@ -13,19 +13,19 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// Field is a field whose stored value differs from the sent one.
+// Field is a field whose stored value differs from the value that was sent.
 type Field struct {
 	Path    []string
-	Dropped bool // nothing is stored
-	Similar bool // the values differ only in how quantities are written
-	whole   bool // the copy is wholly ours
+	Dropped bool // no value is stored
+	Similar bool // the values differ only in the notation of quantities
+	whole   bool // only the virtual kubelet writes the copy
 }
 
 func (f Field) String() string { return strings.ReplaceAll(strings.Join(f.Path, "."), ".[", "[") }
 
-// Differences returns the fields of a sent object whose stored values differ, sorted by path. Additional stored fields
-// do not count, nor do the labels and annotations of the protocol between the clusters, which admission must not
-// change.
+// Differences returns the fields of a sent object whose stored values differ, sorted by path. Additional stored
+// fields are ignored, and so are the labels and annotations of the protocol between the clusters, because admission
+// must not change them.
 func Differences(sent, stored map[string]any) (fields []Field) {
 	walk(nil, sent, false, func(path []string, value any) bool {
 		present, below := at(stored, path)
@@ -41,17 +41,21 @@ func Differences(sent, stored map[string]any) (fields []Field) {
 	return fields
 }
 
-// Content is where the content of a copy is that is wholly ours.
+// Content describes where a copy that only the virtual kubelet writes has its content.
 type Content struct {
-	// Path leads to it. The fields beside the content are of the API server, which adds defaults. Without a path it is the object itself.
+	// Path is the path of the content. Fields outside of the content may get defaults from the API server. An empty
+	// path means that the object itself is the content.
 	Path []string
-	// InPart: only some of its fields are compared, and no item of a list is added to an existing copy, or removed from it.
+	// InPart means that only some fields of the content are compared. List items are then neither added to an
+	// existing copy nor removed from it.
 	InPart bool
 }
 
-// DifferencesOfWhole returns the fields that admission has decided about in a copy that is wholly ours, sorted by path: the value that was stored in response to
-// a write differs from the sent one. They include added labels, annotations and fields of the content. They do not include fields of the content that were not
-// stored: an API server drops a field that it does not know, and the next write sends it again.
+// DifferencesOfWhole returns the fields about which admission has decided in a copy that only the virtual kubelet
+// writes, sorted by path. For such a field, the value in the response to a write differs from the value that was
+// sent. Labels, annotations and fields of the content that were added also count. Fields of the content that were not
+// stored do not count: the API server has dropped them because it does not know them, and the next write sends them
+// again.
 func DifferencesOfWhole(sent, stored map[string]any, content Content) (fields []Field) {
 	walk(nil, sent, true, func(path []string, value any) bool {
 		present, _ := at(stored, path)
@@ -72,7 +76,7 @@ func DifferencesOfWhole(sent, stored map[string]any, content Content) (fields []
 	return fields
 }
 
-// added returns the fields of a map of the content that were stored in addition to the sent ones.
+// added returns the fields in a map of the content that were stored but not sent.
 func (c Content) added(path []string, sent, stored any) (fields []Field) {
 	if path[0] == "metadata" || len(path) < len(c.Path) || !slices.Equal(path[:len(c.Path)], c.Path) {
 		return nil
@@ -99,8 +103,9 @@ func addedMetadata(requested, stored map[string]any) (paths [][]string) {
 	return paths
 }
 
-// canDescend reports whether two values of a field are compared by their parts: maps, and lists of named items. Lists with other items, or in another order, are
-// compared as one field, so that what is sent is what is stored.
+// canDescend reports whether two values of a field are compared part by part. It returns true for maps, and for lists
+// of named items. All other lists, and lists in another order, are compared as a whole, so that the next write sends
+// exactly the stored list.
 func (c Content) canDescend(path []string, sent, stored any) bool {
 	if isAtomic(path) {
 		return false
@@ -116,13 +121,16 @@ func (c Content) canDescend(path []string, sent, stored any) bool {
 	return c.InPart || slices.EqualFunc(sent.([]any), stored.([]any), func(a, b any) bool { return raw.Map(a)["name"] == raw.Map(b)["name"] })
 }
 
-// isAtomic reports whether a field of a copy that is wholly ours is decided about as one: a request and its limit must agree.
+// isAtomic reports whether a field of a copy that only the virtual kubelet writes is compared as a whole. It returns
+// true for resources, because a request and its limit must agree.
 func isAtomic(path []string) bool { return path[0] != "metadata" && path[len(path)-1] == "resources" }
 
-// isItem reports whether a path leads to a named item of a list. Decisions are about its fields.
+// isItem reports whether a path leads to a named item of a list. Decisions concern the fields of such an item, not
+// the item itself.
 func isItem(path []string) bool { return strings.HasPrefix(path[len(path)-1], "[") }
 
-// named returns the items of a list by "[name]". It returns nil if an item has no unique name.
+// named returns the items of a list in a map with keys of the form "[name]". It returns nil if an item has no name,
+// or two items have the same name.
 func named(list any) map[string]any {
 	items, _ := list.([]any)
 	byName := make(map[string]any, len(items))
@@ -142,8 +150,9 @@ func OfMetadata(fields []Field) []Field {
 	return slices.DeleteFunc(slices.Clone(fields), func(field Field) bool { return field.Path[0] != "metadata" })
 }
 
-// With returns the record with additional decisions about fields. requested is the object before admission, and stored
-// the object after it. Nothing is added if all fields are similar, because API servers normalize quantities.
+// With returns the record with additional decisions about fields. requested is the object before admission, and
+// stored the object after it. If all fields are similar, no decision is added, because API servers normalize
+// quantities.
 func (r *Record) With(fields []Field, requested, stored map[string]any) *Record {
 	next := &Record{fields: map[uint64]decision{}}
 	if r != nil {
@@ -162,9 +171,9 @@ func (r *Record) With(fields []Field, requested, stored map[string]any) *Record 
 	return next
 }
 
-// Apply copies stored values to requested, for the fields with a decision of admission. A decision holds while the same
-// value is requested, and its result is still stored. Apply modifies requested, and returns the record of the decisions
-// that hold.
+// Apply copies the stored values of fields about which admission has decided to requested. A decision is valid as
+// long as the same value is requested and the result of the decision is still stored. Apply modifies requested and
+// returns a record of the valid decisions.
 func (r *Record) Apply(requested, stored map[string]any) *Record {
 	kept := &Record{fields: map[uint64]decision{}}
 	if r.IsEmpty() {
@@ -205,7 +214,7 @@ func (r *Record) Apply(requested, stored map[string]any) *Record {
 	return kept
 }
 
-// addContent adds the fields of the content to requested that admission has added.
+// addContent adds those fields of the content to requested that admission has added to the copy.
 func (r *Record) addContent(path []string, requested, stored map[string]any, kept *Record) {
 	for key, present := range stored {
 		if isIdentity(path, key) || len(path) == 0 && key == "metadata" {
@@ -223,7 +232,7 @@ func (r *Record) addContent(path []string, requested, stored map[string]any, kep
 	}
 }
 
-// parts returns the fields of a map, or the named items of a list.
+// parts returns the fields of a map, or the named items of a list, as a map.
 func parts(value any) map[string]any {
 	if fields, ok := value.(map[string]any); ok {
 		return fields
@@ -231,7 +240,7 @@ func parts(value any) map[string]any {
 	return named(value)
 }
 
-// addMetadata adds the labels and annotations to requested that admission has added.
+// addMetadata adds those labels and annotations to requested that admission has added to the copy.
 func (r *Record) addMetadata(requested, stored map[string]any, kept *Record) {
 	for _, path := range addedMetadata(requested, stored) {
 		known, ok := r.fields[hashPath(path)]
@@ -250,8 +259,9 @@ func (r *Record) addMetadata(requested, stored map[string]any, kept *Record) {
 	}
 }
 
-// walk calls visit for the fields of an object that cross, and for the fields of a map if visit returns true for the
-// map. With items, it also visits the fields of named items of lists. The path is valid only during the call.
+// walk calls visit for the reflected fields of an object. If visit returns true for a map, walk visits the fields of
+// the map. If items is true, it also visits the fields of named list items. The path is valid only during the call of
+// visit.
 func walk(path []string, fields map[string]any, items bool, visit func(path []string, value any) (below bool)) {
 	for key, value := range fields {
 		if isIdentity(path, key) {
@@ -273,8 +283,8 @@ func walk(path []string, fields map[string]any, items bool, visit func(path []st
 	}
 }
 
-// isIdentity reports whether admission must not decide about a field: the fields that identify an object, and the
-// labels and annotations of the protocol.
+// isIdentity reports whether a field is exempt from decisions of admission: a field that identifies the object, or a
+// label or annotation of the protocol between the clusters.
 func isIdentity(path []string, key string) bool {
 	switch {
 	case len(path) == 0:
@@ -287,7 +297,7 @@ func isIdentity(path []string, key string) bool {
 	return wire.IsProtocolKey(key)
 }
 
-// at returns the value at a path, and whether it is a map. A missing value is nil.
+// at returns the value at a path and reports whether it is a map. A missing value is nil.
 func at(object map[string]any, path []string) (value any, isMap bool) {
 	value = object
 	for _, key := range path {

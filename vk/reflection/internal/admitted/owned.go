@@ -15,9 +15,9 @@ import (
 
 // Decided returns the differing fields that the manager alone owns through server-side apply, and the open fields,
 // which other clients may have changed. An API server computes the owners of fields before admission changes a write,
-// and a client that changes a field takes it from its owner. So a value that was not requested but still belongs to the
-// manager comes from admission. Lists with items that the manager does not own are never decided. Fields that differ
-// only in such items are neither decided nor open, because the manager's own items are stored as sent.
+// and a client that changes a field becomes its owner. Therefore, if a value was not requested but still belongs to
+// the manager, admission has set it. Lists with items that the manager does not own never count as decided. A list
+// that differs only in such items is not open either, because the manager's own items are stored as sent.
 func Decided(fields []Field, sent, stored map[string]any, entries []metav1.ManagedFieldsEntry, manager string) (decided, open []Field) {
 	var ours []any
 	var others []any
@@ -57,8 +57,8 @@ func Decided(fields []Field, sent, stored map[string]any, entries []metav1.Manag
 	return decided, open
 }
 
-// below returns the content of a trie of fields below a path, and whether the trie contains the path, or an atomic
-// field above it.
+// below returns the part of a trie of fields below a path, and reports whether the trie contains the path or an
+// atomic field above it.
 func below(owned any, path []string) (trie any, has bool) {
 	for _, key := range path {
 		fields, ok := owned.(map[string]any)
@@ -75,11 +75,12 @@ func below(owned any, path []string) (trie any, has bool) {
 	return owned, true
 }
 
-// ownedPart returns a value without the items of lists that a trie of fields lacks. whole reports that it lacks none.
+// ownedPart returns a value without the list items that are not in a trie of owned fields. whole reports whether all
+// items are in the trie.
 func ownedPart(owned, value any) (part any, whole bool) {
 	fields, _ := owned.(map[string]any)
 	if len(fields) == 0 {
-		return value, true // an atomic field
+		return value, true // an atomic field is owned as a whole
 	}
 	whole = true
 	switch value := value.(type) {

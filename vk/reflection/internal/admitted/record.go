@@ -3,19 +3,22 @@
 
 // Package admitted records in a copy which of the requested values the provider's admission has replaced.
 //
-// A copy is enforced: changes of other clients of the provider are reverted. Admission decides for the provider, and
-// its decision stands until another value is requested for the same field. The two look alike, and a policy that
-// applies only to creations does not repeat its decision in later writes, so the decisions are recorded: for each field
-// a hash of the requested value and a hash of the stored value. The record is an annotation of the copy. A copy that
-// was stored as requested has no record, and costs nothing.
+// If another client of the provider changes a copy, the change is reverted. If the provider's admission changes a
+// copy, the change is a decision of the provider, which is kept until another value is requested for the same field. A
+// copy itself does not show which of the two has changed it. In addition, a policy that applies only to creations does
+// not repeat its decision in later writes. Therefore the decisions are recorded in an annotation of the copy: for each
+// field, a hash of the requested value and a hash of the stored value. A copy that was stored as requested has no
+// record.
 //
-// Fields are compared one by one down to lists. A list is one field: another value in one of its items is a decision
-// about the list, which stands until another list is requested. In the items, only the requested fields count, because
-// API servers and controllers add others. Items that other managers own by server-side apply are neither a decision nor
-// reverted. Another notation of a quantity, such as 1024Mi for 1Gi, is not a decision.
+// The fields of maps are compared one by one. A list counts as one field: a different value in one of its items is a
+// decision about the whole list, which is kept until another list is requested. Only the requested fields of an item
+// count, because API servers and controllers add further fields. Items that other managers own through server-side
+// apply are not a decision, and they are not reverted. Another notation of a quantity, such as 1024Mi for 1Gi, is not
+// a decision.
 //
-// Copies that are wholly ours, which are replaced by each write, have no other managers. There each value counts, also
-// an added one, and the items of lists are compared by name if they have names: containers, for example.
+// Some copies, such as ShadowPods, are written only by the virtual kubelet, and each write replaces them. In such
+// copies every value counts, including added ones, and list items with names, such as containers, are compared by
+// name.
 package admitted
 
 import (
@@ -29,34 +32,36 @@ import (
 	"github.com/refract-project/refract/host/document"
 )
 
-// Annotation has the record of its copy.
+// Annotation is the annotation of a copy that has its record.
 const Annotation = wire.AdmittedAnnotation
 
 // version is the prefix of a record's text. Records of another version are ignored.
 const version = "v1:"
 
-// maxBytes limits the annotation: an object has at most 256 KiB of annotations. A larger record is not written.
+// maxBytes is the maximum size of the annotation. A larger record is not written, because an object can have at most
+// 256 KiB of annotations.
 const maxBytes = 64 << 10
 
-// Record has the values that admission has replaced. Records are immutable.
+// Record has the decisions of admission about the fields of a copy. Records are immutable.
 type Record struct {
-	fields map[uint64]decision // keyed by the hash of the path
-	whole  bool                // the copy is wholly ours
+	fields map[uint64]decision // keyed by the hash of the field's path
+	whole  bool                // only the virtual kubelet writes the copy
 }
 
-// decision has the hash of the requested value of a field and the hash of its stored value.
+// decision has the hashes of a field's requested value and of its stored value.
 type decision struct{ requested, stored uint64 }
 
-// absent is the hash of a field that was not requested, or not stored.
+// absent is the hash that stands for a field that was not requested or is not stored.
 const absent = 0
 
 // IsEmpty reports whether the record has no decisions.
 func (r *Record) IsEmpty() bool { return r == nil || len(r.fields) == 0 }
 
-// Equal reports whether two records contain the same decisions. nil is an empty record.
+// Equal reports whether two records have the same decisions. A nil record equals an empty record.
 func (r *Record) Equal(other *Record) bool { return r.Text() == other.Text() }
 
-// Text returns the value of the annotation. It is "" for an empty record, and for a record that is too large.
+// Text returns the record as the value of the annotation. It returns "" for an empty record, and for a record that
+// exceeds maxBytes.
 func (r *Record) Text() string {
 	if r.IsEmpty() {
 		return ""
@@ -74,7 +79,8 @@ func (r *Record) Text() string {
 	return text
 }
 
-// ReadWhole returns the record in the annotations of a copy that is wholly ours, as Read does for other copies.
+// ReadWhole returns the record in the annotations of a copy that only the virtual kubelet writes. Read returns the
+// record of any other copy.
 func ReadWhole(annotations map[string]any) *Record {
 	record := Read(annotations)
 	if record != nil {
@@ -83,7 +89,7 @@ func ReadWhole(annotations map[string]any) *Record {
 	return record
 }
 
-// Read returns the record in annotations. It returns nil if the record is missing or malformed.
+// Read returns the record in annotations, or nil if it is missing or malformed.
 func Read(annotations map[string]any) *Record {
 	text, _ := annotations[Annotation].(string)
 	encoded, ok := strings.CutPrefix(text, version)
@@ -101,7 +107,7 @@ func Read(annotations map[string]any) *Record {
 	return record
 }
 
-// hashPath returns the hash of a path. Keys of maps cannot contain the separator.
+// hashPath returns the hash of a path. The separator cannot occur in the keys of maps.
 func hashPath(path []string) uint64 { return document.Hash(strings.Join(path, "\x00")) }
 
 // hashOf returns the hash of a value.
@@ -112,8 +118,8 @@ func hashOf(value any) uint64 {
 	return document.Hash(value)
 }
 
-// hashStored returns the hash of the part of a stored value that was requested, or of all of it if the copy is wholly
-// ours.
+// hashStored returns the hash of the part of a stored value that was requested. If only the virtual kubelet writes
+// the copy, hashStored returns the hash of the whole stored value.
 func hashStored(requested, stored any, whole bool) uint64 {
 	if stored == nil || whole {
 		return hashOf(stored)
@@ -121,7 +127,7 @@ func hashStored(requested, stored any, whole bool) uint64 {
 	return document.Hash(requestedPart(requested, stored))
 }
 
-// requestedPart returns a stored value without fields that were added to maps, including maps in lists.
+// requestedPart returns a stored value without the fields that were added to maps, also to maps in lists.
 func requestedPart(requested, stored any) any {
 	switch requested := requested.(type) {
 	case map[string]any:

@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package breaker keeps an unreachable provider from blocking workers: after the first call that does not get
-// through, calls fail at once and watches wait until a probe succeeds.
+// Package breaker keeps an unreachable provider from blocking workers. After the first call that cannot reach the
+// provider, all calls fail at once and watches wait, until a probe succeeds.
 package breaker
 
 import (
@@ -15,60 +15,75 @@ import (
 	"time"
 
 	"k8s.io/utils/clock"
+
+	"github.com/refract-project/refract/internal/apifailure"
 )
 
-// ErrUnreachable is returned, without a call, while the provider is known to be unreachable.
+// ErrUnreachable is returned, without making a call, while the provider is known to be unreachable.
 var ErrUnreachable = errors.New("provider is unreachable")
 
 const (
-	// startingUp is how long a provider that is back may deny requests that it allowed before: an API server that has
-	// just started has not read its roles yet.
-	startingUp = 5 * time.Second
-	// returnSpread limits the time over which waiting calls to a provider that is back are spread. returnPace is the
-	// average time between two of them if there are only a few.
-	returnSpread = 2 * time.Second
-	returnPace   = 5 * time.Millisecond
+	// startupGrace is how long a provider that has become reachable may deny requests that it allowed before: an API
+	// server that has just started has not read its roles yet.
+	startupGrace = 5 * time.Second
+	// returnSpreadPeriod limits the time over which waiting calls are spread after the provider has become reachable.
+	// returnPaceInterval is the average time between two of these calls if only a few are waiting.
+	returnSpreadPeriod = 2 * time.Second
+	returnPaceInterval = 5 * time.Millisecond
 )
 
-// DeniedError is a denial by the provider, 401 or 403.
+// DeniedError is a response from the provider that denies access: 401 or 403.
 type DeniedError struct{ Err error }
 
-// Error implements error.
+// Error returns the message of the wrapped error.
 func (e *DeniedError) Error() string { return e.Err.Error() }
 
-// Turn returns the delay of one of n waiting calls.
+// Turn returns the random delay of one of n calls that were waiting for the provider.
 func Turn(n int) time.Duration {
-	return rand.N(min(time.Duration(n)*returnPace, returnSpread) + 1) //nolint:gosec // it only spreads load
+	return rand.N(min(time.Duration(n)*returnPaceInterval, returnSpreadPeriod) + 1) //nolint:gosec // it only spreads load
 }
 
 // Options are the options of a Breaker. All are required.
 type Options struct {
 	Clock clock.WithTicker
 	Log   *slog.Logger
-	// Every is the time between two probes, and before another attempt of a call that did not get through.
+	// Every is the time between two probes, and the delay before Do repeats a call that did not reach the provider.
 	Every time.Duration
-	// Probe calls the provider and bypasses the breaker. A *DeniedError is a response of a reachable provider.
+	// Probe sends a request to the provider, past the breaker. If it returns a *DeniedError, the provider is
+	// reachable.
 	Probe func(context.Context) error
-	// Changed is called when the provider becomes unreachable, and when it is reachable again.
+	// Changed is called when the provider becomes unreachable, and when it becomes reachable again.
 	Changed func(reachable bool)
 }
 
-// Breaker is open, and rejects calls, while the provider is unreachable. Safe for concurrent use.
+// Breaker is open while the provider is unreachable. While it is open, it rejects calls. It is safe for concurrent
+// use.
 type Breaker struct {
 	options Options
-	ctx     context.Context // ends the probing
 
-	asking sync.Mutex // serializes the probes of Heed
+	asking sync.Mutex // serializes the probes in Heed
 	mu     sync.Mutex
-	open   chan struct{} // closed when the breaker closes again; nil while closed
-	queue  int           // number of waiting calls
+	ctx    context.Context // ends the probes
+	open   chan struct{}   // closed when the provider is reachable again; nil while the breaker is closed
+	queue  int             // number of waiting calls
 }
 
 // New returns a closed Breaker.
 func New(options Options) *Breaker { return &Breaker{options: options, ctx: context.Background()} }
 
-// Start ends probing with ctx. It must be called before the first call.
-func (b *Breaker) Start(ctx context.Context) { b.ctx = ctx }
+// Start makes the probes end when ctx ends. Before Start is called, probes continue until one succeeds.
+func (b *Breaker) Start(ctx context.Context) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.ctx = ctx
+}
+
+// probing returns the context that ends the probes.
+func (b *Breaker) probing() context.Context {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.ctx
+}
 
 // Allow returns ErrUnreachable while the breaker is open.
 func (b *Breaker) Allow() error {
@@ -80,7 +95,8 @@ func (b *Breaker) Allow() error {
 	return nil
 }
 
-// Wait blocks until the breaker is closed or ctx ends. Waiting calls continue one after another.
+// Wait blocks until the breaker is closed or ctx ends. After the breaker is closed, the waiting calls return one
+// after the other; see Turn.
 func (b *Breaker) Wait(ctx context.Context) error {
 	b.mu.Lock()
 	open := b.open
@@ -112,8 +128,8 @@ func (b *Breaker) Wait(ctx context.Context) error {
 	}
 }
 
-// Heed evaluates the error of a call and reports whether the provider is unreachable. A call that exceeded its deadline
-// may only have met a slow admission webhook, which must not block other calls, so a probe decides.
+// Heed evaluates the error of a call and reports whether the provider is unreachable. After a call that exceeded its
+// deadline, a probe decides: the cause may be a slow admission webhook, which must not block other calls.
 func (b *Breaker) Heed(err error) (lost bool) {
 	switch {
 	case errors.Is(err, ErrUnreachable):
@@ -121,21 +137,22 @@ func (b *Breaker) Heed(err error) (lost bool) {
 	case Lost(err):
 		b.openBreaker(err)
 		return true
-	case Overdue(err):
+	case apifailure.IsOverdue(err):
 		return !b.probeProvider()
 	default:
 		return false
 	}
 }
 
-// probeProvider probes the provider, unless it is known to be unreachable.
+// probeProvider probes the provider, unless the provider is already known to be unreachable. It reports whether the
+// provider is reachable.
 func (b *Breaker) probeProvider() bool {
 	b.asking.Lock()
 	defer b.asking.Unlock()
 	if b.Allow() != nil {
 		return false
 	}
-	err := b.options.Probe(b.ctx)
+	err := b.options.Probe(b.probing())
 	var denied *DeniedError
 	if err == nil || errors.As(err, &denied) {
 		return true
@@ -165,10 +182,11 @@ func (t transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// Do makes a call and hides an unavailable provider: it waits until the provider is back, however long that takes, and
-// calls again. Other errors, including the end of ctx, are returned. A nil breaker changes nothing.
+// Do makes a call and repeats it after errors of an unreachable provider: each time, it first waits until the
+// provider is reachable, however long that takes. Other errors, including the end of ctx, are returned at once. If b
+// is nil, the call is made once.
 //
-// client-go would retry such calls itself, at growing intervals, and report nothing.
+// Without Do, client-go would retry such calls itself at growing intervals, and report no errors.
 func Do[T any](ctx context.Context, b *Breaker, call func() (T, error)) (T, error) {
 	if b == nil {
 		return call()
@@ -182,14 +200,14 @@ func Do[T any](ctx context.Context, b *Breaker, call func() (T, error)) (T, erro
 		if err == nil || ctx.Err() != nil || !b.Heed(err) {
 			return result, err
 		}
-		select { // a probe may get through where this call does not
+		select { // Do waits before the next attempt, because a probe may succeed even though this call fails
 		case <-b.options.Clock.After(b.options.Every):
 		case <-ctx.Done():
 		}
 	}
 }
 
-// openBreaker opens the breaker and starts probing, unless this is already under way.
+// openBreaker opens the breaker and starts the probes, unless the breaker is already open.
 func (b *Breaker) openBreaker(cause error) {
 	b.mu.Lock()
 	if b.open != nil || b.ctx.Err() != nil {
@@ -204,9 +222,9 @@ func (b *Breaker) openBreaker(cause error) {
 }
 
 func (b *Breaker) untilBack() {
-	var refusing time.Time // since when the provider denies every probe
+	var refusing time.Time // time since which the provider denies every probe
 	for {
-		err := b.options.Probe(b.ctx)
+		err := b.options.Probe(b.probing())
 		var denied *DeniedError
 		switch {
 		case err == nil:
@@ -214,14 +232,14 @@ func (b *Breaker) untilBack() {
 			refusing = time.Time{}
 		case refusing.IsZero():
 			refusing = b.options.Clock.Now()
-		case b.options.Clock.Since(refusing) >= startingUp:
-			err = nil // the denial is permanent, and each call gets it as its response
+		case b.options.Clock.Since(refusing) >= startupGrace:
+			err = nil // The denial lasts. The breaker is closed, so that every call gets the denial as its response.
 		}
 		if err == nil {
 			break
 		}
 		select {
-		case <-b.ctx.Done():
+		case <-b.probing().Done():
 			return
 		case <-b.options.Clock.After(b.options.Every):
 		}

@@ -44,7 +44,7 @@ func TestBreaker(t *testing.T) {
 			}
 		}})
 	require.NoError(t, b.Allow(), "a closed breaker")
-	for range 20 { // many workers see the error
+	for range 20 { // many workers report the error
 		b.openBreaker(errors.New("connection refused"))
 	}
 	if err := b.Allow(); !errors.Is(err, ErrUnreachable) {
@@ -74,9 +74,9 @@ func TestBreaker(t *testing.T) {
 	}
 }
 
-// TestBreakerOfAnAPIServerThatStartsTwice checks that an API server that has just started, and denies requests that it
-// allows a moment later, counts as unreachable until it allows them, unless the denials last. An API server that
-// starts, ends and starts again gets the full time at each start.
+// TestBreakerOfAnAPIServerThatStartsTwice checks that an API server that has just started, and denies requests that
+// it allows a moment later, counts as unreachable until it allows them. If the denials last, it counts as reachable.
+// An API server that starts, ends and starts again may deny requests for the full time after each start.
 func TestBreakerOfAnAPIServerThatStartsTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begun, again := time.Now(), 4*time.Second
@@ -89,7 +89,7 @@ func TestBreakerOfAnAPIServerThatStartsTwice(t *testing.T) {
 			}})
 		b.openBreaker(errors.New("connection refused"))
 		require.NoError(t, b.Wait(t.Context()))
-		if took := time.Since(begun); took < again+startingUp {
+		if took := time.Since(begun); took < again+startupGrace {
 			t.Errorf("the breaker closed after %s: what it denied before it ended counts", took)
 		}
 	})
@@ -97,11 +97,11 @@ func TestBreakerOfAnAPIServerThatStartsTwice(t *testing.T) {
 
 func TestBreakerOfAStartingAPIServer(t *testing.T) {
 	for name, tc := range map[string]struct {
-		denies time.Duration // duration of the denials
+		denies time.Duration // time for which the provider denies requests
 		within [2]time.Duration
 	}{
 		"for a moment": {2 * time.Second, [2]time.Duration{2 * time.Second, 4 * time.Second}},
-		"for good":     {time.Hour, [2]time.Duration{startingUp, startingUp + 2*time.Second}},
+		"for good":     {time.Hour, [2]time.Duration{startupGrace, startupGrace + 2*time.Second}},
 		"not at all":   {0, [2]time.Duration{0, time.Second}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -127,10 +127,10 @@ func TestBreakerOfAStartingAPIServer(t *testing.T) {
 	}
 }
 
-// TestReturnIsSpread checks that the callers that waited for the provider return spread over two seconds, or at once if
-// there are only a few.
+// TestReturnIsSpread checks that calls that have waited for the provider are spread over two seconds, or are made
+// almost at once if there are only a few.
 func TestReturnIsSpread(t *testing.T) {
-	for n, within := range map[int][2]time.Duration{2000: {time.Second, returnSpread}, 10: {0, 10 * returnPace}} {
+	for n, within := range map[int][2]time.Duration{2000: {time.Second, returnSpreadPeriod}, 10: {0, 10 * returnPaceInterval}} {
 		synctest.Test(t, func(t *testing.T) {
 			var down atomic.Bool
 			down.Store(true)
@@ -160,7 +160,7 @@ func TestReturnIsSpread(t *testing.T) {
 	}
 }
 
-// TestDo checks that Do retries errors of an unreachable provider when it is back, and returns all other errors.
+// TestDo checks that Do repeats a call that fails because the provider is unreachable, and returns all other errors.
 func TestDo(t *testing.T) {
 	var probes atomic.Int32
 	b := newBreaker(t, Options{Every: time.Millisecond,
@@ -172,7 +172,8 @@ func TestDo(t *testing.T) {
 	if result != "list" || err != nil || calls != 3 || probes.Load() != 1 {
 		t.Errorf("after two failures of the way: %q, %v, %d calls, %d probes", result, err, calls, probes.Load())
 	}
-	// The provider responds to probes, so it is reachable.
+	// These errors must be returned at once, because the provider responds to the probes and thus counts as
+	// reachable.
 	for _, answer := range []error{forbidden, context.DeadlineExceeded} {
 		if _, err := Do(t.Context(), b, func() (string, error) { return "", answer }); !errors.Is(err, answer) {
 			t.Errorf("%v became %v", answer, err)
@@ -194,7 +195,7 @@ func TestDo(t *testing.T) {
 	}
 }
 
-// newBreaker returns a breaker that probes until the test ends.
+// newBreaker returns a breaker whose probes end with the test.
 func newBreaker(t *testing.T, o Options) *Breaker {
 	o.Clock, o.Log = clock.RealClock{}, slog.New(slog.DiscardHandler)
 	if o.Changed == nil {
@@ -209,8 +210,8 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestTransport checks that a request without a response opens the breaker, unless its caller has canceled it, and that
-// an open breaker makes no requests.
+// TestTransport checks that a request without a response opens the breaker, unless the caller has canceled the
+// request, and that no requests are made while the breaker is open.
 func TestTransport(t *testing.T) {
 	tries := 0
 	refused := errors.New("connection refused")

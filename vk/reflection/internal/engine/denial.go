@@ -14,13 +14,14 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// denialGrace is how long an API server may deny the list of a kind before an Event reports it. An API server that
-// starts, or has a new RoleBinding, denies requests for a moment. A longer grace delays the report.
+// denialGrace is how long an API server may deny the list of a kind before an Event reports it. The grace is needed
+// because an API server denies requests for a moment after its start or after the creation of a RoleBinding. A longer
+// grace would delay the report.
 const denialGrace = 5 * time.Second
 
-// denial records that an API server does not allow the list of a kind in a namespace, because Liqo or an older version
-// of Refract does not grant all kinds. Objects of the kind are not reflected meanwhile; other kinds are not affected.
-// Safe for concurrent use.
+// denial records that an API server does not allow the list of a kind in a namespace, because Liqo or an older
+// version of Refract does not grant all kinds. During the denial, objects of the kind are not reflected; other kinds
+// are not affected. A denial is safe for concurrent use.
 type denial struct {
 	mu       sync.Mutex
 	since    time.Time // zero if there is no denial
@@ -57,11 +58,11 @@ func (s *Scope) listedHere(err error) {
 	if !s.deniedHere.note(err, m.options.Clock.Now()) {
 		return
 	}
-	s.steps.wakeAll()
-	m.log.Warn("This cluster does not let the virtual kubelet list a kind: none of its objects is reflected", "kind", s.r.kind.Name, "namespace", s.namespace.local, "err", err)
-	for _, vn := range m.virtualNode.All() {
+	s.steps.WakeAll()
+	m.log.Warn("This cluster does not let the virtual kubelet list a kind: none of its objects is reflected", "kind", s.r.kind.Name, "namespace", s.Local, "err", err)
+	for _, vn := range m.settings.VirtualNode.All() {
 		m.events.Warn("VirtualNode", vn, wire.FailedReflectionReason, fmt.Sprintf("no %s of namespace %s is reflected%s: this cluster does not let the virtual kubelet list them. Upgrade its roles with refractctl install",
-			s.r.kind.SourceKind().Kind, s.namespace.local, s.r.kind.unprotected()))
+			s.r.kind.SourceKind().Kind, s.Local, s.r.kind.unprotected()))
 	}
 }
 
@@ -71,8 +72,8 @@ func (s *Scope) listedThere(err error) {
 	if !s.deniedThere.note(err, m.options.Clock.Now()) {
 		return
 	}
-	s.steps.wakeAll()
-	m.log.Warn("The provider does not let this cluster list a kind: none of its objects is reflected", "kind", s.r.kind.Name, "namespace", s.namespace.local, "remoteNamespace", s.namespace.remote, "err", err)
+	s.steps.WakeAll()
+	m.log.Warn("The provider does not let this cluster list a kind: none of its objects is reflected", "kind", s.r.kind.Name, "namespace", s.Local, "remoteNamespace", s.Remote, "err", err)
 	for _, object := range s.Objects() {
 		s.warnOfDenial(object)
 	}
@@ -81,14 +82,6 @@ func (s *Scope) listedThere(err error) {
 // warnOfDenial warns about an object whose kind the provider does not permit.
 func (s *Scope) warnOfDenial(object *unstructured.Unstructured) {
 	kind, m := &s.r.kind, s.r.m
-	m.events.Warn(kind.Name, object, wire.FailedReflectionReason, fmt.Sprintf("cluster %s does not grant %s in namespace %s, so this %s is not reflected%s. Ask the administrator of that cluster to upgrade Refract, or to grant it",
-		m.options.RemoteClusterID, kind.target().GroupResource(), s.namespace.remote, kind.SourceKind().Kind, kind.unprotected()))
-}
-
-// unprotected returns the text of Unprotected as the end of a clause.
-func (k *Kind) unprotected() string {
-	if k.Unprotected == "" {
-		return ""
-	}
-	return ": " + k.Unprotected
+	s.r.events.Warn(object, wire.FailedReflectionReason, fmt.Sprintf("cluster %s does not grant %s in namespace %s, so this %s is not reflected%s. Ask the administrator of that cluster to upgrade Refract, or to grant it",
+		m.options.RemoteClusterID, s.r.copies.Resource.GroupResource(), s.Remote, kind.SourceKind().Kind, kind.unprotected()))
 }

@@ -8,7 +8,12 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/refract-project/refract/host"
+	"github.com/refract-project/refract/vk/reflection/internal/copies"
+	"github.com/refract-project/refract/vk/reflection/internal/evaluation"
+	"github.com/refract-project/refract/vk/reflection/internal/mutation"
 	"github.com/refract-project/refract/vk/reflection/internal/policy"
+	"github.com/refract-project/refract/vk/reflection/internal/queue"
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
@@ -18,16 +23,19 @@ import (
 type Handler interface {
 	// Reconcile brings the other side of one object into its desired state. It is called when the scope is ready and,
 	// unless the kind is PerNode or Reverse, while this virtual kubelet leads.
-	Reconcile(ctx context.Context, w *Worker, s *Scope, key Key) error
+	Reconcile(ctx context.Context, w *evaluation.Worker, s *Scope, key queue.Key) error
 	// NotOffloaded reconciles an object whose namespace is not offloaded.
-	NotOffloaded(ctx context.Context, w *Worker, key Key) error
-	// Decide reports whether an object should cross, and if not, the reason.
+	NotOffloaded(ctx context.Context, w *evaluation.Worker, key queue.Key) error
+	// Decide returns whether an object must be reflected and, if it must not, the reason.
 	Decide(s *Scope, object *unstructured.Unstructured) (policy.Verdict, error)
 	// Context returns an additional field of an object's context for plugins. The copy of the object depends on it. An
 	// empty value adds no field.
 	Context(s *Scope, object *unstructured.Unstructured) (field string, value map[string]any)
+	// Inputs returns the inputs of the chains of an object that is not being deleted, as Reconcile passes them to
+	// Mutate. It must change nothing, and may be called while another goroutine reconciles the object.
+	Inputs(s *Scope, local *unstructured.Unstructured) ChainInputs
 	// Extend adds watches of the kind in a namespace, in addition to its objects and their copies. It is called before
-	// anything runs.
+	// the informers of the scope run.
 	Extend(s *Scope)
 	// Run runs in the background until ctx ends.
 	Run(ctx context.Context)
@@ -36,11 +44,11 @@ type Handler interface {
 	Synced(s *Scope, kind *Kind)
 	// StartedLeading is called when this virtual kubelet begins to lead, after every object was enqueued.
 	StartedLeading()
-	// NamespacesChanged is called after a change of the set of offloaded namespaces.
+	// NamespacesChanged is called after a change in the set of offloaded namespaces.
 	NamespacesChanged()
-	// ObjectMatters reports whether a change of an object of this cluster, or of this node, must be reconciled.
+	// ObjectMatters reports whether a change to an object of this cluster, or of this node, must be reconciled.
 	ObjectMatters(before, object *unstructured.Unstructured) bool
-	// CopyMatters reports whether a change of a copy must be reconciled. Deletions are always reconciled.
+	// CopyMatters reports whether a change to a copy must be reconciled. Deletions are always reconciled.
 	CopyMatters(before, copied *unstructured.Unstructured) bool
 	// Derived returns the object that the provider's controllers have created from the copy of that name, if such
 	// objects are watched.
@@ -49,16 +57,16 @@ type Handler interface {
 	Waiting() int
 }
 
-// Base is the Handler of kinds without their own lifecycle.
+// Base is the Handler of kinds that have no Handler of their own.
 type Base struct{ *Env }
 
 // Reconcile implements Handler. It applies policy and chain to the object, and reflects its status back.
-func (b Base) Reconcile(ctx context.Context, w *Worker, s *Scope, key Key) error {
+func (b Base) Reconcile(ctx context.Context, w *evaluation.Worker, s *Scope, key queue.Key) error {
 	return b.r.reconcile(ctx, w, s, key)
 }
 
 // NotOffloaded implements Handler. It does nothing, because unoffloading cleans up the provider.
-func (Base) NotOffloaded(context.Context, *Worker, Key) error { return nil }
+func (Base) NotOffloaded(context.Context, *evaluation.Worker, queue.Key) error { return nil }
 
 // Decide implements Handler. It applies the policy of the kind.
 func (b Base) Decide(_ *Scope, object *unstructured.Unstructured) (policy.Verdict, error) {
@@ -69,35 +77,58 @@ func (b Base) Decide(_ *Scope, object *unstructured.Unstructured) (policy.Verdic
 	return kind.Policy.Decide(raw.Annotations(object.Object))
 }
 
-// Context implements Handler.
+// Context implements Handler. It adds no field.
 func (Base) Context(*Scope, *unstructured.Unstructured) (string, map[string]any) { return "", nil }
 
-// Extend implements Handler.
+// Extend implements Handler. It adds no watch.
 func (Base) Extend(*Scope) {}
 
-// Run implements Handler.
+// Run implements Handler. It does nothing.
 func (Base) Run(context.Context) {}
 
-// Synced implements Handler.
+// Synced implements Handler. It does nothing.
 func (Base) Synced(*Scope, *Kind) {}
 
-// StartedLeading implements Handler.
+// StartedLeading implements Handler. It does nothing.
 func (Base) StartedLeading() {}
 
-// NamespacesChanged implements Handler.
+// NamespacesChanged implements Handler. It does nothing.
 func (Base) NamespacesChanged() {}
 
-// ObjectMatters implements Handler.
+// ObjectMatters implements Handler. It returns true, so that every change to an object is reconciled.
 func (Base) ObjectMatters(_, _ *unstructured.Unstructured) bool { return true }
 
-// CopyMatters implements Handler.
+// CopyMatters implements Handler. It returns true, so that every change to a copy is reconciled.
 func (Base) CopyMatters(_, _ *unstructured.Unstructured) bool { return true }
 
-// Derived implements Handler.
+// Derived implements Handler. It returns nil, because no derived objects are watched.
 func (Base) Derived(*Scope, string) *unstructured.Unstructured { return nil }
 
-// Waiting implements Handler.
+// Waiting implements Handler. It returns 0, because Base enqueues no keys itself.
 func (Base) Waiting() int { return 0 }
+
+// ChainInputs are the inputs of the chains of one object. A chain that does not run on the object has none.
+type ChainInputs struct{ Outgoing, Incoming *mutation.Input }
+
+// Inputs implements Handler. The outgoing chain runs on objects that the policy reflects, and the incoming chain on
+// copies that have a status.
+func (b Base) Inputs(s *Scope, local *unstructured.Unstructured) (in ChainInputs) {
+	r, name := b.r, local.GetName()
+	if r.copies.LocalName(r.copies.RemoteName(name)) != name || r.kind.Never != nil && r.kind.Never(local) {
+		return in
+	}
+	if decided, err := r.handler.Decide(s, local); err != nil || !decided.Cross {
+		return in
+	}
+	in.Outgoing = &mutation.Input{Object: local.Object, Context: s.outgoing(local)}
+	remote, going := s.Copy(name)
+	if !r.kind.Status.Back || r.mute || remote == nil || going || copies.StandsForAnother(remote,
+		local) || local.GetDeletionTimestamp() != nil {
+		return in
+	}
+	in.Incoming = mutation.IncomingInput(s.Context(host.Incoming), local, remote)
+	return in
+}
 
 var _ Handler = Base{}
 

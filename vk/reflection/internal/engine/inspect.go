@@ -8,8 +8,11 @@ import (
 	"errors"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/tools/record"
 
+	"github.com/refract-project/refract/vk/reflection/internal/evaluation"
 	"github.com/refract-project/refract/vk/reflection/internal/informer"
+	"github.com/refract-project/refract/vk/reflection/internal/queue"
 )
 
 // The following methods expose internals of a Manager to tests of other packages.
@@ -30,15 +33,12 @@ func (m *Manager) Scope(kind, namespace string) *Scope {
 	return nil
 }
 
-// Evaluated returns the number of evaluations of objects of a kind.
+// Evaluated returns how often objects of a kind have been evaluated.
 func (m *Manager) Evaluated(kind string) uint64 { return m.reflector(kind).evaluated.Load() }
 
 // Paced returns the number of objects of a kind with a remembered time of their last status write.
 func (m *Manager) Paced(kind string) int {
-	p := &m.reflector(kind).paces
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return len(p.byKey)
+	return m.reflector(kind).objects.Delays.Len()
 }
 
 // EnqueueAll enqueues every object of a kind again.
@@ -47,7 +47,7 @@ func (m *Manager) EnqueueAll(kind string) { m.reflector(kind).enqueueAll() }
 // CachedObjects returns the number of cached objects of both clusters, without nodes and IPs, which are shared.
 func (m *Manager) CachedObjects() (n int) {
 	m.eachInformer(func(i *informer.Informer) {
-		if i != m.nodes && i != m.ips {
+		if i != m.settings.Nodes && i != m.settings.IPs {
 			n += i.Len()
 		}
 	})
@@ -55,17 +55,18 @@ func (m *Manager) CachedObjects() (n int) {
 }
 
 // Env returns the environment of the handler of a kind.
-func (m *Manager) Env(kind string) *Env { return newEnv(m.reflector(kind)) }
+func (m *Manager) Env(kind string) *Env { return m.reflector(kind).env }
 
-// EnvOf returns an environment that has only options.
-func EnvOf(options Options) *Env { return newEnv(&reflector{m: &Manager{options: options}}) }
+// EnvOf returns an environment in which only the options can be used.
+func EnvOf(options Options) *Env { return &Env{r: &reflector{m: &Manager{options: options}}} }
 
-// Prepare returns a ready scope, without running workers, with an object and its copy.
+// Prepare returns a ready scope of a kind, whose objects and copies a test can set with Put. No workers run.
 func (m *Manager) Prepare(ctx context.Context, kind string, local, remote string) *Scope {
 	m.ctx = ctx
-	m.breaker.Start(ctx)
+	m.clients.Start(ctx)
 	t := newExtension(local, remote)
 	s := m.reflector(kind).newScope(t)
+	s.ctx, s.cancel = context.WithCancel(ctx)
 	t.set(kind, s)
 	m.extensions[local] = t
 	s.ready.Store(true)
@@ -73,17 +74,37 @@ func (m *Manager) Prepare(ctx context.Context, kind string, local, remote string
 	return s
 }
 
+// OwnNode makes the Manager reflect the pods of its node, as if it had seen the Node.
+func (m *Manager) OwnNode() { m.settings.OwnNode() }
+
 // PrepareBeside adds ready scopes of other kinds to the namespace of a scope.
 func (m *Manager) PrepareBeside(s *Scope, kinds ...string) {
 	for _, kind := range kinds {
 		other := m.reflector(kind).newScope(s.namespace)
+		other.ctx, other.cancel = context.WithCancel(s.ctx)
 		other.ready.Store(true)
 		other.listed.Store(true)
 		s.namespace.set(kind, other)
 	}
 }
 
-// Put puts an object and its copy into the caches.
+// Evaluate evaluates one object of a kind, as a worker does, and returns its error.
+func (m *Manager) Evaluate(ctx context.Context, w *evaluation.Worker, kind string, key queue.Key) error {
+	w.Reset()
+	defer w.Settle(key.Name)
+	return m.reflector(kind).safely(ctx, w, key)
+}
+
+// ReportTo writes the Events of a Manager that does not run to a sink.
+func (m *Manager) ReportTo(sink record.EventSink) { m.events.Start(sink) }
+
+// Caches returns the informers of the objects and of their copies.
+func (s *Scope) Caches() (objects, copies *informer.Informer) { return s.objects, s.copies }
+
+// Put stores an object and its copy in the caches. A nil copy is not stored.
 func (s *Scope) Put(object, copied *unstructured.Unstructured) error {
+	if copied == nil {
+		return s.objects.Put(object)
+	}
 	return errors.Join(s.objects.Put(object), s.copies.Put(copied))
 }

@@ -13,127 +13,67 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
+
+	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/vk/reflection/internal/copies"
+	"github.com/refract-project/refract/vk/reflection/internal/evaluation"
+	"github.com/refract-project/refract/vk/reflection/internal/objects"
 )
 
-// Mode selects how copies are written on the provider.
-type Mode int
-
-const (
-	// Apply is server-side apply, for kinds whose copies the provider's controllers extend with fields of their own.
-	Apply Mode = iota
-	// Replace is create and update, for kinds that are wholly ours, such as ShadowPod.
-	Replace
-)
-
-// Kind describes a reflected kind. Its plugins define the mutations, and the Kind everything else. A custom resource
-// needs no more than Name, Source and Workers.
+// Kind describes a reflected kind. The plugins of a kind define the mutations; the Kind defines everything else. A
+// custom resource needs no more than Name, Source and Workers.
 type Kind struct {
 	// Name is the kind and, unless it is the core group, the API group, as in the names of plugins: Pod,
 	// EndpointSlice.discovery.k8s.io. Options, plugin chains, scopes, logs and our own metrics use it.
 	Name string
-	// LiqoName is the name of the kind in Liqo's metrics and, in lower case, in its flags. "" = Name.
+	// LiqoName is the name of the kind in Liqo's metrics and, in lower case, in its flags. If it is empty, the value
+	// of Name is used.
 	LiqoName string
 	Source   schema.GroupVersionResource
 	Workers  int
 
 	Policy   Policy
 	PolicyOf string // the kind whose policy in Options.Policies also applies to this kind
-	// Unless reports whether the policy does not apply to objects of a name: they cross unless an annotation of their
-	// own excludes them.
+	// Unless reports whether objects with this name are exempt from the policy: they are reflected unless their own annotation
+	// excludes them.
 	Unless func(name string) bool
-	// Never reports whether an object never crosses, regardless of the policy.
+	// Never reports whether an object must never be reflected, regardless of the policy.
 	Never func(object *unstructured.Unstructured) bool
 
-	Copy    Copy
-	Status  Status
+	Copy    copies.Spec
+	Status  objects.Status
 	Chain   Chain
 	Follows Follows
 	Cache   Cache
 
-	// PerNode kinds are reflected by every virtual kubelet for its own objects, other kinds only by the leading virtual
-	// kubelet of a provider.
+	// Shown, if set, adapts a status before it is written to an object of this cluster. It must not modify the status
+	// in place.
+	Shown func(e *Env, w *evaluation.Worker, local *unstructured.Unstructured, status map[string]any) map[string]any
+
+	// PerNode means that every virtual kubelet reflects the objects of its own node. The objects of all other kinds
+	// are reflected only by the leading virtual kubelet of a provider.
 	PerNode bool
-	// Reverse kinds have their objects on the provider and their copies here. The handler does all of it.
+	// Reverse means that the originals are on the provider and the copies in this cluster. The handler of such a kind
+	// selects the objects, runs the plugin chain and writes the copies itself.
 	Reverse bool
 	// Needed reports whether handlers of other kinds look up objects of this kind even if another virtual kubelet
-	// reflects them; nil = never.
+	// reflects them. If it is nil, they never do.
 	Needed func(*Options) bool
 	// Unprotected is the consequence for a namespace if the provider does not permit the kind. Events quote it.
 	Unprotected string
-	// FailureReason is the reason of Events about failed writes, "" = FailedReflection.
+	// FailureReason is the reason of Events about failed writes. If it is empty, the reason is FailedReflection.
 	FailureReason string
-	// Tracked kinds record which objects are not in step, so that objects of other kinds that refer to them can wait;
-	// see Scope.Lags. The handler must be Base, or call its Reconcile.
+	// Tracked means that the scopes record which objects are not up to date on the provider, so that objects of other
+	// kinds that refer to them can wait; see Scope.Lags. The handler must be Base, or call its Reconcile.
 	Tracked bool
-	// Handler creates the handler of the kind, nil = Base.
+	// Handler creates the handler of the kind. If it is nil, Base is the handler.
 	Handler func(*Env) (Handler, error)
-}
-
-// Copy describes the copy of an object on the provider. The zero value is an object of the same kind, applied with all
-// of its content.
-type Copy struct {
-	GVR  schema.GroupVersionResource // zero = the GVR of the source
-	GVK  schema.GroupVersionKind     // zero = the GVK of the source
-	Mode Mode
-
-	// Payload is the field of the mutated object that is carried over, "" = all fields except apiVersion, kind,
-	// metadata and status.
-	Payload string
-	// Into is the path of the field of the copy below which the payload is stored, empty = the same place.
-	Into []string
-	// FixedSpec means that a write cannot remove a field of the spec: it can only set another value, or the API server
-	// refuses the change. So only labels and annotations are checked for entries that are no longer desired.
-	FixedSpec bool
-
-	// Labels are set on the copy in addition to origin and destination.
-	Labels map[string]string
-	// DropLabels are labels that never cross, in addition to wire.Bookkeeping.
-	DropLabels []string
-	// DropAnnotations are annotations that never cross, in addition to wire.Bookkeeping.
-	DropAnnotations []string
-	// KeepLabels are labels that the provider's admission sets on copies. They are left alone.
-	KeepLabels []string
-
-	// Changeable returns the part of the content that is updated in an existing copy, nil = all of it. The rest stays
-	// as the provider's admission has decided.
-	Changeable func(content map[string]any) map[string]any
-
-	// Lesser lists what an API server may accept that refuses a copy as a whole, in the order in which it is tried; nil: nothing. remote is the present copy, nil
-	// for a new one. It must not modify either.
-	Lesser func(object, remote *unstructured.Unstructured) []*unstructured.Unstructured
-	// LesserEffect is the consequence of it. Events quote it after "the rest was applied".
-	LesserEffect string
-
-	// Suffix is appended to the names of all copies.
-	Suffix string
-	// Rename maps names of objects to different names of their copies, nil = all names are kept.
-	Rename func(localClusterID string) map[string]string
-	// Except is a further label selector that narrows the copies selected by their labels.
-	Except string
-}
-
-// Status describes the status that is reflected back.
-type Status struct {
-	// Back reflects the status of the copy back, mutated by the incoming chain. StatusFromAnnotation names the provider
-	// whose status is shown.
-	Back bool
-	// Handled means that the handler itself reflects a status back, through the incoming chain.
-	Handled bool
-	// Fields are the reflected fields of the status, nil = all.
-	Fields []string
-	// Class lists the paths of the fields that choose the controller of an object, which writes Fields.
-	Class [][]string
-	// Subresource means that the source has a status subresource, which is written separately.
-	Subresource bool
-	// Shown, if set, adapts a status before it is written to an object of this cluster. It must not modify the status
-	// in place.
-	Shown func(e *Env, w *Worker, local *unstructured.Unstructured, status map[string]any) map[string]any
 }
 
 // Chain describes how plugins are called.
 type Chain struct {
-	// None means that no plugin mutates the written object. It is made here and does not represent an object of this
-	// cluster.
+	// None means that no plugin mutates the copy, because the handler creates its content, and the copy does not
+	// represent an object of this cluster.
 	None bool
 	// Confidential means that the content of an object that a plugin sees must not leak to another object, not even in
 	// the same namespace.
@@ -153,11 +93,12 @@ type Follows struct {
 
 // Cache describes which parts of objects are cached.
 type Cache struct {
-	// Copies returns the cached part of the content of a copy. A hash of all of the content is cached as well. nil =
-	// all of it is cached. Copies may return other values than the content has, and must not modify the content.
+	// Copies returns the cached part of the content of a copy. A hash of all of the content is cached as well. If
+	// Copies is nil, all of the content is cached. Copies may return other values than the content has, and must not
+	// modify the content.
 	Copies func(content map[string]any) map[string]any
-	// Objects returns the cached part of objects of this cluster in the same way. They are read from the API server
-	// before they are mutated.
+	// Objects is the same as Copies, but for the objects of this cluster. Plugins need the whole object, so it is
+	// read from the API server again before it is mutated.
 	Objects func(content map[string]any) map[string]any
 	// Indexers are the indexers of the informers of both objects and copies.
 	Indexers cache.Indexers
@@ -169,6 +110,7 @@ func (k Kind) Liqo() string { return cmp.Or(k.LiqoName, k.Name) }
 // Flag returns the name of the kind in flags and chart values.
 func (k Kind) Flag() string { return strings.ToLower(k.Liqo()) }
 
+// validate returns an error if the fields of the Kind contradict each other.
 func (k Kind) validate() error {
 	if k.Name == "" || k.Source.Resource == "" {
 		return fmt.Errorf("kind %q needs a name and a source", k.Name)
@@ -176,10 +118,10 @@ func (k Kind) validate() error {
 	if group := schema.ParseGroupKind(k.Name).Group; group != k.Source.Group {
 		return fmt.Errorf("kind %s has the API group %q and its source %q: they must be the same", k.Name, group, k.Source.Group)
 	}
-	if k.Copy.Mode != Apply && k.Copy.Mode != Replace {
+	if k.Copy.Mode != copies.Apply && k.Copy.Mode != copies.Replace {
 		return fmt.Errorf("kind %s has the unknown write mode %d", k.Name, k.Copy.Mode)
 	}
-	if k.Copy.Mode == Apply && len(k.Copy.Into) > 0 {
+	if k.Copy.Mode == copies.Apply && len(k.Copy.Into) > 0 {
 		return errors.New("kind " + k.Name + " is wrapped, so it must be written by Replace")
 	}
 	if _, err := labels.Parse(k.Copy.Except); err != nil {
@@ -197,13 +139,27 @@ func (k *Kind) isOurs(o *Options, leading bool) bool {
 	return leading || k.PerNode || k.Reverse || k.Needed != nil && k.Needed(o)
 }
 
-// target returns the resource of the copies.
-func (k Kind) target() schema.GroupVersionResource {
-	if k.Copy.GVR.Resource == "" {
-		return k.Source
+// Means reports whether reflected objects have that kind on the provider: the kind of the copy or, for shadows, the
+// kind that the provider's controllers make from them.
+func (k *Kind) Means(kind schema.GroupKind) bool {
+	if k.Reverse || k.Chain.None {
+		return false
 	}
-	return k.Copy.GVR
+	if k.Copy.GVK.Kind != "" && k.Copy.GVK.GroupKind() == kind {
+		return true
+	}
+	return (k.Copy.GVK.Kind == "" || k.Copy.GVK.Group == offloadingv1beta1.GroupVersion.Group) && k.SourceKind() == kind
 }
 
-// targetKind returns the kind of the copies, for messages.
-func (k Kind) targetKind() string { return cmp.Or(k.Copy.GVK.Kind, k.SourceKind().Kind) }
+// SourceKind returns the kind of the objects in this cluster.
+func (k *Kind) SourceKind() schema.GroupKind {
+	return schema.ParseGroupKind(k.Name)
+}
+
+// unprotected returns the text of Unprotected as the end of a clause.
+func (k *Kind) unprotected() string {
+	if k.Unprotected == "" {
+		return ""
+	}
+	return ": " + k.Unprotected
+}

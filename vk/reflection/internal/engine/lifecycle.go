@@ -4,50 +4,12 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 )
-
-// all returns the reflectors of all kinds.
-func (m *Manager) all() []*reflector {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	return m.reflectors
-}
-
-// reflector returns the reflector of a kind, or nil.
-func (m *Manager) reflector(kind string) *reflector {
-	for _, r := range m.all() {
-		if r.kind.Name == kind {
-			return r
-		}
-	}
-	return nil
-}
-
-// depths returns the length of each queue.
-func (m *Manager) depths() map[string]int {
-	depths := map[string]int{}
-	for _, r := range m.all() {
-		depths[r.kind.Name] = r.queue.Len()
-	}
-	return depths
-}
-
-// quarantined returns the number of copies and statuses of each kind that are left alone because of a fight.
-func (m *Manager) quarantined() map[string]int {
-	counts := map[string]int{}
-	for _, r := range m.all() {
-		counts[r.kind.Name] = r.shown.Quarantined()
-		for _, t := range m.allExtensions() {
-			if s := t.of(r.kind.Name); s != nil {
-				counts[r.kind.Name] += s.fights.Quarantined()
-			}
-		}
-	}
-	return counts
-}
 
 // StartKind starts the reflection of a kind in every offloaded namespace. It replaces a kind of the same name that
 // StartKind started; the kinds that were passed to New cannot be replaced. It must not be called before Run.
@@ -84,7 +46,7 @@ func (m *Manager) StartKind(kind Kind) error {
 			m.startScope(r, t)
 		}
 	}
-	m.starting.wake()
+	m.starting.Wake()
 	return nil
 }
 
@@ -96,8 +58,9 @@ func (m *Manager) StopKind(name string) {
 	m.stopKind(name)
 }
 
-// stopKind waits without the lock, so that namespaces can start and stop meanwhile: a watch of an API server that does
-// not respond takes time to end. The caller holds m.kinds.
+// stopKind removes a kind and waits until its goroutines have ended. It waits without the lock, so that namespaces
+// can start and stop during the wait, because a watch of an API server that does not respond takes time to end. The
+// caller holds m.kinds.
 func (m *Manager) stopKind(name string) {
 	r := m.reflector(name)
 	if r == nil {
@@ -107,7 +70,7 @@ func (m *Manager) stopKind(name string) {
 		c.wg.Wait()
 	}
 	r.wg.Wait()
-	m.metrics.forgetKind(r)
+	m.metrics.ForgetKind(r.kind.Name, r.kind.Liqo())
 }
 
 // detach removes a kind from the Manager and cancels its scopes and workers.
@@ -126,8 +89,103 @@ func (m *Manager) detach(r *reflector) (ending []*Scope) {
 	return ending
 }
 
-func (m *Manager) replace(edit func([]*reflector) []*reflector) {
+// SetLeading sets whether this virtual kubelet reflects the kinds that belong to the provider rather than to a node.
+// One of the virtual nodes of a provider should lead. A Manager leads until SetLeading(false) is called.
+func (m *Manager) SetLeading(leading bool) {
+	changed := m.setLeading(leading)
+	m.electing.Store(false)
+	m.starting.Wake()
+	if changed && leading {
+		m.enqueueKinds(func(k Kind) bool { return !k.PerNode })
+		m.eachHandler(Handler.StartedLeading)
+	}
+}
+
+// Elect marks the leading virtual kubelet of the provider as unknown until SetLeading is called. Until then, this
+// virtual kubelet does not lead, and it is not known which copies the objects of this cluster have on the provider.
+func (m *Manager) Elect() {
+	m.electing.Store(true)
+	m.setLeading(false)
+}
+
+// setLeading starts or stops the kinds that only the leading virtual kubelet of the provider reflects, and reports
+// whether this is a change.
+func (m *Manager) setLeading(leading bool) (changed bool) {
+	m.changing.Lock()
+	defer m.changing.Unlock()
+	if m.leading.Swap(leading) == leading {
+		return false
+	}
+	for _, r := range m.all() {
+		if r.kind.isOurs(&m.options, false) {
+			continue
+		}
+		for _, t := range m.allExtensions() {
+			if leading {
+				m.startScope(r, t)
+			} else {
+				m.stopScope(r, t)
+			}
+		}
+	}
+	return true
+}
+
+// StartNamespace implements namespaces.Handler. It starts the reflection of a namespace and does not wait for the
+// provider.
+func (m *Manager) StartNamespace(local, remote string) {
+	m.changing.Lock()
+	defer m.changing.Unlock()
+	t := newExtension(local, remote)
+	t.ctx, t.cancel = context.WithCancel(m.ctx)
+	m.mu.Lock()
+	m.extensions[local] = t
+	m.metrics.Namespaces.Set(float64(len(m.extensions)))
+	m.mu.Unlock()
+	for _, r := range m.all() {
+		if m.isOurs(&r.kind) {
+			m.startScope(r, t)
+		}
+	}
+	m.starting.Wake()
+}
+
+// StopNamespace implements namespaces.Handler. It stops the reflection of a namespace. Nothing is deleted on the
+// provider.
+func (m *Manager) StopNamespace(local string) {
+	m.changing.Lock()
+	defer m.changing.Unlock()
+	m.mu.Lock()
+	t := m.extensions[local]
+	delete(m.extensions, local)
+	m.metrics.Forget(local)
+	m.metrics.Namespaces.Set(float64(len(m.extensions)))
+	m.mu.Unlock()
+	if t != nil {
+		t.cancel()
+	}
+}
+
+// NamespacesChanged implements namespaces.Handler. It calls the listeners and the handlers after a change in the set of
+// offloaded namespaces.
+func (m *Manager) NamespacesChanged() {
+	if m.standing.Load() {
+		return
+	}
+	for _, changed := range m.allListeners() {
+		changed()
+	}
+	m.eachHandler(Handler.NamespacesChanged)
+	if m.noteOffloaded(m.mapper.Running()) {
+		m.enqueueKinds(func(k Kind) bool { return k.Follows.Namespaces })
+	}
+}
+
+// noteOffloaded records the offloaded namespaces, and reports whether they, or their remote namespaces, have changed.
+func (m *Manager) noteOffloaded(now map[string]string) (changed bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.reflectors = edit(slices.Clone(m.reflectors))
+	changed = !maps.Equal(m.offloaded, now)
+	m.offloaded = now
+	return changed
 }

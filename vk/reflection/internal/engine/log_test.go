@@ -15,6 +15,8 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/refract-project/refract/host"
+	"github.com/refract-project/refract/vk/reflection/internal/evaluation"
+	"github.com/refract-project/refract/vk/reflection/internal/queue"
 )
 
 // TestLogsNameAKindWithItsGroup checks that the log entries about an object and about its chain have the same kind.
@@ -27,7 +29,7 @@ func TestLogsNameAKindWithItsGroup(t *testing.T) {
 		Log:   slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
 	require.NoError(t, err)
-	m.reflector("Ingress.networking.k8s.io").failed(Key{Namespace: "shop", Name: "web"}, Out, errors.New("no"))
+	m.reflector("Ingress.networking.k8s.io").failed(queue.Key{Namespace: "shop", Name: "web"}, evaluation.Out, errors.New("no"))
 	m.chainSwapped("Ingress.networking.k8s.io", host.Outgoing, 1)
 	if lines := strings.Count(log.String(), "kind=Ingress.networking.k8s.io "); lines != 2 {
 		t.Errorf("%d lines have the kind, want 2:\n%s", lines, &log)

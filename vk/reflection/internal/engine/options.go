@@ -5,7 +5,6 @@ package engine
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -19,16 +18,18 @@ import (
 
 	corev1beta1 "github.com/refract-project/refract/api/core/v1beta1"
 	"github.com/refract-project/refract/api/wire"
-	"github.com/refract-project/refract/host"
-	"github.com/refract-project/refract/host/document"
 	"github.com/refract-project/refract/internal/ipmap"
+	"github.com/refract-project/refract/vk/reflection/internal/mutation"
 	"github.com/refract-project/refract/vk/reflection/internal/policy"
+	"github.com/refract-project/refract/vk/reflection/internal/probation"
+	"github.com/refract-project/refract/vk/reflection/internal/settings"
+	"github.com/refract-project/refract/vk/reflection/internal/statusdelay"
 )
 
 // Policy decides, by annotations, which objects of a kind are reflected.
 type Policy = policy.Policy
 
-// Policies.
+// Values of Policy.
 const (
 	DenyList  = policy.DenyList
 	AllowList = policy.AllowList
@@ -44,49 +45,58 @@ type Options struct {
 	NodeName        string
 	NodeIP          string // host IP of offloaded pods
 	TenantNamespace string // namespace of the NamespaceMap and the VirtualNode
-	LiqoNamespace   string // namespace where the network reports the API server's address; "" = it reports none
-	VirtualNode     string // name of the VirtualNode whose offloadingPatch and classes are followed; "" = NodeName
+	LiqoNamespace   string // namespace in which the network reports the API server's address; empty if it reports none
+	// VirtualNode is the name of the VirtualNode whose offloadingPatch and classes are followed. If it is empty,
+	// NodeName is used.
+	VirtualNode string
 
-	Registry Chains // the plugin chains, by Kind.Name: a *host.Registry
-	Kinds    []Kind // the reflected kinds
+	Registry mutation.Chains // the plugin chains, by Kind.Name: a *host.Registry
+	Kinds    []Kind          // the reflected kinds
+	// Probations are the plugins that were promoted a short time ago. It is nil if there are none.
+	Probations *probation.Set
 
 	// Workers and Policies override the values of a kind, by Kind.Name. A kind with 0 workers is not reflected.
 	Workers  map[string]int
 	Policies map[string]Policy
-	// WithoutStatus lists the kinds, by Kind.Name, whose status on the provider is not shown here.
+	// WithoutStatus lists the kinds, by Kind.Name, whose status on the provider is not shown in this cluster.
 	WithoutStatus []string
 
-	RemoteIPs           *ipmap.Table // maps addresses of the provider's pods to their addresses here; nil = unchanged
-	LocalPodCIDRs       ipmap.Ranges // addresses that the provider itself remaps
-	ForeignCIDRs        ipmap.Ranges // the provider's pods and load balancers, as seen from here; nil = not known
+	// RemoteIPs maps addresses of the provider's pods to the addresses at which this cluster reaches them. If it is
+	// nil, addresses are unchanged.
+	RemoteIPs     *ipmap.Table
+	LocalPodCIDRs ipmap.Ranges // addresses that the provider itself remaps
+	// ForeignCIDRs has the addresses of the provider's pods and load balancers, as seen from this cluster. It is nil
+	// if they are not known.
+	ForeignCIDRs        ipmap.Ranges
 	ForeignPodCIDRs     ipmap.Ranges // addresses of the provider's pods alone, without ForeignCIDRs
 	OwnCIDRs            ipmap.Ranges // this cluster's addresses, which no provider may report as its own
 	FollowIPs           bool         // translate other addresses of endpoints through the IP objects of their namespace
 	DisableIPReflection bool         // reflect neither pod IPs nor kinds that follow the network
 
-	// APIServerSupport is one of the values below; "" = SupportDisabled. It should be the same for all virtual nodes of
-	// a provider, because the value of the leading one decides whether Secrets with tokens cross.
+	// APIServerSupport is one of the values below. An empty value means SupportDisabled. It should be the same for
+	// all virtual nodes of a provider, because the value of the leading virtual kubelet decides whether Secrets with
+	// tokens are reflected.
 	APIServerSupport string
-	APIServer        APIServer // address of this cluster's API server for offloaded pods
+	APIServer        settings.APIServer // address of this cluster's API server for offloaded pods
 
-	Classes Classes // classes of ingresses and load balancers
-	Storage Storage // volumes that the provider lends
+	Classes settings.Classes // classes of ingresses and load balancers
+	Storage settings.Storage // whether and how claims get their volumes on the provider
 
-	StandBy bool // fill the caches, and reflect nothing before Lead is called
+	StandBy bool // only fill the caches until Lead is called, and reflect nothing
 
-	ResyncPeriod time.Duration // resync period of all informers; 0 = never
-	CallTimeout  time.Duration // deadline of each API call; 0 = 10 s
-	ProbeEvery   time.Duration // interval of probes of an unreachable provider; 0 = 1 s
-	RecheckAfter time.Duration // delay before an object with a taken name is tried again; 0 = 30 s
-	SettleAfter  time.Duration // how long a Pending pod of the provider may stay unshown; 0 = 1 s
-	MapGrace     time.Duration // how long a new NamespaceMap may lack a namespace without effect; 0 = 1 min
-	// ReferenceTimeout limits how long a pod waits until the objects that it refers to are in step on the provider; 0 =
-	// 30 s, negative = the pod does not wait.
+	ResyncPeriod time.Duration // resync period of all informers; 0 means never
+	CallTimeout  time.Duration // deadline of each API call; 0 means 10 s
+	ProbeEvery   time.Duration // interval of probes of an unreachable provider; 0 means 1 s
+	RecheckAfter time.Duration // delay before an object with a taken name is tried again; 0 means 30 s
+	SettleAfter  time.Duration // how long the status of a Pending pod of the provider may be delayed; 0 means 1 s
+	MapGrace     time.Duration // how long a new NamespaceMap may lack a namespace without effect; 0 means 1 min
+	// ReferenceTimeout limits how long a pod waits until the objects to which it refers are up to date on the
+	// provider. 0 means 30 s. If the value is negative, pods do not wait.
 	ReferenceTimeout time.Duration
 
-	Registerer prometheus.Registerer // nil = metrics are not exported
-	Log        *slog.Logger          // nil = slog.Default()
-	Clock      clock.WithTicker      // nil = the real clock
+	Registerer prometheus.Registerer // nil means that metrics are not exported
+	Log        *slog.Logger          // nil means slog.Default()
+	Clock      clock.WithTicker      // nil means the real clock
 }
 
 // Values of Options.APIServerSupport, the access of offloaded pods to an API server.
@@ -94,34 +104,18 @@ const (
 	SupportDisabled = "Disabled" // no access
 	SupportTokenAPI = "TokenAPI" // this cluster's API server, with tokens that are requested for each pod
 	SupportLegacy   = "Legacy"   // this cluster's API server, with a Secret created by the user: see package secret
-	SupportRemote   = "Remote"   // the provider's API server, with a service account there
+	SupportRemote   = "Remote"   // the provider's API server, with a service account of the provider
 )
 
-// Chains runs the plugin chains. A *host.Registry is one. Each Run uses one generation of its chain.
-type Chains interface {
-	Run(ctx context.Context, kind string, hook host.Hook, doc *document.Document, env *host.Env) (*host.Outcome, error)
-	Subscribe(f func(kind string, hook host.Hook, generation uint64)) (cancel func())
-}
+// The defaults of durations in Options. The fields of Options describe them.
+const (
+	defaultCallTimeout      = 10 * time.Second
+	defaultProbeInterval    = time.Second
+	defaultRecheckInterval  = 30 * time.Second
+	defaultReferenceTimeout = 30 * time.Second
+)
 
-// APIServer is the address of this cluster's API server as offloaded pods see it.
-type APIServer struct {
-	Host string   // "" = kubernetes.default, resolved by a host alias
-	Port string   // "" = 443
-	IPs  []string // IPs of the host alias, in addition to the IPs of IP objects
-	// Domain is the DNS domain of this cluster, which is part of a name of the API server; "" = cluster.local.
-	Domain string
-}
-
-// Classes are the provider's classes if the VirtualNode names none. "" leaves the default to Kubernetes.
-type Classes struct{ Ingress, LoadBalancer string }
-
-// Storage configures whether and how claims get their volumes on the provider.
-type Storage struct {
-	Enabled     bool   // claims of the virtual class get new volumes; existing volumes are maintained in any case
-	Class       string // the virtual storage class; "" = wire.DefaultStorageClass
-	RemoteClass string // storage class of the provider if the VirtualNode names none; "" = the provider's default
-}
-
+// withDefaults returns the options with the default of each field that is not set.
 func (o Options) withDefaults() Options {
 	if o.VirtualNode == "" {
 		o.VirtualNode = o.NodeName
@@ -132,13 +126,14 @@ func (o Options) withDefaults() Options {
 	for _, d := range []struct {
 		value *time.Duration
 		or    time.Duration
-	}{{&o.CallTimeout, 10 * time.Second}, {&o.ProbeEvery, time.Second}, {&o.RecheckAfter, 30 * time.Second}, {&o.SettleAfter, time.Second}} {
+	}{{&o.CallTimeout, defaultCallTimeout}, {&o.ProbeEvery, defaultProbeInterval}, {&o.RecheckAfter,
+		defaultRecheckInterval}, {&o.SettleAfter, statusdelay.DefaultSettlePeriod}} {
 		if *d.value <= 0 {
 			*d.value = d.or
 		}
 	}
 	if o.ReferenceTimeout == 0 {
-		o.ReferenceTimeout = 30 * time.Second
+		o.ReferenceTimeout = defaultReferenceTimeout
 	}
 	o.Storage.Class = cmp.Or(o.Storage.Class, wire.DefaultStorageClass)
 	if o.Log == nil {
@@ -150,6 +145,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
+// validate returns all errors of the options together.
 func (o Options) validate() error {
 	var faults []error
 	if o.Local == nil || o.Remote == nil {
@@ -188,4 +184,13 @@ func (o Options) validate() error {
 		faults = append(faults, p.Validate(name))
 	}
 	return errors.Join(faults...)
+}
+
+// ownership returns the labels that identify copies of a kind.
+func (o Options) ownership(kind Kind) map[string]string {
+	owned := wire.ReflectionLabels(o.LocalClusterID, o.RemoteClusterID)
+	if kind.PerNode {
+		owned[wire.NodeNameLabel] = o.NodeName
+	}
+	return owned
 }

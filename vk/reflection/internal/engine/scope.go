@@ -5,20 +5,21 @@ package engine
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/refract-project/refract/api/wire"
-	"github.com/refract-project/refract/internal/oscillation"
+	"github.com/refract-project/refract/host"
+	"github.com/refract-project/refract/host/document"
+	"github.com/refract-project/refract/vk/reflection/internal/content"
+	"github.com/refract-project/refract/vk/reflection/internal/copies"
 	"github.com/refract-project/refract/vk/reflection/internal/informer"
-	"github.com/refract-project/refract/vk/reflection/internal/mutationcache"
+	"github.com/refract-project/refract/vk/reflection/internal/queue"
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
@@ -30,6 +31,8 @@ import (
 // The state of the written copies belongs to the scope: it becomes invalid when the namespace gets another remote
 // namespace, or its remote namespace is recreated.
 type Scope struct {
+	// Namespace has the copies, and the names of both namespaces.
+	*copies.Namespace
 	// State belongs to the handler, which sets it in Extend.
 	State any
 
@@ -46,23 +49,11 @@ type Scope struct {
 	ctx                     context.Context         // ends with the scope
 	ready                   atomic.Bool
 	listed                  atomic.Bool // the objects were listed and have been enqueued since
-	steps                   steps
+	steps                   queue.Steps
 	deniedHere, deniedThere denial
-	writes                  *mutationcache.Cache
-	accepted                acceptances
-	fights                  *oscillation.Guard[Key] // guards the copies
 	cancel                  context.CancelFunc
 	wg                      sync.WaitGroup
 }
-
-// LocalNamespace returns the offloaded namespace.
-func (s *Scope) LocalNamespace() string { return s.namespace.local }
-
-// RemoteNamespace returns the namespace of the copies on the provider.
-func (s *Scope) RemoteNamespace() string { return s.namespace.remote }
-
-// Key returns the key of an object in the local namespace.
-func (s *Scope) Key(name string) Key { return Key{Namespace: s.namespace.local, Name: name} }
 
 // Ready reports whether both sides have been read.
 func (s *Scope) Ready() bool { return s.ready.Load() }
@@ -73,31 +64,30 @@ func (s *Scope) SetReady() { s.ready.Store(true) }
 
 // Enqueue adds an object to the queue. Before the scope is ready, the object is dropped, because every object is
 // enqueued when the scope becomes ready.
-func (s *Scope) Enqueue(key Key) {
-	if s.ready.Load() && s.r.m.extension(s.namespace.local) == s.namespace {
+func (s *Scope) Enqueue(key queue.Key) {
+	if s.ready.Load() && s.r.m.extension(s.Local) == s.namespace {
 		s.r.queue.Add(key)
 	}
 }
 
 // Object returns an object of this cluster that is at least as new as our last write to it, or nil.
-func (s *Scope) Object(key Key) *unstructured.Unstructured {
-	object, _ := s.r.localWrites.View(key, s.objects.Get(key.Namespace, key.Name))
-	return object
+func (s *Scope) Object(key queue.Key) *unstructured.Unstructured {
+	return s.r.objects.View(key, s.objects.Get(key.Namespace, key.Name))
 }
 
 // Copy returns the copy of an object that is at least as new as our last write to it, or nil. going reports that our
 // deletion of the copy is under way.
 func (s *Scope) Copy(name string) (object *unstructured.Unstructured, going bool) {
-	return s.writes.View(s.Key(name), s.CachedCopy(name))
+	return s.View(s.Key(name), s.CachedCopy(name))
 }
 
 // CachedCopy returns the copy of an object as the watch last delivered it, or nil.
 func (s *Scope) CachedCopy(name string) *unstructured.Unstructured {
-	return s.copies.Get(s.namespace.remote, s.r.remoteName(name))
+	return s.copies.Get(s.Remote, s.r.copies.RemoteName(name))
 }
 
 // Objects returns the objects of this cluster.
-func (s *Scope) Objects() []*unstructured.Unstructured { return s.objects.In(s.namespace.local) }
+func (s *Scope) Objects() []*unstructured.Unstructured { return s.objects.In(s.Local) }
 
 // ObjectsBy returns the objects with a value of an index of the kind; see Cache.Indexers.
 func (s *Scope) ObjectsBy(index, value string) []*unstructured.Unstructured {
@@ -109,14 +99,11 @@ func (s *Scope) CopiesBy(index, value string) []*unstructured.Unstructured {
 	return s.copies.By(index, value)
 }
 
-// IsGone reports whether the deletion of the copy with a uid was delivered by the watch.
-func (s *Scope) IsGone(uid types.UID) bool { return s.writes.IsGone(uid) }
-
-// OnObject calls f for every change of the objects. The scope is not ready before f has been called for the existing
+// OnObject calls f for every change to the objects. The scope is not ready before f has been called for the existing
 // objects.
 func (s *Scope) OnObject(f informer.EventFunc) { s.listen(s.objects, f) }
 
-// OnCopy calls f for every change of the copies of a scope, which is this one or another scope of the same namespace.
+// OnCopy calls f for every change to the copies of a scope, which is this one or another scope of the same namespace.
 // This scope is not ready before f has been called for the existing copies.
 func (s *Scope) OnCopy(of *Scope, f informer.EventFunc) { s.listen(of.copies, f) }
 
@@ -127,7 +114,7 @@ func (s *Scope) WatchLocal(kind string, resource schema.GroupVersionResource, f 
 	if known := s.namespace.of(kind); known != nil {
 		watched = known.objects
 	} else {
-		watched = s.r.m.here.New(resource, informer.Options{Selection: informer.Selection{Namespace: s.namespace.local}})
+		watched = s.r.m.clients.Here.New(resource, informer.Options{Selection: informer.Selection{Namespace: s.Local}})
 		s.local = append(s.local, watched)
 	}
 	s.listen(watched, f)
@@ -136,7 +123,7 @@ func (s *Scope) WatchLocal(kind string, resource schema.GroupVersionResource, f 
 
 // WatchRemote watches further objects of the remote namespace that have the labels of our copies.
 func (s *Scope) WatchRemote(resource schema.GroupVersionResource, trim informer.Trim, f informer.EventFunc) *informer.Informer {
-	added := s.r.m.there.New(resource, informer.Options{Selection: s.ours(), Trim: trim})
+	added := s.r.m.clients.There.New(resource, informer.Options{Selection: s.ours(), Trim: trim})
 	added.OnEvent(f)
 	s.remote = append(s.remote, added)
 	return added
@@ -154,7 +141,17 @@ func (s *Scope) noteUse(object *unstructured.Unstructured) {
 }
 
 // Forget drops the remembered state of a deleted object and its copy.
-func (s *Scope) Forget(key Key) { s.forget(key) }
+func (s *Scope) Forget(key queue.Key) {
+	s.Namespace.Forget(key)
+	s.r.forget(key)
+	s.r.mutator.Release(key.Namespace, key.Name)
+}
+
+// forget drops the remembered state of a deleted object.
+func (r *reflector) forget(key queue.Key) {
+	r.objects.Forget(key)
+	r.queue.Forget(key)
+}
 
 // MayCross reports whether the policy allows an object to cross, or cannot decide.
 func (s *Scope) MayCross(object *unstructured.Unstructured) bool {
@@ -164,39 +161,6 @@ func (s *Scope) MayCross(object *unstructured.Unstructured) bool {
 
 // OnRun registers f to run until the scope ends.
 func (s *Scope) OnRun(f func(context.Context)) { s.run = append(s.run, f) }
-
-// startScope begins to reflect a kind in a namespace. The caller holds m.changing.
-func (m *Manager) startScope(r *reflector, t *extension) {
-	s := r.newScope(t)
-	ctx, cancel := context.WithCancel(t.ctx)
-	s.ctx, s.cancel = ctx, cancel
-	context.AfterFunc(ctx, func() {
-		for _, undo := range s.undo {
-			undo()
-		}
-		s.steps.wakeAll()
-	})
-	t.set(r.kind.Name, s)
-	for _, own := range s.local {
-		s.runFor(func() { own.Run(ctx) })
-	}
-	for _, f := range s.run {
-		s.runFor(func() { f(ctx) })
-	}
-	if !r.kind.Reverse {
-		s.runFor(func() { s.follow(ctx) })
-	}
-}
-
-// stopScope ends the reflection of a kind in a namespace, and returns the scope that is ending, or nil. The copies on
-// the provider stay. The caller holds m.changing.
-func (m *Manager) stopScope(r *reflector, t *extension) *Scope {
-	s := t.set(r.kind.Name, nil)
-	if s != nil {
-		s.cancel()
-	}
-	return s
-}
 
 // runFor runs f as a part of both the Manager and the scope.
 func (s *Scope) runFor(f func()) {
@@ -209,10 +173,8 @@ func (s *Scope) runFor(f func()) {
 
 // newScope creates the informers of one kind in one offloaded namespace.
 func (r *reflector) newScope(t *extension) *Scope {
-	s := &Scope{
-		r: r, namespace: t,
-		writes: mutationcache.New(r.m.options.Clock), fights: oscillation.New[Key](r.m.options.Clock, oscillation.Standard),
-	}
+	s := &Scope{r: r, namespace: t}
+	s.Namespace = copies.NewNamespace(t.local, t.remote, s.cause, r.m.options.Clock)
 	if !r.kind.Reverse {
 		s.watchObjects()
 		s.watchCopies()
@@ -233,13 +195,14 @@ func (s *Scope) listen(source *informer.Informer, f informer.EventFunc) {
 	}
 }
 
+// watchObjects watches the objects of this cluster. The objects of a node are watched once for all namespaces.
 func (s *Scope) watchObjects() {
 	r := s.r
 	s.objects = r.ofNode
 	if s.objects == nil {
-		s.objects = r.m.here.New(r.kind.Source, informer.Options{
-			Selection: informer.Selection{Namespace: s.namespace.local}, Indexers: r.kind.Cache.Indexers, Private: r.kind.Chain.Confidential,
-			Trim: trimmer(r.kind.Cache.Objects, nil), Listed: s.listedHere,
+		s.objects = r.m.clients.Here.New(r.kind.Source, informer.Options{
+			Selection: informer.Selection{Namespace: s.Local}, Indexers: r.kind.Cache.Indexers, Private: r.kind.Chain.Confidential,
+			Trim: content.Trimmer(r.kind.Cache.Objects, nil), Listed: s.listedHere,
 		})
 		s.objects.OnEvent(s.objectChanged)
 		s.local = append(s.local, s.objects)
@@ -250,11 +213,11 @@ func (s *Scope) watchObjects() {
 // watchCopies watches only objects with our labels. A foreign object is found when it has the name of a copy.
 func (s *Scope) watchCopies() {
 	r := s.r
-	s.copies = r.m.there.New(r.kind.target(), informer.Options{Selection: s.ours(), Indexers: r.kind.Cache.Indexers, Private: r.kind.Chain.Confidential, Trim: r.trimCopy, Listed: s.listedThere})
+	s.copies = r.m.clients.There.New(r.copies.Resource, informer.Options{Selection: s.ours(), Indexers: r.kind.Cache.Indexers, Private: r.kind.Chain.Confidential, Trim: r.copies.Trim, Listed: s.listedThere})
 	s.remote = append(s.remote, s.copies)
 	s.copies.OnEvent(func(before, object *unstructured.Unstructured, deleted bool) {
-		key := s.Key(r.localName(object.GetName()))
-		if echo := s.writes.Seen(key, before, object, deleted); !echo && (deleted || r.handler.CopyMatters(before, object)) {
+		key := s.Key(r.copies.LocalName(object.GetName()))
+		if echo := s.Seen(key, before, object, deleted); !echo && (deleted || r.handler.CopyMatters(before, object)) {
 			s.Enqueue(key)
 		}
 	})
@@ -262,31 +225,27 @@ func (s *Scope) watchCopies() {
 
 // ours selects the copies in a remote namespace.
 func (s *Scope) ours() informer.Selection {
-	return informer.Selection{Namespace: s.namespace.remote, Labels: s.r.selector()}
-}
-
-func (r *reflector) selector() string {
-	selector := labels.Set(r.owned).String()
-	if r.kind.Copy.Except != "" {
-		selector += "," + r.kind.Copy.Except
-	}
-	return selector
+	return informer.Selection{Namespace: s.Remote, Labels: s.r.copies.Selector()}
 }
 
 // enqueueAll enqueues every object of both sides.
-func (s *Scope) enqueueAll() {
+func (s *Scope) enqueueAll() { s.enqueueEach(s.r.queue.Add) }
+
+// enqueueEach calls enqueue for every object of both sides.
+func (s *Scope) enqueueEach(enqueue func(queue.Key)) {
 	for _, object := range s.Objects() {
-		s.noteUse(object) // an object of a node may be older than the scope
-		s.r.queue.Add(raw.Key(object))
+		// An object of a node may be older than the scope.
+		s.noteUse(object)
+		enqueue(raw.Key(object))
 	}
 	for _, copied := range s.copies.All() {
-		s.r.queue.Add(s.Key(s.r.localName(copied.GetName())))
+		enqueue(s.Key(s.r.copies.LocalName(copied.GetName())))
 	}
 }
 
 // recheckUnobserved enqueues the objects whose writes the watch has not delivered.
 func (s *Scope) recheckUnobserved() {
-	for _, key := range s.writes.Unobserved(func(key Key) *unstructured.Unstructured { return s.CachedCopy(key.Name) }) {
+	for _, key := range s.Unobserved(func(key queue.Key) *unstructured.Unstructured { return s.CachedCopy(key.Name) }) {
 		s.r.queue.Add(key)
 	}
 }
@@ -300,37 +259,54 @@ func (s *Scope) objectChanged(before, object *unstructured.Unstructured, deleted
 	}
 	key := raw.Key(object)
 	if deleted {
-		s.r.m.events.OK(s.r.kind.Name, object.GetUID())
+		s.r.events.OK(object.GetUID())
 	} else if s.deniedThere.lasts() {
 		s.warnOfDenial(object)
 	}
-	if !s.r.localWrites.Seen(key, before, object, deleted) {
+	if !s.r.objects.Seen(before, object, deleted) {
 		if before == nil || before.GetResourceVersion() != object.GetResourceVersion() {
-			s.steps.changed(key.Name)
+			s.steps.Changed(key.Name)
 		}
 		s.Enqueue(key)
 	}
 }
 
-// enqueueAll enqueues every object of the kind in every ready namespace.
-func (r *reflector) enqueueAll() {
-	for _, t := range r.m.allExtensions() {
-		if s := t.of(r.kind.Name); s != nil && !r.kind.Reverse && s.ready.Load() {
-			s.enqueueAll()
-		}
+// cause returns the hash of all inputs of a copy: the object without bookkeeping, the context of its handler, the
+// settings for its kind, and its plugins. Users who change a plugin and go back several times do not fight.
+func (s *Scope) cause(local *unstructured.Unstructured) uint64 {
+	r := s.r
+	sum := content.IntentHash(local) + r.m.settings.Hash() + content.FieldHash("swaps", document.Of(int64(r.swaps.Load())))
+	if r.kind.Follows.Network {
+		sum += r.m.settings.NodesHash()
 	}
+	if r.kind.Follows.Namespaces {
+		sum += content.FieldHash("namespaces", document.Of(r.m.remoteNamespaces()))
+	}
+	if field, value := r.handler.Context(s, local); len(value) > 0 {
+		sum += content.FieldHash(field, document.Of(value))
+	}
+	return sum
 }
 
-// managed reports whether an object of the provider bears the labels of objects that this virtual kubelet created.
-func (r *reflector) managed(object *unstructured.Unstructured) bool {
-	return r.selects.Matches(labels.Set(object.GetLabels()))
+// outgoing returns the context root for an object: the root of the namespace plus the field that the kind's handler
+// adds.
+func (s *Scope) outgoing(local *unstructured.Unstructured) map[string]any {
+	root := s.Context(host.Outgoing)
+	field, value := s.r.handler.Context(s, local)
+	if len(value) == 0 && !s.r.kind.Follows.Namespaces {
+		return root
+	}
+	root = maps.Clone(root)
+	if len(value) > 0 {
+		root[field] = value
+	}
+	if s.r.kind.Follows.Namespaces {
+		root["namespaces"] = s.r.m.remoteNamespaces()
+	}
+	return root
 }
 
-// ownership returns the labels that identify copies of a kind.
-func (o Options) ownership(kind Kind) map[string]string {
-	owned := wire.ReflectionLabels(o.LocalClusterID, o.RemoteClusterID)
-	if kind.PerNode {
-		owned[wire.NodeNameLabel] = o.NodeName
-	}
-	return owned
+// Context returns the plugins' context of a hook. It is shared and must not be modified.
+func (s *Scope) Context(hook host.Hook) map[string]any {
+	return s.r.m.settings.Context(s.namespace.contexts, hook)
 }

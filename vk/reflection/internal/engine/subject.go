@@ -6,17 +6,16 @@ package engine
 import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-
-	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
 )
 
 // Subject is the object of this cluster that belongs to a name on the provider.
 type Subject struct {
 	Kind    *Kind
 	Object  *unstructured.Unstructured
-	Copy    *unstructured.Unstructured // nil if it is not known
+	Copy    *unstructured.Unstructured // nil if the copy is not known
 	Derived *unstructured.Unstructured // the object that the provider made from the copy, if it is watched
-	// Unwatched means that the name belongs to an object made from the copy that is not watched.
+	// Unwatched means that the name belongs to an object that the provider made from the copy, but whose kind is not
+	// watched.
 	Unwatched bool
 }
 
@@ -32,8 +31,9 @@ const (
 	NoObject            // this cluster has no such object
 )
 
-// Subject returns the object of this cluster for an object of the provider with a kind and a name.
-func (e Reader) Subject(s *Scope, kind schema.GroupKind, name string) (*Subject, Absence) {
+// Subject returns the object of this cluster to which an object of the provider with the given kind and name belongs.
+// If there is none, the Absence is the reason.
+func (e *Env) Subject(s *Scope, kind schema.GroupKind, name string) (*Subject, Absence) {
 	of := e.r.m.meant(kind)
 	var own *Scope
 	if of != nil {
@@ -47,7 +47,7 @@ func (e Reader) Subject(s *Scope, kind schema.GroupKind, name string) (*Subject,
 	case !own.ready.Load():
 		return nil, NotKnownYet
 	}
-	key := own.Key(of.localName(name))
+	key := own.Key(of.copies.LocalName(name))
 	object := own.Object(key)
 	if object == nil {
 		return nil, NoObject
@@ -56,32 +56,4 @@ func (e Reader) Subject(s *Scope, kind schema.GroupKind, name string) (*Subject,
 	derived := of.handler.Derived(own, name)
 	isDerived := len(of.kind.Copy.Into) > 0 && of.kind.SourceKind() == kind
 	return &Subject{Kind: &of.kind, Object: object, Copy: copied, Derived: derived, Unwatched: isDerived && !of.kind.PerNode}, NoAbsence
-}
-
-// meant returns the reflector whose copies, or objects made from them, have the kind on the provider. It returns nil if
-// no reflector does.
-func (m *Manager) meant(kind schema.GroupKind) *reflector {
-	for _, r := range m.all() {
-		if r.kind.Means(kind) {
-			return r
-		}
-	}
-	return nil
-}
-
-// Means reports whether reflected objects have that kind on the provider: the kind of the copy or, for shadows, the
-// kind that the provider's controllers make from them.
-func (k *Kind) Means(kind schema.GroupKind) bool {
-	if k.Reverse || k.Chain.None {
-		return false
-	}
-	if k.Copy.GVK.Kind != "" && k.Copy.GVK.GroupKind() == kind {
-		return true
-	}
-	return (k.Copy.GVK.Kind == "" || k.Copy.GVK.Group == offloadingv1beta1.GroupVersion.Group) && k.SourceKind() == kind
-}
-
-// SourceKind returns the kind of the objects in this cluster.
-func (k *Kind) SourceKind() schema.GroupKind {
-	return schema.ParseGroupKind(k.Name)
 }

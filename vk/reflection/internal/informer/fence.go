@@ -19,20 +19,23 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// Fence is the state that an API server had stored at some moment. An informer, whose watch may be late without notice,
-// has passed the fence when it shows this state or a later one. A Fence is used by one goroutine.
+// Fence is the state of the API server at one moment. An informer whose watch may be late has passed the fence when
+// it shows this state or a later one. A Fence is used by one goroutine only.
 type Fence struct {
 	informer *Informer
-	pending  map[cache.ObjectName]string // versions of objects that the informer does not show yet; "" = deleted
+	// pending has the objects that the informer does not show yet, with their versions. "" means that the object is
+	// deleted.
+	pending map[cache.ObjectName]string
 }
 
-// Fence returns a Fence for the moment of the first call of Behind.
+// Fence returns a Fence for the state of the API server at the first call of Behind.
 func (i *Informer) Fence() *Fence { return &Fence{informer: i} }
 
-// Behind lists the objects from the API server. It returns the name of an object whose state in the informer is earlier
-// than the fence, or whose creation or deletion the informer has not seen. It returns "" if there is none, and there
-// never will be again. Unlike a watch, a list is current; only metadata is transferred. Changes after the first call
-// are ignored, because the informer need not catch up with a busy API server.
+// Behind lists the objects from the API server. It returns the name of an object that is older in the informer than at
+// the fence, or whose creation or deletion the informer has not seen. It returns "" if there is no such object; later
+// calls then also return "". Objects are listed because a list is current, unlike a watch. Only metadata is
+// transferred. Changes after the first call are ignored: otherwise the informer of a busy API server would never pass
+// the fence.
 func (f *Fence) Behind(ctx context.Context) (object string, err error) {
 	list, err := f.informer.stored(ctx)
 	if err != nil {
@@ -61,8 +64,8 @@ func (f *Fence) Behind(ctx context.Context) (object string, err error) {
 	return object, nil
 }
 
-// showsVersion reports whether the informer shows an object in a version, or a later one. If the object is no longer stored,
-// showsVersion reports whether its old state is gone from the informer.
+// showsVersion reports whether the informer shows an object in a version, or a later one. If the API server no longer
+// stores the object, showsVersion reports whether the informer no longer shows its old state.
 func (f *Fence) showsVersion(name cache.ObjectName, version string, isStored bool, now string) bool {
 	shown := f.informer.peekObject(name)
 	if isStored {
@@ -71,7 +74,7 @@ func (f *Fence) showsVersion(name cache.ObjectName, version string, isStored boo
 	return shown == nil || hasReached(shown, now)
 }
 
-// peekObject returns an object, as Get does, without unpacking it.
+// peekObject returns the same object as Get, but leaves a packed object packed.
 func (i *Informer) peekObject(name cache.ObjectName) *unstructured.Unstructured {
 	found, _, _ := i.indexer.GetByKey(name.String())
 	if kept, ok := found.(*item); ok {
@@ -80,7 +83,8 @@ func (i *Informer) peekObject(name cache.ObjectName) *unstructured.Unstructured 
 	return nil
 }
 
-// hasReached reports whether an object has a version, or a later one. (Kubernetes: versions of one resource are ordered.)
+// hasReached reports whether an object has the given version or a later one. (Kubernetes: versions of one resource
+// are ordered.)
 func hasReached(object *unstructured.Unstructured, version string) bool {
 	own := object.GetResourceVersion()
 	if own == version {
@@ -90,7 +94,8 @@ func hasReached(object *unstructured.Unstructured, version string) bool {
 	return err == nil && order >= 0
 }
 
-// metadataLister returns a function that lists the metadata of a selection as the API server has it stored.
+// metadataLister returns a function that lists the metadata of the selected objects from the API server's storage,
+// not from its cache.
 func (s *Source) metadataLister(resource schema.GroupVersionResource, selected Selection) func(context.Context) (*metav1.PartialObjectMetadataList, error) {
 	return func(ctx context.Context) (*metav1.PartialObjectMetadataList, error) {
 		return breaker.Do(ctx, s.Breaker, func() (*metav1.PartialObjectMetadataList, error) {

@@ -1,11 +1,12 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package informer caches selections of unstructured objects, without unused fields.
+// Package informer caches selected unstructured objects, without unused fields.
 //
-// It is client-go's reflector with its own store. A shared informer costs two queues and five more goroutines for
-// each watch, to support handlers that may block. The handlers here only enqueue a key, so the goroutine that reads
-// the watch calls them. Objects that are not in use are kept packed: most of ten thousand pods just run.
+// An Informer consists of client-go's reflector and a store of this package. A shared informer of client-go has two
+// more queues and five more goroutines for each watch, so that handlers may block. The handlers of an Informer only
+// enqueue a key, so the goroutine that reads the watch can call them. Objects that are not in use are packed to save
+// memory, because most of ten thousand running pods do not change.
 package informer
 
 import (
@@ -26,13 +27,13 @@ import (
 // Trim removes the fields of an object that are not cached. It must be idempotent.
 type Trim func(object *unstructured.Unstructured)
 
-// EventFunc handles an event. before is the previous state, or nil for a new object; object is the present or last
-// known state. It must not block.
+// EventFunc handles an event. before is the previous state, or nil for a new object. object is the current state, or
+// the last known state of a deleted object. An EventFunc must not block.
 type EventFunc func(before, object *unstructured.Unstructured, deleted bool)
 
-// Informer lists and watches a selection of objects while it runs, and keeps them when it does not. The returned
-// objects must not be modified. Safe for concurrent use. It implements cache.DoneChecker: it is done when the objects
-// have been listed once and the handlers called for them.
+// Informer lists and watches selected objects while it runs, and keeps the objects while it does not run. The
+// returned objects must not be modified. An Informer is safe for concurrent use. It implements cache.DoneChecker: it
+// is done when the objects were listed once and the handlers were called for them.
 type Informer struct {
 	source    *cache.ListWatch
 	stored    func(context.Context) (*metav1.PartialObjectMetadataList, error)
@@ -42,11 +43,11 @@ type Informer struct {
 	trim      Trim
 	strings   *Strings
 	private   bool
-	indexes   cache.Indexers // indexers of objects
-	indexer   cache.Indexer  // index of *item
-	round     atomic.Uint32  // number of calls of Pack
+	indexes   cache.Indexers // index functions of objects
+	indexer   cache.Indexer  // index of *item, the stored form of an object
+	round     atomic.Uint32  // number of calls of Pack so far
 
-	delivering sync.Mutex // makes handlers see every change once and in order
+	delivering sync.Mutex // ensures that handlers see every change once and in order
 	handlers   []*EventFunc
 	synced     chan struct{}
 	once       sync.Once
@@ -58,13 +59,14 @@ type Options struct {
 	// Trim is applied to every object after DropManagedFields. It may be nil.
 	Trim     Trim
 	Indexers cache.Indexers
-	// Listed is called with the result of each list, and of each start of a watch. It may be nil.
+	// Listed is called with the error, or nil, of each list and of each start of a watch. It may be nil.
 	Listed func(error)
-	// Private means that no part of the objects outlives them. Strings that many other objects have may do so.
+	// Private means that no part of an object's content is kept after the object is gone. If it is false, strings that
+	// many objects contain may be kept.
 	Private bool
 }
 
-// New returns an informer, which Run starts.
+// New returns an Informer. Run starts it.
 func (s *Source) New(resource schema.GroupVersionResource, o Options) *Informer {
 	indexers := maps.Clone(o.Indexers)
 	if o.Namespace == "" {
@@ -87,17 +89,21 @@ func (s *Source) New(resource schema.GroupVersionResource, o Options) *Informer 
 	}
 }
 
-// Run keeps the objects up to date until ctx ends. It may be called again afterwards.
+// resyncPeriod is the interval of resyncs. It is so short that the reflector calls ShouldResync as soon as a watch
+// starts; see Run.
+const resyncPeriod = time.Nanosecond
+
+// Run keeps the objects up to date until ctx ends. It may be called again after it has returned.
 func (i *Informer) Run(ctx context.Context) {
 	reflector := cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(i.source, i.client), &unstructured.Unstructured{}, (*store)(i),
-		cache.ReflectorOptions{Name: "refract", TypeDescription: i.resource.String(), ResyncPeriod: time.Nanosecond})
-	// Each watch has its own goroutine for resyncs, which are not used (see Resync). Goexit ends it and saves a quarter
-	// of all goroutines.
+		cache.ReflectorOptions{Name: "refract", TypeDescription: i.resource.String(), ResyncPeriod: resyncPeriod})
+	// The reflector has a goroutine for resyncs for each watch. Resyncs are not used (see Resync), so Goexit ends
+	// this goroutine, which saves a quarter of all goroutines.
 	reflector.ShouldResync = func() bool { runtime.Goexit(); return false }
 	reflector.RunWithContext(ctx)
 }
 
-// Any reports whether the API server has objects of the selection.
+// Any reports whether the API server has objects that match the selection.
 func (i *Informer) Any(ctx context.Context) (bool, error) {
 	found, err := i.source.ListWithContext(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
@@ -116,8 +122,8 @@ func (i *Informer) Done() <-chan struct{} { return i.synced }
 // HasSynced reports whether the objects have been listed once.
 func (i *Informer) HasSynced() bool { return cache.IsDone(i) }
 
-// KnownEmpty marks the informer as synced without objects, after Any has found none. It has no effect if objects were
-// listed before.
+// KnownEmpty marks the informer as synced without objects. It is called after Any has returned false. It has no
+// effect if objects were listed before.
 func (i *Informer) KnownEmpty() { i.once.Do(func() { close(i.synced) }) }
 
 // OnEvent calls f for every existing object, and then for every change, until remove is called.
@@ -141,7 +147,7 @@ func (i *Informer) OnEvent(f EventFunc) (remove func()) {
 	}
 }
 
-// Resync calls the handlers for every object, as for an update without changes.
+// Resync calls the handlers for every object as if it had been updated without a change.
 func (i *Informer) Resync() {
 	i.delivering.Lock()
 	defer i.delivering.Unlock()
@@ -150,7 +156,7 @@ func (i *Informer) Resync() {
 	}
 }
 
-// Get returns an object, or nil.
+// Get returns the object with the given namespace and name, or nil.
 func (i *Informer) Get(namespace, name string) *unstructured.Unstructured {
 	key := name
 	if namespace != "" {
@@ -163,7 +169,7 @@ func (i *Informer) Get(namespace, name string) *unstructured.Unstructured {
 	return nil
 }
 
-// By returns the objects under a value of an index.
+// By returns the objects for which the given index has the given value.
 func (i *Informer) By(index, value string) []*unstructured.Unstructured {
 	objects, err := i.indexer.ByIndex(index, value)
 	if err != nil {
@@ -172,7 +178,7 @@ func (i *Informer) By(index, value string) []*unstructured.Unstructured {
 	return objectsOf(objects)
 }
 
-// In returns the objects of a namespace.
+// In returns all objects in a namespace.
 func (i *Informer) In(namespace string) []*unstructured.Unstructured {
 	if i.namespace != "" {
 		return i.All()
@@ -189,13 +195,13 @@ func (i *Informer) HasIn(namespace string) bool {
 	return err == nil && len(keys) > 0
 }
 
-// All returns all objects.
+// All returns the objects of all namespaces.
 func (i *Informer) All() []*unstructured.Unstructured { return objectsOf(i.indexer.List()) }
 
 // Len returns the number of objects.
 func (i *Informer) Len() int { return len(i.indexer.ListKeys()) }
 
-// Pack packs the objects that were not used since the call before the last one. It is called periodically.
+// Pack packs the objects that were not used since the call before the last one. It must be called periodically.
 func (i *Informer) Pack() {
 	round := i.round.Add(1)
 	for _, kept := range i.indexer.List() {
@@ -207,5 +213,8 @@ func (i *Informer) Pack() {
 
 // Put stores an object as if the watch had delivered it, for tests.
 func (i *Informer) Put(object *unstructured.Unstructured) error { return (*store)(i).Add(object) }
+
+// Drop removes an object as if the watch had delivered its deletion, for tests.
+func (i *Informer) Drop(object *unstructured.Unstructured) error { return (*store)(i).Delete(object) }
 
 var _ cache.DoneChecker = (*Informer)(nil)

@@ -17,7 +17,8 @@ import (
 
 func newInformer(t *testing.T, o Options) *Informer {
 	t.Helper()
-	client, err := dynamic.NewForConfig(&rest.Config{Host: "127.0.0.1:1"}) // the client is never called
+	// The address is never used, because the test does not call the client.
+	client, err := dynamic.NewForConfig(&rest.Config{Host: "127.0.0.1:1"})
 	require.NoError(t, err)
 	return (&Source{Client: client, Strings: NewStrings()}).New(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, o)
 }
@@ -32,7 +33,7 @@ func object(name, version string) *unstructured.Unstructured {
 	}}
 }
 
-// told records the calls of a handler.
+// told records the calls of an EventFunc.
 type told []string
 
 func (l *told) handle(before, object *unstructured.Unstructured, deleted bool) {
@@ -70,7 +71,8 @@ func TestHandlersAreToldOfChangesOnce(t *testing.T) {
 	require.NoError(t, s.Delete(object("c", "5")))
 	heard.want(t, "a 1>3 false", "c ->4 false", "c ->5 true")
 
-	// The objects are listed again: an unchanged object causes no event, and a missing object was deleted.
+	// The objects are listed again. An unchanged object must cause no event. An object that is missing in the list
+	// counts as deleted.
 	require.NoError(t, s.Replace([]any{object("a", "3"), object("d", "6")}, "6"))
 	heard.want(t, "d ->6 false", "b ->2 true")
 
@@ -90,8 +92,8 @@ func TestHandlersAreToldOfChangesOnce(t *testing.T) {
 	}
 }
 
-// TestAnotherObjectOfTheSameVersion checks that versions may be used twice: an API server whose storage was restored
-// repeats them.
+// TestAnotherObjectOfTheSameVersion checks that an object replaces another object of the same version. This occurs
+// because an API server whose storage was restored uses versions a second time.
 func TestAnotherObjectOfTheSameVersion(t *testing.T) {
 	t.Parallel()
 	i := newInformer(t, Options{Selection: Selection{Namespace: "shop"}})
@@ -108,7 +110,8 @@ func TestAnotherObjectOfTheSameVersion(t *testing.T) {
 	}
 }
 
-// TestDeletedObjectsAreTrimmed checks that handlers get a deleted object in the same form as before its deletion.
+// TestDeletedObjectsAreTrimmed checks that handlers get a deleted object in the form in which the informer has stored
+// it.
 func TestDeletedObjectsAreTrimmed(t *testing.T) {
 	t.Parallel()
 	i := newInformer(t, Options{Trim: DropSpec})

@@ -13,14 +13,15 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// item is an object in the index, unpacked while it is used and packed otherwise. It is one state of the object; the
-// next state is another item. Safe for concurrent use.
+// item is one state of an object in the index. It is unpacked while it is used, and packed otherwise. Another state
+// of the object is another item. An item is safe for concurrent use.
 type item struct {
 	cache.ObjectName
-	indexed map[string][]string // values by index; the index reads them again when the item is removed
+	// indexed has the values of each index. They are stored because the indexer needs them again to remove the item.
+	indexed map[string][]string
 	object  atomic.Pointer[unstructured.Unstructured]
-	packed  atomic.Pointer[packed] // set before object becomes nil
-	used    atomic.Uint32          // round of the last use
+	packed  atomic.Pointer[packed] // set before the field object becomes nil
+	used    atomic.Uint32          // value of Informer.round at the last use
 }
 
 func newItem(object *unstructured.Unstructured, indexers cache.Indexers, round uint32) (*item, error) {
@@ -40,7 +41,7 @@ func newItem(object *unstructured.Unstructured, indexers cache.Indexers, round u
 	return i, nil
 }
 
-// indexOf returns an index function that reads the values found by newItem.
+// indexOf returns an index function that returns the values that newItem has computed.
 func indexOf(name string) cache.IndexFunc {
 	return func(kept any) ([]string, error) {
 		if i, ok := kept.(*item); ok {
@@ -50,7 +51,7 @@ func indexOf(name string) cache.IndexFunc {
 	}
 }
 
-// useObject returns the object, which then stays unpacked for some time.
+// useObject returns the object and keeps it unpacked for some time.
 func (i *item) useObject(round uint32) *unstructured.Unstructured {
 	i.used.Store(round)
 	if object := i.object.Load(); object != nil {
@@ -61,7 +62,7 @@ func (i *item) useObject(round uint32) *unstructured.Unstructured {
 	return object
 }
 
-// peekObject returns the object and leaves it packed if it is.
+// peekObject returns the object. If the object is packed, it stays packed.
 func (i *item) peekObject() *unstructured.Unstructured {
 	if object := i.object.Load(); object != nil {
 		return object

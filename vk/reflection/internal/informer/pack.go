@@ -11,20 +11,22 @@ import (
 	"sync"
 )
 
-// Strings packs the content of objects. A packed pod takes some hundred bytes, without a pointer for the garbage
-// collector to follow; its maps take ten kilobytes and more. Objects of a kind consist of the same keys and mostly of
-// the same strings, so these are stored once. A nil Strings packs nothing. Safe for concurrent use.
+// Strings packs the content of objects. A packed pod takes some hundred bytes without pointers that the garbage
+// collector must follow. Unpacked, its maps take ten kilobytes and more. Objects of a kind have the same keys and
+// mostly the same strings, so Strings stores each string once. A nil Strings does not pack objects. Strings is safe
+// for concurrent use.
 type Strings struct {
 	mu      sync.Mutex
 	current *table
-	met     map[string]struct{} // strings that were met once, and are stored when they are met again
+	met     map[string]struct{} // strings that have occurred once and are stored as soon as they occur again
 }
 
 const (
-	// tableMost is the maximum number of strings in a table. When it is full, another table is started; the previous
-	// one is freed with the objects that use it.
+	// tableMost is the maximum number of strings in a table. When a table is full, a new one is started. The full
+	// table is freed together with the objects that use it.
 	tableMost = 1 << 14
-	// metMost limits the number of strings that were met once. When it is reached, they are forgotten.
+	// metMost limits the number of remembered strings that occurred once. When it is reached, all of them are
+	// forgotten.
 	metMost = 1 << 13
 	// textMost is the maximum length of a stored string, in bytes.
 	textMost = 64
@@ -35,10 +37,10 @@ func NewStrings() *Strings {
 	return &Strings{current: newTable(), met: map[string]struct{}{}}
 }
 
-// table numbers strings. The numbers never change.
+// table assigns numbers to strings. The number of a string never changes.
 type table struct {
-	mu      sync.RWMutex // protects strings; numbers is used by the packer alone
-	strings []any        // any saves an allocation for each use as a value
+	mu      sync.RWMutex // protects strings; numbers is used only while an object is packed
+	strings []any        // stored as any, which saves an allocation whenever a string is used as a value
 	numbers map[string]uint64
 }
 
@@ -59,14 +61,14 @@ func (t *table) addString(text string) uint64 {
 	return number
 }
 
-// packed is the content of one object.
+// packed is the packed content of one object.
 type packed struct {
 	text  string
 	table *table
 }
 
-// Tags of values. A string is followed by its number in the table, or by its length and its bytes; a list and a map by
-// the number of their elements; a json.Number, which a Trim may produce, by its text.
+// Tags of packed values. After the tag, a string has its number in the table, or its length and its bytes. A list or
+// a map has the number of its elements. A json.Number, which a Trim may produce, has its text.
 const (
 	tagNull = iota
 	tagFalse
@@ -80,8 +82,8 @@ const (
 	tagMap
 )
 
-// packContent packs the content of an object. It returns nil if the content has a value of another type. The strings of a
-// private object are not stored in the table.
+// packContent packs the content of an object. It returns nil if the content has a value of an unknown type. The
+// strings of a private object are not stored in the table.
 func (s *Strings) packContent(object map[string]any, private bool) *packed {
 	if s == nil {
 		return nil
@@ -159,7 +161,7 @@ func (p *packing) writeLiteral(tag byte, text string) {
 	p.out = append(binary.AppendUvarint(append(p.out, tag), uint64(len(text))), text...)
 }
 
-// wasMet reports whether a string was met before.
+// wasMet reports whether a string has occurred before.
 func (s *Strings) wasMet(text string) bool {
 	if _, met := s.met[text]; met {
 		delete(s.met, text)
@@ -172,7 +174,7 @@ func (s *Strings) wasMet(text string) bool {
 	return false
 }
 
-// unpackContent returns the content. Its strings are parts of the packed ones.
+// unpackContent returns the unpacked content. Its strings share memory with the packed data.
 func (p *packed) unpackContent() map[string]any {
 	u := unpacking{rest: p.text, strings: p.table.allStrings()}
 	object, _ := u.readValue().(map[string]any)

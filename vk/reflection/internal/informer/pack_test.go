@@ -18,7 +18,8 @@ import (
 func packTwice(t testing.TB, s *Strings, object map[string]any) *packed {
 	t.Helper()
 	require.NotNil(t, s.packContent(object, false))
-	again := s.packContent(object, false) // the strings were met before
+	// Only now are the strings stored in the table, because they have occurred before.
+	again := s.packContent(object, false)
 	require.NotNil(t, again)
 	return again
 }
@@ -94,8 +95,8 @@ func TestNothingOfPrivateObjectsIsKept(t *testing.T) {
 	}
 }
 
-// TestStringsAreBounded checks that a client that invents labels cannot make memory grow without limit, and that
-// objects packed before stay readable.
+// TestStringsAreBounded checks that a client that creates ever new labels cannot make memory grow without limit, and
+// that objects that were packed before stay readable.
 func TestStringsAreBounded(t *testing.T) {
 	t.Parallel()
 	s := NewStrings()
@@ -152,7 +153,8 @@ func BenchmarkUnpack(b *testing.B) {
 	}
 }
 
-// BenchmarkJSON measures the standard library's JSON for the same object in both directions, as a reference.
+// BenchmarkJSON measures how long the standard library takes to encode the same object as JSON and to decode it, for
+// comparison with packing.
 func BenchmarkJSON(b *testing.B) {
 	pod := somePod(b)
 	b.ReportAllocs()

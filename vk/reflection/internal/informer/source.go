@@ -18,24 +18,25 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/breaker"
 )
 
-// listTimeout is the deadline of one list. A watch ends by itself, and its pings detect a dead connection.
+// listTimeout is the deadline of a list. Watches need no deadline: they end by themselves, and pings detect a dead
+// connection.
 const listTimeout = time.Minute
 
-// Selection selects objects.
+// Selection selects the objects to list and watch.
 type Selection struct {
 	Namespace, Labels, Fields string
 }
 
-// Source is a cluster whose objects are watched. With a Breaker, watches wait while the cluster is unreachable, and
-// resume at once when it is back.
+// Source is a cluster whose objects are watched. If it has a Breaker, watches wait while the cluster is unreachable,
+// and resume as soon as it is reachable.
 type Source struct {
 	Client   dynamic.Interface
-	Metadata metadata.Interface // nil if no Fence is needed
+	Metadata metadata.Interface // nil if no Fence is used
 	Breaker  *breaker.Breaker
 	Strings  *Strings
 }
 
-// observeLists calls listed with the results of a ListWatch.
+// observeLists makes a ListWatch call the function listed with the result of each list and each start of a watch.
 func observeLists(source *cache.ListWatch, listed func(error)) {
 	list, watched := source.ListWithContextFunc, source.WatchFuncWithContext
 	source.ListWithContextFunc = func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
@@ -50,7 +51,8 @@ func observeLists(source *cache.ListWatch, listed func(error)) {
 	}
 }
 
-// ListWatch lists and watches a selection. With a Breaker, it does so only while the cluster is reachable.
+// ListWatch lists and watches the selected objects. If the Source has a Breaker, requests wait until the cluster is
+// reachable.
 func (s *Source) ListWatch(resource schema.GroupVersionResource, selected Selection) *cache.ListWatch {
 	of := s.Client.Resource(resource).Namespace(selected.Namespace)
 	return &cache.ListWatch{
@@ -73,9 +75,9 @@ func (s *Source) ListWatch(resource schema.GroupVersionResource, selected Select
 	}
 }
 
-// onOwnStack returns the result of request, which runs in its own goroutine. Requests nest deeply, and their stack
-// would stay with the goroutine of the watch for hours: Go shrinks a stack only to four times the used size. A virtual
-// kubelet has ten watches for each namespace.
+// onOwnStack returns the result of request, which runs in its own goroutine. Requests need a large stack, which the
+// goroutine of the watch would keep for hours, because Go shrinks a stack only if less than a quarter is used. This
+// matters because a virtual kubelet has ten watches for each namespace.
 func onOwnStack[T any](request func() (T, error)) (result T, err error) {
 	done := make(chan struct{})
 	go func() {

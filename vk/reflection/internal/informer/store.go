@@ -10,14 +10,14 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// store is the view of an Informer that its reflector fills.
+// store is an Informer as the cache.ReflectorStore that client-go's reflector fills.
 type store Informer
 
 var _ cache.TransformingStore = (*store)(nil)
 
 func (s *store) asInformer() *Informer { return (*Informer)(s) }
 
-// Transformer implements cache.TransformingStore. The objects of a streaming first list are trimmed as they arrive.
+// Transformer implements cache.TransformingStore. It trims the objects of a streaming first list as they arrive.
 func (s *store) Transformer() cache.TransformFunc {
 	return func(object any) (any, error) {
 		if u, ok := object.(*unstructured.Unstructured); ok {
@@ -44,7 +44,7 @@ func (s *store) Add(object any) error {
 // Update implements cache.ReflectorStore.
 func (s *store) Update(object any) error { return s.Add(object) }
 
-// putObject stores an object and calls the handlers. A listed object that has not changed is skipped.
+// putObject stores an object and calls the handlers. If listed is true, an object that has not changed is skipped.
 func (s *store) putObject(object any, listed bool) error {
 	u, ok := object.(*unstructured.Unstructured)
 	if !ok {
@@ -112,17 +112,18 @@ func (s *store) Replace(list []any, _ string) error {
 	return nil
 }
 
-// Resync implements cache.ReflectorStore. It does nothing: see Informer.Resync, which needs no goroutine per informer.
+// Resync implements cache.ReflectorStore. It has no effect, because resyncs are started with Informer.Resync, which
+// needs no goroutine for each informer.
 func (s *store) Resync() error { return nil }
 
-// callHandlers calls the handlers. The caller holds i.delivering.
+// callHandlers calls the handlers. The caller must hold i.delivering.
 func (i *Informer) callHandlers(before, object *unstructured.Unstructured, deleted bool) {
 	for _, f := range i.handlers {
 		(*f)(before, object, deleted)
 	}
 }
 
-// DropManagedFields drops the managedFields, which are not used.
+// DropManagedFields removes the managedFields, because they are not used.
 func DropManagedFields(object *unstructured.Unstructured) {
 	if object == nil {
 		return
@@ -132,5 +133,5 @@ func DropManagedFields(object *unstructured.Unstructured) {
 	}
 }
 
-// DropSpec removes the spec. It is a Trim.
+// DropSpec is a Trim that removes the spec.
 func DropSpec(object *unstructured.Unstructured) { delete(object.Object, "spec") }

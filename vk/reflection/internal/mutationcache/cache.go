@@ -1,9 +1,9 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package mutationcache remembers the responses of an API server to our writes until the watch has delivered them,
-// like client-go's mutation cache. In addition it tracks which events of the watch are only the echo of a write,
-// which objects are known to be deleted, and which writes the watch never reported.
+// Package mutationcache remembers the responses from an API server to our writes until the watch has delivered the
+// results, like client-go's mutation cache. In addition, it tracks which events of the watch are only the result of our
+// own write (an echo), which objects are known to be deleted, and which writes the watch has never reported.
 package mutationcache
 
 import (
@@ -17,39 +17,42 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Grace is how long the response to a write is preferred to a cache that has not caught up. A longer time would keep a
-// response whose watch event arrived before it; a shorter one would cause repeated writes when the watch is slow.
+// Grace is how long the response to a write is preferred to a cache that has not caught up. If the time is longer, a
+// response whose watch event arrived before it is used for too long. If the time is shorter, writes are repeated
+// while the watch is slow.
 const Grace = 10 * time.Second
 
-// Cache remembers the API server's responses to our writes until the watch has delivered them. A reconciliation sees
-// its own writes, and can ignore the events that only echo them. Safe for concurrent use.
+// Cache remembers the API server's responses to our writes until the watch has delivered them. A reconciliation thus
+// sees its own earlier writes, and events that are only echoes of these writes can be ignored. A Cache is safe for
+// concurrent use.
 type Cache struct {
 	clock clock.PassiveClock
 	mu    sync.Mutex
 	last  map[cache.ObjectName]written
-	// flying has the writes that wait for a response, each with the events that the watch has delivered meanwhile.
+	// flying has the writes that wait for a response, each with the events that the watch has delivered since the
+	// write began.
 	flying map[cache.ObjectName][]step
-	// gone has objects that were deleted recently. The response to a write may arrive after the deletion, and neither
-	// the response nor an outdated cache may bring the object back. ring is the order in which they are forgotten. It
-	// grows on demand, because there is a cache per kind and namespace.
+	// gone has the UIDs of objects that were deleted recently. Neither an outdated cache nor a response that arrives
+	// after the deletion may bring such an object back. ring is the order in which the UIDs are forgotten. It grows on
+	// demand, because every kind in every namespace has a Cache.
 	gone map[types.UID]bool
 	ring []types.UID
 	next int
 }
 
-// goneMemory is the number of deletions that may be delivered while a write waits for its response. A larger number
-// costs memory. With a smaller one, a deletion could be missed until the next event.
+// goneMemory is the number of remembered deletions. If more deletions are delivered while a write waits for its
+// response, a deletion may be missed until the next event. A larger number needs more memory.
 const goneMemory = 8192
 
 type written struct {
-	object  *unstructured.Unstructured // nil if we deleted the object
+	object  *unstructured.Unstructured // nil if the write was a deletion
 	uid     types.UID
-	base    uint64 // version before the write, 0 if there was no object
+	base    uint64 // version before the write, 0 if the object did not exist
 	version uint64 // version in the response
 	at      time.Time
 }
 
-// step is an event of the watch, which leads from one version to another.
+// step is an event of the watch. It leads from one version of an object to the next.
 type step struct {
 	uid      types.UID
 	from, to uint64
@@ -66,7 +69,7 @@ func (c *Cache) Wrote(key cache.ObjectName, before, object *unstructured.Unstruc
 	c.putEntry(key, written{object: object, uid: object.GetUID(), base: versionOf(before), version: versionOf(object)})
 }
 
-// Deleted records that the deletion of the object was accepted.
+// Deleted records that the API server has accepted our deletion of the object.
 func (c *Cache) Deleted(key cache.ObjectName, object *unstructured.Unstructured) {
 	c.putEntry(key, written{uid: object.GetUID(), version: versionOf(object)})
 }
@@ -82,7 +85,7 @@ func (c *Cache) putEntry(key cache.ObjectName, entry written) {
 	c.last[key] = entry
 }
 
-// noteGone records whether the object with a uid is gone or exists.
+// noteGone records whether the object with the given UID was deleted or exists.
 func (c *Cache) noteGone(uid types.UID, gone bool) {
 	switch {
 	case !gone:
@@ -97,7 +100,8 @@ func (c *Cache) noteGone(uid types.UID, gone bool) {
 	}
 }
 
-// Vanished records that the API server no longer has the object, independently of the watch.
+// Vanished records that the object no longer exists on the API server, although the watch has not delivered the
+// deletion.
 func (c *Cache) Vanished(key cache.ObjectName, uid types.UID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -107,15 +111,15 @@ func (c *Cache) Vanished(key cache.ObjectName, uid types.UID) {
 	}
 }
 
-// IsGone reports whether the object is known, from the watch or otherwise, to have been deleted recently.
+// IsGone reports whether an object is known to have been deleted recently, from the watch or from another source.
 func (c *Cache) IsGone(uid types.UID) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.gone[uid]
 }
 
-// View returns the newer of the cached object and our last write. going is true while our deletion of the cached
-// object has not been delivered.
+// View returns the cached object or the result of our last write, whichever is newer. going reports whether we have
+// deleted the cached object and the watch has not delivered the deletion yet.
 func (c *Cache) View(key cache.ObjectName, cached *unstructured.Unstructured) (object *unstructured.Unstructured, going bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -131,7 +135,7 @@ func (c *Cache) View(key cache.ObjectName, cached *unstructured.Unstructured) (o
 		return cached, false
 	}
 	if c.clock.Since(entry.at) > Grace {
-		return cached, false // the entry stays for Unobserved
+		return cached, false // the entry is kept, because Unobserved needs it
 	}
 	if entry.object == nil {
 		return cached, cached != nil
@@ -139,16 +143,16 @@ func (c *Cache) View(key cache.ObjectName, cached *unstructured.Unstructured) (o
 	return entry.object, false
 }
 
-// isIncludedIn reports whether a state with that version includes the write. All objects of a resource share one sequence of
-// versions, so this also holds for another object of the same name: an object of an earlier version no longer exists.
+// isIncludedIn reports whether a state with the given version is at least as new as the write. All objects of a
+// resource share one sequence of versions, so this also works if another object has got the same name.
 func (w written) isIncludedIn(version uint64) bool {
 	return version > w.version || version == w.version && w.object != nil
 }
 
-// Unobserved forgets the writes that the watch should have delivered long ago, and returns the ones that the cache does
-// not have either. They fell into a gap of the watch: a restarted watch does not report objects created and deleted
-// meanwhile. The same applies to our deletion of an object that we created in the same gap: its waiters would not be
-// notified.
+// Unobserved forgets the writes that the watch should have delivered long ago. It returns the keys of the objects for
+// which the cache does not show the write either. Such a write happened in a gap of the watch: a restarted watch does
+// not report objects that were created and deleted while it was interrupted. If we have deleted an object that we
+// created in the same gap, its key is also returned, because objects may wait for the deletion.
 func (c *Cache) Unobserved(cached func(cache.ObjectName) *unstructured.Unstructured) (keys []cache.ObjectName) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -164,10 +168,12 @@ func (c *Cache) Unobserved(cached func(cache.ObjectName) *unstructured.Unstructu
 	return keys
 }
 
-// Seen processes an event of the watch and reports whether it only echoes our last write: the step from the state on
-// which the write was based to the state that it produced. Any other step includes a change by another client.
+// Seen processes an event of the watch and reports whether the event is only the echo of our last write. An echo
+// leads from the state on which the write was based to the state that the write has produced. Any other event
+// includes a change by another client.
 //
-// While a write waits for its response, this is not known yet, and the event is kept: see End.
+// While a write waits for its response, it is not known whether an event is the echo, so Seen keeps the event for
+// End.
 func (c *Cache) Seen(key cache.ObjectName, before, object *unstructured.Unstructured, deleted bool) (echo bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -191,15 +197,15 @@ func (c *Cache) isEcho(key cache.ObjectName, s step) bool {
 	return !s.deleted && entry.object != nil && s.uid == entry.uid && s.to == entry.version && s.from == entry.base
 }
 
-// Begin announces a write, because watches are often faster than responses.
+// Begin announces a write. It must be called before the write, because the watch is often faster than the response.
 func (c *Cache) Begin(key cache.ObjectName) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.flying[key] = nil
 }
 
-// End records that the write has completed or failed. It reports whether the watch has delivered
-// anything other than its echo meanwhile.
+// End records that the write has completed or failed. news reports whether the watch has delivered an event other
+// than the echo of the write since Begin.
 func (c *Cache) End(key cache.ObjectName) (news bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -210,7 +216,7 @@ func (c *Cache) End(key cache.ObjectName) (news bool) {
 	return news
 }
 
-// versionOf returns the resourceVersion, or 0 for nil. API servers since Kubernetes 1.35 guarantee that it is an
+// versionOf returns the resourceVersion, or 0 for nil. Since Kubernetes 1.35, API servers guarantee that it is an
 // increasing number.
 func versionOf(object *unstructured.Unstructured) uint64 {
 	if object == nil {

@@ -82,7 +82,7 @@ func TestCache(t *testing.T) {
 	clock.Step(Grace + time.Second)
 	expect("the event came before the answer", see(nil), "absent")
 
-	// The object is created, deleted and recreated while the watch is late. The deleted object does not come back.
+	// The object is created, deleted and recreated while the watch is late. The deleted object must not come back.
 	c.Wrote(key, nil, object("first", "30"))
 	c.Deleted(key, object("first", "30"))
 	c.Seen(key, nil, object("first", "30"), false)
@@ -92,8 +92,9 @@ func TestCache(t *testing.T) {
 	expect("the watch has the second", see(object("second", "32")), "32")
 }
 
-// TestUnobserved checks that a copy that was created, and deleted by another client, in a gap of the watch is reported,
-// although no event ever shows it.
+// TestUnobserved checks that Unobserved reports each write and deletion of ours once if the watch has not delivered it
+// within Grace. An example is a copy that we have created and another client has deleted while the watch was
+// interrupted.
 func TestUnobserved(t *testing.T) {
 	clock := fakeClock()
 	c := New(clock)
@@ -128,11 +129,11 @@ func TestUnobserved(t *testing.T) {
 	}
 }
 
-// TestEchoBeforeTheAnswer checks that an echo that the watch delivers before the response to its write is recognized
+// TestEchoBeforeTheAnswer checks that an echo that the watch delivers before the response to the write is recognized
 // when the response arrives.
 func TestEchoBeforeTheAnswer(t *testing.T) {
 	for name, tc := range map[string]struct {
-		events []string // versions, each a step from the previous one
+		events []string // events of the watch: versions, each following the previous one
 		answer string   // version in the response, "" if the write failed
 		news   bool
 	}{
@@ -165,7 +166,8 @@ func TestEchoBeforeTheAnswer(t *testing.T) {
 	}
 }
 
-// TestDeletionBeforeTheAnswer checks a deletion that the watch delivers before the response to the write.
+// TestDeletionBeforeTheAnswer checks that an object does not come back if the watch delivers its deletion before the
+// response to a write.
 func TestDeletionBeforeTheAnswer(t *testing.T) {
 	c := New(fakeClock())
 	c.Seen(key, nil, object("u", "10"), false)
@@ -178,7 +180,8 @@ func TestDeletionBeforeTheAnswer(t *testing.T) {
 	if len(c.last) != 0 {
 		t.Error("a deletion that the watch has delivered is remembered forever")
 	}
-	c.Seen(key, nil, object("u", "12"), false) // the object had only lost its labels
+	// The object comes back, because it was not deleted: it had only lost its labels for a while.
+	c.Seen(key, nil, object("u", "12"), false)
 	c.Wrote(key, object("u", "12"), object("u", "13"))
 	if got, _ := c.View(key, object("u", "12")); got.GetResourceVersion() != "13" {
 		t.Errorf("the object has version %s, want that of the write", got.GetResourceVersion())
@@ -195,8 +198,8 @@ func TestDeletionsAreBounded(t *testing.T) {
 	}
 }
 
-// TestVanished checks that an object that is known to be deleted is not shown, regardless of the cache, and that writes
-// to it are forgotten.
+// TestVanished checks that an object that is known to be deleted is not returned, whatever the cache contains, and
+// that writes to the object are forgotten.
 func TestVanished(t *testing.T) {
 	c := New(fakeClock())
 	c.Wrote(key, object("u", "10"), object("u", "11"))
@@ -219,7 +222,7 @@ func TestVanished(t *testing.T) {
 	if got, _ := c.View(key, nil); got != nil {
 		t.Errorf("a write to what is gone is shown: version %s", got.GetResourceVersion())
 	}
-	// An event of one object does not remove the state of another one.
+	// An event of one object must not remove the state of another object.
 	c.Wrote(key, nil, object("w", "20"))
 	c.Vanished(key, "u")
 	if got, _ := c.View(key, nil); got == nil || got.GetUID() != "w" {
@@ -227,8 +230,8 @@ func TestVanished(t *testing.T) {
 	}
 }
 
-// TestEndOfAnEarlierObject checks that the deletion of an earlier object of the same name is not taken for the deletion
-// of ours, and is not an echo.
+// TestEndOfAnEarlierObject checks that the deletion of an earlier object of the same name does not count as the
+// deletion of our object, or as an echo.
 func TestEndOfAnEarlierObject(t *testing.T) {
 	c := New(fakeClock())
 	c.Wrote(key, nil, object("ours", "12"))

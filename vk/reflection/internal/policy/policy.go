@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package policy decides by the annotations of an object whether it is reflected.
+// Package policy decides from the annotations of an object whether the object is reflected.
 package policy
 
 import (
@@ -11,20 +11,20 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// Policy decides, by the annotations liqo.io/skip-reflection and liqo.io/allow-reflection, whether an object is
-// reflected.
+// Policy determines how the annotations liqo.io/skip-reflection and liqo.io/allow-reflection decide whether an object
+// is reflected.
 type Policy string
 
 const (
-	// DenyList reflects objects unless skip-reflection is set.
+	// DenyList reflects an object unless it has the annotation skip-reflection.
 	DenyList Policy = "DenyList"
-	// AllowList reflects objects only if allow-reflection is set.
+	// AllowList reflects an object only if it has the annotation allow-reflection.
 	AllowList Policy = "AllowList"
-	// Always ignores annotations. It is for kinds with rules of their own. (Liqo: CustomLiqo.)
+	// Always ignores the annotations. It is for kinds that have their own rules. This corresponds to Liqo's CustomLiqo.
 	Always Policy = "CustomLiqo"
 )
 
-// Validate returns an error unless the policy is one of the constants. kind is for the message.
+// Validate returns an error unless p is one of the constants. kind is used in the message.
 func (p Policy) Validate(kind string) error {
 	switch p {
 	case DenyList, AllowList, Always:
@@ -34,7 +34,7 @@ func (p Policy) Validate(kind string) error {
 	}
 }
 
-// Error is returned for an invalid annotation. Nothing is written or deleted because of it.
+// Error is returned for an invalid annotation. The object is then neither written nor deleted on the provider.
 type Error struct{ Problem string }
 
 // Error implements error.
@@ -43,15 +43,15 @@ func (e *Error) Error() string { return e.Problem }
 var errBothSet = &Error{fmt.Sprintf("annotations %s and %s are both set: keep one; the remote object was left unchanged",
 	wire.SkipReflectionAnnotation, wire.AllowReflectionAnnotation)}
 
-// Verdict is the decision of a policy.
+// Verdict is the decision about one object.
 type Verdict struct {
 	Cross    bool
-	Explicit bool // an annotation decided, not the absence of one
+	Explicit bool // an annotation has decided, not its absence
 	Reason   string
 }
 
-// Decide evaluates the annotations of one object: the annotation of the policy, and the other one only to find a
-// contradiction or an invalid value.
+// Decide evaluates the annotations of an object. The policy determines which annotation decides. The other annotation
+// is only read to find contradictions and invalid values.
 func (p Policy) Decide(annotations map[string]any) (Verdict, error) {
 	if p == Always {
 		return Verdict{Cross: true}, nil
@@ -72,15 +72,17 @@ func (p Policy) Decide(annotations map[string]any) (Verdict, error) {
 	return Verdict{}, &Error{fmt.Sprintf("policy %q is unknown", p)}
 }
 
-// DecideExplicit evaluates only the annotations. An object without them is reflected.
+// DecideExplicit decides only by the annotations of an object, without a policy. An object that has neither
+// annotation is reflected.
 func DecideExplicit(annotations map[string]any) (Verdict, error) {
 	return DenyList.DecideSlice(annotations, func() (map[string]any, bool) { return nil, false })
 }
 
-// flag is the value of a boolean annotation.
+// flag is the parsed value of a boolean annotation.
 type flag struct{ value, present bool }
 
-// readFlags reads both annotations, regardless of the policy: an invalid one may have been meant to exclude the object.
+// readFlags reads both annotations, regardless of the policy, because an invalid annotation may have been meant to
+// exclude the object.
 func readFlags(annotations map[string]any) (skip, allow flag, err error) {
 	if skip, err = readFlag(annotations, wire.SkipReflectionAnnotation); err == nil {
 		allow, err = readFlag(annotations, wire.AllowReflectionAnnotation)
@@ -88,8 +90,8 @@ func readFlags(annotations map[string]any) (skip, allow flag, err error) {
 	return skip, allow, err
 }
 
-// readFlag reads a boolean annotation. A present annotation counts as true, also if it is empty. Only "false", in any
-// case, sets it to false.
+// readFlag reads a boolean annotation. An existing annotation counts as true, even if its value is empty. Only the
+// value "false", in upper or lower case, counts as false.
 func readFlag(annotations map[string]any, key string) (flag, error) {
 	raw, present := annotations[key]
 	if !present {
@@ -105,9 +107,9 @@ func readFlag(annotations map[string]any, key string) (flag, error) {
 	return flag{}, &Error{fmt.Sprintf(`annotation %s is %q, want "true" or "false"; the remote object was left unchanged`, key, text)}
 }
 
-// DecideSlice decides for an EndpointSlice, in this order: its own annotations, if one of them is true, regardless of
-// the policy; the annotations of its Service; the policy for the slice itself, if there is no Service. (Liqo:
-// EndpointSlice reflection.)
+// DecideSlice decides whether an EndpointSlice is reflected. If one of the slice's own annotations is true, it
+// decides, regardless of the policy. Otherwise the annotations of the slice's Service decide. If there is no Service,
+// the policy decides as for any other object. This corresponds to Liqo's EndpointSlice reflection.
 func (p Policy) DecideSlice(slice map[string]any, service func() (annotations map[string]any, found bool)) (Verdict, error) {
 	skip, allow, err := readFlags(slice)
 	switch {

@@ -56,7 +56,7 @@ func TestPolicy(t *testing.T) {
 func TestPolicyOfSlices(t *testing.T) {
 	for _, tc := range []struct {
 		policy         Policy
-		slice, service map[string]any // service is nil if there is no Service
+		slice, service map[string]any // nil if the Service does not exist
 		cross, bad     bool
 	}{
 		{DenyList, nil, nil, true, false},
@@ -66,7 +66,8 @@ func TestPolicyOfSlices(t *testing.T) {
 		{AllowList, nil, map[string]any{allow: "true"}, true, false},
 		{DenyList, map[string]any{allow: "true"}, map[string]any{skip: "true"}, true, false},
 		{AllowList, map[string]any{skip: "true"}, map[string]any{allow: "true"}, false, false},
-		{DenyList, map[string]any{skip: "false"}, map[string]any{skip: "true"}, false, false}, // only a true value decides
+		// An annotation of the slice decides only if its value is true.
+		{DenyList, map[string]any{skip: "false"}, map[string]any{skip: "true"}, false, false},
 		{AllowList, map[string]any{skip: "false"}, nil, false, false},
 		{AllowList, map[string]any{skip: "false"}, map[string]any{}, false, false},
 		{DenyList, map[string]any{allow: "false"}, nil, true, false},
@@ -83,7 +84,7 @@ func TestPolicyOfSlices(t *testing.T) {
 	}
 }
 
-// TestReasonNamesTheService checks that the Event about a slice names the object with the annotation.
+// TestReasonNamesTheService checks that the Event about a slice names the object whose annotation has decided.
 func TestReasonNamesTheService(t *testing.T) {
 	service := func() (map[string]any, bool) { return map[string]any{skip: "true"}, true }
 	got, err := DenyList.DecideSlice(nil, service)
@@ -92,8 +93,8 @@ func TestReasonNamesTheService(t *testing.T) {
 	}
 }
 
-// TestWhoHasDecided checks that objects excluded by an annotation get an Event, and objects excluded by the policy do
-// not.
+// TestWhoHasDecided checks that the decision of an annotation against an object is explicit, so that an Event reports
+// it, and that all other decisions are not.
 func TestWhoHasDecided(t *testing.T) {
 	for _, tc := range []struct {
 		policy      Policy

@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package raw reads unstructured objects from caches without the copies that their accessors make. Results are shared
-// with the cache and must not be modified.
+// Package raw reads fields of unstructured objects in caches without copying them, unlike the accessors of the
+// objects. The results share memory with the cache and must not be modified.
 package raw
 
 import (
@@ -51,10 +51,10 @@ func Text(object *unstructured.Unstructured, path ...string) string {
 	return value
 }
 
-// Equal reports whether two maps have equal values, regardless of the order of their keys.
+// Equal reports whether two maps have equal content, regardless of the order of keys.
 func Equal(a, b map[string]any) bool { return document.Of(a).Equal(document.Of(b)) }
 
-// IsEmpty reports whether a value is null, an empty list or map, or a map of only such values.
+// IsEmpty reports whether a value is null, an empty list, an empty map, or a map with only such values.
 func IsEmpty(value any) bool {
 	switch v := value.(type) {
 	case nil:

@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package report writes Events on the objects of this cluster, without duplicates and with a rate limit.
+// Package report writes Events about objects of this cluster. It omits duplicates and limits the rate.
 package report
 
 import (
@@ -22,14 +22,14 @@ import (
 )
 
 const (
-	// eventRate and eventBurst limit all Events of the process: a plugin that fails on ten thousand objects must not
-	// cause ten thousand Events at once. Dropped Events are counted.
+	// eventRate and eventBurst limit all Events of the process, because a plugin that fails for ten thousand objects
+	// must not cause ten thousand Events at once. Dropped Events are counted.
 	eventRate  = 10
 	eventBurst = 100
 )
 
-// Reporter writes Events on the objects of this cluster. It writes the same Event about the same object once, within
-// the limits above. Safe for concurrent use.
+// Reporter writes Events about objects of this cluster. An Event is not repeated as long as its object has the same
+// problem. The rate is limited by eventRate and eventBurst. A Reporter is safe for concurrent use.
 type Reporter struct {
 	broadcaster record.EventBroadcaster
 	limiter     flowcontrol.RateLimiter
@@ -41,13 +41,14 @@ type Reporter struct {
 	recorders map[string]record.EventRecorder
 }
 
-// about distinguishes the Events of several kinds about one object. Two kinds report on pods, for example.
+// about identifies the object of an Event and the kind that writes the Event, because several kinds may write Events
+// about the same object. For example, two kinds write Events about pods.
 type about struct {
 	kind string
 	uid  types.UID
 }
 
-// New returns a Reporter that writes nothing before Start. dropped is called for each Event above the limit.
+// New returns a Reporter that writes no Events before Start. dropped is called for each Event above the rate limit.
 func New(dropped func()) *Reporter {
 	return &Reporter{
 		broadcaster: record.NewBroadcaster(), limiter: flowcontrol.NewTokenBucketRateLimiter(eventRate, eventBurst), dropped: dropped,
@@ -61,15 +62,16 @@ func (r *Reporter) Start(sink record.EventSink) {
 	r.started.Store(true)
 }
 
-// Close stops the Reporter. Unwritten Events are lost.
+// Close stops the Reporter. Events that were not written yet are lost.
 func (r *Reporter) Close() { r.broadcaster.Shutdown() }
 
-// Warn reports a problem of an object, once until it changes or OK is called.
+// Warn writes a warning Event about a problem of an object. The same problem is reported once until it changes or OK
+// is called.
 func (r *Reporter) Warn(kind string, object *unstructured.Unstructured, reason, message string) {
 	r.writeEvent(kind, object, corev1.EventTypeWarning, reason, message)
 }
 
-// Note reports a normal Event, once.
+// Note writes a normal Event once.
 func (r *Reporter) Note(kind string, object *unstructured.Unstructured, reason, message string) {
 	r.writeEvent(kind, object, corev1.EventTypeNormal, reason, message)
 }
@@ -88,10 +90,11 @@ func (r *Reporter) writeEvent(kind string, object *unstructured.Unstructured, ev
 	})
 }
 
-// OK forgets the reported Events of an object that is fine now, or gone, so that the next problem is reported again.
+// OK forgets the Events about an object that has no problem any more, or no longer exists, so that the next problem
+// is reported again.
 func (r *Reporter) OK(kind string, uid types.UID) { r.said.Clear(about{kind, uid}) }
 
-// Recorder returns the recorder of a kind. Its name shows users the source of these Events.
+// Recorder returns the EventRecorder of a kind. Its name is shown to users as the source of the Events.
 func (r *Reporter) Recorder(kind string) record.EventRecorder {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -103,3 +106,27 @@ func (r *Reporter) Recorder(kind string) record.EventRecorder {
 	}
 	return recorder
 }
+
+// KindReporter writes the Events of one kind. It is safe for concurrent use.
+type KindReporter struct {
+	reporter *Reporter
+	kind     string
+}
+
+// ForKind returns the KindReporter of a kind.
+func (r *Reporter) ForKind(kind string) *KindReporter { return &KindReporter{r, kind} }
+
+// Warn writes a warning Event about a problem of an object. The same problem is reported once until it changes or OK
+// is called.
+func (k *KindReporter) Warn(object *unstructured.Unstructured, reason, message string) {
+	k.reporter.Warn(k.kind, object, reason, message)
+}
+
+// Note writes a normal Event once.
+func (k *KindReporter) Note(object *unstructured.Unstructured, reason, message string) {
+	k.reporter.Note(k.kind, object, reason, message)
+}
+
+// OK forgets the Events about an object that has no problem any more, or no longer exists, so that the next problem
+// is reported again.
+func (k *KindReporter) OK(uid types.UID) { k.reporter.OK(k.kind, uid) }

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// sink passes the written Events on.
+// sink sends the written Events to a channel.
 type sink chan *corev1.Event
 
 func (s sink) Create(e *corev1.Event) (*corev1.Event, error)          { s <- e; return e, nil }
@@ -56,8 +56,8 @@ func TestAnEventIsWrittenOnce(t *testing.T) {
 	}
 }
 
-// TestKindsReportByThemselves checks that the Events of the two kinds that concern pods are independent: neither
-// suppresses or resets the Events of the other.
+// TestKindsReportByThemselves checks that the two kinds that write Events about pods do so independently: neither
+// kind suppresses or resets the Events of the other.
 func TestKindsReportByThemselves(t *testing.T) {
 	r, written := New(func() { t.Error("an Event is dropped") }), make(sink, 10)
 	r.Start(written)
@@ -76,8 +76,8 @@ func TestKindsReportByThemselves(t *testing.T) {
 	assert.Empty(t, written)
 }
 
-// TestEventsBeforeTheStartAreNotRemembered checks that an Event before the start does not count as reported: the leader
-// reports it again.
+// TestEventsBeforeTheStartAreNotRemembered checks that an Event before Start does not count as written, so that it is
+// written when this replica leads.
 func TestEventsBeforeTheStartAreNotRemembered(t *testing.T) {
 	r, written := New(func() { t.Error("an Event is dropped") }), make(sink, 10)
 	defer r.Close()
@@ -104,7 +104,8 @@ func TestTooManyEventsAreDropped(t *testing.T) {
 		t.Errorf("%d Events of %d are dropped", dropped, 3*eventBurst)
 	}
 	before := dropped
-	r.Warn("Service", object(3*eventBurst-1), "Failed", "all of them") // a dropped Event does not count as reported
+	// This Event must be written now, because a dropped Event does not count as reported.
+	r.Warn("Service", object(3*eventBurst-1), "Failed", "all of them")
 	if dropped != before+1 {
 		t.Error("an Event that was dropped is not tried again")
 	}

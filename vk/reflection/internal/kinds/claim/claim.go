@@ -12,38 +12,40 @@ import (
 
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/vk/reflection/internal/engine"
+	"github.com/refract-project/refract/vk/reflection/internal/evaluation"
+	"github.com/refract-project/refract/vk/reflection/internal/queue"
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
 // OriginVolumeAnnotation, on claims of the provider, names the volume of this cluster whose data they hold. A later
-// claim of the same name is a different claim: it gets neither the data of the first one, nor does its deletion affect
-// it.
+// claim of the same name is a different claim: it must not get the data of the first claim, and its deletion must not
+// affect these data.
 const OriginVolumeAnnotation = "plugins.refract.io/origin-volume"
 
-// claimView has all inputs of a decision about a claim.
+// claimView has the objects on which the reconciliation of a claim depends.
 type claimView struct {
-	key    engine.Key
+	key    queue.Key
 	scope  *engine.Scope
-	local  *unstructured.Unstructured // nil if the claim is gone
-	remote *unstructured.Unstructured // our claim on the provider
+	local  *unstructured.Unstructured // claim of this cluster, nil if it no longer exists
+	remote *unstructured.Unstructured // our claim on the provider, nil if it does not exist
 	volume *unstructured.Unstructured // volume of local, if it represents a volume of the provider
 	// elsewhere means that local is bound to a volume of another owner.
 	elsewhere bool
 }
 
-// Reconcile implements engine.Handler. It follows the life of a claim. (Liqo: persistent storage.)
+// Reconcile implements engine.Handler. It follows the life of a claim. This corresponds to Liqo's persistent storage.
 //
-//   - Once a node of this provider is selected for a claim of the virtual class, a claim is created there, and a
-//     volume here that represents it. Kubernetes binds the two here, and schedules the pods that use them only to this
-//     provider.
+//   - Once a node of this provider is selected for a claim of the virtual class, a claim is created on the provider,
+//     and a volume that represents it in this cluster. Kubernetes binds the volume to the claim of this cluster, and
+//     schedules the pods that use the claim only to this provider.
 //   - Labels, annotations and size of a bound claim are reflected; capacity and conditions are reflected back.
 //   - When the claim is deleted, its volume's reclaim policy decides about the data: Delete removes the provider's
-//     claim and then the volume; Retain keeps both, until the policy is changed to Delete. A claim of the same name
-//     waits for deletion with Delete, and reports a retained claim.
+//     claim and then the volume; Retain keeps both, until the policy is changed to Delete. A new claim of the same
+//     name waits until the data were deleted or, if the policy is Retain, reports the retained claim.
 //
 // The provider's claim has the only copy of the data. It is not deleted unless the volume that represents it has been
 // released under the policy Delete, or it has never had a volume.
-func (h *handler) Reconcile(ctx context.Context, w *engine.Worker, s *engine.Scope, key engine.Key) error {
+func (h *handler) Reconcile(ctx context.Context, w *evaluation.Worker, s *engine.Scope, key queue.Key) error {
 	v := &claimView{key: key, scope: s, local: s.Object(key)}
 	var going bool
 	if v.remote, going = s.Copy(key.Name); going {
@@ -66,7 +68,7 @@ func (h *handler) Reconcile(ctx context.Context, w *engine.Worker, s *engine.Sco
 }
 
 // runClaim reconciles a claim that exists.
-func (h *handler) runClaim(ctx context.Context, w *engine.Worker, v *claimView) error {
+func (h *handler) runClaim(ctx context.Context, w *evaluation.Worker, v *claimView) error {
 	var err error
 	switch {
 	case v.local == nil || v.local.GetDeletionTimestamp() != nil || v.elsewhere:
@@ -74,18 +76,19 @@ func (h *handler) runClaim(ctx context.Context, w *engine.Worker, v *claimView) 
 	case v.volume != nil:
 		err = h.followClaim(ctx, w, v)
 	case h.isVirtual(v.local) && boundVolume(v.local) == "":
-		h.CheckAnnotations(w, v.local)
+		h.Mutator.CheckAnnotations(w, v.local)
 		err = h.provisionClaim(ctx, w, v)
 	default:
 		return h.sendKept(ctx, w, v.local)
 	}
 	if err == nil && !w.Warned {
-		h.OK(v.local.GetUID())
+		h.Events.OK(v.local.GetUID())
 	}
 	return err
 }
 
-// isVirtual reports whether a claim has the virtual storage class, so that we provision its volume.
+// isVirtual reports whether a claim has the virtual storage class, which means that the virtual kubelet provisions
+// its volume.
 func (h *handler) isVirtual(claim *unstructured.Unstructured) bool {
 	annotations := raw.Annotations(claim.Object)
 	return classOf(claim) == h.Options().Storage.Class &&
@@ -95,9 +98,10 @@ func (h *handler) isVirtual(claim *unstructured.Unstructured) bool {
 // selectedHere returns the node that was selected for a claim, and whether it is a virtual node of our provider.
 func (h *handler) selectedHere(claim *unstructured.Unstructured) (node string, here bool) {
 	node, _ = raw.Annotations(claim.Object)[wire.SelectedNodeAnnotation].(string)
-	return node, node != "" && h.ClusterOf(node) == h.Options().RemoteClusterID
+	return node, node != "" && h.Settings.ClusterOf(node) == h.Options().RemoteClusterID
 }
 
+// classOf returns the storage class of a claim. The beta annotation takes precedence over the field, as in Kubernetes.
 func classOf(claim *unstructured.Unstructured) string {
 	if class, ok := raw.Annotations(claim.Object)[wire.BetaStorageClassAnnotation].(string); ok {
 		return class
@@ -118,12 +122,13 @@ func ownVolume(claim *unstructured.Unstructured) string {
 	return "pvc-" + string(claim.GetUID())
 }
 
+// isBound reports whether Kubernetes has bound a claim to its volume.
 func isBound(claim *unstructured.Unstructured) bool {
 	return raw.Text(claim, "status", "phase") == string(corev1.ClaimBound)
 }
 
 // isEphemeral reports whether a claim belongs to a generic ephemeral volume of a pod. The provider creates its own
-// claim from the pod's template, and would not use ours.
+// claim from the pod's template, and would not use a reflected claim.
 func isEphemeral(claim *unstructured.Unstructured) bool {
 	owner := metav1.GetControllerOf(claim)
 	return owner != nil && owner.Kind == "Pod" && owner.APIVersion == "v1"

@@ -11,12 +11,13 @@ import (
 
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/vk/namespaces"
-	"github.com/refract-project/refract/vk/reflection/internal/engine"
+	"github.com/refract-project/refract/vk/reflection/internal/evaluation"
+	"github.com/refract-project/refract/vk/reflection/internal/queue"
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// ofClaim returns our volumes for claims of a name.
-func (v *volumes) ofClaim(key engine.Key) []*unstructured.Unstructured {
+// ofClaim returns our volumes for all claims, present and earlier, with the given key.
+func (v *volumes) ofClaim(key queue.Key) []*unstructured.Unstructured {
 	found := v.informer.By(claimIndex, key.String())
 	current := found[:0]
 	for _, volume := range found {
@@ -27,8 +28,9 @@ func (v *volumes) ofClaim(key engine.Key) []*unstructured.Unstructured {
 	return current
 }
 
-// volumeBehind returns the name of the volume whose data our claim on the provider holds. It is read from the
-// annotation or, if Liqo created the claim, is the only candidate. It is "" if it is not known.
+// volumeBehind returns the name of the volume whose data our claim on the provider holds. The name is read from the
+// annotation. If Liqo created the claim, there is no annotation, and the volume is the only candidate. It returns ""
+// if the volume is not known.
 func (h *handler) volumeBehind(v *claimView) string {
 	if noted, _ := raw.Annotations(v.remote.Object)[OriginVolumeAnnotation].(string); noted != "" {
 		return noted
@@ -42,8 +44,8 @@ func (h *handler) volumeBehind(v *claimView) string {
 	return ""
 }
 
-// ownClaim reports whether our claim on the provider belongs to the present claim here, and not to an earlier one of
-// the same name.
+// ownClaim reports whether our claim on the provider belongs to the present claim of this cluster, and not to an
+// earlier claim of the same name.
 func (h *handler) ownClaim(v *claimView) bool {
 	if v.local == nil || v.elsewhere {
 		return false
@@ -52,17 +54,18 @@ func (h *handler) ownClaim(v *claimView) bool {
 	return behind == "" || behind == ownVolume(v.local)
 }
 
-// endClaim deletes our claim on the provider if the claim here is gone, or is a different one, and no data must be
-// kept.
-func (h *handler) endClaim(ctx context.Context, w *engine.Worker, v *claimView) error {
+// endClaim deletes our claim on the provider if the claim of this cluster no longer exists, or is a different one,
+// unless its data must be kept.
+func (h *handler) endClaim(ctx context.Context, w *evaluation.Worker, v *claimView) error {
 	behind := h.volumeBehind(v)
 	if volume := h.volumes.getVolume(behind); volume != nil && !isReleased(volume) {
-		return nil // the volume is in use, maybe under another name, or about to be released
+		// The data must be kept: the volume is in use, maybe by a claim of another name, or is about to be released.
+		return nil
 	}
 	if !h.mayEnd(v, behind) {
 		return h.tellRetained(v, behind)
 	}
-	if err := h.Remove(ctx, w, v.scope, v.remote); err != nil {
+	if err := h.Copies.Remove(ctx, w, v.scope.Namespace, v.remote); err != nil {
 		return err
 	}
 	h.volumes.gone.Delete(v.key)
@@ -78,7 +81,8 @@ func (h *handler) mayEnd(v *claimView, behind string) bool {
 	return known && gone == behind || boundVolume(v.remote) == "" // the claim has no data yet
 }
 
-// tellRetained warns a claim whose name on the provider is taken by a retained claim, and names the retained claim.
+// tellRetained returns an error for a claim if a retained claim has its name on the provider. The error names the
+// retained claim.
 func (h *handler) tellRetained(v *claimView, behind string) error {
 	if v.local == nil || v.elsewhere || boundVolume(v.local) != "" || !h.isVirtual(v.local) {
 		return nil
@@ -87,14 +91,14 @@ func (h *handler) tellRetained(v *claimView, behind string) error {
 		return nil
 	}
 	return &claimError{reason: wire.ProvisioningFailedReason, cause: &keptError{fmt.Sprintf(
-		"PersistentVolumeClaim %s/%s on the provider keeps the data of an earlier claim of this name, whose volume was %s", v.scope.RemoteNamespace(), v.key.Name, behind)},
+		"PersistentVolumeClaim %s/%s on the provider keeps the data of an earlier claim of this name, whose volume was %s", v.scope.Remote, v.key.Name, behind)},
 		remedy: "to use the data in this claim, recreate it with spec.volumeName " + behind + " once that volume's spec.claimRef.uid is removed; to discard it, set that volume's" +
 			" persistentVolumeReclaimPolicy to Delete, or delete the claim on the provider"}
 }
 
-// dropReleased deletes volumes that were released under the policy Delete, once nothing is left of them on the
-// provider. We are their provisioner, so no other component deletes them.
-func (h *handler) dropReleased(ctx context.Context, w *engine.Worker, v *claimView) error {
+// dropReleased deletes volumes that were released under the policy Delete, as soon as their claims on the provider no
+// longer exist. We are their provisioner, so no other component deletes them.
+func (h *handler) dropReleased(ctx context.Context, w *evaluation.Worker, v *claimView) error {
 	for _, volume := range h.volumes.ofClaim(v.key) {
 		if !mayGo(volume) || v.remote != nil && h.volumeBehind(v) == volume.GetName() {
 			continue
@@ -108,7 +112,7 @@ func (h *handler) dropReleased(ctx context.Context, w *engine.Worker, v *claimVi
 
 // NotOffloaded implements engine.Handler. It deletes released volumes in a namespace that is no longer offloaded. The
 // provider deletes the remote namespace with all of its content.
-func (h *handler) NotOffloaded(ctx context.Context, w *engine.Worker, key engine.Key) error {
+func (h *handler) NotOffloaded(ctx context.Context, w *evaluation.Worker, key queue.Key) error {
 	if state, known := h.NamespaceState(key.Namespace); !known || state != namespaces.NotOffloaded {
 		return nil
 	}

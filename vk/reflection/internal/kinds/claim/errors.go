@@ -9,7 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/refract-project/refract/api/wire"
-	"github.com/refract-project/refract/vk/reflection/internal/engine"
+	"github.com/refract-project/refract/vk/reflection/internal/failure"
 )
 
 // claimError is a problem that prevents the volume of a claim. It has the reason that users know from other
@@ -32,34 +32,35 @@ func (e *claimError) Unwrap() error { return e.cause }
 // Remedied implements engine.Remedied.
 func (e *claimError) Remedied() {}
 
-// Classify implements engine.Classified. Errors that are generally shown to users get the reason. Failures of plugins
-// keep their own.
-func (e *claimError) Classify() (engine.Class, string) {
-	kind, reason := engine.Classify(e.cause)
-	if reason == wire.FailedReflectionReason || reason == engine.InvalidObjectReason {
+// Classify implements engine.Classified. Errors of classes that are generally shown to users get the reason of the
+// claimError. Failures of plugins keep their own reason.
+func (e *claimError) Classify() (failure.Class, string) {
+	kind, reason := failure.Classify(e.cause)
+	if reason == wire.FailedReflectionReason || reason == failure.InvalidObjectReason {
 		reason = e.reason
 	}
 	return kind, reason
 }
 
-// keptError is an obstacle that only a change of some object removes.
+// keptError is an obstacle that lasts until some object changes, so that retries are useless.
 type keptError struct{ problem string }
 
 func (e *keptError) Error() string { return e.problem }
 
 // Classify implements engine.Classified.
-func (e *keptError) Classify() (engine.Class, string) {
-	return engine.Input, engine.InvalidObjectReason
+func (e *keptError) Classify() (failure.Class, string) {
+	return failure.Input, failure.InvalidObjectReason
 }
 
-// lostError means that the provider's claim is gone. It may be restored, which no watch reports.
+// lostError means that the provider's claim no longer exists. Retries are needed, because the claim may be restored,
+// which no watch reports.
 type lostError struct{ problem string }
 
 func (e *lostError) Error() string { return e.problem }
 
 // Classify implements engine.Classified.
-func (e *lostError) Classify() (engine.Class, string) {
-	return engine.Foreign, wire.FailedReflectionReason
+func (e *lostError) Classify() (failure.Class, string) {
+	return failure.Foreign, wire.FailedReflectionReason
 }
 
 // addRemedy adds the remedy to an error with which the provider refused a claim.

@@ -11,8 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/internal/jsonpatch"
-	"github.com/refract-project/refract/vk/reflection/internal/engine"
+	"github.com/refract-project/refract/vk/reflection/internal/evaluation"
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
@@ -20,7 +21,7 @@ import (
 const sizePath = "spec.resources.requests.storage"
 
 // followClaim keeps a bound claim and the provider's claim in sync.
-func (h *handler) followClaim(ctx context.Context, w *engine.Worker, v *claimView) error {
+func (h *handler) followClaim(ctx context.Context, w *evaluation.Worker, v *claimView) error {
 	if isEphemeral(v.local) {
 		return nil
 	}
@@ -32,26 +33,27 @@ func (h *handler) followClaim(ctx context.Context, w *engine.Worker, v *claimVie
 		reason = wire.VolumeResizeFailedReason
 	}
 	kept := addRemedy(reason, h.reflectClaim(ctx, w, v))
-	return engine.Directed(kept, h.showClaim(ctx, w, v))
+	return evaluation.Directed(kept, h.showClaim(ctx, w, v))
 }
 
-// lostClaim returns an error if the provider's claim is gone. A new claim would be empty although the volume had data.
+// lostClaim returns an error if the provider's claim is gone. The claim must not be created again: the new claim
+// would be empty although the volume had data.
 func (h *handler) lostClaim(ctx context.Context, v *claimView) error {
-	if err := h.MustBeFree(ctx, v.scope, v.key); err != nil {
+	if err := h.Copies.MustBeFree(ctx, v.scope.Namespace, v.key); err != nil {
 		return err
 	}
 	return &claimError{reason: wire.ClaimLostReason, cause: &lostError{fmt.Sprintf(
-		"PersistentVolumeClaim %s/%s was deleted on the provider; the data of volume %s may be lost", v.scope.RemoteNamespace(), v.key.Name, v.volume.GetName())},
+		"PersistentVolumeClaim %s/%s was deleted on the provider; the data of volume %s may be lost", v.scope.Remote, v.key.Name, v.volume.GetName())},
 		remedy: "restore it there with its labels, or delete and recreate this claim"}
 }
 
-// showClaim reflects capacity and conditions back. They are also written to the volume, because Kubernetes shows its
-// capacity.
-func (h *handler) showClaim(ctx context.Context, w *engine.Worker, v *claimView) error {
+// showClaim reflects capacity and conditions back. The capacity is also written to the volume, because Kubernetes
+// shows the capacity of the volume, too.
+func (h *handler) showClaim(ctx context.Context, w *evaluation.Worker, v *claimView) error {
 	if !isBound(v.local) {
 		return nil
 	}
-	next, err := h.IncomingStatus(ctx, w, v.scope, v.local, v.remote)
+	next, err := h.Mutator.IncomingStatus(ctx, w, v.scope.Context(host.Incoming), v.local, v.remote)
 	if err != nil || next == nil {
 		return err
 	}
@@ -61,10 +63,11 @@ func (h *handler) showClaim(ctx context.Context, w *engine.Worker, v *claimView)
 	if present, _ := v.local.Object["status"].(map[string]any); raw.Equal(next, present) {
 		return nil
 	}
-	return h.PutStatus(ctx, w, v.local, next)
+	return h.Objects.PutStatus(ctx, w, v.local, next, nil)
 }
 
-func (h *handler) resizeVolume(ctx context.Context, w *engine.Worker, v *claimView, capacity any) error {
+// resizeVolume writes the capacity of the provider's claim to the volume that represents it.
+func (h *handler) resizeVolume(ctx context.Context, w *evaluation.Worker, v *claimView, capacity any) error {
 	path := []string{"spec", "capacity", "storage"}
 	if _, difference := compareSizes(capacity, raw.Nested(v.volume.Object, path...)); difference == 0 {
 		return nil
@@ -81,7 +84,8 @@ func sizeOf(claim *unstructured.Unstructured) any {
 	return raw.Nested(claim.Object, "spec", "resources", "requests", "storage")
 }
 
-// compareSizes compares two quantities. known is false if one of them is not a quantity.
+// compareSizes compares two quantities: difference is negative if a is smaller than b. known is false if one of them
+// is not a quantity.
 func compareSizes(a, b any) (known bool, difference int) {
 	first, err := resource.ParseQuantity(fmt.Sprint(a))
 	second, err2 := resource.ParseQuantity(fmt.Sprint(b))
@@ -93,13 +97,14 @@ func compareSizes(a, b any) (known bool, difference int) {
 
 // boundSize limits the requested size of the mutated claim to sizes that the provider's claim can have: an unbound
 // claim cannot be resized, and no claim can shrink, although it may have been expanded on the provider.
-func boundSize(w *engine.Worker, remote *unstructured.Unstructured) error {
+func boundSize(w *evaluation.Worker, remote *unstructured.Unstructured) error {
 	if remote == nil {
 		return nil
 	}
 	desired, err := w.Doc.Root().At(sizePath)
 	if err != nil {
-		return nil // the result is not a claim, so Desired returns the error
+		// The result of the chain is not a claim. This is not reported here, because Desired returns an error for it.
+		return nil
 	}
 	asked, have := desired.Value(), sizeOf(remote)
 	known, difference := compareSizes(asked, have)

@@ -11,16 +11,19 @@ import (
 
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/vk/reflection/internal/engine"
+	"github.com/refract-project/refract/vk/reflection/internal/evaluation"
+	"github.com/refract-project/refract/vk/reflection/internal/queue"
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
 // Waiters enqueues the pods that were refused because of a claim. The kind Pod implements it.
 type Waiters interface {
 	// ClaimChanged enqueues the pods that were refused because of a claim.
-	ClaimChanged(claim engine.Key)
+	ClaimChanged(claim queue.Key)
 }
 
-// Extend enqueues the pods that were refused because of a claim when the claim changes.
+// Extend implements engine.Handler. It registers a handler that enqueues the pods that were refused because of a
+// claim as soon as the claim changes.
 func (h *handler) Extend(s *engine.Scope) {
 	s.OnObject(func(_, claim *unstructured.Unstructured, _ bool) {
 		if pods, ok := engine.Peer[Waiters](h.Env); ok {
@@ -43,7 +46,8 @@ func (h *handler) KeptClass(namespace, name string) (class string, kept bool) {
 	return classOf(claim), true
 }
 
-// isKept reports whether a claim has another storage class than the virtual one, and no volume of the provider.
+// isKept reports whether a claim stays in this cluster: it has another storage class than the virtual one, and no
+// volume of the provider.
 func (h *handler) isKept(claim *unstructured.Unstructured) bool {
 	annotations := raw.Annotations(claim.Object)
 	switch {
@@ -51,16 +55,17 @@ func (h *handler) isKept(claim *unstructured.Unstructured) bool {
 		annotations[wire.StorageProvisionerAnnotation] == wire.StorageProvisioner, annotations[wire.BetaStorageProvisionerAnnotation] == wire.StorageProvisioner:
 		return false
 	case classOf(claim) == "" && boundVolume(claim) == "":
-		return false // the claim has no class yet, and may get the virtual one
+		// The claim has no storage class yet, and may still get the virtual class.
+		return false
 	}
 	known := h.volumes.getVolume(ownVolume(claim))
 	return known == nil || !isFor(known, claim)
 }
 
-// sendKept clears the selected node of an unbound claim of another class than the virtual one, as provisioners do after
-// a rescheduling error. Its provisioner never creates a volume on a virtual node, and the scheduler would wait for it
-// forever. Claims with a volume are not changed.
-func (h *handler) sendKept(ctx context.Context, w *engine.Worker, claim *unstructured.Unstructured) error {
+// sendKept clears the selected node of an unbound claim of another class than the virtual one, as provisioners do
+// after a rescheduling error. Without this, the scheduler would wait for the volume forever, because the provisioner
+// of the class never creates a volume on a virtual node. Claims with a volume are not changed.
+func (h *handler) sendKept(ctx context.Context, w *evaluation.Worker, claim *unstructured.Unstructured) error {
 	node, here := h.selectedHere(claim)
 	if !here || isBound(claim) || boundVolume(claim) != "" || !h.isKept(claim) {
 		return nil

@@ -9,7 +9,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/refract-project/refract/vk/reflection/internal/copies"
 	"github.com/refract-project/refract/vk/reflection/internal/engine"
+	"github.com/refract-project/refract/vk/reflection/internal/objects"
 )
 
 // Name is the name of the kind.
@@ -24,15 +26,16 @@ var (
 func Kind() engine.Kind {
 	return engine.Kind{
 		Name: Name, Source: corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"), Policy: engine.Always, Workers: 3,
-		// The owner of the status needs no annotation, because the volume of the claim identifies it.
-		Copy: engine.Copy{FixedSpec: true}, Status: engine.Status{Back: true, Subresource: true}, Follows: engine.Follows{Nodes: true},
+		// No annotation records the owner of the status, because the volume of the claim already identifies the
+		// owner.
+		Copy: copies.Spec{FixedSpec: true}, Status: objects.Status{Back: true, Subresource: true}, Follows: engine.Follows{Nodes: true},
 		// Every virtual kubelet needs the claims of its pods; see KeptClass.
 		Needed:  func(*engine.Options) bool { return true },
 		Handler: newHandler,
 	}
 }
 
-// Handler implements engine.Handler. It follows claims.
+// Handler implements engine.Handler. It reconciles claims.
 type Handler = handler
 
 type handler struct {

@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -18,7 +17,9 @@ import (
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/internal/jsonpatch"
-	"github.com/refract-project/refract/vk/reflection/internal/engine"
+	"github.com/refract-project/refract/vk/reflection/internal/clients"
+	"github.com/refract-project/refract/vk/reflection/internal/evaluation"
+	"github.com/refract-project/refract/vk/reflection/internal/queue"
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
@@ -27,8 +28,9 @@ import (
 // would fail.
 const placeholderPath = "/tmp/liqo-placeholder"
 
-// provisionClaim creates the claim on the provider and the volume that represents it, if this provider was selected.
-func (h *handler) provisionClaim(ctx context.Context, w *engine.Worker, v *claimView) error {
+// provisionClaim creates the claim on the provider and the volume that represents it, if a node of this provider was
+// selected for the claim of this cluster.
+func (h *handler) provisionClaim(ctx context.Context, w *evaluation.Worker, v *claimView) error {
 	node, here := h.selectedHere(v.local)
 	class := h.volumes.storageClass(h.Options().Storage.Class)
 	switch {
@@ -42,7 +44,9 @@ func (h *handler) provisionClaim(ctx context.Context, w *engine.Worker, v *claim
 		return nil
 	}
 	if v.remote != nil && v.remote.GetDeletionTimestamp() != nil {
-		return nil // the claim is being deleted, and the watch will report it
+		// The provider's claim is being deleted. As soon as it is gone, the watch delivers its deletion, and the
+		// claim is evaluated again.
+		return nil
 	}
 	if !isEphemeral(v.local) {
 		if err := h.reflectClaim(ctx, w, v); err != nil {
@@ -52,8 +56,8 @@ func (h *handler) provisionClaim(ctx context.Context, w *engine.Worker, v *claim
 	return h.createVolume(ctx, w, v, class)
 }
 
-// checkClass returns an error if the storage class does not wait for the first consumer. A volume is created where its
-// first pod runs.
+// checkClass returns an error if the storage class does not wait for the first consumer. The class must do so,
+// because a volume must be created in the cluster where its first pod runs.
 func (h *handler) checkClass(class *unstructured.Unstructured) error {
 	name := h.Options().Storage.Class
 	switch {
@@ -69,60 +73,56 @@ func (h *handler) checkClass(class *unstructured.Unstructured) error {
 }
 
 // sendAway clears the selected node of a claim, because storage is disabled on this provider.
-func (h *handler) sendAway(ctx context.Context, w *engine.Worker, claim *unstructured.Unstructured, node string) error {
+func (h *handler) sendAway(ctx context.Context, w *evaluation.Worker, claim *unstructured.Unstructured, node string) error {
 	return h.clearNode(ctx, w, claim, node, fmt.Sprintf("storage is disabled on this provider; cleared selected node %s for rescheduling. Exclude nodes without storage"+
 		" with a node affinity on label %s, or enable storage on the provider", node, wire.StorageAvailableLabel))
 }
 
 // clearNode clears the selected node of a claim, so that the scheduler selects another one.
-func (h *handler) clearNode(ctx context.Context, w *engine.Worker, claim *unstructured.Unstructured, node, why string) error {
+func (h *handler) clearNode(ctx context.Context, w *evaluation.Worker, claim *unstructured.Unstructured, node, why string) error {
 	var patch jsonpatch.Patch
 	path := "/metadata/annotations" + jsonpatch.Pointer(wire.SelectedNodeAnnotation)
 	patch.Test(path, node)
 	patch.Remove(path)
-	stored, err := h.PatchLocal(ctx, claim, patch)
+	stored, err := h.Objects.PatchLocal(ctx, claim, patch)
 	if err != nil || stored == nil {
 		return err
 	}
-	h.Warn(claim, wire.ReschedulingRequiredReason, fmt.Sprintf("cluster %s: %s", h.Options().RemoteClusterID, why))
+	h.Events.Warn(claim, wire.ReschedulingRequiredReason, fmt.Sprintf("cluster %s: %s", h.Options().RemoteClusterID, why))
 	w.Result, w.Warned = "written", true
 	return nil
 }
 
 // reflectClaim makes the provider's claim equal to the result of the chain.
-func (h *handler) reflectClaim(ctx context.Context, w *engine.Worker, v *claimView) error {
-	root := v.scope.Context(host.Outgoing)
-	if v.remote != nil {
-		root = maps.Clone(root)
-		root["remoteStorageClass"] = classOf(v.remote)
-	}
-	outcome, err := h.Mutate(ctx, w, host.Outgoing, v.scope.LocalNamespace(), v.local.Object, root)
+func (h *handler) reflectClaim(ctx context.Context, w *evaluation.Worker, v *claimView) error {
+	outcome, err := h.Mutator.Mutate(ctx, w, host.Outgoing, v.scope.Local, v.local.Object, outgoingInput(v.scope, v.local, v.remote))
 	if err != nil {
 		return err
 	}
-	h.Warnings(w, v.local, outcome)
+	h.Mutator.Warnings(w, v.local, outcome)
 	if outcome.Skipped {
 		return &keptError{fmt.Sprintf("plugin %s keeps the claim on this cluster: %s", outcome.Skipper, outcome.SkipReason)}
 	}
 	if err := boundSize(w, v.remote); err != nil {
 		return err
 	}
-	x, err := h.Desired(w, v.scope, v.local)
+	x, err := h.Copies.Desired(w, v.scope.Namespace, v.local)
 	if err != nil {
 		return err
 	}
 	x.Extra = map[string]string{OriginVolumeAnnotation: ownVolume(v.local)}
-	return h.Write(ctx, w, x, v.remote)
+	return h.Copies.Write(ctx, w, x, v.remote)
 }
 
-// createVolume creates the volume that represents the provider's claim. Kubernetes binds it.
-func (h *handler) createVolume(ctx context.Context, w *engine.Worker, v *claimView, class *unstructured.Unstructured) error {
+// createVolume creates the volume that represents the provider's claim. Kubernetes then binds it to the claim of this
+// cluster.
+func (h *handler) createVolume(ctx context.Context, w *evaluation.Worker, v *claimView, class *unstructured.Unstructured) error {
 	volume := h.newVolume(v.local, class)
 	name := volume.GetName()
 	defer h.volumeWriting(name, v.key)()
 	var stored *unstructured.Unstructured
-	err := h.CallLocal(ctx, func(ctx context.Context) (err error) {
-		stored, err = h.persistentVolumes().Create(ctx, volume, metav1.CreateOptions{FieldManager: wire.ReflectionFieldManager, FieldValidation: engine.FieldValidation})
+	err := h.Clients.CallLocal(ctx, func(ctx context.Context) (err error) {
+		stored, err = h.persistentVolumes().Create(ctx, volume, metav1.CreateOptions{FieldManager: wire.ReflectionFieldManager, FieldValidation: clients.FieldValidation})
 		return err
 	})
 	if apierrors.IsAlreadyExists(err) {
@@ -135,9 +135,9 @@ func (h *handler) createVolume(ctx context.Context, w *engine.Worker, v *claimVi
 	if err != nil {
 		return addRemedy(wire.ProvisioningFailedReason, fmt.Errorf("creating PersistentVolume %s, %w", name, err))
 	}
-	h.Counted("create", "local")
-	h.volumes.writes.Wrote(engine.Key{Name: name}, nil, stored)
-	w.Wrote(engine.Back)
+	h.Writes.Count("create", "local")
+	h.volumes.writes.Wrote(queue.Key{Name: name}, nil, stored)
+	w.Wrote(evaluation.Back)
 	return nil
 }
 

@@ -19,9 +19,12 @@ import (
 
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/jsonpatch"
+	"github.com/refract-project/refract/vk/reflection/internal/clients"
 	"github.com/refract-project/refract/vk/reflection/internal/engine"
+	"github.com/refract-project/refract/vk/reflection/internal/evaluation"
 	"github.com/refract-project/refract/vk/reflection/internal/informer"
 	"github.com/refract-project/refract/vk/reflection/internal/mutationcache"
+	"github.com/refract-project/refract/vk/reflection/internal/queue"
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
@@ -36,12 +39,12 @@ const volumeKind = "PersistentVolume"
 type volumes struct {
 	informer, classes *informer.Informer
 	writes            *mutationcache.Cache
-	// gone maps claims (Key) to the names of volumes that other clients were allowed to delete, and did. An entry is
-	// kept until its claim is reconciled.
+	// gone maps claims (Key) to the names of volumes that other clients have deleted and were allowed to delete. An
+	// entry is kept until its claim is reconciled.
 	gone sync.Map
 }
 
-// watchVolumes starts the watches that only claims need.
+// watchVolumes starts the watches of volumes and storage classes, which are needed only for claims.
 func (h *handler) watchVolumes() {
 	h.volumes = &volumes{writes: mutationcache.New(h.Clock())}
 	ours := informer.Selection{Labels: labels.Set(h.Ownership()).String()}
@@ -50,10 +53,10 @@ func (h *handler) watchVolumes() {
 	h.volumes.classes = h.WatchLocal(storageClassesResource, informer.Options{Selection: virtual}, func(_, _ *unstructured.Unstructured, _ bool) { h.EnqueueAll() })
 }
 
-// Synced enqueues the claims of the volumes of a namespace.
+// Synced implements engine.Handler. It enqueues the claims to which the volumes of a namespace belong.
 func (h *handler) Synced(s *engine.Scope, kind *engine.Kind) {
 	if kind.Name == Name {
-		h.enqueueVolumes(func(namespace string) bool { return namespace == s.LocalNamespace() })
+		h.enqueueVolumes(func(namespace string) bool { return namespace == s.Local })
 	}
 }
 
@@ -64,7 +67,7 @@ func (h *handler) volumeChanged(before, volume *unstructured.Unstructured, delet
 		h.volumes.gone.Store(claim, volume.GetName())
 	}
 	if !h.volumes.writes.Seen(raw.Key(volume), before, volume, deleted) {
-		h.Enqueue(claim)
+		h.Queue.Add(claim)
 	}
 }
 
@@ -72,7 +75,7 @@ func (h *handler) volumeChanged(before, volume *unstructured.Unstructured, delet
 func (h *handler) enqueueVolumes(which func(namespace string) bool) {
 	for _, volume := range h.volumes.informer.All() {
 		if which(claimOf(volume).Namespace) {
-			h.Enqueue(claimOf(volume))
+			h.Queue.Add(claimOf(volume))
 		}
 	}
 }
@@ -82,9 +85,11 @@ func (h *handler) NamespacesChanged() {
 	h.enqueueVolumes(func(namespace string) bool { return !h.IsExtended(namespace) })
 }
 
-// StartedLeading implements engine.Handler.
+// StartedLeading implements engine.Handler. It enqueues the volumes that a virtual kubelet reconciles only while it
+// is the leader.
 func (h *handler) StartedLeading() { h.NamespacesChanged() }
 
+// indexByClaim indexes volumes by the claim in their spec.claimRef.
 func indexByClaim(object any) ([]string, error) {
 	if volume, ok := object.(*unstructured.Unstructured); ok {
 		return []string{claimOf(volume).String()}, nil
@@ -93,15 +98,16 @@ func indexByClaim(object any) ([]string, error) {
 }
 
 // claimOf returns the key of the claim of a volume.
-func claimOf(volume *unstructured.Unstructured) engine.Key {
-	return engine.Key{Namespace: raw.Text(volume, "spec", "claimRef", "namespace"), Name: raw.Text(volume, "spec", "claimRef", "name")}
+func claimOf(volume *unstructured.Unstructured) queue.Key {
+	return queue.Key{Namespace: raw.Text(volume, "spec", "claimRef", "namespace"), Name: raw.Text(volume, "spec", "claimRef", "name")}
 }
 
-// isFor reports whether a volume belongs to this claim, and not to another one of the same name.
+// isFor reports whether a volume belongs to this claim, and not to another claim of the same name.
 func isFor(volume, claim *unstructured.Unstructured) bool {
 	return volume != nil && claimOf(volume) == raw.Key(claim) && raw.Text(volume, "spec", "claimRef", "uid") == string(claim.GetUID())
 }
 
+// policyOf returns the reclaim policy of a volume.
 func policyOf(volume *unstructured.Unstructured) corev1.PersistentVolumeReclaimPolicy {
 	return corev1.PersistentVolumeReclaimPolicy(raw.Text(volume, "spec", "persistentVolumeReclaimPolicy"))
 }
@@ -112,14 +118,15 @@ func isReleased(volume *unstructured.Unstructured) bool {
 	return phase == corev1.VolumeReleased || phase == corev1.VolumeFailed
 }
 
-// mayGo reports whether a volume should be deleted together with its data.
+// mayGo reports whether a volume must be deleted together with its data.
 func mayGo(volume *unstructured.Unstructured) bool {
 	return isReleased(volume) && policyOf(volume) == corev1.PersistentVolumeReclaimDelete
 }
 
-// getVolume returns a volume of ours that is at least as new as our last write, or nil.
+// getVolume returns one of our volumes, at least as new as our last write to it. It returns nil if the volume does
+// not exist.
 func (v *volumes) getVolume(name string) *unstructured.Unstructured {
-	known, going := v.writes.View(engine.Key{Name: name}, v.informer.Get("", name))
+	known, going := v.writes.View(queue.Key{Name: name}, v.informer.Get("", name))
 	if going {
 		return nil
 	}
@@ -132,7 +139,7 @@ func (v *volumes) storageClass(name string) *unstructured.Unstructured {
 }
 
 // findVolume finds the volume of a claim. A volume that Liqo created, or that has lost its labels, is marked as ours.
-func (h *handler) findVolume(ctx context.Context, w *engine.Worker, v *claimView) error {
+func (h *handler) findVolume(ctx context.Context, w *evaluation.Worker, v *claimView) error {
 	if v.local == nil {
 		return nil
 	}
@@ -154,9 +161,9 @@ func (h *handler) findVolume(ctx context.Context, w *engine.Worker, v *claimView
 }
 
 // adoptVolume reads a volume and marks it as ours. It returns nil if the volume does not represent our claim.
-func (h *handler) adoptVolume(ctx context.Context, w *engine.Worker, v *claimView, name string) (*unstructured.Unstructured, error) {
+func (h *handler) adoptVolume(ctx context.Context, w *evaluation.Worker, v *claimView, name string) (*unstructured.Unstructured, error) {
 	var found *unstructured.Unstructured
-	err := h.CallLocal(ctx, func(ctx context.Context) (err error) {
+	err := h.Clients.CallLocal(ctx, func(ctx context.Context) (err error) {
 		found, err = h.persistentVolumes().Get(ctx, name, metav1.GetOptions{})
 		return err
 	})
@@ -166,10 +173,11 @@ func (h *handler) adoptVolume(ctx context.Context, w *engine.Worker, v *claimVie
 	if !isFor(found, v.local) || !h.isOurs(found) {
 		return nil, nil
 	}
-	if h.Managed(found) {
-		return found, nil // the watch is late
+	if h.Copies.Managed(found) {
+		// The volume already has our labels. It was not in the cache because the watch has not delivered it yet.
+		return found, nil
 	}
-	return h.patchVolume(ctx, w, v.key, found, engine.AddEntries(nil, "/metadata/labels", raw.Labels(found.Object), h.Ownership()))
+	return h.patchVolume(ctx, w, v.key, found, clients.AddEntries(nil, "/metadata/labels", raw.Labels(found.Object), h.Ownership()))
 }
 
 // isOurs reports whether a volume represents a claim of our provider.
@@ -180,54 +188,55 @@ func (h *handler) isOurs(volume *unstructured.Unstructured) bool {
 	return raw.Equal(map[string]any{"": raw.Nested(volume.Object, "spec", "nodeAffinity")}, map[string]any{"": h.nodeAffinity()})
 }
 
+// persistentVolumes returns the client of the volumes of this cluster.
 func (h *handler) persistentVolumes() dynamic.ResourceInterface {
-	return h.Local().Resource(volumesResource)
+	return h.Clients.Local.Resource(volumesResource)
 }
 
-// volumeWriting announces a write. The caller calls done after the write; done enqueues the claim again if another
-// client changed the volume meanwhile.
-func (h *handler) volumeWriting(name string, claim engine.Key) (done func()) {
-	key := engine.Key{Name: name}
+// volumeWriting announces a write to a volume. The caller must call done after the write. done enqueues the claim
+// again if another client has changed the volume during the write.
+func (h *handler) volumeWriting(name string, claim queue.Key) (done func()) {
+	key := queue.Key{Name: name}
 	h.volumes.writes.Begin(key)
 	return func() {
 		if h.volumes.writes.End(key) {
-			h.Enqueue(claim)
+			h.Queue.Add(claim)
 		}
 	}
 }
 
 // patchVolume patches a volume if it has not changed since it was read.
-func (h *handler) patchVolume(ctx context.Context, w *engine.Worker, claim engine.Key, volume *unstructured.Unstructured, patch jsonpatch.Patch) (*unstructured.Unstructured, error) {
-	key := engine.Key{Name: volume.GetName()}
+func (h *handler) patchVolume(ctx context.Context, w *evaluation.Worker, claim queue.Key, volume *unstructured.Unstructured, patch jsonpatch.Patch) (*unstructured.Unstructured, error) {
+	key := queue.Key{Name: volume.GetName()}
 	defer h.volumeWriting(key.Name, claim)()
 	patch.Test("/metadata/uid", string(volume.GetUID()))
-	stored, err := h.Patch(ctx, volumesResource, volumeKind, key, patch)
+	stored, err := h.Clients.PatchLocal(ctx, volumesResource, volumeKind, key, patch)
 	if err != nil {
 		return nil, err
 	}
-	h.Counted("patch", "local")
+	h.Writes.Count("patch", "local")
 	h.volumes.writes.Wrote(key, volume, stored)
-	w.Wrote(engine.Back)
+	w.Wrote(evaluation.Back)
 	return stored, nil
 }
 
-// deleteVolume deletes a volume if it has not changed since it was read, so that a volume that is being bound again
-// stays.
-func (h *handler) deleteVolume(ctx context.Context, w *engine.Worker, volume *unstructured.Unstructured) error {
+// deleteVolume deletes a volume if it has not changed since it was read, so that a volume is not deleted while it is
+// being bound again.
+func (h *handler) deleteVolume(ctx context.Context, w *evaluation.Worker, volume *unstructured.Unstructured) error {
 	if volume.GetDeletionTimestamp() != nil {
 		return nil
 	}
 	uid, version := volume.GetUID(), volume.GetResourceVersion()
-	err := h.CallLocal(ctx, func(ctx context.Context) error {
+	err := h.Clients.CallLocal(ctx, func(ctx context.Context) error {
 		return h.persistentVolumes().Delete(ctx, volume.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version}})
 	})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("deleting PersistentVolume %s, %w", volume.GetName(), err)
 	}
 	if err == nil {
-		h.Counted("delete", "local")
+		h.Writes.Count("delete", "local")
 	}
-	h.volumes.writes.Deleted(engine.Key{Name: volume.GetName()}, volume)
-	w.Deleted(engine.Back)
+	h.volumes.writes.Deleted(queue.Key{Name: volume.GetName()}, volume)
+	w.Deleted(evaluation.Back)
 	return nil
 }

@@ -1,8 +1,9 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package endpointslice reflects EndpointSlices together with their Services: the annotations of the Service decide
-// whether its slices cross, are visible to plugins, and cause a reconciliation of its slices when they change.
+// Package endpointslice reflects EndpointSlices together with their Services: the annotations of a Service decide
+// whether its slices are reflected. Plugins can see these annotations, and a change to them causes a reconciliation of
+// the slices.
 package endpointslice
 
 import (
@@ -16,6 +17,8 @@ import (
 
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/vk/reflection/internal/content"
+	"github.com/refract-project/refract/vk/reflection/internal/copies"
 	"github.com/refract-project/refract/vk/reflection/internal/engine"
 	"github.com/refract-project/refract/vk/reflection/internal/informer"
 	"github.com/refract-project/refract/vk/reflection/internal/policy"
@@ -25,7 +28,7 @@ import (
 const (
 	// Name is the name of the kind.
 	Name = "EndpointSlice.discovery.k8s.io"
-	// ServiceKind is the kind whose objects and policy are shared.
+	// ServiceKind is the kind whose objects are watched and whose policy is used for EndpointSlices, too.
 	ServiceKind = "Service"
 	// serviceIndex finds the slices of a Service.
 	serviceIndex = "service"
@@ -38,23 +41,23 @@ func Kind() engine.Kind {
 	return engine.Kind{
 		Name: Name, LiqoName: "EndpointSlice", Source: discoveryv1.SchemeGroupVersion.WithResource("endpointslices"),
 		Workers: 10, Policy: engine.DenyList, PolicyOf: ServiceKind,
-		Copy: engine.Copy{
-			GVR: offloadingv1beta1.ShadowEndpointSliceGVR, GVK: offloadingv1beta1.GroupVersion.WithKind(offloadingv1beta1.ShadowEndpointSliceKind), Mode: engine.Replace,
+		Copy: copies.Spec{
+			GVR: offloadingv1beta1.ShadowEndpointSliceGVR, GVK: offloadingv1beta1.GroupVersion.WithKind(offloadingv1beta1.ShadowEndpointSliceKind), Mode: copies.Replace,
 			Into: []string{"spec", "template"}, Labels: map[string]string{wire.EndpointSliceManagedByLabel: wire.EndpointSliceManager},
 		},
 		Never: func(o *unstructured.Unstructured) bool {
 			return IsAPIServer(o.GetNamespace(), o.GetName()) || IsAPIServer(o.GetNamespace(), serviceOf(o))
 		},
-		// The default plugin skips slices without endpoints for the provider. Most slices have none at some time of
-		// their life.
+		// The default plugin skips slices without endpoints for the provider. This is routine, because most slices have
+		// no such endpoints at some point.
 		Chain:   engine.Chain{RoutineSkipper: "endpointslice"},
-		Follows: engine.Follows{Network: true}, Cache: engine.Cache{Copies: engine.KeepNothing, Indexers: cache.Indexers{serviceIndex: indexByService}},
+		Follows: engine.Follows{Network: true}, Cache: engine.Cache{Copies: content.KeepNothing, Indexers: cache.Indexers{serviceIndex: indexByService}},
 		Handler: func(env *engine.Env) (engine.Handler, error) { return &handler{engine.Base{Env: env}}, nil },
 	}
 }
 
-// IsAPIServer reports whether a Service belongs to this cluster's API server. The provider has its own Service of this
-// name.
+// IsAPIServer reports whether a Service belongs to this cluster's API server. It is not reflected, because the
+// provider has its own Service of this name.
 func IsAPIServer(namespace, name string) bool { return namespace == "default" && name == "kubernetes" }
 
 // indexByService indexes the slices, but not their copies.
@@ -66,7 +69,7 @@ func indexByService(object any) ([]string, error) {
 	return []string{u.GetNamespace() + "/" + serviceOf(u)}, nil
 }
 
-// serviceOf returns the name of the Service of a slice, or "" if it has none.
+// serviceOf returns the name of the Service of a slice, or "" if the slice has no Service.
 func serviceOf(slice *unstructured.Unstructured) string {
 	name, _ := raw.Labels(slice.Object)[discoveryv1.LabelServiceName].(string)
 	return name
@@ -74,16 +77,16 @@ func serviceOf(slice *unstructured.Unstructured) string {
 
 type handler struct{ engine.Base }
 
-// Extend watches the Services.
+// Extend implements engine.Handler. It watches the Services of the namespace.
 func (h *handler) Extend(s *engine.Scope) {
 	s.State = s.WatchLocal(ServiceKind, servicesResource, func(before, service *unstructured.Unstructured, deleted bool) {
 		serviceChanged(s, before, service, deleted)
 	})
 }
 
-// serviceChanged enqueues the slices of a Service, because its annotations decide whether they cross. When a Service is
-// deleted, its own slices are not enqueued: they are deleted with it, and until then only the policy would apply to
-// them, so they might cross just before their deletion.
+// serviceChanged enqueues the slices of a Service, because the annotations of the Service decide whether its slices
+// are reflected. When a Service is deleted, the slices that it owns are not enqueued: they are deleted together with
+// it, and until then only the policy would apply to them, so that they might be reflected just before their deletion.
 func serviceChanged(s *engine.Scope, before, service *unstructured.Unstructured, deleted bool) {
 	if before != nil && !deleted && raw.Equal(requestedAnnotations(before), requestedAnnotations(service)) {
 		return
@@ -95,6 +98,7 @@ func serviceChanged(s *engine.Scope, before, service *unstructured.Unstructured,
 	}
 }
 
+// ownedBy reports whether an object is deleted together with its owner.
 func ownedBy(object, owner *unstructured.Unstructured) bool {
 	return slices.ContainsFunc(object.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return r.UID == owner.GetUID() })
 }
@@ -102,7 +106,7 @@ func ownedBy(object, owner *unstructured.Unstructured) bool {
 // requestedAnnotations returns the annotations of a Service without the annotations that this virtual kubelet wrote with its
 // status.
 func requestedAnnotations(service *unstructured.Unstructured) map[string]any {
-	return engine.WithoutBookkeeping(raw.Annotations(service.Object))
+	return content.WithoutBookkeeping(raw.Annotations(service.Object))
 }
 
 // serviceAnnotations returns the annotations of the Service of a slice, and whether the Service exists.
@@ -115,7 +119,7 @@ func serviceAnnotations(s *engine.Scope, slice *unstructured.Unstructured) (anno
 	return requestedAnnotations(service), true
 }
 
-// Decide implements engine.Handler. A slice crosses if its Service does.
+// Decide implements engine.Handler. A slice is reflected if its Service is reflected.
 func (h *handler) Decide(s *engine.Scope, slice *unstructured.Unstructured) (policy.Verdict, error) {
 	return h.Kind().Policy.DecideSlice(raw.Annotations(slice.Object), func() (map[string]any, bool) { return serviceAnnotations(s, slice) })
 }

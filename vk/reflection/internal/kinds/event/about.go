@@ -13,6 +13,7 @@ import (
 
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/vk/reflection/internal/copies"
 	"github.com/refract-project/refract/vk/reflection/internal/engine"
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
@@ -24,7 +25,8 @@ type involved struct {
 	// sure means that the Event is about the copy of this object, and not about another object that has, or had, the
 	// same name.
 	sure bool
-	// waits means that the object is not known until the objects of its kind have been read.
+	// waits means that the Event must wait, because the object is not known until the objects of its kind have been
+	// read.
 	waits bool
 }
 
@@ -70,8 +72,9 @@ type belongs struct {
 	unwatched bool                       // the Event is about an object made from the copy that is not watched
 }
 
-// decide compares uids, and times of the provider's clock. An unknown uid may become known in a moment, unless the
-// Event is older than the copy: then the Event is about an earlier object of the same name.
+// decide compares uids, and times of the provider's clock. possible means that the Event may be about the copy: an
+// unknown uid may become known in a moment, unless the Event is older than the copy, because it is then about an
+// earlier object of the same name.
 func (b *belongs) decide() (possible, sure bool) {
 	is := func(candidate *unstructured.Unstructured) bool {
 		return candidate != nil && b.uid != "" && string(candidate.GetUID()) == b.uid
@@ -79,7 +82,7 @@ func (b *belongs) decide() (possible, sure bool) {
 	switch {
 	case is(b.made), is(b.copy):
 		for _, candidate := range []*unstructured.Unstructured{b.made, b.copy} {
-			if is(candidate) && engine.StandsForAnother(candidate, b.object) {
+			if is(candidate) && copies.StandsForAnother(candidate, b.object) {
 				return false, false
 			}
 		}
@@ -87,17 +90,18 @@ func (b *belongs) decide() (possible, sure bool) {
 	case b.copy == nil:
 		// The copy may be on its way: the provider's Event can arrive before the response to the creation of the copy.
 		return true, false
-	case engine.StandsForAnother(b.copy, b.object) || b.at.Before(b.copy.GetCreationTimestamp().Time):
+	case copies.StandsForAnother(b.copy, b.object) || b.at.Before(b.copy.GetCreationTimestamp().Time):
 		return false, false
 	default:
 		return true, b.uid == "" || b.unwatched
 	}
 }
 
-// atOnce is the longest time that the pod of a ShadowPod normally takes to be created.
-const atOnce = 10 * time.Second
+// podCreationGrace is the longest time that the provider normally needs to create the pod of a ShadowPod.
+const podCreationGrace = 10 * time.Second
 
-// routine reports whether an Event reports only normal operation. The copy may be unknown.
+// routine reports whether an Event reports only normal operation. The argument copied is nil if the copy is not
+// known.
 func routine(event *unstructured.Unstructured, kind schema.GroupKind, copied *unstructured.Unstructured) bool {
 	if event.Object["type"] != corev1.EventTypeNormal {
 		return false
@@ -105,9 +109,10 @@ func routine(event *unstructured.Unstructured, kind schema.GroupKind, copied *un
 	reason, _ := event.Object["reason"].(string)
 	switch {
 	case strings.HasPrefix(reason, "Successful") && strings.HasSuffix(reason, "Reflection"):
-		return true // the provider itself offloads to another cluster
+		// The Event comes from a virtual kubelet: the provider itself offloads the object to another cluster.
+		return true
 	case reason == wire.CreatedPodReason && kind.Kind == offloadingv1beta1.ShadowPodKind && copied != nil:
-		return eventTime(event).Before(copied.GetCreationTimestamp().Add(atOnce))
+		return eventTime(event).Before(copied.GetCreationTimestamp().Add(podCreationGrace))
 	}
 	return false
 }

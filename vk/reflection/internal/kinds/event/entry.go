@@ -18,11 +18,11 @@ type entry struct {
 	copy  uint64                     // hash of the copy, 0 if there is no copy
 	wrote time.Time                  // time of the last write
 	said  time.Time                  // time of the Event in the copy, when the copy was read
-	other bool                       // the copy has the other name, because its own is taken
+	other bool                       // the copy has the other name (see CopyName), because its own name is taken
 }
 
-// known reports whether an Event has no news. If the plugins leave the Event unchanged, the copy has the same hash, so
-// after a restart no mutation is needed to find out.
+// known reports whether an Event contains nothing new since it was handled. If the plugins leave the Event unchanged,
+// the copy has the same hash as the Event, so after a restart an Event can be recognized without a mutation.
 func (b *inbox) known(name string, hash uint64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -42,8 +42,8 @@ func (b *inbox) open(name string) *entry {
 	return &known
 }
 
-// close records the result of a reconciliation of an Event in the opened state. A newer state, which has arrived
-// meanwhile, is scheduled.
+// close records the result of a reconciliation of an Event in the opened state. If a newer state has arrived during
+// the reconciliation, it is scheduled.
 func (b *inbox) close(name string, opened *entry) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -63,7 +63,7 @@ func (b *inbox) close(name string, opened *entry) {
 	}
 }
 
-// record records the copy of an opened Event that remains to reconcile.
+// record records the copy of an opened Event, which must still be reconciled.
 func (b *inbox) record(name string, opened *entry) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -75,6 +75,7 @@ func (b *inbox) record(name string, opened *entry) {
 // setCopy sets the fields about the copy from another entry of the same Event.
 func (e *entry) setCopy(of *entry) { e.copy, e.wrote, e.other = of.copy, of.wrote, of.other }
 
+// put records the latest state of an Event, which now waits for a reconciliation. The caller holds b.mu.
 func (b *inbox) put(e *entry, event *unstructured.Unstructured, now time.Time) {
 	if e.event == nil {
 		b.waiting++
@@ -83,13 +84,14 @@ func (b *inbox) put(e *entry, event *unstructured.Unstructured, now time.Time) {
 	e.event, e.gone = event, false
 }
 
-// takeLeave schedules the deletion of the copy of an Event that no longer exists.
+// takeLeave records that an Event no longer exists, and schedules the deletion of its copy.
 func (b *inbox) takeLeave(name string, e *entry, event *unstructured.Unstructured, at time.Time) {
 	b.put(e, event, b.h.Clock().Now())
 	e.gone = true
 	b.h.schedule.add(b.key(name), at)
 }
 
+// done records that an Event with this hash was handled. The caller holds b.mu.
 func (b *inbox) done(e *entry, hash uint64) {
 	if e.event != nil {
 		b.waiting--
@@ -97,6 +99,7 @@ func (b *inbox) done(e *entry, hash uint64) {
 	e.event, e.gone, e.seen = nil, false, hash
 }
 
+// drop forgets an Event. The caller holds b.mu.
 func (b *inbox) drop(name string, e *entry) {
 	b.done(e, 0)
 	delete(b.entries, name)

@@ -17,25 +17,30 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/refract-project/refract/vk/reflection/internal/engine"
+	"github.com/refract-project/refract/vk/reflection/internal/evaluation"
+	"github.com/refract-project/refract/vk/reflection/internal/failure"
 	"github.com/refract-project/refract/vk/reflection/internal/informer"
+	"github.com/refract-project/refract/vk/reflection/internal/queue"
 )
 
-// eventTries limits the attempts to write the copy of an Event. Nothing depends on an Event, and many may be impossible
-// to write. With the backoff, the attempts take about four minutes.
+// eventTries limits the attempts to write the copy of an Event. The limit is acceptable because nothing depends on an
+// Event, and needed because many Events may be impossible to write. With the backoff, the attempts take about four
+// minutes.
 const eventTries = 20
 
-// ignoredTries limits the attempts for an Event that is shown although a plugin with ignoreFailure failed, to about two
-// minutes. Until then the Event counts as waiting, and a namespace has at most WaitingMost of these.
+// ignoredTries limits the attempts for an Event that is shown although a plugin with ignoreFailure failed, to about
+// two minutes. Until then, the Event counts as one of at most WaitingMost waiting Events of its namespace.
 const ignoredTries = 5
 
-// Limits on warnings. Within them, warnings are shown at once. They bound the load on this cluster's API server from a
-// provider that floods a namespace with warnings.
+// Limits on warnings. Within these limits, warnings are shown at once. The limits bound the load on this cluster's
+// API server if a provider floods a namespace with warnings.
 const (
 	WarningsPerSecond = 5
 	WarningsBurst     = 50
-	warningWait       = time.Second
+	warningDelay      = time.Second
 )
 
+// isWarning reports whether an Event has the type Warning.
 func isWarning(event *unstructured.Unstructured) bool {
 	kind, _ := event.Object["type"].(string)
 	return kind == corev1.EventTypeWarning
@@ -49,7 +54,7 @@ func (h *handler) receive(ctx context.Context, in *inbox) {
 	if !waitUntilUsed(ctx, in.scope) {
 		return
 	}
-	source := h.ListWatchRemote(informer.Selection{Namespace: in.scope.RemoteNamespace()})
+	source := h.ListWatchRemote(informer.Selection{Namespace: in.scope.Remote})
 	for ctx.Err() == nil {
 		round, cancel := context.WithCancel(ctx)
 		in.begin(cancel)
@@ -61,8 +66,8 @@ func (h *handler) receive(ctx context.Context, in *inbox) {
 	}
 }
 
-// waitUntilUsed waits until the namespace has an object of its own, as Events can only be about such objects. It
-// returns false if ctx has ended.
+// waitUntilUsed waits until the namespace contains an object that was created for it (see Scope.Used), because Events
+// can only be about such objects. It returns false if ctx has ended.
 func waitUntilUsed(ctx context.Context, s *engine.Scope) bool {
 	select {
 	case <-s.Used():
@@ -78,19 +83,22 @@ func waitUntilUsed(ctx context.Context, s *engine.Scope) bool {
 	}
 }
 
+// readBackoff is the backoff between attempts to list the copies of Events. No Event is written until an attempt
+// succeeds.
+var readBackoff = wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.1, Steps: 10, Cap: 30 * time.Second}
+
 // readCopies records which Events have copies, and their content, so that no Event is written again.
 func (h *handler) readCopies(ctx context.Context, b *inbox) bool {
-	retry := wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.1, Steps: 10, Cap: 30 * time.Second}
-	return retry.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
+	return readBackoff.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
 		options := metav1.ListOptions{LabelSelector: labels.Set(h.Ownership()).String(), Limit: 500}
 		for {
 			var page *unstructured.UnstructuredList
-			err := h.CallLocal(ctx, func(ctx context.Context) (err error) {
-				page, err = h.Local().Resource(h.Kind().Source).Namespace(b.scope.LocalNamespace()).List(ctx, options)
+			err := h.Clients.CallLocal(ctx, func(ctx context.Context) (err error) {
+				page, err = h.Clients.Local.Resource(h.Kind().Source).Namespace(b.scope.Local).List(ctx, options)
 				return err
 			})
 			if err != nil {
-				h.Log().Warn("Cannot list the Events that were already reflected; new Events of the provider are delayed", "namespace", b.scope.LocalNamespace(), "err", err)
+				h.Log().Warn("Cannot list the Events that were already reflected; new Events of the provider are delayed", "namespace", b.scope.Local, "err", err)
 				return false, nil
 			}
 			b.Learn(page.Items)
@@ -102,16 +110,18 @@ func (h *handler) readCopies(ctx context.Context, b *inbox) bool {
 }
 
 // Reconcile implements engine.Handler. It makes the copy of one of the provider's Events equal to the result of the
-// chain. (Liqo: event reflection.)
-func (h *handler) Reconcile(ctx context.Context, w *engine.Worker, s *engine.Scope, key engine.Key) error {
+// chain. This corresponds to Liqo's event reflection.
+func (h *handler) Reconcile(ctx context.Context, w *evaluation.Worker, s *engine.Scope, key queue.Key) error {
 	in := inboxOf(s)
 	e := in.open(key.Name)
 	if e == nil {
 		h.Forget(key)
 		return nil
 	}
-	if e.gone { // regardless of its object
-		if err := h.takeBack(ctx, w, s, e); err != nil && h.Tries(key) <= eventTries {
+	// The Event was deleted, so its copy is deleted, too, whether or not the object of the Event is known.
+	if e.gone {
+		h.Mutator.Release(s.Remote, key.Name)
+		if err := h.takeBack(ctx, w, s, e); err != nil && h.Queue.Tries(key) <= eventTries {
 			return err
 		}
 		in.close(key.Name, e)
@@ -119,33 +129,38 @@ func (h *handler) Reconcile(ctx context.Context, w *engine.Worker, s *engine.Sco
 	}
 	about, now := h.involved(s, e.event), h.Clock().Now()
 	switch {
-	case about == nil || h.Tries(key) > eventTries:
+	case about == nil || h.Queue.Tries(key) > eventTries:
 	case about.waits:
-		return nil // resume schedules the Event
-	case !about.sure && now.Sub(e.since) < eventTrial:
-		h.schedule.add(key, now.Add(Settle))
+		// The Event is not scheduled here, because the method resume of the inbox schedules it when the object is
+		// known.
+		return nil
+	case !about.sure && now.Sub(e.since) < unknownObjectGrace:
+		h.schedule.add(key, now.Add(SettlePeriod))
 		return nil
 	case about.sure && e.copy != 0 && now.Before(e.wrote.Add(Window)):
 		h.schedule.add(key, e.wrote.Add(Window))
 		return nil
 	case about.sure && isWarning(e.event) && in.warnings.TokensAt(now) < 1:
-		h.schedule.add(key, now.Add(warningWait))
+		h.schedule.add(key, now.Add(warningDelay))
 		return nil
 	case about.sure:
 		err := h.show(ctx, w, s, e, about)
-		if class, _ := engine.Classify(err); isWarning(e.event) && (err == nil || class.Answered()) {
-			// An Event that a plugin stops causes no load on this cluster's API server, so it is not counted.
+		if class, _ := failure.Classify(err); isWarning(e.event) && (err == nil || class.Answered()) {
+			// A warning counts against the limit only now, because an Event that a plugin stops causes no load on
+			// this cluster's API server.
 			in.warnings.AllowN(now, 1)
 		}
 		if err != nil && h.worthAnotherTry(key, err, about) {
 			return err
 		}
-		if err == nil && w.IgnoredPluginFailure() && h.Tries(key) < ignoredTries {
+		if err == nil && w.IgnoredPluginFailure() && h.Queue.Tries(key) < ignoredTries {
 			in.record(key.Name, e)
 			return nil
 		}
 		if err == nil {
-			h.Forget(key) // The next change of the Event begins with short delays and all of its tries.
+			// The attempts are forgotten, so that the next change to the Event starts with short delays and the full
+			// number of attempts.
+			h.Forget(key)
 		}
 		in.close(key.Name, e)
 		return err
@@ -155,14 +170,15 @@ func (h *handler) Reconcile(ctx context.Context, w *engine.Worker, s *engine.Sco
 	return nil
 }
 
-// worthAnotherTry reports whether an Event is tried again after an error. A single Event on the object reports all
-// Events that cannot be shown.
-func (h *handler) worthAnotherTry(key engine.Key, err error, about *involved) bool {
-	class, reason := engine.Classify(err)
-	if class == engine.Unreachable || class == engine.Conflict || class.Answered() && !refusedForGood(err) && h.Tries(key) < eventTries {
+// worthAnotherTry reports whether an Event is tried again after an error. It also reports the error in a single Event
+// on the object for all Events that cannot be shown.
+func (h *handler) worthAnotherTry(key queue.Key, err error, about *involved) bool {
+	class, reason := failure.Classify(err)
+	if class == failure.Unreachable || class == failure.Conflict || class.Answered() && !refusedForGood(err) && h.Queue.Tries(key) < eventTries {
 		return true
 	}
-	text := strings.ReplaceAll(err.Error(), key.Name, "…") // makes the text equal for all Events
-	h.Warn(about.object, reason, fmt.Sprintf("cluster %s: Events about this object cannot be shown here: %s", h.Options().RemoteClusterID, text))
-	return class == engine.Plugin
+	// The name is removed, so that the text is equal for all Events and is reported only once.
+	text := strings.ReplaceAll(err.Error(), key.Name, "…")
+	h.Events.Warn(about.object, reason, fmt.Sprintf("cluster %s: Events about this object cannot be shown here: %s", h.Options().RemoteClusterID, text))
+	return class == failure.Plugin
 }

@@ -17,36 +17,40 @@ import (
 
 	"github.com/refract-project/refract/vk/reflection/internal/engine"
 	"github.com/refract-project/refract/vk/reflection/internal/informer"
+	"github.com/refract-project/refract/vk/reflection/internal/queue"
 )
 
 const (
-	// Settle is the delay of a new Event that is not a warning. Until then, most reported situations, or even the
-	// objects, no longer exist.
-	Settle = 2 * time.Second
+	// SettlePeriod delays the write of a new Event, unless it is a warning. After this delay, many of the reported
+	// situations, or even the objects, no longer exist, so that no write is needed.
+	SettlePeriod = 2 * time.Second
 	// Window is the time between two writes of one Event, because a crash loop increments its count much faster than
 	// users read.
 	Window = 10 * time.Second
-	// eventTrial is how long an Event waits until its object is known. The two arrive in different watches.
-	eventTrial = 10 * time.Second
+	// unknownObjectGrace is how long an Event waits for its object to become known. It must wait because the Event
+	// and the object arrive in different watches.
+	unknownObjectGrace = 10 * time.Second
 	// WaitingMost limits the Events of one namespace that wait for a write. Each takes 3 KiB. The excess is dropped and
 	// counted.
 	WaitingMost = 10000
-	// missedMost limits the number of kinds that are remembered because their Events were dropped. Clients of the
-	// provider choose the names of kinds.
+	// missedMost limits the number of kinds that are remembered because their Events were dropped. A limit is needed
+	// because clients of the provider choose the names of kinds in Events.
 	missedMost = 100
 )
 
-// inbox has the state of the provider's Events in one remote namespace. The watch fills it. It keeps no Event that has
-// been handled: an Event with a copy here leaves about 200 bytes. Safe for concurrent use.
+// inbox has the state of the provider's Events in one remote namespace. The watch fills it. An Event that has been
+// handled is not kept: its entry takes about 200 bytes as long as it has a copy in this cluster. An inbox is safe for
+// concurrent use.
 type inbox struct {
 	h        *handler
 	scope    *engine.Scope
-	warnings *rate.Limiter // limits the warnings that are shown
+	warnings *rate.Limiter // limits the rate of warnings that are shown
 
 	mu      sync.Mutex
 	entries map[string]*entry // keyed by the name of the Event
 	waiting int               // number of entries with an Event
-	// missed has the kinds of objects whose Events were dropped because another virtual kubelet may have shown them.
+	// missed has the kinds of the objects whose Events were dropped because another virtual kubelet may have shown
+	// the Events.
 	missed map[schema.GroupKind]bool
 	again  context.CancelFunc // restarts the watch, which reads all Events again
 }
@@ -54,6 +58,7 @@ type inbox struct {
 // shared, as a missed kind, represents all kinds that another virtual kubelet reflects.
 var shared = schema.GroupKind{}
 
+// newInbox returns an inbox without Events.
 func newInbox(h *handler, s *engine.Scope) *inbox {
 	return &inbox{h: h, scope: s, warnings: rate.NewLimiter(WarningsPerSecond, WarningsBurst), entries: map[string]*entry{}, missed: map[schema.GroupKind]bool{}}
 }
@@ -72,16 +77,16 @@ func Waiting(s *engine.Scope, name string) *unstructured.Unstructured {
 	return nil
 }
 
-func (b *inbox) key(name string) engine.Key { return b.scope.Key(name) }
+func (b *inbox) key(name string) queue.Key { return b.scope.Key(name) }
 
-// begin sets the function that reads all Events again.
+// begin sets the function with which readAgain restarts the watch.
 func (b *inbox) begin(again context.CancelFunc) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.again = again
 }
 
-// Learn records existing copies.
+// Learn records the copies of Events that exist in this cluster.
 func (b *inbox) Learn(found []unstructured.Unstructured) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -123,7 +128,7 @@ func (b *inbox) Replace(list []any, _ string) error {
 	for name, e := range b.entries {
 		switch {
 		case there[name]:
-		case e.copy == 0 || now.Sub(later(e.said, e.wrote)) > eventExpiry:
+		case e.copy == 0 || now.Sub(later(e.said, e.wrote)) > eventExpiryAge:
 			b.drop(name, e)
 		default:
 			event := &unstructured.Unstructured{Object: map[string]any{}}
@@ -139,7 +144,8 @@ func (b *inbox) Replace(list []any, _ string) error {
 func (b *inbox) Resync() error { return nil }
 
 // Delete implements cache.ReflectorStore. Events expire independently on both sides, an hour after the last write, so
-// the end of an Event at this age needs no write here. An earlier deletion was intended.
+// the end of an Event at this age needs no write in this cluster. The deletion of a younger Event was intended, so
+// its copy is deleted, too.
 func (b *inbox) Delete(object any) error {
 	event, ok := object.(*unstructured.Unstructured)
 	if !ok {
@@ -151,15 +157,15 @@ func (b *inbox) Delete(object any) error {
 	e := b.entries[event.GetName()]
 	switch {
 	case e == nil:
-	case e.copy == 0 || now.Sub(eventTime(event)) > eventExpiry:
+	case e.copy == 0 || now.Sub(eventTime(event)) > eventExpiryAge:
 		b.drop(event.GetName(), e)
 	default:
-		b.takeLeave(event.GetName(), e, event, now.Add(Settle))
+		b.takeLeave(event.GetName(), e, event, now.Add(SettlePeriod))
 	}
 	return nil
 }
 
-// see takes an Event from the watch and schedules it. A new warning is enqueued at once.
+// see handles an Event from the watch by scheduling it. A new warning is enqueued at once.
 func (b *inbox) see(event *unstructured.Unstructured) {
 	informer.DropManagedFields(event)
 	name, hash, now := event.GetName(), rawEventHash(event), b.h.Clock().Now()
@@ -183,7 +189,7 @@ func (b *inbox) see(event *unstructured.Unstructured) {
 	}
 	warning := event.Object["type"] == corev1.EventTypeWarning
 	if b.waiting >= WaitingMost && e.event == nil && !warning {
-		b.h.EventDropped()
+		b.h.Metrics.EventsDropped.Inc()
 		b.done(e, hash)
 		b.sweep(name, e)
 		return
@@ -193,12 +199,13 @@ func (b *inbox) see(event *unstructured.Unstructured) {
 	case e.copy != 0:
 		b.h.schedule.add(b.key(name), later(now, e.wrote.Add(Window)))
 	case warning && about.sure:
-		b.h.Enqueue(b.key(name))
+		b.h.Queue.Add(b.key(name))
 	default:
-		b.h.schedule.add(b.key(name), now.Add(Settle))
+		b.h.schedule.add(b.key(name), now.Add(SettlePeriod))
 	}
 }
 
+// later returns the later one of two times.
 func later(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a
@@ -233,6 +240,7 @@ func (b *inbox) led() {
 	}
 }
 
+// readAgain restarts the watch, which lists all Events again. The caller holds b.mu.
 func (b *inbox) readAgain() {
 	clear(b.missed)
 	if b.again != nil {
@@ -240,7 +248,7 @@ func (b *inbox) readAgain() {
 	}
 }
 
-// miss remembers the kind of the object of a dropped Event.
+// miss adds the kind of the object of a dropped Event to the field missed.
 func (b *inbox) miss(kind schema.GroupKind) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -4,8 +4,8 @@
 // Package event shows the provider's Events about our objects on the objects of this cluster.
 //
 // Events are reflected back, so that describing an object shows what happens to its copy. They are history rather
-// than state, so they are treated differently from other kinds. A reflected Event is not updated when the mutation
-// changes, none is kept in memory, and a copy is written only when the Event has news.
+// than state, so they are treated differently from other kinds. A reflected Event is not updated when a plugin would
+// mutate it differently, no Event is kept in memory, and a copy is written only when its Event has changed.
 //
 //	watch of the remote namespace ─▶ inbox ─▶ object ─▶ schedule ─▶ queue
 //	    ─▶ policy ─▶ chain ─▶ comparison ─▶ create or patch
@@ -18,6 +18,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/refract-project/refract/vk/reflection/internal/copies"
 	"github.com/refract-project/refract/vk/reflection/internal/engine"
 )
 
@@ -27,7 +28,7 @@ const Name = "Event"
 // Kind returns the kind of Events.
 func Kind() engine.Kind {
 	return engine.Kind{
-		Name: Name, Source: corev1.SchemeGroupVersion.WithResource("events"), Policy: engine.DenyList, Workers: 3, Copy: engine.Copy{Mode: engine.Replace}, Reverse: true,
+		Name: Name, Source: corev1.SchemeGroupVersion.WithResource("events"), Policy: engine.DenyList, Workers: 3, Copy: copies.Spec{Mode: copies.Replace}, Reverse: true,
 		Handler: func(env *engine.Env) (engine.Handler, error) {
 			return &handler{Base: engine.Base{Env: env}, schedule: newSchedule()}, nil
 		},
@@ -39,7 +40,7 @@ type handler struct {
 	schedule *schedule
 }
 
-// Extend implements engine.Handler.
+// Extend implements engine.Handler. It starts to receive the provider's Events of the scope's namespace.
 func (h *handler) Extend(s *engine.Scope) {
 	in := newInbox(h, s)
 	s.State = in
@@ -57,5 +58,5 @@ func (h *handler) StartedLeading() {
 	}
 }
 
-// Waiting implements engine.Handler.
+// Waiting implements engine.Handler. It returns the number of scheduled Events.
 func (h *handler) Waiting() int { return h.schedule.len() }

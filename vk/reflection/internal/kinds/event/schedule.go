@@ -9,37 +9,38 @@ import (
 	"sync"
 	"time"
 
-	"github.com/refract-project/refract/vk/reflection/internal/engine"
+	"github.com/refract-project/refract/vk/reflection/internal/queue"
 )
 
 const (
-	// Tick is the interval between checks of the schedule.
-	Tick = 200 * time.Millisecond
+	// TickInterval is the interval between checks of the schedule.
+	TickInterval = 200 * time.Millisecond
 	// calmTurns and busyTurns are the numbers of Events that are enqueued per tick: 100 or 5 per second. A rollout of
 	// 1,000 pods causes about 5,000 Events that report normal operation. A higher number under load would slow the
 	// rollout down; a lower one in calm times would delay the Events that users see.
 	calmTurns, busyTurns = 20, 1
-	// busyFrom is the number of evaluations of other kinds since the last tick (50 per second) that counts as load.
-	// Running pods cause fewer.
+	// Load counts as high from busyFrom evaluations of other kinds per tick (10 per tick is 50 per second). Status
+	// updates of running pods stay below that.
 	busyFrom = 10
 )
 
-// schedule has the keys of Events that can wait. Each key is in it once, with its first date. Safe for concurrent use.
+// schedule has the keys of Events that can wait. Each key is in the schedule at most once, with its first date. A
+// schedule is safe for concurrent use.
 type schedule struct {
 	mu      sync.Mutex
 	dates   dates
-	planned map[engine.Key]bool
+	planned map[queue.Key]bool
 }
 
 type date struct {
-	key engine.Key
+	key queue.Key
 	at  time.Time
 }
 
-func newSchedule() *schedule { return &schedule{planned: map[engine.Key]bool{}} }
+func newSchedule() *schedule { return &schedule{planned: map[queue.Key]bool{}} }
 
 // add schedules a key for a time, unless the key already has a date.
-func (a *schedule) add(key engine.Key, at time.Time) {
+func (a *schedule) add(key queue.Key, at time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.planned[key] {
@@ -49,8 +50,9 @@ func (a *schedule) add(key engine.Key, at time.Time) {
 	heap.Push(&a.dates, date{key, at})
 }
 
-// due removes and returns the keys whose time has come, the longest waiting first, but not more than most.
-func (a *schedule) due(now time.Time, most int) (keys []engine.Key) {
+// due removes and returns the keys whose time has come, the longest waiting first, but at most as many as the
+// argument most.
+func (a *schedule) due(now time.Time, most int) (keys []queue.Key) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for len(keys) < most && len(a.dates) > 0 && !a.dates[0].at.After(now) {
@@ -85,7 +87,7 @@ func (d *dates) Pop() any {
 // Run implements engine.Handler. It enqueues scheduled Events, and fewer of them while other kinds have many
 // evaluations.
 func (h *handler) Run(ctx context.Context) {
-	ticker := h.Clock().NewTicker(Tick)
+	ticker := h.Clock().NewTicker(TickInterval)
 	defer ticker.Stop()
 	before := uint64(0)
 	for {
@@ -100,8 +102,8 @@ func (h *handler) Run(ctx context.Context) {
 			turns = busyTurns
 		}
 		before = others
-		for _, key := range h.schedule.due(h.Clock().Now(), max(turns-h.QueueLen(), 0)) {
-			h.Enqueue(key)
+		for _, key := range h.schedule.due(h.Clock().Now(), max(turns-h.Queue.Len(), 0)) {
+			h.Queue.Add(key)
 		}
 	}
 }

@@ -17,16 +17,18 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/refract-project/refract/vk/reflection/internal/copies"
 	"github.com/refract-project/refract/vk/reflection/internal/engine"
+	"github.com/refract-project/refract/vk/reflection/internal/queue"
 )
 
 func TestSchedule(t *testing.T) {
 	a, start := newSchedule(), time.Unix(1000, 0)
-	named := func(name string) engine.Key { return engine.Key{Namespace: "shop", Name: name} }
+	named := func(name string) queue.Key { return queue.Key{Namespace: "shop", Name: name} }
 	for i, name := range []string{"third", "first", "second", "much-later"} {
 		a.add(named(name), start.Add([]time.Duration{3, 1, 2, 3600}[i]*time.Second))
 	}
-	a.add(named("first"), start) // the key already has a date
+	a.add(named("first"), start) // this call has no effect, because the key already has a date
 	due := func(after time.Duration, most int) (names []string) {
 		for _, key := range a.due(start.Add(after), most) {
 			names = append(names, key.Name)
@@ -53,7 +55,7 @@ func TestSchedule(t *testing.T) {
 	}
 }
 
-// TestBelongs checks that the object of an Event is determined by uids, and by times of the provider's clock only.
+// TestBelongs checks that the object of an Event is determined only by uids and by times of the provider's clock.
 func TestBelongs(t *testing.T) {
 	made := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	object := func(uid, origin string) *unstructured.Unstructured {
@@ -61,7 +63,7 @@ func TestBelongs(t *testing.T) {
 		o.SetUID(types.UID(uid))
 		o.SetCreationTimestamp(metav1.NewTime(made))
 		if origin != "" {
-			o.SetAnnotations(map[string]string{engine.OriginUIDAnnotation: origin})
+			o.SetAnnotations(map[string]string{copies.OriginUIDAnnotation: origin})
 		}
 		return o
 	}
@@ -111,8 +113,8 @@ func TestRoutineEvents(t *testing.T) {
 	}
 }
 
-// TestEventHash checks that the hash covers the fields that change in a repeated Event, and not differences in the
-// notation of API servers.
+// TestEventHash checks that the hash depends on the fields that change in a repeated Event, and not on different
+// notations of the same value by API servers.
 func TestEventHash(t *testing.T) {
 	event := func(text string) uint64 {
 		o := &unstructured.Unstructured{Object: map[string]any{}}

@@ -21,13 +21,20 @@ import (
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/document"
 	"github.com/refract-project/refract/internal/jsonpatch"
+	"github.com/refract-project/refract/vk/reflection/internal/clients"
+	"github.com/refract-project/refract/vk/reflection/internal/content"
+	"github.com/refract-project/refract/vk/reflection/internal/copies"
 	"github.com/refract-project/refract/vk/reflection/internal/engine"
+	"github.com/refract-project/refract/vk/reflection/internal/evaluation"
+	"github.com/refract-project/refract/vk/reflection/internal/failure"
+	"github.com/refract-project/refract/vk/reflection/internal/mutation"
+	"github.com/refract-project/refract/vk/reflection/internal/queue"
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// eventExpiry is the age of an Event whose deletion may be an expiry: API servers keep Events for an hour unless
+// eventExpiryAge is the age of an Event whose deletion may be an expiry: API servers keep Events for an hour unless
 // configured otherwise, and the clocks differ.
-const eventExpiry = 50 * time.Minute
+const eventExpiryAge = 50 * time.Minute
 
 // eventFields are the fields that change while an Event repeats itself.
 var eventFields = []string{"action", "count", "firstTimestamp", "lastTimestamp", "message", "reason", "series", "type"}
@@ -37,42 +44,51 @@ func eventHash(event document.View) uint64 {
 	sum := uint64(1)
 	for _, key := range eventFields {
 		if field := event.Field(key); !emptyField(field) {
-			sum += engine.FieldHash(key, field)
+			sum += content.FieldHash(key, field)
 		}
 	}
 	return max(sum, 1)
 }
 
+// emptyField reports whether a field is absent, null, or an empty text.
 func emptyField(field document.View) bool {
 	text, isText := field.Text()
 	return field.Kind() == document.Null || !field.Exists() || isText && text == ""
 }
 
+// rawEventHash returns the eventHash of an Event that no chain has mutated.
 func rawEventHash(event *unstructured.Unstructured) uint64 {
 	return eventHash(document.Of(event.Object))
 }
 
-// show makes the copy equal to the mutated Event, and records the write in e.
-func (h *handler) show(ctx context.Context, w *engine.Worker, s *engine.Scope, e *entry, about *involved) error {
+// show makes the copy equal to the mutated Event, and records the write in the entry e.
+func (h *handler) show(ctx context.Context, w *evaluation.Worker, s *engine.Scope, e *entry, about *involved) error {
 	decided, err := h.Kind().Policy.Decide(raw.Annotations(e.event.Object))
 	if err != nil {
 		return err
 	}
 	if !decided.Cross {
+		h.Mutator.Release(s.Remote, e.event.GetName())
 		return h.takeBack(ctx, w, s, e)
 	}
 	root := maps.Clone(s.Context(host.Incoming))
 	root["involved"] = about.reference()
-	event, _ := engine.CutMessages(engine.EscapeTexts(e.event.Object)).(map[string]any)
-	outcome, err := h.Mutate(ctx, w, host.Incoming, s.LocalNamespace(), event, root)
+	event, _ := content.CutMessages(content.EscapeTexts(e.event.Object)).(map[string]any)
+	in := &mutation.Input{Object: event, Context: root}
+	outcome, err := h.Mutator.Mutate(ctx, w, host.Incoming, s.Local, about.object.Object, in)
 	if err != nil {
 		return err
 	}
-	h.Warnings(w, about.object, outcome)
+	h.Mutator.Warnings(w, about.object, outcome)
 	if outcome.Skipped {
+		if e.copy != 0 {
+			if err := h.MayRemove(ctx, w, host.Incoming, s, about.object, in); err != nil {
+				return err
+			}
+		}
 		return h.takeBack(ctx, w, s, e)
 	}
-	x, err := h.Desired(w, s, e.event)
+	x, err := h.Copies.Desired(w, s.Namespace, e.event)
 	if err != nil {
 		return err
 	}
@@ -94,8 +110,10 @@ func (v *involved) reference() map[string]any {
 
 // writeCopy patches the copy, or creates it if it no longer exists, because Events expire. If the name belongs to an
 // object of another client, the copy gets another name.
-func (h *handler) writeCopy(ctx context.Context, w *engine.Worker, x *engine.Desired, e *entry, hash uint64) error {
-	for range 4 { // patch, create, adopt, create under the other name
+func (h *handler) writeCopy(ctx context.Context, w *evaluation.Worker, x *copies.Desired, e *entry, hash uint64) error {
+	// At most four steps are needed: patch the copy, create it, adopt an existing copy, create the copy under the
+	// other name.
+	for range 4 {
 		x.Name, x.Namespace = h.CopyName(x.Key.Name, e.other), x.Key.Namespace
 		var err error
 		if e.copy != 0 {
@@ -106,7 +124,7 @@ func (h *handler) writeCopy(ctx context.Context, w *engine.Worker, x *engine.Des
 		switch {
 		case err == nil:
 			e.copy, e.wrote = hash, h.Clock().Now()
-			w.Wrote(engine.Back)
+			w.Wrote(evaluation.Back)
 			return nil
 		case e.copy != 0 && (apierrors.IsNotFound(err) || apierrors.IsConflict(err)):
 			e.copy = 0
@@ -116,12 +134,13 @@ func (h *handler) writeCopy(ctx context.Context, w *engine.Worker, x *engine.Des
 			case apierrors.IsNotFound(err):
 			case err != nil:
 				return err
-			case h.Managed(found):
+			case h.Copies.Managed(found):
 				if e.copy = rawEventHash(found); e.copy == hash {
 					return nil
 				}
 			case e.other:
-				return nil // both names are taken, so the Event is not shown
+				// Both names are taken by other clients, so the Event is not shown.
+				return nil
 			default:
 				e.other = true
 			}
@@ -129,10 +148,11 @@ func (h *handler) writeCopy(ctx context.Context, w *engine.Worker, x *engine.Des
 			return err
 		}
 	}
-	return &engine.RetryAfter{After: engine.Soon}
+	return &failure.RetryAfter{After: copies.Soon}
 }
 
-// CopyName returns the name of an Event's copy: the same name or, if another client has taken it, the other one.
+// CopyName returns the name of an Event's copy: the name of the Event or, if other is true because another client has
+// taken this name, the name with a suffix.
 func (h *handler) CopyName(name string, other bool) string {
 	if !other {
 		return name
@@ -141,37 +161,41 @@ func (h *handler) CopyName(name string, other bool) string {
 	return strings.TrimRight(name[:min(len(name), 253-len(suffix))], ".-") + suffix
 }
 
+// otherSuffix returns the end of the other name of a copy, which differs for each provider.
 func (h *handler) otherSuffix() string {
 	return fmt.Sprintf(".%08x", uint32(document.Hash(h.Options().RemoteClusterID)))
 }
 
+// eventsHere returns the client of the Events in a namespace of this cluster.
 func (h *handler) eventsHere(namespace string) dynamic.ResourceInterface {
-	return h.Local().Resource(h.Kind().Source).Namespace(namespace)
+	return h.Clients.Local.Resource(h.Kind().Source).Namespace(namespace)
 }
 
+// eventHere gets an Event of this cluster.
 func (h *handler) eventHere(ctx context.Context, namespace, name string) (found *unstructured.Unstructured, err error) {
-	err = h.CallLocal(ctx, func(ctx context.Context) (err error) {
+	err = h.Clients.CallLocal(ctx, func(ctx context.Context) (err error) {
 		found, err = h.eventsHere(namespace).Get(ctx, name, metav1.GetOptions{})
 		return err
 	})
 	return found, err
 }
 
-func (h *handler) createEvent(ctx context.Context, w *engine.Worker, x *engine.Desired) error {
+// createEvent creates the copy of an Event.
+func (h *handler) createEvent(ctx context.Context, w *evaluation.Worker, x *copies.Desired) error {
 	object := x.Build(w, nil)
-	err := h.CallLocal(ctx, func(ctx context.Context) error {
-		_, err := h.eventsHere(x.Namespace).Create(ctx, object, metav1.CreateOptions{FieldManager: wire.ReflectionFieldManager, FieldValidation: engine.FieldValidation})
+	err := h.Clients.CallLocal(ctx, func(ctx context.Context) error {
+		_, err := h.eventsHere(x.Namespace).Create(ctx, object, metav1.CreateOptions{FieldManager: wire.ReflectionFieldManager, FieldValidation: clients.FieldValidation})
 		return err
 	})
 	if err != nil {
 		return fmt.Errorf("creating Event %s/%s, %w", x.Namespace, x.Name, err)
 	}
-	h.Counted("create", "local")
+	h.Writes.Count("create", "local")
 	return nil
 }
 
-// patchEvent patches the changes into the copy, with our labels as a precondition.
-func (h *handler) patchEvent(ctx context.Context, x *engine.Desired) error {
+// patchEvent patches the copy. The patch fails unless the copy has our labels.
+func (h *handler) patchEvent(ctx context.Context, x *copies.Desired) error {
 	var patch jsonpatch.Patch
 	for key, value := range h.Ownership() {
 		patch.Test("/metadata/labels"+jsonpatch.Pointer(key), value)
@@ -179,32 +203,33 @@ func (h *handler) patchEvent(ctx context.Context, x *engine.Desired) error {
 	for _, key := range eventFields {
 		patch.Add("/"+key, x.View.Field(key).Value())
 	}
-	if _, err := h.Patch(ctx, h.Kind().Source, Name, engine.Key{Namespace: x.Namespace, Name: x.Name}, patch); err != nil {
+	if _, err := h.Clients.PatchLocal(ctx, h.Kind().Source, Name, queue.Key{Namespace: x.Namespace, Name: x.Name}, patch); err != nil {
 		return err
 	}
-	h.Counted("patch", "local")
+	h.Writes.Count("patch", "local")
 	return nil
 }
 
-// takeBack deletes the copy, if there is one. It deletes no object of another client.
-func (h *handler) takeBack(ctx context.Context, w *engine.Worker, s *engine.Scope, e *entry) error {
+// takeBack deletes the copy of an Event, if there is one. An object of another client that has the same name is not
+// deleted.
+func (h *handler) takeBack(ctx context.Context, w *evaluation.Worker, s *engine.Scope, e *entry) error {
 	if e.copy == 0 {
 		return nil
 	}
 	name := h.CopyName(e.event.GetName(), e.other)
-	found, err := h.eventHere(ctx, s.LocalNamespace(), name)
-	if err == nil && h.Managed(found) {
+	found, err := h.eventHere(ctx, s.Local, name)
+	if err == nil && h.Copies.Managed(found) {
 		uid := found.GetUID()
-		err = h.CallLocal(ctx, func(ctx context.Context) error {
-			return h.eventsHere(s.LocalNamespace()).Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+		err = h.Clients.CallLocal(ctx, func(ctx context.Context) error {
+			return h.eventsHere(s.Local).Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
 		})
 	}
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("deleting Event %s/%s, %w", s.LocalNamespace(), name, err)
+		return fmt.Errorf("deleting Event %s/%s, %w", s.Local, name, err)
 	}
 	if err == nil {
-		h.Counted("delete", "local")
-		w.Deleted(engine.Back)
+		h.Writes.Count("delete", "local")
+		w.Deleted(evaluation.Back)
 	}
 	e.copy = 0
 	return nil

@@ -15,33 +15,36 @@ import (
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/vk/reflection/internal/access"
 	"github.com/refract-project/refract/vk/reflection/internal/engine"
+	"github.com/refract-project/refract/vk/reflection/internal/failure"
+	"github.com/refract-project/refract/vk/reflection/internal/queue"
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
 const (
 	// accessVolume is the prefix of the volume that Kubernetes adds to a pod for its token.
 	accessVolume = "kube-api-access-"
-	// TokenArrival is how long a Secret may take to cross before an Event reports that a pod waits for it. The two are
-	// often created together.
-	TokenArrival = 2 * time.Second
+	// TokenArrivalGrace is how long the reflection of a Secret may take before an Event reports that a pod waits for
+	// it. The grace is needed because a pod and its Secret are often created together.
+	TokenArrivalGrace = 2 * time.Second
 )
 
-// AccountTokens finds the provider's Secret with the long-lived token of a service account, for the mode Legacy. The
-// error may be an ArrivingError.
+// AccountTokens finds the provider's Secret with the long-lived token of a service account, for the mode Legacy. A
+// returned error may be an ArrivingError.
 type AccountTokens interface {
 	AccountToken(namespace, account string) (secret string, err error)
 }
 
-// ArrivingError means that a Secret is missing that may be on its way, or that the Secrets are not known yet.
+// ArrivingError is returned if a Secret is missing that may arrive in a moment, or if the Secrets are not known yet.
 type ArrivingError interface {
 	error
 	Soon() bool
 	Unknown() bool
 }
 
-// RequestedTokens is notified before a pod is offloaded, so that its tokens exist in time.
+// RequestedTokens receives the volumes of a pod before the pod is offloaded, so that the tokens of the pod exist in
+// time.
 type RequestedTokens interface {
-	Mounts(key engine.Key, uid types.UID, volumes any)
+	Mounts(key queue.Key, uid types.UID, volumes any)
 }
 
 // AccountTokenChanged enqueues the pods of a service account that are not offloaded yet. An empty account selects the
@@ -67,10 +70,10 @@ func (h *Handler) Shadow(namespace, name string) (shadow *unstructured.Unstructu
 	return s.CachedCopy(name), true
 }
 
-// FollowShadows makes another scope of the namespace wait until the ShadowPods are known, and calls f when one is
-// deleted.
+// FollowShadows makes another scope of the namespace wait until the ShadowPods are known, and calls f with the name
+// of each ShadowPod that is deleted.
 func (h *Handler) FollowShadows(other *engine.Scope, f func(name string)) {
-	s := h.Scope(other.LocalNamespace())
+	s := h.Scope(other.Local)
 	if s == nil {
 		return
 	}
@@ -89,7 +92,7 @@ func (h *Handler) tellTokens(v *podView, volumes any) {
 }
 
 // context returns the context of a pod's outgoing chain. If the pod mounts the token of its service account, the
-// context names the Secret. lacking is the reason why there is no Secret.
+// context names the Secret. If there is no Secret, lacking is the reason why it is missing.
 func (h *Handler) context(v *podView) (root map[string]any, lacking error) {
 	root = v.scope.Context(host.Outgoing)
 	if h.Options().APIServerSupport != engine.SupportLegacy || access.Declined(v.local) != "" || !mountsOwnToken(v.local) {
@@ -104,11 +107,13 @@ func (h *Handler) context(v *podView) (root map[string]any, lacking error) {
 	} else if name := MountedToken(v.shadow); name != "" {
 		root["serviceAccountSecretName"] = name
 	} else {
-		root["apiServerSupport"] = engine.SupportDisabled // unchanged since the pod was offloaded
+		// The pod was offloaded without a token, and its volumes cannot change later.
+		root["apiServerSupport"] = engine.SupportDisabled
 	}
 	return root, lacking
 }
 
+// accountToken returns the name of the provider's Secret with the token of the pod's service account.
 func (h *Handler) accountToken(v *podView) (secret string, lacking error) {
 	secrets, ok := engine.Peer[AccountTokens](h.Env)
 	if !ok {
@@ -127,7 +132,7 @@ func mountsOwnToken(pod *unstructured.Unstructured) bool {
 	return false
 }
 
-// MountedToken returns the Secret that a ShadowPod mounts instead of the token, or "" if it mounts none.
+// MountedToken returns the name of the Secret that a ShadowPod mounts instead of the token, or "" if it mounts none.
 func MountedToken(shadow *unstructured.Unstructured) string {
 	for volume, secret := range access.Secrets(raw.Map(raw.Nested(shadow.Object, "spec", "pod"))) {
 		if strings.HasPrefix(volume, accessVolume) {
@@ -137,7 +142,8 @@ func MountedToken(shadow *unstructured.Unstructured) string {
 	return ""
 }
 
-// blame replaces the error of a chain that ran without a Secret by the reason why there is no Secret.
+// blame returns the error to report if a chain has returned err. If the chain failed because it ran without the pod's
+// Secret, this is the reason why there is no Secret, or nil while the Secret may still arrive.
 func (h *Handler) blame(v *podView, err, lacking error) error {
 	var failed *host.PluginFailedError
 	var on ArrivingError
@@ -147,11 +153,12 @@ func (h *Handler) blame(v *podView, err, lacking error) error {
 	case !errors.As(lacking, &on):
 		return lacking
 	case on.Unknown():
-		return nil // continues when the Secrets have been read
+		// The pod is enqueued again when the Secrets have been read.
+		return nil
 	case on.Soon() && v.state.lacking.IsZero():
 		v.state.lacking = h.Clock().Now()
-		return &engine.RetryAfter{After: TokenArrival}
-	case on.Soon() && h.Clock().Since(v.state.lacking) < TokenArrival:
+		return &failure.RetryAfter{After: TokenArrivalGrace}
+	case on.Soon() && h.Clock().Since(v.state.lacking) < TokenArrivalGrace:
 		return nil
 	}
 	return lacking

@@ -6,8 +6,9 @@ package pod
 import "maps"
 
 // withAllowedIPs returns the status of a pod without addresses that the provider's pods cannot have, and the omitted
-// addresses. If one address is not allowed, all are omitted: the first is the pod's address, and the others are its
-// addresses in another family. A pod on the host network has the address of its node.
+// addresses. If one address is not allowed, all of them are omitted, because they belong together: the first one is
+// the pod's address, and the others are its addresses in another family. The addresses of a pod on the host network
+// are not checked against the pod ranges, because it has the address of its node.
 func (h *Handler) withAllowedIPs(status map[string]any, hostNetwork bool) (map[string]any, []string) {
 	known := h.Options().ForeignCIDRs
 	if len(known) == 0 && !hostNetwork {

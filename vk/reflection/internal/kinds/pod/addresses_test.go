@@ -11,8 +11,8 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/engine"
 )
 
-// TestPodAddressesWithinTheNetwork checks pods on the host network, whose addresses may be outside of the pod ranges
-// that the network reports.
+// TestPodAddressesWithinTheNetwork checks that only the addresses of pods on the host network may be outside of the pod
+// ranges that the network reports, and that a loopback address is never shown.
 func TestPodAddressesWithinTheNetwork(t *testing.T) {
 	t.Parallel()
 	h := &Handler{Base: engine.Base{Env: engine.EnvOf(engine.Options{ForeignPodCIDRs: ipmap.Ranges{netip.MustParsePrefix("10.71.0.0/16")}})}}

@@ -20,13 +20,14 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/klog/v2"
 
-	"github.com/refract-project/refract/vk/pods"
-	"github.com/refract-project/refract/vk/reflection/internal/engine"
+	"github.com/refract-project/refract/vk/reflection/internal/evaluation"
+	"github.com/refract-project/refract/vk/reflection/internal/pods"
+	"github.com/refract-project/refract/vk/reflection/internal/queue"
 )
 
 // A pod may be bound to the node by spec.nodeName, or by a scheduler with an outdated view of the node. A kubelet
 // rejects new pods that do not fit: the pod fails with a known reason, and its controller creates another one. Later
-// changes of the node do not affect admitted pods.
+// changes to the node do not affect admitted pods.
 
 // rejection is the reason why a kubelet does not admit a pod.
 type rejection struct{ reason, message string }
@@ -37,7 +38,7 @@ type admitted struct {
 	node atomic.Pointer[corev1.Node] // latest decoded version of the Node
 
 	mu   sync.Mutex
-	pods map[engine.Key]taken
+	pods map[queue.Key]taken
 	used corev1.ResourceList
 }
 
@@ -47,9 +48,10 @@ type taken struct {
 	ports    []corev1.ContainerPort // host ports
 }
 
-// admit rejects a new pod that does not fit on the node, and reports whether it did. Every pod is checked once, before
-// its ShadowPod is created. When its spec changes, for example by a resize, its resources are recorded again.
-func (h *Handler) admit(ctx context.Context, w *engine.Worker, v *podView) (rejected bool, err error) {
+// admit rejects a new pod that does not fit on the node, and reports whether it has rejected the pod. Every pod is
+// checked once, before its ShadowPod is created. When its spec changes, for example by a resize, its resources are
+// recorded again.
+func (h *Handler) admit(ctx context.Context, w *evaluation.Worker, v *podView) (rejected bool, err error) {
 	generation := v.local.GetGeneration()
 	if v.state.admitted && v.state.generation == generation {
 		return false, nil
@@ -58,9 +60,10 @@ func (h *Handler) admit(ctx context.Context, w *engine.Worker, v *podView) (reje
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(v.local.Object, pod); err != nil {
 		return false, fmt.Errorf("reading the pod, %w", err)
 	}
-	var node *corev1.Node // nil for pods that have begun, or were resized, because these are not checked
+	// A pod that has started or was resized must not be rejected: node stays nil, so that nothing is checked.
+	var node *corev1.Node
 	if !v.state.admitted && v.shadow == nil && v.remote == nil && v.state.shadow == (asked{}) && pods.Untouched(v.status) {
-		node = h.admitted.readNode(h.Node())
+		node = h.admitted.readNode(h.Settings.Node())
 	}
 	refusal := reject(pod, node)
 	if refusal == nil {
@@ -71,12 +74,12 @@ func (h *Handler) admit(ctx context.Context, w *engine.Worker, v *podView) (reje
 		return false, nil
 	}
 	h.tellTokens(v, nil)
-	h.Warn(v.local, refusal.reason, refusal.message)
+	h.Events.Warn(v.local, refusal.reason, refusal.message)
 	w.Warned = true
 	return true, h.PatchStatus(ctx, w, v.local, pods.Reject(v.status, corev1.PodFailed, refusal.reason, "Pod was rejected: "+refusal.message, h.Clock().Now()), Marks{})
 }
 
-// readNode returns the Node, or nil while it is not known.
+// readNode returns the decoded Node, or nil while the Node is not known.
 func (a *admitted) readNode(node *unstructured.Unstructured) *corev1.Node {
 	if node == nil {
 		return nil
@@ -115,9 +118,9 @@ func reject(pod *corev1.Pod, node *corev1.Node) *rejection {
 	return nil
 }
 
-// take records a pod as admitted, unless the node lacks resources for it, or another pod uses one of its host ports. If
-// node is nil, the pod is recorded without a check.
-func (a *admitted) take(key engine.Key, pod *corev1.Pod, node *corev1.Node) *rejection {
+// take records a pod as admitted, or returns a rejection if the node lacks resources for the pod or another pod uses
+// one of its host ports. If node is nil, the pod is recorded without a check.
+func (a *admitted) take(key queue.Key, pod *corev1.Pod, node *corev1.Node) *rejection {
 	wanted := taken{requests: helpers.PodRequests(pod, helpers.PodResourcesOptions{}), ports: hostPorts(&pod.Spec)}
 	wanted.requests[corev1.ResourcePods] = *resource.NewQuantity(1, resource.DecimalSI)
 	a.mu.Lock()
@@ -129,7 +132,7 @@ func (a *admitted) take(key engine.Key, pod *corev1.Pod, node *corev1.Node) *rej
 		}
 	}
 	if a.pods == nil {
-		a.pods, a.used = map[engine.Key]taken{}, corev1.ResourceList{}
+		a.pods, a.used = map[queue.Key]taken{}, corev1.ResourceList{}
 	}
 	a.pods[key] = wanted
 	for name, quantity := range wanted.requests {
@@ -145,7 +148,9 @@ func (a *admitted) lacks(wanted taken, node *corev1.Node) *rejection {
 	for _, name := range slices.Sorted(maps.Keys(wanted.requests)) {
 		request, most := wanted.requests[name], node.Status.Allocatable[name]
 		if _, known := node.Status.Allocatable[name]; !known || request.IsZero() {
-			continue // a resource that is not reported yet, or that belongs to the whole cluster
+			// The resource is not checked, because the node does not report it yet, or because it belongs to the
+			// whole cluster.
+			continue
 		}
 		used := a.used[name]
 		sum := used.DeepCopy()
@@ -163,15 +168,15 @@ func (a *admitted) lacks(wanted taken, node *corev1.Node) *rejection {
 	return nil
 }
 
-// leave removes a pod that was deleted or has finished.
-func (a *admitted) leave(key engine.Key) {
+// leave removes a pod that was deleted or has finished, so that its resources are free again.
+func (a *admitted) leave(key queue.Key) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.drop(key)
 }
 
 // drop removes a pod and its resources. The caller holds mu.
-func (a *admitted) drop(key engine.Key) {
+func (a *admitted) drop(key queue.Key) {
 	for name, quantity := range a.pods[key].requests {
 		left := a.used[name]
 		left.Sub(quantity)

@@ -9,11 +9,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/refract-project/refract/vk/reflection/internal/engine"
+	"github.com/refract-project/refract/vk/reflection/internal/queue"
 )
 
 // TestUntoleratedTaintsReject checks that a taint with the effect NoExecute rejects new pods that do not tolerate it,
-// as a kubelet does. Other effects concern the scheduler. In a cluster, Kubernetes deletes such pods at the same time.
+// as a kubelet does. Taints with other effects do not, because they concern only the scheduler. (In a cluster,
+// Kubernetes also deletes running pods that do not tolerate NoExecute.)
 func TestUntoleratedTaintsReject(t *testing.T) {
 	t.Parallel()
 	node := &corev1.Node{Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "a", Effect: corev1.TaintEffectNoSchedule}, {Key: "b", Effect: corev1.TaintEffectNoExecute}}}}
@@ -24,14 +25,14 @@ func TestUntoleratedTaintsReject(t *testing.T) {
 	assert.Nil(t, reject(&corev1.Pod{}, nil))
 }
 
-// TestHostPortsCollide checks that host ports collide on the same address, or on any, and that a deleted pod frees its
-// ports.
+// TestHostPortsCollide checks that equal host ports collide if they are on the same address or if one of them is on
+// any address, and that a deleted pod frees its ports.
 func TestHostPortsCollide(t *testing.T) {
 	t.Parallel()
 	pod := func(ip string, protocol corev1.Protocol) *corev1.Pod {
 		return &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Ports: []corev1.ContainerPort{{HostPort: 80, HostIP: ip, Protocol: protocol}}}}}}
 	}
-	key := func(name string) engine.Key { return engine.Key{Namespace: "shop", Name: name} }
+	key := func(name string) queue.Key { return queue.Key{Namespace: "shop", Name: name} }
 	node, pods := &corev1.Node{}, &admitted{}
 	assert.Nil(t, pods.take(key("a"), pod("10.0.0.1", corev1.ProtocolTCP), node))
 	assert.Nil(t, pods.take(key("b"), pod("10.0.0.2", corev1.ProtocolTCP), node))

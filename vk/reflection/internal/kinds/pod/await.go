@@ -9,31 +9,34 @@ import (
 	"time"
 
 	"github.com/refract-project/refract/host/document"
-	"github.com/refract-project/refract/vk/pods"
-	"github.com/refract-project/refract/vk/reflection/internal/engine"
+	"github.com/refract-project/refract/vk/reflection/internal/evaluation"
+	"github.com/refract-project/refract/vk/reflection/internal/failure"
+	"github.com/refract-project/refract/vk/reflection/internal/pods"
+	"github.com/refract-project/refract/vk/reflection/internal/queue"
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
 const (
 	// AwaitingReferencesReason is the reason of the Event that lists the objects a pod waits for.
 	AwaitingReferencesReason = "AwaitingReferences"
-	// OutdatedReferencesReason is the reason of the Event on a pod that starts although objects it refers to are
-	// behind.
+	// OutdatedReferencesReason is the reason of the Event on a pod that starts although objects to which it refers
+	// are not up to date on the provider.
 	OutdatedReferencesReason = "OutdatedReferences"
-	// arrivalTime delays the Event: configuration is often created together with its pod, and a shorter delay would
+	// arrivalGrace delays the Event: configuration is often created together with its pod, and a shorter delay would
 	// report normal operation.
-	arrivalTime = 2 * time.Second
+	arrivalGrace = 2 * time.Second
 	// shownLags limits the number of objects in an Event.
 	shownLags = 5
 )
 
-// awaitReferences returns an error, after which the pod is reconciled again, while objects that its containers read are
-// behind on the provider. Kubernetes guarantees that containers see all changes made before they start.
+// awaitReferences returns an error, after which the pod is reconciled again, as long as objects that its containers
+// read are not up to date on the provider. The pod must wait because Kubernetes guarantees that containers see all
+// changes that were made before they start.
 //
-// The wait ends when all objects are in step (the engine then enqueues the pod), after Options.ReferenceTimeout, or
-// when the objects have failed for that long: one broken object must not block pods. An Event then lists the objects.
-// It makes no API call if no object is behind.
-func (h *Handler) awaitReferences(w *engine.Worker, v *podView, spec document.View) error {
+// The wait ends when the copies of all objects are up to date (the engine then enqueues the pod), after
+// Options.ReferenceTimeout, or when the objects have failed for that long: one broken object must not block pods. An
+// Event then lists the objects. awaitReferences makes no API call if all objects are up to date.
+func (h *Handler) awaitReferences(w *evaluation.Worker, v *podView, spec document.View) error {
 	limit := h.Options().ReferenceTimeout
 	if limit <= 0 {
 		return nil
@@ -43,8 +46,8 @@ func (h *Handler) awaitReferences(w *engine.Worker, v *podView, spec document.Vi
 		v.state.awaiting = time.Time{}
 		return nil
 	}
-	if err := h.Reachable(); err != nil {
-		v.state.awaiting = time.Time{} // the limit does not include outages
+	if err := h.Clients.Reachable(); err != nil {
+		v.state.awaiting = time.Time{} // the time of an outage must not count against the limit
 		return err
 	}
 	now := h.Clock().Now()
@@ -59,20 +62,21 @@ func (h *Handler) awaitReferences(w *engine.Worker, v *podView, spec document.Vi
 	}
 	if !next.After(now) {
 		w.Warned = true
-		h.Warn(v.local, OutdatedReferencesReason, fmt.Sprintf("starting on cluster %s although this is not up to date there: %s. The pod may read an earlier version, or wait for it there;"+
+		h.Events.Warn(v.local, OutdatedReferencesReason, fmt.Sprintf("starting on cluster %s although this is not up to date there: %s. The pod may read an earlier version, or wait for it there;"+
 			" recreate the pod once the cause is removed", h.Options().RemoteClusterID, listLags(lags)))
 		return nil
 	}
-	if report := v.state.awaiting.Add(arrivalTime); report.After(now) {
+	if report := v.state.awaiting.Add(arrivalGrace); report.After(now) {
 		next = earlier(next, report)
 	} else {
-		h.Note(v.local, AwaitingReferencesReason, fmt.Sprintf("not started on cluster %s yet: waiting up to %s until this is up to date there: %s", h.Options().RemoteClusterID, limit, listLags(lags)))
+		h.Events.Note(v.local, AwaitingReferencesReason, fmt.Sprintf("not started on cluster %s yet: waiting up to %s until this is up to date there: %s", h.Options().RemoteClusterID, limit, listLags(lags)))
 	}
-	return &engine.RetryAfter{After: next.Sub(now)}
+	return &failure.RetryAfter{After: next.Sub(now)}
 }
 
-// waitUntil returns the latest time until which a pod waits for an object, if it has waited since the given time.
-func waitUntil(lag engine.Lag, since time.Time, limit time.Duration) time.Time {
+// waitUntil returns the time at which a pod stops waiting for an object. since is the time at which the pod began to
+// wait.
+func waitUntil(lag queue.Lag, since time.Time, limit time.Duration) time.Time {
 	until := since.Add(limit)
 	if lag.Failing.IsZero() {
 		return until
@@ -80,6 +84,7 @@ func waitUntil(lag engine.Lag, since time.Time, limit time.Duration) time.Time {
 	return earlier(until, lag.Failing.Add(limit))
 }
 
+// earlier returns the earlier one of two times.
 func earlier(a, b time.Time) time.Time {
 	if b.Before(a) {
 		return b
@@ -88,7 +93,7 @@ func earlier(a, b time.Time) time.Time {
 }
 
 // listLags lists objects with their errors.
-func listLags(lags []engine.Lag) string {
+func listLags(lags []queue.Lag) string {
 	shown := make([]string, 0, len(lags))
 	for _, lag := range lags[:min(len(lags), shownLags)] {
 		shown = append(shown, lag.String())
@@ -102,7 +107,7 @@ func listLags(lags []engine.Lag) string {
 
 // mayStart calls awaitReferences if the pod in the worker's document starts containers: a new pod, a container with
 // another image, or a further ephemeral container.
-func (h *Handler) mayStart(w *engine.Worker, v *podView) error {
+func (h *Handler) mayStart(w *evaluation.Worker, v *podView) error {
 	spec := w.Doc.Root().View().Field("spec")
 	if v.shadow != nil {
 		have, _ := raw.Nested(v.shadow.Object, h.Kind().Copy.Into...).(map[string]any)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/vk/reflection/internal/access"
-	"github.com/refract-project/refract/vk/reflection/internal/engine"
+	"github.com/refract-project/refract/vk/reflection/internal/failure"
 )
 
 // unreflectedError means that the token of a service account is not available because Secrets are not reflected.
@@ -20,6 +20,6 @@ func (e *unreflectedError) Error() string {
 }
 
 // Classify implements engine.Classified.
-func (e *unreflectedError) Classify() (engine.Class, string) {
-	return engine.Input, wire.FailedReflectionReason
+func (e *unreflectedError) Classify() (failure.Class, string) {
+	return failure.Input, wire.FailedReflectionReason
 }

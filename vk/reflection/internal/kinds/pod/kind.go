@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package pod reflects the pods of the node: each has a ShadowPod on the provider, whose controllers create and
-// maintain the pod there, and report its status.
+// maintain the provider's pod, and report its status.
 package pod
 
 import (
@@ -14,10 +14,12 @@ import (
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/podend"
-	"github.com/refract-project/refract/vk/pods"
 	"github.com/refract-project/refract/vk/reflection/internal/access"
+	"github.com/refract-project/refract/vk/reflection/internal/copies"
 	"github.com/refract-project/refract/vk/reflection/internal/engine"
 	"github.com/refract-project/refract/vk/reflection/internal/informer"
+	"github.com/refract-project/refract/vk/reflection/internal/objects"
+	"github.com/refract-project/refract/vk/reflection/internal/pods"
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
@@ -30,20 +32,21 @@ var podsResource = corev1.SchemeGroupVersion.WithResource("pods")
 func Kind() engine.Kind {
 	return engine.Kind{
 		Name: Name, Source: podsResource, Policy: engine.Always, Workers: 10, PerNode: true,
-		Copy: engine.Copy{
-			GVR: offloadingv1beta1.ShadowPodGVR, GVK: offloadingv1beta1.GroupVersion.WithKind(offloadingv1beta1.ShadowPodKind), Mode: engine.Replace,
+		Copy: copies.Spec{
+			GVR: offloadingv1beta1.ShadowPodGVR, GVK: offloadingv1beta1.GroupVersion.WithKind(offloadingv1beta1.ShadowPodKind), Mode: copies.Replace,
 			Payload: "spec", Into: []string{"spec", "pod"},
 			DropAnnotations: []string{RemoteGatesAnnotation, RemoteReferencesAnnotation},
 			KeepLabels:      []string{wire.CreatorUserLabel},
 			Changeable:      pods.Changeable,
 		},
-		Status:  engine.Status{Handled: true},
+		Status:  objects.Status{Handled: true},
 		Follows: engine.Follows{APIServer: true}, Cache: engine.Cache{Copies: keep},
 		Handler: func(env *engine.Env) (engine.Handler, error) { return &Handler{Base: engine.Base{Env: env}}, nil },
 	}
 }
 
-// keep keeps the fields of a ShadowPod that may still change in its pod, and the Secrets with its tokens.
+// keep returns the part of a ShadowPod's spec that is cached: the fields that may still change in its pod, and the
+// names of the Secrets with its tokens.
 func keep(spec map[string]any) map[string]any {
 	kept := pods.Changeable(spec)
 	access.KeepSecrets(spec, kept)
@@ -54,36 +57,35 @@ func keep(spec map[string]any) map[string]any {
 type Handler struct {
 	engine.Base
 	states  sync.Map // engine.Key to *podState
-	batches batches
 	blocked blocked
 	// admitted has the pods of the node that a kubelet would have admitted.
 	admitted admitted
 }
 
-// Extend watches the provider's pods.
+// Extend implements engine.Handler. It watches the provider's pods.
 func (h *Handler) Extend(s *engine.Scope) {
-	// The specs of the provider's pods are not used here.
+	// The specs are not cached, because the specs of the provider's pods are not used here.
 	s.State = s.WatchRemote(podsResource, informer.DropSpec, func(_, object *unstructured.Unstructured, _ bool) { s.Enqueue(s.Key(object.GetName())) })
 }
 
 // Derived implements engine.Handler. It returns the provider's pod.
 func (h *Handler) Derived(s *engine.Scope, name string) *unstructured.Unstructured {
 	remote, _ := s.State.(*informer.Informer)
-	return remote.Get(s.RemoteNamespace(), name)
+	return remote.Get(s.Remote, name)
 }
 
-// NamespacesChanged enqueues the pods of this node whose namespaces are not offloaded.
+// NamespacesChanged implements engine.Handler. It enqueues the pods of this node whose namespaces are not offloaded.
 func (h *Handler) NamespacesChanged() {
 	for _, pod := range h.OfNode() {
 		if !h.IsExtended(pod.GetNamespace()) {
-			h.Enqueue(raw.Key(pod))
+			h.Queue.Add(raw.Key(pod))
 		}
 	}
 }
 
-// CopyMatters implements engine.Handler. A change of a ShadowPod that only reports the phase of its pod does not
-// matter, because the pod itself is watched. The end of the pod does matter, because the pod may no longer exist to
-// report it.
+// CopyMatters implements engine.Handler. A change to a ShadowPod that only reports the phase of its pod does not
+// matter, because the pod itself is watched. A final phase does matter, because the pod may no longer exist to report
+// it.
 func (h *Handler) CopyMatters(before, shadow *unstructured.Unstructured) bool {
 	if before == nil || before.GetResourceVersion() == shadow.GetResourceVersion() {
 		return true

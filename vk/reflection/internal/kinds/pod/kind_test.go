@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestPhaseOfAShadowPodIsNoNews checks that a phase which the provider writes to a ShadowPod does not matter, because
-// its pod reports it, and that the end of the pod and all other changes do.
+// TestPhaseOfAShadowPodIsNoNews checks that a ShadowPod is not reconciled if only its phase or its finalizers change,
+// because its pod also reports the phase. A final phase and all other changes must be reconciled.
 func TestPhaseOfAShadowPodIsNoNews(t *testing.T) {
 	shadow := func(version string, path ...string) *unstructured.Unstructured {
 		o := &unstructured.Unstructured{}

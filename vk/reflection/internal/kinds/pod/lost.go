@@ -11,20 +11,21 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/refract-project/refract/vk/pods"
-	"github.com/refract-project/refract/vk/reflection/internal/engine"
+	"github.com/refract-project/refract/vk/reflection/internal/evaluation"
+	"github.com/refract-project/refract/vk/reflection/internal/failure"
+	"github.com/refract-project/refract/vk/reflection/internal/pods"
 )
 
-// RefusalGrace is how long a pod that the provider has lost is kept while the provider refuses to run it again. By
-// default, Kubernetes gives pods on a node that is not ready the same time.
+// RefusalGrace is how long a pod that the provider has lost is kept while the provider refuses to run it again. It is
+// the time after which Kubernetes, by default, evicts pods from a node that is not ready.
 const RefusalGrace = 5 * time.Minute
 
 // showRefusal updates the status of a pod that has run, was lost by the provider, and is refused when it is offloaded
-// again: the provider has revoked the access of this cluster (a drained Tenant), deleted the namespace, or has no quota
-// left. The pod is not ready, and fails after RefusalGrace, so that its controller replaces it. While the provider
-// still has the pod or its ShadowPod, or does not respond, the status is not changed. refusal is the error of the last
-// attempt. It is returned until the pod fails, so that the next attempt follows.
-func (h *Handler) showRefusal(ctx context.Context, w *engine.Worker, v *podView, refusal error) error {
+// again: the provider has revoked the access of this cluster (a drained Tenant), deleted the namespace, or has no
+// quota left. The pod is not ready, and fails after RefusalGrace, so that its controller replaces it. While the
+// provider still has the pod or its ShadowPod, or does not respond, the status is not changed. refusal is the error
+// of the last attempt. showRefusal returns it until the pod fails, so that another attempt is made.
+func (h *Handler) showRefusal(ctx context.Context, w *evaluation.Worker, v *podView, refusal error) error {
 	switch {
 	case refusal == nil:
 		v.state.refused = time.Time{}
@@ -37,9 +38,9 @@ func (h *Handler) showRefusal(ctx context.Context, w *engine.Worker, v *podView,
 		v.state.refused = now
 	}
 	if wait := RefusalGrace - now.Sub(v.state.refused); wait > 0 {
-		h.EnqueueAfter(v.key, wait)
+		h.Queue.AddAfter(v.key, wait)
 		if err := h.showInterruption(ctx, w, v, "the provider's pod is gone, and the provider refuses to run it again: see the Events of the pod"); err != nil {
-			return engine.Directed(refusal, err)
+			return evaluation.Directed(refusal, err)
 		}
 		return refusal
 	}
@@ -52,6 +53,6 @@ func (h *Handler) showRefusal(ctx context.Context, w *engine.Worker, v *podView,
 
 // isRefusal reports whether an API server has refused to create a ShadowPod.
 func isRefusal(err error) bool {
-	class, _ := engine.Classify(err)
+	class, _ := failure.Classify(err)
 	return class.Answered() || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
 }

@@ -12,8 +12,10 @@ import (
 
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/host/document"
-	"github.com/refract-project/refract/vk/pods"
 	"github.com/refract-project/refract/vk/reflection/internal/engine"
+	"github.com/refract-project/refract/vk/reflection/internal/evaluation"
+	"github.com/refract-project/refract/vk/reflection/internal/pods"
+	"github.com/refract-project/refract/vk/reflection/internal/queue"
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
@@ -45,10 +47,10 @@ type obstacle struct {
 	claim   string // name of the PersistentVolumeClaim, "" for another kind
 }
 
-// refuseObstacles refuses a new pod that needs an object which is never reflected, and reports whether it did.
-// Otherwise the provider's pod would wait forever for an object of this cluster. Pods that have a ShadowPod or have run
-// are not affected.
-func (h *Handler) refuseObstacles(ctx context.Context, w *engine.Worker, v *podView) (refused bool, err error) {
+// refuseObstacles refuses a new pod if it needs an object that is never reflected, and reports whether it has refused
+// the pod. If the pod were offloaded, the provider's pod would wait forever for an object that exists only in this
+// cluster. Pods that have a ShadowPod or have run are not affected.
+func (h *Handler) refuseObstacles(ctx context.Context, w *evaluation.Worker, v *podView) (refused bool, err error) {
 	if v.shadow != nil || !pods.Untouched(v.status) {
 		return false, nil
 	}
@@ -159,9 +161,9 @@ func sourceObstacles(source document.View, volume string) []obstacle {
 }
 
 // ClaimChanged enqueues the pods that were refused because of a claim.
-func (h *Handler) ClaimChanged(claim engine.Key) {
+func (h *Handler) ClaimChanged(claim queue.Key) {
 	for _, key := range h.blocked.take(claim) {
-		h.Enqueue(key)
+		h.Queue.Add(key)
 	}
 }
 
@@ -169,22 +171,23 @@ func (h *Handler) ClaimChanged(claim engine.Key) {
 // concurrent use.
 type blocked struct {
 	mu sync.Mutex
-	by map[engine.Key][]engine.Key
+	by map[queue.Key][]queue.Key
 }
 
-func (b *blocked) add(claim, pod engine.Key) {
+// add records that a pod was refused because of a claim.
+func (b *blocked) add(claim, pod queue.Key) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.by == nil {
-		b.by = map[engine.Key][]engine.Key{}
+		b.by = map[queue.Key][]queue.Key{}
 	}
 	if !slices.Contains(b.by[claim], pod) {
 		b.by[claim] = append(b.by[claim], pod)
 	}
 }
 
-// take returns the pods of a claim, and forgets them.
-func (b *blocked) take(claim engine.Key) []engine.Key {
+// take returns the pods that were refused because of a claim, and removes them.
+func (b *blocked) take(claim queue.Key) []queue.Key {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	waiting := b.by[claim]

@@ -14,7 +14,7 @@ import (
 )
 
 // TestSourcesOfThisClusterOnly checks that sources of projected volumes that exist in this cluster only are obstacles,
-// unless they are optional. API servers drop some of them by default.
+// unless they are optional. It needs no API server, because API servers drop some of these sources by default.
 func TestSourcesOfThisClusterOnly(t *testing.T) {
 	t.Parallel()
 	for text, kind := range map[string]string{

@@ -20,13 +20,22 @@ import (
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/document"
 	"github.com/refract-project/refract/internal/podend"
-	"github.com/refract-project/refract/vk/pods"
+	"github.com/refract-project/refract/vk/reflection/internal/content"
+	"github.com/refract-project/refract/vk/reflection/internal/copies"
 	"github.com/refract-project/refract/vk/reflection/internal/engine"
+	"github.com/refract-project/refract/vk/reflection/internal/evaluation"
+	"github.com/refract-project/refract/vk/reflection/internal/failure"
+	"github.com/refract-project/refract/vk/reflection/internal/mutation"
+	"github.com/refract-project/refract/vk/reflection/internal/pods"
+	"github.com/refract-project/refract/vk/reflection/internal/queue"
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
+	"github.com/refract-project/refract/vk/reflection/internal/readonly"
+	"github.com/refract-project/refract/vk/reflection/internal/statusdelay"
 )
 
-// Annotations of pods of this cluster, written together with the status. They ensure that restart counts never decrease
-// and conditions of this cluster are never overwritten, whichever process was down when the pod was recreated.
+// Annotations of pods of this cluster, written together with the status. They ensure that restart counts never
+// decrease and that conditions of this cluster are never overwritten, even if one of the processes did not run when
+// the pod was recreated.
 const (
 	RestartsAnnotation = wire.RestartsAnnotation
 	GatesAnnotation    = wire.ReadinessGatesAnnotation
@@ -37,53 +46,56 @@ const (
 // them.
 const RemoteGatesAnnotation = "plugins.refract.io/remote-readiness-gates"
 
-// podState is the state of a pod between reconciliations. One worker at a time uses it.
+// podState is the state of a pod between reconciliations. Only one worker at a time may use it.
 type podState struct {
 	uid        types.UID
 	restarts   pods.Restarts
-	held       types.UID // uid of the provider's pod whose status is not shown yet
-	since      time.Time
-	due        time.Time // when a changed status may be written, zero if it has not changed: see batches
-	lacking    time.Time // since when the pod waits for a Secret, see TokenArrival
-	admitted   bool      // see admit; generation is the pod's generation at that time
+	delays     statusdelay.Status
+	lacking    time.Time // time since which the pod has waited for a Secret, see TokenArrivalGrace
+	admitted   bool      // set when the pod was admitted (see admit); generation is the pod's generation at that time
 	generation int64
-	awaiting   time.Time // since when the pod waits for its references, zero if it does not
+	awaiting   time.Time // time since which the pod has waited for its references, zero if it does not wait
 	shadow     asked
 	kept       kept
-	hastened   int64     // last grace period given to the provider's pod, in seconds
-	refused    time.Time // since when the provider refuses to run the pod again, zero if it does not: see showRefusal
+	hastened   int64 // last grace period given to the provider's pod, in seconds
+	// refused is the time since which the provider has refused to run the pod again, zero if it does not refuse. See
+	// showRefusal.
+	refused time.Time
 }
 
-// kept has the inputs of the last evaluation that found the ShadowPod correct. It is correct until one of them changes.
-// The chain also sees the status of the pod, but a change of the status alone does not justify an evaluation.
+// kept has the inputs of the last evaluation that found the ShadowPod correct. The ShadowPod stays correct until one
+// of the inputs changes. Plugins also see the status of the pod, which is not included, because a change in the status
+// alone does not justify another run of the chain.
 type kept struct{ local, shadow, epoch uint64 }
 
 func (h *Handler) kept(v *podView) kept {
-	return kept{engine.ContentHash(v.local, nil), engine.ContentHash(v.shadow, h.Kind().Copy.Into), h.Epoch()}
+	return kept{content.Hash(v.local, nil), content.Hash(v.shadow, h.Kind().Copy.Into), h.Epoch()}
 }
 
 // asked describes the ShadowPod whose creation was requested from the provider.
 type asked struct {
 	uid   types.UID // uid of the last seen ShadowPod, "" since the last create request
-	since time.Time // time of the create request, unless the ShadowPod was seen since
+	since time.Time // time of the create request, zero after the ShadowPod was seen
 }
 
-// podView has all inputs of a decision about a pod.
+// podView has the objects on which the reconciliation of a pod depends.
 type podView struct {
-	key     engine.Key
-	scope   *engine.Scope
-	local   *unstructured.Unstructured
-	shadow  *unstructured.Unstructured
-	remote  *unstructured.Unstructured // the provider's pod
-	status  map[string]any             // status of local
-	state   *podState
-	aborted bool // local failed because its namespace is not offloaded any more, or the provider refuses it
-	current bool // the ShadowPod has the desired state of local
+	key    queue.Key
+	scope  *engine.Scope
+	local  *unstructured.Unstructured
+	shadow *unstructured.Unstructured
+	remote *unstructured.Unstructured // the provider's pod
+	status map[string]any             // status of local
+	state  *podState
+	// aborted means that local has failed because its namespace is no longer offloaded, or because the provider
+	// refuses it.
+	aborted bool
+	current bool // the ShadowPod is up to date with local
 }
 
-// Reconcile implements engine.Handler. It follows the life of a pod: its ShadowPod, its status, its end. (Liqo: pod
-// reflection.)
-func (h *Handler) Reconcile(ctx context.Context, w *engine.Worker, s *engine.Scope, key engine.Key) error {
+// Reconcile implements engine.Handler. It maintains the ShadowPod of a pod, reflects the status back, and releases
+// the pod when it ends. This corresponds to Liqo's pod reflection.
+func (h *Handler) Reconcile(ctx context.Context, w *evaluation.Worker, s *engine.Scope, key queue.Key) error {
 	v := &podView{key: key, scope: s, local: s.Object(key), remote: h.Derived(s, key.Name)}
 	if v.local == nil {
 		h.states.Delete(key)
@@ -96,7 +108,7 @@ func (h *Handler) Reconcile(ctx context.Context, w *engine.Worker, s *engine.Sco
 	}
 	if v.local == nil {
 		s.Forget(key)
-		return h.Remove(ctx, w, s, v.shadow)
+		return h.Copies.Remove(ctx, w, s.Namespace, v.shadow)
 	}
 	v.status, _ = v.local.Object["status"].(map[string]any)
 	v.state = h.stateOf(key, v.local.GetUID())
@@ -104,55 +116,60 @@ func (h *Handler) Reconcile(ctx context.Context, w *engine.Worker, s *engine.Sco
 		v.state.shadow = asked{uid: v.shadow.GetUID()}
 	}
 	v.aborted = pods.Phase(v.status) == "Failed" && pods.Reason(v.status) == wire.OffloadingAbortedReason
+	if v.local.GetDeletionTimestamp() != nil || podend.Finished(pods.Phase(v.status)) {
+		h.Mutator.Release(key.Namespace, key.Name)
+	}
 	switch {
 	case v.local.GetDeletionTimestamp() != nil:
 		return h.endPod(ctx, w, v)
 	case v.aborted:
-		return h.Remove(ctx, w, s, v.shadow)
+		return h.Copies.Remove(ctx, w, s.Namespace, v.shadow)
 	case podend.Finished(pods.Phase(v.status)):
 		h.admitted.leave(key)
 		return nil
-	case engine.StandsForAnother(v.shadow, v.local):
-		return h.Remove(ctx, w, s, v.shadow)
+	case copies.StandsForAnother(v.shadow, v.local):
+		return h.Copies.Remove(ctx, w, s.Namespace, v.shadow)
 	}
 	return h.runPod(ctx, w, v)
 }
 
-func (h *Handler) stateOf(key engine.Key, uid types.UID) *podState {
+// stateOf returns the state of a pod. A new pod of the same name begins with an empty state.
+func (h *Handler) stateOf(key queue.Key, uid types.UID) *podState {
 	if known, ok := h.states.Load(key); ok {
 		if state, _ := known.(*podState); state.uid == uid {
 			return state
 		}
 	}
 	state := &podState{uid: uid}
-	h.admitted.leave(key) // removes an earlier pod of the same name
+	// The state belongs to an earlier pod of the same name, which no longer uses resources of the node.
+	h.admitted.leave(key)
 	h.states.Store(key, state)
 	return state
 }
 
 // runPod reconciles the ShadowPod and shows the status. The pod's status is reflected even if a plugin failed or the
 // provider refused to update the ShadowPod.
-func (h *Handler) runPod(ctx context.Context, w *engine.Worker, v *podView) error {
+func (h *Handler) runPod(ctx context.Context, w *evaluation.Worker, v *podView) error {
 	if rejected, err := h.admit(ctx, w, v); rejected || err != nil {
 		return err
 	}
 	goesOn, failed := h.keepShadow(ctx, w, v)
 	if !goesOn {
-		if class, _ := engine.Classify(failed); failed != nil && class == engine.Quarantine {
-			return engine.Directed(failed, h.showAbsence(ctx, w, v))
+		if class, _ := failure.Classify(failed); failed != nil && class == failure.Quarantine {
+			return evaluation.Directed(failed, h.showAbsence(ctx, w, v))
 		}
 		return h.showRefusal(ctx, w, v, failed)
 	}
 	v.state.refused = time.Time{}
 	shown := h.showStatus(ctx, w, v)
 	if failed == nil && shown == nil && !w.Warned {
-		h.OK(v.local.GetUID())
+		h.Events.OK(v.local.GetUID())
 	}
-	return engine.Directed(failed, shown)
+	return evaluation.Directed(failed, shown)
 }
 
 // keepShadow reconciles the ShadowPod. goesOn reports whether there is a ShadowPod whose status should be shown.
-func (h *Handler) keepShadow(ctx context.Context, w *engine.Worker, v *podView) (goesOn bool, err error) {
+func (h *Handler) keepShadow(ctx context.Context, w *evaluation.Worker, v *podView) (goesOn bool, err error) {
 	var now kept
 	if v.shadow != nil {
 		if now = h.kept(v); now == v.state.kept {
@@ -160,14 +177,22 @@ func (h *Handler) keepShadow(ctx context.Context, w *engine.Worker, v *podView) 
 			return true, nil
 		}
 	}
-	h.CheckAnnotations(w, v.local)
+	h.Mutator.CheckAnnotations(w, v.local)
 	root, lacking := h.context(v)
-	outcome, err := h.Mutate(ctx, w, host.Outgoing, v.key.Namespace, v.local.Object, root)
+	in := &mutation.Input{Object: v.local.Object, Context: root}
+	outcome, err := h.Mutator.Mutate(ctx, w, host.Outgoing, v.key.Namespace, v.local.Object, in)
 	if err != nil {
 		return v.shadow != nil, h.blame(v, err, lacking)
 	}
-	h.Warnings(w, v.local, outcome)
+	h.Mutator.Warnings(w, v.local, outcome)
 	if outcome.Skipped {
+		// A pod without a ShadowPod that has not started only waits: nothing must be ended, so no probation can hold
+		// it.
+		if v.shadow != nil || !pods.Untouched(v.status) {
+			if err := h.MayRemove(ctx, w, host.Outgoing, v.scope, v.local, in); err != nil {
+				return v.shadow != nil, err
+			}
+		}
 		h.tellTokens(v, nil)
 		return false, h.skipPod(ctx, w, v, fmt.Sprintf("plugin %s: %s", outcome.Skipper, outcome.SkipReason))
 	}
@@ -179,28 +204,29 @@ func (h *Handler) keepShadow(ctx context.Context, w *engine.Worker, v *podView) 
 	}
 	debuggers := 0
 	if v.shadow == nil {
-		// No API server accepts a new pod with ephemeral containers. They are added by a later update.
+		// The ephemeral containers are removed, because no API server accepts a new pod with ephemeral containers. A
+		// later update adds them.
 		if debuggers, err = w.Doc.Root().Remove("spec.ephemeralContainers"); err != nil {
 			return false, err
 		}
 	}
-	x, err := h.Desired(w, v.scope, v.local)
+	x, err := h.Copies.Desired(w, v.scope.Namespace, v.local)
 	if err != nil {
 		return v.shadow != nil, err
 	}
-	x.Extra = map[string]string{engine.OriginUIDAnnotation: string(v.local.GetUID()), wire.OriginNamespaceAnnotation: v.key.Namespace}
+	x.Extra = map[string]string{copies.OriginUIDAnnotation: string(v.local.GetUID()), wire.OriginNamespaceAnnotation: v.key.Namespace}
 	if v.shadow == nil {
 		h.tellTokens(v, x.View.Field("spec").Field("volumes").Value())
-		err := h.Create(ctx, w, x)
-		if engine.MayHaveArrived(err) {
+		err := h.Copies.Create(ctx, w, x)
+		if failure.MayHaveArrived(err) {
 			v.state.shadow = asked{since: h.Clock().Now()}
 		}
 		if err != nil || debuggers == 0 {
 			return false, err
 		}
-		return false, &engine.RetryAfter{After: engine.Soon}
+		return false, &failure.RetryAfter{After: copies.Soon}
 	}
-	if err := h.updateShadow(ctx, w, v, x); err != nil || w.Result != engine.Unchanged {
+	if err := h.updateShadow(ctx, w, v, x); err != nil || w.Result != evaluation.Unchanged {
 		return true, err
 	}
 	v.current = true
@@ -210,23 +236,24 @@ func (h *Handler) keepShadow(ctx context.Context, w *engine.Worker, v *podView) 
 	return true, nil
 }
 
-// updateShadow updates the metadata and the fields of the spec that may change while a pod lives. All other fields were
-// fixed when the pod was created; a plugin that would set them differently today affects only new pods. While the node
-// is not ready, nothing is written, because the labels for this state are temporary.
-func (h *Handler) updateShadow(ctx context.Context, w *engine.Worker, v *podView, x *engine.Desired) error {
+// updateShadow updates the metadata and the fields of the spec that may change while a pod lives. All other fields
+// keep the values from the creation of the pod: a plugin that would set them differently today affects only new pods.
+// While the node is not ready, nothing is written, because the labels for this state are temporary.
+func (h *Handler) updateShadow(ctx context.Context, w *evaluation.Worker, v *podView, x *copies.Desired) error {
 	if raw.Labels(v.local.Object)[wire.RemoteUnavailableLabel] == "true" || v.shadow.GetDeletionTimestamp() != nil {
 		return nil
 	}
 	have, _ := raw.Nested(v.shadow.Object, h.Kind().Copy.Into...).(map[string]any)
 	spec := x.View.Field("spec")
-	stands := spec // spec with the decisions of the provider's admission
+	// The stored spec is compared with the spec that includes the decisions of the provider's admission.
+	stands := spec
 	if object := x.WithAdmitted(w, v.shadow); object != nil {
 		stands = document.Of(raw.Nested(object.Object, h.Kind().Copy.Into...))
 	}
 	if x.SameMetadata(v.shadow) && !pods.SpecChanged(stands, have) {
 		return nil
 	}
-	whole, err := h.WholeCopy(ctx, v.scope, v.shadow)
+	whole, err := h.Copies.WholeCopy(ctx, v.scope.Namespace, v.shadow)
 	if err != nil {
 		return err
 	}
@@ -237,7 +264,8 @@ func (h *Handler) updateShadow(ctx context.Context, w *engine.Worker, v *podView
 		object.Object["spec"] = map[string]any{"pod": spec}
 		return object
 	}
-	// A provider with Liqo's webhook takes neither sizes nor debuggers: they must not keep the rest back.
+	// A provider with Liqo's webhook accepts neither resizes nor ephemeral containers. They must not prevent the
+	// other changes.
 	x.Lesser = func() []*unstructured.Unstructured {
 		plain := pods.UpdatePlain(spec, have)
 		if x.SameMetadata(whole) && raw.Equal(plain, have) {
@@ -245,11 +273,11 @@ func (h *Handler) updateShadow(ctx context.Context, w *engine.Worker, v *podView
 		}
 		return []*unstructured.Unstructured{shadow(plain)}
 	}
-	return h.Update(ctx, w, x, v.shadow, shadow(pods.UpdateSpec(spec, have)))
+	return h.Copies.Update(ctx, w, x, v.shadow, shadow(pods.UpdateSpec(spec, have)))
 }
 
-// endPod releases a pod that is being deleted when nothing of it is left on the provider.
-func (h *Handler) endPod(ctx context.Context, w *engine.Worker, v *podView) error {
+// endPod releases a pod that is being deleted as soon as neither its ShadowPod nor its pod exists on the provider.
+func (h *Handler) endPod(ctx context.Context, w *evaluation.Worker, v *podView) error {
 	if v.shadow == nil && v.remote == nil {
 		if err := h.shadowIsGone(ctx, v); err != nil {
 			return err
@@ -257,7 +285,7 @@ func (h *Handler) endPod(ctx context.Context, w *engine.Worker, v *podView) erro
 		return h.letGo(ctx, w, v)
 	}
 	if v.shadow != nil && v.shadow.GetDeletionTimestamp() == nil {
-		if err := h.Remove(ctx, w, v.scope, v.shadow); err != nil {
+		if err := h.Copies.Remove(ctx, w, v.scope.Namespace, v.shadow); err != nil {
 			return err
 		}
 	}
@@ -270,15 +298,17 @@ func (h *Handler) endPod(ctx context.Context, w *engine.Worker, v *podView) erro
 	return h.showStatus(ctx, w, v)
 }
 
-// hasten limits the grace period of the provider's pod to the remaining one of ours, which `kubectl delete
-// --grace-period`, a drain or an eviction has shortened. Without it, the provider uses the grace period in the pod's
-// spec when its ShadowPod is deleted. A longer grace period is impossible, because Kubernetes uses the shorter of two.
+// hasten limits the grace period of the provider's pod to the remaining grace period of our pod, which `kubectl
+// delete --grace-period`, a drain or an eviction has shortened. Without hasten, the provider would use the grace
+// period in the pod's spec when its ShadowPod is deleted. The grace period cannot be extended, because Kubernetes
+// uses the shortest one that was requested.
 func (h *Handler) hasten(ctx context.Context, v *podView) error {
 	going := v.local.GetDeletionGracePeriodSeconds()
 	if v.remote == nil || going == nil {
 		return nil
 	}
-	// With a grace period of 0, the provider would remove the pod while its containers still run.
+	// The grace period is at least 1, because with 0 the provider would remove the pod while its containers still
+	// run.
 	most := max(1, *going)
 	if v.state.hastened == most {
 		return nil
@@ -294,49 +324,55 @@ func (h *Handler) hasten(ctx context.Context, v *podView) error {
 		return nil
 	}
 	uid := v.remote.GetUID()
-	err := h.CallRemote(ctx, func(ctx context.Context) error {
-		return h.Remote().Resource(podsResource).Namespace(v.scope.RemoteNamespace()).
+	err := h.Clients.CallRemote(ctx, func(ctx context.Context) error {
+		return h.Clients.Remote.Resource(podsResource).Namespace(v.scope.Remote).
 			Delete(ctx, v.remote.GetName(), metav1.DeleteOptions{GracePeriodSeconds: &most, Preconditions: &metav1.Preconditions{UID: &uid}})
 	})
 	switch {
+	case readonly.Refused(err):
+		return err
 	case err == nil:
-		h.Counted("delete", "remote")
-	case apierrors.IsNotFound(err), apierrors.IsConflict(err): // it is gone
-	case apierrors.IsForbidden(err): // expected at providers with Liqo: the pod ends after its own grace period
+		h.Writes.Count("delete", "remote")
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
+		// The pod is gone, or another pod has its name.
+	case apierrors.IsForbidden(err):
+		// Providers with Liqo do not permit this. The pod then ends after its own grace period.
 	default:
-		return fmt.Errorf("shortening the grace period of pod %s/%s, %w", v.scope.RemoteNamespace(), v.remote.GetName(), err)
+		return fmt.Errorf("shortening the grace period of pod %s/%s, %w", v.scope.Remote, v.remote.GetName(), err)
 	}
 	v.state.hastened = most
 	return nil
 }
 
-// straggling is how long a request may still arrive after the wait for its response was abandoned. It may be in the
-// buffer of a proxy, or on its way through a connection that this side has already lost.
-const straggling = 2 * time.Second
+// stragglerGrace is the time within which a request may still arrive after the wait for its response was abandoned.
+// It may be in the buffer of a proxy, or on its way through a connection that this side has already lost.
+const stragglerGrace = 2 * time.Second
 
-// shadowIsGone returns an error as long as the pod may have a ShadowPod that the cache does not show. A cache shows the
-// past, and a create without a response may have succeeded. Only a deletion delivered by the watch, or the API server
-// itself, proves that there is no ShadowPod. Releasing the pod earlier could run it twice under the same name, once of
-// them here.
+// shadowIsGone returns an error as long as the pod may have a ShadowPod that the cache does not show. The cache alone
+// is not sufficient, because it shows the past, and a create without a response may have succeeded. Only a deletion
+// delivered by the watch, or the API server itself, proves that there is no ShadowPod. If the pod were released
+// earlier, another pod of the same name could run in this cluster at the same time.
 func (h *Handler) shadowIsGone(ctx context.Context, v *podView) error {
 	known := v.state.shadow
 	switch {
 	case known == asked{} || v.scope.IsGone(known.uid):
-		return nil // this process never created it, or its deletion was delivered
-	case h.Clock().Since(known.since) < straggling:
-		return &engine.RetryAfter{After: straggling - h.Clock().Since(known.since)}
+		// This process never created the ShadowPod, or the watch has delivered its deletion.
+		return nil
+	case h.Clock().Since(known.since) < stragglerGrace:
+		return &failure.RetryAfter{After: stragglerGrace - h.Clock().Since(known.since)}
 	}
-	var foreign *engine.ForeignError
-	if err := h.MustBeFree(ctx, v.scope, v.key); err != nil && !errors.As(err, &foreign) {
+	var foreign *failure.ForeignError
+	if err := h.Copies.MustBeFree(ctx, v.scope.Namespace, v.key); err != nil && !errors.As(err, &foreign) {
 		return err
 	}
 	v.state.shadow = asked{}
 	return nil
 }
 
-// letGo ends a pod that has left nothing on the provider. A controller that holds the pod by a finalizer (a Job counts
-// its pods this way) may wait for its final phase, and a kubelet sets a final phase before it releases a pod.
-func (h *Handler) letGo(ctx context.Context, w *engine.Worker, v *podView) error {
+// letGo deletes a pod that has neither a ShadowPod nor a pod on the provider. Before, it sets a final phase, as a
+// kubelet does, because a controller that holds the pod with a finalizer (a Job counts its pods this way) may wait
+// for a final phase.
+func (h *Handler) letGo(ctx context.Context, w *evaluation.Worker, v *podView) error {
 	if len(v.local.GetFinalizers()) > 0 && !podend.Finished(pods.Phase(v.status)) {
 		over := pods.Reject(v.status, corev1.PodFailed, wire.RemotePodTerminatedReason, "", h.Clock().Now())
 		if err := h.PatchStatus(ctx, w, v.local, over, Marks{}); err != nil {

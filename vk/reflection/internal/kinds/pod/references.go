@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/refract-project/refract/host/document"
-	"github.com/refract-project/refract/vk/reflection/internal/engine"
+	"github.com/refract-project/refract/vk/reflection/internal/queue"
 )
 
 // Kinds of the objects that pods refer to.
@@ -27,13 +27,13 @@ var containerFields = [...]string{"initContainers", "containers", "ephemeralCont
 var volumeSecrets = [...][2]string{{"secret", "secretName"}, {"csi", "nodePublishSecretRef"}, {"azureFile", "secretName"}, {"cephfs", "secretRef"}, {"cinder", "secretRef"}, {"flexVolume", "secretRef"},
 	{"iscsi", "secretRef"}, {"rbd", "secretRef"}, {"scaleIO", "secretRef"}, {"storageos", "secretRef"}}
 
-// references is a list without duplicates, in no particular order. Objects have the names that they have on the
-// provider.
-type references []engine.Reference
+// references is a list of references without duplicates, in no particular order. The names are the names of the
+// objects on the provider.
+type references []queue.Reference
 
 // ReferencesOf returns the objects that the containers of a pod read, from its mutated spec, including optional
 // references.
-func ReferencesOf(spec document.View) []engine.Reference {
+func ReferencesOf(spec document.View) []queue.Reference {
 	var all references
 	for _, field := range containerFields {
 		containers := spec.Field(field)
@@ -55,11 +55,12 @@ func ReferencesOf(spec document.View) []engine.Reference {
 		all.add(claimTemplateKind, resourceClaims.Index(i).Field("resourceClaimTemplateName"))
 	}
 	if links, ok := spec.Field("enableServiceLinks").Bool(); links || !ok {
-		all = append(all, engine.Reference{Kind: serviceKind})
+		all = append(all, queue.Reference{Kind: serviceKind})
 	}
 	return all
 }
 
+// addContainer adds the ConfigMaps and Secrets from which a container gets environment variables.
 func (r *references) addContainer(container document.View) {
 	env := container.Field("env")
 	for i := range env.Len() {
@@ -74,11 +75,12 @@ func (r *references) addContainer(container document.View) {
 	}
 }
 
+// addVolume adds the objects from which a volume gets its files.
 func (r *references) addVolume(volume document.View) {
 	if volume.Field("persistentVolumeClaim").Exists() || volume.Field("ephemeral").Exists() {
-		// Claims must have been listed before obstacles can be found. They need not be in step, because Kubernetes
-		// waits for volumes.
-		r.addReference(engine.Reference{Kind: volumeClaimKind})
+		// This reference makes the pod wait until claims have been listed, because obstacles cannot be found before.
+		// The claim itself need not be up to date, because Kubernetes waits for volumes.
+		r.addReference(queue.Reference{Kind: volumeClaimKind})
 	}
 	r.add(configMapKind, volume.Field("configMap").Field("name"))
 	for _, field := range volumeSecrets {
@@ -96,14 +98,16 @@ func (r *references) addVolume(volume document.View) {
 	}
 }
 
+// add adds an object, unless its name is empty.
 func (r *references) add(kind string, name document.View) {
 	text, _ := name.Text()
 	if text != "" {
-		r.addReference(engine.Reference{Kind: kind, Name: text})
+		r.addReference(queue.Reference{Kind: kind, Name: text})
 	}
 }
 
-func (r *references) addReference(reference engine.Reference) {
+// addReference adds a reference that is not in the list yet.
+func (r *references) addReference(reference queue.Reference) {
 	if !slices.Contains(*r, reference) {
 		*r = append(*r, reference)
 	}

@@ -13,8 +13,9 @@ import (
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/podend"
 	"github.com/refract-project/refract/vk/namespaces"
-	"github.com/refract-project/refract/vk/pods"
-	"github.com/refract-project/refract/vk/reflection/internal/engine"
+	"github.com/refract-project/refract/vk/reflection/internal/evaluation"
+	"github.com/refract-project/refract/vk/reflection/internal/pods"
+	"github.com/refract-project/refract/vk/reflection/internal/queue"
 )
 
 // notOffloadedHint is the remedy for the user of a pod in a namespace that is not offloaded.
@@ -24,12 +25,13 @@ const notOffloadedHint = "its namespace is not offloaded to that cluster. To kee
 // unknownHint is the explanation for a pod whose namespace may still be offloaded.
 const unknownHint = "the remote namespace has not been created yet; see the status of the NamespaceOffloading in that namespace"
 
-// NotOffloaded implements engine.Handler. It handles a pod on this node whose namespace is not offloaded. (Liqo: the
-// fallback of pod reflection.)
+// NotOffloaded implements engine.Handler. It handles a pod on this node whose namespace is not offloaded. This
+// corresponds to the fallback in Liqo's pod reflection.
 //
-// While this is not certain (the map has not been read, is gone, or announces the remote namespace), a pod that has
-// begun is left alone. Only a pod that has never run is set to waiting, or released when it is being deleted.
-func (h *Handler) NotOffloaded(ctx context.Context, w *engine.Worker, key engine.Key) error {
+// While it is not certain that the namespace is not offloaded (the map has not been read, was deleted, or announces
+// the remote namespace), a pod that has started is not changed. Only a pod that has never run is set to waiting, or
+// released if it is being deleted.
+func (h *Handler) NotOffloaded(ctx context.Context, w *evaluation.Worker, key queue.Key) error {
 	local := h.ObjectOfNode(key)
 	if local == nil {
 		h.states.Delete(key)
@@ -39,7 +41,8 @@ func (h *Handler) NotOffloaded(ctx context.Context, w *engine.Worker, key engine
 	}
 	state, known := h.NamespaceState(key.Namespace)
 	if !known || state == namespaces.Mapped {
-		return nil // the pod is enqueued again when the namespace is ready
+		// Nothing is done now. The pod is enqueued again as soon as the namespace is ready.
+		return nil
 	}
 	status, _ := local.Object["status"].(map[string]any)
 	certain := state == namespaces.NotOffloaded
@@ -51,7 +54,8 @@ func (h *Handler) NotOffloaded(ctx context.Context, w *engine.Worker, key engine
 		return nil
 	case certain && !pods.Untouched(status) && !podend.Finished(pods.Phase(status)):
 		if named, err := h.MapNames(ctx, key.Namespace); named || err != nil {
-			return err // the pod is enqueued again when the cache has the namespace, too
+			// Nothing is done now. The pod is enqueued again as soon as the cache has the namespace, too.
+			return err
 		}
 		return h.refusePod(ctx, w, local, notOffloadedHint)
 	case certain:
@@ -63,11 +67,11 @@ func (h *Handler) NotOffloaded(ctx context.Context, w *engine.Worker, key engine
 	}
 }
 
-// skipPod does not offload a pod because a plugin skips it. A pod that is not shown as running may still run on the
-// provider.
-func (h *Handler) skipPod(ctx context.Context, w *engine.Worker, v *podView, why string) error {
+// skipPod handles a pod that a plugin skips, so that it is not offloaded. Even a pod that is not shown as running may
+// still run on the provider, so its ShadowPod is deleted.
+func (h *Handler) skipPod(ctx context.Context, w *evaluation.Worker, v *podView, why string) error {
 	if pods.Untouched(v.status) {
-		if err := h.Remove(ctx, w, v.scope, v.shadow); err != nil {
+		if err := h.Copies.Remove(ctx, w, v.scope.Namespace, v.shadow); err != nil {
 			return err
 		}
 	}
@@ -76,7 +80,7 @@ func (h *Handler) skipPod(ctx context.Context, w *engine.Worker, v *podView, why
 
 // refusePod shows that a pod is not offloaded: a pod that has not begun waits, and a pod that has begun fails. Its
 // ShadowPod, if any, is deleted after the status was written.
-func (h *Handler) refusePod(ctx context.Context, w *engine.Worker, local *unstructured.Unstructured, why string) error {
+func (h *Handler) refusePod(ctx context.Context, w *evaluation.Worker, local *unstructured.Unstructured, why string) error {
 	status, _ := local.Object["status"].(map[string]any)
 	phase, reason := corev1.PodFailed, wire.OffloadingAbortedReason
 	if pods.Untouched(status) {
@@ -85,6 +89,6 @@ func (h *Handler) refusePod(ctx context.Context, w *engine.Worker, local *unstru
 	if podend.Finished(pods.Phase(status)) || pods.Phase(status) == phase && pods.Reason(status) == reason {
 		return nil
 	}
-	h.Warn(local, wire.ReflectionDisabledReason, fmt.Sprintf("not offloaded to cluster %s: %s", h.Options().RemoteClusterID, why))
+	h.Events.Warn(local, wire.ReflectionDisabledReason, fmt.Sprintf("not offloaded to cluster %s: %s", h.Options().RemoteClusterID, why))
 	return h.PatchStatus(ctx, w, local, pods.Reject(status, phase, reason, "", h.Clock().Now()), Marks{})
 }

@@ -21,21 +21,26 @@ import (
 	"github.com/refract-project/refract/host/document"
 	"github.com/refract-project/refract/internal/jsonpatch"
 	"github.com/refract-project/refract/internal/podend"
-	"github.com/refract-project/refract/vk/pods"
-	"github.com/refract-project/refract/vk/reflection/internal/engine"
+	"github.com/refract-project/refract/vk/reflection/internal/clients"
+	"github.com/refract-project/refract/vk/reflection/internal/content"
+	"github.com/refract-project/refract/vk/reflection/internal/copies"
+	"github.com/refract-project/refract/vk/reflection/internal/evaluation"
+	"github.com/refract-project/refract/vk/reflection/internal/failure"
+	"github.com/refract-project/refract/vk/reflection/internal/mutation"
+	"github.com/refract-project/refract/vk/reflection/internal/pods"
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
 // showStatus reflects the status of the provider's pod to ours.
-func (h *Handler) showStatus(ctx context.Context, w *engine.Worker, v *podView) error {
-	if v.remote == nil || engine.StandsForAnother(v.remote, v.local) {
+func (h *Handler) showStatus(ctx context.Context, w *evaluation.Worker, v *podView) error {
+	if v.remote == nil || copies.StandsForAnother(v.remote, v.local) {
 		return h.showEnd(ctx, w, v)
 	}
 	if why := interruption(v); why != "" {
 		return h.showInterruption(ctx, w, v, why)
 	}
 	if wait := h.settling(v); wait > 0 {
-		return &engine.RetryAfter{After: wait}
+		return &failure.RetryAfter{After: wait}
 	}
 	next, err := h.incomingStatus(ctx, w, v)
 	if err != nil {
@@ -51,26 +56,43 @@ func (h *Handler) showStatus(ctx context.Context, w *engine.Worker, v *podView) 
 	}
 	if raw.Equal(next, v.status) || h.isAccepted(v.local, next) {
 		if raw.Labels(v.local.Object)[wire.OffloadedPodLabel] == "true" {
-			v.state.due = time.Time{}
+			v.state.delays.Written()
 			return nil
 		}
-		next = nil // only the label is missing
+		// The status is already correct, and only the label is missing.
+		next = nil
 	}
 	if !isUrgent(v, next) {
-		if wait := h.batches.wait(h.Clock().Now(), &v.state.due); wait > 0 {
-			return &engine.RetryAfter{After: wait}
+		if wait := h.Objects.Delays.Batch(&v.state.delays, h.Clock().Now()); wait > 0 {
+			return &failure.RetryAfter{After: wait}
 		}
 	}
-	if wait := h.Pace(v.key); wait > 0 {
-		return &engine.RetryAfter{After: wait}
+	if wait := h.Objects.Delays.Pace(v.key, h.Clock().Now()); wait > 0 {
+		return &failure.RetryAfter{After: wait}
 	}
 	if err := h.PatchStatus(ctx, w, v.local, next, m); err != nil {
 		return err
 	}
-	v.state.due = time.Time{}
+	v.state.delays.Written()
 	return nil
 }
 
+// isUrgent reports whether a status must be written at once, and not together with the statuses of other pods: a pod
+// that is no longer Ready must not get traffic, and the end of a pod could not be shown after the provider's pod is
+// gone. If next is nil, the present status counts.
+func isUrgent(v *podView, next map[string]any) bool {
+	if next == nil {
+		next = v.status
+	}
+	return v.local.GetDeletionTimestamp() != nil || podend.Finished(pods.Phase(next)) || isReady(v.status) && !isReady(next)
+}
+
+// isReady reports whether the condition Ready of a status is True.
+func isReady(status map[string]any) bool {
+	return pods.Condition(status, corev1.PodReady)["status"] == string(corev1.ConditionTrue)
+}
+
+// readinessGates returns the condition types in spec.readinessGates of a pod.
 func readinessGates(pod *unstructured.Unstructured) (types []string) {
 	spec, _ := pod.Object["spec"].(map[string]any)
 	list, _ := spec["readinessGates"].([]any)
@@ -98,9 +120,10 @@ func followedGates(pod *unstructured.Unstructured) (followed []string) {
 // again.
 const RecreatingReason = "RemotePodRecreating"
 
-// interruption returns the reason why the status of the provider's pod does not apply to ours, or "" if it does. It
-// does not apply if the provider's pod is being stopped, which does not end ours, or is a replacement that does not run
-// yet. While our own pod is being deleted, the end of the provider's pod is also its own.
+// interruption returns the reason why the status of the provider's pod does not apply to ours, or "" if it does. The
+// status does not apply while the provider's pod is being stopped, because this must not end our pod, or if the
+// provider's pod is a replacement that does not run yet. While our own pod is being deleted, the end of the provider's
+// pod is also the end of our pod.
 func interruption(v *podView) string {
 	if v.local.GetDeletionTimestamp() != nil {
 		return ""
@@ -132,8 +155,8 @@ func finalPhase(pod *unstructured.Unstructured) corev1.PodPhase {
 	return podend.FinalPhase(typed)
 }
 
-// showInterruption shows the last status of the pod, but not ready.
-func (h *Handler) showInterruption(ctx context.Context, w *engine.Worker, v *podView, why string) error {
+// showInterruption keeps the last status of the pod, but marks the pod as not ready.
+func (h *Handler) showInterruption(ctx context.Context, w *evaluation.Worker, v *podView, why string) error {
 	next := pods.Interrupt(v.status, RecreatingReason, why, h.Clock().Now())
 	if raw.Equal(next, v.status) {
 		return nil
@@ -142,7 +165,7 @@ func (h *Handler) showInterruption(ctx context.Context, w *engine.Worker, v *pod
 }
 
 // showAbsence shows a pod that has run as not ready if another client keeps deleting its ShadowPod.
-func (h *Handler) showAbsence(ctx context.Context, w *engine.Worker, v *podView) error {
+func (h *Handler) showAbsence(ctx context.Context, w *evaluation.Worker, v *podView) error {
 	switch {
 	case v.shadow != nil || pods.Untouched(v.status):
 		return nil
@@ -152,9 +175,9 @@ func (h *Handler) showAbsence(ctx context.Context, w *engine.Worker, v *podView)
 	return h.showInterruption(ctx, w, v, "another client of the provider deletes the ShadowPod, so it is not recreated at the moment: see the Events of the pod")
 }
 
-// showEnd shows the final phase from the ShadowPod when the provider's pod is gone for good. A pod that is gone for a
-// moment is shown as not ready, because the provider creates it again.
-func (h *Handler) showEnd(ctx context.Context, w *engine.Worker, v *podView) error {
+// showEnd shows the final phase from the ShadowPod when the provider's pod is gone for good. If the provider's pod is
+// missing only for a moment, our pod is shown as not ready, because the provider creates its pod again.
+func (h *Handler) showEnd(ctx context.Context, w *evaluation.Worker, v *podView) error {
 	if v.shadow == nil || v.remote != nil {
 		return nil
 	}
@@ -172,63 +195,48 @@ func (h *Handler) showEnd(ctx context.Context, w *engine.Worker, v *podView) err
 	case err != nil:
 		return err
 	case there:
-		return &engine.RetryAfter{After: unseen}
+		return &failure.RetryAfter{After: unseenGrace}
 	}
 	next := pods.Reject(v.status, corev1.PodPhase(phase), wire.RemotePodTerminatedReason, "", h.Clock().Now())
 	return h.PatchStatus(ctx, w, v.local, next, Marks{Offloaded: true})
 }
 
-// unseen is the time that the watch gets to deliver a pod that exists.
-const unseen = time.Second
+// unseenGrace is the time within which the watch should deliver a pod that exists on the API server.
+const unseenGrace = time.Second
 
 // isThere checks with the provider's API server whether a pod exists that the cache does not have: the watch of pods
-// may be behind the watch of ShadowPods. The status of a finished pod is final, and only the pod itself has the exit
-// codes of its containers.
+// may be behind the watch of ShadowPods. The check is necessary because the status of a finished pod is final, and
+// only the pod itself has the exit codes of its containers.
 func (h *Handler) isThere(ctx context.Context, v *podView) (there bool, err error) {
-	err = h.CallRemote(ctx, func(ctx context.Context) error {
-		pod, err := h.Remote().Resource(podsResource).Namespace(v.scope.RemoteNamespace()).Get(ctx, h.RemoteName(v.key.Name), metav1.GetOptions{})
-		there = err == nil && h.Managed(pod) && !engine.StandsForAnother(pod, v.local)
+	err = h.Clients.CallRemote(ctx, func(ctx context.Context) error {
+		pod, err := h.Clients.Remote.Resource(podsResource).Namespace(v.scope.Remote).Get(ctx, h.Copies.RemoteName(v.key.Name), metav1.GetOptions{})
+		there = err == nil && h.Copies.Managed(pod) && !copies.StandsForAnother(pod, v.local)
 		return err
 	})
 	if apierrors.IsNotFound(err) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("getting pod %s/%s, %w", v.scope.RemoteNamespace(), v.key.Name, err)
+		return false, fmt.Errorf("getting pod %s/%s, %w", v.scope.Remote, v.key.Name, err)
 	}
 	return there, nil
 }
 
-// incomingStatus runs the chain on the provider's pod and adapts the result to this cluster. It returns nil if a plugin
-// keeps the present status.
-func (h *Handler) incomingStatus(ctx context.Context, w *engine.Worker, v *podView) (map[string]any, error) {
-	remoteStatus, _ := v.remote.Object["status"].(map[string]any)
-	root := maps.Clone(v.scope.Context(host.Incoming))
-	root["local"] = v.local.Object
-	if raw.Labels(v.local.Object)[wire.RemoteUnavailableLabel] == "true" {
-		root["remoteUnavailable"], root["now"] = true, h.Clock().Now().UTC().Format(time.RFC3339)
-	}
-	if noted, ok := raw.Annotations(v.local.Object)[RestartsAnnotation].(string); ok {
-		v.state.restarts.Recall(noted)
-	}
-	if extra := v.state.restarts.Extra(string(v.remote.GetUID()), v.status, remoteStatus); len(extra) > 0 {
-		counts := make(map[string]any, len(extra))
-		for name, n := range extra {
-			counts[name] = n
-		}
-		root["extraRestarts"] = counts
-	}
-	outcome, err := h.Mutate(ctx, w, host.Incoming, v.key.Namespace, v.remote.Object, root)
+// incomingStatus runs the chain on the provider's pod and adapts the result to this cluster. It returns nil if a
+// plugin skips the pod, so that the present status stays.
+func (h *Handler) incomingStatus(ctx context.Context, w *evaluation.Worker, v *podView) (map[string]any, error) {
+	in := &mutation.Input{Object: v.remote.Object, Context: h.incomingContext(v, &v.state.restarts)}
+	outcome, err := h.Mutator.Mutate(ctx, w, host.Incoming, v.key.Namespace, v.local.Object, in)
 	if err != nil {
 		return nil, err
 	}
-	h.Warnings(w, v.local, outcome)
+	h.Mutator.Warnings(w, v.local, outcome)
 	if outcome.Skipped {
 		return nil, nil
 	}
-	next, ok := w.Doc.Root().View().Field("status").Value().(map[string]any)
-	if !ok {
-		return nil, &engine.OutputError{Problem: "the incoming chain returned a status that is not an object"}
+	next, err := mutation.OutputStatus(w, true)
+	if err != nil {
+		return nil, err
 	}
 	spec, _ := v.local.Object["spec"].(map[string]any)
 	hostNetwork, _ := spec["hostNetwork"].(bool)
@@ -236,23 +244,41 @@ func (h *Handler) incomingStatus(ctx context.Context, w *engine.Worker, v *podVi
 	if len(omitted) > 0 {
 		h.WarnOfAddresses(w, v.local, omitted)
 	}
-	return engine.CutStatus(pods.AdaptStatus(next, v.status, spec)), nil
+	return content.CutStatus(pods.AdaptStatus(next, v.status, spec)), nil
 }
 
-// settling returns how long to wait before the status of a pod that the provider has just accepted is written. Most
-// pods are running a moment later. Problems are shown at once.
+// incomingContext returns the context of a pod's incoming chain.
+func (h *Handler) incomingContext(v *podView, restarts *pods.Restarts) map[string]any {
+	remoteStatus, _ := v.remote.Object["status"].(map[string]any)
+	root := maps.Clone(v.scope.Context(host.Incoming))
+	root["local"] = v.local.Object
+	if raw.Labels(v.local.Object)[wire.RemoteUnavailableLabel] == "true" {
+		root["remoteUnavailable"], root["now"] = true, h.Clock().Now().UTC().Format(time.RFC3339)
+	}
+	if noted, ok := raw.Annotations(v.local.Object)[RestartsAnnotation].(string); ok {
+		restarts.Recall(noted)
+	}
+	if extra := restarts.Extra(string(v.remote.GetUID()), v.status, remoteStatus); len(extra) > 0 {
+		counts := make(map[string]any, len(extra))
+		for name, n := range extra {
+			counts[name] = n
+		}
+		root["extraRestarts"] = counts
+	}
+	return root
+}
+
+// settling returns the delay before the status of a pod that the provider has just accepted is written. The delay
+// saves a write, because most pods are running a moment later. Problems are shown at once.
 func (h *Handler) settling(v *podView) time.Duration {
 	status, _ := v.remote.Object["status"].(map[string]any)
 	if !pods.Untouched(status) || unschedulable(status) {
 		return 0
 	}
-	now := h.Clock().Now()
-	if v.state.held != v.remote.GetUID() {
-		v.state.held, v.state.since = v.remote.GetUID(), now
-	}
-	return h.Options().SettleAfter - now.Sub(v.state.since)
+	return h.Objects.Delays.Settle(&v.state.delays, v.remote.GetUID(), h.Clock().Now())
 }
 
+// unschedulable reports whether the scheduler of the provider found no node for a pod.
 func unschedulable(status map[string]any) bool {
 	conditions, _ := status["conditions"].([]any)
 	for _, item := range conditions {
@@ -271,10 +297,10 @@ type Marks struct {
 	Gates     string // value of GatesAnnotation, "" leaves it unchanged
 }
 
-// PatchStatus writes a status, or keeps the present one if it is nil, together with the marks. A concurrent change of
-// other metadata of the pod is not a conflict. A concurrent change of a condition is, because the write would revert
-// it.
-func (h *Handler) PatchStatus(ctx context.Context, w *engine.Worker, local *unstructured.Unstructured, status map[string]any, m Marks) error {
+// PatchStatus writes a status, or keeps the present one if it is nil, together with the marks. A concurrent change to
+// other metadata of the pod is not a conflict. A concurrent change to a condition is a conflict, because the write
+// would revert it.
+func (h *Handler) PatchStatus(ctx context.Context, w *evaluation.Worker, local *unstructured.Unstructured, status map[string]any, m Marks) error {
 	if status != nil && h.isAccepted(local, status) {
 		if !m.Offloaded || raw.Labels(local.Object)[wire.OffloadedPodLabel] == "true" {
 			return nil
@@ -282,24 +308,24 @@ func (h *Handler) PatchStatus(ctx context.Context, w *engine.Worker, local *unst
 		status = nil
 	}
 	if status != nil {
-		if err := engine.CheckStatusSize(status); err != nil {
+		if err := content.CheckStatusSize(status); err != nil {
 			return err
 		}
 	}
-	stored, err := h.PatchLocal(ctx, local, statusPatch(local, status, m), "status")
+	stored, err := h.Objects.PatchLocal(ctx, local, statusPatch(local, status, m), "status")
 	if err != nil || stored == nil {
 		return err
 	}
 	if asked, got := document.Hash(status), document.Hash(stored.Object["status"]); status != nil && got != asked {
-		h.Accept(raw.Key(local), asked, got)
+		h.Objects.Accept(raw.Key(local), asked, got)
 	}
-	w.Wrote(engine.Back)
+	w.Wrote(evaluation.Back)
 	return nil
 }
 
 // isAccepted reports whether the API server has stored this status as the present status of the pod.
 func (h *Handler) isAccepted(local *unstructured.Unstructured, status map[string]any) bool {
-	return h.Accepted(raw.Key(local), document.Hash(status), document.Hash(local.Object["status"]))
+	return h.Objects.Accepted(raw.Key(local), document.Hash(status), document.Hash(local.Object["status"]))
 }
 
 // statusPatch replaces the whole status, or leaves it unchanged if it is nil. The virtual kubelet owns all of it except
@@ -311,29 +337,31 @@ func statusPatch(local *unstructured.Unstructured, status map[string]any, m Mark
 		patch.Add("/status", status)
 	}
 	if m.Offloaded {
-		patch = engine.AddEntries(patch, "/metadata/labels", raw.Labels(local.Object), map[string]string{wire.OffloadedPodLabel: "true"})
+		patch = clients.AddEntries(patch, "/metadata/labels", raw.Labels(local.Object), map[string]string{wire.OffloadedPodLabel: "true"})
 	}
-	return engine.AddEntries(patch, "/metadata/annotations", raw.Annotations(local.Object), map[string]string{RestartsAnnotation: m.Restarts, GatesAnnotation: m.Gates})
+	return clients.AddEntries(patch, "/metadata/annotations", raw.Annotations(local.Object), map[string]string{RestartsAnnotation: m.Restarts, GatesAnnotation: m.Gates})
 }
 
 // deleteLocalPod deletes a pod without a grace period, because nothing of it is left.
-func (h *Handler) deleteLocalPod(ctx context.Context, w *engine.Worker, local *unstructured.Unstructured) error {
+func (h *Handler) deleteLocalPod(ctx context.Context, w *evaluation.Worker, local *unstructured.Unstructured) error {
 	if grace := local.GetDeletionGracePeriodSeconds(); grace != nil && *grace == 0 {
-		return nil // already deleted; a finalizer holds it
+		// No request is needed: the pod was already deleted without a grace period, and exists only because of a
+		// finalizer.
+		return nil
 	}
 	key, uid, none := raw.Key(local), local.GetUID(), int64(0)
-	err := h.CallLocal(ctx, func(ctx context.Context) error {
-		return h.Local().Resource(podsResource).Namespace(key.Namespace).
+	err := h.Clients.CallLocal(ctx, func(ctx context.Context) error {
+		return h.Clients.Local.Resource(podsResource).Namespace(key.Namespace).
 			Delete(ctx, key.Name, metav1.DeleteOptions{GracePeriodSeconds: &none, Preconditions: &metav1.Preconditions{UID: &uid}})
 	})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-		h.Warn(local, wire.FailedDeletionReason, fmt.Sprintf("deleting the pod, %v", err))
+		h.Events.Warn(local, wire.FailedDeletionReason, fmt.Sprintf("deleting the pod, %v", err))
 		return fmt.Errorf("deleting pod %s, %w", key, err)
 	}
 	if err == nil {
-		h.Counted("delete", "local")
+		h.Writes.Count("delete", "local")
 	}
 	h.states.Delete(key)
-	w.Deleted(engine.Back)
+	w.Deleted(evaluation.Back)
 	return nil
 }

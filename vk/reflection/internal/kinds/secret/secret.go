@@ -4,9 +4,10 @@
 // Package secret reflects Secrets, and finds the tokens of service accounts among their copies.
 //
 // In the mode Legacy, an offloaded pod uses this cluster's API server with the long-lived token of its service
-// account, from a Secret that a user created for it. This Secret is reflected like others (its plugin admits it in no
-// other mode), and the plugin of pods mounts the copy. The Secret is looked up when a pod is offloaded, and recorded
-// only in the volumes of its ShadowPod, which never change. (Liqo: API server support, Legacy.)
+// account, from a Secret that a user created for it. This Secret is reflected like other Secrets, but only in this
+// mode, because the Secret plugin skips it in all other modes. The pod plugin mounts the copy. The Secret is looked up
+// when a pod is offloaded, and recorded only in the volumes of its ShadowPod, which never change. This corresponds to
+// Legacy in Liqo's API server support.
 package secret
 
 import (
@@ -20,7 +21,9 @@ import (
 
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/vk/reflection/internal/access"
+	"github.com/refract-project/refract/vk/reflection/internal/copies"
 	"github.com/refract-project/refract/vk/reflection/internal/engine"
+	"github.com/refract-project/refract/vk/reflection/internal/failure"
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
@@ -34,15 +37,16 @@ const accountIndex = "serviceAccount"
 func Kind() engine.Kind {
 	return engine.Kind{
 		Name: Name, Source: corev1.SchemeGroupVersion.WithResource("secrets"), Policy: engine.DenyList, Workers: 3, Tracked: true, Chain: engine.Chain{Confidential: true},
-		// The Secrets with tokens of pods belong to another kind.
-		Copy:    engine.Copy{Except: "!" + wire.ServiceAccountNameLabel},
+		// Copies with this label are excluded, because the Secrets with tokens of pods belong to another kind.
+		Copy:    copies.Spec{Except: "!" + wire.ServiceAccountNameLabel},
 		Needed:  func(o *engine.Options) bool { return o.APIServerSupport == engine.SupportLegacy },
 		Cache:   engine.Cache{Copies: keepAccount, Objects: keepAccount, Indexers: cache.Indexers{accountIndex: indexByAccount}},
 		Handler: func(env *engine.Env) (engine.Handler, error) { return &Handler{Base: engine.Base{Env: env}}, nil },
 	}
 }
 
-// keepAccount keeps the service account of a Secret's token, and that the Secret has a token, but no secret data.
+// keepAccount returns the cached content of a Secret besides its metadata: its type and, if it has a token, a data
+// entry for the token with an empty value. No secret data is cached.
 func keepAccount(content map[string]any) map[string]any {
 	kept := map[string]any{"type": content["type"]}
 	if raw.Map(content["data"])[corev1.ServiceAccountTokenKey] != nil {
@@ -61,13 +65,15 @@ type Waiters interface {
 	AccountTokenChanged(namespace, account string)
 }
 
+// notifyPods enqueues the pods of a service account that wait for its token.
 func (h *Handler) notifyPods(namespace, account string) {
 	if pods, ok := engine.Peer[Waiters](h.Env); ok {
 		pods.AccountTokenChanged(namespace, account)
 	}
 }
 
-// Extend enqueues the pods of a service account again when its Secrets change, on either side.
+// Extend implements engine.Handler. It enqueues the pods of a service account again when its Secrets change, in
+// either cluster.
 func (h *Handler) Extend(s *engine.Scope) {
 	if h.Options().APIServerSupport != engine.SupportLegacy {
 		return
@@ -78,17 +84,17 @@ func (h *Handler) Extend(s *engine.Scope) {
 			account = tokenAccount(before)
 		}
 		if account != "" && s.Ready() {
-			h.notifyPods(s.LocalNamespace(), account)
+			h.notifyPods(s.Local, account)
 		}
 	}
 	s.OnObject(changed)
 	s.OnCopy(s, changed)
 }
 
-// Synced enqueues the pods that wait until the Secrets are known.
+// Synced implements engine.Handler. It enqueues the pods that wait until the Secrets are known.
 func (h *Handler) Synced(s *engine.Scope, kind *engine.Kind) {
 	if kind.Name == Name && h.Options().APIServerSupport == engine.SupportLegacy {
-		h.notifyPods(s.LocalNamespace(), "")
+		h.notifyPods(s.Local, "")
 	}
 }
 
@@ -98,8 +104,8 @@ func tokenAccount(secret *unstructured.Unstructured) string {
 	return account
 }
 
-// indexByAccount returns the index keys of a Secret with a token. In its own cluster such a Secret has its own type; a
-// copy has a label and an annotation. A Secret that has only the label does not count.
+// indexByAccount returns the index keys of a Secret with a token. In this cluster, such a Secret has a type of its
+// own. Its copy is recognized by a label and an annotation; the label alone is not sufficient.
 func indexByAccount(object any) ([]string, error) {
 	secret, ok := object.(*unstructured.Unstructured)
 	if !ok {
@@ -113,7 +119,7 @@ func indexByAccount(object any) ([]string, error) {
 }
 
 // MissingTokenError is returned if the provider does not have exactly one Secret with the token that a pod mounts. It
-// is not a failure. The pod is enqueued again when the Secrets change.
+// is not a failure: the pod waits, and is enqueued again when the Secrets change.
 type MissingTokenError struct {
 	account, problem string
 	soon             bool // the Secret may be on its way
@@ -124,15 +130,15 @@ func (e *MissingTokenError) Error() string {
 	return fmt.Sprintf("the pod waits for the token of service account %s: %s, %s", e.account, e.problem, access.WithoutRemedy)
 }
 
-// Soon reports whether the Secret may be on its way.
+// Soon reports whether the Secret may arrive in a moment, so that no Event is needed yet.
 func (e *MissingTokenError) Soon() bool { return e.soon }
 
 // Unknown reports whether the Secrets have not been read.
 func (e *MissingTokenError) Unknown() bool { return e.unknown }
 
 // Classify implements engine.Classified.
-func (e *MissingTokenError) Classify() (engine.Class, string) {
-	return engine.Input, wire.FailedReflectionReason
+func (e *MissingTokenError) Classify() (failure.Class, string) {
+	return failure.Input, wire.FailedReflectionReason
 }
 
 // AccountToken returns the name of the provider's Secret with the token of a service account of the namespace. The
@@ -144,9 +150,9 @@ func (h *Handler) AccountToken(namespace, account string) (string, error) {
 		lacking.unknown = true
 		return "", lacking
 	}
-	made := s.ObjectsBy(accountIndex, s.LocalNamespace()+"/"+account)
+	made := s.ObjectsBy(accountIndex, s.Local+"/"+account)
 	var crossed []*unstructured.Unstructured
-	for _, secret := range s.CopiesBy(accountIndex, s.RemoteNamespace()+"/"+account) {
+	for _, secret := range s.CopiesBy(accountIndex, s.Remote+"/"+account) {
 		if secret.GetDeletionTimestamp() == nil && slices.ContainsFunc(made, func(o *unstructured.Unstructured) bool { return h.mayStay(s, o, secret) }) {
 			crossed = append(crossed, secret)
 		}
@@ -158,10 +164,10 @@ func (h *Handler) AccountToken(namespace, account string) (string, error) {
 	return "", lacking
 }
 
-// mayStay reports whether an object is the copy of a Secret that should still cross. Other copies are about to be
-// deleted.
+// mayStay reports whether the copy of a Secret will stay, because the Secret is still to be reflected. All other
+// copies are about to be deleted.
 func (h *Handler) mayStay(s *engine.Scope, object, copied *unstructured.Unstructured) bool {
-	return h.RemoteName(object.GetName()) == copied.GetName() && s.MayCross(object)
+	return h.Copies.RemoteName(object.GetName()) == copied.GetName() && s.MayCross(object)
 }
 
 // describeProblem returns the problem and the remedy.

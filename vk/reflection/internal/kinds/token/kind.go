@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/vk/reflection/internal/copies"
 	"github.com/refract-project/refract/vk/reflection/internal/engine"
 )
 
@@ -23,8 +24,8 @@ var podsResource = corev1.SchemeGroupVersion.WithResource("pods")
 func Kind() engine.Kind {
 	return engine.Kind{
 		Name: Name, Source: podsResource, Policy: engine.Always, Workers: 3, PerNode: true, FailureReason: wire.FailedTokensReason,
-		Copy: engine.Copy{
-			GVR: corev1.SchemeGroupVersion.WithResource("secrets"), GVK: corev1.SchemeGroupVersion.WithKind("Secret"), Mode: engine.Replace,
+		Copy: copies.Spec{
+			GVR: corev1.SchemeGroupVersion.WithResource("secrets"), GVK: corev1.SchemeGroupVersion.WithKind("Secret"), Mode: copies.Replace,
 			Suffix: wire.TokenSecretSuffix, Except: wire.ServiceAccountNameLabel,
 		},
 		Chain: engine.Chain{None: true}, Cache: engine.Cache{Copies: tokenSums},

@@ -41,7 +41,8 @@ func (t token) renewalTime() time.Time { return t.expires.Add(-t.life / 5) }
 // defaultTokenSeconds is the lifetime that the API server uses if a source has none.
 const defaultTokenSeconds = 3600
 
-// tokenSources lists the projected service-account tokens of a pod. Volumes never change.
+// tokenSources lists the projected service-account tokens of a pod. The list of a pod never changes, because volumes
+// are immutable.
 func tokenSources(pod *unstructured.Unstructured) (found []tokenSource) {
 	for volume, source := range access.Projections(raw.Nested(pod.Object, "spec", "volumes")) {
 		if projected := raw.Map(source["serviceAccountToken"]); projected != nil {
@@ -51,6 +52,7 @@ func tokenSources(pod *unstructured.Unstructured) (found []tokenSource) {
 	return found
 }
 
+// newTokenSource returns the source for a serviceAccountToken projection of a volume.
 func newTokenSource(volume string, projected map[string]any) tokenSource {
 	path, _ := projected["path"].(string)
 	s := tokenSource{key: tokenKey(volume, path), seconds: defaultTokenSeconds}
@@ -61,8 +63,8 @@ func newTokenSource(volume string, projected map[string]any) tokenSource {
 	return s
 }
 
-// tokenKey returns the key of a token in the Secret. The plugin of pods uses the same key. (Liqo: ServiceAccount
-// reflection.)
+// tokenKey returns the key of a token in the Secret. The pod plugin computes the same key. This corresponds to Liqo's
+// ServiceAccount reflection.
 func tokenKey(volume, path string) string {
 	sum := sha256.Sum256([]byte(path))
 	return volume + "-" + hex.EncodeToString(sum[:3])
@@ -79,17 +81,18 @@ func (h *Handler) requestToken(ctx context.Context, pod *unstructured.Unstructur
 		request.Spec.Audiences = []string{source.audience}
 	}
 	var answer *authenticationv1.TokenRequest
-	err := h.CallLocal(ctx, func(ctx context.Context) (err error) {
-		answer, err = h.Core().ServiceAccounts(pod.GetNamespace()).CreateToken(ctx, account, request, metav1.CreateOptions{})
+	err := h.Clients.CallLocal(ctx, func(ctx context.Context) (err error) {
+		answer, err = h.Clients.Core.ServiceAccounts(pod.GetNamespace()).CreateToken(ctx, account, request, metav1.CreateOptions{})
 		return err
 	})
 	if err != nil {
 		return token{}, deniedToken(account, pod, err)
 	}
-	h.Counted("create", "local")
+	h.Writes.Count("create", "local")
 	issued := token{value: answer.Status.Token, sum: tokenSum(answer.Status.Token), expires: answer.Status.ExpirationTimestamp.Time, life: time.Duration(source.seconds) * time.Second}
 	if granted := answer.Spec.ExpirationSeconds; granted != nil {
-		issued.life = time.Duration(*granted) * time.Second // the API server may limit the lifetime
+		// The lifetime in the response counts, because the API server may have limited the requested lifetime.
+		issued.life = time.Duration(*granted) * time.Second
 	}
 	return issued, nil
 }
@@ -109,10 +112,12 @@ func (e *tokenError) Unwrap() error { return e.err }
 // Remedied implements engine.Remedied.
 func (e *tokenError) Remedied() {}
 
+// deniedToken adds the remedy to the error of a token request. The error is a conflict if the pod no longer exists.
 func deniedToken(account string, pod *unstructured.Unstructured, err error) error {
 	switch {
 	case isMissing(err, "pods"), apierrors.IsConflict(err):
-		// The pod is gone, or replaced by another one. The watch will report it.
+		// The pod no longer exists, or was replaced by another pod of the same name. No Event is needed, because the
+		// watch will report this.
 		return apierrors.NewConflict(podsResource.GroupResource(), pod.GetName(), err)
 	case isMissing(err, "serviceaccounts"):
 		return &tokenError{account, "create it, " + access.WithoutRemedy, err}

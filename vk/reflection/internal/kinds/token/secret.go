@@ -19,12 +19,13 @@ import (
 
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/vk/reflection/internal/access"
-	"github.com/refract-project/refract/vk/reflection/internal/engine"
+	"github.com/refract-project/refract/vk/reflection/internal/failure"
+	"github.com/refract-project/refract/vk/reflection/internal/queue"
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
 // TokensAnnotation, on the Secrets of pods' tokens, has the expiry of each token as JSON, so that a virtual kubelet
-// that starts can continue with them. Liqo's annotation has only the expiry of the first token.
+// can continue to use the tokens after a restart. Liqo's annotation has only the expiry of the first token.
 const TokensAnnotation = "plugins.refract.io/tokens"
 
 // tokenNote describes one token in TokensAnnotation.
@@ -58,7 +59,7 @@ func tokenSums(content map[string]any) map[string]any {
 	return map[string]any{sumsField: strings.Join(list, ",")}
 }
 
-// keptSums returns the sums by key. trimmed is false for a Secret that has its tokens.
+// keptSums returns the sums by key. trimmed is false if the Secret contains its tokens instead.
 func keptSums(secret *unstructured.Unstructured) (sums map[string]string, trimmed bool) {
 	if secret == nil {
 		return nil, false
@@ -111,7 +112,8 @@ func tokenNotes(secret *unstructured.Unstructured, sources []tokenSource) map[st
 	}
 	annotations := raw.Annotations(secret.Object)
 	if annotations[wire.ServiceAccountPodUIDAnnotation] == nil {
-		return notes // the owner of the tokens is not known
+		// The notes cannot be used, because it is not known to which pod the tokens belong.
+		return notes
 	}
 	if text, ok := annotations[TokensAnnotation].(string); ok {
 		if json.Unmarshal([]byte(text), &notes) != nil {
@@ -128,7 +130,8 @@ func tokenNotes(secret *unstructured.Unstructured, sources []tokenSource) map[st
 	return notes
 }
 
-// tokenSecret returns the content of the copy: the tokens of a pod. (Liqo: ServiceAccount reflection.)
+// tokenSecret returns the content of the copy: the tokens of a pod. This corresponds to Liqo's ServiceAccount
+// reflection.
 func tokenSecret(pod *unstructured.Unstructured, held map[string]token) map[string]any {
 	data, notes := map[string]any{}, map[string]tokenNote{}
 	var first time.Time
@@ -139,7 +142,8 @@ func tokenSecret(pod *unstructured.Unstructured, held map[string]token) map[stri
 			first = t.expires
 		}
 	}
-	text, _ := json.Marshal(notes) // strings and numbers cannot fail
+	// The error is ignored, because strings and numbers can always be encoded.
+	text, _ := json.Marshal(notes)
 	return map[string]any{
 		"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "immutable": false, "data": data,
 		"metadata": map[string]any{
@@ -165,9 +169,9 @@ func labelValue(name string) string {
 }
 
 // checkTokenNames returns an error if the name of the Secret, which follows from the name of the pod, is too long.
-func (h *Handler) checkTokenNames(key engine.Key) error {
-	if name := h.RemoteName(key.Name); len(name) > validation.DNS1123SubdomainMaxLength {
-		return &engine.InputError{Problem: fmt.Sprintf("Secret name %s for the pod's tokens is too long (%d characters, maximum %d):"+
+func (h *Handler) checkTokenNames(key queue.Key) error {
+	if name := h.Copies.RemoteName(key.Name); len(name) > validation.DNS1123SubdomainMaxLength {
+		return &failure.InputError{Problem: fmt.Sprintf("Secret name %s for the pod's tokens is too long (%d characters, maximum %d):"+
 			" give the pod a shorter name, %s", name, len(name), validation.DNS1123SubdomainMaxLength, access.WithoutRemedy)}
 	}
 	return nil
@@ -175,7 +179,7 @@ func (h *Handler) checkTokenNames(key engine.Key) error {
 
 // inTheWay adds the remedy for the user of the pod to the error that the name of the Secret is taken.
 func inTheWay(err error) error {
-	var foreign *engine.ForeignError
+	var foreign *failure.ForeignError
 	if !errors.As(err, &foreign) {
 		return err
 	}

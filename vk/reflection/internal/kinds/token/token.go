@@ -14,35 +14,38 @@ import (
 
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/podend"
-	"github.com/refract-project/refract/vk/pods"
 	"github.com/refract-project/refract/vk/reflection/internal/access"
 	"github.com/refract-project/refract/vk/reflection/internal/engine"
+	"github.com/refract-project/refract/vk/reflection/internal/evaluation"
+	"github.com/refract-project/refract/vk/reflection/internal/failure"
+	"github.com/refract-project/refract/vk/reflection/internal/pods"
+	"github.com/refract-project/refract/vk/reflection/internal/queue"
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
 const (
-	// tokenTogether is how long before their renewal other tokens of a pod are renewed along with a due one. A shorter
+	// tokenRenewalWindow is how long before their renewal other tokens of a pod are renewed along with a due one. A shorter
 	// time would cause more writes.
-	tokenTogether = 30 * time.Second
-	// tokenJitterMost limits the delay of a token's renewal, which is a twentieth of its lifetime. It spreads the
+	tokenRenewalWindow = 30 * time.Second
+	// maxTokenJitterDelay limits the delay of a token's renewal, which is a twentieth of its lifetime. It spreads the
 	// renewals of tokens of pods that started together.
-	tokenJitterMost = 5 * time.Minute
-	// tokenPause is the minimum time between two renewals, regardless of the clocks of the clusters.
-	tokenPause = time.Minute
+	maxTokenJitterDelay = 5 * time.Minute
+	// minTokenInterval is the minimum time between two renewals, regardless of the clocks of the clusters.
+	minTokenInterval = time.Minute
 )
 
-// tokenState is the state of a pod's tokens. One worker at a time uses it.
+// tokenState is the state of a pod's tokens. Only one worker at a time may use it.
 type tokenState struct {
 	uid    types.UID
 	issued map[string]token // issued tokens that are not on the provider yet
 }
 
 // Reconcile implements engine.Handler. It keeps the service-account tokens of a pod of this node in a Secret of the
-// provider. The pod's plugin makes the volumes of the ShadowPod refer to the Secret. (Liqo: ServiceAccount reflection,
-// TokenAPI.)
+// provider. The pod plugin makes the volumes of the ShadowPod refer to the Secret. This corresponds to TokenAPI in
+// Liqo's ServiceAccount reflection.
 //
 // Tokens are not objects, so plugins do not see them, and they are never logged.
-func (h *Handler) Reconcile(ctx context.Context, w *engine.Worker, s *engine.Scope, key engine.Key) error {
+func (h *Handler) Reconcile(ctx context.Context, w *evaluation.Worker, s *engine.Scope, key queue.Key) error {
 	local := h.ObjectOfNode(key)
 	remote, going := s.Copy(key.Name)
 	if going || remote != nil && remote.GetDeletionTimestamp() != nil {
@@ -51,14 +54,15 @@ func (h *Handler) Reconcile(ctx context.Context, w *engine.Worker, s *engine.Sco
 	if local == nil {
 		h.dropState(key)
 		s.Forget(key)
-		return h.Remove(ctx, w, s, remote)
+		return h.Copies.Remove(ctx, w, s.Namespace, remote)
 	}
 	if remote != nil && ofAnotherPod(remote, local) {
-		return h.Remove(ctx, w, s, remote) // continues when the Secret is gone
+		// The tokens of the present pod are requested after the watch has delivered the deletion of this Secret.
+		return h.Copies.Remove(ctx, w, s.Namespace, remote)
 	}
 	sources := tokenSources(local)
 	if len(sources) == 0 || podend.Finished(pods.Phase(raw.Status(local))) {
-		return h.Remove(ctx, w, s, remote)
+		return h.Copies.Remove(ctx, w, s.Namespace, remote)
 	}
 	if why := withoutTokens(h.Options(), local); why != "" {
 		return h.takeTokensBack(ctx, w, s, local, remote, why)
@@ -68,20 +72,20 @@ func (h *Handler) Reconcile(ctx context.Context, w *engine.Worker, s *engine.Sco
 	case !known, remote == nil && local.GetDeletionTimestamp() != nil:
 		return nil
 	case !mounts:
-		return h.Remove(ctx, w, s, remote)
+		return h.Copies.Remove(ctx, w, s.Namespace, remote)
 	}
 	return h.keepTokens(ctx, w, s, local, remote, sources)
 }
 
 // ofAnotherPod reports whether the Secret belongs to an earlier pod of the same name. A Secret without the annotation
-// does not.
+// does not count as one.
 func ofAnotherPod(secret, pod *unstructured.Unstructured) bool {
 	uid, _ := raw.Annotations(secret.Object)[wire.ServiceAccountPodUIDAnnotation].(string)
 	return uid != "" && uid != string(pod.GetUID())
 }
 
-// withoutTokens returns the reason why a pod gets no tokens, or "" if it gets them. An invalid annotation is reported
-// by the pod's plugin, and both treat it as absent.
+// withoutTokens returns the reason why a pod gets no tokens, or "" if it gets them. An invalid annotation is ignored
+// here, as in the pod plugin, which reports it.
 func withoutTokens(o *engine.Options, pod *unstructured.Unstructured) string {
 	if why := access.Declined(pod); why != "" {
 		return why
@@ -96,20 +100,20 @@ func withoutTokens(o *engine.Options, pod *unstructured.Unstructured) string {
 }
 
 // takeTokensBack deletes the tokens of a pod that must no longer have any.
-func (h *Handler) takeTokensBack(ctx context.Context, w *engine.Worker, s *engine.Scope, local, remote *unstructured.Unstructured, why string) error {
+func (h *Handler) takeTokensBack(ctx context.Context, w *evaluation.Worker, s *engine.Scope, local, remote *unstructured.Unstructured, why string) error {
 	if remote == nil {
 		return nil
 	}
-	if err := h.Remove(ctx, w, s, remote); err != nil {
+	if err := h.Copies.Remove(ctx, w, s.Namespace, remote); err != nil {
 		return err
 	}
-	h.Note(local, wire.ReflectionDisabledReason, fmt.Sprintf("removed the service account tokens from cluster %s: %s;"+
+	h.Events.Note(local, wire.ReflectionDisabledReason, fmt.Sprintf("removed the service account tokens from cluster %s: %s;"+
 		" if the pod was offloaded with them, recreate it, or it cannot start again there", h.Options().RemoteClusterID, why))
 	return nil
 }
 
 // keepTokens ensures that the Secret has, for every source, a token with more than a fifth of its lifetime left.
-func (h *Handler) keepTokens(ctx context.Context, w *engine.Worker, s *engine.Scope, local, remote *unstructured.Unstructured, sources []tokenSource) error {
+func (h *Handler) keepTokens(ctx context.Context, w *evaluation.Worker, s *engine.Scope, local, remote *unstructured.Unstructured, sources []tokenSource) error {
 	key := raw.Key(local)
 	if err := h.checkTokenNames(key); err != nil {
 		return err
@@ -118,7 +122,8 @@ func (h *Handler) keepTokens(ctx context.Context, w *engine.Worker, s *engine.Sc
 	held := heldTokens(remote, sources, state.issued)
 	current := h.isCurrent(w, s, local, remote, sources, held)
 	if !current && remote != nil {
-		whole, err := h.WholeCopy(ctx, s, remote) // the tokens that are not renewed are written again
+		// The whole Secret is needed, because the tokens that are not renewed are also written again.
+		whole, err := h.Copies.WholeCopy(ctx, s.Namespace, remote)
 		if err != nil {
 			return err
 		}
@@ -126,11 +131,12 @@ func (h *Handler) keepTokens(ctx context.Context, w *engine.Worker, s *engine.Sc
 	}
 	denied := h.renewTokens(ctx, local, sources, held, state)
 	if len(held) < len(sources) {
-		return denied // a pod cannot start with some of its tokens
+		// Nothing is written, because a pod cannot start with only some of its tokens.
+		return denied
 	}
 	if !current {
 		w.Doc.Reset(tokenSecret(local, held))
-		if err := h.Converge(ctx, w, s, local, remote); err != nil {
+		if err := h.Copies.Converge(ctx, w, s.Namespace, local, remote); err != nil {
 			return inTheWay(err)
 		}
 	}
@@ -138,13 +144,13 @@ func (h *Handler) keepTokens(ctx context.Context, w *engine.Worker, s *engine.Sc
 	if denied != nil {
 		return denied
 	}
-	h.OK(local.GetUID())
-	return &engine.RetryAfter{After: h.untilRenewal(held)}
+	h.Events.OK(local.GetUID())
+	return &failure.RetryAfter{After: h.untilRenewal(held)}
 }
 
-// isCurrent reports whether a Secret has exactly the required tokens, and none of them is due. It works without the
-// content of the Secret.
-func (h *Handler) isCurrent(w *engine.Worker, s *engine.Scope, local, remote *unstructured.Unstructured, sources []tokenSource, held map[string]token) bool {
+// isCurrent reports whether a Secret has exactly the required tokens, and none of them is due. It does not need the
+// tokens themselves, which are not cached.
+func (h *Handler) isCurrent(w *evaluation.Worker, s *engine.Scope, local, remote *unstructured.Unstructured, sources []tokenSource, held map[string]token) bool {
 	sums, trimmed := keptSums(remote)
 	if !trimmed || len(sums) != len(sources) || anyDue(sources, held, h.Clock().Now()) {
 		return false
@@ -155,22 +161,24 @@ func (h *Handler) isCurrent(w *engine.Worker, s *engine.Scope, local, remote *un
 		}
 	}
 	w.Doc.Reset(tokenSecret(local, held))
-	x, err := h.Desired(w, s, local)
+	x, err := h.Copies.Desired(w, s.Namespace, local)
 	return err == nil && x.SameMetadata(remote)
 }
 
-// renewTokens requests the missing and due tokens, and adds them to held. Denied tokens stay unchanged.
+// renewTokens requests the missing and due tokens, and adds them to held. A token whose renewal is denied stays
+// unchanged.
 func (h *Handler) renewTokens(ctx context.Context, local *unstructured.Unstructured, sources []tokenSource, held map[string]token, state *tokenState) error {
 	now := h.Clock().Now()
 	if !anyDue(sources, held, now) {
 		return nil
 	}
-	if err := h.Reachable(); err != nil {
-		return err // the tokens could not be stored
+	if err := h.Clients.Reachable(); err != nil {
+		// The Secret cannot be written at present, so tokens that were requested now could not be stored.
+		return err
 	}
 	var denied error
 	for _, source := range sources {
-		if !isDue(source, held, now.Add(tokenTogether)) {
+		if !isDue(source, held, now.Add(tokenRenewalWindow)) {
 			continue
 		}
 		issued, err := h.requestToken(ctx, local, source)
@@ -183,11 +191,13 @@ func (h *Handler) renewTokens(ctx context.Context, local *unstructured.Unstructu
 	return denied
 }
 
+// isDue reports whether the token of a source is missing, or must be renewed.
 func isDue(source tokenSource, held map[string]token, now time.Time) bool {
 	known, ok := held[source.key]
 	return !ok || !now.Before(known.renewalTime())
 }
 
+// anyDue reports whether the token of any source is due.
 func anyDue(sources []tokenSource, held map[string]token, now time.Time) bool {
 	for _, source := range sources {
 		if isDue(source, held, now) {
@@ -206,13 +216,14 @@ func (h *Handler) untilRenewal(held map[string]token) time.Duration {
 		}
 	}
 	wait := first.renewalTime().Sub(h.Clock().Now())
-	if jitter := min(first.life/20, tokenJitterMost); jitter > 0 {
+	if jitter := min(first.life/20, maxTokenJitterDelay); jitter > 0 {
 		wait += rand.N(jitter) //nolint:gosec // it only spreads load
 	}
-	return max(wait, tokenPause)
+	return max(wait, minTokenInterval)
 }
 
-func (h *Handler) tokenStateOf(key engine.Key, uid types.UID) *tokenState {
+// tokenStateOf returns the state of a pod's tokens. A new pod of the same name begins with an empty state.
+func (h *Handler) tokenStateOf(key queue.Key, uid types.UID) *tokenState {
 	if known, ok := h.states.Load(key); ok {
 		if state, ok := known.(*tokenState); ok && state.uid == uid {
 			return state
@@ -223,13 +234,14 @@ func (h *Handler) tokenStateOf(key engine.Key, uid types.UID) *tokenState {
 	return state
 }
 
-func (h *Handler) dropState(key engine.Key) {
+// dropState removes the state of a pod's tokens.
+func (h *Handler) dropState(key queue.Key) {
 	h.states.Delete(key)
 	h.mounting.Delete(key)
 }
 
-// NotOffloaded implements engine.Handler.
-func (h *Handler) NotOffloaded(_ context.Context, _ *engine.Worker, key engine.Key) error {
+// NotOffloaded implements engine.Handler. It forgets the tokens of the pod.
+func (h *Handler) NotOffloaded(_ context.Context, _ *evaluation.Worker, key queue.Key) error {
 	h.dropState(key)
 	return nil
 }

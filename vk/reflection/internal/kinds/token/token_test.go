@@ -28,9 +28,9 @@ func TestRenewalOfTokens(t *testing.T) {
 	}{
 		"fresh":            {map[string]token{"a": in(time.Hour, time.Hour)}, 48 * time.Minute, 51 * time.Minute},
 		"the first counts": {map[string]token{"a": in(time.Hour, time.Hour), "b": in(10*time.Minute, 10*time.Minute)}, 8 * time.Minute, 8*time.Minute + 30*time.Second},
-		"a year":           {map[string]token{"a": in(8760*time.Hour, 8760*time.Hour)}, 7008 * time.Hour, 7008*time.Hour + tokenJitterMost},
-		"clocks disagree":  {map[string]token{"a": in(-time.Hour, time.Hour)}, tokenPause, tokenPause},
-		"no life at all":   {map[string]token{"a": {value: "x", expires: clock.Now()}}, tokenPause, tokenPause},
+		"a year":           {map[string]token{"a": in(8760*time.Hour, 8760*time.Hour)}, 7008 * time.Hour, 7008*time.Hour + maxTokenJitterDelay},
+		"clocks disagree":  {map[string]token{"a": in(-time.Hour, time.Hour)}, minTokenInterval, minTokenInterval},
+		"no life at all":   {map[string]token{"a": {value: "x", expires: clock.Now()}}, minTokenInterval, minTokenInterval},
 	} {
 		if wait := h.untilRenewal(test.held); wait < test.least || wait > test.most {
 			t.Errorf("%s: in %s, want %s to %s", name, wait, test.least, test.most)

@@ -9,9 +9,11 @@ import (
 
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/podend"
-	"github.com/refract-project/refract/vk/pods"
 	"github.com/refract-project/refract/vk/reflection/internal/access"
+	"github.com/refract-project/refract/vk/reflection/internal/copies"
 	"github.com/refract-project/refract/vk/reflection/internal/engine"
+	"github.com/refract-project/refract/vk/reflection/internal/pods"
+	"github.com/refract-project/refract/vk/reflection/internal/queue"
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
@@ -19,7 +21,8 @@ import (
 type Shadows interface {
 	// Shadow returns the cached ShadowPod of a pod. reflected is false if pods are not reflected in the namespace.
 	Shadow(namespace, name string) (shadow *unstructured.Unstructured, reflected bool)
-	// FollowShadows makes the scope wait until the ShadowPods are known, and calls f when one is deleted.
+	// FollowShadows makes the scope wait until the ShadowPods are known, and calls f with the name of each ShadowPod
+	// that is deleted.
 	FollowShadows(s *engine.Scope, f func(name string))
 }
 
@@ -29,7 +32,8 @@ type mounting struct {
 	mounts bool
 }
 
-// ObjectMatters implements engine.Handler. Most changes of pods are status updates, which do not affect tokens.
+// ObjectMatters implements engine.Handler. It ignores most changes to pods, because they are status updates, which do
+// not affect tokens.
 func (h *Handler) ObjectMatters(before, pod *unstructured.Unstructured) bool {
 	return before == nil || before.GetResourceVersion() == pod.GetResourceVersion() || before.GetUID() != pod.GetUID() ||
 		raw.Annotations(before.Object)[wire.APIServerSupportAnnotation] != raw.Annotations(pod.Object)[wire.APIServerSupportAnnotation] ||
@@ -43,10 +47,11 @@ func (h *Handler) Extend(s *engine.Scope) {
 	}
 }
 
-// mountsTokens reports whether the ShadowPod mounts the tokens, or will when it is created. Pods that were offloaded
-// before tokens were requested do not mount them, and neither do pods that a plugin skips: their credentials must not
-// be on the provider. known is false before the pod's chain has run; the Secret then stays unchanged.
-func (h *Handler) mountsTokens(key engine.Key, local *unstructured.Unstructured) (mounts, known bool) {
+// mountsTokens reports whether the ShadowPod mounts the tokens, or will mount them when it is created. Pods that were
+// offloaded before tokens were requested do not mount them, and neither do pods that a plugin skips: their
+// credentials must not be on the provider. known is false before the pod's chain has run; the Secret then stays
+// unchanged.
+func (h *Handler) mountsTokens(key queue.Key, local *unstructured.Unstructured) (mounts, known bool) {
 	all, ok := engine.Peer[Shadows](h.Env)
 	if !ok {
 		return false, false
@@ -55,9 +60,9 @@ func (h *Handler) mountsTokens(key engine.Key, local *unstructured.Unstructured)
 	if !reflected {
 		return false, false
 	}
-	if shadow != nil && !engine.StandsForAnother(shadow, local) {
+	if shadow != nil && !copies.StandsForAnother(shadow, local) {
 		for _, secret := range access.Secrets(raw.Map(raw.Nested(shadow.Object, "spec", "pod"))) {
-			if secret == h.RemoteName(key.Name) {
+			if secret == h.Copies.RemoteName(key.Name) {
 				return true, true
 			}
 		}
@@ -70,10 +75,10 @@ func (h *Handler) mountsTokens(key engine.Key, local *unstructured.Unstructured)
 
 // Mounts records the volumes of a pod that is about to be offloaded, because its tokens should exist as early as the
 // pod. volumes may be nil.
-func (h *Handler) Mounts(key engine.Key, uid types.UID, volumes any) {
-	says := mounting{uid: uid, mounts: access.MountsSecret(volumes, h.RemoteName(key.Name))}
+func (h *Handler) Mounts(key queue.Key, uid types.UID, volumes any) {
+	says := mounting{uid: uid, mounts: access.MountsSecret(volumes, h.Copies.RemoteName(key.Name))}
 	if before, known := h.mounting.Swap(key, says); known && before == says {
 		return
 	}
-	h.Enqueue(key)
+	h.Queue.Add(key)
 }

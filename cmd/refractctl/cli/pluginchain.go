@@ -1,0 +1,220 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
+	"github.com/refract-project/refract/host"
+	defaults "github.com/refract-project/refract/plugins"
+)
+
+// chainScope selects the objects for which the chain of plugins is shown. Empty fields do not restrict the selection.
+type chainScope struct {
+	// kind is written as in the manifests of plugins.
+	kind           string
+	namespace      *corev1.Namespace
+	node, provider string
+}
+
+// pluginChain is the output of "plugin list" for the objects of a kind.
+type pluginChain struct {
+	Kind      string          `json:"kind,omitempty"`
+	Namespace string          `json:"namespace,omitempty"`
+	Node      string          `json:"node,omitempty"`
+	Chain     []chainedPlugin `json:"chain"`
+	LeftOut   []leftOutPlugin `json:"leftOut"`
+}
+
+// chainedPlugin is a plugin that runs. The list has the plugins in the order in which they run.
+type chainedPlugin struct {
+	Name     string   `json:"name"`
+	Origin   string   `json:"origin"` // Default, Folder or Declared
+	Priority int32    `json:"priority"`
+	Revision string   `json:"revision,omitempty"`
+	Version  string   `json:"version,omitempty"`
+	Hooks    []string `json:"hooks,omitempty"`
+	// When lists restrictions of the plugin that the scope does not already imply.
+	When []string `json:"when,omitempty"`
+
+	replaces string
+}
+
+// leftOutPlugin is a plugin that does not run, and the reason.
+type leftOutPlugin struct {
+	Name   string `json:"name"`
+	Reason string `json:"reason"`
+}
+
+// The possible origins of a plugin.
+const (
+	defaultOrigin  = "Default"
+	folderOrigin   = "Folder"
+	declaredOrigin = "Declared"
+)
+
+// composeChain returns the plugins that run for the objects, in the same order as in virtual kubelets: first plugins
+// with a negative priority, then the default plugin of the kind, and finally all other plugins.
+func (s *chainScope) composeChain(declared []plugins.ReflectionPlugin, revisions []plugins.PluginRevision,
+	inFolders *folderPlugins) *pluginChain {
+	chain := &pluginChain{Kind: s.kind, Node: s.node, Chain: []chainedPlugin{}, LeftOut: []leftOutPlugin{}}
+	if s.namespace != nil {
+		chain.Namespace = s.namespace.Name
+	}
+	for i := range declared {
+		p := newDeclaredPlugin(&declared[i], revisions)
+		active := p.findRevision(p.Status.ActiveRevision)
+		if reason := s.exclude(p, active); reason != "" {
+			chain.LeftOut = append(chain.LeftOut, leftOutPlugin{p.Name, reason})
+			continue
+		}
+		chain.Chain = append(chain.Chain, chainedPlugin{
+			Name: p.Name, Origin: declaredOrigin, Priority: active.Spec.Priority, Revision: active.Name, Version: active.Spec.Manifest.Version,
+			Hooks: active.Spec.Manifest.Hooks, When: s.describeRest(p, active), replaces: active.Spec.Replaces,
+		})
+	}
+	inFolders.addToChain(s, chain)
+	slices.SortFunc(chain.Chain, func(a, b chainedPlugin) int { return compareChained(a.Priority, b.Priority, a.Name, b.Name) })
+	if s.kind != "" {
+		chain.insertDefault(s.kind)
+	}
+	return chain
+}
+
+// compareChained compares two plugins by their order in a chain: by priority, then by name.
+func compareChained(priority, otherPriority int32, name, otherName string) int {
+	return cmp.Or(cmp.Compare(priority, otherPriority), cmp.Compare(name, otherName))
+}
+
+// insertDefault inserts the default plugin of a kind, unless another plugin replaces it for all objects of the scope.
+func (c *pluginChain) insertDefault(kind string) {
+	name, _ := defaults.Default(kind)
+	plugin := chainedPlugin{Name: name, Origin: defaultOrigin}
+	for _, other := range c.Chain {
+		switch {
+		case other.replaces != name:
+		case len(other.When) == 0:
+			c.LeftOut = append(c.LeftOut, leftOutPlugin{name, fmt.Sprintf("the default plugin, replaced by %s", other.Name)})
+			return
+		default:
+			plugin.When = append(plugin.When, "where "+other.Name+", which replaces it, does not run")
+		}
+	}
+	at := slices.IndexFunc(c.Chain, func(p chainedPlugin) bool { return p.Priority >= 0 })
+	if at < 0 {
+		at = len(c.Chain)
+	}
+	c.Chain = slices.Insert(c.Chain, at, plugin)
+}
+
+// exclude returns the reason why a plugin does not run for the objects of the scope, or an empty text if it runs.
+func (s *chainScope) exclude(p *declaredPlugin, active *plugins.PluginRevision) string {
+	if active == nil {
+		_, reason, message := describeCondition(p.ReflectionPlugin, plugins.ReadyCondition)
+		return fmt.Sprintf("no revision is active (%s): %s", cmp.Or(reason, "not reconciled"), cmp.Or(message, "see whether the controller manager runs with plugins.enabled"))
+	}
+	settings := &active.Spec.PluginSettings
+	if kind, group, _ := strings.Cut(s.kind, "."); s.kind != "" {
+		switch {
+		case !host.MatchesKind(settings.Kinds, kind, group):
+			return "kinds: it is for " + joinList(settings.Kinds)
+		case !host.MatchesKind(active.Spec.Manifest.Kinds, kind, group):
+			return "kinds: its module is for " + joinList(active.Spec.Manifest.Kinds)
+		}
+	}
+	if match := settings.Match; match != nil {
+		switch {
+		case s.node != "" && len(match.Providers) > 0 && !slices.Contains(match.Providers, s.provider):
+			return fmt.Sprintf("match.providers: it is for %s, and the provider of %s is %s", joinList(match.Providers), s.node, s.provider)
+		case s.namespace != nil && !selects(match.NamespaceSelector, s.namespace.Labels):
+			return fmt.Sprintf("match.namespaceSelector: it is for namespaces with %s", metav1.FormatLabelSelector(match.NamespaceSelector))
+		}
+	}
+	return s.excludeOnNode(active)
+}
+
+// excludeOnNode returns the reason why the virtual node of the scope does not run the active revision. It returns an
+// empty text if the virtual node runs it, or if the scope has no virtual node.
+func (s *chainScope) excludeOnNode(active *plugins.PluginRevision) string {
+	if s.node == "" {
+		return ""
+	}
+	i := slices.IndexFunc(active.Status.VirtualNodes, func(e plugins.VirtualNodePlugin) bool { return e.Name == s.node })
+	if i < 0 {
+		return fmt.Sprintf("%s has not reported about revision %s", s.node, active.Name)
+	}
+	entry := active.Status.VirtualNodes[i]
+	if entry.State == plugins.ActivePlugin {
+		return ""
+	}
+	reason := fmt.Sprintf("%s on %s: %s", entry.State, s.node, cmp.Or(entry.Message, entry.Reason, "revision "+active.Name))
+	if entry.State == plugins.FailedPlugin && active.Spec.FailurePolicy != plugins.IgnorePluginPolicy {
+		reason += "; objects are held, since failurePolicy is Fail"
+	}
+	return reason
+}
+
+// describeRest describes the restrictions of a plugin that the scope does not decide.
+func (s *chainScope) describeRest(p *declaredPlugin, active *plugins.PluginRevision) (when []string) {
+	if match := active.Spec.Match; match != nil {
+		if s.namespace == nil && !isEmptySelector(match.NamespaceSelector) {
+			when = append(when, "namespaces with "+metav1.FormatLabelSelector(match.NamespaceSelector))
+		}
+		if !isEmptySelector(match.ObjectSelector) {
+			when = append(when, "objects with "+metav1.FormatLabelSelector(match.ObjectSelector))
+		}
+		if s.node == "" && len(match.Providers) > 0 {
+			when = append(when, "providers "+joinList(match.Providers))
+		}
+	}
+	if s.kind == "" {
+		when = append(when, "kinds "+joinList(active.Spec.Kinds))
+	}
+	if runs, all, found := strings.Cut(p.Status.Nodes, "/"); s.node == "" && found && runs != all {
+		when = append(when, fmt.Sprintf("%s of %s virtual nodes", runs, all))
+	}
+	return when
+}
+
+// isEmptySelector reports whether a selector selects all objects.
+func isEmptySelector(selector *metav1.LabelSelector) bool {
+	return selector == nil || len(selector.MatchLabels) == 0 && len(selector.MatchExpressions) == 0
+}
+
+// selects reports whether a selector selects the labels. A nil selector selects everything, and an invalid selector
+// selects nothing.
+func selects(selector *metav1.LabelSelector, set map[string]string) bool {
+	if selector == nil {
+		return true
+	}
+	parsed, err := metav1.LabelSelectorAsSelector(selector)
+	return err == nil && parsed.Matches(labels.Set(set))
+}
+
+func joinList(list []string) string { return strings.Join(list, ", ") }
+
+func (c *pluginChain) printChain(out io.Writer) error {
+	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+	order := 0
+	printSection(table, "ORDER\tPLUGIN\tORIGIN\tPRIORITY\tREVISION\tVERSION\tHOOKS\tWHEN", c.Chain, func(p chainedPlugin) []string {
+		order++
+		priority := ""
+		if p.Origin != defaultOrigin {
+			priority = fmt.Sprint(p.Priority)
+		}
+		return []string{fmt.Sprint(order), p.Name, p.Origin, priority, p.Revision, p.Version, joinList(p.Hooks), strings.Join(p.When, "; ")}
+	})
+	printSection(table, "LEFT OUT\tREASON", c.LeftOut, func(p leftOutPlugin) []string { return []string{p.Name, p.Reason} })
+	return table.Flush()
+}

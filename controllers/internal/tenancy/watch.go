@@ -1,0 +1,23 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package tenancy
+
+import (
+	"maps"
+
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/tenantlimits"
+)
+
+// RulesChanged selects updates to namespaces that may allow or forbid what consumers request: other owners, limits and
+// Pod Security levels.
+func RulesChanged(e event.UpdateEvent) bool {
+	before, after := e.ObjectOld, e.ObjectNew
+	return before.GetLabels()[wire.RemoteClusterIDLabel] != after.GetLabels()[wire.RemoteClusterIDLabel] ||
+		before.GetLabels()[EnforceLabel] != after.GetLabels()[EnforceLabel] ||
+		before.GetAnnotations()[wire.ManagedByNamespaceMapAnnotation] != after.GetAnnotations()[wire.ManagedByNamespaceMapAnnotation] ||
+		!maps.Equal(tenantlimits.Annotations(before.GetAnnotations()), tenantlimits.Annotations(after.GetAnnotations()))
+}

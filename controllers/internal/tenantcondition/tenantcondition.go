@@ -1,0 +1,122 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package tenantcondition keeps the condition of a consumer, on the provider, when its Tenant is deleted.
+//
+// The user that joins for a consumer may delete its Tenant and create it again, to end a peering and to start another
+// one. Such a deletion must not undo a cordon or a drain. Therefore the condition is recorded on the tenant
+// namespace, which such a user cannot write, together with the UID of the Tenant. A Tenant with another UID gets the
+// recorded condition. The record is removed when an administrator sets the recorded Tenant to Active. An admission
+// policy of the chart admits the deletion of a cordoned or drained Tenant once the record exists.
+package tenantcondition
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	auth "github.com/refract-project/refract/api/authentication/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/fresh"
+)
+
+// Record contains the condition that an administrator has set on a Tenant, and the UID of the Tenant. The zero value
+// stands for no record.
+type Record struct {
+	Condition auth.TenantCondition
+	UID       types.UID
+}
+
+// parseRecord returns the record on a tenant namespace. An annotation without a valid condition is ignored.
+func parseRecord(namespace client.Object) Record {
+	condition, uid, _ := strings.Cut(namespace.GetAnnotations()[wire.TenantConditionAnnotation], "/")
+	if severity(auth.TenantCondition(condition)) == 0 {
+		return Record{}
+	}
+	return Record{Condition: auth.TenantCondition(condition), UID: types.UID(uid)}
+}
+
+// IsMissingIn reports whether a Tenant lacks the recorded condition, because it was created after the deletion of the
+// recorded Tenant.
+func (r Record) IsMissingIn(tenant *auth.Tenant) bool {
+	return r.UID != tenant.UID && severity(tenant.Spec.TenantCondition) < severity(r.Condition)
+}
+
+// ReadRecord returns the record on a tenant namespace.
+func ReadRecord(ctx context.Context, reader client.Reader, namespace string) (Record, error) {
+	found := &corev1.Namespace{}
+	if err := reader.Get(ctx, client.ObjectKey{Name: namespace}, found); err != nil {
+		return Record{}, fmt.Errorf("getting Namespace %s, %w", namespace, err)
+	}
+	return parseRecord(found), nil
+}
+
+// RestoreCondition sets the recorded condition on a Tenant that lacks it. It returns the restored condition, or an
+// empty one if there was nothing to restore.
+func RestoreCondition(ctx context.Context, c client.Client, live client.Reader, tenant *auth.Tenant) (auth.TenantCondition, error) {
+	record, err := ReadRecord(ctx, live, tenant.Namespace)
+	if err != nil || !record.IsMissingIn(tenant) {
+		return "", err
+	}
+	desired := tenant.DeepCopy()
+	desired.Spec.TenantCondition = record.Condition
+	// The record is updated after the Tenant, because a record that names an Active Tenant would be removed.
+	if err := c.Patch(ctx, desired, client.MergeFromWithOptions(tenant, client.MergeFromWithOptimisticLock{})); err != nil {
+		return "", fmt.Errorf("restoring spec.tenantCondition of Tenant %s, %w", client.ObjectKeyFromObject(tenant), err)
+	}
+	return record.Condition, writeRecord(ctx, c, tenant.Namespace, Record{Condition: record.Condition, UID: tenant.UID})
+}
+
+// RecordCondition records the condition of a Tenant. If the Tenant is Active, it removes the Tenant's record instead.
+// The record of another Tenant is replaced only if the condition of this one is at least as severe.
+func RecordCondition(ctx context.Context, c client.Client, live client.Reader, tenant *auth.Tenant) error {
+	record, err := ReadRecord(ctx, live, tenant.Namespace)
+	if err != nil {
+		return err
+	}
+	desired := Record{}
+	if severity(tenant.Spec.TenantCondition) > 0 {
+		desired = Record{Condition: tenant.Spec.TenantCondition, UID: tenant.UID}
+	}
+	isOfAnother := record.UID != tenant.UID && severity(desired.Condition) < severity(record.Condition)
+	if isOfAnother || record == desired {
+		return nil
+	}
+	if err := fresh.Check(ctx, c, live, tenant); err != nil {
+		return err
+	}
+	return writeRecord(ctx, c, tenant.Namespace, desired)
+}
+
+func writeRecord(ctx context.Context, c client.Client, namespace string, record Record) error {
+	var value any
+	if record != (Record{}) {
+		value = string(record.Condition) + "/" + string(record.UID)
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{wire.TenantConditionAnnotation: value}}})
+	if err != nil {
+		return err
+	}
+	object := &corev1.Namespace{}
+	object.Name = namespace
+	if err := c.Patch(ctx, object, client.RawPatch(types.MergePatchType, patch)); err != nil {
+		return fmt.Errorf("annotating Namespace %s, %w", namespace, err)
+	}
+	return nil
+}
+
+// severity orders conditions by how much they limit a consumer. It returns 0 for Active and for unknown conditions.
+func severity(condition auth.TenantCondition) int {
+	switch condition {
+	case auth.TenantCordoned:
+		return 1
+	case auth.TenantDrained:
+		return 2
+	}
+	return 0
+}

@@ -1,0 +1,41 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pluginrevision
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
+)
+
+// defaultProbationPeriod is the default of the API. With a shorter one, a revision that fails rarely is not rolled
+// back, and removals are not held for long.
+const defaultProbationPeriod = 10 * time.Minute
+
+// ProbationPeriod returns the duration of the probations of a plugin's revisions.
+func ProbationPeriod(p *plugins.ReflectionPlugin) time.Duration {
+	if p.Spec.Rollout.Probation != nil {
+		return p.Spec.Rollout.Probation.Duration
+	}
+	return defaultProbationPeriod
+}
+
+// OthersKey identifies the active revisions of all plugins except for one. A rehearsal of that one is valid as long
+// as the key stays: the chains have the other plugins, too. Plugins for other providers count, so that the controller
+// manager and the virtual kubelets get the same key.
+func OthersKey(all []*plugins.ReflectionPlugin, plugin string) string {
+	var parts []string
+	for _, p := range all {
+		if p.Name != plugin && p.Status.ActiveRevision != "" {
+			parts = append(parts, p.Name+"="+p.Status.ActiveRevision)
+		}
+	}
+	slices.Sort(parts)
+	sum := sha256.Sum256([]byte(strings.Join(parts, " ")))
+	return fmt.Sprintf("%x", sum[:8])
+}

@@ -1,0 +1,186 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package identity
+
+import (
+	"encoding/pem"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/rest"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/refract-project/refract/internal/refractctl/cluster"
+	"github.com/refract-project/refract/internal/refractctl/release"
+)
+
+// side returns a cluster that cannot be accessed. config only provides the host.
+func side(id string, config *rest.Config) *cluster.Side {
+	return &cluster.Side{Cluster: &cluster.Cluster{Name: id, Config: config, KnownID: id}, Installation: &release.Installation{ClusterID: id}}
+}
+
+// accessible returns a cluster that appears to be accessible, but has no server.
+func accessible(id string) *cluster.Side {
+	s := side(id, nil)
+	s.Client = struct{ client.Client }{}
+	return s
+}
+
+// An address is accepted if an API server with a certificate of the provider's CA responds there, even if the server
+// requires authentication, and refused otherwise. An address that must not be checked is accepted, too. No credentials
+// are sent to the server. (Package test/join tests this with real API servers.)
+func TestWhoAnswersAtTheAddress(t *testing.T) {
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, closed.Close())
+	for name, test := range map[string]struct {
+		status    int
+		body      string
+		untrusted bool
+		nobody    bool
+		unchecked bool
+		want      string
+	}{
+		"an API server":                    {status: http.StatusOK, body: `{"gitVersion":"v1.36.3"}`},
+		"one that tells strangers nothing": {status: http.StatusUnauthorized},
+		"one that forbids it":              {status: http.StatusForbidden, body: "{}"},
+		"a web page":                       {status: http.StatusOK, body: "<html>", want: "the server there is not an API server (GET /version: 200 OK)"},
+		"a proxy":                          {status: http.StatusBadGateway, want: "the server there is not an API server (GET /version: 502 Bad Gateway)"},
+		"another authority":                {status: http.StatusOK, body: `{"gitVersion":"v1.36.3"}`, untrusted: true, want: "another server than milan answers there"},
+		"nobody":                           {nobody: true, want: "does not answer there"},
+		"nobody, who is not asked":         {nobody: true, unchecked: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var authorization string
+			server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+				authorization += request.Header.Get("Authorization")
+				w.WriteHeader(test.status)
+				_, _ = w.Write([]byte(test.body))
+			}))
+			defer server.Close()
+			provider := side("milan", &rest.Config{Host: "https://milan.example", BearerToken: "of an administrator"})
+			if !test.untrusted {
+				provider.Config.CAData = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+			}
+			o := &Address{Consumer: side("rome", nil), Provider: provider, ChosenURL: server.URL, IsUnchecked: test.unchecked}
+			if test.nobody {
+				o.ChosenURL = "https://" + closed.Addr().String()
+			}
+			err := o.Check(t.Context())
+			assert.Empty(t, authorization, "credentials are sent to whoever answers")
+			if test.want == "" {
+				assert.NoError(t, err)
+				return
+			}
+			assert.ErrorContains(t, err, "--api-server-url="+o.ChosenURL)
+			assert.ErrorContains(t, err, test.want)
+		})
+	}
+}
+
+// A server is refused if it redirects the check to another server.
+func TestTheAddressLeadsNowhereElse(t *testing.T) {
+	asked := false
+	elsewhere := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked = true
+		_, _ = w.Write([]byte(`{"gitVersion":"v1.36.3"}`))
+	}))
+	defer elsewhere.Close()
+	// Both servers have the certificate of package httptest, so the verification of the certificate alone would not
+	// detect the redirect.
+	server := httptest.NewTLSServer(http.RedirectHandler(elsewhere.URL+"/version", http.StatusTemporaryRedirect))
+	defer server.Close()
+	provider := side("milan", &rest.Config{Host: "https://milan.example"})
+	provider.Config.CAData = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	o := &Address{Consumer: side("rome", nil), Provider: provider, ChosenURL: server.URL}
+	require.ErrorContains(t, o.Check(t.Context()), "redirects to another server")
+	assert.False(t, asked)
+}
+
+// k3d, kind, Docker Desktop and others write addresses into kubeconfigs that would lead a pod to itself, or nowhere.
+// Such an address is refused if it comes from the kubeconfig. If the user has set it with the flag, it is refused only
+// if no server can have this address.
+func TestAddressesThatMeanThisMachine(t *testing.T) {
+	// found is true if the host is accepted in the kubeconfig, and chosen if it is accepted in the flag.
+	for host, want := range map[string]struct{ found, chosen bool }{
+		"127.0.0.1":               {false, true},
+		"127.8.8.8":               {false, true},
+		"0.0.0.0":                 {false, false},
+		"[::]":                    {false, false},
+		"[::1]":                   {false, true},
+		"[::ffff:127.0.0.1]":      {false, true},
+		"[::ffff:0.0.0.0]":        {false, false},
+		"169.254.1.1":             {false, true},
+		"[fe80::1]":               {false, true},
+		"224.0.0.1":               {false, false},
+		"localhost":               {false, true},
+		"LOCALHOST":               {false, true},
+		"localhost.":              {false, true},
+		"kubernetes.localhost":    {false, true},
+		"10.0.0.1":                {true, true},
+		"[2001:db8::1]":           {true, true},
+		"milan.invalid":           {true, true}, // the connection will show whether a server responds
+		"localhost.milan.invalid": {true, true},
+	} {
+		server := &url.URL{Scheme: "https", Host: host + ":6443"}
+		o := &Address{Consumer: accessible("rome"), Provider: side("milan", &rest.Config{Host: server.String()})}
+		err := o.checkHost(t.Context(), server)
+		assert.Equal(t, want.found, err == nil, "%s in the kubeconfig: %v", host, err)
+		if err != nil {
+			assert.ErrorContains(t, err, "which pods of rome cannot reach: set an address that they can reach with --remote-api-server-url")
+		}
+		o.ChosenURL = server.String()
+		err = o.checkHost(t.Context(), server)
+		assert.Equal(t, want.chosen, err == nil, "%s in the flag: %v", host, err)
+	}
+}
+
+// An address behind a proxy is refused, because pods of the consumer do not use the proxy of the administrator's
+// kubeconfig.
+func TestAnAddressBehindAProxyIsRefused(t *testing.T) {
+	proxy, err := url.Parse("http://user:secret@proxy.example:3128")
+	require.NoError(t, err)
+	provider := side("milan", &rest.Config{Host: "https://milan.invalid:6443", Proxy: http.ProxyURL(proxy)})
+	o := &Address{Consumer: side("rome", nil), Provider: provider}
+	err = o.Check(t.Context())
+	require.ErrorContains(t, err, "http://user:xxxxx@proxy.example:3128 (proxy-url), which pods of rome do not use: set the address that they can reach directly with --api-server-url")
+	require.NotContains(t, err.Error(), "secret")
+	o.ChosenURL, o.IsUnchecked = "https://milan.example:6443", true
+	require.NoError(t, o.Check(t.Context()))
+}
+
+// The consumer's token is tested at its address, because a gateway may accept only the administrator's token.
+func TestCredentialsAreTriedWhereTheyAreUsed(t *testing.T) {
+	accepted := "of rome"
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if !strings.HasPrefix(request.URL.Path, "/k8s/clusters/c-milan/apis/authentication.k8s.io/") || request.Header.Get("Authorization") != "Bearer "+accepted {
+			w.WriteHeader(http.StatusUnauthorized)
+			_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Unauthorized","code":401}`))
+			return
+		}
+		w.WriteHeader(http.StatusCreated)
+		_, _ = w.Write([]byte(`{"kind":"SelfSubjectReview","apiVersion":"authentication.k8s.io/v1"}`))
+	}))
+	defer server.Close()
+	milan := side("milan", &rest.Config{Host: server.URL + "/k8s/clusters/c-milan"})
+	milan.Config.CAData = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	o := &Address{Consumer: side("rome", nil), Provider: milan}
+	kubeconfig, err := o.Kubeconfig(&clientcmdapi.AuthInfo{Token: "of rome"})
+	require.NoError(t, err)
+	require.NoError(t, o.CheckKubeconfig(t.Context(), kubeconfig))
+	accepted = "of an administrator"
+	require.ErrorContains(t, o.CheckKubeconfig(t.Context(), kubeconfig), "Set the address of the API server itself with --api-server-url")
+	o.ChosenURL = o.URL()
+	require.ErrorContains(t, o.CheckKubeconfig(t.Context(), kubeconfig), "a gateway that accepts only its own tokens")
+	o.IsUnchecked = true
+	require.NoError(t, o.CheckKubeconfig(t.Context(), kubeconfig))
+}

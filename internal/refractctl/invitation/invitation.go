@@ -1,0 +1,127 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package invitation reads and writes invitations. With an invitation, the administrator of a consumer can join a
+// provider without having access to it.
+package invitation
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	core "github.com/refract-project/refract/api/core/v1beta1"
+)
+
+// Invitation is contained in a kubeconfig that the administrator of a provider gives to the administrator of a
+// consumer. With it, the clusters can be joined with only the consumer's own permissions on the provider. The
+// kubeconfig contains a token of the consumer's ServiceAccount, and must be kept secret.
+type Invitation struct {
+	// Consumer and Provider are the IDs of the clusters. ProviderUID distinguishes the provider from other clusters
+	// with the same ID.
+	Consumer, Provider, ProviderUID string
+	// Version is the version of the provider's installation.
+	Version string
+	// PodRanges are the pod ranges of the provider's nodes. It is empty if the nodes have none.
+	PodRanges []netip.Prefix
+	// ServiceRanges are the cluster IP ranges of the provider. It is empty if they are unknown.
+	ServiceRanges []netip.Prefix `json:",omitempty"`
+	// Resources are the resources that the provider grants.
+	Resources corev1.ResourceList
+}
+
+// extensionName is the name of the extension that contains the Invitation in a kubeconfig's cluster.
+const extensionName = "peering.refract.io"
+
+// IsIn reports whether a context of a kubeconfig contains an invitation, even if the invitation cannot be read. ""
+// stands for the current context.
+func IsIn(config *clientcmdapi.Config, context string) bool {
+	_, found := findExtension(config, context)
+	return found
+}
+
+func findExtension(config *clientcmdapi.Config, context string) (extension runtime.Object, found bool) {
+	current := config.Contexts[cmp.Or(context, config.CurrentContext)]
+	if current == nil || config.Clusters[current.Cluster] == nil {
+		return nil, false
+	}
+	extension, found = config.Clusters[current.Cluster].Extensions[extensionName]
+	return extension, found
+}
+
+// Parse returns the invitation in a context of a kubeconfig, or nil if there is none. "" stands for the current
+// context.
+func Parse(config *clientcmdapi.Config, context string) (*Invitation, error) {
+	found, ok := findExtension(config, context)
+	if !ok {
+		return nil, nil //nolint:nilnil // as documented
+	}
+	extension, ok := found.(*runtime.Unknown)
+	if !ok {
+		return nil, fmt.Errorf("the extension %s of the kubeconfig cannot be read: ask for another invitation", extensionName)
+	}
+	invitation := &Invitation{}
+	if err := json.Unmarshal(extension.Raw, invitation); err != nil {
+		return nil, fmt.Errorf("the extension %s of the kubeconfig cannot be read: ask for another invitation (%w)", extensionName, err)
+	}
+	// Without the UID, the provider could not be distinguished from another cluster with the same ID.
+	if invitation.ProviderUID == "" || invitation.Provider == "" || invitation.Consumer == "" {
+		return nil, fmt.Errorf("the extension %s of the kubeconfig does not say which clusters it is for: ask for another invitation", extensionName)
+	}
+	for _, id := range []string{invitation.Provider, invitation.Consumer} {
+		if err := core.ClusterID(id).Validate(); err != nil {
+			return nil, fmt.Errorf("the extension %s of the kubeconfig names a cluster %.100q: ask for another invitation (%w)", extensionName, id, err)
+		}
+	}
+	return invitation, nil
+}
+
+// Embed adds the invitation to a cluster of a kubeconfig.
+func (i *Invitation) Embed(cluster *clientcmdapi.Cluster) error {
+	encoded, err := json.Marshal(i)
+	if err != nil {
+		return fmt.Errorf("encoding the invitation, %w", err)
+	}
+	cluster.Extensions = map[string]runtime.Object{extensionName: &runtime.Unknown{Raw: encoded, ContentType: runtime.ContentTypeJSON}}
+	return nil
+}
+
+// LimitResources returns an error if the resources of a virtual node exceed the resources that the provider grants.
+// Resources that are not set get the granted amount.
+func (i *Invitation) LimitResources(resources corev1.ResourceList) (corev1.ResourceList, error) {
+	all := corev1.ResourceList{}
+	maps.Copy(all, i.Resources)
+	for _, name := range slices.Sorted(maps.Keys(resources)) {
+		quantity, given := resources[name], i.Resources[name]
+		if quantity.Cmp(given) > 0 {
+			return nil, fmt.Errorf("--%s is %s, but %s gives %s: request at most that, or ask its administrator for more (refractctl generate peering-user %s --%s)",
+				name, quantity.String(), i.Provider, given.String(), i.Consumer, name)
+		}
+		all[name] = quantity
+	}
+	return all, nil
+}
+
+// EndedError is returned for an invitation that the provider does not accept, or no longer accepts.
+type EndedError struct {
+	// Cluster is the name by which the user knows the provider. Consumer is the ID of the invited cluster.
+	Cluster, Consumer string
+	// Expiry is the time at which the token of the invitation expires. It is zero if this is unknown.
+	Expiry time.Time
+}
+
+func (e *EndedError) Error() string {
+	cause := "the invitation was withdrawn, or is of another cluster"
+	if !e.Expiry.IsZero() && !time.Now().Before(e.Expiry) {
+		cause = "the invitation expired at " + e.Expiry.UTC().Format(time.RFC3339)
+	}
+	return fmt.Sprintf("cluster %s: %s: ask its administrator to run refractctl generate peering-user %s again", e.Cluster, cause, e.Consumer)
+}

@@ -1,0 +1,181 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package permissions compares the permissions of Refract's processes in package rbac with the writes in the audit logs
+// of the clusters of a test, so that a permission that no test uses is noticed.
+package permissions
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+
+	"github.com/refract-project/refract/api/wire"
+)
+
+// Identity is one of the identities of Refract's processes. See package rbac.
+type Identity string
+
+const (
+	// Manager is the controller manager in its own cluster.
+	Manager Identity = "the controller manager"
+	// Kubelet is a virtual kubelet in its own cluster.
+	Kubelet Identity = "a virtual kubelet"
+	// Consumer is a consumer on a provider: its virtual kubelets and its controller manager.
+	Consumer Identity = "a consumer"
+)
+
+// userAgents are the prefixes of the user agents of Refract's processes, which use the names of the programs in clients
+// of a kubeconfig. refractctl may use the same identities.
+var userAgents = []string{"refract-controller-manager/", "controller-manager/", "refract-virtual-kubelet/", "virtual-kubelet/"}
+
+// Write is a permission that the API server has checked for a successful write.
+type Write struct {
+	Identity Identity
+	Verb     string
+	Group    string
+	// Resource includes the subresource, such as "pods/status".
+	Resource        string
+	Namespace, Name string
+}
+
+// Groups returns the groups of the users of Refract's processes in a cluster. namespace is the namespace of the
+// installation, and peers are the IDs of the other clusters.
+func Groups(namespace string, peers ...string) []string {
+	groups := []string{"system:serviceaccounts:" + namespace}
+	for _, peer := range peers {
+		groups = append(groups, peer, "system:serviceaccounts:"+wire.TenantNamespace(peer))
+	}
+	return groups
+}
+
+// Record contains writes, each of them once. Its methods are safe for concurrent use. The zero value is empty.
+type Record struct {
+	mu     sync.Mutex
+	writes map[Write]bool
+}
+
+// AddFile adds the writes in the audit log at path.
+func (r *Record) AddFile(path string) (err error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("reading the audit log, %w", err)
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	return r.Add(file)
+}
+
+// Add adds the writes in an audit log.
+func (r *Record) Add(log io.Reader) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.writes == nil {
+		r.writes = map[Write]bool{}
+	}
+	for reader := bufio.NewReader(log); ; {
+		line, err := reader.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			return nil // A line without an end is an entry that is still being written.
+		}
+		if err != nil {
+			return fmt.Errorf("reading the audit log, %w", err)
+		}
+		event := &auditv1.Event{}
+		if err := json.Unmarshal(line, event); err != nil {
+			return fmt.Errorf("reading the audit log, %w", err)
+		}
+		writes, err := writesOf(event)
+		if err != nil {
+			return fmt.Errorf("reading the audit log, %w", err)
+		}
+		for _, write := range writes {
+			r.writes[write] = true
+		}
+	}
+}
+
+// writesOf returns the permissions that a request has used. It returns none for a request that reads, that has failed,
+// or that is not from one of Refract's processes.
+func writesOf(event *auditv1.Event) ([]Write, error) {
+	ref, status := event.ObjectRef, event.ResponseStatus
+	if reads(event.Verb) || ref == nil || status == nil || status.Code >= http.StatusBadRequest || !isProcess(event.UserAgent) {
+		return nil, nil
+	}
+	write := Write{
+		Identity: identityOf(event.User.Username), Verb: event.Verb, Group: ref.APIGroup, Resource: ref.Resource,
+		Namespace: ref.Namespace, Name: ref.Name,
+	}
+	if ref.Subresource != "" {
+		write.Resource += "/" + ref.Subresource
+	}
+	writes := []Write{write}
+	if write.Verb == "patch" && status.Code == http.StatusCreated {
+		// Server-side apply has created the object.
+		write.Verb = "create"
+		writes = append(writes, write)
+	}
+	implied, err := impliedBy(event, write)
+	return append(writes, implied...), err
+}
+
+// impliedBy returns the permissions that the API server checks in addition for the content of some requests: to bind
+// the role of a binding, and to approve certificates of a signer.
+func impliedBy(event *auditv1.Event, write Write) ([]Write, error) {
+	if event.RequestObject == nil {
+		return nil, nil
+	}
+	switch write.Group + "/" + write.Resource {
+	case rbacv1.GroupName + "/rolebindings", rbacv1.GroupName + "/clusterrolebindings":
+		var binding struct{ RoleRef rbacv1.RoleRef }
+		if err := json.Unmarshal(event.RequestObject.Raw, &binding); err != nil || binding.RoleRef.Name == "" {
+			return nil, err
+		}
+		resource := map[string]string{"Role": "roles", "ClusterRole": "clusterroles"}[binding.RoleRef.Kind]
+		return []Write{{write.Identity, "bind", rbacv1.GroupName, resource, "", binding.RoleRef.Name}}, nil
+	case certificatesv1.GroupName + "/certificatesigningrequests/approval":
+		var request certificatesv1.CertificateSigningRequest
+		if err := json.Unmarshal(event.RequestObject.Raw, &request); err != nil {
+			return nil, err
+		}
+		return []Write{{write.Identity, "approve", certificatesv1.GroupName, "signers", "", request.Spec.SignerName}}, nil
+	}
+	return nil, nil
+}
+
+func reads(verb string) bool { return verb == "get" || verb == "list" || verb == "watch" }
+
+func isProcess(userAgent string) bool {
+	for _, prefix := range userAgents {
+		if strings.HasPrefix(userAgent, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// identityOf returns the identity of a user name. A consumer has a ServiceAccount in its tenant namespace, or a client
+// certificate. A virtual kubelet has a ServiceAccount in the tenant namespace of its provider.
+func identityOf(user string) Identity {
+	account, ok := strings.CutPrefix(user, "system:serviceaccount:")
+	if !ok {
+		return Consumer
+	}
+	namespace, name, _ := strings.Cut(account, ":")
+	switch {
+	case name == wire.ConsumerServiceAccount:
+		return Consumer
+	case strings.HasPrefix(namespace, wire.TenantNamespacePrefix):
+		return Kubelet
+	}
+	return Manager
+}

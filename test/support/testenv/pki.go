@@ -1,0 +1,118 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package testenv
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net"
+	"time"
+)
+
+// lifetime is the lifetime of all certificates. It is longer than any test or demo takes.
+const lifetime = 365 * 24 * time.Hour
+
+// authority is a certificate authority that exists only in memory. It is safe for concurrent use.
+type authority struct {
+	cert    *x509.Certificate
+	key     *ecdsa.PrivateKey
+	certPEM []byte
+	keyPEM  []byte
+}
+
+// subject identifies the holder of a certificate. For Kubernetes, the name is the user and the organizations are the
+// groups.
+type subject struct {
+	name string
+	orgs []string
+	ips  []net.IP
+	dns  []string
+}
+
+func newAuthority(name string) (*authority, error) {
+	template := newTemplate(subject{name: name})
+	template.IsCA = true
+	template.BasicConstraintsValid = true
+	template.KeyUsage = x509.KeyUsageCertSign | x509.KeyUsageCRLSign | x509.KeyUsageDigitalSignature
+	key, keyPEM, err := newKey()
+	if err != nil {
+		return nil, err
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return nil, fmt.Errorf("creating the authority %s, %w", name, err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, fmt.Errorf("creating the authority %s, %w", name, err)
+	}
+	return &authority{cert: cert, key: key, certPEM: encode("CERTIFICATE", der), keyPEM: keyPEM}, nil
+}
+
+// issue returns a certificate that can be used by clients and servers, and its key.
+func (a *authority) issue(s subject) (certPEM, keyPEM []byte, err error) {
+	template := newTemplate(s)
+	template.KeyUsage = x509.KeyUsageDigitalSignature
+	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}
+	key, keyPEM, err := newKey()
+	if err != nil {
+		return nil, nil, err
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, key.Public(), a.key)
+	if err != nil {
+		return nil, nil, fmt.Errorf("issuing a certificate for %s, %w", s.name, err)
+	}
+	return encode("CERTIFICATE", der), keyPEM, nil
+}
+
+func newTemplate(s subject) *x509.Certificate {
+	now := time.Now()
+	return &x509.Certificate{
+		SerialNumber: new(big.Int).SetBytes(randomBytes(16)),
+		Subject:      pkix.Name{CommonName: s.name, Organization: s.orgs},
+		NotBefore:    now.Add(-5 * time.Minute),
+		NotAfter:     now.Add(lifetime),
+		IPAddresses:  s.ips,
+		DNSNames:     s.dns,
+	}
+}
+
+func newKey() (*ecdsa.PrivateKey, []byte, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, fmt.Errorf("generating a key, %w", err)
+	}
+	der, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		return nil, nil, fmt.Errorf("encoding a key, %w", err)
+	}
+	return key, encode("EC PRIVATE KEY", der), nil
+}
+
+// encodePublic returns the public key in the format in which the API server reads keys of service accounts.
+func encodePublic(key *ecdsa.PrivateKey) ([]byte, error) {
+	der, err := x509.MarshalPKIXPublicKey(key.Public())
+	if err != nil {
+		return nil, fmt.Errorf("encoding a public key, %w", err)
+	}
+	return encode("PUBLIC KEY", der), nil
+}
+
+func encode(kind string, der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
+}
+
+// randomBytes returns n random bytes. It cannot fail, because crypto/rand ends the program instead of returning an
+// error.
+func randomBytes(n int) []byte {
+	b := make([]byte, n)
+	_, _ = rand.Read(b)
+	return b
+}

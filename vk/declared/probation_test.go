@@ -1,0 +1,343 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package declared
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
+	"github.com/refract-project/refract/host"
+	"github.com/refract-project/refract/host/document"
+	"github.com/refract-project/refract/internal/pluginrevision"
+	"github.com/refract-project/refract/vk/reflection"
+)
+
+// leaves changes a revision so that it removes another label.
+func leaves(s *plugins.PluginRevisionSpec) {
+	s.Config = &runtime.RawExtension{Raw: []byte(`{"labels":["two.example.com/*"]}`)}
+}
+
+// promote creates a revision of a plugin, and promotes it as the controller manager does.
+func (l *lab) promote(p *plugins.ReflectionPlugin, number int64, change func(*plugins.PluginRevisionSpec)) {
+	l.Helper()
+	before := p.DeepCopy()
+	now := metav1.Now()
+	p.Status.PreviousRevision, p.Status.PromotedAt = p.Status.ActiveRevision, &now
+	l.must(l.admin.Status().Patch(l.Context(), p, client.MergeFrom(before)))
+	l.activate(p, number, change)
+}
+
+// onProbation waits until one revision is on probation.
+func (l *lab) onProbation(set *reflection.Probations, revision string) (found *reflection.Probation) {
+	l.Helper()
+	l.eventually("the probation of "+revision, func() error {
+		current := set.Current()
+		if len(current) != 1 || current[0].Revision != revision {
+			return fmt.Errorf("it is %v", current)
+		}
+		found = current[0]
+		return nil
+	})
+	return found
+}
+
+// A revision that fails in its probation is rolled back on this virtual node, without the controller manager, also after a restart, until another revision is active.
+func TestRevisionsAreRolledBack(t *testing.T) {
+	l := newLab(t, true)
+	l.store()
+	p := l.declare("strip", nil)
+	set := reflection.NewProbations(clock.RealClock{})
+	withSet := func(o *Options) { o.Probations = set }
+	f := l.follower(withSet)
+	l.must(f.ReadPlugins(t.Context()))
+	l.run(f)
+	l.expect("mutated")
+	require.Empty(t, set.Current())
+	l.promote(p, 2, leaves)
+	l.expect("left")
+	l.entry("strip-2", plugins.ActivePlugin, RunningReason)
+	l.onProbation(set, "strip-2").RollBack("it failed in 7 of 20 evaluations")
+	l.expect("mutated")
+	message := l.entry("strip-2", plugins.RolledBackPlugin, FailedInProbationReason)
+	assert.Contains(t, message, "it failed in 7 of 20 evaluations. This virtual node goes back to revision strip-1")
+	l.entry("strip-1", plugins.ActivePlugin, RunningReason)
+	assert.Contains(t, <-l.events.Events, "Warning FailedInProbation revision strip-2")
+	assert.Empty(t, set.Current())
+
+	l.newChains()
+	restarted := l.follower(withSet)
+	l.must(restarted.ReadPlugins(t.Context()))
+	l.expect("mutated")
+	l.run(restarted)
+	l.promote(p, 3, leaves)
+	l.expect("left")
+	l.onProbation(set, "strip-3")
+}
+
+// The permitted number of removals comes from the settings or, if a user has approved the revision, from its rehearsal.
+// A probation ends on its own.
+func TestProbationsFollowTheRollout(t *testing.T) {
+	l := newLab(t, true)
+	l.store()
+	p := l.declare("strip", nil)
+	set := reflection.NewProbations(clock.RealClock{})
+	f := l.follower(func(o *Options) { o.Probations = set })
+	l.must(f.ReadPlugins(t.Context()))
+	l.run(f)
+	l.promote(p, 2, nil)
+	found := l.onProbation(set, "strip-2")
+	assert.EqualValues(t, 0, found.MaxRemoved)
+	assert.EqualValues(t, 1, found.MaxFailedPercent)
+
+	before := p.DeepCopy()
+	p.Spec.Rollout.Strategy = plugins.RehearseRollout
+	p.Spec.Rollout.Rehearsal = &plugins.PluginRehearsal{MaxRemoved: 3}
+	l.must(l.admin.Patch(t.Context(), p, client.MergeFrom(before)))
+	l.eventually("the removals", func() error {
+		if found := l.onProbation(set, "strip-2"); found.MaxRemoved != 3 {
+			return fmt.Errorf("%d are permitted", found.MaxRemoved)
+		}
+		return nil
+	})
+
+	before = p.DeepCopy()
+	p.Spec.Rollout.Probation = &metav1.Duration{Duration: time.Since(p.Status.PromotedAt.Time) + 2*time.Second}
+	l.must(l.admin.Patch(t.Context(), p, client.MergeFrom(before)))
+	l.eventually("the end of the probation", func() error {
+		f.refreshing.Lock()
+		defer f.refreshing.Unlock()
+		if len(set.Current())+len(f.onProbation) > 0 {
+			return fmt.Errorf("%d are on probation", len(f.onProbation))
+		}
+		return nil
+	})
+}
+
+// A candidate is rehearsed once, and again when the set of plugins changes, which ends a rehearsal that is under way. Its result is in its entry.
+func TestCandidatesAreRehearsed(t *testing.T) {
+	l := newLab(t, true)
+	l.store()
+	p := l.declare("strip", nil)
+	changed := make(chan struct{}, 1)
+	f := l.follower(func(o *Options) {
+		o.Changed = func() {
+			select {
+			case changed <- struct{}{}:
+			default:
+			}
+		}
+	})
+	l.must(f.ReadPlugins(t.Context()))
+	l.run(f)
+	begun, release := make(chan reflection.PluginCandidate, 10), make(chan struct{})
+	ended := make(chan error, 10)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() {
+		done <- f.RunRehearsals(ctx, changed, func(ctx context.Context, c reflection.PluginCandidate) (*plugins.PluginRehearsalResult, error) {
+			begun <- c
+			select {
+			case <-ctx.Done():
+				ended <- ctx.Err()
+				return nil, ctx.Err()
+			case <-release:
+				return &plugins.PluginRehearsalResult{Against: c.Against, Objects: 4, Changed: 3, Removed: 1}, nil
+			}
+		})
+	}()
+	defer func() { cancel(); assert.NoError(t, <-done) }()
+	candidate := func(number int64) {
+		l.create(p, number, leaves)
+		before := p.DeepCopy()
+		p.Status.CandidateRevision = fmt.Sprintf("strip-%d", number)
+		l.must(l.admin.Status().Patch(t.Context(), p, client.MergeFrom(before)))
+	}
+	candidate(2)
+	first := <-begun
+	assert.Equal(t, "strip", first.Plugin)
+	assert.Equal(t, "strip-1", first.Against)
+	assert.Equal(t, []string{"Service"}, first.Kinds)
+	l.entry("strip-2", plugins.RehearsingPlugin, RehearsingReason)
+	l.expect("mutated")
+
+	candidate(3)
+	require.ErrorIs(t, <-ended, context.Canceled)
+	close(release)
+	l.entry("strip-3", plugins.StandbyPlugin, RehearsedReason)
+	r := &plugins.PluginRevision{}
+	l.must(l.admin.Get(t.Context(), client.ObjectKey{Name: "strip-3"}, r))
+	want := &plugins.PluginRehearsalResult{Against: "strip-1", Objects: 4, Changed: 3, Removed: 1}
+	want.OtherRevisions = pluginrevision.OthersKey(nil, "strip")
+	assert.Equal(t, want, r.Status.VirtualNodes[0].Rehearsal)
+}
+
+// probed has a follower on the workbench, with its probations.
+type probed struct {
+	*workbench
+	*Follower
+	set *reflection.Probations
+}
+
+// probe starts a follower that the watches have reported the plugin and its revisions to.
+func (w *workbench) probe(p *plugins.ReflectionPlugin, revisions ...*plugins.PluginRevision) *probed {
+	w.Helper()
+	f := &probed{workbench: w, set: reflection.NewProbations(w.clock)}
+	f.Follower = w.follower(func(o *Options) { o.Probations = f.set })
+	f.show(p, revisions...)
+	return f
+}
+
+// show has the watches report, and installs, a plugin and revisions.
+func (f *probed) show(p *plugins.ReflectionPlugin, revisions ...*plugins.PluginRevision) {
+	f.workbench.Helper()
+	f.watch(f.plugins, p)
+	for _, r := range revisions {
+		f.watch(f.revisions, r)
+	}
+	f.refreshNow()
+}
+
+// refreshNow does what refresh does.
+func (f *probed) refreshNow() {
+	f.workbench.Helper()
+	all, err := f.watchedPlugins()
+	f.must(err)
+	find := func(name string) (*plugins.PluginRevision, error) { return f.findRevision(f.Context(), name) }
+	f.installPlugins(f.Context(), f.selectActive(all, find))
+}
+
+// only returns the single probation.
+func (f *probed) only() *reflection.Probation {
+	f.workbench.Helper()
+	require.Len(f.workbench, f.set.Current(), 1)
+	return f.set.Current()[0]
+}
+
+// previously returns which of the labels that revisions 1 and 2 remove are left on a Service by the chains from before
+// the promotion.
+func (f *probed) previously() (labels []string, err error) {
+	f.workbench.Helper()
+	doc := document.New()
+	doc.Reset(map[string]any{"apiVersion": "v1", "kind": "Service", "metadata": map[string]any{"name": "web",
+		"labels": map[string]any{"v1.example.com/x": "1", "v2.example.com/x": "1"}}})
+	env := &host.Env{Domain: "shop", Namespace: "shop"}
+	if _, err := f.only().Previous.Run(f.Context(), "Service", host.Outgoing, doc, env); err != nil {
+		return nil, err
+	}
+	for _, label := range []string{"v1", "v2"} {
+		if doc.Root().View().Field("metadata").Field("labels").Field(label + ".example.com/x").Exists() {
+			labels = append(labels, label)
+		}
+	}
+	return labels, nil
+}
+
+// Removals are not compared with a previous revision that is not proven, because objects that it skips do not count as
+// already skipped either. After a rollback, the previous revision is itself on probation, even without the controller
+// manager.
+func TestUnprovenRevisionsStayOnProbation(t *testing.T) {
+	w := newWorkbench(t)
+	p := w.newPlugin(w.clock.Now())
+	p.Spec.Rollout.Rehearsal = &plugins.PluginRehearsal{MaxRemoved: 3}
+	f := w.probe(p, w.newRevision(1), w.newRevision(2))
+	left, err := f.previously()
+	w.must(err)
+	assert.Equal(t, []string{"v2"}, left, "proven")
+	p.Status.PreviousUnproven = true
+	p.Status.PromotedAt = &metav1.Time{Time: p.Status.PromotedAt.Add(time.Minute)}
+	f = w.probe(p, w.newRevision(1), w.newRevision(2))
+	f.Lead()
+	left, err = f.previously()
+	w.must(err)
+	assert.Equal(t, []string{"v1", "v2"}, left)
+	assert.EqualValues(t, 1, f.only().MaxFailedPercent)
+	f.only().RollBack("it failed in 7 of 20 evaluations")
+	for range 2 {
+		require.Equal(t, []string{"strip-1"}, w.install(f.Follower))
+		assert.Equal(t, "strip-1", f.only().Revision)
+		assert.EqualValues(t, 100, f.only().MaxFailedPercent, "there is nothing to go back to")
+		assert.Zero(t, f.only().MaxRemoved)
+		left, err = f.previously()
+		w.must(err)
+		assert.Equal(t, []string{"v1", "v2"}, left)
+	}
+	w.clock.Step(10 * time.Minute)
+	assert.Empty(t, f.set.Current())
+}
+
+// A probation goes on while the active revision cannot be read.
+func TestProbationsOutliveUnreadRevisions(t *testing.T) {
+	w := newWorkbench(t)
+	p, second := w.newPlugin(w.clock.Now()), w.newRevision(2)
+	f := w.probe(p, w.newRevision(1), second)
+	f.Lead()
+	f.refreshNow()
+	chains := f.onProbation["strip"].chains
+	w.must(f.revisions.GetStore().Delete(&unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": "strip-2"}}}))
+	f.refreshNow()
+	require.Error(t, f.Statuses()[0].Err)
+	assert.Equal(t, "strip-2", f.only().Revision)
+	assert.Same(t, chains, f.onProbation["strip"].chains)
+	f.show(p, second)
+	left, err := f.previously()
+	w.must(err)
+	assert.Equal(t, []string{"v2"}, left)
+}
+
+// A revision is not compared with itself if the previous one cannot be loaded: all removals are held until it can.
+func TestRevisionsAreNotComparedWithThemselves(t *testing.T) {
+	w := newWorkbench(t)
+	p, lost := w.newPlugin(w.clock.Now()), w.newRevision(1)
+	lost.Spec.SHA256 = strings.Repeat("a", 64)
+	f := w.probe(p, lost, w.newRevision(2))
+	_, err := f.previously()
+	require.Error(t, err, "nothing ran before")
+	f.Close()
+	w.probe(p, lost, w.newRevision(2)).Close()
+	f = w.probe(p, lost, w.newRevision(2)) // the chains run revision 2
+	_, err = f.previously()
+	require.ErrorContains(t, err, "cannot be loaded")
+	f.show(p, w.newRevision(1))
+	left, err := f.previously()
+	w.must(err)
+	assert.Equal(t, []string{"v2"}, left)
+}
+
+// The removals that the settings permit are permitted once, whatever process continues the probation.
+func TestRemovalsArePermittedOnce(t *testing.T) {
+	w := newWorkbench(t)
+	p, second := w.newPlugin(w.clock.Now()), w.newRevision(2)
+	p.Spec.Rollout.Rehearsal = &plugins.PluginRehearsal{MaxRemoved: 3}
+	leader, standby := w.probe(p, w.newRevision(1), second), w.probe(p, w.newRevision(1), second)
+	leader.Lead()
+	for range 3 {
+		leader.refreshNow()
+		require.EqualValues(t, 3, leader.only().MaxRemoved)
+	}
+	second.Status.VirtualNodes = []plugins.VirtualNodePlugin{*leader.desiredEntry(second, nil, []*plugins.ReflectionPlugin{p})}
+	require.NotNil(t, second.Status.VirtualNodes[0].ActiveSince)
+	restarted := w.probe(p, w.newRevision(1), second)
+	standby.show(p, second)
+	for _, f := range []*probed{standby, restarted} {
+		f.Lead()
+		for range 2 {
+			f.refreshNow()
+			assert.Zero(t, f.only().MaxRemoved)
+		}
+	}
+	leader.show(p, second)
+	assert.EqualValues(t, 3, leader.only().MaxRemoved)
+}

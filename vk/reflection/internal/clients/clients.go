@@ -1,0 +1,178 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package clients has the clients for both clusters. Each call has a deadline. Calls to the provider fail at once
+// while the provider is known to be unreachable.
+package clients
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	v1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+
+	"github.com/refract-project/refract/internal/apifailure"
+	"github.com/refract-project/refract/internal/dynamicclient"
+	"github.com/refract-project/refract/internal/serverversion"
+	"github.com/refract-project/refract/vk/reflection/internal/breaker"
+	"github.com/refract-project/refract/vk/reflection/internal/failure"
+	"github.com/refract-project/refract/vk/reflection/internal/informer"
+	"github.com/refract-project/refract/vk/reflection/internal/readonly"
+)
+
+// FieldValidation is the field validation of our writes. It saves the API server a second, strict decoding, which is
+// the default because API servers warn about unknown fields. Such warnings are not needed, because the written
+// objects come from an API server, and a field that the other API server drops is found by comparing the stored
+// object.
+const FieldValidation = metav1.FieldValidationIgnore
+
+// Options are the options of New. All fields are required.
+type Options struct {
+	Local, Remote   *rest.Config // used unchanged; copies of them disable client-side rate limits
+	RemoteClusterID string
+	CallTimeout     time.Duration // deadline of each call
+	ProbeEvery      time.Duration // interval of probes of an unreachable provider
+	Changed         func(reachable bool)
+	Clock           clock.WithTicker
+	Log             *slog.Logger
+}
+
+// Clients has the clients for this cluster, Local, and for the provider, Remote. It is safe for concurrent use.
+type Clients struct {
+	// Local is the client of this cluster. Use it through CallLocal.
+	Local dynamic.Interface
+	// Core is the client of this cluster for the core API. Use it through CallLocal.
+	Core v1.CoreV1Interface
+	// Remote is the client of the provider. Use it through CallRemote.
+	Remote dynamic.Interface
+	// RemoteWriter is a client of the provider whose responses contain managedFields, which distinguish changes by
+	// admission from other changes.
+	RemoteWriter dynamic.Interface
+	// Here is the source of informers for this cluster, and There for the provider.
+	Here, There informer.Source
+
+	breaker       *breaker.Breaker
+	probe         rest.Interface // client of the provider that bypasses the breaker
+	remoteVersion func(context.Context) (string, error)
+	options       Options
+}
+
+// New creates the clients without sending requests. The clients have no client-side rate limit, because the number of
+// workers is limited, and the priority and fairness of the API server is better flow control.
+func New(options Options) (*Clients, error) {
+	c := &Clients{options: options}
+	c.remoteVersion = serverversion.Cached(c.readRemoteVersion, options.Clock)
+	local, remote := rest.CopyConfig(options.Local), rest.CopyConfig(options.Remote)
+	local.QPS, remote.QPS = -1, -1
+	local.Wrap(answerAtOnce)
+	local.Wrap(readonly.Transport)
+	remote.Wrap(answerAtOnce)
+	return c, errors.Join(c.connectLocal(local), c.connectRemote(remote))
+}
+
+func (c *Clients) connectLocal(config *rest.Config) error {
+	var faults [3]error
+	c.Local, faults[0] = dynamicclient.New(config, dynamicclient.Options{DropManagedFields: true})
+	c.Core, faults[1] = v1.NewForConfig(config)
+	c.Here = informer.Source{Client: c.Local, Strings: informer.NewStrings()}
+	c.Here.Metadata, faults[2] = metadata.NewForConfig(config)
+	return describeFaults("creating a client for this cluster, %w", faults[:])
+}
+
+func (c *Clients) connectRemote(config *rest.Config) error {
+	probe, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return fmt.Errorf("creating a client for the provider, %w", err)
+	}
+	c.probe = probe.RESTClient()
+	c.breaker = breaker.New(breaker.Options{Clock: c.options.Clock, Every: c.options.ProbeEvery, Log: c.options.Log, Changed: c.options.Changed, Probe: c.probeRemote})
+	config.Wrap(c.breaker.Transport)
+	config.Wrap(readonly.Transport)
+	var faults [3]error
+	c.Remote, faults[0] = dynamicclient.New(config, dynamicclient.Options{DropManagedFields: true})
+	c.RemoteWriter, faults[1] = dynamicclient.New(config, dynamicclient.Options{})
+	c.There = informer.Source{Client: c.Remote, Breaker: c.breaker, Strings: c.Here.Strings}
+	c.There.Metadata, faults[2] = metadata.NewForConfig(config)
+	return describeFaults("creating a client for the provider, %w", faults[:])
+}
+
+func describeFaults(format string, faults []error) error {
+	for i, err := range faults {
+		if err != nil {
+			faults[i] = fmt.Errorf(format, err)
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// probeRemote checks whether the provider's API server responds. It bypasses the breaker.
+func (c *Clients) probeRemote(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, c.options.CallTimeout/2)
+	defer cancel()
+	err := c.probe.Get().AbsPath("/readyz").MaxRetries(0).Do(ctx).Error()
+	if status := apierrors.APIStatus(nil); errors.As(err, &status) && status.Status().Code < http.StatusInternalServerError {
+		if code := status.Status().Code; code == http.StatusUnauthorized || code == http.StatusForbidden {
+			return &breaker.DeniedError{Err: err}
+		}
+		// Any other response below 500 shows that the API server is reachable, for example 404 if it hides this path.
+		return nil
+	}
+	return err
+}
+
+// Start enables probes of an unreachable provider until ctx ends.
+func (c *Clients) Start(ctx context.Context) { c.breaker.Start(ctx) }
+
+// Reachable returns an error while the provider is known to be unreachable.
+func (c *Clients) Reachable() error { return c.breaker.Allow() }
+
+// CallRemote makes one call to the provider with a deadline. It fails at once while the provider is known to be
+// unreachable. It returns a *failure.SlowError if a call exceeds its deadline although the provider responds to a
+// probe.
+func (c *Clients) CallRemote(ctx context.Context, call func(context.Context) error) error {
+	if err := c.breaker.Allow(); err != nil {
+		return err
+	}
+	bounded, cancel := context.WithTimeout(ctx, c.options.CallTimeout)
+	defer cancel()
+	err := call(bounded)
+	if err != nil && ctx.Err() == nil && !c.breaker.Heed(err) && apifailure.IsOverdue(err) {
+		return &failure.SlowError{Limit: c.options.CallTimeout}
+	}
+	return failure.WrapThrottled("the API server of cluster "+c.options.RemoteClusterID, err)
+}
+
+// CallLocal makes one call to this cluster with a deadline.
+func (c *Clients) CallLocal(ctx context.Context, call func(context.Context) error) error {
+	bounded, cancel := context.WithTimeout(ctx, c.options.CallTimeout)
+	defer cancel()
+	return failure.WrapThrottled("this cluster's API server", call(bounded))
+}
+
+// DescribeRemoteVersion returns the version of the provider's API server, for a message.
+func (c *Clients) DescribeRemoteVersion(ctx context.Context) string {
+	version, err := c.remoteVersion(ctx)
+	if err != nil {
+		return "Kubernetes of unknown version"
+	}
+	return "Kubernetes " + version
+}
+
+func (c *Clients) readRemoteVersion(ctx context.Context) (version string, err error) {
+	err = c.CallRemote(ctx, func(ctx context.Context) (err error) {
+		version, err = serverversion.Read(ctx, c.probe)
+		return err
+	})
+	return version, err
+}

@@ -1,0 +1,75 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package mutation
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/refract-project/refract/host"
+	"github.com/refract-project/refract/vk/reflection/internal/evaluation"
+	"github.com/refract-project/refract/vk/reflection/internal/probation"
+)
+
+// PreviewDomain is the prefix of the state domains of previews, which have no effect. It keeps plugins from sharing
+// state between previews and reflection.
+const PreviewDomain = "preview/"
+
+// observe counts a run of a chain for its plugins that are on probation.
+func (m *Mutator) observe(ctx context.Context, w *evaluation.Worker, hook host.Hook, namespace string, local map[string]any, in *Input, outcome *host.Outcome, err error) {
+	if len(m.Probations.Current()) > 0 && ctx.Err() == nil {
+		err = m.withOutput(w, hook, outcome, err)
+		m.Probations.Evaluated(m.onProbation(in.Object), outcome, err, func(previous probation.Runner) (*host.Outcome, error) {
+			return m.runPrevious(ctx, previous, w, hook, namespace, local, in)
+		})
+	}
+}
+
+// withOutput returns the error of a run. If the run has succeeded, it returns the error of the result, which
+// reflection would find only after the run.
+func (m *Mutator) withOutput(w *evaluation.Worker, hook host.Hook, outcome *host.Outcome, err error) error {
+	if err != nil || outcome == nil || outcome.Skipped || m.CheckOutput == nil {
+		return err
+	}
+	if invalid := m.CheckOutput(w, hook); invalid != nil {
+		return &probation.InvalidOutputError{Err: invalid}
+	}
+	return nil
+}
+
+// Release records that an object no longer needs a copy, for another reason than a skip. The object is then no longer
+// reported as one whose copy is kept during a probation.
+func (m *Mutator) Release(namespace, name string) {
+	m.Probations.Release(probation.Object{Kind: m.Kind, Namespace: namespace, Name: name})
+}
+
+// ReleaseNamespace does the same as Release for all objects of a namespace.
+func (m *Mutator) ReleaseNamespace(namespace string) {
+	m.Probations.ReleaseNamespace(m.Kind, namespace)
+}
+
+// MayRemove returns a *probation.HeldError if the copy of a skipped object must stay, because the plugin that has
+// caused the skip is on probation.
+func (m *Mutator) MayRemove(ctx context.Context, w *evaluation.Worker, hook host.Hook, namespace string, local map[string]any, in *Input) error {
+	return m.Probations.MayRemove(m.onProbation(in.Object), func(previous probation.Runner) (*host.Outcome, error) {
+		return m.runPrevious(ctx, previous, w, hook, namespace, local, in)
+	})
+}
+
+func (m *Mutator) onProbation(object map[string]any) probation.Object {
+	u := unstructured.Unstructured{Object: object}
+	return probation.Object{Kind: m.Kind, Namespace: u.GetNamespace(), Name: u.GetName(), UID: string(u.GetUID()), ResourceVersion: u.GetResourceVersion()}
+}
+
+// runPrevious runs the chain from before a promotion on the same input. The result of the worker's own chain is not
+// changed.
+func (m *Mutator) runPrevious(ctx context.Context, previous probation.Runner, w *evaluation.Worker, hook host.Hook, namespace string, local map[string]any, in *Input) (*host.Outcome, error) {
+	if w.Previous == nil {
+		w.Previous = evaluation.NewWorker(w.Env.Logger)
+		w.Previous.Domain = PreviewDomain
+	}
+	outcome, err := m.Run(ctx, previous, w.Previous, hook, namespace, local, in)
+	return outcome, m.withOutput(w.Previous, hook, outcome, err)
+}

@@ -1,0 +1,179 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package probation
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/utils/clock"
+
+	"github.com/refract-project/refract/host"
+)
+
+// Set has all probations of a virtual kubelet. A read is one atomic load. Set is safe for concurrent use. A nil Set
+// is empty.
+type Set struct {
+	clock clock.PassiveClock
+	all   atomic.Pointer[[]*Probation] // the slice is replaced and never modified
+}
+
+// NewSet returns an empty Set.
+func NewSet(clock clock.PassiveClock) *Set { return &Set{clock: clock} }
+
+// Replace replaces all probations.
+func (s *Set) Replace(all []*Probation) { s.all.Store(&all) }
+
+// Current returns the probations that have not ended.
+func (s *Set) Current() (found []*Probation) {
+	if s == nil {
+		return nil
+	}
+	all := s.all.Load()
+	if all == nil || len(*all) == 0 {
+		return nil
+	}
+	now := s.clock.Now()
+	for _, p := range *all {
+		if now.Before(p.Until) {
+			found = append(found, p)
+		}
+	}
+	return found
+}
+
+// Evaluated counts a run of the current chain. before runs a previous chain on the same input. It is called only if a
+// plugin on probation has failed.
+func (s *Set) Evaluated(o Object, outcome *host.Outcome, err error, before func(Runner) (*host.Outcome, error)) {
+	for _, p := range s.Current() {
+		ran, failed := resultOf(p.Plugin, outcome, err)
+		if ran {
+			p.count(o, failed, func() bool {
+				earlier, err := before(p.Previous)
+				_, failed := resultOf(p.Plugin, earlier, err)
+				return !failed && !isInvalidOutput(err)
+			})
+		}
+		if err == nil && !outcome.Skipped {
+			p.release(o)
+		}
+	}
+}
+
+// Release records that an object needs no copy any more for another reason than a skip: it is gone, or is not reflected.
+func (s *Set) Release(o Object) {
+	for _, p := range s.Current() {
+		p.release(o)
+	}
+}
+
+// ReleaseNamespace records that the objects of a kind in a namespace are not reflected any more.
+func (s *Set) ReleaseNamespace(kind, namespace string) {
+	for _, p := range s.Current() {
+		p.releaseNamespace(kind, namespace)
+	}
+}
+
+// InvalidOutputError is returned if no plugin of a chain has failed, and the result is not a valid object.
+type InvalidOutputError struct{ Err error }
+
+func (e *InvalidOutputError) Error() string { return e.Err.Error() }
+func (e *InvalidOutputError) Unwrap() error { return e.Err }
+
+func isInvalidOutput(err error) bool {
+	var invalid *InvalidOutputError
+	return errors.As(err, &invalid)
+}
+
+// resultOf reports whether the plugin ran in a chain, and whether this plugin failed. Failures of other plugins do
+// not count. An invalid result counts for each plugin that ran: it is not known which of them has caused it.
+func resultOf(plugin string, outcome *host.Outcome, err error) (ran, failed bool) {
+	if outcome == nil {
+		return false, false
+	}
+	for i := range outcome.Calls {
+		if call := &outcome.Calls[i]; call.Plugin == plugin {
+			ran, failed = true, failed || call.Err != nil
+		}
+	}
+	return ran, failed || ran && err != nil && (failedPlugin(err) == plugin || isInvalidOutput(err))
+}
+
+// failedPlugin returns the name of the plugin that has caused an error of a chain, or "".
+func failedPlugin(err error) string {
+	var (
+		trap   *host.TrapError
+		fuel   *host.OutOfFuelError
+		limit  *host.LimitError
+		access *host.AccessError
+		failed *host.PluginFailedError
+		guard  *host.GuardError
+	)
+	switch {
+	case errors.As(err, &trap):
+		return trap.Plugin
+	case errors.As(err, &fuel):
+		return fuel.Plugin
+	case errors.As(err, &limit):
+		return limit.Plugin
+	case errors.As(err, &access):
+		return access.Plugin
+	case errors.As(err, &failed):
+		return failed.Plugin
+	case errors.As(err, &guard):
+		return guard.Plugin
+	}
+	return ""
+}
+
+// MayRemove returns a *HeldError if the copy of a skipped object must not be deleted. This is the case if a revision
+// on probation has caused the skip, and as many copies as permitted were already deleted. before runs a previous
+// chain on the same input. If this fails, the copy is also kept, because the previous chain would not have deleted
+// it.
+func (s *Set) MayRemove(o Object, before func(Runner) (*host.Outcome, error)) error {
+	for _, p := range s.Current() {
+		if earlier, err := before(p.Previous); err == nil && earlier.Skipped || p.mayRemove(o) {
+			continue
+		}
+		return &HeldError{Plugin: p.Plugin, Revision: p.Revision, Until: p.Until, Left: p.Until.Sub(s.clock.Now())}
+	}
+	return nil
+}
+
+// HeldError is returned for a copy that must not be deleted during a probation.
+type HeldError struct {
+	Plugin, Revision string
+	Until            time.Time     // end of the probation
+	Left             time.Duration // remaining time of the probation
+}
+
+// Error names the end of the probation, not the remaining time, so that every attempt has the same message.
+func (e *HeldError) Error() string {
+	return fmt.Sprintf("the copy is not removed yet, because only revision %s of plugin %s skips the object: the removal is held until %s, the end of the probation. "+
+		"Raise spec.rollout.rehearsal.maxRemoved of the ReflectionPlugin, or shorten spec.rollout.probation, to remove it earlier, "+
+		"or roll the plugin back to keep it", e.Revision, e.Plugin, e.Until.UTC().Format(time.RFC3339))
+}
+
+var heldDesc = prometheus.NewDesc("refract_plugin_removals_held", "Copies that are not removed although a plugin skips their objects, because its revision is on probation.", []string{"plugin", "revision"}, nil)
+
+// Describe implements prometheus.Collector.
+func (s *Set) Describe(descs chan<- *prometheus.Desc) { descs <- heldDesc }
+
+// Collect implements prometheus.Collector.
+func (s *Set) Collect(metrics chan<- prometheus.Metric) {
+	all := s.all.Load()
+	if all == nil {
+		return
+	}
+	for _, p := range *all {
+		held := 0
+		if s.clock.Now().Before(p.Until) {
+			held = p.Held()
+		}
+		metrics <- prometheus.MustNewConstMetric(heldDesc, prometheus.GaugeValue, float64(held), p.Plugin, p.Revision)
+	}
+}

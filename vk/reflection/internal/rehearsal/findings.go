@@ -1,0 +1,240 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package rehearsal
+
+import (
+	"cmp"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+
+	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
+	"github.com/refract-project/refract/host"
+	"github.com/refract-project/refract/vk/reflection/internal/engine"
+	"github.com/refract-project/refract/vk/reflection/internal/queue"
+)
+
+// Limits of the lists in the API type PluginRehearsalResult.
+const (
+	mostPaths      = 20
+	mostConflicts  = 10
+	mostExamples   = 5
+	longestPath    = 256
+	longestMessage = 256
+)
+
+// mostCounted is the maximum number of different paths that are counted. It limits the memory, because every object
+// may have its own keys.
+const mostCounted = 4096
+
+// findings collects the differences that the rehearsal of a candidate finds.
+type findings struct {
+	candidate Candidate
+	counts    plugins.PluginRehearsalResult
+	paths     map[plugins.RehearsedPath]int64
+	conflicts map[plugins.RehearsedConflict]int64
+	examples  map[plugins.RehearsalOutcome][]plugins.RehearsedObject
+}
+
+func newFindings(c Candidate) *findings {
+	return &findings{candidate: c, counts: plugins.PluginRehearsalResult{Against: c.Against},
+		paths: map[plugins.RehearsedPath]int64{}, conflicts: map[plugins.RehearsedConflict]int64{}, examples: map[plugins.RehearsalOutcome][]plugins.RehearsedObject{}}
+}
+
+// add adds the comparison of an object, and reports whether the plugin touches the object; see touches.
+func (f *findings) add(kind string, c *engine.Comparison) bool {
+	if held := heldError(c); held != nil {
+		f.counts.Objects++
+		f.counts.Errors++
+		f.addExample(kind, c.Key, plugins.ErrorOutcome, describeError(held))
+		return false
+	}
+	if !f.touches(c.Outgoing) && !f.touches(c.Incoming) {
+		return false
+	}
+	f.counts.Objects++
+	f.addConflicts(kind, c.Conflicts)
+	if c.Varies {
+		f.counts.NotDeterministic++
+		f.addExample(kind, c.Key, plugins.NotDeterministicOutcome, "")
+	}
+	changed := false
+	for _, pair := range []*engine.Pair{c.Outgoing, c.Incoming} {
+		if pair == nil {
+			continue
+		}
+		if err := failureOf(pair); err != nil {
+			f.counts.Errors++
+			f.addExample(kind, c.Key, plugins.ErrorOutcome, describeError(err))
+			return true
+		}
+		switch {
+		case !pair.Differs():
+		case pair == c.Outgoing && pair.After.Skipped && c.HasCopy:
+			f.counts.Removed++
+			f.addExample(kind, c.Key, plugins.RemovedOutcome, "")
+			return true
+		case pair == c.Outgoing && pair.After.Skipped: // the object has no copy, and the candidate skips it
+		default:
+			changed = f.addPaths(kind, pair, c.HasCopy) || changed
+		}
+	}
+	if !changed {
+		f.counts.Unchanged++
+		return true
+	}
+	f.counts.Changed++
+	f.addExample(kind, c.Key, plugins.ChangedOutcome, "")
+	return true
+}
+
+// failureOf returns the failure that only the next chain has, or nil. An ignored failure counts, too, because the
+// object would be reflected without the plugin.
+func failureOf(pair *engine.Pair) error {
+	if pair.After.Err != nil && pair.Differs() {
+		return pair.After.Err
+	}
+	return pair.NewFailure()
+}
+
+// heldError returns the error of an object that the next chains hold, or nil. No plugin runs on such an object, so
+// the effect of the candidate is not known. Without the error, a candidate could be promoted although it was not
+// tested on any object.
+func heldError(c *engine.Comparison) error {
+	for _, pair := range []*engine.Pair{c.Outgoing, c.Incoming} {
+		var held *host.HeldError
+		if pair != nil && errors.As(pair.After.Err, &held) {
+			return held
+		}
+	}
+	return nil
+}
+
+// selectorError returns the error of an object for which the next chains cannot select plugins yet, or nil.
+func selectorError(c *engine.Comparison) error {
+	for _, pair := range []*engine.Pair{c.Outgoing, c.Incoming} {
+		var unknown *host.SelectorError
+		if pair != nil && errors.As(pair.After.Err, &unknown) {
+			return unknown
+		}
+	}
+	return nil
+}
+
+// touches reports whether the plugin ran in at least one of the two evaluations of a pair.
+func (f *findings) touches(pair *engine.Pair) bool {
+	return pair != nil && (slices.Contains(pair.Before.Ran, f.candidate.Plugin) || slices.Contains(pair.After.Ran, f.candidate.Plugin))
+}
+
+// addPaths counts the paths that differ, and reports whether the copy changes. Fields that are immutable in a running
+// pod do not count as changes to its copy.
+func (f *findings) addPaths(kind string, pair *engine.Pair, hasCopy bool) (changes bool) {
+	before, after := &pair.Before, &pair.After
+	if before.Content == nil || after.Content == nil {
+		return true // the object failed or was skipped in one of the evaluations, so all fields differ
+	}
+	changeable := differingPaths(before.Changeable, after.Changeable)
+	for path := range differingPaths(before.Content, after.Content) {
+		_, can := changeable[path]
+		counted := plugins.RehearsedPath{Kind: kind, Path: cut(path, longestPath), NewPodsOnly: !can}
+		if f.paths[counted] > 0 || len(f.paths) < mostCounted {
+			f.paths[counted]++
+		}
+		changes = changes || can || !hasCopy
+	}
+	return changes
+}
+
+// addConflicts counts the changes by the candidate that a later plugin overwrites. Each path is counted once for each
+// object.
+func (f *findings) addConflicts(kind string, conflicts []host.Conflict) {
+	seen := map[plugins.RehearsedConflict]bool{}
+	for _, c := range conflicts {
+		counted := plugins.RehearsedConflict{Kind: kind, Path: cut(withoutIndices(c.Path), longestPath), Plugin: c.Then}
+		if c.First == f.candidate.Plugin && !seen[counted] && (f.conflicts[counted] > 0 || len(f.conflicts) < mostCounted) {
+			seen[counted] = true
+			f.conflicts[counted]++
+		}
+	}
+}
+
+func (f *findings) addExample(kind string, key queue.Key, outcome plugins.RehearsalOutcome, message string) {
+	if known := f.examples[outcome]; len(known) < mostExamples {
+		f.examples[outcome] = append(known, plugins.RehearsedObject{Kind: kind, Namespace: key.Namespace, Name: key.Name, Outcome: outcome, Message: cut(message, longestMessage)})
+	}
+}
+
+// result returns the counts, the paths that differ most often, and examples, with the worst outcomes first. The same
+// objects always give the same result.
+func (f *findings) result() *plugins.PluginRehearsalResult {
+	result := f.counts
+	for path, objects := range f.paths {
+		path.Objects = objects
+		result.Paths = append(result.Paths, path)
+	}
+	slices.SortFunc(result.Paths, func(a, b plugins.RehearsedPath) int {
+		return cmp.Or(cmp.Compare(b.Objects, a.Objects), strings.Compare(a.Kind, b.Kind), strings.Compare(a.Path, b.Path))
+	})
+	result.Paths = result.Paths[:min(len(result.Paths), mostPaths)]
+	for conflict, objects := range f.conflicts {
+		conflict.Objects = objects
+		result.Conflicts = append(result.Conflicts, conflict)
+	}
+	slices.SortFunc(result.Conflicts, func(a, b plugins.RehearsedConflict) int {
+		return cmp.Or(cmp.Compare(b.Objects, a.Objects), strings.Compare(a.Kind, b.Kind), strings.Compare(a.Path, b.Path), strings.Compare(a.Plugin, b.Plugin))
+	})
+	result.Conflicts = result.Conflicts[:min(len(result.Conflicts), mostConflicts)]
+	for n := range mostExamples { // takes the n-th example of every outcome, so that every outcome has at least one
+		for _, outcome := range []plugins.RehearsalOutcome{plugins.RemovedOutcome, plugins.ErrorOutcome, plugins.NotDeterministicOutcome, plugins.ChangedOutcome} {
+			if known := f.examples[outcome]; n < len(known) && len(result.Examples) < mostExamples {
+				result.Examples = append(result.Examples, known[n])
+			}
+		}
+	}
+	return &result
+}
+
+// differingPaths returns the paths at which the values differ. Paths do not contain the indices of list elements. If
+// two lists have different lengths, the elements that only one of them has count as a difference of the list as a
+// whole.
+func differingPaths(before, after any) map[string]struct{} {
+	found := map[string]struct{}{}
+	addDiffering(found, "", before, after)
+	return found
+}
+
+func addDiffering(found map[string]struct{}, path string, before, after any) {
+	a, mapBefore := before.(map[string]any)
+	b, mapAfter := after.(map[string]any)
+	if (mapBefore || before == nil) && (mapAfter || after == nil) && (mapBefore || mapAfter) && len(a)+len(b) > 0 {
+		keys := maps.Clone(a)
+		if keys == nil {
+			keys = map[string]any{}
+		}
+		maps.Copy(keys, b)
+		for key := range keys {
+			addDiffering(found, join(path, key), a[key], b[key])
+		}
+		return
+	}
+	c, listBefore := before.([]any)
+	d, listAfter := after.([]any)
+	if (listBefore || before == nil) && (listAfter || after == nil) && (listBefore || listAfter) && len(c)+len(d) > 0 {
+		for i := range max(len(c), len(d)) {
+			addDiffering(found, path+"[]", element(c, i), element(d, i))
+		}
+		return
+	}
+	if !equal(before, after) {
+		found[path] = struct{}{}
+	}
+}
+
+func element(list []any, i int) any {
+	if i < len(list) {
+		return list[i]
+	}
+	return nil
+}

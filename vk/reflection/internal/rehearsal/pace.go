@@ -1,0 +1,45 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package rehearsal
+
+import (
+	"context"
+	"time"
+
+	"github.com/refract-project/refract/vk/reflection/internal/engine"
+)
+
+const (
+	// slicePeriod is how long the rehearsal evaluates objects before it checks the queues again. With a longer time,
+	// changes would be reflected later.
+	slicePeriod = 500 * time.Microsecond
+	// restPerSlice is the length of the pause after a slice, in slices, while objects are being reflected. The
+	// rehearsal then uses 10 % of a core.
+	restPerSlice = 9
+)
+
+// pace lets a rehearsal run at full speed while no objects are being reflected, and with a tenth of a core otherwise.
+type pace struct {
+	m         *engine.Manager
+	began     time.Time // start of the current slice
+	evaluated uint64    // number of reflected objects at the start of the slice
+}
+
+// wait pauses between slices. It returns the error of ctx.
+func (p *pace) wait(ctx context.Context) error {
+	worked := time.Since(p.began)
+	if !p.began.IsZero() && worked < slicePeriod {
+		return ctx.Err()
+	}
+	waiting, evaluated := p.m.Queued()
+	if !p.began.IsZero() && (waiting > 0 || evaluated != p.evaluated) {
+		select {
+		case <-time.After(restPerSlice * worked):
+		case <-ctx.Done():
+		}
+		_, evaluated = p.m.Queued()
+	}
+	p.began, p.evaluated = time.Now(), evaluated
+	return ctx.Err()
+}

@@ -1,0 +1,138 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package settings follows those inputs of the plugins' context that can change at run time: the VirtualNode, the
+// virtual nodes, and the addresses in the network between the clusters.
+package settings
+
+import (
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	corev1 "k8s.io/api/core/v1"
+
+	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/host/document"
+	"github.com/refract-project/refract/internal/ipmap"
+	"github.com/refract-project/refract/vk/reflection/internal/content"
+	"github.com/refract-project/refract/vk/reflection/internal/informer"
+	"github.com/refract-project/refract/vk/reflection/internal/report"
+)
+
+// Resources from which the settings are read.
+var (
+	nodesResource = corev1.SchemeGroupVersion.WithResource("nodes")
+	ipsResource   = schema.GroupVersionResource{Group: "ipam.liqo.io", Version: "v1alpha1", Resource: "ips"}
+)
+
+// Listener is notified of changed settings, to reconcile the objects that depend on them.
+type Listener interface {
+	// VirtualNodeChanged is called after a change to the patch or the classes of the VirtualNode.
+	VirtualNodeChanged()
+	// NodesChanged is called after a change in the set of clusters that have virtual nodes.
+	NodesChanged()
+	// NodeRegistered is called when the Node of this virtual kubelet is first seen with our labels.
+	NodeRegistered()
+	// APIServerLocated is called when the network first reports the addresses of this cluster's API server.
+	APIServerLocated()
+	// AddressesChanged is called after a change to an IP resource in a namespace.
+	AddressesChanged(namespace string)
+}
+
+// Options are the options of New. See engine.Options for the fields that exist in both.
+type Options struct {
+	LocalClusterID, RemoteClusterID string
+	NodeName, NodeIP                string
+	TenantNamespace, LiqoNamespace  string
+	VirtualNode                     string
+	APIServerSupport                string
+	APIServer                       APIServer
+	Classes                         Classes
+	Storage                         Storage
+	RemoteIPs                       *ipmap.Table
+	LocalPodCIDRs                   ipmap.Ranges
+	FollowIPs, DisableIPReflection  bool
+
+	// Informer returns the shared informer of a resource of this cluster.
+	Informer func(resource schema.GroupVersionResource, o informer.Options) *informer.Informer
+	Listener Listener
+	Events   *report.KindReporter // for Events about the VirtualNode
+	Log      *slog.Logger
+}
+
+// Settings follow the VirtualNode, the virtual nodes, and the addresses in the network between the clusters. They are
+// safe for concurrent use.
+type Settings struct {
+	// VirtualNode, Nodes and IPs are the informers from which the settings are read. IPs is nil unless
+	// Options.FollowIPs is set.
+	VirtualNode, Nodes, IPs *informer.Informer
+
+	options    Options
+	values     atomic.Pointer[values]
+	mu         sync.Mutex    // serializes changes
+	changes    atomic.Uint64 // number of changes to values and to address mappings
+	nodeIsOurs atomic.Bool   // the Node was seen with our labels
+}
+
+// New returns the settings. They are updated while their informers run.
+func New(o Options) *Settings {
+	s := &Settings{options: o}
+	s.values.Store(&values{virtualNodes: map[string]any{}, apiServerIPs: texts(o.APIServer.IPs)})
+	s.VirtualNode = o.Informer(offloadingv1beta1.VirtualNodeGVR, informer.Options{Selection: informer.Selection{
+		Namespace: o.TenantNamespace, Fields: fields.OneTermEqualSelector("metadata.name", o.VirtualNode).String(),
+	}})
+	s.VirtualNode.OnEvent(s.virtualNodeChanged)
+	s.Nodes = o.Informer(nodesResource, informer.Options{Selection: informer.Selection{Labels: wire.RemoteClusterIDLabel}})
+	s.Nodes.OnEvent(s.nodeChanged)
+	if o.FollowIPs {
+		s.IPs = o.Informer(ipsResource, informer.Options{Indexers: cache.Indexers{addressIndex: indexByAddress}})
+		s.IPs.OnEvent(s.ipChanged)
+	}
+	return s
+}
+
+func texts(list []string) []any {
+	converted := make([]any, 0, len(list))
+	for _, text := range list {
+		converted = append(converted, text)
+	}
+	return converted
+}
+
+// Changes returns the number of changes to the settings and to address mappings.
+func (s *Settings) Changes() uint64 { return s.changes.Load() }
+
+// OwnNode makes the node count as seen with our labels, for tests.
+func (s *Settings) OwnNode() { s.nodeIsOurs.Store(true) }
+
+// NodeIsOurs reports whether the Node was seen with our labels. Until then, the pods of the Node are not reflected.
+func (s *Settings) NodeIsOurs() bool { return s.nodeIsOurs.Load() }
+
+// Node returns the cached Node of this virtual kubelet, or nil.
+func (s *Settings) Node() *unstructured.Unstructured { return s.Nodes.Get("", s.options.NodeName) }
+
+// ClusterOf returns the ID of the cluster that a virtual node represents, or "" if the node is not a virtual node.
+func (s *Settings) ClusterOf(node string) string {
+	id, _ := s.values.Load().virtualNodes[node].(string)
+	return id
+}
+
+// Hash returns the hash of those settings that come from the VirtualNode.
+func (s *Settings) Hash() uint64 {
+	now := s.values.Load()
+	return content.FieldHash("patch", document.Of(now.patch)) + content.FieldHash(now.loadBalancerClass, document.Of(now.ingressClass)) +
+		content.FieldHash("storageClass", document.Of(now.storageClass))
+}
+
+// NodesHash returns the hash of the clusters of the virtual nodes.
+func (s *Settings) NodesHash() uint64 {
+	return content.FieldHash("nodes", document.Of(s.values.Load().virtualNodes))
+}
