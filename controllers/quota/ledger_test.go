@@ -266,6 +266,22 @@ func take(t *testing.T, l *Ledger, request Request, fits bool) {
 	}
 }
 
+// TestWritesOfUnknownOutcomeFollowALoweredQuota checks that a pod whose resize may or may not have been executed does
+// not grow beyond a Quota that was lowered afterwards, and that the resources of the first attempt stay reserved.
+func TestWritesOfUnknownOutcomeFollowALoweredQuota(t *testing.T) {
+	shelf := &shelf{quotas: []offloading.Quota{quotaFor("rome", "2")}}
+	l := NewLedger(shelf, Options{})
+	resize := resized(sized("web", "rome", "1500m"), "100m")
+	shelf.pods = []corev1.Pod{*resize.Present}
+	take(t, l, resize, true)
+	shelf.quotas = []offloading.Quota{quotaFor("rome", "1")}
+	take(t, l, resize, false)
+	take(t, l, resized(sized("web", "rome", "1"), "100m"), true)
+	l.ReleaseReservation(resize.Key)
+	take(t, l, resize, false)
+	take(t, l, sized("other", "rome", "900m"), true)
+}
+
 // An option determines whether consumers without a Quota are limited. If they are, running pods may stay or shrink,
 // but may not grow or be replaced.
 func TestWithoutQuota(t *testing.T) {

@@ -349,12 +349,22 @@ func (h *history) add(kind watch.EventType, pod *corev1.Pod) {
 	e := event{version: pod.ResourceVersion, name: pod.Name, amounts: corev1.ResourceList{}}
 	if kind != watch.Deleted {
 		e.amounts[corev1.ResourcePods] = *resource.NewQuantity(1, resource.DecimalSI)
-		resources := pod.Spec.Containers[0].Resources
+		sizes := []corev1.ResourceRequirements{pod.Spec.Containers[0].Resources}
+		if statuses := pod.Status.ContainerStatuses; len(statuses) > 0 && statuses[0].Resources != nil {
+			// The node has not carried out the resize. Kubernetes counts the larger size until then, and allows the pod
+			// to grow back to it.
+			sizes = append(sizes, *statuses[0].Resources)
+		}
 		for name := range propertyLimits {
-			if request, limit := resources.Requests[name], resources.Limits[name]; name != corev1.ResourcePods && request.Cmp(limit) > 0 {
-				e.amounts[name] = request
-			} else if name != corev1.ResourcePods {
-				e.amounts[name] = limit
+			if name == corev1.ResourcePods {
+				continue
+			}
+			for _, size := range sizes {
+				for _, amount := range []resource.Quantity{size.Requests[name], size.Limits[name]} {
+					if largest := e.amounts[name]; amount.Cmp(largest) > 0 {
+						e.amounts[name] = amount
+					}
+				}
 			}
 		}
 	}
