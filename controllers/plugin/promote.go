@@ -60,9 +60,9 @@ func (c *Controller) chooseRevision(ctx context.Context, p *plugins.ReflectionPl
 		return p.Spec.Revision, 0, nil
 	case p.Spec.Revision != "" || accepted == "" || accepted == active:
 		return active, 0, nil
-	case p.Status.RejectedRevision == accepted && !isChosen(p, accepted):
+	case p.Status.IsRejected(accepted) && !isChosen(p, accepted):
 		p.Status.CandidateRevision = ""
-		c.setRejected(p)
+		c.setRejected(p, accepted)
 		return active, 0, nil
 	case isChosen(p, accepted):
 		setCondition(p, plugins.RehearsedCondition, metav1.ConditionTrue, approvedReason, fmt.Sprintf("spec.rollout.rehearsal.approved names revision %s", accepted))

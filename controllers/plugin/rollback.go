@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,7 +23,7 @@ func (c *Controller) rollBack(ctx context.Context, p *plugins.ReflectionPlugin, 
 	bad, previous := p.Status.ActiveRevision, p.Status.PreviousRevision
 	// A rejected revision is active because a user has chosen it again. Without promotedAt, a proven revision was
 	// restored, and has no probation.
-	if bad == "" || previous == "" || p.Spec.Paused || p.Status.PromotedAt == nil || p.Status.RejectedRevision == bad {
+	if bad == "" || previous == "" || p.Spec.Paused || p.Status.PromotedAt == nil || p.Status.IsRejected(bad) {
 		return nil
 	}
 	revision, err := c.getRevision(ctx, bad)
@@ -42,7 +43,7 @@ func (c *Controller) rollBack(ctx context.Context, p *plugins.ReflectionPlugin, 
 	if err != nil {
 		return err
 	}
-	p.Status.RejectedRevision = bad
+	p.Status.RejectRevision(bad)
 	if p.Status.CandidateRevision == bad {
 		p.Status.CandidateRevision = ""
 	}
@@ -76,13 +77,15 @@ func findRolledBack(revision *plugins.PluginRevision, promotedAt *metav1.Time, n
 	return nil
 }
 
-// setRejected sets the condition Rehearsed for a candidate that was rolled back. A condition that already has the cause is kept.
-func (c *Controller) setRejected(p *plugins.ReflectionPlugin) {
-	if before := apimeta.FindStatusCondition(p.Status.Conditions, plugins.RehearsedCondition); before != nil && before.Reason == rolledBackReason {
+// setRejected sets the condition Rehearsed for a candidate that was rolled back. A condition about this revision, which
+// contains the cause, is kept.
+func (c *Controller) setRejected(p *plugins.ReflectionPlugin, revision string) {
+	before := apimeta.FindStatusCondition(p.Status.Conditions, plugins.RehearsedCondition)
+	if before != nil && before.Reason == rolledBackReason && strings.HasPrefix(before.Message, fmt.Sprintf("revision %s was rolled back", revision)) {
 		return
 	}
 	setCondition(p, plugins.RehearsedCondition, metav1.ConditionFalse, rolledBackReason,
-		fmt.Sprintf("revision %s was rolled back before, and does not become active again: %s", p.Status.RejectedRevision, describeOverride(p, p.Status.RejectedRevision)))
+		fmt.Sprintf("revision %s was rolled back before, and does not become active again: %s", revision, describeOverride(p, revision)))
 }
 
 // forgetOverruled resets the overruled revision after its name was removed from the spec, so that a later choice of

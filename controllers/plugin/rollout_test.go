@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -352,6 +353,47 @@ func TestARolledBackRevisionIsRejected(t *testing.T) {
 	third := p.Status.CandidateRevision
 	approve(t, p, third)
 	awaitActive(t, p, third)
+}
+
+// All revisions that were rolled back stay rejected, not only the last one: a source that goes back to an earlier one
+// does not make it active again.
+func TestAllRolledBackRevisionsStayRejected(t *testing.T) {
+	start(t)
+	a := addNode(t, "milan", corev1.ConditionTrue, time.Hour)
+	p := declare(t, assemble(t, manifest, "", hook), nil)
+	controllertest.Eventually(t, "the first revision to be active", func() error {
+		if cluster.Get(t, p, "", p.Name); p.Status.ActiveRevision == "" {
+			return fmt.Errorf("no revision is active")
+		}
+		return nil
+	})
+	first := p.Status.ActiveRevision
+	reportProven(t, p, a)
+	var failed []string
+	for size := 2; size <= 3; size++ {
+		changeConfig(t, p, size)
+		controllertest.Eventually(t, "the next revision to be active", func() error {
+			if cluster.Get(t, p, "", p.Name); p.Status.ActiveRevision == first {
+				return fmt.Errorf("%s is active", first)
+			}
+			return nil
+		})
+		failed = append(failed, p.Status.ActiveRevision)
+		reportState(t, p.Status.ActiveRevision, a, plugins.RolledBackPlugin, "all failed")
+		p = awaitActive(t, p, first)
+	}
+	assert.Equal(t, failed[1], p.Status.RejectedRevision)
+	assert.Equal(t, failed[:1], p.Status.EarlierRejectedRevisions)
+
+	changeConfig(t, p, 2)
+	controllertest.Eventually(t, "the condition to name the earlier revision", func() error {
+		cluster.Get(t, p, "", p.Name)
+		if text := message(p, plugins.RehearsedCondition); !strings.Contains(text, "revision "+failed[0]+" was rolled back before") {
+			return fmt.Errorf("the message is %q", text)
+		}
+		return nil
+	})
+	assert.Equal(t, first, p.Status.ActiveRevision)
 }
 
 // promoteNext changes the settings of the plugin, and approves its revision.

@@ -227,7 +227,7 @@ func (f *Follower) promotionOf(ctx context.Context, chains CandidateChains, acti
 		o.MaxFailedPercent = *percent
 	}
 	// There is nothing to go back to, or a user has chosen the revision again after it was rolled back.
-	if p.previous == "" || a.promoted.Status.RejectedRevision == a.revision {
+	if p.previous == "" || a.promoted.Status.IsRejected(a.revision) {
 		o.MaxFailedPercent = 100
 	}
 	p.probation = reflection.NewProbation(o)

@@ -193,5 +193,5 @@ func (f *Follower) otherEntry(revision string, p *plugins.ReflectionPlugin) *plu
 
 // isConcerned reports whether a revision is the candidate of its plugin, or was rejected.
 func isConcerned(p *plugins.ReflectionPlugin, revision string) bool {
-	return p != nil && (p.Status.CandidateRevision == revision || p.Status.RejectedRevision == revision)
+	return p != nil && (p.Status.CandidateRevision == revision || p.Status.IsRejected(revision))
 }

@@ -491,6 +491,14 @@ type ReflectionPluginStatus struct {
 	// +optional
 	RejectedRevision string `json:"rejectedRevision,omitempty"`
 
+	// EarlierRejectedRevisions are the revisions that were rolled back before RejectedRevision, latest first. The same
+	// rules apply to them, for example if a tag in a registry is moved back to one of them.
+	//
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=20
+	EarlierRejectedRevisions []string `json:"earlierRejectedRevisions,omitempty"`
+
 	// OverruledRevision is the rejected revision while spec.revision or spec.rollout.rehearsal.approved still names
 	// it from the time before the rejection. Such a name has no effect. To make the revision active again, remove the
 	// name and set it again.

@@ -859,6 +859,11 @@ func (in *ReflectionPluginStatus) DeepCopyInto(out *ReflectionPluginStatus) {
 		in, out := &in.PromotedAt, &out.PromotedAt
 		*out = (*in).DeepCopy()
 	}
+	if in.EarlierRejectedRevisions != nil {
+		in, out := &in.EarlierRejectedRevisions, &out.EarlierRejectedRevisions
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	if in.Source != nil {
 		in, out := &in.Source, &out.Source
 		*out = new(PluginSourceStatus)

@@ -74,7 +74,7 @@ func (p *declaredPlugin) findApprovable(wanted string) (string, error) {
 		return "", fmt.Errorf("plugin %s has no revision to approve: none waits for it, and none was rolled back; %w", p.Name, errNothingToDo)
 	case name == status.ActiveRevision:
 		return "", fmt.Errorf("plugin %s has no revision to approve: %s is active; %w", p.Name, name, errNothingToDo)
-	case name != status.CandidateRevision && name != status.RejectedRevision:
+	case name != status.CandidateRevision && !status.IsRejected(name):
 		return "", fmt.Errorf("revision %s is not the candidate of plugin %s, and was not rolled back: to make it active, run refractctl plugin rollback %s --to=%s; %w", name, p.Name, p.Name, name, errNothingToDo)
 	case p.findRevision(name) == nil:
 		return "", fmt.Errorf("PluginRevision %s, which the status of plugin %s names, does not exist: see whether the controller manager runs; %w", name, p.Name, errNothingToDo)

@@ -41,7 +41,7 @@ func newPluginRollbackCommand(access *clusterAccess) *cobra.Command {
 		if p.Spec.Paused {
 			printWarning(out, p.Name, "spec.paused is set: the revision becomes active when it is removed")
 		}
-		if name == p.Status.RejectedRevision {
+		if p.Status.IsRejected(name) {
 			printWarning(out, p.Name, fmt.Sprintf("revision %s was rolled back, and the controller manager does not roll it back again", name))
 		}
 		if err := p.setField(cmd.Context(), c, out, pinField, name, timeout); err != nil {
@@ -64,7 +64,7 @@ func (p *declaredPlugin) findTarget(wanted string) (string, error) {
 	if wanted != "" {
 		return wanted, p.requireRevision("to", wanted)
 	}
-	if previous := status.PreviousRevision; previous != "" && previous != status.RejectedRevision && p.findRevision(previous) != nil {
+	if previous := status.PreviousRevision; previous != "" && !status.IsRejected(previous) && p.findRevision(previous) != nil {
 		return previous, nil
 	}
 	return "", fmt.Errorf("plugin %s has no previous revision to go back to: name one with --to (list them with: refractctl plugin status %s), or set spec.paused; %w", p.Name, p.Name, errNothingToDo)
