@@ -174,8 +174,18 @@ func (l *Ledger) ReleaseReservation(key types.NamespacedName) {
 	}
 }
 
-// DropReservation drops the reservation of a pod whose ShadowPod is deleted, so that it cannot be created or changed
-// any more.
+// ObservePod ends the reservation of a pod if the cached pod has the written version or a later one. It reports whether
+// the pod still has a reservation. pod is nil if the cache does not show it.
+func (l *Ledger) ObservePod(key types.NamespacedName, pod *corev1.Pod) (isReserved bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if pod != nil {
+		l.observePod(key, pod)
+	}
+	return l.reserved[key] != nil
+}
+
+// DropReservation drops the reservation of a pod that does not exist, and that nothing will create.
 func (l *Ledger) DropReservation(key types.NamespacedName) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

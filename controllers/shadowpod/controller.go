@@ -22,6 +22,7 @@ package shadowpod
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -123,10 +124,13 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	err := c.client.Get(ctx, request.NamespacedName, shadow)
 	if apierrors.IsNotFound(err) {
 		c.forget(request.NamespacedName)
-		c.forgetQuota(request.NamespacedName)
 		c.brake.Forget(request.NamespacedName)
+		unseen, unread := c.endReservation(ctx, request.NamespacedName)
 		wait, err := c.endOrphan(ctx, request.NamespacedName)
-		return reconcile.Result{RequeueAfter: wait}, err
+		if wait == 0 || unseen > 0 && unseen < wait {
+			wait = unseen
+		}
+		return reconcile.Result{RequeueAfter: wait}, errors.Join(unread, err)
 	}
 	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("getting ShadowPod %s, %w", request.NamespacedName, err)
@@ -158,7 +162,8 @@ func (c *Controller) enforce(ctx context.Context, shadow *unstructured.Unstructu
 		return c.endDependent(ctx, shadow, pod)
 	case podend.Finished(recordedPhase(shadow)):
 		c.forget(key)
-		return 0, c.release(ctx, pod)
+		wait, err := c.endReservation(ctx, key)
+		return wait, errors.Join(err, c.release(ctx, pod))
 	case shadow.GetDeletionTimestamp() != nil:
 		return 0, c.release(ctx, pod)
 	}

@@ -154,7 +154,9 @@ func (c *Controller) meet(ctx context.Context, shadow *unstructured.Unstructured
 		return fmt.Errorf("getting pod %s, which exists already, %w", key, err)
 	}
 	if !metav1.IsControlledBy(pod, shadow) {
-		c.forgetQuota(key)
+		if c.options.Quotas != nil {
+			c.holdReservation(key, pod)
+		}
 		return c.yield(ctx, shadow, pod)
 	}
 	c.settleQuota(pod)

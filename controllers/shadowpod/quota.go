@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/internal/asked"
 	"github.com/refract-project/refract/controllers/internal/tenancy"
 	"github.com/refract-project/refract/controllers/quota"
@@ -110,10 +111,41 @@ func isDecided(err error) bool {
 	return errors.As(err, &status) && status.Status().Code >= 400 && status.Status().Code < 500 && !apierrors.IsTimeout(err)
 }
 
-func (c *Controller) forgetQuota(key types.NamespacedName) {
-	if c.options.Quotas != nil {
-		c.options.Quotas.DropReservation(key)
+// unseenPodDelay is the delay until a reservation without a ShadowPod is compared with the cache again.
+const unseenPodDelay = time.Second
+
+// endReservation ends the reservation of a pod whose ShadowPod is gone, as soon as the cache counts the pod instead, or
+// the pod does not exist. If it ended with the ShadowPod, a pod that the cache does not show yet would count nowhere, and
+// others could be created in its place. It returns the delay until the next call; 0 means that none is needed.
+func (c *Controller) endReservation(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
+	if c.options.Quotas == nil {
+		return 0, nil
 	}
+	cached, err := c.pod(ctx, key)
+	if err != nil || !c.options.Quotas.ObservePod(key, cached) {
+		return 0, err
+	}
+	pod := &corev1.Pod{}
+	err = c.uncached.Get(ctx, key, pod)
+	switch {
+	case apierrors.IsNotFound(err):
+		c.options.Quotas.DropReservation(key)
+		return 0, nil
+	case err != nil:
+		return 0, fmt.Errorf("getting pod %s, which has reserved resources, %w", key, err)
+	}
+	return c.holdReservation(key, pod), nil
+}
+
+// holdReservation keeps the reservation for an existing pod until the cache shows the pod, and returns the delay until
+// the next call of endReservation. A pod without the label of this controller never gets into the cache, and counts in no Quota.
+func (c *Controller) holdReservation(key types.NamespacedName, pod *corev1.Pod) time.Duration {
+	if pod.Labels[wire.ManagedByLabel] != wire.ManagedByShadowPod {
+		c.options.Quotas.DropReservation(key)
+		return 0
+	}
+	c.options.Quotas.SettleReservation(pod)
+	return unseenPodDelay
 }
 
 func typedSpec(fields any) (*corev1.PodSpec, error) {
