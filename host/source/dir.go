@@ -252,7 +252,7 @@ func (d *Dir) Run(ctx context.Context) error {
 		case <-poll.C:
 		// After an error of the watcher, the directory is read again, because notifications may have been lost.
 		case err := <-failures:
-			d.config.Logger.Warn("The watch of the plugin directory failed, waiting for the next poll", "dir", d.config.Path, "err", err)
+			d.config.Logger.Warn("The watch of the plugin directory failed. The directory is read now, and at each poll", "dir", d.config.Path, "err", err)
 		case e := <-events:
 			if !d.concernsFolder(e) {
 				continue
