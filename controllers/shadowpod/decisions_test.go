@@ -47,7 +47,9 @@ func newDesk(t *testing.T) *desk {
 	t.Helper()
 	scheme, err := controllers.Scheme()
 	require.NoError(t, err)
-	d := &desk{T: t, Server: apistub.New(t, scheme), events: events.NewFakeRecorder(100), clock: testingclock.NewFakeClock(time.Now())}
+	// The clock stands still, so it is set to a time after the creation of all objects.
+	clock := testingclock.NewFakeClock(time.Now().Add(time.Hour))
+	d := &desk{T: t, Server: apistub.New(t, scheme), events: events.NewFakeRecorder(100), clock: clock}
 	d.Put(t, &corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: metav1.ObjectMeta{Name: "shop",
 		Labels: map[string]string{wire.RemoteClusterIDLabel: "consumer"}, Annotations: map[string]string{wire.ManagedByNamespaceMapAnnotation: "liqo-tenant-consumer/provider"}}})
 	d.restart()
