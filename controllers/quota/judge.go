@@ -32,7 +32,7 @@ func (l *Ledger) judgeRequest(ctx context.Context, request Request, announced bo
 	if err != nil {
 		return nil, false, err
 	}
-	demand, present := demandOf(&corev1.Pod{Spec: *request.Spec}), presentDemand(request)
+	demand, present := demandOf(&corev1.Pod{Spec: *request.Spec}), l.presentDemand(request)
 	if len(quotas) == 0 {
 		refusal, err := l.judgeUnlimited(ctx, who, request, demand, present)
 		return refusal, false, err
@@ -57,13 +57,18 @@ func (l *Ledger) judgeRequest(ctx context.Context, request Request, announced bo
 	return refusal, true, err
 }
 
-// presentDemand returns the amounts that the pod of a request has, or nil if there is no pod. A reservation is no part
-// of them: a write whose outcome is unknown is judged again by the present limits.
-func presentDemand(request Request) corev1.ResourceList {
+// presentDemand returns the amounts that the pod of a request has, or nil if there is no pod. Amounts that were written
+// belong to them before the cache shows them. Those of a write whose outcome is unknown do not: its retry is judged by
+// the present limits.
+func (l *Ledger) presentDemand(request Request) corev1.ResourceList {
 	if request.Present == nil {
 		return nil
 	}
-	return demandOf(request.Present)
+	present := demandOf(request.Present)
+	if entry := l.reserved[request.Key]; entry != nil {
+		raiseResources(present, entry.settled)
+	}
+	return present
 }
 
 // isGrowing reports whether a request demands more than the pod has at present.
