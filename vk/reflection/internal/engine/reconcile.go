@@ -122,16 +122,14 @@ func (r *reflector) leaveOut(s *Scope, local *unstructured.Unstructured, owner s
 
 // disable removes the copy of an object that is deliberately not reflected: by an annotation, by the policy, or because
 // a plugin skips it. One Event reports this, except for an object that never crossed and existed before this process.
+// The reflected status is removed even if the provider refuses the deletion.
 func (r *reflector) disable(ctx context.Context, w *evaluation.Worker, s *Scope, local, remote *unstructured.Unstructured, explicit bool, reason string) error {
-	if remote != nil {
-		if err := r.copies.Remove(ctx, w, s.Namespace, remote); err != nil {
-			return err
-		}
-	}
+	removed, retracted := r.copies.Remove(ctx, w, s.Namespace, remote), error(nil)
 	if r.kind.Status.Back {
-		if err := r.objects.RetractStatus(ctx, w, local); err != nil {
-			return err
-		}
+		retracted = r.objects.RetractStatus(ctx, w, local)
+	}
+	if err := evaluation.Directed(removed, retracted); err != nil {
+		return err
 	}
 	if remote != nil || explicit && local.GetCreationTimestamp().After(r.m.started) {
 		r.events.Note(local, wire.ReflectionDisabledReason, fmt.Sprintf("not reflected to cluster %s: %s", r.m.options.RemoteClusterID, reason))
