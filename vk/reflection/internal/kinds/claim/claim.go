@@ -67,11 +67,12 @@ func (h *handler) Reconcile(ctx context.Context, w *evaluation.Worker, s *engine
 		h.volumes.gone.Delete(key)
 		err = h.runClaim(ctx, w, v)
 	}
-	if dropped == nil {
-		return err
-	}
 	failed := evaluation.Directions(err)
-	return evaluation.Directed(failed[evaluation.Out], cmp.Or(failed[evaluation.Back], dropped))
+	out, back := failed[evaluation.Out], failed[evaluation.Back]
+	if out == nil {
+		return evaluation.Directed(dropped, back)
+	}
+	return evaluation.Directed(out, cmp.Or(back, dropped))
 }
 
 // runClaim reconciles a claim that exists.

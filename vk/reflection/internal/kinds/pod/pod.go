@@ -199,7 +199,7 @@ func (h *Handler) keepShadow(ctx context.Context, w *evaluation.Worker, v *podVi
 	if refused, err := h.refuseObstacles(ctx, w, v); refused || err != nil {
 		return false, err
 	}
-	if err := h.mayStart(w, v); err != nil {
+	if err := h.mayStart(ctx, w, v); err != nil {
 		return v.shadow != nil, err
 	}
 	debuggers := 0
