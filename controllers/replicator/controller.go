@@ -8,8 +8,9 @@
 // delay others.
 //
 // An entry that disappears from a copy is deleted on the provider with its workloads. Therefore an entry is removed
-// only if this cluster is known to have requested it, and no volumes have data in the remote namespace (package
-// remotedata). All other entries stay in the copy and are reported, so that a consumer that has lost its NamespaceMap
+// only if this cluster is known to have requested it, and there is no data in the remote namespace: neither of volumes
+// that represent claims of this cluster (package remotedata), nor of claims that another client, such as an operator,
+// has created there. All other entries stay in the copy and are reported, so that a consumer that has lost its NamespaceMap
 // does not lose its remote namespaces, and uses them again as soon as it requests them. No entry of a copy becomes an
 // entry of the original, because the provider can write any entry into its copy.
 package replicator
@@ -137,7 +138,7 @@ func (c *Controller) reportProviderError(local *offloading.NamespaceMap, err err
 // replicateMap replicates the map once, and returns the delay until the next replication.
 func (c *Controller) replicateMap(ctx context.Context, local *offloading.NamespaceMap) (wait time.Duration, err error) {
 	if local.DeletionTimestamp != nil {
-		return refreshInterval, c.finalizeMap(ctx, local)
+		return c.finalizeMap(ctx, local)
 	}
 	r, err := c.connectProvider(ctx, local)
 	if err != nil {
@@ -165,7 +166,7 @@ func (c *Controller) replicateMap(ctx context.Context, local *offloading.Namespa
 		return refreshInterval, nil
 	}
 	desired, others := c.requests.mergeEntries(key, local, copied)
-	held, err := c.holdData(ctx, local, copied, &desired)
+	held, err := c.holdData(ctx, r, local, copied, &desired)
 	if err != nil {
 		return 0, err
 	}
@@ -240,34 +241,38 @@ func statusFrom(local, copied *offloading.NamespaceMap) offloading.NamespaceMapS
 }
 
 // finalizeMap deletes the copy, then removes the finalizer of the original. Entries whose remote namespaces have data
-// stay in the copy, and the copy on a provider that is declared dead is not deleted. A new NamespaceMap adopts the
-// remaining entries.
-func (c *Controller) finalizeMap(ctx context.Context, local *offloading.NamespaceMap) error {
+// of volumes stay in the copy, and the copy on a provider that is declared dead is not deleted. A new NamespaceMap
+// adopts the remaining entries. While claims that were created on the provider have data, the finalizer stays: without
+// the original, the deletion of these data could not be confirmed. finalizeMap returns the delay until the next attempt.
+func (c *Controller) finalizeMap(ctx context.Context, local *offloading.NamespaceMap) (wait time.Duration, err error) {
 	if !controllerutil.ContainsFinalizer(local, wire.ReplicatorFinalizer) {
-		return nil
+		return refreshInterval, nil
 	}
 	if err := fresh.Check(ctx, c.client, c.live, local); err != nil {
-		return client.IgnoreNotFound(err)
+		return refreshInterval, client.IgnoreNotFound(err)
 	}
 	cluster, err := peers.Find(ctx, c.client, local.Labels[wire.RemoteIDLabel])
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if !peers.IsDead(cluster) {
 		r, err := c.connectProvider(ctx, local)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		kept, err := c.keepData(ctx, local, r)
 		if err != nil {
-			return err
+			return 0, err
 		}
-		if gone, err := r.removeCopy(ctx, local.Name, kept); err != nil || !gone {
+		if gone, err := r.removeCopy(ctx, local.Name, kept.entries); err != nil || !gone {
 			// The deletion of the copy triggers the next reconciliation.
-			return err
+			return refreshInterval, err
+		}
+		if len(kept.claims) > 0 {
+			return remotedata.MaxRecheckInterval, nil
 		}
 	}
-	return finalizer.Ensure(ctx, c.client, local, wire.ReplicatorFinalizer, false)
+	return refreshInterval, finalizer.Ensure(ctx, c.client, local, wire.ReplicatorFinalizer, false)
 }
 
 // Enforces returns an empty list of the enforced kind and a filter for the NamespaceMaps for providers.

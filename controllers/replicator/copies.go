@@ -7,11 +7,13 @@ import (
 	"context"
 	"maps"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	core "github.com/refract-project/refract/api/core/v1beta1"
@@ -28,6 +30,7 @@ func newPool(scheme *runtime.Scheme, options Options) *remote.Pool {
 	return remote.NewPool(remote.Options{
 		Scheme: scheme, Kind: offloading.GroupVersion.WithKind(offloading.NamespaceMapKind),
 		Selector: labels.SelectorFromSet(labels.Set{wire.OriginIDLabel: options.ClusterID.String(), wire.ReplicatedLabel: "true"}),
+		Others:   []schema.GroupVersionKind{corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim")},
 		SameName: true, // a copy has the same name as its original
 		Observe:  options.Observe,
 	})

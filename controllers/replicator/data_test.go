@@ -4,15 +4,20 @@
 package replicator_test
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/internal/controllertest"
+	"github.com/refract-project/refract/internal/rbac"
 	"github.com/refract-project/refract/internal/remotedata"
 )
 
@@ -94,6 +99,56 @@ func TestADeletedMapLosesNoData(t *testing.T) {
 	consumer.Delete(t, next)
 	provider.AwaitGone(t, copied)
 	consumer.AwaitGone(t, next)
+}
+
+// claimThere creates a remote namespace on the provider with a bound claim, to which the consumer has access. labels are
+// set on the claim.
+func claimThere(t *testing.T, namespace string, labels map[string]string) {
+	t.Helper()
+	provider.Create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
+	require.NoError(t, provider.Grant(t.Context(), rbac.Peer("", consumer.ID).RemoteNamespace(namespace)))
+	claim, _ := provider.BoundClaim(t, "elsewhere", namespace, corev1.PersistentVolumeReclaimDelete)
+	before := claim.DeepCopy()
+	claim.Labels = labels
+	require.NoError(t, provider.Client.Patch(t.Context(), claim, client.MergeFrom(before)))
+}
+
+// An entry whose remote namespace has claims that another client has created there stays until the deletion is
+// confirmed. Claims that were reflected from this cluster do not hold their namespace, and neither do any claims if the
+// namespace of this cluster is deleted.
+func TestClaimsThatWereCreatedThereHoldTheirNamespace(t *testing.T) {
+	here, there := peer(t, "fano")
+	theirs, reflected, deleted := consumer.Namespace(t), consumer.Namespace(t), consumer.Namespace(t)
+	claimThere(t, theirs+"-home", nil)
+	claimThere(t, reflected+"-home", wire.ReflectionLabels(consumer.ID, "fano"))
+	claimThere(t, deleted+"-home", nil)
+	nso := &offloading.NamespaceOffloading{}
+	nso.Namespace, nso.Name = theirs, offloading.NamespaceOffloadingName
+	consumer.Create(t, nso)
+	t.Cleanup(func() { consumer.Release(t, nso) })
+	consumer.StartManager(t)
+	desired := map[string]string{theirs: theirs + "-home", reflected: reflected + "-home", deleted: deleted + "-home"}
+	local := outgoing(here, "fano", desired)
+	consumer.Create(t, local)
+	awaitDesired(t, &provider, there, "fano", desired)
+
+	consumer.Delete(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: deleted}})
+	consumer.Patch(t, local, `{"spec":{"desiredMapping":null}}`)
+	awaitDesired(t, &provider, there, "fano", map[string]string{theirs: theirs + "-home"})
+	assert.Contains(t, consumer.AwaitEvent(t, here, offloading.NamespaceMapKind, "fano", remotedata.HeldReason).Note, "claims that were created there: "+theirs+"-home/data")
+	assert.Contains(t, consumer.AwaitEvent(t, theirs, offloading.NamespaceOffloadingKind, nso.Name, remotedata.HeldReason).Note, wire.DeleteDataAnnotation+"=true")
+
+	consumer.Delete(t, local)
+	controllertest.Eventually(t, "the map to be deleted", func() error {
+		if consumer.Get(t, local, here, "fano"); local.DeletionTimestamp == nil {
+			return errors.New("it is not being deleted")
+		}
+		return nil
+	})
+	copied := awaitDesired(t, &provider, there, "fano", map[string]string{theirs: theirs + "-home"})
+	consumer.Patch(t, local, fmt.Sprintf(`{"metadata":{"annotations":{%q:"true"}}}`, wire.DeleteDataAnnotation))
+	provider.AwaitGone(t, copied)
+	consumer.AwaitGone(t, local)
 }
 
 // A confirmation on a NamespaceOffloading applies only to its own namespace.

@@ -127,9 +127,12 @@ func (c *Controller) withdraw(ctx context.Context, v *virtualNode) (done bool, e
 		if held, err := c.holdsData(ctx, v); held || err != nil {
 			return false, err
 		}
-		if err := c.confirmDeletion(ctx, v, mapping); err != nil {
-			return false, err
-		}
+	}
+	// Claims that only the provider knows may hold the map while it is being deleted, so it can still be confirmed.
+	if err := c.confirmDeletion(ctx, v, mapping); err != nil {
+		return false, err
+	}
+	if mapping.DeletionTimestamp == nil {
 		if err := c.client.Delete(ctx, mapping, client.Preconditions{UID: &mapping.UID}); client.IgnoreNotFound(err) != nil {
 			return false, fmt.Errorf("deleting NamespaceMap %s, %w", client.ObjectKeyFromObject(mapping), err)
 		}

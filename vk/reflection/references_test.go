@@ -243,6 +243,47 @@ func TestADeniedReferenceIsNotAwaitedForever(t *testing.T) {
 	}
 }
 
+// TestPodsThatNeedExcludedObjectsAreWarned checks that a pod that needs objects that are not reflected, and that the
+// provider does not have, gets an Event with the objects, the reasons and the remedies, and is offloaded at once. A pod
+// must not get this Event if the reference is optional, if the provider has its own object, or if the user has declared
+// that.
+func TestPodsThatNeedExcludedObjectsAreWarned(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, reflectiontest.WithDefaultPlugins(t), referenceKinds)
+	l.start()
+	l.Local.Create(t, l.Namespace, `{apiVersion: v1, kind: ServiceAccount, metadata: {name: robot}}`)
+	l.Local.Create(t, l.Namespace, `{apiVersion: v1, kind: Secret, metadata: {name: robot, annotations: {kubernetes.io/service-account.name: robot}}, type: kubernetes.io/service-account-token}`)
+	for _, name := range []string{"here", "both"} {
+		l.Local.Create(t, l.Namespace, fmt.Sprintf(`{apiVersion: v1, kind: ConfigMap, metadata: {name: %s, annotations: {liqo.io/skip-reflection: "true"}}, data: {a: b}}`, name))
+	}
+	l.Remote.Create(t, l.RemoteNS, `{apiVersion: v1, kind: ConfigMap, metadata: {name: both}, data: {a: theirs}}`)
+	l.Settled()
+	l.reader("web", `containers: [{name: c, image: i, envFrom: [{configMapRef: {name: here}}, {configMapRef: {name: both}}]}], volumes: [{name: v, secret: {secretName: robot}}]`)
+	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web")
+	l.Event(l.Namespace, "Pod", "web", "Warning", pod.MissingReferencesReason, "ConfigMap here (annotation liqo.io/skip-reflection is set): change the annotation, or create it in namespace "+l.RemoteNS,
+		"Secret robot (plugin secret: service-account tokens are only reflected in API server mode Legacy", "projected volume")
+	if events := strings.Join(l.Events(l.Namespace, "Pod", "web"), "; "); strings.Contains(events, "both") || strings.Contains(events, pod.AwaitingReferencesReason) {
+		t.Errorf("the pod has the Events %s", events)
+	}
+	l.reader("optional", `containers: [{name: c, image: i, env: [{name: A, valueFrom: {configMapKeyRef: {name: here, key: a, optional: true}}}]}], volumes: [{name: v, secret: {secretName: robot, optional: true}}]`)
+	l.Local.Create(t, l.Namespace, fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: declared, annotations: {%s: ConfigMap}},
+  spec: {nodeName: %s, automountServiceAccountToken: false, containers: [{name: c, image: i, envFrom: [{configMapRef: {name: here}}]}]}}`, pod.RemoteReferencesAnnotation, l.Node))
+	for _, name := range []string{"optional", "declared"} {
+		l.Present(l.Remote, "ShadowPod", l.RemoteNS, name)
+	}
+	// An object that is reflected again is not excluded any more.
+	l.Local.PatchYAML(t, "ConfigMap", l.Namespace, "here", `{metadata: {annotations: {liqo.io/skip-reflection: null}}}`)
+	l.Present(l.Remote, "ConfigMap", l.RemoteNS, "here")
+	l.reader("later", `containers: [{name: c, image: i, envFrom: [{configMapRef: {name: here}}]}]`)
+	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "later")
+	l.Settled()
+	for _, name := range []string{"optional", "declared", "later"} {
+		if events := l.Events(l.Namespace, "Pod", name); len(events) > 0 {
+			t.Errorf("pod %s has the Events %q", name, events)
+		}
+	}
+}
+
 // TestContainersThatStartLaterWait checks that a container that starts later, because its image changed, also waits for
 // its references.
 func TestContainersThatStartLaterWait(t *testing.T) {

@@ -53,6 +53,8 @@ type Options struct {
 	Scheme *runtime.Scheme
 	// Kind is the kind of the objects on the providers. It must be namespaced.
 	Kind schema.GroupVersionKind
+	// Others are further namespaced kinds that the clients may read and write. They are not watched.
+	Others []schema.GroupVersionKind
 	// Selector selects the watched objects; nil selects all objects.
 	Selector labels.Selector
 	// SameName restricts the watch to the object with the same name as the object for which the Remote is opened.
@@ -74,7 +76,7 @@ type Pool struct {
 
 // Remote accesses one provider. Only one goroutine may use it at a time.
 type Remote struct {
-	// Client reads and writes objects of the kind. It is not cached.
+	// Client reads and writes objects of the kinds. It is not cached.
 	client.Client
 	// Namespace is the tenant namespace.
 	Namespace string
@@ -154,7 +156,9 @@ func (p *Pool) dial(key types.NamespacedName, config *rest.Config, access Access
 	conn.Expect(connection.Peer{ClusterID: access.Provider, TenantNamespace: access.Namespace})
 	// A client that has a mapper sends no discovery requests.
 	mapper := meta.NewDefaultRESTMapper([]schema.GroupVersion{p.options.Kind.GroupVersion()})
-	mapper.Add(p.options.Kind, meta.RESTScopeNamespace)
+	for _, kind := range append([]schema.GroupVersionKind{p.options.Kind}, p.options.Others...) {
+		mapper.Add(kind, meta.RESTScopeNamespace)
+	}
 	c, err := client.New(conn.Config(), client.Options{Scheme: p.options.Scheme, Mapper: mapper})
 	if err != nil {
 		return nil, err

@@ -31,10 +31,10 @@ func (r *reflector) reconcile(ctx context.Context, w *evaluation.Worker, s *Scop
 	}
 	if local == nil {
 		s.Forget(key)
-		return w.Removed(r.copies.Remove(ctx, w, s.Namespace, remote))
+		return w.Removed(r.copies.Remove(ctx, w, s.Namespace, remote), "")
 	}
 	if r.kind.Never != nil && r.kind.Never(local) {
-		return w.Removed(nil)
+		return w.Removed(nil, "it belongs to this cluster")
 	}
 	r.mutator.CheckAnnotations(w, local)
 	goesOn, sent := r.reconcileCopy(ctx, w, s, local, remote)
@@ -57,7 +57,7 @@ func (r *reflector) reconcileCopy(ctx context.Context, w *evaluation.Worker, s *
 	}
 	if !decided.Cross {
 		r.mutator.Release(local.GetNamespace(), local.GetName())
-		return false, w.Removed(r.disable(ctx, w, s, local, remote, decided.Explicit, decided.Reason))
+		return false, w.Removed(r.disable(ctx, w, s, local, remote, decided.Explicit, decided.Reason), decided.Reason)
 	}
 	whole, err := r.objects.Whole(ctx, local)
 	if err != nil || whole == nil {
@@ -83,10 +83,11 @@ func (r *reflector) reconcileCopy(ctx context.Context, w *evaluation.Worker, s *
 				return true, err
 			}
 		}
+		why := fmt.Sprintf("plugin %s: %s", outcome.Skipper, outcome.SkipReason)
 		if outcome.Skipper == r.kind.Chain.RoutineSkipper {
-			return false, w.Removed(r.copies.Remove(ctx, w, s.Namespace, remote))
+			return false, w.Removed(r.copies.Remove(ctx, w, s.Namespace, remote), why)
 		}
-		return false, w.Removed(r.disable(ctx, w, s, local, remote, true, fmt.Sprintf("plugin %s: %s", outcome.Skipper, outcome.SkipReason)))
+		return false, w.Removed(r.disable(ctx, w, s, local, remote, true, why), why)
 	}
 	if err := r.copies.Converge(ctx, w, s.Namespace, local, remote); err != nil {
 		return true, err
@@ -122,16 +123,14 @@ func (r *reflector) leaveOut(s *Scope, local *unstructured.Unstructured, owner s
 
 // disable removes the copy of an object that is deliberately not reflected: by an annotation, by the policy, or because
 // a plugin skips it. One Event reports this, except for an object that never crossed and existed before this process.
+// The reflected status is removed even if the provider refuses the deletion.
 func (r *reflector) disable(ctx context.Context, w *evaluation.Worker, s *Scope, local, remote *unstructured.Unstructured, explicit bool, reason string) error {
-	if remote != nil {
-		if err := r.copies.Remove(ctx, w, s.Namespace, remote); err != nil {
-			return err
-		}
-	}
+	removed, retracted := r.copies.Remove(ctx, w, s.Namespace, remote), error(nil)
 	if r.kind.Status.Back {
-		if err := r.objects.RetractStatus(ctx, w, local); err != nil {
-			return err
-		}
+		retracted = r.objects.RetractStatus(ctx, w, local)
+	}
+	if err := evaluation.Directed(removed, retracted); err != nil {
+		return err
 	}
 	if remote != nil || explicit && local.GetCreationTimestamp().After(r.m.started) {
 		r.events.Note(local, wire.ReflectionDisabledReason, fmt.Sprintf("not reflected to cluster %s: %s", r.m.options.RemoteClusterID, reason))

@@ -53,10 +53,11 @@ type Worker struct {
 	// copy was compared or written.
 	Matched int64
 
-	steps  Steps  // steps of the object's scope, nil unless the kind is tracked
-	turn   uint64 // turn that Steps.Begin returned when the evaluation began
-	inStep bool   // set if the copy is up to date
-	Chains ChainRuns
+	steps    Steps  // steps of the object's scope, nil unless the kind is tracked
+	turn     uint64 // turn that Steps.Begin returned when the evaluation began
+	inStep   bool   // set if the copy is up to date
+	excluded string // why the object deliberately has no copy, "" if it has one or does not exist
+	Chains   ChainRuns
 
 	Domain string // prefix of the domains in which plugins keep state
 	Fresh  bool   // set if plugins must not keep state from one object to the next
@@ -70,14 +71,14 @@ type Steps interface {
 	// Begin records that the evaluation of an object begins, and returns the turn of the object for Settle.
 	Begin(name string) uint64
 	// Settle records that the copy of an object is up to date, unless the object was enqueued again after the turn
-	// began.
-	Settle(name string, turn uint64)
+	// began. exclusion is why the object deliberately has no copy, or "".
+	Settle(name string, turn uint64, exclusion string)
 }
 
 // Reset removes the results of the last object, so that the Worker can evaluate the next object.
 func (w *Worker) Reset() {
 	w.Result, w.Warned, w.Out, w.Back, w.Matched = Unchanged, false, false, false, 0
-	w.steps, w.inStep, w.Chains = nil, false, ChainRuns{}
+	w.steps, w.inStep, w.excluded, w.Chains = nil, false, "", ChainRuns{}
 }
 
 // Track records the beginning of the evaluation of an object whose kind is tracked.
@@ -89,9 +90,9 @@ func NewWorker(log *slog.Logger) *Worker {
 }
 
 // Removed records that the object should have no copy and has none, unless err is set, the error of removing the copy.
-// It returns err.
-func (w *Worker) Removed(err error) error {
-	w.inStep = err == nil
+// It returns err. exclusion is why the object deliberately has no copy, or "" if the object does not exist.
+func (w *Worker) Removed(err error, exclusion string) error {
+	w.inStep, w.excluded = err == nil, exclusion
 	return err
 }
 
@@ -105,7 +106,7 @@ func (w *Worker) Converged(remote *unstructured.Unstructured) {
 // because Done marks objects that were enqueued in the meantime as behind.
 func (w *Worker) Settle(name string) {
 	if w.steps != nil && w.inStep {
-		w.steps.Settle(name, w.turn)
+		w.steps.Settle(name, w.turn, w.excluded)
 	}
 	w.steps = nil
 }

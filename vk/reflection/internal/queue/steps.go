@@ -49,8 +49,10 @@ type Steps struct {
 	mu     sync.Mutex
 	turn   uint64 // incremented with each change
 	behind map[string]*lagging
-	fresh  int             // number of objects in behind that have not failed
-	all    map[Waiter]bool // waiters for all objects, enqueued when fresh becomes 0
+	fresh  int // number of objects in behind that have not failed
+	// excluded has, by name, why an object of this cluster deliberately has no copy.
+	excluded map[string]string
+	all      map[Waiter]bool // waiters for all objects, enqueued when fresh becomes 0
 }
 
 type lagging struct {
@@ -124,13 +126,21 @@ func (s *Steps) Begin(name string) uint64 {
 }
 
 // Settle records that the copy of an object is up to date, unless the object was enqueued again after the turn began.
-// It enqueues the objects that wait for this object.
-func (s *Steps) Settle(name string, turn uint64) {
+// It enqueues the objects that wait for this object. exclusion is why the object deliberately has no copy, or "".
+func (s *Steps) Settle(name string, turn uint64, exclusion string) {
 	s.mu.Lock()
 	known := s.behind[name]
 	if known == nil || known.turn != turn {
 		s.mu.Unlock()
 		return
+	}
+	if exclusion == "" {
+		delete(s.excluded, name)
+	} else {
+		if s.excluded == nil {
+			s.excluded = map[string]string{}
+		}
+		s.excluded[name] = exclusion
 	}
 	delete(s.behind, name)
 	if known.failing.IsZero() {
@@ -141,6 +151,17 @@ func (s *Steps) Settle(name string, turn uint64) {
 	s.mu.Unlock()
 	wake(woken)
 	wake(all)
+}
+
+// Exclusion returns why an object deliberately has no copy. It returns "" if the object has a copy, does not exist, or
+// is behind.
+func (s *Steps) Exclusion(name string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.behind[name] != nil {
+		return ""
+	}
+	return s.excluded[name]
 }
 
 // Fail records the error of an object whose copy is not up to date. lasts means that the error persists until a user

@@ -46,9 +46,9 @@ func TestObjectsWaitForOthers(t *testing.T) {
 	turn := s.Begin("a")
 	require.Equal(t, []Lag{{Kind: "ConfigMap", Name: "a"}}, s.Lags("ConfigMap", "a", pod, nil))
 	s.Mark("a") // the object changes during the evaluation
-	s.Settle("a", turn)
+	s.Settle("a", turn, "")
 	require.Len(t, s.Lags("ConfigMap", "a", pod, nil), 1, "a change is lost")
-	s.Settle("a", s.Begin("a"))
+	s.Settle("a", s.Begin("a"), "")
 	assert.Empty(t, s.Lags("ConfigMap", "a", pod, nil))
 	assert.Equal(t, []string{"pod"}, taken(q))
 }
@@ -132,4 +132,20 @@ func TestAWriteThatMeetsNewsIsEvaluatedAgain(t *testing.T) {
 	q, clock := newTestQueue(t)
 	q.Writing(mutationcache.New(clock), Key{Name: "a"})()
 	assert.Zero(t, q.Len())
+}
+
+// TestExclusionsAreRecorded checks that the reason why an object has no copy is known until the object is enqueued again
+// and has a copy.
+func TestExclusionsAreRecorded(t *testing.T) {
+	t.Parallel()
+	s := &Steps{}
+	settle := func(exclusion string) { s.Settle("a", s.Begin("a"), exclusion) }
+	assert.Empty(t, s.Exclusion("a"))
+	s.Mark("a")
+	settle("not today")
+	assert.Equal(t, "not today", s.Exclusion("a"))
+	s.Mark("a")
+	assert.Empty(t, s.Exclusion("a"), "the object may have changed")
+	settle("")
+	assert.Empty(t, s.Exclusion("a"))
 }

@@ -4,6 +4,7 @@
 package claim
 
 import (
+	"cmp"
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
@@ -44,7 +45,8 @@ type claimView struct {
 //     name waits until the data were deleted or, if the policy is Retain, reports the retained claim.
 //
 // The provider's claim has the only copy of the data. It is not deleted unless the volume that represents it has been
-// released under the policy Delete, or it has never had a volume.
+// released under the policy Delete, or it has never had a volume. A volume of an earlier claim whose deletion fails does
+// not affect the present claim.
 func (h *handler) Reconcile(ctx context.Context, w *evaluation.Worker, s *engine.Scope, key queue.Key) error {
 	v := &claimView{key: key, scope: s, local: s.Object(key)}
 	var going bool
@@ -57,14 +59,20 @@ func (h *handler) Reconcile(ctx context.Context, w *evaluation.Worker, s *engine
 	if err := h.findVolume(ctx, w, v); err != nil {
 		return err
 	}
-	if err := h.dropReleased(ctx, w, v); err != nil {
-		return err
-	}
+	dropped := h.dropReleased(ctx, w, v)
+	var err error
 	if v.remote != nil && !h.ownClaim(v) {
-		return h.endClaim(ctx, w, v)
+		err = h.endClaim(ctx, w, v)
+	} else {
+		h.volumes.gone.Delete(key)
+		err = h.runClaim(ctx, w, v)
 	}
-	h.volumes.gone.Delete(key)
-	return h.runClaim(ctx, w, v)
+	failed := evaluation.Directions(err)
+	out, back := failed[evaluation.Out], failed[evaluation.Back]
+	if out == nil {
+		return evaluation.Directed(dropped, back)
+	}
+	return evaluation.Directed(out, cmp.Or(back, dropped))
 }
 
 // runClaim reconciles a claim that exists.

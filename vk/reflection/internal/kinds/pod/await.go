@@ -4,6 +4,7 @@
 package pod
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -22,6 +23,9 @@ const (
 	// OutdatedReferencesReason is the reason of the Event on a pod that starts although objects to which it refers
 	// are not up to date on the provider.
 	OutdatedReferencesReason = "OutdatedReferences"
+	// MissingReferencesReason is the reason of the Event that lists the objects that a pod needs, and that are neither
+	// reflected nor exist on the provider.
+	MissingReferencesReason = "MissingReferences"
 	// arrivalGrace delays the Event: configuration is often created together with its pod, and a shorter delay would
 	// report normal operation.
 	arrivalGrace = 2 * time.Second
@@ -105,9 +109,9 @@ func listLags(lags []queue.Lag) string {
 	return text
 }
 
-// mayStart calls awaitReferences if the pod in the worker's document starts containers: a new pod, a container with
-// another image, or a further ephemeral container.
-func (h *Handler) mayStart(w *evaluation.Worker, v *podView) error {
+// mayStart calls awaitReferences and then warnMissing if the pod in the worker's document starts containers: a new pod,
+// a container with another image, or a further ephemeral container.
+func (h *Handler) mayStart(ctx context.Context, w *evaluation.Worker, v *podView) error {
 	spec := w.Doc.Root().View().Field("spec")
 	if v.shadow != nil {
 		have, _ := raw.Nested(v.shadow.Object, h.Kind().Copy.Into...).(map[string]any)
@@ -115,5 +119,9 @@ func (h *Handler) mayStart(w *evaluation.Worker, v *podView) error {
 			return nil
 		}
 	}
-	return h.awaitReferences(w, v, spec)
+	if err := h.awaitReferences(w, v, spec); err != nil {
+		return err
+	}
+	h.warnMissing(ctx, w, v, spec)
+	return nil
 }

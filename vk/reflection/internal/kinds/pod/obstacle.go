@@ -20,7 +20,8 @@ import (
 )
 
 // RemoteReferencesAnnotation, on pods of this cluster, lists kinds, separated by commas, or "*" for all: the provider
-// has its own objects of these kinds with the names in the pod's spec, so the pod is offloaded.
+// has its own objects of these kinds with the names in the pod's spec, so the pod is offloaded, and not warned of
+// ConfigMaps and Secrets that are not reflected.
 const RemoteReferencesAnnotation = "plugins.refract.io/remote-references"
 
 // Kinds that RemoteReferencesAnnotation may name.

@@ -194,12 +194,12 @@ func (h *Handler) keepShadow(ctx context.Context, w *evaluation.Worker, v *podVi
 			}
 		}
 		h.tellTokens(v, nil)
-		return false, h.skipPod(ctx, w, v, fmt.Sprintf("plugin %s: %s", outcome.Skipper, outcome.SkipReason))
+		return h.skipPod(ctx, w, v, fmt.Sprintf("plugin %s: %s", outcome.Skipper, outcome.SkipReason))
 	}
 	if refused, err := h.refuseObstacles(ctx, w, v); refused || err != nil {
 		return false, err
 	}
-	if err := h.mayStart(w, v); err != nil {
+	if err := h.mayStart(ctx, w, v); err != nil {
 		return v.shadow != nil, err
 	}
 	debuggers := 0
@@ -277,6 +277,8 @@ func (h *Handler) updateShadow(ctx context.Context, w *evaluation.Worker, v *pod
 }
 
 // endPod releases a pod that is being deleted as soon as neither its ShadowPod nor its pod exists on the provider.
+// Until then the status is shown, even if the provider refuses the deletion, because the provider's pod still runs or
+// ends by itself.
 func (h *Handler) endPod(ctx context.Context, w *evaluation.Worker, v *podView) error {
 	if v.shadow == nil && v.remote == nil {
 		if err := h.shadowIsGone(ctx, v); err != nil {
@@ -284,18 +286,15 @@ func (h *Handler) endPod(ctx context.Context, w *evaluation.Worker, v *podView) 
 		}
 		return h.letGo(ctx, w, v)
 	}
-	if v.shadow != nil && v.shadow.GetDeletionTimestamp() == nil {
-		if err := h.Copies.Remove(ctx, w, v.scope.Namespace, v.shadow); err != nil {
-			return err
-		}
-	}
-	if err := h.hasten(ctx, v); err != nil {
-		return err
+	removed := h.Copies.Remove(ctx, w, v.scope.Namespace, v.shadow)
+	if removed == nil {
+		// As long as the ShadowPod is not deleted, the provider would create its pod again.
+		removed = h.hasten(ctx, v)
 	}
 	if v.aborted || podend.Finished(pods.Phase(v.status)) {
-		return nil
+		return removed
 	}
-	return h.showStatus(ctx, w, v)
+	return evaluation.Directed(removed, h.showStatus(ctx, w, v))
 }
 
 // hasten limits the grace period of the provider's pod to the remaining grace period of our pod, which `kubectl

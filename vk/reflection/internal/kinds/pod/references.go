@@ -29,12 +29,17 @@ var volumeSecrets = [...][2]string{{"secret", "secretName"}, {"csi", "nodePublis
 
 // references is a list of references without duplicates, in no particular order. The names are the names of the
 // objects on the provider.
-type references []queue.Reference
+type references struct {
+	all      []queue.Reference
+	required bool // optional references are left out
+}
 
 // ReferencesOf returns the objects that the containers of a pod read, from its mutated spec, including optional
 // references.
-func ReferencesOf(spec document.View) []queue.Reference {
-	var all references
+func ReferencesOf(spec document.View) []queue.Reference { return listReferences(spec, false) }
+
+func listReferences(spec document.View, required bool) []queue.Reference {
+	all := references{required: required}
 	for _, field := range containerFields {
 		containers := spec.Field(field)
 		for i := range containers.Len() {
@@ -47,17 +52,17 @@ func ReferencesOf(spec document.View) []queue.Reference {
 	}
 	pullSecrets := spec.Field("imagePullSecrets")
 	for i := range pullSecrets.Len() {
-		all.add(secretKind, pullSecrets.Index(i).Field("name"))
+		all.add(secretKind, pullSecrets.Index(i), "name")
 	}
 	resourceClaims := spec.Field("resourceClaims")
 	for i := range resourceClaims.Len() {
-		all.add(claimKind, resourceClaims.Index(i).Field("resourceClaimName"))
-		all.add(claimTemplateKind, resourceClaims.Index(i).Field("resourceClaimTemplateName"))
+		all.add(claimKind, resourceClaims.Index(i), "resourceClaimName")
+		all.add(claimTemplateKind, resourceClaims.Index(i), "resourceClaimTemplateName")
 	}
 	if links, ok := spec.Field("enableServiceLinks").Bool(); links || !ok {
-		all = append(all, queue.Reference{Kind: serviceKind})
+		all.addReference(queue.Reference{Kind: serviceKind})
 	}
-	return all
+	return all.all
 }
 
 // addContainer adds the ConfigMaps and Secrets from which a container gets environment variables.
@@ -65,13 +70,13 @@ func (r *references) addContainer(container document.View) {
 	env := container.Field("env")
 	for i := range env.Len() {
 		from := env.Index(i).Field("valueFrom")
-		r.add(configMapKind, from.Field("configMapKeyRef").Field("name"))
-		r.add(secretKind, from.Field("secretKeyRef").Field("name"))
+		r.add(configMapKind, from.Field("configMapKeyRef"), "name")
+		r.add(secretKind, from.Field("secretKeyRef"), "name")
 	}
 	envFrom := container.Field("envFrom")
 	for i := range envFrom.Len() {
-		r.add(configMapKind, envFrom.Index(i).Field("configMapRef").Field("name"))
-		r.add(secretKind, envFrom.Index(i).Field("secretRef").Field("name"))
+		r.add(configMapKind, envFrom.Index(i).Field("configMapRef"), "name")
+		r.add(secretKind, envFrom.Index(i).Field("secretRef"), "name")
 	}
 }
 
@@ -82,33 +87,36 @@ func (r *references) addVolume(volume document.View) {
 		// The claim itself need not be up to date, because Kubernetes waits for volumes.
 		r.addReference(queue.Reference{Kind: volumeClaimKind})
 	}
-	r.add(configMapKind, volume.Field("configMap").Field("name"))
+	r.add(configMapKind, volume.Field("configMap"), "name")
 	for _, field := range volumeSecrets {
-		switch name := volume.Field(field[0]).Field(field[1]); name.Kind() {
+		source := volume.Field(field[0])
+		switch name := source.Field(field[1]); name.Kind() {
 		case document.Map:
-			r.add(secretKind, name.Field("name"))
+			r.add(secretKind, name, "name")
 		default:
-			r.add(secretKind, name)
+			r.add(secretKind, source, field[1])
 		}
 	}
 	sources := volume.Field("projected").Field("sources")
 	for i := range sources.Len() {
-		r.add(configMapKind, sources.Index(i).Field("configMap").Field("name"))
-		r.add(secretKind, sources.Index(i).Field("secret").Field("name"))
+		r.add(configMapKind, sources.Index(i).Field("configMap"), "name")
+		r.add(secretKind, sources.Index(i).Field("secret"), "name")
 	}
 }
 
-// add adds an object, unless its name is empty.
-func (r *references) add(kind string, name document.View) {
-	text, _ := name.Text()
-	if text != "" {
+// add adds the object that a field of a reference names, unless the name is empty.
+func (r *references) add(kind string, reference document.View, field string) {
+	if optional, _ := reference.Field("optional").Bool(); optional && r.required {
+		return
+	}
+	if text, _ := reference.Field(field).Text(); text != "" {
 		r.addReference(queue.Reference{Kind: kind, Name: text})
 	}
 }
 
 // addReference adds a reference that is not in the list yet.
 func (r *references) addReference(reference queue.Reference) {
-	if !slices.Contains(*r, reference) {
-		*r = append(*r, reference)
+	if !slices.Contains(r.all, reference) {
+		r.all = append(r.all, reference)
 	}
 }

@@ -68,14 +68,15 @@ func (h *Handler) NotOffloaded(ctx context.Context, w *evaluation.Worker, key qu
 }
 
 // skipPod handles a pod that a plugin skips, so that it is not offloaded. Even a pod that is not shown as running may
-// still run on the provider, so its ShadowPod is deleted.
-func (h *Handler) skipPod(ctx context.Context, w *evaluation.Worker, v *podView, why string) error {
+// still run on the provider, so its ShadowPod is deleted. If the deletion fails, goesOn is true: the status of the
+// ShadowPod should be shown.
+func (h *Handler) skipPod(ctx context.Context, w *evaluation.Worker, v *podView, why string) (goesOn bool, err error) {
 	if pods.Untouched(v.status) {
 		if err := h.Copies.Remove(ctx, w, v.scope.Namespace, v.shadow); err != nil {
-			return err
+			return true, err
 		}
 	}
-	return h.refusePod(ctx, w, v.local, why)
+	return false, h.refusePod(ctx, w, v.local, why)
 }
 
 // refusePod shows that a pod is not offloaded: a pod that has not begun waits, and a pod that has begun fails. Its
