@@ -30,7 +30,7 @@ var suites = []struct{ name, differs string }{
 	{name: "offloadingpolicies"},
 	{name: "unoffload"},
 	{name: "reflection", differs: "it counts the reflected objects of a second virtual node, which it has Liqo's controllers create from a ResourceSlice"},
-	{name: "resourceenforcement", differs: "it expects pods of a drained consumer to fail at once; they do after five minutes, unless they run again before"},
+	{name: "resourceenforcement", differs: "it expects pods of a drained consumer to have failed as soon as they are not available; they fail a few seconds later, after two reviews of the access"},
 }
 
 // offeredLabels are the labels that the suites expect on the clusters.
