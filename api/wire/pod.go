@@ -110,9 +110,10 @@ const (
 
 // Reasons in the status of a pod that was not offloaded, or whose offloading has ended early.
 const (
-	// OffloadingBackOffReason means that the pod was not started. It is started when its namespace is offloaded.
+	// OffloadingBackOffReason means that the pod was not started. It is started when its namespace is offloaded,
+	// and the provider accepts it.
 	OffloadingBackOffReason = "OffloadingBackOff"
-	// OffloadingAbortedReason means that the pod was running, but its namespace is no longer offloaded, or the
+	// OffloadingAbortedReason means that the pod was offloaded, but its namespace is no longer offloaded, or the
 	// provider has lost the pod and rejects it now.
 	OffloadingAbortedReason = "OffloadingAborted"
 	// RemotePodTerminatedReason means that the pod has ended and the provider's pod no longer exists.

@@ -19,6 +19,7 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/net/http/httpproxy"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -128,18 +129,31 @@ func (a *Address) resolve(ctx context.Context, host string) []netip.Addr {
 	return addresses
 }
 
-// checkProxy refuses an address from a kubeconfig that names a proxy. The consumer would connect to the address
-// directly, because the consumer's kubeconfig must not name a proxy.
+// checkProxy refuses an address that this computer reaches through a proxy. The consumer would connect to the address
+// directly, because the consumer's kubeconfig must not name a proxy, and its pods do not have the environment of this
+// computer. A proxy in the environment does not matter if the address is not checked from here.
 func (a *Address) checkProxy(server *url.URL) error {
-	if a.Provider.Config.Proxy == nil || a.ChosenURL != "" {
+	if a.Provider.Config.Proxy != nil && a.ChosenURL == "" {
+		proxy, err := a.Provider.Config.Proxy(&http.Request{URL: server})
+		if err != nil || proxy == nil {
+			return err
+		}
+		return fmt.Errorf("the kubeconfig of %s reaches its API server through %s (proxy-url), which pods of %s do not use: set the address that they can reach directly with %s, "+
+			"together with --skip-url-check if this computer cannot reach it", a.Provider.Name, proxy.Redacted(), a.Consumer.Name, a.FlagName())
+	}
+	if a.IsUnchecked {
 		return nil
 	}
-	proxy, err := a.Provider.Config.Proxy(&http.Request{URL: server})
-	if err != nil || proxy == nil {
-		return err
+	// client-go uses http.ProxyFromEnvironment, which reads the same variables.
+	switch proxy, err := httpproxy.FromEnvironment().ProxyFunc()(server); {
+	case err != nil:
+		return fmt.Errorf("reading the proxy in the environment variable HTTPS_PROXY, %w", err)
+	case proxy != nil:
+		return fmt.Errorf("this computer reaches the API server of %s at %s through %s (HTTPS_PROXY), which pods of %s do not use: add %s to NO_PROXY, or, "+
+			"if this computer reaches it only through the proxy and the pods reach it directly, set --skip-url-check. If they do not reach it, set another address with %s",
+			a.Provider.Name, server.Host, proxy.Redacted(), a.Consumer.Name, server.Hostname(), a.FlagName())
 	}
-	return fmt.Errorf("the kubeconfig of %s reaches its API server through %s (proxy-url), which pods of %s do not use: set the address that they can reach directly with %s, "+
-		"together with --skip-url-check if this computer cannot reach it", a.Provider.Name, proxy.Redacted(), a.Consumer.Name, a.FlagName())
+	return nil
 }
 
 // requireAnswer requests the version at the address, without credentials. The server must have a certificate of the

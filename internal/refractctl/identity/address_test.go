@@ -157,6 +157,52 @@ func TestAnAddressBehindAProxyIsRefused(t *testing.T) {
 	require.NoError(t, o.Check(t.Context()))
 }
 
+// An address that this computer reaches through a proxy of its environment is refused, whether it comes from the
+// kubeconfig or from the user, unless NO_PROXY excludes it or it is not checked from here.
+func TestAnAddressBehindAProxyOfTheEnvironmentIsRefused(t *testing.T) {
+	t.Setenv("NO_PROXY", "")
+	t.Setenv("no_proxy", "")
+	t.Setenv("https_proxy", "")
+	t.Setenv("HTTPS_PROXY", "http://user:secret@proxy.example:3128")
+	const found, other = "https://milan.invalid:6443", "https://10.0.0.1:6443"
+	direct := func(*http.Request) (*url.URL, error) { return nil, nil }
+	for name, test := range map[string]struct {
+		address Address
+		proxy   func(*http.Request) (*url.URL, error) // of the kubeconfig
+		without string                                // value of NO_PROXY
+		host    string                                // host that is refused, "" if none is
+	}{
+		"the address of the kubeconfig":          {host: "milan.invalid"},
+		"that address without the proxy":         {without: ".invalid"},
+		"that address, unchecked":                {address: Address{IsUnchecked: true}},
+		"that address, with its own proxy":       {proxy: direct},
+		"an address of the user":                 {address: Address{ChosenURL: other}, host: "10.0.0.1"},
+		"that one, whatever the kubeconfig says": {address: Address{ChosenURL: other}, proxy: direct, host: "10.0.0.1"},
+		"that one without the proxy":             {address: Address{ChosenURL: other}, without: "10.0.0.0/8"},
+		"that one, unchecked":                    {address: Address{ChosenURL: other, IsUnchecked: true}},
+		"an address of this machine":             {address: Address{ChosenURL: "https://127.0.0.1:6443"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("NO_PROXY", test.without)
+			o := test.address
+			o.Consumer, o.Provider = side("rome", nil), side("milan", &rest.Config{Host: found, Proxy: test.proxy})
+			server, err := url.Parse(o.URL())
+			require.NoError(t, err)
+			err = o.checkProxy(server)
+			if test.host == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, "http://user:xxxxx@proxy.example:3128 (HTTPS_PROXY), which pods of rome do not use: add "+test.host+" to NO_PROXY")
+			require.NotContains(t, err.Error(), "secret")
+			require.Equal(t, err.Error(), o.Check(t.Context()).Error())
+		})
+	}
+	t.Setenv("HTTPS_PROXY", "http://[")
+	o := &Address{Consumer: side("rome", nil), Provider: side("milan", &rest.Config{Host: found})}
+	require.ErrorContains(t, o.Check(t.Context()), "HTTPS_PROXY")
+}
+
 // The consumer's token is tested at its address, because a gateway may accept only the administrator's token.
 func TestCredentialsAreTriedWhereTheyAreUsed(t *testing.T) {
 	accepted := "of rome"

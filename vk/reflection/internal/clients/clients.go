@@ -11,12 +11,15 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
+	authorization "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	v1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
@@ -63,7 +66,8 @@ type Clients struct {
 	Here, There informer.Source
 
 	breaker       *breaker.Breaker
-	probe         rest.Interface // client of the provider that bypasses the breaker
+	reviews       authorization.SelfSubjectAccessReviewInterface // of the provider
+	probe         rest.Interface                                 // client of the provider that bypasses the breaker
 	remoteVersion func(context.Context) (string, error)
 	options       Options
 }
@@ -99,11 +103,15 @@ func (c *Clients) connectRemote(config *rest.Config) error {
 	c.breaker = breaker.New(breaker.Options{Clock: c.options.Clock, Every: c.options.ProbeEvery, Log: c.options.Log, Changed: c.options.Changed, Probe: c.probeRemote})
 	config.Wrap(c.breaker.Transport)
 	config.Wrap(readonly.Transport)
-	var faults [3]error
+	var faults [4]error
 	c.Remote, faults[0] = dynamicclient.New(config, dynamicclient.Options{DropManagedFields: true})
 	c.RemoteWriter, faults[1] = dynamicclient.New(config, dynamicclient.Options{})
 	c.There = informer.Source{Client: c.Remote, Breaker: c.breaker, Strings: c.Here.Strings}
 	c.There.Metadata, faults[2] = metadata.NewForConfig(config)
+	reviews, err := authorization.NewForConfig(config)
+	if faults[3] = err; err == nil {
+		c.reviews = reviews.SelfSubjectAccessReviews()
+	}
 	return describeFaults("creating a client for the provider, %w", faults[:])
 }
 
@@ -158,6 +166,28 @@ func (c *Clients) CallLocal(ctx context.Context, call func(context.Context) erro
 	bounded, cancel := context.WithTimeout(ctx, c.options.CallTimeout)
 	defer cancel()
 	return failure.WrapThrottled("this cluster's API server", call(bounded))
+}
+
+// ReviewRemote reports whether the provider grants this cluster a permission. It returns an error if the provider has
+// found no rule that grants the permission, but could not evaluate all rules.
+func (c *Clients) ReviewRemote(ctx context.Context, attributes authorizationv1.ResourceAttributes) (allowed bool, err error) {
+	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &attributes}}
+	err = c.CallRemote(ctx, func(ctx context.Context) (err error) {
+		review, err = c.reviews.Create(ctx, review, metav1.CreateOptions{})
+		return err
+	})
+	if err != nil {
+		return false, fmt.Errorf("reviewing the access of this cluster, %w", err)
+	}
+	problem := review.Status.EvaluationError
+	if strings.Contains(review.Status.Reason, "RBAC: ") {
+		// The RBAC authorizer reports only here that a binding of this cluster has a role that does not exist.
+		problem = review.Status.Reason
+	}
+	if !review.Status.Allowed && problem != "" {
+		return false, fmt.Errorf("reviewing the access of this cluster, %s", problem)
+	}
+	return review.Status.Allowed, nil
 }
 
 // DescribeRemoteVersion returns the version of the provider's API server, for a message.

@@ -45,7 +45,10 @@ type Options struct {
 	NodeName        string
 	NodeIP          string // host IP of offloaded pods
 	TenantNamespace string // namespace of the NamespaceMap and the VirtualNode
-	LiqoNamespace   string // namespace in which the network reports the API server's address; empty if it reports none
+	// RemoteTenantNamespace is the tenant namespace of this cluster on the provider. If it is empty, a provider that has
+	// withdrawn the access of this cluster is not told from one that has lost a remote namespace.
+	RemoteTenantNamespace string
+	LiqoNamespace         string // namespace in which the network reports the API server's address; empty if it reports none
 	// VirtualNode is the name of the VirtualNode whose offloadingPatch and classes are followed. If it is empty,
 	// NodeName is used.
 	VirtualNode string

@@ -60,6 +60,7 @@ type Handler struct {
 	blocked blocked
 	// admitted has the pods of the node that a kubelet would have admitted.
 	admitted admitted
+	reviews  reviews
 }
 
 // Extend implements engine.Handler. It watches the provider's pods.

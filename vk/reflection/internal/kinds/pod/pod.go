@@ -161,6 +161,7 @@ func (h *Handler) runPod(ctx context.Context, w *evaluation.Worker, v *podView) 
 		return h.showRefusal(ctx, w, v, failed)
 	}
 	v.state.refused = time.Time{}
+	h.noteAccess(ctx)
 	shown := h.showStatus(ctx, w, v)
 	if failed == nil && shown == nil && !w.Warned {
 		h.Events.OK(v.local.GetUID())
@@ -220,6 +221,9 @@ func (h *Handler) keepShadow(ctx context.Context, w *evaluation.Worker, v *podVi
 		err := h.Copies.Create(ctx, w, x)
 		if failure.MayHaveArrived(err) {
 			v.state.shadow = asked{since: h.Clock().Now()}
+		}
+		if err == nil {
+			h.reviews.forget(v.scope.Remote)
 		}
 		if err != nil || debuggers == 0 {
 			return false, err

@@ -6,11 +6,13 @@ package pod
 import (
 	"errors"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -310,6 +312,103 @@ func TestARefusedPodIsReplaced(t *testing.T) {
 	require.NoError(t, l.reconcile())
 	assert.Equal(t, wire.OffloadingAbortedReason, l.stored("status", "reason"))
 	l.Events.Await(t, wire.ReflectionDisabledReason, "refused to run it again")
+}
+
+// TestAWithdrawnPod checks when a pod fails before the end of RefusalGrace, or waits with a reason: after two reviews
+// that deny access, and not if a review fails or the access was never granted.
+func TestAWithdrawnPod(t *testing.T) {
+	t.Parallel()
+	const home = "liqo-tenant-rome"
+	offloaded := `{labels: {` + wire.OffloadedPodLabel + `: "true"}}`
+	for name, c := range map[string]struct {
+		status, metadata string
+		tenant           string // tenant namespace on the provider, "" if it is not known
+		never            bool   // the permission in the tenant namespace was never granted
+		granted          string // resource whose permission is still granted
+		second           *apistub.Failure
+		phase, reason    string
+	}{
+		"a running pod":                        {status: running, tenant: home, phase: "Failed", reason: wire.OffloadingAbortedReason},
+		"a pod that has not begun":             {status: pending, metadata: offloaded, tenant: home, phase: "Failed", reason: wire.OffloadingAbortedReason},
+		"a new pod":                            {status: pending, tenant: home, phase: "Pending", reason: wire.OffloadingBackOffReason},
+		"a new pod, and no tenant is known":    {status: pending, phase: "Pending", reason: wire.OffloadingBackOffReason},
+		"a new pod that a quota refuses":       {status: pending, tenant: home, granted: "shadowpods", phase: "Pending"},
+		"a running pod that a quota refuses":   {status: running, tenant: home, granted: "shadowpods", phase: "Running"},
+		"a running pod of a lost namespace":    {status: running, tenant: home, granted: "leases", phase: "Running"},
+		"a running pod, no tenant is known":    {status: running, phase: "Running"},
+		"a running pod, never granted":         {status: running, tenant: home, never: true, phase: "Running"},
+		"a running pod, and a review fails":    {status: running, tenant: home, second: apistub.Broken, phase: "Running"},
+		"a new pod, and a review is forbidden": {status: pending, tenant: home, second: apistub.Forbidden, phase: "Pending"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLab(t, func(o *engine.Options) { o.RemoteTenantNamespace = c.tenant })
+			var isDrained, fails atomic.Bool
+			l.Provider.RefuseRights(func(permission authorizationv1.ResourceAttributes) bool {
+				return isDrained.Load() && permission.Resource != c.granted || c.never && permission.Namespace == home
+			})
+			l.Provider.OnRequest(func(r apistub.Request) *apistub.Failure {
+				switch {
+				case r.Resource == "selfsubjectaccessreviews" && fails.Load():
+					return c.second
+				case r.Verb == "create" && r.Resource == "shadowpods":
+					return apistub.Forbidden
+				}
+				return nil
+			})
+			l.local(c.status, c.metadata, "")
+			l.h.noteAccess(t.Context())
+			isDrained.Store(true)
+			requireOutcome(t, l.reconcile(), failure.Refused, "")
+			assert.Empty(t, l.stored("status", "reason"), "one denial is no proof")
+			l.Clock.Step(DenialInterval)
+			fails.Store(c.second != nil)
+			_ = l.reconcile()
+			assert.Equal(t, c.phase, l.stored("status", "phase"))
+			assert.Equal(t, c.reason, l.stored("status", "reason"))
+			if c.reason != "" {
+				l.Events.Await(t, wire.ReflectionDisabledReason, "activate tenant rome")
+			}
+		})
+	}
+}
+
+// TestDenialsExpire checks that two denials count only if they are close together and no ShadowPod was created between
+// them.
+func TestDenialsExpire(t *testing.T) {
+	t.Parallel()
+	for name, isCreated := range map[string]bool{"the first is old": false, "a ShadowPod was created": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLab(t, func(o *engine.Options) { o.RemoteTenantNamespace = "liqo-tenant-rome" })
+			l.h.noteAccess(t.Context())
+			l.Provider.RefuseRights(func(authorizationv1.ResourceAttributes) bool { return true })
+			var mayCreate atomic.Bool
+			l.Provider.OnRequest(func(r apistub.Request) *apistub.Failure {
+				if r.Verb == "create" && r.Resource == "shadowpods" && !mayCreate.Load() {
+					return apistub.Forbidden
+				}
+				return nil
+			})
+			l.local(running, "", "")
+			requireOutcome(t, l.reconcile(), failure.Refused, "")
+			if isCreated {
+				mayCreate.Store(true)
+				require.NoError(t, l.reconcile())
+				mayCreate.Store(false)
+				l.Provider.Remove(shadowKind, kindtest.RemoteNamespace, "web")
+				l.sync()
+				l.Clock.Step(DenialInterval)
+			} else {
+				l.Clock.Step(2 * denialLifetime)
+			}
+			requireOutcome(t, l.reconcile(), failure.Refused, "")
+			assert.Equal(t, "Running", l.stored("status", "phase"))
+			l.Clock.Step(DenialInterval)
+			require.NoError(t, l.reconcile())
+			assert.Equal(t, wire.OffloadingAbortedReason, l.stored("status", "reason"))
+		})
+	}
 }
 
 // TestAFoughtOverShadowPod checks that a pod whose ShadowPod another client keeps deleting is not ready.

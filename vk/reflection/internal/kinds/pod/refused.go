@@ -87,6 +87,12 @@ func (h *Handler) refusePod(ctx context.Context, w *evaluation.Worker, local *un
 	if pods.Untouched(status) {
 		phase, reason = corev1.PodPending, wire.OffloadingBackOffReason
 	}
+	return h.rejectPod(ctx, w, local, phase, reason, why)
+}
+
+// rejectPod sets the phase and the reason of a pod that is not offloaded, unless it has them or has finished.
+func (h *Handler) rejectPod(ctx context.Context, w *evaluation.Worker, local *unstructured.Unstructured, phase corev1.PodPhase, reason, why string) error {
+	status, _ := local.Object["status"].(map[string]any)
 	if podend.Finished(pods.Phase(status)) || pods.Phase(status) == phase && pods.Reason(status) == reason {
 		return nil
 	}
