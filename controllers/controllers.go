@@ -13,6 +13,7 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -197,7 +198,8 @@ func newControllers(mgr manager.Manager, live client.Reader, m *metrics.Metrics,
 	virtualNodes.Installation = virtualnode.Installation{ClusterID: o.ClusterID.String(), Namespace: o.Installation}
 	virtualNodes.Clock, virtualNodes.Failed = o.Clock, failed("virtualnode", &offloading.VirtualNode{})
 	restricting := brake.Client(c("namespacemap"), live, recorder("namespacemap"), o.Clock, corev1.SchemeGroupVersion.WithKind("ResourceQuota"),
-		corev1.SchemeGroupVersion.WithKind("LimitRange"), networkingv1.SchemeGroupVersion.WithKind("NetworkPolicy"))
+		corev1.SchemeGroupVersion.WithKind("LimitRange"), networkingv1.SchemeGroupVersion.WithKind("NetworkPolicy"),
+		corev1.SchemeGroupVersion.WithKind("Namespace"), rbacv1.SchemeGroupVersion.WithKind("RoleBinding"))
 	objectQuotas := objectquota.NewController(c("objectquota"), live, objectquota.Options{Off: o.Quotas.Off, Defaults: o.ConsumerDefaults, Failed: m.Failed("objectquota")})
 	controllers := []Controller{
 		shadowpod.NewController(c("shadowpod"), live, recorder("shadowpod"), shadowpod.Options{
