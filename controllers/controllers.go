@@ -200,7 +200,8 @@ func newControllers(mgr manager.Manager, live client.Reader, m *metrics.Metrics,
 	restricting := brake.Client(c("namespacemap"), live, recorder("namespacemap"), o.Clock, corev1.SchemeGroupVersion.WithKind("ResourceQuota"),
 		corev1.SchemeGroupVersion.WithKind("LimitRange"), networkingv1.SchemeGroupVersion.WithKind("NetworkPolicy"),
 		corev1.SchemeGroupVersion.WithKind("Namespace"), rbacv1.SchemeGroupVersion.WithKind("RoleBinding"))
-	objectQuotas := objectquota.NewController(c("objectquota"), live, objectquota.Options{Off: o.Quotas.Off, Defaults: o.ConsumerDefaults, Failed: m.Failed("objectquota")})
+	limiting := brake.Client(c("objectquota"), live, recorder("objectquota"), o.Clock, corev1.SchemeGroupVersion.WithKind("ResourceQuota"))
+	objectQuotas := objectquota.NewController(limiting, live, objectquota.Options{Off: o.Quotas.Off, Defaults: o.ConsumerDefaults, Failed: m.Failed("objectquota")})
 	controllers := []Controller{
 		shadowpod.NewController(c("shadowpod"), live, recorder("shadowpod"), shadowpod.Options{
 			Workers: o.ShadowPodWorkers, RecordAfter: o.RecordAfter, Clock: o.Clock, Failed: failed("shadowpod", &offloading.ShadowPod{}),
