@@ -200,6 +200,7 @@ func newControllers(mgr manager.Manager, live client.Reader, m *metrics.Metrics,
 	restricting := brake.Client(c("namespacemap"), live, recorder("namespacemap"), o.Clock, corev1.SchemeGroupVersion.WithKind("ResourceQuota"),
 		corev1.SchemeGroupVersion.WithKind("LimitRange"), networkingv1.SchemeGroupVersion.WithKind("NetworkPolicy"),
 		corev1.SchemeGroupVersion.WithKind("Namespace"), rbacv1.SchemeGroupVersion.WithKind("RoleBinding"))
+	admitting := brake.Client(c("namespaceoffloading"), live, recorder("namespaceoffloading"), o.Clock, corev1.SchemeGroupVersion.WithKind("Namespace"), rbacv1.SchemeGroupVersion.WithKind("RoleBinding"))
 	limiting := brake.Client(c("objectquota"), live, recorder("objectquota"), o.Clock, corev1.SchemeGroupVersion.WithKind("ResourceQuota"))
 	objectQuotas := objectquota.NewController(limiting, live, objectquota.Options{Off: o.Quotas.Off, Defaults: o.ConsumerDefaults, Failed: m.Failed("objectquota")})
 	controllers := []Controller{
@@ -217,7 +218,7 @@ func newControllers(mgr manager.Manager, live client.Reader, m *metrics.Metrics,
 			OwnRanges: own.All, FollowOwnRanges: own.Follow, RangesOf: o.RangesOf, LimitRange: o.LimitRange, LimitNewNamespace: objectQuotas.LimitNewNamespace,
 		}),
 		objectQuotas,
-		namespaceoffloading.NewController(c("namespaceoffloading"), live, recorder("namespaceoffloading"), namespaceoffloading.Options{
+		namespaceoffloading.NewController(admitting, live, recorder("namespaceoffloading"), namespaceoffloading.Options{
 			Workers: o.NamespaceWorkers, ClusterID: o.ClusterID, ExtendedClusterRole: o.ExtendedClusterRole, WithdrawalGrace: o.WithdrawalGrace, Clock: o.Clock, Failed: failed("namespaceoffloading", &offloading.NamespaceOffloading{}),
 		}),
 		foreigncluster.NewController(c("foreigncluster"), live, recorder("foreigncluster"), foreignClusters),
