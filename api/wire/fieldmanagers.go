@@ -10,6 +10,7 @@ const (
 	HeartbeatFieldManager           = "refract-heartbeat"
 	NamespaceMapFieldManager        = "namespacemap-controller"
 	NamespaceOffloadingFieldManager = "namespaceoffloading-controller"
+	ObjectQuotaFieldManager         = "objectquota-controller"
 	PodStatusFieldManager           = "podstatus-controller"
 	ReplicatorFieldManager          = "crd-replicator"
 	VirtualNodeFieldManager         = "virtualnode-controller"
@@ -21,7 +22,7 @@ func IsFieldManager(name string) bool {
 	switch name {
 	case ReflectionFieldManager, ShadowPodFieldManager, ShadowEndpointSliceFieldManager,
 		WebhookCertFieldManager, ForeignClusterFieldManager, HeartbeatFieldManager, NamespaceMapFieldManager, NamespaceOffloadingFieldManager,
-		PodStatusFieldManager, ReplicatorFieldManager, VirtualNodeFieldManager:
+		ObjectQuotaFieldManager, PodStatusFieldManager, ReplicatorFieldManager, VirtualNodeFieldManager:
 		return true
 	}
 	return false

@@ -134,35 +134,40 @@ const (
 
 // Reconcile creates, updates and deletes the remote namespaces of the NamespaceMap.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	wait, err := brake.Wait(c.reconcileMap(ctx, request))
+	return reconcile.Result{RequeueAfter: wait}, err
+}
+
+// reconcileMap returns the delay until the next reconciliation.
+func (c *Controller) reconcileMap(ctx context.Context, request reconcile.Request) (time.Duration, error) {
 	nm := &offloading.NamespaceMap{}
 	err := c.client.Get(ctx, request.NamespacedName, nm)
 	switch {
 	case apierrors.IsNotFound(err):
 		c.report.Clear(request.NamespacedName)
-		return reconcile.Result{}, c.revokeOrphans(ctx, request.Namespace)
+		return 0, c.revokeOrphans(ctx, request.Namespace)
 	case err != nil:
-		return reconcile.Result{}, fmt.Errorf("getting NamespaceMap %s, %w", request.NamespacedName, err)
+		return 0, fmt.Errorf("getting NamespaceMap %s, %w", request.NamespacedName, err)
 	case !isReplicated(nm):
-		return reconcile.Result{}, c.revokeOrphans(ctx, request.Namespace)
+		return 0, c.revokeOrphans(ctx, request.Namespace)
 	}
 	if trusted, err := c.checkOrigin(ctx, nm); err != nil || !trusted {
 		if err == nil {
 			err = c.revokeOrphans(ctx, nm.Namespace)
 		}
-		return reconcile.Result{}, err
+		return 0, err
 	}
 	if nm.DeletionTimestamp != nil {
-		return reconcile.Result{}, c.finalize(ctx, nm)
+		return 0, c.finalize(ctx, nm)
 	}
 	if id := c.options.ClusterID.String(); id != "" && nm.Name != id {
 		// Only one map is accepted, because a consumer could exceed its maximum number of namespaces with several maps.
 		c.report.Warn(nm, wrongNameReason, mapAction, fmt.Sprintf(
 			"this NamespaceMap is ignored: a consumer has exactly one, named after the cluster ID of this provider (%s). Add the namespaces to that one and delete this one", id))
-		return reconcile.Result{}, nil
+		return 0, nil
 	}
 	err = c.realize(ctx, nm)
-	wait, err := brake.Wait(c.recountAfter(nm), err)
-	return reconcile.Result{RequeueAfter: wait}, err
+	return c.recountAfter(nm), err
 }
 
 func isReplicated(nm client.Object) bool {
@@ -366,12 +371,7 @@ func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 
 // Quarantined returns the number of objects that another client keeps changing, so that they are restored every few
 // seconds only.
-func (c *Controller) Quarantined() int {
-	if restoring, ok := c.client.(*brake.RestoringClient); ok {
-		return restoring.Quarantined()
-	}
-	return 0
-}
+func (c *Controller) Quarantined() int { return brake.Quarantined(c.client) }
 
 // Register adds the controller to mgr.
 func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {

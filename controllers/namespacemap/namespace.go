@@ -5,6 +5,7 @@ package namespacemap
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -20,6 +21,7 @@ import (
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/internal/asked"
+	"github.com/refract-project/refract/controllers/internal/brake"
 	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/controllers/internal/tenancy"
 	"github.com/refract-project/refract/internal/admission"
@@ -80,20 +82,24 @@ var decisions = []report.Class{report.Forbidden, report.Policy, report.Invalid}
 // furnish applies the limits of the consumer to a remote namespace, and then grants the consumer its permissions in
 // the namespace.
 func (c *Controller) furnish(ctx context.Context, nm *offloading.NamespaceMap, limits consumerLimits, namespace *corev1.Namespace) error {
-	if err := c.ensureLevel(ctx, namespace); err != nil {
-		return err
-	}
-	if err := c.copyLimits(ctx, limits, namespace); err != nil {
-		return err
+	var problems []error
+	for _, ensure := range []func() error{
+		func() error { return c.ensureLevel(ctx, namespace) },
+		func() error { return c.copyLimits(ctx, limits, namespace) },
+		func() error { return c.ensureEgressPolicies(ctx, nm, limits.Limits, namespace.Name) },
+		func() error { return c.ensureLimitRange(ctx, nm, namespace.Name) },
+		func() error { return c.ensureObjectCounts(ctx, nm, namespace.Name) },
+	} {
+		if err := ensure(); err != nil {
+			problems = append(problems, err)
+			// A limit that another client keeps changing does not delay the other limits.
+			if !brake.IsFight(err) {
+				break
+			}
+		}
 	}
 	// The limits are applied before the consumer gets any permission in the namespace.
-	if err := c.ensureEgressPolicies(ctx, nm, limits.Limits, namespace.Name); err != nil {
-		return err
-	}
-	if err := c.ensureLimitRange(ctx, nm, namespace.Name); err != nil {
-		return err
-	}
-	if err := c.ensureObjectCounts(ctx, nm, namespace.Name); err != nil {
+	if err := errors.Join(problems...); err != nil {
 		return err
 	}
 	return c.ensureRoleBinding(ctx, nm, namespace.Name)

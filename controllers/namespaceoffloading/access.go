@@ -17,6 +17,7 @@ import (
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/brake"
 	"github.com/refract-project/refract/controllers/internal/report"
 )
 
@@ -56,7 +57,7 @@ func (c *Controller) bindVirtualKubelets(ctx context.Context, namespace string, 
 	changed.Subjects = desired.Subjects
 	// The patch contains the resource version, because the RoleBinding may have got another owner in the meantime.
 	locked := client.MergeFromWithOptions(actual, client.MergeFromWithOptimisticLock{})
-	if err := c.client.Patch(ctx, changed, locked, client.FieldOwner(fieldManager)); err != nil {
+	if err := c.client.Patch(ctx, changed, locked, client.FieldOwner(fieldManager), describeSubjects(desired.Subjects)); err != nil {
 		return fmt.Errorf("updating RoleBinding %s, %w", client.ObjectKeyFromObject(actual), err)
 	}
 	return nil
@@ -81,7 +82,7 @@ func (c *Controller) existingBinding(ctx context.Context, desired *rbacv1.RoleBi
 	case !apierrors.IsNotFound(err):
 		return nil, fmt.Errorf("getting RoleBinding %s, %w", key, err)
 	}
-	if err := c.client.Create(ctx, desired.DeepCopy(), client.FieldOwner(fieldManager)); err != nil {
+	if err := c.client.Create(ctx, desired.DeepCopy(), client.FieldOwner(fieldManager), describeSubjects(desired.Subjects)); err != nil {
 		return nil, fmt.Errorf("granting virtual kubelets access to the namespace: creating RoleBinding %s, %w", key, err)
 	}
 	return nil, nil
@@ -104,8 +105,17 @@ func isOurs(actual, desired *rbacv1.RoleBinding) bool {
 	return actual.Labels[managedByLabel] == managedBy && actual.RoleRef == desired.RoleRef
 }
 
-// warnOfAccess warns the user of an error of bindVirtualKubelets, unless a retry can resolve the error.
+// describeSubjects returns the desired content of a RoleBinding.
+func describeSubjects(subjects []rbacv1.Subject) brake.Desired {
+	return brake.Desired(fmt.Sprint(subjects))
+}
+
+// warnOfAccess warns the user of an error of bindVirtualKubelets, unless a retry can resolve the error or the Event of a
+// fight on the RoleBinding reports it.
 func (c *Controller) warnOfAccess(nso *offloading.NamespaceOffloading, err error) {
+	if brake.IsFight(err) {
+		return
+	}
 	note := err.Error()
 	switch report.ClassOf(err) {
 	case report.Conflict, report.Unavailable:

@@ -31,6 +31,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -47,6 +48,7 @@ import (
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/brake"
 	"github.com/refract-project/refract/controllers/internal/finalizer"
 	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/internal/remotedata"
@@ -81,7 +83,8 @@ type Controller struct {
 }
 
 // NewController returns a controller that uses the client c. live must not be cached, because it reads RoleBindings
-// with other owners.
+// with other owners. c is a brake.RestoringClient, which limits how often a Namespace or RoleBinding is restored that
+// another client keeps changing.
 func NewController(c client.Client, live client.Reader, recorder events.EventRecorder, options Options) *Controller {
 	return &Controller{client: c, uncached: live, report: report.New(recorder), options: options}
 }
@@ -109,33 +112,39 @@ const (
 // Reconcile offloads or unoffloads the namespace, and writes the status. Errors
 // are returned even if the status could be written, so that they are retried.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	wait, err := brake.Wait(c.reconcileOffloading(ctx, request))
+	return reconcile.Result{RequeueAfter: wait}, err
+}
+
+// reconcileOffloading returns the delay until the next reconciliation.
+func (c *Controller) reconcileOffloading(ctx context.Context, request reconcile.Request) (time.Duration, error) {
 	nso := &offloading.NamespaceOffloading{}
 	err := c.client.Get(ctx, request.NamespacedName, nso)
 	if apierrors.IsNotFound(err) {
 		c.clearReports(request.Namespace)
 		if request.Name != offloading.NamespaceOffloadingName {
-			return reconcile.Result{}, nil
+			return 0, nil
 		}
 		// A NamespaceOffloading that was deleted while ExtendedClusterRole was empty has left its RoleBinding, which
 		// must be deleted now.
 		wait, err := c.dropUnbacked(ctx, request.Namespace)
-		return reconcile.Result{RequeueAfter: wait}, errors.Join(err, c.bindVirtualKubelets(ctx, request.Namespace, nil, nil))
+		return wait, errors.Join(err, c.bindVirtualKubelets(ctx, request.Namespace, nil, nil))
 	}
 	if err != nil {
-		return reconcile.Result{}, fmt.Errorf("getting NamespaceOffloading %s, %w", request.NamespacedName, err)
+		return 0, fmt.Errorf("getting NamespaceOffloading %s, %w", request.NamespacedName, err)
 	}
 	if nso.Name != offloading.NamespaceOffloadingName {
 		c.report.Warn(nso, invalidReason, offloadAction, fmt.Sprintf(
 			"ignored: the only NamespaceOffloading of a namespace is named %q. Delete this one", offloading.NamespaceOffloadingName))
-		return reconcile.Result{}, nil
+		return 0, nil
 	}
 	providers, err := c.listProviders(ctx)
 	if err != nil {
-		return reconcile.Result{}, err
+		return 0, err
 	}
 	if nso.DeletionTimestamp != nil {
 		err := c.unoffloadNamespace(ctx, nso, providers)
-		return reconcile.Result{RequeueAfter: c.nextHeld(nso, providers)}, err
+		return c.nextHeld(nso, providers), err
 	}
 	err = c.offloadNamespace(ctx, nso, providers)
 	// After errStatusesLeft the status is not updated, because the next attempt finds the providers whose addresses
@@ -143,7 +152,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if !errors.Is(err, errStatusesLeft) {
 		err = errors.Join(err, c.writeStatus(ctx, nso, providers))
 	}
-	return reconcile.Result{RequeueAfter: shorterDelay(c.nextLeave(providers), c.nextHeld(nso, providers))}, err
+	return shorterDelay(c.nextLeave(providers), c.nextHeld(nso, providers)), err
 }
 
 // offloadNamespace maps the namespace on the selected providers, and lets its pods be scheduled to them. An error on
@@ -312,12 +321,16 @@ func (c *Controller) labelNamespace(ctx context.Context, name string, enabled bo
 	} else {
 		delete(changed.Labels, wire.SchedulingEnabledLabel)
 	}
-	err := c.client.Patch(ctx, changed, client.MergeFrom(namespace), client.FieldOwner(fieldManager))
+	err := c.client.Patch(ctx, changed, client.MergeFrom(namespace), client.FieldOwner(fieldManager), brake.Desired(strconv.FormatBool(enabled)))
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("labelling namespace %s, %w", name, err)
 	}
 	return nil
 }
+
+// Quarantined returns the number of Namespaces and RoleBindings that another client keeps changing, so that they are
+// restored every few seconds only.
+func (c *Controller) Quarantined() int { return brake.Quarantined(c.client) }
 
 // Enforces returns an empty list of the enforced kind and a filter for NamespaceOffloadings. Metrics use both.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {

@@ -14,6 +14,7 @@ package objectquota
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -39,6 +40,7 @@ import (
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/brake"
 	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/controllers/internal/workers"
 	"github.com/refract-project/refract/controllers/quota"
@@ -51,6 +53,8 @@ const (
 	usageDelay = time.Second
 	// parallel is the number of consumers that are reconciled at once, so that a consumer with many namespaces does not delay the others.
 	parallel = 4
+
+	fieldOwner = client.FieldOwner(wire.ObjectQuotaFieldManager)
 )
 
 // Options are the settings of the controller.
@@ -73,7 +77,8 @@ type Controller struct {
 	options Options
 }
 
-// NewController returns a controller that uses the client c; live must not be cached.
+// NewController returns a controller that uses the client c. live must not be cached. c is a
+// brake.RestoringClient, which limits how often a ResourceQuota is restored that another client keeps changing.
 func NewController(c client.Client, live client.Reader, options Options) *Controller {
 	return &Controller{client: c, live: live, options: options}
 }
@@ -110,12 +115,13 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 			rest[name] = left
 		}
 	}
-	var errs []error
+	var problems []error
 	for _, namespace := range slices.Sorted(maps.Keys(present)) {
 		found := present[namespace]
-		errs = append(errs, c.ensureResourceQuota(ctx, namespace, found, withRest(found.Status.Used, rest)))
+		problems = append(problems, c.ensureResourceQuota(ctx, namespace, found, withRest(found.Status.Used, rest)))
 	}
-	return reconcile.Result{}, errors.Join(errs...)
+	wait, err := brake.Wait(0, errors.Join(problems...))
+	return reconcile.Result{RequeueAfter: wait}, err
 }
 
 // LimitNewNamespace limits everything in a new namespace of a consumer to zero, before the consumer has access to it.
@@ -196,13 +202,18 @@ func IsCounted(name corev1.ResourceName) bool {
 // ensureResourceQuota updates the ResourceQuota of a namespace if it differs from found, or creates it. A new
 // ResourceQuota does not show any usage yet.
 func (c *Controller) ensureResourceQuota(ctx context.Context, namespace string, found *corev1.ResourceQuota, hard corev1.ResourceList) error {
-	exists := found.UID != ""
+	content, err := json.Marshal(hard)
+	if err != nil {
+		return fmt.Errorf("encoding the limits of namespace %s, %w", namespace, err)
+	}
+	// The limits change whenever the consumer uses more or less, which is no fight with another client.
+	exists, desired := found.UID != "", brake.Desired(content)
 	switch {
 	case !exists && len(hard) == 0, exists && equality.Semantic.DeepEqual(found.Spec.Hard, hard):
 		return nil
 	case !exists:
 		created := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: wire.ConsumerQuota}, Spec: corev1.ResourceQuotaSpec{Hard: hard}}
-		err := c.client.Create(ctx, created)
+		err := c.client.Create(ctx, created, fieldOwner, desired)
 		// If the ResourceQuota exists but is not in the cache yet, its watch event triggers another reconciliation.
 		if err != nil && !apierrors.IsAlreadyExists(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 			return fmt.Errorf("creating ResourceQuota %s/%s, %w", namespace, wire.ConsumerQuota, err)
@@ -214,9 +225,9 @@ func (c *Controller) ensureResourceQuota(ctx context.Context, namespace string, 
 		}
 		return nil
 	}
-	desired := found.DeepCopy()
-	desired.Spec.Hard = hard
-	if err := c.client.Patch(ctx, desired, client.MergeFromWithOptions(found, client.MergeFromWithOptimisticLock{})); client.IgnoreNotFound(err) != nil {
+	changed := found.DeepCopy()
+	changed.Spec.Hard = hard
+	if err := c.client.Patch(ctx, changed, client.MergeFromWithOptions(found, client.MergeFromWithOptimisticLock{}), fieldOwner, desired); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("updating ResourceQuota %s/%s, %w", namespace, wire.ConsumerQuota, err)
 	}
 	return nil
@@ -226,6 +237,10 @@ func (c *Controller) ensureResourceQuota(ctx context.Context, namespace string, 
 func isRemote(object client.Object) bool {
 	return object.GetLabels()[wire.RemoteClusterIDLabel] != "" && object.GetAnnotations()[wire.ManagedByNamespaceMapAnnotation] != "" && object.GetDeletionTimestamp() == nil
 }
+
+// Quarantined returns the number of ResourceQuotas that another client keeps changing, so that they are restored every
+// few seconds only.
+func (c *Controller) Quarantined() int { return brake.Quarantined(c.client) }
 
 // Enforces returns an empty list of the enforced kind and a filter for the Quotas. Metrics use both.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {

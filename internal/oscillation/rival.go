@@ -41,7 +41,7 @@ func DescribeWriter(entries []metav1.ManagedFieldsEntry, subresource string, dif
 	}
 	last := lastWriter(entries, subresource)
 	if last == nil {
-		return "no other field manager is recorded, so a plugin is not idempotent, or another client replaces or recreates the object; " + fields
+		return "no other field manager is recorded, so a plugin is not idempotent, or another client removes fields (which is not recorded), or replaces or recreates the object; " + fields
 	}
 	return fmt.Sprintf("field manager %q (%s) wrote the same object at %s; %s; stop that client or let it ignore the object",
 		last.Manager, last.Operation, last.Time.UTC().Format(time.RFC3339), fields)
@@ -86,6 +86,27 @@ func lastWriter(entries []metav1.ManagedFieldsEntry, subresource string) (last *
 // compared as a whole. Additional fields count only if exact is true.
 func Differences(desired, actual map[string]any, exact bool) (paths []string) {
 	walkDifferences("", desired, actual, exact, func(path string) { paths = append(paths, path) })
+	return firstPaths(paths)
+}
+
+// PatchedFields returns the paths of up to fieldsMost fields that a merge patch sets or removes.
+func PatchedFields(patch map[string]any) (paths []string) {
+	walkPatch("", patch, func(path string) { paths = append(paths, path) })
+	return firstPaths(paths)
+}
+
+func walkPatch(path string, patch map[string]any, changes func(string)) {
+	for key, value := range patch {
+		at := strings.TrimPrefix(path+"."+key, ".")
+		if below, isMap := value.(map[string]any); isMap {
+			walkPatch(at, below, changes)
+			continue
+		}
+		changes(at)
+	}
+}
+
+func firstPaths(paths []string) []string {
 	slices.Sort(paths)
 	if len(paths) > fieldsMost {
 		paths = append(paths[:fieldsMost], "…")

@@ -7,9 +7,9 @@
 // If another client keeps deleting an object, the controller waits for a growing period before it recreates the object,
 // because the absence gives nobody more permissions. If another client keeps reverting the content of an object, the
 // content is still corrected, but only every few seconds: it may restrict a consumer or direct traffic, and a fight
-// must not circumvent that. Package asked describes which changes are accepted. Objects that restrict consumers
-// (Client) are also corrected every few seconds, whether they are changed or deleted. RoleBindings and the labels of
-// namespaces decide whether a consumer or its pods are admitted at all, so they are corrected at once.
+// must not circumvent that. Package asked describes which changes are accepted. Objects that restrict consumers or
+// grant permissions, and the metadata of namespaces (Client), are also corrected every few seconds, whether they are
+// changed or deleted.
 package brake
 
 import (
@@ -97,12 +97,16 @@ func (b *Brake) Forget(key types.NamespacedName) {
 // Quarantined returns the number of objects that are not written at the moment.
 func (b *Brake) Quarantined() int { return b.creations.Quarantined() + b.changes.Quarantined() }
 
-// Wait returns the result of a reconciliation. If err consists of a quarantine only, the reconciliation is repeated
-// when the quarantine ends, and does not fail.
+// Wait returns the result of a reconciliation. If err consists of quarantines only, the reconciliation is repeated when
+// the first of them ends, and does not fail. If err also contains another error, it is retried at that time, unless the
+// quarantine is long: the backoff of the other error must not delay the correction of objects that restrict a party.
 func Wait(wait time.Duration, err error) (time.Duration, error) {
 	fight := onlyFight(err)
 	switch {
 	case fight == nil:
+		if errors.As(err, &fight) && fight.Left <= oscillation.Protective.Most {
+			err = report.Later(err, fight.Left)
+		}
 		return wait, err
 	case wait == 0:
 		return fight.Left, nil
@@ -110,7 +114,10 @@ func Wait(wait time.Duration, err error) (time.Duration, error) {
 	return min(wait, fight.Left), nil
 }
 
-// onlyFight returns the quarantine in err, or nil if err contains any other error.
+// IsFight reports whether err consists of quarantines only.
+func IsFight(err error) bool { return onlyFight(err) != nil }
+
+// onlyFight returns the quarantine in err that ends first, or nil if err contains any other error.
 func onlyFight(err error) (fight *oscillation.QuarantineError) {
 	switch e := err.(type) { //nolint:errorlint // errors.As would find one among others
 	case *oscillation.QuarantineError:
@@ -119,8 +126,12 @@ func onlyFight(err error) (fight *oscillation.QuarantineError) {
 		return onlyFight(e.Unwrap())
 	case interface{ Unwrap() []error }:
 		for _, part := range e.Unwrap() {
-			if fight = onlyFight(part); fight == nil {
+			one := onlyFight(part)
+			if one == nil {
 				return nil
+			}
+			if fight == nil || one.Left < fight.Left {
+				fight = one
 			}
 		}
 	}
@@ -133,7 +144,7 @@ func (b *Brake) reported(ctx context.Context, request client.Object, action stri
 	var fight *oscillation.QuarantineError
 	key := types.NamespacedName{Namespace: request.GetNamespace(), Name: b.nameOf(request.GetName())}
 	record := func(rival string) { g.RecordRival(client.ObjectKeyFromObject(request), rival) }
-	if errors.As(err, &fight) && blame(ctx, b.live, b.kind, key, request, patch, fight, record) {
+	if errors.As(err, &fight) && blame(ctx, b.live, b.kind, key, request, pathsOf(patch), fight, record) {
 		b.report.Warn(request, wire.ReflectionQuarantinedReason, action, b.kind.Kind+" "+key.String()+": "+fight.Error())
 	}
 	return err
@@ -142,12 +153,12 @@ func (b *Brake) reported(ctx context.Context, request client.Object, action stri
 // blame determines the client that reverts the writes, unless it is known, and returns whether to report the
 // quarantine. The first attempt may fail: right after a write of ours, the object has no other field manager.
 func blame(ctx context.Context, live client.Reader, kind schema.GroupVersionKind, key types.NamespacedName, request client.Object,
-	patch jsonpatch.Patch, fight *oscillation.QuarantineError, record func(rival string),
+	fields []string, fight *oscillation.QuarantineError, record func(rival string),
 ) bool {
 	if !fight.Grew && fight.Rival != "" {
 		return false
 	}
-	rival, known := describeRival(ctx, live, kind, key, request, patch)
+	rival, known := describeRival(ctx, live, kind, key, request, fields)
 	fight.Rival = rival
 	if known {
 		record(rival)
@@ -155,10 +166,20 @@ func blame(ctx context.Context, live client.Reader, kind schema.GroupVersionKind
 	return fight.Grew || known
 }
 
-// describeRival describes the client that deletes, or writes, the object with the given key, and reports whether it is
-// known.
+// pathsOf returns the paths of the fields that the patch changes.
+func pathsOf(patch jsonpatch.Patch) (fields []string) {
+	for _, operation := range patch {
+		if operation.Op != "test" {
+			fields = append(fields, operation.Path)
+		}
+	}
+	return fields
+}
+
+// describeRival describes the client that deletes the object with the given key, or writes its fields, and reports
+// whether the client is known.
 func describeRival(ctx context.Context, live client.Reader, kind schema.GroupVersionKind, key types.NamespacedName, request client.Object,
-	patch jsonpatch.Patch,
+	fields []string,
 ) (rival string, known bool) {
 	found := &metav1.PartialObjectMetadata{}
 	found.SetGroupVersionKind(kind)
@@ -167,12 +188,6 @@ func describeRival(ctx context.Context, live client.Reader, kind schema.GroupVer
 		return oscillation.DescribeDeleter(request.GetLabels(), request.GetAnnotations()), true
 	case err != nil:
 		return "", false
-	}
-	var fields []string
-	for _, operation := range patch {
-		if operation.Op != "test" {
-			fields = append(fields, operation.Path)
-		}
 	}
 	return oscillation.DescribeWriter(found.ManagedFields, "", fields), oscillation.HasOtherWriter(found.ManagedFields, "")
 }

@@ -4,13 +4,20 @@
 package brake
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/internal/oscillation"
 )
 
@@ -29,9 +36,40 @@ func TestOnlyAQuarantineIsWaitedFor(t *testing.T) {
 		"with an earlier retry": {wait: time.Second, err: fight, want: time.Second},
 		"with another error":    {err: errors.Join(fight, other), fails: true},
 		"another error":         {err: other, fails: true},
+		"the first of several":  {err: errors.Join(&oscillation.QuarantineError{Left: time.Hour}, fight, &oscillation.QuarantineError{Left: 2 * time.Hour}), want: time.Minute},
 	} {
 		wait, err := Wait(tc.wait, tc.err)
 		assert.Equal(t, tc.want, wait, name)
 		assert.Equal(t, tc.fails, err != nil, name)
 	}
+}
+
+// Another error does not delay the correction of an object that restricts a party.
+func TestAnotherErrorDelaysNoRestoration(t *testing.T) {
+	fight, other := &oscillation.QuarantineError{Left: 7 * time.Second}, errors.New("other")
+	inner := reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) {
+		wait, err := Wait(0, errors.Join(other, fight))
+		return reconcile.Result{RequeueAfter: wait}, err
+	})
+	var failed error
+	result, err := report.Failures(inner, func(err error) { failed = err }).Reconcile(t.Context(), reconcile.Request{})
+	assert.NoError(t, err)
+	assert.Equal(t, 7*time.Second, result.RequeueAfter)
+	assert.ErrorIs(t, failed, other)
+}
+
+// A patch is the same in each round of a fight, whatever the resource version.
+func TestThePatchOfARestorationIsTheSameEachTime(t *testing.T) {
+	read := func(version string) (string, []string) {
+		before := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", ResourceVersion: version, Labels: map[string]string{"a": "b"}}}
+		now := before.DeepCopy()
+		now.Labels, now.Annotations = nil, map[string]string{"example.org/c": "d"}
+		text, fields, err := readPatch(client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), now)
+		require.NoError(t, err)
+		return text, fields
+	}
+	first, fields := read("1")
+	second, _ := read("2")
+	assert.Equal(t, first, second)
+	assert.Equal(t, []string{"metadata.annotations.example.org/c", "metadata.labels"}, fields)
 }

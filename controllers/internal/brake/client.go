@@ -25,8 +25,8 @@ import (
 const restoreAction = "Restore"
 
 // Client returns a client that sends creations and patches of some kinds through inner, but at most every ten seconds
-// while another client keeps deleting or reverting the objects. It is for objects that restrict consumers, which are
-// never left as another client has changed them. Attempts before the ten seconds fail with
+// while another client keeps deleting or reverting the objects. It is for objects that restrict or admit a party,
+// which are never left as another client has changed them. Attempts before the ten seconds fail with
 // *oscillation.QuarantineError.
 func Client(inner client.Client, live client.Reader, recorder events.EventRecorder, c clock.PassiveClock, kinds ...schema.GroupVersionKind) *RestoringClient {
 	if c == nil {
@@ -59,33 +59,92 @@ func Unguarded(c client.Client) client.Client {
 	return c
 }
 
-// Quarantined returns the number of objects that are not restored at the moment.
-func (b *RestoringClient) Quarantined() int { return b.guard.Quarantined() }
+// Quarantined returns the number of objects that a RestoringClient does not restore at the moment, and 0 for any other
+// client.
+func Quarantined(c client.Client) int {
+	if restoring, ok := c.(*RestoringClient); ok {
+		return restoring.guard.Quarantined()
+	}
+	return 0
+}
+
+// Desired is an option of Create and Patch, with the desired content of the object. A write after Desired has changed
+// is not part of a fight. Use it for content that depends on more than a few rarely changed settings.
+type Desired string
+
+// ApplyToCreate implements client.CreateOption.
+func (Desired) ApplyToCreate(*client.CreateOptions) {}
+
+// ApplyToPatch implements client.PatchOption.
+func (Desired) ApplyToPatch(*client.PatchOptions) {}
+
+// causeIn returns the hash of the option Desired, or 0 if the option is not used.
+func causeIn[O any](options []O) uint64 {
+	for _, option := range options {
+		if desired, ok := any(option).(Desired); ok {
+			return hashOf(string(desired))
+		}
+	}
+	return 0
+}
 
 // Create implements client.Client.
 func (b *RestoringClient) Create(ctx context.Context, object client.Object, options ...client.CreateOption) error {
-	return b.write(ctx, object, func() ([]byte, error) { return json.Marshal(object) }, func() error { return b.Client.Create(ctx, object, options...) })
+	content := func() (string, []string, error) {
+		text, err := json.Marshal(object)
+		return string(text), nil, err
+	}
+	return b.write(ctx, object, causeIn(options), content, func() error { return b.Client.Create(ctx, object, options...) })
 }
 
 // Patch implements client.Client.
 func (b *RestoringClient) Patch(ctx context.Context, object client.Object, patch client.Patch, options ...client.PatchOption) error {
-	return b.write(ctx, object, func() ([]byte, error) { return patch.Data(object) }, func() error { return b.Client.Patch(ctx, object, patch, options...) })
+	content := func() (string, []string, error) { return readPatch(patch, object) }
+	return b.write(ctx, object, causeIn(options), content, func() error { return b.Client.Patch(ctx, object, patch, options...) })
 }
 
-// write calls send unless the same content was written and reverted too often.
-func (b *RestoringClient) write(ctx context.Context, object client.Object, content func() ([]byte, error), send func() error) error {
+// Delete implements client.Client. After a deletion by this client, the next creation does not continue a fight.
+func (b *RestoringClient) Delete(ctx context.Context, object client.Object, options ...client.DeleteOption) error {
+	err := b.Client.Delete(ctx, object, options...)
+	if kind, known := b.GroupVersionKindFor(object); err == nil && known == nil {
+		b.guard.DropKey(restored{kind, client.ObjectKeyFromObject(object)})
+	}
+	return err
+}
+
+// readPatch returns the content and the fields of a patch. The resource version of a merge patch, which differs each
+// time, is not part of the content.
+func readPatch(patch client.Patch, object client.Object) (text string, fields []string, err error) {
+	data, err := patch.Data(object)
+	if err != nil || patch.Type() != types.MergePatchType {
+		return string(data), nil, err
+	}
+	var content map[string]any
+	if err := json.Unmarshal(data, &content); err != nil {
+		return "", nil, err
+	}
+	if metadata, ok := content["metadata"].(map[string]any); ok {
+		delete(metadata, "resourceVersion")
+	}
+	data, err = json.Marshal(content)
+	return string(data), oscillation.PatchedFields(content), err
+}
+
+// write calls send unless the same content was written and reverted too often. content returns the content and the
+// names of the written fields.
+func (b *RestoringClient) write(ctx context.Context, object client.Object, cause uint64, content func() (string, []string, error), send func() error) error {
 	kind, err := b.GroupVersionKindFor(object)
 	if err != nil || !slices.Contains(b.kinds, kind) {
 		return send()
 	}
-	text, err := content()
+	text, fields, err := content()
 	if err != nil {
 		return fmt.Errorf("encoding %s %s, %w", kind.Kind, client.ObjectKeyFromObject(object), err)
 	}
-	target, state := restored{kind, client.ObjectKeyFromObject(object)}, hashOf(string(text))
+	target, state := restored{kind, client.ObjectKeyFromObject(object)}, hashOf(text)
 	var fight *oscillation.QuarantineError
-	if err := b.guard.MayWrite(target, 0, state); errors.As(err, &fight) {
-		if blame(ctx, b.live, kind, target.key, object, nil, fight, func(rival string) { b.guard.RecordRival(target, rival) }) {
+	if err := b.guard.MayWrite(target, cause, state); errors.As(err, &fight) {
+		if blame(ctx, b.live, kind, target.key, object, fields, fight, func(rival string) { b.guard.RecordRival(target, rival) }) {
 			b.report.Warn(object, wire.ReflectionQuarantinedReason, restoreAction, fight.Error())
 		}
 		return err
@@ -93,6 +152,6 @@ func (b *RestoringClient) write(ctx context.Context, object client.Object, conte
 	if err := send(); err != nil {
 		return err
 	}
-	b.guard.RecordWrite(target, 0, state)
+	b.guard.RecordWrite(target, cause, state)
 	return nil
 }
