@@ -36,16 +36,19 @@ func TestAccessThatIsAlwaysChangedIsRestoredSlowly(t *testing.T) {
 		},
 		"RoleBinding": {
 			change: `{"subjects":[{"kind":"User","apiGroup":"rbac.authorization.k8s.io","name":"rival"}]}`, fields: "subjects",
-			isRestored: func(o client.Object) bool { return o.(*rbacv1.RoleBinding).Subjects[0].Name == "node-ivrea" },
+			isRestored: func(o client.Object) bool { return o.(*rbacv1.RoleBinding).Subjects[0].Name == "node-of-rolebinding" },
 		},
 	} {
 		t.Run(kind, func(t *testing.T) {
 			tenant, namespace := consumer.Namespace(t), consumer.Namespace(t)
+			// A provider keeps its tenant namespace for the whole process, so each subtest has its own provider.
+			providerID := "of-" + strings.ToLower(kind)
+			node := "node-" + providerID
 			m := consumer.StartManager(t, letsIn)
-			virtualNode(t, tenant, "node-ivrea", "ivrea", map[string]string{})
+			virtualNode(t, tenant, node, providerID, map[string]string{})
 			offload(t, namespace, offloading.NamespaceOffloadingSpec{})
-			binding := awaitLetIn(t, namespace, "node-ivrea")
-			awaitMapped(t, tenant, "ivrea", namespace, namespace+"-consumer")
+			binding := awaitLetIn(t, namespace, node)
+			awaitMapped(t, tenant, providerID, namespace, namespace+"-consumer")
 			var object client.Object = binding
 			eventsIn, path := namespace, "/"+namespace+"/rolebindings/"
 			if kind == "Namespace" {
