@@ -25,6 +25,7 @@ import (
 	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/controllers/internal/tenancy"
 	"github.com/refract-project/refract/internal/admission"
+	"github.com/refract-project/refract/internal/apifailure"
 	"github.com/refract-project/refract/internal/printable"
 	"github.com/refract-project/refract/internal/tenantlimits"
 )
@@ -223,7 +224,7 @@ func (c *Controller) deleteRemoteNamespace(ctx context.Context, nm *offloading.N
 		return false, nil
 	}
 	err = fmt.Errorf("deleting namespace %s, %w", remoteNamespace, err)
-	if !apierrors.IsConflict(err) {
+	if !apierrors.IsConflict(err) && !apifailure.IsOverloaded(err) {
 		c.report.Warn(nm, failedDeleteReason, mapAction, fmt.Sprintf("%s; retrying. Grant the controllers the right to delete it, or delete it yourself", err))
 	}
 	return false, err

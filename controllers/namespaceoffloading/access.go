@@ -118,7 +118,7 @@ func (c *Controller) warnOfAccess(nso *offloading.NamespaceOffloading, err error
 	}
 	note := err.Error()
 	switch report.ClassOf(err) {
-	case report.Conflict, report.Unavailable:
+	case report.Conflict, report.Throttled, report.Unavailable:
 		return
 	// The error already contains the remedy.
 	case report.Foreign:

@@ -38,6 +38,8 @@ const (
 	Invalid Class = "invalid"
 	// Missing means that a required object does not exist, such as a CRD.
 	Missing Class = "missing"
+	// Throttled means that the API server limits the rate of requests (HTTP 429).
+	Throttled Class = "throttled"
 	// Unavailable means that the API server does not respond in time.
 	Unavailable Class = "unavailable"
 	// Other means any other error. The log contains the details.
@@ -46,7 +48,7 @@ const (
 
 // Classes returns all classes.
 func Classes() []Class {
-	return []Class{Foreign, Provider, Conflict, Forbidden, Policy, Invalid, Missing, Unavailable, Other}
+	return []Class{Foreign, Provider, Conflict, Forbidden, Policy, Invalid, Missing, Throttled, Unavailable, Other}
 }
 
 // classified is an error with a class.
@@ -83,6 +85,9 @@ func ClassOf(err error) Class {
 	case metav1.StatusReasonNotFound, metav1.StatusReasonGone, metav1.StatusReasonExpired:
 		return Missing
 	}
+	if apifailure.IsOverloaded(err) {
+		return Throttled
+	}
 	if apifailure.IsUndecided(err) {
 		return Unavailable
 	}
@@ -112,7 +117,8 @@ type Failure struct {
 func (f *Failure) Unwrap() error { return f.error }
 
 // Failures returns a reconciler that calls failed with each error of inner, wrapped in a *Failure. failed may be nil.
-// An error created by Later is logged, and the request is retried after the delay of Later.
+// An error created by Later is logged, and the request is retried after the delay of Later. If the API server limits
+// the rate of requests, the request is retried after the delay that the API server suggests.
 func Failures(inner reconcile.Reconciler, failed func(error)) reconcile.Reconciler {
 	return reconcile.Func(func(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 		result, err := inner.Reconcile(ctx, request)

@@ -37,7 +37,7 @@ func TestErrorsHaveTheClassOfTheirCause(t *testing.T) {
 		"an invalid object, for good":     {reconcile.TerminalError(apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "a", nil)), Invalid},
 		"an absent object":                {apierrors.NewNotFound(pods, "a"), Missing},
 		"an absent CRD":                   {&meta.NoKindMatchError{}, Missing},
-		"a busy API server":               {apierrors.NewTooManyRequests("later", 1), Unavailable},
+		"a busy API server":               {apierrors.NewTooManyRequests("later", 1), Throttled},
 		"an API server that is down":      {&url.Error{Op: "Get", Err: cause}, Unavailable},
 		"a deadline":                      {context.DeadlineExceeded, Unavailable},
 		"anything else":                   {cause, Other},

@@ -8,10 +8,12 @@ import (
 	"math/rand/v2"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/refract-project/refract/controllers/internal/memo"
+	"github.com/refract-project/refract/internal/apifailure"
 )
 
 const (
@@ -20,6 +22,12 @@ const (
 	minRefusalDelay = time.Minute
 	// maxRefusalDelay limits the delay. A shorter limit sends more requests that are refused again.
 	maxRefusalDelay = 30 * time.Minute
+	// minThrottledDelay is the delay after HTTP 429 if the API server suggests none. A shorter delay adds to the load of
+	// the API server.
+	minThrottledDelay = time.Second
+	// maxThrottledDelay limits the delay that an API server can suggest. With a longer one, the API server of a
+	// provider could stop a controller for a long time.
+	maxThrottledDelay = 30 * time.Second
 )
 
 // Refusals counts an API server's refusals of an object's writes. No refusal is final, because admission in the
@@ -73,8 +81,8 @@ func (l *later) Unwrap() error { return l.error }
 // Later returns an error that wraps err. Failures requeues the object after the delay.
 func Later(err error, after time.Duration) error { return &later{err, after} }
 
-// retryAfter returns the delay that was passed to Later. It is 0 if err, or one of the errors joined in err, must be
-// retried soon.
+// retryAfter returns the delay that was passed to Later, or that an overloaded API server suggests. It is 0 if err, or
+// one of the errors joined in err, must be retried soon.
 func retryAfter(err error) time.Duration {
 	if several, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // each of its errors is looked at
 		after := time.Duration(0)
@@ -93,11 +101,24 @@ func retryAfter(err error) time.Duration {
 	if errors.As(err, &l) {
 		return l.after
 	}
+	if apifailure.IsOverloaded(err) {
+		return throttledDelay(err)
+	}
 	return 0
 }
 
-// postponed returns the result of a reconciliation whose error comes from Later. It returns false for any other
-// error.
+// throttledDelay returns the delay that the API server suggests with HTTP 429, plus a random part of up to half of it,
+// which spreads the requests.
+func throttledDelay(err error) time.Duration {
+	after := minThrottledDelay
+	if seconds, ok := apierrors.SuggestsClientDelay(err); ok && seconds > 0 {
+		after = min(time.Duration(seconds)*time.Second, maxThrottledDelay)
+	}
+	return after + rand.N(after/2+1)
+}
+
+// postponed returns the result of a reconciliation whose error has a delay (see retryAfter). It returns false for any
+// other error.
 func postponed(result reconcile.Result, err error) (reconcile.Result, bool) {
 	after := retryAfter(err)
 	if after == 0 {

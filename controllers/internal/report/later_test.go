@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
@@ -38,6 +39,19 @@ func TestLater(t *testing.T) {
 				t.Errorf("counted %v", counted)
 			}
 		})
+	}
+}
+
+// An overloaded API server is asked again after the delay that it suggests, within limits.
+func TestRequestsAreRepeatedWhenTheAPIServerSuggests(t *testing.T) {
+	for suggested, want := range map[int]time.Duration{0: time.Second, 7: 7 * time.Second, 3600: 30 * time.Second} {
+		inner := reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) {
+			return reconcile.Result{}, fmt.Errorf("creating it, %w", apierrors.NewTooManyRequests("too many requests", suggested))
+		})
+		result, err := Failures(inner, nil).Reconcile(t.Context(), reconcile.Request{})
+		if err != nil || result.RequeueAfter < want || result.RequeueAfter > want+want/2 {
+			t.Errorf("%d seconds: after %s, %v, want %s", suggested, result.RequeueAfter, err, want)
+		}
 	}
 }
 
