@@ -17,7 +17,7 @@ type Exclusion struct {
 	Resource   schema.GroupVersionResource // resource of copies
 	RemoteName string                      // name that the copy would have
 	Reason     string                      // why the object is not reflected
-	ByPolicy   bool                        // the annotations of the object have decided, or their absence
+	ByPolicy   bool                        // the policy of the kind, with the object's annotations, excludes the object
 }
 
 // Exclusions returns the referenced objects that deliberately have no copy: their annotations, the policy of their kind,

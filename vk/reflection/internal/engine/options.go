@@ -46,7 +46,7 @@ type Options struct {
 	NodeIP          string // host IP of offloaded pods
 	TenantNamespace string // namespace of the NamespaceMap and the VirtualNode
 	// RemoteTenantNamespace is the tenant namespace of this cluster on the provider. If it is empty, a provider that has
-	// withdrawn the access of this cluster is not told from one that has lost a remote namespace.
+	// withdrawn the access of this cluster cannot be distinguished from one that has lost a remote namespace.
 	RemoteTenantNamespace string
 	LiqoNamespace         string // namespace in which the network reports the API server's address; empty if it reports none
 	// VirtualNode is the name of the VirtualNode whose offloadingPatch and classes are followed. If it is empty,

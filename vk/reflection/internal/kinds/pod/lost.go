@@ -21,7 +21,7 @@ import (
 // the time after which Kubernetes, by default, evicts pods from a node that is not ready.
 const RefusalGrace = 5 * time.Minute
 
-// showRefusal updates the status of a pod of which the provider has nothing, and which it refuses to run: the provider
+// showRefusal updates the status of a pod that does not exist on the provider, and that it refuses to run: the provider
 // has revoked the access of this cluster (a drained Tenant), deleted the namespace, or has no quota left. A pod that has
 // run is not ready, and fails after RefusalGrace, so that its controller replaces it. It fails at once if the access was
 // revoked, because then the provider does not recreate it. While the provider still has the pod or its ShadowPod, or
