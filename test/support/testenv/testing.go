@@ -18,8 +18,11 @@ import (
 const (
 	// patience limits how long a test waits. It is long enough even for a busy machine.
 	patience = 2 * time.Minute
-	// lookEvery is how often a condition is checked. It is short, so that a test continues as soon as possible.
-	lookEvery = 10 * time.Millisecond
+	// A condition is checked after minPollInterval, and then less and less often, down to every maxPollInterval: the
+	// interval is a tenth of the time waited so far. So no wait is more than a tenth too long, and tests that wait do
+	// not take the processors from those that compute.
+	minPollInterval = 10 * time.Millisecond
+	maxPollInterval = 500 * time.Millisecond
 )
 
 // ForTest starts clusters for a test or benchmark and stops them at the end of the test. Without options, it starts
@@ -80,13 +83,14 @@ func Eventually(tb testing.TB, check func() error) {
 
 // Wait calls check until it returns no error. After two minutes, it returns the last error.
 func Wait(check func() error) error {
-	deadline := time.Now().Add(patience)
+	begun := time.Now()
 	for {
 		err := check()
-		if err == nil || time.Now().After(deadline) {
+		waited := time.Since(begun)
+		if err == nil || waited > patience {
 			return err
 		}
-		time.Sleep(lookEvery)
+		time.Sleep(min(max(waited/10, minPollInterval), maxPollInterval))
 	}
 }
 

@@ -55,6 +55,9 @@ func Main(m *testing.M, stops ...func() error) {
 	for _, stop := range stops {
 		_ = stop()
 	}
+	if folder, err := compiledPlugins(); err == nil {
+		_ = os.RemoveAll(folder)
+	}
 	os.Exit(code)
 }
 

@@ -5,6 +5,8 @@ package reflectiontest
 
 import (
 	"context"
+	"os"
+	"sync"
 	"testing"
 
 	"github.com/refract-project/refract/vk/reflection"
@@ -14,10 +16,14 @@ import (
 	"github.com/refract-project/refract/plugins"
 )
 
+// compiledPlugins creates the folder with the compiled plugins of all labs, because compiling them for each lab would
+// take half of the processor time of the tests. Main removes it.
+var compiledPlugins = sync.OnceValues(func() (string, error) { return os.MkdirTemp("", "refract-compiled-") })
+
 // WithDefaultPlugins returns an option that runs the default plugins.
 func WithDefaultPlugins(t *testing.T) func(*reflection.Options) {
 	t.Helper()
-	h := Must(host.New(t.Context(), host.NewConfig()))(t)
+	h := Must(host.New(t.Context(), host.NewConfig().WithCacheDir(Must(compiledPlugins())(t))))(t)
 	registry := host.NewRegistry(nil)
 	var keys []string
 	for _, kind := range reflection.DefaultKinds() {
