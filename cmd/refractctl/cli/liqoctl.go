@@ -142,7 +142,7 @@ var liqoctl = []liqoCommand{
 		renamed:   map[string]string{"ingress-classes": "ingress-class", "labels": "label", "load-balancer-classes": "load-balancer-class", "remote-cluster-id": "provider", "storage-classes": "storage-class"},
 		differing: map[string]string{"output": "prints what was created, and does not replace it"},
 		others: joinFlags(
-			fixedFlags("true", "set spec.createNode of the VirtualNode", "create-node"), refusedFlags("set spec.disableNetworkCheck of the VirtualNode, or join with --network=none", "disable-network-check"),
+			fixedFlags("true", "set spec.createNode of the VirtualNode", "create-node"), refusedFlags("set spec.disableNetworkCheck of the VirtualNode, or join with refractctl peer --network=none", "disable-network-check"),
 			refusedFlags("the virtual node has the kubeconfig of the peering", "kubeconfig-secret-name=", "resource-slice-name="),
 			refusedFlags("set spec.vkOptionsTemplateRef of the VirtualNode", "vk-options-template="),
 			refusedFlags("the namespace of the installation is found", "liqo-namespace="),

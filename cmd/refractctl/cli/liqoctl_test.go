@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -122,6 +123,49 @@ func TestInstallTakesFlagsOfLiqoctl(t *testing.T) {
 	_, _, err = refractctl(t, onCluster("install", "--dry-run", "--cluster-id=rome", "--registry=r.example.com/x", "--pod-cidr=10.1.0.0")...)
 	require.ErrorContains(t, err, `--pod-cidr: "10.1.0.0" is not an address range`)
 }
+
+// A command of liqoctl has a replacement only if this program does not have the command. Each replacement is a command of
+// this program, with the flags that are named together with it.
+func TestReplacementsOfLiqoctlExist(t *testing.T) {
+	texts := map[string]string{}
+	for i := range liqoctl {
+		of := &liqoctl[i]
+		if of.instead != "" {
+			assert.True(t, commandOf(t, of.path).Hidden, "%s is a command of this program, and has a replacement", of.path)
+			texts[of.path] = of.instead
+		}
+		for _, flag := range append(slices.Clone(of.others), everywhere...) {
+			texts[of.path+" --"+flag.name] = flag.why + " " + flag.instead
+		}
+	}
+	named := 0
+	for of, text := range texts {
+		own, _, _ := strings.Cut(of, " --") // a flag that is named without a command is a flag of this command
+		commands := []*cobra.Command{commandOf(t, own)}
+		for i, part := range strings.Split(text, "refractctl ") {
+			if i == 0 {
+				continue
+			}
+			command, _, err := NewCommand("refractctl").Find(strings.Fields(part))
+			require.NoError(t, err, "%s: %s", of, part)
+			assert.False(t, command.Hidden || !command.HasParent(), "%s: there is no command refractctl %s", of, part)
+			if commands = append(commands, command); i == 1 {
+				commands = commands[1:]
+			}
+			named++
+		}
+		for _, flag := range longFlag.FindAllStringSubmatch(text, -1) {
+			assert.True(t, slices.ContainsFunc(commands, func(command *cobra.Command) bool {
+				command.InheritedFlags() // this call adds the flags of the parents
+				found := command.Flags().Lookup(flag[1])
+				return found != nil && !found.Hidden
+			}), "%s: there is no flag --%s: %s", of, flag[1], text)
+		}
+	}
+	assert.Greater(t, named, 20)
+}
+
+var longFlag = regexp.MustCompile(`--([a-z-]+)`)
 
 const liqoctlPage = "../../../docs/liqo.md"
 

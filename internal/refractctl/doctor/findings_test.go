@@ -119,8 +119,11 @@ func crd(spec map[string]any) *unstructured.Unstructured {
 func TestFindings(t *testing.T) {
 	t.Parallel()
 	vn := &offloading.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan"}, Spec: offloading.VirtualNodeSpec{ClusterID: "milan"}}
-	notRunning := vn.DeepCopy()
-	notRunning.Status.Conditions = []offloading.VirtualNodeCondition{{Type: offloading.VirtualKubeletConditionType, Status: offloading.CreatingConditionStatus, Reason: "TemplateNotFound", Message: "create the VkOptionsTemplate"}}
+	kubelet := func(status offloading.VirtualNodeConditionStatus, reason, message string) *offloading.VirtualNode {
+		changed := vn.DeepCopy()
+		changed.Status.Conditions = []offloading.VirtualNodeCondition{{Type: offloading.VirtualKubeletConditionType, Status: status, Reason: reason, Message: message}}
+		return changed
+	}
 	inState := func(kind offloading.VirtualNodeConditionType, status offloading.VirtualNodeConditionStatus) *offloading.VirtualNode {
 		changed := vn.DeepCopy()
 		changed.Status.Conditions = []offloading.VirtualNodeCondition{{Type: kind, Status: status, Reason: string(status), Message: "something is left"}}
@@ -189,7 +192,15 @@ func TestFindings(t *testing.T) {
 			p.checkCluster("ForeignCluster milan", foreignCluster(core.Condition{Type: core.APIServerStatusCondition, Status: core.ConditionStatusEstablished}))
 		}, "OK|ForeignCluster milan|Provider, reachable"},
 
-		"virtual kubelet not running": {func(p *Examination) { p.checkVirtualNode(notRunning) }, "Warning|VirtualNode liqo-tenant-milan/milan|VirtualKubelet is TemplateNotFound: create the VkOptionsTemplate; see its pods with kubectl -n liqo-tenant-milan describe deployment,pods -l "},
+		"virtual kubelet not running": {func(p *Examination) {
+			p.checkVirtualNode(kubelet(offloading.CreatingConditionStatus, "DeploymentProgressing", "FailedCreate: exceeded quota"))
+		}, "Warning|VirtualNode liqo-tenant-milan/milan|VirtualKubelet is DeploymentProgressing: FailedCreate: exceeded quota; see its pods with kubectl -n liqo-tenant-milan describe deployment,pods -l "},
+		"virtual kubelet without template": {func(p *Examination) {
+			p.checkVirtualNode(kubelet(offloading.NoneConditionStatus, "TemplateNotFound", "create the VkOptionsTemplate"))
+		}, "Warning|VirtualNode liqo-tenant-milan/milan|VirtualKubelet is TemplateNotFound: create the VkOptionsTemplate; see its Events with kubectl -n liqo-tenant-milan describe virtualnode milan"},
+		"virtual kubelet without account": {func(p *Examination) {
+			p.checkVirtualNode(kubelet(offloading.NoneConditionStatus, "ServiceAccountNotFound", "run refractctl create virtualnode milan --provider=milan"))
+		}, "Warning|VirtualNode liqo-tenant-milan/milan|VirtualKubelet is ServiceAccountNotFound: run refractctl create virtualnode milan --provider=milan; see its Events with kubectl -n liqo-tenant-milan describe virtualnode milan"},
 		"virtual node draining": {func(p *Examination) {
 			p.checkVirtualNode(inState(offloading.NodeConditionType, offloading.DrainingConditionStatus))
 		}, "left; wait until it is drained, or stop that with refractctl uncordon virtualnode milan"},
