@@ -100,7 +100,7 @@ func TestDeleteVirtualNodeRefusesToDeleteData(t *testing.T) {
 	assert.True(t, remotedata.IsConfirmed(vn))
 }
 
-// announceHold creates the Event by which a controller reports claims that were created on a provider.
+// announceHold creates the Event of a controller about claims that were created on a provider.
 func announceHold(t *testing.T, kind string, object client.Object) {
 	t.Helper()
 	create(t, &corev1.Event{

@@ -72,8 +72,8 @@ func (b *Brake) Restoring() *Brake {
 	return b
 }
 
-// In returns a brake for objects in another namespace than the objects that request them, possibly of another cluster,
-// which are read from live. It shares its records with b. Each object must always be braked with the same namespace.
+// In returns a brake for objects that are read from live and are in another namespace than the objects that request
+// them, possibly of another cluster. The brake shares its records with b. An object must always have the same namespace.
 func (b *Brake) In(namespace string, live client.Reader) *Brake {
 	other := *b
 	other.namespace, other.live = namespace, live
