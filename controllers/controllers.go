@@ -225,7 +225,7 @@ func newControllers(mgr manager.Manager, live client.Reader, m *metrics.Metrics,
 		virtualnode.NewController(c("virtualnode"), live, recorder("virtualnode"), virtualNodes),
 		podstatus.NewController(c("podstatus"), live, podstatus.Options{Workers: o.NamespaceWorkers, Failed: failed("podstatus", &corev1.Node{})}),
 		replicator.NewController(c("replicator"), live, recorder("replicator"), replicator.Options{
-			ClusterID: o.ClusterID, Failed: failed("replicator", &offloading.NamespaceMap{}),
+			ClusterID: o.ClusterID, Clock: o.Clock, Failed: failed("replicator", &offloading.NamespaceMap{}),
 			Observe: func(provider client.Client) client.Client { return m.Client(provider, "replicator", metrics.Provider) },
 		}),
 	}

@@ -26,6 +26,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -34,6 +35,7 @@ import (
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/brake"
 	"github.com/refract-project/refract/controllers/internal/finalizer"
 	"github.com/refract-project/refract/controllers/internal/fresh"
 	"github.com/refract-project/refract/controllers/internal/peers"
@@ -54,6 +56,8 @@ type Options struct {
 	ClusterID core.ClusterID
 	// Observe wraps the client of each provider. If it is nil, clients are not wrapped.
 	Observe func(client.Client) client.Client
+	// Clock measures the time between two restorations of a copy. If it is nil, the real clock is used.
+	Clock clock.PassiveClock
 	// Failed is called with each reconciliation error. It may be nil.
 	Failed func(error)
 }
@@ -69,14 +73,17 @@ type Controller struct {
 	remotes *remote.Pool
 	// requests records the remote namespaces that this process has requested.
 	requests requests
+	// brake limits how often a copy is restored.
+	brake *brake.Brake
 }
 
 // NewController returns a controller that uses the client c. live must not be cached, because it reads the Secrets with
 // the providers' kubeconfigs by name.
 func NewController(c client.Client, live client.Reader, recorder events.EventRecorder, options Options) *Controller {
+	reporter := report.New(recorder)
 	return &Controller{
-		client: c, live: live, report: report.New(recorder), options: options,
-		remotes: newPool(c.Scheme(), options),
+		client: c, live: live, report: reporter, options: options,
+		remotes: newPool(c.Scheme(), options), brake: newBrake(reporter, options.Clock),
 	}
 }
 
@@ -104,10 +111,11 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err != nil || !peers.IsOutgoing(local) {
 		c.remotes.Drop(request.NamespacedName)
 		c.requests.dropMap(request.NamespacedName)
+		c.brake.Forget(request.NamespacedName)
 		c.report.Clear(request.NamespacedName)
 		return reconcile.Result{}, nil
 	}
-	wait, err := c.replicateMap(ctx, local)
+	wait, err := brake.Wait(c.replicateMap(ctx, local))
 	if err != nil {
 		c.reportProviderError(local, err)
 	}
@@ -170,10 +178,13 @@ func (c *Controller) replicateMap(ctx context.Context, local *offloading.Namespa
 	if err != nil {
 		return 0, err
 	}
+	var updateErr error
 	if copied.DeletionTimestamp == nil {
-		if err := r.updateCopy(ctx, desired, copied); err != nil {
-			return 0, err
-		}
+		updateErr = r.updateCopy(ctx, local, desired, copied)
+	}
+	if updateErr != nil {
+		// The provider's status is copied even if the provider refuses or another client reverts the spec.
+		return 0, errors.Join(updateErr, c.copyStatus(ctx, local, copied))
 	}
 	c.requests.recordSent(key, local, desired)
 	if len(others) > 0 {
@@ -200,7 +211,7 @@ func (c *Controller) connectProvider(ctx context.Context, local *offloading.Name
 	if err != nil {
 		return copies{}, report.Errorf(report.Invalid, "connecting to the provider of NamespaceMap %s, %w", key, err)
 	}
-	return copies{provider, c.options.ClusterID}, provider.Watch()
+	return copies{provider, c.options.ClusterID, c.brake.In(provider.Namespace, provider)}, provider.Watch()
 }
 
 // copyStatus copies the provider's status to the local map if it differs.
@@ -264,7 +275,7 @@ func (c *Controller) finalizeMap(ctx context.Context, local *offloading.Namespac
 		if err != nil {
 			return 0, err
 		}
-		if gone, err := r.removeCopy(ctx, local.Name, kept.entries); err != nil || !gone {
+		if gone, err := r.removeCopy(ctx, local, kept.entries); err != nil || !gone {
 			// The deletion of the copy triggers the next reconciliation.
 			return refreshInterval, err
 		}
@@ -274,6 +285,9 @@ func (c *Controller) finalizeMap(ctx context.Context, local *offloading.Namespac
 	}
 	return refreshInterval, finalizer.Ensure(ctx, c.client, local, wire.ReplicatorFinalizer, false)
 }
+
+// Quarantined returns the number of copies that are not restored at the moment.
+func (c *Controller) Quarantined() int { return c.brake.Quarantined() }
 
 // Enforces returns an empty list of the enforced kind and a filter for the NamespaceMaps for providers.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {

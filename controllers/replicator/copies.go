@@ -6,19 +6,21 @@ package replicator
 import (
 	"context"
 	"maps"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/brake"
 	"github.com/refract-project/refract/controllers/internal/remote"
 	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/internal/jsonpatch"
@@ -36,10 +38,17 @@ func newPool(scheme *runtime.Scheme, options Options) *remote.Pool {
 	})
 }
 
+// newBrake returns the brake for the copies. Without a copy or with a changed one, the provider deletes remote
+// namespaces, so the copies are always restored within seconds.
+func newBrake(reporter *report.Reporter, c clock.PassiveClock) *brake.Brake {
+	return brake.New(offloading.GroupVersion.WithKind(offloading.NamespaceMapKind), nil, reporter, c).Restoring()
+}
+
 // copies accesses the NamespaceMaps of this cluster on one provider.
 type copies struct {
 	*remote.Remote
 	origin core.ClusterID
+	brake  *brake.Brake // limits how often copies are restored that another client keeps changing or deleting
 }
 
 // getCopy returns the NamespaceMap with the given name on the provider, or nil if none exists.
@@ -59,7 +68,11 @@ func (r copies) isCopy(copied *offloading.NamespaceMap) bool {
 	return copied.Labels[wire.ReplicatedLabel] == "true" && copied.Labels[wire.OriginIDLabel] == r.origin.String()
 }
 
+// createCopy creates the copy. It returns *oscillation.QuarantineError while another client keeps deleting the copy.
 func (r copies) createCopy(ctx context.Context, local *offloading.NamespaceMap) error {
+	if err := r.brake.MayCreate(ctx, local, replicateAction); err != nil {
+		return err
+	}
 	copied := &offloading.NamespaceMap{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: r.Namespace, Name: local.Name,
@@ -78,15 +91,20 @@ func (r copies) createCopy(ctx context.Context, local *offloading.NamespaceMap) 
 	if err := r.Create(ctx, copied, client.FieldOwner(fieldManager)); err != nil {
 		return report.Errorf(report.Provider, "creating NamespaceMap %s on the provider, %w", client.ObjectKeyFromObject(copied), err)
 	}
+	r.brake.Created(local)
 	return nil
 }
 
-func (r copies) updateCopy(ctx context.Context, desired offloading.NamespaceMapSpec, copied *offloading.NamespaceMap) error {
-	if equality.Semantic.DeepEqual(desired, copied.Spec) {
+// updateCopy writes the desired spec of the copy of local. It returns *oscillation.QuarantineError while another client
+// keeps reverting it.
+func (r copies) updateCopy(ctx context.Context, local *offloading.NamespaceMap, desired offloading.NamespaceMapSpec, copied *offloading.NamespaceMap) error {
+	changes := changeMapping(copied.Spec.DesiredMapping, desired.DesiredMapping)
+	if len(changes) == 0 {
 		return nil
 	}
-	var changes jsonpatch.Patch
-	changes.Add("/spec", desired)
+	if err := r.brake.MayChange(ctx, local, replicateAction, "", changes); err != nil {
+		return err
+	}
 	patch, err := changes.For(copied.UID)
 	if err != nil {
 		return err
@@ -94,21 +112,44 @@ func (r copies) updateCopy(ctx context.Context, desired offloading.NamespaceMapS
 	if err := r.Patch(ctx, copied, patch, client.FieldOwner(fieldManager)); err != nil {
 		return report.Errorf(report.Provider, "updating NamespaceMap %s on the provider, %w", client.ObjectKeyFromObject(copied), err)
 	}
+	r.brake.Changed(local, "", changes)
 	return nil
+}
+
+// changeMapping returns the patch from the actual to the desired mapping. It names each entry, so that entries that
+// another client adds are neither part of a fight about other entries, nor are they overwritten.
+func changeMapping(actual, desired map[string]string) (changes jsonpatch.Patch) {
+	if len(actual) == 0 {
+		if len(desired) > 0 {
+			changes.Add("/spec", offloading.NamespaceMapSpec{DesiredMapping: desired})
+		}
+		return changes
+	}
+	for _, namespace := range slices.Sorted(maps.Keys(desired)) {
+		if actual[namespace] != desired[namespace] {
+			changes.Add(jsonpatch.Pointer("spec", "desiredMapping", namespace), desired[namespace])
+		}
+	}
+	for _, namespace := range slices.Sorted(maps.Keys(actual)) {
+		if _, ok := desired[namespace]; !ok {
+			changes.Remove(jsonpatch.Pointer("spec", "desiredMapping", namespace))
+		}
+	}
+	return changes
 }
 
 // removeCopy withdraws all entries of the copy except the kept ones, and deletes the copy if no entries are kept. It
 // reports whether the copy is gone except for the kept entries. Entries are withdrawn first, because the provider
 // does not delete the data of a NamespaceMap that still requests it.
-func (r copies) removeCopy(ctx context.Context, name string, kept map[string]string) (bool, error) {
-	copied, err := r.getCopy(ctx, name)
+func (r copies) removeCopy(ctx context.Context, local *offloading.NamespaceMap, kept map[string]string) (bool, error) {
+	copied, err := r.getCopy(ctx, local.Name)
 	if err != nil {
 		return false, err
 	}
 	if copied == nil || !r.isCopy(copied) {
 		return true, nil
 	}
-	if err := r.updateCopy(ctx, offloading.NamespaceMapSpec{DesiredMapping: kept}, copied); err != nil {
+	if err := r.updateCopy(ctx, local, offloading.NamespaceMapSpec{DesiredMapping: kept}, copied); err != nil {
 		return false, err
 	}
 	if len(kept) > 0 {

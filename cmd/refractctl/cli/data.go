@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -15,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/internal/printable"
 	"github.com/refract-project/refract/internal/remotedata"
 )
 
@@ -40,15 +42,41 @@ func refuseData(out io.Writer, name string, volumes remotedata.Volumes, confirme
 	return nil
 }
 
-// remoteVolumes returns the volumes that have data on providers. If the user may not list volumes, known is false,
-// and a warning says that the controllers check them.
-func remoteVolumes(ctx context.Context, c client.Client, out io.Writer) (volumes remotedata.Volumes, known bool, err error) {
-	volumes, err = remotedata.List(ctx, c)
+// remoteVolumes returns the volumes that have data on providers. If the user may not list volumes, a warning
+// says that the controllers check them.
+func remoteVolumes(ctx context.Context, c client.Client, out io.Writer) (remotedata.Volumes, error) {
+	volumes, err := remotedata.List(ctx, c)
 	if apierrors.IsForbidden(err) {
 		fmt.Fprintln(out, "warning: you may not list PersistentVolumes. The controllers keep remote namespaces with data, and the NamespaceOffloading or VirtualNode then has the condition "+remotedata.HeldReason)
-		return nil, false, nil
+		return nil, nil
 	}
-	return volumes, err == nil, err
+	return volumes, err
+}
+
+// refuseHeldClaims returns an error if an Event of an object says that data on the provider delays the withdrawal that
+// began at the given time. Only the provider knows which claims other clients have created there, so the controllers
+// find them after the withdrawal has begun. Users who may not list Events wait instead.
+func refuseHeldClaims(ctx context.Context, c client.Client, kind, namespace, name string, since time.Time) error {
+	list := &corev1.EventList{}
+	err := c.List(ctx, list, client.InNamespace(namespace),
+		client.MatchingFields{"involvedObject.kind": kind, "involvedObject.name": name, "reason": remotedata.HeldReason})
+	if apierrors.IsForbidden(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("listing the Events of %s %s/%s, %w", kind, namespace, name, err)
+	}
+	for i := range list.Items {
+		event := &list.Items[i]
+		last := event.EventTime.Time
+		if event.Series != nil {
+			last = event.Series.LastObservedTime.Time
+		}
+		if !last.Before(since) {
+			return fmt.Errorf("%s. You can also %s", printable.Line(event.Message), confirmFlag)
+		}
+	}
+	return nil
 }
 
 // refuseClaims returns an error if remote namespaces of a consumer of this cluster have claims with data.

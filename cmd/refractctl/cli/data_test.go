@@ -100,6 +100,46 @@ func TestDeleteVirtualNodeRefusesToDeleteData(t *testing.T) {
 	assert.True(t, remotedata.IsConfirmed(vn))
 }
 
+// announceHold creates the Event of a controller about claims that were created on a provider.
+func announceHold(t *testing.T, kind string, object client.Object) {
+	t.Helper()
+	create(t, &corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{Namespace: object.GetNamespace(), Name: object.GetName() + ".held"},
+		InvolvedObject: corev1.ObjectReference{Kind: kind, Namespace: object.GetNamespace(), Name: object.GetName()},
+		Reason:         remotedata.HeldReason, Message: "claims that were created there have data: held/db", Type: corev1.EventTypeWarning,
+		EventTime: metav1.NowMicro(), ReportingController: "replicator", ReportingInstance: "test", Action: "Replicate",
+	})
+}
+
+// Claims that only the provider knows are named as soon as the controllers have found them, with the remedy. The flag
+// confirms their deletion.
+func TestClaimsOfTheProviderAreNamed(t *testing.T) {
+	create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "archive"}})
+	nso := &offloading.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Namespace: "archive", Name: offloading.NamespaceOffloadingName, Finalizers: []string{hold}}}
+	create(t, nso)
+	t.Cleanup(func() { discard(t, nso) })
+	require.NoError(t, admin(t).Delete(t.Context(), nso))
+	announceHold(t, offloading.NamespaceOffloadingKind, nso)
+	_, _, err := refractctl(t, onCluster("unoffload", "namespace", "archive", "--timeout=30s")...)
+	require.ErrorContains(t, err, "archive: claims that were created there have data: held/db. You can also run the command again with --delete-data")
+	assert.Equal(t, exitFailed, exitCode(err))
+	_, _, err = refractctl(t, onCluster("unoffload", "namespace", "archive", "--delete-data", "--timeout=1s")...)
+	assert.Equal(t, exitTimedOut, exitCode(err), "nobody removes the finalizer: %v", err)
+	require.NoError(t, admin(t).Get(t.Context(), client.ObjectKeyFromObject(nso), nso))
+	assert.True(t, remotedata.IsConfirmed(nso))
+
+	vn := virtualNode(t, "liqo-tenant-gorizia", "gorizia")
+	t.Cleanup(func() { discard(t, vn) })
+	require.NoError(t, admin(t).Delete(t.Context(), vn))
+	announceHold(t, offloading.NamespaceMapKind, &offloading.NamespaceMap{ObjectMeta: metav1.ObjectMeta{Namespace: vn.Namespace, Name: string(vn.Spec.ClusterID)}})
+	_, _, err = refractctl(t, onCluster("delete", "virtualnode", "gorizia", "--timeout=30s")...)
+	require.ErrorContains(t, err, "gorizia: claims that were created there have data: held/db")
+	_, _, err = refractctl(t, onCluster("delete", "virtualnode", "gorizia", "--delete-data", "--timeout=1s")...)
+	assert.Equal(t, exitTimedOut, exitCode(err), "nobody removes the finalizer: %v", err)
+	require.NoError(t, admin(t).Get(t.Context(), client.ObjectKeyFromObject(vn), vn))
+	assert.True(t, remotedata.IsConfirmed(vn))
+}
+
 func TestDrainTenantRefusesToDeleteData(t *testing.T) {
 	for _, name := range []string{"liqo-tenant-ostuni", "shop-ostuni"} {
 		create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})

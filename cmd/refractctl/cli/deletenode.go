@@ -122,9 +122,14 @@ func (d *deletion) removeNode(cmd *cobra.Command, c client.Client, vn *offloadin
 	if err := c.Delete(ctx, vn, client.Preconditions{UID: &vn.UID}); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("deleting VirtualNode %s, %w", client.ObjectKeyFromObject(vn), err)
 	}
-	err := awaitVirtualNode(ctx, c, vn, out, d.timeout, func(_ context.Context, current *offloading.VirtualNode) (bool, string, error) {
+	err := awaitVirtualNode(ctx, c, vn, out, d.timeout, func(ctx context.Context, current *offloading.VirtualNode) (bool, string, error) {
 		if current == nil {
 			return true, "removed", nil
+		}
+		if current.DeletionTimestamp != nil && !d.deleteData && !d.force {
+			if err := refuseHeldClaims(ctx, c, offloading.NamespaceMapKind, vn.Namespace, string(vn.Spec.ClusterID), current.DeletionTimestamp.Time); err != nil {
+				return false, "", fmt.Errorf("%s: %w", vn.Name, err)
+			}
 		}
 		for _, condition := range current.Status.Conditions {
 			if condition.Status == offloading.DeletingConditionStatus {
@@ -151,12 +156,12 @@ func (d *deletion) checkData(ctx context.Context, c client.Client, out io.Writer
 	}) {
 		return nil
 	}
-	volumes, known, err := remoteVolumes(ctx, c, out)
+	volumes, err := remoteVolumes(ctx, c, out)
 	if err != nil {
 		return err
 	}
 	volumes = volumes.On(string(vn.Spec.ClusterID))
-	if err := refuseData(out, vn.Name, volumes, d.deleteData); err != nil || !d.deleteData || known && len(volumes) == 0 {
+	if err := refuseData(out, vn.Name, volumes, d.deleteData); err != nil || !d.deleteData {
 		return err
 	}
 	return patchTo(ctx, c, vn, map[string]any{"metadata": map[string]any{"annotations": map[string]any{wire.DeleteDataAnnotation: "true"}}})

@@ -58,7 +58,7 @@ func newUnoffloadCommand(access *clusterAccess) *cobra.Command {
 				return problems
 			}
 			done, waited := attemptEach(applied, func(name string) error {
-				return awaitOne(ctx, cmd.ErrOrStderr(), "namespace", name, timeout, func(ctx context.Context) (bool, string, error) { return isWithdrawn(ctx, c, name) })
+				return awaitOne(ctx, cmd.ErrOrStderr(), "namespace", name, timeout, func(ctx context.Context) (bool, string, error) { return u.isWithdrawn(ctx, c, name) })
 			})
 			for _, name := range done {
 				resultOf(cmd).addObject("", "Namespace", "", name)
@@ -77,12 +77,10 @@ func newUnoffloadCommand(access *clusterAccess) *cobra.Command {
 type unoffloading struct {
 	deleteData, dryRun bool
 	volumes            remotedata.Volumes
-	// known is true if the user may list volumes.
-	known bool
 }
 
 func (u *unoffloading) findVolumes(ctx context.Context, c client.Client, out io.Writer) (err error) {
-	u.volumes, u.known, err = remoteVolumes(ctx, c, out)
+	u.volumes, err = remoteVolumes(ctx, c, out)
 	return err
 }
 
@@ -107,7 +105,8 @@ func (u *unoffloading) unoffloadNamespace(ctx context.Context, c client.Client, 
 		fmt.Fprintf(out, "%s: would be unoffloaded; its remote namespace %s would be deleted\n", namespace, nso.Status.RemoteNamespaceName)
 		return nil
 	}
-	if u.deleteData && (len(volumes) > 0 || !u.known) {
+	// Claims that only the provider knows may also have data, so the confirmation is always recorded.
+	if u.deleteData {
 		if err := patchTo(ctx, c, nso, map[string]any{"metadata": map[string]any{"annotations": map[string]any{wire.DeleteDataAnnotation: "true"}}}); client.IgnoreNotFound(err) != nil {
 			return err
 		}

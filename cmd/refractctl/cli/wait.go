@@ -132,7 +132,7 @@ func podPlaces(strategy offloading.PodOffloadingStrategyType) string {
 	return "here or there"
 }
 
-func isWithdrawn(ctx context.Context, c client.Client, namespace string) (bool, string, error) {
+func (u *unoffloading) isWithdrawn(ctx context.Context, c client.Client, namespace string) (bool, string, error) {
 	nso := &offloading.NamespaceOffloading{}
 	err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: offloading.NamespaceOffloadingName}, nso)
 	if apierrors.IsNotFound(err) {
@@ -140,6 +140,11 @@ func isWithdrawn(ctx context.Context, c client.Client, namespace string) (bool, 
 	}
 	if err != nil {
 		return false, "", fmt.Errorf("getting NamespaceOffloading in %s, %w", namespace, err)
+	}
+	if nso.DeletionTimestamp != nil && !u.deleteData {
+		if err := refuseHeldClaims(ctx, c, offloading.NamespaceOffloadingKind, namespace, nso.Name, nso.DeletionTimestamp.Time); err != nil {
+			return false, "", fmt.Errorf("%s: %w", namespace, err)
+		}
 	}
 	if nso.Status.OffloadingPhase != offloading.TerminatingOffloadingPhaseType {
 		return false, noController, nil

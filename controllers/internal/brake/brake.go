@@ -35,12 +35,14 @@ import (
 )
 
 // Brake decides when one controller may recreate or correct an object that another client keeps deleting or reverting.
-// The objects have the same names as the objects that request them, unless Named is called. It is safe for concurrent use.
+// The objects have the same names and namespaces as the objects that request them, unless Named or In is called. It is safe for concurrent use.
 type Brake struct {
 	kind      schema.GroupVersionKind // kind of the enforced objects
 	live      client.Reader
 	report    *report.Reporter
+	clock     clock.PassiveClock
 	nameOf    func(request string) string
+	namespace string // namespace of the enforced objects, or empty if it is the namespace of the request
 	creations *oscillation.Guard[types.NamespacedName]
 	changes   *oscillation.Guard[types.NamespacedName]
 }
@@ -51,7 +53,7 @@ func New(kind schema.GroupVersionKind, live client.Reader, r *report.Reporter, c
 		c = clock.RealClock{}
 	}
 	return &Brake{
-		kind: kind, live: live, report: r, nameOf: func(request string) string { return request },
+		kind: kind, live: live, report: r, clock: c, nameOf: func(request string) string { return request },
 		creations: oscillation.New[types.NamespacedName](c, oscillation.Standard),
 		changes:   oscillation.New[types.NamespacedName](c, oscillation.Protective),
 	}
@@ -61,6 +63,21 @@ func New(kind schema.GroupVersionKind, live client.Reader, r *report.Reporter, c
 func (b *Brake) Named(nameOf func(request string) string) *Brake {
 	b.nameOf = nameOf
 	return b
+}
+
+// Restoring makes the brake recreate deleted objects as often as it corrects changed objects: every ten seconds at most.
+// Use it for objects whose absence takes something away from the party that requests them.
+func (b *Brake) Restoring() *Brake {
+	b.creations = oscillation.New[types.NamespacedName](b.clock, oscillation.Protective)
+	return b
+}
+
+// In returns a brake for objects that are read from live and are in another namespace than the objects that request
+// them, possibly of another cluster. The brake shares its records with b. An object must always have the same namespace.
+func (b *Brake) In(namespace string, live client.Reader) *Brake {
+	other := *b
+	other.namespace, other.live = namespace, live
+	return &other
 }
 
 // created is the only state that the brake records for an existing object.
@@ -143,6 +160,9 @@ func onlyFight(err error) (fight *oscillation.QuarantineError) {
 func (b *Brake) reported(ctx context.Context, request client.Object, action string, patch jsonpatch.Patch, g *oscillation.Guard[types.NamespacedName], err error) error {
 	var fight *oscillation.QuarantineError
 	key := types.NamespacedName{Namespace: request.GetNamespace(), Name: b.nameOf(request.GetName())}
+	if b.namespace != "" {
+		key.Namespace = b.namespace
+	}
 	record := func(rival string) { g.RecordRival(client.ObjectKeyFromObject(request), rival) }
 	if errors.As(err, &fight) && blame(ctx, b.live, b.kind, key, request, pathsOf(patch), fight, record) {
 		b.report.Warn(request, wire.ReflectionQuarantinedReason, action, b.kind.Kind+" "+key.String()+": "+fight.Error())
