@@ -14,10 +14,10 @@ import (
 	"github.com/refract-project/refract/test/support/testenv"
 )
 
-// testsAtOnce limits the number of parallel tests. Each test has its own clusters, and mostly waits: for certificates
-// to become due, for signers that do not respond, or for processes to start. With more tests, a machine with two CPUs
-// would be busy with starting clusters, and commands would exceed their deadlines.
-const testsAtOnce = 3
+// testsAtOnce limits the number of parallel tests. Each test has its own clusters, and waits half of its time: for
+// certificates to become due, for signers that do not respond, or for processes to start. With more tests, a machine
+// with two CPUs would be busy with the clusters that wait, and commands would exceed their deadlines.
+const testsAtOnce = 2
 
 // written are the writes of Refract's processes in the clusters of all tests, under all policies of the chart.
 var written permissions.Record

@@ -6,8 +6,11 @@ package testenv
 import (
 	"context"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"strings"
 )
 
 // BuildCommands builds programs of this module, named by their folders in cmd/, into dir. Only the first build after
@@ -17,6 +20,9 @@ func BuildCommands(ctx context.Context, dir string, commands ...string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
+	if err := dependOnSources(ctx); err != nil {
+		return err
+	}
 	for _, command := range commands {
 		build := exec.CommandContext(ctx, "go", "run", "-exec", fmt.Sprintf("cp -t %q", dir), "github.com/refract-project/refract/cmd/"+command)
 		if out, err := build.CombinedOutput(); err != nil {
@@ -24,4 +30,20 @@ func BuildCommands(ctx context.Context, dir string, commands ...string) error {
 		}
 	}
 	return nil
+}
+
+// dependOnSources reads the folders with the sources of this module. `go test` records which folders a test reads, and
+// does not reuse its result after a change there. Without this, it would reuse the result of a test although the
+// programs that the test builds have changed.
+func dependOnSources(ctx context.Context) error {
+	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}").Output()
+	if err != nil {
+		return fmt.Errorf("looking for the sources, %w", err)
+	}
+	return filepath.WalkDir(strings.TrimSpace(string(root)), func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.IsDir() && strings.HasPrefix(entry.Name(), ".") {
+			return fs.SkipDir
+		}
+		return err
+	})
 }
