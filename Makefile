@@ -25,7 +25,7 @@ race_pattern := /($(subst $(eval ) ,|,$(RACE)))(/|$$)
 RACE_TESTS := TestStories|TestNothingIsLostInAHurry
 # The packages that take a minute or more. They start first, so that none of them is left to run alone at the end. One that compiles is
 # between those that start many clusters, so that the clusters do not all start at once.
-SLOW := test/nodes vk/reflection build/images test/join charts vk/app controllers/shadowpod vk/node controllers/foreigncluster test/hostile \
+SLOW := vk/reflection test/join build/images charts vk/app controllers/shadowpod vk/node controllers/foreigncluster test/hostile \
   build/release cmd/refractctl/cli controllers/namespacemap test/support/testenv controllers/namespaceoffloading controllers/plugin controllers/credentials
 # For each package. The slowest takes up to fifteen minutes on two cores, longer on a slow machine.
 TEST_TIMEOUT ?= 40m
@@ -92,12 +92,12 @@ plugins: ## Rebuild the WebAssembly modules of plugins/*, examples/plugins/* and
 # `make lint` runs all checks of vet; those of go test are left out here. The packages are compiled for the race detector while the first
 # tests run, with the processor time that these leave.
 .PHONY: test
-test: tools ## Run all tests on real control planes, those of concurrency under the race detector
+test: tools ## Run the tests on real control planes, those of concurrency under the race detector; those of real nodes are in test-real
 	@status=0; \
 	race=$$(go list ./... | grep -E '$(race_pattern)'); \
 	CGO_ENABLED=1 nice -n 19 go list -race -test -deps -export $$race ./vk/reflection >/dev/null & ahead=$$!; \
 	trap 'kill $$ahead 2>/dev/null || true' EXIT; \
-	all=$$({ printf "$$(go list -m)/%s\n" $(SLOW); go list ./...; } | awk '!seen[$$0]++'); \
+	all=$$({ printf "$$(go list -m)/%s\n" $(SLOW); go list ./...; } | grep -v '/test/nodes$$' | awk '!seen[$$0]++'); \
 	go test -vet=off -p $(PACKAGES_AT_ONCE) -timeout $(TEST_TIMEOUT) $$(grep -vE '$(race_pattern)' <<<"$$all") || status=1; \
 	go test -vet=off -timeout $(TEST_TIMEOUT) -run '^TestFuelPaysForTheHost$$' ./host || status=1; \
 	wait $$ahead || true; \
@@ -116,7 +116,7 @@ test-race: tools ## Run every test of concurrent code under the race detector, o
 	CGO_ENABLED=1 go test -p $(PACKAGES_AT_ONCE) -race -timeout $(TEST_TIMEOUT) $$(go list ./... | grep -E '$(concurrent_pattern)')
 
 .PHONY: test-real
-test-real: tools node-tools ## Run the tests that need real nodes (Debian, root); `make test` runs them, too, where it can
+test-real: tools node-tools ## Run the tests that need real nodes (Debian, root)
 	REFRACT_NODES=required go test -timeout $(TEST_TIMEOUT) -run 'RealNodes|Machines' ./test/nodes ./test/support/testenv/...
 
 .PHONY: test-liqo

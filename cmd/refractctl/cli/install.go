@@ -8,12 +8,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	chartutil "helm.sh/helm/v4/pkg/chart/v2/util"
 	helmcli "helm.sh/helm/v4/pkg/cli"
 	"helm.sh/helm/v4/pkg/cli/values"
 	"helm.sh/helm/v4/pkg/getter"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	"github.com/refract-project/refract/charts"
@@ -56,6 +59,12 @@ func (r *helmRelease) newInstaller(out io.Writer) (*release.Installer, error) {
 	namespace := r.access.namespaceFlag()
 	if namespace == "" {
 		namespace = defaultNamespace
+	}
+	if problems := validation.IsDNS1123Label(namespace); len(problems) > 0 {
+		return nil, usageError(fmt.Errorf("--namespace: %q cannot be the name of a namespace: %s", namespace, strings.Join(problems, "; ")))
+	}
+	if err := chartutil.ValidateReleaseName(r.name); err != nil {
+		return nil, usageError(fmt.Errorf("--release: %q: %w", r.name, err))
 	}
 	return &release.Installer{Getter: r.access.flags, Client: c, Name: r.name, Namespace: namespace, DryRun: r.dryRun, Progress: printTo(out)}, nil
 }

@@ -138,9 +138,16 @@ func TestInstallRefusesNamesThatCannotWork(t *testing.T) {
 		"--registry=https://registry.example.com/refract": "has a scheme",
 		"--registry=registry.example.com/refract:1.0":     "is not a registry with a path",
 		"--cluster-id=" + strings.Repeat("x", 52):         "must be no more than 51 characters",
+		"--namespace=a.b":                      "cannot be the name of a namespace",
+		"--release=Rome":                       "--release",
+		"--release=" + strings.Repeat("x", 54): "--release",
 	} {
 		_, _, err := refractctl(t, onCluster("install", "--dry-run", "--cluster-id=rome", "--registry=registry.example.com/refract", flag)...)
 		assert.Equal(t, exitUsage, exitCode(err), flag)
 		assert.ErrorContains(t, err, want)
+	}
+	for _, flag := range []string{"--cluster-labels=bad key=1", "--cluster-labels=zone=" + strings.Repeat("x", 64), "--global-labels=/team=a", "--set=discovery.config.clusterLabels.zone=a b"} {
+		_, _, err := refractctl(t, onCluster("install", "--dry-run", "--cluster-id=rome", "--registry=registry.example.com/refract", flag)...)
+		assert.ErrorContains(t, err, "abels", flag)
 	}
 }

@@ -69,6 +69,9 @@ func (a *Address) Check(ctx context.Context) error {
 	if err != nil || server.Scheme != "https" || server.Host == "" {
 		return fmt.Errorf("the API server of %s is %q: it must be an https URL, give one with %s", a.Provider.Name, a.URL(), a.FlagName())
 	}
+	if server.User != nil || server.RawQuery != "" || server.Fragment != "" {
+		return fmt.Errorf("the API server of %s is %q: it must be an https URL without user, query and fragment, give one with %s", a.Provider.Name, server.Redacted(), a.FlagName())
+	}
 	if err := errors.Join(a.checkHost(ctx, server), a.checkProxy(server)); err != nil {
 		return err
 	}

@@ -143,6 +143,22 @@ func TestAddressesThatMeanThisMachine(t *testing.T) {
 	}
 }
 
+// The address becomes part of the consumer's kubeconfig, which must not contain credentials of the administrator. The
+// error does not show the password.
+func TestAnAddressIsOnlyAnAddress(t *testing.T) {
+	for _, address := range []string{"https://admin:secret@milan.invalid:6443", "https://admin@milan.invalid", "https://milan.invalid:6443/?timeout=1s", "https://milan.invalid/#first"} {
+		for _, isUnchecked := range []bool{false, true} {
+			chosen := &Address{Consumer: accessible("rome"), Provider: side("milan", &rest.Config{Host: "https://milan.invalid"}), ChosenURL: address, IsUnchecked: isUnchecked}
+			found := &Address{Consumer: accessible("rome"), Provider: side("milan", &rest.Config{Host: address})}
+			for _, a := range []*Address{chosen, found} {
+				err := a.Check(t.Context())
+				assert.ErrorContains(t, err, "without user, query and fragment, give one with --remote-api-server-url", address)
+				assert.NotContains(t, err.Error(), "secret")
+			}
+		}
+	}
+}
+
 // An address behind a proxy is refused, because pods of the consumer do not use the proxy of the administrator's
 // kubeconfig.
 func TestAnAddressBehindAProxyIsRefused(t *testing.T) {
