@@ -29,8 +29,8 @@ SLOW := vk/reflection test/join build/images charts vk/app controllers/shadowpod
   build/release cmd/refractctl/cli controllers/namespacemap test/support/testenv controllers/namespaceoffloading controllers/plugin controllers/credentials
 # For each package. The slowest takes up to fifteen minutes on two cores, longer on a slow machine.
 TEST_TIMEOUT ?= 40m
-# Packages that are tested at once: as many as processors. A test of clusters keeps one processor busy. With more packages, the clusters
-# take each other's caches: a test that takes 90 seconds alone then takes 330, and four times the processor time.
+# Packages that are tested at once: as many as processors, because a test of clusters keeps one processor busy. With three packages on two
+# processors, a test that takes 90 seconds alone took 330, and half as much processor time again.
 PACKAGES_AT_ONCE ?= $(shell nproc)
 FUZZ_TIME ?= 30s
 

@@ -116,8 +116,8 @@ func (r copies) updateCopy(ctx context.Context, local *offloading.NamespaceMap, 
 	return nil
 }
 
-// changeMapping returns the patch from the actual to the desired mapping. It names each entry, so that entries that
-// another client adds are neither part of a fight about other entries, nor are they overwritten.
+// changeMapping returns the patch from the actual to the desired mapping. It names each entry, so that a client that
+// also changes other entries each time is recognized by the entry that it reverts.
 func changeMapping(actual, desired map[string]string) (changes jsonpatch.Patch) {
 	if len(actual) == 0 {
 		if len(desired) > 0 {

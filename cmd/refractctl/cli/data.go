@@ -42,8 +42,8 @@ func refuseData(out io.Writer, name string, volumes remotedata.Volumes, confirme
 	return nil
 }
 
-// remoteVolumes returns the volumes that have data on providers. If the user may not list volumes, a warning
-// says that the controllers check them.
+// remoteVolumes returns the volumes that have data on providers. If the user may not list volumes, it prints a warning,
+// and the controllers alone check them.
 func remoteVolumes(ctx context.Context, c client.Client, out io.Writer) (remotedata.Volumes, error) {
 	volumes, err := remotedata.List(ctx, c)
 	if apierrors.IsForbidden(err) {
@@ -53,8 +53,8 @@ func remoteVolumes(ctx context.Context, c client.Client, out io.Writer) (remoted
 	return volumes, err
 }
 
-// refuseHeldClaims returns an error if an Event of an object says that data on the provider delays the withdrawal that
-// began at the given time. Only the provider knows which claims other clients have created there, so the controllers
+// refuseHeldClaims returns an error if an object has an Event about data on the provider that delays the withdrawal since
+// the given time. Only the provider knows which claims other clients have created there, so the controllers
 // find them after the withdrawal has begun. Users who may not list Events wait instead.
 func refuseHeldClaims(ctx context.Context, c client.Client, kind, namespace, name string, since time.Time) error {
 	list := &corev1.EventList{}

@@ -35,7 +35,8 @@ import (
 )
 
 // Brake decides when one controller may recreate or correct an object that another client keeps deleting or reverting.
-// The objects have the same names and namespaces as the objects that request them, unless Named or In is called. It is safe for concurrent use.
+// The objects have the same names and namespaces as the objects that request them, unless Named or In is called. It is
+// safe for concurrent use.
 type Brake struct {
 	kind      schema.GroupVersionKind // kind of the enforced objects
 	live      client.Reader

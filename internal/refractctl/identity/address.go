@@ -67,7 +67,8 @@ func (a *Address) URL() string { return cmp.Or(a.ChosenURL, a.Provider.Config.Ho
 func (a *Address) Check(ctx context.Context) error {
 	server, err := url.Parse(a.URL())
 	if err != nil || server.Scheme != "https" || server.Host == "" {
-		return fmt.Errorf("the API server of %s is %q: it must be an https URL, give one with %s", a.Provider.Name, a.URL(), a.FlagName())
+		shown := a.URL()[strings.LastIndex(a.URL(), "@")+1:] // without a password
+		return fmt.Errorf("the API server of %s is %q: it must be an https URL, give one with %s", a.Provider.Name, shown, a.FlagName())
 	}
 	if server.User != nil || server.RawQuery != "" || server.Fragment != "" {
 		return fmt.Errorf("the API server of %s is %q: it must be an https URL without user, query and fragment, give one with %s", a.Provider.Name, server.Redacted(), a.FlagName())

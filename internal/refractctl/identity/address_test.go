@@ -157,6 +157,11 @@ func TestAnAddressIsOnlyAnAddress(t *testing.T) {
 			}
 		}
 	}
+	for _, address := range []string{"http://admin:secret@milan.invalid", "https://admin:secret%@milan.invalid"} {
+		err := (&Address{Consumer: accessible("rome"), Provider: side("milan", &rest.Config{Host: address})}).Check(t.Context())
+		assert.ErrorContains(t, err, "must be an https URL")
+		assert.NotContains(t, err.Error(), "secret")
+	}
 }
 
 // An address behind a proxy is refused, because pods of the consumer do not use the proxy of the administrator's

@@ -7,23 +7,14 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
-)
 
-// moduleRoot returns the folder of go.mod in this checkout.
-func moduleRoot(ctx context.Context) (string, error) {
-	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}").Output()
-	if err != nil {
-		return "", fmt.Errorf("looking for the checkout (run this from inside it), %w", err)
-	}
-	return strings.TrimSpace(string(out)), nil
-}
+	"github.com/refract-project/refract/test/support/testenv"
+)
 
 // ReadModule reads the module of a plugin from this checkout. path is relative to the root.
 func (l *Lab) ReadModule(path string) ([]byte, error) {
-	root, err := moduleRoot(context.Background())
+	root, err := testenv.ModuleRoot(context.Background())
 	if err != nil {
 		return nil, err
 	}

@@ -36,14 +36,23 @@ func BuildCommands(ctx context.Context, dir string, commands ...string) error {
 // does not reuse its result after a change there. Without this, it would reuse the result of a test although the
 // programs that the test builds have changed.
 func dependOnSources(ctx context.Context) error {
-	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}").Output()
+	root, err := ModuleRoot(ctx)
 	if err != nil {
-		return fmt.Errorf("looking for the sources, %w", err)
+		return err
 	}
-	return filepath.WalkDir(strings.TrimSpace(string(root)), func(path string, entry fs.DirEntry, err error) error {
+	return filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err == nil && entry.IsDir() && strings.HasPrefix(entry.Name(), ".") {
 			return fs.SkipDir
 		}
 		return err
 	})
+}
+
+// ModuleRoot returns the folder of go.mod in this checkout.
+func ModuleRoot(ctx context.Context) (string, error) {
+	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}").Output()
+	if err != nil {
+		return "", fmt.Errorf("looking for the checkout (run this from inside it), %w", err)
+	}
+	return strings.TrimSpace(string(out)), nil
 }
