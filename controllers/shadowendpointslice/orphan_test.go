@@ -41,6 +41,9 @@ func TestAnEndpointSliceIsDeletedWithItsShadow(t *testing.T) {
 		slice := awaitSlice(t, namespace, name, "the EndpointSlice", exists)
 		require.NoError(t, provider.Client.Delete(t.Context(), shadow, client.PropagationPolicy(propagation)))
 		awaitNoSlice(t, slice)
+	}
+	m.Stop(t) // after the last response
+	for _, name := range []string{"background", "foreground"} {
 		assert.Len(t, m.Writes.About("DELETE", namespace, name), 1, "deletions of EndpointSlice %s", name)
 	}
 }

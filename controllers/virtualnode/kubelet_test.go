@@ -14,6 +14,7 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -214,10 +215,13 @@ func TestAVirtualKubeletGetsItsAccountLater(t *testing.T) {
 	consumer.StartManager(t, byDefault)
 	vn := bare(t, "faenza", "faenza", withoutAccount)
 	awaitCondition(t, vn, offloading.VirtualKubeletConditionType, offloading.NoneConditionStatus, "ServiceAccountNotFound", "ServiceAccount liqo-tenant-faenza/faenza does not exist")
+	consumer.Create(t, &corev1.ResourceQuota{
+		ObjectMeta: metav1.ObjectMeta{Namespace: vn.Namespace, Name: "no-pods"},
+		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("0")}},
+	})
 	consumer.Create(t, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: vn.Namespace, Name: vn.Name}})
-	made := awaitDeployment(t, vn, "created", func(*appsv1.Deployment) bool { return true })
-	consumer.PatchStatus(t, made, `{"status":{"conditions":[{"type":"ReplicaFailure","status":"True","reason":"FailedCreate","message":"exceeded quota: pods"}]}}`)
-	awaitCondition(t, vn, offloading.VirtualKubeletConditionType, offloading.CreatingConditionStatus, "DeploymentProgressing", "FailedCreate: exceeded quota: pods")
+	awaitDeployment(t, vn, "created", func(*appsv1.Deployment) bool { return true })
+	awaitCondition(t, vn, offloading.VirtualKubeletConditionType, offloading.CreatingConditionStatus, "DeploymentProgressing", "quota: no-pods")
 }
 
 // If two VirtualNodes have the same name, the older one has the Node. When the newer one is removed, the objects of

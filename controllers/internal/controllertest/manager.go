@@ -144,12 +144,20 @@ func hasLabels(metric *dto.Metric, labels []string) bool {
 	return true
 }
 
-// Writes counts requests other than reads, Events included. It is safe for
-// concurrent use.
+// Writes counts requests other than reads, Events included. It leaves out requests that found their object changed or
+// deleted (404, or 409 except for a creation): on a slow machine a cache is behind more often, and they write nothing.
+// It is safe for concurrent use.
 type Writes struct {
 	mu     sync.Mutex
-	seen   []string
+	seen   []*write
 	denied []string
+}
+
+type write struct {
+	// request is "METHOD path".
+	request string
+	// outdated is true if the object had been changed or deleted.
+	outdated bool
 }
 
 // Denied returns the responses to writes that an admission policy denied. Unless it is called, a denial fails the test.
@@ -167,9 +175,9 @@ func (w *Writes) About(parts ...string) []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var found []string
-	for _, request := range w.seen {
-		if !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(request, part) }) {
-			found = append(found, request)
+	for _, seen := range w.seen {
+		if !seen.outdated && !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(seen.request, part) }) {
+			found = append(found, seen.request)
 		}
 	}
 	return found
@@ -178,12 +186,20 @@ func (w *Writes) About(parts ...string) []string {
 func (w *Writes) wrap(next http.RoundTripper) http.RoundTripper {
 	next = admission.Transport(next, w.noteDenial)
 	return roundTripper(func(request *http.Request) (*http.Response, error) {
-		if request.Method != http.MethodGet {
+		if request.Method == http.MethodGet {
+			return next.RoundTrip(request)
+		}
+		current := &write{request: request.Method + " " + request.URL.Path}
+		w.mu.Lock()
+		w.seen = append(w.seen, current) // before the response, because a test may see the effect earlier
+		w.mu.Unlock()
+		response, err := next.RoundTrip(request)
+		if err == nil && (response.StatusCode == http.StatusNotFound || response.StatusCode == http.StatusConflict && request.Method != http.MethodPost) {
 			w.mu.Lock()
-			w.seen = append(w.seen, request.Method+" "+request.URL.Path)
+			current.outdated = true
 			w.mu.Unlock()
 		}
-		return next.RoundTrip(request)
+		return response, err
 	})
 }
 
