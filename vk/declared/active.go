@@ -139,8 +139,7 @@ func (f *Follower) findRevision(ctx context.Context, name string) (*plugins.Plug
 	return decodeObject[plugins.PluginRevision](object.(*unstructured.Unstructured))
 }
 
-// declareAll converts the revisions for the chains. It starts the watch of namespaces if one selects by their labels. The caller holds
-// refreshing.
+// declareAll converts the revisions for the chains. It starts the watch of namespaces if one selects by their labels.
 func (f *Follower) declareAll(ctx context.Context, set []activePlugin) []source.Declared {
 	declared := make([]source.Declared, 0, len(set))
 	for i := range set {

@@ -32,14 +32,13 @@ type Candidate struct {
 }
 
 // Candidates returns the candidate of each plugin that has one, if the candidate or the plugin's active revision is for
-// this provider. The result is as the watches have reported it.
+// this provider. The result is as the watches have reported it. Nothing waits for it, because a request that stalls
+// must not delay a promotion or a rollback.
 func (f *Follower) Candidates(ctx context.Context) (candidates []Candidate, err error) {
 	all, err := f.watchedPlugins()
 	if err != nil {
 		return nil, err
 	}
-	f.refreshing.Lock()
-	defer f.refreshing.Unlock()
 	find := func(name string) (*plugins.PluginRevision, error) { return f.findRevision(ctx, name) }
 	active := f.selectActive(all, find)
 	for _, p := range all {

@@ -171,7 +171,7 @@ func NewFollower(options Options) (*Follower, error) {
 		return nil, fmt.Errorf("creating a metadata client for declared plugins, %w", err)
 	}
 	f.namespaces = newNamespaces(names)
-	f.selectors = selectors{namespaces: f.namespaces, next: map[string]*selector{}}
+	f.selectors.namespaces, f.selectors.next = f.namespaces, map[string]*selector{}
 	if f.plugins, err = f.newInformer(pluginsResource, runtimecache.TransformStripManagedFields()); err != nil {
 		return nil, err
 	}

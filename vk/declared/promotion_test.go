@@ -42,12 +42,13 @@ import (
 type workbench struct {
 	*lab
 	clock   *clocktesting.FakeClock
-	isEmpty atomic.Bool // the server has no module
+	isEmpty atomic.Bool   // the server has no module
+	stalled chan struct{} // receives a value for each request for strip-3, which the server answers when the test ends
 }
 
 func newWorkbench(t *testing.T) *workbench {
 	t.Helper()
-	w := &workbench{lab: &lab{T: t, node: "milan", events: record.NewFakeRecorder(100)}, clock: clocktesting.NewFakeClock(time.Now())}
+	w := &workbench{lab: &lab{T: t, node: "milan", events: record.NewFakeRecorder(100)}, clock: clocktesting.NewFakeClock(time.Now()), stalled: make(chan struct{})}
 	var err error
 	w.wasm, err = os.ReadFile("../../examples/plugins/strip-vendor-labels/strip-vendor-labels.wasm")
 	w.must(err)
@@ -55,6 +56,13 @@ func newWorkbench(t *testing.T) *workbench {
 	w.must(err)
 	server := httptest.NewServer(http.HandlerFunc(func(response http.ResponseWriter, request *http.Request) {
 		response.Header().Set("Content-Type", "application/json")
+		if path.Base(request.URL.Path) == "strip-3" {
+			select {
+			case w.stalled <- struct{}{}:
+				<-request.Context().Done()
+			case <-request.Context().Done():
+			}
+		}
 		for _, part := range parts {
 			if path.Base(request.URL.Path) == part.Name && !w.isEmpty.Load() {
 				part.APIVersion, part.Kind = plugins.GroupVersion.String(), plugins.PluginModuleKind
@@ -340,6 +348,26 @@ func TestFailedRehearsalsAreDelayed(t *testing.T) {
 		})
 		assert.Equal(t, w.clock.Now().Add(delay*f.options.RetryFirst), a.retryAt)
 	}
+}
+
+// A candidate that cannot be read, because the API server does not respond, delays no promotion.
+func TestAStalledCandidateDelaysNothing(t *testing.T) {
+	w := newWorkbench(t)
+	f := w.follower(func(o *Options) { o.CallTimeout = 20 * time.Second })
+	p := w.newPlugin(w.clock.Now())
+	p.Status.CandidateRevision = "strip-3"
+	w.watch(f.plugins, p)
+	for n := range int64(2) {
+		w.watch(f.revisions, w.newRevision(n+1))
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	failed := make(chan error, 1)
+	go func() { _, err := f.Candidates(ctx); failed <- err }()
+	<-w.stalled
+	assert.Equal(t, []string{"strip-2"}, w.install(f))
+	assert.Empty(t, failed, "the promotion waited for the candidate")
+	cancel()
+	assert.ErrorContains(t, <-failed, "getting the candidate of ReflectionPlugin strip")
 }
 
 // A candidate whose module is missing is rehearsed once the module is there again.

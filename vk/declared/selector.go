@@ -31,14 +31,19 @@ type namespaceDecision struct {
 	selected bool
 }
 
-// selectors has the selectors in use. Equal ones are shared, because a plugin with another selector is another entry of its chains.
+// selectors has the selectors in use. Equal ones are shared, because a plugin with another selector is another entry of
+// its chains. It is safe for concurrent use.
 type selectors struct {
 	namespaces *Namespaces
+
+	mu         sync.Mutex
 	used, next map[string]*selector // key: the JSON of the field match
 }
 
 // renew drops the selectors that were not shared since the last call.
 func (s *selectors) renew() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.used, s.next = s.next, map[string]*selector{}
 	var ofNamespaces []labels.Selector
 	for _, each := range s.used {
@@ -58,6 +63,8 @@ func (s *selectors) share(match *plugins.PluginMatch) (host.Selector, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	made := cmp.Or(s.next[string(key)], s.used[string(key)])
 	if made == nil {
 		if made, err = newSelector(s.namespaces, match); err != nil {
