@@ -56,7 +56,9 @@ func TestDeclaredPlugins(t *testing.T) {
 	d.run("idle, no status is written", (*declaredLab).testIdle)
 	d.run("namespaces are selected by labels, which may change", (*declaredLab).testSelectors)
 	d.run("swaps lose nothing", (*declaredLab).testSwaps)
-	d.run("a failing revision is rolled back without the manager, which rejects it later", (*declaredLab).testRollBack)
+	// From here on, the source is away.
+	d.must(d.Consumer.Client.CoreV1().ConfigMaps(lab.SystemNamespace).Delete(d.ctx, "strip", metav1.DeleteOptions{}))
+	d.run("a failing revision is rolled back without manager and source, and the manager rejects it later", (*declaredLab).testRollBack)
 	d.run("a replaced virtual kubelet runs stored modules without manager and source", (*declaredLab).testRestart)
 	d.run("a replaced virtual kubelet holds what a broken module should mutate", (*declaredLab).testHeld)
 	d.run("a deleted plugin leaves the chain", (*declaredLab).testDeleted)
@@ -430,7 +432,6 @@ func (d *declaredLab) testRollBack() {
 
 func (d *declaredLab) testRestart() {
 	d.must(d.StopConsumerManager(d.ctx))
-	d.must(d.Consumer.Client.CoreV1().ConfigMaps(lab.SystemNamespace).Delete(d.ctx, "strip", metav1.DeleteOptions{}))
 	copies, err := d.Provider.Client.CoreV1().Services("shop-"+lab.ConsumerID).Watch(d.ctx, metav1.ListOptions{})
 	d.must(err)
 	defer copies.Stop()
