@@ -40,14 +40,13 @@ func TestMeaningOfKinds(t *testing.T) {
 	}
 }
 
-// TestNamesOfKinds checks that every kind has one name, both internally and in Refract's own interfaces, and that
-// Liqo's names are used in Liqo's flags and metrics.
+// TestNamesOfKinds checks that every kind has one name in Refract's own interfaces, which is unique with its group, and
+// that Liqo's flags and metrics have the name without the group.
 func TestNamesOfKinds(t *testing.T) {
-	var names, liqo, flags []string
 	for _, k := range reflection.DefaultKinds() {
-		names, liqo, flags = append(names, k.Name), append(liqo, k.Liqo()), append(flags, k.Flag())
+		kind := schema.ParseGroupKind(k.Name)
+		assert.Equal(t, k.Source.Group, kind.Group, k.Name)
+		assert.Equal(t, kind.Kind, k.Liqo(), k.Name)
+		assert.Equal(t, strings.ToLower(kind.Kind), k.Flag(), k.Name)
 	}
-	assert.Equal(t, []string{"Pod", "Service", "Ingress.networking.k8s.io", "ConfigMap", "Secret", "ServiceAccount", "PersistentVolumeClaim", "EndpointSlice.discovery.k8s.io", "Event", "NetworkPolicy.networking.k8s.io", "PodDisruptionBudget.policy"}, names)
-	assert.Equal(t, []string{"Pod", "Service", "Ingress", "ConfigMap", "Secret", "ServiceAccount", "PersistentVolumeClaim", "EndpointSlice", "Event", "NetworkPolicy", "PodDisruptionBudget"}, liqo)
-	assert.Equal(t, []string{"pod", "service", "ingress", "configmap", "secret", "serviceaccount", "persistentvolumeclaim", "endpointslice", "event", "networkpolicy", "poddisruptionbudget"}, flags)
 }

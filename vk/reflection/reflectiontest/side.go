@@ -18,9 +18,6 @@ import (
 	"github.com/stretchr/testify/require"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-	networkingv1 "k8s.io/api/networking/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -44,19 +41,27 @@ type Side struct {
 	user    string // user name of the manager under test
 }
 
-var Resources = map[string]schema.GroupVersionResource{
-	"Namespace": corev1.SchemeGroupVersion.WithResource("namespaces"), "Node": corev1.SchemeGroupVersion.WithResource("nodes"), "Pod": corev1.SchemeGroupVersion.WithResource("pods"), "Service": corev1.SchemeGroupVersion.WithResource("services"),
-	"Event": corev1.SchemeGroupVersion.WithResource("events"), "ConfigMap": corev1.SchemeGroupVersion.WithResource("configmaps"),
-	"Secret": corev1.SchemeGroupVersion.WithResource("secrets"), "Ingress": networkingv1.SchemeGroupVersion.WithResource("ingresses"), "EndpointSlice": discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), "ShadowPod": offloadingv1beta1.ShadowPodGVR, "ShadowEndpointSlice": offloadingv1beta1.ShadowEndpointSliceGVR,
-	"Lease":          {Group: "coordination.k8s.io", Version: "v1", Resource: "leases"},
-	"ServiceAccount": corev1.SchemeGroupVersion.WithResource("serviceaccounts"), "VirtualNode": offloadingv1beta1.VirtualNodeGVR, "NamespaceMap": offloadingv1beta1.NamespaceMapGVR,
-	reflection.ClaimKind: corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"), "PersistentVolume": corev1.SchemeGroupVersion.WithResource("persistentvolumes"), "StorageClass": storagev1.SchemeGroupVersion.WithResource("storageclasses"),
-	"NetworkPolicy": networkingv1.SchemeGroupVersion.WithResource("networkpolicies"), "PodDisruptionBudget": policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets"),
-	"ResourceQuota":                    corev1.SchemeGroupVersion.WithResource("resourcequotas"),
-	"ValidatingAdmissionPolicy":        admissionv1.SchemeGroupVersion.WithResource("validatingadmissionpolicies"),
-	"ValidatingAdmissionPolicyBinding": admissionv1.SchemeGroupVersion.WithResource("validatingadmissionpolicybindings"),
-	"MutatingAdmissionPolicy":          admissionv1.SchemeGroupVersion.WithResource("mutatingadmissionpolicies"),
-	"MutatingAdmissionPolicyBinding":   admissionv1.SchemeGroupVersion.WithResource("mutatingadmissionpolicybindings"),
+// Resources are the resources of the kinds that tests use. The keys are the kinds without their group; the kinds that
+// are reflected by default have their names as well.
+var Resources = resources()
+
+func resources() map[string]schema.GroupVersionResource {
+	core, storage, admission := corev1.SchemeGroupVersion, storagev1.SchemeGroupVersion, admissionv1.SchemeGroupVersion
+	all := map[string]schema.GroupVersionResource{
+		"Namespace": core.WithResource("namespaces"), "Node": core.WithResource("nodes"), "ResourceQuota": core.WithResource("resourcequotas"), "PersistentVolume": core.WithResource("persistentvolumes"),
+		reflection.ServiceAccountKind: core.WithResource("serviceaccounts"), // the source of the kind is the pods
+		"StorageClass":                storage.WithResource("storageclasses"), "Lease": {Group: "coordination.k8s.io", Version: "v1", Resource: "leases"},
+		"ShadowPod": offloadingv1beta1.ShadowPodGVR, "ShadowEndpointSlice": offloadingv1beta1.ShadowEndpointSliceGVR,
+		"VirtualNode": offloadingv1beta1.VirtualNodeGVR, "NamespaceMap": offloadingv1beta1.NamespaceMapGVR,
+		"ValidatingAdmissionPolicy": admission.WithResource("validatingadmissionpolicies"), "ValidatingAdmissionPolicyBinding": admission.WithResource("validatingadmissionpolicybindings"),
+		"MutatingAdmissionPolicy": admission.WithResource("mutatingadmissionpolicies"), "MutatingAdmissionPolicyBinding": admission.WithResource("mutatingadmissionpolicybindings"),
+	}
+	for _, kind := range reflection.DefaultKinds() {
+		if _, known := all[kind.Liqo()]; !known {
+			all[kind.Liqo()], all[kind.Name] = kind.Source, kind.Source
+		}
+	}
+	return all
 }
 
 func (s *Side) Of(kind, namespace string) dynamic.ResourceInterface {
