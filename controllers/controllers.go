@@ -40,6 +40,7 @@ import (
 	"github.com/refract-project/refract/controllers/credentials"
 	"github.com/refract-project/refract/controllers/foreigncluster"
 	"github.com/refract-project/refract/controllers/internal/brake"
+	"github.com/refract-project/refract/controllers/internal/ledger"
 	"github.com/refract-project/refract/controllers/internal/metrics"
 	"github.com/refract-project/refract/controllers/internal/networks"
 	"github.com/refract-project/refract/controllers/internal/onepass"
@@ -54,7 +55,6 @@ import (
 	"github.com/refract-project/refract/controllers/objectquota"
 	"github.com/refract-project/refract/controllers/plugin"
 	"github.com/refract-project/refract/controllers/podstatus"
-	"github.com/refract-project/refract/controllers/quota"
 	"github.com/refract-project/refract/controllers/replicator"
 	"github.com/refract-project/refract/controllers/resourceoffer"
 	"github.com/refract-project/refract/controllers/resourcerequest"
@@ -81,6 +81,9 @@ type Controller interface {
 	// the controller reconciles a given object of this kind.
 	Enforces() (list client.ObjectList, meant func(client.Object) bool)
 }
+
+// QuotaOptions configures the enforcement of consumers' Quotas.
+type QuotaOptions = ledger.Options
 
 // Options are the settings of all controllers.
 type Options struct {
@@ -161,7 +164,7 @@ type Options struct {
 	// LimitRange has the limits of the LimitRange in the namespaces of consumers.
 	LimitRange []corev1.LimitRangeItem
 	// Quotas configures the enforcement of consumers' Quotas.
-	Quotas quota.Options
+	Quotas QuotaOptions
 	// Clock returns the time.
 	Clock clock.WithTicker
 	// Registerer registers the metrics. If it is nil, no metrics are exported.
@@ -182,7 +185,7 @@ func versionOf(mgr manager.Manager) func(context.Context) (string, error) {
 }
 
 // newControllers returns the controllers with their dependencies.
-func newControllers(mgr manager.Manager, live client.Reader, m *metrics.Metrics, reached *networks.Networks, own *ownranges.Ranges, policy *tenancy.Policy, quotas *quota.Ledger, o Options) []Controller {
+func newControllers(mgr manager.Manager, live client.Reader, m *metrics.Metrics, reached *networks.Networks, own *ownranges.Ranges, policy *tenancy.Policy, quotas *ledger.Ledger, o Options) []Controller {
 	c := func(name string) client.Client { return m.Client(mgr.GetClient(), name, metrics.Local) }
 	recorder := func(name string) events.EventRecorder { return m.Recorder(mgr.GetEventRecorder(name), name) }
 	// Every error is counted. If an admission policy denied a request, the denial is also reported on the reconciled
@@ -356,7 +359,7 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 	if err != nil {
 		return err
 	}
-	quotas := quota.NewLedger(mgr.GetClient(), o.Quotas)
+	quotas := ledger.New(mgr.GetClient(), o.Quotas)
 	own, err := followOwnRanges(mgr, o.OwnCIDRs)
 	if err != nil {
 		return err

@@ -9,7 +9,7 @@
 // On a provider it enforces the requests of consumers, even while they are unreachable:
 //
 //	namespacemap         creates the remote namespaces
-//	shadowpod            creates the pods, within the limits of packages tenancy and quota
+//	shadowpod            creates the pods, within the limits of packages tenancy and ledger
 //	shadowendpointslice  creates the EndpointSlices
 //	objectquota          has the API server limit storage, ports and object counts according to the Quotas
 //	nodefailure          deletes the pods of failed nodes; off by default

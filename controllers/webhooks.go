@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	"github.com/refract-project/refract/controllers/internal/ledger"
 	"github.com/refract-project/refract/controllers/internal/metrics"
 	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/controllers/internal/reviews"
@@ -76,7 +77,7 @@ func (o *WebhookOptions) clientCAs() (*x509.CertPool, error) {
 
 // registerWebhooks adds the server of all webhooks to mgr, and returns the controller of its certificate. Every replica
 // serves the webhooks.
-func registerWebhooks(ctx context.Context, mgr manager.Manager, m *metrics.Metrics, quotas *quota.Ledger, o *WebhookOptions) (Controller, error) {
+func registerWebhooks(ctx context.Context, mgr manager.Manager, m *metrics.Metrics, quotas *ledger.Ledger, o *WebhookOptions) (Controller, error) {
 	service := rbac.WebhookName + "." + o.Namespace + ".svc"
 	// The certificate is valid for localhost, too, so that an API server on the same machine can verify it.
 	certificate := webhookcert.NewCertificate(mgr.GetConfig(), types.NamespacedName{Namespace: o.Namespace, Name: rbac.WebhookName}, service, "localhost")

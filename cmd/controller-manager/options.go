@@ -24,7 +24,6 @@ import (
 	"github.com/refract-project/refract/controllers"
 	"github.com/refract-project/refract/controllers/objectquota"
 	"github.com/refract-project/refract/controllers/plugin"
-	"github.com/refract-project/refract/controllers/quota"
 	"github.com/refract-project/refract/internal/cmdutil"
 	"github.com/refract-project/refract/internal/connection"
 	"github.com/refract-project/refract/internal/ipmap"
@@ -306,13 +305,13 @@ func (o *options) defaultTemplate() (name types.NamespacedName, err error) {
 
 // quotaOptions returns the options for enforcing Quotas. The enforcement level is case-insensitive, because Liqo's
 // default differs in case from the value in its CRD.
-func (o *options) quotaOptions() (quota.Options, error) {
+func (o *options) quotaOptions() (controllers.QuotaOptions, error) {
 	for _, known := range []offloading.LimitsEnforcement{offloading.NoLimitsEnforcement, offloading.SoftLimitsEnforcement, offloading.HardLimitsEnforcement} {
 		if strings.EqualFold(o.limits, string(known)) {
-			return quota.Options{Off: !o.enforceQuotas, Limits: known, Required: o.sliceQuotas, OfTenants: o.authentication.enabled}, nil
+			return controllers.QuotaOptions{Off: !o.enforceQuotas, Limits: known, Required: o.sliceQuotas, OfTenants: o.authentication.enabled}, nil
 		}
 	}
-	return quota.Options{}, fmt.Errorf("--default-limits-enforcement is %q: use None, Soft or Hard", o.limits)
+	return controllers.QuotaOptions{}, fmt.Errorf("--default-limits-enforcement is %q: use None, Soft or Hard", o.limits)
 }
 
 // defaultObjectCounts returns the default limits, which are several times the number of objects in large namespaces.

@@ -41,9 +41,9 @@ import (
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/internal/brake"
+	"github.com/refract-project/refract/controllers/internal/ledger"
 	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/controllers/internal/workers"
-	"github.com/refract-project/refract/controllers/quota"
 )
 
 const (
@@ -173,7 +173,7 @@ func (c *Controller) listLimits(ctx context.Context, consumer string) (corev1.Re
 
 // addQuotas adds the limits that a consumer's Quotas have for resources that are not used by pods.
 func (c *Controller) addQuotas(ctx context.Context, consumer string, limits corev1.ResourceList) error {
-	quotas, err := quota.QuotasOf(ctx, c.client, consumer)
+	quotas, err := ledger.QuotasOf(ctx, c.client, consumer)
 	if err != nil {
 		return err
 	}

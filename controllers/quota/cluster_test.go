@@ -22,7 +22,6 @@ import (
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
-	"github.com/refract-project/refract/controllers/quota"
 	"github.com/refract-project/refract/test/support/lab"
 	"github.com/refract-project/refract/test/support/testenv"
 )
@@ -71,8 +70,8 @@ func TestQuotaOfAConsumer(t *testing.T) {
 		return label
 	}
 	run("first", "400m")
-	if label := creator("first"); label != quota.EscapeUser(lab.RemoteUser) {
-		t.Fatalf("the creator of the ShadowPod is %q, want %q", label, quota.EscapeUser(lab.RemoteUser))
+	if label := creator("first"); label != wire.EscapeUser(lab.RemoteUser) {
+		t.Fatalf("the creator of the ShadowPod is %q, want %q", label, wire.EscapeUser(lab.RemoteUser))
 	}
 
 	config, err := l.Provider.ConfigFor(lab.RemoteUser, lab.ConsumerID)
@@ -88,7 +87,7 @@ func TestQuotaOfAConsumer(t *testing.T) {
 			_, err = consumer.Update(ctx, shadow, metav1.UpdateOptions{})
 			return err
 		}))
-		if label := creator("first"); label != quota.EscapeUser(lab.RemoteUser) {
+		if label := creator("first"); label != wire.EscapeUser(lab.RemoteUser) {
 			t.Errorf("after it was set to %q the creator is %q", forged, label)
 		}
 	}

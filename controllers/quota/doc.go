@@ -1,23 +1,10 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package quota enforces, on the provider, the Quotas of the users of each consumer.
-//
-// The usage of a user is the sum of the requests of its pods in the cache of the manager. There is no counter, so
-// nothing is counted twice, a pod counts until it is deleted, and the result is the same after a restart or in
-// another replica. Only the resources of a recent creation or change are reserved until the cache shows it. A change
-// counts with the larger of the current and the new size.
+// Package quota is the webhook that checks, on the provider, ShadowPods against the Quotas of the users of each consumer.
 //
 // The shadowpod controller, which creates and changes the pods, checks last, one pod after another. Its decision is
 // final, because it runs in one process, the leader. The webhook checks earlier, so that a consumer gets the result
 // immediately. Each replica serves it, but it may be unavailable. It also records the creator of a ShadowPod, which
-// clients cannot set themselves. A pod without a creator counts in all Quotas of its consumer.
-//
-// A change is judged by its additional demand. With a cordoned Quota, or without a required Quota, a pod may shrink,
-// and a lost pod may be recreated with its former spec. The pod may not grow, and may not get other images, because
-// it would then be another pod.
-//
-// A consumer without any Quota in its tenant namespace is not limited, unless Options.Required is set, or
-// Options.OfTenants is set and the consumer has joined with a Tenant. If the tenant namespace has any Quota, each
-// user of the consumer needs one.
+// clients cannot set themselves. Both use the package ledger.
 package quota

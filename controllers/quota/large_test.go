@@ -18,6 +18,8 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"github.com/refract-project/refract/controllers/internal/ledger"
 )
 
 func TestALargeShadowPodIsNotDecoded(t *testing.T) {
@@ -26,7 +28,7 @@ func TestALargeShadowPodIsNotDecoded(t *testing.T) {
 			metadata, strings.Repeat(`{"name":"A"},`, env))
 	}
 	large, small := shadow("", 100_000), shadow("", 1)
-	webhook := NewWebhook(NewLedger(nil, Options{Off: true}), true)
+	webhook := NewWebhook(ledger.New(nil, ledger.Options{Off: true}), true)
 	handle := func(operation admissionv1.Operation, object, old []byte) (response admission.Response, allocated uint64) {
 		request := admission.Request{AdmissionRequest: admissionv1.AdmissionRequest{Operation: operation,
 			Object: kruntime.RawExtension{Raw: object}, OldObject: kruntime.RawExtension{Raw: old}}}
@@ -59,7 +61,7 @@ func TestALargeShadowPodIsNotDecoded(t *testing.T) {
 // A review of the creation of a 1.27 MiB ShadowPod is refused after only its beginning was read. The message is the
 // same as for an update, whose review is decoded.
 func TestALargeCreationIsRefusedAsAnUpdate(t *testing.T) {
-	webhook := NewWebhook(NewLedger(nil, Options{Off: true}), true)
+	webhook := NewWebhook(ledger.New(nil, ledger.Options{Off: true}), true)
 	for operation, text := range largeReviews(t) {
 		answer := &admissionv1.AdmissionReview{}
 		require.NoError(t, json.Unmarshal(serve(webhook.handler(), text).Bytes(), answer))
@@ -71,7 +73,7 @@ func TestALargeCreationIsRefusedAsAnUpdate(t *testing.T) {
 // BenchmarkLargeReviews compares the review of a creation, which is refused after reading only its beginning, with
 // the review of an update, which is decoded.
 func BenchmarkLargeReviews(b *testing.B) {
-	webhook := NewWebhook(NewLedger(nil, Options{Off: true}), true)
+	webhook := NewWebhook(ledger.New(nil, ledger.Options{Off: true}), true)
 	handler := webhook.handler()
 	for operation, text := range largeReviews(b) {
 		b.Run(string(operation), func(b *testing.B) {

@@ -25,6 +25,7 @@ import (
 	auth "github.com/refract-project/refract/api/authentication/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/ledger"
 	"github.com/refract-project/refract/controllers/internal/reviews"
 	"github.com/refract-project/refract/controllers/internal/shadows"
 	"github.com/refract-project/refract/internal/jsonpatch"
@@ -38,14 +39,14 @@ const Path = "/mutate/shadowpods"
 // well and the webhook may be unavailable. Deletions are ignored, because the usage is computed from the pods. It is
 // safe for concurrent use.
 type Webhook struct {
-	ledger *Ledger
+	ledger *ledger.Ledger
 	// identified is true if only API servers can call the webhook, so that its responses may contain numbers.
 	identified bool
 }
 
 // NewWebhook returns a webhook that uses ledger. identified is true if only API servers can call it. If it is false,
 // responses omit the usage of a Quota, because anyone in the cluster could send a request in the name of any consumer.
-func NewWebhook(ledger *Ledger, identified bool) *Webhook {
+func NewWebhook(ledger *ledger.Ledger, identified bool) *Webhook {
 	return &Webhook{ledger: ledger, identified: identified}
 }
 
@@ -54,7 +55,7 @@ func (w *Webhook) Register(ctx context.Context, mgr manager.Manager, server webh
 	if _, err := mgr.GetCache().GetInformer(ctx, &offloading.Quota{}); err != nil {
 		return fmt.Errorf("watching Quotas, %w", err)
 	}
-	if w.ledger.options.OfTenants {
+	if w.ledger.NeedsTenants() {
 		if _, err := mgr.GetCache().GetInformer(ctx, &auth.Tenant{}); err != nil {
 			return fmt.Errorf("watching Tenants, %w", err)
 		}
@@ -113,7 +114,7 @@ func (w *Webhook) Handle(ctx context.Context, request admission.Request) admissi
 		shadow.Labels = map[string]string{}
 	}
 	shadow.Labels[wire.CreatorUserLabel] = creator
-	change := Request{Key: types.NamespacedName{Namespace: request.Namespace, Name: request.Name}, Labels: shadow.Labels, Spec: &shadow.Spec.Pod}
+	change := ledger.Request{Key: types.NamespacedName{Namespace: request.Namespace, Name: request.Name}, Labels: shadow.Labels, Spec: &shadow.Spec.Pod}
 	if before != nil {
 		change.Present, change.Replaces = &corev1.Pod{Spec: before.Spec.Pod}, !sameButForSize(&before.Spec.Pod, &shadow.Spec.Pod)
 	}
@@ -136,13 +137,13 @@ func (w *Webhook) Handle(ctx context.Context, request admission.Request) admissi
 // creatorOf returns the creator of a ShadowPod: the user of a creating request, or the creator that was recorded. If
 // none was recorded, the next request of the consumer records its user.
 func creatorOf(request *admission.Request, shadow, before *offloading.ShadowPod) string {
-	user := EscapeUser(wire.ConsumerUser(request.UserInfo.Username))
+	user := wire.EscapeUser(wire.ConsumerUser(request.UserInfo.Username))
 	switch {
 	case before == nil:
 		return user
 	case before.Labels[wire.CreatorUserLabel] != "":
 		return before.Labels[wire.CreatorUserLabel]
-	case user != EscapeUser(request.UserInfo.Username), slices.Contains(request.UserInfo.Groups, shadow.Labels[wire.OriginLabel]):
+	case user != wire.EscapeUser(request.UserInfo.Username), slices.Contains(request.UserInfo.Groups, shadow.Labels[wire.OriginLabel]):
 		return user
 	}
 	return shadow.Labels[wire.CreatorUserLabel] // set by an administrator of this cluster

@@ -4,6 +4,7 @@
 package quota
 
 import (
+	"context"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -11,21 +12,57 @@ import (
 	"github.com/stretchr/testify/require"
 	admissionv1 "k8s.io/api/admission/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
-	corev1 "k8s.io/api/core/v1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/ledger"
 )
+
+// podOfRome returns a pod of rome's user.
+func podOfRome(name, cpu string) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, Labels: map[string]string{wire.OriginLabel: "rome", wire.CreatorUserLabel: "rome"}},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{
+			{Name: "main", Image: "a", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}}},
+		}},
+	}
+}
+
+// cache stands for the cache of a manager. It has a pod of rome's user, and the user's Quota.
+type cache struct {
+	client.Reader
+	isCordoned bool
+}
+
+// List implements client.Reader.
+func (c *cache) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	switch l := list.(type) {
+	case *corev1.PodList:
+		l.Items = []corev1.Pod{*podOfRome("other", "1700m")}
+	case *offloading.QuotaList:
+		l.Items = []offloading.Quota{{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "tenant", Name: "rome"},
+			Spec:       offloading.QuotaSpec{User: "rome", Cordoned: &c.isCordoned, Resources: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")}},
+		}}
+	case *corev1.NamespaceList:
+		l.Items = []corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "tenant"}}}
+	}
+	return nil
+}
 
 // requested returns a request from rome's user for a pod with the given CPU. If before is set, the request is an update
 // from that CPU value.
 func requested(t *testing.T, cpu, before string) admission.Request {
 	t.Helper()
 	encoded := func(cpu string) runtime.RawExtension {
-		pod := sized("web", "rome", cpu)
-		text, err := json.Marshal(&offloading.ShadowPod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", Labels: pod.Labels}, Spec: offloading.ShadowPodSpec{Pod: *pod.Spec}})
+		pod := podOfRome("web", cpu)
+		text, err := json.Marshal(&offloading.ShadowPod{ObjectMeta: pod.ObjectMeta, Spec: offloading.ShadowPodSpec{Pod: pod.Spec}})
 		require.NoError(t, err)
 		return runtime.RawExtension{Raw: text}
 	}
@@ -40,27 +77,23 @@ func requested(t *testing.T, cpu, before string) admission.Request {
 // Responses to unidentified clients do not contain the resource usage of a consumer. For a new pod, the controller
 // reports the usage on the ShadowPod.
 func TestAnswersToStrangers(t *testing.T) {
-	cordoned := quotaFor("rome", "2")
-	cordoned.Spec.Cordoned = new(bool)
-	*cordoned.Spec.Cordoned = true
-	used := []corev1.Pod{*podOf(sized("other", "rome", "1700m"), "1")}
 	for _, tc := range []struct {
-		quota       offloading.Quota
+		cordoned    bool
 		identified  bool
 		cpu, before string
 		allowed     bool
 		says        string
 	}{
-		{quotaFor("rome", "2"), true, "300m", "", true, ""},
-		{quotaFor("rome", "2"), true, "400m", "", false, "cpu: requested 400m, used 1700m, limited 2"},
-		{quotaFor("rome", "2"), true, "400m", "100m", false, "cpu: requested 400m, used 1700m, limited 2"},
-		{quotaFor("rome", "2"), false, "400m", "", true, ""},
-		{quotaFor("rome", "2"), false, "400m", "100m", false, "exceeds the Quota of user rome: cpu"},
-		{quotaFor("rome", "2"), false, "100m", "400m", true, ""},
-		{cordoned, false, "1m", "", false, "the Quota is cordoned"},
+		{false, true, "300m", "", true, ""},
+		{false, true, "400m", "", false, "cpu: requested 400m, used 1700m, limited 2"},
+		{false, true, "400m", "100m", false, "cpu: requested 400m, used 1700m, limited 2"},
+		{false, false, "400m", "", true, ""},
+		{false, false, "400m", "100m", false, "exceeds the Quota of user rome: cpu"},
+		{false, false, "100m", "400m", true, ""},
+		{true, false, "1m", "", false, "the Quota is cordoned"},
 	} {
-		ledger := NewLedger(&shelf{quotas: []offloading.Quota{tc.quota}, pods: used}, Options{})
-		response := NewWebhook(ledger, tc.identified).Handle(t.Context(), requested(t, tc.cpu, tc.before))
+		webhook := NewWebhook(ledger.New(&cache{isCordoned: tc.cordoned}, ledger.Options{}), tc.identified)
+		response := webhook.Handle(t.Context(), requested(t, tc.cpu, tc.before))
 		said := ""
 		if response.Result != nil {
 			said = response.Result.Message

@@ -40,11 +40,11 @@ import (
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/controllers/internal/brake"
+	"github.com/refract-project/refract/controllers/internal/ledger"
 	"github.com/refract-project/refract/controllers/internal/memo"
 	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/controllers/internal/shadows"
 	"github.com/refract-project/refract/controllers/internal/tenancy"
-	"github.com/refract-project/refract/controllers/quota"
 	"github.com/refract-project/refract/internal/podend"
 )
 
@@ -72,7 +72,7 @@ type Options struct {
 	// Policy decides which pods consumers may run in this cluster. If it is nil, all pods are allowed.
 	Policy *tenancy.Policy
 	// Quotas limits the resources of consumers. If it is nil, resources are not limited.
-	Quotas *quota.Ledger
+	Quotas *ledger.Ledger
 	// Version reads the version of the API server for messages. If it is nil, messages omit the version.
 	Version func(context.Context) (string, error)
 	// Failed is called with each reconciliation error. It may be nil.

@@ -22,8 +22,8 @@ import (
 
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/internal/asked"
+	"github.com/refract-project/refract/controllers/internal/ledger"
 	"github.com/refract-project/refract/controllers/internal/tenancy"
-	"github.com/refract-project/refract/controllers/quota"
 	"github.com/refract-project/refract/internal/apifailure"
 )
 
@@ -48,7 +48,7 @@ func (c *Controller) reserveCreation(ctx context.Context, shadow, pod *unstructu
 	if err != nil {
 		return err
 	}
-	refusal, err := c.options.Quotas.ReserveResources(ctx, quota.Request{Key: client.ObjectKeyFromObject(shadow), Labels: shadow.GetLabels(), Spec: spec, Returns: returns(shadow)})
+	refusal, err := c.options.Quotas.ReserveResources(ctx, ledger.Request{Key: client.ObjectKeyFromObject(shadow), Labels: shadow.GetLabels(), Spec: spec, Returns: returns(shadow)})
 	if err != nil {
 		return err
 	}
@@ -63,7 +63,7 @@ func (c *Controller) reserveCreation(ctx context.Context, shadow, pod *unstructu
 // containers, and a runtime class an overhead.
 func (c *Controller) withDefaults(ctx context.Context, pod *unstructured.Unstructured, spec *corev1.PodSpec) (*corev1.PodSpec, error) {
 	names, limited, err := c.options.Quotas.LimitedResources(ctx, pod.GetLabels())
-	if err != nil || !limited || quota.IsSized(spec, names) {
+	if err != nil || !limited || ledger.IsSized(spec, names) {
 		return spec, err
 	}
 	tried := pod.DeepCopy()
@@ -82,7 +82,7 @@ func (c *Controller) reserveChange(ctx context.Context, shadow *unstructured.Uns
 		return nil, nil
 	}
 	changed, replaces := changedPod(spec, pod, last)
-	refusal, err := c.options.Quotas.ReserveResources(ctx, quota.Request{
+	refusal, err := c.options.Quotas.ReserveResources(ctx, ledger.Request{
 		Key: client.ObjectKeyFromObject(shadow), Labels: shadow.GetLabels(), Spec: &changed.Spec, Present: pod, Replaces: replaces,
 	})
 	if refusal == nil || err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers"
 	"github.com/refract-project/refract/controllers/internal/controllertest"
-	"github.com/refract-project/refract/controllers/quota"
+	"github.com/refract-project/refract/controllers/internal/ledger"
 )
 
 // limited creates a consumer with a Quota for its user, who has the same name, and returns a namespace that the
@@ -168,7 +168,7 @@ func TestQuotaRules(t *testing.T) {
 	namespace, q := limited(t, "enna", quantities("cpu", "10", "memory", "10Gi"))
 	provider.Delete(t, q)
 	provider.StartManager(t, func(o *controllers.Options) {
-		o.RecordAfter, o.Quotas = time.Millisecond, quota.Options{Limits: offloading.SoftLimitsEnforcement}
+		o.RecordAfter, o.Quotas = time.Millisecond, ledger.Options{Limits: offloading.SoftLimitsEnforcement}
 	})
 	// The pod was created before Quotas existed, when the creator was not recorded.
 	old := asking(namespace, "old", "enna", "1")
@@ -226,7 +226,7 @@ func TestWhatRunsBecomesNothingElse(t *testing.T) {
 			consumer := "ravello-" + name
 			namespace, q := limited(t, consumer, quantities("cpu", "10"))
 			provider.StartManager(t, func(o *controllers.Options) {
-				o.RecordAfter, o.Quotas = time.Millisecond, quota.Options{Required: true}
+				o.RecordAfter, o.Quotas = time.Millisecond, ledger.Options{Required: true}
 			})
 			shadow := asking(namespace, "web", consumer, "100m")
 			provider.Create(t, shadow)

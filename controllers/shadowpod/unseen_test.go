@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/refract-project/refract/controllers/quota"
+	"github.com/refract-project/refract/controllers/internal/ledger"
 	"github.com/refract-project/refract/controllers/shadowpod"
 )
 
@@ -45,7 +45,7 @@ func (w *withoutPods) List(ctx context.Context, list client.ObjectList, options 
 func TestUnseenPodsCountUntilTheyAreGone(t *testing.T) {
 	namespace, _ := limited(t, "pisa", quantities("cpu", "1", "pods", "1"))
 	cached := &withoutPods{Client: provider.Client, isBehind: true}
-	ledger := quota.NewLedger(cached, quota.Options{})
+	ledger := ledger.New(cached, ledger.Options{})
 	controller := shadowpod.NewController(cached, provider.Client, events.NewFakeRecorder(100), shadowpod.Options{Workers: 1, Clock: clock.RealClock{}, Quotas: ledger})
 	reconciled := func(name string) (reconcile.Result, error) {
 		return controller.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Namespace: namespace, Name: name}})

@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package quota
+package ledger
 
 import (
 	"context"
@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -172,18 +171,6 @@ func TestDeclared(t *testing.T) {
 	}
 }
 
-func TestEscape(t *testing.T) {
-	for user, want := range map[string]string{"milan": "milan", "system:serviceaccount:a:b": "system-serviceaccount-a-b", "jane@example.com": "jane-example.com", ":x:": "x", "": ""} {
-		if got := EscapeUser(user); got != want {
-			t.Errorf("%s is %s, want %s", user, got, want)
-		}
-	}
-	long := strings.Repeat("u", 70)
-	if a, b := EscapeUser(long+"1"), EscapeUser(long+"2"); a == b || len(validation.IsValidLabelValue(a)) > 0 {
-		t.Errorf("two long names are %s and %s", a, b)
-	}
-}
-
 // Each container must declare the resources that a Quota limits, because the usage could not be counted otherwise.
 func TestDeclaredForTheResourcesOfTheQuota(t *testing.T) {
 	const sized = `containers: [{name: a, resources: {requests: {cpu: 1, memory: 1Gi}}}]`
@@ -270,7 +257,7 @@ func take(t *testing.T, l *Ledger, request Request, fits bool) {
 // not grow beyond a Quota that was lowered afterwards, and that the resources of the first attempt stay reserved.
 func TestWritesOfUnknownOutcomeFollowALoweredQuota(t *testing.T) {
 	shelf := &shelf{quotas: []offloading.Quota{quotaFor("rome", "2")}}
-	l := NewLedger(shelf, Options{})
+	l := New(shelf, Options{})
 	resize := resized(sized("web", "rome", "1500m"), "100m")
 	shelf.pods = []corev1.Pod{*resize.Present}
 	take(t, l, resize, true)
@@ -299,7 +286,7 @@ func TestWithoutQuota(t *testing.T) {
 		{Options{Required: true}, false, fresh, false}, {Options{Required: true}, false, again, true}, {Options{Required: true}, false, smaller, true},
 		{Options{Required: true}, false, larger, false}, {Options{Required: true}, false, other, false},
 	} {
-		take(t, NewLedger(&shelf{tenant: tc.tenant}, tc.options), tc.request, tc.accepted)
+		take(t, New(&shelf{tenant: tc.tenant}, tc.options), tc.request, tc.accepted)
 	}
 }
 
@@ -315,14 +302,14 @@ func TestCordonedQuota(t *testing.T) {
 		request  Request
 		accepted bool
 	}{{fresh, false}, {again, true}, {resized(fresh, "2"), true}, {resized(fresh, "1"), true}, {resized(fresh, "500m"), false}, {other, false}} {
-		take(t, NewLedger(&shelf{quotas: []offloading.Quota{q}}, Options{}), tc.request, tc.accepted)
+		take(t, New(&shelf{quotas: []offloading.Quota{q}}, Options{}), tc.request, tc.accepted)
 	}
 }
 
 // TestUserWithoutAQuota checks that a user of a consumer may start and enlarge nothing if only other users of that
 // consumer have a Quota.
 func TestUserWithoutAQuota(t *testing.T) {
-	l := NewLedger(&shelf{quotas: []offloading.Quota{quotaFor("rome-gpu", "10")}}, Options{})
+	l := New(&shelf{quotas: []offloading.Quota{quotaFor("rome-gpu", "10")}}, Options{})
 	fresh := sized("web", "rome", "1")
 	again := fresh
 	again.Returns = true
@@ -337,7 +324,7 @@ func TestUserWithoutAQuota(t *testing.T) {
 func TestDeclarationsAreRequired(t *testing.T) {
 	q := quotaFor("rome", "10")
 	q.Spec.LimitsEnforcement = offloading.SoftLimitsEnforcement
-	l := NewLedger(&shelf{quotas: []offloading.Quota{q}}, Options{})
+	l := New(&shelf{quotas: []offloading.Quota{q}}, Options{})
 	silent := sized("web", "rome", "1") // it requests no memory
 	again := silent
 	again.Returns = true
@@ -350,7 +337,7 @@ func TestDeclarationsAreRequired(t *testing.T) {
 // former one and the Quota was lowered.
 func TestWrittenSizesMayStay(t *testing.T) {
 	cache := &shelf{quotas: []offloading.Quota{quotaFor("rome", "2")}, pods: []corev1.Pod{*podOf(sized("web", "rome", "100m"), "1")}}
-	l := NewLedger(cache, Options{})
+	l := New(cache, Options{})
 	larger := sized("web", "rome", "2")
 	take(t, l, resized(larger, "100m"), true)
 	l.SettleReservation(podOf(larger, "5"))
@@ -361,7 +348,7 @@ func TestWrittenSizesMayStay(t *testing.T) {
 
 // A pod that was created a moment ago counts although it is not in the cache yet.
 func TestPendingPodsCount(t *testing.T) {
-	l := NewLedger(&shelf{quotas: []offloading.Quota{quotaFor("rome", "1")}}, Options{})
+	l := New(&shelf{quotas: []offloading.Quota{quotaFor("rome", "1")}}, Options{})
 	first, second := sized("first", "rome", "1"), sized("second", "rome", "1")
 	take(t, l, first, true)
 	take(t, l, first, true) // a retry of the request for the first pod
@@ -373,7 +360,7 @@ func TestPendingPodsCount(t *testing.T) {
 // Concurrent resizes cannot exceed a Quota together, and no pod loses its present resources.
 func TestReservations(t *testing.T) {
 	cache := &shelf{quotas: []offloading.Quota{quotaFor("rome", "2")}}
-	l := NewLedger(cache, Options{})
+	l := New(cache, Options{})
 	first, second := sized("first", "rome", "1300m"), sized("second", "rome", "1300m")
 	cache.pods = []corev1.Pod{*podOf(sized("first", "rome", "100m"), "1"), *podOf(sized("second", "rome", "100m"), "1")}
 	take(t, l, resized(first, "100m"), true)
@@ -418,7 +405,7 @@ func TestAllocatedResourcesCount(t *testing.T) {
 // A pod whose creator is unknown counts in every Quota of its consumer, and must fit in all of them.
 func TestPodsWithoutACreator(t *testing.T) {
 	cache := &shelf{quotas: []offloading.Quota{quotaFor("rome", "2"), quotaFor("rome-gpu", "1")}, pods: []corev1.Pod{*podOf(sized("old", "", "600m"), "1")}}
-	l := NewLedger(cache, Options{})
+	l := New(cache, Options{})
 	take(t, l, sized("a", "rome", "1500m"), false)
 	take(t, l, sized("a", "rome", "1400m"), true)
 	take(t, l, sized("b", "rome-gpu", "500m"), false)
@@ -434,7 +421,7 @@ func TestPodsWithoutACreator(t *testing.T) {
 
 // The webhook counts the changes that it has admitted. The controller does not count these changes a second time.
 func TestAnnouncements(t *testing.T) {
-	l := NewLedger(&shelf{quotas: []offloading.Quota{quotaFor("rome", "2")}}, Options{})
+	l := New(&shelf{quotas: []offloading.Quota{quotaFor("rome", "2")}}, Options{})
 	now := time.Now()
 	l.now = func() time.Time { return now }
 	announce := func(name string, dryRun, fits bool) {

@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package quota
+package ledger
 
 import (
 	"context"
@@ -107,14 +107,17 @@ type Request struct {
 	Returns bool
 }
 
-// NewLedger returns a ledger that reads Quotas, namespaces and the pods of consumers from reader, a cache. The pods
+// New returns a ledger that reads Quotas, namespaces and the pods of consumers from reader, a cache. The pods
 // must contain their resource requests.
-func NewLedger(reader client.Reader, options Options) *Ledger {
+func New(reader client.Reader, options Options) *Ledger {
 	return &Ledger{
 		reader: reader, options: options, now: time.Now,
 		reserved: map[types.NamespacedName]*reservation{}, announced: map[types.NamespacedName]announcement{},
 	}
 }
+
+// NeedsTenants reports whether the ledger reads Tenants.
+func (l *Ledger) NeedsTenants() bool { return l.options.OfTenants }
 
 // LimitedResources returns the names of the resources in the Quotas that apply to a pod with these labels, as demandOf
 // uses them. The result limited reports whether the consumer has any Quota.
