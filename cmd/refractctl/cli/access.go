@@ -39,17 +39,21 @@ type clusterAccess struct {
 	contextFlag, fileFlag string
 	// foreign is true if another party may have written the kubeconfig.
 	foreign bool
+	// command is the context of the running command, or nil before it runs. Its end is the end of all requests.
+	command context.Context //nolint:containedctx // the libraries that use the flags pass no context
 }
 
 func newClusterAccess() *clusterAccess {
 	flags := genericclioptions.NewConfigFlags(true)
 	flags.CacheDir, flags.DisableCompression = nil, nil // both flags only affect discovery, which is not used
+	access := &clusterAccess{flags: flags, contextFlag: "context", fileFlag: "kubeconfig"}
 	// WrapConfigFn is needed for libraries that create their clients from the flags.
 	flags.WrapConfigFn = func(config *rest.Config) *rest.Config {
 		redirect.Refuse(config)
+		access.endWhenInterrupted(config)
 		return config
 	}
-	return &clusterAccess{flags: flags, contextFlag: "context", fileFlag: "kubeconfig"}
+	return access
 }
 
 func (a *clusterAccess) addFlags(command *cobra.Command) {

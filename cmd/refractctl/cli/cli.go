@@ -91,6 +91,7 @@ func NewCommand(name string) *cobra.Command {
 	}
 	for _, command := range append(declared, withCluster...) {
 		withStatusLine(command)
+		withInterruption(command, access)
 		access.addFlags(command)
 	}
 	root := newGroup(strings.ReplaceAll(name, " ", "-"), "Peer clusters, offload namespaces, and try out plugins",

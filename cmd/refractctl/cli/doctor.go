@@ -41,6 +41,9 @@ func newDoctorCommand(access *clusterAccess) *cobra.Command {
 				}
 			}
 			found := patient.Examine(cmd.Context())
+			if err := cmd.Context().Err(); err != nil {
+				return err // the findings would be about the interruption
+			}
 			if err := printFindings(cmd.OutOrStdout(), output, found); err != nil {
 				return err
 			}

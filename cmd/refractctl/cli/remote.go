@@ -61,7 +61,7 @@ func (a *clusterAccess) remotePeer(of *remoteCluster) (*cluster.Cluster, error) 
 		return nil, err
 	}
 	remote := newClusterAccess()
-	remote.contextFlag = "remote-context"
+	remote.contextFlag, remote.command = "remote-context", a.command
 	if of.file != "" {
 		remote.fileFlag, remote.foreign = "remote-kubeconfig", !of.trusted
 	}
