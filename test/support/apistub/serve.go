@@ -22,10 +22,13 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 )
 
 func statusOf(code int32, reason metav1.StatusReason, k key) *metav1.Status {
@@ -151,6 +154,13 @@ func (s *Server) serveObjects(w http.ResponseWriter, r *http.Request, version sc
 	if err != nil {
 		return // the client has closed the connection
 	}
+	if strings.HasPrefix(r.Header.Get("Content-Type"), runtime.ContentTypeProtobuf) {
+		if body, err = jsonOf(body); err != nil {
+			answer(w, http.StatusUnsupportedMediaType, statusOf(http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType, key{}))
+			return
+		}
+		r.Header.Set("Content-Type", runtime.ContentTypeJSON)
+	}
 	request := parse(r, rest)
 	request.Group = version.Group
 	s.mu.Lock()
@@ -184,6 +194,16 @@ func (s *Server) serveObjects(w http.ResponseWriter, r *http.Request, version sc
 		return
 	}
 	answer(w, code, value)
+}
+
+// jsonOf converts an object of Kubernetes from protobuf, which clients send unless they are configured otherwise.
+func jsonOf(body []byte) ([]byte, error) {
+	object, kind, err := protobuf.NewSerializer(clientgoscheme.Scheme, clientgoscheme.Scheme).Decode(body, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	object.GetObjectKind().SetGroupVersionKind(*kind)
+	return json.Marshal(object)
 }
 
 // fail responds with a failure, or closes the connection.
