@@ -21,6 +21,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -165,7 +166,7 @@ func (i *Installer) applyChart(ctx context.Context, chart *chartv2.Chart, values
 		helm.ServerSideApply, helm.ForceConflicts = "true", true
 		done, err := helm.RunWithContext(ctx, i.Name, chart, values)
 		if err != nil {
-			return nil, fmt.Errorf("upgrading release %s/%s, %w", i.Namespace, i.Name, err)
+			return nil, fmt.Errorf("upgrading release %s/%s, %w", i.Namespace, i.Name, classifyError(err))
 		}
 		return typedRelease(done)
 	}
@@ -177,9 +178,20 @@ func (i *Installer) applyChart(ctx context.Context, chart *chartv2.Chart, values
 	}
 	done, err := helm.RunWithContext(ctx, chart, values)
 	if err != nil {
-		return nil, fmt.Errorf("installing release %s/%s, %w", i.Namespace, i.Name, err)
+		return nil, fmt.Errorf("installing release %s/%s, %w", i.Namespace, i.Name, classifyError(err))
 	}
 	return typedRelease(done)
+}
+
+// ValuesError means that values do not match the schema of the chart. Nothing was changed.
+type ValuesError struct{ error }
+
+// classifyError returns a ValuesError if Helm has refused the values. Helm has no type for this error.
+func classifyError(err error) error {
+	if strings.Contains(err.Error(), "values don't meet the specifications of the schema") {
+		return &ValuesError{err}
+	}
+	return err
 }
 
 func typedRelease(release ri.Releaser) (*releasev1.Release, error) {
@@ -284,8 +296,15 @@ func Unavailable(ctx context.Context, c client.Client, key client.ObjectKey) (mi
 		return "", nil
 	}
 	missing = fmt.Sprintf("%d of %d replicas are up to date and available", min(status.UpdatedReplicas, status.AvailableReplicas), want)
+	if deployment.Spec.Selector == nil { // an API server would refuse it, but a proxy or an aggregated one may answer
+		return "", fmt.Errorf("Deployment %s has no spec.selector: check that the server of the kubeconfig is an API server of Kubernetes", key)
+	}
+	selector, err := metav1.LabelSelectorAsSelector(deployment.Spec.Selector)
+	if err != nil {
+		return "", fmt.Errorf("reading spec.selector of Deployment %s, %w", key, err)
+	}
 	pods := &corev1.PodList{}
-	if err := c.List(ctx, pods, client.InNamespace(key.Namespace), client.MatchingLabels(deployment.Spec.Selector.MatchLabels)); err != nil {
+	if err := c.List(ctx, pods, client.InNamespace(key.Namespace), client.MatchingLabelsSelector{Selector: selector}); err != nil {
 		return missing, nil //nolint:nilerr // the reason is optional
 	}
 	for p := range pods.Items {
