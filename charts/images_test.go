@@ -21,6 +21,18 @@ func TestImageName(t *testing.T) {
 		"registry.example.com/Refract":       "",
 		"registry.example.com/refract//":     "registry.example.com/refract/virtual-kubelet",
 		"registry.example.com/re@sha256:abc": "",
+		"registry.example.com/a//b":          "",
+		"registry.example.com//":             "registry.example.com/virtual-kubelet",
+		"registry.example.com:65536/refract": "",
+		"registry.example.com:0/refract":     "",
+		"registry.example.com:/refract":      "",
+		"registry.example.com:5000/refract":  "registry.example.com:5000/refract/virtual-kubelet",
+		"registry.example.com/-a":            "",
+		"registry.example.com/a.":            "",
+		"registry.example.com/a\n":           "",
+		"[2001:db8::1]:5000/refract":         "[2001:db8::1]:5000/refract/virtual-kubelet",
+		"":                                   "",
+		"/refract":                           "",
 	} {
 		image, err := ImageName(registry, "virtual-kubelet")
 		assert.Equal(t, want, image, registry)

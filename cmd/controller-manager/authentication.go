@@ -7,7 +7,6 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"net/url"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -19,6 +18,7 @@ import (
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/controllers"
 	"github.com/refract-project/refract/controllers/authentication"
+	"github.com/refract-project/refract/internal/connection"
 	"github.com/refract-project/refract/internal/rbac"
 )
 
@@ -96,8 +96,13 @@ func (o *authenticationOptions) apiServer() (server authentication.APIServer, er
 	if o.address != "" && !strings.Contains(o.address, "://") {
 		server.URL = "https://" + o.address
 	}
-	if parsed, err := url.Parse(server.URL); server.URL != "" && (err != nil || parsed.Scheme != "https" || parsed.Host == "") {
-		return server, fmt.Errorf("--api-server-address-override=%s: use a host, with a port or without, or an https URL", o.address)
+	if server.URL != "" {
+		switch parsed, err := connection.ParseServer(server.URL); {
+		case err != nil:
+			return server, fmt.Errorf("--api-server-address-override: use a host, with a port or without, or an https URL: the address %w", err)
+		case connection.RefersToNoMachine(parsed):
+			return server, fmt.Errorf("--api-server-address-override=%s: no consumer can reach this address, use one of this cluster", o.address)
+		}
 	}
 	if o.authority == "" {
 		return server, nil

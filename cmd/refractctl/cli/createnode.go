@@ -5,6 +5,7 @@ package cli
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -41,7 +42,7 @@ func newCreateVirtualNodeCommand(access *clusterAccess) *cobra.Command {
 			if err != nil {
 				return usageError(err)
 			}
-			if err := validTimeout(timeout); err != nil {
+			if err := errors.Join(validTimeout(timeout), usageError(checkVirtualNode(args[0]))); err != nil {
 				return err
 			}
 			remote, err := cluster.Absent(provider)

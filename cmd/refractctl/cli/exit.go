@@ -96,7 +96,8 @@ func resultWithin[T any](ctx context.Context, timeout time.Duration, do func(con
 	return result, err
 }
 
-// reportUsageErrors makes a command and its subcommands return usage errors for wrong arguments and missing flags.
+// reportUsageErrors makes a command and its subcommands return usage errors for wrong arguments, for missing flags, and
+// for values that are impossible.
 func reportUsageErrors(command *cobra.Command) {
 	check := command.Args
 	command.Args = func(cmd *cobra.Command, args []string) error {
@@ -108,7 +109,7 @@ func reportUsageErrors(command *cobra.Command) {
 		if err := cmd.ValidateRequiredFlags(); err != nil {
 			return usageError(fmt.Errorf("%w: see %s --help", err, cmd.CommandPath()))
 		}
-		return nil
+		return usageError(checkValues(cmd, args))
 	}
 	for _, child := range command.Commands() {
 		reportUsageErrors(child)

@@ -125,6 +125,9 @@ func newInstallCommand(access *clusterAccess) *cobra.Command {
 				}
 				return installer.Await(ctx)
 			})
+			if invalid := (*release.ValuesError)(nil); errors.As(err, &invalid) {
+				return usageError(err)
+			}
 			if err != nil {
 				return err
 			}

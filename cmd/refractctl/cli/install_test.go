@@ -146,8 +146,14 @@ func TestInstallRefusesNamesThatCannotWork(t *testing.T) {
 		assert.Equal(t, exitUsage, exitCode(err), flag)
 		assert.ErrorContains(t, err, want)
 	}
-	for _, flag := range []string{"--cluster-labels=bad key=1", "--cluster-labels=zone=" + strings.Repeat("x", 64), "--global-labels=/team=a", "--set=discovery.config.clusterLabels.zone=a b"} {
-		_, _, err := refractctl(t, onCluster("install", "--dry-run", "--cluster-id=rome", "--registry=registry.example.com/refract", flag)...)
-		assert.ErrorContains(t, err, "abels", flag)
+	for set, want := range map[string]string{
+		"discovery.config.clusterLabels.zone=a b": "abels", "apiServer.address=http://milan": "/apiServer/address", "apiServer.address=https://0.0.0.0:6443": "/apiServer/address", "apiServer.address=[::]:6443": "/apiServer/address",
+		"apiServer.address=milan:65536": "/apiServer/address", "controllerManager.image.name=registry.example.com/a//b": "/controllerManager/image/name", "virtualKubelet.image.version=a b": "/virtualKubelet/image/version",
+	} {
+		_, _, err := refractctl(t, onCluster("install", "--dry-run", "--cluster-id=rome", "--set=controllerManager.image.name=refract/controller-manager,virtualKubelet.image.name=refract/virtual-kubelet", "--set="+set)...)
+		assert.ErrorContains(t, err, want, set)
+		assert.Equal(t, exitUsage, exitCode(err), set)
 	}
+	_, _, err = refractctl(t, onCluster("install", "--dry-run", "--cluster-id=rome", "--registry=registry.example.com/refract", "--api-server-url=milan.example.com:65535")...)
+	assert.NoError(t, err)
 }

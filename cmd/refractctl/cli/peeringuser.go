@@ -21,7 +21,8 @@ const (
 	// invitationLifetime is the default lifetime of an invitation. With a longer lifetime, a leaked invitation can be
 	// used for longer.
 	invitationLifetime    = 24 * time.Hour
-	minInvitationLifetime = 10 * time.Minute // the minimum lifetime that API servers accept
+	minInvitationLifetime = 10 * time.Minute      // the minimum lifetime that API servers accept
+	maxInvitationLifetime = 1 << 32 * time.Second // the maximum lifetime that API servers accept
 	// peeringUserTimeout limits how long it may take to grant or revoke the access of a consumer.
 	peeringUserTimeout = 2 * time.Minute
 )
@@ -83,6 +84,9 @@ func newGeneratePeeringUserCommand(access *clusterAccess) *cobra.Command {
 			}
 			if life < minInvitationLifetime {
 				return usageError(fmt.Errorf("--expires-in is %s: use %s at least", life, minInvitationLifetime))
+			}
+			if life > maxInvitationLifetime {
+				return usageError(fmt.Errorf("--expires-in is %s: use %s at most", life, maxInvitationLifetime))
 			}
 			o, err := access.providerOptions(consumer.consumerOf(args), cmd.ErrOrStderr())
 			if err != nil {

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -41,6 +42,11 @@ func validNamespaces(names []string, selector string) error {
 	}
 	if _, err := labels.Parse(selector); err != nil {
 		return usageError(fmt.Errorf("--ns-selector %q: %w", selector, err))
+	}
+	for _, name := range names {
+		if problems := validation.IsDNS1123Label(name); len(problems) > 0 {
+			return usageError(fmt.Errorf("%q cannot be the name of a namespace: %s", name, problems[0]))
+		}
 	}
 	return nil
 }

@@ -6,12 +6,14 @@ package cli
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/refract-project/refract/internal/refractctl/peering"
 )
@@ -39,6 +41,9 @@ func (s *shareFlags) parseResources() (corev1.ResourceList, error) {
 		if err != nil || quantity.Sign() < 0 {
 			return fmt.Errorf("--%s is %q: use a quantity such as 4 or 8Gi", flag, text)
 		}
+		if err := checkAmount(name, quantity); err != nil {
+			return fmt.Errorf("--%s is %q: %w", flag, text, err)
+		}
 		resources[name] = quantity
 		return nil
 	}
@@ -60,4 +65,23 @@ func (s *shareFlags) parseResources() (corev1.ResourceList, error) {
 		}
 	}
 	return resources, nil
+}
+
+// checkAmount returns an error if an amount of a resource cannot be granted. Kubernetes counts processors in
+// thousandths, and all other resources in whole numbers.
+func checkAmount(name corev1.ResourceName, quantity resource.Quantity) error {
+	if problems := validation.IsQualifiedName(string(name)); len(problems) > 0 {
+		return fmt.Errorf("%q is not the name of a resource: %s", name, strings.Join(problems, "; "))
+	}
+	scale, most, unit := resource.Scale(0), int64(math.MaxInt64), "a whole number, such as 4 or 8Gi (m means thousandths)"
+	if name == corev1.ResourceCPU {
+		scale, most, unit = resource.Milli, math.MaxInt64/1000, "thousandths at least, such as 4 or 500m"
+	}
+	if quantity.CmpInt64(most) >= 0 { // larger binary quantities are parsed as the largest one
+		return fmt.Errorf("use less than %d", most)
+	}
+	if rounded := quantity.DeepCopy(); !rounded.RoundUp(scale) {
+		return fmt.Errorf("use %s", unit)
+	}
+	return nil
 }

@@ -231,7 +231,7 @@ func TestVirtualNodesMustBeNamed(t *testing.T) {
 		{[]string{"drain", "virtualnode"}, "no virtual node is named"},
 		{[]string{"drain", "virtualnode", "nowhere"}, "there is no virtual node nowhere"},
 		{[]string{"delete", "virtualnode", "twice"}, "namespaces liqo-tenant-bari and liqo-tenant-pisa have a VirtualNode of that name"},
-		{[]string{"drain", "virtualnode", "twice", "--timeout=0s"}, "namespaces liqo-tenant-bari"},
+		{[]string{"drain", "virtualnode", "twice", "--timeout=1s"}, "namespaces liqo-tenant-bari"},
 		{[]string{"delete", "virtualnode", "turin", "--force", "--remote-context=turin"}, "--force does not contact the provider"},
 	} {
 		_, _, err := refractctl(t, onCluster(test.args...)...)

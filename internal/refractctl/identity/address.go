@@ -65,13 +65,10 @@ func (a *Address) URL() string { return cmp.Or(a.ChosenURL, a.Provider.Config.Ho
 
 // Check returns an error if the address would lead the consumer to itself, to another cluster, or nowhere.
 func (a *Address) Check(ctx context.Context) error {
-	server, err := url.Parse(a.URL())
-	if err != nil || server.Scheme != "https" || server.Host == "" {
+	server, err := connection.ParseServer(a.URL())
+	if err != nil {
 		shown := a.URL()[strings.LastIndex(a.URL(), "@")+1:] // without a password
-		return fmt.Errorf("the API server of %s is %q: it must be an https URL, give one with %s", a.Provider.Name, shown, a.FlagName())
-	}
-	if server.User != nil || server.RawQuery != "" || server.Fragment != "" {
-		return fmt.Errorf("the API server of %s is %q: it must be an https URL without user, query and fragment, give one with %s", a.Provider.Name, server.Redacted(), a.FlagName())
+		return fmt.Errorf("the API server of %s is %q: it %w, give one with %s", a.Provider.Name, shown, err, a.FlagName())
 	}
 	if err := errors.Join(a.checkHost(ctx, server), a.checkProxy(server)); err != nil {
 		return err

@@ -1,0 +1,176 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	core "github.com/refract-project/refract/api/core/v1beta1"
+	"github.com/refract-project/refract/charts"
+	"github.com/refract-project/refract/internal/connection"
+	"github.com/refract-project/refract/internal/printable"
+)
+
+// valueChecks are the checks of flags by name, for each of their values. They apply to all commands with the flag, and
+// run before anything else, so a dry run includes them. Flags whose commands parse their values are not listed.
+var valueChecks = map[string]func(string) error{
+	"cluster-id":            checkClusterID,
+	"provider":              checkClusterID,
+	"remote-cluster-id":     checkClusterID,
+	"consumer-cluster-id":   checkClusterID,
+	"remote-api-server-url": checkServer,
+	"api-server-url":        checkServer,
+	"image":                 charts.CheckImage,
+	"virtual-node":          checkVirtualNode,
+	"node":                  checkVirtualNode,
+	"runtime-class-name":    checkSubdomain,
+	"storage-class":         checkSubdomain,
+	"ingress-class":         checkSubdomain,
+	"load-balancer-class":   checkKey,
+}
+
+// pairChecks are the checks of flags for keys and values.
+var pairChecks = map[string]func(key, value string) error{
+	"label":              checkLabel,
+	"node-selector":      checkLabel,
+	"cluster-labels":     checkLabel,
+	"global-labels":      checkLabel,
+	"global-annotations": func(key, _ string) error { return checkKey(strings.ToLower(key)) },
+}
+
+// isContent reports whether any text is a valid value of a flag, even an empty one.
+func isContent(flag *pflag.Flag) bool {
+	_, kubectl := flag.Annotations[fromKubectl]
+	return kubectl || flag.Name == "output" || flag.Name == "set" || strings.HasPrefix(flag.Name, "set-")
+}
+
+// checkValues returns an error if an argument or the value of a flag is impossible. A variable of a script that is not
+// set makes an empty value, which would otherwise be taken for a flag that is not given.
+func checkValues(cmd *cobra.Command, args []string) error {
+	var problems []error
+	for _, arg := range args {
+		if arg == "" {
+			problems = append(problems, errors.New("an argument is empty: set a value or omit it"))
+		} else if !printable.IsLine(arg) {
+			problems = append(problems, fmt.Errorf("the argument %q contains control characters: remove them", arg))
+		}
+	}
+	cmd.Flags().Visit(func(flag *pflag.Flag) {
+		if isContent(flag) {
+			return
+		}
+		if err := checkFlag(cmd.Flags(), flag); err != nil {
+			problems = append(problems, err)
+		}
+	})
+	return errors.Join(problems...)
+}
+
+// checkFlag checks the values of a flag that is set.
+func checkFlag(flags *pflag.FlagSet, flag *pflag.Flag) error {
+	switch flag.Value.Type() {
+	case "duration":
+		duration, err := flags.GetDuration(flag.Name)
+		if err == nil && duration <= 0 {
+			err = fmt.Errorf("--%s is %s: use a positive duration such as 1m", flag.Name, duration)
+		}
+		return err
+	case "stringToString":
+		pairs, err := flags.GetStringToString(flag.Name)
+		for _, key := range slices.Sorted(maps.Keys(pairs)) {
+			if check := pairChecks[flag.Name]; err == nil && check != nil {
+				if err = check(key, pairs[key]); err != nil {
+					err = fmt.Errorf("--%s: %w", flag.Name, err)
+				}
+			}
+		}
+		return err
+	case "string":
+		return checkText(flag, flag.Value.String())
+	}
+	list, isList := flag.Value.(pflag.SliceValue)
+	if !isList || flag.Name == "accept-label" { // no accepted label is a setting
+		return nil
+	}
+	values := list.GetSlice()
+	if len(values) == 0 {
+		values = []string{""}
+	}
+	for _, value := range values {
+		if err := checkText(flag, value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkText checks one value of a flag.
+func checkText(flag *pflag.Flag, value string) error {
+	switch check := valueChecks[flag.Name]; {
+	case value == "":
+		return fmt.Errorf("--%s is empty: set a value or omit the flag", flag.Name)
+	case !printable.IsLine(value):
+		return fmt.Errorf("--%s: %q contains control characters: remove them", flag.Name, value)
+	case check != nil:
+		if err := check(value); err != nil {
+			return fmt.Errorf("--%s: %w", flag.Name, err)
+		}
+	}
+	return nil
+}
+
+func checkClusterID(id string) error { return core.ClusterID(id).Validate() }
+
+// checkServer checks the address of an API server. A host without https:// is completed, as the chart does.
+func checkServer(address string) error {
+	text := address
+	if !strings.Contains(text, "://") {
+		text = "https://" + text
+	}
+	server, err := connection.ParseServer(text)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%q cannot be used: it %w, such as https://milan.example.com:6443", address[strings.LastIndex(address, "@")+1:], err)
+	case connection.RefersToNoMachine(server):
+		return fmt.Errorf("%q is an address that the pods of no cluster can reach: set the address of the API server", address)
+	}
+	return nil
+}
+
+// checkVirtualNode checks the name of a virtual node. It is also the value of a label.
+func checkVirtualNode(name string) error {
+	if len(name) > validation.LabelValueMaxLength {
+		return fmt.Errorf("%q cannot be the name of a virtual node: must be no more than %d characters, because it is the value of a label", name, validation.LabelValueMaxLength)
+	}
+	return checkSubdomain(name)
+}
+
+func checkSubdomain(name string) error {
+	return joinProblems(name, validation.IsDNS1123Subdomain(name))
+}
+
+func checkKey(key string) error { return joinProblems(key, validation.IsQualifiedName(key)) }
+
+func checkLabel(key, value string) error {
+	if err := checkKey(key); err != nil {
+		return err
+	}
+	return joinProblems(key+"="+value, validation.IsValidLabelValue(value))
+}
+
+// joinProblems returns an error with the problems of a value, or nil if there are none.
+func joinProblems(value string, problems []string) error {
+	if len(problems) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%q is invalid: %s", value, strings.Join(problems, "; "))
+}

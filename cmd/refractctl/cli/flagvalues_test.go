@@ -1,0 +1,145 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// impossible lists values that no flag of a kind accepts.
+var impossible = map[string][]string{
+	"server": {"", "http://milan", "https://", "https://0.0.0.0:6443", "https://[::]", "https://224.0.0.1", "https://milan:65536", "https://milan:0", "https://milan:-1", "https://mi lan", "https://milan/\x1b[31m", "https://u:p@milan",
+		"https://milan?a=b", "https://milan#a", "https://256.0.0.1", "https://a..b", "https://" + strings.Repeat("a", 64), "https://milan\n"},
+	"registry": {"", "https://registry.example.com", "registry.example.com/a//b", "registry.example.com:65536/a", "registry.example.com:0/a", "registry.example.com/A", "registry.example.com/a:1.0", "registry.example.com/a@sha256:0",
+		"registry.example.com/a b", "registry.example.com/a\x1b", "/a", "registry.example.com/" + strings.Repeat("a", 256)},
+	"image":     {"", "registry.example.com/a//b:1", "registry.example.com:65536/a:1", "registry.example.com/A:1", "a b", "a:1\x1b", "registry.example.com/a:" + strings.Repeat("a", 129), "https://registry.example.com/a"},
+	"cluster":   {"", "Rome", "rome/", "-rome", "rome.milan", "rome\x1b", strings.Repeat("a", 52)},
+	"node":      {"", "Milan", "milan/", "-milan", "milan\x1b", strings.Repeat("a", 64)},
+	"subdomain": {"", "Fast", "fast/", "-fast", "fast\x1b", strings.Repeat("a", 254)},
+	"key":       {"", "a b", "fast/", "/fast", "a/b/c", "fast\x1b", strings.Repeat("a", 64)},
+	"namespace": {"", "Shop", "shop/", "shop.a", "shop\x1b", strings.Repeat("a", 64)},
+	"release":   {"", "Refract", "refract/", "refract\x1b", strings.Repeat("a", 54)},
+	"quantity":  {"", "-1", "many", "1e30", "99999999999999999Gi", "1/", "1 Gi", "1\x1b", "0.0001"},
+	"amount":    {"", "nvidia.com/gpu", "nvidia.com/gpu=", "=1", "nvidia.com/gpu=-1", "nvidia.com/gpu=0.5", "bad name=1", "nvidia.com/=1", "gpu=1\x1b", strings.Repeat("a", 64) + "=1"},
+	"duration":  {"", "0s", "-1m", "soon", "1", "1h\x1b", "99999999999h"},
+	"lifetime":  {"", "0s", "-1m", "9m", "soon", "1500000h"},
+	"range":     {"", "10.0.0.0", "10.0.0.0/33", "10.0.0.0/8/", "10.0.0/8", "ten", "10.0.0.0/8\x1b"},
+	"label":     {"", "a", "=x", "a b=c", "a=b c", "a=" + strings.Repeat("b", 64), strings.Repeat("a", 64) + "=b", "/a=b", "A.b//c=d", "a=b\x1b", "a=-"},
+	"pair":      {"", "a", "=x", "a b=c", "/a=b", strings.Repeat("a", 64) + "=b"},
+	"accepted":  {"a b", "=x", "a=b c", "a\x1b"},
+	"limit":     {"", "max-namespaces", "none=1", "max-namespaces=-1", "max-namespaces=many", "max-namespaces=1\x1b", "storage-classes=A B"},
+	"selector":  {"", "=x", "a b", "a=b c", "a=\x1b", "a in b", strings.Repeat("a", 64)},
+	"network":   {"", "Reachable", "none/", "none\x1b"},
+	"kind":      {"", "Token", "token/", "token\x1b"},
+	"strategy":  {"", "local", "Local/", "Local\x1b"},
+	"text":      {"", "a\x1b[31m", "a\nb", "a\u202eb"},
+}
+
+// valuesOf maps each flag to its kind of value. A flag that begins with the name of a command is only about this command.
+var valuesOf = map[string]string{
+	"api-server-url": "server", "remote-api-server-url": "server", "registry": "registry", "image": "image",
+	"cluster-id": "cluster", "provider": "cluster", "remote-cluster-id": "cluster", "consumer-cluster-id": "cluster",
+	"virtual-node": "node", "runtime-class-name": "subdomain", "storage-class": "subdomain", "ingress-class": "subdomain", "load-balancer-class": "key",
+	"remote-namespace-name": "namespace", "release": "release",
+	"cpu": "quantity", "memory": "quantity", "pods": "quantity", "resource": "amount", "timeout": "duration", "check-timeout": "duration", "expires-in": "lifetime",
+	"pod-cidr": "range", "service-cidr": "range", "pod-cidrs": "range", "remote-pod-cidrs": "range",
+	"label": "label", "node-selector": "label", "cluster-labels": "label", "global-labels": "label", "global-annotations": "pair", "accept-label": "accepted", "tenant-limit": "limit",
+	"selector": "selector", "ns-selector": "selector", "network": "network", "credentials": "kind", "pod-offloading-strategy": "strategy", "namespace-mapping-strategy": "strategy",
+	"remote-context": "text", "remote-kubeconfig": "text", "remote-as": "text", "remote-as-group": "text", "output-file": "text",
+}
+
+// Impossible values are refused before a cluster is accessed, in a dry run and without it, with the flag and as wrong
+// usage. Every flag with a value is tried.
+func TestImpossibleValues(t *testing.T) {
+	t.Parallel()
+	for command, valid := range map[string]string{
+		"install":                "--cluster-id=rome --registry=registry.example.com/refract",
+		"uninstall":              "",
+		"peer":                   "--remote-context=right",
+		"unpeer":                 "--remote-context=right",
+		"generate peering-user":  "rome",
+		"delete peering-user":    "",
+		"offload namespace":      "shop",
+		"unoffload namespace":    "shop",
+		"create virtualnode":     "milan-gpu --provider=milan",
+		"delete virtualnode":     "milan",
+		"drain virtualnode":      "milan",
+		"uncordon virtualnode":   "milan",
+		"drain tenant":           "rome",
+		"cordon tenant":          "rome",
+		"uncordon tenant":        "rome",
+		"activate tenant":        "rome",
+		"cordon resourceslice":   "milan",
+		"uncordon resourceslice": "milan",
+		"info":                   "",
+		"doctor":                 "",
+		"test":                   "",
+		"liqo adopt":             "milan --image=registry.example.com/refract/virtual-kubelet:1",
+		"liqo revert":            "milan",
+	} {
+		found, _, err := NewCommand("refractctl").Find(strings.Fields(command))
+		require.NoError(t, err)
+		found.LocalNonPersistentFlags().VisitAll(func(flag *pflag.Flag) {
+			if flag.Hidden || flag.Value.Type() == "bool" || isContent(flag) || flag.Name == "values" {
+				return
+			}
+			kind, known := valuesOf[flag.Name]
+			if !assert.True(t, known, "add --%s of %s to this test", flag.Name, command) {
+				return
+			}
+			for _, value := range impossible[kind] {
+				for _, dryRun := range []string{"", "--dry-run"} {
+					if dryRun != "" && found.Flags().Lookup("dry-run") == nil {
+						continue
+					}
+					args := strings.Fields(command + " " + valid + " " + dryRun)
+					if flag.Name == "ns-selector" || flag.Name == "consumer-cluster-id" {
+						args = slices.DeleteFunc(args, func(arg string) bool { return arg == "shop" || arg == "rome" })
+					}
+					if flag.Name == "remote-namespace-name" {
+						args = append(args, "--namespace-mapping-strategy=SelectedName")
+					}
+					if flag.Name == "remote-kubeconfig" {
+						args = slices.DeleteFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--remote-context") })
+					}
+					args = append(args, "--"+flag.Name+"="+value, "--kubeconfig=testdata/unreachable.yaml")
+					out, _, err := refractctl(t, args...)
+					if !assert.Error(t, err, "%q", args) {
+						continue
+					}
+					assert.Equal(t, exitUsage, exitCode(err), "%q: %v", args, err)
+					assert.Contains(t, err.Error(), "--"+flag.Name, "%q", args)
+					assert.Empty(t, out, "%q", args)
+				}
+			}
+		})
+	}
+}
+
+// Names in arguments are checked as well, by the first command that uses them.
+func TestImpossibleArguments(t *testing.T) {
+	t.Parallel()
+	for command, kind := range map[string]string{
+		"generate peering-user": "cluster", "offload namespace": "namespace", "offload namespace -o yaml": "namespace", "unoffload namespace": "namespace", "create virtualnode --provider=milan": "node",
+		"create virtualnode --provider=milan --dry-run": "node", "unpeer --force": "cluster", "delete peering-user": "cluster", "drain tenant": "text", "cordon tenant": "text", "drain virtualnode": "text", "delete virtualnode": "text", "info": "text",
+	} {
+		for _, value := range impossible[kind] {
+			if strings.HasPrefix(value, "-") {
+				continue // it is taken for a flag
+			}
+			args := append(strings.Fields(command), value, "--kubeconfig=testdata/unreachable.yaml")
+			out, _, err := refractctl(t, args...)
+			if assert.Error(t, err, "%q", args) {
+				assert.Equal(t, exitUsage, exitCode(err), "%q: %v", args, err)
+				assert.Empty(t, out, "%q", args)
+			}
+		}
+	}
+}
