@@ -129,7 +129,25 @@ func (a *clusterAccess) restConfig() (*rest.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s cannot be used: check it and --%s (%w)", source, a.contextFlag, err)
 	}
+	if provider := config.AuthProvider; provider != nil {
+		if _, err := rest.GetAuthProvider(config.Host, provider, config.AuthConfigPersister); err != nil {
+			return nil, fmt.Errorf("%s cannot be used: %w: clients no longer have the auth-provider of this user; %s", source, err, execPluginFor(provider.Name))
+		}
+	}
 	return a.flags.WrapConfigFn(config), nil
+}
+
+// execPluginFor returns what replaces an auth-provider. Kubernetes removed those of clouds in version 1.26.
+func execPluginFor(authProvider string) string {
+	switch authProvider {
+	case "azure":
+		return "run kubelogin convert-kubeconfig (https://azure.github.io/kubelogin)"
+	case "gcp":
+		return "install gke-gcloud-auth-plugin, and run gcloud container clusters get-credentials again"
+	case "oidc":
+		return "set up the exec plugin kubectl oidc-login (https://github.com/int128/kubelogin)"
+	}
+	return "use an exec plugin, a client certificate or a token"
 }
 
 // kubeconfigSource returns the flag or variable that selects the kubeconfig, as it is written on the command line.

@@ -152,6 +152,21 @@ func TestOffloadAndUnoffload(t *testing.T) {
 
 // TestOffloadComputesTheRemoteName checks that a namespace whose remote namespace would have a name of more than 63
 // characters is refused before anything is created.
+// The namespaces with the credentials of peerings are not offloaded, and those of Kubernetes only with a warning.
+func TestNamespacesThatAreNotOffloaded(t *testing.T) {
+	create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "liqo-tenant-lecce", Labels: map[string]string{wire.TenantNamespaceLabel: "true"}}})
+	manager(t, admin(t), "own-namespace", "rome", "1.0.0")
+	for name, want := range map[string]string{"liqo-tenant-lecce": "it is the tenant namespace of a peer", "own-namespace": "Refract itself is installed there"} {
+		_, _, err := refractctl(t, onCluster("offload", "namespace", name)...)
+		require.ErrorContains(t, err, want)
+		assert.Error(t, admin(t).Get(t.Context(), client.ObjectKey{Namespace: name, Name: "offloading"}, &offloading.NamespaceOffloading{}), name)
+	}
+	_, said, err := refractctl(t, onCluster("offload", "namespace", "kube-public", "--timeout=1s")...)
+	assert.Equal(t, exitTimedOut, exitCode(err), "no controller runs here: %v", err)
+	assert.Contains(t, said, "warning: namespace kube-public belongs to Kubernetes")
+	require.NoError(t, admin(t).Delete(t.Context(), &offloading.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-public", Name: "offloading"}}))
+}
+
 func TestOffloadComputesTheRemoteName(t *testing.T) {
 	id := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "clusterid-configmap", Labels: map[string]string{"app.kubernetes.io/name": "clusterid-configmap"}},

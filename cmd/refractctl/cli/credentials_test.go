@@ -55,6 +55,19 @@ func TestCredentialsThatAreRejected(t *testing.T) {
 	}
 }
 
+// A kubeconfig with an auth-provider, which clients no longer have, cannot be used. The error names the replacement.
+func TestAuthProviders(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]string{"azure": "kubelogin convert-kubeconfig", "gcp": "gke-gcloud-auth-plugin", "oidc": "kubectl oidc-login", "openstack": "use an exec plugin"} {
+		file := writeKubeconfig(t, "https://127.0.0.1:1", nil, &clientcmdapi.AuthInfo{AuthProvider: &clientcmdapi.AuthProviderConfig{Name: name}})
+		for _, args := range [][]string{{"info"}, {"install", "--cluster-id=rome", "--registry=registry.example.com/refract"}, {"offload", "namespace", "shop"}, {"peer", "--remote-context=milan"}} {
+			_, _, err := refractctl(t, append(args, "--kubeconfig="+file)...)
+			require.ErrorContains(t, err, want, args)
+			assert.ErrorContains(t, err, file, args)
+		}
+	}
+}
+
 func TestImpersonationNeedsACluster(t *testing.T) {
 	for _, args := range [][]string{
 		{"peer", "--remote-context=milan", "--remote-as-group=admins"}, {"doctor", "--remote-as=alice"}, {"delete", "virtualnode", "milan", "--remote-as=alice"},

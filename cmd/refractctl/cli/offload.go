@@ -23,11 +23,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/progress"
 	"github.com/refract-project/refract/internal/rbac"
 	"github.com/refract-project/refract/internal/refractctl/cluster"
 	"github.com/refract-project/refract/internal/refractctl/coverage"
 	"github.com/refract-project/refract/internal/refractctl/doctor"
+	"github.com/refract-project/refract/internal/refractctl/release"
 )
 
 // offload contains the flags of "offload namespace". They have the same names as in Liqo.
@@ -224,7 +226,7 @@ func (o *offload) printAll(out io.Writer, names []string, selector corev1.NodeSe
 
 // applyOffloading creates the NamespaceOffloading. If it exists, only fields whose flags are set are updated.
 func (o *offload) applyOffloading(ctx context.Context, c client.Client, cmd *cobra.Command, namespace string, selector corev1.NodeSelector) error {
-	if err := mustExist(ctx, c, namespace); err != nil {
+	if err := checkOffloadable(ctx, c, namespace, cmd.ErrOrStderr()); err != nil {
 		return err
 	}
 	desired, existing := o.desiredOffloading(namespace, selector), &offloading.NamespaceOffloading{}
@@ -259,6 +261,26 @@ func (o *offload) applyOffloading(ctx context.Context, c client.Client, cmd *cob
 	}
 	if err := c.Patch(ctx, changed, client.MergeFrom(existing)); err != nil {
 		return fmt.Errorf("changing NamespaceOffloading in %s, %w", namespace, err)
+	}
+	return nil
+}
+
+// checkOffloadable returns an error if the namespace does not exist, or if offloading it would send credentials of this
+// installation to its providers. It prints a warning for the namespaces of Kubernetes itself.
+func checkOffloadable(ctx context.Context, c client.Client, name string, out io.Writer) error {
+	namespace := &corev1.Namespace{}
+	if err := c.Get(ctx, client.ObjectKey{Name: name}, namespace); err != nil {
+		return fmt.Errorf("getting namespace %s, %w", name, err)
+	}
+	if namespace.Labels[wire.TenantNamespaceLabel] == "true" {
+		return fmt.Errorf("namespace %s cannot be offloaded: it is the tenant namespace of a peer, and its Secrets with the credentials of the peering would be copied to the providers; offload the namespaces of applications", name)
+	}
+	// Users who may not list Deployments cannot offload the namespace of the installation either.
+	if installed, err := release.Find(ctx, c); err == nil && installed.Namespace == name {
+		return fmt.Errorf("namespace %s cannot be offloaded: Refract itself is installed there, and its Secrets would be copied to the providers; offload the namespaces of applications", name)
+	}
+	if strings.HasPrefix(name, "kube-") {
+		fmt.Fprintf(out, "warning: namespace %s belongs to Kubernetes: its ConfigMaps and Secrets are copied to the providers, and its new pods may run there, where they serve the wrong cluster (undo it with: refractctl unoffload namespace %[1]s)\n", name)
 	}
 	return nil
 }

@@ -178,7 +178,7 @@ func limitTenant(ctx context.Context, c client.Client, consumer string, limit au
 		}
 	}
 	if len(tenants) == 0 && len(quotas) == 0 && !forgotten {
-		return fmt.Errorf("consumer %s has neither a Tenant nor a Quota of its own in this cluster: check its cluster id (refractctl info), and that Quotas are enforced (controllerManager.config.enableResourceEnforcement)", consumer)
+		return fmt.Errorf("consumer %s has neither a Tenant nor a Quota of its own in this cluster, which has %s: check the cluster id, and that Quotas are enforced (controllerManager.config.enableResourceEnforcement)", consumer, describeConsumers(ctx, c))
 	}
 	for i := range quotas {
 		if err := patchTo(ctx, c, &quotas[i], cordonOf(&quotas[i], tenants, limit != auth.TenantActive)); err != nil {
@@ -251,6 +251,31 @@ func tenantsOf(ctx context.Context, c client.Client, consumer string) ([]auth.Te
 	return slices.DeleteFunc(all.Items, func(tenant auth.Tenant) bool {
 		return string(tenant.Spec.ClusterID) != consumer || tenant.DeletionTimestamp != nil
 	}), nil
+}
+
+// describeConsumers lists the consumers of the cluster that the commands for tenants accept.
+func describeConsumers(ctx context.Context, c client.Client) string {
+	tenants, quotas, ids := &auth.TenantList{}, &offloading.QuotaList{}, sets.New[string]()
+	if err := c.List(ctx, tenants); err != nil && !missingKind(err) {
+		return "unknown consumers"
+	}
+	if err := c.List(ctx, quotas); err != nil && !missingKind(err) {
+		return "unknown consumers"
+	}
+	for i := range tenants.Items {
+		if tenants.Items[i].DeletionTimestamp == nil {
+			ids.Insert(string(tenants.Items[i].Spec.ClusterID))
+		}
+	}
+	for i := range quotas.Items {
+		if user := quotas.Items[i].Spec.User; quotas.Items[i].Namespace == wire.TenantNamespace(user) {
+			ids.Insert(user)
+		}
+	}
+	if len(ids) == 0 {
+		return "no consumers"
+	}
+	return "the consumers " + strings.Join(sets.List(ids), ", ")
 }
 
 // quotasOf returns the Quotas of a consumer that has joined with refractctl. No controller writes these Quotas.

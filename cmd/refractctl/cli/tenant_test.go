@@ -56,7 +56,9 @@ func TestConsumersAreCordoned(t *testing.T) {
 	require.NoError(t, err)
 	assert.False(t, isCordoned(t, quota))
 	_, _, err = refractctl(t, onCluster("cordon", "tenant", "lodi")...)
-	require.ErrorContains(t, err, "consumer lodi has neither a Tenant nor a Quota of its own in this cluster")
+	require.ErrorContains(t, err, "consumer lodi has neither a Tenant nor a Quota of its own in this cluster, which has the consumers ")
+	_, _, err = refractctl(t, onCluster("drain", "tenant", "MONZA")...)
+	require.ErrorContains(t, err, "monza")
 	_, _, err = refractctl(t, onCluster("cordon", "tenant")...)
 	assert.Equal(t, exitUsage, exitCode(err))
 }
