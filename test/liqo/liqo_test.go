@@ -9,9 +9,11 @@ package liqo
 import (
 	"encoding/base64"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -448,24 +450,38 @@ func TestToolsOfLiqo(t *testing.T) {
 	w.eventually("", "kubectl --context=milan get tenants.authentication.liqo.io --all-namespaces --output=name")
 }
 
-// documented fails if liqoctl has a command or flag that is not in the table of the documentation.
+// documented compares the help of liqoctl with the table in the documentation.
 func (w *world) documented(t *testing.T) {
 	t.Helper()
 	page, err := os.ReadFile("../../docs/liqo.md")
 	require.NoError(t, err)
+	commands, problems := compareTable(string(page), func(path string) string {
+		help, err := w.lab.Run("liqoctl " + path + " --help 2>/dev/null")
+		require.NoError(t, err, path)
+		return help
+	})
+	assert.Empty(t, problems)
+	assert.Greater(t, commands, 50, "the help was not understood")
+}
+
+// compareTable compares the table of commands and flags in a page with the help of liqoctl, in both directions. It
+// returns the number of commands that are in both.
+func compareTable(page string, help func(path string) string) (commands int, problems []string) {
 	rows := map[string]string{}
-	for line := range strings.Lines(string(page)) {
+	_, table, _ := strings.Cut(page, "\n| liqoctl |")
+	table, _, _ = strings.Cut(table, "\n\n")
+	for line := range strings.Lines(table) {
 		if name, rest, ok := strings.Cut(strings.TrimPrefix(line, "| `"), "` |"); ok && strings.HasPrefix(line, "| `") {
 			rows[name] = rest
 		}
 	}
-	require.Contains(t, rows, "(all)")
-	commands := 0
+	missing := maps.Clone(rows)
+	delete(missing, "(all)")
+	everywhere := rows["(all)"]
 	var visit func(path string)
 	visit = func(path string) {
-		help, err := w.lab.Run("liqoctl " + path + " --help 2>/dev/null")
-		require.NoError(t, err, path)
-		children := sectionOf(help, "Available Commands:")
+		text := help(path)
+		children := sectionOf(text, "Available Commands:")
 		for _, child := range children {
 			if name := strings.Fields(child)[0]; name != "help" {
 				visit(strings.TrimSpace(path + " " + name))
@@ -473,21 +489,65 @@ func (w *world) documented(t *testing.T) {
 		}
 		row, ok := rows[path]
 		if !ok {
-			require.NotEmpty(t, children, "docs/liqo.md has no row for liqoctl %s", path)
+			if len(children) == 0 {
+				problems = append(problems, "docs/liqo.md has no row for liqoctl "+path)
+			}
 			return
 		}
 		commands++
+		delete(missing, path)
 		if !strings.Contains(row, "`") && strings.HasPrefix(row, " | |") && len(row) > len(" | | |\n") {
 			return // the whole command has a replacement
 		}
-		for _, line := range sectionOf(help, "Flags:") {
-			flag := longFlag.FindString(line)
-			known := flag == "" || flag == "--help" || strings.Contains(rows["(all)"]+row, "`"+flag+"`")
-			assert.True(t, known, "docs/liqo.md does not say what liqoctl %s %s is", path, flag)
+		existing := map[string]bool{}
+		for _, line := range slices.Concat(sectionOf(text, "Flags:"), sectionOf(text, "Global Flags:")) {
+			existing[longFlag.FindString(line)] = true
+		}
+		for _, line := range sectionOf(text, "Flags:") {
+			if flag := longFlag.FindString(line); flag != "" && flag != "--help" && !strings.Contains(everywhere+row, "`"+flag+"`") {
+				problems = append(problems, fmt.Sprintf("docs/liqo.md does not say what liqoctl %s %s is", path, flag))
+			}
+		}
+		for _, found := range quotedFlag.FindAllStringSubmatch(renamedTo.ReplaceAllString(row, ""), -1) {
+			if !existing[found[1]] {
+				problems = append(problems, fmt.Sprintf("docs/liqo.md has liqoctl %s %s, which does not exist", path, found[1]))
+			}
 		}
 	}
 	visit("")
-	assert.Greater(t, commands, 50, "the help was not understood")
+	for _, path := range slices.Sorted(maps.Keys(missing)) {
+		problems = append(problems, "docs/liqo.md has a row for liqoctl "+path+", which does not exist")
+	}
+	return commands, problems
+}
+
+var (
+	// quotedFlag matches a flag of liqoctl in a row of the table.
+	quotedFlag = regexp.MustCompile("`(--[a-z][a-z0-9-]*)`")
+	// renamedTo matches the name of a flag of refractctl in a row of the table.
+	renamedTo = regexp.MustCompile("is also called `--[a-z-]+`")
+)
+
+// The table and the help may differ in both directions.
+func TestTheTableIsComparedInBothDirections(t *testing.T) {
+	t.Parallel()
+	help := func(path string) string {
+		return map[string]string{
+			"":     "\nAvailable Commands:\n  peer   join\n  help   help\n\n",
+			"peer": "\nFlags:\n      --mtu int     size\n      --help     help\n      --verbose   more\n\nGlobal Flags:\n      --context string  name\n\n",
+		}[path]
+	}
+	const head = "\n| liqoctl | same |\n|---|---|\n| `(all)` | `--verbose` |\n"
+	for table, want := range map[string][]string{
+		head + "| `peer` | `--mtu` is also called `--size`, `--context` |\n\n| `--other` | a table |\n": nil,
+		head + "| `peer` | `--context` |\n\n":           {"docs/liqo.md does not say what liqoctl peer --mtu is"},
+		head + "| `peer` | `--mtu`, `--gone` |\n\n":     {"docs/liqo.md has liqoctl peer --gone, which does not exist"},
+		head + "| `peer` | `--mtu` |\n| `meet` | |\n\n": {"docs/liqo.md has a row for liqoctl meet, which does not exist"},
+		head + "\n": {"docs/liqo.md has no row for liqoctl peer"},
+	} {
+		_, problems := compareTable(table, help)
+		assert.Equal(t, want, problems, table)
+	}
 }
 
 var longFlag = regexp.MustCompile(`--[a-z][a-z0-9-]*`)
