@@ -137,7 +137,7 @@ func (a *clusterAccess) restConfig() (*rest.Config, error) {
 	return a.flags.WrapConfigFn(config), nil
 }
 
-// execPluginFor returns what replaces an auth-provider. Kubernetes removed those of clouds in version 1.26.
+// execPluginFor returns the replacement of an auth-provider. Kubernetes 1.26 removed the auth-providers of clouds.
 func execPluginFor(authProvider string) string {
 	switch authProvider {
 	case "azure":

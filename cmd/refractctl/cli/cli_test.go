@@ -152,7 +152,7 @@ func TestOffloadAndUnoffload(t *testing.T) {
 
 // TestOffloadComputesTheRemoteName checks that a namespace whose remote namespace would have a name of more than 63
 // characters is refused before anything is created.
-// The namespaces with the credentials of peerings are not offloaded, and those of Kubernetes only with a warning.
+// Namespaces with the credentials of peerings are refused. Offloading a namespace of Kubernetes itself gives a warning.
 func TestNamespacesThatAreNotOffloaded(t *testing.T) {
 	create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "liqo-tenant-lecce", Labels: map[string]string{wire.TenantNamespaceLabel: "true"}}})
 	manager(t, admin(t), "own-namespace", "rome", "1.0.0")

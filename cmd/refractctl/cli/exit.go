@@ -96,8 +96,8 @@ func resultWithin[T any](ctx context.Context, timeout time.Duration, do func(con
 	return result, err
 }
 
-// reportUsageErrors makes a command and its subcommands return usage errors for wrong arguments, for missing flags, and
-// for values that are impossible.
+// reportUsageErrors makes a command and its subcommands return usage errors for wrong arguments, missing flags, and
+// impossible values.
 func reportUsageErrors(command *cobra.Command) {
 	check := command.Args
 	command.Args = func(cmd *cobra.Command, args []string) error {

@@ -50,7 +50,7 @@ var errInterrupted = fmt.Errorf("the command was interrupted before the request 
 
 // interruptible is a transport for requests that are not derived from the context of the command: discovery and Helm
 // send their requests with context.Background. All other requests already end at the right time. In particular, a
-// command removes what it has created even after an interruption.
+// command removes its new objects even after an interruption.
 type interruptible struct {
 	next   http.RoundTripper
 	access *clusterAccess
