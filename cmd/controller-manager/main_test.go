@@ -5,10 +5,13 @@ package main
 
 import (
 	"context"
+	"encoding/base64"
+	"encoding/pem"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -29,6 +32,7 @@ import (
 	"github.com/refract-project/refract/controllers"
 	"github.com/refract-project/refract/controllers/authentication"
 	"github.com/refract-project/refract/internal/rbac"
+	"github.com/refract-project/refract/internal/redirect"
 	"github.com/refract-project/refract/test/support/testenv"
 )
 
@@ -148,6 +152,37 @@ func TestKubeconfigOfTheEnvironmentIsNamedAsSuch(t *testing.T) {
 	_, err := (&options{}).restConfig()
 	if err == nil || !strings.Contains(err.Error(), "$KUBECONFIG=/nonexistent cannot be used") || strings.Contains(err.Error(), "--kubeconfig") {
 		t.Errorf("error = %v", err)
+	}
+}
+
+// TestTheAPIServerRedirectsToNoOtherServer checks that the clients of the controller manager follow no redirect of the API
+// server to another server, which would receive the token and the object of a request.
+func TestTheAPIServerRedirectsToNoOtherServer(t *testing.T) {
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		t.Errorf("the request %s %s went to the other server", r.Method, r.URL)
+	}))
+	t.Cleanup(elsewhere.Close)
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		assert.Equal(t, "Bearer secret", r.Header.Get("Authorization"))
+		http.Redirect(w, r, elsewhere.URL+"/_all", http.StatusTemporaryRedirect)
+	}))
+	t.Cleanup(server.Close)
+	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	require.NoError(t, os.WriteFile(kubeconfig, []byte(`{apiVersion: v1, kind: Config, current-context: a, contexts: [{name: a, context: {cluster: a, user: a}}],
+  clusters: [{name: a, cluster: {server: "`+server.URL+`", certificate-authority-data: `+base64.StdEncoding.EncodeToString(authority)+`}}],
+  users: [{name: a, user: {token: secret}}]}`), 0o600))
+	config, err := (&options{kubeconfig: kubeconfig, clientQPS: -1}).restConfig()
+	require.NoError(t, err)
+	clients, err := kubernetes.NewForConfig(config)
+	require.NoError(t, err)
+	secrets := clients.CoreV1().Secrets("shop")
+	_, readErr := secrets.Get(t.Context(), "db", metav1.GetOptions{})
+	_, createErr := secrets.Create(t.Context(), &corev1.Secret{StringData: map[string]string{"password": "x"}}, metav1.CreateOptions{})
+	for _, err := range []error{readErr, createErr} {
+		var refused *redirect.Error
+		require.ErrorAs(t, err, &refused)
+		assert.Equal(t, elsewhere.URL, refused.To)
 	}
 }
 
