@@ -92,6 +92,8 @@ func TestATakenOverKubeletStaysInItsPlace(t *testing.T) {
 	real := &corev1.PersistentVolume{}
 	*real = *placeholder(func(v *corev1.PersistentVolume) { v.Name, v.Spec.NodeAffinity = "real", nil })
 	h.must(h.admin.Create(t.Context(), real))
+	others := placeholder(func(v *corev1.PersistentVolume) { v.Name, v.Annotations = "of-another-provisioner", nil })
+	h.must(h.admin.Create(t.Context(), others))
 	bound := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "of-worker"}, Spec: corev1.PodSpec{NodeName: "worker", Containers: []corev1.Container{{Name: "web", Image: "web:1"}}}}
 	for name := range kubelets {
 		t.Run(name, func(t *testing.T) {
@@ -160,7 +162,19 @@ func TestATakenOverKubeletStaysInItsPlace(t *testing.T) {
 			h.refused(kubelet, placeholder(func(v *corev1.PersistentVolume) {
 				v.Spec.NodeAffinity.Required.NodeSelectorTerms[0].MatchExpressions[0].Operator = corev1.NodeSelectorOpNotIn
 			}), "only volumes that represent one of a provider")
-			h.attempt("deleting a volume of this cluster", "changes and deletes only volumes", func() error { return kubelet.Delete(t.Context(), real.DeepCopy(), client.DryRunAll) })
+			// A volume that another provisioner has made would be deleted by that provisioner, with the data behind it.
+			for _, annotations := range []map[string]string{nil, {"note": "mine"}, {wire.ProvisionedByAnnotation: "ebs.csi.aws.com"}} {
+				h.refused(kubelet, placeholder(func(v *corev1.PersistentVolume) { v.Annotations = annotations }), "only volumes that represent one of a provider")
+			}
+			for _, volume := range []*corev1.PersistentVolume{real, others} {
+				h.attempt("deleting the volume "+volume.Name+" of this cluster", "changes and deletes only volumes", func() error {
+					return kubelet.Delete(t.Context(), volume.DeepCopy(), client.DryRunAll)
+				})
+			}
+			h.attempt("passing the volume of another provisioner off as one of the provider", "changes and deletes only volumes", func() error {
+				taken := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"liqo.io/storage"}}}`, wire.ProvisionedByAnnotation))
+				return kubelet.Patch(t.Context(), others.DeepCopy(), taken, client.DryRunAll)
+			})
 			h.attempt("passing a volume of this cluster off as one of the provider", "only volumes that represent one of a provider", func() error {
 				return kubelet.Patch(t.Context(), real.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"mine":"true"}}}`)), client.DryRunAll)
 			})

@@ -341,6 +341,11 @@ func (h *held) confines(manager client.Client) {
 	h.refused(manager, kubelet("somebody-elses", "vk-milan", "milan"), "only virtual kubelets")
 	h.refused(manager, kubelet("liqo-tenant-milan", "vk-turin", "milan"), "only virtual kubelets")
 	h.refused(manager, kubelet("liqo-tenant-milan", "vk-milan", "admin"), "only virtual kubelets")
+	unlabelled := kubelet("liqo-tenant-milan", "vk-milan", "milan")
+	for _, labels := range []map[string]string{nil, {"app": "vk-milan"}} {
+		unlabelled.Labels = labels
+		h.refused(manager, unlabelled.DeepCopy(), "only virtual kubelets")
+	}
 	h.must(manager.Create(h.Context(), kubelet("liqo-tenant-milan", "vk-milan", "milan"), client.DryRunAll))
 
 	cordon := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"unschedulable":true}}`))
