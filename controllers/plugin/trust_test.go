@@ -235,6 +235,140 @@ func TestImagesAndTheirSignatures(t *testing.T) {
 	})
 }
 
+// A revision whose signer has been withdrawn from the policy does not become active, neither when spec.revision names it
+// nor when it is a candidate that a user approves.
+func TestRevisionsOfWithdrawnKeysStayInactive(t *testing.T) {
+	i := registrytest.New(t, false)
+	oldKey, oldPublic := newKey(t)
+	key, public := newKey(t)
+	policy := filepath.Join(t.TempDir(), "policy.yaml")
+	trust := func(keys ...string) {
+		text := fmt.Sprintf("prefixes:\n- prefix: %s\n  mode: Require\n  keys:\n", i.Host())
+		for _, key := range keys {
+			text += fmt.Sprintf("  - %q\n", key)
+		}
+		require.NoError(t, os.WriteFile(policy, []byte(text), 0o600))
+	}
+	trust(oldPublic)
+	start(t, func(o *plugin.Options) {
+		o.TrustPolicy, o.Recheck, o.Sources.InsecureRegistries = policy, time.Second, []string{i.Host()}
+	})
+	image := i.Push(t, "a:1", registrytest.ModuleImage(t, assemble(t, manifest, "", hook+`(func (export "withdrawn"))`)))
+	sign(t, image, oldKey)
+	from := func(s *plugins.ReflectionPluginSpec) {
+		s.Source = plugins.PluginSource{OCI: &plugins.OCISource{Image: i.Host() + "/a:1"}}
+	}
+	pinned := await(t, declare(t, nil, from), plugins.ReadyCondition, metav1.ConditionTrue, "NoVirtualNodes")
+	withdrawn := pinned.Status.ActiveRevision
+	rehearsed := declare(t, nil, func(s *plugins.ReflectionPluginSpec) {
+		from(s)
+		s.Rollout = plugins.PluginRollout{Strategy: plugins.RehearseRollout, Rehearsal: &plugins.PluginRehearsal{Approval: plugins.ManualApproval}}
+	})
+	rehearsed = await(t, rehearsed, plugins.ReadyCondition, metav1.ConditionFalse, "WaitingForApproval")
+	candidate := rehearsed.Status.CandidateRevision
+	require.NotEmpty(t, candidate)
+
+	// The same image gets a signature of another key, and the first key is withdrawn.
+	sign(t, image, key)
+	trust(public)
+	controllertest.Eventually(t, "a revision with the other signer", func() error {
+		cluster.Get(t, pinned, "", pinned.Name)
+		cluster.Get(t, rehearsed, "", rehearsed.Name)
+		if pinned.Status.ActiveRevision == withdrawn || rehearsed.Status.CandidateRevision == candidate {
+			return fmt.Errorf("active is %q, the candidate %q", pinned.Status.ActiveRevision, rehearsed.Status.CandidateRevision)
+		}
+		return nil
+	})
+	active := pinned.Status.ActiveRevision
+	cluster.Patch(t, pinned, fmt.Sprintf(`{"spec":{"revision":%q}}`, withdrawn))
+	pinned = await(t, pinned, plugins.ReadyCondition, metav1.ConditionFalse, "NotVerified")
+	assert.Contains(t, message(pinned, plugins.ReadyCondition), "which is not one of those for "+i.Host()+"/a")
+	assert.Equal(t, active, pinned.Status.ActiveRevision)
+	cluster.Patch(t, rehearsed, fmt.Sprintf(`{"spec":{"rollout":{"rehearsal":{"approved":%q}}}}`, candidate))
+	rehearsed = await(t, rehearsed, plugins.ReadyCondition, metav1.ConditionFalse, "WaitingForApproval")
+	assert.Empty(t, rehearsed.Status.ActiveRevision)
+
+	// While the registry does not answer, the signature of a candidate cannot be verified again.
+	candidate = rehearsed.Status.CandidateRevision
+	i.Inject(refuseAll)
+	trust(oldPublic)
+	cluster.Patch(t, rehearsed, fmt.Sprintf(`{"spec":{"rollout":{"rehearsal":{"approved":%q}}}}`, candidate))
+	rehearsed = await(t, rehearsed, plugins.VerifiedCondition, metav1.ConditionUnknown, "NotFetched")
+	assert.Empty(t, rehearsed.Status.ActiveRevision)
+
+	// With its key, the revision becomes active again.
+	controllertest.Eventually(t, "the named revision to be active", func() error {
+		if cluster.Get(t, pinned, "", pinned.Name); pinned.Status.ActiveRevision != withdrawn {
+			return fmt.Errorf("%s is active", pinned.Status.ActiveRevision)
+		}
+		return nil
+	})
+}
+
+// If the signatures of an image cannot be read, the module is not accepted even under the policy Warn, because somebody
+// who makes them unreadable would otherwise decide that they do not count. They are read again later.
+func TestUnreadableSignaturesAreNotAcceptedWithAWarning(t *testing.T) {
+	i := registrytest.New(t, false)
+	key, public := newKey(t)
+	policy := filepath.Join(t.TempDir(), "policy.yaml")
+	require.NoError(t, os.WriteFile(policy, fmt.Appendf(nil, "prefixes:\n- prefix: %s\n  mode: Warn\n  keys: [%q]\n", i.Host(), public), 0o600))
+	start(t, func(o *plugin.Options) {
+		o.TrustPolicy, o.Recheck, o.Sources.InsecureRegistries = policy, time.Second, []string{i.Host()}
+	})
+	for image, signer := range map[string]*ecdsa.PrivateKey{"signed": key, "unsigned": nil} {
+		digest := i.Push(t, image+":1", registrytest.ModuleImage(t, assemble(t, manifest, "", hook+`(func (export "`+image+`"))`)))
+		if signer != nil {
+			sign(t, digest, signer)
+		}
+	}
+	i.Inject(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+		if strings.HasSuffix(r.URL.Path, ".sig") || strings.Contains(r.URL.Path, "/referrers/") {
+			refuseAll(w, r, next)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+	declared := map[string]*plugins.ReflectionPlugin{}
+	for _, image := range []string{"signed", "unsigned"} {
+		p := declare(t, nil, func(s *plugins.ReflectionPluginSpec) {
+			s.Source = plugins.PluginSource{OCI: &plugins.OCISource{Image: i.Host() + "/" + image + ":1"}}
+		})
+		p = await(t, p, plugins.VerifiedCondition, metav1.ConditionFalse, "SignaturesUnavailable")
+		assert.Contains(t, message(p, plugins.VerifiedCondition), "next try at")
+		p = await(t, p, plugins.AcceptedCondition, metav1.ConditionFalse, "NotVerified")
+		assert.Empty(t, p.Status.ActiveRevision)
+		declared[image] = p
+	}
+	i.Inject(nil)
+	await(t, declared["signed"], plugins.VerifiedCondition, metav1.ConditionTrue, "Signed")
+	p := await(t, declared["unsigned"], plugins.VerifiedCondition, metav1.ConditionFalse, "Unsigned")
+	await(t, p, plugins.AcceptedCondition, metav1.ConditionTrue, "Accepted")
+}
+
+// The name of a revision has only a part of the digest of its content. A revision of the plugin that has the name, and
+// another content, does not pass for the one that was verified.
+func TestARevisionWithAnotherContentIsNotUsed(t *testing.T) {
+	manager := start(t)
+	wasm := assemble(t, manifest, "", hook+`(func (export "taken"))`)
+	p := await(t, declare(t, wasm, nil), plugins.ReadyCondition, metav1.ConditionTrue, "NoVirtualNodes")
+	genuine := &plugins.PluginRevision{}
+	cluster.Get(t, genuine, "", p.Status.ActiveRevision)
+	manager.Stop(t)
+	cluster.Delete(t, genuine)
+	cluster.AwaitGone(t, genuine.DeepCopy())
+	forged := &plugins.PluginRevision{ObjectMeta: metav1.ObjectMeta{Name: genuine.Name, OwnerReferences: genuine.OwnerReferences}, Spec: genuine.Spec}
+	forged.Spec.Signer = strings.Repeat("0", 64)
+	cluster.Create(t, forged)
+	cluster.PatchStatus(t, p, `{"status":{"activeRevision":""}}`)
+	start(t)
+	p = await(t, p, plugins.AcceptedCondition, metav1.ConditionFalse, "RevisionNameTaken")
+	assert.Contains(t, message(p, plugins.AcceptedCondition), "PluginRevision "+genuine.Name+" has another content: change spec.config, or rename the plugin")
+	assert.Empty(t, p.Status.ActiveRevision)
+	cluster.Patch(t, p, `{"spec":{"config":{"size":1}}}`)
+	p = await(t, p, plugins.ReadyCondition, metav1.ConditionTrue, "NoVirtualNodes")
+	assert.NotEqual(t, genuine.Name, p.Status.ActiveRevision)
+}
+
 // A stored module whose content does not have the digest in its name is not used. It is fetched again and replaced.
 func TestADamagedModuleIsReplaced(t *testing.T) {
 	i := registrytest.New(t, false)
@@ -246,25 +380,36 @@ func TestADamagedModuleIsReplaced(t *testing.T) {
 	})
 	p = await(t, p, plugins.AcceptedCondition, metav1.ConditionTrue, "Accepted")
 	key := client.ObjectKey{Name: plugins.PluginModuleName(pluginsource.Digest(wasm), 0)}
-	damage := func() (whole []byte) {
+	damage := func(damaged func(data []byte) []byte) (whole []byte) {
 		module := &plugins.PluginModule{}
 		cluster.Get(t, module, "", key.Name)
-		damaged := &plugins.PluginModule{ObjectMeta: metav1.ObjectMeta{Name: key.Name}, Spec: module.Spec}
+		replaced := &plugins.PluginModule{ObjectMeta: metav1.ObjectMeta{Name: key.Name}, Spec: module.Spec}
 		cluster.Delete(t, module)
-		damaged.Spec.Data = append([]byte{}, module.Spec.Data[:len(module.Spec.Data)-20]...)
-		cluster.Create(t, damaged)
+		replaced.Spec.Data = damaged(module.Spec.Data)
+		cluster.Create(t, replaced)
 		return module.Spec.Data
 	}
-	whole := damage()
-	cluster.Patch(t, p, `{"spec":{"config":{"size":1}}}`)
-	now := await(t, p, plugins.AcceptedCondition, metav1.ConditionTrue, "Accepted")
-	assert.NotEqual(t, p.Status.ActiveRevision, now.Status.ActiveRevision)
-	mended := &plugins.PluginModule{}
-	cluster.Get(t, mended, "", key.Name)
-	assert.Equal(t, whole, mended.Spec.Data)
-	damage()
+	truncate := func(data []byte) []byte { return append([]byte{}, data[:len(data)-20]...) }
+	another := func([]byte) []byte {
+		others, err := pluginrevision.SplitModule(assemble(t, manifest, "", hook+`(func (export "unverified"))`), pluginsource.Digest(wasm))
+		require.NoError(t, err)
+		require.Len(t, others, 1)
+		return others[0].Spec.Data
+	}
+	now := p
+	for i, damaged := range []func([]byte) []byte{truncate, another} {
+		whole := damage(damaged)
+		cluster.Patch(t, now, fmt.Sprintf(`{"spec":{"config":{"size":%d}}}`, i+1))
+		now = await(t, now, plugins.AcceptedCondition, metav1.ConditionTrue, "Accepted")
+		assert.NotEqual(t, p.Status.ActiveRevision, now.Status.ActiveRevision)
+		p = now
+		mended := &plugins.PluginModule{}
+		cluster.Get(t, mended, "", key.Name)
+		assert.Equal(t, whole, mended.Spec.Data)
+	}
+	damage(another)
 	// If the source does not exist, no module can be accepted, and the active revision must not change.
-	cluster.Patch(t, now, `{"spec":{"config":{"size":2},"source":{"oci":{"image":"`+i.Host()+`/plugins/absent:1"}}}}`)
+	cluster.Patch(t, now, `{"spec":{"config":{"size":9},"source":{"oci":{"image":"`+i.Host()+`/plugins/absent:1"}}}}`)
 	last := await(t, now, plugins.FetchedCondition, metav1.ConditionFalse, "NotFound")
 	assert.Equal(t, now.Status.ActiveRevision, last.Status.ActiveRevision)
 }
