@@ -6,6 +6,8 @@ package charts
 import (
 	"fmt"
 	"maps"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -15,11 +17,14 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
@@ -72,8 +77,7 @@ func TestKeysThatAreDenied(t *testing.T) {
 	}
 }
 
-// kindsOfConsumers returns an object of each kind that a consumer writes, and of some kinds that a provider may
-// additionally allow.
+// kindsOfConsumers returns an object of each kind that a consumer writes in its remote namespaces.
 func kindsOfConsumers(namespace string) []client.Object {
 	meta := metav1.ObjectMeta{Namespace: namespace, Name: "web"}
 	backend := networkingv1.IngressBackend{Service: &networkingv1.IngressServiceBackend{Name: "web", Port: networkingv1.ServiceBackendPort{Number: 80}}}
@@ -117,12 +121,6 @@ func pairs(keys []string) map[string]string {
 func TestMetadataOfConsumers(t *testing.T) {
 	h := hold(t)
 	h.annotate(remoteNamespace, map[string]string{"storage-classes": "fast", "ingress-hosts": "*", "ingress-classes": "*"})
-	// A provider grants additional kinds with roles such as ReflectedRemote.
-	h.must(h.admin.Create(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: remoteNamespace, Name: "more"}, Rules: []rbacv1.PolicyRule{
-		{APIGroups: []string{"networking.k8s.io"}, Resources: []string{"networkpolicies"}, Verbs: []string{"*"}}, {APIGroups: []string{"policy"}, Resources: []string{"poddisruptionbudgets"}, Verbs: []string{"*"}},
-	}}))
-	h.must(h.admin.Create(t.Context(), &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: remoteNamespace, Name: "more"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "more"},
-		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "rome"}, {Kind: rbacv1.ServiceAccountKind, Namespace: "liqo-tenant-rome", Name: wire.ConsumerServiceAccount}}}))
 	for _, consumer := range []client.Client{h.as("rome-kubelet", "rome"), h.as("system:serviceaccount:liqo-tenant-rome:refract-consumer")} {
 		for _, object := range kindsOfConsumers(remoteNamespace) {
 			h.refused(consumer, with(object, pairs([]string{"grafana_dashboard"}), nil), "metadata.labels[grafana_dashboard] is not allowed")
@@ -148,6 +146,51 @@ func TestMetadataOfConsumers(t *testing.T) {
 	h.must(rome.Create(t.Context(), with(configMap, pairs(many), pairs(many)), client.DryRunAll))
 }
 
+// kindsInTenantNamespaces returns an object of each kind that a consumer writes in its tenant namespace. The last one is a
+// ResourceSlice, which only consumers with Liqo's protocol write.
+func kindsInTenantNamespaces(h *held) []client.Object {
+	const (
+		labels      = "labels: " + incomingLabels
+		annotations = `annotations: {liqo.io/remote-cluster-id: rome, kubectl.kubernetes.io/last-applied-configuration: "{}"}`
+		renewal     = ", spec: {consumerClusterID: rome, identityType: ControlPlane, publicKey: YQ==, CSR: YQ==}"
+	)
+	object := func(kind, name, rest string) client.Object {
+		return h.tenantObject("{apiVersion: " + kind + ", metadata: {name: " + name + ", " + labels + ", " + annotations + "}" + rest + "}")
+	}
+	return []client.Object{
+		object("offloading.liqo.io/v1beta1, kind: NamespaceMap", "home", ", spec: {desiredMapping: {shop: shop-rome}}"),
+		object("coordination.k8s.io/v1, kind: Lease", "refract-heartbeat", ", spec: {leaseDurationSeconds: 120}"),
+		object("authentication.liqo.io/v1beta1, kind: Renew", "refract-consumer", renewal),
+		object("authentication.liqo.io/v1beta1, kind: ResourceSlice", "mine", ""),
+	}
+}
+
+// TestEveryKindOfConsumersIsTried checks that the tests of labels and annotations try each kind that a role of package rbac
+// lets a consumer write, and no other.
+func TestEveryKindOfConsumersIsTried(t *testing.T) {
+	granted, tried := map[string]bool{}, map[string]bool{}
+	for _, role := range rbac.Roles() {
+		if role.Scope != rbac.ConsumerScope || role.Name == rbac.PeeringUserTenant().Name {
+			continue // A peering user is a person who joins for the consumer: TestPeeringUsersDecideNothing.
+		}
+		for _, rule := range role.Rules {
+			for _, resource := range rule.Resources {
+				isWritten := slices.ContainsFunc([]string{"create", "update", "patch"}, func(verb string) bool { return slices.Contains(rule.Verbs, verb) })
+				if isWritten && !strings.Contains(resource, "/") {
+					granted[schema.GroupResource{Group: rule.APIGroups[0], Resource: resource}.String()] = true
+				}
+			}
+		}
+	}
+	for _, object := range append(kindsOfConsumers(remoteNamespace), kindsInTenantNamespaces(&held{T: t})...) {
+		kind, err := apiutil.GVKForObject(object, scheme(t))
+		require.NoError(t, err)
+		resource, _ := meta.UnsafeGuessKindToResource(kind)
+		tried[resource.GroupResource().String()] = true
+	}
+	assert.Equal(t, granted, tried)
+}
+
 // TestTrustedMetadataInTenantNamespaces checks that trusted labels and annotations are also denied on the kinds that a
 // consumer writes in its tenant namespace. Harmless labels and annotations must be allowed, and so must the keys of the
 // peering protocol.
@@ -160,18 +203,8 @@ func TestTrustedMetadataInTenantNamespaces(t *testing.T) {
 	h.must(h.admin.Create(t.Context(), &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: sharedNamespace, Name: "all"},
 		Subjects: []rbacv1.Subject{rbac.User("rome"), rbac.Group("rome"), account},
 		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "as-liqo-has-it"}}))
-	labels := "labels: " + incomingLabels
-	annotations := `annotations: {liqo.io/remote-cluster-id: rome, kubectl.kubernetes.io/last-applied-configuration: "{}"}`
-	object := func(kind, name, rest string) client.Object {
-		return h.tenantObject("{apiVersion: " + kind + ", metadata: {name: " + name + ", " + labels + ", " + annotations + "}" + rest + "}")
-	}
-	const renewal = ", spec: {consumerClusterID: rome, identityType: ControlPlane, publicKey: YQ==, CSR: YQ==}"
-	of := []client.Object{
-		object("offloading.liqo.io/v1beta1, kind: NamespaceMap", "home", ", spec: {desiredMapping: {shop: shop-rome}}"),
-		object("coordination.k8s.io/v1, kind: Lease", "refract-heartbeat", ", spec: {leaseDurationSeconds: 120}"),
-		object("authentication.liqo.io/v1beta1, kind: Renew", "refract-consumer", renewal),
-	}
-	liqo := append(of[:len(of):len(of)], object("authentication.liqo.io/v1beta1, kind: ResourceSlice", "mine", ""))
+	liqo := kindsInTenantNamespaces(h)
+	of := liqo[:len(liqo)-1] // all but the ResourceSlice
 	for name, consumer := range map[string]struct {
 		client  client.Client
 		objects []client.Object

@@ -4,6 +4,7 @@
 package charts
 
 import (
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/rbac"
 )
 
@@ -79,6 +81,28 @@ func TestPeeringUsersDecideNothing(t *testing.T) {
 		change("theirs", `{"spec":{"authzPolicy":"TolerateNoHandshake"}}`, refused(policy))
 		change("theirs", `{"metadata":{"labels":{"liqo.io/remote-cluster-id":"rome"}},"spec":{"csr":"YQ==","publicKey":"YQ==","signature":"YQ=="}}`, "")
 	}
+}
+
+// TestPeeringUsersGetNoTokens checks that a peering user, whose role allows it to create Secrets in the tenant namespace,
+// cannot have this cluster write a token of a ServiceAccount into one of them: neither that of the consumer, nor that of
+// the virtual kubelet of the other direction.
+func TestPeeringUsersGetNoTokens(t *testing.T) {
+	h := hold(t)
+	role := rbac.PeeringUserTenant()
+	h.must(h.admin.Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: role.Name}, Rules: role.PolicyRules(strings.NewReplacer())}))
+	h.must(h.admin.Create(t.Context(), &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: sharedNamespace, Name: role.Name}, Subjects: []rbacv1.Subject{rbac.User("peering-user")},
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name}}))
+	user := h.as("peering-user")
+	secret := func(kind corev1.SecretType, annotations map[string]string) *corev1.Secret {
+		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: sharedNamespace, Name: "of-a-peering-user", Annotations: annotations}, Type: kind}
+	}
+	for _, account := range []string{wire.ConsumerServiceAccount, "rome", "default"} {
+		token := secret(corev1.SecretTypeServiceAccountToken, map[string]string{corev1.ServiceAccountNameKey: account})
+		h.refused(user, token.DeepCopy(), "type: only administrators (bind on the ClusterRole liqo-remote-controlplane) create Secrets")
+		h.must(h.admin.Create(t.Context(), token, client.DryRunAll))
+	}
+	// liqoctl asks for a nonce with a Secret.
+	h.must(user.Create(t.Context(), secret("", nil), client.DryRunAll))
 }
 
 // TestLimitedTenantsAreRecordedBeforeTheyGo checks that a user who joins a consumer cannot delete a cordoned or

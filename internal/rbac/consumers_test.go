@@ -1,0 +1,123 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package rbac
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	rbacv1 "k8s.io/api/rbac/v1"
+)
+
+// consumerPermissions is all that another cluster may do in this one: for each role of a consumer and of its users, the verbs on each
+// resource, and the only names of objects, if they are restricted. A row that is added here needs the admission policies,
+// the limits of numbers and sizes, and the attacks of test/hostile for the kind.
+const consumerPermissions = `
+liqo-virtual-kubelet-remote in a namespace of the consumer:
+	configmaps: create delete get list patch watch
+	events: get list watch
+	ingresses.networking.k8s.io: create delete get list patch watch
+	persistentvolumeclaims: create delete get list patch watch
+	pods: delete get list watch
+	pods.metrics.k8s.io: list
+	pods/attach: create get
+	pods/exec: create get
+	pods/log: get
+	pods/portforward: create get
+	secrets: create delete get list patch update watch
+	services: create delete get list patch watch
+	shadowendpointslices.offloading.liqo.io: create delete get list update watch
+	shadowpods.offloading.liqo.io: create delete get list update watch
+liqo-remote-network-policies in a namespace of the consumer:
+	networkpolicies.networking.k8s.io: create delete get list patch watch
+liqo-remote-disruption-budgets in a namespace of the consumer:
+	poddisruptionbudgets.policy: create delete get list patch watch
+liqo-virtual-kubelet-remote-clusterwide in the cluster:
+	/livez: get
+	/readyz: get
+	/version: get
+liqo-remote-controlplane in a namespace of the consumer:
+	leases.coordination.k8s.io: create
+	leases.coordination.k8s.io refract-heartbeat: get patch
+	namespacemaps.offloading.liqo.io: create delete get list patch watch
+	quotas.offloading.liqo.io: get list
+	resourceslices.authentication.liqo.io: get list watch
+	serviceaccounts/token refract-consumer: create
+liqo-remote-tenant in a namespace of the consumer:
+	leases.coordination.k8s.io: create
+	leases.coordination.k8s.io refract-heartbeat: get patch
+	namespacemaps.offloading.liqo.io: create delete get list patch update watch
+	quotas.offloading.liqo.io: get list
+	renews.authentication.liqo.io: create delete get list patch update watch
+	resourceslices.authentication.liqo.io: create delete get list patch update watch
+	serviceaccounts/token refract-consumer: create
+liqo-remote-renewal in a namespace of the consumer:
+	renews.authentication.liqo.io: create
+	renews.authentication.liqo.io refract-consumer: delete get
+liqo-peering-user-tenant-ns in a namespace of the consumer:
+	namespaces: get
+	secrets: create delete get list
+	tenants.authentication.liqo.io: create delete get list update
+liqo-peering-user-liqo-ns in one namespace:
+	configmaps: get list watch
+liqo-virtual-kubelet-remote for a kind that the provider accepts:
+	RESOURCE.GROUP: create delete get list patch watch
+liqo-virtual-kubelet-remote-clusterwide for a consumer that may install CRDs:
+	customresourcedefinitions.apiextensions.k8s.io: create get
+`
+
+// TestPermissionsOfConsumers compares all roles that are granted to another cluster or its users with consumerPermissions. A role counts if
+// its scope is one consumer, or if a consumer, a peer or a peering user gets it elsewhere.
+func TestPermissionsOfConsumers(t *testing.T) {
+	scopes := map[Scope]string{ConsumerScope: "in a namespace of the consumer", ClusterScope: "in the cluster", NamespaceScope: "in one namespace"}
+	elsewhere := []string{VirtualKubeletRemoteClusterwide().Name, PeeringUserInstallation().Name}
+	var all strings.Builder
+	for _, role := range Roles() {
+		if role.Scope == ConsumerScope || slices.Contains(elsewhere, role.Name) {
+			fmt.Fprintf(&all, "\n%s %s:%s", role.Named(""), scopes[role.Scope], tableOf(role))
+		}
+	}
+	more := ReflectedRemote("GROUP", "RESOURCE")
+	fmt.Fprintf(&all, "\n%s for a kind that the provider accepts:%s", more.Named(""), tableOf(more))
+	definitions := DefinitionsRemote()
+	fmt.Fprintf(&all, "\n%s for a consumer that may install CRDs:%s", definitions.Named(""), tableOf(definitions))
+	assert.Equal(t, consumerPermissions, all.String()+"\n")
+}
+
+// tableOf returns a line for each resource of the role, with the names that are the only ones, and the verbs.
+func tableOf(role Role) string {
+	verbs := map[string][]string{}
+	for _, rule := range role.Rules {
+		for _, resource := range resourcesOf(rule.PolicyRule) {
+			verbs[resource] = append(verbs[resource], rule.Verbs...)
+		}
+	}
+	var lines strings.Builder
+	for _, resource := range slices.Sorted(maps.Keys(verbs)) {
+		slices.Sort(verbs[resource])
+		fmt.Fprintf(&lines, "\n\t%s: %s", resource, strings.Join(slices.Compact(verbs[resource]), " "))
+	}
+	return lines.String()
+}
+
+// resourcesOf returns RESOURCE.GROUP or RESOURCE.GROUP NAME for each resource of a rule, and its paths.
+func resourcesOf(rule rbacv1.PolicyRule) []string {
+	all := slices.Clone(rule.NonResourceURLs)
+	for _, group := range rule.APIGroups {
+		for _, resource := range rule.Resources {
+			full := strings.TrimSuffix(resource+"."+group, ".")
+			for _, name := range rule.ResourceNames {
+				all = append(all, full+" "+name)
+			}
+			if len(rule.ResourceNames) == 0 {
+				all = append(all, full)
+			}
+		}
+	}
+	return all
+}
