@@ -83,9 +83,9 @@ func TestPeeringUsersDecideNothing(t *testing.T) {
 	}
 }
 
-// TestPeeringUsersGetNoTokens checks that a peering user, whose role allows it to create Secrets in the tenant namespace,
-// cannot have this cluster write a token of a ServiceAccount into one of them: neither that of the consumer, nor that of
-// the virtual kubelet of the other direction.
+// TestPeeringUsersGetNoTokens checks that a peering user cannot create a Secret into which this cluster writes the token
+// of a ServiceAccount, although its role allows it to create Secrets in the tenant namespace. In a peering in both
+// directions, the ServiceAccounts of virtual kubelets are there, too.
 func TestPeeringUsersGetNoTokens(t *testing.T) {
 	h := hold(t)
 	role := rbac.PeeringUserTenant()
@@ -101,7 +101,7 @@ func TestPeeringUsersGetNoTokens(t *testing.T) {
 		h.refused(user, token.DeepCopy(), "type: only administrators (bind on the ClusterRole liqo-remote-controlplane) create Secrets")
 		h.must(h.admin.Create(t.Context(), token, client.DryRunAll))
 	}
-	// liqoctl asks for a nonce with a Secret.
+	// A peering user must be able to create a Secret of another type, because liqoctl requests a nonce with one.
 	h.must(user.Create(t.Context(), secret("", nil), client.DryRunAll))
 }
 

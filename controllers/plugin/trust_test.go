@@ -235,8 +235,8 @@ func TestImagesAndTheirSignatures(t *testing.T) {
 	})
 }
 
-// A revision whose signer has been withdrawn from the policy does not become active, neither when spec.revision names it
-// nor when it is a candidate that a user approves.
+// TestRevisionsOfWithdrawnKeysStayInactive checks that a revision does not become active if the policy does not list the
+// key of its signer any more. spec.revision names one such revision, and a user approves another one.
 func TestRevisionsOfWithdrawnKeysStayInactive(t *testing.T) {
 	i := registrytest.New(t, false)
 	oldKey, oldPublic := newKey(t)
@@ -305,8 +305,9 @@ func TestRevisionsOfWithdrawnKeysStayInactive(t *testing.T) {
 	})
 }
 
-// If the signatures of an image cannot be read, the module is not accepted even under the policy Warn, because somebody
-// who makes them unreadable would otherwise decide that they do not count. They are read again later.
+// TestUnreadableSignaturesAreNotAcceptedWithAWarning checks that a module whose signatures cannot be read is not accepted
+// in the mode Warn either. Otherwise an attacker on the way to the registry could replace a signed image. The signatures
+// are read again later.
 func TestUnreadableSignaturesAreNotAcceptedWithAWarning(t *testing.T) {
 	i := registrytest.New(t, false)
 	key, public := newKey(t)
@@ -345,8 +346,8 @@ func TestUnreadableSignaturesAreNotAcceptedWithAWarning(t *testing.T) {
 	await(t, p, plugins.AcceptedCondition, metav1.ConditionTrue, "Accepted")
 }
 
-// The name of a revision has only a part of the digest of its content. A revision of the plugin that has the name, and
-// another content, does not pass for the one that was verified.
+// TestARevisionWithAnotherContentIsNotUsed checks that an existing revision is not used for a module because of its name
+// alone. The name contains only a part of the digest of the content.
 func TestARevisionWithAnotherContentIsNotUsed(t *testing.T) {
 	manager := start(t)
 	wasm := assemble(t, manifest, "", hook+`(func (export "taken"))`)
