@@ -83,9 +83,9 @@ func TestPeeringUsersDecideNothing(t *testing.T) {
 	}
 }
 
-// TestPeeringUsersGetNoTokens checks that a peering user cannot create a Secret into which this cluster writes the token
-// of a ServiceAccount, although its role allows it to create Secrets in the tenant namespace. In a peering in both
-// directions, the ServiceAccounts of virtual kubelets are there, too.
+// TestPeeringUsersGetNoTokens checks that a peering user, whose role allows it to create Secrets in the tenant namespace,
+// cannot create one into which this cluster writes the token of a ServiceAccount. In a peering in both directions, the
+// ServiceAccounts of virtual kubelets are there, too.
 func TestPeeringUsersGetNoTokens(t *testing.T) {
 	h := hold(t)
 	role := rbac.PeeringUserTenant()

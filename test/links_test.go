@@ -82,6 +82,47 @@ func TestPagesNameTestsThatExist(t *testing.T) {
 	}
 }
 
+// namedFolder matches, in the last cell of a table, a folder or a test.
+var namedFolder = regexp.MustCompile("`([a-z][a-z0-9/-]*`|(?:Test|Fuzz)[A-Z]\\w*)")
+
+// TestSecurityNamesTestsWhereTheyAre checks that each test in the tables of docs/security.md is in the folder that the table
+// names before it. A reader who looks for the test of a threat must not run another test, or none.
+func TestSecurityNamesTestsWhereTheyAre(t *testing.T) {
+	text, err := os.ReadFile("../docs/security.md")
+	require.NoError(t, err)
+	tests := 0
+	for line := range strings.Lines(string(text)) {
+		if !strings.HasPrefix(line, "| ") {
+			continue
+		}
+		cells, folder := strings.Split(line, " | "), ""
+		for _, match := range namedFolder.FindAllStringSubmatch(cells[len(cells)-1], -1) {
+			if !strings.HasPrefix(match[1], "Test") && !strings.HasPrefix(match[1], "Fuzz") {
+				folder = strings.TrimSuffix(match[1], "`")
+				continue
+			}
+			tests++
+			assert.True(t, declaresTest(t, folder, match[1]), "docs/security.md names %s in %q", match[1], folder)
+		}
+	}
+	assert.Greater(t, tests, 200)
+}
+
+// declaresTest reports whether the package in a folder of this repository declares the test.
+func declaresTest(t *testing.T, folder, test string) bool {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join("..", folder, "*_test.go"))
+	require.NoError(t, err)
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		if strings.Contains(string(text), "\nfunc "+test+"(") {
+			return true
+		}
+	}
+	return false
+}
+
 // deadLink returns the reason why a link on a page is dead, or "" if the link is valid.
 func deadLink(pages map[string]string, page, link string) string {
 	file, anchor, _ := strings.Cut(link, "#")

@@ -81,7 +81,7 @@ var unwrittenByConsumers = []permissions.Exception{
 	{
 		Role: "virtual-kubelet-remote",
 		Reason: "vk/reflection TestBoundClaimsGrow uses it with the roles, " +
-			"charts TestObjectsOfConsumers and TestChangesOfObjectsOfConsumers under the policies",
+			"charts TestObjectsOfConsumers and charts TestChangesOfObjectsOfConsumers under the policies",
 		Permissions: []string{"create persistentvolumeclaims", "patch persistentvolumeclaims"},
 	},
 	{

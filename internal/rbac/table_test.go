@@ -71,10 +71,67 @@ liqo-virtual-kubelet-remote-clusterwide for a consumer that may install CRDs:
 	customresourcedefinitions.apiextensions.k8s.io: create get
 `
 
+// kubeletPermissions is all that a virtual kubelet may do in its own cluster, as a provider that has taken it over may, too.
+const kubeletPermissions = `
+liqo-virtual-kubelet-local in the cluster:
+	certificatesigningrequests.certificates.k8s.io: create get list watch
+	customresourcedefinitions.apiextensions.k8s.io: get list watch
+	events: create patch
+	foreignclusters.core.liqo.io: get list watch
+	ips.ipam.liqo.io: get list watch
+	nodes: create get list watch
+	persistentvolumes: create delete get list patch watch
+	pluginmodules.plugins.refract.io: get
+	pluginrevisions.plugins.refract.io: get list watch
+	pods: delete get list watch
+	pods/status: patch
+	reflectedresources.plugins.refract.io: get list watch
+	reflectedresources.plugins.refract.io/status: patch
+	reflectionplugins.plugins.refract.io: get list watch
+	storageclasses.storage.k8s.io: get list watch
+	subjectaccessreviews.authorization.k8s.io: create
+	tokenreviews.authentication.k8s.io: create
+	virtualkubelets.plugins.refract.io: run
+	virtualnodes.offloading.liqo.io: list
+liqo-virtual-kubelet-plugins in the cluster:
+	namespaces: get list watch
+	pluginrevisions.plugins.refract.io/status: patch
+liqo-virtual-kubelet-extended in an offloaded namespace:
+	configmaps: get list watch
+	endpointslices.discovery.k8s.io: get list watch
+	events: delete get list
+	ingresses.networking.k8s.io: get list watch
+	ingresses.networking.k8s.io/status: patch
+	networkpolicies.networking.k8s.io: get list watch
+	persistentvolumeclaims: get list patch watch
+	persistentvolumeclaims/status: patch
+	poddisruptionbudgets.policy: get list watch
+	secrets: get list watch
+	services: get list watch
+	services/status: patch
+liqo-virtual-kubelet-tokens in an offloaded namespace:
+	serviceaccounts/token: create
+liqo-virtual-kubelet-node in the cluster:
+	nodes $(NODE_NAME): patch
+	nodes/status $(NODE_NAME): patch
+liqo-virtual-kubelet-tenant in one namespace:
+	leases.coordination.k8s.io: create
+	leases.coordination.k8s.io $(NODE_NAME): get update
+	leases.coordination.k8s.io virtual-kubelet-leader-election: get update
+	namespacemaps.offloading.liqo.io: get list watch
+	secrets $(KUBECONFIG_SECRET): get list watch
+	virtualnodes.offloading.liqo.io: get list watch
+	virtualnodes.offloading.liqo.io/status $(NODE_NAME): patch
+liqo-virtual-kubelet-lease in one namespace:
+	leases.coordination.k8s.io: create
+	leases.coordination.k8s.io $(NODE_NAME): get update
+liqo-virtual-kubelet-authentication in one namespace:
+	configmaps extension-apiserver-authentication: get list watch
+`
+
 // TestPermissionsOfConsumers compares all roles that are granted to another cluster or its users with consumerPermissions. A role counts if
 // its scope is one consumer, or if a consumer, a peer or a peering user gets it elsewhere.
 func TestPermissionsOfConsumers(t *testing.T) {
-	scopes := map[Scope]string{ConsumerScope: "in a namespace of the consumer", ClusterScope: "in the cluster", NamespaceScope: "in one namespace"}
 	elsewhere := []string{VirtualKubeletRemoteClusterwide().Name, PeeringUserInstallation().Name}
 	var all strings.Builder
 	for _, role := range Roles() {
@@ -87,6 +144,26 @@ func TestPermissionsOfConsumers(t *testing.T) {
 	definitions := DefinitionsRemote()
 	fmt.Fprintf(&all, "\n%s for a consumer that may install CRDs:%s", definitions.Named(""), tableOf(definitions))
 	assert.Equal(t, consumerPermissions, all.String()+"\n")
+}
+
+// TestPermissionsOfVirtualKubelets compares the roles of virtual kubelets with kubeletPermissions.
+func TestPermissionsOfVirtualKubelets(t *testing.T) {
+	var all strings.Builder
+	for _, role := range Roles() {
+		if isOfKubelet(role) {
+			fmt.Fprintf(&all, "\n%s %s:%s", role.Named(""), scopes[role.Scope], tableOf(role))
+		}
+	}
+	assert.Equal(t, kubeletPermissions, all.String()+"\n")
+}
+
+func isOfKubelet(role Role) bool {
+	return strings.HasPrefix(role.Name, "virtual-kubelet-") && !strings.HasPrefix(role.Name, VirtualKubeletRemote().Name)
+}
+
+// scopes describes where roles apply.
+var scopes = map[Scope]string{
+	ConsumerScope: "in a namespace of the consumer", ExtendedScope: "in an offloaded namespace", ClusterScope: "in the cluster", NamespaceScope: "in one namespace",
 }
 
 // tableOf returns a line for each resource of the role, with the names that are the only ones, and the verbs.
@@ -110,7 +187,11 @@ func resourcesOf(rule rbacv1.PolicyRule) []string {
 	all := slices.Clone(rule.NonResourceURLs)
 	for _, group := range rule.APIGroups {
 		for _, resource := range rule.Resources {
-			full := strings.TrimSuffix(resource+"."+group, ".")
+			kind, subresource, isSub := strings.Cut(resource, "/")
+			full := strings.TrimSuffix(kind+"."+group, ".")
+			if isSub {
+				full += "/" + subresource
+			}
 			for _, name := range rule.ResourceNames {
 				all = append(all, full+" "+name)
 			}
