@@ -6,8 +6,6 @@ package charts
 import (
 	"fmt"
 	"maps"
-	"slices"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -30,6 +28,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/rbac"
 	"github.com/refract-project/refract/internal/tenantlimits"
+	"github.com/refract-project/refract/test/support/permissions"
 )
 
 // Labels and annotations that components of a cluster trust, and harmless ones that people and tools often set.
@@ -166,29 +165,16 @@ func kindsInTenantNamespaces(h *held) []client.Object {
 }
 
 // TestEveryKindOfConsumersIsTried checks that the tests of labels and annotations try each kind that a role of package rbac
-// lets a consumer write, and no other.
+// lets a consumer write, and no other. A peering user is a person who joins for the consumer: TestPeeringUsersDecideNothing.
 func TestEveryKindOfConsumersIsTried(t *testing.T) {
-	granted, tried := map[string]bool{}, map[string]bool{}
-	for _, role := range rbac.Roles() {
-		if role.Scope != rbac.ConsumerScope || role.Name == rbac.PeeringUserTenant().Name {
-			continue // A peering user is a person who joins for the consumer: TestPeeringUsersDecideNothing.
-		}
-		for _, rule := range role.Rules {
-			for _, resource := range rule.Resources {
-				isWritten := slices.ContainsFunc([]string{"create", "update", "patch"}, func(verb string) bool { return slices.Contains(rule.Verbs, verb) })
-				if isWritten && !strings.Contains(resource, "/") {
-					granted[schema.GroupResource{Group: rule.APIGroups[0], Resource: resource}.String()] = true
-				}
-			}
-		}
-	}
+	tried := map[schema.GroupResource]bool{}
 	for _, object := range append(kindsOfConsumers(remoteNamespace), kindsInTenantNamespaces(&held{T: t})...) {
 		kind, err := apiutil.GVKForObject(object, scheme(t))
 		require.NoError(t, err)
 		resource, _ := meta.UnsafeGuessKindToResource(kind)
-		tried[resource.GroupResource().String()] = true
+		tried[resource.GroupResource()] = true
 	}
-	assert.Equal(t, granted, tried)
+	assert.Equal(t, permissions.KindsOfConsumers(), tried)
 }
 
 // TestTrustedMetadataInTenantNamespaces checks that trusted labels and annotations are also denied on the kinds that a
