@@ -178,6 +178,9 @@ not get customresourcedefinitions.apiextensions.k8s.io
 not create customresourcedefinitions.apiextensions.k8s.io
 may get /livez
 not get /metrics
+may patch leases.coordination.k8s.io in liqo-tenant-rome named refract-heartbeat
+not patch leases.coordination.k8s.io in liqo-tenant-rome named virtual-kubelet-leader-election
+not get leases.coordination.k8s.io in liqo-tenant-rome named virtual-kubelet-leader-election
 may create namespacemaps.offloading.liqo.io in liqo-tenant-rome
 not patch namespacemaps.offloading.liqo.io/status in liqo-tenant-rome
 not watch namespacemaps.offloading.liqo.io in liqo-tenant-paris
