@@ -161,3 +161,13 @@ func TestAcceptance(t *testing.T) {
 		assert.ErrorContains(t, err, "use KEY or KEY=VALUE", wrong)
 	}
 }
+
+// TestRestrictToAcceptedLabels checks that an offered label is kept if it is accepted, or if the VirtualNode has it with the
+// same value. With another value, a clusterSelector could match it that did not match before.
+func TestRestrictToAcceptedLabels(t *testing.T) {
+	offered := map[string]string{"tier": "gold", "zone": "eu-1", "rack": "7", "disk": "ssd"}
+	present := map[string]string{"zone": "eu-1", "rack": "6"}
+	refused := negotiation.Acceptance{"disk"}.Restrict(offered, present)
+	assert.Equal(t, map[string]string{"tier": "gold", "rack": "7"}, refused)
+	assert.Equal(t, map[string]string{"zone": "eu-1", "disk": "ssd"}, offered)
+}
