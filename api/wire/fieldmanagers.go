@@ -3,6 +3,12 @@
 
 package wire
 
+import (
+	"crypto/sha256"
+	"fmt"
+	"strings"
+)
+
 // Field managers of the controllers that Liqo does not have.
 const (
 	WebhookCertFieldManager         = "webhookcert-controller"
@@ -14,16 +20,43 @@ const (
 	PodStatusFieldManager           = "podstatus-controller"
 	ReplicatorFieldManager          = "crd-replicator"
 	VirtualNodeFieldManager         = "virtualnode-controller"
+	NegotiationFieldManager         = "negotiation-controller"
 )
 
+// Names of the processes. The user agent of each process begins with its name, and the API server uses the name as the
+// field manager of a write that does not set a field manager.
+const (
+	VirtualKubeletProcess    = "refract-virtual-kubelet"
+	ControllerManagerProcess = "refract-controller-manager"
+)
+
+// nodeFieldManagerPrefix is the beginning of the field managers of single virtual nodes.
+const nodeFieldManagerPrefix = "virtual-kubelet-"
+
+// maxFieldManager is the maximum length of the name of a field manager.
+const maxFieldManager = 128
+
+// NodeFieldManager returns the field manager of the entries that a virtual node has in lists that all virtual nodes
+// share. Each virtual node has its own field manager, so that it writes and removes its own entries only. A name that
+// is too long for a field manager is shortened.
+func NodeFieldManager(node string) string {
+	name := nodeFieldManagerPrefix + node
+	if len(name) <= maxFieldManager {
+		return name
+	}
+	suffix := fmt.Sprintf("-%x", sha256.Sum256([]byte(node)))
+	return name[:maxFieldManager-len(suffix)] + suffix
+}
+
 // IsFieldManager reports whether the name is a field manager of Refract. Such a field manager does not count as
-// another client.
+// another client. Refractctl counts as another client, because it acts for a user.
 func IsFieldManager(name string) bool {
 	switch name {
 	case ReflectionFieldManager, ShadowPodFieldManager, ShadowEndpointSliceFieldManager,
 		WebhookCertFieldManager, ForeignClusterFieldManager, HeartbeatFieldManager, NamespaceMapFieldManager, NamespaceOffloadingFieldManager,
-		ObjectQuotaFieldManager, PodStatusFieldManager, ReplicatorFieldManager, VirtualNodeFieldManager:
+		ObjectQuotaFieldManager, PodStatusFieldManager, ReplicatorFieldManager, VirtualNodeFieldManager, NegotiationFieldManager,
+		VirtualKubeletProcess, ControllerManagerProcess:
 		return true
 	}
-	return false
+	return strings.HasPrefix(name, nodeFieldManagerPrefix)
 }

@@ -430,7 +430,7 @@ func (o *options) restConfig() (*rest.Config, error) {
 		return nil, err
 	}
 	config.QPS, config.Burst = o.clientQPS, o.clientBurst
-	config.UserAgent = "refract-controller-manager/" + cmdutil.Version()
+	config.UserAgent = wire.ControllerManagerProcess + "/" + cmdutil.Version()
 	redirect.Refuse(config)
 	rewind.Wrap(config)
 	return config, nil

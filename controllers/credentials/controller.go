@@ -132,7 +132,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{RequeueAfter: secretReadInterval}, nil
 	}
 	// The foreigncluster controller reports an invalid kubeconfig, so the error is not reported here.
-	config, err := connection.Parse(secret.Data[wire.KubeconfigSecretKey])
+	config, err := remote.ParseKubeconfig(secret.Data[wire.KubeconfigSecretKey])
 	if err != nil {
 		return reconcile.Result{RequeueAfter: secretReadInterval}, nil //nolint:nilerr // the foreigncluster controller reports it
 	}

@@ -52,7 +52,7 @@ func newProbes(options Options, changed chan<- event.GenericEvent) *probes {
 func (p *probes) probeFor(cluster, tenant string, kubeconfig []byte) (*probe, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	config, err := connection.Parse(kubeconfig)
+	config, err := remote.ParseKubeconfig(kubeconfig)
 	if err != nil {
 		return nil, err
 	}

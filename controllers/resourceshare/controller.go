@@ -46,7 +46,6 @@ import (
 	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/controllers/internal/workers"
 	"github.com/refract-project/refract/internal/clientcert"
-	"github.com/refract-project/refract/internal/connection"
 	"github.com/refract-project/refract/internal/printable"
 )
 
@@ -203,7 +202,7 @@ func (c *Controller) restore(ctx context.Context, vn *offloading.VirtualNode, pr
 	if wait > 0 {
 		return reconcile.Result{RequeueAfter: wait}, provider.Watch()
 	}
-	config, err := connection.Parse(access.Kubeconfig)
+	config, err := remote.ParseKubeconfig(access.Kubeconfig)
 	if err != nil {
 		return reconcile.Result{}, report.Errorf(report.Invalid, "reading the kubeconfig of provider %s, %w", vn.Spec.ClusterID, err)
 	}

@@ -34,7 +34,7 @@ var fields = []Field{ResourceQuota, StorageClasses, IngressClasses, LoadBalancer
 // Manager is the field manager of the fields that follow the provider. Creator is the field manager of refractctl,
 // which creates VirtualNodes with the annotations.
 const (
-	Manager = "negotiation-controller"
+	Manager = wire.NegotiationFieldManager
 	Creator = "refractctl"
 )
 

@@ -13,7 +13,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"path"
-	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -412,18 +411,6 @@ func TestReplacedCandidatesAreWithdrawn(t *testing.T) {
 	<-begun
 	w.awaitOther(f, "strip-4", RehearsingReason)
 	w.awaitOther(f, "strip-3", "")
-}
-
-// The API server refuses longer names of field managers.
-func TestFieldManagersAreShort(t *testing.T) {
-	names := map[string]bool{}
-	for _, node := range []string{"milan", strings.Repeat("m", 112), strings.Repeat("m", 113), strings.Repeat("m", 253)} {
-		f := &Follower{options: Options{NodeName: node}}
-		assert.LessOrEqual(t, len(f.fieldManager()), 128)
-		names[f.fieldManager()] = true
-	}
-	assert.Len(t, names, 4)
-	assert.True(t, names["virtual-kubelet-milan"])
 }
 
 // A plugin that becomes active during the probation of another one is in the chains that the probation compares with.

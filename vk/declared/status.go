@@ -5,8 +5,6 @@ package declared
 
 import (
 	"context"
-	"crypto/sha256"
-	"fmt"
 	"slices"
 	"time"
 
@@ -19,20 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
+	"github.com/refract-project/refract/api/wire"
 )
-
-// maxFieldManager is the maximum length of the name of a field manager.
-const maxFieldManager = 128
-
-// fieldManager returns the owner of this virtual node's entries. Each virtual node has its own, so that it writes and removes its own entries only.
-func (f *Follower) fieldManager() string {
-	name := "virtual-kubelet-" + f.options.NodeName
-	if len(name) <= maxFieldManager {
-		return name
-	}
-	suffix := fmt.Sprintf("-%x", sha256.Sum256([]byte(f.options.NodeName)))
-	return name[:maxFieldManager-len(suffix)] + suffix
-}
 
 // reported is the last entry that was written, which the watch might not have reported yet. It is nil if no entry was
 // written.
@@ -113,7 +99,7 @@ func (f *Follower) reportState(ctx context.Context, revision *plugins.PluginRevi
 	}}
 	ctx, cancel := f.withTimeout(ctx)
 	defer cancel()
-	stored, err := f.client.Resource(revisionsResource).ApplyStatus(ctx, revision.Name, status, metav1.ApplyOptions{FieldManager: f.fieldManager(), Force: true})
+	stored, err := f.client.Resource(revisionsResource).ApplyStatus(ctx, revision.Name, status, metav1.ApplyOptions{FieldManager: wire.NodeFieldManager(f.options.NodeName), Force: true})
 	// The revision is gone or was replaced, which the watch will report.
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil

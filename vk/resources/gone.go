@@ -122,7 +122,7 @@ func (f *Follower) removeEntries(ctx context.Context, object *unstructured.Unstr
 	ctx, cancel := f.local.withTimeout(ctx)
 	defer cancel()
 	_, err = f.local.dynamic.Resource(pluginsv1alpha1.ReflectedResourceGVR).
-		Patch(ctx, object.GetName(), types.JSONPatchType, body, metav1.PatchOptions{FieldManager: f.fieldManager()}, "status")
+		Patch(ctx, object.GetName(), types.JSONPatchType, body, metav1.PatchOptions{FieldManager: wire.NodeFieldManager(f.options.NodeName)}, "status")
 	if apierrors.IsNotFound(err) || apierrors.IsInvalid(err) {
 		return nil
 	}

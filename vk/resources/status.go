@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	pluginsv1alpha1 "github.com/refract-project/refract/api/plugins/v1alpha1"
+	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/printable"
 )
 
@@ -24,10 +25,6 @@ type condition struct {
 	ready           bool
 	reason, message string
 }
-
-// fieldManager returns the field manager of this virtual node's entry. Each virtual node has its own field manager,
-// so that it cannot change or remove the entries of other nodes.
-func (f *Follower) fieldManager() string { return "virtual-kubelet-" + f.options.NodeName }
 
 // reported is the entry that this virtual node wrote last. It is stored because the informer might not show it yet.
 type reported struct {
@@ -56,7 +53,7 @@ func (f *Follower) reportStatus(ctx context.Context, object *unstructured.Unstru
 	ctx, cancel := f.local.withTimeout(ctx)
 	defer cancel()
 	stored, err := f.local.dynamic.Resource(pluginsv1alpha1.ReflectedResourceGVR).
-		ApplyStatus(ctx, object.GetName(), status, metav1.ApplyOptions{FieldManager: f.fieldManager(), Force: true})
+		ApplyStatus(ctx, object.GetName(), status, metav1.ApplyOptions{FieldManager: wire.NodeFieldManager(f.options.NodeName), Force: true})
 	// The object was deleted or replaced. This is not an error, because the watch will report it.
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil

@@ -28,6 +28,7 @@ import (
 
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/cmdutil"
 	"github.com/refract-project/refract/internal/connection"
 )
 
@@ -120,12 +121,23 @@ func (p *Pool) drop(key types.NamespacedName) {
 	}
 }
 
+// ParseKubeconfig reads the kubeconfig of a provider, as connection.Parse does, and sets the user agent of the
+// controller manager. Without it, the provider would record the name of the program as the field manager of writes.
+func ParseKubeconfig(kubeconfig []byte) (*rest.Config, error) {
+	config, err := connection.Parse(kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	config.UserAgent = wire.ControllerManagerProcess + "/" + cmdutil.Version()
+	return config, nil
+}
+
 // Open returns the Remote of an object, with the current credentials. Open sends no requests, because the pool is
 // locked while it runs, and an unresponsive provider must not block access to other providers.
 func (p *Pool) Open(key types.NamespacedName, access Access) (*Remote, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	config, err := connection.Parse(access.Kubeconfig)
+	config, err := ParseKubeconfig(access.Kubeconfig)
 	if err != nil {
 		return nil, err
 	}

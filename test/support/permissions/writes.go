@@ -35,9 +35,8 @@ const (
 	Consumer Identity = "a consumer"
 )
 
-// userAgents are the prefixes of the user agents of Refract's processes, which use the names of the programs in clients
-// of a kubeconfig. refractctl may use the same identities.
-var userAgents = []string{"refract-controller-manager/", "controller-manager/", "refract-virtual-kubelet/", "virtual-kubelet/"}
+// userAgents are the prefixes of the user agents of Refract's processes. refractctl may use the same identities.
+var userAgents = []string{wire.ControllerManagerProcess + "/", wire.VirtualKubeletProcess + "/"}
 
 // Write is a permission that the API server has checked for a successful write.
 type Write struct {

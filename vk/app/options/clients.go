@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/transport"
 
+	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/cmdutil"
 	"github.com/refract-project/refract/internal/connection"
 	"github.com/refract-project/refract/internal/redirect"
@@ -43,7 +44,7 @@ func (o *Options) LocalClient(wrap transport.WrapperFunc) (*rest.Config, kuberne
 // Limited sets the timeout, QPS, burst and user agent of config from the flags, and returns config.
 func (o *Options) Limited(config *rest.Config) *rest.Config {
 	config.QPS, config.Burst, config.Timeout = o.ClientQPS, o.ClientBurst, o.ClientTimeout
-	config.UserAgent = "refract-virtual-kubelet/" + cmdutil.Version()
+	config.UserAgent = wire.VirtualKubeletProcess + "/" + cmdutil.Version()
 	return config
 }
 
