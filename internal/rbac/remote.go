@@ -137,7 +137,7 @@ func RemoteTenant() Role {
 			grant("to update its NamespaceMap the way Liqo does, by replacement",
 				"offloading.liqo.io", on("namespacemaps"), do("update")),
 			grant("to request resources of the provider, and the renewal of certificates",
-				"authentication.liqo.io", on("resourceslices", "renews"), do("get", "list", "watch", "create", "update", "delete")),
+				"authentication.liqo.io", on("resourceslices", "renews"), do("get", "list", "watch", "create", "update", "patch", "delete")),
 		}),
 	}
 }

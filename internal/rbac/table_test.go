@@ -53,8 +53,8 @@ liqo-remote-tenant in a namespace of the consumer:
 	leases.coordination.k8s.io refract-heartbeat: get patch
 	namespacemaps.offloading.liqo.io: create delete get list patch update watch
 	quotas.offloading.liqo.io: get list
-	renews.authentication.liqo.io: create delete get list update watch
-	resourceslices.authentication.liqo.io: create delete get list update watch
+	renews.authentication.liqo.io: create delete get list patch update watch
+	resourceslices.authentication.liqo.io: create delete get list patch update watch
 	serviceaccounts/token refract-consumer: create
 liqo-remote-renewal in a namespace of the consumer:
 	renews.authentication.liqo.io: create

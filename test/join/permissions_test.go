@@ -122,8 +122,8 @@ var unwrittenByConsumers = []permissions.Exception{
 	{
 		Role: "remote-tenant", Reason: runsLiqo,
 		Permissions: []string{
-			"update resourceslices.authentication.liqo.io", "delete resourceslices.authentication.liqo.io",
-			"update renews.authentication.liqo.io",
+			"update resourceslices.authentication.liqo.io", "patch resourceslices.authentication.liqo.io", "delete resourceslices.authentication.liqo.io",
+			"update renews.authentication.liqo.io", "patch renews.authentication.liqo.io",
 		},
 	},
 }
