@@ -1,0 +1,116 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package netstate
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+)
+
+// rounds limits how often Apply reads and writes. A link that is created again takes its routes with it, which needs a
+// second round, and the last one finds no difference. More rounds would fight a process that undoes each write.
+const rounds = 4
+
+// kernel reads and writes the network configuration. The tests have one without a kernel, too.
+type kernel interface {
+	read(Scope) (snapshot, error)
+	// encode returns the form in which the kernel stores a table.
+	encode(Table) (*tableState, error)
+	write(change) error
+}
+
+// Applier writes States to the kernel. Its methods must not be called concurrently.
+type Applier struct {
+	kernel kernel
+	scope  Scope
+}
+
+// Apply turns the kernel's state into the desired one, and returns the number of requests that changed something. An
+// error of one request does not prevent the others.
+func (a *Applier) Apply(desired State) (writes int, err error) {
+	want, err := a.snapshotOf(desired)
+	if err != nil {
+		return 0, err
+	}
+	for round := range rounds {
+		present, err := a.kernel.read(a.scope)
+		if err != nil {
+			return writes, fmt.Errorf("reading the network configuration, %w", err)
+		}
+		changes := diff(present, want, desired.Table)
+		if len(changes) == 0 {
+			return writes, nil
+		}
+		if round == rounds-1 {
+			return writes, fmt.Errorf("the network configuration differs after it was written: %s", changes[0])
+		}
+		var errs []error
+		for _, c := range changes {
+			if err := a.kernel.write(c); err != nil {
+				errs = append(errs, fmt.Errorf("%s, %w", c, err))
+				continue
+			}
+			writes++
+		}
+		if err := errors.Join(errs...); err != nil && round == rounds-2 {
+			return writes, fmt.Errorf("writing the network configuration: %w", err)
+		}
+	}
+	return writes, nil
+}
+
+// snapshotOf returns a State in the form that can be compared. It refuses a State outside of the Scope, because what is
+// not in the Scope is never removed.
+func (a *Applier) snapshotOf(s State) (snapshot, error) {
+	found := newSnapshot()
+	for _, l := range s.Links {
+		found.links[l.Name] = linkState{vxlan: l.VXLAN, mtu: l.MTU, up: true, forward: true, addresses: l.Addresses}
+	}
+	for _, n := range s.Neighbours {
+		found.neighbours[neighbourKey{n.Link, n.IP}] = n.MAC
+	}
+	for _, f := range s.Forwards {
+		found.forwards[forwardKey{f.Link, f.MAC}] = append(found.forwards[forwardKey{f.Link, f.MAC}], f.Host)
+	}
+	for _, r := range s.Routes {
+		found.routes[routeKey{r.Table, r.Destination}] = r
+	}
+	for _, r := range s.Rules {
+		found.rules[r] = 1
+	}
+	if s.Table.Name != "" {
+		table, err := a.kernel.encode(s.Table)
+		if err != nil {
+			return found, fmt.Errorf("encoding the table %s, %w", s.Table.Name, err)
+		}
+		found.table = table
+	}
+	return found, a.scope.check(s)
+}
+
+func newSnapshot() snapshot {
+	return snapshot{
+		links: map[string]linkState{}, neighbours: map[neighbourKey]string{}, forwards: map[forwardKey][]netip.Addr{},
+		routes: map[routeKey]Route{}, rules: map[PolicyRule]int{},
+	}
+}
+
+func (s Scope) check(state State) error {
+	for _, l := range state.Links {
+		if !slices.Contains(s.Links, l.Name) {
+			return fmt.Errorf("link %s is not in the scope", l.Name)
+		}
+	}
+	for _, r := range state.Routes {
+		if !slices.Contains(s.RouteTables, r.Table) {
+			return fmt.Errorf("routing table %d is not in the scope", r.Table)
+		}
+	}
+	if state.Table.Name != "" && state.Table.Name != s.Table {
+		return fmt.Errorf("table %s is not in the scope", state.Table.Name)
+	}
+	return nil
+}

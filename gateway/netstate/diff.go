@@ -1,0 +1,236 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package netstate
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+)
+
+// snapshot is a State in a form that can be compared: the desired one, or what a kernel has within a Scope.
+type snapshot struct {
+	links      map[string]linkState
+	neighbours map[neighbourKey]string     // MAC of a next hop
+	forwards   map[forwardKey][]netip.Addr // hosts of a MAC
+	routes     map[routeKey]Route
+	rules      map[PolicyRule]int // number of rules that are equal
+	table      *tableState        // nil if the table does not exist
+}
+
+type (
+	neighbourKey struct {
+		link string
+		ip   netip.Addr
+	}
+	forwardKey struct{ link, mac string }
+	routeKey   struct {
+		table       int
+		destination netip.Prefix
+	}
+)
+
+// linkState contains the settings of a link that exists.
+type linkState struct {
+	vxlan            *VXLAN
+	mtu              int
+	up, forward      bool
+	reversePathCheck bool
+	addresses        []netip.Prefix
+}
+
+// tableState is a table in which each rule is encoded as the kernel stores it.
+type tableState struct {
+	name   string
+	sets   map[string][]addressRange
+	chains map[string]chainState
+}
+
+type chainState struct {
+	base  string
+	drop  bool
+	rules []string
+}
+
+// change is one request to the kernel.
+type change struct {
+	action action
+	object any // Link, linkAddress, Neighbour, Forward, Route, PolicyRule or Table
+}
+
+type action string
+
+const (
+	add    action = "add"
+	set    action = "set"
+	remove action = "delete"
+)
+
+type linkAddress struct {
+	link    string
+	address netip.Prefix
+}
+
+func (c change) String() string { return fmt.Sprintf("%s %T %+v", c.action, c.object, c.object) }
+
+// diff returns the changes that turn one snapshot into another, in an order in which no packet leaves without the
+// filter: the table first, then links, the next hops, the routes, and the rules that use them. What is obsolete is removed
+// in the reverse order.
+func diff(present, desired snapshot, table Table) (changes []change) {
+	request := func(a action, object any) { changes = append(changes, change{a, object}) }
+	for _, r := range sorted(present.rules, comparePolicyRules) {
+		for range present.rules[r] - desired.rules[r] {
+			request(remove, r)
+		}
+	}
+	for _, key := range sorted(present.routes, compareRouteKeys) {
+		if _, ok := desired.routes[key]; !ok {
+			request(remove, present.routes[key])
+		}
+	}
+	for key, mac := range present.neighbours {
+		if _, ok := desired.neighbours[key]; !ok {
+			request(remove, Neighbour{key.link, key.ip, mac})
+		}
+	}
+	if present.table != nil && desired.table == nil {
+		request(remove, Table{Name: present.table.name})
+	} else if desired.table != nil && !present.table.equal(desired.table) {
+		request(set, table)
+	}
+	changes = append(changes, diffLinks(present.links, desired.links)...)
+	changes = append(changes, diffForwards(present.forwards, desired.forwards)...)
+	for key, mac := range desired.neighbours {
+		if present.neighbours[key] != mac {
+			request(set, Neighbour{key.link, key.ip, mac})
+		}
+	}
+	for _, key := range sorted(desired.routes, compareRouteKeys) {
+		if present.routes[key] != desired.routes[key] {
+			request(set, desired.routes[key])
+		}
+	}
+	for _, r := range sorted(desired.rules, comparePolicyRules) {
+		if present.rules[r] == 0 {
+			request(add, r)
+		}
+	}
+	return changes
+}
+
+// diffLinks returns the changes of links. A VXLAN device whose parameters differ is deleted and created again, and then
+// its entries and routes are missing until they are added in the next round.
+func diffLinks(present, desired map[string]linkState) (changes []change) {
+	for _, name := range sorted(present, cmp.Compare[string]) {
+		want, ok := desired[name]
+		if has := present[name]; has.vxlan != nil && (!ok || want.vxlan != nil && *has.vxlan != *want.vxlan) {
+			changes = append(changes, change{remove, Link{Name: name}})
+		}
+	}
+	for _, name := range sorted(desired, cmp.Compare[string]) {
+		has, exists := present[name]
+		want := desired[name]
+		link := Link{Name: name, MTU: want.mtu, VXLAN: want.vxlan, Addresses: want.addresses}
+		if want.vxlan != nil && (!exists || has.vxlan == nil || *has.vxlan != *want.vxlan) {
+			changes = append(changes, change{add, link})
+			has = linkState{}
+		}
+		if has.mtu != want.mtu || !has.up || !has.forward || has.reversePathCheck {
+			changes = append(changes, change{set, link})
+		}
+		for _, a := range has.addresses {
+			if !slices.Contains(want.addresses, a) {
+				changes = append(changes, change{remove, linkAddress{name, a}})
+			}
+		}
+		for _, a := range want.addresses {
+			if !slices.Contains(has.addresses, a) {
+				changes = append(changes, change{add, linkAddress{name, a}})
+			}
+		}
+	}
+	return changes
+}
+
+// diffForwards returns the changes of the forwarding databases. Each MAC is at one host, and that entry is
+// replaced in one request, so that a gateway moves to its standby without a gap. Further hosts, to which the kernel
+// would send copies, are removed.
+func diffForwards(present, desired map[forwardKey][]netip.Addr) (changes []change) {
+	for key, hosts := range present {
+		if _, ok := desired[key]; !ok || len(hosts) > 1 {
+			for _, host := range hosts {
+				changes = append(changes, change{remove, Forward{key.link, key.mac, host}})
+			}
+		}
+	}
+	for key, hosts := range desired {
+		if has := present[key]; len(has) != 1 || has[0] != hosts[0] {
+			changes = append(changes, change{set, Forward{key.link, key.mac, hosts[0]}})
+		}
+	}
+	return changes
+}
+
+func (t *tableState) equal(other *tableState) bool {
+	return t != nil && other != nil && t.sameStructure(other) &&
+		maps.EqualFunc(t.sets, other.sets, slices.Equal[[]addressRange]) &&
+		maps.EqualFunc(t.chains, other.chains, chainState.equal)
+}
+
+// sameStructure reports whether both tables have the same sets and the same chains, at the same hooks. What they contain
+// may differ.
+func (t *tableState) sameStructure(other *tableState) bool {
+	return maps.EqualFunc(t.sets, other.sets, func(_, _ []addressRange) bool { return true }) &&
+		maps.EqualFunc(t.chains, other.chains, func(a, b chainState) bool { return a.base == b.base })
+}
+
+func (c chainState) equal(other chainState) bool {
+	return c.base == other.base && c.drop == other.drop && slices.Equal(c.rules, other.rules)
+}
+
+// addressRange contains the first address of a range and the first one behind it.
+type addressRange struct{ first, end netip.Addr }
+
+// mergeRanges returns the ranges of prefixes in ascending order. Adjacent ones are merged, because the kernel cannot store
+// ranges that overlap in a set.
+func mergeRanges(prefixes []netip.Prefix) (ranges []addressRange) {
+	ordered := slices.SortedFunc(slices.Values(prefixes), func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
+	for _, p := range ordered {
+		r := addressRange{p.Masked().Addr(), lastAddress(p).Next()}
+		if n := len(ranges); n > 0 && r.first.Compare(ranges[n-1].end) <= 0 {
+			if ranges[n-1].end.Less(r.end) {
+				ranges[n-1].end = r.end
+			}
+			continue
+		}
+		ranges = append(ranges, r)
+	}
+	return ranges
+}
+
+// lastAddress returns the last IPv4 address of a range.
+func lastAddress(p netip.Prefix) netip.Addr {
+	bytes := p.Masked().Addr().As4()
+	for i := range 32 {
+		if i >= p.Bits() {
+			bytes[i/8] |= 1 << (7 - i%8)
+		}
+	}
+	return netip.AddrFrom4(bytes)
+}
+
+func sorted[K comparable, V any](m map[K]V, compare func(a, b K) int) []K {
+	return slices.SortedFunc(maps.Keys(m), compare)
+}
+
+func compareRouteKeys(a, b routeKey) int {
+	return cmp.Or(cmp.Compare(a.table, b.table), a.destination.Addr().Compare(b.destination.Addr()),
+		cmp.Compare(a.destination.Bits(), b.destination.Bits()))
+}
+
+func comparePolicyRules(a, b PolicyRule) int {
+	return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.In, b.In), cmp.Compare(a.Table, b.Table))
+}

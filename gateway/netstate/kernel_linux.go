@@ -1,0 +1,320 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package netstate
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/google/nftables"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// Indexes of the IPv4 settings of a link (IPV4_DEVCONF_*), counted from 1.
+const (
+	devconfForwarding = 1
+	devconfRPFilter   = 8
+	// inetConf is the attribute with the IPv4 settings of a link (IFLA_INET_CONF).
+	inetConf = 1
+)
+
+// linuxKernel is the kernel of this network namespace. Its sockets stay open, so that it remains in the namespace in which
+// it was created, whatever thread uses it.
+type linuxKernel struct {
+	routes   *netlink.Handle
+	raw      *nl.NetlinkSocket // for the IPv4 settings of links, which the handle does not know
+	nftables *nftables.Conn
+	indexes  map[string]int // of the links that were read
+}
+
+// NewApplier returns an Applier for the network namespace of the calling thread. Close it to release its sockets.
+func NewApplier(scope Scope) (*Applier, error) {
+	routes, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("opening a netlink socket, %w", err)
+	}
+	raw, err := nl.Subscribe(unix.NETLINK_ROUTE)
+	if err != nil {
+		routes.Close()
+		return nil, fmt.Errorf("opening a netlink socket, %w", err)
+	}
+	tables, err := nftables.New(nftables.AsLasting())
+	if err != nil {
+		raw.Close()
+		routes.Close()
+		return nil, fmt.Errorf("opening a netlink socket for nftables, %w", err)
+	}
+	return &Applier{kernel: &linuxKernel{routes: routes, raw: raw, nftables: tables}, scope: scope}, nil
+}
+
+// Close closes the sockets. The kernel keeps its state.
+func (a *Applier) Close() {
+	if k, ok := a.kernel.(*linuxKernel); ok {
+		k.routes.Close()
+		k.raw.Close()
+		_ = k.nftables.CloseLasting()
+	}
+}
+
+func (k *linuxKernel) read(scope Scope) (snapshot, error) {
+	found := newSnapshot()
+	k.indexes = map[string]int{}
+	names := map[int]string{}
+	for _, name := range scope.Links {
+		index, err := k.readLink(name, &found)
+		if err != nil {
+			return found, fmt.Errorf("link %s, %w", name, err)
+		}
+		if index > 0 {
+			k.indexes[name], names[index] = index, name
+		}
+	}
+	for _, table := range scope.RouteTables {
+		if err := k.readRoutes(table, names, &found); err != nil {
+			return found, fmt.Errorf("routing table %d, %w", table, err)
+		}
+	}
+	rules, err := k.routes.RuleList(unix.AF_INET)
+	if err != nil {
+		return found, fmt.Errorf("policy rules, %w", err)
+	}
+	for _, r := range rules {
+		if r.Protocol == Protocol {
+			found.rules[PolicyRule{r.Priority, r.IifName, r.Table}]++
+		}
+	}
+	found.table, err = k.readTable(scope.Table)
+	return found, err
+}
+
+// readLink adds a link with its entries, and returns its index. A link that does not exist has the index 0.
+func (k *linuxKernel) readLink(name string, into *snapshot) (int, error) {
+	link, err := k.routes.LinkByName(name)
+	var missing netlink.LinkNotFoundError
+	if errors.As(err, &missing) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	attributes := link.Attrs()
+	state := linkState{mtu: attributes.MTU, up: attributes.Flags&net.FlagUp != 0}
+	if state.forward, state.reversePathCheck, err = k.readForwarding(attributes.Index); err != nil {
+		return 0, err
+	}
+	addresses, err := k.routes.AddrList(link, unix.AF_INET)
+	if err != nil {
+		return 0, err
+	}
+	for _, a := range addresses {
+		state.addresses = append(state.addresses, prefixOf(a.IPNet))
+	}
+	if v, ok := link.(*netlink.Vxlan); ok {
+		state.vxlan = &VXLAN{ID: v.VxlanId, Port: v.Port, MAC: attributes.HardwareAddr.String()}
+		if err := k.readNeighbours(name, attributes.Index, into); err != nil {
+			return 0, err
+		}
+	}
+	into.links[name] = state
+	return attributes.Index, nil
+}
+
+// readNeighbours adds the permanent entries of a VXLAN device. Entries that the kernel made for other next hops are its own.
+func (k *linuxKernel) readNeighbours(name string, index int, into *snapshot) error {
+	neighbours, err := k.routes.NeighList(index, unix.AF_INET)
+	if err != nil {
+		return err
+	}
+	for _, n := range neighbours {
+		if n.State&netlink.NUD_PERMANENT != 0 {
+			into.neighbours[neighbourKey{name, addrOf(n.IP)}] = n.HardwareAddr.String()
+		}
+	}
+	forwards, err := k.routes.NeighList(index, unix.AF_BRIDGE)
+	if err != nil {
+		return err
+	}
+	for _, f := range forwards {
+		key := forwardKey{name, f.HardwareAddr.String()}
+		into.forwards[key] = append(into.forwards[key], addrOf(f.IP))
+	}
+	return nil
+}
+
+func (k *linuxKernel) readRoutes(table int, names map[int]string, into *snapshot) error {
+	routes, err := k.routes.RouteListFiltered(unix.AF_INET, &netlink.Route{Table: table}, netlink.RT_FILTER_TABLE)
+	if err != nil {
+		return err
+	}
+	for _, r := range routes {
+		found := Route{Table: table, Destination: prefixOf(r.Dst), Link: names[r.LinkIndex], Via: addrOf(r.Gw), MTU: r.MTU}
+		if found.Link == "" && r.Type != unix.RTN_UNREACHABLE {
+			// The route leads to a link outside of the scope: it is the route of somebody else, and equal to none.
+			found.Link = fmt.Sprint("index ", r.LinkIndex)
+		}
+		into.routes[routeKey{table, found.Destination}] = found
+	}
+	return nil
+}
+
+// readForwarding returns whether a link forwards packets, and whether it checks their source.
+func (k *linuxKernel) readForwarding(index int) (forward, check bool, err error) {
+	request := k.linkRequest(unix.RTM_GETLINK, 0, index)
+	messages, err := request.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWLINK)
+	if err != nil || len(messages) == 0 {
+		return false, false, err
+	}
+	attributes, err := nl.ParseRouteAttr(messages[0][unix.SizeofIfInfomsg:])
+	for _, path := range []uint16{unix.IFLA_AF_SPEC, unix.AF_INET, inetConf} {
+		var value []byte
+		for _, a := range attributes {
+			if a.Attr.Type&nl.NLA_TYPE_MASK == path {
+				value = a.Value
+			}
+		}
+		if path == inetConf && len(value) >= 4*devconfRPFilter {
+			at := func(index int) bool { return binary.NativeEndian.Uint32(value[4*(index-1):]) != 0 }
+			return at(devconfForwarding), at(devconfRPFilter), nil
+		}
+		if err == nil && path != inetConf {
+			attributes, err = nl.ParseRouteAttr(value)
+		}
+	}
+	if err == nil {
+		err = errors.New("the kernel does not report its IPv4 settings")
+	}
+	return false, false, err
+}
+
+// writeForwarding lets a link forward packets and stops the check of their source.
+func (k *linuxKernel) writeForwarding(index int) error {
+	request := k.linkRequest(unix.RTM_SETLINK, unix.NLM_F_ACK, index)
+	specification := nl.NewRtAttr(unix.IFLA_AF_SPEC, nil)
+	settings := specification.AddRtAttr(unix.AF_INET, nil).AddRtAttr(inetConf, nil)
+	settings.AddRtAttr(devconfForwarding, nl.Uint32Attr(1))
+	settings.AddRtAttr(devconfRPFilter, nl.Uint32Attr(0))
+	request.AddData(specification)
+	_, err := request.Execute(unix.NETLINK_ROUTE, 0)
+	return err
+}
+
+func (k *linuxKernel) linkRequest(kind, flags, index int) *nl.NetlinkRequest {
+	request := nl.NewNetlinkRequest(kind, flags)
+	request.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: {Socket: k.raw}}
+	message := nl.NewIfInfomsg(unix.AF_UNSPEC)
+	message.Index = int32(index)
+	request.AddData(message)
+	return request
+}
+
+func (k *linuxKernel) write(c change) error {
+	switch object := c.object.(type) {
+	case Link:
+		return k.writeLink(c.action, object)
+	case linkAddress:
+		link, address := k.link(object.link), &netlink.Addr{IPNet: netOf(object.address)}
+		if c.action == remove {
+			return k.routes.AddrDel(link, address)
+		}
+		return k.routes.AddrReplace(link, address)
+	case Neighbour:
+		return k.writeNeighbour(c.action, &netlink.Neigh{LinkIndex: k.indexes[object.Link], Family: unix.AF_INET,
+			State: netlink.NUD_PERMANENT, IP: object.IP.AsSlice()}, object.MAC)
+	case Forward:
+		return k.writeNeighbour(c.action, &netlink.Neigh{LinkIndex: k.indexes[object.Link], Family: unix.AF_BRIDGE,
+			State: netlink.NUD_PERMANENT | netlink.NUD_NOARP, Flags: netlink.NTF_SELF, IP: object.Host.AsSlice()}, object.MAC)
+	case Route:
+		return k.writeRoute(c.action, object)
+	case PolicyRule:
+		rule := netlink.NewRule()
+		rule.Family, rule.Protocol = unix.AF_INET, Protocol
+		rule.Priority, rule.IifName, rule.Table = object.Priority, object.In, object.Table
+		if c.action == remove {
+			return k.routes.RuleDel(rule)
+		}
+		return k.routes.RuleAdd(rule)
+	case Table:
+		return k.writeTable(c.action, object)
+	}
+	return fmt.Errorf("unknown object %T", c.object)
+}
+
+func (k *linuxKernel) writeLink(a action, l Link) error {
+	switch a {
+	case remove:
+		return k.routes.LinkDel(k.link(l.Name))
+	case add:
+		mac, err := net.ParseMAC(l.VXLAN.MAC)
+		if err != nil {
+			return err
+		}
+		attributes := netlink.NewLinkAttrs()
+		attributes.Name, attributes.MTU, attributes.HardwareAddr = l.Name, l.MTU, mac
+		if err := k.routes.LinkAdd(&netlink.Vxlan{LinkAttrs: attributes, VxlanId: l.VXLAN.ID, Port: l.VXLAN.Port}); err != nil {
+			return err
+		}
+		link, err := k.routes.LinkByName(l.Name)
+		if err != nil {
+			return err
+		}
+		k.indexes[l.Name] = link.Attrs().Index
+		return nil
+	default:
+		link := k.link(l.Name)
+		return errors.Join(k.routes.LinkSetMTU(link, l.MTU), k.writeForwarding(link.Attrs().Index), k.routes.LinkSetUp(link))
+	}
+}
+
+func (k *linuxKernel) writeNeighbour(a action, n *netlink.Neigh, mac string) (err error) {
+	if n.HardwareAddr, err = net.ParseMAC(mac); err != nil {
+		return err
+	}
+	if a == remove {
+		return k.routes.NeighDel(n)
+	}
+	return k.routes.NeighSet(n)
+}
+
+func (k *linuxKernel) writeRoute(a action, r Route) error {
+	route := &netlink.Route{Table: r.Table, Family: unix.AF_INET, Dst: netOf(r.Destination), Protocol: Protocol}
+	if a == remove {
+		// A route of somebody else in the table has another protocol, type and scope.
+		route.Protocol, route.Scope = 0, unix.RT_SCOPE_NOWHERE
+		return k.routes.RouteDel(route)
+	}
+	if r.Link == "" {
+		route.Type = unix.RTN_UNREACHABLE
+	} else {
+		route.LinkIndex, route.MTU = k.indexes[r.Link], r.MTU
+		route.Gw, route.Flags = r.Via.AsSlice(), int(netlink.FLAG_ONLINK)
+	}
+	return k.routes.RouteReplace(route)
+}
+
+// link returns a reference to a link that was read. The kernel refuses the index 0 of one that does not exist.
+func (k *linuxKernel) link(name string) netlink.Link {
+	return &netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: k.indexes[name]}}
+}
+
+func prefixOf(n *net.IPNet) netip.Prefix {
+	if n == nil {
+		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+	}
+	bits, _ := n.Mask.Size()
+	return netip.PrefixFrom(addrOf(n.IP), bits)
+}
+
+func netOf(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
+
+func addrOf(ip net.IP) netip.Addr {
+	a, _ := netip.AddrFromSlice(ip)
+	return a.Unmap()
+}

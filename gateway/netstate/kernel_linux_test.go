@@ -1,0 +1,236 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package netstate
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/google/nftables"
+	"github.com/stretchr/testify/require"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/refract-project/refract/test/support/netlab"
+)
+
+const (
+	testLink  = "refract.vx"
+	testTable = "refract"
+	testRoute = 20000
+)
+
+var testScope = Scope{Links: []string{testLink, "liqo-tunnel"}, RouteTables: []int{testRoute, testRoute + 1}, Table: testTable}
+
+func prefix(text string) netip.Prefix { return netip.MustParsePrefix(text) }
+func addr(text string) netip.Addr     { return netip.MustParseAddr(text) }
+
+// everything is a State with each kind of object and each kind of rule.
+func everything() State {
+	return State{
+		Links: []Link{{Name: testLink, MTU: 1400, VXLAN: &VXLAN{ID: 1, Port: 6092, MAC: "02:00:00:00:00:01"},
+			Addresses: []netip.Prefix{prefix("169.254.18.1/30")}}},
+		Neighbours: []Neighbour{{testLink, addr("240.0.0.1"), "02:00:00:00:00:02"}, {testLink, addr("240.0.0.2"), "02:00:00:00:00:03"}},
+		Forwards:   []Forward{{testLink, "02:00:00:00:00:02", addr("10.1.0.2")}, {testLink, "02:00:00:00:00:03", addr("10.1.0.3")}},
+		Routes: []Route{
+			{Table: testRoute, Destination: prefix("10.61.0.0/16"), Link: testLink, Via: addr("240.0.0.1"), MTU: 1340},
+			{Table: testRoute, Destination: prefix("10.62.0.5/32"), Link: testLink, Via: addr("240.0.0.2")},
+			{Table: testRoute + 1, Destination: prefix("0.0.0.0/0")},
+		},
+		Rules: []PolicyRule{{Priority: 100, Table: testRoute}, {Priority: 101, In: "liqo-tunnel", Table: testRoute + 1}},
+		Table: Table{
+			Name: testTable,
+			Sets: []Set{{Name: "peers", Ranges: []netip.Prefix{prefix("10.62.0.0/16"), prefix("10.61.0.0/16"), prefix("10.70.0.0/24")}},
+				{Name: "none"}},
+			Chains: []Chain{
+				{Name: "raw", Type: Filter, Hook: Prerouting, Priority: -300, Rules: []Rule{
+					{Protocol: UDP, Port: 6092, Action: Action{NoTrack: true}, Comment: "VXLAN"}}},
+				{Name: "to", Type: NAT, Hook: Prerouting, Priority: -100, Rules: []Rule{
+					{In: testLink, Destination: prefix("10.61.0.0/16"), Action: Action{TranslateDestination: prefix("10.1.0.0/16")}},
+					{In: testLink, Destination: prefix("10.70.0.9/32"), Action: Action{TranslateDestination: prefix("10.1.9.9/32")}}}},
+				{Name: "from", Type: NAT, Hook: Postrouting, Priority: 99, Rules: []Rule{
+					{Out: testLink, Source: prefix("10.1.0.0/16"), DestinationSet: "peers",
+						Action: Action{TranslateSource: prefix("10.1.0.0/16")}},
+					{In: testLink, Action: Action{KeepSource: true}}}},
+				{Name: "forward", Type: Filter, Hook: Forwarding, Drop: true, Rules: []Rule{
+					{Opening: true, Action: Action{MaxSegment: 1300}},
+					{SourceSet: "none", NotSourceSet: true, Count: true, Action: Action{Drop: true}, Comment: "spoofed"},
+					{SourceSet: "peers", Protocol: ICMP, Action: Action{Accept: true}}}},
+				{Name: "input", Type: Filter, Hook: Input}, {Name: "output", Type: Filter, Hook: Output},
+			},
+		},
+	}
+}
+
+// newTestApplier returns an Applier in a new namespace.
+func newTestApplier(t *testing.T) (*Applier, *netlab.Host) {
+	t.Helper()
+	host := netlab.NewHost(t, "host")
+	var a *Applier
+	require.NoError(t, host.Do(func() (err error) {
+		a, err = NewApplier(testScope)
+		return err
+	}))
+	t.Cleanup(a.Close)
+	return a, host
+}
+
+func apply(t *testing.T, a *Applier, s State) int {
+	t.Helper()
+	writes, err := a.Apply(s)
+	require.NoError(t, err)
+	return writes
+}
+
+// TestKernelKeepsState applies a State to a real kernel. The second time, also by a restarted process, nothing is written.
+func TestKernelKeepsState(t *testing.T) {
+	a, host := newTestApplier(t)
+	require.Positive(t, apply(t, a, everything()))
+	require.Zero(t, apply(t, a, everything()))
+	require.NoError(t, host.Do(func() error {
+		restarted, err := NewApplier(testScope)
+		require.NoError(t, err)
+		defer restarted.Close()
+		require.Zero(t, apply(t, restarted, everything()))
+		return nil
+	}))
+	require.Positive(t, apply(t, a, State{}))
+	require.Zero(t, apply(t, a, State{}))
+	left, err := a.kernel.read(testScope)
+	require.NoError(t, err)
+	require.Equal(t, newSnapshot(), left)
+}
+
+// TestKernelRepairsEachObject removes or changes one object at a time, as another process may. Apply restores the state,
+// without touching more than is necessary.
+func TestKernelRepairsEachObject(t *testing.T) {
+	a, host := newTestApplier(t)
+	apply(t, a, everything())
+	links := host.Links()
+	link := func() netlink.Link {
+		l, err := links.LinkByName(testLink)
+		require.NoError(t, err)
+		return l
+	}
+	var tables *nftables.Conn
+	require.NoError(t, host.Do(func() (err error) {
+		tables, err = nftables.New(nftables.AsLasting())
+		return err
+	}))
+	table := &nftables.Table{Name: testTable, Family: nftables.TableFamilyIPv4}
+	chain := func(name string) *nftables.Chain { return &nftables.Chain{Name: name, Table: table} }
+	for name, c := range map[string]struct {
+		damage func() error
+		writes int
+	}{
+		"link deleted":   {func() error { return links.LinkDel(link()) }, 9},
+		"link down":      {func() error { return links.LinkSetDown(link()) }, 5},
+		"mtu":            {func() error { return links.LinkSetMTU(link(), 1300) }, 1},
+		"another mac":    {func() error { return links.LinkSetHardwareAddr(link(), []byte{2, 0, 0, 0, 0, 9}) }, 10},
+		"forwarding off": {func() error { host.Sysctl("net/ipv4/conf/"+testLink+"/forwarding", "0"); return nil }, 1},
+		"rp_filter on":   {func() error { host.Sysctl("net/ipv4/conf/"+testLink+"/rp_filter", "1"); return nil }, 1},
+		"address deleted": {func() error {
+			return links.AddrDel(link(), &netlink.Addr{IPNet: netOf(prefix("169.254.18.1/30"))})
+		}, 5}, // the kernel forgets the settings and the routes of a link with its last address
+		"another address": {func() error { return links.AddrAdd(link(), &netlink.Addr{IPNet: netOf(prefix("10.9.9.9/24"))}) }, 1},
+		"neighbour deleted": {func() error {
+			return links.NeighDel(&netlink.Neigh{LinkIndex: link().Attrs().Index, IP: addr("240.0.0.1").AsSlice()})
+		}, 1},
+		"forward elsewhere": {func() error {
+			return links.NeighSet(&netlink.Neigh{LinkIndex: link().Attrs().Index, Family: unix.AF_BRIDGE, State: netlink.NUD_PERMANENT,
+				Flags: netlink.NTF_SELF, IP: addr("10.1.0.77").AsSlice(), HardwareAddr: []byte{2, 0, 0, 0, 0, 2}})
+		}, 1},
+		"another forward": {func() error {
+			return links.NeighAppend(&netlink.Neigh{LinkIndex: link().Attrs().Index, Family: unix.AF_BRIDGE, State: netlink.NUD_PERMANENT,
+				Flags: netlink.NTF_SELF, IP: addr("10.1.0.78").AsSlice(), HardwareAddr: []byte{2, 0, 0, 0, 0, 7}})
+		}, 1},
+		"route deleted": {func() error {
+			return links.RouteDel(&netlink.Route{Table: testRoute, Dst: netOf(prefix("10.61.0.0/16"))})
+		}, 1},
+		"route to lo": {func() error {
+			lo, err := links.LinkByName("lo")
+			require.NoError(t, err)
+			return links.RouteReplace(&netlink.Route{Table: testRoute, Dst: netOf(prefix("10.61.0.0/16")), LinkIndex: lo.Attrs().Index})
+		}, 1},
+		"another route": {func() error {
+			return links.RouteAdd(&netlink.Route{Table: testRoute, Dst: netOf(prefix("10.99.0.0/16")), LinkIndex: link().Attrs().Index})
+		}, 1},
+		"rule deleted": {func() error {
+			rule := netlink.NewRule()
+			rule.Priority, rule.Table = 100, testRoute
+			return links.RuleDel(rule)
+		}, 1},
+		"another rule of ours": {func() error {
+			rule := netlink.NewRule()
+			rule.Priority, rule.Table, rule.Protocol, rule.Family = 99, testRoute, Protocol, unix.AF_INET
+			return links.RuleAdd(rule)
+		}, 1},
+		"everything of nftables flushed": {func() error { tables.FlushRuleset(); return tables.Flush() }, 1},
+		"chain flushed":                  {func() error { tables.FlushChain(chain("from")); return tables.Flush() }, 1},
+		"rule added": {func() error {
+			tables.AddRule(&nftables.Rule{Table: table, Chain: chain("input")})
+			return tables.Flush()
+		}, 1},
+		"chain added": {func() error { tables.AddChain(chain("more")); return tables.Flush() }, 1},
+		"policy changed": {func() error {
+			accept := nftables.ChainPolicyAccept
+			c := chain("forward")
+			c.Policy, c.Type, c.Hooknum, c.Priority = &accept, nftables.ChainTypeFilter, nftables.ChainHookForward,
+				nftables.ChainPriorityFilter
+			tables.AddChain(c)
+			return tables.Flush()
+		}, 1},
+		"element deleted": {func() error {
+			set := &nftables.Set{Table: table, Name: "peers", Interval: true, KeyType: nftables.TypeIPAddr}
+			require.NoError(t, tables.SetDeleteElements(set, elementsOf(mergeRanges([]netip.Prefix{prefix("10.70.0.0/24")}))))
+			return tables.Flush()
+		}, 1},
+		"element added to the empty set": {func() error {
+			set := &nftables.Set{Table: table, Name: "none", Interval: true, KeyType: nftables.TypeIPAddr}
+			require.NoError(t, tables.SetAddElements(set, elementsOf(mergeRanges([]netip.Prefix{prefix("10.70.0.0/24")}))))
+			return tables.Flush()
+		}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.NoError(t, c.damage())
+			require.Equal(t, c.writes, apply(t, a, everything()))
+			require.Zero(t, apply(t, a, everything()))
+		})
+	}
+}
+
+// TestKernelLeavesOthersAlone checks that objects outside of the scope stay.
+func TestKernelLeavesOthersAlone(t *testing.T) {
+	a, host := newTestApplier(t)
+	links := host.Links()
+	lo, err := links.LinkByName("lo")
+	require.NoError(t, err)
+	others := &netlink.Route{Table: 300, Dst: netOf(prefix("10.61.0.0/16")), LinkIndex: lo.Attrs().Index}
+	require.NoError(t, links.RouteAdd(others))
+	rule := netlink.NewRule()
+	rule.Priority, rule.Table, rule.Family = 100, 300, unix.AF_INET
+	require.NoError(t, links.RuleAdd(rule))
+	require.NoError(t, host.Do(func() error {
+		c, err := nftables.New()
+		require.NoError(t, err)
+		c.AddTable(&nftables.Table{Name: testTable, Family: nftables.TableFamilyINet})
+		c.AddTable(&nftables.Table{Name: "other", Family: nftables.TableFamilyIPv4})
+		return c.Flush()
+	}))
+	apply(t, a, everything())
+	apply(t, a, State{})
+	routes, err := links.RouteListFiltered(unix.AF_INET, others, netlink.RT_FILTER_TABLE)
+	require.NoError(t, err)
+	require.Len(t, routes, 1)
+	rules, err := links.RuleList(unix.AF_INET)
+	require.NoError(t, err)
+	require.Len(t, rules, 4) // the kernel's own are three
+	require.NoError(t, host.Do(func() error {
+		c, err := nftables.New()
+		require.NoError(t, err)
+		left, err := c.ListTables()
+		require.Len(t, left, 2)
+		return err
+	}))
+}

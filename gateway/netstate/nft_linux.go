@@ -1,0 +1,325 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package netstate
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"github.com/google/nftables/userdata"
+	"golang.org/x/sys/unix"
+)
+
+const familyIP = byte(nftables.TableFamilyIPv4)
+
+var hooks = map[Hook]*nftables.ChainHook{
+	Prerouting: nftables.ChainHookPrerouting, Input: nftables.ChainHookInput, Forwarding: nftables.ChainHookForward,
+	Output: nftables.ChainHookOutput, Postrouting: nftables.ChainHookPostrouting,
+}
+
+// Offsets of fields in the headers of packets, and their lengths in bytes.
+const (
+	sourceOffset, destinationOffset = 12, 16
+	addressLength                   = 4
+	portOffset, portLength          = 2, 2
+	tcpFlagsOffset                  = 13
+	flagSYN, flagRST                = 0x02, 0x04
+	maxSegmentOption                = 2
+	maxSegmentOffset                = 2
+	maxSegmentLength                = 2
+)
+
+func (k *linuxKernel) encode(t Table) (*tableState, error) {
+	state := &tableState{name: t.Name, sets: map[string][]addressRange{}, chains: map[string]chainState{}}
+	for _, s := range t.Sets {
+		state.sets[s.Name] = mergeRanges(s.Ranges)
+	}
+	for _, c := range t.Chains {
+		chain := chainState{base: baseOf(string(c.Type), *hooks[c.Hook], nftables.ChainPriority(c.Priority)), drop: c.Drop}
+		for _, r := range c.Rules {
+			encoded, err := encodeRule(r.expressions(), r.userData())
+			if err != nil {
+				return nil, fmt.Errorf("chain %s, rule %s, %w", c.Name, r, err)
+			}
+			chain.rules = append(chain.rules, encoded)
+		}
+		state.chains[c.Name] = chain
+	}
+	return state, nil
+}
+
+// readTable returns a table, or nil if it does not exist.
+func (k *linuxKernel) readTable(name string) (*tableState, error) {
+	tables, err := k.nftables.ListTablesOfFamily(nftables.TableFamilyIPv4)
+	if err != nil {
+		return nil, fmt.Errorf("listing the tables of nftables, %w", err)
+	}
+	i := slices.IndexFunc(tables, func(t *nftables.Table) bool { return t.Name == name })
+	if i < 0 {
+		return nil, nil
+	}
+	state := &tableState{name: name, sets: map[string][]addressRange{}, chains: map[string]chainState{}}
+	sets, err := k.nftables.GetSets(tables[i])
+	if err != nil {
+		return nil, fmt.Errorf("listing the sets of table %s, %w", name, err)
+	}
+	for _, s := range sets {
+		elements, err := k.nftables.GetSetElements(s)
+		if err != nil {
+			return nil, fmt.Errorf("reading the set %s, %w", s.Name, err)
+		}
+		state.sets[s.Name] = rangesOf(elements)
+	}
+	chains, err := k.nftables.ListChainsOfTableFamily(nftables.TableFamilyIPv4)
+	if err != nil {
+		return nil, fmt.Errorf("listing the chains, %w", err)
+	}
+	for _, c := range chains {
+		if c.Table.Name == name {
+			if state.chains[c.Name], err = k.readChain(c); err != nil {
+				return nil, fmt.Errorf("reading the chain %s, %w", c.Name, err)
+			}
+		}
+	}
+	return state, nil
+}
+
+func (k *linuxKernel) readChain(c *nftables.Chain) (state chainState, err error) {
+	if c.Hooknum != nil && c.Priority != nil {
+		state.base = baseOf(string(c.Type), *c.Hooknum, *c.Priority)
+	}
+	state.drop = c.Policy != nil && *c.Policy == nftables.ChainPolicyDrop
+	rules, err := k.nftables.GetRules(c.Table, c)
+	for _, r := range rules {
+		encoded, err := encodeRule(r.Exprs, r.UserData)
+		if err != nil {
+			return state, err
+		}
+		state.rules = append(state.rules, encoded)
+	}
+	return state, err
+}
+
+// writeTable writes a table in one transaction. Packets see the old rules or the new ones, and never a part of them. Only
+// what differs is written, so that the counters of other chains go on.
+func (k *linuxKernel) writeTable(a action, desired Table) error {
+	name := desired.Name
+	present, err := k.readTable(name)
+	if err != nil {
+		return err
+	}
+	want, err := k.encode(desired)
+	if err != nil {
+		return err
+	}
+	table := &nftables.Table{Name: name, Family: nftables.TableFamilyIPv4}
+	if a == remove || present != nil && !present.sameStructure(want) {
+		k.nftables.DelTable(table)
+		present = nil
+	}
+	if a == remove {
+		return k.nftables.Flush()
+	}
+	if present == nil {
+		k.nftables.AddTable(table)
+	}
+	for _, s := range desired.Sets {
+		if err := k.writeSet(table, s, present, want); err != nil {
+			return err
+		}
+	}
+	for _, c := range desired.Chains {
+		if present != nil && present.chains[c.Name].equal(want.chains[c.Name]) {
+			continue
+		}
+		policy := nftables.ChainPolicyAccept
+		if c.Drop {
+			policy = nftables.ChainPolicyDrop
+		}
+		chain := k.nftables.AddChain(&nftables.Chain{Name: c.Name, Table: table, Type: nftables.ChainType(c.Type), Hooknum: hooks[c.Hook],
+			Priority: nftables.ChainPriorityRef(nftables.ChainPriority(c.Priority)), Policy: &policy})
+		if present != nil {
+			k.nftables.FlushChain(chain)
+		}
+		for _, r := range c.Rules {
+			k.nftables.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: r.expressions(), UserData: r.userData()})
+		}
+	}
+	return k.nftables.Flush()
+}
+
+func (k *linuxKernel) writeSet(table *nftables.Table, s Set, present, want *tableState) error {
+	set := &nftables.Set{Table: table, Name: s.Name, Interval: true, KeyType: nftables.TypeIPAddr}
+	elements := elementsOf(want.sets[s.Name])
+	if present == nil {
+		return k.nftables.AddSet(set, elements)
+	}
+	if slices.Equal(present.sets[s.Name], want.sets[s.Name]) {
+		return nil
+	}
+	k.nftables.FlushSet(set)
+	if len(elements) == 0 {
+		return nil
+	}
+	return k.nftables.SetAddElements(set, elements)
+}
+
+func elementsOf(ranges []addressRange) (elements []nftables.SetElement) {
+	for _, r := range ranges {
+		elements = append(elements, nftables.SetElement{Key: r.first.AsSlice()}, nftables.SetElement{Key: r.end.AsSlice(),
+			IntervalEnd: true})
+	}
+	return elements
+}
+
+// rangesOf returns the ranges of a set. The kernel lists the ends of ranges in no useful order.
+func rangesOf(elements []nftables.SetElement) (ranges []addressRange) {
+	slices.SortFunc(elements, func(a, b nftables.SetElement) int { return bytes.Compare(a.Key, b.Key) })
+	var first netip.Addr
+	for _, e := range elements {
+		if e.IntervalEnd && first.IsValid() {
+			ranges = append(ranges, addressRange{first, addrOf(e.Key)})
+		} else if !e.IntervalEnd {
+			first = addrOf(e.Key)
+		}
+	}
+	return ranges
+}
+
+func baseOf(kind string, hook nftables.ChainHook, priority nftables.ChainPriority) string {
+	return fmt.Sprintf("type %s hook %d priority %d", kind, hook, priority)
+}
+
+// encodeRule returns what identifies a rule: its expressions, with counters at zero, and its comment.
+func encodeRule(expressions []expr.Any, userData []byte) (string, error) {
+	var parts []string
+	for _, e := range expressions {
+		if _, ok := e.(*expr.Counter); ok {
+			e = &expr.Counter{}
+		}
+		encoded, err := expr.Marshal(familyIP, e)
+		if err != nil {
+			return "", fmt.Errorf("encoding %T, %w", e, err)
+		}
+		parts = append(parts, hex.EncodeToString(encoded))
+	}
+	comment, _ := userdata.GetString(userData, userdata.TypeComment)
+	return strings.Join(append(parts, comment), " "), nil
+}
+
+func (r Rule) userData() []byte {
+	if r.Comment == "" {
+		return nil
+	}
+	return userdata.AppendString(nil, userdata.TypeComment, r.Comment)
+}
+
+// expressions returns the program of the rule: each match loads a field into register 1 and compares it.
+func (r Rule) expressions() (program []expr.Any) {
+	emit := func(e ...expr.Any) { program = append(program, e...) }
+	emit(matchLink(expr.MetaKeyIIFNAME, r.In)...)
+	emit(matchLink(expr.MetaKeyOIFNAME, r.Out)...)
+	emit(matchRange(sourceOffset, r.Source)...)
+	emit(matchSet(sourceOffset, r.SourceSet, r.NotSourceSet)...)
+	emit(matchRange(destinationOffset, r.Destination)...)
+	emit(matchSet(destinationOffset, r.DestinationSet, false)...)
+	protocol := r.Protocol
+	if r.Opening {
+		protocol = TCP
+	}
+	if protocol != 0 {
+		emit(&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1}, equals([]byte{protocol}))
+	}
+	if r.Port != 0 {
+		emit(load(expr.PayloadBaseTransportHeader, portOffset, portLength), equals(binary.BigEndian.AppendUint16(nil, r.Port)))
+	}
+	if r.Opening {
+		emit(load(expr.PayloadBaseTransportHeader, tcpFlagsOffset, 1), mask([]byte{flagSYN | flagRST}), equals([]byte{flagSYN}))
+	}
+	if r.Count {
+		emit(&expr.Counter{})
+	}
+	return append(program, r.Action.expressions()...)
+}
+
+func (a Action) expressions() []expr.Any {
+	switch {
+	case a.Accept:
+		return []expr.Any{&expr.Verdict{Kind: expr.VerdictAccept}}
+	case a.Drop:
+		return []expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}}
+	case a.NoTrack:
+		return []expr.Any{&expr.Notrack{}}
+	case a.TranslateSource.IsValid():
+		return translate(expr.NATTypeSourceNAT, a.TranslateSource)
+	case a.TranslateDestination.IsValid():
+		return translate(expr.NATTypeDestNAT, a.TranslateDestination)
+	case a.KeepSource:
+		return []expr.Any{
+			load(expr.PayloadBaseNetworkHeader, sourceOffset, addressLength),
+			&expr.NAT{Type: expr.NATTypeSourceNAT, Family: unix.NFPROTO_IPV4, RegAddrMin: 1, RegAddrMax: 1},
+		}
+	case a.MaxSegment != 0:
+		return []expr.Any{
+			&expr.Immediate{Register: 1, Data: binary.BigEndian.AppendUint16(nil, a.MaxSegment)},
+			&expr.Exthdr{SourceRegister: 1, Type: maxSegmentOption, Offset: maxSegmentOffset, Len: maxSegmentLength,
+				Op: expr.ExthdrOpTcpopt},
+		}
+	}
+	return nil
+}
+
+// translate replaces the network bits of an address (NETMAP).
+func translate(kind expr.NATType, to netip.Prefix) []expr.Any {
+	return []expr.Any{
+		&expr.Immediate{Register: 1, Data: to.Masked().Addr().AsSlice()},
+		&expr.Immediate{Register: 2, Data: lastAddress(to).AsSlice()},
+		&expr.NAT{Type: kind, Family: unix.NFPROTO_IPV4, RegAddrMin: 1, RegAddrMax: 2, Prefix: true},
+	}
+}
+
+func matchLink(key expr.MetaKey, name string) []expr.Any {
+	if name == "" {
+		return nil
+	}
+	padded := make([]byte, unix.IFNAMSIZ)
+	copy(padded, name)
+	return []expr.Any{&expr.Meta{Key: key, Register: 1}, equals(padded)}
+}
+
+func matchRange(offset uint32, p netip.Prefix) []expr.Any {
+	if !p.IsValid() {
+		return nil
+	}
+	address := load(expr.PayloadBaseNetworkHeader, offset, addressLength)
+	if p.IsSingleIP() {
+		return []expr.Any{address, equals(p.Addr().AsSlice())}
+	}
+	return []expr.Any{address, mask(netOf(p).Mask), equals(p.Masked().Addr().AsSlice())}
+}
+
+func matchSet(offset uint32, name string, invert bool) []expr.Any {
+	if name == "" {
+		return nil
+	}
+	return []expr.Any{load(expr.PayloadBaseNetworkHeader, offset, addressLength), &expr.Lookup{SourceRegister: 1, SetName: name,
+		Invert: invert}}
+}
+
+func load(base expr.PayloadBase, offset, length uint32) expr.Any {
+	return &expr.Payload{OperationType: expr.PayloadLoad, DestRegister: 1, Base: base, Offset: offset, Len: length}
+}
+
+func mask(bits []byte) expr.Any {
+	return &expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: uint32(len(bits)), Mask: bits, Xor: make([]byte, len(bits))}
+}
+
+func equals(value []byte) expr.Any { return &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: value} }

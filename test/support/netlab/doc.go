@@ -1,0 +1,9 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package netlab builds networks of Linux network namespaces for tests: hosts that are connected with cables. Each host
+// has its own links, routes, rules and nftables, and none of them can reach the machine or the internet.
+//
+// It needs the right to make namespaces (CAP_SYS_ADMIN). Tests without it are skipped with the reason, or fail if the
+// environment variable REFRACT_NODES is set, as the tests on real nodes do.
+package netlab
