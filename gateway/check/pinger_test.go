@@ -1,0 +1,73 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package check
+
+import (
+	"encoding/json"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestPinger plays the peer of a Pinger: gateways of Refract and of Liqo, and senders of other datagrams.
+func TestPinger(t *testing.T) {
+	peer, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 2)})
+	require.NoError(t, err)
+	defer peer.Close()
+	address := peer.LocalAddr().(*net.UDPAddr).AddrPort()
+	changes := make(chan bool, 10)
+	ended := make(chan error, 1)
+	go func() {
+		ended <- Run(t.Context(), Options{ClusterID: "rome", RemoteClusterID: "milan", Peer: address, Reconnect: func() {},
+			Changed: func(connected bool, _ time.Duration) { changes <- connected }})
+	}()
+	buffer := make([]byte, 2*maxMessage)
+	receive := func() (map[string]any, netip.AddrPort) {
+		require.NoError(t, peer.SetReadDeadline(time.Now().Add(time.Minute)))
+		n, from, err := peer.ReadFromUDPAddrPort(buffer)
+		require.NoError(t, err)
+		fields := map[string]any{}
+		require.NoError(t, json.Unmarshal(buffer[:n], &fields))
+		return fields, from
+	}
+	send := func(to netip.AddrPort, text string) {
+		_, err := peer.WriteToUDPAddrPort([]byte(text), to)
+		require.NoError(t, err)
+	}
+	fields, pinger := receive()
+	require.Equal(t, "PING", fields["msgType"])
+	require.Equal(t, "milan", fields["clusterID"])
+	require.Equal(t, true, fields["refract"])
+	_, err = time.Parse(time.RFC3339Nano, fields["timeStamp"].(string))
+	require.NoError(t, err)
+
+	// None of these has an answer. The pings of the Pinger are in between.
+	for _, bad := range []string{
+		"", "{", "null", `{"clusterID":"rome","msgType":"OTHER"}`, `{"clusterID":"naples","msgType":"PING","timeStamp":"bad"}`,
+		`{"clusterID":"rome","msgType":"PING","timeStamp":"bad","more":"` + strings.Repeat("x", 2000) + `"}`,
+		`{"clusterID":"milan","msgType":"PONG","timeStamp":"2020-01-01T00:00:00Z"}`,
+		`{"clusterID":"naples","msgType":"PONG","timeStamp":"` + fields["timeStamp"].(string) + `"}`,
+	} {
+		send(pinger, bad)
+	}
+	send(pinger, `{"clusterID":"rome","msgType":"PING","timeStamp":"2020-01-01T00:00:00.1Z"}`)
+	for {
+		if fields, _ = receive(); fields["msgType"] == "PONG" {
+			break
+		}
+	}
+	require.Equal(t, map[string]any{"clusterID": "rome", "msgType": "PONG", "timeStamp": "2020-01-01T00:00:00.1Z"}, fields)
+	require.Empty(t, changes)
+
+	// A gateway of Liqo returns the fields that it knows.
+	for fields["msgType"] != "PING" {
+		fields, _ = receive()
+	}
+	send(pinger, `{"clusterID":"milan","msgType":"PONG","timeStamp":"`+fields["timeStamp"].(string)+`"}`)
+	require.True(t, <-changes)
+}

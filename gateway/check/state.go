@@ -1,0 +1,133 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package check
+
+import (
+	"time"
+)
+
+const (
+	// liqoInterval is how often a gateway of Liqo is pinged. It pings as often.
+	liqoInterval = 2 * time.Second
+	// liqoLosses is the number of intervals without an answer after which a gateway of Liqo counts as lost.
+	liqoLosses = 5
+
+	// interval is how often a gateway of Refract is pinged, and any gateway that has not answered yet. A shorter one finds a loss
+	// sooner, and costs more traffic for each peer.
+	interval = 300 * time.Millisecond
+	// losses is the number of intervals without an answer after which a gateway of Refract counts as lost.
+	losses = 3
+	// recoveries is the number of answers after a loss with which the peer counts as connected again, so that a line that
+	// flaps is not in use.
+	recoveries = 3
+
+	// firstReconnect is the pause between the first two attempts to connect again. A handshake that takes longer succeeds in
+	// a later one. With a longer pause, TCP connections stand still for seconds if the first attempt comes before the peer's
+	// gateway is back.
+	firstReconnect = 500 * time.Millisecond
+	// maxReconnect limits the pause, which doubles with each attempt.
+	maxReconnect = 16 * time.Second
+)
+
+// State is what is known about a peer. It is not safe for concurrent use.
+type State struct {
+	begun   time.Time            // when the first ping was sent
+	pending map[string]time.Time // time stamps of pings without an answer, and when they were sent
+	last    time.Time            // when the last ping was sent that was answered
+
+	refract, connected, lost bool
+	answers                  int // without a loss between them
+	latency                  time.Duration
+
+	reconnectAt    time.Time
+	reconnectPause time.Duration
+}
+
+// Connected reports whether the peer answers.
+func (s *State) Connected() bool { return s.connected }
+
+// Lost reports whether the peer has answered once and no longer does.
+func (s *State) Lost() bool { return s.lost && !s.connected }
+
+// Refract reports whether the peer is a gateway of Refract.
+func (s *State) Refract() bool { return s.refract }
+
+// Latency returns the round-trip time of the last answer. It is 0 if the peer is not connected.
+func (s *State) Latency() time.Duration {
+	if !s.connected {
+		return 0
+	}
+	return s.latency
+}
+
+// Interval returns how long to wait before the next ping.
+func (s *State) Interval() time.Duration {
+	if s.isLiqo() {
+		return liqoInterval
+	}
+	return interval
+}
+
+// isLiqo reports whether the peer has answered, and not as Refract does.
+func (s *State) isLiqo() bool { return !s.refract && !s.last.IsZero() }
+
+// lossAfter returns how long the oldest unanswered ping may wait.
+func (s *State) lossAfter() time.Duration {
+	if s.isLiqo() {
+		return liqoInterval * liqoLosses
+	}
+	return interval * losses
+}
+
+// Sent records a ping.
+func (s *State) Sent(stamp string, now time.Time) {
+	if s.pending == nil {
+		s.pending, s.begun = map[string]time.Time{}, now
+	}
+	for old, sent := range s.pending {
+		if now.Sub(sent) > 2*s.lossAfter() {
+			delete(s.pending, old)
+		}
+	}
+	s.pending[stamp] = now
+}
+
+// Answered records an answer. It returns false if this gateway did not send such a ping, or not lately, or has accepted an
+// answer to it or to a later one: then somebody repeats or invents answers.
+func (s *State) Answered(stamp string, refract bool, now time.Time) bool {
+	sent, ok := s.pending[stamp]
+	if !ok || sent.Before(s.last) {
+		return false
+	}
+	delete(s.pending, stamp)
+	s.last, s.latency, s.refract = sent, now.Sub(sent), refract
+	s.answers++
+	if !s.connected && (!s.lost || s.answers >= recoveries) {
+		s.connected, s.lost = true, false
+	}
+	s.reconnectAt, s.reconnectPause = time.Time{}, 0
+	return true
+}
+
+// Check updates the state for the time that has passed. It returns true if it is time to connect again: at once after a
+// loss, and later with pauses that grow.
+func (s *State) Check(now time.Time) (reconnect bool) {
+	answered := s.last
+	if answered.IsZero() {
+		answered = s.begun
+	}
+	if answered.IsZero() || now.Sub(answered) < s.lossAfter() {
+		return false
+	}
+	if s.connected {
+		s.connected, s.lost = false, true
+	}
+	s.answers = 0
+	if !s.reconnectAt.IsZero() && now.Before(s.reconnectAt) {
+		return false
+	}
+	s.reconnectPause = min(max(2*s.reconnectPause, firstReconnect), maxReconnect)
+	s.reconnectAt = now.Add(s.reconnectPause)
+	return true
+}

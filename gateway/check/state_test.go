@@ -1,0 +1,105 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package check
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// clock feeds a State with pings at its own interval.
+type clock struct {
+	State
+	now        time.Time
+	reconnects []time.Duration
+	begun      time.Time
+}
+
+func newClock() *clock {
+	begun := time.Unix(1000, 0)
+	return &clock{now: begun, begun: begun}
+}
+
+// run pings for a while. The peer answers each ping after 10 ms, if at all.
+func (c *clock) run(d time.Duration, answers, refract bool) {
+	for end := c.now.Add(d); c.now.Before(end); c.now = c.now.Add(c.Interval()) {
+		if c.Check(c.now) {
+			c.reconnects = append(c.reconnects, c.now.Sub(c.begun))
+		}
+		stamp := c.now.String()
+		c.Sent(stamp, c.now)
+		if answers {
+			c.Answered(stamp, refract, c.now.Add(10*time.Millisecond))
+		}
+	}
+}
+
+func TestPeersOfBothKinds(t *testing.T) {
+	for _, c := range []struct {
+		refract               bool
+		interval, lost, until time.Duration
+	}{
+		{true, 300 * time.Millisecond, 1200 * time.Millisecond, 600 * time.Millisecond},
+		{false, 2 * time.Second, 12 * time.Second, 4 * time.Second},
+	} {
+		t.Run(fmt.Sprint("refract=", c.refract), func(t *testing.T) {
+			k := newClock()
+			require.Equal(t, interval, k.Interval())
+			k.run(time.Minute, true, c.refract)
+			require.True(t, k.Connected())
+			require.Equal(t, 10*time.Millisecond, k.Latency())
+			require.Equal(t, c.refract, k.Refract())
+			require.Equal(t, c.interval, k.Interval())
+			require.Empty(t, k.reconnects)
+
+			k.run(c.lost-2*c.interval, false, false)
+			require.True(t, k.Connected())
+			k.run(2*c.interval, false, false)
+			require.False(t, k.Connected())
+			require.True(t, k.Lost())
+			require.Zero(t, k.Latency())
+			require.NotEmpty(t, k.reconnects)
+
+			k.run(c.until, true, c.refract) // two answers are not enough
+			require.False(t, k.Connected())
+			k.run(c.interval, true, c.refract)
+			require.True(t, k.Connected())
+			require.False(t, k.Lost())
+		})
+	}
+}
+
+// TestReconnectPauses checks that a peer that never answers, or no longer does, is connected again with growing pauses.
+func TestReconnectPauses(t *testing.T) {
+	k := newClock()
+	k.run(time.Minute, false, false)
+	require.False(t, k.Lost(), "it was never connected")
+	require.Len(t, k.reconnects, 8)
+	require.Equal(t, 900*time.Millisecond, k.reconnects[0])
+	require.Less(t, k.reconnects[1], 1600*time.Millisecond)
+	require.Less(t, k.reconnects[7]-k.reconnects[6], maxReconnect+interval)
+	require.GreaterOrEqual(t, k.reconnects[7]-k.reconnects[6], maxReconnect)
+	k.run(10*time.Second, true, true)
+	begun := k.now
+	k.reconnects = nil
+	k.run(3*time.Second, false, false)
+	require.Less(t, k.begun.Add(k.reconnects[0]).Sub(begun), 1300*time.Millisecond, "the pauses begin anew after an answer")
+}
+
+// TestForgedAnswers feeds answers that this gateway has not asked for.
+func TestForgedAnswers(t *testing.T) {
+	k := newClock()
+	k.Sent("first", k.now)
+	k.Sent("second", k.now.Add(interval))
+	require.False(t, k.Answered("other", true, k.now))
+	require.False(t, k.Connected())
+	require.True(t, k.Answered("second", true, k.now.Add(interval)))
+	require.False(t, k.Answered("second", true, k.now.Add(interval)), "a repeated answer")
+	require.False(t, k.Answered("first", true, k.now.Add(interval)), "an answer to an earlier ping")
+	k.run(time.Hour, false, false)
+	require.LessOrEqual(t, len(k.pending), 7, "pings without an answer are forgotten")
+}

@@ -1,0 +1,119 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package tunnel
+
+import (
+	"bytes"
+	"net"
+	"net/netip"
+	"slices"
+	"time"
+
+	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
+)
+
+// sessionLifetime is the time after which WireGuard no longer accepts the keys of a handshake (REJECT_AFTER_TIME). Then nothing
+// arrives from the endpoint to which the peer has moved, and the configured one is tried again.
+const sessionLifetime = 180 * time.Second
+
+// Config is the desired configuration of a device.
+type Config struct {
+	PrivateKey wgtypes.Key
+	// ListenPort is 0 if any port will do.
+	ListenPort int
+	Peers      []Peer
+}
+
+// Peer is the gateway at the other end.
+type Peer struct {
+	PublicKey wgtypes.Key
+	// Endpoint is the configured endpoint. It is not valid if the peer starts the connection. A peer that moves is followed, as
+	// long as its session lasts.
+	Endpoint netip.AddrPort
+	// AllowedIPs are the only sources of packets from the peer, and the destinations of packets to it.
+	AllowedIPs []netip.Prefix
+}
+
+// diff returns the changes that turn a device into the desired one, or nil. The previous endpoints are those of the last configuration:
+// one that was changed by its owner is applied at once, while the peer may have left an unchanged one.
+func diff(present *wgtypes.Device, desired Config, previous map[wgtypes.Key]netip.AddrPort, now time.Time) *wgtypes.Config {
+	changes := &wgtypes.Config{}
+	changed := false
+	if present.PrivateKey != desired.PrivateKey {
+		changes.PrivateKey, changed = &desired.PrivateKey, true
+	}
+	if desired.ListenPort != 0 && present.ListenPort != desired.ListenPort {
+		changes.ListenPort, changed = &desired.ListenPort, true
+	}
+	for _, p := range present.Peers {
+		if !slices.ContainsFunc(desired.Peers, func(d Peer) bool { return d.PublicKey == p.PublicKey }) {
+			changes.Peers = append(changes.Peers, wgtypes.PeerConfig{PublicKey: p.PublicKey, Remove: true})
+		}
+	}
+	for _, d := range desired.Peers {
+		i := slices.IndexFunc(present.Peers, func(p wgtypes.Peer) bool { return p.PublicKey == d.PublicKey })
+		if i < 0 {
+			changes.Peers = append(changes.Peers, d.added())
+		} else if c, ok := diffPeer(present.Peers[i], d, previous[d.PublicKey], now); ok {
+			changes.Peers = append(changes.Peers, c)
+		}
+	}
+	if !changed && len(changes.Peers) == 0 {
+		return nil
+	}
+	return changes
+}
+
+func diffPeer(present wgtypes.Peer, desired Peer, previous netip.AddrPort, now time.Time) (c wgtypes.PeerConfig, changed bool) {
+	c = wgtypes.PeerConfig{PublicKey: desired.PublicKey, UpdateOnly: true}
+	if !sameNetworks(present.AllowedIPs, desired.networks()) {
+		c.ReplaceAllowedIPs, c.AllowedIPs, changed = true, desired.networks(), true
+	}
+	if !desired.Endpoint.IsValid() || addrPort(present.Endpoint) == desired.Endpoint {
+		return c, changed
+	}
+	moved := previous.IsValid() && previous != desired.Endpoint
+	if moved || present.Endpoint == nil || now.Sub(present.LastHandshakeTime) > sessionLifetime {
+		c.Endpoint, changed = desired.endpoint(), true
+	}
+	return c, changed
+}
+
+// added returns the configuration of a peer that the device does not have.
+func (p Peer) added() wgtypes.PeerConfig {
+	return wgtypes.PeerConfig{PublicKey: p.PublicKey, Endpoint: p.endpoint(), ReplaceAllowedIPs: true, AllowedIPs: p.networks()}
+}
+
+func (p Peer) endpoint() *net.UDPAddr {
+	if !p.Endpoint.IsValid() {
+		return nil
+	}
+	return net.UDPAddrFromAddrPort(p.Endpoint)
+}
+
+func (p Peer) networks() (networks []net.IPNet) {
+	for _, a := range p.AllowedIPs {
+		networks = append(networks, net.IPNet{IP: a.Masked().Addr().AsSlice(), Mask: net.CIDRMask(a.Bits(), a.Addr().BitLen())})
+	}
+	return networks
+}
+
+func sameNetworks(a, b []net.IPNet) bool {
+	texts := func(networks []net.IPNet) (texts [][]byte) {
+		for _, n := range networks {
+			texts = append(texts, []byte(n.String()))
+		}
+		slices.SortFunc(texts, bytes.Compare)
+		return texts
+	}
+	return slices.EqualFunc(texts(a), texts(b), bytes.Equal)
+}
+
+func addrPort(a *net.UDPAddr) netip.AddrPort {
+	if a == nil {
+		return netip.AddrPort{}
+	}
+	p := a.AddrPort()
+	return netip.AddrPortFrom(p.Addr().Unmap(), p.Port())
+}

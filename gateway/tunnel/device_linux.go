@@ -1,0 +1,229 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package tunnel
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+	"golang.zx2c4.com/wireguard/conn"
+	"golang.zx2c4.com/wireguard/device"
+	"golang.zx2c4.com/wireguard/tun"
+	"golang.zx2c4.com/wireguard/wgctrl"
+	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
+)
+
+// Implementation says where packets are encrypted.
+type Implementation string
+
+const (
+	// Auto is the kernel if it has WireGuard, and this process otherwise.
+	Auto Implementation = "auto"
+	// Kernel is the WireGuard of the kernel.
+	Kernel Implementation = "kernel"
+	// Userspace is wireguard-go in this process. It needs the device /dev/net/tun.
+	Userspace Implementation = "userspace"
+)
+
+// Options select the device.
+type Options struct {
+	Name string
+	// MTU of a device that does not exist yet.
+	MTU            int
+	Implementation Implementation
+	// LogError receives the errors of wireguard-go. It may be nil.
+	LogError func(format string, values ...any)
+}
+
+// driver configures one implementation.
+type driver interface {
+	read() (*wgtypes.Device, error)
+	write(*wgtypes.Config) error
+	close()
+}
+
+// Device is a WireGuard device. Its methods must not be called concurrently.
+type Device struct {
+	driver         driver
+	name           string
+	implementation Implementation
+	endpoints      map[wgtypes.Key]netip.AddrPort // of the last configuration
+}
+
+// Open returns the device with the name, and creates it if it does not exist. Only one process can use a userspace device at a time.
+func Open(o Options) (*Device, error) {
+	d := &Device{name: o.Name, implementation: o.Implementation}
+	kind, err := kindOf(o.Name)
+	if err != nil {
+		return nil, err
+	}
+	if o.Implementation == Auto {
+		d.implementation = Kernel
+		if kind == "tuntap" {
+			d.implementation = Userspace
+		}
+	}
+	if d.implementation == Kernel {
+		d.driver, err = openKernel(o, kind)
+		if o.Implementation == Kernel || !errors.Is(err, unix.EOPNOTSUPP) {
+			return d, err
+		}
+		d.implementation = Userspace
+	}
+	d.driver, err = openUserspace(o, kind)
+	return d, err
+}
+
+// kindOf returns the kind of link that has a name, or nothing if there is none.
+func kindOf(name string) (string, error) {
+	link, err := netlink.LinkByName(name)
+	var missing netlink.LinkNotFoundError
+	if errors.As(err, &missing) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("looking up link %s, %w", name, err)
+	}
+	return link.Type(), nil
+}
+
+// Implementation returns the implementation in use: Kernel or Userspace.
+func (d *Device) Implementation() Implementation { return d.implementation }
+
+// Apply changes what differs from the configuration, and returns the number of requests that it took: 0 or 1.
+func (d *Device) Apply(c Config) (writes int, err error) {
+	present, err := d.driver.read()
+	if err != nil {
+		return 0, fmt.Errorf("reading the WireGuard device %s, %w", d.name, err)
+	}
+	if changes := diff(present, c, d.endpoints, time.Now()); changes != nil {
+		if err := d.driver.write(changes); err != nil {
+			return 0, fmt.Errorf("configuring the WireGuard device %s, %w", d.name, err)
+		}
+		writes = 1
+	}
+	d.endpoints = map[wgtypes.Key]netip.AddrPort{}
+	for _, p := range c.Peers {
+		d.endpoints[p.PublicKey] = p.Endpoint
+	}
+	return writes, nil
+}
+
+// Reconnect forgets the sessions of all peers and their last endpoints, so that the next packet to a peer starts a handshake
+// with the configured endpoint. WireGuard itself would use a session that the peer has lost for up to 15 s.
+func (d *Device) Reconnect(c Config) error {
+	changes := &wgtypes.Config{}
+	for _, p := range c.Peers {
+		changes.Peers = append(changes.Peers, wgtypes.PeerConfig{PublicKey: p.PublicKey, Remove: true}, p.added())
+	}
+	if err := d.driver.write(changes); err != nil {
+		return fmt.Errorf("reconnecting the WireGuard device %s, %w", d.name, err)
+	}
+	return nil
+}
+
+// Peers returns the state of the peers.
+func (d *Device) Peers() ([]wgtypes.Peer, error) {
+	present, err := d.driver.read()
+	if err != nil {
+		return nil, fmt.Errorf("reading the WireGuard device %s, %w", d.name, err)
+	}
+	return present.Peers, nil
+}
+
+// Close stops a userspace device and releases the handles of a kernel device. The link stays, with its addresses and routes.
+func (d *Device) Close() { d.driver.close() }
+
+// kernelDriver configures the kernel's device by generic netlink.
+type kernelDriver struct {
+	client *wgctrl.Client
+	name   string
+}
+
+func openKernel(o Options, kind string) (driver, error) {
+	if kind == "tuntap" {
+		// The device of the other implementation is in the way.
+		if err := netlink.LinkDel(&netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Name: o.Name}}); err != nil {
+			return nil, fmt.Errorf("deleting the TUN device %s, %w", o.Name, err)
+		}
+		kind = ""
+	}
+	if kind == "" {
+		attributes := netlink.NewLinkAttrs()
+		attributes.Name, attributes.MTU = o.Name, o.MTU
+		if err := netlink.LinkAdd(&netlink.Wireguard{LinkAttrs: attributes}); err != nil {
+			return nil, fmt.Errorf("creating the WireGuard device %s, %w", o.Name, err)
+		}
+	}
+	client, err := wgctrl.New()
+	if err != nil {
+		return nil, fmt.Errorf("opening the interface to WireGuard, %w", err)
+	}
+	return &kernelDriver{client, o.Name}, nil
+}
+
+func (k *kernelDriver) read() (*wgtypes.Device, error) { return k.client.Device(k.name) }
+
+func (k *kernelDriver) write(c *wgtypes.Config) error { return k.client.ConfigureDevice(k.name, *c) }
+
+func (k *kernelDriver) close() { _ = k.client.Close() }
+
+// userspaceDriver runs wireguard-go. It is configured by a call, not through a socket, which needs a writable file system.
+type userspaceDriver struct{ device *device.Device }
+
+func openUserspace(o Options, kind string) (driver, error) {
+	if kind == "wireguard" {
+		if err := netlink.LinkDel(&netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Name: o.Name}}); err != nil {
+			return nil, fmt.Errorf("deleting the kernel's WireGuard device %s, %w", o.Name, err)
+		}
+	}
+	link, err := tun.CreateTUN(o.Name, o.MTU)
+	if err != nil {
+		return nil, fmt.Errorf("creating the TUN device %s, %w", o.Name, err)
+	}
+	if err := keepTUN(link); err != nil {
+		_ = link.Close()
+		return nil, fmt.Errorf("keeping the TUN device %s, %w", o.Name, err)
+	}
+	ignore := func(string, ...any) {}
+	logger := &device.Logger{Verbosef: ignore, Errorf: ignore}
+	if o.LogError != nil {
+		logger.Errorf = o.LogError
+	}
+	d := device.NewDevice(link, conn.NewDefaultBind(), logger)
+	if err := d.Up(); err != nil {
+		d.Close()
+		return nil, fmt.Errorf("starting WireGuard on %s, %w", o.Name, err)
+	}
+	return &userspaceDriver{d}, nil
+}
+
+// keepTUN lets a TUN device exist after its process, so that its addresses and routes need not be added again.
+func keepTUN(link tun.Device) error {
+	raw, err := link.File().SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	if err := raw.Control(func(fd uintptr) { failed = unix.IoctlSetInt(int(fd), unix.TUNSETPERSIST, 1) }); err != nil {
+		return err
+	}
+	return failed
+}
+
+func (u *userspaceDriver) read() (*wgtypes.Device, error) {
+	text, err := u.device.IpcGet()
+	if err != nil {
+		return nil, err
+	}
+	return parseDevice(text)
+}
+
+func (u *userspaceDriver) write(c *wgtypes.Config) error { return u.device.IpcSet(formatConfig(c)) }
+
+func (u *userspaceDriver) close() { u.device.Close() }
