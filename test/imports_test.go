@@ -84,6 +84,15 @@ var rules = []rule{
 		why:   "the controllers and the virtual kubelet are different processes, in different clusters",
 	},
 	{
+		in: "gateway", never: []string{module + "controllers", module + "vk", module + "cmd", module + "test/support",
+			"sigs.k8s.io/controller-runtime", "k8s.io/client-go"},
+		why: "a gateway compiles objects into a configuration: it neither reads nor writes them",
+	},
+	{
+		in: "gateway/netstate", never: []string{module + "api", "k8s.io/"},
+		why: "the configuration of a host is the same with or without Kubernetes",
+	},
+	{
 		in: "internal", except: []string{"internal/refractctl/peeringtest"}, never: []string{module + "controllers", module + "vk", module + "cmd", module + "test/support"},
 		why: "libraries know neither the processes that use them nor their tests",
 	},

@@ -19,7 +19,7 @@ import (
 )
 
 // productFolders are the folders with the code of the product. All other folders have tests and tools.
-var productFolders = []string{"api", "cmd", "controllers", "host", "internal", "sdk", "vk"}
+var productFolders = []string{"api", "cmd", "controllers", "gateway", "host", "internal", "sdk", "vk"}
 
 // testPackages are packages in the productFolders that only tests import.
 var testPackages = []string{"controllertest", "reflectiontest", "kindtest", "plugintest", "testdata"}

@@ -1,0 +1,246 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package desired
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
+	"k8s.io/apimachinery/pkg/types"
+
+	networking "github.com/refract-project/refract/api/networking/v1beta1"
+	"github.com/refract-project/refract/gateway/netstate"
+	"github.com/refract-project/refract/gateway/tunnel"
+)
+
+// TunnelLink is the name of the WireGuard device, as in Liqo.
+const TunnelLink = "liqo-tunnel"
+
+// PingPort is the UDP port at which each gateway answers pings through the tunnel, as in Liqo.
+const PingPort = 12345
+
+// The routing tables of a gateway, by the link on which a packet arrives.
+const (
+	nodesTable  = 21001
+	tunnelTable = 21002
+)
+
+// tcpHeaders is the length of the headers of IPv4 and TCP without options.
+const tcpHeaders = 40
+
+// wireguardOverhead is the length of the headers that WireGuard adds over IPv4, with its own 32 bytes.
+const wireguardOverhead = 60
+
+// minMTU is the smallest MTU of a tunnel. IPv4 requires no host to accept more (RFC 791).
+const minMTU = 576
+
+// The addresses of the ends of the tunnel, as in Liqo.
+var (
+	serverAddress = netip.MustParsePrefix("169.254.18.1/30")
+	clientAddress = netip.MustParsePrefix("169.254.18.2/30")
+)
+
+// GatewayScope lists what belongs to a gateway in its pod.
+var GatewayScope = netstate.Scope{Links: []string{VXLANLink, TunnelLink}, RouteTables: []int{nodesTable, tunnelTable}, Table: TableName}
+
+// Node is a node of this cluster, as a gateway reaches it.
+type Node struct {
+	Name string
+	// IP is the address to which packets are sent.
+	IP netip.Addr
+	// PodRanges are the addresses of the pods on the node.
+	PodRanges []netip.Prefix
+	// External is the node's own address in the external range of the cluster. It is not valid if the node has none: then its processes
+	// cannot reach the peer.
+	External netip.Addr
+}
+
+// Peering contains what a gateway needs to know.
+type Peering struct {
+	// ClusterID is the ID of this cluster, RemoteClusterID the peer's.
+	ClusterID, RemoteClusterID string
+
+	Configuration *networking.Configuration
+	// Exactly one of Server and Client is set: the end of the tunnel at this cluster.
+	Server    *networking.GatewayServer
+	Client    *networking.GatewayClient
+	PublicKey *networking.PublicKey
+	// PrivateKey is the private key of this cluster's gateway, from its Secret.
+	PrivateKey []byte
+	// Endpoint is the address of the peer's gateway. It is valid at the client only.
+	Endpoint netip.AddrPort
+	Nodes    []Node
+	// PodMTU is the MTU of the pod's own link.
+	PodMTU int
+}
+
+// Gateway is the configuration of a gateway.
+type Gateway struct {
+	State  netstate.State
+	Tunnel tunnel.Config
+	MTU    int // of the tunnel
+	// Ping is where the peer's gateway answers pings.
+	Ping netip.AddrPort
+}
+
+// CompileGateway returns the configuration of a gateway.
+func CompileGateway(p Peering) (Gateway, error) {
+	ranges, err := parseConfiguration(p.Configuration)
+	if err != nil {
+		return Gateway{}, err
+	}
+	end, err := p.end()
+	if err != nil {
+		return Gateway{}, err
+	}
+	keys, err := p.tunnelConfig(ranges, end)
+	if err != nil {
+		return Gateway{}, err
+	}
+	state := netstate.State{
+		Links: []netstate.Link{
+			vxlan(p.PodMTU, gatewayMAC(end.uid)),
+			{Name: TunnelLink, MTU: end.mtu, Addresses: []netip.Prefix{end.own}},
+		},
+		Rules: []netstate.PolicyRule{
+			{Priority: rulePriority, In: VXLANLink, Table: nodesTable},
+			{Priority: rulePriority, In: TunnelLink, Table: tunnelTable},
+		},
+		// No packet of a peer takes a route of the pod, and none of a node the way to the internet.
+		Routes: []netstate.Route{{Table: nodesTable, Destination: allAddresses}, {Table: tunnelTable, Destination: allAddresses}},
+		Table:  gatewayTable(ranges, end.mtu),
+	}
+	for _, r := range ranges.remote {
+		state.Routes = append(state.Routes, netstate.Route{Table: nodesTable, Destination: r.own, Link: TunnelLink, Via: end.other})
+	}
+	addNodes(&state, p.Nodes)
+	return Gateway{State: state, Tunnel: keys, MTU: end.mtu, Ping: netip.AddrPortFrom(end.other, PingPort)}, nil
+}
+
+// end describes the end of the tunnel at this cluster.
+type end struct {
+	name  string
+	uid   types.UID
+	mtu   int
+	port  int
+	own   netip.Prefix
+	other netip.Addr
+}
+
+func (p Peering) end() (e end, err error) {
+	switch {
+	case (p.Server == nil) == (p.Client == nil):
+		return e, errors.New("a gateway is either a GatewayServer or a GatewayClient: delete one of them")
+	case p.Server != nil:
+		s := p.Server
+		e = end{"GatewayServer " + s.Namespace + "/" + s.Name, s.UID, s.Spec.MTU, int(s.Spec.Endpoint.Port), serverAddress,
+			clientAddress.Addr()}
+		if e.port <= 0 || e.port > 65535 {
+			return e, fmt.Errorf("%s, spec.endpoint.port %d is not a UDP port", e.name, e.port)
+		}
+	default:
+		c := p.Client
+		e = end{"GatewayClient " + c.Namespace + "/" + c.Name, c.UID, c.Spec.MTU, 0, clientAddress, serverAddress.Addr()}
+	}
+	if most := p.PodMTU - wireguardOverhead; e.mtu < minMTU || e.mtu > most {
+		return e, fmt.Errorf("%s, spec.mtu %d is not between %d and the %d bytes that fit into a packet of the pod network", e.name,
+			e.mtu, minMTU, most)
+	}
+	return e, nil
+}
+
+func (p Peering) tunnelConfig(ranges ranges, e end) (tunnel.Config, error) {
+	private, err := wgtypes.NewKey(p.PrivateKey)
+	if err != nil {
+		return tunnel.Config{},
+			fmt.Errorf("%s: the private key in its Secret has %d bytes instead of %d: delete the Secret to make new keys",
+				e.name, len(p.PrivateKey), wgtypes.KeyLen)
+	}
+	if p.PublicKey == nil {
+		return tunnel.Config{}, fmt.Errorf("%s: waiting for the PublicKey of the peer", e.name)
+	}
+	public, err := wgtypes.NewKey(p.PublicKey.Spec.PublicKey)
+	if err != nil {
+		return tunnel.Config{},
+			fmt.Errorf("PublicKey %s/%s has %d bytes instead of %d: copy the key publicKey from the Secret of the peer's gateway",
+				p.PublicKey.Namespace, p.PublicKey.Name, len(p.PublicKey.Spec.PublicKey), wgtypes.KeyLen)
+	}
+	if public == private.PublicKey() {
+		return tunnel.Config{},
+			fmt.Errorf("PublicKey %s/%s is the key of this cluster itself: copy the key publicKey from the Secret of the peer's gateway",
+				p.PublicKey.Namespace, p.PublicKey.Name)
+	}
+	if p.Client != nil && !p.Endpoint.IsValid() {
+		return tunnel.Config{}, fmt.Errorf("%s: waiting for an address of the peer's gateway", e.name)
+	}
+	peer := tunnel.Peer{PublicKey: public, AllowedIPs: []netip.Prefix{netip.PrefixFrom(e.other, e.other.BitLen())}}
+	if p.Client != nil {
+		peer.Endpoint = p.Endpoint
+	}
+	for _, r := range ranges.remote {
+		peer.AllowedIPs = append(peer.AllowedIPs, r.own)
+	}
+	return tunnel.Config{PrivateKey: private, ListenPort: e.port, Peers: []tunnel.Peer{peer}}, nil
+}
+
+// addNodes adds the ways to the nodes and to their pods.
+func addNodes(state *netstate.State, nodes []Node) {
+	nodes = slices.Clone(nodes)
+	names := make([]string, 0, len(nodes))
+	for _, n := range nodes {
+		names = append(names, n.Name)
+	}
+	hops := nextHops(names)
+	for _, n := range nodes {
+		targets := n.PodRanges
+		if n.External.IsValid() {
+			targets = append(slices.Clone(targets), netip.PrefixFrom(n.External, n.External.BitLen()))
+		}
+		addHop(state, hop{hops[n.Name], nodeMAC(n.Name), n.IP}, tunnelTable, targets, 0)
+	}
+}
+
+// gatewayTable returns the rules of a gateway. In the chains prerouting and forward, a packet from a node has the translated destination
+// and the true one, respectively; in the chains forward and postrouting, a packet from the peer has its true source.
+func gatewayTable(r ranges, mtu int) netstate.Table {
+	var outgoing, incoming []netstate.Rule
+	for _, remote := range r.remote {
+		if remote.own == remote.seen {
+			continue
+		}
+		outgoing = append(outgoing, netstate.Rule{In: VXLANLink, Destination: remote.seen,
+			Action: netstate.Action{TranslateDestination: remote.own}})
+		incoming = append(incoming, netstate.Rule{In: TunnelLink, Source: remote.own,
+			Action: netstate.Action{TranslateSource: remote.seen}})
+	}
+	drop, accept := netstate.Action{Drop: true}, netstate.Action{Accept: true}
+	return netstate.Table{
+		Name: TableName,
+		Sets: []netstate.Set{{Name: "local", Ranges: r.local}, {Name: "remote", Ranges: r.trueRemote()}},
+		Chains: []netstate.Chain{
+			{Name: "prerouting", Type: netstate.NAT, Hook: netstate.Prerouting, Priority: -100, Rules: outgoing},
+			{Name: "postrouting", Type: netstate.NAT, Hook: netstate.Postrouting, Priority: 100, Rules: incoming},
+			{Name: "forward", Type: netstate.Filter, Hook: netstate.Forwarding, Drop: true, Rules: []netstate.Rule{
+				{Opening: true, Action: netstate.Action{MaxSegment: uint16(mtu - tcpHeaders)}},
+				{In: TunnelLink, SourceSet: "remote", NotSourceSet: true, Count: true, Action: drop,
+					Comment: "source outside of the peer's ranges"},
+				{In: TunnelLink, Out: VXLANLink, DestinationSet: "local", Count: true, Action: accept, Comment: "from the peer"},
+				{In: VXLANLink, SourceSet: "local", NotSourceSet: true, Count: true, Action: drop,
+					Comment: "source outside of this cluster's ranges"},
+				{In: VXLANLink, Out: TunnelLink, DestinationSet: "remote", Count: true, Action: accept, Comment: "to the peer"},
+				{Count: true, Action: drop, Comment: "no way through the gateway"},
+			}},
+			{Name: "input", Type: netstate.Filter, Hook: netstate.Input, Rules: []netstate.Rule{
+				{In: TunnelLink, Protocol: netstate.UDP, Port: PingPort, Action: accept, Comment: "ping of the peer's gateway"},
+				{In: TunnelLink, Protocol: netstate.ICMP, Action: accept},
+				{In: TunnelLink, Count: true, Action: drop, Comment: "to the gateway itself, from the peer"},
+				{In: VXLANLink, Protocol: netstate.ICMP, Action: accept},
+				{In: VXLANLink, Count: true, Action: drop, Comment: "to the gateway itself, from a node"},
+			}},
+		},
+	}
+}

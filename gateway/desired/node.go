@@ -1,0 +1,173 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package desired
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	networking "github.com/refract-project/refract/api/networking/v1beta1"
+	"github.com/refract-project/refract/gateway/netstate"
+)
+
+// peersTable is the routing table of a node. It has the ranges of the peers, and nothing else.
+const peersTable = 21000
+
+// NodeScope lists what belongs to the agent on a node.
+var NodeScope = netstate.Scope{Links: []string{VXLANLink}, RouteTables: []int{peersTable}, Table: TableName}
+
+// Host contains what the agent on a node needs to know.
+type Host struct {
+	Name string
+	// IP is the node's address, to which gateways send packets.
+	IP netip.Addr
+	// External is the node's own address in the external range of the cluster. If it is not valid, processes of the node
+	// cannot reach peers.
+	External netip.Addr
+	// Nodes are the addresses of all nodes. The packets of a gateway have one of them where the network plugin masquerades pods.
+	Nodes []netip.Addr
+	Peers []Peer
+	// MTU of the network between nodes and pods.
+	MTU int
+}
+
+// Peer contains the objects of one peering. Exactly one of Server and Client is set.
+type Peer struct {
+	Configuration *networking.Configuration
+	Server        *networking.GatewayServer
+	Client        *networking.GatewayClient
+}
+
+// CompileNode returns the configuration of a node. A peer whose objects are incomplete or refused is left out, and is part of the error;
+// the configuration has the other peers.
+func CompileNode(h Host) (netstate.State, error) {
+	state := netstate.State{
+		Links: []netstate.Link{vxlan(h.MTU, nodeMAC(h.Name))},
+		Rules: []netstate.PolicyRule{{Priority: rulePriority, Table: peersTable}},
+	}
+	var errs []error
+	var ways []way
+	for _, p := range h.Peers {
+		w, err := p.way()
+		if err == nil {
+			err = w.findConflict(ways)
+		}
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		ways = append(ways, w)
+	}
+	slices.SortFunc(ways, func(a, b way) int { return cmp.Compare(a.uid, b.uid) })
+	uids := make([]string, 0, len(ways))
+	for _, w := range ways {
+		uids = append(uids, string(w.uid))
+	}
+	hops := nextHops(uids)
+	table := nodeSets{hosts: hostRanges(h.Nodes)}
+	for _, w := range ways {
+		addHop(&state, hop{hops[string(w.uid)], gatewayMAC(w.uid), w.pod}, peersTable, w.ranges.seenRemote(), min(w.mtu,
+			h.MTU-vxlanOverhead))
+		table.peers = append(table.peers, w.ranges.seenRemote()...)
+		table.hosts = append(table.hosts, netip.PrefixFrom(w.pod, w.pod.BitLen()))
+		table.pods = append(table.pods, w.ranges.localPods...)
+	}
+	state.Table = nodeTable(h, table)
+	return state, errors.Join(errs...)
+}
+
+// way is the way to one peer.
+type way struct {
+	name   string
+	uid    types.UID
+	pod    netip.Addr // the active pod of the gateway
+	mtu    int
+	ranges ranges
+}
+
+func (p Peer) way() (w way, err error) {
+	var internal *networking.InternalGatewayEndpoint
+	switch {
+	case (p.Server == nil) == (p.Client == nil):
+		return w, errors.New("a gateway is either a GatewayServer or a GatewayClient: delete one of them")
+	case p.Server != nil:
+		w = way{name: "GatewayServer " + p.Server.Namespace + "/" + p.Server.Name, uid: p.Server.UID, mtu: p.Server.Spec.MTU}
+		internal = p.Server.Status.InternalEndpoint
+	default:
+		w = way{name: "GatewayClient " + p.Client.Namespace + "/" + p.Client.Name, uid: p.Client.UID, mtu: p.Client.Spec.MTU}
+		internal = p.Client.Status.InternalEndpoint
+	}
+	if internal == nil || internal.IP == nil {
+		return w, fmt.Errorf("%s: waiting for a pod of the gateway (status.internalEndpoint.ip)", w.name)
+	}
+	if w.pod, err = netip.ParseAddr(string(*internal.IP)); err != nil || !w.pod.Is4() {
+		return w, fmt.Errorf("%s, status.internalEndpoint.ip %q is not an IPv4 address", w.name, *internal.IP)
+	}
+	if w.mtu < minMTU {
+		return w, fmt.Errorf("%s, spec.mtu %d is less than %d", w.name, w.mtu, minMTU)
+	}
+	w.ranges, err = parseConfiguration(p.Configuration)
+	return w, err
+}
+
+// findConflict returns an error if another peer has one of the addresses. IPAM grants none twice.
+func (w way) findConflict(others []way) error {
+	for _, o := range others {
+		for _, a := range w.ranges.seenRemote() {
+			for _, b := range o.ranges.seenRemote() {
+				if a.Overlaps(b) {
+					return fmt.Errorf("%s: the range %s overlaps %s of %s: delete the Networks of one of them, so that it gets another range",
+						w.name, a, b, o.name)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// nodeSets contains the sets of the table of a node.
+type nodeSets struct{ peers, pods, hosts []netip.Prefix }
+
+// nodeTable returns the rules of a node. The chain postrouting is one step before the chains in which kube-proxy and network plugins
+// masquerade, because the first translation of a connection is final.
+func nodeTable(h Host, sets nodeSets) netstate.Table {
+	drop := netstate.Action{Drop: true}
+	host := netip.PrefixFrom(h.IP, h.IP.BitLen())
+	postrouting := []netstate.Rule{
+		{Out: VXLANLink, SourceSet: "pods", DestinationSet: "peers", Action: netstate.Action{KeepSource: true},
+			Comment: "pods keep their address"},
+		{In: VXLANLink, SourceSet: "peers", Action: netstate.Action{KeepSource: true}, Comment: "pods of peers keep their address"},
+	}
+	if h.External.IsValid() {
+		postrouting = append(postrouting, netstate.Rule{Out: VXLANLink, DestinationSet: "peers",
+			Comment: "processes of the node, and clients of its ports",
+			Action:  netstate.Action{TranslateSource: netip.PrefixFrom(h.External, h.External.BitLen())}})
+	}
+	return netstate.Table{
+		Name: TableName,
+		Sets: []netstate.Set{{Name: "peers", Ranges: sets.peers}, {Name: "pods", Ranges: sets.pods}, {Name: "hosts", Ranges: sets.hosts}},
+		Chains: []netstate.Chain{
+			{Name: "raw", Type: netstate.Filter, Hook: netstate.Prerouting, Priority: -300, Rules: []netstate.Rule{
+				{Destination: host, Protocol: netstate.UDP, Port: VXLANPort, Action: netstate.Action{NoTrack: true}}}},
+			{Name: "output", Type: netstate.Filter, Hook: netstate.Output, Priority: -300, Rules: []netstate.Rule{
+				{Source: host, Protocol: netstate.UDP, Port: VXLANPort, Action: netstate.Action{NoTrack: true}}}},
+			{Name: "input", Type: netstate.Filter, Hook: netstate.Input, Priority: -10, Rules: []netstate.Rule{
+				{SourceSet: "hosts", NotSourceSet: true, Protocol: netstate.UDP, Port: VXLANPort, Count: true, Action: drop,
+					Comment: "VXLAN of neither a gateway nor a node"}}},
+			{Name: "postrouting", Type: netstate.NAT, Hook: netstate.Postrouting, Priority: 99, Rules: postrouting},
+		},
+	}
+}
+
+func hostRanges(addresses []netip.Addr) (ranges []netip.Prefix) {
+	for _, a := range addresses {
+		ranges = append(ranges, netip.PrefixFrom(a, a.BitLen()))
+	}
+	return ranges
+}

@@ -1,0 +1,9 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package gateway carries packets between the pods of two clusters.
+//
+// RunGateway runs in the pod of a gateway, of which each peering has its own. RunAgent runs on each node, in the network namespace of
+// the host. Both receive the objects that they need whenever these change, compile them into a whole desired configuration (package
+// desired), and keep the kernel at it (packages netstate and tunnel). They write nothing to any API server.
+package gateway

@@ -1,0 +1,198 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/refract-project/refract/gateway/check"
+	"github.com/refract-project/refract/gateway/desired"
+	"github.com/refract-project/refract/gateway/netstate"
+	"github.com/refract-project/refract/gateway/tunnel"
+)
+
+// tunnelCheckInterval is how often the WireGuard device is compared with its configuration, because WireGuard sends no
+// notifications. It is how long a peer that somebody removed stays removed.
+const tunnelCheckInterval = 5 * time.Second
+
+// Report describes a change of the kernel's configuration, or why there was none.
+type Report struct {
+	// Refused is the reason why the objects could not be compiled. The configuration stays as it was, except for a node, which gets the
+	// configuration of the other peers.
+	Refused error
+	// Network is the outcome for links, routes and rules. It is nil if they were not compared.
+	Network *netstate.Outcome
+	// TunnelWrites is the number of requests that changed the WireGuard device, and TunnelError the error of the last one.
+	TunnelWrites int
+	TunnelError  error
+	// Implementation of WireGuard, after the device was opened.
+	Implementation tunnel.Implementation
+	// Connection is set when the peer has become connected or lost.
+	Connection *Connection
+}
+
+// Connection is the connection to the peer's gateway, through the tunnel.
+type Connection struct {
+	Connected bool
+	// Latency is the round-trip time.
+	Latency time.Duration
+}
+
+// Options of a gateway.
+type Options struct {
+	Implementation tunnel.Implementation
+	// LogError receives the errors of wireguard-go. It may be nil.
+	LogError func(format string, values ...any)
+	// Report receives each change. It must not block, and is called from several goroutines.
+	Report func(Report)
+}
+
+// RunGateway keeps the configuration of a gateway's pod at the Peering that was received last. When ctx is done, the
+// kernel's configuration stays, so that the next process continues it; packets pass only while a process runs if WireGuard
+// is in userspace.
+func RunGateway(ctx context.Context, peerings <-chan desired.Peering, o Options) error {
+	return keep(ctx, desired.GatewayScope, o.Report, func(ctx context.Context, states chan<- netstate.State) error {
+		g := gatewayLoop{options: o, states: states, reconnect: make(chan struct{}, 1), failed: make(chan error, 1)}
+		defer g.close()
+		timer := time.NewTicker(tunnelCheckInterval)
+		defer timer.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case p := <-peerings:
+				if err := g.compile(ctx, p); err != nil {
+					return err
+				}
+			case <-timer.C:
+				g.applyTunnel()
+			case <-g.reconnect:
+				if err := g.device.Reconnect(g.current.Tunnel); err != nil {
+					g.options.Report(Report{TunnelError: err})
+				}
+			case err := <-g.failed:
+				return err
+			}
+		}
+	})
+}
+
+// gatewayLoop is the state of RunGateway.
+type gatewayLoop struct {
+	options Options
+	states  chan<- netstate.State
+	device  *tunnel.Device
+	current desired.Gateway
+	// reconnect receives a request when the peer is lost, failed the error of the pings.
+	reconnect chan struct{}
+	failed    chan error
+}
+
+func (g *gatewayLoop) compile(ctx context.Context, p desired.Peering) error {
+	compiled, err := desired.CompileGateway(p)
+	if err != nil {
+		g.options.Report(Report{Refused: err})
+		return nil
+	}
+	if g.device == nil {
+		if g.device, err = tunnel.Open(tunnel.Options{Name: desired.TunnelLink, MTU: compiled.MTU, Implementation: g.options.Implementation,
+			LogError: g.options.LogError}); err != nil {
+			return fmt.Errorf("opening the tunnel, %w", err)
+		}
+		g.options.Report(Report{Implementation: g.device.Implementation()})
+	}
+	first := g.current.MTU == 0
+	g.current = compiled
+	// The filter and the addresses come before the peer, so that nothing passes a gateway without rules.
+	select {
+	case g.states <- compiled.State:
+	case <-ctx.Done():
+		return nil
+	}
+	g.applyTunnel()
+	if first {
+		go func() { g.failed <- check.Run(ctx, g.pings(p)) }()
+	}
+	return nil
+}
+
+// pings returns the options of the pings. A client connects again when the peer is lost. The server cannot: it knows only
+// the endpoint from which the client came last.
+func (g *gatewayLoop) pings(p desired.Peering) check.Options {
+	return check.Options{
+		ClusterID: p.ClusterID, RemoteClusterID: p.RemoteClusterID, Port: desired.PingPort, Peer: g.current.Ping,
+		Changed: func(connected bool, latency time.Duration) {
+			g.options.Report(Report{Connection: &Connection{connected, latency}})
+		},
+		Reconnect: func() {
+			if p.Client == nil {
+				return
+			}
+			select {
+			case g.reconnect <- struct{}{}:
+			default:
+			}
+		},
+	}
+}
+
+func (g *gatewayLoop) applyTunnel() {
+	if g.device == nil {
+		return
+	}
+	if writes, err := g.device.Apply(g.current.Tunnel); writes > 0 || err != nil {
+		g.options.Report(Report{TunnelWrites: writes, TunnelError: err})
+	}
+}
+
+func (g *gatewayLoop) close() {
+	if g.device != nil {
+		g.device.Close()
+	}
+}
+
+// RunAgent keeps the configuration of a node at the Host that was received last. When ctx is done, the configuration stays.
+func RunAgent(ctx context.Context, hosts <-chan desired.Host, report func(Report)) error {
+	return keep(ctx, desired.NodeScope, report, func(ctx context.Context, states chan<- netstate.State) error {
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case h := <-hosts:
+				state, err := desired.CompileNode(h)
+				if err != nil {
+					report(Report{Refused: err})
+				}
+				select {
+				case states <- state:
+				case <-ctx.Done():
+				}
+			}
+		}
+	})
+}
+
+// keep applies the states that the source sends, until ctx is done or one of them fails.
+func keep(ctx context.Context, scope netstate.Scope, report func(Report), source func(context.Context, chan<- netstate.State) error) error {
+	applier, err := netstate.NewApplier(scope)
+	if err != nil {
+		return err
+	}
+	defer applier.Close()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	states, ended := make(chan netstate.State), make(chan error, 1)
+	go func() {
+		defer cancel()
+		ended <- source(ctx, states)
+	}()
+	err = applier.Keep(ctx, states, func(o netstate.Outcome) { report(Report{Network: &o}) })
+	cancel()
+	if failed := <-ended; failed != nil {
+		return failed
+	}
+	return err
+}

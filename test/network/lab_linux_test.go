@@ -1,0 +1,408 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package network
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	networking "github.com/refract-project/refract/api/networking/v1beta1"
+	"github.com/refract-project/refract/gateway"
+	"github.com/refract-project/refract/gateway/desired"
+	"github.com/refract-project/refract/gateway/tunnel"
+	"github.com/refract-project/refract/test/support/netlab"
+)
+
+// roleVariable makes this test binary a gateway or an agent, which reads its objects from the standard input.
+const roleVariable = "REFRACT_NETLAB_ROLE"
+
+func TestMain(m *testing.M) {
+	switch os.Getenv(roleVariable) {
+	case "gateway":
+		serve(func(ctx context.Context, p <-chan desired.Peering, report func(gateway.Report)) error {
+			return gateway.RunGateway(ctx, p, gateway.Options{Implementation: tunnel.Auto, Report: report})
+		})
+	case "agent":
+		serve(gateway.RunAgent)
+	default:
+		os.Exit(m.Run())
+	}
+}
+
+// event is a report of a process, in JSON.
+type event struct {
+	Refused, Failed string
+	Network, Repair bool
+	Connected       *bool
+	Writes          int
+	TunnelWrites    int
+}
+
+// serve runs a process: each line of the standard input is a new version of its objects, each line of the standard output an event.
+func serve[T any](run func(context.Context, <-chan T, func(gateway.Report)) error) {
+	inputs := make(chan T)
+	go func() {
+		for decoder := json.NewDecoder(os.Stdin); ; {
+			var input T
+			if err := decoder.Decode(&input); err != nil {
+				return
+			}
+			inputs <- input
+		}
+	}()
+	var mutex sync.Mutex
+	encoder := json.NewEncoder(os.Stdout)
+	err := run(context.Background(), inputs, func(r gateway.Report) {
+		e := event{TunnelWrites: r.TunnelWrites}
+		if r.Refused != nil {
+			e.Refused = r.Refused.Error()
+		}
+		if r.TunnelError != nil {
+			e.Failed = r.TunnelError.Error()
+		}
+		if r.Connection != nil {
+			e.Connected = &r.Connection.Connected
+		}
+		if r.Network != nil {
+			e.Network, e.Repair, e.Writes = true, r.Network.Repair, r.Network.Writes
+			if r.Network.Err != nil {
+				e.Failed = r.Network.Err.Error()
+			}
+		}
+		mutex.Lock()
+		defer mutex.Unlock()
+		_ = encoder.Encode(e)
+	})
+	fmt.Fprintln(os.Stderr, err)
+	os.Exit(1)
+}
+
+// process is a gateway or an agent.
+type process struct {
+	t       *testing.T
+	host    *netlab.Host
+	role    string
+	command *exec.Cmd
+	input   io.Writer
+	events  chan event
+}
+
+func start(t *testing.T, host *netlab.Host, role string) *process {
+	t.Helper()
+	p := &process{t: t, host: host, role: role, command: exec.Command(os.Args[0]), events: make(chan event, 1000)}
+	p.command.Env = append(os.Environ(), roleVariable+"="+role)
+	p.command.Stderr = os.Stderr
+	input, err := p.command.StdinPipe()
+	require.NoError(t, err)
+	output, err := p.command.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, host.Start(p.command))
+	p.input = input
+	t.Cleanup(p.kill)
+	go func() {
+		defer close(p.events)
+		for scanner := bufio.NewScanner(output); scanner.Scan(); {
+			var e event
+			if json.Unmarshal(scanner.Bytes(), &e) == nil {
+				p.events <- e
+			}
+		}
+	}()
+	return p
+}
+
+// restart starts the process again. It exists until the test ends that started the first one.
+func (p *process) restart() *process { return start(p.t, p.host, p.role) }
+
+// kill ends the process at once, as a crash does.
+func (p *process) kill() {
+	_ = p.command.Process.Kill()
+	_ = p.command.Wait()
+}
+
+// apply sends objects to the process, and returns the number of writes to links, routes and rules.
+func (p *process) apply(objects any) int {
+	p.t.Helper()
+	require.NoError(p.t, json.NewEncoder(p.input).Encode(objects))
+	return p.await(false)
+}
+
+// awaitRepair waits until the process has undone the change of somebody else.
+func (p *process) awaitRepair() int {
+	p.t.Helper()
+	return p.await(true)
+}
+
+func (p *process) await(repair bool) int {
+	p.t.Helper()
+	timeout := time.After(time.Minute)
+	for {
+		select {
+		case e, ok := <-p.events:
+			require.True(p.t, ok, "%s of %s ended", p.role, p.host)
+			require.Empty(p.t, e.Failed)
+			require.Empty(p.t, e.Refused)
+			if e.Network && e.Repair == repair {
+				return e.Writes
+			}
+		case <-timeout:
+			p.t.Fatalf("%s of %s reports nothing", p.role, p.host)
+		}
+	}
+}
+
+// cluster has one pod on its first node and its gateway on the second one.
+type cluster struct {
+	name                         string
+	pod, node, gatewayNode, gate *netlab.Host
+	key                          wgtypes.Key
+	agents                       []*process
+	gateway                      *process
+	peering                      desired.Peering
+	hosts                        []desired.Host
+}
+
+// The addresses are the same in both clusters.
+const (
+	podRange, externalRange   = "10.1.0.0/16", "10.70.0.0/16"
+	podIP, gatewayIP          = "10.1.1.10", "10.1.2.5"
+	nodeIP, gatewayNodeIP     = "192.168.0.1", "192.168.0.2"
+	nodeExternal              = "10.70.0.5"
+	hop                       = "169.254.1.1" // of pods, at their node
+	tunnelPort                = 51840
+	internetRome, internetMil = "203.0.113.1", "203.0.113.2"
+)
+
+// seen are the ranges by which a cluster sees the pods and the external addresses of the other one.
+type seen struct{ pods, external string }
+
+var (
+	milanInRome = seen{"10.61.0.0/16", "10.62.0.0/16"}
+	romeInMilan = seen{"10.71.0.0/16", "10.72.0.0/16"}
+)
+
+// newClusters builds two clusters, joined by gateways: milan has the server.
+func newClusters(t *testing.T) (rome, milan *cluster) {
+	t.Helper()
+	rome, milan = newCluster(t, "rome"), newCluster(t, "milan")
+	netlab.Cable(rome.gatewayNode, "internet", internetRome+"/24", milan.gatewayNode, "internet", internetMil+"/24")
+	forwardPort(t, milan.gatewayNode, tunnelPort, gatewayIP)
+	rome.peering.Configuration, milan.peering.Configuration = configuration("milan", milanInRome), configuration("rome", romeInMilan)
+	meta := metav1.ObjectMeta{Namespace: "liqo-tenant", Name: "peer", UID: types.UID("uid")}
+	ip := networking.IP(gatewayIP)
+	internal := &networking.InternalGatewayEndpoint{IP: &ip}
+	rome.peering.Client = &networking.GatewayClient{ObjectMeta: meta, Spec: networking.GatewayClientSpec{MTU: 1340},
+		Status: networking.GatewayClientStatus{InternalEndpoint: internal}}
+	rome.peering.Endpoint = netip.AddrPortFrom(netip.MustParseAddr(internetMil), tunnelPort)
+	milan.peering.Server = &networking.GatewayServer{ObjectMeta: meta,
+		Spec: networking.GatewayServerSpec{MTU: 1340, Endpoint: networking.Endpoint{Port: tunnelPort,
+			ServiceType: corev1.ServiceTypeNodePort}},
+		Status: networking.GatewayServerStatus{InternalEndpoint: internal}}
+	for _, c := range []*cluster{rome, milan} {
+		c.complete(map[*cluster]*cluster{rome: milan, milan: rome}[c])
+	}
+	for _, c := range []*cluster{rome, milan} {
+		c.start(t)
+	}
+	return rome, milan
+}
+
+func newCluster(t *testing.T, name string) *cluster {
+	t.Helper()
+	c := &cluster{name: name, pod: netlab.NewHost(t, name+"-pod"), node: netlab.NewHost(t, name+"-node"),
+		gatewayNode: netlab.NewHost(t, name+"-gateway-node"), gate: netlab.NewHost(t, name+"-gateway")}
+	netlab.Cable(c.node, "pod", hop+"/32", c.pod, "eth0", podIP+"/32")
+	netlab.Cable(c.node, "eth0", nodeIP+"/24", c.gatewayNode, "eth0", gatewayNodeIP+"/24")
+	netlab.Cable(c.gatewayNode, "gateway", hop+"/32", c.gate, "eth0", gatewayIP+"/32")
+	c.node.Route(podIP+"/32", "", "pod")
+	c.node.Route("10.1.2.0/24", gatewayNodeIP, "eth0")
+	c.gatewayNode.Route(gatewayIP+"/32", "", "gateway")
+	c.gatewayNode.Route("10.1.1.0/24", nodeIP, "eth0")
+	for _, pod := range []*netlab.Host{c.pod, c.gate} {
+		pod.Route("0.0.0.0/0", hop, "eth0")
+	}
+	for _, node := range []*netlab.Host{c.node, c.gatewayNode} {
+		node.Sysctl("net/ipv4/ip_forward", "1")
+		masquerade(t, node)
+	}
+	c.node.Route("0.0.0.0/0", gatewayNodeIP, "eth0")
+	return c
+}
+
+func configuration(peer string, s seen) *networking.Configuration {
+	ranges := func(pods, external string) networking.ClusterConfig {
+		return networking.ClusterConfig{CIDR: networking.ClusterConfigCIDR{Pod: []networking.CIDR{networking.CIDR(pods)},
+			External: []networking.CIDR{networking.CIDR(external)}}}
+	}
+	local, remote := ranges(podRange, externalRange), ranges(s.pods, s.external)
+	return &networking.Configuration{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant", Name: peer},
+		Spec:   networking.ConfigurationSpec{Local: &local, Remote: ranges(podRange, externalRange)},
+		Status: networking.ConfigurationStatus{Remote: &remote}}
+}
+
+// complete adds the keys, the nodes and the objects of the agents.
+func (c *cluster) complete(other *cluster) {
+	for _, each := range []*cluster{c, other} {
+		if each.key == (wgtypes.Key{}) {
+			each.key, _ = wgtypes.GeneratePrivateKey()
+		}
+	}
+	public := other.key.PublicKey()
+	c.peering.PublicKey = &networking.PublicKey{Spec: networking.PublicKeySpec{PublicKey: public[:]}}
+	c.peering.ClusterID, c.peering.RemoteClusterID = c.name, other.name
+	c.peering.PrivateKey, c.peering.PodMTU = c.key[:], 1500
+	node, gatewayNode := netip.MustParseAddr(nodeIP), netip.MustParseAddr(gatewayNodeIP)
+	c.peering.Nodes = []desired.Node{
+		{Name: "node", IP: node, PodRanges: []netip.Prefix{netip.MustParsePrefix("10.1.1.0/24")},
+			External: netip.MustParseAddr(nodeExternal)},
+		{Name: "gateway-node", IP: gatewayNode, PodRanges: []netip.Prefix{netip.MustParsePrefix("10.1.2.0/24")}},
+	}
+	peer := desired.Peer{Configuration: c.peering.Configuration, Server: c.peering.Server, Client: c.peering.Client}
+	for _, n := range c.peering.Nodes {
+		c.hosts = append(c.hosts, desired.Host{Name: n.Name, IP: n.IP, External: n.External, Nodes: []netip.Addr{node, gatewayNode},
+			MTU: 1500, Peers: []desired.Peer{peer}})
+	}
+}
+
+func (c *cluster) start(t *testing.T) {
+	t.Helper()
+	for i, host := range []*netlab.Host{c.node, c.gatewayNode} {
+		c.agents = append(c.agents, start(t, host, "agent"))
+		require.Positive(t, c.agents[i].apply(c.hosts[i]))
+	}
+	c.gateway = start(t, c.gate, "gateway")
+	require.Positive(t, c.gateway.apply(c.peering))
+}
+
+// listen serves connections at port 8080 of a host. The first line of each connection is the client's address as the server sees it; then
+// each byte comes back.
+func listen(t *testing.T, host *netlab.Host) {
+	t.Helper()
+	var listener net.Listener
+	require.NoError(t, host.Do(func() (err error) {
+		listener, err = net.Listen("tcp4", ":8080")
+		return err
+	}))
+	t.Cleanup(func() { _ = listener.Close() })
+	go func() {
+		for {
+			connection, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer connection.Close()
+				source := connection.RemoteAddr().(*net.TCPAddr).IP
+				if _, err := fmt.Fprintln(connection, source); err == nil {
+					_, _ = io.Copy(connection, connection)
+				}
+			}()
+		}
+	}()
+}
+
+// dial connects from a host, and returns the connection and the source address that the server sees.
+func dial(t *testing.T, host *netlab.Host, address string) (net.Conn, string) {
+	t.Helper()
+	var connection net.Conn
+	require.NoError(t, host.Do(func() (err error) {
+		connection, err = net.DialTimeout("tcp4", address, 10*time.Second)
+		return err
+	}))
+	t.Cleanup(func() { _ = connection.Close() })
+	var source string
+	_, err := fmt.Fscanln(connection, &source)
+	require.NoError(t, err)
+	return connection, source
+}
+
+// exchange sends bytes and waits until they are back. It returns how long that took.
+func exchange(t *testing.T, connection net.Conn) time.Duration {
+	t.Helper()
+	begun := time.Now()
+	message := make([]byte, 20_000)
+	require.NoError(t, connection.SetDeadline(begun.Add(30*time.Second)))
+	go func() { _, _ = connection.Write(message) }()
+	_, err := io.ReadFull(connection, message)
+	require.NoError(t, err)
+	return time.Since(begun)
+}
+
+// masquerade does what network plugins do: packets of pods that leave the cluster get the node's address, and so do those
+// from elsewhere to pods.
+func masquerade(t *testing.T, node *netlab.Host) {
+	t.Helper()
+	inNFTables(t, node, func(c *nftables.Conn) {
+		table := c.AddTable(&nftables.Table{Name: "cni", Family: nftables.TableFamilyIPv4})
+		chain := c.AddChain(&nftables.Chain{Name: "postrouting", Table: table, Type: nftables.ChainTypeNAT,
+			Hooknum:  nftables.ChainHookPostrouting,
+			Priority: nftables.ChainPriorityNATSource})
+		pods := func(offset uint32, op expr.CmpOp) []expr.Any {
+			return []expr.Any{
+				&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: 2},
+				&expr.Cmp{Op: op, Register: 1, Data: []byte{10, 1}},
+			}
+		}
+		const source, destination = 12, 16
+		for _, match := range [][]expr.Any{
+			append(pods(source, expr.CmpOpEq), pods(destination, expr.CmpOpNeq)...),
+			append(pods(source, expr.CmpOpNeq), pods(destination, expr.CmpOpEq)...),
+		} {
+			c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: append(match, &expr.Masq{})})
+		}
+	})
+}
+
+// forwardPort does what kube-proxy does for a NodePort.
+func forwardPort(t *testing.T, node *netlab.Host, port uint16, pod string) {
+	t.Helper()
+	inNFTables(t, node, func(c *nftables.Conn) {
+		table := c.AddTable(&nftables.Table{Name: "proxy", Family: nftables.TableFamilyIPv4})
+		chain := c.AddChain(&nftables.Chain{Name: "prerouting", Table: table, Type: nftables.ChainTypeNAT,
+			Hooknum:  nftables.ChainHookPrerouting,
+			Priority: nftables.ChainPriorityNATDest})
+		name := make([]byte, unix.IFNAMSIZ)
+		copy(name, "internet")
+		c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: []expr.Any{
+			&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: 1}, &expr.Cmp{Register: 1, Data: name},
+			&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1}, &expr.Cmp{Register: 1, Data: []byte{unix.IPPROTO_UDP}},
+			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
+			&expr.Cmp{Register: 1, Data: binaryutil.BigEndian.PutUint16(port)},
+			&expr.Immediate{Register: 1, Data: netip.MustParseAddr(pod).AsSlice()},
+			&expr.NAT{Type: expr.NATTypeDestNAT, Family: unix.NFPROTO_IPV4, RegAddrMin: 1},
+		}})
+	})
+}
+
+func inNFTables(t *testing.T, host *netlab.Host, f func(*nftables.Conn)) {
+	t.Helper()
+	require.NoError(t, host.Do(func() error {
+		c, err := nftables.New()
+		if err != nil {
+			return err
+		}
+		f(c)
+		return c.Flush()
+	}))
+}
