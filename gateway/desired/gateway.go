@@ -112,7 +112,7 @@ func CompileGateway(p Peering) (Gateway, error) {
 		},
 		// No packet of a peer takes a route of the pod, and none of a node the way to the internet.
 		Routes: []netstate.Route{{Table: nodesTable, Destination: allAddresses}, {Table: tunnelTable, Destination: allAddresses}},
-		Table:  gatewayTable(ranges, end.mtu),
+		Table:  gatewayTable(ranges, end),
 	}
 	for _, r := range ranges.remote {
 		state.Routes = append(state.Routes, netstate.Route{Table: nodesTable, Destination: r.own, Link: TunnelLink, Via: end.other})
@@ -177,7 +177,7 @@ func (p Peering) tunnelConfig(ranges ranges, e end) (tunnel.Config, error) {
 	if p.Client != nil && !p.Endpoint.IsValid() {
 		return tunnel.Config{}, fmt.Errorf("%s: waiting for an address of the peer's gateway", e.name)
 	}
-	peer := tunnel.Peer{PublicKey: public, AllowedIPs: []netip.Prefix{netip.PrefixFrom(e.other, e.other.BitLen())}}
+	peer := tunnel.Peer{PublicKey: public, AllowedIPs: []netip.Prefix{single(e.other)}}
 	if p.Client != nil {
 		peer.Endpoint = p.Endpoint
 	}
@@ -198,15 +198,15 @@ func addNodes(state *netstate.State, nodes []Node) {
 	for _, n := range nodes {
 		targets := n.PodRanges
 		if n.External.IsValid() {
-			targets = append(slices.Clone(targets), netip.PrefixFrom(n.External, n.External.BitLen()))
+			targets = append(slices.Clone(targets), single(n.External))
 		}
 		addHop(state, hop{hops[n.Name], nodeMAC(n.Name), n.IP}, tunnelTable, targets, 0)
 	}
 }
 
-// gatewayTable returns the rules of a gateway. In the chains prerouting and forward, a packet from a node has the translated destination
-// and the true one, respectively; in the chains forward and postrouting, a packet from the peer has its true source.
-func gatewayTable(r ranges, mtu int) netstate.Table {
+// gatewayTable returns the rules of a gateway. The chain arrival sees the addresses as they are on the wire. In the chain forward, and for packets
+// from the peer also in postrouting, the addresses of the peer are the true ones.
+func gatewayTable(r ranges, e end) netstate.Table {
 	var outgoing, incoming []netstate.Rule
 	for _, remote := range r.remote {
 		if remote.own == remote.seen {
@@ -222,15 +222,20 @@ func gatewayTable(r ranges, mtu int) netstate.Table {
 		Name: TableName,
 		Sets: []netstate.Set{{Name: "local", Ranges: r.local}, {Name: "remote", Ranges: r.trueRemote()}},
 		Chains: []netstate.Chain{
+			{Name: "arrival", Type: netstate.Filter, Hook: netstate.Prerouting, Priority: -150, Rules: []netstate.Rule{
+				{In: TunnelLink, Source: single(e.other), Destination: single(e.own.Addr()), Action: accept, Comment: "from gateway to gateway"},
+				{In: TunnelLink, SourceSet: "remote", NotSourceSet: true, Count: true, Action: drop,
+					Comment: "source outside of the peer's ranges"},
+				{In: TunnelLink, DestinationSet: "local", NotDestinationSet: true, Count: true, Action: drop,
+					Comment: "destination outside of this cluster's ranges"},
+				{In: VXLANLink, SourceSet: "local", NotSourceSet: true, Count: true, Action: drop,
+					Comment: "source outside of this cluster's ranges"},
+			}},
 			{Name: "prerouting", Type: netstate.NAT, Hook: netstate.Prerouting, Priority: -100, Rules: outgoing},
 			{Name: "postrouting", Type: netstate.NAT, Hook: netstate.Postrouting, Priority: 100, Rules: incoming},
 			{Name: "forward", Type: netstate.Filter, Hook: netstate.Forwarding, Drop: true, Rules: []netstate.Rule{
-				{Opening: true, Action: netstate.Action{MaxSegment: uint16(mtu - tcpHeaders)}},
-				{In: TunnelLink, SourceSet: "remote", NotSourceSet: true, Count: true, Action: drop,
-					Comment: "source outside of the peer's ranges"},
-				{In: TunnelLink, Out: VXLANLink, DestinationSet: "local", Count: true, Action: accept, Comment: "from the peer"},
-				{In: VXLANLink, SourceSet: "local", NotSourceSet: true, Count: true, Action: drop,
-					Comment: "source outside of this cluster's ranges"},
+				{Opening: true, Action: netstate.Action{MaxSegment: uint16(e.mtu - tcpHeaders)}},
+				{In: TunnelLink, Out: VXLANLink, Count: true, Action: accept, Comment: "from the peer"},
 				{In: VXLANLink, Out: TunnelLink, DestinationSet: "remote", Count: true, Action: accept, Comment: "to the peer"},
 				{Count: true, Action: drop, Comment: "no way through the gateway"},
 			}},

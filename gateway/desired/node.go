@@ -75,7 +75,7 @@ func CompileNode(h Host) (netstate.State, error) {
 		addHop(&state, hop{hops[string(w.uid)], gatewayMAC(w.uid), w.pod}, peersTable, w.ranges.seenRemote(), min(w.mtu,
 			h.MTU-vxlanOverhead))
 		table.peers = append(table.peers, w.ranges.seenRemote()...)
-		table.hosts = append(table.hosts, netip.PrefixFrom(w.pod, w.pod.BitLen()))
+		table.hosts = append(table.hosts, single(w.pod))
 		table.pods = append(table.pods, w.ranges.localPods...)
 	}
 	state.Table = nodeTable(h, table)
@@ -138,7 +138,7 @@ type nodeSets struct{ peers, pods, hosts []netip.Prefix }
 // masquerade, because the first translation of a connection is final.
 func nodeTable(h Host, sets nodeSets) netstate.Table {
 	drop := netstate.Action{Drop: true}
-	host := netip.PrefixFrom(h.IP, h.IP.BitLen())
+	host := single(h.IP)
 	postrouting := []netstate.Rule{
 		{Out: VXLANLink, SourceSet: "pods", DestinationSet: "peers", Action: netstate.Action{KeepSource: true},
 			Comment: "pods keep their address"},
@@ -147,7 +147,7 @@ func nodeTable(h Host, sets nodeSets) netstate.Table {
 	if h.External.IsValid() {
 		postrouting = append(postrouting, netstate.Rule{Out: VXLANLink, DestinationSet: "peers",
 			Comment: "processes of the node, and clients of its ports",
-			Action:  netstate.Action{TranslateSource: netip.PrefixFrom(h.External, h.External.BitLen())}})
+			Action:  netstate.Action{TranslateSource: single(h.External)}})
 	}
 	return netstate.Table{
 		Name: TableName,
@@ -167,7 +167,10 @@ func nodeTable(h Host, sets nodeSets) netstate.Table {
 
 func hostRanges(addresses []netip.Addr) (ranges []netip.Prefix) {
 	for _, a := range addresses {
-		ranges = append(ranges, netip.PrefixFrom(a, a.BitLen()))
+		ranges = append(ranges, single(a))
 	}
 	return ranges
 }
+
+// single returns the range that has only one address.
+func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }

@@ -56,7 +56,7 @@ func everything() State {
 				{Name: "forward", Type: Filter, Hook: Forwarding, Drop: true, Rules: []Rule{
 					{Opening: true, Action: Action{MaxSegment: 1300}},
 					{SourceSet: "none", NotSourceSet: true, Count: true, Action: Action{Drop: true}, Comment: "spoofed"},
-					{SourceSet: "peers", Protocol: ICMP, Action: Action{Accept: true}}}},
+					{SourceSet: "peers", DestinationSet: "none", NotDestinationSet: true, Protocol: ICMP, Action: Action{Accept: true}}}},
 				{Name: "input", Type: Filter, Hook: Input}, {Name: "output", Type: Filter, Hook: Output},
 			},
 		},

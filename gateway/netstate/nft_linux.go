@@ -230,7 +230,7 @@ func (r Rule) expressions() (program []expr.Any) {
 	emit(matchRange(sourceOffset, r.Source)...)
 	emit(matchSet(sourceOffset, r.SourceSet, r.NotSourceSet)...)
 	emit(matchRange(destinationOffset, r.Destination)...)
-	emit(matchSet(destinationOffset, r.DestinationSet, false)...)
+	emit(matchSet(destinationOffset, r.DestinationSet, r.NotDestinationSet)...)
 	protocol := r.Protocol
 	if r.Opening {
 		protocol = TCP

@@ -134,8 +134,8 @@ type Rule struct {
 	// Source and Destination match ranges, SourceSet and DestinationSet named sets of the table.
 	Source, Destination       netip.Prefix
 	SourceSet, DestinationSet string
-	// NotSourceSet inverts SourceSet.
-	NotSourceSet bool
+	// NotSourceSet inverts SourceSet, NotDestinationSet inverts DestinationSet.
+	NotSourceSet, NotDestinationSet bool
 	// Protocol is an IP protocol, and Port the destination port.
 	Protocol uint8
 	Port     uint16
@@ -180,7 +180,8 @@ func (r Rule) String() string {
 	add(r.SourceSet != "" && !r.NotSourceSet, "ip saddr @%s", r.SourceSet)
 	add(r.SourceSet != "" && r.NotSourceSet, "ip saddr != @%s", r.SourceSet)
 	add(r.Destination.IsValid(), "ip daddr %s", r.Destination)
-	add(r.DestinationSet != "", "ip daddr @%s", r.DestinationSet)
+	add(r.DestinationSet != "" && !r.NotDestinationSet, "ip daddr @%s", r.DestinationSet)
+	add(r.DestinationSet != "" && r.NotDestinationSet, "ip daddr != @%s", r.DestinationSet)
 	add(r.Protocol != 0 && r.Port == 0 && !r.Opening, "meta l4proto %d", r.Protocol)
 	add(r.Port != 0, "meta l4proto %d th dport %d", r.Protocol, r.Port)
 	add(r.Opening, "tcp flags & (syn | rst) == syn")

@@ -20,6 +20,7 @@ import (
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
+	"github.com/google/nftables/userdata"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
@@ -66,7 +67,7 @@ func serve[T any](run func(context.Context, <-chan T, func(gateway.Report)) erro
 		for decoder := json.NewDecoder(os.Stdin); ; {
 			var input T
 			if err := decoder.Decode(&input); err != nil {
-				return
+				os.Exit(0) // the test has ended
 			}
 			inputs <- input
 		}
@@ -293,6 +294,59 @@ func (c *cluster) start(t *testing.T) {
 	}
 	c.gateway = start(t, c.gate, "gateway")
 	require.Positive(t, c.gateway.apply(c.peering))
+}
+
+// use gives the gateway and the agents another Configuration.
+func (c *cluster) use(configuration *networking.Configuration) {
+	c.peering.Configuration = configuration
+	c.gateway.apply(c.peering)
+	for i := range c.agents {
+		c.hosts[i].Peers[0].Configuration = configuration
+		c.agents[i].apply(c.hosts[i])
+	}
+}
+
+// refusalTimeout is how long a connection that must not succeed is tried. A shorter one may end before the first packet is dropped.
+const refusalTimeout = 300 * time.Millisecond
+
+// connects reports whether a connection from a host succeeds.
+func connects(host *netlab.Host, address string) bool { return connectsFrom(host, "", address) }
+
+// connectsFrom reports whether a connection from an address of a host succeeds.
+func connectsFrom(host *netlab.Host, source, address string) bool {
+	return host.Do(func() error {
+		dialer := net.Dialer{Timeout: refusalTimeout}
+		if source != "" {
+			dialer.LocalAddr = &net.TCPAddr{IP: net.ParseIP(source)}
+		}
+		connection, err := dialer.Dial("tcp4", address)
+		if err == nil {
+			_ = connection.Close()
+		}
+		return err
+	}) == nil
+}
+
+// dropped returns the packets that the rules of a gateway have counted, by the comment of the rule.
+func dropped(t *testing.T, host *netlab.Host) map[string]uint64 {
+	t.Helper()
+	counts := map[string]uint64{}
+	inNFTables(t, host, func(c *nftables.Conn) {
+		table := &nftables.Table{Name: desired.TableName, Family: nftables.TableFamilyIPv4}
+		for _, chain := range []string{"arrival", "forward", "input"} {
+			rules, err := c.GetRules(table, &nftables.Chain{Name: chain, Table: table})
+			require.NoError(t, err)
+			for _, r := range rules {
+				comment, _ := userdata.GetString(r.UserData, userdata.TypeComment)
+				for _, e := range r.Exprs {
+					if counter, ok := e.(*expr.Counter); ok {
+						counts[comment] += counter.Packets
+					}
+				}
+			}
+		}
+	})
+	return counts
 }
 
 // listen serves connections at port 8080 of a host. The first line of each connection is the client's address as the server sees it; then

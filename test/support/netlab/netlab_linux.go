@@ -115,11 +115,12 @@ func Cable(a *Host, aName string, aAddress string, b *Host, bName, bAddress stri
 	attributes.Name = aName
 	a.must("adding the cable "+aName, a.links.LinkAdd(&netlink.Veth{LinkAttrs: attributes, PeerName: bName,
 		PeerNamespace: netlink.NsFd(b.handle)}))
-	a.address(aName, aAddress)
-	b.address(bName, bAddress)
+	a.Address(aName, aAddress)
+	b.Address(bName, bAddress)
 }
 
-func (h *Host) address(link, address string) {
+// Address sets a link up and adds an address, unless it is empty.
+func (h *Host) Address(link, address string) {
 	h.tb.Helper()
 	if address != "" {
 		p := netip.MustParsePrefix(address)
