@@ -169,13 +169,15 @@ func TestRefusedPeerings(t *testing.T) {
 		"10.1.0.0/16 overlaps 10.1.0.0/16 of this cluste": func(p *Peering) { p.Configuration.Status.Remote.CIDR.Pod[0] = "10.1.0.0/16" },
 		"spec.remote.cidr: 0.0.0.0/0 is larger":           func(p *Peering) { p.Configuration.Spec.Remote.CIDR.Pod[0] = "0.0.0.0/0" },
 		"status.remote.cidr: 127.0.0.0/16 overlaps":       func(p *Peering) { p.Configuration.Status.Remote.CIDR.Pod[0] = "127.0.0.0/16" },
-		"status.remote.cidr: 169.254.0.0/16 overlaps":     func(p *Peering) { p.Configuration.Status.Remote.CIDR.Pod[0] = "169.254.0.0/16" },
-		"fd00::/16 is not an IPv4 range":                  func(p *Peering) { p.Configuration.Spec.Remote.CIDR.Pod[0] = "fd00::/16" },
-		"17 ranges are too many":                          func(p *Peering) { addRanges(p, 16) },
-		"delete one of them":                              func(p *Peering) { p.Server = newServer() },
-		"either a GatewayServer or":                       func(p *Peering) { p.Client = nil },
-		"spec.mtu 9000 is not between 576 and the 1440":   func(p *Peering) { p.Client.Spec.MTU = 9000 },
-		"spec.mtu 0 is not":                               func(p *Peering) { p.Client.Spec.MTU = 0 },
+		"status.remote.cidr: 169.254.0.0/16 overlaps": func(p *Peering) {
+			p.Configuration.Status.Remote.CIDR.Pod[0] = "169.254.0.0/16"
+		},
+		"fd00::/16 is not an IPv4 range":                func(p *Peering) { p.Configuration.Spec.Remote.CIDR.Pod[0] = "fd00::/16" },
+		"17 ranges are too many":                        func(p *Peering) { addRanges(p, 16) },
+		"delete one of them":                            func(p *Peering) { p.Server = newServer() },
+		"either a GatewayServer or":                     func(p *Peering) { p.Client = nil },
+		"spec.mtu 9000 is not between 576 and the 1440": func(p *Peering) { p.Client.Spec.MTU = 9000 },
+		"spec.mtu 0 is not":                             func(p *Peering) { p.Client.Spec.MTU = 0 },
 		"spec.endpoint.port 0 is not a UDP port": func(p *Peering) {
 			p.Client, p.Server = nil, newServer()
 			p.Server.Spec.Endpoint.Port = 0

@@ -204,8 +204,8 @@ func addNodes(state *netstate.State, nodes []Node) {
 	}
 }
 
-// gatewayTable returns the rules of a gateway. The chain arrival sees the addresses as they are on the wire. In the chain forward, and for packets
-// from the peer also in postrouting, the addresses of the peer are the true ones.
+// gatewayTable returns the rules of a gateway. The chain arrival sees the addresses as they are on the wire. In the chain forward, and for
+// packets from the peer also in postrouting, the addresses of the peer are the true ones.
 func gatewayTable(r ranges, e end) netstate.Table {
 	var outgoing, incoming []netstate.Rule
 	for _, remote := range r.remote {
@@ -223,7 +223,8 @@ func gatewayTable(r ranges, e end) netstate.Table {
 		Sets: []netstate.Set{{Name: "local", Ranges: r.local}, {Name: "remote", Ranges: r.trueRemote()}},
 		Chains: []netstate.Chain{
 			{Name: "arrival", Type: netstate.Filter, Hook: netstate.Prerouting, Priority: -150, Rules: []netstate.Rule{
-				{In: TunnelLink, Source: single(e.other), Destination: single(e.own.Addr()), Action: accept, Comment: "from gateway to gateway"},
+				{In: TunnelLink, Source: single(e.other), Destination: single(e.own.Addr()), Action: accept,
+					Comment: "from gateway to gateway"},
 				{In: TunnelLink, SourceSet: "remote", NotSourceSet: true, Count: true, Action: drop,
 					Comment: "source outside of the peer's ranges"},
 				{In: TunnelLink, DestinationSet: "local", NotDestinationSet: true, Count: true, Action: drop,

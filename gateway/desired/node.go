@@ -119,11 +119,11 @@ func (p Peer) way() (w way, err error) {
 // findConflict returns an error if another peer has one of the addresses. IPAM grants none twice.
 func (w way) findConflict(others []way) error {
 	for _, o := range others {
-		for _, a := range w.ranges.seenRemote() {
-			for _, b := range o.ranges.seenRemote() {
-				if a.Overlaps(b) {
-					return fmt.Errorf("%s: the range %s overlaps %s of %s: delete the Networks of one of them, so that it gets another range",
-						w.name, a, b, o.name)
+		for _, a := range w.ranges.remote {
+			for _, b := range o.ranges.remote {
+				if a.seen.Overlaps(b.seen) {
+					const text = "%s: the range %s overlaps %s of %s: delete the Networks of one of them, so that it gets another range"
+					return fmt.Errorf(text, w.name, a.seen, b.seen, o.name)
 				}
 			}
 		}
