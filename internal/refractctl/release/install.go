@@ -297,7 +297,7 @@ func Unavailable(ctx context.Context, c client.Client, key client.ObjectKey) (mi
 	}
 	missing = fmt.Sprintf("%d of %d replicas are up to date and available", min(status.UpdatedReplicas, status.AvailableReplicas), want)
 	if deployment.Spec.Selector == nil { // an API server would refuse it, but a proxy or an aggregated one may answer
-		return "", fmt.Errorf("Deployment %s has no spec.selector: check that the server of the kubeconfig is an API server of Kubernetes", key)
+		return "", fmt.Errorf("the spec of Deployment %s has no selector: check that the server of the kubeconfig is an API server of Kubernetes", key)
 	}
 	selector, err := metav1.LabelSelectorAsSelector(deployment.Spec.Selector)
 	if err != nil {

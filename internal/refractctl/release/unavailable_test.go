@@ -21,7 +21,7 @@ func TestUnavailableReadsTheSelector(t *testing.T) {
 	rome := peeringtest.New(t, "rome")
 	key := client.ObjectKey{Namespace: "liqo", Name: "manager"}
 	for want, selector := range map[string]*metav1.LabelSelector{
-		"has no spec.selector":    nil,
+		"has no selector":         nil,
 		"reading spec.selector":   {MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: "Near"}}},
 		"0 of 1 replicas are up ": {MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpExists}}},
 	} {
