@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -16,7 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
-	"github.com/refract-project/refract/internal/printable"
 	"github.com/refract-project/refract/internal/remotedata"
 )
 
@@ -51,32 +49,6 @@ func remoteVolumes(ctx context.Context, c client.Client, out io.Writer) (remoted
 		return nil, nil
 	}
 	return volumes, err
-}
-
-// refuseHeldClaims returns an error if an object has an Event about data on the provider that delays the withdrawal since
-// the given time. Only the provider knows which claims other clients have created there, so the controllers
-// find them after the withdrawal has begun. Users who may not list Events wait instead.
-func refuseHeldClaims(ctx context.Context, c client.Client, kind, namespace, name string, since time.Time) error {
-	list := &corev1.EventList{}
-	err := c.List(ctx, list, client.InNamespace(namespace),
-		client.MatchingFields{"involvedObject.kind": kind, "involvedObject.name": name, "reason": remotedata.HeldReason})
-	if apierrors.IsForbidden(err) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("listing the Events of %s %s/%s, %w", kind, namespace, name, err)
-	}
-	for i := range list.Items {
-		event := &list.Items[i]
-		last := event.EventTime.Time
-		if event.Series != nil {
-			last = event.Series.LastObservedTime.Time
-		}
-		if !last.Before(since) {
-			return fmt.Errorf("%s. You can also %s", printable.Line(event.Message), confirmFlag)
-		}
-	}
-	return nil
 }
 
 // refuseClaims returns an error if remote namespaces of a consumer of this cluster have claims with data.

@@ -17,6 +17,7 @@ import (
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/refractctl/peering"
+	"github.com/refract-project/refract/internal/remotedata"
 )
 
 // deletion contains the flags of "delete virtualnode".
@@ -127,7 +128,7 @@ func (d *deletion) removeNode(cmd *cobra.Command, c client.Client, vn *offloadin
 			return true, "removed", nil
 		}
 		if current.DeletionTimestamp != nil && !d.deleteData && !d.force {
-			if err := refuseHeldClaims(ctx, c, offloading.NamespaceMapKind, vn.Namespace, string(vn.Spec.ClusterID), current.DeletionTimestamp.Time); err != nil {
+			if err := remotedata.RefuseHeld(ctx, c, offloading.NamespaceMapKind, vn.Namespace, string(vn.Spec.ClusterID), current.DeletionTimestamp.Time, confirmFlag); err != nil {
 				return false, "", fmt.Errorf("%s: %w", vn.Name, err)
 			}
 		}

@@ -21,6 +21,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/cmdutil"
 	"github.com/refract-project/refract/internal/progress"
+	"github.com/refract-project/refract/internal/remotedata"
 )
 
 // awaitExtended waits until the remote namespaces of all given namespaces exist, and writes the progress to out.
@@ -142,7 +143,7 @@ func (u *unoffloading) isWithdrawn(ctx context.Context, c client.Client, namespa
 		return false, "", fmt.Errorf("getting NamespaceOffloading in %s, %w", namespace, err)
 	}
 	if nso.DeletionTimestamp != nil && !u.deleteData {
-		if err := refuseHeldClaims(ctx, c, offloading.NamespaceOffloadingKind, namespace, nso.Name, nso.DeletionTimestamp.Time); err != nil {
+		if err := remotedata.RefuseHeld(ctx, c, offloading.NamespaceOffloadingKind, namespace, nso.Name, nso.DeletionTimestamp.Time, confirmFlag); err != nil {
 			return false, "", fmt.Errorf("%s: %w", namespace, err)
 		}
 	}

@@ -204,6 +204,12 @@ func (l *leaving) awaitNodeGone(ctx context.Context, vn *offloading.VirtualNode)
 		if err != nil {
 			return "", fmt.Errorf("cluster %s: getting VirtualNode %s, %w", l.consumer.Name, key, err)
 		}
+		if vn.DeletionTimestamp != nil && !l.deleteData {
+			if err := remotedata.RefuseHeld(ctx, l.consumer.Client, offloading.NamespaceMapKind, vn.Namespace, string(vn.Spec.ClusterID), vn.DeletionTimestamp.Time,
+				"run the command again with --delete-data to delete it"); err != nil {
+				return "", fmt.Errorf("virtual node %s: %w", vn.Name, err)
+			}
+		}
 		for _, condition := range vn.Status.Conditions {
 			if condition.Status == offloading.DeletingConditionStatus || condition.Status == offloading.DrainingConditionStatus {
 				return condition.Message, nil
