@@ -4,6 +4,7 @@
 package oscillation
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -39,7 +40,10 @@ func DescribeWriter(entries []metav1.ManagedFieldsEntry, subresource string, dif
 	if len(differing) > 0 {
 		fields = "differing: " + strings.Join(differing, ", ")
 	}
-	last := lastWriter(entries, subresource)
+	last := lastWriter(ownersOf(entries, differing), subresource)
+	if last == nil {
+		last = lastWriter(entries, subresource)
+	}
 	if last == nil {
 		return "no other field manager is recorded, so a plugin is not idempotent, or another client removes fields (which is not recorded), or replaces or recreates the object; " + fields
 	}
@@ -65,6 +69,36 @@ func DescribeDeleter(labels, annotations map[string]string) string {
 		}
 	}
 	return text
+}
+
+// ownersOf returns the entries of the field managers that own at least one of the fields. Objects such as Nodes have
+// many writers, and the last one of them is not always the one that writes these fields.
+func ownersOf(entries []metav1.ManagedFieldsEntry, paths []string) (owners []metav1.ManagedFieldsEntry) {
+	for i := range entries {
+		var owned map[string]any
+		if entries[i].FieldsV1 == nil || json.Unmarshal(entries[i].FieldsV1.GetRawBytes(), &owned) != nil {
+			continue
+		}
+		if slices.ContainsFunc(paths, func(path string) bool { return ownsField(owned, path) }) {
+			owners = append(owners, entries[i])
+		}
+	}
+	return owners
+}
+
+// ownsField reports whether a set of owned fields contains the field at a path, or a field below it. Names of fields,
+// such as the keys of labels, may contain dots.
+func ownsField(owned map[string]any, path string) bool {
+	for end := 1; end <= len(path); end++ {
+		if end < len(path) && path[end] != '.' {
+			continue
+		}
+		below, ok := owned["f:"+path[:end]].(map[string]any)
+		if ok && (end == len(path) || len(below) == 0 || ownsField(below, path[end+1:])) {
+			return true
+		}
+	}
+	return false
 }
 
 // lastWriter returns the last entry of a client other than Refract for an object or its subresource, or nil if there is

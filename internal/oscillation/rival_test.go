@@ -4,6 +4,7 @@
 package oscillation
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -55,5 +56,27 @@ func TestOwnFieldManagersAreNoOtherWriters(t *testing.T) {
 	all := append(own, metav1.ManagedFieldsEntry{Manager: "opener", Operation: metav1.ManagedFieldsOperationUpdate, Time: &earlier})
 	if text := DescribeWriter(all, "", nil); !HasOtherWriter(all, "") || !strings.Contains(text, `"opener" (Update)`) {
 		t.Errorf("blamed: %s", text)
+	}
+}
+
+// A client that owns a differing field is named rather than a client that wrote another field later. The keys of labels
+// may contain dots.
+func TestTheOwnerOfTheFieldsIsNamed(t *testing.T) {
+	at := func(second int64) *metav1.Time { return &metav1.Time{Time: time.Unix(second, 0)} }
+	entry := func(manager string, second int64, fields string) metav1.ManagedFieldsEntry {
+		return metav1.ManagedFieldsEntry{Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, Time: at(second), FieldsV1: metav1.NewFieldsV1(fields)}
+	}
+	entries := []metav1.ManagedFieldsEntry{
+		entry("labeler", 1, `{"f:metadata":{"f:labels":{".":{},"f:example.com/tier":{}}}}`),
+		entry("tainter", 2, `{"f:spec":{"f:taints":{}}}`),
+		entry("annotator", 3, `{"f:metadata":{"f:annotations":{"f:example":{}},"f:labels":{"f:example":{}}}}`),
+	}
+	for path, manager := range map[string]string{
+		"metadata.labels.example.com/tier": "labeler",
+		"spec.taints":                      "tainter",
+		"metadata.annotations":             "annotator",
+		"spec.unschedulable":               "annotator", // nobody owns the field
+	} {
+		assert.Contains(t, DescribeWriter(entries, "", []string{path}), strconv.Quote(manager), path)
 	}
 }

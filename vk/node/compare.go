@@ -19,6 +19,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/admission"
 	"github.com/refract-project/refract/internal/folderplugins"
+	"github.com/refract-project/refract/internal/oscillation"
 )
 
 // compareLoop compares the Node with the desired state after every observation. While they differ, it retries with
@@ -27,14 +28,20 @@ func (c *Controller) compareLoop(ctx context.Context) error {
 	wait := minRetryDelay
 	for {
 		settled, err := c.compareNode(ctx)
-		if err != nil && ctx.Err() == nil {
+		fight := new(oscillation.QuarantineError)
+		quarantined := errors.As(err, &fight)
+		if err != nil && ctx.Err() == nil && !quarantined {
 			log.FromContext(ctx).Error(err, "The node cannot be updated, retrying", "in", wait.String())
 			c.reportError(err)
 		}
 		var again <-chan time.Time
-		if settled {
+		switch {
+		case settled:
 			wait = minRetryDelay
-		} else {
+		case quarantined:
+			// The end of the quarantine is the time of the next write. Other errors are retried earlier.
+			again = c.config.Clock.After(min(fight.Left, maxRetryDelay))
+		default:
 			again = c.config.Clock.After(wait)
 			wait = min(2*wait, maxRetryDelay)
 		}
@@ -64,12 +71,11 @@ func (c *Controller) compareNode(ctx context.Context) (settled bool, err error) 
 	}
 	// All writes are attempted even if one fails: a rejected write of taints must not prevent the write of the
 	// lease's owner, and vice versa.
-	forgot, err := c.forgetSpoiled(ctx, actual)
+	forgot, err := c.forgetSpoiled(ctx, actual, desired)
 	owned, leaseErr := c.syncLeaseOwner(ctx, actual)
 	err = errors.Join(err, c.syncTaints(ctx, actual, desired.Spec.Taints), leaseErr)
 	if forgot || hasDrifted(actual, desired) {
-		c.deliverNode(desired)
-		return false, err
+		return false, errors.Join(err, c.correctNode(ctx, actual, desired))
 	}
 	if err == nil {
 		c.warnOnce(UpdateFailedReason, "")
@@ -126,6 +132,21 @@ func (c *Controller) setFolderPlugins(desired *corev1.Node) {
 	if text := c.config.FolderPlugins(); text != "" {
 		desired.Annotations[folderplugins.Annotation] = text
 	}
+}
+
+// correctNode delivers the desired Node, unless another client keeps reverting it.
+func (c *Controller) correctNode(ctx context.Context, actual, desired *corev1.Node) error {
+	differing, err := differingFields(actual, desired)
+	if err != nil {
+		return err
+	}
+	write := contentIntent(desired, differing)
+	if err := c.mayWrite(ctx, nodeContent, write, differing); err != nil {
+		return err
+	}
+	c.expectWrite(write)
+	c.deliverNode(desired)
+	return nil
 }
 
 // deliverNode passes the Node to the virtual-kubelet library, which writes the difference. It never blocks: if the
@@ -200,11 +221,17 @@ func (c *Controller) createNode(ctx context.Context) error {
 	if create := vn.Spec.CreateNode; create != nil && !*create {
 		return fmt.Errorf("spec.createNode of VirtualNode %s/%s is false: no node is created", vn.Namespace, vn.Name)
 	}
+	// The states of the fight do not differ, because a deletion always reverts the same write.
+	write := intent{cause: hashOf(fmt.Sprintf("%s/%d", vn.UID, vn.Generation))}
+	if err := c.mayWrite(ctx, wholeNode, write, nil); err != nil {
+		return fmt.Errorf("creating node %s, %w", c.config.Name, err)
+	}
 	desired := c.refreshDesired(nil)
 	created, err := c.client.CoreV1().Nodes().Create(ctx, withAppliedTaints(desired), metav1.CreateOptions{})
 	if err != nil {
 		return fmt.Errorf("creating node %s, %w", c.config.Name, err)
 	}
+	c.fights.RecordWrite(wholeNode, write.cause, write.state)
 	c.recordOwnNode(created)
 	log.FromContext(ctx).Info("Created the node")
 	return nil
@@ -239,7 +266,7 @@ func (c *Controller) reportError(err error) {
 
 // forgetSpoiled removes malformed annotations of the library, because they would make its updates fail. It reports
 // whether there were such annotations.
-func (c *Controller) forgetSpoiled(ctx context.Context, actual *corev1.Node) (bool, error) {
+func (c *Controller) forgetSpoiled(ctx context.Context, actual, desired *corev1.Node) (bool, error) {
 	_, spoiled := lastWritten(actual)
 	if len(spoiled) == 0 {
 		return false, nil
@@ -248,9 +275,15 @@ func (c *Controller) forgetSpoiled(ctx context.Context, actual *corev1.Node) (bo
 	if err != nil {
 		return false, fmt.Errorf("encoding the annotations of node %s, %w", actual.Name, err)
 	}
-	if _, err := c.client.CoreV1().Nodes().Patch(ctx, actual.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+	write := contentIntent(desired, spoiled)
+	if err := c.mayWrite(ctx, nodeBookkeeping, write, annotationPaths(spoiled)); err != nil {
+		return false, err
+	}
+	written, err := c.client.CoreV1().Nodes().Patch(ctx, actual.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	if err != nil {
 		return false, fmt.Errorf("removing the invalid annotations %v of node %s, %w", spoiled, actual.Name, err)
 	}
+	c.recordChange(nodeBookkeeping, write, actual, written)
 	log.FromContext(ctx).Info("Removed invalid annotations of the node", "annotations", spoiled)
 	return true, nil
 }
@@ -265,8 +298,14 @@ func (c *Controller) syncTaints(ctx context.Context, actual *corev1.Node, ours [
 	if err != nil {
 		return fmt.Errorf("encoding the taints of node %s, %w", actual.Name, err)
 	}
-	if _, err := c.client.CoreV1().Nodes().Patch(ctx, actual.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+	write := intent{cause: hashOf(applied)}
+	if err := c.mayWrite(ctx, nodeTaints, write, []string{"spec.taints"}); err != nil {
+		return err
+	}
+	written, err := c.client.CoreV1().Nodes().Patch(ctx, actual.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	if err != nil {
 		return fmt.Errorf("writing the taints of node %s, %w", actual.Name, err)
 	}
+	c.recordChange(nodeTaints, write, actual, written)
 	return nil
 }

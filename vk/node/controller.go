@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/internal/oscillation"
 	"github.com/refract-project/refract/internal/pinger"
 )
 
@@ -85,11 +86,14 @@ type Controller struct {
 	observed observations
 	version  providerVersion
 
-	mu      sync.Mutex
-	library *inbox // inbox of the library's controller, nil while that controller does not run
-	desired *corev1.Node
-	own     types.UID         // UID of the Node that was last recognized as ours
-	warned  map[string]string // last message for each reason
+	fights *oscillation.Guard[part]
+
+	mu       sync.Mutex
+	expected *intent // write that the library has been asked for, nil if it was recorded
+	library  *inbox  // inbox of the library's controller, nil while that controller does not run
+	desired  *corev1.Node
+	own      types.UID         // UID of the Node that was last recognized as ours
+	warned   map[string]string // last message for each reason
 }
 
 // inbox passes nodes to one run of the library's controller. push blocks as long as the API server does not respond,
@@ -121,6 +125,7 @@ func NewController(config Config) (*Controller, error) {
 	return &Controller{
 		config: config, client: client, dynamic: dynamicClient, warned: map[string]string{},
 		trigger: make(chan struct{}, 1), ready: make(chan struct{}),
+		fights: oscillation.New[part](config.Clock, oscillation.Standard),
 	}, nil
 }
 
@@ -264,7 +269,7 @@ func (c *Controller) newLibraryController() (*vknode.NodeController, error) {
 	c.mu.Lock()
 	node := c.desired.DeepCopy()
 	c.mu.Unlock()
-	return vknode.NewNodeController(provider{c}, node, c.client.CoreV1().Nodes(),
+	return vknode.NewNodeController(provider{c}, node, libraryNodes{c.client.CoreV1().Nodes(), c.recordLibraryWrite},
 		vknode.WithNodeEnableLeaseV1(c.client.CoordinationV1().Leases(corev1.NamespaceNodeLease), int32(c.config.LeaseDuration.Seconds())),
 		vknode.WithNodeStatusUpdateInterval(heartbeatInterval),
 		vknode.WithNodeStatusUpdateErrorHandler(c.recoverNode),

@@ -39,6 +39,8 @@ func TestController(t *testing.T) {
 		{"the node of a deleted VirtualNode stays away", testDeletedVirtualNode},
 		{"the version of the provider is a label of the node", testProviderVersion},
 		{"plugins in the folder are an annotation of the node", testFolderPlugins},
+		{"another client that keeps reverting the node is answered more and more slowly", testRivals},
+		{"another client that keeps deleting the node is answered more and more slowly", testDeletingRival},
 		{"the lease belongs to a node that is created again", testRecreatedNode},
 		{"the lease of a node that is gone is taken over", testLeaseOfANodeThatIsGone},
 	} {

@@ -31,6 +31,7 @@ import (
 
 	corev1beta1 "github.com/refract-project/refract/api/core/v1beta1"
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/pinger"
 	"github.com/refract-project/refract/internal/rbac"
 	"github.com/refract-project/refract/test/support/testenv"
@@ -91,6 +92,7 @@ func newSuite(t *testing.T) *suite {
 	require.NoError(t, rbac.Install(t.Context(), admin, rbac.Kubelet{NodeName: name, TenantNamespace: tenant, KubeconfigSecret: "kubeconfig", Subject: rbac.User("vk")}.Objects()...))
 	s.local, err = s.consumer.ConfigFor("vk")
 	require.NoError(t, err)
+	s.local.UserAgent = wire.VirtualKubeletProcess + "/test"
 	s.remote, err = s.provider.ConfigFor("consumer")
 	require.NoError(t, err)
 	return s
