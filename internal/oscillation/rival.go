@@ -74,27 +74,35 @@ func DescribeDeleter(labels, annotations map[string]string) string {
 // ownersOf returns the entries of the field managers that own at least one of the fields. Objects such as Nodes have
 // many writers, and the last one of them is not always the one that writes these fields.
 func ownersOf(entries []metav1.ManagedFieldsEntry, paths []string) (owners []metav1.ManagedFieldsEntry) {
-	for i := range entries {
-		var owned map[string]any
-		if entries[i].FieldsV1 == nil || json.Unmarshal(entries[i].FieldsV1.GetRawBytes(), &owned) != nil {
-			continue
+	for _, exact := range []bool{true, false} {
+		for i := range entries {
+			var owned map[string]any
+			if entries[i].FieldsV1 == nil || json.Unmarshal(entries[i].FieldsV1.GetRawBytes(), &owned) != nil {
+				continue
+			}
+			if slices.ContainsFunc(paths, func(path string) bool { return ownsField(owned, path, exact) }) {
+				owners = append(owners, entries[i])
+			}
 		}
-		if slices.ContainsFunc(paths, func(path string) bool { return ownsField(owned, path) }) {
-			owners = append(owners, entries[i])
+		if len(owners) > 0 {
+			break
 		}
 	}
 	return owners
 }
 
-// ownsField reports whether a set of owned fields contains the field at a path, or a field below it. Names of fields,
-// such as the keys of labels, may contain dots.
-func ownsField(owned map[string]any, path string) bool {
+// ownsField reports whether a set of owned fields contains the field at a path or, unless exact is true, a field above
+// it that is owned as a whole. Names of fields, such as the keys of labels, may contain dots, so that a path with a dot
+// may seem to be below another field.
+func ownsField(owned map[string]any, path string, exact bool) bool {
 	for end := 1; end <= len(path); end++ {
 		if end < len(path) && path[end] != '.' {
 			continue
 		}
 		below, ok := owned["f:"+path[:end]].(map[string]any)
-		if ok && (end == len(path) || len(below) == 0 || ownsField(below, path[end+1:])) {
+		switch {
+		case !ok:
+		case end == len(path), len(below) == 0 && !exact, len(below) > 0 && ownsField(below, path[end+1:], exact):
 			return true
 		}
 	}

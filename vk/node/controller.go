@@ -125,7 +125,8 @@ func NewController(config Config) (*Controller, error) {
 	return &Controller{
 		config: config, client: client, dynamic: dynamicClient, warned: map[string]string{},
 		trigger: make(chan struct{}, 1), ready: make(chan struct{}),
-		fights: oscillation.New[part](config.Clock, oscillation.Standard),
+		// While the Node is deleted, the control plane deletes its pods; without its taints, it gets pods of others.
+		fights: oscillation.New[part](config.Clock, oscillation.Protective),
 	}, nil
 }
 

@@ -21,7 +21,7 @@ import (
 )
 
 // fight runs the action of a rival, which must be repeatable, every 50 ms until there is a warning that contains all of
-// the words. It then checks that the virtual kubelet leaves the Node unchanged for a while.
+// the words. It then checks that the virtual kubelet seldom corrects the Node for a while.
 func (s *suite) fight(rival func(), words ...string) {
 	s.Helper()
 	warned := func() bool {
@@ -49,7 +49,7 @@ func (s *suite) fight(rival func(), words ...string) {
 		rival()
 		time.Sleep(50 * time.Millisecond)
 	}
-	assert.LessOrEqual(s, len(s.nodeWritesSince(marker)), 1, "the number of writes during the quarantine")
+	assert.LessOrEqual(s, len(s.nodeWritesSince(marker)), 4, "the number of writes during the quarantines of a second, and of two")
 }
 
 // nodeWritesSince returns the writes of Nodes after marker.
