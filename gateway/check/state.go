@@ -22,12 +22,12 @@ const (
 	// flaps is not in use.
 	recoveries = 3
 
-	// firstReconnect is the pause between the first two attempts to connect again. A handshake that takes longer succeeds in
+	// minReconnectDelay is the pause between the first two attempts to connect again. A handshake that takes longer succeeds in
 	// a later one. With a longer pause, TCP connections stand still for seconds if the first attempt comes before the peer's
 	// gateway is back.
-	firstReconnect = 500 * time.Millisecond
-	// maxReconnect limits the pause, which doubles with each attempt.
-	maxReconnect = 16 * time.Second
+	minReconnectDelay = 500 * time.Millisecond
+	// maxReconnectDelay limits the pause, which doubles with each attempt.
+	maxReconnectDelay = 16 * time.Second
 )
 
 // State is what is known about a peer. It is not safe for concurrent use.
@@ -127,7 +127,7 @@ func (s *State) Check(now time.Time) (reconnect bool) {
 	if !s.reconnectAt.IsZero() && now.Before(s.reconnectAt) {
 		return false
 	}
-	s.reconnectPause = min(max(2*s.reconnectPause, firstReconnect), maxReconnect)
+	s.reconnectPause = min(max(2*s.reconnectPause, minReconnectDelay), maxReconnectDelay)
 	s.reconnectAt = now.Add(s.reconnectPause)
 	return true
 }

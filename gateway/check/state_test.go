@@ -81,8 +81,8 @@ func TestReconnectPauses(t *testing.T) {
 	require.Len(t, k.reconnects, 8)
 	require.Equal(t, 900*time.Millisecond, k.reconnects[0])
 	require.Less(t, k.reconnects[1], 1600*time.Millisecond)
-	require.Less(t, k.reconnects[7]-k.reconnects[6], maxReconnect+interval)
-	require.GreaterOrEqual(t, k.reconnects[7]-k.reconnects[6], maxReconnect)
+	require.Less(t, k.reconnects[7]-k.reconnects[6], maxReconnectDelay+interval)
+	require.GreaterOrEqual(t, k.reconnects[7]-k.reconnects[6], maxReconnectDelay)
 	k.run(10*time.Second, true, true)
 	begun := k.now
 	k.reconnects = nil
