@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -25,6 +26,7 @@ import (
 	"github.com/refract-project/refract/internal/refractctl/peeringtest"
 	"github.com/refract-project/refract/internal/refractctl/release"
 	"github.com/refract-project/refract/internal/refractctl/tenant"
+	"github.com/refract-project/refract/internal/remotedata"
 	"github.com/refract-project/refract/test/support/apistub"
 	"github.com/refract-project/refract/test/support/testenv"
 )
@@ -114,6 +116,25 @@ func TestUnpeerKeepsRemoteNamespaces(t *testing.T) {
 	s.milan.Remove(corev1.SchemeGroupVersion.WithKind("Namespace"), "", "shop-rome")
 	require.NoError(t, s.unpeer(s.options()))
 	assert.Equal(t, apart, s.inventory())
+}
+
+// Claims that only the provider knows are named as soon as the controllers have found them. The provider is not changed
+// before their deletion is confirmed.
+func TestUnpeerNamesClaimsOfTheProvider(t *testing.T) {
+	t.Parallel()
+	s, _ := joined(t)
+	vn := s.rome.Get(offloading.GroupVersion.WithKind(offloading.VirtualNodeKind), "liqo-tenant-milan", "milan")
+	vn.SetFinalizers([]string{"example.com/hold"})
+	s.rome.Put(t, vn, &corev1.Event{
+		TypeMeta:       metav1.TypeMeta{APIVersion: "v1", Kind: "Event"},
+		ObjectMeta:     metav1.ObjectMeta{Namespace: vn.GetNamespace(), Name: "held"},
+		InvolvedObject: corev1.ObjectReference{Kind: offloading.NamespaceMapKind, Namespace: vn.GetNamespace(), Name: "milan"},
+		Reason:         remotedata.HeldReason, Message: "claims that were created there have data: held/db",
+		EventTime: metav1.NewMicroTime(time.Now().Add(time.Minute)),
+	})
+	before := s.milan.Writes()
+	require.ErrorContains(t, s.unpeer(s.options()), "virtual node milan: claims that were created there have data: held/db. You can also run the command again with --delete-data")
+	assert.Equal(t, before, s.milan.Writes())
 }
 
 // No requests are sent to a provider that is given up, and an interrupted run can be continued.

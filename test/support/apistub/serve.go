@@ -296,9 +296,11 @@ func selectorOf(r *http.Request) (func(*unstructured.Unstructured) bool, error) 
 	return func(object *unstructured.Unstructured) bool {
 		kind, _, _ := unstructured.NestedString(object.Object, "type")
 		node, _, _ := unstructured.NestedString(object.Object, "spec", "nodeName")
+		reason, _, _ := unstructured.NestedString(object.Object, "reason")
+		about, _, _ := unstructured.NestedStringMap(object.Object, "involvedObject")
 		return byLabel.Matches(labels.Set(object.GetLabels())) &&
 			byField.Matches(fields.Set{"metadata.name": object.GetName(), "metadata.namespace": object.GetNamespace(),
-				"type": kind, "spec.nodeName": node})
+				"type": kind, "spec.nodeName": node, "reason": reason, "involvedObject.kind": about["kind"], "involvedObject.name": about["name"]})
 	}, errors.Join(labelErr, fieldErr)
 }
 
