@@ -13,6 +13,7 @@ import (
 
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/quota"
 )
 
 // TestCreatorsHoldWithoutTheWebhook checks that a consumer cannot set another user as the creator of a ShadowPod, and
@@ -33,7 +34,7 @@ func TestCreatorsHoldWithoutTheWebhook(t *testing.T) {
 	for user, groups := range map[string][]string{
 		"rome": {"rome"}, "rome:gpu@x": {"rome"}, ":x_": {"rome"}, long: {"rome"}, "é": {"rome"}, "system:serviceaccount:liqo-tenant-rome:refract-consumer": nil,
 	} {
-		consumer, escaped := h.as(user, groups...), wire.EscapeUser(wire.ConsumerUser(user))
+		consumer, escaped := h.as(user, groups...), quota.CreatorLabel(user)
 		h.refused(consumer, shadow(remoteNamespace, by("milan")), "is not the user of the request")
 		h.refused(consumer, shadow(remoteNamespace, by("Q"+escaped[min(1, len(escaped)):])), "is not the user of the request")
 		h.must(consumer.Create(t.Context(), shadow(remoteNamespace, by(escaped)), client.DryRunAll))

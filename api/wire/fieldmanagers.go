@@ -3,11 +3,7 @@
 
 package wire
 
-import (
-	"crypto/sha256"
-	"fmt"
-	"strings"
-)
+import "strings"
 
 // Field managers of the controllers that Liqo does not have.
 const (
@@ -30,23 +26,8 @@ const (
 	ControllerManagerProcess = "refract-controller-manager"
 )
 
-// nodeFieldManagerPrefix is the beginning of the field managers of single virtual nodes.
-const nodeFieldManagerPrefix = "virtual-kubelet-"
-
-// maxFieldManager is the maximum length of the name of a field manager.
-const maxFieldManager = 128
-
-// NodeFieldManager returns the field manager of the entries that a virtual node has in lists that all virtual nodes
-// share. Each virtual node has its own field manager, so that it writes and removes its own entries only. A name that
-// is too long for a field manager is shortened.
-func NodeFieldManager(node string) string {
-	name := nodeFieldManagerPrefix + node
-	if len(name) <= maxFieldManager {
-		return name
-	}
-	suffix := fmt.Sprintf("-%x", sha256.Sum256([]byte(node)))
-	return name[:maxFieldManager-len(suffix)] + suffix
-}
+// NodeFieldManagerPrefix is the beginning of the field managers of single virtual nodes.
+const NodeFieldManagerPrefix = "virtual-kubelet-"
 
 // IsFieldManager reports whether the name is a field manager of Refract. Such a field manager does not count as
 // another client. Refractctl counts as another client, because it acts for a user.
@@ -58,5 +39,5 @@ func IsFieldManager(name string) bool {
 		VirtualKubeletProcess, ControllerManagerProcess:
 		return true
 	}
-	return strings.HasPrefix(name, nodeFieldManagerPrefix)
+	return strings.HasPrefix(name, NodeFieldManagerPrefix)
 }

@@ -14,7 +14,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/refract-project/refract/api/wire"
 )
@@ -54,16 +53,4 @@ func annotationsIn(t *testing.T, group *ast.GenDecl) (values []string) {
 		values = append(values, value)
 	}
 	return values
-}
-
-func TestEscapeUser(t *testing.T) {
-	for user, want := range map[string]string{"milan": "milan", "system:serviceaccount:a:b": "system-serviceaccount-a-b", "jane@example.com": "jane-example.com", ":x:": "x", "": ""} {
-		if got := wire.EscapeUser(user); got != want {
-			t.Errorf("%s is %s, want %s", user, got, want)
-		}
-	}
-	long := strings.Repeat("u", 70)
-	if a, b := wire.EscapeUser(long+"1"), wire.EscapeUser(long+"2"); a == b || len(validation.IsValidLabelValue(a)) > 0 {
-		t.Errorf("two long names are %s and %s", a, b)
-	}
 }

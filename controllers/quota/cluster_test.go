@@ -22,6 +22,7 @@ import (
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/ledger"
 	"github.com/refract-project/refract/test/support/lab"
 	"github.com/refract-project/refract/test/support/testenv"
 )
@@ -70,8 +71,8 @@ func TestQuotaOfAConsumer(t *testing.T) {
 		return label
 	}
 	run("first", "400m")
-	if label := creator("first"); label != wire.EscapeUser(lab.RemoteUser) {
-		t.Fatalf("the creator of the ShadowPod is %q, want %q", label, wire.EscapeUser(lab.RemoteUser))
+	if label := creator("first"); label != ledger.EscapeUser(lab.RemoteUser) {
+		t.Fatalf("the creator of the ShadowPod is %q, want %q", label, ledger.EscapeUser(lab.RemoteUser))
 	}
 
 	config, err := l.Provider.ConfigFor(lab.RemoteUser, lab.ConsumerID)
@@ -87,7 +88,7 @@ func TestQuotaOfAConsumer(t *testing.T) {
 			_, err = consumer.Update(ctx, shadow, metav1.UpdateOptions{})
 			return err
 		}))
-		if label := creator("first"); label != wire.EscapeUser(lab.RemoteUser) {
+		if label := creator("first"); label != ledger.EscapeUser(lab.RemoteUser) {
 			t.Errorf("after it was set to %q the creator is %q", forged, label)
 		}
 	}

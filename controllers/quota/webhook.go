@@ -134,16 +134,19 @@ func (w *Webhook) Handle(ctx context.Context, request admission.Request) admissi
 	return admission.Denied(refusal.Discreet.Error())
 }
 
+// CreatorLabel returns the value of the label creator-user of the ShadowPods that a user creates.
+func CreatorLabel(username string) string { return ledger.EscapeUser(wire.ConsumerUser(username)) }
+
 // creatorOf returns the creator of a ShadowPod: the user of a creating request, or the creator that was recorded. If
 // none was recorded, the next request of the consumer records its user.
 func creatorOf(request *admission.Request, shadow, before *offloading.ShadowPod) string {
-	user := wire.EscapeUser(wire.ConsumerUser(request.UserInfo.Username))
+	user := CreatorLabel(request.UserInfo.Username)
 	switch {
 	case before == nil:
 		return user
 	case before.Labels[wire.CreatorUserLabel] != "":
 		return before.Labels[wire.CreatorUserLabel]
-	case user != wire.EscapeUser(request.UserInfo.Username), slices.Contains(request.UserInfo.Groups, shadow.Labels[wire.OriginLabel]):
+	case user != ledger.EscapeUser(request.UserInfo.Username), slices.Contains(request.UserInfo.Groups, shadow.Labels[wire.OriginLabel]):
 		return user
 	}
 	return shadow.Labels[wire.CreatorUserLabel] // set by an administrator of this cluster

@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
-	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/fieldmanager"
 	"github.com/refract-project/refract/internal/pluginrevision"
 	"github.com/refract-project/refract/vk/reflection"
 )
@@ -130,7 +130,7 @@ func (l *lab) fill(revision string, number int, entry plugins.VirtualNodePlugin)
 		"apiVersion": plugins.GroupVersion.String(), "kind": plugins.PluginRevisionKind, "metadata": map[string]any{"name": revision},
 		"status": map[string]any{"virtualNodes": []any{fields}},
 	}}
-	manager := func(n int) string { return wire.NodeFieldManager(name(n)) }
+	manager := func(n int) string { return fieldmanager.OfNode(name(n)) }
 	l.must(l.admin.SubResource("status").Apply(l.Context(), client.ApplyConfigurationFromUnstructured(status),
 		client.FieldOwner(manager(0))))
 

@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
-	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/fieldmanager"
 )
 
 // reported is the last entry that was written, which the watch might not have reported yet. It is nil if no entry was
@@ -99,7 +99,7 @@ func (f *Follower) reportState(ctx context.Context, revision *plugins.PluginRevi
 	}}
 	ctx, cancel := f.withTimeout(ctx)
 	defer cancel()
-	stored, err := f.client.Resource(revisionsResource).ApplyStatus(ctx, revision.Name, status, metav1.ApplyOptions{FieldManager: wire.NodeFieldManager(f.options.NodeName), Force: true})
+	stored, err := f.client.Resource(revisionsResource).ApplyStatus(ctx, revision.Name, status, metav1.ApplyOptions{FieldManager: fieldmanager.OfNode(f.options.NodeName), Force: true})
 	// The revision is gone or was replaced, which the watch will report.
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil

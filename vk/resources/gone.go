@@ -19,6 +19,7 @@ import (
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
 	pluginsv1alpha1 "github.com/refract-project/refract/api/plugins/v1alpha1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/fieldmanager"
 	"github.com/refract-project/refract/internal/jsonpatch"
 )
 
@@ -122,7 +123,7 @@ func (f *Follower) removeEntries(ctx context.Context, object *unstructured.Unstr
 	ctx, cancel := f.local.withTimeout(ctx)
 	defer cancel()
 	_, err = f.local.dynamic.Resource(pluginsv1alpha1.ReflectedResourceGVR).
-		Patch(ctx, object.GetName(), types.JSONPatchType, body, metav1.PatchOptions{FieldManager: wire.NodeFieldManager(f.options.NodeName)}, "status")
+		Patch(ctx, object.GetName(), types.JSONPatchType, body, metav1.PatchOptions{FieldManager: fieldmanager.OfNode(f.options.NodeName)}, "status")
 	if apierrors.IsNotFound(err) || apierrors.IsInvalid(err) {
 		return nil
 	}

@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	pluginsv1alpha1 "github.com/refract-project/refract/api/plugins/v1alpha1"
-	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/fieldmanager"
 	"github.com/refract-project/refract/internal/printable"
 )
 
@@ -53,7 +53,7 @@ func (f *Follower) reportStatus(ctx context.Context, object *unstructured.Unstru
 	ctx, cancel := f.local.withTimeout(ctx)
 	defer cancel()
 	stored, err := f.local.dynamic.Resource(pluginsv1alpha1.ReflectedResourceGVR).
-		ApplyStatus(ctx, object.GetName(), status, metav1.ApplyOptions{FieldManager: wire.NodeFieldManager(f.options.NodeName), Force: true})
+		ApplyStatus(ctx, object.GetName(), status, metav1.ApplyOptions{FieldManager: fieldmanager.OfNode(f.options.NodeName), Force: true})
 	// The object was deleted or replaced. This is not an error, because the watch will report it.
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil

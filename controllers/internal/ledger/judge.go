@@ -39,7 +39,7 @@ func (l *Ledger) judgeRequest(ctx context.Context, request Request, announced bo
 	}
 	// The creator of a ShadowPod is unknown if it was written while no webhook responded, or before there were
 	// Quotas. Such a pod counts in all Quotas of its consumer.
-	applied := slices.DeleteFunc(slices.Clone(quotas), func(q offloading.Quota) bool { return who.creator != "" && wire.EscapeUser(q.Spec.User) != who.creator })
+	applied := slices.DeleteFunc(slices.Clone(quotas), func(q offloading.Quota) bool { return who.creator != "" && EscapeUser(q.Spec.User) != who.creator })
 	switch {
 	case len(applied) == 0 && !isNew(request, demand, present):
 		return nil, false, nil
