@@ -100,14 +100,16 @@ func (c *Controller) createAllowed(ctx context.Context, shadow *unstructured.Uns
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return nil
 	}
+	failure := fmt.Errorf("creating pod %s, %w", key, err)
+	if apierrors.IsInvalid(err) {
+		// A LimitRange, a webhook or a disabled feature of this cluster may be the cause, and may change. The refusal is
+		// counted before it is reported, so that a change in answer to the Event retries the pod.
+		failure = report.Later(failure, c.invalid.Next(key, generationOf(shadow)))
+	}
 	if !apierrors.IsForbidden(err) || c.persists(shadow) {
 		c.report.Warn(shadow, wire.FailedCreatePodReason, createAction, "creating the pod: "+err.Error())
 	}
-	if apierrors.IsInvalid(err) {
-		// A LimitRange, a webhook or a disabled feature of this cluster may be the cause, and may change.
-		return report.Later(fmt.Errorf("creating pod %s, %w", key, err), c.invalid.Next(key, generationOf(shadow)))
-	}
-	return fmt.Errorf("creating pod %s, %w", key, err)
+	return failure
 }
 
 // settleCreation settles the Quota reservation with the sizes that the pod has after its creation.

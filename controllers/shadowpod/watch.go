@@ -165,12 +165,19 @@ func (c *Controller) watch(mgr manager.Manager) error {
 // If it is too short, a pod that has become valid may have to wait for its next retry, and these retries are rare.
 const admissionDelay = 3 * time.Second
 
-// limitsHandler retries the rejected pods of a namespace at once when its LimitRanges change, and once more after
-// admissionDelay, when admission certainly applies the change.
+// limitsCacheLifetime is how long the API server's admission may still apply a LimitRange that it has read, instead of
+// observed, before it was deleted: Kubernetes keeps the result of such a read for 30 s. If it is too short, a pod that has
+// become valid waits for minutes, as with admissionDelay.
+const limitsCacheLifetime = 31 * time.Second
+
+// limitsHandler retries the rejected pods of a namespace at once when its LimitRanges change, and, unless they are
+// created, after admissionDelay and after limitsCacheLifetime, when admission certainly applies the change.
 func (c *Controller) limitsHandler() handler.EventHandler {
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	retry := func(ctx context.Context, limits client.Object, q queue) {
+		at := time.Now().Add(limitsCacheLifetime)
 		for _, request := range c.refusedIn(ctx, limits) {
+			c.invalid.RetryAt(request.NamespacedName, at)
 			q.Add(request)
 			q.AddAfter(request, admissionDelay)
 		}

@@ -37,6 +37,7 @@ type Refusals struct{ counts memo.Memo[refusals] }
 type refusals struct {
 	version string
 	count   int
+	retryAt time.Time // see RetryAt
 }
 
 // Next counts a refusal of a version of the object, and returns the delay before the next attempt. The delay is
@@ -45,7 +46,11 @@ type refusals struct {
 func (r *Refusals) Next(key types.NamespacedName, version string) time.Duration {
 	last, _ := r.counts.Get(key)
 	if last.version != version {
-		last = refusals{version: version}
+		last = refusals{version: version, retryAt: last.retryAt}
+	}
+	if left := time.Until(last.retryAt); left > 0 {
+		r.counts.Set(key, last)
+		return left
 	}
 	delay := maxRefusalDelay
 	if last.count < 16 {
@@ -54,6 +59,14 @@ func (r *Refusals) Next(key types.NamespacedName, version string) time.Duration 
 	last.count++
 	r.counts.Set(key, last)
 	return delay + rand.N(delay)
+}
+
+// RetryAt has refusals before the given time be followed by an attempt at that time. They are not counted, because
+// admission may apply former rules until then.
+func (r *Refusals) RetryAt(key types.NamespacedName, at time.Time) {
+	last, _ := r.counts.Get(key)
+	last.retryAt = at
+	r.counts.Set(key, last)
 }
 
 // Drop removes the refusals of an object.

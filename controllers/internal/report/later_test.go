@@ -78,3 +78,21 @@ func TestRefusals(t *testing.T) {
 		t.Error("it is not forgotten")
 	}
 }
+
+// While admission may apply former rules, refusals are followed by an attempt at the end of that time, for each version
+// of the object, and they do not lengthen later delays.
+func TestRefusalsByFormerRules(t *testing.T) {
+	var r Refusals
+	key := types.NamespacedName{Namespace: "shop", Name: "web"}
+	r.Next(key, "1")
+	r.RetryAt(key, time.Now().Add(30*time.Second))
+	for _, version := range []string{"1", "1", "2", "2"} {
+		if wait := r.Next(key, version); wait <= 0 || wait > 30*time.Second {
+			t.Errorf("version %s: %s, want the rest of 30 seconds", version, wait)
+		}
+	}
+	r.RetryAt(key, time.Now())
+	if wait := r.Next(key, "2"); wait < time.Minute || wait >= 2*time.Minute {
+		t.Errorf("afterwards: %s, want 1 to 2 minutes", wait)
+	}
+}
