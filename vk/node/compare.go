@@ -30,7 +30,7 @@ func (c *Controller) compareLoop(ctx context.Context) error {
 		settled, err := c.compareNode(ctx)
 		fight := new(oscillation.QuarantineError)
 		quarantined := errors.As(err, &fight)
-		if err != nil && ctx.Err() == nil && !quarantined {
+		if err := withoutQuarantines(err); err != nil && ctx.Err() == nil {
 			log.FromContext(ctx).Error(err, "The node cannot be updated, retrying", "in", wait.String())
 			c.reportError(err)
 		}

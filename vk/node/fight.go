@@ -54,6 +54,21 @@ func (c *Controller) mayWrite(ctx context.Context, p part, w intent, differing [
 	return err
 }
 
+// withoutQuarantines returns the errors joined in err that are no quarantines. mayWrite has reported the quarantines.
+func withoutQuarantines(err error) error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // each of its errors is looked at
+		var others []error
+		for _, one := range joined.Unwrap() {
+			others = append(others, withoutQuarantines(one))
+		}
+		return errors.Join(others...)
+	}
+	if fight := (*oscillation.QuarantineError)(nil); errors.As(err, &fight) {
+		return nil
+	}
+	return err
+}
+
 // describeRival describes the client that deletes the Node or writes its differing fields, and reports whether the
 // client is known. It reads the Node from the API server, because the cache drops field managers.
 func (c *Controller) describeRival(ctx context.Context, differing []string) (rival string, known bool) {

@@ -67,7 +67,7 @@ func (t *connectivityTest) addTo(command *cobra.Command) {
 }
 
 func (t *connectivityTest) runTest(cmd *cobra.Command, args []string) error {
-	if err := errors.Join(t.output.validateFormat(), validTimeout(t.timeout), validTimeout(t.checkTimeout)); err != nil {
+	if err := t.output.validateFormat(); err != nil {
 		return err
 	}
 	c, err := t.access.newClient(requestTimeout)

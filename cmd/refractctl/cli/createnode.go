@@ -5,7 +5,6 @@ package cli
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -42,7 +41,7 @@ func newCreateVirtualNodeCommand(access *clusterAccess) *cobra.Command {
 			if err != nil {
 				return usageError(err)
 			}
-			if err := errors.Join(validTimeout(timeout), usageError(checkVirtualNode(args[0]))); err != nil {
+			if err := usageError(checkVirtualNode(args[0])); err != nil {
 				return err
 			}
 			remote, err := cluster.Absent(provider)

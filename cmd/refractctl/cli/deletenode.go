@@ -50,9 +50,6 @@ func newDeleteCommand(access *clusterAccess) *cobra.Command {
 }
 
 func (d *deletion) runDeletion(cmd *cobra.Command, c client.Client, name string) error {
-	if err := validTimeout(d.timeout); err != nil {
-		return err
-	}
 	if err := d.remote.validateFlags(); err != nil {
 		return err
 	}

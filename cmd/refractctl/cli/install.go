@@ -49,9 +49,6 @@ func (r *helmRelease) addFlags(command *cobra.Command) {
 
 // newInstaller returns the Installer of the release, whose progress is written to out.
 func (r *helmRelease) newInstaller(out io.Writer) (*release.Installer, error) {
-	if err := validTimeout(r.timeout); err != nil {
-		return nil, err
-	}
 	c, err := r.access.newClient(requestTimeout)
 	if err != nil {
 		return nil, err

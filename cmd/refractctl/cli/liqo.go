@@ -111,9 +111,6 @@ func newLiqoRevertCommand(access *clusterAccess) *cobra.Command {
 }
 
 func inTime(cmd *cobra.Command, access *clusterAccess, nodes []string, timeout time.Duration, do func(context.Context, *liqo.Options) error) error {
-	if err := validTimeout(timeout); err != nil {
-		return err
-	}
 	o, err := access.liqoOptions(nodes, cmd.ErrOrStderr())
 	if err != nil {
 		return err

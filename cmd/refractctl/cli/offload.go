@@ -84,7 +84,7 @@ var (
 )
 
 func (o *offload) validateFlags(names []string) error {
-	if err := errors.Join(validNamespaces(names, o.namespaceSelector), o.output.validateFormat(), validTimeout(o.timeout)); err != nil {
+	if err := errors.Join(validNamespaces(names, o.namespaceSelector), o.output.validateFormat()); err != nil {
 		return err
 	}
 	if !slices.Contains(podStrategies, o.podStrategy) {
@@ -275,7 +275,7 @@ func checkOffloadable(ctx context.Context, c client.Client, name string, out io.
 	if namespace.Labels[wire.TenantNamespaceLabel] == "true" {
 		return fmt.Errorf("namespace %s cannot be offloaded: it is the tenant namespace of a peer, and its Secrets with the credentials of the peering would be copied to the providers; offload the namespaces of applications", name)
 	}
-	// Users who may not list Deployments cannot offload the namespace of the installation either.
+	// For users who may not list Deployments, the check is left out.
 	if installed, err := release.Find(ctx, c); err == nil && installed.Namespace == name {
 		return fmt.Errorf("namespace %s cannot be offloaded: Refract itself is installed there, and its Secrets would be copied to the providers; offload the namespaces of applications", name)
 	}

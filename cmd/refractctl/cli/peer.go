@@ -44,9 +44,6 @@ func (t *twoClusters) addFlags(command *cobra.Command, patience time.Duration) {
 
 // peeringOptions returns the options for the two clusters.
 func (t *twoClusters) peeringOptions(out io.Writer) (*peering.Options, error) {
-	if err := validTimeout(t.timeout); err != nil {
-		return nil, err
-	}
 	if !t.remote.isGiven() {
 		return nil, usageError(errors.New("no provider is given: set --remote-context or --remote-kubeconfig"))
 	}
@@ -297,5 +294,5 @@ func (t *twoClusters) endPeering(provider []string, force bool, out io.Writer) (
 		return nil, nil, err
 	}
 	o = &peering.Options{Consumer: consumer, Provider: absent, DryRun: t.dryRun, Progress: printTo(out)}
-	return o, o.GiveUp, validTimeout(t.timeout)
+	return o, o.GiveUp, nil
 }

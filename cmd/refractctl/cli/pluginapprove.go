@@ -29,9 +29,6 @@ func newPluginApproveCommand(access *clusterAccess) *cobra.Command {
 		Example: "  refractctl plugin approve strip-labels\n" +
 			"  refractctl plugin approve strip-labels --revision=strip-labels-9be01c77",
 	}, func(cmd *cobra.Command, c client.Client, p *declaredPlugin) error {
-		if err := validTimeout(timeout); err != nil {
-			return err
-		}
 		name, err := p.findApprovable(revision)
 		if err != nil {
 			return err

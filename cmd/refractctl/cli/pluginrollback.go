@@ -26,9 +26,6 @@ func newPluginRollbackCommand(access *clusterAccess) *cobra.Command {
 		Example: "  refractctl plugin rollback strip-labels\n" +
 			"  refractctl plugin rollback strip-labels --to=strip-labels-4f2c9a1b",
 	}, func(cmd *cobra.Command, c client.Client, p *declaredPlugin) error {
-		if err := validTimeout(timeout); err != nil {
-			return err
-		}
 		name, err := p.findTarget(to)
 		if err != nil {
 			return err

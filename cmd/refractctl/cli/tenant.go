@@ -38,9 +38,6 @@ func consumerCommand(access *clusterAccess, command *cobra.Command, patience tim
 	var timeout time.Duration
 	command.Args = cobra.MinimumNArgs(1)
 	command.RunE = explainErrors(func(cmd *cobra.Command, names []string) error {
-		if err := validTimeout(timeout); err != nil {
-			return err
-		}
 		c, err := access.newClient(requestTimeout)
 		if err != nil {
 			return err

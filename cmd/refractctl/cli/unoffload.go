@@ -38,7 +38,7 @@ func newUnoffloadCommand(access *clusterAccess) *cobra.Command {
 		ValidArgsFunction: access.completeExtended,
 		RunE: explainErrors(func(cmd *cobra.Command, names []string) error {
 			names = access.namedNamespaces(names, selector)
-			if err := errors.Join(validNamespaces(names, selector), validTimeout(timeout)); err != nil {
+			if err := validNamespaces(names, selector); err != nil {
 				return err
 			}
 			c, err := access.newClient(requestTimeout)

@@ -109,9 +109,6 @@ func newUncordonCommand(access *clusterAccess) *cobra.Command {
 		Long:    "Make virtual nodes schedulable again. A drain is stopped first.",
 		Example: "  refractctl uncordon virtualnode milan",
 	}, func(ctx context.Context, c client.Client, vn *offloading.VirtualNode, out io.Writer) error {
-		if err := validTimeout(timeout); err != nil {
-			return err
-		}
 		return uncordonNode(ctx, c, vn, out, timeout)
 	})
 	command.Flags().DurationVar(&timeout, "timeout", uncordonTimeout, "how long to wait until a drain has stopped")
@@ -173,9 +170,6 @@ func newDrainCommand(access *clusterAccess) *cobra.Command {
 			"respected; pods of DaemonSets stay. The drain continues if the command is interrupted; uncordon stops it.",
 		Example: "  refractctl drain virtualnode milan --timeout=30m",
 	}, func(ctx context.Context, c client.Client, vn *offloading.VirtualNode, out io.Writer) error {
-		if err := validTimeout(timeout); err != nil {
-			return err
-		}
 		if _, err := nodeOf(ctx, c, vn); client.IgnoreNotFound(err) != nil {
 			return err
 		}

@@ -58,13 +58,6 @@ func mustExist(ctx context.Context, c client.Client, namespace string) error {
 	return nil
 }
 
-func validTimeout(timeout time.Duration) error {
-	if timeout <= 0 {
-		return usageError(fmt.Errorf("--timeout is %s: use a positive duration such as 1m", timeout))
-	}
-	return nil
-}
-
 // noController is the state that is shown until a controller has reconciled an object.
 const noController = "waiting for the controller manager of this cluster"
 
