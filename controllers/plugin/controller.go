@@ -83,7 +83,7 @@ const (
 	// reconcileTimeout limits the time of a reconciliation, including the fetch and the compilation of a large module.
 	reconcileTimeout = 8 * time.Minute
 	// statusTimeout limits the write of the status, which is attempted even if a reconciliation took too long.
-	statusTimeout = 30 * time.Second
+	statusTimeout = 10 * time.Second
 	// defaultRecheckInterval is the time after which a plugin is reconciled without an event. With a longer interval,
 	// it is noticed later that a stored module was changed.
 	defaultRecheckInterval = 5 * time.Minute

@@ -235,8 +235,12 @@ func (d *door) pass(inside net.Conn, address string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	outside, err := net.Dial("tcp", address)
-	if err != nil || !d.open.Load() {
+	if err != nil {
 		_ = inside.Close()
+		return
+	}
+	if !d.open.Load() {
+		_, _ = inside.Close(), outside.Close()
 		return
 	}
 	d.used = append(d.used, inside, outside)

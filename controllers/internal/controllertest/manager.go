@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"runtime/pprof"
 	"slices"
 	"strings"
 	"sync"
@@ -110,7 +111,10 @@ func (m *Manager) Stop(t *testing.T) {
 		return
 	}
 	m.stop()
-	assert.NoError(t, <-m.ended, "stopping manager")
+	if !assert.NoError(t, <-m.ended, "stopping manager") {
+		// Whatever kept it from ending is still running.
+		assert.NoError(t, pprof.Lookup("goroutine").WriteTo(t.Output(), 1))
+	}
 	m.ended = nil
 }
 

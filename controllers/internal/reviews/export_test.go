@@ -3,5 +3,10 @@
 
 package reviews
 
+import "time"
+
 // NewHTTPServer exports newHTTPServer for the tests of package reviews_test.
 var NewHTTPServer = newHTTPServer
+
+// SetShutdownTimeout changes the shutdownTimeout of one server.
+func (s *Server) SetShutdownTimeout(timeout time.Duration) { s.shutdownTimeout = timeout }

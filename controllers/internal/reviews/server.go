@@ -32,25 +32,28 @@ const (
 	// idleTimeout is longer than an API server under load pauses between two reviews. A shorter timeout causes
 	// additional TLS handshakes.
 	idleTimeout = 90 * time.Second
-	// shutdownTimeout limits the wait for reviews at the end of the process.
-	shutdownTimeout = time.Minute
+	// shutdownTimeout limits the wait for reviews at the end of the process. API servers give up Refract's reviews after
+	// 5 seconds. A longer wait delays the release of the leader's Lease.
+	shutdownTimeout = 6 * time.Second
 )
 
 // Server is a webhook server whose connections have flow control windows for waiting reviews. The registration and
 // the metrics come from controller-runtime's server, which has no setting for the windows.
 type Server struct {
 	webhook.Server
-	address string
-	tls     *tls.Config
-	started atomic.Bool
+	address         string
+	tls             *tls.Config
+	started         atomic.Bool
+	shutdownTimeout time.Duration
 }
 
 // NewServer returns a server that listens on the address. config must contain the certificate.
 func NewServer(address string, config *tls.Config) *Server {
-	return &Server{Server: webhook.NewServer(webhook.Options{WebhookMux: http.NewServeMux()}), address: address, tls: config}
+	return &Server{Server: webhook.NewServer(webhook.Options{WebhookMux: http.NewServeMux()}), address: address, tls: config, shutdownTimeout: shutdownTimeout}
 }
 
-// Start serves until the context is done, and completes the reviews in progress.
+// Start serves until the context is done. It completes the reviews in progress, unless they take longer than API servers
+// wait for them.
 func (s *Server) Start(ctx context.Context) error {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.address)
 	if err != nil {
@@ -63,10 +66,10 @@ func (s *Server) Start(ctx context.Context) error {
 	go func() {
 		defer close(ended)
 		<-ctx.Done()
-		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.shutdownTimeout)
 		defer cancel()
 		if err := server.Shutdown(ending); err != nil {
-			log.FromContext(ctx).Error(err, "Some admission reviews were not answered before the end")
+			log.FromContext(ctx).Error(errors.Join(err, server.Close()), "Some admission reviews were not answered before the end")
 		}
 	}()
 	s.started.Store(true)
