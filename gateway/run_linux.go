@@ -20,9 +20,10 @@ const tunnelCheckInterval = 5 * time.Second
 
 // Report describes a change of the kernel's configuration, or why there was none.
 type Report struct {
-	// Refused is the reason why the objects could not be compiled. The configuration stays as it was, except for a node, which gets the
-	// configuration of the other peers.
-	Refused error
+	// Compiled is true if new objects were compiled. Refused is the reason why some of them were not: then the configuration of a
+	// gateway stays as it was, and a node gets the new configuration of the other peers (see desired.Refusal).
+	Compiled bool
+	Refused  error
 	// Network is the outcome for links, routes and rules. It is nil if they were not compared.
 	Network *netstate.Outcome
 	// TunnelWrites is the number of requests that changed the WireGuard device, and TunnelError the error of the last one.
@@ -54,8 +55,8 @@ type Options struct {
 // kernel's configuration stays, so that the next process continues it; packets pass only while a process runs if WireGuard
 // is in userspace.
 func RunGateway(ctx context.Context, peerings <-chan desired.Peering, o Options) error {
-	return keep(ctx, desired.GatewayScope, o.Report, func(ctx context.Context, states chan<- netstate.State) error {
-		g := gatewayLoop{options: o, states: states, reconnect: make(chan struct{}, 1), failed: make(chan error, 1)}
+	return keep(ctx, desired.GatewayScope, o.Report, func(ctx context.Context, present netstate.State, states chan<- netstate.State) error {
+		g := gatewayLoop{options: o, present: present, states: states, reconnect: make(chan struct{}, 1), failed: make(chan error, 1)}
 		defer g.close()
 		timer := time.NewTicker(tunnelCheckInterval)
 		defer timer.Stop()
@@ -85,6 +86,8 @@ type gatewayLoop struct {
 	options Options
 	states  chan<- netstate.State
 	device  *tunnel.Device
+	// present is the kernel's configuration before the first objects.
+	present netstate.State
 	current desired.Gateway
 	// reconnect receives a request when the peer is lost, failed the error of the pings.
 	reconnect chan struct{}
@@ -93,30 +96,60 @@ type gatewayLoop struct {
 
 func (g *gatewayLoop) compile(ctx context.Context, p desired.Peering) error {
 	compiled, err := desired.CompileGateway(p)
+	g.options.Report(Report{Compiled: true, Refused: err})
 	if err != nil {
-		g.options.Report(Report{Refused: err})
-		return nil
+		return g.resume(ctx, p)
 	}
-	if g.device == nil {
-		if g.device, err = tunnel.Open(tunnel.Options{Name: desired.TunnelLink, MTU: compiled.MTU, Implementation: g.options.Implementation,
-			LogError: g.options.LogError}); err != nil {
-			return fmt.Errorf("opening the tunnel, %w", err)
-		}
-		g.options.Report(Report{Implementation: g.device.Implementation()})
+	if err := g.open(compiled); err != nil {
+		return err
 	}
-	first := g.current.MTU == 0
-	g.current = compiled
 	// The filter and the addresses come before the peer, so that nothing passes a gateway without rules.
 	select {
 	case g.states <- compiled.State:
 	case <-ctx.Done():
 		return nil
 	}
+	g.connect(ctx, p, compiled)
+	return nil
+}
+
+// resume continues the tunnel of an earlier process if the objects are refused. Links, routes and rules are still there, but WireGuard in
+// userspace ends with its process.
+func (g *gatewayLoop) resume(ctx context.Context, p desired.Peering) error {
+	if g.device != nil {
+		return nil
+	}
+	resumed, err := desired.ResumeTunnel(p, g.present)
+	if err != nil {
+		return nil // CompileGateway has refused the same, or there was no tunnel
+	}
+	if err := g.open(resumed); err != nil {
+		return err
+	}
+	g.connect(ctx, p, resumed)
+	return nil
+}
+
+func (g *gatewayLoop) open(compiled desired.Gateway) (err error) {
+	if g.device != nil {
+		return nil
+	}
+	g.device, err = tunnel.Open(tunnel.Options{Name: desired.TunnelLink, MTU: compiled.MTU, Implementation: g.options.Implementation,
+		LogError: g.options.LogError})
+	if err != nil {
+		return fmt.Errorf("opening the tunnel, %w", err)
+	}
+	g.options.Report(Report{Implementation: g.device.Implementation()})
+	return nil
+}
+
+func (g *gatewayLoop) connect(ctx context.Context, p desired.Peering, compiled desired.Gateway) {
+	first := g.current.MTU == 0
+	g.current = compiled
 	g.applyTunnel()
 	if first {
 		go func() { g.failed <- check.Run(ctx, g.pings(p)) }()
 	}
-	return nil
 }
 
 // pings returns the options of the pings. A client connects again when the peer is lost. The server cannot: it knows only
@@ -154,18 +187,19 @@ func (g *gatewayLoop) close() {
 	}
 }
 
-// RunAgent keeps the configuration of a node at the Host that was received last. When ctx is done, the configuration stays.
+// RunAgent keeps the configuration of a node at the Host that was received last. The first one must list all peers, because the
+// configuration of others is removed. A peer whose objects are incomplete keeps its last configuration, also after a restart. When ctx is done,
+// the configuration stays.
 func RunAgent(ctx context.Context, hosts <-chan desired.Host, report func(Report)) error {
-	return keep(ctx, desired.NodeScope, report, func(ctx context.Context, states chan<- netstate.State) error {
+	return keep(ctx, desired.NodeScope, report, func(ctx context.Context, present netstate.State, states chan<- netstate.State) error {
+		compiler := desired.NewNodeCompiler(present)
 		for {
 			select {
 			case <-ctx.Done():
 				return nil
 			case h := <-hosts:
-				state, err := desired.CompileNode(h)
-				if err != nil {
-					report(Report{Refused: err})
-				}
+				state, err := compiler.Compile(h)
+				report(Report{Compiled: true, Refused: err})
 				select {
 				case states <- state:
 				case <-ctx.Done():
@@ -175,19 +209,27 @@ func RunAgent(ctx context.Context, hosts <-chan desired.Host, report func(Report
 	})
 }
 
-// keep applies the states that the source sends, until ctx is done or one of them fails.
-func keep(ctx context.Context, scope netstate.Scope, report func(Report), source func(context.Context, chan<- netstate.State) error) error {
+// keep applies the states that the source sends, until ctx is done or one of them fails. The source also receives the kernel's configuration
+// at the start.
+func keep(
+	ctx context.Context, scope netstate.Scope, report func(Report),
+	source func(ctx context.Context, present netstate.State, states chan<- netstate.State) error,
+) error {
 	applier, err := netstate.NewApplier(scope)
 	if err != nil {
 		return err
 	}
 	defer applier.Close()
+	present, err := applier.Read()
+	if err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	states, ended := make(chan netstate.State), make(chan error, 1)
 	go func() {
 		defer cancel()
-		ended <- source(ctx, states)
+		ended <- source(ctx, present, states)
 	}()
 	err = applier.Keep(ctx, states, func(o netstate.Outcome) { report(Report{Network: &o}) })
 	cancel()

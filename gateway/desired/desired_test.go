@@ -279,3 +279,102 @@ func TestNextHops(t *testing.T) {
 	require.LessOrEqual(t, moved, 3, "only names with equal hashes move")
 	require.NotEqual(t, gatewayMAC(types.UID("x")), nodeMAC("x"))
 }
+
+// TestIncompletePeerKeepsItsConfiguration checks that a peer whose objects become incomplete or malformed keeps its ways, both in
+// the same process and after a restart, and that the others change as their objects do.
+func TestIncompletePeerKeepsItsConfiguration(t *testing.T) {
+	for name, spoil := range map[string]func(*Peer){
+		"no Configuration":  func(p *Peer) { p.Configuration = nil },
+		"earlier spec":      func(p *Peer) { p.Configuration.Generation++ },
+		"no pod":            func(p *Peer) { p.Client.Status.InternalEndpoint = nil },
+		"wrong MTU":         func(p *Peer) { p.Client.Spec.MTU = 1 },
+		"two gateways":      func(p *Peer) { p.Server = newServer() },
+		"ambiguous":         func(p *Peer) { p.Problem = "two Configurations" },
+		"too large a range": func(p *Peer) { p.Configuration.Spec.Remote.CIDR.Pod[0] = "0.0.0.0/0" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			compiler := NewNodeCompiler(netstate.State{})
+			good, err := compiler.Compile(newHost())
+			require.NoError(t, err)
+			for restart, c := range map[string]*NodeCompiler{"same process": compiler, "restart": NewNodeCompiler(good)} {
+				bad := newHost()
+				spoil(&bad.Peers[0])
+				for range 2 {
+					kept, err := c.Compile(bad)
+					var refusal *Refusal
+					require.ErrorAs(t, err, &refusal, restart)
+					require.True(t, refusal.Kept, restart)
+					require.Equal(t, format(good), format(kept), restart)
+				}
+				second := newSecondPeer("10.81.0.0/16")
+				bad.Peers = append(bad.Peers, second)
+				both, err := c.Compile(bad)
+				require.Error(t, err)
+				require.Contains(t, format(both), "10.81.0.0/16")
+				require.Contains(t, format(both), "10.61.0.0/16")
+				bad.Peers = bad.Peers[1:]
+				alone, err := c.Compile(bad)
+				require.NoError(t, err)
+				require.NotContains(t, format(alone), "10.61.0.0/16", "a peer without a gateway is gone")
+			}
+		})
+	}
+}
+
+func newSecondPeer(pods networking.CIDR) Peer {
+	p := Peer{Configuration: newConfiguration(), Server: newServer()}
+	p.Configuration.Status.Remote.CIDR = networking.ClusterConfigCIDR{Pod: []networking.CIDR{pods}, External: []networking.CIDR{"10.82.0.0/16"}}
+	return p
+}
+
+// TestConflictingPeers checks which of two peers with the same addresses has them.
+func TestConflictingPeers(t *testing.T) {
+	c := NewNodeCompiler(netstate.State{})
+	before, err := c.Compile(newHost())
+	require.NoError(t, err)
+	h := newHost()
+	h.Peers = []Peer{newSecondPeer("10.61.0.0/16"), h.Peers[0]}
+	after, err := c.Compile(h)
+	require.ErrorContains(t, err, "GatewayServer liqo-tenant-milan/milan: the range 10.61.0.0/16 overlaps")
+	require.Equal(t, format(before), format(after), "the first one keeps its addresses")
+
+	h.Peers[1].Configuration = nil
+	after, err = c.Compile(h)
+	var refusal *Refusal
+	require.ErrorAs(t, err, &refusal)
+	require.Contains(t, format(after), "10.82.0.0/16", "the addresses were granted anew, because their Configuration is gone")
+	require.NotContains(t, format(after), "10.62.0.0/16")
+	second, err := CompileNode(Host{Name: h.Name, IP: h.IP, External: h.External, Nodes: h.Nodes, MTU: h.MTU, Peers: h.Peers[:1]})
+	require.NoError(t, err)
+	require.Equal(t, format(second), format(after))
+
+	// A known peer whose new range is taken keeps its old one.
+	c = NewNodeCompiler(netstate.State{})
+	h = newHost()
+	h.Peers = append(h.Peers, newSecondPeer("10.81.0.0/16"))
+	before, err = c.Compile(h)
+	require.NoError(t, err)
+	h.Peers[1] = newSecondPeer("10.61.0.0/16")
+	after, err = c.Compile(h)
+	require.ErrorAs(t, err, &refusal)
+	require.True(t, refusal.Kept)
+	require.Equal(t, format(before), format(after))
+}
+
+// TestResumeTunnel checks that a gateway finds the tunnel of the process before it in the kernel, while its Configuration is malformed.
+func TestResumeTunnel(t *testing.T) {
+	good, err := CompileGateway(newPeering())
+	require.NoError(t, err)
+	p := newPeering()
+	p.Configuration = nil
+	resumed, err := ResumeTunnel(p, good.State)
+	require.NoError(t, err)
+	require.Equal(t, good.Tunnel, resumed.Tunnel)
+	require.Equal(t, good.Ping, resumed.Ping)
+	require.Zero(t, resumed.State)
+	_, err = ResumeTunnel(p, netstate.State{})
+	require.ErrorContains(t, err, "the kernel has no ranges of the peer")
+	p.PublicKey = nil
+	_, err = ResumeTunnel(p, good.State)
+	require.ErrorContains(t, err, "waiting for the PublicKey")
+}

@@ -76,6 +76,8 @@ type Peering struct {
 	Nodes    []Node
 	// PodMTU is the MTU of the pod's own link.
 	PodMTU int
+	// Problem is why the objects are ambiguous, such as two Configurations for one peer. It is empty if they are not.
+	Problem string
 }
 
 // Gateway is the configuration of a gateway.
@@ -89,6 +91,9 @@ type Gateway struct {
 
 // CompileGateway returns the configuration of a gateway.
 func CompileGateway(p Peering) (Gateway, error) {
+	if p.Problem != "" {
+		return Gateway{}, errors.New(p.Problem)
+	}
 	ranges, err := parseConfiguration(p.Configuration)
 	if err != nil {
 		return Gateway{}, err
@@ -121,6 +126,32 @@ func CompileGateway(p Peering) (Gateway, error) {
 	return Gateway{State: state, Tunnel: keys, MTU: end.mtu, Ping: netip.AddrPortFrom(end.other, PingPort)}, nil
 }
 
+// ResumeTunnel returns the tunnel of a gateway whose Configuration cannot be compiled, with the ranges of the peer that the kernel has. The result
+// has no State, because the State of the kernel must not change.
+func ResumeTunnel(p Peering, present netstate.State) (Gateway, error) {
+	end, err := p.end()
+	if err != nil {
+		return Gateway{}, err
+	}
+	var known ranges
+	for _, r := range present.Routes {
+		if r.Table == nodesTable && r.Link == TunnelLink {
+			known.remote = append(known.remote, remoteRange{own: r.Destination})
+		}
+	}
+	if len(known.remote) == 0 {
+		return Gateway{}, errors.New("the kernel has no ranges of the peer")
+	}
+	keys, err := p.tunnelConfig(known, end)
+	if err != nil {
+		return Gateway{}, err
+	}
+	return Gateway{Tunnel: keys, MTU: end.mtu, Ping: netip.AddrPortFrom(end.other, PingPort)}, nil
+}
+
+// errNotOneGateway refuses a peering with both ends of the tunnel, or with none.
+var errNotOneGateway = errors.New("a gateway is either a GatewayServer or a GatewayClient: delete one of them")
+
 // end describes the end of the tunnel at this cluster.
 type end struct {
 	name  string
@@ -134,7 +165,7 @@ type end struct {
 func (p Peering) end() (e end, err error) {
 	switch {
 	case (p.Server == nil) == (p.Client == nil):
-		return e, errors.New("a gateway is either a GatewayServer or a GatewayClient: delete one of them")
+		return e, errNotOneGateway
 	case p.Server != nil:
 		s := p.Server
 		e = end{"GatewayServer " + s.Namespace + "/" + s.Name, s.UID, s.Spec.MTU, int(s.Spec.Endpoint.Port), serverAddress,

@@ -19,6 +19,9 @@ import (
 // peersTable is the routing table of a node. It has the ranges of the peers, and nothing else.
 const peersTable = 21000
 
+// podsSet is the set with the pod ranges of this cluster.
+const podsSet = "pods"
+
 // NodeScope lists what belongs to the agent on a node.
 var NodeScope = netstate.Scope{Links: []string{VXLANLink}, RouteTables: []int{peersTable}, Table: TableName}
 
@@ -42,27 +45,151 @@ type Peer struct {
 	Configuration *networking.Configuration
 	Server        *networking.GatewayServer
 	Client        *networking.GatewayClient
+	// Problem is why the objects are ambiguous, such as two Configurations for one peer. It is empty if they are not.
+	Problem string
 }
 
-// CompileNode returns the configuration of a node. A peer whose objects are incomplete or refused is left out, and is part of the error;
-// the configuration has the other peers.
-func CompileNode(h Host) (netstate.State, error) {
-	state := netstate.State{
-		Links: []netstate.Link{vxlan(h.MTU, nodeMAC(h.Name))},
-		Rules: []netstate.PolicyRule{{Priority: rulePriority, Table: peersTable}},
+// Refusal is the reason why the objects of one peer are not applied.
+type Refusal struct {
+	// Peer names the gateway of the peer.
+	Peer string
+	// Kept is true if the peer keeps the configuration that it had before.
+	Kept bool
+	Err  error
+}
+
+func (r *Refusal) Error() string {
+	if r.Kept {
+		return r.Err.Error() + " (until then, the node keeps the last configuration of this peer)"
 	}
+	return r.Err.Error()
+}
+
+func (r *Refusal) Unwrap() error { return r.Err }
+
+// NodeCompiler compiles the configuration of a node, and remembers the last good configuration of each peer. It is not safe for
+// concurrent use.
+type NodeCompiler struct {
+	// accepted are the ways of the last configuration, by the UID of the gateway.
+	accepted map[types.UID]way
+	// present is the kernel's configuration before the first Compile. It replaces accepted after a restart.
+	present netstate.State
+}
+
+// NewNodeCompiler returns a NodeCompiler that continues the configuration that the kernel has.
+func NewNodeCompiler(present netstate.State) *NodeCompiler { return &NodeCompiler{present: present} }
+
+// Compile returns the configuration of a node. A peer whose objects are incomplete or refused keeps its last configuration as long as its
+// gateway is in the Host, and is a Refusal in the joined error. Such a peer gives way to a complete one that has one of its
+// addresses: then the controller manager has granted them anew. Without a conflict with other peers, the order of the peers has no
+// meaning.
+func (c *NodeCompiler) Compile(h Host) (netstate.State, error) {
+	var known, added, kept []way
 	var errs []error
-	var ways []way
+	refuse := func(p Peer, name string, err error) {
+		last, ok := c.findLast(p)
+		if ok {
+			last.name = name
+			kept = append(kept, last)
+		}
+		errs = append(errs, &Refusal{Peer: name, Kept: ok, Err: err})
+	}
+	peers := map[types.UID]Peer{}
 	for _, p := range h.Peers {
 		w, err := p.way()
-		if err == nil {
-			err = w.findConflict(ways)
+		switch last, ok := c.accepted[w.uid]; {
+		case err != nil:
+			refuse(p, w.name, err)
+			continue
+		case ok && slices.Equal(last.ranges.remote, w.ranges.remote):
+			known = append(known, w)
+		default:
+			added = append(added, w)
 		}
-		if err != nil {
-			errs = append(errs, err)
+		peers[w.uid] = p
+	}
+	var ways []way
+	for _, w := range slices.Concat(known, added) {
+		if err := w.findConflict(ways); err != nil {
+			refuse(peers[w.uid], w.name, err)
 			continue
 		}
 		ways = append(ways, w)
+	}
+	for _, w := range kept {
+		if err := w.findConflict(ways); err != nil {
+			errs = append(errs, &Refusal{Peer: w.name, Err: err})
+			continue
+		}
+		ways = append(ways, w)
+	}
+	c.accepted, c.present = map[types.UID]way{}, netstate.State{}
+	for _, w := range ways {
+		c.accepted[w.uid] = w
+	}
+	return h.state(ways), errors.Join(errs...)
+}
+
+// findLast returns the last good way to a peer.
+func (c *NodeCompiler) findLast(p Peer) (way, bool) {
+	for _, uid := range p.uids() {
+		if w, ok := c.accepted[uid]; ok {
+			return w, true
+		}
+		if w, ok := readWay(c.present, uid); ok {
+			return w, true
+		}
+	}
+	return way{}, false
+}
+
+func (p Peer) uids() (uids []types.UID) {
+	if p.Client != nil {
+		uids = append(uids, p.Client.UID)
+	}
+	if p.Server != nil {
+		uids = append(uids, p.Server.UID)
+	}
+	return uids
+}
+
+// readWay reads the way to a peer from the configuration of a kernel. The MAC identifies the gateway. It leads to the next hop and
+// the pod, and the next hop to the ranges.
+func readWay(present netstate.State, uid types.UID) (way, bool) {
+	w := way{uid: uid}
+	mac := gatewayMAC(uid)
+	for _, f := range present.Forwards {
+		if f.MAC == mac {
+			w.pod = f.Host
+		}
+	}
+	for _, n := range present.Neighbours {
+		if n.MAC != mac {
+			continue
+		}
+		for _, r := range present.Routes {
+			if r.Via == n.IP && r.Table == peersTable {
+				w.mtu = r.MTU
+				// A node does not know the true range.
+				w.ranges.remote = append(w.ranges.remote, remoteRange{seen: r.Destination})
+			}
+		}
+	}
+	for _, s := range present.Table.Sets {
+		if s.Name == podsSet {
+			w.ranges.localPods = s.Ranges
+		}
+	}
+	return w, w.pod.IsValid() && len(w.ranges.remote) > 0
+}
+
+// CompileNode returns the configuration of a node that had none before.
+func CompileNode(h Host) (netstate.State, error) { return NewNodeCompiler(netstate.State{}).Compile(h) }
+
+func (h Host) state(ways []way) netstate.State {
+	state := netstate.State{
+		Links: []netstate.Link{vxlan(h.MTU, nodeMAC(h.Name))},
+		Rules: []netstate.PolicyRule{{Priority: rulePriority, Table: peersTable}},
 	}
 	slices.SortFunc(ways, func(a, b way) int { return cmp.Compare(a.uid, b.uid) })
 	uids := make([]string, 0, len(ways))
@@ -79,7 +206,7 @@ func CompileNode(h Host) (netstate.State, error) {
 		table.pods = append(table.pods, w.ranges.localPods...)
 	}
 	state.Table = nodeTable(h, table)
-	return state, errors.Join(errs...)
+	return state
 }
 
 // way is the way to one peer.
@@ -94,14 +221,20 @@ type way struct {
 func (p Peer) way() (w way, err error) {
 	var internal *networking.InternalGatewayEndpoint
 	switch {
-	case (p.Server == nil) == (p.Client == nil):
-		return w, errors.New("a gateway is either a GatewayServer or a GatewayClient: delete one of them")
+	case p.Server == nil && p.Client == nil:
+		return w, errNotOneGateway
+	case p.Server != nil && p.Client != nil:
+		w.name = "GatewayServer " + p.Server.Namespace + "/" + p.Server.Name
+		return w, errNotOneGateway
 	case p.Server != nil:
 		w = way{name: "GatewayServer " + p.Server.Namespace + "/" + p.Server.Name, uid: p.Server.UID, mtu: p.Server.Spec.MTU}
 		internal = p.Server.Status.InternalEndpoint
 	default:
 		w = way{name: "GatewayClient " + p.Client.Namespace + "/" + p.Client.Name, uid: p.Client.UID, mtu: p.Client.Spec.MTU}
 		internal = p.Client.Status.InternalEndpoint
+	}
+	if p.Problem != "" {
+		return w, errors.New(p.Problem)
 	}
 	if internal == nil || internal.IP == nil {
 		return w, fmt.Errorf("%s: waiting for a pod of the gateway (status.internalEndpoint.ip)", w.name)
@@ -151,7 +284,7 @@ func nodeTable(h Host, sets nodeSets) netstate.Table {
 	}
 	return netstate.Table{
 		Name: TableName,
-		Sets: []netstate.Set{{Name: "peers", Ranges: sets.peers}, {Name: "pods", Ranges: sets.pods}, {Name: "hosts", Ranges: sets.hosts}},
+		Sets: []netstate.Set{{Name: "peers", Ranges: sets.peers}, {Name: podsSet, Ranges: sets.pods}, {Name: "hosts", Ranges: sets.hosts}},
 		Chains: []netstate.Chain{
 			{Name: "raw", Type: netstate.Filter, Hook: netstate.Prerouting, Priority: -300, Rules: []netstate.Rule{
 				{Destination: host, Protocol: netstate.UDP, Port: VXLANPort, Action: netstate.Action{NoTrack: true}}}},

@@ -62,6 +62,34 @@ func (a *Applier) Apply(desired State) (writes int, err error) {
 	return writes, nil
 }
 
+// Read returns the neighbours, forwards, routes and sets of the kernel within the Scope. A process that starts continues with
+// them.
+func (a *Applier) Read() (State, error) {
+	present, err := a.kernel.read(a.scope)
+	if err != nil {
+		return State{}, fmt.Errorf("reading the network configuration, %w", err)
+	}
+	var s State
+	for key, mac := range present.neighbours {
+		s.Neighbours = append(s.Neighbours, Neighbour{Link: key.link, IP: key.ip, MAC: mac})
+	}
+	for key, hosts := range present.forwards {
+		for _, host := range hosts {
+			s.Forwards = append(s.Forwards, Forward{Link: key.link, MAC: key.mac, Host: host})
+		}
+	}
+	for _, r := range present.routes {
+		s.Routes = append(s.Routes, r)
+	}
+	if present.table != nil {
+		s.Table.Name = present.table.name
+		for name, ranges := range present.table.sets {
+			s.Table.Sets = append(s.Table.Sets, Set{Name: name, Ranges: prefixesOf(ranges)})
+		}
+	}
+	return s, nil
+}
+
 // snapshotOf returns a State in the form that can be compared. It refuses a State outside of the Scope, because what is
 // not in the Scope is never removed.
 func (a *Applier) snapshotOf(s State) (snapshot, error) {

@@ -234,3 +234,18 @@ func compareRouteKeys(a, b routeKey) int {
 func comparePolicyRules(a, b PolicyRule) int {
 	return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.In, b.In), cmp.Compare(a.Table, b.Table))
 }
+
+// prefixesOf returns the prefixes that cover ranges: each time the largest one that begins at the first address and fits.
+func prefixesOf(ranges []addressRange) (prefixes []netip.Prefix) {
+	for _, r := range ranges {
+		for first := r.first; first.Less(r.end); {
+			p := netip.PrefixFrom(first, 0)
+			for p.Masked() != p || !lastAddress(p).Less(r.end) {
+				p = netip.PrefixFrom(first, p.Bits()+1)
+			}
+			prefixes = append(prefixes, p)
+			first = lastAddress(p).Next()
+		}
+	}
+	return prefixes
+}

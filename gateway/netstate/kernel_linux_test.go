@@ -234,3 +234,38 @@ func TestKernelLeavesOthersAlone(t *testing.T) {
 		return err
 	}))
 }
+
+// TestReadReturnsWhatWasApplied checks the State that a process reads when it starts after another one.
+func TestReadReturnsWhatWasApplied(t *testing.T) {
+	a, _ := newTestApplier(t)
+	nothing, err := a.Read()
+	require.NoError(t, err)
+	require.Zero(t, nothing)
+	s := everything()
+
+	apply(t, a, s)
+	found, err := a.Read()
+	require.NoError(t, err)
+	require.ElementsMatch(t, s.Neighbours, found.Neighbours)
+	require.ElementsMatch(t, s.Forwards, found.Forwards)
+	require.ElementsMatch(t, s.Routes, found.Routes)
+	sets := map[string][]netip.Prefix{}
+	for _, set := range found.Table.Sets {
+		sets[set.Name] = set.Ranges
+	}
+	require.Equal(t, map[string][]netip.Prefix{
+		"peers": {prefix("10.61.0.0/16"), prefix("10.62.0.0/16"), prefix("10.70.0.0/24")}, "none": nil,
+	}, sets)
+}
+
+// TestPrefixesCoverRanges checks ranges that no single prefix covers.
+func TestPrefixesCoverRanges(t *testing.T) {
+	for _, prefixes := range [][]netip.Prefix{
+		{prefix("10.1.0.0/16"), prefix("10.2.0.0/16")},
+		{prefix("10.1.0.1/32"), prefix("10.1.0.2/31"), prefix("10.1.0.4/30"), prefix("10.1.0.8/32")},
+		{prefix("0.0.0.0/1"), prefix("172.16.0.0/12")},
+	} {
+		require.Equal(t, prefixes, prefixesOf(mergeRanges(prefixes)))
+	}
+	require.Equal(t, []netip.Prefix{prefix("10.2.0.0/15")}, prefixesOf(mergeRanges([]netip.Prefix{prefix("10.2.0.0/16"), prefix("10.3.0.0/16")})))
+}

@@ -29,13 +29,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	networking "github.com/refract-project/refract/api/networking/v1beta1"
+	"github.com/refract-project/refract/cmd/gateway/app"
 	"github.com/refract-project/refract/gateway"
 	"github.com/refract-project/refract/gateway/desired"
 	"github.com/refract-project/refract/gateway/tunnel"
 	"github.com/refract-project/refract/test/support/netlab"
 )
 
-// roleVariable makes this test binary a gateway or an agent, which reads its objects from the standard input.
+// roleVariable makes this test binary a gateway or an agent, which reads its objects from the standard input, or the command gateway.
 const roleVariable = "REFRACT_NETLAB_ROLE"
 
 func TestMain(m *testing.M) {
@@ -46,6 +47,15 @@ func TestMain(m *testing.M) {
 		})
 	case "agent":
 		serve(gateway.RunAgent)
+	case "command":
+		go func() {
+			_, _ = io.Copy(io.Discard, os.Stdin)
+			os.Exit(0) // the test has ended
+		}()
+		if err := app.NewCommand(os.Getenv).ExecuteContext(context.Background()); err != nil {
+			fmt.Fprintln(os.Stderr, "gateway:", err)
+			os.Exit(1)
+		}
 	default:
 		os.Exit(m.Run())
 	}

@@ -1,0 +1,128 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package app
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	ipam "github.com/refract-project/refract/api/ipam/v1alpha1"
+	networking "github.com/refract-project/refract/api/networking/v1beta1"
+)
+
+func newNode(ip string, pods ...string) corev1.Node {
+	return corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: corev1.NodeSpec{PodCIDRs: pods}, Status: corev1.NodeStatus{
+		Addresses: []corev1.NodeAddress{{Type: corev1.NodeExternalIP, Address: "203.0.113.9"}, {Type: corev1.NodeInternalIP, Address: "fd00::1"},
+			{Type: corev1.NodeInternalIP, Address: ip}}}}
+}
+
+func newIP(name, node, granted string) ipam.IP {
+	return ipam.IP{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo", Name: name}, Spec: ipam.IPSpec{IP: networking.IP(node)},
+		Status: ipam.IPStatus{IP: networking.IP(granted)}}
+}
+
+// TestNodes checks that a node with IPv4 and IPv6 is translated, and keeps its addresses while its objects cannot be used.
+func TestNodes(t *testing.T) {
+	good, goodIP := newNode("192.168.0.1", "fd00:1::/64", "10.1.1.0/24"), newIP("a", "192.168.0.1", "10.70.0.5")
+	for want, c := range map[string]struct {
+		node corev1.Node
+		ips  []ipam.IP
+	}{
+		"node a, status.addresses has no InternalIP of IPv4":           {newNode("fd00::2"), []ipam.IP{goodIP}},
+		"node a, spec.podCIDRs":                                        {newNode("192.168.0.1", "10.1.1.0"), []ipam.IP{goodIP}},
+		"IP liqo/a, status.ip \"fd00::5\" is not an IPv4 address":      {good, []ipam.IP{newIP("a", "192.168.0.1", "fd00::5")}},
+		"IP liqo/b is another one for 192.168.0.1: delete one of them": {good, []ipam.IP{goodIP, newIP("b", "192.168.0.1", "10.70.0.6")}},
+		"": {good, []ipam.IP{newIP("a", "192.168.0.1", ""), newIP("b", "192.168.0.2", "10.70.0.6")}}, // re-created, not yet granted
+	} {
+		t.Run(want, func(t *testing.T) {
+			var n nodes
+			before, err := n.translate([]corev1.Node{good}, []ipam.IP{goodIP})
+			require.NoError(t, err)
+			require.Equal(t, []netip.Prefix{netip.MustParsePrefix("10.1.1.0/24")}, before[0].PodRanges)
+			require.Equal(t, netip.MustParseAddr("10.70.0.5"), before[0].External)
+			for range 2 {
+				after, err := n.translate([]corev1.Node{c.node}, c.ips)
+				if want != "" {
+					require.ErrorContains(t, err, want)
+				} else {
+					require.NoError(t, err)
+				}
+				require.Equal(t, before, after)
+			}
+			after, err := n.translate([]corev1.Node{good}, nil)
+			require.NoError(t, err)
+			require.False(t, after[0].External.IsValid(), "the IP was deleted")
+			after, err = n.translate(nil, nil)
+			require.NoError(t, err)
+			require.Empty(t, after, "the Node was deleted")
+		})
+	}
+}
+
+// TestEndpoints checks that the addresses of the peer's gateway take turns, and that a failed resolution changes nothing.
+func TestEndpoints(t *testing.T) {
+	names := map[string]string{"gateway.example.org": "203.0.113.7"}
+	e := endpoints{resolve: func(_ context.Context, _, host string) ([]netip.Addr, error) {
+		if names[host] == "" {
+			return nil, errors.New("no such host")
+		}
+		return []netip.Addr{netip.MustParseAddr(names[host])}, nil
+	}}
+	spec := networking.EndpointStatus{Addresses: []string{"203.0.113.2", "gateway.example.org"}, Port: 51840}
+	choose := func(want string) {
+		t.Helper()
+		found, _ := e.choose(t.Context(), spec)
+		require.Equal(t, want, found.String())
+	}
+	choose("203.0.113.2:51840")
+	choose("203.0.113.2:51840")
+	e.advance()
+	choose("203.0.113.7:51840")
+	names["gateway.example.org"] = "203.0.113.8"
+	choose("203.0.113.7:51840") // connected: names are not resolved again
+	e.advance()
+	choose("203.0.113.2:51840")
+	e.advance()
+	choose("203.0.113.8:51840")
+	names = nil
+	e.advance()
+	e.advance()
+	choose("203.0.113.8:51840")
+	_, err := e.choose(t.Context(), spec)
+	require.ErrorContains(t, err, `resolving "gateway.example.org", no such host`)
+	spec.Port = 0
+	_, err = e.choose(t.Context(), spec)
+	require.ErrorContains(t, err, "spec.endpoint.port 0 is not a UDP port")
+	spec = networking.EndpointStatus{Port: 51840}
+	choose("invalid AddrPort")
+}
+
+// TestFlags checks the errors of flags, which name the flag.
+func TestFlags(t *testing.T) {
+	for line, want := range map[string]string{
+		"run": "is not set",
+		"run --cluster-id=a --namespace=b --name=c":                             `--pod-ip="" is not an address`,
+		"run --cluster-id=a --namespace=b --name=c --mtu=1500 --wireguard=fast": `--wireguard is "fast"`,
+		"run --cluster-id=a --namespace=b --name=c --mtu=-1":                    "--mtu=-1: use 0 or more",
+		"run --x":                            "unknown flag: --x: see gateway run --help",
+		"agent":                              "--node-name is not set",
+		"agent --node-name=a --log-format=x": `--log-format is "x"`,
+		"agent --node-name=a --kubeconfig=/nowhere/config": "--kubeconfig=/nowhere/config cannot be used",
+		"serve": `unknown command "serve" for "gateway"`,
+	} {
+		command := NewCommand(func(string) string { return "" })
+		command.SetArgs(strings.Fields(line))
+		command.SetErr(&strings.Builder{})
+		require.ErrorContains(t, command.ExecuteContext(t.Context()), want, line)
+	}
+}

@@ -1,0 +1,130 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package app
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	ipam "github.com/refract-project/refract/api/ipam/v1alpha1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/gateway/desired"
+)
+
+// nodeIPLabel with the value true marks the IPs that nodes have in the external range, as in Liqo. Gateways translate no address for
+// them. With the selector, the cache does not contain the IPs of offloaded pods.
+const nodeIPLabel = "networking.liqo.io/host-unreachable"
+
+// nodeKinds returns the caches of Nodes and their IPs. Virtual nodes have no address, and of the others only some fields are kept.
+func nodeKinds(installation string) map[client.Object]cache.ByObject {
+	real, err := labels.NewRequirement(wire.TypeLabel, selection.NotEquals, []string{wire.VirtualNodeType})
+	if err != nil {
+		panic(err) // the requirement is constant
+	}
+	return map[client.Object]cache.ByObject{
+		&corev1.Node{}: {Label: labels.NewSelector().Add(*real), Transform: shrinkNode},
+		&ipam.IP{}: {
+			Namespaces: map[string]cache.Config{installation: {}},
+			Label:      labels.SelectorFromSet(labels.Set{nodeIPLabel: "true"}),
+		},
+	}
+}
+
+func shrinkNode(object any) (any, error) {
+	n, ok := object.(*corev1.Node)
+	if !ok {
+		return object, nil
+	}
+	small := &corev1.Node{Spec: corev1.NodeSpec{PodCIDRs: n.Spec.PodCIDRs}}
+	small.Name, small.UID, small.ResourceVersion = n.Name, n.UID, n.ResourceVersion
+	small.Status.Addresses = n.Status.Addresses
+	return small, nil
+}
+
+// nodes translates the Nodes, and remembers the last good addresses of each of them.
+type nodes struct{ last map[string]desired.Node }
+
+// translate returns the nodes that have addresses, in the order of their names. A Node or an IP that cannot be used is part of the error, and
+// the node keeps the addresses that it had.
+func (n *nodes) translate(list []corev1.Node, ips []ipam.IP) ([]desired.Node, error) {
+	var errs []error
+	found := make(map[string]desired.Node, len(list))
+	for i := range list {
+		name := list[i].Name
+		translated, err := translateNode(&list[i], ips, n.last[name])
+		if err != nil {
+			errs = append(errs, fmt.Errorf("node %s, %w", name, err))
+		}
+		if translated.IP.IsValid() {
+			found[name] = translated
+		}
+	}
+	n.last = found
+	var all []desired.Node
+	for _, translated := range found {
+		all = append(all, translated)
+	}
+	slices.SortFunc(all, func(a, b desired.Node) int { return a.IP.Compare(b.IP) })
+	return all, errors.Join(errs...)
+}
+
+func translateNode(node *corev1.Node, ips []ipam.IP, last desired.Node) (desired.Node, error) {
+	translated := desired.Node{Name: node.Name}
+	for _, a := range node.Status.Addresses {
+		if ip, err := netip.ParseAddr(a.Address); err == nil && ip.Is4() && a.Type == corev1.NodeInternalIP {
+			translated.IP = ip
+			break
+		}
+	}
+	if !translated.IP.IsValid() {
+		return last, errors.New("status.addresses has no InternalIP of IPv4")
+	}
+	var errs []error
+	for _, text := range node.Spec.PodCIDRs {
+		switch r, err := netip.ParsePrefix(text); {
+		case err != nil:
+			errs = append(errs, fmt.Errorf("spec.podCIDRs: %w", err))
+		case r.Addr().Is4():
+			translated.PodRanges = append(translated.PodRanges, r)
+		}
+	}
+	if len(errs) > 0 {
+		translated.PodRanges = last.PodRanges
+	}
+	external, err := externalAddress(ips, translated.IP, last.External)
+	translated.External = external
+	return translated, errors.Join(append(errs, err)...)
+}
+
+// externalAddress returns the address of a node in the external range, or an invalid one if it has none yet.
+func externalAddress(ips []ipam.IP, node, last netip.Addr) (found netip.Addr, err error) {
+	for i := range ips {
+		ip := &ips[i]
+		if string(ip.Spec.IP) != node.String() {
+			continue
+		}
+		if ip.Status.IP == "" {
+			return last, nil
+		}
+		granted, err := netip.ParseAddr(string(ip.Status.IP))
+		switch {
+		case err != nil || !granted.Is4():
+			return last, fmt.Errorf("IP %s/%s, status.ip %q is not an IPv4 address", ip.Namespace, ip.Name, ip.Status.IP)
+		case found.IsValid():
+			return last, fmt.Errorf("IP %s/%s is another one for %s: delete one of them", ip.Namespace, ip.Name, node)
+		}
+		found = granted
+	}
+	return found, nil
+}

@@ -1,0 +1,129 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package app
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/rest"
+
+	"github.com/refract-project/refract/gateway/tunnel"
+	"github.com/refract-project/refract/internal/cmdutil"
+	"github.com/refract-project/refract/internal/connection"
+	"github.com/refract-project/refract/internal/redirect"
+	"github.com/refract-project/refract/internal/rewind"
+)
+
+// options are the flags of both commands.
+type options struct {
+	kubeconfig, installation      string
+	mtu                           int
+	metricsAddress, healthAddress string
+	profiling                     bool
+	logs                          cmdutil.Logs
+}
+
+func (o *options) addFlags(flags *pflag.FlagSet, env func(string) string, metricsAddress, healthAddress string) {
+	flags.StringVar(&o.kubeconfig, "kubeconfig", env("KUBECONFIG"), "kubeconfig of this cluster; by default $KUBECONFIG, or the cluster that this process runs in")
+	flags.StringVar(&o.installation, "liqo-namespace", cmp.Or(env("LIQO_NAMESPACE"), "liqo"), "namespace of this installation, with the IPs of nodes and the templates of gateways; by default $LIQO_NAMESPACE, or liqo")
+	flags.StringVar(&o.metricsAddress, "metrics-address", metricsAddress, "address of the Prometheus metrics; 0 disables them")
+	flags.StringVar(&o.healthAddress, "health-probe-address", healthAddress, "address of /healthz and /readyz; 0 disables them")
+	flags.BoolVar(&o.profiling, "enable-profiling", false, "serve pprof on "+profilingAddress)
+	o.logs.AddFlags(flags)
+}
+
+func (o *options) validate() error {
+	if o.mtu < 0 {
+		return fmt.Errorf("--mtu=%d: use 0 or more", o.mtu)
+	}
+	return nil
+}
+
+// runOptions are the flags of the command run.
+type runOptions struct {
+	options
+	clusterID, namespace, name, secret, podIP string
+	implementation                            string
+}
+
+func (o *runOptions) addFlags(flags *pflag.FlagSet, env func(string) string) {
+	o.options.addFlags(flags, env, ":8082", ":8081")
+	flags.StringVar(&o.clusterID, "cluster-id", env("CLUSTER_ID"), "id of this cluster, by which its peers know it; by default $CLUSTER_ID")
+	flags.StringVar(&o.namespace, "namespace", env("POD_NAMESPACE"), "tenant namespace of the peer, with the objects of the gateway; by default $POD_NAMESPACE")
+	flags.StringVar(&o.name, "name", "", "name of the GatewayServer or GatewayClient")
+	flags.StringVar(&o.secret, "secret-name", "", "name of the Secret with the keys of this gateway; by default gw- and the name of the gateway")
+	flags.StringVar(&o.podIP, "pod-ip", env("POD_IP"), "address of this pod, whose link has the MTU of the pod network; by default $POD_IP")
+	flags.IntVar(&o.mtu, "mtu", 0, "MTU of the pod network in bytes; 0 for the MTU of the link with --pod-ip")
+	flags.StringVar(&o.implementation, "wireguard", string(tunnel.Auto), "implementation of WireGuard: auto, kernel or userspace; auto uses the kernel if it has WireGuard")
+}
+
+func (o *runOptions) validate() error {
+	if err := o.options.validate(); err != nil {
+		return err
+	}
+	for flag, value := range map[string]string{"--cluster-id": o.clusterID, "--namespace": o.namespace, "--name": o.name} {
+		if value == "" {
+			return fmt.Errorf("%s is not set", flag)
+		}
+	}
+	if _, err := netip.ParseAddr(o.podIP); err != nil && o.mtu == 0 {
+		return fmt.Errorf("--pod-ip=%q is not an address: set it, or --mtu", o.podIP)
+	}
+	if !slices.Contains([]tunnel.Implementation{tunnel.Auto, tunnel.Kernel, tunnel.Userspace}, tunnel.Implementation(o.implementation)) {
+		return fmt.Errorf("--wireguard is %q: use auto, kernel or userspace", o.implementation)
+	}
+	o.secret = cmp.Or(o.secret, "gw-"+o.name)
+	return nil
+}
+
+// agentOptions are the flags of the command agent.
+type agentOptions struct {
+	options
+	node string
+}
+
+// addFlags registers the flags. The servers of an agent listen on loopback, because the ports of a node are reachable from its network.
+func (o *agentOptions) addFlags(flags *pflag.FlagSet, env func(string) string) {
+	o.options.addFlags(flags, env, "127.0.0.1:6095", "127.0.0.1:6094")
+	flags.StringVar(&o.node, "node-name", env("NODE_NAME"), "name of this node; by default $NODE_NAME")
+	flags.IntVar(&o.mtu, "mtu", 0, "MTU of the network between nodes and pods in bytes; 0 for the smallest MTU of the links to the gateways")
+}
+
+func (o *agentOptions) validate() error {
+	if err := o.options.validate(); err != nil {
+		return err
+	}
+	if o.node == "" {
+		return errors.New("--node-name is not set")
+	}
+	return nil
+}
+
+// userAgent identifies the process to the API server.
+const userAgent = "refract-gateway"
+
+// restConfig returns the client configuration for this cluster.
+func (o *options) restConfig() (*rest.Config, error) {
+	var config *rest.Config
+	var err error
+	if o.kubeconfig != "" {
+		if config, err = connection.ParseFile(o.kubeconfig); err != nil {
+			return nil, fmt.Errorf("--kubeconfig=%s cannot be used: %w", o.kubeconfig, err)
+		}
+	} else if config, err = rest.InClusterConfig(); err != nil {
+		return nil, fmt.Errorf("no kubeconfig: set --kubeconfig or $KUBECONFIG, or run in the cluster (%w)", err)
+	}
+	config.QPS = -1
+	config.UserAgent = userAgent + "/" + cmdutil.Version()
+	redirect.Refuse(config)
+	rewind.Wrap(config)
+	return config, nil
+}

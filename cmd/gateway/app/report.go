@@ -1,0 +1,147 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package app
+
+import (
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/refract-project/refract/gateway"
+	"github.com/refract-project/refract/gateway/desired"
+)
+
+// reporter logs and counts the changes of the kernel, and the reasons why objects are not applied.
+type reporter struct {
+	registry *prometheus.Registry
+	// warn is called for each new reason why a peer's objects are not applied. It must not block, and may be nil.
+	warn func(text string)
+
+	refusals, repairs           prometheus.Counter
+	refused, connected, latency prometheus.Gauge
+	applied, writes, failures   *prometheus.CounterVec
+
+	mutex sync.Mutex
+	// reasons are the reasons that were logged and are not gone yet, by the objects whose check found them.
+	reasons map[string]map[string]bool
+}
+
+func newReporter() *reporter {
+	registry := prometheus.NewRegistry()
+	metrics := promauto.With(registry)
+	counter := func(name, help string) prometheus.Counter {
+		return metrics.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	}
+	gauge := func(name, help string) prometheus.Gauge {
+		return metrics.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
+	}
+	vector := func(name, help string) *prometheus.CounterVec {
+		return metrics.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{"part"})
+	}
+	return &reporter{
+		registry: registry, reasons: map[string]map[string]bool{},
+		refusals:  counter("refract_gateway_refusals_total", "reasons why objects were not applied, each counted once until it is gone"),
+		refused:   gauge("refract_gateway_refused", "reasons why objects are not applied at present"),
+		repairs:   counter("refract_gateway_repairs_total", "changes of the network configuration by others that were undone"),
+		connected: gauge("refract_gateway_connected", "1 while the gateway of the peer answers pings"),
+		latency:   gauge("refract_gateway_latency_seconds", "round-trip time to the gateway of the peer when it connected"),
+		applied:   vector("refract_gateway_comparisons_total", "comparisons of the kernel's configuration with the desired one that were the first for new objects, changed something or failed, by part: network or tunnel"),
+		writes:    vector("refract_gateway_writes_total", "changes of the kernel's configuration, by part: network or tunnel"),
+		failures:  vector("refract_gateway_failures_total", "failed changes of the kernel's configuration, by part: network or tunnel"),
+	}
+}
+
+// report implements the Report of package gateway.
+func (r *reporter) report(g gateway.Report) {
+	if g.Compiled {
+		r.refuse("peers", g.Refused)
+	}
+	if g.Implementation != "" {
+		slog.Info("Opened the tunnel", "wireguard", g.Implementation)
+	}
+	if g.TunnelWrites > 0 || g.TunnelError != nil {
+		r.count("tunnel", g.TunnelWrites, g.TunnelError)
+	}
+	if g.Network != nil {
+		if g.Network.Repair && g.Network.Writes > 0 {
+			r.repairs.Inc()
+			slog.Warn("Undid changes that another process made to the network configuration", "changes", g.Network.Writes)
+		}
+		r.count("network", g.Network.Writes, g.Network.Err)
+	}
+	if c := g.Connection; c != nil {
+		r.latency.Set(c.Latency.Seconds())
+		if c.Connected {
+			r.connected.Set(1)
+			slog.Info("Connected to the gateway of the peer", "latency", c.Latency)
+		} else {
+			r.connected.Set(0)
+			slog.Warn("The gateway of the peer does not answer")
+		}
+	}
+}
+
+func (r *reporter) count(part string, writes int, err error) {
+	r.applied.WithLabelValues(part).Inc()
+	r.writes.WithLabelValues(part).Add(float64(writes))
+	if err != nil {
+		r.failures.WithLabelValues(part).Inc()
+		slog.Error("Changing the kernel's configuration failed", "part", part, "err", err)
+	} else if writes > 0 {
+		slog.Info("Changed the kernel's configuration", "part", part, "changes", writes)
+	}
+}
+
+// refuse logs and counts the reasons of one check that are new, and forgets those that are gone. err joins the present reasons.
+func (r *reporter) refuse(check string, err error) {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	before, now := r.reasons[check], map[string]bool{}
+	for _, reason := range splitErrors(err) {
+		text := reason.Error()
+		now[text] = true
+		if before[text] {
+			continue
+		}
+		r.refusals.Inc()
+		kept := true
+		if refusal := (*desired.Refusal)(nil); errors.As(reason, &refusal) {
+			kept = refusal.Kept
+		}
+		slog.Warn("Objects are not applied", "err", reason, "kept", kept)
+		if r.warn != nil {
+			r.warn(text)
+		}
+	}
+	for _, text := range slices.Sorted(maps.Keys(before)) {
+		if !now[text] {
+			slog.Info("A reason why objects were not applied is gone", "was", text)
+		}
+	}
+	r.reasons[check] = now
+	total := 0
+	for _, reasons := range r.reasons {
+		total += len(reasons)
+	}
+	r.refused.Set(float64(total))
+}
+
+// splitErrors returns the errors that were joined.
+func splitErrors(err error) []error {
+	var joined interface{ Unwrap() []error }
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &joined):
+		return joined.Unwrap()
+	}
+	return []error{err}
+}

@@ -1,0 +1,296 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"net/netip"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/kubernetes"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/record"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	ipam "github.com/refract-project/refract/api/ipam/v1alpha1"
+	networking "github.com/refract-project/refract/api/networking/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/gateway"
+	"github.com/refract-project/refract/gateway/desired"
+	"github.com/refract-project/refract/gateway/tunnel"
+	"github.com/refract-project/refract/internal/cmdutil"
+	"github.com/refract-project/refract/internal/printable"
+)
+
+// refusedReason is the reason of the Event of a gateway whose objects are not applied.
+const refusedReason = "PeeringRefused"
+
+// privateKeyField is the key of the private key in the Secret of a gateway, as in Liqo.
+const privateKeyField = "privateKey"
+
+// cacheAll is the cache of all objects of a kind.
+var cacheAll = cache.ByObject{}
+
+// runGateway runs a gateway until ctx is done.
+func runGateway(ctx context.Context, o *runOptions) error {
+	config, err := o.restConfig()
+	if err != nil {
+		return err
+	}
+	if o.mtu == 0 {
+		if o.mtu, err = linkMTU(netip.MustParseAddr(o.podIP)); err != nil {
+			return err
+		}
+	}
+	objects, err := newObjects(config, o.kinds())
+	if err != nil {
+		return err
+	}
+	p := &peering{options: o, reader: objects.cache, reporter: newReporter(), retry: make(chan struct{}, 1),
+		endpoints: endpoints{resolve: net.DefaultResolver.LookupNetIP}}
+	closeEvents, err := p.recordEvents(config)
+	if err != nil {
+		return err
+	}
+	defer closeEvents()
+	slog.Info("Starting", "version", cmdutil.Version(), "cluster", o.clusterID, "namespace", o.namespace, "name", o.name)
+	group, ctx := errgroup.WithContext(ctx)
+	if err := o.serveOperations(ctx, group, p.reporter.registry, objects.synced); err != nil {
+		return err
+	}
+	peerings, connections := make(chan desired.Peering), make(chan bool, 1)
+	group.Go(func() error { return objects.run(ctx) })
+	group.Go(func() error {
+		return followInputs(ctx, objects, p.retry, p.build, func(err error) { p.reporter.refuse("objects", err) }, peerings)
+	})
+	group.Go(func() error { return p.tryEndpoints(ctx, connections) })
+	group.Go(func() error {
+		return gateway.RunGateway(ctx, peerings, gateway.Options{
+			Implementation: tunnel.Implementation(o.implementation),
+			LogError: func(format string, values ...any) {
+				slog.Error("WireGuard reports an error", "err", fmt.Sprintf(format, values...))
+			},
+			Report: func(r gateway.Report) {
+				p.reporter.report(r)
+				if r.Connection != nil {
+					replaceValue(connections, r.Connection.Connected)
+				}
+			},
+		})
+	})
+	return group.Wait()
+}
+
+// replaceValue sends the latest value to a channel with a buffer for one, without blocking.
+func replaceValue(channel chan bool, value bool) {
+	for {
+		select {
+		case channel <- value:
+			return
+		default:
+		}
+		select {
+		case <-channel:
+		default:
+		}
+	}
+}
+
+// kinds returns the caches of a gateway. They need permission for the tenant namespace only, for its Secret by name, and for Nodes.
+func (o *runOptions) kinds() map[client.Object]cache.ByObject {
+	inNamespace := func(name string) cache.ByObject {
+		by := cache.ByObject{Namespaces: map[string]cache.Config{o.namespace: {}}}
+		if name != "" {
+			by.Field = fields.OneTermEqualSelector("metadata.name", name)
+		}
+		return by
+	}
+	kinds := map[client.Object]cache.ByObject{
+		&networking.Configuration{}: inNamespace(""),
+		&networking.PublicKey{}:     inNamespace(""),
+		&networking.GatewayServer{}: inNamespace(o.name),
+		&networking.GatewayClient{}: inNamespace(o.name),
+		&corev1.Secret{}:            inNamespace(o.secret),
+	}
+	maps.Copy(kinds, nodeKinds(o.installation))
+	return kinds
+}
+
+// peering translates objects into a desired.Peering.
+type peering struct {
+	options   *runOptions
+	reader    client.Reader
+	reporter  *reporter
+	nodes     nodes
+	endpoints endpoints
+	// retry receives a value when another endpoint of the peer has its turn.
+	retry chan struct{}
+}
+
+// build reads the caches.
+func (p *peering) build(ctx context.Context) (desired.Peering, error) {
+	o := p.options
+	input := desired.Peering{ClusterID: o.clusterID, PodMTU: o.mtu}
+	var err error
+	if input.Server, err = getObject(ctx, p.reader, o.namespace, o.name, &networking.GatewayServer{}); err != nil {
+		return input, err
+	}
+	if input.Client, err = getObject(ctx, p.reader, o.namespace, o.name, &networking.GatewayClient{}); err != nil {
+		return input, err
+	}
+	switch {
+	case input.Server != nil:
+		input.RemoteClusterID = input.Server.Labels[wire.RemoteClusterIDLabel]
+	case input.Client != nil:
+		input.RemoteClusterID = input.Client.Labels[wire.RemoteClusterIDLabel]
+	default:
+		return input, fmt.Errorf("waiting for the GatewayServer or the GatewayClient %s/%s", o.namespace, o.name)
+	}
+	if input.RemoteClusterID == "" {
+		return input, fmt.Errorf("the gateway %s/%s has no label %s: set it to the ID of the peer", o.namespace, o.name, wire.RemoteClusterIDLabel)
+	}
+	if err := p.readPeer(ctx, &input); err != nil {
+		return input, err
+	}
+	if err := p.readNodes(ctx, &input); err != nil {
+		return input, err
+	}
+	if input.Client != nil {
+		var err error
+		input.Endpoint, err = p.endpoints.choose(ctx, input.Client.Spec.Endpoint)
+		if err != nil {
+			err = fmt.Errorf("GatewayClient %s/%s, %w", o.namespace, o.name, err)
+		}
+		p.reporter.refuse("endpoint", err)
+	}
+	p.reporter.refuse("objects", nil)
+	return input, nil
+}
+
+// readPeer reads the ranges and the keys.
+func (p *peering) readPeer(ctx context.Context, input *desired.Peering) error {
+	o := p.options
+	var configurations networking.ConfigurationList
+	var keys networking.PublicKeyList
+	selector := []client.ListOption{client.InNamespace(o.namespace), client.MatchingLabels{wire.RemoteClusterIDLabel: input.RemoteClusterID}}
+	if err := errors.Join(p.reader.List(ctx, &configurations, selector...), p.reader.List(ctx, &keys, selector...)); err != nil {
+		return err
+	}
+	var ambiguous, ambiguousKey string
+	input.Configuration, ambiguous = findOnly("Configuration", o.namespace, input.RemoteClusterID, configurations.Items)
+	input.PublicKey, ambiguousKey = findOnly("PublicKey", o.namespace, input.RemoteClusterID, keys.Items)
+	for _, text := range []string{ambiguous, ambiguousKey} {
+		if text != "" {
+			input.Problem = text
+		}
+	}
+	if input.Configuration != nil {
+		stripMetadata(input.Configuration)
+	}
+	if input.PublicKey != nil {
+		stripMetadata(input.PublicKey)
+	}
+	secret, err := getObject(ctx, p.reader, o.namespace, o.secret, &corev1.Secret{})
+	switch {
+	case err != nil:
+		return err
+	case secret == nil && input.Problem == "":
+		input.Problem = fmt.Sprintf("waiting for the Secret %s/%s with the keys of the gateway", o.namespace, o.secret)
+	case secret != nil:
+		input.PrivateKey = secret.Data[privateKeyField]
+	}
+	return nil
+}
+
+func (p *peering) readNodes(ctx context.Context, input *desired.Peering) error {
+	var list corev1.NodeList
+	var ips ipam.IPList
+	if err := errors.Join(p.reader.List(ctx, &list), p.reader.List(ctx, &ips)); err != nil {
+		return err
+	}
+	translated, err := p.nodes.translate(list.Items, ips.Items)
+	input.Nodes = translated
+	p.reporter.refuse("nodes", err)
+	return nil
+}
+
+// getObject returns an object, or nil if it does not exist.
+func getObject[T client.Object](ctx context.Context, reader client.Reader, namespace, name string, into T) (found T, err error) {
+	err = reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, into)
+	if apierrors.IsNotFound(err) {
+		return found, nil
+	}
+	if err != nil {
+		return found, fmt.Errorf("reading %T %s/%s, %w", into, namespace, name, err)
+	}
+	return stripMetadata(into), nil
+}
+
+// tryEndpoints lets the next endpoint have its turn while the peer does not answer.
+func (p *peering) tryEndpoints(ctx context.Context, connections <-chan bool) error {
+	timer := time.NewTicker(endpointRetryInterval)
+	defer timer.Stop()
+	for connected := false; ; {
+		select {
+		case <-ctx.Done():
+			return nil
+		case connected = <-connections:
+			timer.Reset(endpointRetryInterval)
+			if connected {
+				continue
+			}
+		case <-timer.C:
+			if connected {
+				continue
+			}
+		}
+		p.endpoints.advance()
+		select {
+		case p.retry <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// recordEvents lets the reporter write Events about the gateway, which is the object that its owner looks at. Events are the only thing that a
+// gateway writes.
+func (p *peering) recordEvents(config *rest.Config) (closeEvents func(), err error) {
+	clients, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("creating a client for Events, %w", err)
+	}
+	broadcaster := record.NewBroadcaster()
+	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: clients.CoreV1().Events(p.options.namespace)})
+	recorder := broadcaster.NewRecorder(newScheme(), corev1.EventSource{Component: userAgent})
+	p.reporter.warn = func(text string) {
+		if object := p.findGateway(); object != nil {
+			recorder.Event(object, corev1.EventTypeWarning, refusedReason, printable.Message(text))
+		}
+	}
+	return broadcaster.Shutdown, nil
+}
+
+// findGateway returns the object of the gateway from the cache, or nil.
+func (p *peering) findGateway() client.Object {
+	for _, object := range []client.Object{&networking.GatewayServer{}, &networking.GatewayClient{}} {
+		key := client.ObjectKey{Namespace: p.options.namespace, Name: p.options.name}
+		if p.reader.Get(context.Background(), key, object) == nil {
+			return object
+		}
+	}
+	return nil
+}
