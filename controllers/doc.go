@@ -26,15 +26,15 @@
 //	resourcerequest      denies ResourceSlices of this cluster that nobody sends to their provider
 //	resourceshare        restores the ResourceSlices of virtual nodes at providers that run Liqo, which delete them in a drain
 //	negotiation          has virtual nodes follow what their providers offer
-//	credentials          renews the credentials with which providers are accessed
+//	credentials          renews the credentials for the providers
 //	servingcertificate   approves the serving certificates of virtual kubelets
 //	podstatus            labels the pods of virtual nodes that are not ready
 //	podscheduling        is the admission webhook that lets pods run on virtual nodes
 //	webhookcert          issues the certificate of the webhooks
 //	plugin               fetches, verifies and stores the modules of ReflectionPlugins; off by default
 //
-// On both sides foreigncluster reports whether the other cluster is reachable. Where they are enabled, network decides by
-// which ranges this cluster reaches a peer, and addresses grants them.
+// On both sides foreigncluster reports whether the other cluster is reachable. Where they are enabled, network decides
+// which ranges this cluster uses to reach a peer, and addresses grants them.
 //
 // If Liqo's network module remaps the addresses of other clusters, package internal/networks follows its
 // Configurations.

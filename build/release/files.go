@@ -17,7 +17,7 @@ import (
 	"github.com/refract-project/refract/internal/image"
 )
 
-// links are the names of refractctl under which kubectl finds it as a plugin.
+// links are the names kubectl finds refractctl under as a plugin.
 var links = []string{"kubectl-refract", "kubectl_complete-refract"}
 
 // member is a file or a link in an archive.

@@ -65,8 +65,8 @@ func runManager(ctx context.Context, o *options) error {
 	}
 }
 
-// leaseLost is the text of a manager's error after it has lost its lease. The error has no type by which to recognize
-// it.
+// leaseLost is the text of a manager's error after it has lost its lease. The error has no type of its own and is
+// recognized by this text.
 const leaseLost = "leader election lost"
 
 // serveWithLease runs the controllers until ctx ends or the lease is lost.

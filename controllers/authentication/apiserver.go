@@ -30,7 +30,7 @@ type APIServer struct {
 	Config *rest.Config
 }
 
-// locate returns the URL and the certificate authority with which consumers reach the API server.
+// locate returns the URL and the certificate authority that consumers use to reach the API server.
 func (s *APIServer) locate(ctx context.Context, live client.Reader) (url string, authority []byte, err error) {
 	if authority, err = s.authority(); err != nil {
 		return "", nil, err

@@ -95,7 +95,7 @@ type Controller struct {
 	options  Options
 	counts   *objectcounts.Counts
 
-	// incomplete holds the remote namespaces in which some pods have no egress.
+	// incomplete holds the remote namespaces with pods that have no egress.
 	incomplete  memo.Memo[bool]
 	complements complements
 	// granted has, by remote namespace, the limits for further kinds that consumers are granted permissions for.

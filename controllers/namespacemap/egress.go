@@ -85,8 +85,9 @@ func (c *Controller) ensureEgressPolicies(ctx context.Context, nm *offloading.Na
 	return errors.Join(problems...)
 }
 
-// inOrder returns the desired policies in an order of writes in which no pod loses its egress in between: first the
-// isolation, then policies that select at least the pods of the existing ones, and finally policies that exclude pods.
+// inOrder returns the desired policies in the order to write them, so that no pod loses its egress in between: first
+// the isolation, then policies that select at least the pods of the existing ones, and finally policies that exclude
+// pods.
 func inOrder(desired []*networkingv1.NetworkPolicy, existing []networkingv1.NetworkPolicy) []*networkingv1.NetworkPolicy {
 	ordered := slices.Clone(desired)
 	rank := func(policy *networkingv1.NetworkPolicy) int {

@@ -49,8 +49,8 @@ func (g *clusterGrants) grantsOf(tenant string) *consumerGrants {
 	return grants
 }
 
-// listRoles returns the roles that ClusterRoleBindings bind to subjects for which match returns true. It first drops
-// the consumer's cached grants if they are too old.
+// listRoles returns the roles that ClusterRoleBindings bind to matching subjects. It first drops the consumer's cached
+// grants if they are too old.
 func (g *clusterGrants) listRoles(ctx context.Context, tenant string, match func(rbacv1.Subject) bool) ([]rbacv1.RoleRef, error) {
 	grants := g.grantsOf(tenant)
 	grants.mu.Lock()

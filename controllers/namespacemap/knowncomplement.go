@@ -21,7 +21,7 @@ type complements struct {
 	compute func(selectors []metav1.LabelSelector, limit int) complement
 }
 
-// knownComplement is a complement and the input from which it was computed.
+// knownComplement is a complement and the input it was computed from.
 type knownComplement struct {
 	from  []policyVersion
 	limit int

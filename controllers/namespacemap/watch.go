@@ -159,7 +159,7 @@ func countsChanged(e event.UpdateEvent) bool {
 }
 
 // mapsIn returns requests for the NamespaceMaps of consumers in a namespace, because the labels of the namespace
-// determine whether its maps are trusted. It includes deleted maps for which RoleBindings still exist.
+// determine whether its maps are trusted. It includes deleted maps that still have RoleBindings.
 func (c *Controller) mapsIn(ctx context.Context, namespace client.Object) (requests []reconcile.Request) {
 	list := &offloading.NamespaceMapList{}
 	bindings, err := c.bindingsOf(ctx, namespace.GetName())

@@ -85,7 +85,7 @@ func (c *Controller) allOffloadings(ctx context.Context, _ client.Object) []reco
 	return c.listOffloadings(ctx, func(*offloading.NamespaceOffloading) bool { return true })
 }
 
-// listOffloadings returns requests for the NamespaceOffloadings for which match returns true.
+// listOffloadings returns requests for the matching NamespaceOffloadings.
 func (c *Controller) listOffloadings(ctx context.Context, match func(*offloading.NamespaceOffloading) bool) []reconcile.Request {
 	list := &offloading.NamespaceOffloadingList{}
 	if err := c.client.List(ctx, list); err != nil {

@@ -231,7 +231,7 @@ func (c *Controller) createNetwork(ctx context.Context, configuration *api.Confi
 	return nil
 }
 
-// publish writes the granted ranges, the condition, and the label by which Liqo before 1.2 knows that all are granted.
+// publish writes the granted ranges, the condition, and the label that marks all ranges as granted for Liqo before 1.2.
 func (c *Controller) publish(ctx context.Context, configuration *api.Configuration, granted api.ClusterConfigCIDR) error {
 	done := configuration.DeepCopy()
 	done.Status.Remote = &api.ClusterConfig{CIDR: granted}

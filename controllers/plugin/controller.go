@@ -55,7 +55,7 @@ import (
 type Options struct {
 	// Enabled starts the controller.
 	Enabled bool
-	// Namespace is the namespace of the installation. It contains the ConfigMaps and Secrets to which sources refer.
+	// Namespace is the namespace of the installation. It contains the ConfigMaps and Secrets that sources refer to.
 	Namespace string
 	// Sources configures fetches.
 	Sources pluginsource.Options
@@ -84,8 +84,8 @@ const (
 	reconcileTimeout = 8 * time.Minute
 	// statusTimeout limits the write of the status, which is attempted even if a reconciliation took too long.
 	statusTimeout = 10 * time.Second
-	// defaultRecheckInterval is the time after which a plugin is reconciled without an event. With a longer interval,
-	// it is noticed later that a stored module was changed.
+	// defaultRecheckInterval is how often a plugin is reconciled without an event. With a longer interval, it is
+	// noticed later that a stored module was changed.
 	defaultRecheckInterval = 5 * time.Minute
 )
 

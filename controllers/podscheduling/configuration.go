@@ -49,8 +49,7 @@ func Configuration(name, installation string, client admissionregistrationv1.Web
 			MatchConditions: []admissionregistrationv1.MatchCondition{{Name: "new-or-without-its-toleration", Expression: reviewed}},
 			FailurePolicy:   &policy,
 			MatchPolicy:     ptr.To(admissionregistrationv1.Equivalent),
-			// A webhook that runs later may add an affinity, with which the terms of this webhook must then be
-			// combined.
+			// A webhook that runs later may add an affinity. The terms of this webhook must then be combined with it.
 			ReinvocationPolicy:      ptr.To(admissionregistrationv1.IfNeededReinvocationPolicy),
 			SideEffects:             ptr.To(admissionregistrationv1.SideEffectClassNone),
 			TimeoutSeconds:          ptr.To(timeoutSeconds),

@@ -10,6 +10,6 @@
 // terms with the pod's terms, so that a node must satisfy both.
 //
 // An invalid NamespaceOffloading does not block pods: they are admitted unchanged, with a warning that contains the
-// remedy. Only failures of the webhook itself are errors, to which the failure policy of the webhook configuration
-// applies.
+// remedy. Only failures of the webhook itself are errors. The failure policy of the webhook configuration applies to
+// them.
 package podscheduling

@@ -48,8 +48,8 @@ func (p *pod) isMirror() bool {
 	return mirror
 }
 
-// patchFor returns the changes with which the scheduler places the pod on the permitted nodes. The patch is empty if
-// no change is needed.
+// patchFor returns the changes that make the scheduler place the pod on the permitted nodes. The patch is empty if no
+// change is needed.
 func (p *pod) patchFor(where placement) jsonpatch.Patch {
 	if !where.extended {
 		return nil

@@ -16,7 +16,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// placement describes on which nodes the pods of a namespace may run.
+// placement describes the nodes that may run the pods of a namespace.
 type placement struct {
 	// extended is true if pods may run on virtual nodes.
 	extended bool

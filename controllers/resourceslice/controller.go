@@ -290,8 +290,8 @@ func describe(resources corev1.ResourceList) string {
 // kind is the kind of a Quota's owner.
 var kind = auth.GroupVersion.WithKind(auth.ResourceSliceKind)
 
-// cordoned reports whether a slice has liqoctl's annotation for a cordoned slice, or the annotation with which a
-// controller cordons all slices of a tenant.
+// cordoned reports whether a slice has liqoctl's annotation for a cordoned slice, or the annotation that a controller
+// sets to cordon all slices of a tenant.
 func cordoned(annotations map[string]string) bool {
 	return isTrue(annotations, wire.CordonAnnotation) || isTrue(annotations, wire.CordonTenantAnnotation)
 }

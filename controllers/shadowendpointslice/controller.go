@@ -47,7 +47,7 @@ const kind shadows.Kind = offloading.ShadowEndpointSliceKind
 // AddressMapper maps addresses of other clusters to the addresses that the pods of this cluster use for them. See
 // package networks for its errors.
 type AddressMapper interface {
-	// MapAddress returns the address by which this cluster reaches address in the given cluster.
+	// MapAddress returns the address that this cluster uses to reach address in the given cluster.
 	MapAddress(ctx context.Context, cluster, address string) (string, error)
 	// MapOwn maps an address as MapAddress does, but fails if the address is in no range of the given cluster.
 	MapOwn(ctx context.Context, cluster, address string) (string, error)

@@ -188,8 +188,8 @@ func (v *conversion) convertEndpoint(ctx context.Context, endpoint map[string]an
 	return endpoint, nil
 }
 
-// errNotConnected is returned for an endpoint in a third cluster to which this cluster has no direct connection.
-// The other endpoints of the slice are not affected.
+// errNotConnected is returned for an endpoint in a third cluster without a direct connection to this cluster. The other
+// endpoints of the slice are not affected.
 var errNotConnected = errors.New("there is no direct connection to it")
 
 // errNotTheirs is returned for an endpoint whose address cannot belong to the consumer. With such an endpoint a

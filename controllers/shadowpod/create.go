@@ -120,9 +120,9 @@ func (c *Controller) settleCreation(created *unstructured.Unstructured) {
 	}
 }
 
-// persistent is the number of attempts after which a forbidden pod is reported. With a lower number, every pod that
-// arrives in a new namespace before its service account would be reported. Kubernetes creates the service account a
-// moment later. Eight attempts take about one second.
+// persistent is the number of attempts before a forbidden pod is reported. With a lower number, every pod that arrives
+// in a new namespace before its service account would be reported. Kubernetes creates the service account a moment
+// later. Eight attempts take about one second.
 const persistent = 8
 
 // persists counts the forbidden attempts for shadow, and reports whether the limit is reached.
@@ -295,9 +295,9 @@ func requestedAnnotations(shadow *unstructured.Unstructured) map[string]string {
 	return annotations
 }
 
-// mapAPIServer returns a copy of spec in which the host aliases of the consumer's API server have the address that
-// this cluster has to use. An address that the consumer has set by value is already valid in this cluster; in this
-// case the containers' variables contain it.
+// mapAPIServer returns a copy of spec with the host aliases of the consumer's API server set to the address that this
+// cluster has to use. An address that the consumer has set by value is already valid in this cluster; in this case the
+// containers' variables contain it.
 func (c *Controller) mapAPIServer(ctx context.Context, origin string, spec map[string]any) (map[string]any, error) {
 	aliases, ok := spec["hostAliases"].([]any)
 	if !ok || c.options.APIServerMapper == nil {

@@ -17,9 +17,9 @@ import (
 	"github.com/refract-project/refract/controllers/internal/shadows"
 )
 
-// endOrphan deletes the pod with the given name if its ShadowPod is gone. It also removes the pod's finalizer,
-// because there is no ShadowPod in which to record its phase. It returns the delay until the next call; 0 means that
-// none is needed.
+// endOrphan deletes the pod with the given name if its ShadowPod is gone. It also removes the pod's finalizer, because
+// its phase cannot be recorded without a ShadowPod. It returns the delay until the next call; 0 means that none is
+// needed.
 func (c *Controller) endOrphan(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
 	pod, err := c.pod(ctx, key)
 	if err != nil {

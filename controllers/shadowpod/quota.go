@@ -157,7 +157,7 @@ func typedSpec(fields any) (*corev1.PodSpec, error) {
 	return spec, nil
 }
 
-// returns reports whether the pod of shadow is lost and would be recreated with the spec with which it ran.
+// returns reports whether the pod of shadow is lost and would be recreated with the spec that it ran with.
 func returns(shadow *unstructured.Unstructured) bool {
 	if phase := recordedPhase(shadow); phase == "" || phase == corev1.PodUnknown {
 		return false

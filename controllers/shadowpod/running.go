@@ -234,7 +234,7 @@ func withAmounts(sizes corev1.ResourceRequirements, desired any, last *asked.Rec
 	return sizes, limits || requests
 }
 
-// overlaid returns the amounts in present, except that amounts of desired for which isNew returns true replace them.
+// overlaid returns the amounts in present, replaced by the amounts of desired if isNew returns true for them.
 func overlaid(present, desired corev1.ResourceList, isNew func(corev1.ResourceName, resource.Quantity) bool) (corev1.ResourceList, bool) {
 	changed := false
 	for name, amount := range desired {

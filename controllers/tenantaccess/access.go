@@ -29,8 +29,8 @@ func isOfRefractctl(object client.Object) bool {
 	return object.GetLabels()[managedByLabel] == wire.ManagedByRefractctl
 }
 
-// bindings returns the RoleBindings by which refractctl admits a consumer to its tenant namespace. The first one grants
-// access to the consumer's controllers, and always exists; the second one allows renewals of its certificate.
+// bindings returns the RoleBindings that refractctl creates to admit a consumer to its tenant namespace. The first one
+// grants access to the consumer's controllers, and always exists; the second one allows renewals of its certificate.
 func (c *Controller) bindings(namespace, consumer string) []*rbacv1.RoleBinding {
 	peer := rbac.Peer(c.options.RolePrefix, consumer)
 	var all []*rbacv1.RoleBinding

@@ -65,7 +65,7 @@ type Options struct {
 	// DefaultTemplate is the VkOptionsTemplate of VirtualNodes that do not name one. If it is empty, another controller
 	// runs virtual kubelets.
 	DefaultTemplate types.NamespacedName
-	// DrainTimeout is the time after which an unfinished drain is reported as stuck; 0 means never.
+	// DrainTimeout is how long a drain may take before it is reported as stuck; 0 disables the report.
 	DrainTimeout time.Duration
 	// Clock returns the time.
 	Clock clock.PassiveClock
@@ -76,7 +76,7 @@ type Options struct {
 // Controller runs, drains and removes virtual nodes.
 type Controller struct {
 	client  client.Client
-	live    client.Reader // uncached, for the pods of a node and for objects for which a stale cache would do harm
+	live    client.Reader // uncached, for the pods of a node and for objects that must not be stale
 	report  *report.Reporter
 	options Options
 	// refusals counts the failed deployments of virtual kubelets.

@@ -12,8 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// maxStatus is the number of bytes of a refusal in which the message of a policy is searched. A Status is far
-// smaller.
+// maxStatus limits how many bytes of a refusal are searched for the message of a policy. A Status is far smaller.
 const maxStatus = 64 << 10
 
 // Transport returns a RoundTripper that sends requests through next and calls denied, with the policy and its

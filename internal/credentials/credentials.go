@@ -16,8 +16,8 @@ import (
 	"k8s.io/client-go/util/cert"
 )
 
-// Validity is the period in which a client certificate or a token is valid. It is zero if there are no credentials,
-// or if they have no expiry, as with tokens that Kubernetes has not issued.
+// Validity is the validity period of a client certificate or a token. It is zero if there are no credentials, or if
+// they have no expiry, as with tokens that Kubernetes has not issued.
 type Validity struct{ From, Until time.Time }
 
 // ValidityOf returns the validity of the credentials in a kubeconfig.

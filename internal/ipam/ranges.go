@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// DefaultPools returns the ranges from which replacements are granted, in the order in which they are used. They are
-// the ranges of RFC 1918, as in Liqo's defaults.
+// DefaultPools returns the ranges that replacements are granted from, in the order of use. They are the ranges of RFC
+// 1918, as in Liqo's defaults.
 func DefaultPools() []netip.Prefix {
 	return []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("192.168.0.0/16"), netip.MustParsePrefix("172.16.0.0/12")}
 }

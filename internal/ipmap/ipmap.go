@@ -222,7 +222,7 @@ func (r Ranges) Summarize() Ranges {
 	return summary
 }
 
-// parentOf returns the range of which first and second are the two halves.
+// parentOf returns the range whose two halves are first and second.
 func parentOf(first, second netip.Prefix) (netip.Prefix, bool) {
 	if first.Bits() != second.Bits() || first.Bits() == 0 || first.Addr().Is4() != second.Addr().Is4() {
 		return netip.Prefix{}, false

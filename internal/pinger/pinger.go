@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	// lostPings is the number of consecutive lost pings after which an API server counts as unreachable. With a
-	// smaller number, a single lost packet would take down a node or endpoints; a larger number delays the detection.
+	// lostPings is how many pings in a row must be lost before an API server counts as unreachable. With a smaller
+	// number, a single lost packet would take down a node or endpoints; a larger number delays the detection.
 	lostPings = 3
 	// retryDelay is the delay after a lost ping. It is short, so that a failure is confirmed within seconds instead
 	// of several intervals.

@@ -1,9 +1,9 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pluginrevision decodes stored PluginRevisions: their settings as options of the host, and their modules
-// from PluginModules. The controller manager and the virtual kubelets share it, so that a module runs with exactly
-// the settings with which it was accepted.
+// Package pluginrevision decodes stored PluginRevisions: their settings as options of the host, and their modules from
+// PluginModules. The controller manager and the virtual kubelets share it, so that a module runs with exactly the
+// settings that it was accepted with.
 package pluginrevision
 
 import (
@@ -35,7 +35,7 @@ func DecodeOptions(settings *plugins.PluginSettings) (source.Options, error) {
 	return options, err
 }
 
-// DecodeConfig returns a decoded configuration, in which whole numbers are integers. It returns nil if there is no
+// DecodeConfig returns a decoded configuration with whole numbers as integers. It returns nil if there is no
 // configuration.
 func DecodeConfig(config *runtime.RawExtension) (decoded map[string]any, err error) {
 	if config == nil || len(config.Raw) == 0 {

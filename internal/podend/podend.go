@@ -30,7 +30,7 @@ func Finished(phase corev1.PodPhase) bool {
 	return phase == corev1.PodSucceeded || phase == corev1.PodFailed
 }
 
-// FinalPhase returns the phase in which the pod has ended for good, or an empty string if it is still expected to run:
+// FinalPhase returns the phase of a pod that has ended for good, or an empty string if it is still expected to run:
 //
 //   - A pod that is not being deleted has ended if its phase is terminal, unless the control plane failed it in order to
 //     delete it (a DisruptionTarget condition other than a kubelet's).

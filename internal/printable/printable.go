@@ -19,8 +19,8 @@ import (
 	"unicode/utf8"
 )
 
-// Text returns text as valid UTF-8, in which control, format and private-use characters are escaped, except line
-// breaks and tabs.
+// Text returns text as valid UTF-8 with control, format and private-use characters escaped, except line breaks and
+// tabs.
 func Text(text string) string {
 	if strings.IndexFunc(text, isHarmful) < 0 && utf8.ValidString(text) {
 		return text

@@ -5,7 +5,7 @@ package rbac
 
 import "github.com/refract-project/refract/api/wire"
 
-// The permission by which the chart's admission policies recognize a virtual kubelet. No API server serves the
+// The permission that identifies a virtual kubelet to the chart's admission policies. No API server serves the
 // resource.
 const (
 	MarkerGroup    = "plugins.refract.io"

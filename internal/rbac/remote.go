@@ -43,7 +43,7 @@ func VirtualKubeletRemote() Role {
 	}
 }
 
-// RemoteNetworkPolicies returns the permissions with which a consumer isolates its pods. They are part of the role
+// RemoteNetworkPolicies returns the permissions that a consumer needs to isolate its pods. They are part of the role
 // VirtualKubeletRemote. The chart leaves them out for a provider that isolates remote namespaces itself.
 func RemoteNetworkPolicies() Role {
 	return Role{
@@ -57,7 +57,7 @@ func RemoteNetworkPolicies() Role {
 	}
 }
 
-// RemoteDisruptionBudgets returns the permissions with which a consumer limits evictions of its pods. They are part
+// RemoteDisruptionBudgets returns the permissions that a consumer needs to limit evictions of its pods. They are part
 // of the role VirtualKubeletRemote. The chart leaves them out for a provider that must be able to drain its nodes at
 // any time.
 func RemoteDisruptionBudgets() Role {

@@ -101,8 +101,7 @@ func (t *transport) checkVersion(watch *http.Request, known uint64) (answer *htt
 	return goneResponse(watch, known, present)
 }
 
-// resumedVersion returns the resource version from which a watch continues, or 0 if the request does not resume a
-// watch.
+// resumedVersion returns the resource version that a watch continues from, or 0 if the request does not resume a watch.
 func resumedVersion(method string, query url.Values) uint64 {
 	if method != http.MethodGet || query.Get("sendInitialEvents") == "true" {
 		return 0

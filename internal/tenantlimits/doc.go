@@ -3,9 +3,9 @@
 
 // Package tenantlimits defines the limits that a provider sets for its consumers.
 //
-// A limit has the same name everywhere. The default for all consumers is the chart value below tenants, from which
-// the flag --tenant-<name> of the controller manager and the admission policies are rendered. A single consumer gets
-// another value by the annotation tenants.refract.io/<name> of its tenant namespace, which refractctl peer
+// A limit has the same name everywhere. The default for all consumers is the chart value below tenants. The chart
+// renders the flag --tenant-<name> of the controller manager and the admission policies from it. A single consumer
+// gets another value by the annotation tenants.refract.io/<name> of its tenant namespace, which refractctl peer
 // --tenant-limit and the chart (consumers[].limits) write. The controller manager copies these annotations to the
 // consumer's remote namespaces, where both the controllers and the admission policies read them. Consumers cannot
 // write Namespaces.

@@ -40,9 +40,9 @@ func New(values map[string]string) (Limits, error) {
 	return Limits{values: maps.Clone(values)}, nil
 }
 
-// With returns limits in which the values of a namespace's annotations replace the values of l. An invalid value is
-// reported in the error and does not apply; all other values do. Annotations of unknown settings are ignored, because
-// a later version may define them.
+// With returns the limits in l, overridden by the annotations of a namespace. An invalid value is reported in the error
+// and does not apply; all other values do. Annotations of unknown settings are ignored, because a later version may
+// define them.
 func (l Limits) With(annotations map[string]string) (Limits, error) {
 	values := maps.Clone(l.values)
 	var invalid []string

@@ -297,7 +297,7 @@ func closedAfter(ctx context.Context, grace time.Duration) <-chan struct{} {
 	return late
 }
 
-// sharedHolder returns the prefix of the holder identities with which the replicas of a virtual node compete for the
+// sharedHolder returns the prefix of the holder identities that the replicas of a virtual node use to compete for the
 // shared lease. The prefix ends with a character that node names cannot contain, so it never matches another node.
 func sharedHolder(nodeName string) string { return nodeName + "_" }
 

@@ -20,8 +20,8 @@ import (
 	"github.com/refract-project/refract/vk/reflection"
 )
 
-// apiServerSupport returns the mode in which offloaded pods get tokens for this cluster's API server. The modes
-// correspond to Liqo's API server support.
+// apiServerSupport returns how offloaded pods get tokens for this cluster's API server. The modes correspond to Liqo's
+// API server support.
 func (a *active) apiServerSupport(ctx context.Context) (string, error) {
 	logger := log.FromContext(ctx)
 	switch {

@@ -37,7 +37,7 @@ const (
 	selfSignedLifetime = 365 * 24 * time.Hour
 	// selfSignedRenewalPeriod is the remaining validity at which a self-signed certificate is replaced.
 	selfSignedRenewalPeriod = 24 * time.Hour
-	// clockSkew is the maximum time by which the clock of a client may be behind the clock of this process.
+	// clockSkew is how far the clock of a client may be behind the clock of this process.
 	clockSkew = time.Minute
 )
 

@@ -23,7 +23,7 @@ const (
 	ownershipTimeout = 10 * time.Second
 	// maxMetadataBytes is the maximum size of a pod's metadata, including labels, annotations and managed fields.
 	maxMetadataBytes = 4 << 20
-	// metadataOnly is an Accept header with which the API server returns only the metadata of an object.
+	// metadataOnly is an Accept header that requests only the metadata of an object.
 	metadataOnly = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 )
 

@@ -23,9 +23,9 @@ import (
 const (
 	// readHeaderTimeout limits how long a caller may take to send the request headers.
 	readHeaderTimeout = 10 * time.Second
-	// idleTimeout is the time after which idle connections are closed.
+	// idleTimeout limits how long an idle connection stays open.
 	idleTimeout = 90 * time.Second
-	// drainTimeout is the time in which short requests can complete at shutdown. Streams are cut, as in a kubelet.
+	// drainTimeout limits how long short requests may take to complete at shutdown. Streams are cut, as in a kubelet.
 	drainTimeout = 3 * time.Second
 )
 
@@ -37,7 +37,7 @@ type Config struct {
 	Pods PodSource
 	// Namespaces maps local namespaces to namespaces of the provider.
 	Namespaces NamespaceMapper
-	// Remote is the API server to which requests are proxied.
+	// Remote is the API server that requests are proxied to.
 	Remote Remote
 	// Access authenticates and authorizes callers.
 	Access *Access

@@ -41,7 +41,7 @@ type Config struct {
 	Identity
 	// Local is the client configuration for the cluster that has the Node.
 	Local *rest.Config
-	// VirtualNode and Namespace identify the VirtualNode from which the Node is computed.
+	// VirtualNode and Namespace identify the VirtualNode that the Node is computed from.
 	VirtualNode, Namespace string
 	// CheckNetwork makes readiness depend on the network between the clusters.
 	CheckNetwork bool
@@ -284,7 +284,7 @@ type provider struct{ *Controller }
 // heartbeats. An unreachable provider is reported in a condition instead.
 func (p provider) Ping(ctx context.Context) error { return ctx.Err() }
 
-// NotifyNodeStatus stores the library's callback, with which deliverNode passes on the Node.
+// NotifyNodeStatus stores the library's callback. deliverNode uses it to pass on the Node.
 func (p provider) NotifyNodeStatus(_ context.Context, push func(*corev1.Node)) {
 	p.setInbox(&inbox{push: push})
 	p.triggerComparison()

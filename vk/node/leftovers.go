@@ -10,8 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Annotations of the Node in which the virtual-kubelet library records its last write. Its next write removes
-// recorded entries that are no longer desired.
+// Annotations of the Node where the virtual-kubelet library records its last write. Its next write removes recorded
+// entries that are no longer desired.
 const (
 	lastMetaAnnotation   = "virtual-kubelet.io/last-applied-object-meta"
 	lastStatusAnnotation = "virtual-kubelet.io/last-applied-node-status"
@@ -23,8 +23,8 @@ type written struct {
 	capacity, allocatable corev1.ResourceList
 }
 
-// lastWritten reads the annotations in which the library has recorded its last write. spoiled lists the annotations
-// that another client has made unreadable. The library cannot update the Node while such annotations exist.
+// lastWritten reads the library's last write from the annotations of the Node. spoiled lists the annotations that
+// another client has made unreadable. The library cannot update the Node while such annotations exist.
 func lastWritten(node *corev1.Node) (last written, spoiled []string) {
 	var meta struct {
 		Labels, Annotations map[string]string

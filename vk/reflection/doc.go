@@ -8,7 +8,7 @@
 //
 //	informer ─▶ queue ─▶ policy ─▶ document ─▶ chain ─▶ comparison ─▶ write
 //
-// This is also a good order in which to read the code: internal/informer; internal/queue, which prioritizes objects
+// This is also a good order for reading the code: internal/informer; internal/queue, which prioritizes objects
 // with copies over objects to create; then, in internal/engine, reflector.go, process.go and reconcile.go, with
 // internal/policy and internal/mutation on the way; then internal/copies: desired.go, compare.go and write.go.
 // internal/objects writes the statuses back; internal/failure decides what happens after an error; internal/content

@@ -40,7 +40,7 @@ const (
 	Always    = engine.Always
 )
 
-// Modes in which copies are written.
+// Modes of writing copies.
 const (
 	Apply   = copies.Apply
 	Replace = copies.Replace

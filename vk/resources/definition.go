@@ -22,8 +22,8 @@ import (
 var definitionsResource = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 
 const (
-	// CopiedFromAnnotation is the annotation of a definition that was copied to a provider. Its value is the ID of
-	// the cluster from which it was copied.
+	// CopiedFromAnnotation is the annotation of a definition that was copied to a provider. Its value is the ID of the
+	// cluster that it was copied from.
 	CopiedFromAnnotation = "plugins.refract.io/copied-from"
 	// approvedAnnotation is the annotation that Kubernetes requires on definitions in its own API groups.
 	approvedAnnotation = "api-approved.kubernetes.io"

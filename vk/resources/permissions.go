@@ -202,8 +202,8 @@ func (s *side) forbiddenFault(doing string, role rbac.Role) error {
 		message: fmt.Sprintf("%s does not let this virtual kubelet %s. Add to %s:\n%s", s, doing, s.roleAndCluster(role), text)}
 }
 
-// roleAndCluster returns the role and the cluster to which rules must be added. The full name of the role is given
-// only for this cluster, because the prefix of role names in other installations is not known.
+// roleAndCluster returns the role to add rules to, and its cluster. The full name of the role is given only for this
+// cluster, because the prefix of role names in other installations is not known.
 func (s *side) roleAndCluster(role rbac.Role) string {
 	if !s.remote {
 		return "ClusterRole " + role.Named(s.prefix) + " here"

@@ -50,8 +50,8 @@ func (f *Follower) ownLack(ctx context.Context) error {
 }
 
 // watchDefinitions reconciles a ReflectedResource again when the definition of its resource appears, changes or is
-// deleted. It only makes the reconciliation faster: in clusters in which definitions may not be watched, the
-// definition is checked periodically.
+// deleted. It only makes the reconciliation faster: where definitions may not be watched, the definition is checked
+// periodically.
 func (f *Follower) watchDefinitions(ctx context.Context, s *side) {
 	for !s.mayWatchDefinitions(ctx) {
 		select {

@@ -161,8 +161,8 @@ func (a *clusterAccess) kubeconfigSource() string {
 	return clientcmd.RecommendedHomeFile
 }
 
-// anyReadable reports whether any of the files exists. The variable KUBECONFIG may name several files, some of which
-// may be missing. A malformed file is an error.
+// anyReadable reports whether any of the files exists. The variable KUBECONFIG may name several files, and some may be
+// missing. A malformed file is an error.
 func anyReadable(files []string) (found bool, err error) {
 	for _, file := range files {
 		_, err := clientcmd.LoadFromFile(file)

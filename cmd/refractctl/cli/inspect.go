@@ -91,7 +91,7 @@ func inspectPlugin(ctx context.Context, file string) (result *inspection, err er
 	return result, result.readSections(ctx, plugin.module.Wasm)
 }
 
-// withDefaults returns the limits, in which missing values are set to their defaults.
+// withDefaults returns the limits with missing values set to their defaults.
 func withDefaults(l source.Limits) source.Limits {
 	d := host.DefaultLimits()
 	return source.Limits{
@@ -203,8 +203,8 @@ func grantOf(entries []string) string {
 	return printable.Line(strings.Join(entries, ", "))
 }
 
-// entryNarrowness returns a number by which entries of a manifest are sorted: the entry for everything comes first,
-// followed by the paths in the order of their depth.
+// entryNarrowness returns the sort key of an entry of a manifest: the entry for everything comes first, followed by the
+// paths in the order of their depth.
 func entryNarrowness(entry string) int {
 	if entry == "*" {
 		return -1

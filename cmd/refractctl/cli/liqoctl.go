@@ -89,7 +89,7 @@ func refusedFlags(instead string, names ...string) (flags []liqoFlag) {
 	return flags
 }
 
-// fixedFlags returns boolean flags of which only one value is accepted. The other value is refused.
+// fixedFlags returns boolean flags that accept only the given value and refuse the other one.
 func fixedFlags(value, instead string, names ...string) (flags []liqoFlag) {
 	for _, name := range names {
 		flags = append(flags, liqoFlag{name: name, accepted: value, instead: instead})

@@ -27,8 +27,8 @@ const (
 	peeringUserTimeout = 2 * time.Minute
 )
 
-// providerOptions returns the options for a peering in which this cluster is the provider, and only the ID of the
-// consumer is known.
+// providerOptions returns the options for a peering with this cluster as the provider. Only the ID of the consumer is
+// known.
 func (a *clusterAccess) providerOptions(consumer string, out io.Writer) (*peering.Options, error) {
 	absent, err := cluster.Absent(consumer)
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	defaults "github.com/refract-project/refract/plugins"
 )
 
-// chainScope selects the objects for which the chain of plugins is shown. Empty fields do not restrict the selection.
+// chainScope selects the objects to show the chain of plugins for. Empty fields do not restrict the selection.
 type chainScope struct {
 	// kind is written as in the manifests of plugins.
 	kind           string
@@ -37,7 +37,7 @@ type pluginChain struct {
 	LeftOut   []leftOutPlugin `json:"leftOut"`
 }
 
-// chainedPlugin is a plugin that runs. The list has the plugins in the order in which they run.
+// chainedPlugin is a plugin that runs. A chain lists its plugins in the order of execution.
 type chainedPlugin struct {
 	Name     string   `json:"name"`
 	Origin   string   `json:"origin"` // Default, Folder or Declared

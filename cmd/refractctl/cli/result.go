@@ -95,7 +95,7 @@ func withResult(command *cobra.Command) *cobra.Command {
 		cmd.SetOut(io.Discard)
 		err := run(cmd, args)
 		if r.ExitCode = exitCode(err); r.ExitCode == exitUsage {
-			return err // a usage error, after which nothing was changed
+			return err // a usage error; nothing was changed
 		}
 		if r.Succeeded = err == nil; err != nil {
 			r.Error = err.Error()

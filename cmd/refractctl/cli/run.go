@@ -148,8 +148,8 @@ func (t *trial) readModules(files []string) (modules []source.Module, err error)
 	return modules, nil
 }
 
-// explainUnmatched prints a note for each object on which a plugin does not run. It returns an error if the plugin
-// runs on no object at all, unless --chain is set.
+// explainUnmatched prints a note for each object that a plugin does not run on. It returns an error if the plugin runs
+// on no object at all, unless --chain is set.
 func (t *trial) explainUnmatched(out io.Writer, chains *trialChains, objects []map[string]any, kinds []string) error {
 	for _, module := range chains.modules {
 		notes := []string{}

@@ -149,7 +149,7 @@ func (s *settling) Write(text []byte) (int, error) {
 	return s.out.Write(text)
 }
 
-// writeWaiting writes the state of an object for which the command waits. On a terminal, it overwrites the previous
+// writeWaiting writes the state of an object that the command waits for. On a terminal, it overwrites the previous
 // state of the object.
 func writeWaiting(out io.Writer, name, state string) {
 	name, state = printable.Line(name), printable.Line(state)

@@ -15,7 +15,7 @@ import (
 // flags for output templates.
 const fromKubectl = "refract.io/from-kubectl"
 
-// usageWidth is the width to which the descriptions of flags are wrapped.
+// usageWidth wraps the descriptions of flags at this width.
 const usageWidth = 120
 
 // markFromKubectl marks a flag as one that kubectl has, too.

@@ -35,7 +35,7 @@ func awaitExtended(ctx context.Context, c client.Client, out io.Writer, namespac
 	return errors.Join(problems...)
 }
 
-// attemptEach calls do for each name, and returns the names for which it succeeded.
+// attemptEach calls do for each name, and returns the names that succeeded.
 func attemptEach(names []string, do func(name string) error) ([]string, error) {
 	var done []string
 	var problems []error
@@ -49,8 +49,8 @@ func attemptEach(names []string, do func(name string) error) ([]string, error) {
 	return done, errors.Join(problems...)
 }
 
-// mustExist returns an error if the namespace does not exist, so that a misspelled name is not mistaken for a
-// namespace in which there is nothing to do.
+// mustExist returns an error if the namespace does not exist. Otherwise, a misspelled name would look like a namespace
+// without anything to do.
 func mustExist(ctx context.Context, c client.Client, namespace string) error {
 	if err := c.Get(ctx, client.ObjectKey{Name: namespace}, &corev1.Namespace{}); err != nil {
 		return fmt.Errorf("getting namespace %s, %w", namespace, err)

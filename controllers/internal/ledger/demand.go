@@ -39,8 +39,8 @@ func demandOf(pod *corev1.Pod) corev1.ResourceList {
 	return demand
 }
 
-// withDefaultRequests returns a copy of spec in which each missing request is set to the limit. The API server sets
-// the same defaults.
+// withDefaultRequests returns a copy of spec with each missing request set to the limit. The API server sets the same
+// defaults.
 func withDefaultRequests(spec *corev1.PodSpec) corev1.PodSpec {
 	defaulted := *spec
 	defaulted.Containers, defaulted.InitContainers = withRequests(spec.Containers), withRequests(spec.InitContainers)

@@ -167,7 +167,7 @@ func QuotasOf(ctx context.Context, reader client.Reader, consumer string) ([]off
 	}), nil
 }
 
-// enforcementOf returns the rule of a Quota for which requests and limits pods must declare.
+// enforcementOf returns the rule of a Quota that decides which requests and limits pods must declare.
 func (l *Ledger) enforcementOf(q *offloading.Quota) offloading.LimitsEnforcement {
 	if q.Spec.LimitsEnforcement != "" {
 		return q.Spec.LimitsEnforcement
@@ -201,9 +201,9 @@ func (l *Ledger) checkDeclaration(spec *corev1.PodSpec, q *offloading.Quota) *Re
 
 // requiredDeclaration lists the resources that a Quota requires pods to declare.
 type requiredDeclaration struct {
-	// requests are the resources for which a request is mandatory.
+	// requests are the resources that must have a request.
 	requests []corev1.ResourceName
-	// limits are the resources for which a limit is mandatory.
+	// limits are the resources that must have a limit.
 	limits map[corev1.ResourceName]bool
 	// equal means that each limit must be equal to the request of the same resource.
 	equal bool

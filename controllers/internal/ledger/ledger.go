@@ -79,8 +79,8 @@ type announcement struct {
 	expires time.Time
 }
 
-// owner identifies the user of a consumer to which a pod belongs. The creator is empty if the pod was created before
-// any Quota existed.
+// owner identifies the user of a consumer that a pod belongs to. The creator is empty if the pod was created before any
+// Quota existed.
 type owner struct{ origin, creator string }
 
 func ownerOf(labels map[string]string) owner {

@@ -16,8 +16,8 @@ import (
 	"github.com/refract-project/refract/internal/ipmap"
 )
 
-// configurations is the resource in which Liqo's network module stores the ranges of another cluster and how it remaps
-// them to local ranges.
+// configurations is the resource of Liqo's network module that stores the ranges of another cluster and the local
+// ranges they are remapped to.
 var configurations = schema.GroupVersionResource{Group: "networking.liqo.io", Version: "v1beta1", Resource: "configurations"}
 
 // cidrsConfigured is the condition of a Configuration that is remapped completely.

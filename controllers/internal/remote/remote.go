@@ -58,7 +58,7 @@ type Options struct {
 	Others []schema.GroupVersionKind
 	// Selector selects the watched objects; nil selects all objects.
 	Selector labels.Selector
-	// SameName restricts the watch to the object with the same name as the object for which the Remote is opened.
+	// SameName restricts the watch to the object with the same name as the object that the Remote is opened for.
 	SameName bool
 	// Observe wraps the client of each provider. If it is nil, the client is not wrapped.
 	Observe func(client.Client) client.Client
@@ -103,8 +103,8 @@ func (p *Pool) Bind(ctx context.Context) {
 	p.lifetime = ctx
 }
 
-// Events returns the changes on the providers. The object of an event only has the name and namespace with which the
-// Remote was opened.
+// Events returns the changes on the providers. The object of an event has only the name and namespace that the Remote
+// was opened with.
 func (p *Pool) Events() <-chan event.GenericEvent { return p.events }
 
 // Drop stops the watch of a Remote and removes it.

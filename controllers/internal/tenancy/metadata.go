@@ -34,8 +34,7 @@ func deniedMetadata(field, key string, allow *tenantlimits.Setting) *Refusal {
 }
 
 // DropDenied removes, in place, the labels and annotations that objects of the consumer must not have, and returns a
-// Refusal that names the first removed one. Use it for objects for which missing metadata is better than an outdated
-// object.
+// Refusal that names the first removed one. Use it where missing metadata is better than an outdated object.
 func (p *Policy) DropDenied(namespace *corev1.Namespace, labels, annotations map[string]string) *Refusal {
 	limits, err := p.options.Limits.With(namespace.Annotations)
 	first := checkMetadata(limits, labels, annotations)

@@ -33,7 +33,7 @@ import (
 
 // Cluster is a cluster that the user has specified for a command.
 type Cluster struct {
-	// Name is the name by which the user knows the cluster: a context or a server.
+	// Name is the user's name for the cluster: a context or a server.
 	Name string
 	// Config, Client and Clientset access the same cluster, with the permissions of an administrator. They are nil
 	// for a cluster that cannot be accessed.
@@ -74,7 +74,7 @@ type Side struct {
 	RunsLiqo bool
 }
 
-// ID returns the ID by which its peers know the cluster.
+// ID returns the ID that peers use for the cluster.
 func (s *Side) ID() string { return s.Installation.ClusterID }
 
 // Manager returns the name and the namespace of the controller manager.

@@ -73,7 +73,7 @@ func (c *Cluster) ServiceRanges(ctx context.Context) ([]netip.Prefix, error) {
 	return ranges, nil
 }
 
-// networks is the kind in which Liqo records the ranges that a cluster uses.
+// networks is the kind of Liqo's records of the ranges that a cluster uses.
 var networks = schema.GroupVersionKind{Group: "ipam.liqo.io", Version: "v1alpha1", Kind: "NetworkList"}
 
 // liqoRanges returns the ranges of the cluster itself in Liqo's Networks of the given type. It returns no ranges if

@@ -76,7 +76,7 @@ func earliestExpiry(certificates []*x509.Certificate) time.Time {
 
 func formatDay(t time.Time) string { return t.UTC().Format(time.DateOnly) }
 
-// servingCertificate checks the certificate with which a virtual kubelet serves logs and exec to the API server.
+// servingCertificate checks the certificate that a virtual kubelet uses to serve logs and exec to the API server.
 func (p *Examination) servingCertificate(ctx context.Context, vn *offloading.VirtualNode, node *corev1.Node) error {
 	requests := &certificatesv1.CertificateSigningRequestList{}
 	err := p.Client.List(ctx, requests)

@@ -111,7 +111,7 @@ func (a *Address) resolve(ctx context.Context, host string) []netip.Addr {
 		return []netip.Addr{address.Unmap()}
 	}
 	// RFC 6761 reserves these names for the local machine, regardless of the resolver. Docker Desktop uses
-	// ".docker.internal" for the machine on which it runs.
+	// ".docker.internal" for the machine it runs on.
 	if host == "localhost" || strings.HasSuffix(host, ".localhost") || strings.HasSuffix(host, ".docker.internal") {
 		return []netip.Addr{netip.IPv6Loopback()}
 	}

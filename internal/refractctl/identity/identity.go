@@ -24,7 +24,7 @@ import (
 	"github.com/refract-project/refract/internal/refractctl/cluster"
 )
 
-// Kind is the kind of credentials with which a consumer authenticates at its provider.
+// Kind is the kind of credentials that a consumer uses to authenticate at its provider.
 type Kind string
 
 const (

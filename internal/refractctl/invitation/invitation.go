@@ -112,7 +112,7 @@ func (i *Invitation) LimitResources(resources corev1.ResourceList) (corev1.Resou
 
 // EndedError is returned for an invitation that the provider does not accept, or no longer accepts.
 type EndedError struct {
-	// Cluster is the name by which the user knows the provider. Consumer is the ID of the invited cluster.
+	// Cluster is the user's name for the provider. Consumer is the ID of the invited cluster.
 	Cluster, Consumer string
 	// Expiry is the time at which the token of the invitation expires. It is zero if this is unknown.
 	Expiry time.Time

@@ -51,7 +51,7 @@ func (o *Options) Changed() []client.ObjectKey { return o.changed }
 
 const (
 	containerName = "virtual-kubelet"
-	// ignoreUnknown is the argument with which the virtual kubelet starts even with unknown flags of a newer version of
+	// ignoreUnknown is the argument that lets the virtual kubelet start even with unknown flags of a newer version of
 	// Liqo.
 	ignoreUnknown = "--ignore-unknown-flags"
 	// defaultTemplate is the VkOptionsTemplate in Liqo's chart. It applies to virtual nodes that do not name a

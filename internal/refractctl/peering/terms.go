@@ -26,9 +26,8 @@ import (
 	"github.com/refract-project/refract/internal/refractctl/podnetwork"
 )
 
-// terms are all settings with which a run joins the clusters: the user's settings, the settings of an existing
-// peering, and defaults. Therefore, running the command again, for example to renew credentials, changes nothing
-// else.
+// terms are all settings that a run uses to join the clusters: the user's settings, the settings of an existing
+// peering, and defaults. Therefore, running the command again, for example to renew credentials, changes nothing else.
 type terms struct {
 	nodeTerms
 	// given are the resources that the user has set.
@@ -161,7 +160,7 @@ func (p *pair) completeResources(given, others corev1.ResourceList) (corev1.Reso
 	return overlay(others, given), nil
 }
 
-// overlay returns the amounts in resources, in which amounts from others replace the amounts of the same resources.
+// overlay returns the amounts in resources, overridden by the amounts in others.
 func overlay(resources, others corev1.ResourceList) corev1.ResourceList {
 	all := corev1.ResourceList{}
 	maps.Copy(all, resources)

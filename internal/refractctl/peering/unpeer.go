@@ -289,7 +289,7 @@ func (l *leaving) requireUnused(ctx context.Context) error {
 // finisher is a function that waits for the removals that were begun in a cluster, and completes them.
 type finisher func(ctx context.Context) error
 
-// nothingLeft is the finisher of a cluster in which there are no objects to remove.
+// nothingLeft is the finisher of a cluster without objects to remove.
 func nothingLeft(context.Context) error { return nil }
 
 // end completes a removal. In a dry run it then lists the objects that would be removed.

@@ -24,7 +24,7 @@ import (
 type Installation struct {
 	// Name and Namespace identify the Helm release.
 	Name, Namespace string
-	// ClusterID is the ID by which peers know the cluster.
+	// ClusterID is the ID that peers use for the cluster.
 	ClusterID string
 	// Version is the version of the images. Image is the image of the controller manager.
 	Version, Image string

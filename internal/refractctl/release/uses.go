@@ -162,7 +162,7 @@ func (l *listing) addObjects(kind string, objects []client.Object, remedy func(c
 	}
 }
 
-// findUses adds the objects of the given kinds to the listing, except objects for which skipped returns true.
+// findUses adds the objects of the given kinds to the listing, unless skipped returns true for them.
 func (i *Installer) findUses(ctx context.Context, found *listing, uses []use, skipped func(client.Object) bool) error {
 	for _, use := range uses {
 		list := &metav1.PartialObjectMetadataList{}

@@ -119,7 +119,7 @@ func valueOr(value, otherwise string) string {
 	return otherwise
 }
 
-// FlagGroups returns all flags in the groups in which the help shows them.
+// FlagGroups returns all flags, grouped as in the help.
 func (o *Options) FlagGroups() cliflag.NamedFlagSets {
 	var groups cliflag.NamedFlagSets
 	o.clusterFlags(&groups)

@@ -26,8 +26,7 @@ func ServiceAccount(pod *unstructured.Unstructured) string {
 	return "default"
 }
 
-// Declined returns the annotation with which a pod opts out of this cluster's API server, or "" if the pod does not
-// have it.
+// Declined returns the annotation that opts a pod out of this cluster's API server, or "" if the pod does not have it.
 func Declined(pod *unstructured.Unstructured) string {
 	switch mode := raw.Annotations(pod.Object)[wire.APIServerSupportAnnotation]; mode {
 	case wire.APIServerSupportDisabled, wire.APIServerSupportRemote:

@@ -40,8 +40,8 @@ func EscapeTexts(value any) any {
 	return replaceTexts("", value, func(_, text string) string { return printable.Text(text) })
 }
 
-// replaceTexts returns the value with its texts replaced, or the value itself if no text changes. key is the key
-// under which the value is stored.
+// replaceTexts returns the value with its texts replaced, or the value itself if no text changes. key is the key of the
+// value.
 func replaceTexts(key string, value any, replace func(key, text string) string) any {
 	switch v := value.(type) {
 	case string:

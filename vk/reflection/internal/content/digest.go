@@ -60,5 +60,5 @@ func Trimmer(keep func(map[string]any) map[string]any, path []string) informer.T
 	}
 }
 
-// KeepNothing is a value for Cache.Copies with which only the hash of the content is cached.
+// KeepNothing is a value for Cache.Copies that caches only the hash of the content.
 func KeepNothing(map[string]any) map[string]any { return nil }

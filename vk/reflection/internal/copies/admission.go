@@ -58,8 +58,8 @@ func (x *Desired) WithAdmitted(w *evaluation.Worker, remote *unstructured.Unstru
 	return object
 }
 
-// isStored reports whether the provider has stored everything that was sent. In the mode Replace, in which only the
-// virtual kubelet writes the copy, isStored also requires that nothing else is stored.
+// isStored reports whether the provider has stored everything that was sent. In the mode Replace, only the virtual
+// kubelet writes the copy, so isStored also requires that nothing else is stored.
 func (c *Writer) isStored(sent, remote *unstructured.Unstructured) bool {
 	if c.spec.Mode == Replace {
 		return c.stored(sent) == c.stored(remote)

@@ -154,7 +154,7 @@ func (x *Desired) metadataHash() uint64 {
 	return content.MetadataHash(content.Merge(x.labels, x.c.added, x.c.spec.DropLabels), content.Merge(x.annotations, x.Extra, x.c.spec.DropAnnotations))
 }
 
-// stored returns the hash of an object in the form in which the provider has stored it.
+// stored returns the hash of an object as the provider has stored it.
 func (c *Writer) stored(remote *unstructured.Unstructured) uint64 {
 	return content.Hash(remote, c.spec.Into)
 }

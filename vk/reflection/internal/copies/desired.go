@@ -59,8 +59,7 @@ type Desired struct {
 	// admitted has the decisions of the provider's admission about desired values. They are recorded in the copy.
 	admitted *admitted.Record
 	stored   *unstructured.Unstructured // the copy with its whole content, set together with admitted
-	// Lesser returns reduced objects to send if the API server rejects the whole object, in the order in which they
-	// are tried.
+	// Lesser returns reduced objects to try in this order if the API server rejects the whole object.
 	Lesser func() []*unstructured.Unstructured
 }
 

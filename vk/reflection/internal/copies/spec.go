@@ -48,9 +48,9 @@ type Spec struct {
 	// provider's admission has decided. If Changeable is nil, all of the content is updated.
 	Changeable func(content map[string]any) map[string]any
 
-	// Lesser returns reduced objects to send if the API server rejects the whole object, in the order in which they
-	// are tried. remote is the existing copy, or nil for a new one. Lesser must not modify its arguments. If it is
-	// nil, no reduced objects are tried.
+	// Lesser returns reduced objects to try in this order if the API server rejects the whole object. remote is the
+	// existing copy, or nil for a new one. Lesser must not modify its arguments. If it is nil, no reduced objects are
+	// tried.
 	Lesser func(object, remote *unstructured.Unstructured) []*unstructured.Unstructured
 	// LesserEffect is the consequence of sending a reduced object. Events quote it after "the rest was applied".
 	LesserEffect string

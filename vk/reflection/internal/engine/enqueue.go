@@ -9,7 +9,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// enqueueKinds enqueues every object of the kinds for which the function returns true.
+// enqueueKinds enqueues every object of the matching kinds.
 func (m *Manager) enqueueKinds(which func(Kind) bool) {
 	for _, r := range m.all() {
 		if which(r.kind) {

@@ -57,7 +57,7 @@ func (m *Manager) CachedObjects() (n int) {
 // Env returns the environment of the handler of a kind.
 func (m *Manager) Env(kind string) *Env { return m.reflector(kind).env }
 
-// EnvOf returns an environment in which only the options can be used.
+// EnvOf returns an environment that has only the options.
 func EnvOf(options Options) *Env { return &Env{r: &reflector{m: &Manager{options: options}}} }
 
 // Prepare returns a ready scope of a kind, whose objects and copies a test can set with Put. No workers run.

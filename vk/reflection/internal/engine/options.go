@@ -48,7 +48,7 @@ type Options struct {
 	// RemoteTenantNamespace is the tenant namespace of this cluster on the provider. If it is empty, a provider that has
 	// withdrawn the access of this cluster cannot be distinguished from one that has lost a remote namespace.
 	RemoteTenantNamespace string
-	LiqoNamespace         string // namespace in which the network reports the API server's address; empty if it reports none
+	LiqoNamespace         string // namespace where the network reports the API server's address; empty if it reports none
 	// VirtualNode is the name of the VirtualNode whose offloadingPatch and classes are followed. If it is empty,
 	// NodeName is used.
 	VirtualNode string
@@ -93,8 +93,8 @@ type Options struct {
 	RecheckAfter time.Duration // delay before an object with a taken name is tried again; 0 means 30 s
 	SettleAfter  time.Duration // how long the status of a Pending pod of the provider may be delayed; 0 means 1 s
 	MapGrace     time.Duration // how long a new NamespaceMap may lack a namespace without effect; 0 means 1 min
-	// ReferenceTimeout limits how long a pod waits until the objects to which it refers are up to date on the
-	// provider. 0 means 30 s. If the value is negative, pods do not wait.
+	// ReferenceTimeout limits how long a pod waits until the objects that it refers to are up to date on the provider.
+	// 0 means 30 s. If the value is negative, pods do not wait.
 	ReferenceTimeout time.Duration
 
 	Registerer prometheus.Registerer // nil means that metrics are not exported

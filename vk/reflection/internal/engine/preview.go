@@ -90,8 +90,7 @@ type PreviewKind struct {
 	r      *reflector
 }
 
-// PreviewKinds returns the objects that this virtual kubelet reconciles, sorted, of the kinds for which match returns
-// true.
+// PreviewKinds returns the objects of the matching kinds that this virtual kubelet reconciles, sorted.
 func (m *Manager) PreviewKinds(match func(kind string) bool) (kinds []PreviewKind) {
 	for _, r := range m.all() {
 		if r.kind.Chain.None || r.kind.Reverse || !match(r.kind.Name) || !r.isActive() {

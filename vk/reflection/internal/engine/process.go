@@ -53,7 +53,7 @@ func (r *reflector) run(ctx context.Context) {
 	r.runFor(func() { r.handler.Run(ctx) })
 }
 
-// runFor runs f in a goroutine for which both the Manager and the reflector wait when they stop.
+// runFor runs f in a goroutine. Both the Manager and the reflector wait for it when they stop.
 func (r *reflector) runFor(f func()) {
 	r.wg.Add(1)
 	r.m.wg.Go(func() {
@@ -273,8 +273,7 @@ func (r *reflector) park(key queue.Key) {
 	}
 }
 
-// sameChange is the longest delay with which an object that is enqueued again still counts as part of the same
-// change.
+// sameChange is the maximum delay before an object is enqueued again as part of the same change.
 const sameChange = time.Minute
 
 // passed records how long it took to reflect a change to an object. If the evaluation has written nothing, passed has
@@ -322,15 +321,15 @@ func (r *reflector) tracked(key queue.Key) *Scope {
 	return nil
 }
 
-// noteLag records the error because of which the copy of an object is not up to date.
+// noteLag records the error that keeps the copy of an object from being up to date.
 func (r *reflector) noteLag(key queue.Key, class failure.Class, err error) {
 	if s := r.tracked(key); s != nil {
 		s.steps.Fail(key.Name, err, class.Lasts(), r.m.options.Clock.Now())
 	}
 }
 
-// throttledLong is the time after which an Event reports that the requests for an object are throttled. A shorter
-// time would increase the load on an API server that is already overloaded.
+// throttledLong is how long the requests for an object must be throttled before an Event reports it. A shorter time
+// would increase the load on an API server that is already overloaded.
 const throttledLong = 10 * time.Second
 
 // longThrottled reports whether the requests for an object were throttled for so long that an Event must report it.

@@ -232,7 +232,7 @@ func (m *Manager) meant(kind schema.GroupKind) *reflector {
 	return nil
 }
 
-// sharedCaches returns the caches of other objects on which the desired state of a kind depends. If an object were
+// sharedCaches returns the caches of other objects that the desired state of a kind depends on. If an object were
 // evaluated before these caches are filled, its copy would be written with other content than before a restart.
 func (m *Manager) sharedCaches(kind Kind) []cache.DoneChecker {
 	needs := []cache.DoneChecker{m.settings.VirtualNode}

@@ -31,8 +31,8 @@ const (
 	NoObject            // this cluster has no such object
 )
 
-// Subject returns the object of this cluster to which an object of the provider with the given kind and name belongs.
-// If there is none, the Absence is the reason.
+// Subject returns the object of this cluster that an object of the provider with the given kind and name belongs to. If
+// there is none, the Absence is the reason.
 func (e *Env) Subject(s *Scope, kind schema.GroupKind, name string) (*Subject, Absence) {
 	of := e.r.m.meant(kind)
 	var own *Scope

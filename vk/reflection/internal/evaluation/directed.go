@@ -8,8 +8,8 @@ import (
 	"slices"
 )
 
-// directedError has the errors of the two directions in which an object is reflected. The directions fail
-// independently: an update that the provider rejects does not affect the status of the existing copy.
+// directedError has the errors of the two directions of reflection. The directions fail independently: an update that
+// the provider rejects does not affect the status of the existing copy.
 type directedError struct{ out, back error }
 
 func (e *directedError) Error() string { return errors.Join(e.out, e.back).Error() }

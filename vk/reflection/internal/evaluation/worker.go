@@ -59,7 +59,7 @@ type Worker struct {
 	excluded string // why the object deliberately has no copy, "" if it has one or does not exist
 	Chains   ChainRuns
 
-	Domain string // prefix of the domains in which plugins keep state
+	Domain string // prefix of the state domains of plugins
 	Fresh  bool   // set if plugins must not keep state from one object to the next
 	// Previous is the Worker that evaluates objects with the chains from before a promotion. It is nil until it is
 	// needed.

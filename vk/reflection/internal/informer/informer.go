@@ -169,7 +169,7 @@ func (i *Informer) Get(namespace, name string) *unstructured.Unstructured {
 	return nil
 }
 
-// By returns the objects for which the given index has the given value.
+// By returns the objects with the given value in the given index.
 func (i *Informer) By(index, value string) []*unstructured.Unstructured {
 	objects, err := i.indexer.ByIndex(index, value)
 	if err != nil {

@@ -169,7 +169,7 @@ func (c *Cache) Unobserved(cached func(cache.ObjectName) *unstructured.Unstructu
 }
 
 // Seen processes an event of the watch and reports whether the event is only the echo of our last write. An echo
-// leads from the state on which the write was based to the state that the write has produced. Any other event
+// leads from the state that the write was based on to the state that the write has produced. Any other event
 // includes a change by another client.
 //
 // While a write waits for its response, it is not known whether an event is the echo, so Seen keeps the event for

@@ -94,8 +94,8 @@ func (o *Writer) marked(status map[string]any) map[string]string {
 	return marks
 }
 
-// PutStatus writes the status in one patch together with the changes in with, and remembers the form in which the API
-// server has stored the status.
+// PutStatus writes the status in one patch together with the changes in with, and remembers how the API server has
+// stored the status.
 func (o *Writer) PutStatus(ctx context.Context, w *evaluation.Worker, local *unstructured.Unstructured, status map[string]any, with jsonpatch.Patch) error {
 	key := raw.Key(local)
 	// The hash covers more than the status, because the stored form of a status also depends on other fields of the

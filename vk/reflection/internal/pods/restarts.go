@@ -16,7 +16,7 @@ type Restarts struct {
 	extra map[string]int64
 }
 
-// note is the form in which Restarts is stored.
+// note is the stored form of Restarts.
 type note struct {
 	Pod    string           `json:"pod"`              // UID of the provider's pod that was last observed
 	Before map[string]int64 `json:"before,omitempty"` // sum of the counts of earlier pods, by container

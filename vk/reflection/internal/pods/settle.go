@@ -109,7 +109,7 @@ func endedForGood(local, spec map[string]any, list string) map[string]map[string
 
 // mayRestart reports whether a container that has terminated with the code may run again. The first restart rule that
 // matches the code decides. If no rule matches, the policy of the container decides, or else the policy of the pod.
-// Ephemeral containers, for which container is nil, must not run again.
+// Ephemeral containers must not run again; container is nil for them.
 func mayRestart(container map[string]any, policy string, code int64) bool {
 	if container == nil {
 		return false

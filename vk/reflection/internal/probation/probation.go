@@ -38,7 +38,7 @@ type Options struct {
 	Until    time.Time
 	// Previous runs the chains from before the promotion.
 	Previous Runner
-	// MaxFailedPercent is the maximum percentage of evaluations in which the plugin may fail.
+	// MaxFailedPercent is the maximum percentage of evaluations that the plugin may fail.
 	MaxFailedPercent int32
 	// MaxRemoved is the maximum number of copies that may be deleted because only the new revision skips their
 	// objects.
@@ -86,9 +86,8 @@ func (p *Probation) Continues(earlier *Probation) {
 	earlier.failed, earlier.removed, earlier.held = map[Object]bool{}, map[Object]bool{}, map[Object]bool{}
 }
 
-// count counts an evaluation in which the plugin ran. If too many evaluations have failed, it rolls the revision
-// back. failsOnlyNow reports whether the previous chains succeed. It is called after a failure, without holding the
-// lock.
+// count counts an evaluation that ran the plugin. If too many evaluations have failed, it rolls the revision back.
+// failsOnlyNow reports whether the previous chains succeed. It is called after a failure, without holding the lock.
 func (p *Probation) count(o Object, failed bool, failsOnlyNow func() bool) {
 	p.mu.Lock()
 	again := p.failed[o]

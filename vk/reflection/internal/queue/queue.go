@@ -136,7 +136,7 @@ func (l *lanes) Touch(key Key) {
 	}
 }
 
-// Push implements workqueue.Queue. It adds a key to the lane to which the key belongs.
+// Push implements workqueue.Queue. It adds a key to its lane.
 func (l *lanes) Push(key Key) {
 	l.arrived(key)
 	if l.slow.takeDemoted(key) {

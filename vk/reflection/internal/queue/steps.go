@@ -9,10 +9,10 @@ import (
 )
 
 // A container in Kubernetes sees every change to its configuration that was made before its start. Therefore a pod must
-// not reach the provider before the objects to which it refers. An object counts as behind, that is, its copy may be
-// out of date, from the moment when it is enqueued, for any reason, until its evaluation has written the desired copy
-// or has found that no copy is desired. Objects are recorded only if their kind has Kind.Tracked, and only while they
-// are behind. This needs no API calls.
+// not reach the provider before the objects that it refers to. An object counts as behind, that is, its copy may be out
+// of date, from the moment when it is enqueued, for any reason, until its evaluation has written the desired copy or
+// has found that no copy is desired. Objects are recorded only if their kind has Kind.Tracked, and only while they are
+// behind. This needs no API calls.
 
 // Reference refers to an object of a kind by its name on the provider. An empty name refers to all objects of the
 // kind in the namespace.
@@ -62,8 +62,7 @@ type lagging struct {
 	waiters map[Waiter]bool
 }
 
-// Waiter is an object that is enqueued when the objects for which it waits are up to date. The objects for which it
-// waits are of another kind.
+// Waiter is an object that waits for objects of another kind. It is enqueued when they are up to date.
 type Waiter struct {
 	queue *Queue
 	key   Key

@@ -26,8 +26,7 @@ const WouldWriteReason metav1.StatusReason = "WouldWrite"
 
 type mark struct{}
 
-// With returns a marked context, with which requests cannot change anything. Reads with this context wait for the
-// limiter.
+// With returns a marked context whose requests cannot change anything. Reads with this context wait for the limiter.
 func With(ctx context.Context, reads *rate.Limiter) context.Context {
 	return context.WithValue(ctx, mark{}, reads)
 }

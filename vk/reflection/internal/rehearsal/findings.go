@@ -112,7 +112,7 @@ func heldError(c *engine.Comparison) error {
 	return nil
 }
 
-// selectorError returns the error of an object for which the next chains cannot select plugins yet, or nil.
+// selectorError returns the error of an object that the next chains cannot select plugins for yet, or nil.
 func selectorError(c *engine.Comparison) error {
 	for _, pair := range []*engine.Pair{c.Outgoing, c.Incoming} {
 		var unknown *host.SelectorError

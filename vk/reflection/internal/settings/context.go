@@ -85,8 +85,8 @@ func (s *Settings) newContext(now *values, t *Contexts, hook host.Hook) map[stri
 	return root
 }
 
-// apiServerAddresses returns the addresses to which the DNS names of this cluster's API server resolve. If the
-// address is configured as an IP, it applies to all names and to the environment variables.
+// apiServerAddresses returns the addresses that the DNS names of this cluster's API server resolve to. If the address
+// is configured as an IP, it applies to all names and to the environment variables.
 func (s *Settings) apiServerAddresses(now *values) []any {
 	if host := s.options.APIServer.Host; net.ParseIP(host) != nil {
 		return []any{host}

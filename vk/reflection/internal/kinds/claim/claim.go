@@ -23,7 +23,7 @@ import (
 // affect these data.
 const OriginVolumeAnnotation = "plugins.refract.io/origin-volume"
 
-// claimView has the objects on which the reconciliation of a claim depends.
+// claimView has the objects that the reconciliation of a claim depends on.
 type claimView struct {
 	key    queue.Key
 	scope  *engine.Scope
@@ -117,7 +117,7 @@ func classOf(claim *unstructured.Unstructured) string {
 	return raw.Text(claim, "spec", "storageClassName")
 }
 
-// boundVolume returns the name of the volume to which a claim is bound, or requests to be bound.
+// boundVolume returns the name of the volume that a claim is bound to, or requests to be bound to.
 func boundVolume(claim *unstructured.Unstructured) string {
 	return raw.Text(claim, "spec", "volumeName")
 }

@@ -63,7 +63,7 @@ func (e *lostError) Classify() (failure.Class, string) {
 	return failure.Foreign, wire.FailedReflectionReason
 }
 
-// addRemedy adds the remedy to an error with which the provider refused a claim.
+// addRemedy adds the remedy to the error of a claim that the provider refused.
 func addRemedy(reason string, err error) error {
 	if err == nil {
 		return nil

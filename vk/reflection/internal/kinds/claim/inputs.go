@@ -13,7 +13,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/mutation"
 )
 
-// Inputs implements engine.Handler. The chains run only on claims for which a claim exists on the provider.
+// Inputs implements engine.Handler. The chains run only on claims that also exist on the provider.
 func (h *handler) Inputs(s *engine.Scope, local *unstructured.Unstructured) (in engine.ChainInputs) {
 	remote, going := s.Copy(local.GetName())
 	if remote == nil || going || isEphemeral(local) || !h.ownClaim(&claimView{key: s.Key(local.GetName()), scope: s, local: local, remote: remote}) {

@@ -53,7 +53,7 @@ func (h *handler) watchVolumes() {
 	h.volumes.classes = h.WatchLocal(storageClassesResource, informer.Options{Selection: virtual}, func(_, _ *unstructured.Unstructured, _ bool) { h.EnqueueAll() })
 }
 
-// Synced implements engine.Handler. It enqueues the claims to which the volumes of a namespace belong.
+// Synced implements engine.Handler. It enqueues the claims that the volumes of a namespace belong to.
 func (h *handler) Synced(s *engine.Scope, kind *engine.Kind) {
 	if kind.Name == Name {
 		h.enqueueVolumes(func(namespace string) bool { return namespace == s.Local })

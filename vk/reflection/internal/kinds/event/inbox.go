@@ -79,7 +79,7 @@ func Waiting(s *engine.Scope, name string) *unstructured.Unstructured {
 
 func (b *inbox) key(name string) queue.Key { return b.scope.Key(name) }
 
-// begin sets the function with which readAgain restarts the watch.
+// begin sets the function that readAgain calls to restart the watch.
 func (b *inbox) begin(again context.CancelFunc) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -20,8 +20,8 @@ import (
 const (
 	// AwaitingReferencesReason is the reason of the Event that lists the objects a pod waits for.
 	AwaitingReferencesReason = "AwaitingReferences"
-	// OutdatedReferencesReason is the reason of the Event on a pod that starts although objects to which it refers
-	// are not up to date on the provider.
+	// OutdatedReferencesReason is the reason of the Event on a pod that starts although objects that it refers to are
+	// not up to date on the provider.
 	OutdatedReferencesReason = "OutdatedReferences"
 	// MissingReferencesReason is the reason of the Event that lists the objects that a pod needs, and that are neither
 	// reflected nor exist on the provider.
@@ -33,8 +33,8 @@ const (
 	shownLags = 5
 )
 
-// awaitReferences returns an error, after which the pod is reconciled again, as long as objects that its containers
-// read are not up to date on the provider. The pod must wait because Kubernetes guarantees that containers see all
+// awaitReferences returns an error as long as objects that the containers of the pod read are not up to date on the
+// provider. The pod is then reconciled again. The pod must wait because Kubernetes guarantees that containers see all
 // changes that were made before they start.
 //
 // The wait ends when the copies of all objects are up to date (the engine then enqueues the pod), after

@@ -17,8 +17,8 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/pods"
 )
 
-// RefusalGrace is how long a pod that the provider has lost is kept while the provider refuses to run it again. It is
-// the time after which Kubernetes, by default, evicts pods from a node that is not ready.
+// RefusalGrace is how long a pod that the provider has lost is kept while the provider refuses to run it again. By
+// default, Kubernetes evicts pods from a node that is not ready after the same time.
 const RefusalGrace = 5 * time.Minute
 
 // showRefusal updates the status of a pod that does not exist on the provider, and that it refuses to run: the provider

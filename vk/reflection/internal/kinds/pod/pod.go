@@ -78,7 +78,7 @@ type asked struct {
 	since time.Time // time of the create request, zero after the ShadowPod was seen
 }
 
-// podView has the objects on which the reconciliation of a pod depends.
+// podView has the objects that the reconciliation of a pod depends on.
 type podView struct {
 	key    queue.Key
 	scope  *engine.Scope

@@ -65,7 +65,7 @@ func listReferences(spec document.View, required bool) []queue.Reference {
 	return all.all
 }
 
-// addContainer adds the ConfigMaps and Secrets from which a container gets environment variables.
+// addContainer adds the ConfigMaps and Secrets that a container gets environment variables from.
 func (r *references) addContainer(container document.View) {
 	env := container.Field("env")
 	for i := range env.Len() {
@@ -80,7 +80,7 @@ func (r *references) addContainer(container document.View) {
 	}
 }
 
-// addVolume adds the objects from which a volume gets its files.
+// addVolume adds the objects that a volume gets its files from.
 func (r *references) addVolume(volume document.View) {
 	if volume.Field("persistentVolumeClaim").Exists() || volume.Field("ephemeral").Exists() {
 		// This reference makes the pod wait until claims have been listed, because obstacles cannot be found before.

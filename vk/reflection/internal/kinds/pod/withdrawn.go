@@ -22,8 +22,8 @@ const (
 	// API server denies requests for a moment after its start. With a shorter interval, pods would fail because of
 	// that.
 	DenialInterval = 2 * time.Second
-	// denialLifetime is the time after which an earlier denial no longer counts. With a longer time, two short
-	// disturbances of the provider would count as a withdrawal.
+	// denialLifetime is how long a denial counts. With a longer time, two short disturbances of the provider would
+	// count as a withdrawal.
 	denialLifetime = time.Minute
 	// grantReviewInterval is the minimum time between reviews of a permission that was never granted. An upgrade of the
 	// provider may grant it. With a shorter interval, providers that run Liqo, which never grant it, would get more

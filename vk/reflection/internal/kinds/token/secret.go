@@ -112,7 +112,7 @@ func tokenNotes(secret *unstructured.Unstructured, sources []tokenSource) map[st
 	}
 	annotations := raw.Annotations(secret.Object)
 	if annotations[wire.ServiceAccountPodUIDAnnotation] == nil {
-		// The notes cannot be used, because it is not known to which pod the tokens belong.
+		// The notes cannot be used, because it is not known which pod the tokens belong to.
 		return notes
 	}
 	if text, ok := annotations[TokensAnnotation].(string); ok {
