@@ -26,7 +26,8 @@ func TestMain(m *testing.M) { reflectiontest.Main(m, stopShared) }
 // can allow it, and that other objects are still reflected.
 func TestDenialsReachTheUser(t *testing.T) {
 	l := reflectiontest.New(t, reflectiontest.WithDefaultPlugins(t))
-	l.Options.Kinds = reflectiontest.Kinds(reflection.PodKind, reflection.ServiceKind, reflection.EndpointSliceKind, reflection.ConfigMapKind, reflection.IngressKind, reflection.SecretKind)
+	l.Options.Kinds = reflectiontest.Kinds(reflection.PodKind, reflection.ServiceKind, reflection.EndpointSliceKind, reflection.ConfigMapKind, reflection.IngressKind, reflection.SecretKind,
+		reflection.NetworkPolicyKind, reflection.DisruptionBudgetKind)
 	config, err := l.Remote.Cluster.ConfigFor("rome-"+l.Node, "rome")
 	require.NoError(t, err)
 	l.Options.Remote = config
@@ -70,6 +71,14 @@ func TestDenialsReachTheUser(t *testing.T) {
 	l.Event(l.Namespace, "Ingress", "web", "Warning", "spec.rules[].host", "tenants.ingressHosts", remedy)
 	pod("claiming", "", `, volumes: [{name: v, ephemeral: {volumeClaimTemplate: {spec: {storageClassName: "", accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}}}]`)
 	l.Event(l.Namespace, "Pod", "claiming", "Warning", "volumeClaimTemplate.spec.storageClassName", "tenants.storageClasses", remedy)
+	for kind, object := range map[string]string{
+		"EndpointSlice":       `{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {name: board, labels: {grafana_dashboard: "1"}}, addressType: IPv4, endpoints: [{addresses: [10.1.2.3]}]}`,
+		"NetworkPolicy":       `{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: board, labels: {grafana_dashboard: "1"}}, spec: {podSelector: {}}}`,
+		"PodDisruptionBudget": `{apiVersion: policy/v1, kind: PodDisruptionBudget, metadata: {name: board, labels: {grafana_dashboard: "1"}}, spec: {maxUnavailable: 1, selector: {}}}`,
+	} {
+		l.Local.Create(t, l.Namespace, object)
+		l.Event(l.Namespace, kind, "board", "Warning", "metadata.labels[grafana_dashboard]", "offloading.reflection.skip", remedy)
+	}
 	h.annotate(l.RemoteNS, map[string]string{"ingress-hosts": "*.rome.example.com"})
 	l.Present(l.Remote, "Ingress", l.RemoteNS, "web")
 

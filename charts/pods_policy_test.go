@@ -42,6 +42,7 @@ const (
 	classes     = "storage-classes"
 	sources     = "claim-data-sources"
 	ofNode      = "host-namespaces"
+	schedulers  = "scheduler-names"
 )
 
 var requests = []request{
@@ -95,6 +96,8 @@ var requests = []request{
 	{name: "runtime class of one consumer", limits: map[string]string{"runtime-classes": "kata*"}, pod: `{runtimeClassName: kata-qemu}`},
 	{name: "scheduler", says: "spec.pod.schedulerName", pod: `{schedulerName: batch-scheduler}`},
 	{name: "default scheduler", pod: `{schedulerName: default-scheduler}`},
+	{name: "scheduler that is allowed", limits: map[string]string{schedulers: "default-scheduler,batch-*"}, pod: `{schedulerName: batch-scheduler}`},
+	{name: "default scheduler where it is not allowed", limits: map[string]string{schedulers: "batch-*"}, says: "spec.pod.schedulerName", pod: `{schedulerName: default-scheduler}`},
 
 	{name: "grace period of an hour", pod: `{terminationGracePeriodSeconds: 3600}`},
 	{name: "grace period of a year", says: "erminationGracePeriodSeconds", pod: `{terminationGracePeriodSeconds: 31536000}`},

@@ -116,6 +116,11 @@ func TestTenantNamespacesAreShared(t *testing.T) {
 			h.attempt("changing "+text+" with "+name, "", func() error {
 				return peer.Patch(t.Context(), object, merge(`{"metadata":{"annotations":{"a":"b"}}}`))
 			})
+			if _, isIncoming := object.GetLabels()["liqo.io/replicated"]; isIncoming {
+				h.attempt("making "+text+" an object of this cluster with "+name, "A consumer writes only its own", func() error {
+					return peer.Patch(t.Context(), object.DeepCopy(), merge(`{"metadata":{"labels":{"liqo.io/replication":"true","liqo.io/remoteID":"rome"}}}`), client.DryRunAll)
+				})
+			}
 			switch object.GetKind() {
 			case "NamespaceMap", "Renew":
 				h.attempt("answering "+text+" with "+name, "Only this cluster writes the status", func() error {

@@ -305,6 +305,38 @@ func TestRevisionsOfWithdrawnKeysStayInactive(t *testing.T) {
 	})
 }
 
+// TestTheSameModuleOfAnotherSourceIsAnotherRevision checks that a module gets a new revision when the source of its
+// plugin changes. Otherwise the policy of signatures for the former source would decide whether the module of the
+// present source becomes active.
+func TestTheSameModuleOfAnotherSourceIsAnotherRevision(t *testing.T) {
+	_, public := newKey(t)
+	policy := filepath.Join(t.TempDir(), "policy.yaml")
+	trust := func(mode string) {
+		require.NoError(t, os.WriteFile(policy, fmt.Appendf(nil, "default: Off\nprefixes:\n- prefix: configMap/guarded\n  mode: %s\n  keys: [%q]\n", mode, public), 0o600))
+	}
+	trust("Off")
+	start(t, func(o *plugin.Options) { o.TrustPolicy, o.Recheck = policy, time.Second })
+	wasm := assemble(t, manifest, "", hook+`(func (export "moved"))`)
+	for _, name := range []string{"open", "guarded"} {
+		configMap(t, name, wasm)
+	}
+	p := declare(t, nil, func(s *plugins.ReflectionPluginSpec) { s.Source.ConfigMap.Name = "open" })
+	p = await(t, p, plugins.ReadyCondition, metav1.ConditionTrue, "NoVirtualNodes")
+	open := p.Status.ActiveRevision
+	cluster.Patch(t, p, `{"spec":{"source":{"configMap":{"name":"guarded"}}}}`)
+	p = await(t, p, plugins.ReadyCondition, metav1.ConditionTrue, "NoVirtualNodes")
+	guarded := p.Status.ActiveRevision
+	require.NotEqual(t, open, guarded)
+
+	cluster.Patch(t, p, fmt.Sprintf(`{"spec":{"revision":%q}}`, open))
+	await(t, p, plugins.ReadyCondition, metav1.ConditionTrue, "NoVirtualNodes")
+	trust("Require")
+	cluster.Patch(t, p, fmt.Sprintf(`{"spec":{"revision":%q}}`, guarded))
+	p = await(t, p, plugins.ReadyCondition, metav1.ConditionFalse, "NotVerified")
+	assert.Contains(t, message(p, plugins.ReadyCondition), "requires one for configMap/guarded")
+	assert.Equal(t, open, p.Status.ActiveRevision)
+}
+
 // TestUnreadableSignaturesAreNotAcceptedWithAWarning checks that a module whose signatures cannot be read is not accepted
 // in the mode Warn either. Otherwise an attacker on the way to the registry could replace a signed image. The signatures
 // are read again later.

@@ -10,7 +10,7 @@
 //
 // This is also a good order for reading the code: internal/informer; internal/queue, which prioritizes objects
 // with copies over objects to create; then, in internal/engine, reflector.go, process.go and reconcile.go, with
-// internal/policy and internal/mutation on the way; then internal/copies: desired.go, compare.go and write.go.
+// ../../internal/reflectionpolicy and internal/mutation on the way; then internal/copies: desired.go, compare.go and write.go.
 // internal/objects writes the statuses back; internal/failure decides what happens after an error; internal/content
 // reduces cached objects to a hash; internal/settings has the context for plugins; internal/statusdelay delays the
 // writes of statuses. In internal/engine, manager.go starts everything, and lifecycle.go starts and stops namespaces and

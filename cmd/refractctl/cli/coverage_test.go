@@ -16,9 +16,11 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
@@ -36,8 +38,8 @@ func uncovered(t *testing.T, namespaces ...string) string {
 }
 
 // Offloading a namespace prints which of its policies a provider does not enforce: policies that cannot be
-// translated, kinds that the provider does not grant, and kinds whose reflection is disabled. In this test, the
-// cluster is its own provider.
+// translated, objects that are excluded by their annotations or by an AllowList, kinds that the provider does not
+// grant, and kinds whose reflection is disabled. In this test, the cluster is its own provider.
 func TestOffloadTellsWhatIsNotCovered(t *testing.T) {
 	const namespace, remote, tenant, account = "guarded", "guarded-rome", "liqo-tenant-padua", "padua"
 	for _, name := range []string{namespace, remote, tenant} {
@@ -57,12 +59,16 @@ func TestOffloadTellsWhatIsNotCovered(t *testing.T) {
 	}})
 	create(t, &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "kept", Annotations: map[string]string{wire.SkipReflectionAnnotation: "true"}}})
 	create(t, &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "db"}, Spec: policyv1.PodDisruptionBudgetSpec{MaxUnavailable: ptr.To(intstr.FromInt32(1))}})
-	const team, kept = "warning: cluster padua: NetworkPolicy guarded/db: spec.ingress[0].from[0].namespaceSelector selects by the label team", "NetworkPolicy guarded/kept is not reflected, by its annotation liqo.io/skip-reflection"
+	doubtful := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "doubtful", Annotations: map[string]string{wire.SkipReflectionAnnotation: "perhaps"}}}
+	create(t, doubtful)
+	const team, kept = "warning: cluster padua: NetworkPolicy guarded/db: spec.ingress[0].from[0].namespaceSelector selects by the label team", "NetworkPolicy guarded/kept is not reflected: annotation liqo.io/skip-reflection is set"
 	said := uncovered(t, namespace)
-	for _, want := range []string{team, kept, "note: " + coverage.PolicyNote, "note: " + coverage.BudgetNote} {
+	const perhaps = `PodDisruptionBudget guarded/doubtful is not reflected: annotation liqo.io/skip-reflection is "perhaps"`
+	for _, want := range []string{team, kept, perhaps, "note: " + coverage.PolicyNote, "note: " + coverage.BudgetNote} {
 		assert.Contains(t, said, want)
 	}
-	assert.Equal(t, 4, strings.Count(said, "\n"), said)
+	assert.Equal(t, 5, strings.Count(said, "\n"), said)
+	require.NoError(t, admin(t).Delete(t.Context(), doubtful))
 
 	// The virtual node has credentials for the provider, and lists the labels that pods lose on the provider.
 	create(t, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: account}})
@@ -107,8 +113,13 @@ func TestOffloadTellsWhatIsNotCovered(t *testing.T) {
 	create(t, &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "vk-padua", Labels: labels}, Spec: appsv1.DeploymentSpec{
 		Selector: &metav1.LabelSelector{MatchLabels: labels}, Replicas: ptr.To[int32](0),
 		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{
-			Name: "vk", Image: "none", Args: []string{"--networkpolicy-reflection-workers=0"}}}}}}})
+			Name: "vk", Image: "none", Args: []string{"--networkpolicy-reflection-workers=0", "--poddisruptionbudget-reflection-type=AllowList"}}}}}}})
 	said = uncovered(t, namespace)
 	assert.Contains(t, said, "the 2 NetworkPolicies of namespace guarded are not reflected, by --networkpolicy-reflection-workers=0")
 	assert.NotContains(t, said, "PodDisruptionBudgets of namespace")
+	const allow = "PodDisruptionBudget guarded/db is not reflected: the policy is AllowList and annotation liqo.io/allow-reflection is not set"
+	assert.Contains(t, said, allow)
+	require.NoError(t, admin(t).Patch(t.Context(), &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "db"}},
+		client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"liqo.io/allow-reflection":"true"}}}`))))
+	assert.NotContains(t, uncovered(t, namespace), allow)
 }

@@ -21,6 +21,7 @@ import (
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/reflectionpolicy"
 )
 
 // Report is the result for one namespace.
@@ -58,32 +59,38 @@ func Of(ctx context.Context, c client.Client, namespace string) (*Report, error)
 		report.Notes = append(report.Notes, BudgetNote)
 	}
 	for _, p := range providers {
-		reflected := p.addGap(ctx, report, networkPolicies, namespace, len(policies.Items))
-		p.addGap(ctx, report, disruptionBudgets, namespace, len(budgets.Items))
-		if !reflected {
+		if p.addGap(ctx, report, disruptionBudgets, namespace, len(budgets.Items)) {
+			for i := range budgets.Items {
+				p.addExclusion(report, disruptionBudgets, &budgets.Items[i])
+			}
+		}
+		if !p.addGap(ctx, report, networkPolicies, namespace, len(policies.Items)) {
 			continue
 		}
-		gaps, err := p.untranslatedPolicies(ctx, namespace, policies.Items)
+		reflected := slices.DeleteFunc(slices.Clone(policies.Items), func(policy networkingv1.NetworkPolicy) bool {
+			return p.addExclusion(report, networkPolicies, &policy)
+		})
+		gaps, err := p.untranslatedPolicies(ctx, namespace, reflected)
 		if err != nil {
 			return nil, err
 		}
-		report.Gaps = append(append(report.Gaps, gaps...), p.openedEgress(ctx, namespace, policies.Items)...)
+		report.Gaps = append(append(report.Gaps, gaps...), p.openedEgress(ctx, namespace, reflected)...)
 	}
 	return report, nil
 }
 
 // kind is one of the two kinds that this package examines.
 type kind struct {
-	name, group, resource string
-	flag                  string // name of the kind in the flags of a virtual kubelet
-	value                 string // value in the provider's chart that permits the kind
-	without               string // consequence if none of the objects is reflected
+	name, singular, group, resource string
+	flag                            string // name of the kind in the flags of a virtual kubelet
+	value                           string // value in the provider's chart that permits the kind
+	without                         string // consequence if none of the objects is reflected
 }
 
 var (
-	networkPolicies = kind{"NetworkPolicies", networkingv1.GroupName, "networkpolicies", "networkpolicy", "tenants.networkPolicies",
+	networkPolicies = kind{"NetworkPolicies", "NetworkPolicy", networkingv1.GroupName, "networkpolicies", "networkpolicy", "tenants.networkPolicies",
 		"offloaded pods are not isolated there"}
-	disruptionBudgets = kind{"PodDisruptionBudgets", policyv1.GroupName, "poddisruptionbudgets", "poddisruptionbudget", "tenants.podDisruptionBudgets",
+	disruptionBudgets = kind{"PodDisruptionBudgets", "PodDisruptionBudget", policyv1.GroupName, "poddisruptionbudgets", "poddisruptionbudget", "tenants.podDisruptionBudgets",
 		"evictions of offloaded pods are not limited there"}
 )
 
@@ -110,6 +117,29 @@ func (p *provider) addGap(ctx context.Context, report *Report, k kind, namespace
 		report.Gaps = append(report.Gaps, fmt.Sprintf("cluster %s: it does not let this cluster create the %d %s of namespace %s: %s. Have its administrator upgrade Refract, with the value %s=true", p.id, count, k.name, namespace, k.without, k.value))
 		return false
 	}
+	return true
+}
+
+// addExclusion adds a gap to the report if an object is not reflected because of its annotations or the policy of its
+// kind. It reports whether this is so.
+func (p *provider) addExclusion(report *Report, k kind, object client.Object) bool {
+	annotations := map[string]any{}
+	for key, value := range object.GetAnnotations() {
+		annotations[key] = value
+	}
+	policy := reflectionpolicy.DenyList
+	if slices.Contains(p.arguments, "--"+k.flag+"-reflection-type="+string(reflectionpolicy.AllowList)) {
+		policy = reflectionpolicy.AllowList
+	}
+	verdict, err := policy.Decide(annotations)
+	if err == nil && verdict.Cross {
+		return false
+	}
+	reason := verdict.Reason
+	if err != nil {
+		reason = err.Error()
+	}
+	report.Gaps = append(report.Gaps, fmt.Sprintf("cluster %s: %s %s/%s is not reflected: %s", p.id, k.singular, object.GetNamespace(), object.GetName(), reason))
 	return true
 }
 

@@ -6,13 +6,11 @@ package coverage
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
-	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/document"
 	"github.com/refract-project/refract/plugins"
@@ -21,9 +19,8 @@ import (
 // policyKind is the name that plugins use for the kind NetworkPolicy.
 const policyKind = "NetworkPolicy." + networkingv1.GroupName
 
-// untranslatedPolicies returns the warnings of the default plugin, and the policies that an annotation excludes from
-// reflection. The remapping of addresses by a network is not examined, because only virtual kubelets have the
-// mapping.
+// untranslatedPolicies returns the warnings of the default plugin. The remapping of addresses by a network is not
+// examined, because only virtual kubelets have the mapping.
 func (p *provider) untranslatedPolicies(ctx context.Context, namespace string, policies []networkingv1.NetworkPolicy) (gaps []string, err error) {
 	h, err := host.New(ctx, host.NewConfig())
 	if err != nil {
@@ -42,10 +39,6 @@ func (p *provider) untranslatedPolicies(ctx context.Context, namespace string, p
 	root := p.pluginContext(namespace)
 	for i := range policies {
 		subject := fmt.Sprintf("cluster %s: NetworkPolicy %s/%s", p.id, namespace, policies[i].Name)
-		if value, skipped := policies[i].Annotations[wire.SkipReflectionAnnotation]; skipped && !strings.EqualFold(value, "false") {
-			gaps = append(gaps, fmt.Sprintf("%s is not reflected, by its annotation %s", subject, wire.SkipReflectionAnnotation))
-			continue
-		}
 		object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&policies[i])
 		if err != nil {
 			return nil, fmt.Errorf("reading NetworkPolicy %s/%s, %w", namespace, policies[i].Name, err)

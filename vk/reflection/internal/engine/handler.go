@@ -9,10 +9,10 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/refract-project/refract/host"
+	"github.com/refract-project/refract/internal/reflectionpolicy"
 	"github.com/refract-project/refract/vk/reflection/internal/copies"
 	"github.com/refract-project/refract/vk/reflection/internal/evaluation"
 	"github.com/refract-project/refract/vk/reflection/internal/mutation"
-	"github.com/refract-project/refract/vk/reflection/internal/policy"
 	"github.com/refract-project/refract/vk/reflection/internal/queue"
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
@@ -27,7 +27,7 @@ type Handler interface {
 	// NotOffloaded reconciles an object whose namespace is not offloaded.
 	NotOffloaded(ctx context.Context, w *evaluation.Worker, key queue.Key) error
 	// Decide returns whether an object must be reflected and, if it must not, the reason.
-	Decide(s *Scope, object *unstructured.Unstructured) (policy.Verdict, error)
+	Decide(s *Scope, object *unstructured.Unstructured) (reflectionpolicy.Verdict, error)
 	// Context returns an additional field of an object's context for plugins. The copy of the object depends on it. An
 	// empty value adds no field.
 	Context(s *Scope, object *unstructured.Unstructured) (field string, value map[string]any)
@@ -69,10 +69,10 @@ func (b Base) Reconcile(ctx context.Context, w *evaluation.Worker, s *Scope, key
 func (Base) NotOffloaded(context.Context, *evaluation.Worker, queue.Key) error { return nil }
 
 // Decide implements Handler. It applies the policy of the kind.
-func (b Base) Decide(_ *Scope, object *unstructured.Unstructured) (policy.Verdict, error) {
+func (b Base) Decide(_ *Scope, object *unstructured.Unstructured) (reflectionpolicy.Verdict, error) {
 	kind := &b.r.kind
 	if kind.Unless != nil && kind.Unless(object.GetName()) {
-		return policy.DecideExplicit(raw.Annotations(object.Object))
+		return reflectionpolicy.DecideExplicit(raw.Annotations(object.Object))
 	}
 	return kind.Policy.Decide(raw.Annotations(object.Object))
 }

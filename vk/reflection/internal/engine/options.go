@@ -19,21 +19,21 @@ import (
 	corev1beta1 "github.com/refract-project/refract/api/core/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/ipmap"
+	"github.com/refract-project/refract/internal/reflectionpolicy"
 	"github.com/refract-project/refract/vk/reflection/internal/mutation"
-	"github.com/refract-project/refract/vk/reflection/internal/policy"
 	"github.com/refract-project/refract/vk/reflection/internal/probation"
 	"github.com/refract-project/refract/vk/reflection/internal/settings"
 	"github.com/refract-project/refract/vk/reflection/internal/statusdelay"
 )
 
 // Policy decides, by annotations, which objects of a kind are reflected.
-type Policy = policy.Policy
+type Policy = reflectionpolicy.Policy
 
 // Values of Policy.
 const (
-	DenyList  = policy.DenyList
-	AllowList = policy.AllowList
-	Always    = policy.Always
+	DenyList  = reflectionpolicy.DenyList
+	AllowList = reflectionpolicy.AllowList
+	Always    = reflectionpolicy.Always
 )
 
 // Options are the options of a Manager. Local, Remote, the two cluster ids, NodeName, TenantNamespace and Registry are

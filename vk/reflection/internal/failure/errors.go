@@ -18,8 +18,8 @@ import (
 	"github.com/refract-project/refract/internal/admission"
 	"github.com/refract-project/refract/internal/apifailure"
 	"github.com/refract-project/refract/internal/oscillation"
+	"github.com/refract-project/refract/internal/reflectionpolicy"
 	"github.com/refract-project/refract/vk/reflection/internal/breaker"
-	"github.com/refract-project/refract/vk/reflection/internal/policy"
 	"github.com/refract-project/refract/vk/reflection/internal/probation"
 )
 
@@ -138,7 +138,7 @@ func Classify(err error) (Class, string) {
 		unknown *host.SelectorError
 		removal *probation.HeldError
 		foreign *ForeignError
-		invalid *policy.Error
+		invalid *reflectionpolicy.Error
 		output  *OutputError
 		input   *InputError
 		fight   *oscillation.QuarantineError

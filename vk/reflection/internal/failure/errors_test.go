@@ -19,8 +19,8 @@ import (
 
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/internal/oscillation"
+	"github.com/refract-project/refract/internal/reflectionpolicy"
 	"github.com/refract-project/refract/vk/reflection/internal/breaker"
-	"github.com/refract-project/refract/vk/reflection/internal/policy"
 )
 
 func TestClassify(t *testing.T) {
@@ -48,7 +48,7 @@ func TestClassify(t *testing.T) {
 		{apierrors.NewForbidden(resource, "x", errors.New("ValidatingAdmissionPolicy 'a' with binding 'b' denied request: y")), Denied, false},
 		{apierrors.NewBadRequest("x"), Refused, false},
 		{&ForeignError{Kind: "Service", Namespace: "shop", Name: "web"}, Foreign, false},
-		{&policy.Error{Problem: "x"}, Input, false},
+		{&reflectionpolicy.Error{Problem: "x"}, Input, false},
 		{&InputError{"x"}, Input, false},
 		{fmt.Errorf("mutating, %w", &OutputError{"x"}), Plugin, false},
 		{&oscillation.QuarantineError{Writes: 4}, Quarantine, false},

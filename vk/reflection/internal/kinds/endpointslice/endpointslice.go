@@ -17,11 +17,11 @@ import (
 
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/reflectionpolicy"
 	"github.com/refract-project/refract/vk/reflection/internal/content"
 	"github.com/refract-project/refract/vk/reflection/internal/copies"
 	"github.com/refract-project/refract/vk/reflection/internal/engine"
 	"github.com/refract-project/refract/vk/reflection/internal/informer"
-	"github.com/refract-project/refract/vk/reflection/internal/policy"
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
@@ -120,7 +120,7 @@ func serviceAnnotations(s *engine.Scope, slice *unstructured.Unstructured) (anno
 }
 
 // Decide implements engine.Handler. A slice is reflected if its Service is reflected.
-func (h *handler) Decide(s *engine.Scope, slice *unstructured.Unstructured) (policy.Verdict, error) {
+func (h *handler) Decide(s *engine.Scope, slice *unstructured.Unstructured) (reflectionpolicy.Verdict, error) {
 	return h.Kind().Policy.DecideSlice(raw.Annotations(slice.Object), func() (map[string]any, bool) { return serviceAnnotations(s, slice) })
 }
 

@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package policy decides from the annotations of an object whether the object is reflected.
-package policy
+// Package reflectionpolicy decides from the annotations of an object whether the object is reflected.
+package reflectionpolicy
 
 import (
 	"fmt"
