@@ -116,6 +116,11 @@ func (c *Controller) deploy(ctx context.Context, v *virtualNode) (*problem, erro
 	if err != nil {
 		return nil, fmt.Errorf("writing Deployment %s, %w", client.ObjectKeyFromObject(desired), err)
 	}
+	if current.Status.AvailableReplicas == 0 { // the ServiceAccount may have been deleted since
+		if found, err := c.hasAccount(ctx, desired); err != nil || !found {
+			return v.withoutAccount(desired), err
+		}
+	}
 	return nil, c.showKubelet(ctx, v, current)
 }
 

@@ -219,8 +219,16 @@ func TestAVirtualKubeletGetsItsAccountLater(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: vn.Namespace, Name: "no-pods"},
 		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("0")}},
 	})
-	consumer.Create(t, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: vn.Namespace, Name: vn.Name}})
-	awaitDeployment(t, vn, "created", func(*appsv1.Deployment) bool { return true })
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: vn.Namespace, Name: vn.Name}}
+	consumer.Create(t, account.DeepCopy())
+	current := awaitDeployment(t, vn, "created", func(*appsv1.Deployment) bool { return true })
+	awaitCondition(t, vn, offloading.VirtualKubeletConditionType, offloading.CreatingConditionStatus, "DeploymentProgressing", "quota: no-pods")
+
+	// The ServiceAccount is deleted while the virtual kubelet has no pods.
+	consumer.Delete(t, account.DeepCopy())
+	consumer.Patch(t, current, `{"metadata":{"annotations":{"example.com/changed":"true"}}}`)
+	awaitCondition(t, vn, offloading.VirtualKubeletConditionType, offloading.NoneConditionStatus, "ServiceAccountNotFound", "run refractctl create virtualnode faenza --provider=faenza")
+	consumer.Create(t, account.DeepCopy())
 	awaitCondition(t, vn, offloading.VirtualKubeletConditionType, offloading.CreatingConditionStatus, "DeploymentProgressing", "quota: no-pods")
 }
 

@@ -21,21 +21,26 @@ import (
 )
 
 // valueChecks are the checks of flags by name, for each of their values. They apply to all commands with the flag, and
-// run before anything else, so a dry run includes them. Flags whose commands parse their values are not listed.
+// run before anything else, so a dry run includes them. A key with the name of a command before the flag is for this
+// command only. Flags whose commands parse their values are not listed.
 var valueChecks = map[string]func(string) error{
-	"cluster-id":            checkClusterID,
-	"provider":              checkClusterID,
-	"remote-cluster-id":     checkClusterID,
-	"consumer-cluster-id":   checkClusterID,
-	"remote-api-server-url": checkServer,
-	"api-server-url":        checkServer,
-	"image":                 charts.CheckImage,
-	"virtual-node":          checkVirtualNode,
-	"node":                  checkVirtualNode,
-	"runtime-class-name":    checkSubdomain,
-	"storage-class":         checkSubdomain,
-	"ingress-class":         checkSubdomain,
-	"load-balancer-class":   checkKey,
+	"cluster-id":             checkClusterID,
+	"provider":               checkClusterID,
+	"remote-cluster-id":      checkClusterID,
+	"consumer-cluster-id":    checkClusterID,
+	"remote-api-server-url":  checkServer,
+	"api-server-url":         checkServer,
+	"install api-server-url": checkServerOrHost,
+	"image":                  charts.CheckImage,
+	"virtual-node":           checkVirtualNode,
+	"node":                   checkVirtualNode,
+	"runtime-class-name":     checkSubdomain,
+	"storage-class":          checkSubdomain,
+	"ingress-class":          checkSubdomain,
+	"load-balancer-class":    checkKey,
+	"kind":                   checkKind,
+	"revision":               checkSubdomain,
+	"to":                     checkSubdomain,
 }
 
 // pairChecks are the checks of flags for keys and values.
@@ -68,15 +73,16 @@ func checkValues(cmd *cobra.Command, args []string) error {
 		if isContent(flag) {
 			return
 		}
-		if err := checkFlag(cmd.Flags(), flag); err != nil {
+		if err := checkFlag(cmd, flag); err != nil {
 			problems = append(problems, err)
 		}
 	})
 	return errors.Join(problems...)
 }
 
-// checkFlag checks the values of a flag that is set.
-func checkFlag(flags *pflag.FlagSet, flag *pflag.Flag) error {
+// checkFlag checks the values of a flag of a command that is set.
+func checkFlag(cmd *cobra.Command, flag *pflag.Flag) error {
+	flags := cmd.Flags()
 	switch flag.Value.Type() {
 	case "duration":
 		duration, err := flags.GetDuration(flag.Name)
@@ -95,7 +101,7 @@ func checkFlag(flags *pflag.FlagSet, flag *pflag.Flag) error {
 		}
 		return err
 	case "string":
-		return checkText(flag, flag.Value.String())
+		return checkText(cmd, flag, flag.Value.String())
 	}
 	list, isList := flag.Value.(pflag.SliceValue)
 	if !isList || flag.Name == "accept-label" { // no accepted label is a setting
@@ -106,16 +112,20 @@ func checkFlag(flags *pflag.FlagSet, flag *pflag.Flag) error {
 		values = []string{""}
 	}
 	for _, value := range values {
-		if err := checkText(flag, value); err != nil {
+		if err := checkText(cmd, flag, value); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// checkText checks one value of a flag.
-func checkText(flag *pflag.Flag, value string) error {
-	switch check := valueChecks[flag.Name]; {
+// checkText checks one value of a flag of a command.
+func checkText(cmd *cobra.Command, flag *pflag.Flag, value string) error {
+	check, ok := valueChecks[cmd.Name()+" "+flag.Name]
+	if !ok {
+		check = valueChecks[flag.Name]
+	}
+	switch {
 	case value == "":
 		return fmt.Errorf("--%s is empty: set a value or omit the flag", flag.Name)
 	case !printable.IsLine(value):
@@ -130,13 +140,9 @@ func checkText(flag *pflag.Flag, value string) error {
 
 func checkClusterID(id string) error { return core.ClusterID(id).Validate() }
 
-// checkServer checks the address of an API server. A host without https:// is completed, as the chart does.
+// checkServer checks the address of an API server.
 func checkServer(address string) error {
-	text := address
-	if !strings.Contains(text, "://") {
-		text = "https://" + text
-	}
-	server, err := connection.ParseServer(text)
+	server, err := connection.ParseServer(address)
 	switch {
 	case err != nil:
 		return fmt.Errorf("%q cannot be used: it %w, such as https://milan.example.com:6443", address[strings.LastIndex(address, "@")+1:], err)
@@ -144,6 +150,14 @@ func checkServer(address string) error {
 		return fmt.Errorf("%q is an address that the pods of no cluster can reach: set the address of the API server", address)
 	}
 	return nil
+}
+
+// checkServerOrHost checks the address of an API server, which the chart completes if it is a host without https://.
+func checkServerOrHost(address string) error {
+	if !strings.Contains(address, "://") {
+		address = "https://" + address
+	}
+	return checkServer(address)
 }
 
 // checkVirtualNode checks the name of a virtual node. It is also the value of a label.
@@ -156,6 +170,16 @@ func checkVirtualNode(name string) error {
 
 func checkSubdomain(name string) error {
 	return joinProblems(name, validation.IsDNS1123Subdomain(name))
+}
+
+// checkKind checks the name of a kind or of its resource, with or without its API group.
+func checkKind(kind string) error {
+	name, group, hasGroup := strings.Cut(kind, ".")
+	problems := validation.IsDNS1035Label(strings.ToLower(name))
+	if hasGroup {
+		problems = append(problems, validation.IsDNS1123Subdomain(group)...)
+	}
+	return joinProblems(kind, problems)
 }
 
 func checkKey(key string) error { return joinProblems(key, validation.IsQualifiedName(key)) }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -15,8 +16,9 @@ import (
 
 // impossible lists values that no flag of a kind accepts.
 var impossible = map[string][]string{
-	"server": {"", "http://milan", "https://", "https://0.0.0.0:6443", "https://[::]", "https://224.0.0.1", "https://milan:65536", "https://milan:0", "https://milan:-1", "https://mi lan", "https://milan/\x1b[31m", "https://u:p@milan",
+	"server": {"", "milan.example.com", "milan:6443", "10.0.0.1:6443", "//milan", "http://milan", "https://", "https://0.0.0.0:6443", "https://[::]", "https://224.0.0.1", "https://milan:65536", "https://milan:0", "https://milan:-1", "https://mi lan", "https://milan/\x1b[31m", "https://u:p@milan",
 		"https://milan?a=b", "https://milan#a", "https://256.0.0.1", "https://a..b", "https://" + strings.Repeat("a", 64), "https://milan\n"},
+	"server or host": {"", "mi lan", "milan:65536", "0.0.0.0", "u:p@milan", "//milan", "http://milan", "https://", "https://0.0.0.0:6443", "https://milan:0", "https://milan\n"},
 	"registry": {"", "https://registry.example.com", "registry.example.com/a//b", "registry.example.com:65536/a", "registry.example.com:0/a", "registry.example.com/A", "registry.example.com/a:1.0", "registry.example.com/a@sha256:0",
 		"registry.example.com/a b", "registry.example.com/a\x1b", "/a", "registry.example.com/" + strings.Repeat("a", 256)},
 	"image":     {"", "registry.example.com/a//b:1", "registry.example.com:65536/a:1", "registry.example.com/A:1", "a b", "a:1\x1b", "registry.example.com/a:" + strings.Repeat("a", 129), "https://registry.example.com/a"},
@@ -39,60 +41,100 @@ var impossible = map[string][]string{
 	"network":   {"", "Reachable", "none/", "none\x1b"},
 	"kind":      {"", "Token", "token/", "token\x1b"},
 	"strategy":  {"", "local", "Local/", "Local\x1b"},
+	"resource":  {"", "a b", ".apps", "Service.", "Ingress.Networking", "Service/", "1Service", "services\x1b"},
+	"hook":      {"", "Outgoing", "both", "outgoing\x1b"},
+	"fuel":      {"", "-1", "many", "1.5", "9223372036854775808"},
 	"text":      {"", "a\x1b[31m", "a\nb", "a\u202eb"},
 }
 
 // valuesOf maps each flag to its kind of value. A flag that begins with the name of a command is only about this command.
 var valuesOf = map[string]string{
-	"api-server-url": "server", "remote-api-server-url": "server", "registry": "registry", "image": "image",
+	"api-server-url": "server", "install api-server-url": "server or host", "remote-api-server-url": "server", "registry": "registry", "image": "image",
 	"cluster-id": "cluster", "provider": "cluster", "remote-cluster-id": "cluster", "consumer-cluster-id": "cluster",
-	"virtual-node": "node", "runtime-class-name": "subdomain", "storage-class": "subdomain", "ingress-class": "subdomain", "load-balancer-class": "key",
+	"virtual-node": "node", "node": "node", "runtime-class-name": "subdomain", "storage-class": "subdomain", "ingress-class": "subdomain", "load-balancer-class": "key",
 	"remote-namespace-name": "namespace", "release": "release",
 	"cpu": "quantity", "memory": "quantity", "pods": "quantity", "resource": "amount", "timeout": "duration", "check-timeout": "duration", "expires-in": "lifetime",
 	"pod-cidr": "range", "service-cidr": "range", "pod-cidrs": "range", "remote-pod-cidrs": "range",
 	"label": "label", "node-selector": "label", "cluster-labels": "label", "global-labels": "label", "global-annotations": "pair", "accept-label": "accepted", "tenant-limit": "limit",
 	"selector": "selector", "ns-selector": "selector", "network": "network", "credentials": "kind", "pod-offloading-strategy": "strategy", "namespace-mapping-strategy": "strategy",
 	"remote-context": "text", "remote-kubeconfig": "text", "remote-as": "text", "remote-as-group": "text", "output-file": "text",
+	"revision": "subdomain", "to": "subdomain", "kind": "resource", "hook": "hook", "fuel": "fuel", "filename": "text", "context": "text", "config": "text",
+}
+
+// validArgs has valid arguments of each command that has flags with values.
+var validArgs = map[string]string{
+	"install":                "--cluster-id=rome --registry=registry.example.com/refract",
+	"uninstall":              "",
+	"peer":                   "--remote-context=right",
+	"unpeer":                 "--remote-context=right",
+	"generate peering-user":  "rome",
+	"delete peering-user":    "",
+	"offload namespace":      "shop",
+	"unoffload namespace":    "shop",
+	"create virtualnode":     "milan-gpu --provider=milan",
+	"delete virtualnode":     "milan",
+	"drain virtualnode":      "milan",
+	"uncordon virtualnode":   "milan",
+	"drain tenant":           "rome",
+	"cordon tenant":          "rome",
+	"uncordon tenant":        "rome",
+	"activate tenant":        "rome",
+	"cordon resourceslice":   "milan",
+	"uncordon resourceslice": "milan",
+	"info":                   "",
+	"doctor":                 "",
+	"test":                   "",
+	"liqo adopt":             "milan --image=registry.example.com/refract/virtual-kubelet:1",
+	"liqo revert":            "milan",
+	"force unpeer":           "milan",
+	"network test":           "",
+	"plugin approve":         "strip-labels",
+	"plugin rollback":        "strip-labels",
+	"plugin list":            "",
+	"plugin run":             "strip.wasm --filename=testdata/service.yaml",
+}
+
+// checkedFlags returns the flags of a command whose values are checked.
+func checkedFlags(command *cobra.Command) (flags []*pflag.Flag) {
+	command.LocalNonPersistentFlags().VisitAll(func(flag *pflag.Flag) {
+		if !flag.Hidden && flag.Name != "help" && flag.Value.Type() != "bool" && !isContent(flag) && flag.Name != "values" {
+			flags = append(flags, flag)
+		}
+	})
+	return flags
+}
+
+// Every command that has flags with values is in the tests of impossible values.
+func TestImpossibleValuesOfEveryCommand(t *testing.T) {
+	t.Parallel()
+	root := NewCommand("refractctl")
+	var visit func(command *cobra.Command)
+	visit = func(command *cobra.Command) {
+		name := strings.TrimPrefix(command.CommandPath(), root.Name()+" ")
+		if _, tested := validArgs[name]; command.Runnable() && !command.Hidden && len(checkedFlags(command)) > 0 {
+			assert.True(t, tested, "add %q to validArgs", name)
+		}
+		for _, child := range command.Commands() {
+			visit(child)
+		}
+	}
+	visit(root)
 }
 
 // Impossible values are refused before a cluster is accessed, in a dry run and without it, with the flag and as wrong
 // usage. Every flag with a value is tried.
 func TestImpossibleValues(t *testing.T) {
 	t.Parallel()
-	for command, valid := range map[string]string{
-		"install":                "--cluster-id=rome --registry=registry.example.com/refract",
-		"uninstall":              "",
-		"peer":                   "--remote-context=right",
-		"unpeer":                 "--remote-context=right",
-		"generate peering-user":  "rome",
-		"delete peering-user":    "",
-		"offload namespace":      "shop",
-		"unoffload namespace":    "shop",
-		"create virtualnode":     "milan-gpu --provider=milan",
-		"delete virtualnode":     "milan",
-		"drain virtualnode":      "milan",
-		"uncordon virtualnode":   "milan",
-		"drain tenant":           "rome",
-		"cordon tenant":          "rome",
-		"uncordon tenant":        "rome",
-		"activate tenant":        "rome",
-		"cordon resourceslice":   "milan",
-		"uncordon resourceslice": "milan",
-		"info":                   "",
-		"doctor":                 "",
-		"test":                   "",
-		"liqo adopt":             "milan --image=registry.example.com/refract/virtual-kubelet:1",
-		"liqo revert":            "milan",
-	} {
+	for command, valid := range validArgs {
 		found, _, err := NewCommand("refractctl").Find(strings.Fields(command))
 		require.NoError(t, err)
-		found.LocalNonPersistentFlags().VisitAll(func(flag *pflag.Flag) {
-			if flag.Hidden || flag.Value.Type() == "bool" || isContent(flag) || flag.Name == "values" {
-				return
+		for _, flag := range checkedFlags(found) {
+			kind, known := valuesOf[found.Name()+" "+flag.Name]
+			if !known {
+				kind, known = valuesOf[flag.Name]
 			}
-			kind, known := valuesOf[flag.Name]
 			if !assert.True(t, known, "add --%s of %s to this test", flag.Name, command) {
-				return
+				continue
 			}
 			for _, value := range impossible[kind] {
 				for _, dryRun := range []string{"", "--dry-run"} {
@@ -109,7 +151,10 @@ func TestImpossibleValues(t *testing.T) {
 					if flag.Name == "remote-kubeconfig" {
 						args = slices.DeleteFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--remote-context") })
 					}
-					args = append(args, "--"+flag.Name+"="+value, "--kubeconfig=testdata/unreachable.yaml")
+					args = append(args, "--"+flag.Name+"="+value)
+					if found.Flags().Lookup("kubeconfig") != nil {
+						args = append(args, "--kubeconfig=testdata/unreachable.yaml")
+					}
 					out, _, err := refractctl(t, args...)
 					if !assert.Error(t, err, "%q", args) {
 						continue
@@ -119,7 +164,21 @@ func TestImpossibleValues(t *testing.T) {
 					assert.Empty(t, out, "%q", args)
 				}
 			}
-		})
+		}
+	}
+}
+
+// An address without a scheme is completed by the chart, and only by the chart.
+func TestAddressWithoutAScheme(t *testing.T) {
+	t.Parallel()
+	for address, accepted := range map[string]string{
+		"milan.example.com": "install", "milan:6443": "install", "10.0.0.1:6443": "install", "https://milan": "install, peer, generate peering-user",
+	} {
+		for command, flag := range map[string]string{"install": "--api-server-url", "peer": "--remote-api-server-url", "generate peering-user": "--api-server-url"} {
+			_, _, err := refractctl(t, append(strings.Fields(command+" "+validArgs[command]), flag+"="+address, "--kubeconfig=testdata/unreachable.yaml")...)
+			require.Error(t, err, "no cluster is reachable")
+			assert.Equal(t, !strings.Contains(accepted, command), exitCode(err) == exitUsage, "%s %s: %v", command, address, err)
+		}
 	}
 }
 

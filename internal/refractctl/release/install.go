@@ -243,12 +243,7 @@ func (i *Installer) awaitKubelets(ctx context.Context) error {
 	}
 	for _, deployment := range kubelets.Items {
 		key := client.ObjectKeyFromObject(&deployment)
-		err := i.Progress.Await(ctx, "Deployment "+key.String(), func(ctx context.Context) (string, error) {
-			if outdated, err := i.describeOutdated(ctx, key); outdated != "" || err != nil {
-				return outdated, err
-			}
-			return Unavailable(ctx, i.Client, key)
-		})
+		err := i.Progress.Await(ctx, "Deployment "+key.String(), func(ctx context.Context) (string, error) { return i.describeKubelet(ctx, key) })
 		if err != nil {
 			return err
 		}
@@ -256,12 +251,47 @@ func (i *Installer) awaitKubelets(ctx context.Context) error {
 	return nil
 }
 
-// describeOutdated returns a message if a virtual kubelet does not have the settings of its template yet.
-func (i *Installer) describeOutdated(ctx context.Context, key client.ObjectKey) (string, error) {
+// describeKubelet returns why a virtual kubelet does not run with the settings of its template yet. It returns "" if the
+// virtual kubelet does, or if waiting cannot help: if the Deployment was deleted, or if the ServiceAccount is missing.
+func (i *Installer) describeKubelet(ctx context.Context, key client.ObjectKey) (string, error) {
 	deployment := &appsv1.Deployment{}
-	if err := i.Client.Get(ctx, key, deployment); err != nil {
+	if err := i.Client.Get(ctx, key, deployment); apierrors.IsNotFound(err) {
+		return "", nil
+	} else if err != nil {
 		return "", fmt.Errorf("getting Deployment %s, %w", key, err)
 	}
+	if found, err := i.hasAccount(ctx, deployment); err != nil {
+		return "", err
+	} else if !found {
+		i.Progress.Report("Deployment %s: warning: it has no pods, because its ServiceAccount %s does not exist: run refractctl doctor, which shows how to create it", key, deployment.Spec.Template.Spec.ServiceAccountName)
+		return "", nil
+	}
+	if outdated, err := i.describeOutdated(ctx, deployment); outdated != "" || err != nil {
+		return outdated, err
+	}
+	missing, err := Unavailable(ctx, i.Client, key)
+	return missing, client.IgnoreNotFound(err)
+}
+
+// hasAccount reports whether the ServiceAccount of a virtual kubelet exists. Without the ServiceAccount, no pods of the
+// Deployment are created. A user who may not read ServiceAccounts waits for the pods.
+func (i *Installer) hasAccount(ctx context.Context, deployment *appsv1.Deployment) (bool, error) {
+	key := client.ObjectKey{Namespace: deployment.Namespace, Name: deployment.Spec.Template.Spec.ServiceAccountName}
+	if key.Name == "" { // the pods have the default ServiceAccount of the namespace
+		return true, nil
+	}
+	switch err := i.Client.Get(ctx, key, &corev1.ServiceAccount{}); {
+	case err == nil || apierrors.IsForbidden(err):
+		return true, nil
+	case apierrors.IsNotFound(err):
+		return false, nil
+	default:
+		return false, fmt.Errorf("getting ServiceAccount %s, %w", key, err)
+	}
+}
+
+// describeOutdated returns a message if a virtual kubelet does not have the settings of its template yet.
+func (i *Installer) describeOutdated(ctx context.Context, deployment *appsv1.Deployment) (string, error) {
 	name, generation, _ := strings.Cut(deployment.Annotations[wire.TemplateAnnotation], "@")
 	namespace, name, ours := strings.Cut(name, "/")
 	if !ours {
