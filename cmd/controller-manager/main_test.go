@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -184,6 +185,33 @@ func TestTheAPIServerRedirectsToNoOtherServer(t *testing.T) {
 		require.ErrorAs(t, err, &refused)
 		assert.Equal(t, elsewhere.URL, refused.To)
 	}
+}
+
+// TestStartWaitsForAnAPIServerThatLimitsRequests checks that the controller manager does not exit, and sends no burst of
+// requests, if the API server limits requests while the controllers start.
+func TestStartWaitsForAnAPIServerThatLimitsRequests(t *testing.T) {
+	var requests atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		requests.Add(1)
+		w.Header().Set("Retry-After", "1")
+		http.Error(w, "Too many requests, please try again later.", http.StatusTooManyRequests)
+	}))
+	t.Cleanup(server.Close)
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	require.NoError(t, os.WriteFile(kubeconfig, []byte(`{apiVersion: v1, kind: Config, current-context: a, contexts: [{name: a, context: {cluster: a, user: a}}],
+  clusters: [{name: a, cluster: {server: "`+server.URL+`"}}], users: [{name: a, user: {token: secret}}]}`), 0o600))
+	ctx, stop := context.WithCancel(t.Context())
+	command, ended := newCommand(), make(chan error, 1)
+	command.SetArgs([]string{"--cluster-id=provider", "--kubeconfig=" + kubeconfig, "--liqo-namespace=refract", "--enable-leader-election", "--metrics-address=0", "--health-probe-address=0"})
+	go func() { ended <- command.ExecuteContext(ctx) }()
+	await(t, "a second attempt", ended, func() error {
+		if requests.Load() < 2 {
+			return fmt.Errorf("%d requests", requests.Load())
+		}
+		return nil
+	})
+	stop()
+	assert.NoError(t, <-ended, "ending")
 }
 
 func TestRunsWithItsRolesAndReleasesItsLease(t *testing.T) {

@@ -31,6 +31,7 @@ import (
 	"github.com/refract-project/refract/internal/pluginsource"
 	"github.com/refract-project/refract/internal/rbac"
 	"github.com/refract-project/refract/internal/redirect"
+	"github.com/refract-project/refract/internal/retryafter"
 	"github.com/refract-project/refract/internal/rewind"
 	"github.com/refract-project/refract/internal/tenantlimits"
 )
@@ -433,6 +434,7 @@ func (o *options) restConfig() (*rest.Config, error) {
 	config.UserAgent = wire.ControllerManagerProcess + "/" + cmdutil.Version()
 	redirect.Refuse(config)
 	rewind.Wrap(config)
+	retryafter.Wrap(config)
 	return config, nil
 }
 

@@ -29,15 +29,17 @@ import (
 	"github.com/refract-project/refract/controllers/servingcertificate"
 	"github.com/refract-project/refract/controllers/tenantaccess"
 	"github.com/refract-project/refract/controllers/virtualnode"
+	"github.com/refract-project/refract/internal/apifailure"
 	"github.com/refract-project/refract/internal/cmdutil"
 )
 
-// restartDelay is the pause between two terms as the leader, so that everything from the first term can end.
+// restartDelay is the pause between two attempts to start, so that everything from the first attempt can end.
 const restartDelay = 2 * time.Second
 
 // runManager runs the controllers. It returns when ctx has ended and everything is shut down. If the lease is lost
 // because the API server was unavailable for too long, the process does not exit: Kubernetes would restart the
-// container only after an increasing delay.
+// container only after an increasing delay. For the same reason, it does not exit if the API server limits the rate of
+// requests while the controllers start.
 func runManager(ctx context.Context, o *options) error {
 	config, err := o.restConfig()
 	if err != nil {
@@ -53,10 +55,16 @@ func runManager(ctx context.Context, o *options) error {
 		err := serveWithLease(ctx, o, config, lease)
 		lost := err != nil && strings.Contains(err.Error(), leaseLost)
 		led = led || lost
-		if ctx.Err() != nil || !led || !lost && !cmdutil.FromAPIServer(err) {
+		switch {
+		case ctx.Err() != nil:
+			return err
+		case apifailure.IsOverloaded(err):
+			log.Log.Info("The API server limits requests, starting again", "err", err)
+		case led && (lost || cmdutil.FromAPIServer(err)):
+			log.Log.Info("Lost the lease, competing for it again", "err", err)
+		default:
 			return err
 		}
-		log.Log.Info("Lost the lease, competing for it again", "err", err)
 		select {
 		case <-ctx.Done():
 			return nil

@@ -336,6 +336,32 @@ func TestJoin(t *testing.T) {
 		rome.decided(another, auth.ResourcesCondition, auth.ResourceSliceAccepted)
 	})
 
+	t.Run("a changed RoleBinding", func(t *testing.T) {
+		binding, owner := &rbacv1.RoleBinding{}, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: rome.namespace, Name: "team"}}
+		provider.Create(t, owner)
+		provider.Get(t, binding, rome.namespace, "liqo-remote-tenant")
+		subjects := binding.Subjects
+		binding.Labels["team"], binding.Annotations = "platform", map[string]string{"note": "theirs"}
+		former := metav1.OwnerReference{APIVersion: auth.GroupVersion.String(), Kind: auth.TenantKind, Name: "rome", UID: "former", Controller: ptr.To(true)}
+		binding.OwnerReferences = []metav1.OwnerReference{former, {APIVersion: "v1", Kind: "ConfigMap", Name: owner.Name, UID: owner.UID}}
+		binding.Subjects = nil
+		require.NoError(t, provider.Client.Update(t.Context(), binding))
+		provider.Patch(t, tenant, `{"metadata":{"annotations":{"touched":"true"}}}`)
+		controllertest.Eventually(t, "the subjects to be restored", func() error {
+			if provider.Get(t, binding, rome.namespace, "liqo-remote-tenant"); len(binding.Subjects) == 0 {
+				return fmt.Errorf("there are none")
+			}
+			return nil
+		})
+		assert.Equal(t, subjects, binding.Subjects)
+		assert.Equal(t, "platform", binding.Labels["team"], "a label of another client")
+		assert.Equal(t, "theirs", binding.Annotations["note"], "an annotation of another client")
+		assert.Len(t, binding.OwnerReferences, 2, "owners: %v", binding.OwnerReferences)
+		assert.Equal(t, owner.UID, binding.OwnerReferences[0].UID)
+		assert.True(t, metav1.IsControlledBy(binding, tenant))
+		provider.Delete(t, owner)
+	})
+
 	t.Run("drained", func(t *testing.T) {
 		namespaceMap := &offloading.NamespaceMap{ObjectMeta: metav1.ObjectMeta{Namespace: rome.namespace, Name: "milan", Labels: map[string]string{wire.ReplicatedLabel: "true", wire.OriginIDLabel: "rome"}, Finalizers: []string{"test.example/hold"}}}
 		provider.Create(t, namespaceMap)

@@ -6,6 +6,7 @@ package authentication
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -198,7 +199,12 @@ func (c *Tenants) bind(ctx context.Context, tenant *auth.Tenant) error {
 		err = c.client.Create(ctx, desired)
 	case err == nil && (!equality.Semantic.DeepEqual(present.Subjects, desired.Subjects) || !metav1.IsControlledBy(present, tenant)):
 		changed := present.DeepCopy()
-		changed.Subjects, changed.OwnerReferences = desired.Subjects, desired.OwnerReferences
+		changed.Subjects = desired.Subjects
+		// References of other clients stay. A reference to another Tenant refers to a former Tenant of the consumer.
+		former := func(owner metav1.OwnerReference) bool {
+			return owner.Kind == auth.TenantKind || owner.Controller != nil && *owner.Controller
+		}
+		changed.OwnerReferences = append(slices.DeleteFunc(changed.OwnerReferences, former), desired.OwnerReferences...)
 		err = c.client.Patch(ctx, changed, client.MergeFromWithOptions(present, client.MergeFromWithOptimisticLock{}))
 	}
 	if err != nil {

@@ -87,8 +87,11 @@ func TestVirtualKubeletsAreLetInWhileTheyAreSelected(t *testing.T) {
 		t.Errorf("writes = %q, want the RoleBinding before the mapping", writes)
 	}
 
+	consumer.Patch(t, binding, `{"metadata":{"labels":{"team":"platform"},"annotations":{"note":"theirs"}}}`)
 	consumer.Patch(t, nso, `{"spec":{"clusterSelector":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"zone","operator":"In","values":["south"]}]}]}}}`)
-	awaitLetIn(t, namespace, "node-bra")
+	if binding = awaitLetIn(t, namespace, "node-bra"); binding.Labels["team"] != "platform" || binding.Annotations["note"] != "theirs" {
+		t.Errorf("the RoleBinding has %v %v, want the label and the annotation of another client, too", binding.Labels, binding.Annotations)
+	}
 	consumer.Patch(t, nso, `{"spec":{"clusterSelector":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"zone","operator":"In","values":["east"]}]}]}}}`)
 	consumer.AwaitGone(t, binding)
 	awaitMapped(t, tenant, "asti", namespace, "")

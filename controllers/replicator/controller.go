@@ -24,7 +24,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -41,6 +40,7 @@ import (
 	"github.com/refract-project/refract/controllers/internal/peers"
 	"github.com/refract-project/refract/controllers/internal/remote"
 	"github.com/refract-project/refract/controllers/internal/report"
+	"github.com/refract-project/refract/internal/apifailure"
 	"github.com/refract-project/refract/internal/connection"
 	"github.com/refract-project/refract/internal/printable"
 	"github.com/refract-project/refract/internal/remotedata"
@@ -133,13 +133,14 @@ func (c *Controller) reportProviderError(local *offloading.NamespaceMap, err err
 		c.report.Warn(local, noAccessReason, replicateAction, fmt.Sprintf("the API server of provider %s %v", provider, wrong))
 		return
 	}
-	switch apierrors.ReasonForError(err) {
-	// The error is not a response from an API server.
-	case metav1.StatusReasonUnknown:
+	switch {
+	case !apifailure.IsAnswered(err):
 		c.report.Warn(local, noAccessReason, replicateAction, fmt.Sprintf(
 			"provider %s does not respond; retrying. The controller manager log has the error", provider))
-	case metav1.StatusReasonUnauthorized, metav1.StatusReasonForbidden, metav1.StatusReasonNotFound:
-		c.report.Warn(local, failedReplicateReason, replicateAction, fmt.Sprintf("provider %s refused the request: %s", provider, err))
+	// The next attempt may succeed.
+	case apifailure.IsUndecided(err), apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
+	default:
+		c.report.Warn(local, failedReplicateReason, replicateAction, fmt.Sprintf("provider %s refused the request; retrying: %s", provider, err))
 	}
 }
 

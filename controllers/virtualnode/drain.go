@@ -122,7 +122,8 @@ func (c *Controller) evict(ctx context.Context, pods []metav1.PartialObjectMetad
 		// The pod is terminating or gone, or was replaced.
 		case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err):
 			done.ending++
-		case apierrors.IsTooManyRequests(err):
+		// Without this cause, the API server limits the rate of requests.
+		case apierrors.HasStatusCause(err, policyv1.DisruptionBudgetCause):
 			done.held = append(done.held, key+": "+err.Error())
 		case ctx.Err() != nil:
 			return nil, fmt.Errorf("evicting pod %s, %w", key, err)

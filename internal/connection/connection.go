@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/refract-project/refract/internal/redirect"
+	"github.com/refract-project/refract/internal/retryafter"
 	"github.com/refract-project/refract/internal/rewind"
 )
 
@@ -170,7 +171,7 @@ func (c *Connection) newEndpoints(config *rest.Config) (api, streams *endpoint, 
 	if api, err = newEndpoint(config); err != nil {
 		return nil, nil, err
 	}
-	api.transport = rewind.Transport(bounded{next: api.transport, limits: c.limits})
+	api.transport = retryafter.Transport(rewind.Transport(bounded{next: api.transport, limits: c.limits}))
 	config = rest.CopyConfig(config)
 	config.NextProtos = []string{"http/1.1"}
 	if streams, err = newEndpoint(config); err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/refract-project/refract/internal/cmdutil"
 	"github.com/refract-project/refract/internal/connection"
 	"github.com/refract-project/refract/internal/redirect"
+	"github.com/refract-project/refract/internal/retryafter"
 	"github.com/refract-project/refract/internal/rewind"
 	"github.com/refract-project/refract/vk/reflection"
 )
@@ -34,6 +35,7 @@ func (o *Options) LocalClient(wrap transport.WrapperFunc) (*rest.Config, kuberne
 	config.Wrap(wrap)
 	redirect.Refuse(config)
 	rewind.Wrap(config)
+	retryafter.Wrap(config)
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, nil, fmt.Errorf("creating a client for this cluster, %w", err)

@@ -27,6 +27,7 @@ import (
 
 	"github.com/refract-project/refract/internal/apifailure"
 	"github.com/refract-project/refract/internal/dynamicclient"
+	"github.com/refract-project/refract/internal/retryafter"
 	"github.com/refract-project/refract/internal/serverversion"
 	"github.com/refract-project/refract/vk/reflection/internal/breaker"
 	"github.com/refract-project/refract/vk/reflection/internal/failure"
@@ -79,9 +80,9 @@ func New(options Options) (*Clients, error) {
 	c.remoteVersion = serverversion.Cached(c.readRemoteVersion, options.Clock)
 	local, remote := rest.CopyConfig(options.Local), rest.CopyConfig(options.Remote)
 	local.QPS, remote.QPS = -1, -1
-	local.Wrap(answerAtOnce)
+	retryafter.Wrap(local)
 	local.Wrap(readonly.Transport)
-	remote.Wrap(answerAtOnce)
+	retryafter.Wrap(remote)
 	return c, errors.Join(c.connectLocal(local), c.connectRemote(remote))
 }
 

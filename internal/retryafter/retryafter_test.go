@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package clients
+package retryafter
 
 import (
 	"net/http"
@@ -13,14 +13,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/refract-project/refract/internal/dynamicclient"
 )
 
-// TestResponsesAreReturnedAtOnce checks that a client with this transport makes one request and returns every error
+// TestResponsesAreReturnedAtOnce checks that a client of a wrapped configuration makes one request and returns every error
 // at once. The error for a response 429 must contain the delay. Without the transport, client-go sleeps, and repeats
 // each request whose response has a Retry-After header.
 func TestResponsesAreReturnedAtOnce(t *testing.T) {
@@ -55,7 +57,7 @@ func TestResponsesAreReturnedAtOnce(t *testing.T) {
 			}))
 			defer server.Close()
 			config := &rest.Config{Host: server.URL, QPS: -1}
-			config.Wrap(answerAtOnce)
+			Wrap(config)
 			client, err := dynamicclient.New(config, dynamicclient.Options{})
 			require.NoError(t, err)
 			since := time.Now()
@@ -77,5 +79,32 @@ func TestResponsesAreReturnedAtOnce(t *testing.T) {
 				t.Errorf("the error %q has not the text of the response", err)
 			}
 		})
+	}
+}
+
+// TestCausesOfAStatusAreKept checks that the error for a refused eviction still has its cause. A drain uses it to
+// distinguish a PodDisruptionBudget from an API server that limits requests.
+func TestCausesOfAStatusAreKept(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Retry-After", "10")
+		w.WriteHeader(http.StatusTooManyRequests)
+		_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","message":"the budget is still being processed","reason":"TooManyRequests",
+"details":{"retryAfterSeconds":10,"causes":[{"reason":"DisruptionBudget","message":"db"}]},"code":429}`))
+	}))
+	defer server.Close()
+	config := &rest.Config{Host: server.URL, QPS: -1}
+	Wrap(config)
+	clients, err := kubernetes.NewForConfig(config)
+	require.NoError(t, err)
+	since := time.Now()
+	err = clients.PolicyV1().Evictions("shop").Evict(t.Context(), &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db-0"}})
+	if took := time.Since(since); took > 5*time.Second {
+		t.Errorf("the error was returned after %s, want at once", took)
+	}
+	delay, _ := apierrors.SuggestsClientDelay(err)
+	if !apierrors.HasStatusCause(err, policyv1.DisruptionBudgetCause) || delay != 10 || err.Error() != "the budget is still being processed" {
+		t.Errorf("the error is %v with a delay of %d s", err, delay)
 	}
 }
