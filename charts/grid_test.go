@@ -19,6 +19,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
@@ -111,17 +112,18 @@ func changed(t *testing.T, base string, changes ...setting) map[string]any {
 
 // decoded is the result of parsing one document. The object is nil if the scheme does not contain its kind.
 type decoded struct {
-	object client.Object
-	err    error
+	object   client.Object
+	document *unstructured.Unstructured
+	err      error
 }
 
 // parser parses each document once, because one changed value affects few of the rendered documents, and most
 // renderings have all other documents in common.
 type parser map[string]decoded
 
-// parseAll decodes all objects strictly and returns the objects of Refract. For all other objects it only checks the
-// syntax.
-func (p parser) parseAll(t *testing.T, rendered map[string]string) (found []client.Object, err error) {
+// parseAll decodes all objects strictly and returns the objects whose kinds are in the scheme. For all other objects it
+// only checks the syntax.
+func (p parser) parseAll(t *testing.T, rendered map[string]string) (found []decoded, err error) {
 	t.Helper()
 	for _, name := range slices.Sorted(maps.Keys(rendered)) {
 		if filepath.Ext(name) != ".yaml" {
@@ -137,23 +139,42 @@ func (p parser) parseAll(t *testing.T, rendered map[string]string) (found []clie
 				return nil, fmt.Errorf("%s: %w", name, one.err)
 			}
 			if one.object != nil {
-				found = append(found, one.object.DeepCopyObject().(client.Object))
+				found = append(found, one)
 			}
 		}
 	}
 	return found, nil
 }
 
-func parseDocument(t *testing.T, document []byte) decoded {
+func parseDocument(t *testing.T, text []byte) decoded {
 	t.Helper()
-	object, _, err := strictDecoder(t).Decode(document, nil, nil)
+	object, _, err := strictDecoder(t).Decode(text, nil, nil)
 	if runtime.IsNotRegisteredError(err) {
-		return decoded{err: yaml.UnmarshalStrict(document, &map[string]any{})}
+		return decoded{err: yaml.UnmarshalStrict(text, &map[string]any{})}
 	}
 	if object == nil || err != nil {
 		return decoded{err: err}
 	}
-	return decoded{object: object.(client.Object)}
+	document := &unstructured.Unstructured{}
+	return decoded{object: object.(client.Object), document: document, err: yaml.UnmarshalStrict(text, &document.Object)}
+}
+
+// TestParserIsStrict checks that the parser of the grid rejects duplicate keys, unknown fields and values of other types.
+func TestParserIsStrict(t *testing.T) {
+	const configMap, monitor = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n", "apiVersion: monitoring.coreos.com/v1\nkind: PodMonitor\nmetadata: {name: a}\n"
+	for document, want := range map[string]string{
+		configMap + "data: {a: b}\n": "", monitor + "spec: {a: b}\n": "",
+		configMap + "data: {a: b, a: c}\n": "already set in map", configMap + "metadata: {name: b}\n": "already set in map",
+		monitor + "spec: {a: b, a: c}\n": "already set in map", monitor + "metadata: {name: b}\n": "already set in map",
+		configMap + "spec: {}\n": "unknown field", configMap + "data: {a: 1}\n": "cannot unmarshal number",
+	} {
+		_, err := parser{}.parseAll(t, map[string]string{"a.yaml": document})
+		if want == "" {
+			assert.NoError(t, err, document)
+			continue
+		}
+		assert.ErrorContains(t, err, want, document)
+	}
 }
 
 // aValue matches the name of a chart value in an error message of the chart or of its schema.
@@ -212,10 +233,12 @@ func TestGridOfValues(t *testing.T) {
 		objects, err := parse.parseAll(t, rendered)
 		require.NoError(t, err, "%s: %v", base, drawn)
 		for _, object := range objects {
-			err := c.Create(t.Context(), object, client.DryRunAll, client.FieldValidation(metav1.FieldValidationStrict))
-			assert.NoError(t, client.IgnoreAlreadyExists(err), "%s: %v", base, drawn)
-			if deployment, ok := object.(*appsv1.Deployment); ok {
-				template := deployment.Spec.Template
+			// The objects are not stored, so each draw is a first installation. Unlike a creation, an application also
+			// rejects lists with duplicate keys.
+			err := c.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(object.document.DeepCopy()), client.DryRunAll, client.FieldOwner("helm"), client.ForceOwnership)
+			assert.NoError(t, err, "%s: %v", base, drawn)
+			if deployment, ok := object.object.(*appsv1.Deployment); ok {
+				template := deployment.Spec.Template.DeepCopy()
 				template.Name, template.Namespace = deployment.Name, deployment.Namespace
 				create(t, c, &corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec})
 			}

@@ -108,6 +108,10 @@ var rules = []rule{
 		in: "cmd/controller-manager", never: []string{"testing", "helm.sh/"},
 		why: "what runs in clusters contains nothing of the tests, and no installer",
 	},
+	{
+		in: "cmd/gateway", never: []string{"testing", "helm.sh/"},
+		why: "what runs in clusters contains nothing of the tests, and no installer",
+	},
 }
 
 // listed is the output of go list for one package.

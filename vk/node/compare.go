@@ -54,7 +54,8 @@ func (c *Controller) compareLoop(ctx context.Context) error {
 	}
 }
 
-// compareNode updates the Node to the desired state. settled reports whether the Node equals the desired state.
+// compareNode updates the Node to the desired state. settled reports whether the Node equals the desired state, and the
+// VirtualNode has the condition about it.
 func (c *Controller) compareNode(ctx context.Context) (settled bool, err error) {
 	actual := c.observed.node()
 	desired := c.refreshDesired(actual)
@@ -77,11 +78,11 @@ func (c *Controller) compareNode(ctx context.Context) (settled bool, err error) 
 	if forgot || hasDrifted(actual, desired) {
 		return false, errors.Join(err, c.correctNode(ctx, actual, desired))
 	}
-	if err == nil {
-		c.warnOnce(UpdateFailedReason, "")
-		c.showNode(ctx, nil)
+	if err != nil {
+		return false, err
 	}
-	return err == nil && owned, err
+	c.warnOnce(UpdateFailedReason, "")
+	return c.showNode(ctx, nil) && owned, nil
 }
 
 // refreshDesired computes the desired Node. It returns nil while there is no VirtualNode.

@@ -11,14 +11,17 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/admission"
 	"github.com/refract-project/refract/internal/folderplugins"
 	"github.com/refract-project/refract/test/support/story"
 	"github.com/refract-project/refract/vk/node"
@@ -36,6 +39,7 @@ func TestController(t *testing.T) {
 		{"a node that is not virtual is not taken over", testForeignNode},
 		{"the node of another provider is not taken over", testNodeOfAnotherProvider},
 		{"a node that lost its labels while nobody looked is found again", testLostLabels},
+		{"a policy that denies the condition is told", testDeniedCondition},
 		{"the node of a deleted VirtualNode stays away", testDeletedVirtualNode},
 		{"the version of the provider is a label of the node", testProviderVersion},
 		{"plugins in the folder are an annotation of the node", testFolderPlugins},
@@ -209,6 +213,37 @@ func testNodeOfAnotherProvider(_ *testing.T, s *suite) {
 	s.expectUntouched(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
 		wire.TypeLabel: wire.VirtualNodeType, wire.RemoteClusterIDLabel: "rome",
 	}}}, `virtual node of provider "rome"`)
+}
+
+// testDeniedCondition checks that a policy that denies the write of the condition is reported, unlike a missing
+// permission, and that the condition is written once the policy is gone.
+func testDeniedCondition(t *testing.T, s *suite) {
+	s.createVirtualNode()
+	const denying = "denies-conditions"
+	rule := admissionv1.Rule{APIGroups: []string{offloadingv1beta1.GroupVersion.Group}, APIVersions: []string{"*"}, Resources: []string{"virtualnodes/status"}}
+	policy := &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: denying}, Spec: admissionv1.ValidatingAdmissionPolicySpec{
+		MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{
+			RuleWithOperations: admissionv1.RuleWithOperations{Operations: []admissionv1.OperationType{admissionv1.Update}, Rule: rule}}}},
+		Validations: []admissionv1.Validation{{Expression: "false", Reason: ptr.To(metav1.StatusReasonForbidden)}},
+	}}
+	binding := &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: denying},
+		Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: denying, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny}}}
+	for _, object := range []client.Object{policy, binding} {
+		require.NoError(t, s.admin.Create(t.Context(), object))
+		t.Cleanup(func() { _ = s.admin.Delete(context.Background(), object) })
+	}
+	s.expect("the policy to be in force", func(ctx context.Context) string {
+		vn := &offloadingv1beta1.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: name}}
+		err := s.admin.Status().Patch(ctx, vn, client.RawPatch(types.MergePatchType, []byte(`{"status":{"conditions":[]}}`)), client.DryRunAll)
+		if admission.DenyingPolicy(err) != denying {
+			return fmt.Sprint(err)
+		}
+		return ""
+	})
+	s.kubelet()
+	s.expectWarning(admission.DeniedReason, "ValidatingAdmissionPolicy "+denying+" denied a request")
+	require.NoError(t, s.admin.Delete(t.Context(), binding))
+	s.expectCondition(offloadingv1beta1.RunningConditionStatus, node.RegisteredReason, "")
 }
 
 // expectUntouched checks that the controller reports an existing Node that belongs to another owner, and leaves it

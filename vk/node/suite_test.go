@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -80,7 +81,7 @@ func newSuite(t *testing.T) *suite {
 	s := &suite{T: t, consumer: clusters[0], provider: clusters[1], warnings: &warnings{}, version: &atomic.Pointer[string]{},
 		folder: &atomic.Pointer[string]{}}
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, coordinationv1.AddToScheme, corev1beta1.AddToScheme, offloadingv1beta1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{admissionv1.AddToScheme, corev1.AddToScheme, coordinationv1.AddToScheme, corev1beta1.AddToScheme, offloadingv1beta1.AddToScheme} {
 		require.NoError(t, add(scheme))
 	}
 	var err error

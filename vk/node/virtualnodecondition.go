@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/internal/admission"
 	"github.com/refract-project/refract/internal/printable"
 )
 
@@ -33,8 +34,8 @@ type takenError struct{ error }
 
 // showNode writes a condition to the VirtualNode. The condition reports whether its Node is registered, or which owner
 // has a Node of its name. Each change is written only once, because the controller of another implementation may also
-// write the condition.
-func (c *Controller) showNode(ctx context.Context, problem error) {
+// write the condition. showNode returns false if the condition must be written again because a write has failed.
+func (c *Controller) showNode(ctx context.Context, problem error) (shown bool) {
 	next := offloadingv1beta1.VirtualNodeCondition{Type: offloadingv1beta1.NodeConditionType,
 		Status: offloadingv1beta1.RunningConditionStatus, Reason: RegisteredReason, Message: printable.Message("Node " + c.config.Name + " is registered")}
 	var taken takenError
@@ -42,11 +43,11 @@ func (c *Controller) showNode(ctx context.Context, problem error) {
 	case errors.As(problem, &taken):
 		next.Status, next.Reason, next.Message = offloadingv1beta1.NoneConditionStatus, NameTakenReason, printable.Message(taken.Error())
 	case problem != nil:
-		return
+		return true
 	}
 	vn := c.observed.virtualNode()
 	if vn == nil || !vn.DeletionTimestamp.IsZero() || next == c.shown {
-		return
+		return true
 	}
 	conditions := slices.Clone(vn.Status.Conditions)
 	at := slices.IndexFunc(conditions, func(d offloadingv1beta1.VirtualNodeCondition) bool { return d.Type == next.Type })
@@ -56,17 +57,24 @@ func (c *Controller) showNode(ctx context.Context, problem error) {
 	current := conditions[at]
 	if isDrain := current.Status == offloadingv1beta1.DrainingConditionStatus; problem == nil && (isDrain || current.Status == next.Status) || current.Status == next.Status && current.Message == next.Message {
 		c.shown = next
-		return
+		return true
 	}
 	conditions[at] = next
 	conditions[at].LastTransitionTime = metav1.NewTime(c.config.Clock.Now().Truncate(time.Second))
-	// A forbidden write is not an error: the roles of another implementation might not permit it, and its own
+	err := c.patchConditions(ctx, vn, conditions)
+	policy := admission.DenyingPolicy(err)
+	// A write that RBAC forbids is not an error: the roles of another implementation might not permit it, and its own
 	// controllers then write the condition.
-	if err := c.patchConditions(ctx, vn, conditions); err != nil && !apierrors.IsForbidden(err) {
+	if err != nil && (policy != "" || !apierrors.IsForbidden(err)) {
+		if policy != "" {
+			c.warnOnce(admission.DeniedReason, admission.Note(policy, err))
+		}
 		log.FromContext(ctx).Error(err, "The conditions of the VirtualNode cannot be updated, retrying")
-		return
+		return false
 	}
+	c.warnOnce(admission.DeniedReason, "")
 	c.shown = next
+	return true
 }
 
 func (c *Controller) patchConditions(ctx context.Context, vn *offloadingv1beta1.VirtualNode, conditions []offloadingv1beta1.VirtualNodeCondition) error {

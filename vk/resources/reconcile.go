@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	pluginsv1alpha1 "github.com/refract-project/refract/api/plugins/v1alpha1"
+	"github.com/refract-project/refract/internal/admission"
 )
 
 // again is the time at which a ReflectedResource is reconciled again if no event occurs.
@@ -62,8 +63,9 @@ func (f *Follower) reconcileResource(ctx context.Context, name string) again {
 		f.log.Warn("The status of a ReflectedResource cannot be written", "resource", name, "err", err)
 		return later
 	}
-	// A denied request is not an error, because roles of earlier versions of Refract do not grant these permissions.
-	if err := f.dropGone(ctx, object); err != nil && ctx.Err() == nil && !apierrors.IsForbidden(err) {
+	// A request that RBAC forbids is not an error, because roles of earlier versions of Refract do not grant these
+	// permissions.
+	if err := f.dropGone(ctx, object); err != nil && ctx.Err() == nil && (!apierrors.IsForbidden(err) || admission.DenyingPolicy(err) != "") {
 		f.log.Warn("Cannot determine which virtual nodes are gone; their entries stay in the status of the ReflectedResource", "resource", name, "err", err)
 	}
 	return when

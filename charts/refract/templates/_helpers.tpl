@@ -58,6 +58,17 @@ labels:
 {{ if and .Values.adoptLiqo (eq .Values.rolePrefix "liqo") }}refract{{ else }}{{ .Values.rolePrefix }}{{ end }}
 {{- end -}}
 
+{{/* refract.distinctPorts: fails if a process would listen on one port twice. The argument is a list of pairs of the name of a value and its port. */}}
+{{- define "refract.distinctPorts" -}}
+{{- $used := dict "8081" "the health probes" -}}
+{{- range . -}}
+{{- $name := first . -}}
+{{- $port := last . | toString -}}
+{{- with get $used $port }}{{ fail (printf "%s is %s, the port of %s in the same process: choose another one." $name $port .) }}{{ end -}}
+{{- $_ := set $used $port $name -}}
+{{- end -}}
+{{- end -}}
+
 {{/* refract.authentication: not empty if consumers that peer with Liqo's protocol are admitted. */}}
 {{- define "refract.authentication" -}}
 {{- if and .Values.authentication.enabled .Values.adoptLiqo }}{{ fail "authentication.enabled: beside Liqo (adoptLiqo) its own authentication module admits consumers. Leave one of them false." }}{{ end -}}
