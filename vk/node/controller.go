@@ -270,8 +270,9 @@ func (c *Controller) newLibraryController() (*vknode.NodeController, error) {
 	c.mu.Lock()
 	node := c.desired.DeepCopy()
 	c.mu.Unlock()
+	leases := ownedLeases{c.client.CoordinationV1().Leases(corev1.NamespaceNodeLease), c.presentNode}
 	return vknode.NewNodeController(provider{c}, node, libraryNodes{c.client.CoreV1().Nodes(), c.recordLibraryWrite},
-		vknode.WithNodeEnableLeaseV1(c.client.CoordinationV1().Leases(corev1.NamespaceNodeLease), int32(c.config.LeaseDuration.Seconds())),
+		vknode.WithNodeEnableLeaseV1(leases, int32(c.config.LeaseDuration.Seconds())),
 		vknode.WithNodeStatusUpdateInterval(heartbeatInterval),
 		vknode.WithNodeStatusUpdateErrorHandler(c.recoverNode),
 	)

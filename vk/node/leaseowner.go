@@ -8,16 +8,51 @@ import (
 	"fmt"
 	"slices"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coordinationclientv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// syncLeaseOwner makes the Node the owner of its Lease, and reports whether the Node is the owner now. The
-// virtual-kubelet library sets the owner only once, from its own copy of the Node. After the Node was deleted and
-// recreated, the recorded owner no longer exists, so that the garbage collector deletes the Lease. It also deletes
-// the next Lease if the library's copy is still the former Node.
+// ownedLeases has the virtual-kubelet library write Leases that belong to the present Node. The library takes the owner
+// from its own copy of the Node, which stays the former one after the Node was deleted and recreated. The garbage
+// collector would delete each Lease of a former Node as soon as it is created, and without a Lease, the control plane
+// takes the Node for dead.
+type ownedLeases struct {
+	coordinationclientv1.LeaseInterface
+	present func() *corev1.Node // returns nil if there is no Node of this process
+}
+
+func (l ownedLeases) Create(ctx context.Context, lease *coordinationv1.Lease, o metav1.CreateOptions) (*coordinationv1.Lease, error) {
+	node := l.present()
+	if node == nil {
+		return nil, fmt.Errorf("creating the lease of node %s: the node does not exist", lease.Name)
+	}
+	lease = lease.DeepCopy()
+	lease.OwnerReferences = ownersWith(lease.OwnerReferences, node)
+	return l.LeaseInterface.Create(ctx, lease, o)
+}
+
+func (l ownedLeases) Update(ctx context.Context, lease *coordinationv1.Lease, o metav1.UpdateOptions) (*coordinationv1.Lease, error) {
+	if node := l.present(); node != nil {
+		lease = lease.DeepCopy()
+		lease.OwnerReferences = ownersWith(lease.OwnerReferences, node)
+	}
+	return l.LeaseInterface.Update(ctx, lease, o)
+}
+
+// presentNode returns the observed Node if it belongs to this process.
+func (c *Controller) presentNode() *corev1.Node {
+	if node := c.observed.node(); node != nil && c.ownsNode(node) {
+		return node
+	}
+	return nil
+}
+
+// syncLeaseOwner makes a new Node the owner of the existing Lease before the garbage collector deletes the Lease, and
+// reports whether the Node is the owner now. The library would do so with the next renewal only.
 func (c *Controller) syncLeaseOwner(ctx context.Context, node *corev1.Node) (owned bool, err error) {
 	if c.leaseOwner == node.UID {
 		return true, nil
