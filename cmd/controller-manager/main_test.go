@@ -187,13 +187,13 @@ func TestTheAPIServerRedirectsToNoOtherServer(t *testing.T) {
 	}
 }
 
-// TestStartWaitsForAnAPIServerThatLimitsRequests checks that the controller manager does not exit, and sends no burst of
-// requests, if the API server limits requests while the controllers start.
+// TestStartWaitsForAnAPIServerThatLimitsRequests checks that the controller manager neither exits nor sleeps for the delay
+// in the response if the API server limits requests while the controllers start.
 func TestStartWaitsForAnAPIServerThatLimitsRequests(t *testing.T) {
 	var requests atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		requests.Add(1)
-		w.Header().Set("Retry-After", "1")
+		w.Header().Set("Retry-After", "3600")
 		http.Error(w, "Too many requests, please try again later.", http.StatusTooManyRequests)
 	}))
 	t.Cleanup(server.Close)

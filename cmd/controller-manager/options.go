@@ -30,9 +30,6 @@ import (
 	"github.com/refract-project/refract/internal/negotiation"
 	"github.com/refract-project/refract/internal/pluginsource"
 	"github.com/refract-project/refract/internal/rbac"
-	"github.com/refract-project/refract/internal/redirect"
-	"github.com/refract-project/refract/internal/retryafter"
-	"github.com/refract-project/refract/internal/rewind"
 	"github.com/refract-project/refract/internal/tenantlimits"
 )
 
@@ -432,9 +429,6 @@ func (o *options) restConfig() (*rest.Config, error) {
 	}
 	config.QPS, config.Burst = o.clientQPS, o.clientBurst
 	config.UserAgent = wire.ControllerManagerProcess + "/" + cmdutil.Version()
-	redirect.Refuse(config)
-	rewind.Wrap(config)
-	retryafter.Wrap(config)
 	return config, nil
 }
 
@@ -444,16 +438,5 @@ func (o *options) loadConfig() (*rest.Config, error) {
 	if path == "" {
 		source, path = "$KUBECONFIG", os.Getenv("KUBECONFIG")
 	}
-	if path != "" {
-		config, err := connection.ParseFile(path)
-		if err != nil {
-			return nil, fmt.Errorf("%s=%s cannot be used: %w", source, path, err)
-		}
-		return config, nil
-	}
-	config, err := rest.InClusterConfig()
-	if err != nil {
-		return nil, fmt.Errorf("no kubeconfig: set --kubeconfig or $KUBECONFIG, or run in the cluster (%w)", err)
-	}
-	return config, nil
+	return connection.LoadLocal("--kubeconfig", source, path)
 }

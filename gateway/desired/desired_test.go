@@ -112,7 +112,7 @@ func format(s netstate.State) string {
 func TestCompile(t *testing.T) {
 	gateway, err := CompileGateway(newPeering())
 	require.NoError(t, err)
-	node, err := CompileNode(newHost())
+	node, err := compileNode(newHost())
 	require.NoError(t, err)
 	for name, state := range map[string]netstate.State{"gateway": gateway.State, "node": node} {
 		file := "testdata/" + name + ".txt"
@@ -220,7 +220,7 @@ func publicKey(private []byte) []byte {
 
 // TestNodeWithABadPeer checks that a peer whose objects are incomplete or conflict does not affect the others.
 func TestNodeWithABadPeer(t *testing.T) {
-	alone, err := CompileNode(newHost())
+	alone, err := compileNode(newHost())
 	require.NoError(t, err)
 	for want, change := range map[string]func(*Peer){
 		"waiting for a pod of the gateway":                func(p *Peer) { p.Server.Status.InternalEndpoint = nil },
@@ -236,7 +236,7 @@ func TestNodeWithABadPeer(t *testing.T) {
 			bad := Peer{Configuration: newConfiguration(), Server: newServer()}
 			change(&bad)
 			h.Peers = append(h.Peers, bad)
-			state, err := CompileNode(h)
+			state, err := compileNode(h)
 			require.ErrorContains(t, err, want)
 			require.Equal(t, format(alone), format(state))
 		})
@@ -250,10 +250,10 @@ func TestOrderDoesNotMatter(t *testing.T) {
 	second.Configuration.Status.Remote.CIDR = networking.ClusterConfigCIDR{Pod: []networking.CIDR{"10.81.0.0/16"},
 		External: []networking.CIDR{"10.82.0.0/16"}}
 	h.Peers = append(h.Peers, second)
-	first, err := CompileNode(h)
+	first, err := compileNode(h)
 	require.NoError(t, err)
 	slices.Reverse(h.Peers)
-	reversed, err := CompileNode(h)
+	reversed, err := compileNode(h)
 	require.NoError(t, err)
 	require.Equal(t, format(first), format(reversed))
 }
@@ -344,7 +344,7 @@ func TestConflictingPeers(t *testing.T) {
 	require.ErrorAs(t, err, &refusal)
 	require.Contains(t, format(after), "10.82.0.0/16", "the addresses were granted anew, because their Configuration is gone")
 	require.NotContains(t, format(after), "10.62.0.0/16")
-	second, err := CompileNode(Host{Name: h.Name, IP: h.IP, External: h.External, Nodes: h.Nodes, MTU: h.MTU, Peers: h.Peers[:1]})
+	second, err := compileNode(Host{Name: h.Name, IP: h.IP, External: h.External, Nodes: h.Nodes, MTU: h.MTU, Peers: h.Peers[:1]})
 	require.NoError(t, err)
 	require.Equal(t, format(second), format(after))
 
@@ -377,4 +377,9 @@ func TestResumeTunnel(t *testing.T) {
 	p.PublicKey = nil
 	_, err = ResumeTunnel(p, good.State)
 	require.ErrorContains(t, err, "waiting for the PublicKey")
+}
+
+// compileNode returns the configuration of a node that had none before.
+func compileNode(h Host) (netstate.State, error) {
+	return NewNodeCompiler(netstate.State{}).Compile(h)
 }

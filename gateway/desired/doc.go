@@ -7,12 +7,13 @@
 //
 //	pod → node ══ VXLAN ══> gateway ══ WireGuard ══> gateway ══ VXLAN ══> node → pod
 //
-// The node sends packets for the ranges of a peer to the peer's gateway (CompileNode). The gateway replaces the destination
+// The node sends packets for the ranges of a peer to the peer's gateway (NodeCompiler). The gateway replaces the destination
 // by the address that the peer itself uses, and sends the packet through the tunnel. On the way back it replaces the source
 // (CompileGateway). Each cluster translates the addresses of the other one, and never its own, so the tunnel has the true
 // addresses of both. Both clusters may use the same ranges: the link on which a packet arrives decides what its addresses
 // mean.
 //
-// The functions are pure. The same objects give the same result, in every process and after every restart. An error means
-// that the objects are incomplete or refused: what was applied before then stays.
+// Nothing here reads or changes the kernel. The same complete objects give the same result, in every process and after every
+// restart. An error means that objects are incomplete or refused: what was applied before then stays. For a single peer of a
+// node, NodeCompiler remembers it.
 package desired

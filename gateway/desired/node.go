@@ -183,9 +183,6 @@ func readWay(present netstate.State, uid types.UID) (way, bool) {
 	return w, w.pod.IsValid() && len(w.ranges.remote) > 0
 }
 
-// CompileNode returns the configuration of a node that had none before.
-func CompileNode(h Host) (netstate.State, error) { return NewNodeCompiler(netstate.State{}).Compile(h) }
-
 func (h Host) state(ways []way) netstate.State {
 	state := netstate.State{
 		Links: []netstate.Link{vxlan(h.MTU, nodeMAC(h.Name))},

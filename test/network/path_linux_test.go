@@ -113,8 +113,9 @@ func BenchmarkApply(b *testing.B) {
 		applier, err := netstate.NewApplier(desired.NodeScope)
 		require.NoError(b, err)
 		defer applier.Close()
+		compiler := desired.NewNodeCompiler(netstate.State{})
 		apply := func(b *testing.B) int {
-			state, err := desired.CompileNode(h)
+			state, err := compiler.Compile(h)
 			require.NoError(b, err)
 			writes, err := applier.Apply(state)
 			require.NoError(b, err)

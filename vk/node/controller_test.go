@@ -39,7 +39,7 @@ func TestController(t *testing.T) {
 		{"a node that is not virtual is not taken over", testForeignNode},
 		{"the node of another provider is not taken over", testNodeOfAnotherProvider},
 		{"a node that lost its labels while nobody looked is found again", testLostLabels},
-		{"a policy that denies the condition is told", testDeniedCondition},
+		{"a policy that denies the condition is reported", testDeniedCondition},
 		{"the node of a deleted VirtualNode stays away", testDeletedVirtualNode},
 		{"the version of the provider is a label of the node", testProviderVersion},
 		{"plugins in the folder are an annotation of the node", testFolderPlugins},

@@ -6,6 +6,7 @@
 package app
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -41,10 +42,7 @@ The process needs the capability NET_ADMIN, and /dev/net/tun where the kernel ha
 no WireGuard. When it ends, the kernel keeps the configuration for the next one.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.validate(); err != nil {
-				return err
-			}
-			if err := o.logs.Install(cmd.ErrOrStderr()); err != nil {
+			if err := errors.Join(o.validate(), o.logs.Install(cmd.ErrOrStderr())); err != nil {
 				return err
 			}
 			return runGateway(cmd.Context(), &o)
@@ -66,10 +64,7 @@ NET_ADMIN, and writes nothing to the API server. When it ends, the kernel keeps
 the configuration for the next one.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.validate(); err != nil {
-				return err
-			}
-			if err := o.logs.Install(cmd.ErrOrStderr()); err != nil {
+			if err := errors.Join(o.validate(), o.logs.Install(cmd.ErrOrStderr())); err != nil {
 				return err
 			}
 			return runAgent(cmd.Context(), &o)

@@ -18,8 +18,6 @@ import (
 	"github.com/refract-project/refract/gateway/tunnel"
 	"github.com/refract-project/refract/internal/cmdutil"
 	"github.com/refract-project/refract/internal/connection"
-	"github.com/refract-project/refract/internal/redirect"
-	"github.com/refract-project/refract/internal/rewind"
 )
 
 // options are the flags of both commands.
@@ -112,18 +110,11 @@ const userAgent = "refract-gateway"
 
 // restConfig returns the client configuration for this cluster.
 func (o *options) restConfig() (*rest.Config, error) {
-	var config *rest.Config
-	var err error
-	if o.kubeconfig != "" {
-		if config, err = connection.ParseFile(o.kubeconfig); err != nil {
-			return nil, fmt.Errorf("--kubeconfig=%s cannot be used: %w", o.kubeconfig, err)
-		}
-	} else if config, err = rest.InClusterConfig(); err != nil {
-		return nil, fmt.Errorf("no kubeconfig: set --kubeconfig or $KUBECONFIG, or run in the cluster (%w)", err)
+	config, err := connection.LoadLocal("--kubeconfig", "--kubeconfig", o.kubeconfig)
+	if err != nil {
+		return nil, err
 	}
 	config.QPS = -1
 	config.UserAgent = userAgent + "/" + cmdutil.Version()
-	redirect.Refuse(config)
-	rewind.Wrap(config)
 	return config, nil
 }

@@ -13,29 +13,19 @@ import (
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/cmdutil"
 	"github.com/refract-project/refract/internal/connection"
-	"github.com/refract-project/refract/internal/redirect"
-	"github.com/refract-project/refract/internal/retryafter"
-	"github.com/refract-project/refract/internal/rewind"
 	"github.com/refract-project/refract/vk/reflection"
 )
 
 // LocalClient returns a client configuration and a client for this cluster. The transport of every client of the
 // configuration is wrapped with wrap.
 func (o *Options) LocalClient(wrap transport.WrapperFunc) (*rest.Config, kubernetes.Interface, error) {
-	var config *rest.Config
-	var err error
-	if source, path := o.HomeKubeconfigFile(); path != "" {
-		if config, err = connection.ParseFile(path); err != nil {
-			return nil, nil, fmt.Errorf("%s=%s cannot be used: %w", source, path, err)
-		}
-	} else if config, err = rest.InClusterConfig(); err != nil {
-		return nil, nil, fmt.Errorf("no kubeconfig for this cluster: set --home-kubeconfig or $KUBECONFIG, or run in a pod (%w)", err)
+	source, path := o.HomeKubeconfigFile()
+	config, err := connection.LoadLocal("--home-kubeconfig", source, path)
+	if err != nil {
+		return nil, nil, err
 	}
 	config = o.Limited(config)
 	config.Wrap(wrap)
-	redirect.Refuse(config)
-	rewind.Wrap(config)
-	retryafter.Wrap(config)
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, nil, fmt.Errorf("creating a client for this cluster, %w", err)
