@@ -33,6 +33,11 @@ TEST_TIMEOUT ?= 40m
 # processors, a test that takes 90 seconds alone took 330, and half as much processor time again.
 PACKAGES_AT_ONCE ?= $(shell nproc)
 FUZZ_TIME ?= 30s
+# A failed test runs a second time when all others have ended, unless more than five have failed, there is a data race, or the process has
+# panicked. Both results are printed. Many control planes share the processors here, and a pause of a few seconds in one of them can end a
+# watch that a test counts. A fault that shows in every second run still fails a quarter of all runs.
+gotestsum := go tool -modfile=hack/gotestsum/go.mod gotestsum --format=standard-quiet --rerun-fails=1 --rerun-fails-max-failures=5 \
+  --rerun-fails-run-root-test --rerun-fails-abort-on-data-race
 
 ##@ Use
 
@@ -98,12 +103,12 @@ test: tools ## Run the tests on real control planes, those of concurrency under 
 	CGO_ENABLED=1 nice -n 19 go list -race -test -deps -export $$race ./vk/reflection >/dev/null & ahead=$$!; \
 	trap 'kill $$ahead 2>/dev/null || true' EXIT; \
 	all=$$({ printf "$$(go list -m)/%s\n" $(SLOW); go list ./...; } | grep -v '/test/nodes$$' | awk '!seen[$$0]++'); \
-	go test -vet=off -p $(PACKAGES_AT_ONCE) -timeout $(TEST_TIMEOUT) $$(grep -vE '$(race_pattern)' <<<"$$all") || status=1; \
-	go test -vet=off -timeout $(TEST_TIMEOUT) -run '^TestFuelPaysForTheHost$$' ./host || status=1; \
+	$(gotestsum) --packages="$$(grep -vE '$(race_pattern)' <<<"$$all")" -- -vet=off -p $(PACKAGES_AT_ONCE) -timeout $(TEST_TIMEOUT) || status=1; \
+	$(gotestsum) --packages=./host -- -vet=off -timeout $(TEST_TIMEOUT) -run '^TestFuelPaysForTheHost$$' || status=1; \
 	wait $$ahead || true; \
 	export CGO_ENABLED=1; \
-	go test -vet=off -p $(PACKAGES_AT_ONCE) -race -timeout $(TEST_TIMEOUT) $$race || status=1; \
-	go test -vet=off -race -timeout $(TEST_TIMEOUT) -run '^($(RACE_TESTS))$$' ./vk/reflection || status=1; \
+	$(gotestsum) --packages="$$race" -- -vet=off -p $(PACKAGES_AT_ONCE) -race -timeout $(TEST_TIMEOUT) || status=1; \
+	$(gotestsum) --packages=./vk/reflection -- -vet=off -race -timeout $(TEST_TIMEOUT) -run '^($(RACE_TESTS))$$' || status=1; \
 	exit $$status
 
 # -vet=off: see test.
@@ -117,7 +122,7 @@ test-race: tools ## Run every test of concurrent code under the race detector, o
 
 .PHONY: test-real
 test-real: tools node-tools ## Run the tests that need real nodes (Debian, root)
-	REFRACT_NODES=required go test -timeout $(TEST_TIMEOUT) -run 'RealNodes|Machines' ./test/nodes ./test/support/testenv/...
+	REFRACT_NODES=required $(gotestsum) --packages='./test/nodes ./test/support/testenv/...' -- -timeout $(TEST_TIMEOUT) -run 'RealNodes|Machines'
 
 .PHONY: test-liqo
 test-liqo: tools node-tools liqo-tools ## Run the tests beside Liqo itself, on real nodes (Debian, root)
