@@ -59,11 +59,13 @@ func TestWhatIsNotReflectedCostsNothing(t *testing.T) {
 	l.watchedOnce(l.Remote, extensions[l.Namespace], extensions[second])
 }
 
-// watchedOnce checks that the manager has requested each list and watch only once, only in the given namespaces, and
-// from the provider only objects with our labels. The manager must have ended before the call.
+// watchedOnce checks that the manager has requested each list only once and has never had two initial watches of the
+// same objects open, only in the given namespaces, and from the provider only objects with our labels. An API server
+// may end a watch at any time. If it does so before it has sent all objects, the client requests an initial watch
+// again. The manager must have ended before the call.
 func (l *lab) watchedOnce(s *reflectiontest.Side, namespaces ...string) {
 	l.Helper()
-	watches := map[string]int{}
+	watches := map[string][]reflectiontest.Request{}
 	// The check is repeated, because a watch is logged only when the API server has noticed the end of the
 	// connection.
 	l.Eventually(func() error {
@@ -75,6 +77,8 @@ func (l *lab) watchedOnce(s *reflectiontest.Side, namespaces ...string) {
 			switch {
 			case r.Verb != "list" && r.Verb != "watch", where == l.Tenant:
 				continue
+			case r.Received.IsZero() || r.Ended.Before(r.Received):
+				l.Fatalf("the audit log of %s lacks the times of %s %s", s.Cluster.Name(), r.Verb, r.RequestURI)
 			case where != "" && !slices.Contains(namespaces, where):
 				l.Fatalf("%s was asked for %s %s", s.Cluster.Name(), r.Verb, r.RequestURI)
 			case where == "" && slices.Contains([]string{"configmaps", "secrets", "services", "endpointslices", "ingresses", "events", "networkpolicies", "poddisruptionbudgets"}, r.ObjectRef.Resource):
@@ -82,9 +86,9 @@ func (l *lab) watchedOnce(s *reflectiontest.Side, namespaces ...string) {
 			case s == l.Remote && r.ObjectRef.Resource != "events" && !strings.Contains(selects, "offloading.liqo.io/origin=rome"):
 				l.Fatalf("the provider was asked for what is not ours: %s", r.RequestURI)
 			}
-			// An API server may end a watch at any time, and the client resumes it. Only initial watches are counted.
 			if at.Query().Get("sendInitialEvents") == "true" || r.Verb == "list" && at.Query().Get("limit") != "1" {
-				watches[where+"/"+r.ObjectRef.Resource+"?"+selects]++
+				watch := where + "/" + r.ObjectRef.Resource + "?" + selects
+				watches[watch] = append(watches[watch], r)
 			}
 		}
 		for _, namespace := range namespaces {
@@ -92,14 +96,17 @@ func (l *lab) watchedOnce(s *reflectiontest.Side, namespaces ...string) {
 				return fmt.Errorf("no watch of the ConfigMaps of %s is logged, but %v", namespace, watches)
 			}
 		}
-		if s == l.Local && len(watches) > 0 && watches["/nodes?liqo.io/remote-cluster-id"] == 0 {
+		if s == l.Local && len(watches) > 0 && len(watches["/nodes?liqo.io/remote-cluster-id"]) == 0 {
 			return fmt.Errorf("no watch of nodes is logged, but %v", watches)
 		}
 		return nil
 	})
-	for watch, n := range watches {
-		if n > 1 {
-			l.Errorf("%s was asked %d times to watch %s", s.Cluster.Name(), n, watch)
+	for watch, requests := range watches {
+		slices.SortFunc(requests, func(a, b reflectiontest.Request) int { return a.Received.Compare(b.Received) })
+		for i, r := range requests[1:] {
+			if earlier := requests[i]; r.Verb == "list" || earlier.Verb == "list" || r.Received.Before(earlier.Ended) {
+				l.Errorf("%s was asked %d times for %s: from %s to %s, and again from %s", s.Cluster.Name(), len(requests), watch, earlier.Received, earlier.Ended, r.Received)
+			}
 		}
 	}
 }

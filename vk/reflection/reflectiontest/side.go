@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
@@ -123,6 +124,9 @@ type Request struct {
 	RequestURI string
 	User       struct{ Username string }
 	ObjectRef  struct{ Resource, Subresource, Namespace, Name string }
+	// Received and Ended are the times between which the API server served the request.
+	Received time.Time `json:"requestReceivedTimestamp"`
+	Ended    time.Time `json:"stageTimestamp"`
 }
 
 // Requests lists the requests of the manager under test, taken from the audit log.
