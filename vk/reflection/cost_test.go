@@ -16,7 +16,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
-// TestWhatIsNotReflectedCostsNothing checks that 10,000 ConfigMaps in namespaces that are not offloaded, and foreign
+// TestWhatIsNotReflectedCostsNothing checks that 2,000 ConfigMaps in namespaces that are not offloaded, and foreign
 // ConfigMaps in the remote namespace, are neither listed, cached nor evaluated. The API servers must serve only one
 // watch for each kind and offloaded namespace, and one for each cluster-scoped kind. The watches on the provider must
 // select objects with our labels.
@@ -41,7 +41,7 @@ func TestWhatIsNotReflectedCostsNothing(t *testing.T) {
 	}
 
 	l.Quiet("what is not reflected", func() {
-		l.Local.ConfigMaps(t, elsewhere, 10000)
+		l.Local.ConfigMaps(t, elsewhere, 2000)
 		l.Remote.ConfigMaps(t, l.RemoteNS, 200)
 	})
 	// When the last ConfigMap has been reflected, the events of all earlier ConfigMaps have been handled, too.
