@@ -14,8 +14,10 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	auth "github.com/refract-project/refract/api/authentication/v1beta1"
@@ -135,6 +137,37 @@ func TestUnpeerNamesClaimsOfTheProvider(t *testing.T) {
 	before := s.milan.Writes()
 	require.ErrorContains(t, s.unpeer(s.options()), "virtual node milan: claims that were created there have data: held/db. You can also run the command again with --delete-data")
 	assert.Equal(t, before, s.milan.Writes())
+}
+
+// Data on the provider is deleted only if the user confirms it. The confirmation is in the VirtualNode before the
+// VirtualNode is deleted, because the controllers read it there.
+func TestUnpeerRecordsTheConfirmation(t *testing.T) {
+	t.Parallel()
+	s, _ := joined(t)
+	s.rome.Put(t, &corev1.PersistentVolume{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolume"},
+		ObjectMeta: metav1.ObjectMeta{Name: "disk", Labels: wire.ReflectionLabels("rome", "milan")},
+		Spec: corev1.PersistentVolumeSpec{PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimDelete,
+			ClaimRef: &corev1.ObjectReference{Namespace: "shop", Name: "data"}},
+	})
+	writes := s.writes()
+	require.ErrorContains(t, s.unpeer(s.options()), "disk of claim shop/data, which would be deleted, so nothing was changed: copy the data elsewhere and delete the claims, or run the command again with --delete-data")
+	assert.Equal(t, writes, s.writes())
+
+	isConfirmed, isConfirmedInTime := false, false
+	s.rome.Admit(func(object *unstructured.Unstructured) *apierrors.StatusError {
+		isConfirmed = isConfirmed || object.GetKind() == offloading.VirtualNodeKind && remotedata.IsConfirmed(object)
+		return nil
+	})
+	s.rome.OnRequest(func(r apistub.Request) *apistub.Failure {
+		isConfirmedInTime = isConfirmedInTime || r.Verb == "delete" && r.Resource == "virtualnodes" && isConfirmed
+		return nil
+	})
+	confirmed := s.options()
+	confirmed.DeleteData = true
+	require.NoError(t, s.unpeer(confirmed))
+	assert.True(t, isConfirmedInTime, "the VirtualNode was deleted without the confirmation")
+	assert.True(t, s.said("the data of the volumes disk of claim shop/data is deleted"), s.lines)
 }
 
 // No requests are sent to a provider that is given up, and an interrupted run can be continued.

@@ -11,7 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/ptr"
 
 	auth "github.com/refract-project/refract/api/authentication/v1beta1"
@@ -20,6 +22,7 @@ import (
 	"github.com/refract-project/refract/internal/rbac"
 	"github.com/refract-project/refract/internal/refractctl/cluster"
 	"github.com/refract-project/refract/internal/refractctl/peeringtest"
+	"github.com/refract-project/refract/internal/remotedata"
 	"github.com/refract-project/refract/test/support/apistub"
 )
 
@@ -87,6 +90,30 @@ func TestDrainFailsAtAnyWrite(t *testing.T) {
 		if count < number {
 			return
 		}
+	}
+}
+
+// A drain confirms in the NamespaceMap that data may be deleted before it deletes the NamespaceMap, and only if the user
+// confirms it: the controllers keep data otherwise.
+func TestDrainRecordsTheConfirmation(t *testing.T) {
+	t.Parallel()
+	for _, deleteData := range []bool{false, true} {
+		stub, c, _, _ := admitted(t)
+		putMap(t, stub)
+		isConfirmed, isConfirmedInTime, isDeleted := false, false, false
+		stub.Admit(func(object *unstructured.Unstructured) *apierrors.StatusError {
+			isConfirmed = isConfirmed || object.GetKind() == offloading.NamespaceMapKind && remotedata.IsConfirmed(object)
+			return nil
+		})
+		stub.OnRequest(func(r apistub.Request) *apistub.Failure {
+			if r.Verb == "delete" && r.Resource == "namespacemaps" {
+				isDeleted, isConfirmedInTime = true, isConfirmed
+			}
+			return nil
+		})
+		require.NoError(t, Drain(t.Context(), c, "rome", deleteData, nil))
+		assert.True(t, isDeleted)
+		assert.Equal(t, deleteData, isConfirmedInTime)
 	}
 }
 
