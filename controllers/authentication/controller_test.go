@@ -338,12 +338,19 @@ func TestJoin(t *testing.T) {
 
 	t.Run("a changed RoleBinding", func(t *testing.T) {
 		binding, owner := &rbacv1.RoleBinding{}, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: rome.namespace, Name: "team"}}
+		controller := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: rome.namespace, Name: "controller"}}
 		provider.Create(t, owner)
+		provider.Create(t, controller)
 		provider.Get(t, binding, rome.namespace, "liqo-remote-tenant")
 		subjects := binding.Subjects
 		binding.Labels["team"], binding.Annotations = "platform", map[string]string{"note": "theirs"}
-		former := metav1.OwnerReference{APIVersion: auth.GroupVersion.String(), Kind: auth.TenantKind, Name: "rome", UID: "former", Controller: ptr.To(true)}
-		binding.OwnerReferences = []metav1.OwnerReference{former, {APIVersion: "v1", Kind: "ConfigMap", Name: owner.Name, UID: owner.UID}}
+		// An object has at most one controller. The garbage collector does not remove the reference to this one, because it
+		// exists.
+		binding.OwnerReferences = []metav1.OwnerReference{
+			{APIVersion: auth.GroupVersion.String(), Kind: auth.TenantKind, Name: "rome", UID: "former"},
+			{APIVersion: "v1", Kind: "ConfigMap", Name: controller.Name, UID: controller.UID, Controller: ptr.To(true)},
+			{APIVersion: "v1", Kind: "ConfigMap", Name: owner.Name, UID: owner.UID},
+		}
 		binding.Subjects = nil
 		require.NoError(t, provider.Client.Update(t.Context(), binding))
 		provider.Patch(t, tenant, `{"metadata":{"annotations":{"touched":"true"}}}`)
@@ -360,6 +367,7 @@ func TestJoin(t *testing.T) {
 		assert.Equal(t, owner.UID, binding.OwnerReferences[0].UID)
 		assert.True(t, metav1.IsControlledBy(binding, tenant))
 		provider.Delete(t, owner)
+		provider.Delete(t, controller)
 	})
 
 	t.Run("drained", func(t *testing.T) {
