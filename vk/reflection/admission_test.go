@@ -314,6 +314,62 @@ spec: {nodeName: %s, automountServiceAccountToken: false, containers: [{name: we
 	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web", added[2], added[3], is("spec.pod.activeDeadlineSeconds", "800"))
 }
 
+// TestAdmissionOfListsStands checks that the items that admission has added to lists of a new ShadowPod, and the list
+// that it has replaced, are kept when the user of this cluster adds a toleration, which then stands beside the one from
+// admission.
+func TestAdmissionOfListsStands(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	const spot, disk = `{"key":"spot","operator":"Exists"}`, `{"effect":"NoExecute","key":"node.kubernetes.io/disk-pressure","operator":"Exists"}`
+	decided := []func(*unstructured.Unstructured) error{
+		is("spec.pod.hostAliases", `[{ip: 10.1.1.1, hostnames: [home]}, {ip: 10.9.9.9, hostnames: [mirror]}]`),
+		is("spec.pod.topologySpreadConstraints", `[{maxSkew: 1, topologyKey: cloud-zone, whenUnsatisfiable: ScheduleAnyway}]`),
+	}
+	tolerates := func(want ...string) func(*unstructured.Unstructured) error {
+		return func(shadow *unstructured.Unstructured) error {
+			text, err := json.Marshal(shadow.Object["spec"])
+			for _, toleration := range want {
+				if err == nil && strings.Count(string(text), toleration) != 1 {
+					err = fmt.Errorf("the spec is %s, want the toleration %s once", text, toleration)
+				}
+			}
+			return err
+		}
+	}
+	l.admit("offloading.liqo.io", "shadowpods", `[JSONPatch{op: "add", path: "/spec/pod/hostAliases/-", value: {"ip": dyn("10.9.9.9"), "hostnames": dyn(["mirror"])}},
+    JSONPatch{op: "replace", path: "/spec/pod/topologySpreadConstraints", value: [{"maxSkew": dyn(1), "topologyKey": dyn("cloud-zone"), "whenUnsatisfiable": dyn("ScheduleAnyway")}]},
+    JSONPatch{op: "add", path: "/spec/pod/tolerations/-", value: {"key": "spot", "operator": "Exists"}}]`, `
+apiVersion: offloading.liqo.io/v1beta1
+kind: ShadowPod
+metadata: {name: web}
+spec: {pod: {containers: [{name: web, image: "web:1"}], tolerations: [{key: probe}], hostAliases: [{ip: 10.1.1.1, hostnames: [home]}], topologySpreadConstraints: [{maxSkew: 2}]}}`, decided[0])
+	with := func(more ...func(*unstructured.Unstructured) error) []func(*unstructured.Unstructured) error {
+		return append(more, decided...)
+	}
+	l.Local.Create(t, l.Namespace, fmt.Sprintf(`
+apiVersion: v1
+kind: Pod
+metadata: {name: web}
+spec:
+  nodeName: %s
+  automountServiceAccountToken: false
+  containers: [{name: web, image: "web:1"}]
+  hostAliases: [{ip: 10.1.1.1, hostnames: [home]}]
+  topologySpreadConstraints: [{maxSkew: 2, topologyKey: zone, whenUnsatisfiable: DoNotSchedule}]`, l.Node))
+	l.Start()
+	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web", with(tolerates(spot))...)
+	l.Settled()
+	tolerations, err := json.Marshal(append(l.Local.Get(t, "Pod", l.Namespace, "web").Object["spec"].(map[string]any)["tolerations"].([]any), json.RawMessage(disk)))
+	require.NoError(t, err)
+	l.Local.PatchYAML(t, "Pod", l.Namespace, "web", fmt.Sprintf(`{spec: {tolerations: %s}}`, tolerations))
+	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web", with(tolerates(spot, disk))...)
+	l.Settled()
+	l.Stop()
+	l.Quiet("a restart", func() { l.Start() })
+	l.Local.PatchYAML(t, "Pod", l.Namespace, "web", `{metadata: {labels: {new: "1"}}}`)
+	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web", with(tolerates(spot, disk), reflectiontest.Field("metadata.labels/new", "1"))...)
+}
+
 // TestAdmissionOfShadowEndpointSlicesStands checks that changes by admission are kept for ShadowEndpointSlices. These
 // are a special case because their content is not cached.
 func TestAdmissionOfShadowEndpointSlicesStands(t *testing.T) {

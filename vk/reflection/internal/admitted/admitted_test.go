@@ -204,7 +204,9 @@ func TestDifferencesOfWhole(t *testing.T) {
 		"nothing":                {whole, "spec:", "spec:", nil},
 		"an added field":         {whole, "empty: []", "deadline: 900", []string{"spec.template.deadline"}},
 		"an added empty field":   {whole, "empty: []", "empty: [], none: {}, nil: null", nil},
-		"in the place of none":   {whole, "empty: []", "empty: [{key: a}]", []string{"spec.template.empty"}},
+		"in the place of none":   {whole, "empty: []", "empty: [{key: a}]", []string{"spec.template.empty" + itemKey(map[string]any{"key": "a"})}},
+		"of texts":               {whole, "empty: []", "empty: [a]", []string{"spec.template.empty"}},
+		"an added list":          {part, "empty: []", "tolerations: [{key: a}]", []string{"spec.template.tolerations" + itemKey(map[string]any{"key": "a"})}},
 		"beside the content":     {whole, "spec: {", "default: 1, spec: {size: small, ", nil},
 		"in metadata":            {whole, "name: a}", "name: a, uid: b, generation: 1}", nil},
 		"without a path":         {Content{}, "spec: {", "default: 1, spec: {size: small, ", []string{"spec.size"}},
@@ -269,6 +271,44 @@ func TestAdditionsAreApplied(t *testing.T) {
 			}
 			if got := fmt.Sprint(field("deadline"), field("containers", "[web]", "resources"), field("containers", "[log]", "resources")); got != c.want {
 				t.Errorf("got  %s\nwant %s", got, c.want)
+			}
+		})
+	}
+}
+
+// TestItemsStandBesideRequestedOnes checks that items without names that admission has added to a list are sent with
+// whatever list is requested later, in part or as a whole, as long as they are stored.
+func TestItemsStandBesideRequestedOnes(t *testing.T) {
+	for name, c := range map[string]struct{ sent, stored, requested, present, want string }{
+		"one more":                {"[{key: a}]", "[{key: a}, {key: spot}]", "[{key: a}, {key: b}]", "[{key: a}, {key: spot}]", "[{key: a}, {key: b}, {key: spot}]"},
+		"before the others":       {"[{key: a}]", "[{key: spot}, {key: a}]", "[{key: b}]", "[{key: spot}, {key: a}]", "[{key: b}, {key: spot}]"},
+		"none any more":           {"[{key: a}]", "[{key: a}, {key: spot}]", "", "[{key: a}, {key: spot}]", "[{key: spot}]"},
+		"none before":             {"", "[{key: spot}, {key: gpu}]", "[{key: a}]", "[{key: spot}, {key: gpu}]", "[{key: a}, {key: spot}, {key: gpu}]"},
+		"requested as well":       {"[{key: a}]", "[{key: a}, {key: spot}]", "[{key: spot}]", "[{key: a}, {key: spot}]", "[{key: spot}]"},
+		"removed by others":       {"[{key: a}]", "[{key: a}, {key: spot}]", "[{key: b}]", "[{key: a}]", "[{key: b}]"},
+		"changed by others":       {"[{key: a}]", "[{key: a}, {key: spot}]", "[{key: b}]", "[{key: a}, {key: spot, effect: e}]", "[{key: b}]"},
+		"one replaced, one added": {"[{key: a}]", "[{key: c}, {key: spot}]", "[{key: b}]", "[{key: c}, {key: spot}]", "[{key: b}]"},
+		"texts":                   {"[a]", "[a, b]", "[c]", "[a, b]", "[c]"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			of := func(list string) map[string]any {
+				if list != "" {
+					list = "items: " + list
+				}
+				return object(t, "{spec: {template: {other: a, "+list+"}}}")
+			}
+			var none *Record
+			content := Content{Path: []string{"spec", "template"}, InPart: true}
+			record := none.With(DifferencesOfWhole(of(c.sent), of(c.stored), content), of(c.sent), of(c.stored))
+			record = ReadWhole(map[string]any{Annotation: record.Text()})
+			requested := of(c.requested)
+			kept := record.Apply(requested, of(c.present))
+			if diff := cmp.Diff(of(c.want), requested); diff != "" {
+				t.Error(diff)
+			}
+			isAdded := strings.Contains(c.want, "spot") && !strings.Contains(c.requested, "spot")
+			if kept.IsEmpty() == isAdded {
+				t.Errorf("the record that is kept is empty: %t", kept.IsEmpty())
 			}
 		})
 	}

@@ -6,6 +6,7 @@ package admitted
 import (
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/refract-project/refract/api/wire"
@@ -64,6 +65,8 @@ func DifferencesOfWhole(sent, stored map[string]any, content Content) (fields []
 			fields = append(fields, content.added(path, value, present)...)
 			return true
 		case document.Of(value).Equal(document.Of(present)), raw.IsEmpty(value) && raw.IsEmpty(present):
+		case len(newItems(value, present)) > 0:
+			fields = append(fields, addedItems(path, value, present)...)
 		case present != nil || path[0] == "metadata":
 			fields = append(fields, Field{slices.Clone(path), present == nil, isSimilar(value, present) && isSimilar(present, value), true})
 		}
@@ -83,8 +86,13 @@ func (c Content) added(path []string, sent, stored any) (fields []Field) {
 	}
 	requested := raw.Map(sent)
 	for key, value := range raw.Map(stored) {
-		if _, has := requested[key]; !has && !raw.IsEmpty(value) {
-			fields = append(fields, Field{Path: append(slices.Clone(path), key), whole: true})
+		at := append(slices.Clone(path), key)
+		switch _, has := requested[key]; {
+		case has || raw.IsEmpty(value):
+		case len(newItems(nil, value)) > 0:
+			fields = append(fields, addedItems(at, nil, value)...)
+		default:
+			fields = append(fields, Field{Path: at, whole: true})
 		}
 	}
 	return fields
@@ -103,9 +111,39 @@ func addedMetadata(requested, stored map[string]any) (paths [][]string) {
 	return paths
 }
 
+// addedItems returns the items that newItems returns, as fields.
+func addedItems(path []string, sent, stored any) (fields []Field) {
+	for _, item := range newItems(sent, stored) {
+		fields = append(fields, Field{Path: append(slices.Clone(path), itemKey(item)), whole: true})
+	}
+	return fields
+}
+
+// newItems returns the items in a stored list that were added to the list that was sent. It returns nil if the lists
+// differ in any other way, and for items that are not maps or have names. In a list of texts, such as the arguments of a
+// program, an item has a meaning only in its place.
+func newItems(sent, stored any) (added []any) {
+	requested, isList := sent.([]any)
+	items := unnamed(stored)
+	if items == nil || sent != nil && !isList {
+		return nil
+	}
+	for _, item := range stored.([]any) {
+		if len(requested) > 0 && document.Of(requested[0]).Equal(document.Of(item)) {
+			requested = requested[1:]
+		} else {
+			added = append(added, item)
+		}
+	}
+	if len(requested) > 0 {
+		return nil
+	}
+	return added
+}
+
 // canDescend reports whether two values of a field are compared part by part. It returns true for maps, and for lists
 // of named items. All other lists, and lists in another order, are compared as a whole, so that the next write sends
-// exactly the stored list.
+// exactly the stored list, unless items were only added.
 func (c Content) canDescend(path []string, sent, stored any) bool {
 	if isAtomic(path) {
 		return false
@@ -128,6 +166,25 @@ func isAtomic(path []string) bool { return path[0] != "metadata" && path[len(pat
 // isItem reports whether a path leads to a named item of a list. Decisions concern the fields of such an item, not
 // the item itself.
 func isItem(path []string) bool { return strings.HasPrefix(path[len(path)-1], "[") }
+
+// itemKey returns the key of an item without a name in a path.
+func itemKey(item any) string { return "[#" + strconv.FormatUint(document.Hash(item), 36) + "]" }
+
+// unnamed returns the items of a list of maps in a map with the keys of itemKey. It returns nil for lists of named items.
+func unnamed(list any) map[string]any {
+	items, _ := list.([]any)
+	if len(items) == 0 || named(list) != nil {
+		return nil
+	}
+	byContent := make(map[string]any, len(items))
+	for _, item := range items {
+		if raw.Map(item) == nil {
+			return nil
+		}
+		byContent[itemKey(item)] = item
+	}
+	return byContent
+}
 
 // named returns the items of a list in a map with keys of the form "[name]". It returns nil if an item has no name,
 // or two items have the same name.
@@ -223,6 +280,7 @@ func (r *Record) addContent(path []string, requested, stored map[string]any, kep
 		at := append(path, key)
 		value, has := requested[key]
 		switch known, ok := r.fields[hashPath(at)]; {
+		case !isAtomic(at) && r.addItems(requested, at, value, present, kept):
 		case has && !isAtomic(at):
 			r.addContent(at, parts(value), parts(present), kept)
 		case !has && ok && !isItem(at) && known.requested == absent && known.stored == hashOf(present):
@@ -230,6 +288,29 @@ func (r *Record) addContent(path []string, requested, stored map[string]any, kep
 			requested[key] = present
 		}
 	}
+}
+
+// addItems adds the items that admission has added to a list of the copy to the same list in requested. It reports whether
+// there are any.
+func (r *Record) addItems(requested map[string]any, path []string, value, present any, kept *Record) (isChanged bool) {
+	list, isList := value.([]any)
+	if unnamed(present) == nil || value != nil && !isList {
+		return false
+	}
+	for _, item := range present.([]any) {
+		at := append(path, itemKey(item))
+		known, ok := r.fields[hashPath(at)]
+		isRequested := slices.ContainsFunc(list, func(other any) bool { return document.Of(other).Equal(document.Of(item)) })
+		if !ok || isRequested || known.requested != absent || known.stored != hashOf(item) {
+			continue
+		}
+		kept.fields[hashPath(at)] = known
+		list, isChanged = append(slices.Clip(list), item), true
+	}
+	if isChanged {
+		requested[path[len(path)-1]] = list
+	}
+	return isChanged
 }
 
 // parts returns the fields of a map, or the named items of a list, as a map.
@@ -304,6 +385,9 @@ func at(object map[string]any, path []string) (value any, isMap bool) {
 		fields, ok := value.(map[string]any)
 		if !ok {
 			if fields = named(value); fields == nil {
+				fields = unnamed(value)
+			}
+			if fields == nil {
 				return nil, false
 			}
 		}
