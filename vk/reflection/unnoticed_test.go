@@ -205,8 +205,8 @@ webhooks:
 }
 
 // TestProviderThatDeniesChanges checks that an ephemeral container or a resize that a provider denies causes an
-// Event, and does not block other changes to the pod at the same time or later. A provider that runs Liqo denies all
-// changes to a ShadowPod except to images, the deadline and tolerations.
+// Event, and blocks neither the status of the pod nor other changes to the pod at the same time or later. A provider
+// that runs Liqo denies all changes to a ShadowPod except to images, the deadline and tolerations.
 func TestProviderThatDeniesChanges(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -237,6 +237,8 @@ func TestProviderThatDeniesChanges(t *testing.T) {
 	}
 	l.Local.PatchYAML(t, "Pod", l.Namespace, "web", `{spec: {ephemeralContainers: [{name: debug, image: busybox}]}}`, "ephemeralcontainers")
 	l.Event(l.Namespace, "Pod", "web", "Warning", "FailedReflection", "does not change")
+	l.RunRemote("web", running(0))
+	l.Present(l.Local, "Pod", l.Namespace, "web", reflectiontest.Field("status.phase", "Running"), isReady("True"))
 	l.Local.PatchYAML(t, "Pod", l.Namespace, "web", `{metadata: {labels: {turn: later}}}`)
 	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web", reflectiontest.Field("metadata.labels/turn", "later"))
 	l.Event(l.Namespace, "Pod", "web", "Warning", "FailedReflection", "does not change", "the rest was applied")
