@@ -6,6 +6,10 @@
 // By default, client-go sleeps for the delay of such a response (429 and 5xx) and repeats the request up to ten times,
 // until the deadline of the call. This blocks a worker, for a delay that another party can choose, and the error is a
 // timeout. The processes of this project retry each object by themselves.
+//
+// The commands of refractctl keep the behavior of client-go: they have no queue that repeats a request, and fail with the
+// first error, so that a limit of a second would end them halfway. The limit on the duration of each request (15 s) and
+// an interruption by the user also end the sleep.
 package retryafter
 
 import (
