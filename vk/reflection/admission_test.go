@@ -314,13 +314,13 @@ spec: {nodeName: %s, automountServiceAccountToken: false, containers: [{name: we
 	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web", added[2], added[3], is("spec.pod.activeDeadlineSeconds", "800"))
 }
 
-// TestAdmissionOfListsStands checks that the items that admission has added to lists of a new ShadowPod, and the list
-// that it has replaced, are kept when the user of this cluster adds a toleration, which then stands beside the one from
-// admission.
+// TestAdmissionOfListsStands checks that lists of a new ShadowPod stay as admission has changed them when the user of
+// this cluster adds a toleration. The new toleration is added to the list with the toleration from admission.
 func TestAdmissionOfListsStands(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
-	const spot, disk = `{"key":"spot","operator":"Exists"}`, `{"effect":"NoExecute","key":"node.kubernetes.io/disk-pressure","operator":"Exists"}`
+	const spot = `{"key":"spot","operator":"Exists"}`
+	const disk = `{"effect":"NoExecute","key":"node.kubernetes.io/disk-pressure","operator":"Exists"}`
 	decided := []func(*unstructured.Unstructured) error{
 		is("spec.pod.hostAliases", `[{ip: 10.1.1.1, hostnames: [home]}, {ip: 10.9.9.9, hostnames: [mirror]}]`),
 		is("spec.pod.topologySpreadConstraints", `[{maxSkew: 1, topologyKey: cloud-zone, whenUnsatisfiable: ScheduleAnyway}]`),
@@ -336,13 +336,20 @@ func TestAdmissionOfListsStands(t *testing.T) {
 			return err
 		}
 	}
-	l.admit("offloading.liqo.io", "shadowpods", `[JSONPatch{op: "add", path: "/spec/pod/hostAliases/-", value: {"ip": dyn("10.9.9.9"), "hostnames": dyn(["mirror"])}},
-    JSONPatch{op: "replace", path: "/spec/pod/topologySpreadConstraints", value: [{"maxSkew": dyn(1), "topologyKey": dyn("cloud-zone"), "whenUnsatisfiable": dyn("ScheduleAnyway")}]},
+	l.admit("offloading.liqo.io", "shadowpods", `[
+    JSONPatch{op: "add", path: "/spec/pod/hostAliases/-", value: {"ip": dyn("10.9.9.9"), "hostnames": dyn(["mirror"])}},
+    JSONPatch{op: "replace", path: "/spec/pod/topologySpreadConstraints",
+      value: [{"maxSkew": dyn(1), "topologyKey": dyn("cloud-zone"), "whenUnsatisfiable": dyn("ScheduleAnyway")}]},
     JSONPatch{op: "add", path: "/spec/pod/tolerations/-", value: {"key": "spot", "operator": "Exists"}}]`, `
 apiVersion: offloading.liqo.io/v1beta1
 kind: ShadowPod
 metadata: {name: web}
-spec: {pod: {containers: [{name: web, image: "web:1"}], tolerations: [{key: probe}], hostAliases: [{ip: 10.1.1.1, hostnames: [home]}], topologySpreadConstraints: [{maxSkew: 2}]}}`, decided[0])
+spec:
+  pod:
+    containers: [{name: web, image: "web:1"}]
+    tolerations: [{key: probe}]
+    hostAliases: [{ip: 10.1.1.1, hostnames: [home]}]
+    topologySpreadConstraints: [{maxSkew: 2}]`, decided[0])
 	with := func(more ...func(*unstructured.Unstructured) error) []func(*unstructured.Unstructured) error {
 		return append(more, decided...)
 	}
@@ -355,11 +362,13 @@ spec:
   automountServiceAccountToken: false
   containers: [{name: web, image: "web:1"}]
   hostAliases: [{ip: 10.1.1.1, hostnames: [home]}]
-  topologySpreadConstraints: [{maxSkew: 2, topologyKey: zone, whenUnsatisfiable: DoNotSchedule}]`, l.Node))
+  topologySpreadConstraints: [{maxSkew: 2, topologyKey: zone, whenUnsatisfiable: DoNotSchedule, labelSelector: {}}]`, l.Node))
 	l.Start()
 	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web", with(tolerates(spot))...)
 	l.Settled()
-	tolerations, err := json.Marshal(append(l.Local.Get(t, "Pod", l.Namespace, "web").Object["spec"].(map[string]any)["tolerations"].([]any), json.RawMessage(disk)))
+	before, _, err := unstructured.NestedSlice(l.Local.Get(t, "Pod", l.Namespace, "web").Object, "spec", "tolerations")
+	require.NoError(t, err)
+	tolerations, err := json.Marshal(append(before, json.RawMessage(disk)))
 	require.NoError(t, err)
 	l.Local.PatchYAML(t, "Pod", l.Namespace, "web", fmt.Sprintf(`{spec: {tolerations: %s}}`, tolerations))
 	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web", with(tolerates(spot, disk))...)

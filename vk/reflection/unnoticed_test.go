@@ -205,8 +205,8 @@ webhooks:
 }
 
 // TestProviderThatDeniesChanges checks that an ephemeral container or a resize that a provider denies causes an
-// Event, and blocks neither the status of the pod nor other changes to the pod at the same time or later. A provider
-// that runs Liqo denies all changes to a ShadowPod except to images, the deadline and tolerations.
+// Event, and blocks neither the status of the pod nor other changes to the pod at the same time or later. Liqo on a
+// provider denies all changes to a ShadowPod except to images, the deadline and tolerations.
 func TestProviderThatDeniesChanges(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

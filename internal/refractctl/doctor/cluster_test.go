@@ -59,6 +59,7 @@ func TestAgainstAnAPIServer(t *testing.T) {
 	t.Run("policies of offloaded namespaces", w.policies)
 	t.Run("permissions at a provider", w.provider)
 	t.Run("Quotas of consumers", w.quotas)
+	t.Run("waiting pods", w.waitingPods)
 	t.Run("webhook", w.webhook)
 	t.Run("installation", w.installation)
 }
@@ -119,6 +120,29 @@ func (w *world) quotas(t *testing.T) {
 	w.finds(t, look, "OK|Quotas of consumer rome|1 in namespace liqo-tenant-rome")
 	require.NoError(t, w.client.Patch(t.Context(), quota, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"cordoned":true}}`))))
 	w.finds(t, look, "Warning|Quotas of consumer rome|Quota liqo-tenant-rome/rome is cordoned")
+}
+
+// Pods that are bound to a virtual node and not offloaded are reported with the remedy.
+func (w *world) waitingPods(t *testing.T) {
+	vn := w.vn.DeepCopy()
+	require.NoError(t, w.client.Create(t.Context(), vn))
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "agent"},
+		Spec: corev1.PodSpec{NodeName: vn.Name, Containers: []corev1.Container{{Name: "agent", Image: "agent"}}}}
+	testenv.Eventually(t, func() error { return w.client.Create(t.Context(), pod) }) // the service account comes after the namespace
+	t.Cleanup(func() {
+		for _, object := range []client.Object{vn, pod} {
+			require.NoError(t, w.client.Delete(context.Background(), object, client.GracePeriodSeconds(0)))
+		}
+	})
+	p := &Examination{Client: w.client}
+	require.NoError(t, p.checkWaitingPods(t.Context(), w.installed))
+	require.Empty(t, p.found, "of a pod that is going to be offloaded")
+	patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"status":{"reason":%q}}`, wire.OffloadingBackOffReason))
+	require.NoError(t, w.client.Status().Patch(t.Context(), pod, patch))
+	w.finds(t, func(p *Examination) error { return p.checkWaitingPods(t.Context(), w.installed) },
+		"Warning|pods of node milan|not offloaded, and waiting for ever: Pod shop/agent; see the Event ReflectionDisabled of each. "+
+			"If their namespace is not to be offloaded, "+
+			"exclude nodes with the label liqo.io/type=virtual-node in the node affinity of the DaemonSet or Deployment")
 }
 
 // finds waits for a finding, because it takes a while until an API server applies new roles.

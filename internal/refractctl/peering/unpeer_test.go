@@ -151,7 +151,8 @@ func TestUnpeerRecordsTheConfirmation(t *testing.T) {
 			ClaimRef: &corev1.ObjectReference{Namespace: "shop", Name: "data"}},
 	})
 	writes := s.writes()
-	require.ErrorContains(t, s.unpeer(s.options()), "disk of claim shop/data, which would be deleted, so nothing was changed: copy the data elsewhere and delete the claims, or run the command again with --delete-data")
+	require.ErrorContains(t, s.unpeer(s.options()), "disk of claim shop/data, which would be deleted, so nothing was changed: "+
+		"copy the data elsewhere and delete the claims, or run the command again with --delete-data")
 	assert.Equal(t, writes, s.writes())
 
 	isConfirmed, isConfirmedInTime := false, false

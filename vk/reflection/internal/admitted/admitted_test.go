@@ -196,6 +196,7 @@ const (
 func TestDifferencesOfWhole(t *testing.T) {
 	part := Content{Path: []string{"spec", "template"}, InPart: true}
 	whole := Content{Path: part.Path}
+	keyA := itemKey(map[string]any{"key": "a"})
 	for name, c := range map[string]struct {
 		content      Content
 		before, then string
@@ -204,9 +205,9 @@ func TestDifferencesOfWhole(t *testing.T) {
 		"nothing":                {whole, "spec:", "spec:", nil},
 		"an added field":         {whole, "empty: []", "deadline: 900", []string{"spec.template.deadline"}},
 		"an added empty field":   {whole, "empty: []", "empty: [], none: {}, nil: null", nil},
-		"in the place of none":   {whole, "empty: []", "empty: [{key: a}]", []string{"spec.template.empty" + itemKey(map[string]any{"key": "a"})}},
+		"in the place of none":   {whole, "empty: []", "empty: [{key: a}]", []string{"spec.template.empty" + keyA}},
 		"of texts":               {whole, "empty: []", "empty: [a]", []string{"spec.template.empty"}},
-		"an added list":          {part, "empty: []", "tolerations: [{key: a}]", []string{"spec.template.tolerations" + itemKey(map[string]any{"key": "a"})}},
+		"an added list":          {part, "empty: []", "tolerations: [{key: a}]", []string{"spec.template.tolerations" + keyA}},
 		"beside the content":     {whole, "spec: {", "default: 1, spec: {size: small, ", nil},
 		"in metadata":            {whole, "name: a}", "name: a, uid: b, generation: 1}", nil},
 		"without a path":         {Content{}, "spec: {", "default: 1, spec: {size: small, ", []string{"spec.size"}},
@@ -279,16 +280,18 @@ func TestAdditionsAreApplied(t *testing.T) {
 // TestItemsStandBesideRequestedOnes checks that items without names that admission has added to a list are sent with
 // whatever list is requested later, in part or as a whole, as long as they are stored.
 func TestItemsStandBesideRequestedOnes(t *testing.T) {
-	for name, c := range map[string]struct{ sent, stored, requested, present, want string }{
-		"one more":                {"[{key: a}]", "[{key: a}, {key: spot}]", "[{key: a}, {key: b}]", "[{key: a}, {key: spot}]", "[{key: a}, {key: b}, {key: spot}]"},
-		"before the others":       {"[{key: a}]", "[{key: spot}, {key: a}]", "[{key: b}]", "[{key: spot}, {key: a}]", "[{key: b}, {key: spot}]"},
-		"none any more":           {"[{key: a}]", "[{key: a}, {key: spot}]", "", "[{key: a}, {key: spot}]", "[{key: spot}]"},
-		"none before":             {"", "[{key: spot}, {key: gpu}]", "[{key: a}]", "[{key: spot}, {key: gpu}]", "[{key: a}, {key: spot}, {key: gpu}]"},
-		"requested as well":       {"[{key: a}]", "[{key: a}, {key: spot}]", "[{key: spot}]", "[{key: a}, {key: spot}]", "[{key: spot}]"},
-		"removed by others":       {"[{key: a}]", "[{key: a}, {key: spot}]", "[{key: b}]", "[{key: a}]", "[{key: b}]"},
-		"changed by others":       {"[{key: a}]", "[{key: a}, {key: spot}]", "[{key: b}]", "[{key: a}, {key: spot, effect: e}]", "[{key: b}]"},
-		"one replaced, one added": {"[{key: a}]", "[{key: c}, {key: spot}]", "[{key: b}]", "[{key: c}, {key: spot}]", "[{key: b}]"},
-		"texts":                   {"[a]", "[a, b]", "[c]", "[a, b]", "[c]"},
+	const a, b, c, spot = `{key: a}`, `{key: b}`, `{key: c}`, `{key: spot}`
+	list := func(items ...string) string { return "[" + strings.Join(items, ", ") + "]" }
+	for name, test := range map[string]struct{ sent, stored, requested, present, want string }{
+		"one more":                {list(a), list(a, spot), list(a, b), list(a, spot), list(a, b, spot)},
+		"before the others":       {list(a), list(spot, a), list(b), list(spot, a), list(b, spot)},
+		"none any more":           {list(a), list(a, spot), "", list(a, spot), list(spot)},
+		"none before":             {"", list(spot, c), list(a), list(spot, c), list(a, spot, c)},
+		"requested as well":       {list(a), list(a, spot), list(spot), list(a, spot), list(spot)},
+		"removed by others":       {list(a), list(a, spot), list(b), list(a), list(b)},
+		"changed by others":       {list(a), list(a, spot), list(b), list(a, `{key: spot, effect: e}`), list(b)},
+		"one replaced, one added": {list(a), list(c, spot), list(b), list(c, spot), list(b)},
+		"texts":                   {list("a"), list("a", "b"), list("c"), list("a", "b"), list("c")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			of := func(list string) map[string]any {
@@ -299,14 +302,14 @@ func TestItemsStandBesideRequestedOnes(t *testing.T) {
 			}
 			var none *Record
 			content := Content{Path: []string{"spec", "template"}, InPart: true}
-			record := none.With(DifferencesOfWhole(of(c.sent), of(c.stored), content), of(c.sent), of(c.stored))
+			record := none.With(DifferencesOfWhole(of(test.sent), of(test.stored), content), of(test.sent), of(test.stored))
 			record = ReadWhole(map[string]any{Annotation: record.Text()})
-			requested := of(c.requested)
-			kept := record.Apply(requested, of(c.present))
-			if diff := cmp.Diff(of(c.want), requested); diff != "" {
+			requested := of(test.requested)
+			kept := record.Apply(requested, of(test.present))
+			if diff := cmp.Diff(of(test.want), requested); diff != "" {
 				t.Error(diff)
 			}
-			isAdded := strings.Contains(c.want, "spot") && !strings.Contains(c.requested, "spot")
+			isAdded := strings.Contains(test.want, "spot") && !strings.Contains(test.requested, "spot")
 			if kept.IsEmpty() == isAdded {
 				t.Errorf("the record that is kept is empty: %t", kept.IsEmpty())
 			}

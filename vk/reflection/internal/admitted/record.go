@@ -18,8 +18,8 @@
 //
 // Some copies, such as ShadowPods, are written only by the virtual kubelet, and each write replaces them. In such
 // copies every value counts, including added ones, and list items with names, such as containers, are compared by
-// name. Items that were added to a list of maps without names, such as tolerations, are a decision about each of these
-// items, which stand beside whatever is requested later.
+// name. If admission has added items to a list of maps without names, such as tolerations, each of these items is a
+// decision: it is kept in the list whatever other items are requested later.
 package admitted
 
 import (
