@@ -131,6 +131,55 @@ func TestChangesOfTheProviderOutliveThoseAtHome(t *testing.T) {
 	aligned(t, pod, func() bool { return pod.Spec.Containers[0].Image == "registry.example/main:1" })
 }
 
+// Admission of the provider may set fields that cannot change in a pod. They stay when a toleration is added on the
+// consumer, next to the one that admission has added, and when the consumer changes the same fields of the ShadowPod.
+func TestFieldsThatCannotChangeStayAsAdmissionSetThem(t *testing.T) {
+	namespace := extended(t)
+	shadow := shadowPod(namespace, "web")
+	set(shadow, []any{map[string]any{"ip": "10.1.1.1", "hostnames": []any{"home"}}}, "spec", "pod", "hostAliases")
+	notReady := map[string]any{"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"}
+	set(shadow, []any{notReady}, "spec", "pod", "tolerations")
+	probe := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "probe"}, Spec: corev1.PodSpec{
+		Tolerations: []corev1.Toleration{{Key: "probe"}}, Containers: []corev1.Container{{Name: "main", Image: "a"}}}}
+	provider.Mutate(t, namespace, "", "pods", namespace, `[
+		JSONPatch{op: "add", path: "/spec/hostAliases", value: [{"ip": dyn("10.9.9.9"), "hostnames": dyn(["mirror"])}]},
+		JSONPatch{op: "add", path: "/spec/topologySpreadConstraints", value: [{
+			"maxSkew": dyn(1), "topologyKey": dyn("zone"), "whenUnsatisfiable": dyn("ScheduleAnyway")}]},
+		JSONPatch{op: "add", path: "/spec/tolerations/-", value: {"key": "spot", "operator": "Exists"}}]`,
+		probe, func() bool { return tolerating(probe, "spot") })
+	first := provider.StartManager(t)
+	provider.Create(t, shadow)
+	pod := awaitPod(t, shadow, "")
+	running(t, pod)
+	settle(t, namespace)
+	first.Stop(t)
+	m := provider.StartManager(t)
+	untouched := func(when string, writes int) {
+		t.Helper()
+		settle(t, namespace)
+		provider.Get(t, pod, namespace, "web")
+		aliases, spread := pod.Spec.HostAliases, pod.Spec.TopologySpreadConstraints
+		isKept := len(aliases) == 1 && aliases[0].IP == "10.9.9.9" && len(spread) == 1 && spread[0].TopologyKey == "zone"
+		if !isKept || !tolerating(pod, "spot") {
+			t.Errorf("%s host aliases = %v, spread constraints = %v, tolerations = %v", when, aliases, spread, pod.Spec.Tolerations)
+		}
+		if sent := m.Writes.About("PATCH", namespace, "/pods/web"); len(sent) != writes {
+			t.Errorf("%s writes = %q, want %d", when, sent, writes)
+		}
+	}
+	untouched("after a restart", 0)
+	provider.Patch(t, shadow, `{"spec":{"pod":{"tolerations":[
+		{"key":"node.kubernetes.io/not-ready","operator":"Exists","effect":"NoExecute"},
+		{"key":"node.kubernetes.io/disk-pressure","operator":"Exists","effect":"NoExecute"}]}}}`)
+	aligned(t, pod, func() bool { return tolerating(pod, "node.kubernetes.io/disk-pressure") })
+	untouched("with another toleration", 1)
+	generation := pod.Annotations[shadowpod.GenerationAnnotation]
+	provider.Patch(t, shadow, `{"spec":{"pod":{"hostAliases":[{"ip":"10.1.1.2","hostnames":["home"]}],
+		"topologySpreadConstraints":[{"maxSkew":2,"topologyKey":"host","whenUnsatisfiable":"ScheduleAnyway"}]}}}`)
+	aligned(t, pod, func() bool { return pod.Annotations[shadowpod.GenerationAnnotation] != generation }) // and nothing else
+	untouched("with fields that cannot change", 2)
+}
+
 // A size that was rejected stays in the ShadowPod, but the size that an autoscaler has set is not reverted.
 func TestARefusedSizeLeavesOthersAlone(t *testing.T) {
 	namespace := extended(t)

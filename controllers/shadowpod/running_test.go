@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -157,4 +158,42 @@ func TestARefusedDebuggerKeepsNothingBack(t *testing.T) {
 	if again := awaitPod(t, shadow, first); len(again.Spec.EphemeralContainers) > 0 {
 		t.Errorf("it was made again with %v", again.Spec.EphemeralContainers)
 	}
+}
+
+// Admission of the provider may deny debug containers. An Event names the reason, other changes go on, and the debug
+// container is added once it is allowed.
+func TestADebuggerThatAdmissionDenies(t *testing.T) {
+	namespace := extended(t)
+	m := provider.StartManager(t)
+	shadow := shadowPod(namespace, "debugged")
+	provider.Create(t, shadow)
+	pod := awaitPod(t, shadow, "")
+	running(t, pod)
+	const debugger = `"ephemeralContainers":[{"name":"debug","image":"registry.example/shell:1"}]`
+	add := client.RawPatch(types.StrategicMergePatchType, []byte(`{"spec":{`+debugger+`}}`))
+	attempt := func(c client.Client) error {
+		return c.SubResource("ephemeralcontainers").Patch(t.Context(), pod.DeepCopy(), add, client.DryRunAll)
+	}
+	mend := provider.Deny(t, "no-debuggers-"+namespace, admissionv1.Update, "", "pods/ephemeralcontainers", namespace, attempt)
+	provider.Patch(t, shadow, `{"spec":{"pod":{`+debugger+`}}}`)
+	event := provider.AwaitEvent(t, namespace, "ShadowPod", "debugged", wire.FailedUpdatePodReason)
+	if !strings.Contains(event.Note, "ephemeralcontainers") || !strings.Contains(event.Note, "the test denies this") {
+		t.Errorf("note = %q, want what was denied, and why", event.Note)
+	}
+	provider.Patch(t, shadow, `{"spec":{"pod":{"activeDeadlineSeconds":600}}}`)
+	aligned(t, pod, func() bool { return pod.Spec.ActiveDeadlineSeconds != nil })
+	if len(m.Writes.Denied()) == 0 {
+		t.Error("the policy denied nothing")
+	}
+	if n := len(pod.Spec.EphemeralContainers); n > 0 {
+		t.Errorf("it has %d ephemeral containers, want none", n)
+	}
+	mend()
+	turn := 0
+	aligned(t, pod, func() bool { // the API server takes a moment to drop the policy
+		turn++
+		provider.Patch(t, shadow, fmt.Sprintf(`{"metadata":{"annotations":{"turn":"%d"}}}`, turn))
+		return len(pod.Spec.EphemeralContainers) == 1
+	})
+	_ = m.Writes.Denied() // the policy may have denied more in this moment
 }
