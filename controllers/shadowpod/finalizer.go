@@ -67,8 +67,8 @@ func (c *Controller) release(ctx context.Context, pod *corev1.Pod) error {
 	}
 	written := partial(corev1.SchemeGroupVersion.WithKind("Pod"), key)
 	err = c.client.Patch(ctx, written, patch, client.FieldOwner(wire.ShadowPodFieldManager))
-	// Invalid means that the pod has changed. An event with its new state will follow.
-	if client.IgnoreNotFound(err) != nil && !apierrors.IsInvalid(err) {
+	// If the pod has changed, an event with its new state will follow.
+	if client.IgnoreNotFound(err) != nil && !jsonpatch.IsOutdated(err) {
 		return fmt.Errorf("releasing pod %s from its finalizer, %w", key, err)
 	}
 	c.released.Set(key, version)

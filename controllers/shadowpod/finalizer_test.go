@@ -10,11 +10,14 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/controllers/internal/controllertest"
 	"github.com/refract-project/refract/controllers/shadowpod"
 )
@@ -217,4 +220,30 @@ func TestAReleasedPodThatHasItsFinalizerAgainIsReleasedAgain(t *testing.T) {
 	provider.Patch(t, pod, `{"metadata":{"finalizers":["`+shadowpod.FinalPhaseFinalizer+`"]}}`)
 	require.NoError(t, client.IgnoreNotFound(provider.Client.Delete(t.Context(), pod, client.GracePeriodSeconds(0))))
 	provider.AwaitGone(t, pod)
+}
+
+// If an admission policy denies the removal of the finalizer, an Event reports it, because the pod cannot be deleted
+// meanwhile. The removal is retried. A policy without a reason is answered as an outdated patch is.
+func TestADeniedReleaseIsReported(t *testing.T) {
+	namespace := extended(t)
+	m := provider.StartManager(t)
+	shadow := task(namespace, "stuck")
+	provider.Create(t, shadow)
+	pod := awaitPod(t, shadow, "")
+	bind(t, pod)
+	mend := provider.DenyAs(t, "refract-denies-releases", metav1.StatusReasonInvalid, admissionv1.Update, "", "pods", namespace, func(c client.Client) error {
+		return c.Patch(t.Context(), pod.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":[]}}`)), client.DryRunAll)
+	})
+	setPhase(t, pod, corev1.PodSucceeded)
+	event := provider.AwaitEvent(t, namespace, offloading.ShadowPodKind, "stuck", "PolicyDenied")
+	require.Contains(t, event.Note, "releasing pod "+namespace+"/stuck from its finalizer")
+	mend()
+	controllertest.Eventually(t, "the pod to be released", func() error {
+		provider.Get(t, pod, namespace, pod.Name)
+		if len(pod.Finalizers) > 0 {
+			return errors.New("it is held")
+		}
+		return nil
+	})
+	require.NotEmpty(t, m.Writes.Denied())
 }

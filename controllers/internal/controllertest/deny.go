@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refract-project/refract/internal/admission"
@@ -22,6 +21,13 @@ import (
 // client of the controllers. Take the denials from Manager.Writes.Denied, otherwise they fail the test.
 func (c *Cluster) Deny(t *testing.T, name string, operation admissionv1.OperationType, group, resource, namespace string, attempt func(client.Client) error) (mend func()) {
 	t.Helper()
+	return c.DenyAs(t, name, metav1.StatusReasonForbidden, operation, group, resource, namespace, attempt)
+}
+
+// DenyAs does the same as Deny, with a policy that gives the given reason. Invalid is the default of policies, and also
+// the reason of an outdated JSON patch.
+func (c *Cluster) DenyAs(t *testing.T, name string, reason metav1.StatusReason, operation admissionv1.OperationType, group, resource, namespace string, attempt func(client.Client) error) (mend func()) {
+	t.Helper()
 	policy := &admissionv1.ValidatingAdmissionPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: admissionv1.ValidatingAdmissionPolicySpec{
@@ -30,7 +36,7 @@ func (c *Cluster) Deny(t *testing.T, name string, operation admissionv1.Operatio
 				Rule:       admissionv1.Rule{APIGroups: []string{group}, APIVersions: []string{"*"}, Resources: []string{resource}},
 			}}}},
 			MatchConditions: []admissionv1.MatchCondition{{Name: "controllers", Expression: fmt.Sprintf("request.userInfo.username == %q && request.namespace == %q", ManagerUser, namespace)}},
-			Validations:     []admissionv1.Validation{{Expression: "false", Message: "the test denies this", Reason: ptr.To(metav1.StatusReasonForbidden)}},
+			Validations:     []admissionv1.Validation{{Expression: "false", Message: "the test denies this", Reason: &reason}},
 		},
 	}
 	binding := &admissionv1.ValidatingAdmissionPolicyBinding{
