@@ -163,7 +163,8 @@ func (a *active) newReflection(ctx context.Context, standBy bool) (*reflection.M
 func (a *active) newResources() (*resources.Follower, error) {
 	return resources.New(resources.Options{
 		Local: a.local, Remote: a.provider.Config(), LocalClusterID: a.HomeClusterID, RemoteClusterID: a.ForeignClusterID,
-		NodeName: a.NodeName, VirtualNode: a.VirtualNode, Engine: a.reflection, Chains: a.plugins.chains, RolePrefix: a.RolePrefix, Log: slog.Default(),
+		NodeName: a.NodeName, VirtualNode: a.VirtualNode, Engine: a.reflection, Chains: a.plugins.chains, RolePrefix: a.RolePrefix,
+		Events: a.report.recorder, Log: slog.Default(),
 	})
 }
 

@@ -19,10 +19,12 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
@@ -32,6 +34,7 @@ import (
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/document"
 	"github.com/refract-project/refract/host/source"
+	"github.com/refract-project/refract/internal/admission"
 	"github.com/refract-project/refract/internal/pluginrevision"
 	"github.com/refract-project/refract/internal/rbac"
 	"github.com/refract-project/refract/test/support/testenv"
@@ -673,4 +676,70 @@ func TestStatesAreWrittenOnce(t *testing.T) {
 	f = next
 	quiet()
 	assert.Equal(t, before, l.patches.Load())
+}
+
+// TestDeniedStatesAreReported checks that an admission policy that denies the state of a revision is reported by one
+// Event on the revision, and that the state is written once the policy allows it.
+func TestDeniedStatesAreReported(t *testing.T) {
+	l := newLab(t, true)
+	l.store()
+	l.declare("strip", nil)
+	const denying = "denies-states"
+	policy := &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: denying}, Spec: admissionv1.ValidatingAdmissionPolicySpec{
+		MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: admissionv1.RuleWithOperations{
+			Operations: []admissionv1.OperationType{admissionv1.Update},
+			Rule:       admissionv1.Rule{APIGroups: []string{plugins.GroupVersion.Group}, APIVersions: []string{"*"}, Resources: []string{"pluginrevisions/status"}},
+		}}}},
+		MatchConditions: []admissionv1.MatchCondition{{Name: "ours", Expression: fmt.Sprintf("request.userInfo.username == %q", l.node)}},
+		Validations:     []admissionv1.Validation{{Expression: "false"}},
+	}}
+	binding := &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: denying},
+		Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: denying, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny}}}
+	for _, object := range []client.Object{policy, binding} {
+		l.must(l.admin.Create(t.Context(), object))
+		t.Cleanup(func() { _ = l.admin.Delete(context.Background(), object) })
+	}
+	kubelet, err := client.New(l.kubelet, client.Options{Scheme: l.admin.Scheme()})
+	l.must(err)
+	l.eventually("the policy to be in force", func() error {
+		revision := &plugins.PluginRevision{ObjectMeta: metav1.ObjectMeta{Name: "strip-1"}}
+		if err := kubelet.Status().Patch(t.Context(), revision, client.RawPatch(types.MergePatchType, []byte(`{"status":{"virtualNodes":[]}}`)), client.DryRunAll); admission.DenyingPolicy(err) != denying {
+			return fmt.Errorf("the attempt ends with %w", err)
+		}
+		return nil
+	})
+	f := l.follower()
+	l.must(f.ReadPlugins(t.Context()))
+	l.run(f)
+	denials := func() (found []string) {
+		for {
+			select {
+			case event := <-l.events.Events:
+				if strings.HasPrefix(event, "Warning "+admission.DeniedReason) {
+					found = append(found, event)
+				}
+			default:
+				return found
+			}
+		}
+	}
+	var said []string
+	l.eventually("an Event about the denial", func() error {
+		if said = append(said, denials()...); len(said) == 0 {
+			return errors.New("there is none")
+		}
+		return nil
+	})
+	attempts := l.patches.Load()
+	l.eventually("another attempt", func() error {
+		if l.patches.Load() < attempts+2 {
+			return errors.New("there is none")
+		}
+		return nil
+	})
+	said = append(said, denials()...)
+	require.Len(t, said, 1)
+	require.Contains(t, said[0], "virtual node "+l.node+": ValidatingAdmissionPolicy "+denying+" denied a request")
+	l.must(l.admin.Delete(t.Context(), binding))
+	l.entry("strip-1", plugins.ActivePlugin, "Running")
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
+	"github.com/refract-project/refract/internal/admission"
 	"github.com/refract-project/refract/internal/fieldmanager"
 )
 
@@ -61,7 +63,12 @@ func (f *Follower) reportStates(ctx context.Context, all []*plugins.ReflectionPl
 			continue // written by a newer version of Refract
 		}
 		existing[revision.Name] = true
-		if err := f.reportState(ctx, revision, all); err != nil && ctx.Err() == nil {
+		err = f.reportState(ctx, revision, all)
+		if ctx.Err() != nil {
+			continue
+		}
+		f.reportDenial(revision, err)
+		if err != nil {
 			retry = f.options.RetryMost
 			if text := err.Error(); text != f.said {
 				f.said = text
@@ -75,6 +82,22 @@ func (f *Follower) reportStates(ctx context.Context, all []*plugins.ReflectionPl
 		}
 	}
 	return retry
+}
+
+// reportDenial writes an Event on the revision if an admission policy has denied the write of its status, because
+// nothing else then shows the state. The same denial is reported once, until a write succeeds.
+func (f *Follower) reportDenial(revision *plugins.PluginRevision, err error) {
+	policy := admission.DenyingPolicy(err)
+	if policy == "" {
+		f.denials.Clear(revision.UID)
+		return
+	}
+	about := &corev1.ObjectReference{APIVersion: plugins.GroupVersion.String(), Kind: plugins.PluginRevisionKind, Name: revision.Name, UID: revision.UID}
+	message := "virtual node " + f.options.NodeName + ": " + admission.Note(policy, err)
+	f.denials.WriteOnce(revision.UID, admission.DeniedReason, message, func(message string) bool {
+		f.options.Events.Event(about, corev1.EventTypeWarning, admission.DeniedReason, message)
+		return true
+	})
 }
 
 // reportState writes the entry for a revision, or removes it, unless it is as desired.

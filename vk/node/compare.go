@@ -256,13 +256,21 @@ func (c *Controller) recoverNode(ctx context.Context, err error) error {
 
 // reportError reports an error from the API server with Config.Warn if retries cannot resolve it.
 func (c *Controller) reportError(err error) {
+	if refusal := describeRefusal(err); refusal != "" {
+		c.warnOnce(UpdateFailedReason, refusal)
+	}
+}
+
+// describeRefusal returns the message about an error from the API server that retries cannot resolve, or "" for other
+// errors and nil.
+func describeRefusal(err error) string {
 	if policy := admission.DenyingPolicy(err); policy != "" {
-		c.warnOnce(UpdateFailedReason, admission.Note(policy, err))
-		return
+		return admission.Note(policy, err)
 	}
 	if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err) {
-		c.warnOnce(UpdateFailedReason, err.Error())
+		return err.Error()
 	}
+	return ""
 }
 
 // forgetSpoiled removes malformed annotations of the library, because they would make its updates fail. It reports

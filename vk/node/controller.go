@@ -166,10 +166,13 @@ func (c *Controller) triggerComparison() {
 
 // warnOnce reports a message if it differs from the last message with the same reason. An empty message resets the
 // reason, so that the next message is reported in any case.
-func (c *Controller) warnOnce(reason, message string) {
+func (c *Controller) warnOnce(reason, message string) { c.warnAbout(reason, reason, message) }
+
+// warnAbout does the same as warnOnce for a subject whose warnings have the reason of another subject.
+func (c *Controller) warnAbout(subject, reason, message string) {
 	c.mu.Lock()
-	news := c.warned[reason] != message
-	c.warned[reason] = message
+	news := c.warned[subject] != message
+	c.warned[subject] = message
 	c.mu.Unlock()
 	if news && message != "" && c.config.Warn != nil {
 		c.config.Warn(reason, message)
@@ -270,7 +273,7 @@ func (c *Controller) newLibraryController() (*vknode.NodeController, error) {
 	c.mu.Lock()
 	node := c.desired.DeepCopy()
 	c.mu.Unlock()
-	leases := ownedLeases{c.client.CoordinationV1().Leases(corev1.NamespaceNodeLease), c.presentNode}
+	leases := ownedLeases{c.client.CoordinationV1().Leases(corev1.NamespaceNodeLease), c.presentNode, c.reportLease}
 	return vknode.NewNodeController(provider{c}, node, libraryNodes{c.client.CoreV1().Nodes(), c.recordLibraryWrite},
 		vknode.WithNodeEnableLeaseV1(leases, int32(c.config.LeaseDuration.Seconds())),
 		vknode.WithNodeStatusUpdateInterval(heartbeatInterval),

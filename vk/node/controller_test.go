@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -40,6 +41,7 @@ func TestController(t *testing.T) {
 		{"the node of another provider is not taken over", testNodeOfAnotherProvider},
 		{"a node that lost its labels while nobody looked is found again", testLostLabels},
 		{"a policy that denies the condition is reported", testDeniedCondition},
+		{"a policy that denies the lease is reported", testDeniedLease},
 		{"the node of a deleted VirtualNode stays away", testDeletedVirtualNode},
 		{"the version of the provider is a label of the node", testProviderVersion},
 		{"plugins in the folder are an annotation of the node", testFolderPlugins},
@@ -219,31 +221,57 @@ func testNodeOfAnotherProvider(_ *testing.T, s *suite) {
 // permission, and that the condition is written once the policy is gone.
 func testDeniedCondition(t *testing.T, s *suite) {
 	s.createVirtualNode()
-	const denying = "denies-conditions"
-	rule := admissionv1.Rule{APIGroups: []string{offloadingv1beta1.GroupVersion.Group}, APIVersions: []string{"*"}, Resources: []string{"virtualnodes/status"}}
-	policy := &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: denying}, Spec: admissionv1.ValidatingAdmissionPolicySpec{
-		MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{
-			RuleWithOperations: admissionv1.RuleWithOperations{Operations: []admissionv1.OperationType{admissionv1.Update}, Rule: rule}}}},
-		Validations: []admissionv1.Validation{{Expression: "false", Reason: ptr.To(metav1.StatusReasonForbidden)}},
-	}}
-	binding := &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: denying},
-		Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: denying, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny}}}
-	for _, object := range []client.Object{policy, binding} {
-		require.NoError(t, s.admin.Create(t.Context(), object))
-		t.Cleanup(func() { _ = s.admin.Delete(context.Background(), object) })
-	}
-	s.expect("the policy to be in force", func(ctx context.Context) string {
+	lift := s.deny("denies-conditions", offloadingv1beta1.GroupVersion.Group, "virtualnodes/status", func(ctx context.Context) error {
 		vn := &offloadingv1beta1.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: name}}
-		err := s.admin.Status().Patch(ctx, vn, client.RawPatch(types.MergePatchType, []byte(`{"status":{"conditions":[]}}`)), client.DryRunAll)
-		if admission.DenyingPolicy(err) != denying {
-			return fmt.Sprint(err)
+		return s.admin.Status().Patch(ctx, vn, client.RawPatch(types.MergePatchType, []byte(`{"status":{"conditions":[]}}`)), client.DryRunAll)
+	})
+	s.kubelet()
+	s.expectWarning(admission.DeniedReason, "ValidatingAdmissionPolicy denies-conditions denied a request")
+	lift()
+	s.expectCondition(offloadingv1beta1.RunningConditionStatus, node.RegisteredReason, "")
+}
+
+// testDeniedLease checks that a policy that denies the Lease of the Node is reported, because the control plane takes a
+// Node without a Lease for dead.
+func testDeniedLease(t *testing.T, s *suite) {
+	s.createVirtualNode()
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: name}}
+	require.NoError(t, client.IgnoreNotFound(s.admin.Delete(t.Context(), lease.DeepCopy())))
+	lift := s.deny("denies-leases", coordinationv1.GroupName, "leases", func(ctx context.Context) error { return s.admin.Create(ctx, lease.DeepCopy(), client.DryRunAll) })
+	s.kubelet()
+	s.expectWarning(node.UpdateFailedReason, "ValidatingAdmissionPolicy denies-leases denied a request", "writing the lease of node "+name)
+	lift()
+	s.expect("the lease to be created", func(ctx context.Context) string {
+		if err := s.admin.Get(ctx, client.ObjectKeyFromObject(lease), lease.DeepCopy()); err != nil {
+			return err.Error()
 		}
 		return ""
 	})
-	s.kubelet()
-	s.expectWarning(admission.DeniedReason, "ValidatingAdmissionPolicy "+denying+" denied a request")
-	require.NoError(t, s.admin.Delete(t.Context(), binding))
-	s.expectCondition(offloadingv1beta1.RunningConditionStatus, node.RegisteredReason, "")
+}
+
+// deny creates an admission policy that denies the creation and each change of a resource, until the returned function
+// is called. It returns when the policy denies the attempt.
+func (s *suite) deny(policyName, group, resource string, attempt func(context.Context) error) (lift func()) {
+	s.Helper()
+	policy := &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: policyName}, Spec: admissionv1.ValidatingAdmissionPolicySpec{
+		MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{
+			RuleWithOperations: admissionv1.RuleWithOperations{Operations: []admissionv1.OperationType{admissionv1.Create, admissionv1.Update},
+				Rule: admissionv1.Rule{APIGroups: []string{group}, APIVersions: []string{"*"}, Resources: []string{resource}}}}}},
+		Validations: []admissionv1.Validation{{Expression: "false", Reason: ptr.To(metav1.StatusReasonForbidden)}},
+	}}
+	binding := &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: policyName},
+		Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: policyName, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny}}}
+	for _, object := range []client.Object{policy, binding} {
+		require.NoError(s, s.admin.Create(s.Context(), object))
+		s.Cleanup(func() { _ = s.admin.Delete(context.Background(), object) })
+	}
+	s.expect("the policy to be in force", func(ctx context.Context) string {
+		if err := attempt(ctx); admission.DenyingPolicy(err) != policyName {
+			return "the attempt ends with " + fmt.Sprint(err)
+		}
+		return ""
+	})
+	return func() { require.NoError(s, s.admin.Delete(s.Context(), binding)) }
 }
 
 // expectUntouched checks that the controller reports an existing Node that belongs to another owner, and leaves it

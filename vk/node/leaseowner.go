@@ -23,6 +23,7 @@ import (
 type ownedLeases struct {
 	coordinationclientv1.LeaseInterface
 	present func() *corev1.Node // returns nil if there is no Node of this process
+	report  func(error)         // is called with the result of each write
 }
 
 func (l ownedLeases) Create(ctx context.Context, lease *coordinationv1.Lease, o metav1.CreateOptions) (*coordinationv1.Lease, error) {
@@ -32,7 +33,9 @@ func (l ownedLeases) Create(ctx context.Context, lease *coordinationv1.Lease, o 
 	}
 	lease = lease.DeepCopy()
 	lease.OwnerReferences = ownersWith(lease.OwnerReferences, node)
-	return l.LeaseInterface.Create(ctx, lease, o)
+	stored, err := l.LeaseInterface.Create(ctx, lease, o)
+	l.report(err)
+	return stored, err
 }
 
 func (l ownedLeases) Update(ctx context.Context, lease *coordinationv1.Lease, o metav1.UpdateOptions) (*coordinationv1.Lease, error) {
@@ -40,7 +43,23 @@ func (l ownedLeases) Update(ctx context.Context, lease *coordinationv1.Lease, o 
 		lease = lease.DeepCopy()
 		lease.OwnerReferences = ownersWith(lease.OwnerReferences, node)
 	}
-	return l.LeaseInterface.Update(ctx, lease, o)
+	stored, err := l.LeaseInterface.Update(ctx, lease, o)
+	l.report(err)
+	return stored, err
+}
+
+// leaseSubject is the subject of warnings about the Lease.
+const leaseSubject = "Lease"
+
+// reportLease reports a refused write of the Node's Lease with Config.Warn. The library only logs it, and without
+// renewals the control plane takes the Node for dead.
+func (c *Controller) reportLease(err error) {
+	if err != nil {
+		err = fmt.Errorf("writing the lease of node %s, %w", c.config.Name, err)
+	}
+	if refusal := describeRefusal(err); refusal != "" || err == nil {
+		c.warnAbout(leaseSubject, UpdateFailedReason, refusal)
+	}
 }
 
 // presentNode returns the observed Node if it belongs to this process.

@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/url"
 	"slices"
 	"strings"
@@ -275,6 +276,6 @@ func (s *suite) expectWarning(words ...string) {
 				return ""
 			}
 		}
-		return strings.Join(s.warnings.all(), "\n")
+		return fmt.Sprintf("there are only %q, want one with all of %q", s.warnings.all(), words)
 	})
 }

@@ -14,15 +14,18 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	runtimecache "sigs.k8s.io/controller-runtime/pkg/cache"
 
 	pluginsv1alpha1 "github.com/refract-project/refract/api/plugins/v1alpha1"
+	"github.com/refract-project/refract/internal/eventrecorder"
 )
 
 // workers is the number of ReflectedResources that are reconciled concurrently. With a single worker, a slow provider
@@ -39,6 +42,9 @@ type Options struct {
 
 	Engine Engine
 	Chains Chains // plugin chains of the kinds; if nil, objects are reflected unchanged
+
+	// Events writes Events about ReflectedResources. Nil: none is written.
+	Events record.EventRecorder
 
 	// RolePrefix is the prefix of this installation's role names in messages. If it is empty, the default of package
 	// rbac is used.
@@ -103,6 +109,7 @@ type Follower struct {
 	local, remote *side
 	informer      cache.SharedIndexInformer
 	queue         workqueue.TypedRateLimitingInterface[string]
+	denials       eventrecorder.Memory[types.UID] // denied writes to the status of a ReflectedResource
 
 	mu       sync.Mutex
 	running  map[string]plan     // keyed by the name of the ReflectedResource

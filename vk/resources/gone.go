@@ -124,7 +124,7 @@ func (f *Follower) removeEntries(ctx context.Context, object *unstructured.Unstr
 	defer cancel()
 	_, err = f.local.dynamic.Resource(pluginsv1alpha1.ReflectedResourceGVR).
 		Patch(ctx, object.GetName(), types.JSONPatchType, body, metav1.PatchOptions{FieldManager: fieldmanager.OfNode(f.options.NodeName)}, "status")
-	if apierrors.IsNotFound(err) || apierrors.IsInvalid(err) {
+	if apierrors.IsNotFound(err) || jsonpatch.IsOutdated(err) {
 		return nil
 	}
 	if err == nil {

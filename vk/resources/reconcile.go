@@ -61,13 +61,19 @@ func (f *Follower) reconcileResource(ctx context.Context, name string) again {
 	}
 	if err != nil {
 		f.log.Warn("The status of a ReflectedResource cannot be written", "resource", name, "err", err)
+		f.reportDenial(object, err)
 		return later
+	}
+	err = f.dropGone(ctx, object)
+	if ctx.Err() != nil {
+		return when
 	}
 	// A request that RBAC forbids is not an error, because roles of earlier versions of Refract do not grant these
 	// permissions.
-	if err := f.dropGone(ctx, object); err != nil && ctx.Err() == nil && (!apierrors.IsForbidden(err) || admission.DenyingPolicy(err) != "") {
+	if err != nil && (!apierrors.IsForbidden(err) || admission.DenyingPolicy(err) != "") {
 		f.log.Warn("Cannot determine which virtual nodes are gone; their entries stay in the status of the ReflectedResource", "resource", name, "err", err)
 	}
+	f.reportDenial(object, err)
 	return when
 }
 
