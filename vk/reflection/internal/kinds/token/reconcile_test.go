@@ -4,6 +4,7 @@
 package token
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -234,6 +235,8 @@ func TestErrorsOfTokens(t *testing.T) {
 		"a conflict": {onToken(apistub.Conflict), failure.Conflict, ""},
 		"no permission": {onToken(apistub.Forbidden), failure.Refused,
 			"allow the virtual kubelet to create serviceaccounts/token in namespace shop"},
+		"a policy of this cluster": {onToken(apistub.Refuse(apierrors.NewForbidden(schema.GroupResource{Resource: "serviceaccounts"}, "robot",
+			errors.New("ValidatingAdmissionPolicy 'no-tokens' with binding 'no-tokens' denied request: no")))), failure.Denied, "change the policy, or the token volumes of the pod"},
 		"an invalid request":   {onToken(apistub.Invalid), failure.Refused, "correct the token volumes of the pod"},
 		"this cluster is away": {onToken(apistub.Unavailable), failure.Unreachable, ""},
 		"this cluster is busy": {onToken(apistub.Overloaded), failure.Throttled, ""},

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/refract-project/refract/internal/admission"
 	"github.com/refract-project/refract/vk/reflection/internal/access"
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
@@ -121,6 +122,8 @@ func deniedToken(account string, pod *unstructured.Unstructured, err error) erro
 		return apierrors.NewConflict(podsResource.GroupResource(), pod.GetName(), err)
 	case isMissing(err, "serviceaccounts"):
 		return &tokenError{account, "create it, " + access.WithoutRemedy, err}
+	case admission.DenyingPolicy(err) != "":
+		return &tokenError{account, "change the policy, or the token volumes of the pod, " + access.WithoutRemedy, err}
 	case apierrors.IsForbidden(err):
 		return &tokenError{account, "allow the virtual kubelet to create serviceaccounts/token in namespace " + pod.GetNamespace() +
 			" (its role for offloaded namespaces does), " + access.WithoutRemedy, err}
