@@ -149,6 +149,10 @@ var unwrittenByManagers = []permissions.Exception{
 		},
 	},
 	{
+		Role: "controller-manager", Tests: []string{"controllers/foreigncluster TestPeerNetworksFollowConnections"},
+		Permissions: []string{"patch peernetworks.plugins.refract.io/status"},
+	},
+	{
 		Role: "controller-manager", Tests: []string{"controllers/shadowpod TestRunningPodsAreResizedAndDebugged"},
 		Permissions: []string{"patch pods/resize", "patch pods/ephemeralcontainers"},
 	},
