@@ -33,6 +33,8 @@ type Report struct {
 	Implementation tunnel.Implementation
 	// Connection is set when the peer has become connected or lost.
 	Connection *Connection
+	// Latency is the round-trip time of an answer of the connected peer. It is 0 in all other reports.
+	Latency time.Duration
 }
 
 // Connection is the connection to the peer's gateway, through the tunnel.
@@ -160,6 +162,7 @@ func (g *gatewayLoop) pings(p desired.Peering) check.Options {
 		Changed: func(connected bool, latency time.Duration) {
 			g.options.Report(Report{Connection: &Connection{connected, latency}})
 		},
+		Answered: func(latency time.Duration) { g.options.Report(Report{Latency: latency}) },
 		Reconnect: func() {
 			if p.Client == nil {
 				return

@@ -73,7 +73,9 @@ type Controller struct {
 	probes  *probes
 	fabrics *networkProbes
 	beats   heartbeats
-	absent  absences
+	// measured has the ages of the measurements of PeerNetworks and Connections.
+	measured measurements
+	absent   absences
 	// changed carries the clusters whose API server started or stopped responding.
 	changed chan event.GenericEvent
 }
@@ -83,7 +85,7 @@ func NewController(c client.Client, live client.Reader, recorder events.EventRec
 	changed := make(chan event.GenericEvent)
 	return &Controller{
 		client: c, live: live, report: report.New(recorder), tenants: report.New(recorder), expiry: report.New(recorder), options: options, changed: changed,
-		probes: newProbes(options, changed), fabrics: newNetworkProbes(options, changed), beats: heartbeats{seen: map[string]beat{}}, absent: absences{until: map[string]time.Time{}},
+		probes: newProbes(options, changed), fabrics: newNetworkProbes(options, changed), beats: heartbeats{seen: map[string]beat{}}, measured: measurements{seen: map[string]map[string]measurement{}}, absent: absences{until: map[string]time.Time{}},
 	}
 }
 
@@ -123,6 +125,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		c.probes.stopProbe(request.Name)
 		c.fabrics.stopProbe(request.Name)
 		c.beats.dropCluster(request.Name)
+		c.measured.dropCluster(request.Name)
 		c.reportState(request.Name, metrics.Peer{})
 		return reconcile.Result{}, nil
 	}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -31,6 +33,7 @@ import (
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers"
 	"github.com/refract-project/refract/controllers/internal/controllertest"
 	"github.com/refract-project/refract/internal/rbac"
 	"github.com/refract-project/refract/test/support/testenv"
@@ -338,7 +341,9 @@ func TestAKubeconfigIsReplaced(t *testing.T) {
 // The network state is read from an annotation, or from Liqo's Connections, which must be recent.
 func TestTheNetworkIsChecked(t *testing.T) {
 	tenant(t, &consumer, "lucca")
-	m := consumer.StartManager(t)
+	hand := &shiftedClock{}
+	withClock := func(o *controllers.Options) { o.Clock = hand }
+	m := consumer.StartManager(t, withClock)
 	cluster := await(t, &consumer, "lucca", core.NetworkStatusCondition, core.ConditionStatusNone, "NotChecked")
 	annotate := func(value string) {
 		consumer.Patch(t, cluster, fmt.Sprintf(`{"metadata":{"annotations":{%q:%s}}}`, wire.NetworkStatusAnnotation, value))
@@ -376,7 +381,7 @@ func TestTheNetworkIsChecked(t *testing.T) {
 	// After a restart, the conditions stay unchanged until the first probe has completed.
 	before := conditionIn(cluster.Status.Conditions, core.NetworkStatusCondition)
 	m.Stop(t)
-	m = consumer.StartManager(t)
+	m = consumer.StartManager(t, withClock)
 	await(t, &consumer, "lucca", core.NetworkStatusCondition, core.ConditionStatusEstablished, "ProbeAnswered")
 	for _, write := range m.Writes.About("foreignclusters", "lucca") {
 		t.Errorf("the restart has written %s", write)
@@ -403,7 +408,9 @@ func TestTheNetworkIsChecked(t *testing.T) {
 	said := await(t, &consumer, "lucca", core.NetworkStatusCondition, core.ConditionStatusEstablished, "SetByPeerNetwork")
 	assert.Equal(t, "PeerNetwork liqo-tenant-lucca/lucca: two seconds ago", conditionIn(said.Status.Conditions, core.NetworkStatusCondition).Message)
 	say("True", `"2026-01-01T00:00:00Z"`)
-	await(t, &consumer, "lucca", core.NetworkStatusCondition, core.ConditionStatusError, "ConnectionNotRefreshed")
+	hand.awaitStale(t, "lucca")
+	say("True", `"2026-01-01T00:00:10Z"`)
+	await(t, &consumer, "lucca", core.NetworkStatusCondition, core.ConditionStatusEstablished, "SetByPeerNetwork")
 	say("Unknown", "null")
 	await(t, &consumer, "lucca", core.NetworkStatusCondition, core.ConditionStatusPending, "SetByPeerNetwork")
 	say("False", "null")
@@ -420,9 +427,15 @@ func TestTheNetworkIsChecked(t *testing.T) {
 		t.Errorf("the network module is %+v", cluster.Status.Modules.Networking)
 	}
 	consumer.Patch(t, connection, `{"status":{"latency":{"timestamp":"2026-01-01T00:00:00Z"}}}`)
-	await(t, &consumer, "lucca", core.NetworkStatusCondition, core.ConditionStatusError, "ConnectionNotRefreshed")
+	hand.awaitStale(t, "lucca")
+	// A restart does not make an old Connection new.
+	m.Stop(t)
+	m = consumer.StartManager(t, withClock)
+	tenant(t, &consumer, "massa")
+	await(t, &consumer, "massa", core.NetworkStatusCondition, core.ConditionStatusNone, "NotChecked") // lucca came before
 	consumer.Patch(t, connection, `{"status":{"value":"Connecting"}}`)
 	await(t, &consumer, "lucca", core.NetworkStatusCondition, core.ConditionStatusPending, "ConnectionNotEstablished")
+	assert.Len(t, m.Writes.About("foreignclusters", "lucca"), 1)
 	consumer.Delete(t, connection)
 	cluster = await(t, &consumer, "lucca", core.NetworkStatusCondition, core.ConditionStatusNone, "NotChecked")
 	if cluster.Status.Modules.Networking.Enabled {
@@ -466,6 +479,87 @@ func TestTwoTenantNamespacesOfOneCluster(t *testing.T) {
 	assert.Equal(t, wire.TenantNamespace("pavia"), cluster.Status.TenantNamespace.Local)
 	event := consumer.AwaitEvent(t, "default", "ForeignCluster", "pavia", "DuplicateTenantNamespace")
 	assert.Contains(t, event.Note, "using liqo-tenant-pavia, ignoring a-second-one")
+}
+
+// The condition of a PeerNetwork of gateways follows their Connections, also while an annotation decides for the
+// ForeignCluster. The condition of another network provider stays.
+func TestPeerNetworksFollowConnections(t *testing.T) {
+	tenant(t, &consumer, "volterra")
+	m := consumer.StartManager(t)
+	cluster := await(t, &consumer, "volterra", core.NetworkStatusCondition, core.ConditionStatusNone, "NotChecked")
+	declared := &plugins.PeerNetwork{
+		ObjectMeta: metav1.ObjectMeta{Namespace: wire.TenantNamespace("volterra"), Name: "volterra"},
+		Spec:       plugins.PeerNetworkSpec{ClusterID: "volterra", Mode: plugins.GatewayNetwork},
+	}
+	consumer.Create(t, declared)
+	expect := func(status core.ConditionStatus, reason string, connected metav1.ConditionStatus, connectedReason string) {
+		t.Helper()
+		controllertest.Eventually(t, fmt.Sprintf("%s, %s and %s, %s", status, reason, connected, connectedReason), func() error {
+			touch(t, "volterra")
+			consumer.Get(t, cluster, "", "volterra")
+			consumer.Get(t, declared, declared.Namespace, "volterra")
+			network := conditionIn(cluster.Status.Conditions, core.NetworkStatusCondition)
+			summary := meta.FindStatusCondition(declared.Status.Conditions, plugins.ConnectedCondition)
+			if network.Status != status || network.Reason != reason || summary == nil || summary.Status != connected || summary.Reason != connectedReason {
+				return fmt.Errorf("they are %+v and %+v", network, summary)
+			}
+			return nil
+		})
+	}
+	connection := connectionOf("volterra", "Connecting", time.Now())
+	consumer.Create(t, connection)
+	expect(core.ConditionStatusPending, "ConnectionNotEstablished", metav1.ConditionUnknown, "ConnectionNotEstablished")
+	consumer.Patch(t, connection, `{"status":{"value":"Connected"}}`)
+	expect(core.ConditionStatusEstablished, "ConnectionEstablished", metav1.ConditionTrue, "ConnectionEstablished")
+	assert.True(t, cluster.Status.Modules.Networking.Enabled)
+	consumer.Patch(t, cluster, fmt.Sprintf(`{"metadata":{"annotations":{%q:"Established"}}}`, wire.NetworkStatusAnnotation))
+	consumer.Patch(t, connection, `{"status":{"value":"Error"}}`)
+	expect(core.ConditionStatusEstablished, "SetByAnnotation", metav1.ConditionFalse, "ConnectionNotEstablished")
+	consumer.Patch(t, cluster, fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, wire.NetworkStatusAnnotation))
+	expect(core.ConditionStatusPending, "ConnectionNotEstablished", metav1.ConditionFalse, "ConnectionNotEstablished")
+	consumer.Delete(t, connection)
+	expect(core.ConditionStatusPending, "SetByPeerNetwork", metav1.ConditionUnknown, "ConnectionNotEstablished")
+	assert.False(t, cluster.Status.Modules.Networking.Enabled)
+	assert.Len(t, m.Writes.About("peernetworks", "volterra"), 4, "a write for each change")
+
+	consumer.PatchStatus(t, declared, `{"status":{"conditions":[{"type":"Connected","status":"False","reason":"Handshake","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`)
+	consumer.Create(t, connectionOf("volterra", "Connected", time.Now()))
+	expect(core.ConditionStatusError, "SetByPeerNetwork", metav1.ConditionFalse, "Handshake")
+	assert.Len(t, m.Writes.About("peernetworks", "volterra"), 4)
+}
+
+// touch lets the controller read the network of a cluster again, which it does every ten seconds otherwise.
+func touch(t *testing.T, id string) {
+	t.Helper()
+	consumer.Patch(t, &core.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: id}},
+		fmt.Sprintf(`{"metadata":{"annotations":{"test/touched":"%d"}}}`, time.Now().UnixNano()))
+}
+
+// shiftedClock is a clock that a test sets forward.
+type shiftedClock struct {
+	clock.RealClock
+	offset atomic.Int64
+}
+
+func (c *shiftedClock) Now() time.Time { return c.RealClock.Now().Add(time.Duration(c.offset.Load())) }
+
+func (c *shiftedClock) Since(at time.Time) time.Duration { return c.Now().Sub(at) }
+
+// awaitStale sets the clock forward until nobody has refreshed the measurement of a network for too long.
+func (c *shiftedClock) awaitStale(t *testing.T, id string) {
+	t.Helper()
+	begun := c.Now()
+	controllertest.Eventually(t, "the network of "+id+" to be down", func() error {
+		cluster := &core.ForeignCluster{}
+		consumer.Get(t, cluster, "", id)
+		if known := conditionIn(cluster.Status.Conditions, core.NetworkStatusCondition); known.Reason != "ConnectionNotRefreshed" {
+			c.offset.Add(int64(5 * time.Second))
+			touch(t, id)
+			return fmt.Errorf("it is %s, %s", known.Status, known.Reason)
+		}
+		return nil
+	})
+	assert.Greater(t, c.Since(begun), time.Minute)
 }
 
 func connectionOf(id, value string, refreshed time.Time) *unstructured.Unstructured {

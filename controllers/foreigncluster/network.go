@@ -14,11 +14,13 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/internal/peers"
+	"github.com/refract-project/refract/internal/printable"
 )
 
 // network is the reported state of the network to another cluster. A nil network means that the network is not
@@ -26,27 +28,57 @@ import (
 type network struct {
 	status          core.ConditionStatus
 	reason, message string
-	module          bool // true if Liqo's network module has reported the status
+	module          bool // true if a Connection has reported the status
+	// tunnel is the status as in the condition Connected of a PeerNetwork. It is empty if module is false.
+	tunnel metav1.ConditionStatus
 }
 
 // networkOf reads the sources in order of precedence: the annotation that the operator of a network fabric sets on the
 // ForeignCluster, a probe of the provider's address in another annotation, the PeerNetwork, and the Connections of
-// Liqo's network module.
+// gateways.
 func (c *Controller) networkOf(ctx context.Context, f *facts) (*network, error) {
-	if n := annotatedNetwork(f.cluster); n != nil {
-		return n, nil
+	override := annotatedNetwork(f.cluster)
+	if override == nil {
+		override = c.probedNetwork(f.cluster)
 	}
-	if n := c.probedNetwork(f.cluster); n != nil {
-		return n, nil
+	declared, err := c.readPeerNetwork(ctx, f)
+	if override != nil && (err != nil || !followsConnections(declared)) {
+		return override, nil
 	}
-	if n, err := c.declaredNetwork(ctx, f); n != nil || err != nil {
-		return n, err
+	if err != nil {
+		return nil, err
 	}
-	return c.connectedNetwork(ctx, f.id)
+	measured, err := c.measuredNetwork(ctx, f, declared)
+	if override != nil {
+		return override, nil
+	}
+	return measured, err
 }
 
-// declaredNetwork reads the PeerNetwork of a cluster. It returns nil if none exists, or if its status is unknown.
-func (c *Controller) declaredNetwork(ctx context.Context, f *facts) (*network, error) {
+// measuredNetwork returns the state in the PeerNetwork, or in the Connections if the PeerNetwork has none. A PeerNetwork
+// that follows the Connections is updated.
+func (c *Controller) measuredNetwork(ctx context.Context, f *facts, declared *plugins.PeerNetwork) (*network, error) {
+	follows := followsConnections(declared)
+	if !follows {
+		if n := c.declaredNetwork(f, declared); n != nil {
+			return n, nil
+		}
+	}
+	connected, err := c.connectedNetwork(ctx, f)
+	if err != nil || !follows {
+		return connected, err
+	}
+	if err := c.describeConnection(ctx, declared, connected); err != nil {
+		log.FromContext(ctx).Error(err, "The condition of the PeerNetwork was left unchanged", "cluster", f.id)
+	}
+	if connected == nil {
+		return c.declaredNetwork(f, declared), nil
+	}
+	return connected, nil
+}
+
+// readPeerNetwork returns the PeerNetwork of a cluster, or nil if none exists.
+func (c *Controller) readPeerNetwork(ctx context.Context, f *facts) (*plugins.PeerNetwork, error) {
 	now := c.options.Clock.Now()
 	if f.tenant == "" || c.absent.isKnown(plugins.PeerNetworkKind, now) {
 		return nil, nil
@@ -61,25 +93,81 @@ func (c *Controller) declaredNetwork(ctx context.Context, f *facts) (*network, e
 	case err != nil:
 		return nil, fmt.Errorf("getting PeerNetwork %s/%s, %w", f.tenant, f.id, err)
 	}
+	return declared, nil
+}
+
+// followsConnections reports whether the condition of a PeerNetwork is a summary of Connections. The condition of
+// another network provider has another reason, and stays.
+func followsConnections(declared *plugins.PeerNetwork) bool {
+	if declared == nil || declared.Spec.Mode != plugins.GatewayNetwork {
+		return false
+	}
+	known := meta.FindStatusCondition(declared.Status.Conditions, plugins.ConnectedCondition)
+	return known == nil || isConnectionReason(known.Reason)
+}
+
+// describeConnection writes the condition of a PeerNetwork that follows the Connections, if it differs. It writes nothing
+// before the first Connection.
+func (c *Controller) describeConnection(ctx context.Context, declared *plugins.PeerNetwork, connected *network) error {
+	if connected == nil && meta.FindStatusCondition(declared.Status.Conditions, plugins.ConnectedCondition) == nil {
+		return nil
+	}
+	condition := metav1.Condition{
+		Type: plugins.ConnectedCondition, Status: metav1.ConditionUnknown, Reason: notConnectedReason,
+		Message:            "the Connection of the gateway is gone: check whether the GatewayServer or the GatewayClient was deleted",
+		ObservedGeneration: declared.Generation, LastTransitionTime: metav1.NewTime(c.options.Clock.Now()),
+	}
+	if connected != nil {
+		condition.Status, condition.Reason, condition.Message = connected.tunnel, connected.reason, printable.Message(connected.message)
+	}
+	before := declared.DeepCopy()
+	if !meta.SetStatusCondition(&declared.Status.Conditions, condition) {
+		return nil
+	}
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if err := c.client.Status().Patch(ctx, declared, patch, client.FieldOwner(fieldManager)); err != nil {
+		return fmt.Errorf("writing the status of PeerNetwork %s, %w", client.ObjectKeyFromObject(before), err)
+	}
+	return nil
+}
+
+// declaredNetwork returns the state in a PeerNetwork, or nil if the PeerNetwork does not exist or has no state.
+func (c *Controller) declaredNetwork(f *facts, declared *plugins.PeerNetwork) *network {
+	if declared == nil {
+		return nil
+	}
 	name := "PeerNetwork " + f.tenant + "/" + f.id
 	if declared.Spec.Mode == plugins.NoNetwork {
-		return &network{status: core.ConditionStatusNone, reason: peers.NoNetworkReason, message: name + " says that no network connects the pods"}, nil
+		return &network{status: core.ConditionStatusNone, reason: peers.NoNetworkReason, message: name + " says that no network connects the pods"}
 	}
 	connected := meta.FindStatusCondition(declared.Status.Conditions, plugins.ConnectedCondition)
 	if connected == nil {
-		return nil, nil
+		return nil
 	}
 	n := &network{status: core.ConditionStatusPending, reason: declaredReason, message: fmt.Sprintf("%s: %.512s", name, connected.Message)}
-	switch at := declared.Status.CheckedAt; {
-	case at != nil && now.Sub(at.Time) > maxMeasurementAge:
-		n.status, n.reason = core.ConditionStatusError, staleReason
-		n.message = name + " was last checked at " + at.UTC().Format(time.RFC3339) + ": check the network provider that maintains this PeerNetwork"
-	case connected.Status == metav1.ConditionTrue:
+	if at := declared.Status.CheckedAt; at != nil {
+		text := at.UTC().Format(time.RFC3339)
+		stale := name + " was last checked at " + text + ": check the network provider that maintains this PeerNetwork"
+		if c.isStale(f, name, text, stale) {
+			n.status, n.reason, n.message = core.ConditionStatusError, staleReason, stale
+			return n
+		}
+	}
+	switch connected.Status {
+	case metav1.ConditionTrue:
 		n.status = core.ConditionStatusEstablished
-	case connected.Status == metav1.ConditionFalse:
+	case metav1.ConditionFalse:
 		n.status = core.ConditionStatusError
 	}
-	return n, nil
+	return n
+}
+
+// isStale reports whether nobody has refreshed the time of a measurement for too long. The condition has the
+// message if an earlier process has found that.
+func (c *Controller) isStale(f *facts, object, refreshed, message string) bool {
+	known := conditionOf(f.cluster.Status.Conditions, core.NetworkStatusCondition)
+	wasStale := known != nil && known.Reason == staleReason && known.Message == message
+	return c.measured.isStale(f.id, object, refreshed, wasStale, c.options.Clock.Now())
 }
 
 // Reasons of the network conditions.
@@ -118,56 +206,58 @@ func annotatedNetwork(cluster *core.ForeignCluster) *network {
 		wire.NetworkStatusAnnotation, value)}
 }
 
-// connectionListKind is the kind of the tunnels of Liqo's network module.
+// connectionListKind is the kind of the tunnels of gateways.
 var connectionListKind = schema.GroupVersionKind{Group: "networking.liqo.io", Version: "v1beta1", Kind: "ConnectionList"}
 
+// Values of Connections.
 const (
-	connectionUp = "Connected"
-	// maxMeasurementAge is the age at which the last measurement of a Connection is ignored. Its gateway refreshes it
-	// every ten seconds.
-	maxMeasurementAge = time.Minute
+	connectionUp      = "Connected"
+	connectionStarted = "Connecting"
 )
 
 // connectedNetwork reads the Connection of a cluster. It returns nil if none exists.
-func (c *Controller) connectedNetwork(ctx context.Context, id string) (*network, error) {
+func (c *Controller) connectedNetwork(ctx context.Context, f *facts) (*network, error) {
 	now := c.options.Clock.Now()
 	if c.absent.isKnown(connectionListKind.Kind, now) {
 		return nil, nil
 	}
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(connectionListKind)
-	err := c.live.List(ctx, list, client.MatchingLabels{wire.RemoteClusterIDLabel: id})
+	err := c.live.List(ctx, list, client.MatchingLabels{wire.RemoteClusterIDLabel: f.id})
 	c.absent.recordAbsence(connectionListKind.Kind, meta.IsNoMatchError(err), now)
 	switch {
 	// The network module is not installed.
 	case meta.IsNoMatchError(err):
 		return nil, nil
 	case err != nil:
-		return nil, fmt.Errorf("listing Connections of cluster %s, %w", id, err)
+		return nil, fmt.Errorf("listing Connections of cluster %s, %w", f.id, err)
 	}
 	var best *network
 	for i := range list.Items {
-		if n := c.networkFromConnection(&list.Items[i]); best == nil || n.status == core.ConditionStatusEstablished {
+		if n := c.networkFromConnection(f, &list.Items[i]); best == nil || n.status == core.ConditionStatusEstablished {
 			best = n
 		}
 	}
 	return best, nil
 }
 
-func (c *Controller) networkFromConnection(connection *unstructured.Unstructured) *network {
+func (c *Controller) networkFromConnection(f *facts, connection *unstructured.Unstructured) *network {
 	name := "Connection " + connection.GetNamespace() + "/" + connection.GetName()
 	value, _, _ := unstructured.NestedString(connection.Object, "status", "value")
-	text, _, _ := unstructured.NestedString(connection.Object, "status", "latency", "timestamp")
-	measured, err := time.Parse(time.RFC3339, text)
-	n := &network{module: true}
-	switch {
-	case value != connectionUp:
-		n.status, n.reason = core.ConditionStatusPending, notConnectedReason
+	refreshed, _, _ := unstructured.NestedString(connection.Object, "status", "latency", "timestamp")
+	n := &network{module: true, status: core.ConditionStatusPending, reason: notConnectedReason, tunnel: metav1.ConditionFalse}
+	if value != connectionUp {
 		n.message = fmt.Sprintf("%s is %q, not %s: check the gateways of both clusters", name, value, connectionUp)
-	case err == nil && c.options.Clock.Since(measured) > maxMeasurementAge:
-		n.status, n.reason, n.message = core.ConditionStatusError, staleReason, name+" was last refreshed at "+text+": check its gateway"
-	default:
-		n.status, n.reason, n.message = core.ConditionStatusEstablished, connectedReason, name+" is "+connectionUp
+		if value == connectionStarted || value == "" {
+			n.tunnel = metav1.ConditionUnknown
+		}
+		return n
 	}
+	stale := name + " was last refreshed at " + refreshed + ": check its gateway"
+	if refreshed != "" && c.isStale(f, name, refreshed, stale) {
+		n.status, n.reason, n.message = core.ConditionStatusError, staleReason, stale
+		return n
+	}
+	n.status, n.reason, n.message, n.tunnel = core.ConditionStatusEstablished, connectedReason, name+" is "+connectionUp, metav1.ConditionTrue
 	return n
 }

@@ -19,8 +19,10 @@ type Options struct {
 	// Port is the own port, Peer the address and the port of the peer's gateway in the tunnel.
 	Port int
 	Peer netip.AddrPort
-	// Changed is called when the peer has become connected or lost, and Reconnect when it is time to connect again. They must not block.
+	// Changed is called when the peer has become connected or lost, Answered for each answer of a connected peer, and Reconnect when it
+	// is time to connect again. They must not block.
 	Changed   func(connected bool, latency time.Duration)
+	Answered  func(latency time.Duration)
 	Reconnect func()
 }
 
@@ -39,12 +41,12 @@ func Run(ctx context.Context, o Options) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		before := state.Connected()
+		before, accepted := state.Connected(), false
 		select {
 		case <-ctx.Done():
 			return nil
 		case m := <-answers:
-			state.Answered(m.TimeStamp, m.Refract, time.Now())
+			accepted = state.Answered(m.TimeStamp, m.Refract, time.Now())
 		case <-timer.C:
 			now := time.Now()
 			if state.Check(now) {
@@ -58,6 +60,9 @@ func Run(ctx context.Context, o Options) error {
 		}
 		if state.Connected() != before {
 			o.Changed(state.Connected(), state.Latency())
+		}
+		if accepted && state.Connected() {
+			o.Answered(state.Latency())
 		}
 	}
 }

@@ -20,11 +20,12 @@ func TestPinger(t *testing.T) {
 	require.NoError(t, err)
 	defer peer.Close()
 	address := peer.LocalAddr().(*net.UDPAddr).AddrPort()
-	changes := make(chan bool, 10)
+	changes, latencies := make(chan bool, 10), make(chan time.Duration, 10)
 	ended := make(chan error, 1)
 	go func() {
 		ended <- Run(t.Context(), Options{ClusterID: "rome", RemoteClusterID: "milan", Peer: address, Reconnect: func() {},
-			Changed: func(connected bool, _ time.Duration) { changes <- connected }})
+			Changed:  func(connected bool, _ time.Duration) { changes <- connected },
+			Answered: func(latency time.Duration) { latencies <- latency }})
 	}()
 	buffer := make([]byte, 2*maxMessage)
 	receive := func() (map[string]any, netip.AddrPort) {
@@ -70,4 +71,5 @@ func TestPinger(t *testing.T) {
 	}
 	send(pinger, `{"clusterID":"milan","msgType":"PONG","timeStamp":"`+fields["timeStamp"].(string)+`"}`)
 	require.True(t, <-changes)
+	require.Positive(t, <-latencies)
 }

@@ -42,6 +42,11 @@ func TestIdentitiesMayWhatTheyNeedAndNoMore(t *testing.T) {
 	objects = append(objects, authentication[len(authentication)-1]) // the role of the binding
 	objects = append(objects, manager.Objects()...)
 	objects = append(objects, manager.Provider(tenant, "kubeconfig-milan")...)
+	gateway := rbac.Gateway{
+		Namespace: tenant, Name: "milan", Secret: "gw-milan", Installation: "liqo", Subject: rbac.ServiceAccount(tenant, "gateway"),
+	}
+	objects = append(objects, gateway.Objects()...)
+	objects = append(objects, rbac.GatewayAgents{Installation: "liqo", Subject: rbac.ServiceAccount("liqo", "agents")}.Objects()...)
 	for range 2 { // in the second pass, all objects already exist
 		require.NoError(t, rbac.Install(t.Context(), client, objects...))
 	}
@@ -51,7 +56,9 @@ func TestIdentitiesMayWhatTheyNeedAndNoMore(t *testing.T) {
 		"group rome": consumerCases + certificateCases,
 		"user system:serviceaccount:liqo-tenant-rome:refract-consumer": consumerCases + tokenCases,
 		"user system:serviceaccount:liqo:manager":                      managerCases,
-		"user nobody": nobodyCases,
+		"user system:serviceaccount:" + tenant + ":gateway":            gatewayCases,
+		"user system:serviceaccount:liqo:agents":                       agentCases,
+		"user nobody":                                                  nobodyCases,
 	} {
 		for line := range strings.Lines(strings.TrimSpace(strings.ReplaceAll(cases, "\n\n", "\n"))) {
 			t.Run(who+": "+strings.TrimSpace(line), func(t *testing.T) { check(t, client, who, line) })
@@ -253,6 +260,52 @@ may patch mutatingwebhookconfigurations.admissionregistration.k8s.io named refra
 may watch mutatingwebhookconfigurations.admissionregistration.k8s.io named refract-webhook
 not patch mutatingwebhookconfigurations.admissionregistration.k8s.io named other
 not create mutatingwebhookconfigurations.admissionregistration.k8s.io
+`
+	gatewayCases = `
+may watch configurations.networking.liqo.io in liqo-tenant-milan
+not watch configurations.networking.liqo.io in liqo-tenant-rome
+not watch configurations.networking.liqo.io
+may watch publickeies.networking.liqo.io in liqo-tenant-milan
+not patch publickeies.networking.liqo.io in liqo-tenant-milan named milan
+may watch gatewayservers.networking.liqo.io in liqo-tenant-milan named milan
+not watch gatewayservers.networking.liqo.io in liqo-tenant-milan named turin
+not patch gatewayservers.networking.liqo.io in liqo-tenant-milan named milan
+not patch gatewayclients.networking.liqo.io/status in liqo-tenant-milan named milan
+may watch secrets in liqo-tenant-milan named gw-milan
+not list secrets in liqo-tenant-milan
+not get secrets in liqo-tenant-milan named kubeconfig-milan
+not patch secrets in liqo-tenant-milan named gw-milan
+may create connections.networking.liqo.io in liqo-tenant-milan
+not create connections.networking.liqo.io in liqo-tenant-rome
+may watch connections.networking.liqo.io in liqo-tenant-milan named gw-milan
+not watch connections.networking.liqo.io in liqo-tenant-milan
+may patch connections.networking.liqo.io/status in liqo-tenant-milan named gw-milan
+not patch connections.networking.liqo.io/status in liqo-tenant-milan named gw-turin
+not patch connections.networking.liqo.io in liqo-tenant-milan named gw-milan
+not delete connections.networking.liqo.io in liqo-tenant-milan named gw-milan
+not patch peernetworks.plugins.refract.io/status in liqo-tenant-milan named milan
+may watch nodes
+not patch nodes named worker-1
+not watch pods in liqo-tenant-milan
+may watch ips.ipam.liqo.io in liqo
+not watch ips.ipam.liqo.io
+not patch ips.ipam.liqo.io/status in liqo
+may create events in liqo-tenant-milan
+not create events in liqo
+`
+	agentCases = `
+may watch configurations.networking.liqo.io
+may watch gatewayservers.networking.liqo.io
+may watch gatewayclients.networking.liqo.io
+may watch nodes
+may watch ips.ipam.liqo.io in liqo
+not watch ips.ipam.liqo.io
+not watch publickeies.networking.liqo.io in liqo-tenant-milan
+not get secrets in liqo-tenant-milan named gw-milan
+not create events in liqo
+not create connections.networking.liqo.io in liqo-tenant-milan
+not patch connections.networking.liqo.io/status in liqo-tenant-milan named gw-milan
+not patch nodes named worker-1
 `
 	nobodyCases = `
 not watch pods

@@ -56,6 +56,8 @@ func providerRules() []Rule {
 			"networking.liqo.io", on("connections"), do("list")),
 		grant("to watch the state of other networks",
 			"plugins.refract.io", on("peernetworks"), do("get")),
+		grant("to show in them whether the gateways of the peer are connected",
+			"plugins.refract.io", on("peernetworks/status"), do("patch")),
 		grant("to translate the addresses of other clusters, where Liqo's network module remaps them",
 			"networking.liqo.io", on("configurations"), do("list", "watch")),
 		grant("to create namespaces for consumers, to delete them when they are unoffloaded, to label offloaded ones for the scheduling webhook, and to record the conditions of Tenants",

@@ -31,6 +31,10 @@ const (
 	RenewalRolePlaceholder = "$(RENEWAL_ROLE)"
 	// ExtendedRolePlaceholder is replaced with the name of the role VirtualKubeletExtended, including the prefix.
 	ExtendedRolePlaceholder = "$(EXTENDED_ROLE)"
+	// GatewayPlaceholder is replaced with the name of the GatewayServer or GatewayClient.
+	GatewayPlaceholder = "$(GATEWAY)"
+	// GatewaySecretPlaceholder is replaced with the name of the Secret that contains the keys of the gateway.
+	GatewaySecretPlaceholder = "$(GATEWAY_SECRET)"
 )
 
 // Scope selects the namespaces where the rules of a Role apply.
@@ -76,6 +80,7 @@ func Roles() []Role {
 		VirtualKubeletRemote(), RemoteNetworkPolicies(), RemoteDisruptionBudgets(), VirtualKubeletRemoteClusterwide(), RemoteControlPlane(), RemoteTenant(), RemoteRenewal(), PeeringUserTenant(), PeeringUserInstallation(),
 		ControllerManager(), ControllerManagerTenant(), ControllerManagerProbe(), ControllerManagerVirtualNodes(), ControllerManagerServingCertificates(), ControllerManagerNodeFailure(), ControllerManagerResourceSlices(), ControllerManagerResourceOffers(), ControllerManagerTenantAccess(), ControllerManagerGrantedKinds(), ControllerManagerResourceRequests(), ControllerManagerAuthentication(), ControllerManagerPlugins(), ControllerManagerPluginSources(), ControllerManagerLeaderElection(), ControllerManagerWebhook(),
 		ControllerManagerAddresses(),
+		GatewayTenant(), GatewayInstallation(), GatewayNodes(), GatewayAgent(),
 	}
 }
 

@@ -129,12 +129,34 @@ liqo-virtual-kubelet-authentication in one namespace:
 	configmaps extension-apiserver-authentication: get list watch
 `
 
+// gatewayPermissions is all that the gateway of a peering and the agents of nodes may do. A gateway receives packets of another cluster.
+const gatewayPermissions = `
+liqo-gateway in one namespace:
+	configurations.networking.liqo.io: get list watch
+	connections.networking.liqo.io: create
+	connections.networking.liqo.io gw-$(GATEWAY): get list watch
+	connections.networking.liqo.io/status gw-$(GATEWAY): patch
+	events: create patch
+	gatewayclients.networking.liqo.io $(GATEWAY): get list watch
+	gatewayservers.networking.liqo.io $(GATEWAY): get list watch
+	publickeies.networking.liqo.io: get list watch
+	secrets $(GATEWAY_SECRET): get list watch
+liqo-gateway-installation in one namespace:
+	ips.ipam.liqo.io: get list watch
+liqo-gateway-nodes in the cluster:
+	nodes: get list watch
+liqo-gateway-agent in the cluster:
+	configurations.networking.liqo.io: get list watch
+	gatewayclients.networking.liqo.io: get list watch
+	gatewayservers.networking.liqo.io: get list watch
+`
+
 // TestPermissionsOfConsumers compares all roles that are granted to another cluster or its users with
 // consumerPermissions. All roles count that no process of this cluster has.
 func TestPermissionsOfConsumers(t *testing.T) {
 	var all strings.Builder
 	for _, role := range Roles() {
-		if !isOfKubelet(role) && !strings.HasPrefix(role.Name, "controller-manager") {
+		if !isOfKubelet(role) && !isOfGateway(role) && !strings.HasPrefix(role.Name, "controller-manager") {
 			fmt.Fprintf(&all, "\n%s %s:%s", role.Named(""), scopes[role.Scope], tableOf(role))
 		}
 	}
@@ -158,6 +180,21 @@ func TestPermissionsOfVirtualKubelets(t *testing.T) {
 
 func isOfKubelet(role Role) bool {
 	return strings.HasPrefix(role.Name, "virtual-kubelet-") && !strings.HasPrefix(role.Name, VirtualKubeletRemote().Name)
+}
+
+// TestPermissionsOfGateways compares the roles of gateways and agents with gatewayPermissions.
+func TestPermissionsOfGateways(t *testing.T) {
+	var all strings.Builder
+	for _, role := range Roles() {
+		if isOfGateway(role) {
+			fmt.Fprintf(&all, "\n%s %s:%s", role.Named(""), scopes[role.Scope], tableOf(role))
+		}
+	}
+	assert.Equal(t, gatewayPermissions, all.String()+"\n")
+}
+
+func isOfGateway(role Role) bool {
+	return role.Name == "gateway" || strings.HasPrefix(role.Name, "gateway-")
 }
 
 // scopes describes where roles apply.

@@ -19,7 +19,7 @@ import (
 )
 
 // unwritten are the permissions that no test of this package uses.
-var unwritten = slices.Concat(unwrittenByKubelets, unwrittenByConsumers, unwrittenByManagers)
+var unwritten = slices.Concat(unwrittenByKubelets, unwrittenByConsumers, unwrittenByManagers, unwrittenByGateways)
 
 const (
 	ownerReferences = "checked only where OwnerReferencesPermissionEnforcement is enabled; no request is sent to the subresource"
@@ -149,6 +149,10 @@ var unwrittenByManagers = []permissions.Exception{
 		},
 	},
 	{
+		Role: "controller-manager", Tests: []string{"controllers/foreigncluster TestPeerNetworksFollowConnections"},
+		Permissions: []string{"patch peernetworks.plugins.refract.io/status"},
+	},
+	{
 		Role: "controller-manager", Tests: []string{"controllers/shadowpod TestRunningPodsAreResizedAndDebugged"},
 		Permissions: []string{"patch pods/resize", "patch pods/ephemeralcontainers"},
 	},
@@ -248,6 +252,16 @@ var unwrittenByManagers = []permissions.Exception{
 		Role: "controller-manager-plugins", Tests: []string{"controllers/plugin TestEntriesOfGoneNodesAreRemoved"},
 		Permissions: []string{"patch pluginrevisions.plugins.refract.io/status"},
 	},
+}
+
+var unwrittenByGateways = []permissions.Exception{
+	{
+		Role: "gateway", Reason: "needs root; test/network TestPodsByObjects uses it with the roles",
+		Permissions: []string{
+			"create connections.networking.liqo.io", "patch connections.networking.liqo.io/status gw-$(GATEWAY)", "create events",
+		},
+	},
+	{Role: "gateway", Permissions: []string{"patch events"}, Reason: repeated, Timing: true},
 }
 
 // underPolicies matches calls that start clusters in which all policies of the chart are enforced.

@@ -25,15 +25,16 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	ipam "github.com/refract-project/refract/api/ipam/v1alpha1"
 	networking "github.com/refract-project/refract/api/networking/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/gateway/desired"
+	"github.com/refract-project/refract/internal/rbac"
 	"github.com/refract-project/refract/test/support/netlab"
 	"github.com/refract-project/refract/test/support/testenv"
 )
@@ -49,7 +50,7 @@ const (
 type site struct {
 	*cluster
 	control       *testenv.Cluster
-	client        client.Client
+	client        client.WithWatch
 	tenant        string
 	configuration *networking.Configuration
 	run           *command
@@ -77,6 +78,9 @@ func TestPodsByObjects(t *testing.T) {
 			require.Empty(t, dump(t, c.host).routes)
 		}
 	}
+	foreign := &networking.Connection{ObjectMeta: metav1.ObjectMeta{Namespace: rome.tenant, Name: "gw-" + gatewayName}}
+	foreign.Spec.Type = networking.ServerConnection
+	rome.create(t, foreign)
 	rome.createPeering(t, milan, milanInRome)
 	milan.createPeering(t, rome, romeInMilan)
 
@@ -93,6 +97,10 @@ func TestPodsByObjects(t *testing.T) {
 		exchange(t, toRome)
 	}
 	pass()
+	await(t, func() error { return rome.hasEvent("is not of this gateway") })
+	require.NoError(t, rome.client.Get(t.Context(), client.ObjectKeyFromObject(foreign), foreign))
+	require.Empty(t, foreign.Status, "the Connection of another owner is not written")
+	require.NoError(t, rome.client.Delete(t.Context(), foreign))
 	all := func() []*command {
 		return append([]*command{rome.run, milan.run}, append(rome.nodeAgents, milan.nodeAgents...)...)
 	}
@@ -100,6 +108,7 @@ func TestPodsByObjects(t *testing.T) {
 		await(t, func() error { return expect(c.metric("refract_gateway_refused"), 0.0) })
 	}
 
+	t.Run("Connections", func(t *testing.T) { checkConnections(t, rome, milan); pass() })
 	t.Run("restart changes nothing", func(t *testing.T) {
 		for _, c := range all() {
 			before := dump(t, c.host)
@@ -195,10 +204,10 @@ func expect[T comparable](found, want T) error {
 func newSite(t *testing.T, control *testenv.Cluster) *site {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, rbacv1.AddToScheme, networking.AddToScheme, ipam.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, networking.AddToScheme, ipam.AddToScheme} {
 		require.NoError(t, add(scheme))
 	}
-	c, err := client.New(control.Config(), client.Options{Scheme: scheme})
+	c, err := client.NewWithWatch(control.Config(), client.Options{Scheme: scheme})
 	require.NoError(t, err)
 	s := &site{cluster: newCluster(t, control.Name()), control: control, client: c}
 	s.tenant = "liqo-tenant-" + s.other()
@@ -230,40 +239,16 @@ func (s *site) create(t *testing.T, object client.Object) {
 	require.NoError(t, s.client.Create(t.Context(), object))
 }
 
-// grant creates the permissions of a gateway, for its tenant namespace, and of the agents. Both may only read but for the Events of a gateway.
+// grant creates the permissions of a gateway, for its tenant namespace, and of the agents.
 func (s *site) grant(t *testing.T) {
 	t.Helper()
-	read := []string{"get", "list", "watch"}
-	rule := func(group string, verbs []string, resources ...string) rbacv1.PolicyRule {
-		return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: resources, Verbs: verbs}
+	clients, err := kubernetes.NewForConfig(s.control.Config())
+	require.NoError(t, err)
+	gateway := rbac.Gateway{
+		Namespace: s.tenant, Name: gatewayName, Secret: "gw-" + gatewayName, Installation: installation, Subject: rbac.User("gateway"),
 	}
-	secret := rule("", read, "secrets")
-	secret.ResourceNames = []string{"gw-" + gatewayName}
-	agents := rbacv1.Subject{Kind: rbacv1.GroupKind, APIGroup: rbacv1.GroupName, Name: agentsGroup}
-	gateway := rbacv1.Subject{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "gateway"}
-	for i, grant := range []struct {
-		namespace string
-		to        []rbacv1.Subject
-		rules     []rbacv1.PolicyRule
-	}{
-		{"", []rbacv1.Subject{agents, gateway}, []rbacv1.PolicyRule{rule("", read, "nodes")}},
-		{"", []rbacv1.Subject{agents}, []rbacv1.PolicyRule{
-			rule(networking.GroupVersion.Group, read, "configurations", "gatewayservers", "gatewayclients")}},
-		{installation, []rbacv1.Subject{agents, gateway}, []rbacv1.PolicyRule{rule(ipam.GroupVersion.Group, read, "ips")}},
-		{s.tenant, []rbacv1.Subject{gateway}, []rbacv1.PolicyRule{secret, rule("", []string{"create", "patch"}, "events"),
-			rule(networking.GroupVersion.Group, read, "configurations", "gatewayservers", "gatewayclients", "publickeies")}},
-	} {
-		meta := metav1.ObjectMeta{Namespace: grant.namespace, Name: fmt.Sprint("gateway-", i)}
-		ref := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: meta.Name}
-		if grant.namespace == "" {
-			s.create(t, &rbacv1.ClusterRole{ObjectMeta: meta, Rules: grant.rules})
-			s.create(t, &rbacv1.ClusterRoleBinding{ObjectMeta: meta, RoleRef: ref, Subjects: grant.to})
-			continue
-		}
-		ref.Kind = "Role"
-		s.create(t, &rbacv1.Role{ObjectMeta: meta, Rules: grant.rules})
-		s.create(t, &rbacv1.RoleBinding{ObjectMeta: meta, RoleRef: ref, Subjects: grant.to})
-	}
+	agents := rbac.GatewayAgents{Installation: installation, Subject: rbac.Group(agentsGroup)}
+	require.NoError(t, rbac.Install(t.Context(), clients, append(gateway.Objects(), agents.Objects()...)...))
 }
 
 // createPeering creates the objects that describe the peer, as the controllers and refractctl would. Milan has the server.
@@ -418,11 +403,17 @@ func (c *command) start() {
 	})
 }
 
-// restart kills the process, as a crash does, and starts it again.
-func (c *command) restart() {
+// kill ends the process as a crash does.
+func (c *command) kill() {
 	c.t.Helper()
 	_ = c.process.Process.Kill()
 	_ = c.process.Wait()
+}
+
+// restart kills the process, and starts it again.
+func (c *command) restart() {
+	c.t.Helper()
+	c.kill()
 	c.start()
 }
 

@@ -51,7 +51,8 @@ const (
 	ReachableNetwork NetworkMode = "Reachable"
 	// NoNetwork means that pods cannot reach each other, and that no addresses are shown.
 	NoNetwork NetworkMode = "None"
-	// GatewayNetwork means that gateways in both clusters connect the networks with a tunnel.
+	// GatewayNetwork means that gateways in both clusters connect the networks with a tunnel. The condition Connected then
+	// follows the Connections of the gateways, unless a network provider has written it.
 	GatewayNetwork NetworkMode = "Gateway"
 )
 
@@ -159,7 +160,7 @@ type PeerNetworkStatus struct {
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// CheckedAt is the time of the last check of the condition Connected. If it is older than a minute, the condition
+	// CheckedAt is the time of the last check of the condition Connected. If it does not change for a minute, the condition
 	// counts as False. If it is not set, the condition is valid until it changes.
 	//
 	// +optional

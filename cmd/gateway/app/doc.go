@@ -6,5 +6,5 @@
 //	NewCommand ─▶ run, agent ─▶ objects (caches) ─▶ peering or host: the inputs of package gateway ─▶ gateway.RunGateway, gateway.RunAgent
 //
 // The caches are filled before anything is applied, so that a peer is never removed because its objects are not known yet. The agent
-// writes nothing to the API server. A gateway writes Events only.
+// writes nothing to the API server. A gateway writes Events and its Connection (connectionKeeper).
 package app

@@ -74,6 +74,7 @@ func newMapper() meta.RESTMapper {
 	add(networking.GroupVersion, "Configuration", "configurations", "configuration", meta.RESTScopeNamespace)
 	add(networking.GroupVersion, "GatewayServer", "gatewayservers", "gatewayserver", meta.RESTScopeNamespace)
 	add(networking.GroupVersion, "GatewayClient", "gatewayclients", "gatewayclient", meta.RESTScopeNamespace)
+	add(networking.GroupVersion, "Connection", "connections", "connection", meta.RESTScopeNamespace)
 	add(networking.GroupVersion, "PublicKey", "publickeies", "publickey", meta.RESTScopeNamespace)
 	add(ipam.GroupVersion, "IP", "ips", "ip", meta.RESTScopeNamespace)
 	return mapper

@@ -28,6 +28,7 @@ type reporter struct {
 	refusals, repairs           prometheus.Counter
 	refused, connected, latency prometheus.Gauge
 	applied, writes, failures   *prometheus.CounterVec
+	statusWrites                *prometheus.CounterVec
 
 	mutex sync.Mutex
 	// reasons are the reasons that were logged and are not gone yet, by the objects whose check found them.
@@ -43,8 +44,8 @@ func newReporter() *reporter {
 	gauge := func(name, help string) prometheus.Gauge {
 		return metrics.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
 	}
-	vector := func(name, help string) *prometheus.CounterVec {
-		return metrics.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{"part"})
+	vector := func(name, help, label string) *prometheus.CounterVec {
+		return metrics.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label})
 	}
 	return &reporter{
 		registry: registry, reasons: map[string]map[string]bool{},
@@ -52,10 +53,12 @@ func newReporter() *reporter {
 		refused:   gauge("refract_gateway_refused", "reasons why objects are not applied at present"),
 		repairs:   counter("refract_gateway_repairs_total", "changes of the network configuration by others that were undone"),
 		connected: gauge("refract_gateway_connected", "1 while the gateway of the peer answers pings"),
-		latency:   gauge("refract_gateway_latency_seconds", "round-trip time to the gateway of the peer when it connected"),
-		applied:   vector("refract_gateway_comparisons_total", "comparisons of the kernel's configuration with the desired one that were the first for new objects, changed something or failed, by part: network or tunnel"),
-		writes:    vector("refract_gateway_writes_total", "changes of the kernel's configuration, by part: network or tunnel"),
-		failures:  vector("refract_gateway_failures_total", "failed changes of the kernel's configuration, by part: network or tunnel"),
+		latency:   gauge("refract_gateway_latency_seconds", "round-trip time to the gateway of the peer of the last answer; 0 while it does not answer"),
+		applied:   vector("refract_gateway_comparisons_total", "comparisons of the kernel's configuration with the desired one that were the first for new objects, changed something or failed, by part: network or tunnel", "part"),
+		writes:    vector("refract_gateway_writes_total", "changes of the kernel's configuration, by part: network or tunnel", "part"),
+		failures:  vector("refract_gateway_failures_total", "failed changes of the kernel's configuration, by part: network or tunnel", "part"),
+		statusWrites: vector("refract_gateway_connection_writes_total",
+			"requests that write the Connection, by result: success or failure", "result"),
 	}
 }
 
@@ -76,6 +79,9 @@ func (r *reporter) report(g gateway.Report) {
 			slog.Warn("Undid changes that another process made to the network configuration", "changes", g.Network.Writes)
 		}
 		r.count("network", g.Network.Writes, g.Network.Err)
+	}
+	if g.Latency > 0 {
+		r.latency.Set(g.Latency.Seconds())
 	}
 	if c := g.Connection; c != nil {
 		r.latency.Set(c.Latency.Seconds())

@@ -67,6 +67,14 @@ func runGateway(ctx context.Context, o *runOptions) error {
 		return err
 	}
 	defer closeEvents()
+	keeper, err := newConnectionKeeper(config, o, objects.cache, p.reporter)
+	if err != nil {
+		return err
+	}
+	build := func(ctx context.Context) (desired.Peering, error) {
+		keeper.requestUpdate()
+		return p.build(ctx)
+	}
 	slog.Info("Starting", "version", cmdutil.Version(), "cluster", o.clusterID, "namespace", o.namespace, "name", o.name)
 	group, ctx := errgroup.WithContext(ctx)
 	if err := o.serveOperations(ctx, group, p.reporter.registry, objects.synced); err != nil {
@@ -75,9 +83,10 @@ func runGateway(ctx context.Context, o *runOptions) error {
 	peerings, connections := make(chan desired.Peering), make(chan bool, 1)
 	group.Go(func() error { return objects.run(ctx) })
 	group.Go(func() error {
-		return followInputs(ctx, objects, p.retry, p.build, func(err error) { p.reporter.refuse("objects", err) }, peerings)
+		return followInputs(ctx, objects, p.retry, build, func(err error) { p.reporter.refuse("objects", err) }, peerings)
 	})
 	group.Go(func() error { return p.tryEndpoints(ctx, connections) })
+	group.Go(func() error { return keeper.keepConnection(ctx, objects.synced) })
 	group.Go(func() error {
 		return gateway.RunGateway(ctx, peerings, gateway.Options{
 			Implementation: tunnel.Implementation(o.implementation),
@@ -86,6 +95,7 @@ func runGateway(ctx context.Context, o *runOptions) error {
 			},
 			Report: func(r gateway.Report) {
 				p.reporter.report(r)
+				keeper.recordReport(r)
 				if r.Connection != nil {
 					replaceValue(connections, r.Connection.Connected)
 				}
@@ -124,6 +134,7 @@ func (o *runOptions) kinds() map[client.Object]cache.ByObject {
 		&networking.PublicKey{}:     inNamespace(""),
 		&networking.GatewayServer{}: inNamespace(o.name),
 		&networking.GatewayClient{}: inNamespace(o.name),
+		&networking.Connection{}:    inNamespace(connectionName(o.name)),
 		&corev1.Secret{}:            inNamespace(o.secret),
 	}
 	maps.Copy(kinds, nodeKinds(o.installation))
@@ -266,8 +277,7 @@ func (p *peering) tryEndpoints(ctx context.Context, connections <-chan bool) err
 	}
 }
 
-// recordEvents lets the reporter write Events about the gateway, which is the object that its owner looks at. Events are the only thing that a
-// gateway writes.
+// recordEvents lets the reporter write Events about the gateway, which is the object that its owner looks at.
 func (p *peering) recordEvents(config *rest.Config) (closeEvents func(), err error) {
 	clients, err := kubernetes.NewForConfig(config)
 	if err != nil {

@@ -40,6 +40,8 @@ type permission struct {
 var patterns = strings.NewReplacer(
 	rbac.NodeNamePlaceholder, "*",
 	rbac.KubeconfigSecretPlaceholder, "kubeconfig-*",
+	rbac.GatewayPlaceholder, "*",
+	rbac.GatewaySecretPlaceholder, "gw-*",
 	rbac.RemoteRolePlaceholder, rbac.VirtualKubeletRemote().Named(""),
 	rbac.TenantRolePlaceholder, rbac.RemoteTenant().Named(""),
 	rbac.ControlPlaneRolePlaceholder, rbac.RemoteControlPlane().Named(""),
@@ -157,6 +159,7 @@ func permissionsOf(role rbac.Role) (all []permission, err error) {
 // rolesInTenantNamespaces names the roles that are bound in tenant namespaces only.
 var rolesInTenantNamespaces = []string{
 	rbac.ControllerManagerTenant().Name, rbac.ControllerManagerProbe().Name, rbac.VirtualKubeletTenant().Name,
+	rbac.GatewayTenant().Name,
 }
 
 // holderOf returns the identity that has a role, and a pattern of the namespaces where the role applies. The identity is
@@ -178,6 +181,8 @@ func holderOf(role rbac.Role) (holder Identity, namespace string, err error) {
 		return Consumer, namespace, nil
 	case strings.HasPrefix(role.Name, "virtual-kubelet-"):
 		return Kubelet, namespace, nil
+	case role.Name == rbac.GatewayTenant().Name, strings.HasPrefix(role.Name, "gateway-"):
+		return Gateway, namespace, nil
 	}
 	return "", "", fmt.Errorf("role %s: package permissions does not know which identity has it. Add the role to holderOf", role.Name)
 }

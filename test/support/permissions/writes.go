@@ -33,6 +33,8 @@ const (
 	Kubelet Identity = "a virtual kubelet"
 	// Consumer is a consumer on a provider: its virtual kubelets and its controller manager.
 	Consumer Identity = "a consumer"
+	// Gateway is the gateway of a peering, or the agent of a node. No test of the chart runs them, so no write is recorded.
+	Gateway Identity = "a gateway"
 )
 
 // userAgents are the prefixes of the user agents of Refract's processes. refractctl may use the same identities.

@@ -1,0 +1,346 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package app
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	networking "github.com/refract-project/refract/api/networking/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/gateway"
+)
+
+const (
+	// connectionRefreshInterval is how often the latency and its time are written while the peer answers, as in Liqo. Whoever reads a
+	// Connection takes one that is not refreshed for a down one.
+	connectionRefreshInterval = 10 * time.Second
+	// minConnectionWriteInterval is the pause after a write. Without it, a line that flaps causes a write for each loss.
+	minConnectionWriteInterval = time.Second
+	// connectionRetryInterval is the pause after a failed write.
+	connectionRetryInterval = 5 * time.Second
+	// connectionWriteTimeout limits one write.
+	connectionWriteTimeout = 10 * time.Second
+	// restartGrace is how long the Connection keeps the state that an earlier process has written, while this one waits for the first
+	// answer. Without it, the endpoints of the peer are not ready after each restart of a gateway.
+	restartGrace = 5 * time.Second
+)
+
+// noLatency is the latency of a peer that does not answer, as in Liqo.
+const noLatency = "N/A"
+
+// link is what this process knows about the connection to the peer. Its times are of the clock of this host.
+type link struct {
+	opened    time.Time // when the tunnel was opened; zero before
+	connected bool
+	lost      bool // the peer has answered this process once, and no longer does
+	latency   time.Duration
+	answered  time.Time // when the last answer came
+}
+
+// nextValue returns the value of the Connection that had another one before, and how long the value depends only on that one.
+func (l link) nextValue(before networking.ConnectionValue, now time.Time) (value networking.ConnectionValue, kept time.Duration) {
+	grace := restartGrace - now.Sub(l.opened)
+	switch {
+	case l.connected:
+		return networking.Connected, 0
+	case l.lost:
+		return networking.ConnectionFailed, 0
+	case before == "" || before == networking.Connecting:
+		return networking.Connecting, 0
+	case grace > 0:
+		return before, grace
+	}
+	return networking.ConnectionFailed, 0
+}
+
+// nextStatus returns the status of a Connection with the value.
+func (l link) nextStatus(value networking.ConnectionValue, now time.Time) networking.ConnectionStatus {
+	if value != networking.Connected {
+		latency := networking.ConnectionLatency{Value: noLatency, Timestamp: metav1.NewTime(now)}
+		return networking.ConnectionStatus{Value: value, Latency: latency}
+	}
+	latency := networking.ConnectionLatency{Value: formatLatency(l.latency), Timestamp: metav1.NewTime(l.answered)}
+	return networking.ConnectionStatus{Value: value, Latency: latency}
+}
+
+// formatLatency returns a latency in the format of Liqo.
+func formatLatency(latency time.Duration) string {
+	if latency < time.Millisecond {
+		return fmt.Sprintf("%dμs", latency.Microseconds())
+	}
+	return fmt.Sprintf("%dms", latency.Milliseconds())
+}
+
+// connectionKeeper writes to the Connection of a gateway whether the peer answers.
+type connectionKeeper struct {
+	options  *runOptions
+	reader   client.Reader
+	writer   client.Client
+	reporter *reporter
+	// changed receives a value when the link or the objects have changed.
+	changed chan struct{}
+
+	mutex sync.Mutex
+	link  link
+
+	// The rest belongs to the goroutine of keepConnection.
+	refreshed time.Time              // when the time of an answer was written last
+	recorded  time.Time              // the time of this answer
+	replaced  string                 // resource version that the last write has replaced
+	written   *networking.Connection // the Connection after the last write
+	failing   bool
+}
+
+// newConnectionKeeper returns a keeper that sends no request before the caches are filled.
+func newConnectionKeeper(config *rest.Config, o *runOptions, reader client.Reader, r *reporter) (*connectionKeeper, error) {
+	writer, err := client.New(config, client.Options{Scheme: newScheme(), Mapper: newMapper()})
+	if err != nil {
+		return nil, fmt.Errorf("creating a client for the Connection, %w", err)
+	}
+	return &connectionKeeper{options: o, reader: reader, writer: writer, reporter: r, changed: make(chan struct{}, 1)}, nil
+}
+
+// requestUpdate lets the Connection be compared. It does not block.
+func (k *connectionKeeper) requestUpdate() {
+	select {
+	case k.changed <- struct{}{}:
+	default:
+	}
+}
+
+// recordReport follows the Report of package gateway. It does not block.
+func (k *connectionKeeper) recordReport(r gateway.Report) {
+	now := time.Now()
+	k.mutex.Lock()
+	defer k.mutex.Unlock()
+	if r.Implementation != "" {
+		k.link.opened = now
+		k.requestUpdate()
+	}
+	if c := r.Connection; c != nil {
+		k.link.connected, k.link.lost = c.Connected, !c.Connected
+		k.link.latency, k.link.answered = c.Latency, now
+		k.requestUpdate()
+	}
+	if r.Latency > 0 {
+		k.link.latency, k.link.answered = r.Latency, now
+	}
+}
+
+// keepConnection writes the Connection until ctx is done. All that changes during a write and the pause after it is one further write.
+func (k *connectionKeeper) keepConnection(ctx context.Context, synced <-chan struct{}) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-synced:
+	}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-k.changed:
+		case <-timer.C:
+		}
+		wrote, next, err := k.updateConnection(ctx, time.Now())
+		k.logOutcome(wrote, err)
+		pause := minConnectionWriteInterval
+		switch {
+		case err != nil:
+			pause = connectionRetryInterval
+		case !wrote:
+			pause = 0
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(pause):
+		}
+		timer.Reset(next)
+	}
+}
+
+// logOutcome counts requests, and logs the first failure of a row.
+func (k *connectionKeeper) logOutcome(wrote bool, err error) {
+	switch {
+	case err != nil:
+		k.reporter.statusWrites.WithLabelValues("failure").Inc()
+		if !k.failing {
+			slog.Error("Writing the Connection failed, it is tried again", "err", err)
+		}
+	case wrote:
+		k.reporter.statusWrites.WithLabelValues("success").Inc()
+		if k.failing {
+			slog.Info("The Connection was written after failures")
+		}
+	default:
+		return
+	}
+	k.failing = err != nil
+}
+
+// updateConnection writes the Connection if it has to change. It returns when to compare it again at the latest.
+func (k *connectionKeeper) updateConnection(ctx context.Context, now time.Time) (wrote bool, next time.Duration, err error) {
+	k.mutex.Lock()
+	l := k.link
+	k.mutex.Unlock()
+	gate, err := k.activeGateway(ctx)
+	if err != nil || gate == nil || l.opened.IsZero() {
+		return false, connectionRefreshInterval, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, connectionWriteTimeout)
+	defer cancel()
+	connection, wrote, err := k.ensureConnection(ctx, gate)
+	if err != nil || connection == nil {
+		return false, minConnectionWriteInterval, err
+	}
+	owned, err := checkOwner(connection, gate)
+	k.reporter.refuse("connection", err)
+	if !owned {
+		return false, connectionRefreshInterval, nil
+	}
+	value, wait := k.nextWrite(l, connection.Status.Value, now)
+	if wait > 0 {
+		return wrote, wait, nil
+	}
+	after := connection.DeepCopy()
+	after.Status = l.nextStatus(value, now)
+	if err := k.writer.Status().Patch(ctx, after, client.MergeFrom(connection)); err != nil {
+		return wrote, 0, fmt.Errorf("writing the status of Connection %s, %w", client.ObjectKeyFromObject(connection), err)
+	}
+	k.written, k.replaced, k.refreshed, k.recorded = after, connection.ResourceVersion, now, l.answered
+	return true, connectionRefreshInterval, nil
+}
+
+// ensureConnection returns the Connection with this name, and creates it if it does not exist. It returns nil if the cache does not have it yet.
+func (k *connectionKeeper) ensureConnection(ctx context.Context, gate client.Object) (connection *networking.Connection, created bool, err error) {
+	connection, err = k.readConnection(ctx)
+	if err != nil || connection != nil {
+		return connection, false, err
+	}
+	connection = newConnection(gate, connectionName(k.options.name))
+	switch err := k.writer.Create(ctx, connection); {
+	case apierrors.IsAlreadyExists(err):
+		return nil, false, nil
+	case err != nil:
+		return nil, false, fmt.Errorf("creating Connection %s, %w", client.ObjectKeyFromObject(connection), err)
+	}
+	return connection, true, nil
+}
+
+// nextWrite returns the value to write, and how long to wait for that. Nothing is written if it is the value from before, unless the peer has
+// answered since the last write.
+func (k *connectionKeeper) nextWrite(l link, before networking.ConnectionValue, now time.Time) (networking.ConnectionValue, time.Duration) {
+	value, kept := l.nextValue(before, now)
+	switch {
+	case value != before:
+		return value, 0
+	case kept > 0:
+		return value, kept
+	case value != networking.Connected:
+		return value, connectionRefreshInterval
+	case !l.answered.After(k.recorded):
+		return value, minConnectionWriteInterval
+	}
+	return value, connectionRefreshInterval - now.Sub(k.refreshed)
+}
+
+// activeGateway returns the gateway whose Connection this process writes, or nil. Nodes send packets to the pod in
+// status.internalEndpoint. The measurements of another pod do not apply to these packets.
+func (k *connectionKeeper) activeGateway(ctx context.Context) (client.Object, error) {
+	o := k.options
+	server, err := getObject(ctx, k.reader, o.namespace, o.name, &networking.GatewayServer{})
+	if err != nil {
+		return nil, err
+	}
+	gatewayClient, err := getObject(ctx, k.reader, o.namespace, o.name, &networking.GatewayClient{})
+	if err != nil {
+		return nil, err
+	}
+	var gate client.Object
+	var endpoint *networking.InternalGatewayEndpoint
+	switch {
+	case server != nil:
+		gate, endpoint = server, server.Status.InternalEndpoint
+	case gatewayClient != nil:
+		gate, endpoint = gatewayClient, gatewayClient.Status.InternalEndpoint
+	default:
+		return nil, nil
+	}
+	other := endpoint != nil && endpoint.IP != nil && o.podIP != "" && string(*endpoint.IP) != o.podIP
+	if other || gate.GetLabels()[wire.RemoteClusterIDLabel] == "" {
+		return nil, nil
+	}
+	return gate, nil
+}
+
+// readConnection returns the Connection, or nil. The cache may be behind the last write.
+func (k *connectionKeeper) readConnection(ctx context.Context) (*networking.Connection, error) {
+	found := &networking.Connection{}
+	key := client.ObjectKey{Namespace: k.options.namespace, Name: connectionName(k.options.name)}
+	err := k.reader.Get(ctx, key, found)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("reading Connection %s, %w", key, err)
+	case k.written != nil && k.written.UID == found.UID && k.replaced == found.ResourceVersion:
+		return k.written, nil
+	}
+	return found, nil
+}
+
+// connectionName returns the name of the Connection of a gateway, as in Liqo.
+func connectionName(gatewayName string) string { return "gw-" + gatewayName }
+
+// newConnection returns the Connection of a gateway without its status. It is deleted with the gateway.
+func newConnection(gate client.Object, name string) *networking.Connection {
+	// The reference names the object that runs a gateway of Liqo, with the UID of the gateway, as in Liqo.
+	kind, end, runner := networking.GatewayServerKind, networking.ServerConnection, "WgGatewayServer"
+	if _, ok := gate.(*networking.GatewayClient); ok {
+		kind, end, runner = networking.GatewayClientKind, networking.ClientConnection, "WgGatewayClient"
+	}
+	isController := true
+	version := networking.GroupVersion.String()
+	return &networking.Connection{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: gate.GetNamespace(), Name: name,
+			Labels: map[string]string{wire.RemoteClusterIDLabel: gate.GetLabels()[wire.RemoteClusterIDLabel]},
+			// Without blockOwnerDeletion, no permission to update the finalizers of the gateway is needed.
+			OwnerReferences: []metav1.OwnerReference{
+				{APIVersion: version, Kind: kind, Name: gate.GetName(), UID: gate.GetUID(), Controller: &isController},
+			},
+		},
+		Spec: networking.ConnectionSpec{Type: end, GatewayRef: corev1.ObjectReference{
+			APIVersion: version, Kind: runner, Namespace: gate.GetNamespace(), Name: gate.GetName(), UID: gate.GetUID(),
+		}},
+	}
+}
+
+// checkOwner reports whether a Connection is the gateway's. The error is for the user. There is none for the Connection of a former gateway
+// with the same name: Kubernetes deletes it.
+func checkOwner(connection *networking.Connection, gate client.Object) (owned bool, err error) {
+	owner := metav1.GetControllerOf(connection)
+	switch {
+	case owner != nil && owner.UID == gate.GetUID():
+		return true, nil
+	case owner != nil && owner.Name == gate.GetName():
+		return false, nil
+	}
+	const text = "Connection %s is not of this gateway, so it does not report whether the peer answers: delete it, and the gateway creates its own"
+	return false, fmt.Errorf(text, client.ObjectKeyFromObject(connection))
+}

@@ -1,0 +1,61 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package foreigncluster
+
+import (
+	"sync"
+	"time"
+)
+
+const (
+	// maxMeasurementAge is how long a measurement of the network counts that nobody refreshes. A gateway refreshes its
+	// Connection every ten seconds. A longer age keeps endpoints ready whose gateway is gone.
+	maxMeasurementAge = time.Minute
+	// maxReadGap is the longest pause between two reads of a measurement after which its age goes on. After a longer
+	// one, this process could not read, and the gateways could not write either.
+	maxReadGap = 3 * refreshInterval
+)
+
+// measurements records when measurements were refreshed, by the clock of this process, because the clock of a gateway
+// may be wrong. It is safe for concurrent use.
+type measurements struct {
+	mu   sync.Mutex
+	seen map[string]map[string]measurement // keyed by cluster ID and object
+}
+
+// measurement is the last value of one object.
+type measurement struct {
+	value       string    // time stamp of the gateway
+	since, read time.Time // when the value was read first and last
+	stale       bool
+}
+
+// isStale reports whether the value of an object has not changed for too long. A value that this process reads for the
+// first time may be of any age: it counts as new, unless an earlier process has found it stale.
+func (m *measurements) isStale(cluster, object, value string, wasStale bool, now time.Time) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	known, ok := m.seen[cluster][object]
+	switch {
+	case !ok:
+		known = measurement{value: value, since: now, stale: wasStale}
+	case known.value != value:
+		known = measurement{value: value, since: now}
+	case now.Sub(known.read) > maxReadGap:
+		known.since = now
+	}
+	known.stale = known.stale || now.Sub(known.since) > maxMeasurementAge
+	known.read = now
+	if m.seen[cluster] == nil {
+		m.seen[cluster] = map[string]measurement{}
+	}
+	m.seen[cluster][object] = known
+	return known.stale
+}
+
+func (m *measurements) dropCluster(cluster string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.seen, cluster)
+}
