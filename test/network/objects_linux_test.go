@@ -97,7 +97,7 @@ func TestPodsByObjects(t *testing.T) {
 		exchange(t, toRome)
 	}
 	pass()
-	await(t, func() error { return rome.hasEvent("is not of this gateway") })
+	await(t, func() error { return rome.hasEvent("does not belong to this gateway") })
 	require.NoError(t, rome.client.Get(t.Context(), client.ObjectKeyFromObject(foreign), foreign))
 	require.Empty(t, foreign.Status, "the Connection of another owner is not written")
 	require.NoError(t, rome.client.Delete(t.Context(), foreign))

@@ -78,7 +78,7 @@ func (l link) nextStatus(value networking.ConnectionValue, now time.Time) networ
 
 // formatLatency returns a latency in the format of Liqo.
 func formatLatency(latency time.Duration) string {
-	if latency < time.Millisecond {
+	if latency.Milliseconds() == 0 {
 		return fmt.Sprintf("%dμs", latency.Microseconds())
 	}
 	return fmt.Sprintf("%dms", latency.Milliseconds())
@@ -341,6 +341,6 @@ func checkOwner(connection *networking.Connection, gate client.Object) (owned bo
 	case owner != nil && owner.Name == gate.GetName():
 		return false, nil
 	}
-	const text = "Connection %s is not of this gateway, so it does not report whether the peer answers: delete it, and the gateway creates its own"
+	const text = "the Connection %s does not belong to this gateway, so it does not report whether the peer answers: delete it, and the gateway creates its own"
 	return false, fmt.Errorf(text, client.ObjectKeyFromObject(connection))
 }

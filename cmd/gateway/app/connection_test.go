@@ -81,7 +81,7 @@ func TestConnectionOwners(t *testing.T) {
 	ownerless.OwnerReferences = nil
 	for _, c := range []*networking.Connection{other, ownerless} {
 		owned, err = checkOwner(c, gate)
-		require.ErrorContains(t, err, "Connection tenant/gw-milan is not of this gateway")
+		require.ErrorContains(t, err, "Connection tenant/gw-milan does not belong to this gateway")
 		require.False(t, owned)
 	}
 }
