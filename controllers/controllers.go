@@ -271,7 +271,7 @@ func newControllers(mgr manager.Manager, live client.Reader, m *metrics.Metrics,
 		grants.OwnRanges, grants.FollowOwnRanges, grants.Failed = own.All, own.Follow, m.Failed("addresses")
 		controllers = append(controllers,
 			addresses.NewController(c("addresses"), live, recorder("addresses"), grants),
-			network.NewController(c("network"), recorder("network"), network.Options{
+			network.NewController(c("network"), live, recorder("network"), network.Options{
 				Failed: failed("network", &networking.Configuration{}),
 			}))
 	}

@@ -38,14 +38,16 @@ type Options struct {
 
 // Controller keeps the status of Configurations.
 type Controller struct {
-	client  client.Client
+	client client.Client
+	// live reads from the API server.
+	live    client.Reader
 	report  *report.Reporter
 	options Options
 }
 
-// NewController returns a controller that works through c.
-func NewController(c client.Client, recorder events.EventRecorder, options Options) *Controller {
-	return &Controller{client: c, report: report.New(recorder), options: options}
+// NewController returns a controller that works through c. live reads past the cache of c.
+func NewController(c client.Client, live client.Reader, recorder events.EventRecorder, options Options) *Controller {
+	return &Controller{client: c, live: live, report: report.New(recorder), options: options}
 }
 
 // Name returns the name of the controller in logs, metrics and Events.
@@ -67,14 +69,17 @@ type verdict struct{ reason, message string }
 // Reconcile brings the status of a Configuration in line with its Networks.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	configuration := &api.Configuration{}
-	if err := c.client.Get(ctx, request.NamespacedName, configuration); err != nil {
-		if apierrors.IsNotFound(err) {
-			c.report.Clear(request.NamespacedName)
-		}
-		return reconcile.Result{}, client.IgnoreNotFound(err)
+	switch err := c.client.Get(ctx, request.NamespacedName, configuration); {
+	case apierrors.IsNotFound(err):
+		c.report.Clear(request.NamespacedName)
+		return reconcile.Result{}, c.deleteFormer(ctx, request.NamespacedName, "")
+	case err != nil:
+		return reconcile.Result{}, fmt.Errorf("getting Configuration %s, %w", request.NamespacedName, err)
+	case configuration.DeletionTimestamp != nil:
+		return reconcile.Result{}, nil // its Networks are deleted when it is gone
 	}
-	if configuration.DeletionTimestamp != nil {
-		return reconcile.Result{}, nil // its Networks are deleted with it
+	if err := c.deleteFormer(ctx, request.NamespacedName, configuration.UID); err != nil {
+		return reconcile.Result{}, err
 	}
 	why, err := c.checkCluster(ctx, configuration)
 	if err != nil {

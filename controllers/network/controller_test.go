@@ -255,11 +255,42 @@ func TestADeposedLeaderOverwritesNothing(t *testing.T) {
 	outdated := before.DeepCopy()
 	outdated.Status.Remote = nil
 	behind := controllertest.Behind(rome.Client, outdated)
-	c := network.NewController(behind, events.NewFakeRecorder(10), network.Options{})
+	c := network.NewController(behind, rome.Client, events.NewFakeRecorder(10), network.Options{})
 	_, err := c.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(before)})
 	assert.True(t, apierrors.IsConflict(err), "%v", err)
 	rome.Get(t, before, before.Namespace, before.Name)
 	assert.Equal(t, []networking.CIDR{"10.159.0.0/16"}, before.Status.Remote.CIDR.Pod)
+}
+
+// The ranges of a deleted Configuration are free at once, and a new one of the same name gets its own. There is no garbage collector here.
+func TestNetworksOfAFormerConfigurationAreDeleted(t *testing.T) {
+	m := start(t)
+	namespace := tenant(t, "parma")
+	former, _ := await(t, configure(t, namespace, "parma", "10.96.0.0/16", "10.57.0.0/16", "10.58.0.0/24"), "NetworkCIDRsConfigured")
+	rome.Delete(t, former)
+	next, _ := await(t, configure(t, namespace, "parma", "10.96.0.0/16", "10.57.0.0/16"), "NetworkCIDRsConfigured")
+	require.NotEqual(t, former.UID, next.UID)
+	assert.Equal(t, former.Status.Remote.CIDR.Pod[:1], next.Status.Remote.CIDR.Pod, "nobody has taken the range in between")
+	assert.Equal(t, former.Status.Remote.CIDR.External, next.Status.Remote.CIDR.External)
+	networks := networksIn(t, namespace)
+	assert.Len(t, networks, 2)
+
+	// A controller manager whose cache lacks the present Configuration deletes none of its Networks.
+	m.Stop(t)
+	behind := controllertest.Behind(rome.Client, former)
+	c := network.NewController(behind, rome.Client, events.NewFakeRecorder(10), network.Options{})
+	_, _ = c.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(former)})
+	assert.Equal(t, networks, networksIn(t, namespace))
+
+	// Deleted while nothing ran.
+	rome.Delete(t, next)
+	rome.StartManager(t, enable)
+	controllertest.Eventually(t, "the Networks of the deleted Configuration to be deleted", func() error {
+		if left := networksIn(t, namespace); len(left) > 0 {
+			return fmt.Errorf("there are %q", left)
+		}
+		return nil
+	})
 }
 
 // networksIn returns the names of the Networks in a namespace that stay, in order.
