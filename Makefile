@@ -188,9 +188,10 @@ demo-real: tools node-tools ## Watch it on two clusters with real nodes: a web s
 chaos: tools ## Break two joined clusters at random, and check that nothing is lost (ARGS='--rounds=200 --seed=1')
 	@go run ./test/chaos $(ARGS)
 
+HOSTILE ?= 400,400
 .PHONY: hostile
 hostile: tools ## One consumer against the memory of everybody else, with more objects than in make test (HOSTILE=400,400: sent, stored)
-	@REFRACT_HOSTILE=$(or $(HOSTILE),400,400) go test -count=1 -timeout=30m -run='^TestNobodysMemoryIsAnothersToSpend$$' -v ./test/hostile
+	@REFRACT_HOSTILE=$(HOSTILE) go test -count=1 -timeout=30m -run='^TestNobodysMemoryIsAnothersToSpend$$' -v ./test/hostile
 
 ##@ Measure
 
