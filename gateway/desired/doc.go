@@ -14,6 +14,6 @@
 // mean.
 //
 // Nothing here reads or changes the kernel. The same complete objects give the same result, in every process and after every
-// restart. An error means that objects are incomplete or refused: what was applied before then stays. For a single peer of a
+// restart. An error means that objects are incomplete or refused: the earlier result then stays applied. For a single peer of a
 // node, NodeCompiler remembers it.
 package desired

@@ -26,10 +26,10 @@ var throughOthers = map[string]string{
 	"controllers/namespaceoffloading/status.go":    "reasonOf makes the message of the provider a line; everything else is names",
 	"controllers/nodefailure/controller.go":        "Metrics.Recorder",
 	"controllers/servingcertificate/controller.go": "the name of an object; for Events, Metrics.Recorder",
+	"internal/admission/events.go":                 "Memory.WriteOnce calls eventrecorder.Shorten",
 	"internal/clientcert/clientcert.go":            "constants and names, from internal/refractctl/peering and controllers/authentication",
-	"vk/declared/status.go":                        "Memory.WriteOnce calls eventrecorder.Shorten",
 	"vk/reflection/internal/report/report.go":      "Memory.WriteOnce calls eventrecorder.Shorten",
-	"vk/resources/status.go":                       "printable.Message and Memory.WriteOnce, but for the rules of MissingPermission, which are YAML of its own",
+	"vk/resources/status.go":                       "printable.Message, but for the rules of MissingPermission, which are YAML of its own",
 }
 
 // TestWordsOfOthersAreLines finds each place that writes the message of a condition or the note of an Event. The text

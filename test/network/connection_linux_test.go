@@ -23,7 +23,7 @@ const (
 	connectionFailures = `refract_gateway_connection_writes_total{result="failure"}`
 )
 
-// checkConnections checks what the gateways of both clusters report while the one of milan is killed and started again.
+// checkConnections checks the Connections of both clusters while the gateway of milan is killed and started again.
 func checkConnections(t *testing.T, rome, milan *site) {
 	for s, end := range map[*site]networking.ConnectionType{rome: networking.ClientConnection, milan: networking.ServerConnection} {
 		found := s.awaitConnection(t, networking.Connected)

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
@@ -25,7 +24,7 @@ import (
 
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
 	"github.com/refract-project/refract/host/source"
-	"github.com/refract-project/refract/internal/eventrecorder"
+	"github.com/refract-project/refract/internal/admission"
 	"github.com/refract-project/refract/vk/reflection"
 )
 
@@ -131,10 +130,10 @@ type Follower struct {
 	unavailable bool
 	isReported  bool // the missing permission
 	selectors   selectors
-	known       map[string]*pluginState         // key: name of the ReflectionPlugin
-	reported    map[string]reported             // key: name of the PluginRevision
-	said        string                          // last error of writing a status
-	denials     eventrecorder.Memory[types.UID] // denied writes to the status of a PluginRevision
+	known       map[string]*pluginState // key: name of the ReflectionPlugin
+	reported    map[string]reported     // key: name of the PluginRevision
+	said        string                  // last error of writing a status
+	denials     admission.DenialEvents  // denied writes to the status of a PluginRevision
 
 	mu       sync.Mutex
 	statuses []source.Status

@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
-	"github.com/refract-project/refract/internal/admission"
 	"github.com/refract-project/refract/internal/fieldmanager"
 )
 
@@ -84,20 +83,10 @@ func (f *Follower) reportStates(ctx context.Context, all []*plugins.ReflectionPl
 	return retry
 }
 
-// reportDenial writes an Event on the revision if an admission policy has denied the write of its status, because
-// nothing else then shows the state. The same denial is reported once, until a write succeeds.
+// reportDenial writes an Event on the revision if an admission policy has denied the write of its status.
 func (f *Follower) reportDenial(revision *plugins.PluginRevision, err error) {
-	policy := admission.DenyingPolicy(err)
-	if policy == "" {
-		f.denials.Clear(revision.UID)
-		return
-	}
 	about := &corev1.ObjectReference{APIVersion: plugins.GroupVersion.String(), Kind: plugins.PluginRevisionKind, Name: revision.Name, UID: revision.UID}
-	message := "virtual node " + f.options.NodeName + ": " + admission.Note(policy, err)
-	f.denials.WriteOnce(revision.UID, admission.DeniedReason, message, func(message string) bool {
-		f.options.Events.Event(about, corev1.EventTypeWarning, admission.DeniedReason, message)
-		return true
-	})
+	f.denials.Report(f.options.Events, about, revision.UID, f.options.NodeName, err)
 }
 
 // reportState writes the entry for a revision, or removes it, unless it is as desired.

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/rest"
@@ -25,7 +24,7 @@ import (
 	runtimecache "sigs.k8s.io/controller-runtime/pkg/cache"
 
 	pluginsv1alpha1 "github.com/refract-project/refract/api/plugins/v1alpha1"
-	"github.com/refract-project/refract/internal/eventrecorder"
+	"github.com/refract-project/refract/internal/admission"
 )
 
 // workers is the number of ReflectedResources that are reconciled concurrently. With a single worker, a slow provider
@@ -109,7 +108,7 @@ type Follower struct {
 	local, remote *side
 	informer      cache.SharedIndexInformer
 	queue         workqueue.TypedRateLimitingInterface[string]
-	denials       eventrecorder.Memory[types.UID] // denied writes to the status of a ReflectedResource
+	denials       admission.DenialEvents // denied writes to the status of a ReflectedResource
 
 	mu       sync.Mutex
 	running  map[string]plan     // keyed by the name of the ReflectedResource

@@ -61,7 +61,7 @@ func (f *Follower) reconcileResource(ctx context.Context, name string) again {
 	}
 	if err != nil {
 		f.log.Warn("The status of a ReflectedResource cannot be written", "resource", name, "err", err)
-		f.reportDenial(object, err)
+		f.denials.Report(f.options.Events, object, object.GetUID(), f.options.NodeName, err)
 		return later
 	}
 	err = f.dropGone(ctx, object)
@@ -73,7 +73,7 @@ func (f *Follower) reconcileResource(ctx context.Context, name string) again {
 	if err != nil && (!apierrors.IsForbidden(err) || admission.DenyingPolicy(err) != "") {
 		f.log.Warn("Cannot determine which virtual nodes are gone; their entries stay in the status of the ReflectedResource", "resource", name, "err", err)
 	}
-	f.reportDenial(object, err)
+	f.denials.Report(f.options.Events, object, object.GetUID(), f.options.NodeName, err)
 	return when
 }
 

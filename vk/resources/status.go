@@ -7,7 +7,6 @@ import (
 	"context"
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	pluginsv1alpha1 "github.com/refract-project/refract/api/plugins/v1alpha1"
-	"github.com/refract-project/refract/internal/admission"
 	"github.com/refract-project/refract/internal/fieldmanager"
 	"github.com/refract-project/refract/internal/printable"
 )
@@ -67,24 +65,6 @@ func (f *Follower) reportStatus(ctx context.Context, object *unstructured.Unstru
 	defer f.mu.Unlock()
 	f.reported[object.GetName()] = reported{object.GetUID(), stored.GetResourceVersion(), desired}
 	return nil
-}
-
-// reportDenial writes an Event on the ReflectedResource if an admission policy has denied a write to its status. The
-// condition cannot report this denial. The same denial is reported once, until other writes succeed.
-func (f *Follower) reportDenial(object *unstructured.Unstructured, err error) {
-	policy := admission.DenyingPolicy(err)
-	if policy == "" {
-		f.denials.Clear(object.GetUID())
-		return
-	}
-	if f.options.Events == nil {
-		return
-	}
-	message := "virtual node " + f.options.NodeName + ": " + admission.Note(policy, err)
-	f.denials.WriteOnce(object.GetUID(), admission.DeniedReason, message, func(message string) bool {
-		f.options.Events.Event(object, corev1.EventTypeWarning, admission.DeniedReason, message)
-		return true
-	})
 }
 
 // ownEntry returns the entry of this virtual node, at least as new as our last write, or nil if there is none.

@@ -63,7 +63,7 @@ func TestConnectionRefreshes(t *testing.T) {
 	require.Positive(t, wait, "a lost peer is written once")
 }
 
-// TestConnectionOwners checks which Connections a gateway writes, and what it says about others.
+// TestConnectionOwners checks which Connections a gateway writes, and that its error names the others.
 func TestConnectionOwners(t *testing.T) {
 	gate := &networking.GatewayServer{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant", Name: "milan", UID: "1"}}
 	own := newConnection(gate, "gw-milan")
