@@ -25,7 +25,7 @@ import (
 func main() {
 	pods := flag.Int("pods", 1000, "replicas of the Deployment that is timed")
 	services := flag.Int("services", 1000, "Services, ConfigMaps and Secrets that are reflected, each; of other kinds it is a hundred")
-	countsOnly := flag.Bool("counts-only", false, "measure what does not depend on the machine (writes, memory), without plain nodes: for machines that are busy")
+	countsOnly := flag.Bool("counts-only", false, "measure what hardly depends on the machine (writes, memory), without plain nodes: for machines that are busy")
 	profiles := flag.String("profiles", "", "folder for allocation profiles of the virtual kubelet, one for each phase (compare with: go tool pprof -base BEFORE AFTER)")
 	only := flag.Bool("pods-only", false, "measure the pods of the Deployment, and nothing else")
 	scale := flag.Bool("scale", false, "measure the pods, the Services beside them and the deletion of the pods, without plain nodes and ratios to them; for numbers that take long")

