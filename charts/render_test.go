@@ -67,8 +67,17 @@ func renderAs(t *testing.T, vals map[string]any, name, namespace string) (map[st
 	loaded, err := loadChart()
 	require.NoError(t, err)
 	vals = util.CoalesceTables(maps.Clone(vals), images())
-	release := common.ReleaseOptions{Name: name, Namespace: namespace, Revision: 1, IsInstall: true}
-	all, err := util.ToRenderValues(loaded, vals, release, common.DefaultCapabilities)
+	return renderFor(t, loaded, vals, common.ReleaseOptions{Name: name, Namespace: namespace, Revision: 1, IsInstall: true}, "v1.36.0")
+}
+
+// renderFor renders a chart for a cluster with the given version of Kubernetes.
+func renderFor(t *testing.T, loaded *chart.Chart, vals map[string]any, release common.ReleaseOptions, version string) (map[string]string, error) {
+	t.Helper()
+	capabilities := common.DefaultCapabilities.Copy()
+	kubernetes, err := common.ParseKubeVersion(version)
+	require.NoError(t, err)
+	capabilities.KubeVersion = *kubernetes
+	all, err := util.ToRenderValues(loaded, vals, release, capabilities)
 	if err != nil {
 		return nil, err
 	}
