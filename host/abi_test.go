@@ -51,7 +51,7 @@ func (d *driver) call() {
 	d.doc.Mount(document.ContextRoot, d.env.Context)
 	d.doc.Begin(p.config, p.limits.Handles, p.limits.OutputBytes)
 	d.i.beginCall("outgoing", p.limits.Fuel)
-	d.env.ends = time.Now().Add(time.Minute)
+	d.env.ends = d.env.readClock() + time.Minute
 	d.i.doc, d.i.env, d.i.floor = d.doc, d.env, d.doc.Nodes()
 	d.i.generation += generationStep
 }

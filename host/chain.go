@@ -6,7 +6,6 @@ package host
 import (
 	"context"
 	"slices"
-	"time"
 
 	"github.com/refract-project/refract/host/document"
 )
@@ -82,8 +81,8 @@ func (c *Chain) Run(ctx context.Context, doc *document.Document, env *Env) (*Out
 	}
 	doc.Mount(document.ContextRoot, env.Context)
 	if len(c.plugins) > 0 {
-		env.began = time.Now()
-		env.ends, env.slowest, env.longest = env.began.Add(c.plugins[0].host.timeout), "", 0
+		env.began = env.readClock()
+		env.ends, env.slowest, env.longest = env.began+c.plugins[0].host.timeout, "", 0
 	}
 	if env.Measure {
 		env.lapTime()
@@ -117,8 +116,8 @@ func (c *Chain) runPlugin(ctx context.Context, n int, p, before *Plugin, doc *do
 		return err
 	}
 	if before != nil {
-		now := time.Now()
-		if now.After(env.ends) {
+		now := env.readClock()
+		if now > env.ends {
 			return env.lateError(before, c.hook.String(), now)
 		}
 		env.recordTurn(before.name, now)

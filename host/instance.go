@@ -189,11 +189,11 @@ func (i *instance) settleFuel() {
 }
 
 // isLate reports whether the timeout of the chain has passed.
-func (i *instance) isLate() bool { return i.env != nil && time.Now().After(i.env.ends) }
+func (i *instance) isLate() bool { return i.env != nil && i.env.readClock() > i.env.ends }
 
 // lateError returns the error for a timeout. It names the slowest plugin of the chain, which may differ from the
 // plugin of this instance.
-func (i *instance) lateError() error { return i.env.lateError(i.plugin, i.during, time.Now()) }
+func (i *instance) lateError() error { return i.env.lateError(i.plugin, i.during, i.env.readClock()) }
 
 // spendOutput counts output bytes. While a hook runs, the document counts the bytes. At other times, the instance
 // counts them.

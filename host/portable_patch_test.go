@@ -148,9 +148,9 @@ func TestPortablePatchEndsInTime(t *testing.T) {
 	p := mustLoad(t, newHost(t), "p", portableAnswer("output_set", ``), declared)
 	for _, past := range []bool{false, true} {
 		doc, i, env := document.New(), p.hot.Load(), &Env{}
-		env.began = time.Now()
-		if env.ends = env.began.Add(time.Hour); past {
-			env.ends = env.began.Add(-time.Nanosecond)
+		env.began = env.readClock()
+		if env.ends = env.began + time.Hour; past {
+			env.ends = env.began - time.Nanosecond
 		}
 		doc.Reset(map[string]any{"spec": map[string]any{}})
 		i.beginCall("outgoing", p.limits.Fuel)
