@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"helm.sh/helm/v4/pkg/chart/common"
 	"helm.sh/helm/v4/pkg/chart/common/util"
-	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -93,25 +92,42 @@ func TestDaemonSetsExcludeVirtualNodes(t *testing.T) {
 	preferred.Spec.Template.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{
 		{Weight: 1, Preference: expressions(linux)},
 	}}}
+	empty, emptyNodes := daemonSet("somebody-elses"), daemonSet("somebody-elses")
+	empty.Spec.Template.Spec.Affinity = &corev1.Affinity{}
+	emptyNodes.Spec.Template.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{}}
+	many, manyExcluded := make([]corev1.NodeSelectorTerm, 20), make([]corev1.NodeSelectorTerm, 20)
+	for i := range many {
+		many[i], manyExcluded[i] = expressions(linux), expressions(linux, excluded)
+	}
+	none := excluded
+	none.Values = []string{"none"}
 	selected := daemonSet("somebody-elses")
 	selected.Spec.Template.Spec.NodeSelector = map[string]string{wire.TypeLabel: wire.VirtualNodeType}
 	for name, c := range map[string]struct {
 		set  *appsv1.DaemonSet
 		want []corev1.NodeSelectorTerm
 	}{
-		"without an affinity":                     {daemonSet("somebody-elses"), []corev1.NodeSelectorTerm{expressions(excluded)}},
-		"in kube-system":                          {daemonSet("kube-system"), []corev1.NodeSelectorTerm{expressions(excluded)}},
-		"with one to pods":                        {podAffinity, []corev1.NodeSelectorTerm{expressions(excluded)}},
-		"with a preferred one":                    {preferred, []corev1.NodeSelectorTerm{expressions(excluded)}},
-		"with two terms":                          {daemonSet("somebody-elses", expressions(linux), byName), []corev1.NodeSelectorTerm{expressions(linux, excluded), {MatchFields: byName.MatchFields, MatchExpressions: []corev1.NodeSelectorRequirement{excluded}}}},
-		"with an empty term":                      {daemonSet("somebody-elses", corev1.NodeSelectorTerm{}, expressions(linux)), []corev1.NodeSelectorTerm{{}, expressions(linux, excluded)}},
-		"for virtual nodes":                       {daemonSet("somebody-elses", expressions(virtual), expressions(linux)), []corev1.NodeSelectorTerm{expressions(virtual), expressions(linux)}},
-		"with a selector of them":                 {selected, nil},
-		"that tolerates every effect of one kind": {tolerating(corev1.Toleration{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute}), []corev1.NodeSelectorTerm{expressions(excluded)}},
-		"that tolerates another effect":           {tolerating(corev1.Toleration{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}), nil},
-		"that tolerates this taint":               {tolerating(corev1.Toleration{Key: wire.VirtualNodeTaint, Operator: corev1.TolerationOpExists}), nil},
-		"that tolerates nothing":                  {tolerating(), nil},
-		"in an offloaded namespace":               {daemonSet("offloaded"), nil},
+		"without an affinity":        {daemonSet("somebody-elses"), []corev1.NodeSelectorTerm{expressions(excluded)}},
+		"in kube-system":             {daemonSet("kube-system"), []corev1.NodeSelectorTerm{expressions(excluded)}},
+		"with one to pods":           {podAffinity, []corev1.NodeSelectorTerm{expressions(excluded)}},
+		"with a preferred one":       {preferred, []corev1.NodeSelectorTerm{expressions(excluded)}},
+		"with two terms":             {daemonSet("somebody-elses", expressions(linux), byName), []corev1.NodeSelectorTerm{expressions(linux, excluded), {MatchFields: byName.MatchFields, MatchExpressions: []corev1.NodeSelectorRequirement{excluded}}}},
+		"with twenty terms":          {daemonSet("somebody-elses", many...), manyExcluded},
+		"with an empty affinity":     {empty, []corev1.NodeSelectorTerm{expressions(excluded)}},
+		"with an empty one to nodes": {emptyNodes, []corev1.NodeSelectorTerm{expressions(excluded)}},
+		"with a term that excludes them": {
+			daemonSet("somebody-elses", expressions(linux, excluded), expressions(linux)),
+			[]corev1.NodeSelectorTerm{expressions(linux, excluded), expressions(linux, excluded)},
+		},
+		"with a rule of its own":                      {daemonSet("somebody-elses", expressions(none)), []corev1.NodeSelectorTerm{expressions(none)}},
+		"with an empty term":                          {daemonSet("somebody-elses", corev1.NodeSelectorTerm{}, expressions(linux)), []corev1.NodeSelectorTerm{{}, expressions(linux, excluded)}},
+		"for virtual nodes":                           {daemonSet("somebody-elses", expressions(virtual), expressions(linux)), []corev1.NodeSelectorTerm{expressions(virtual), expressions(linux)}},
+		"with a selector of them":                     {selected, nil},
+		"that tolerates every taint with this effect": {tolerating(corev1.Toleration{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute}), []corev1.NodeSelectorTerm{expressions(excluded)}},
+		"that tolerates another effect":               {tolerating(corev1.Toleration{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}), nil},
+		"that tolerates this taint":                   {tolerating(corev1.Toleration{Key: wire.VirtualNodeTaint, Operator: corev1.TolerationOpExists}), nil},
+		"that tolerates nothing":                      {tolerating(), nil},
+		"in an offloaded namespace":                   {daemonSet("offloaded"), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := c.set.DeepCopy()
@@ -120,7 +136,7 @@ func TestDaemonSetsExcludeVirtualNodes(t *testing.T) {
 			if len(c.want) > 0 && before.Spec.Template.Spec.Affinity != nil {
 				assert.Equal(t, before.Spec.Template.Spec.Affinity.PodAntiAffinity, c.set.Spec.Template.Spec.Affinity.PodAntiAffinity)
 			}
-			// Who applies the same again changes nothing.
+			// Applying the same object again changes nothing.
 			again, generation := c.set.DeepCopy(), c.set.Generation
 			again.Spec, again.ResourceVersion = before.Spec, "" // the control plane writes its status
 			require.NoError(t, h.admin.Update(t.Context(), again))
@@ -153,22 +169,32 @@ func TestOlderDaemonSetsKeepRunning(t *testing.T) {
 
 // TestMutatingPolicyNeedsItsAPI checks that API servers without MutatingAdmissionPolicies get none.
 func TestMutatingPolicyNeedsItsAPI(t *testing.T) {
-	loaded, err := loadChart()
-	require.NoError(t, err)
-	vals := util.CoalesceTables(values(t, "provider"), images())
-	for version, want := range map[string]bool{"v1.30.0": false, "v1.35.4": false, "v1.36.0-rc.1": true, "v1.37.2-eks-1": true} {
-		files, err := renderFor(t, loaded, vals, common.ReleaseOptions{Name: releaseName, Namespace: releaseNamespace, IsInstall: true}, version)
-		require.NoError(t, err)
-		has := false
-		for _, text := range files {
-			has = has || strings.Contains(text, "MutatingAdmissionPolicy")
+	const beta = "admissionregistration.k8s.io/v1beta1"
+	for _, c := range []struct {
+		version string
+		apis    []string
+		vals    map[string]any // of offloading
+		want    string
+	}{
+		{version: "v1.30.0"},
+		{version: "v1.35.4"},
+		{version: "v1.35.4", apis: []string{beta + "/MutatingAdmissionPolicy"}, want: beta},
+		{version: "v1.36.0-rc.1", want: "admissionregistration.k8s.io/v1"},
+		{version: "v1.37.2-eks-1", apis: []string{beta + "/MutatingAdmissionPolicy"}, want: "admissionregistration.k8s.io/v1"},
+		{version: "v1.36.0", vals: map[string]any{"excludeDaemonSets": false}},
+		{version: "v1.36.0", vals: map[string]any{"enabled": false}},
+	} {
+		vals := util.CoalesceTables(values(t, "provider"), images())
+		if c.vals != nil {
+			vals["offloading"] = c.vals
 		}
-		assert.Equal(t, want, has, version)
-	}
-	vals = values(t, "provider")
-	vals["offloading"] = map[string]any{"excludeDaemonSets": false}
-	for _, object := range objects(t, vals) {
-		_, is := object.(*admissionv1.MutatingAdmissionPolicy)
-		assert.False(t, is, "with excludeDaemonSets=false")
+		files, err := renderFor(t, vals, common.ReleaseOptions{Name: releaseName, Namespace: releaseNamespace, IsInstall: true}, c.version, c.apis...)
+		require.NoError(t, err)
+		text := strings.TrimSpace(files["refract/templates/policy-daemonsets.yaml"])
+		if c.want == "" {
+			assert.Empty(t, text, "%+v", c)
+			continue
+		}
+		assert.Equal(t, 2, strings.Count(text, "apiVersion: "+c.want+"\n"), "%+v", c)
 	}
 }

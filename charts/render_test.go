@@ -64,19 +64,22 @@ var loadChart = sync.OnceValues(func() (*chart.Chart, error) { return loader.Loa
 // renderAs renders the chart as a release of the given name.
 func renderAs(t *testing.T, vals map[string]any, name, namespace string) (map[string]string, error) {
 	t.Helper()
-	loaded, err := loadChart()
-	require.NoError(t, err)
 	vals = util.CoalesceTables(maps.Clone(vals), images())
-	return renderFor(t, loaded, vals, common.ReleaseOptions{Name: name, Namespace: namespace, Revision: 1, IsInstall: true}, "v1.36.0")
+	return renderFor(t, vals, common.ReleaseOptions{Name: name, Namespace: namespace, Revision: 1, IsInstall: true}, "v1.36.0")
 }
 
-// renderFor renders a chart for a cluster with the given version of Kubernetes.
-func renderFor(t *testing.T, loaded *chart.Chart, vals map[string]any, release common.ReleaseOptions, version string) (map[string]string, error) {
+// renderFor renders the chart for a cluster with the given version of Kubernetes and additional APIs.
+func renderFor(
+	t *testing.T, vals map[string]any, release common.ReleaseOptions, version string, apis ...string,
+) (map[string]string, error) {
 	t.Helper()
+	loaded, err := loadChart()
+	require.NoError(t, err)
 	capabilities := common.DefaultCapabilities.Copy()
 	kubernetes, err := common.ParseKubeVersion(version)
 	require.NoError(t, err)
 	capabilities.KubeVersion = *kubernetes
+	capabilities.APIVersions = append(capabilities.APIVersions, apis...)
 	all, err := util.ToRenderValues(loaded, vals, release, capabilities)
 	if err != nil {
 		return nil, err

@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package policies installs the admission policies of the chart in the control plane of a test.
+// Package policies installs the ValidatingAdmissionPolicies of the chart in the control plane of a test.
 //
 // Controllers and virtual kubelets are tested with these policies, because a policy could deny a necessary write of a
 // controller. Separate tests of the policies and of the controllers would not detect this.
@@ -50,7 +50,7 @@ type Options struct {
 	ExemptAdministrators bool
 }
 
-// Install creates every policy of the chart, with all optional parts enabled, and waits until the API server enforces
+// Install creates every ValidatingAdmissionPolicy of the chart, with all optional parts enabled, and waits until the API server enforces
 // them.
 func Install(ctx context.Context, config *rest.Config, options Options) error {
 	clients, err := kubernetes.NewForConfig(config)
