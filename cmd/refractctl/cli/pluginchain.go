@@ -74,7 +74,7 @@ func (s *chainScope) composeChain(declared []plugins.ReflectionPlugin, revisions
 	}
 	for i := range declared {
 		p := newDeclaredPlugin(&declared[i], revisions)
-		active := p.findRevision(p.Status.ActiveRevision)
+		active := s.findRunning(p)
 		if reason := s.exclude(p, active); reason != "" {
 			chain.LeftOut = append(chain.LeftOut, leftOutPlugin{p.Name, reason})
 			continue
@@ -144,6 +144,27 @@ func (s *chainScope) exclude(p *declaredPlugin, active *plugins.PluginRevision) 
 	return s.excludeOnNode(active)
 }
 
+// findRunning returns the revision of a plugin that the virtual node of the scope runs. This is the active revision,
+// except after the virtual node has rolled it back by itself, or could not load it. Without a virtual node in the scope,
+// or if it runs none, the active revision is returned, or nil.
+func (s *chainScope) findRunning(p *declaredPlugin) *plugins.PluginRevision {
+	active := p.findRevision(p.Status.ActiveRevision)
+	if s.node == "" || active == nil || s.runs(active) {
+		return active
+	}
+	if i := slices.IndexFunc(p.revisions, func(r plugins.PluginRevision) bool { return s.runs(&r) }); i >= 0 {
+		return &p.revisions[i]
+	}
+	return active
+}
+
+// runs reports whether the virtual node of the scope has reported that it runs the revision.
+func (s *chainScope) runs(revision *plugins.PluginRevision) bool {
+	return slices.ContainsFunc(revision.Status.VirtualNodes, func(e plugins.VirtualNodePlugin) bool {
+		return e.Name == s.node && e.State == plugins.ActivePlugin
+	})
+}
+
 // excludeOnNode returns the reason why the virtual node of the scope does not run the active revision. It returns an
 // empty text if the virtual node runs it, or if the scope has no virtual node.
 func (s *chainScope) excludeOnNode(active *plugins.PluginRevision) string {
@@ -158,11 +179,7 @@ func (s *chainScope) excludeOnNode(active *plugins.PluginRevision) string {
 	if entry.State == plugins.ActivePlugin {
 		return ""
 	}
-	reason := fmt.Sprintf("%s on %s: %s", entry.State, s.node, cmp.Or(entry.Message, entry.Reason, "revision "+active.Name))
-	if entry.State == plugins.FailedPlugin && active.Spec.FailurePolicy != plugins.IgnorePluginPolicy {
-		reason += "; objects are held, since failurePolicy is Fail"
-	}
-	return reason
+	return fmt.Sprintf("%s on %s: %s", entry.State, s.node, cmp.Or(entry.Message, entry.Reason, "revision "+active.Name))
 }
 
 // describeRest describes the restrictions of a plugin that the scope does not decide.

@@ -210,6 +210,11 @@ func TestListingTheChainOfAKind(t *testing.T) {
 	})
 	add("chain-turin", active, func(s *plugins.ReflectionPluginSpec) { s.Match = &plugins.PluginMatch{Providers: []string{"turin"}} })
 	add("chain-held", plugins.VirtualNodePlugin{Name: nodeName, State: plugins.FailedPlugin, Message: "does not load"}, nil)
+	earlier := declaredPluginOf(t, "chain-d", nil)
+	revisionOf(t, earlier, 1, active)
+	setPluginStatus(t, earlier, plugins.ReflectionPluginStatus{
+		ActiveRevision: revisionOf(t, earlier, 2, plugins.VirtualNodePlugin{Name: nodeName, State: plugins.RolledBackPlugin, Message: "it failed"}), Nodes: "0/1",
+	})
 	declaredPluginOf(t, "chain-new", nil)
 	out, _, err := refractctl(t, onCluster("plugin", "list", "--kind=services", "-n", "chain-shop", "--node="+nodeName, "-o", "json")...)
 	require.NoError(t, err)
@@ -219,7 +224,8 @@ func TestListingTheChainOfAKind(t *testing.T) {
 	for _, p := range chain.Chain {
 		names = append(names, p.Name)
 	}
-	assert.Equal(t, []string{"chain-first", "service", "chain-a", "chain-b", "chain-z-last"}, names)
+	assert.Equal(t, []string{"chain-first", "service", "chain-a", "chain-b", "chain-d", "chain-z-last"}, names)
+	assert.Equal(t, "chain-d-1", chain.Chain[4].Revision, "which runs since the virtual node has rolled back the other one")
 	assert.Equal(t, []string{"objects with team=web"}, chain.Chain[2].When)
 	leftOut := map[string]string{}
 	for _, p := range chain.LeftOut {
@@ -227,7 +233,7 @@ func TestListingTheChainOfAKind(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"chain-pods": "it is for Pod", "chain-other": "namespaces with team=bank", "chain-turin": "the provider of chain-milan is " + provider,
-		"chain-held": "Failed on chain-milan: does not load; objects are held", "chain-new": "no revision is active (not reconciled)",
+		"chain-held": "Failed on chain-milan: does not load", "chain-new": "no revision is active (not reconciled)",
 	} {
 		assert.Contains(t, leftOut[name], want, name)
 	}
