@@ -41,11 +41,17 @@ const (
 type Error struct {
 	Reason Reason
 	Err    error
+
+	remedy string // replaces that of the reason, unless empty
 }
 
 func (e *Error) Error() string {
 	text := strings.TrimSuffix(e.Err.Error(), ".")
-	if remedy := remedies[e.Reason]; remedy != "" {
+	remedy := remedies[e.Reason]
+	if e.remedy != "" {
+		remedy = e.remedy
+	}
+	if remedy != "" {
 		text += ": " + remedy
 	}
 	return text
@@ -61,6 +67,8 @@ var remedies = map[Reason]string{
 	Truncated:            "the server or a proxy closed the connection too early",
 	Stalled:              "the server or a proxy does not respond in time",
 	ForbiddenRedirect:    "set spec.source to where the server redirects, if that is meant",
+	TooLarge:             "see whether spec.source names a plugin, and compile a large one with -opt=z and -no-debug",
+	Unavailable:          "see whether the server is up and reachable from the controller manager (DNS, NetworkPolicies, proxy)",
 	DigestMismatch:       "the content was replaced or damaged; publish it again, or correct the digest in spec.source",
 }
 
@@ -95,22 +103,22 @@ func classify(err error) error {
 	// This case must be first. After such an error, go-containerregistry tries registries with private addresses again
 	// over HTTP. The retry also fails, and err contains both errors.
 	case errors.As(err, &certificate):
-		return &Error{UntrustedCertificate, certificate}
+		return &Error{Reason: UntrustedCertificate, Err: certificate}
 	case errors.As(err, &known):
-		return &Error{known.Reason, known.Err}
+		return &Error{Reason: known.Reason, Err: known.Err, remedy: known.remedy}
 	case errors.As(err, &response):
-		return &Error{reasonOf(response.StatusCode), err}
+		return &Error{Reason: reasonOf(response.StatusCode), Err: err}
 	case errors.As(err, &authority), errors.As(err, &hostname):
-		return &Error{UntrustedCertificate, err}
+		return &Error{Reason: UntrustedCertificate, Err: err}
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return &Error{Truncated, err}
+		return &Error{Reason: Truncated, Err: err}
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
-		return &Error{Stalled, err}
+		return &Error{Reason: Stalled, Err: err}
 	// go-containerregistry has no types for these errors, which occur for blobs and manifests.
 	case strings.Contains(err.Error(), "error verifying"), strings.Contains(err.Error(), "does not match requested digest"):
-		return &Error{DigestMismatch, err}
+		return &Error{Reason: DigestMismatch, Err: err}
 	}
-	return &Error{Unavailable, err}
+	return &Error{Reason: Unavailable, Err: err}
 }
 
 // reasonOf returns the reason of a status code.

@@ -111,8 +111,11 @@ func TestHTTP(t *testing.T) {
 		t.Run(path, func(t *testing.T) {
 			got, err := HTTP{URL: server.URL + path, SHA256: Digest(wasm), Authorities: authoritiesOf(server)}.Fetch(t.Context(), options)
 			require.Equal(t, want, reasonOfError(err), "%v", err)
-			if want == "" {
+			switch want {
+			case "":
 				assert.Equal(t, wasm, got)
+			case Unauthorized:
+				assert.ErrorContains(t, err, "no credentials are sent to an http source")
 			}
 		})
 	}
@@ -552,4 +555,15 @@ func TestCredentialsOfTheLongestEntry(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, want, got.Username, image)
 	}
+}
+
+// TestErrorsHaveRemedies checks that the message of every reason says what to do, and has only one remedy.
+func TestErrorsHaveRemedies(t *testing.T) {
+	t.Parallel()
+	for _, reason := range []Reason{Unauthorized, NotFound, UntrustedCertificate, Truncated, Stalled, TooLarge, ForbiddenRedirect, DigestMismatch, Unavailable} {
+		assert.NotEmpty(t, remedies[reason], reason)
+		assert.EqualError(t, classify(Errorf(reason, "it failed.")), "it failed: "+remedies[reason])
+	}
+	own := &Error{Reason: Unavailable, Err: errors.New("it failed"), remedy: "do this"}
+	assert.EqualError(t, classify(fmt.Errorf("fetching, %w", own)), "it failed: do this")
 }

@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"path"
@@ -94,7 +95,11 @@ func (h HTTP) get(ctx context.Context, options Options) ([]byte, error) {
 	}
 	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode != http.StatusOK {
-		return nil, Errorf(reasonOf(response.StatusCode), "GET %s: %s", redacted(request.URL), response.Status)
+		failed := &Error{Reason: reasonOf(response.StatusCode), Err: fmt.Errorf("GET %s: %s", redacted(request.URL), response.Status)}
+		if failed.Reason == Unauthorized {
+			failed.remedy = "no credentials are sent to an http source: let the server serve the module without, or use an oci source with a pullSecret"
+		}
+		return nil, failed
 	}
 	return readAll(response.Body, response.ContentLength, MaxModuleBytes, "the module")
 }

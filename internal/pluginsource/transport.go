@@ -94,7 +94,10 @@ func (g *guard) RoundTrip(request *http.Request) (*http.Response, error) {
 		if request.Response != nil {
 			return nil, Errorf(ForbiddenRedirect, "%s redirects to %s://%s, which is not https", request.Response.Request.URL.Host, request.URL.Scheme, request.URL.Host)
 		}
-		return nil, Errorf(Unavailable, "%s is not https: serve TLS there, or list the registry in --plugin-insecure-registries", request.URL.Host)
+		return nil, &Error{
+			Reason: Unavailable, Err: fmt.Errorf("%s is not https", request.URL.Host),
+			remedy: "serve TLS there, or list the registry in --plugin-insecure-registries",
+		}
 	}
 	ctx, cancel := context.WithCancelCause(request.Context())
 	response, err := g.next.RoundTrip(request.WithContext(ctx))
