@@ -85,7 +85,7 @@ const (
 	// statusTimeout limits the write of the status, which is attempted even if a reconciliation took too long.
 	statusTimeout = 10 * time.Second
 	// defaultRecheckInterval is how often a plugin is reconciled without an event. With a longer interval, it is
-	// noticed later that a stored module was changed.
+	// noticed later that a stored module was deleted.
 	defaultRecheckInterval = 5 * time.Minute
 )
 

@@ -4,7 +4,9 @@
 package plugin
 
 import (
+	"math"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 
@@ -25,4 +27,15 @@ func TestUnstoredModulesAreLimited(t *testing.T) {
 	kept.drop("a")
 	assert.Nil(t, kept.find("a", "of a"))
 	assert.NotNil(t, kept.find("c", "of c"))
+}
+
+// TestRetryDelays checks that the delay after failed fetches doubles up to its maximum.
+func TestRetryDelays(t *testing.T) {
+	t.Parallel()
+	for failures, want := range map[int32]time.Duration{
+		0: 10 * time.Second, 1: 10 * time.Second, 2: 20 * time.Second, 3: 40 * time.Second, 6: 320 * time.Second,
+		7: 10 * time.Minute, 8: 10 * time.Minute, math.MaxInt32: 10 * time.Minute,
+	} {
+		assert.Equal(t, want, retryDelay(failures), "after %d failures", failures)
+	}
 }

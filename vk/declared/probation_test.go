@@ -113,6 +113,20 @@ func TestProbationsFollowTheRollout(t *testing.T) {
 		return nil
 	})
 
+	revision := &plugins.PluginRevision{}
+	l.must(l.admin.Get(t.Context(), client.ObjectKey{Name: "strip-2"}, revision))
+	revision.Status.VirtualNodes[0].Rehearsal = &plugins.PluginRehearsalResult{Removed: 7}
+	l.must(l.admin.Status().Update(t.Context(), revision))
+	before = p.DeepCopy()
+	p.Spec.Rollout.Rehearsal.Approved = "strip-2"
+	l.must(l.admin.Patch(t.Context(), p, client.MergeFrom(before)))
+	l.eventually("the approved removals", func() error {
+		if found := l.onProbation(set, "strip-2"); found.MaxRemoved != 7 {
+			return fmt.Errorf("%d are permitted", found.MaxRemoved)
+		}
+		return nil
+	})
+
 	before = p.DeepCopy()
 	p.Spec.Rollout.Probation = &metav1.Duration{Duration: time.Since(p.Status.PromotedAt.Time) + 2*time.Second}
 	l.must(l.admin.Patch(t.Context(), p, client.MergeFrom(before)))
