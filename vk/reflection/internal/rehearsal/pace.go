@@ -7,7 +7,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/refract-project/refract/vk/reflection/internal/engine"
+	"k8s.io/utils/clock"
 )
 
 const (
@@ -21,25 +21,28 @@ const (
 
 // pace lets a rehearsal run at full speed while no objects are being reflected, and with a tenth of a core otherwise.
 type pace struct {
-	m         *engine.Manager
+	queues interface {
+		Queued() (waiting int, evaluated uint64)
+	}
+	clock     clock.Clock
 	began     time.Time // start of the current slice
 	evaluated uint64    // number of reflected objects at the start of the slice
 }
 
 // wait pauses between slices. It returns the error of ctx.
 func (p *pace) wait(ctx context.Context) error {
-	worked := time.Since(p.began)
+	worked := p.clock.Since(p.began)
 	if !p.began.IsZero() && worked < slicePeriod {
 		return ctx.Err()
 	}
-	waiting, evaluated := p.m.Queued()
+	waiting, evaluated := p.queues.Queued()
 	if !p.began.IsZero() && (waiting > 0 || evaluated != p.evaluated) {
 		select {
-		case <-time.After(restPerSlice * worked):
+		case <-p.clock.After(restPerSlice * worked):
 		case <-ctx.Done():
 		}
-		_, evaluated = p.m.Queued()
+		_, evaluated = p.queues.Queued()
 	}
-	p.began, p.evaluated = time.Now(), evaluated
+	p.began, p.evaluated = p.clock.Now(), evaluated
 	return ctx.Err()
 }

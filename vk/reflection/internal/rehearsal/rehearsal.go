@@ -15,6 +15,7 @@ import (
 	"slices"
 
 	"golang.org/x/time/rate"
+	"k8s.io/utils/clock"
 
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
 	"github.com/refract-project/refract/host"
@@ -56,7 +57,7 @@ func Run(ctx context.Context, m *engine.Manager, c Candidate) (*plugins.PluginRe
 	leading := m.IsLeading()
 	p := m.NewPreview(c.Next, rate.NewLimiter(readsPerSecond, 1))
 	found := newFindings(c)
-	pace := pace{m: m}
+	pace := pace{queues: m, clock: clock.RealClock{}}
 	for _, kind := range m.PreviewKinds(func(name string) bool { return slices.Contains(c.Kinds, name) }) {
 		keys := kind.Keys
 		if !kind.Cached {

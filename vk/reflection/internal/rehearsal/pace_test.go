@@ -1,0 +1,69 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package rehearsal
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	clocktesting "k8s.io/utils/clock/testing"
+)
+
+type queues struct {
+	waiting   int
+	evaluated uint64
+}
+
+func (q *queues) Queued() (int, uint64) { return q.waiting, q.evaluated }
+
+// TestPace checks that a rehearsal rests for nine times as long as it has worked while objects are being reflected, and
+// not otherwise.
+func TestPace(t *testing.T) {
+	t.Parallel()
+	const worked = 2 * slicePeriod
+	for _, c := range []struct {
+		name   string
+		worked time.Duration
+		queues queues
+		rests  bool
+	}{
+		{"within a slice", slicePeriod - 1, queues{waiting: 1}, false},
+		{"after a slice, without other work", worked, queues{}, false},
+		{"after a slice, with objects in the queues", worked, queues{waiting: 1}, true},
+		{"after a slice in which objects were reflected", worked, queues{evaluated: 1}, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			clock, q := clocktesting.NewFakeClock(time.Unix(1e9, 0)), &queues{}
+			p := pace{queues: q, clock: clock}
+			require.NoError(t, p.wait(t.Context()), "at the start")
+			clock.Step(c.worked)
+			*q = c.queues
+			done := make(chan error, 1)
+			go func() { done <- p.wait(t.Context()) }()
+			if c.rests {
+				require.Eventually(t, clock.HasWaiters, 10*time.Second, time.Millisecond)
+				clock.Step(9*c.worked - 1)
+				assert.True(t, clock.HasWaiters(), "the rest is shorter")
+				clock.Step(1)
+			}
+			require.NoError(t, <-done)
+		})
+	}
+}
+
+// TestPaceEndsWithItsContext checks that a rest does not outlast its rehearsal.
+func TestPaceEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	clock := clocktesting.NewFakeClock(time.Unix(1e9, 0))
+	p := pace{queues: &queues{waiting: 1}, clock: clock}
+	require.NoError(t, p.wait(t.Context()))
+	clock.Step(slicePeriod)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, p.wait(ctx), context.Canceled)
+}
