@@ -31,8 +31,8 @@ type Env struct {
 	RemapIP func(ip string) (string, bool)
 	// Logger is the logger for log lines of plugins. If it is nil, the host's logger is used.
 	Logger *slog.Logger
-	// Measure enables the fields Fuel, Memory and Duration of Call. With Measure, the clock is read once for each
-	// plugin and once at the start.
+	// Measure enables the fields Fuel, Memory and Duration of Call. With Measure, the clock is read once more for
+	// each plugin and once more at the start.
 	Measure bool
 	// Trace, if set, is called for each plugin that ran, with the plugin's edits. It is not called for a plugin that
 	// failed or skipped the object, and not for values that the guard removes.
@@ -43,7 +43,7 @@ type Env struct {
 	selected uint64
 	subject  map[string]any // the consumer's object, only set while selectors are evaluated
 
-	ends  time.Duration // deadline of the chain, as the readings of the clock
+	ends  time.Duration // deadline of the chain, as a reading of readClock
 	began time.Duration // start of the current call
 	// slowest is the plugin with the slowest earlier call. The next field is the duration of this call.
 	slowest string
@@ -110,7 +110,7 @@ func (e *Env) lateError(p *Plugin, during string, now time.Duration) error {
 }
 
 // readClock returns the time since the first use of e. It reads only the monotonic clock, which takes half as long as
-// time.Now. A chain with a small plugin would need a tenth more time otherwise.
+// time.Now. Otherwise a chain with one small plugin would take a tenth longer.
 func (e *Env) readClock() time.Duration {
 	if e.clock.IsZero() {
 		e.clock = time.Now()

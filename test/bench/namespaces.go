@@ -24,8 +24,7 @@ const further = 100
 const namespacesMemory = 40
 
 // namespacesMemoryBusy is the bound on a busy machine, in MiB. More goroutines start at the same time there, and the
-// gaps that they leave between the stacks of others are not given back: 39 MiB on an idle machine were 47 beside the
-// other steps of CI.
+// gaps between their stacks are not returned: 39 MiB on an idle machine became 47 MiB next to the other steps of CI.
 const namespacesMemoryBusy = 60
 
 // namespaces measures the cost of additional namespaces for a virtual kubelet that has just started. The namespaces
