@@ -147,8 +147,8 @@ func TestDaemonSetsExcludeVirtualNodes(t *testing.T) {
 	}
 }
 
-// TestOlderDaemonSetsKeepRunning checks that a DaemonSet that is older than the policy is only changed together with
-// its template, because any change of the template restarts its pods.
+// TestOlderDaemonSetsKeepRunning checks that a DaemonSet that predates the policy is only changed together with its
+// template, because any change of the template restarts its pods.
 func TestOlderDaemonSetsKeepRunning(t *testing.T) {
 	h := hold(t)
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "older", Labels: map[string]string{wire.SchedulingEnabledLabel: "true"}}}
@@ -173,7 +173,7 @@ func TestMutatingPolicyNeedsItsAPI(t *testing.T) {
 	for _, c := range []struct {
 		version string
 		apis    []string
-		vals    map[string]any // of offloading
+		vals    map[string]any // the values below offloading
 		want    string
 	}{
 		{version: "v1.30.0"},

@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -341,7 +340,7 @@ func TestAKubeconfigIsReplaced(t *testing.T) {
 // The network state is read from an annotation, or from Liqo's Connections, which must be recent.
 func TestTheNetworkIsChecked(t *testing.T) {
 	tenant(t, &consumer, "lucca")
-	hand := &shiftedClock{}
+	hand := &controllertest.ShiftedClock{}
 	withClock := func(o *controllers.Options) { o.Clock = hand }
 	m := consumer.StartManager(t, withClock)
 	cluster := await(t, &consumer, "lucca", core.NetworkStatusCondition, core.ConditionStatusNone, "NotChecked")
@@ -408,7 +407,7 @@ func TestTheNetworkIsChecked(t *testing.T) {
 	said := await(t, &consumer, "lucca", core.NetworkStatusCondition, core.ConditionStatusEstablished, "SetByPeerNetwork")
 	assert.Equal(t, "PeerNetwork liqo-tenant-lucca/lucca: two seconds ago", conditionIn(said.Status.Conditions, core.NetworkStatusCondition).Message)
 	say("True", `"2026-01-01T00:00:00Z"`)
-	hand.awaitStale(t, "lucca")
+	awaitStale(t, hand, "lucca")
 	say("True", `"2026-01-01T00:00:10Z"`)
 	await(t, &consumer, "lucca", core.NetworkStatusCondition, core.ConditionStatusEstablished, "SetByPeerNetwork")
 	say("Unknown", "null")
@@ -427,7 +426,7 @@ func TestTheNetworkIsChecked(t *testing.T) {
 		t.Errorf("the network module is %+v", cluster.Status.Modules.Networking)
 	}
 	consumer.Patch(t, connection, `{"status":{"latency":{"timestamp":"2026-01-01T00:00:00Z"}}}`)
-	hand.awaitStale(t, "lucca")
+	awaitStale(t, hand, "lucca")
 	// A restart does not make an old Connection new.
 	m.Stop(t)
 	m = consumer.StartManager(t, withClock)
@@ -535,25 +534,15 @@ func touch(t *testing.T, id string) {
 		fmt.Sprintf(`{"metadata":{"annotations":{"test/touched":"%d"}}}`, time.Now().UnixNano()))
 }
 
-// shiftedClock is a clock that a test sets forward.
-type shiftedClock struct {
-	clock.RealClock
-	offset atomic.Int64
-}
-
-func (c *shiftedClock) Now() time.Time { return c.RealClock.Now().Add(time.Duration(c.offset.Load())) }
-
-func (c *shiftedClock) Since(at time.Time) time.Duration { return c.Now().Sub(at) }
-
 // awaitStale sets the clock forward until nobody has refreshed the measurement of a network for too long.
-func (c *shiftedClock) awaitStale(t *testing.T, id string) {
+func awaitStale(t *testing.T, c *controllertest.ShiftedClock, id string) {
 	t.Helper()
 	begun := c.Now()
 	controllertest.Eventually(t, "the network of "+id+" to be down", func() error {
 		cluster := &core.ForeignCluster{}
 		consumer.Get(t, cluster, "", id)
 		if known := conditionIn(cluster.Status.Conditions, core.NetworkStatusCondition); known.Reason != "ConnectionNotRefreshed" {
-			c.offset.Add(int64(5 * time.Second))
+			c.Shift(5 * time.Second)
 			touch(t, id)
 			return fmt.Errorf("it is %s, %s", known.Status, known.Reason)
 		}

@@ -18,7 +18,6 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/clock"
 
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
 	"github.com/refract-project/refract/controllers"
@@ -29,8 +28,8 @@ import (
 	"github.com/refract-project/refract/test/support/registrytest"
 )
 
-// TestHTTPSource checks that a module is fetched from a URL and accepted, and that neither another content nor a server
-// that wants credentials changes the active revision.
+// TestHTTPSource checks that a module is fetched from a URL and accepted, and that the active revision stays if the
+// content differs or the server requires credentials.
 func TestHTTPSource(t *testing.T) {
 	start(t)
 	wasm := assemble(t, manifest, "", hook+`(func (export "http"))`)
@@ -64,23 +63,13 @@ func TestHTTPSource(t *testing.T) {
 	assert.Equal(t, active, now.Status.ActiveRevision)
 }
 
-// shiftedClock is a clock that a test sets forward.
-type shiftedClock struct {
-	clock.RealClock
-	offset atomic.Int64
-}
-
-func (c *shiftedClock) Now() time.Time { return c.RealClock.Now().Add(time.Duration(c.offset.Load())) }
-
-func (c *shiftedClock) Since(at time.Time) time.Duration { return c.Now().Sub(at) }
-
 // TestMovedTagIsFollowed checks that a tag is resolved again after its interval, and not before, and that the image that
 // it then refers to becomes the active revision.
 func TestMovedTagIsFollowed(t *testing.T) {
 	registry := registrytest.New(t, false)
 	manager := rbac.Manager{Namespace: installation, Subject: rbac.User(controllertest.ManagerUser)}
 	require.NoError(t, cluster.Grant(t.Context(), manager.Plugins()...))
-	shifted := &shiftedClock{}
+	shifted := &controllertest.ShiftedClock{}
 	cluster.StartManager(t, func(o *controllers.Options) {
 		o.Installation, o.Clock = installation, shifted
 		o.Plugins = plugin.Options{
@@ -106,7 +95,7 @@ func TestMovedTagIsFollowed(t *testing.T) {
 	})
 	cluster.Get(t, p, "", p.Name)
 	require.Equal(t, first.ActiveRevision, p.Status.ActiveRevision, "before the interval is over")
-	shifted.offset.Store(int64(time.Hour))
+	shifted.Shift(time.Hour)
 	controllertest.Eventually(t, "the other image", func() error {
 		cluster.Get(t, p, "", p.Name)
 		if p.Status.ActiveRevision == first.ActiveRevision || p.Status.Source.SHA256 == first.Source.SHA256 {

@@ -4,6 +4,7 @@
 package pluginsource
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -42,16 +43,12 @@ type Error struct {
 	Reason Reason
 	Err    error
 
-	remedy string // replaces that of the reason, unless empty
+	remedy string // replaces the remedy of the reason, unless it is empty
 }
 
 func (e *Error) Error() string {
 	text := strings.TrimSuffix(e.Err.Error(), ".")
-	remedy := remedies[e.Reason]
-	if e.remedy != "" {
-		remedy = e.remedy
-	}
-	if remedy != "" {
+	if remedy := cmp.Or(e.remedy, remedies[e.Reason]); remedy != "" {
 		text += ": " + remedy
 	}
 	return text

@@ -557,7 +557,7 @@ func TestCredentialsOfTheLongestEntry(t *testing.T) {
 	}
 }
 
-// TestErrorsHaveRemedies checks that the message of every reason says what to do, and has only one remedy.
+// TestErrorsHaveRemedies checks that the message of every reason has a remedy, and only one.
 func TestErrorsHaveRemedies(t *testing.T) {
 	t.Parallel()
 	for _, reason := range []Reason{Unauthorized, NotFound, UntrustedCertificate, Truncated, Stalled, TooLarge, ForbiddenRedirect, DigestMismatch, Unavailable} {

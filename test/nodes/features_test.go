@@ -133,6 +133,9 @@ func (w *world) features() {
 		{"hairpin", kubectl + `exec web -c web -- workload get http://web.features/`, `pod=web`},
 		{"API server from a pod", kubectl + `exec client -- sh -c "SSL_CERT_FILE=/var/run/secrets/kubernetes.io/serviceaccount/ca.crt workload get --token=/var/run/secrets/kubernetes.io/serviceaccount/token ` +
 			`https://\$KUBERNETES_SERVICE_HOST:\$KUBERNETES_SERVICE_PORT/api/v1/namespaces/features/pods/missing"`, `"nodeName":\s*"milan"`},
+		// The certificate of the provider's API server does not verify with the authority of the pod.
+		{"discovery of the issuer from a pod", kubectl + `exec client -- sh -c "SSL_CERT_FILE=/var/run/secrets/kubernetes.io/serviceaccount/ca.crt workload get --token=/var/run/secrets/kubernetes.io/serviceaccount/token ` +
+			`https://kubernetes.default.svc.cluster.local:\$KUBERNETES_SERVICE_PORT/.well-known/openid-configuration"`, `"issuer":"https://kubernetes.default.svc`},
 
 		{"update of a configMap volume", kubectl + `patch configmap settings --patch="{\"data\":{\"greeting\":\"changed\"}}" >/dev/null; ` + kubectl + `exec web -c web -- cat /settings/greeting`, `changed`},
 		{"resize", kubectl + `patch pod web --subresource=resize --patch="{\"spec\":{\"containers\":[{\"name\":\"web\",\"resources\":{\"limits\":{\"cpu\":\"100m\"}}}]}}" >/dev/null; ` +

@@ -387,6 +387,8 @@ func (d *declaredLab) awaitRollBack(failing string) (message string) {
 func (d *declaredLab) testRollBack() {
 	before, err := d.active()
 	d.must(err)
+	copies := d.watchCopies()
+	defer copies.Stop()
 	d.must(d.StopKubelet(d.ctx))
 	d.patch(`{"limits":{"handles":1}}`) // every call fails
 	d.must(d.Wait(d.ctx, "the promotion of the failing revision", func(context.Context) (string, error) {
@@ -420,6 +422,7 @@ func (d *declaredLab) testRollBack() {
 	}))
 	d.createService("rejected")
 	d.awaitLabels("rejected", "two")
+	d.neverUnmutated(copies, "tried", "again", "rejected")
 	d.patch(`{"limits":null}`)
 	d.must(d.Wait(d.ctx, "the corrected revision", func(context.Context) (string, error) {
 		if active, err := d.status("activeRevision"); err != nil || active != before.Name {
@@ -432,8 +435,7 @@ func (d *declaredLab) testRollBack() {
 
 func (d *declaredLab) testRestart() {
 	d.must(d.StopConsumerManager(d.ctx))
-	copies, err := d.Provider.Client.CoreV1().Services("shop-"+lab.ConsumerID).Watch(d.ctx, metav1.ListOptions{})
-	d.must(err)
+	copies := d.watchCopies()
 	defer copies.Stop()
 	d.replaceKubelet(func() { d.createService("meanwhile") })
 	d.awaitLabels("meanwhile", "two")
@@ -449,22 +451,30 @@ func (d *declaredLab) testRestart() {
 	d.must(err)
 	assert.Equal(d, before.Name, now.Name)
 	d.patch(`{"config":{"labels":["one.example.com/*"]}}`)
-	d.neverUnmutated(copies)
+	d.neverUnmutated(copies, "meanwhile", "unpromoted")
+}
+
+// watchCopies reports every version of the copies of Services from now on.
+func (d *declaredLab) watchCopies() watch.Interface {
+	d.Helper()
+	copies, err := d.Provider.Client.CoreV1().Services("shop-"+lab.ConsumerID).Watch(d.ctx, metav1.ListOptions{})
+	d.must(err)
+	return copies
 }
 
 // neverUnmutated checks that the label that the plugin removes is missing in every version that a watch has reported of
-// the copies of two Services, meanwhile and unpromoted.
-func (d *declaredLab) neverUnmutated(copies watch.Interface) {
+// the copies of the named Services. The last one must have been created last.
+func (d *declaredLab) neverUnmutated(copies watch.Interface, names ...string) {
 	d.Helper()
 	for {
 		select {
 		case event := <-copies.ResultChan():
 			copied, ok := event.Object.(*corev1.Service)
 			require.True(d, ok, "%+v", event.Object)
-			if copied.Name == "meanwhile" || copied.Name == "unpromoted" {
+			if slices.Contains(names, copied.Name) {
 				assert.Empty(d, copied.Labels["one.example.com/x"], copied.Name)
 			}
-			if copied.Name == "unpromoted" {
+			if copied.Name == names[len(names)-1] {
 				return
 			}
 		case <-d.ctx.Done():

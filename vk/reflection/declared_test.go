@@ -153,7 +153,7 @@ func TestRevisionWithoutDifferenceWritesNothing(t *testing.T) {
 
 	written := promote("3", "v2", "second", maps+2)
 	l.Eventually(func() error {
-		if here, there = written(); len(there) != maps+4 { // the ConfigMaps with those of the root CA and of both changes, and the Service
+		if here, there = written(); len(there) != maps+4 { // the ConfigMaps, the root CA, two changes and the Service
 			return fmt.Errorf("there were %d writes, the last ones %v", len(there), there[max(0, len(there)-20):])
 		}
 		return nil

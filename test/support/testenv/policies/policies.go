@@ -50,8 +50,8 @@ type Options struct {
 	ExemptAdministrators bool
 }
 
-// Install creates every ValidatingAdmissionPolicy of the chart, with all optional parts enabled, and waits until the API server enforces
-// them.
+// Install creates every ValidatingAdmissionPolicy of the chart, with all optional parts enabled, and waits until the API
+// server enforces them.
 func Install(ctx context.Context, config *rest.Config, options Options) error {
 	clients, err := kubernetes.NewForConfig(config)
 	if err != nil {

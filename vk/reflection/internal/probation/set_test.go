@@ -63,7 +63,7 @@ func TestHeldRemovalsAreCounted(t *testing.T) {
 	assert.Equal(t, []float64{0}, held(), "the probation has ended")
 }
 
-// TestLimitsOfFailures checks the numbers of evaluations and failures from which on a revision is rolled back.
+// TestLimitsOfFailures checks how many evaluations and failures it takes to roll a revision back.
 func TestLimitsOfFailures(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -44,7 +44,9 @@ func TestPace(t *testing.T) {
 			clock.Step(c.worked)
 			*q = c.queues
 			done := make(chan error, 1)
-			go func() { done <- p.wait(t.Context()) }()
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			go func() { done <- p.wait(ctx) }()
 			if c.rests {
 				require.Eventually(t, clock.HasWaiters, 10*time.Second, time.Millisecond)
 				clock.Step(9*c.worked - 1)
