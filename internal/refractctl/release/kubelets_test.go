@@ -73,3 +73,33 @@ func TestAwaitKubelets(t *testing.T) {
 	_, err := i.describeKubelet(t.Context(), client.ObjectKey{Namespace: "liqo-tenant-asti", Name: "vk-other"})
 	assert.NoError(t, err)
 }
+
+// afterAccount calls done after each ServiceAccount that is read.
+type afterAccount struct {
+	client.Client
+	done func()
+}
+
+func (a *afterAccount) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+	err := a.Client.Get(ctx, key, object, options...)
+	if _, isAccount := object.(*corev1.ServiceAccount); isAccount {
+		a.done()
+	}
+	return err
+}
+
+// A command does not fail if the Deployment of a virtual kubelet is deleted between two reads of its state.
+func TestDescribeKubeletDuringItsDeletion(t *testing.T) {
+	kubelet := newKubelet("biella", "biella")
+	create(t, tenant("biella"), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: kubelet.Namespace, Name: "biella"}})
+	i := newInstaller(t, "nowhere", "refract")
+	require.NoError(t, i.Client.Create(t.Context(), kubelet))
+	c, deleted := i.Client, false
+	i.Client = &afterAccount{c, func() {
+		deleted = assert.NoError(t, c.Delete(t.Context(), kubelet))
+	}}
+	missing, err := i.describeKubelet(t.Context(), client.ObjectKeyFromObject(kubelet))
+	require.NoError(t, err)
+	assert.Empty(t, missing)
+	assert.True(t, deleted)
+}
