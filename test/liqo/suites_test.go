@@ -27,10 +27,10 @@ var suites = []struct{ name, differs string }{
 	{name: "clusterlabels"},
 	{name: "conflictremotenamespace"},
 	{name: "creationremotenamespace"},
-	{name: "multiplevirtualnodes", differs: "it has Liqo's controllers create virtual nodes from ResourceSlices; RATIONALE.md says why ours do not"},
+	{name: "multiplevirtualnodes", differs: "it counts the ResourceSlices in the consumer and their copies, and creates more to get virtual nodes; RATIONALE.md says why none are sent"},
 	{name: "offloadingpolicies"},
 	{name: "unoffload"},
-	{name: "reflection", differs: "it counts the reflected objects of a second virtual node, which it has Liqo's controllers create from a ResourceSlice"},
+	{name: "reflection", differs: "before its first spec, it creates a second virtual node with liqoctl create virtualnode --resource-slice-name, from a ResourceSlice in the consumer; there is none"},
 	{name: "resourceenforcement", differs: "it expects pods of a drained consumer to have failed as soon as they are not available; they fail a few seconds later, after two reviews of the access"},
 }
 
