@@ -1,14 +1,18 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package folderplugins describes the plugins in the folder of a virtual kubelet in an annotation of its Node. The
-// virtual kubelet writes the annotation, and refractctl reads it. The annotation contains no configuration of plugins,
-// no messages and no values.
+// Package folderplugins describes the plugins in the folder of a virtual kubelet on its Node: each plugin in an
+// annotation, for refractctl, and whether all of them are loaded in a condition. Both contain no configuration of
+// plugins, no messages about their content and no values, because whoever may read Nodes reads them.
 package folderplugins
 
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
 )
 
 // Annotation is the annotation of a virtual Node.
@@ -18,10 +22,16 @@ const Annotation = "plugins.refract.io/folder-plugins"
 // Node's last write contains it, too. All annotations of a Node together may have 256 KiB.
 const maxBytes = 32 << 10
 
+// States of a plugin.
+const (
+	LoadedState = "Loaded"
+	FailedState = "Failed"
+)
+
 // Plugin is a plugin in the folder of a virtual kubelet.
 type Plugin struct {
 	Name string `json:"name"`
-	// State is Loaded or Failed.
+	// State is LoadedState or FailedState.
 	State string `json:"state"`
 	// IsRunning is true if the plugin is part of chains. If State is Failed, an earlier version of the plugin runs.
 	IsRunning bool `json:"running"`
@@ -75,4 +85,60 @@ func Decode(annotations map[string]string) (list List, err error) {
 		return List{}, fmt.Errorf("reading the annotation %s, %w", Annotation, err)
 	}
 	return list, nil
+}
+
+// ConditionType is the type of the condition of a virtual Node that reports whether the plugins in the folder of its
+// virtual kubelet are loaded. A Node without such plugins does not have the condition.
+const ConditionType corev1.NodeConditionType = "FolderPluginsLoaded"
+
+// Reasons of the condition FolderPluginsLoaded.
+const (
+	LoadedReason = "PluginsLoaded"
+	// FailedReason means that a plugin cannot be loaded. An earlier version of it may run instead.
+	FailedReason = "PluginsFailed"
+	// HeldReason means that objects are held because a plugin cannot be loaded and no earlier version of it exists.
+	HeldReason = "ObjectsHeld"
+)
+
+// maxNamed is the maximum number of plugins that the condition names.
+const maxNamed = 5
+
+// NewCondition returns the condition for these plugins, without times, or nil if there are no plugins.
+func NewCondition(found []Plugin) *corev1.NodeCondition {
+	if len(found) == 0 {
+		return nil
+	}
+	var failed, held []string
+	var kinds []string
+	for i := range found {
+		if p := &found[i]; p.State == FailedState {
+			failed = append(failed, p.Name)
+			if len(p.Held) > 0 {
+				held, kinds = append(held, p.Name), append(kinds, p.Held...)
+			}
+		}
+	}
+	condition := &corev1.NodeCondition{Type: ConditionType, Status: corev1.ConditionFalse}
+	const remedy = "; the Event PluginFailed of the VirtualNode and the log of the virtual kubelet give the error of each plugin: repair or remove its files"
+	switch {
+	case len(held) > 0:
+		slices.Sort(kinds)
+		condition.Reason = HeldReason
+		condition.Message = "Not loaded, and without an earlier version: " + joinNames(held) +
+			". Objects of these kinds are neither written nor deleted meanwhile: " + strings.Join(slices.Compact(kinds), ", ") + remedy
+	case len(failed) > 0:
+		condition.Reason = FailedReason
+		condition.Message = "Not loaded: " + joinNames(failed) + ". An earlier version of a plugin, if there is one, continues to run" + remedy
+	default:
+		condition.Status, condition.Reason, condition.Message = corev1.ConditionTrue, LoadedReason, fmt.Sprintf("All plugins of the folder (%d) are loaded", len(found))
+	}
+	return condition
+}
+
+// joinNames lists at most maxNamed names, and counts the others.
+func joinNames(names []string) string {
+	if extra := len(names) - maxNamed; extra > 0 {
+		return strings.Join(names[:maxNamed], ", ") + fmt.Sprintf(" and %d more", extra)
+	}
+	return strings.Join(names, ", ")
 }

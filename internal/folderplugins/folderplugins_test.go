@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 )
 
 // The result of Encode can be decoded again. The annotation has a maximum size, and contains the number of plugins that
@@ -45,4 +46,34 @@ func TestAnnotation(t *testing.T) {
 	assert.Empty(t, got)
 	_, err = Decode(map[string]string{Annotation: "nonsense"})
 	require.ErrorContains(t, err, Annotation)
+}
+
+// TestCondition checks the condition for each state of the folder: held objects come before plugins that fail while an
+// earlier version runs, and the names are bounded.
+func TestCondition(t *testing.T) {
+	assert.Nil(t, NewCondition(nil))
+	good := Plugin{Name: "good", State: LoadedState, IsRunning: true}
+	earlier := Plugin{Name: "earlier", State: FailedState, IsRunning: true}
+	holding := Plugin{Name: "holding", State: FailedState, Held: []string{"Service", "Pod"}}
+	also := Plugin{Name: "also", State: FailedState, Held: []string{"Pod"}}
+	var many []Plugin
+	for n := range 7 {
+		many = append(many, Plugin{Name: fmt.Sprint("p", n), State: FailedState})
+	}
+	for name, test := range map[string]struct {
+		plugins      []Plugin
+		status       corev1.ConditionStatus
+		reason, text string
+	}{
+		"loaded":             {[]Plugin{good}, corev1.ConditionTrue, LoadedReason, "(1) are loaded"},
+		"an earlier version": {[]Plugin{good, earlier}, corev1.ConditionFalse, FailedReason, "Not loaded: earlier. "},
+		"held":               {[]Plugin{good, earlier, holding, also}, corev1.ConditionFalse, HeldReason, "holding, also. Objects of these kinds are neither written nor deleted meanwhile: Pod, Service; "},
+		"many":               {many, corev1.ConditionFalse, FailedReason, "p0, p1, p2, p3, p4 and 2 more. "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := NewCondition(test.plugins)
+			assert.Equal(t, []any{ConditionType, test.status, test.reason}, []any{got.Type, got.Status, got.Reason})
+			assert.Contains(t, got.Message, test.text)
+		})
+	}
 }

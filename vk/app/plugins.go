@@ -257,13 +257,11 @@ func countFiles(statuses []source.Status) map[string]int {
 	return counts
 }
 
-// describeFolder returns the value of the Node's annotation about the plugins in --plugin-dir. It is empty if there
-// are no plugins.
-func (p *plugins) describeFolder() string {
+// describeFolder returns the plugins in --plugin-dir, as the Node describes them.
+func (p *plugins) describeFolder() (found []folderplugins.Plugin) {
 	if p.dir == nil {
-		return ""
+		return nil
 	}
-	var found []folderplugins.Plugin
 	for _, s := range p.dir.Statuses() {
 		if s.State != source.Ignored {
 			found = append(found, folderplugins.Plugin{
@@ -272,11 +270,7 @@ func (p *plugins) describeFolder() string {
 			})
 		}
 	}
-	text, err := folderplugins.Encode(found)
-	if err != nil {
-		slog.Error("The plugins of the folder cannot be described on the node", "err", err)
-	}
-	return text
+	return found
 }
 
 // watchFolder applies changes in the plugin folder until ctx ends.

@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	nodeutil "k8s.io/component-helpers/node/util"
 
 	corev1beta1 "github.com/refract-project/refract/api/core/v1beta1"
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
@@ -99,6 +100,10 @@ func TestProcess(t *testing.T) {
 			isBroken := func(p folderplugins.Plugin) bool { return p.Name == "broken" && p.State == "Failed" && !p.IsRunning }
 			if !slices.ContainsFunc(found.Plugins, isBroken) {
 				return fmt.Sprintf("it has %+v", found), err
+			}
+			_, condition := nodeutil.GetNodeCondition(&n.Status, folderplugins.ConditionType)
+			if condition == nil || condition.Status != corev1.ConditionFalse || !strings.Contains(condition.Message, "broken") {
+				return fmt.Sprintf("it has the condition %+v", condition), nil
 			}
 			return "", nil
 		}))

@@ -58,7 +58,7 @@ func (c *Controller) compareLoop(ctx context.Context) error {
 // VirtualNode has the condition about it.
 func (c *Controller) compareNode(ctx context.Context) (settled bool, err error) {
 	actual := c.observed.node()
-	desired := c.refreshDesired(actual)
+	desired := c.refreshDesired(ctx, actual)
 	if desired == nil {
 		return true, nil // the Node is not changed while there is no VirtualNode
 	}
@@ -86,7 +86,7 @@ func (c *Controller) compareNode(ctx context.Context) (settled bool, err error) 
 }
 
 // refreshDesired computes the desired Node. It returns nil while there is no VirtualNode.
-func (c *Controller) refreshDesired(actual *corev1.Node) *corev1.Node {
+func (c *Controller) refreshDesired(ctx context.Context, actual *corev1.Node) *corev1.Node {
 	vn := c.observed.virtualNode()
 	if vn == nil {
 		return nil
@@ -105,7 +105,8 @@ func (c *Controller) refreshDesired(actual *corev1.Node) *corev1.Node {
 	}
 	desired := c.config.desiredNode(vn)
 	c.version.setLabel(desired, actual)
-	c.setFolderPlugins(desired)
+	folder := c.folderPlugins()
+	setFolderAnnotation(ctx, desired, folder)
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -118,19 +119,29 @@ func (c *Controller) refreshDesired(actual *corev1.Node) *corev1.Node {
 		// transition.
 		previous = actual.Status.Conditions
 	}
+	now.folder = folder
 	desired.Status.Conditions = now.nodeConditions(desired.Status.Allocatable, previous, metav1.NewTime(c.config.Clock.Now()))
 	c.desired = desired
 	return desired
 }
 
-// setFolderPlugins sets the annotation about the plugins in the folder on the desired Node. It overwrites a value
-// from the VirtualNode.
-func (c *Controller) setFolderPlugins(desired *corev1.Node) {
-	delete(desired.Annotations, folderplugins.Annotation)
+// folderPlugins returns the plugins in the folder of this virtual kubelet.
+func (c *Controller) folderPlugins() []folderplugins.Plugin {
 	if c.config.FolderPlugins == nil {
-		return
+		return nil
 	}
-	if text := c.config.FolderPlugins(); text != "" {
+	return c.config.FolderPlugins()
+}
+
+// setFolderAnnotation sets the annotation about the plugins in the folder on the desired Node. It overwrites a value
+// from the VirtualNode.
+func setFolderAnnotation(ctx context.Context, desired *corev1.Node, found []folderplugins.Plugin) {
+	delete(desired.Annotations, folderplugins.Annotation)
+	text, err := folderplugins.Encode(found)
+	switch {
+	case err != nil:
+		log.FromContext(ctx).Error(err, "The plugins of the folder cannot be described on the node")
+	case text != "":
 		desired.Annotations[folderplugins.Annotation] = text
 	}
 }
@@ -184,7 +195,7 @@ func (c *Controller) ensureNode(ctx context.Context) error {
 	case existing.Labels[wire.RemoteClusterIDLabel] != c.config.RemoteClusterID && !c.ownsNode(existing):
 		return takenError{fmt.Errorf("node %s exists and is the virtual node of provider %q, not of %s: rename the VirtualNode or remove the node",
 			c.config.Name, existing.Labels[wire.RemoteClusterIDLabel], c.config.RemoteClusterID)}
-	case c.refreshDesired(existing) == nil:
+	case c.refreshDesired(ctx, existing) == nil:
 		return c.errNoVirtualNode()
 	}
 	c.recordOwnNode(existing)
@@ -227,7 +238,7 @@ func (c *Controller) createNode(ctx context.Context) error {
 	if err := c.mayWrite(ctx, wholeNode, write, nil); err != nil {
 		return fmt.Errorf("creating node %s, %w", c.config.Name, err)
 	}
-	desired := c.refreshDesired(nil)
+	desired := c.refreshDesired(ctx, nil)
 	created, err := c.client.CoreV1().Nodes().Create(ctx, withAppliedTaints(desired), metav1.CreateOptions{})
 	if err != nil {
 		return fmt.Errorf("creating node %s, %w", c.config.Name, err)

@@ -11,6 +11,7 @@ import (
 
 	corev1beta1 "github.com/refract-project/refract/api/core/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/folderplugins"
 	"github.com/refract-project/refract/internal/printable"
 )
 
@@ -52,12 +53,14 @@ func networkOf(fc *corev1beta1.ForeignCluster) network {
 	return networkDown
 }
 
-// health is the state of a provider, as observed by this process.
+// health is the state of a provider and of the plugins for its objects, as observed by this process.
 type health struct {
 	// unreachable describes why the provider's API server counts as unreachable, as the end of a sentence. It is empty
 	// while the API server is reachable.
 	unreachable string
 	network     network
+	// folder contains the plugins in the folder of this virtual kubelet.
+	folder []folderplugins.Plugin
 }
 
 // nodeConditions returns the conditions of a node with the given allocatable resources. A condition whose status did
@@ -83,6 +86,10 @@ func (h *health) nodeConditions(allocatable corev1.ResourceList, previous []core
 		all = append(all, chooseCondition(h.network == networkUp, corev1.NodeNetworkUnavailable,
 			outcome{corev1.ConditionFalse, wire.NodeNetworkUpReason, "The network between the clusters is up"},
 			outcome{corev1.ConditionTrue, wire.NodeNetworkDownReason, networkIsDown}))
+	}
+	if plugins := folderplugins.NewCondition(h.folder); plugins != nil {
+		plugins.Message = printable.Message(plugins.Message)
+		all = append(all, *plugins)
 	}
 	for i := range all {
 		all[i].LastTransitionTime = transitionTime(&all[i], previous, now)

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/internal/folderplugins"
 	"github.com/refract-project/refract/internal/oscillation"
 	"github.com/refract-project/refract/internal/pinger"
 )
@@ -51,9 +52,9 @@ type Config struct {
 	Pinger *pinger.Pinger
 	// ProviderVersion reads the version of the provider's API server. If it is nil, the Node has no version label.
 	ProviderVersion func(context.Context) (string, error)
-	// FolderPlugins returns the value of the Node's annotation about the plugins in the folder of this virtual
-	// kubelet. If the value is empty, the Node does not get the annotation. FolderPlugins may be nil.
-	FolderPlugins func() string
+	// FolderPlugins returns the plugins in the folder of this virtual kubelet, which an annotation and a condition of
+	// the Node describe. Without plugins, the Node has neither. FolderPlugins may be nil.
+	FolderPlugins func() []folderplugins.Plugin
 	// Warn reports a problem on the VirtualNode: invalid settings, or errors that keep its Node from being written.
 	// Each message is reported once until it changes. Warn must not block. If Warn is nil, messages are only logged.
 	Warn func(reason, message string)

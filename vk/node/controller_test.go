@@ -184,21 +184,37 @@ func testProviderVersion(_ *testing.T, s *suite) {
 	})
 }
 
-// testFolderPlugins checks that the Node's annotation lists the plugins in the folder. It must follow the folder when a
-// plugin is added or removed, even if the VirtualNode has an annotation of the same key.
+// testFolderPlugins checks that an annotation of the Node lists the plugins in the folder, and that a condition reports
+// plugins that are not loaded. Both must follow the folder when a plugin is added, breaks or is removed, even if the
+// VirtualNode has an annotation of the same key.
 func testFolderPlugins(_ *testing.T, s *suite) {
 	s.createVirtualNode()
 	controller, _ := s.kubelet()
 	<-controller.Ready()
-	for _, text := range []string{`{"plugins":[{"name":"strip"}]}`, ""} {
-		s.folder.Store(&text)
+	s.changeVirtualNode(func(vn *offloadingv1beta1.VirtualNode) {
+		vn.Spec.Annotations = map[string]string{folderplugins.Annotation: "forged", "other": "stays"}
+	})
+	for _, test := range []struct {
+		found                 []folderplugins.Plugin
+		annotation, condition string
+	}{
+		{[]folderplugins.Plugin{{Name: "strip", State: folderplugins.LoadedState, IsRunning: true}},
+			`{"plugins":[{"name":"strip","state":"Loaded","running":true}]}`, "True PluginsLoaded"},
+		{[]folderplugins.Plugin{{Name: "strip", State: folderplugins.FailedState, Held: []string{"Pod"}}},
+			`{"plugins":[{"name":"strip","state":"Failed","running":false,"held":["Pod"]}]}`, "False ObjectsHeld"},
+		{nil, "", ""},
+	} {
+		s.folder.Store(&test.found)
 		controller.Refresh()
-		s.changeVirtualNode(func(vn *offloadingv1beta1.VirtualNode) {
-			vn.Spec.Annotations = map[string]string{folderplugins.Annotation: "forged", "folder": "is " + text}
-		})
-		s.expectNode("annotated with "+text, func(n *corev1.Node) string {
-			if n.Annotations[folderplugins.Annotation] != text || n.Annotations["folder"] != "is "+text {
-				return fmt.Sprint(n.Annotations)
+		s.expectNode("described with "+test.annotation, func(n *corev1.Node) string {
+			condition := ""
+			for _, c := range n.Status.Conditions {
+				if c.Type == folderplugins.ConditionType {
+					condition = string(c.Status) + " " + c.Reason
+				}
+			}
+			if n.Annotations[folderplugins.Annotation] != test.annotation || condition != test.condition || n.Annotations["other"] != "stays" {
+				return fmt.Sprint(n.Annotations, n.Status.Conditions)
 			}
 			return ""
 		})

@@ -8,6 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+
+	"github.com/refract-project/refract/internal/folderplugins"
 )
 
 // hasDrifted reports whether the metadata or status of a Node differs from desired. Entries that other clients have
@@ -52,14 +54,17 @@ func sameNodeInfo(have, want *corev1.NodeSystemInfo) bool {
 		have.Architecture == want.Architecture
 }
 
-// hasConditions compares the contents of conditions, not their times. A condition NetworkUnavailable that a virtual
-// kubelet has set counts as a difference even if no such condition is desired.
+// hasConditions compares the contents of conditions, not their times. A condition FolderPluginsLoaded, or a condition
+// NetworkUnavailable that a virtual kubelet has set, counts as a difference even if no such condition is desired.
 func hasConditions(have, want []corev1.NodeCondition) bool {
 	for i := range want {
 		found := conditionOf(have, want[i].Type)
 		if found == nil || found.Status != want[i].Status || found.Reason != want[i].Reason || found.Message != want[i].Message {
 			return false
 		}
+	}
+	if conditionOf(want, folderplugins.ConditionType) == nil && conditionOf(have, folderplugins.ConditionType) != nil {
+		return false
 	}
 	return conditionOf(want, corev1.NodeNetworkUnavailable) != nil || !ownNetworkCondition(have)
 }

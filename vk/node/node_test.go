@@ -15,6 +15,7 @@ import (
 	corev1beta1 "github.com/refract-project/refract/api/core/v1beta1"
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/folderplugins"
 )
 
 func TestVirtualNodeShapesTheNode(t *testing.T) {
@@ -73,6 +74,11 @@ func TestConditionsFollowTheProvider(t *testing.T) {
 		{"all well, no network to check", health{}, offered, map[corev1.NodeConditionType]string{
 			"Ready": "True KubeletReady", "MemoryPressure": "False RemoteClusterHasSufficientMemory",
 			"DiskPressure": "False RemoteClusterHasNoDiskPressure", "PIDPressure": "False RemoteClusterHasNoPIDPressure",
+		}, "The provider's API server answers"},
+		{"a plugin of the folder fails", health{folder: []folderplugins.Plugin{{Name: "strip", State: folderplugins.FailedState}}}, offered, map[corev1.NodeConditionType]string{
+			"Ready": "True KubeletReady", "MemoryPressure": "False RemoteClusterHasSufficientMemory",
+			"DiskPressure": "False RemoteClusterHasNoDiskPressure", "PIDPressure": "False RemoteClusterHasNoPIDPressure",
+			"FolderPluginsLoaded": "False PluginsFailed",
 		}, "The provider's API server answers"},
 		{"network up", health{network: networkUp}, offered, map[corev1.NodeConditionType]string{
 			"Ready": "True KubeletReady", "MemoryPressure": "False RemoteClusterHasSufficientMemory",
@@ -216,6 +222,9 @@ func TestDrift(t *testing.T) {
 		{"the address", func(n *corev1.Node) { n.Status.Addresses[0].Address = "10.0.0.8" }, true},
 		{"readiness set by the node lifecycle controller", func(n *corev1.Node) {
 			n.Status.Conditions[0].Status, n.Status.Conditions[0].Reason = corev1.ConditionUnknown, "NodeStatusUnknown"
+		}, true},
+		{"a condition about plugins that should be gone", func(n *corev1.Node) {
+			n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: folderplugins.ConditionType})
 		}, true},
 		{"a network condition that should be gone", func(n *corev1.Node) {
 			n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: corev1.NodeNetworkUnavailable, Reason: wire.NodeNetworkDownReason})

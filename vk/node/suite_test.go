@@ -34,6 +34,7 @@ import (
 	corev1beta1 "github.com/refract-project/refract/api/core/v1beta1"
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/folderplugins"
 	"github.com/refract-project/refract/internal/pinger"
 	"github.com/refract-project/refract/internal/rbac"
 	"github.com/refract-project/refract/test/support/testenv"
@@ -53,8 +54,8 @@ type suite struct {
 	local, remote      *rest.Config
 	warnings           *warnings
 	version            *atomic.Pointer[string] // version that the provider reports, nil while it reports none
-	// folder is the value of the annotation about the plugins of the folder, nil if there is no annotation.
-	folder *atomic.Pointer[string]
+	// folder contains the plugins of the folder. It is nil if there is no folder.
+	folder *atomic.Pointer[[]folderplugins.Plugin]
 }
 
 // warnings are the messages that the controller has passed to Config.Warn.
@@ -80,7 +81,7 @@ func newSuite(t *testing.T) *suite {
 		testenv.Options{Name: "consumer", NoScheduler: true, AuditLog: true, CRDPaths: []string{"../../api/crds"}},
 		testenv.Options{Name: "provider", NoScheduler: true})
 	s := &suite{T: t, consumer: clusters[0], provider: clusters[1], warnings: &warnings{}, version: &atomic.Pointer[string]{},
-		folder: &atomic.Pointer[string]{}}
+		folder: &atomic.Pointer[[]folderplugins.Plugin]{}}
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{admissionv1.AddToScheme, corev1.AddToScheme, coordinationv1.AddToScheme, corev1beta1.AddToScheme, offloadingv1beta1.AddToScheme} {
 		require.NoError(t, add(scheme))
@@ -104,7 +105,7 @@ func newSuite(t *testing.T) *suite {
 func (s *suite) in(t *testing.T) *suite {
 	t.Helper()
 	sub := *s
-	sub.T, sub.warnings, sub.version, sub.folder = t, &warnings{}, &atomic.Pointer[string]{}, &atomic.Pointer[string]{}
+	sub.T, sub.warnings, sub.version, sub.folder = t, &warnings{}, &atomic.Pointer[string]{}, &atomic.Pointer[[]folderplugins.Plugin]{}
 	for _, object := range []client.Object{
 		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}},
 		&offloadingv1beta1.VirtualNode{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: tenant}},
@@ -141,11 +142,11 @@ func (s *suite) kubeletFarAway(latency time.Duration) (*node.Controller, func())
 		Namespace: tenant, VirtualNode: name, CheckNetwork: true,
 		LeaseDuration: 4 * time.Second,
 		Pinger:        provider, Clock: clock.RealClock{}, Warn: s.warnings.add,
-		FolderPlugins: func() string {
-			if text := s.folder.Load(); text != nil {
-				return *text
+		FolderPlugins: func() []folderplugins.Plugin {
+			if found := s.folder.Load(); found != nil {
+				return *found
 			}
-			return ""
+			return nil
 		},
 		ProviderVersion: func(context.Context) (string, error) {
 			if version := s.version.Load(); version != nil {

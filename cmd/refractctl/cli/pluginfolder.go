@@ -126,7 +126,7 @@ func (p *folderPlugin) describeState() string {
 	switch {
 	case len(p.Held) > 0:
 		return p.State + ", " + joinList(p.Held) + " held"
-	case p.State == "Failed" && p.IsRunning:
+	case p.State == folderplugins.FailedState && p.IsRunning:
 		return p.State + ", an earlier version runs"
 	}
 	return p.State

@@ -28,6 +28,7 @@ import (
 	"github.com/refract-project/refract/internal/cmdutil"
 	"github.com/refract-project/refract/internal/connection"
 	"github.com/refract-project/refract/internal/credentials"
+	"github.com/refract-project/refract/internal/folderplugins"
 	"github.com/refract-project/refract/internal/refractctl/cluster"
 	"github.com/refract-project/refract/internal/refractctl/coverage"
 	"github.com/refract-project/refract/internal/refractctl/release"
@@ -294,7 +295,21 @@ func (p *Examination) checkNode(vn *offloading.VirtualNode, node *corev1.Node) {
 	default:
 		p.addFinding("node "+vn.Name, OK, "ready")
 	}
+	p.checkFolderPlugins(node)
 	p.providerVersion(node)
+}
+
+// checkFolderPlugins reports plugins in the folder of a virtual kubelet that are not loaded.
+func (p *Examination) checkFolderPlugins(node *corev1.Node) {
+	_, condition := nodeutil.GetNodeCondition(&node.Status, folderplugins.ConditionType)
+	if condition == nil || condition.Status == corev1.ConditionTrue {
+		return
+	}
+	level := Warning
+	if condition.Reason == folderplugins.HeldReason {
+		level = Error
+	}
+	p.addFinding("node "+node.Name, level, "plugins in the folder of its virtual kubelet: %s", condition.Message)
 }
 
 // providerVersion compares the Kubernetes versions of provider and consumer. A virtual node reports the version of this

@@ -34,6 +34,7 @@ import (
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/charts"
+	"github.com/refract-project/refract/internal/folderplugins"
 	"github.com/refract-project/refract/internal/rbac"
 	"github.com/refract-project/refract/internal/refractctl/release"
 )
@@ -151,6 +152,11 @@ func TestFindings(t *testing.T) {
 	versioned := func(provider string) *corev1.Node {
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "milan", Labels: map[string]string{wire.ProviderVersionLabel: provider}}, Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{KubeletVersion: "v1.36.3"}}}
 	}
+	withPlugins := func(status corev1.ConditionStatus, reason, message string) *corev1.Node {
+		n := versioned("")
+		n.Status.Conditions = []corev1.NodeCondition{{Type: folderplugins.ConditionType, Status: status, Reason: reason, Message: message}}
+		return n
+	}
 	extended := func(phase offloading.OffloadingPhaseType) *offloading.NamespaceOffloading {
 		return &offloading.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "offloading"}, Status: offloading.NamespaceOffloadingStatus{OffloadingPhase: phase, RemoteNamespaceName: "shop-rome"}}
 	}
@@ -231,6 +237,10 @@ func TestFindings(t *testing.T) {
 		"node ready": {func(p *Examination) {
 			p.checkNode(vn, node(false, corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue}))
 		}, "OK|node milan|ready"},
+		"folder plugins hold objects": {func(p *Examination) { p.checkFolderPlugins(withPlugins("False", "ObjectsHeld", "Not loaded: strip")) }, "Error|node milan|plugins in the folder of its virtual kubelet: Not loaded: strip"},
+		"folder plugins fail":         {func(p *Examination) { p.checkFolderPlugins(withPlugins("False", "PluginsFailed", "Not loaded: strip")) }, "Warning|node milan|plugins in the folder"},
+		"folder plugins loaded":       {func(p *Examination) { p.checkFolderPlugins(withPlugins("True", "PluginsLoaded", "")) }, ""},
+
 		"provider older":   {func(p *Examination) { p.providerVersion(versioned("v1.35.2_k3s1")) }, "Warning|node milan|the provider runs Kubernetes v1.35.2_k3s1, this cluster v1.36.3: the provider drops fields"},
 		"provider as new":  {func(p *Examination) { p.providerVersion(versioned("v1.36.0")) }, "OK|node milan|the provider runs Kubernetes v1.36.0"},
 		"provider unknown": {func(p *Examination) { p.providerVersion(versioned("")) }, ""},
