@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/refract-project/refract/vk/reflection"
 )
@@ -19,7 +19,7 @@ import (
 type podSource struct{ manager *reflection.Manager }
 
 func (s podSource) Pods() []*corev1.Pod {
-	return typedAll(reflection.Pods(s.manager), ctrl.Log.WithName("pods"))
+	return typedAll(reflection.Pods(s.manager), log.Log.WithName("pods"))
 }
 
 // typedAll converts the objects to pods. Invalid pods are logged and omitted, so that one invalid pod does not hide
