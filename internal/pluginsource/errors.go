@@ -69,6 +69,8 @@ var remedies = map[Reason]string{
 	DigestMismatch:       "the content was replaced or damaged; publish it again, or correct the digest in spec.source",
 }
 
+const invalidRealmRemedy = "make the registry name its token server, in the header WWW-Authenticate, with https and a host name; a private IP address is allowed only if it is the registry's own"
+
 // Errorf returns an Error with a formatted message.
 func Errorf(reason Reason, format string, args ...any) error {
 	return &Error{Reason: reason, Err: fmt.Errorf(format, args...)}
@@ -114,6 +116,9 @@ func classify(err error) error {
 	// go-containerregistry has no types for these errors, which occur for blobs and manifests.
 	case strings.Contains(err.Error(), "error verifying"), strings.Contains(err.Error(), "does not match requested digest"):
 		return &Error{Reason: DigestMismatch, Err: err}
+	// Nor does it have one for the URL of a token server to which it sends no credentials.
+	case strings.Contains(err.Error(), "invalid realm"), strings.Contains(err.Error(), "refusing token-server redirect"):
+		return &Error{Reason: Unavailable, Err: err, remedy: invalidRealmRemedy}
 	}
 	return &Error{Reason: Unavailable, Err: err}
 }

@@ -6,7 +6,9 @@ package pluginsource
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"compress/gzip"
+	"crypto/tls"
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
@@ -16,6 +18,7 @@ import (
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -27,6 +30,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/util/cert"
 
 	"github.com/refract-project/refract/test/support/registrytest"
 	"github.com/refract-project/refract/test/support/short"
@@ -329,6 +333,20 @@ func TestFaultsOfRegistries(t *testing.T) {
 		_, err := fetch(t, OCI{Image: f.Host() + "/plugins/a:1"}, Options{})
 		require.Equal(t, UntrustedCertificate, reasonOfError(err), "%v", err)
 	})
+	t.Run("a certificate for another host", func(t *testing.T) {
+		bundle, key, err := cert.GenerateSelfSignedCertKey("registry.example.com", nil, nil)
+		require.NoError(t, err)
+		pair, err := tls.X509KeyPair(bundle, key)
+		require.NoError(t, err)
+		server := httptest.NewUnstartedServer(http.NotFoundHandler())
+		server.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
+		server.Config.ErrorLog = log.New(io.Discard, "", 0)
+		server.StartTLS()
+		defer server.Close()
+		_, err = fetch(t, OCI{Image: server.Listener.Addr().String() + "/plugins/a:1", Authorities: bundle}, Options{})
+		require.Equal(t, UntrustedCertificate, reasonOfError(err), "%v", err)
+		assert.ErrorContains(t, err, "127.0.0.1")
+	})
 	t.Run("large manifest", func(t *testing.T) {
 		f := registrytest.New(t, true)
 		large := func(w http.ResponseWriter, r *http.Request, next http.Handler) {
@@ -527,6 +545,92 @@ func TestCredentials(t *testing.T) {
 	_, err = fetch(t, OCI{Image: image, Credentials: []byte(`{"auths": "secret-text"}`)}, options)
 	assert.Equal(t, InvalidSecret, reasonOfError(err))
 	assert.NotContains(t, err.Error(), "secret-text")
+}
+
+// TestTokens checks access with a token of another server, which the registry names. That server gets the credentials,
+// the registry gets the token, and a server to which either of them redirects gets neither. A token server without TLS,
+// or with a private address that is not the registry's own, gets no credentials.
+func TestTokens(t *testing.T) {
+	const token, basic = "Bearer token-for-one-image", "Basic cHVsbGVyOnNlY3JldA==" // puller:secret
+	bundle, key, err := cert.GenerateSelfSignedCertKey("localhost", nil, nil)
+	require.NoError(t, err)
+	pair, err := tls.X509KeyPair(bundle, key)
+	require.NoError(t, err)
+	// serve returns the URL of a server whose certificate is for localhost only.
+	serve := func(t *testing.T, answer http.HandlerFunc) string {
+		server := httptest.NewUnstartedServer(answer)
+		server.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
+		server.Config.ErrorLog = log.New(io.Discard, "", 0)
+		server.StartTLS()
+		t.Cleanup(server.Close)
+		return strings.Replace(server.URL, "127.0.0.1", "localhost", 1)
+	}
+	var leaked atomic.Pointer[string]
+	leak := func(w http.ResponseWriter, r *http.Request) {
+		if header := r.Header.Get("Authorization"); header != "" {
+			leaked.Store(&header)
+		}
+		_, _ = w.Write(wasm)
+	}
+	elsewhere, plain := serve(t, leak), httptest.NewServer(http.HandlerFunc(leak))
+	defer plain.Close()
+	grant := func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != basic || r.FormValue("scope") != "repository:plugins/a:pull" || r.FormValue("service") != "plugins" {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		_, _ = fmt.Fprintf(w, `{"token":%q}`, strings.TrimPrefix(token, "Bearer "))
+	}
+	for title, c := range map[string]struct {
+		answer http.HandlerFunc // of the token server
+		realm  string           // URL of the token server, by default one that answers
+		secret string           // host of the credentials, by default the registry
+		want   Reason
+		says   string
+	}{
+		"a token":             {answer: grant},
+		"no credentials":      {answer: grant, secret: "registry.example.com", want: InvalidSecret},
+		"refused credentials": {answer: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }, want: Unauthorized},
+		"a redirect": {answer: func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, plain.URL, http.StatusTemporaryRedirect)
+		},
+			want: Unavailable, says: invalidRealmRemedy},
+		"without TLS":     {realm: strings.Replace(plain.URL, "127.0.0.1", "localhost", 1), want: Unavailable, says: invalidRealmRemedy},
+		"private address": {realm: strings.Replace(elsewhere, "localhost", "127.0.0.1", 1), want: Unavailable, says: invalidRealmRemedy},
+		"no end":          {answer: func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, maxManifestBytes+1)) }, want: Unavailable, says: "byte limit"},
+	} {
+		t.Run(title, func(t *testing.T) {
+			leaked.Store(nil)
+			realm := cmp.Or(c.realm, serve(t, c.answer))
+			f := registrytest.New(t, true)
+			f.Push(t, "plugins/a:1", registrytest.Image(t, layerOf(wasm, "application/wasm")))
+			f.Inject(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+				switch header := r.Header.Get("Authorization"); {
+				case header == basic:
+					leaked.Store(&header)
+				case header != token:
+					w.Header().Set("WWW-Authenticate", fmt.Sprintf(`Bearer realm="%s/token",service="plugins"`, realm))
+					w.WriteHeader(http.StatusUnauthorized)
+				case registrytest.IsBlob(r):
+					http.Redirect(w, r, elsewhere, http.StatusTemporaryRedirect)
+				default:
+					next.ServeHTTP(w, r)
+				}
+			})
+			credentials := fmt.Appendf(nil, `{"auths":{%q:{"username":"puller","password":"secret"}}}`, cmp.Or(c.secret, f.Host()))
+			got, err := fetch(t, OCI{Image: f.Host() + "/plugins/a:1", Credentials: credentials, Authorities: slices.Concat(f.Authorities(), bundle)}, Options{})
+			require.Equal(t, c.want, reasonOfError(err), "%v", err)
+			if c.want == "" {
+				assert.Equal(t, wasm, got)
+			} else {
+				assert.ErrorContains(t, err, c.says)
+				assert.NotContains(t, err.Error(), "puller")
+			}
+			if header := leaked.Load(); header != nil {
+				t.Errorf("another server got %q", *header)
+			}
+		})
+	}
 }
 
 // If several entries contain a repository, the credentials of the longest entry are used. An entry that ends within a
