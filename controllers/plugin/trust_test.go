@@ -235,6 +235,42 @@ func TestImagesAndTheirSignatures(t *testing.T) {
 	})
 }
 
+// TestSignaturesOfCosign checks the signatures that cosign 2 and 3 have written, in their two layouts, against a policy
+// with one key.
+func TestSignaturesOfCosign(t *testing.T) {
+	const folder = "../../internal/pluginsource/signature/testdata"
+	i := registrytest.New(t, false)
+	i.PushSigned(t, folder)
+	key, err := os.ReadFile(filepath.Join(folder, "trusted.pub"))
+	require.NoError(t, err)
+	policy := filepath.Join(t.TempDir(), "policy.yaml")
+	require.NoError(t, os.WriteFile(policy, fmt.Appendf(nil, "prefixes:\n- prefix: %s\n  mode: Require\n  keys: [%q]\n", i.Host(), key), 0o600))
+	start(t, func(o *plugin.Options) {
+		o.TrustPolicy, o.Sources.InsecureRegistries = policy, []string{i.Host()}
+	})
+	for title, want := range map[string]struct {
+		status           metav1.ConditionStatus
+		reason, accepted string
+	}{
+		// The fixtures are modules without a hook, so that the next stage refuses those that are signed.
+		"v2":       {metav1.ConditionTrue, "Signed", "InvalidExports"},
+		"v3":       {metav1.ConditionTrue, "Signed", "InvalidExports"},
+		"other-v2": {metav1.ConditionFalse, "WronglySigned", "NotVerified"},
+		"other-v3": {metav1.ConditionFalse, "WronglySigned", "NotVerified"},
+		"attested": {metav1.ConditionFalse, "WronglySigned", "NotVerified"},
+		"unsigned": {metav1.ConditionFalse, "Unsigned", "NotVerified"},
+	} {
+		t.Run(title, func(t *testing.T) {
+			p := declare(t, nil, func(s *plugins.ReflectionPluginSpec) {
+				s.Source = plugins.PluginSource{OCI: &plugins.OCISource{Image: i.Host() + "/plugins/" + title + ":1"}}
+			})
+			p = await(t, p, plugins.VerifiedCondition, want.status, want.reason)
+			p = await(t, p, plugins.AcceptedCondition, metav1.ConditionFalse, want.accepted)
+			assert.Empty(t, p.Status.ActiveRevision)
+		})
+	}
+}
+
 // TestRevisionsOfWithdrawnKeysStayInactive checks that a revision does not become active if the policy does not list the
 // key of its signer any more. spec.revision names one such revision, and a user approves another one.
 func TestRevisionsOfWithdrawnKeysStayInactive(t *testing.T) {

@@ -10,62 +10,25 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"log"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/google/go-containerregistry/pkg/name"
-	"github.com/google/go-containerregistry/pkg/registry"
-	"github.com/google/go-containerregistry/pkg/v1/layout"
-	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/refract-project/refract/internal/pluginsource"
+	"github.com/refract-project/refract/test/support/registrytest"
 )
 
-// signedRegistry serves the images of testdata, which cosign has signed (see hack/cosign), and returns the host of
-// the registry.
-func signedRegistry(t *testing.T) string {
+// newSignedRegistry starts a registry with the images of testdata, which cosign has signed (see hack/cosign).
+func newSignedRegistry(t *testing.T) *registrytest.Registry {
 	t.Helper()
-	server := httptest.NewServer(registry.New(registry.WithReferrersSupport(true), registry.Logger(log.New(io.Discard, "", 0))))
-	t.Cleanup(server.Close)
-	host := strings.TrimPrefix(server.URL, "http://")
-	pushSigned(t, host)
-	return host
-}
-
-func pushSigned(t *testing.T, host string) {
-	t.Helper()
-	path, err := layout.FromPath("testdata")
-	require.NoError(t, err)
-	index, err := path.ImageIndex()
-	require.NoError(t, err)
-	manifest, err := index.IndexManifest()
-	require.NoError(t, err)
-	digests := map[string]string{}
-	for _, m := range manifest.Manifests {
-		image, err := path.Image(m.Digest)
-		require.NoError(t, err)
-		title, attached, _ := strings.Cut(m.Annotations["org.opencontainers.image.ref.name"], ".")
-		repository, err := name.NewRepository(host + "/plugins/" + title)
-		require.NoError(t, err)
-		var reference name.Reference
-		switch attached {
-		case "":
-			digests[title] = m.Digest.String()
-			reference = repository.Tag("1")
-		case "signature":
-			reference = repository.Tag(strings.Replace(digests[title], ":", "-", 1) + ".sig")
-		default:
-			reference = repository.Digest(m.Digest.String())
-		}
-		require.NoError(t, remote.Write(reference, image))
-	}
+	r := registrytest.New(t, false)
+	r.PushSigned(t, "testdata")
+	return r
 }
 
 func keyOf(t *testing.T, title string) Key {
@@ -79,7 +42,7 @@ func keyOf(t *testing.T, title string) Key {
 
 // Signatures that cosign has written, in either layout, are valid only for their own image and key.
 func TestSignaturesOfCosign(t *testing.T) {
-	host := signedRegistry(t)
+	host := newSignedRegistry(t).Host()
 	trusted, other := keyOf(t, "trusted"), keyOf(t, "other")
 	for _, c := range []struct {
 		image  string
@@ -127,18 +90,15 @@ func TestAttachmentsThatCannotBeRead(t *testing.T) {
 		"forbidden":   {status: http.StatusForbidden},
 	} {
 		t.Run(title, func(t *testing.T) {
-			images := registry.New(registry.WithReferrersSupport(true), registry.Logger(log.New(io.Discard, "", 0)))
-			broken := ""
-			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if broken != "" && strings.HasSuffix(r.URL.Path, broken) {
+			r := newSignedRegistry(t)
+			host, broken := r.Host(), ""
+			r.Inject(func(w http.ResponseWriter, request *http.Request, next http.Handler) {
+				if broken != "" && strings.HasSuffix(request.URL.Path, broken) {
 					w.WriteHeader(c.status)
 					return
 				}
-				images.ServeHTTP(w, r)
-			}))
-			defer server.Close()
-			host := strings.TrimPrefix(server.URL, "http://")
-			pushSigned(t, host)
+				next.ServeHTTP(w, request)
+			})
 			access, err := pluginsource.OCI{Image: host + "/plugins/v3:1"}.Open(pluginsource.Options{InsecureRegistries: []string{host}})
 			require.NoError(t, err)
 			image, err := access.Resolve(t.Context())
@@ -161,23 +121,13 @@ func TestAttachmentsThatCannotBeRead(t *testing.T) {
 		"no layer now":          func(w http.ResponseWriter) { w.WriteHeader(http.StatusInternalServerError) },
 	} {
 		t.Run(title, func(t *testing.T) {
-			images := registry.New(registry.WithReferrersSupport(true), registry.Logger(log.New(io.Discard, "", 0)))
-			broken := false
-			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if broken && strings.Contains(r.URL.Path, "/blobs/") {
-					answer(w)
-					return
-				}
-				images.ServeHTTP(w, r)
-			}))
-			defer server.Close()
-			host := strings.TrimPrefix(server.URL, "http://")
-			pushSigned(t, host)
+			r := newSignedRegistry(t)
+			host := r.Host()
 			access, err := pluginsource.OCI{Image: host + "/plugins/v2:1"}.Open(pluginsource.Options{InsecureRegistries: []string{host}})
 			require.NoError(t, err)
 			image, err := access.Resolve(t.Context())
 			require.NoError(t, err)
-			broken = true
+			r.Inject(registrytest.OnBlobs(func(w http.ResponseWriter, _ *http.Request) { answer(w) }))
 			result, err := Verify(t.Context(), image.Digest.DigestStr(), image.Attachments(t.Context()), []Key{trusted})
 			assert.Equal(t, title == "no layer now", err != nil, "%v", err)
 			assert.Empty(t, result.Signer)
