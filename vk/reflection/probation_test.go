@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
@@ -153,6 +154,64 @@ func TestFailingRevisionIsRolledBack(t *testing.T) {
 	})
 	l.settled(41)
 	require.Empty(t, l.rolledBack)
+}
+
+// TestRevisionThatFailsForPodsIsRolledBack checks that a promoted plugin that fails for 5 % of the pods is rolled back,
+// and that no remote pod is changed or deleted.
+func TestRevisionThatFailsForPodsIsRolledBack(t *testing.T) {
+	t.Parallel()
+	const pods = 40
+	first, second := declaredPlugin("team", "team-1", module(t, "1", fmt.Sprintf(setsLabel, "v1"))), declaredPlugin("team", "team-2", module(t, "2", failsWhereAsked))
+	l := newProbationLab(t, first)
+	for i := range pods {
+		label := "pass"
+		if i%20 == 7 {
+			label = "fail"
+		}
+		l.Pod(fmt.Sprintf("web-%02d", i))
+		l.Local.PatchYAML(t, "Pod", l.Namespace, fmt.Sprintf("web-%02d", i), "{metadata: {labels: {do: "+label+"}}}")
+	}
+	l.Start()
+	// versions returns the resource version of each remote pod with the label of the first revision.
+	versions := func() map[string]string {
+		list, err := l.Remote.Of("ShadowPod", l.RemoteNS).List(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		found := map[string]string{}
+		for i := range list.Items {
+			labels, _, err := unstructured.NestedStringMap(list.Items[i].Object, "metadata", "labels")
+			require.NoError(t, err)
+			if labels["by"] == "v1" {
+				found[list.Items[i].GetName()] = list.Items[i].GetResourceVersion()
+			}
+		}
+		return found
+	}
+	l.Eventually(func() error {
+		if n := len(versions()); n != pods {
+			return fmt.Errorf("%d remote pods, want %d", n, pods)
+		}
+		if waiting, _ := l.Manager.Queued(); waiting > 0 {
+			return errors.New("objects are enqueued")
+		}
+		return nil
+	})
+	before := versions()
+	failing := []string{"web-07", "web-27"}
+	l.promote(first, second)
+	l.Eventually(func() error {
+		if len(l.rolledBack) == 0 {
+			return errors.New("not rolled back")
+		}
+		return nil
+	})
+	require.Contains(t, <-l.rolledBack, "evaluations of its probation (limit 1 %)")
+	after := versions()
+	for _, name := range failing {
+		require.Equal(t, before[name], after[name], name)
+	}
+	for _, write := range l.Remote.Writes(t) {
+		require.NotRegexp(t, "^delete", write)
+	}
 }
 
 // breaksLabels replaces the labels of objects with the label do: fail by a string, which is not a valid result.
