@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -25,6 +26,7 @@ import (
 
 	pluginsv1alpha1 "github.com/refract-project/refract/api/plugins/v1alpha1"
 	"github.com/refract-project/refract/test/support/lab"
+	"github.com/refract-project/refract/test/support/registrytest"
 )
 
 var (
@@ -56,10 +58,12 @@ func TestDeclaredPlugins(t *testing.T) {
 	d.run("idle, no status is written", (*declaredLab).testIdle)
 	d.run("namespaces are selected by labels, which may change", (*declaredLab).testSelectors)
 	d.run("swaps lose nothing", (*declaredLab).testSwaps)
-	// From here on, the source is away.
-	d.must(d.Consumer.Client.CoreV1().ConfigMaps(lab.SystemNamespace).Delete(d.ctx, "strip", metav1.DeleteOptions{}))
-	d.run("a failing revision is rolled back without manager and source, and the manager rejects it later", (*declaredLab).testRollBack)
-	d.run("a replaced virtual kubelet runs stored modules without manager and source", (*declaredLab).testRestart)
+	registry := registrytest.New(t, true)
+	d.run("a revision from a registry is promoted as soon as its rehearsal is within the limits", func(d *declaredLab) { d.testRehearsal(registry) })
+	// From here on, the registry is down.
+	registry.Close()
+	d.run("a failing revision is rolled back without manager and registry, and the manager rejects it later", (*declaredLab).testRollBack)
+	d.run("a replaced virtual kubelet runs stored modules without manager and registry", (*declaredLab).testRestart)
 	d.run("a replaced virtual kubelet holds what a broken module should mutate", (*declaredLab).testHeld)
 	d.run("a deleted plugin leaves the chain", (*declaredLab).testDeleted)
 }
@@ -342,6 +346,75 @@ func (d *declaredLab) testSwaps() {
 		d.awaitLabels(fmt.Sprintf("many-%d", n), "two")
 	}
 	d.awaitState(pluginsv1alpha1.ActivePlugin, "Running")
+}
+
+// testRehearsal moves the plugin to an image. Its revision would change more objects than permitted at first, and becomes
+// active without an approval when that many changes are permitted.
+func (d *declaredLab) testRehearsal(registry *registrytest.Registry) {
+	wasm, err := d.ReadModule("examples/plugins/strip-vendor-labels/strip-vendor-labels.wasm")
+	d.must(err)
+	registry.Push(d.T, "plugins/strip:1", registrytest.ModuleImage(d.T, wasm))
+	_, err = d.Consumer.Client.CoreV1().Secrets(lab.SystemNamespace).Create(d.ctx, &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: "registry"}, Data: map[string][]byte{"ca.crt": registry.Authorities()},
+	}, metav1.CreateOptions{})
+	d.must(err)
+	before, err := d.active()
+	d.must(err)
+	d.patch(fmt.Sprintf(`{"source":{"configMap":null,"oci":{"image":"%s/plugins/strip:1","caSecret":{"name":"registry"}}},
+		"config":{"labels":["one.example.com/*","two.example.com/*"]},
+		"rollout":{"strategy":"Rehearse","rehearsal":{"maxChangedPercent":0}}}`, registry.Host()))
+	message := d.awaitCondition(pluginsv1alpha1.RehearsedCondition, metav1.ConditionFalse, "WaitingForApproval")
+	assert.Contains(d, message, "(100 %, limit 0 %)")
+	d.createService("unchanged")
+	d.awaitLabels("unchanged", "two")
+	now, err := d.active()
+	d.must(err)
+	assert.Equal(d, before.Name, now.Name)
+
+	d.patch(`{"rollout":{"rehearsal":{"maxChangedPercent":100}}}`)
+	d.awaitCondition(pluginsv1alpha1.RehearsedCondition, metav1.ConditionTrue, "Rehearsed")
+	d.must(d.Wait(d.ctx, "the promotion of the rehearsed revision", func(context.Context) (string, error) {
+		if active, err := d.status("activeRevision"); err != nil || active == before.Name {
+			return fmt.Sprintf("%s is active, %v", active, err), nil
+		}
+		return "", nil
+	}))
+	now, err = d.active()
+	d.must(err)
+	assert.Contains(d, now.Spec.Source, registry.Host()+"/plugins/strip@sha256:")
+	d.awaitState(pluginsv1alpha1.ActivePlugin, "Running")
+	d.createService("rehearsed")
+	d.awaitLabels("rehearsed")
+	d.patch(`{"config":{"labels":["one.example.com/*"]},"rollout":{"strategy":"Immediate","rehearsal":null}}`)
+	d.must(d.Wait(d.ctx, "the revision for the tests that follow", func(context.Context) (string, error) {
+		if active, err := d.status("activeRevision"); err != nil || active == now.Name {
+			return fmt.Sprintf("%s is active, %v", active, err), nil
+		}
+		return "", nil
+	}))
+	d.awaitState(pluginsv1alpha1.ActivePlugin, "Running")
+}
+
+// awaitCondition waits until a condition of the ReflectionPlugin has the status and the reason, and returns its message.
+func (d *declaredLab) awaitCondition(conditionType string, status metav1.ConditionStatus, reason string) (message string) {
+	d.Helper()
+	d.must(d.Wait(d.ctx, fmt.Sprintf("the condition %s=%s/%s", conditionType, status, reason), func(context.Context) (string, error) {
+		object, err := d.Consumer.Dynamic.Resource(pluginGVR).Get(d.ctx, "strip", metav1.GetOptions{})
+		if err != nil {
+			return "", err
+		}
+		plugin := &pluginsv1alpha1.ReflectionPlugin{}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, plugin); err != nil {
+			return "", err
+		}
+		found := apimeta.FindStatusCondition(plugin.Status.Conditions, conditionType)
+		if found == nil || found.Status != status || found.Reason != reason || found.ObservedGeneration != plugin.Generation {
+			return fmt.Sprintf("it has %+v", plugin.Status.Conditions), nil
+		}
+		message = found.Message
+		return "", nil
+	}))
+	return message
 }
 
 // replaceKubelet stops the virtual kubelet, calls change, and starts another virtual kubelet with empty folders, as
