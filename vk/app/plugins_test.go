@@ -120,3 +120,35 @@ func TestPluginsAreReported(t *testing.T) {
 		}
 	}
 }
+
+// TestHeldKindsOfTheFolderAreReported checks the metrics, the condition and the Event about a plugin of the folder that
+// cannot be loaded at the start, and that they end when its file is replaced.
+func TestHeldKindsOfTheFolderAreReported(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "broken.wasm")
+	require.NoError(t, os.WriteFile(file, []byte("not wasm"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "broken.yaml"), []byte("kinds: [Service]\n"), 0o600))
+	events := record.NewFakeRecorder(100)
+	k := &kubelet{Options: &options.Options{PluginDir: dir}, report: &reporter{recorder: events}}
+	p, err := k.loadPlugins(t.Context())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, p.closeModules(context.Background())) }()
+
+	held := "refract_plugin_held Service folder broken" // sorted by the names of the labels: kind, origin, plugin
+	require.EqualValues(t, 1, series(t, p)[held])
+	condition := folderplugins.NewCondition(p.describeFolder())
+	require.Equal(t, folderplugins.HeldReason, condition.Reason)
+	require.Contains(t, condition.Message, "broken. Objects of these kinds are neither written nor deleted meanwhile: Service;")
+	require.Contains(t, <-events.Events, "Warning PluginFailed Plugin broken")
+
+	require.NoError(t, os.WriteFile(file, leaking(t), 0o600))
+	require.NoError(t, p.dir.Sync(t.Context()))
+	got := series(t, p)
+	require.NotContains(t, got, held)
+	require.Equal(t, folderplugins.LoadedReason, folderplugins.NewCondition(p.describeFolder()).Reason)
+	found := false
+	for name := range got {
+		found = found || strings.HasPrefix(name, "refract_plugin_info ") && strings.Contains(name, " folder broken ")
+	}
+	require.True(t, found, "%v", got)
+}

@@ -6,12 +6,18 @@ package reflection_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/time/rate"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 
 	api "github.com/refract-project/refract/api/plugins/v1alpha1"
 	"github.com/refract-project/refract/host"
@@ -188,4 +194,98 @@ func (s *selection) Selects(*host.Env) (bool, error) {
 		return false, errors.New("the labels are not known")
 	}
 	return true, nil
+}
+
+// rehearsed is the number of ConfigMaps that TestUpdatesDuringARehearsal rehearses. The figures in RATIONALE.md are of
+// 10,000.
+var rehearsed = flag.Int("rehearsed", 50, "ConfigMaps in TestUpdatesDuringARehearsal")
+
+// TestUpdatesDuringARehearsal checks that changes of users are reflected while a revision is rehearsed again and again,
+// and that the rehearsals write nothing. It prints how long the changes took without and with a rehearsal.
+func TestUpdatesDuringARehearsal(t *testing.T) {
+	t.Parallel()
+	l := newDeclaredLab(t)
+	l.declare(declaredPlugin("team", "team-1", module(t, "1", fmt.Sprintf(setsLabel, "v1"))))
+	l.Local.ConfigMaps(t, l.Namespace, *rehearsed)
+	l.Start()
+	l.settled(*rehearsed + 1) // the ConfigMaps and the root CA
+	candidate := l.candidate(declaredPlugin("team", "team-2", module(t, "2", fmt.Sprintf(setsLabel, "v2"))))
+
+	updates := min(*rehearsed, 300)
+	idle := l.measureUpdates(updates, "idle")
+	before := len(l.Remote.Writes(t))
+	stop, ended := atomic.Bool{}, make(chan int)
+	go func() {
+		rehearsals := 0
+		for ; rehearsals == 0 || !stop.Load(); rehearsals++ {
+			result, err := reflection.RehearsePlugin(t.Context(), l.Manager, candidate)
+			if err != nil || int(result.Changed) != *rehearsed+1 || result.Errors > 0 {
+				t.Errorf("the rehearsal reports %+v, %v", result, err)
+				break
+			}
+		}
+		ended <- rehearsals
+	}()
+	busy := l.measureUpdates(updates, "busy")
+	stop.Store(true)
+	t.Logf("%d rehearsals of %d ConfigMaps during %d updates; p50 and p99 of the updates without a rehearsal: %s, %s; with one: %s, %s; ratio of p99: %.2f",
+		<-ended, *rehearsed, updates, percentile(idle, 50), percentile(idle, 99), percentile(busy, 50), percentile(busy, 99),
+		float64(percentile(busy, 99))/float64(percentile(idle, 99)))
+	require.Len(t, l.Remote.Writes(t)[before:], updates, "only the updates are written")
+}
+
+// measureUpdates changes ConfigMaps, 50 per second, and returns the sorted durations until each change has reached the
+// copy.
+func (l *declaredLab) measureUpdates(updates int, value string) []time.Duration {
+	l.Helper()
+	copies := reflectiontest.Must(l.Remote.Of("ConfigMap", l.RemoteNS).Watch(l.Context(), metav1.ListOptions{}))(l.T)
+	defer copies.Stop()
+	begun := make(chan struct{})
+	sent := make([]time.Time, updates)
+	go func() {
+		defer close(begun)
+		pace := rate.NewLimiter(50, 1)
+		for n := range updates {
+			if err := pace.Wait(l.Context()); err != nil {
+				l.Error(err)
+				return
+			}
+			sent[n] = time.Now()
+			patch := fmt.Appendf(nil, `{"data":{"mode":%q}}`, value)
+			if _, err := l.Local.Core.CoreV1().ConfigMaps(l.Namespace).Patch(l.Context(), fmt.Sprintf("good-%d", n), types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+				l.Error(err)
+				return
+			}
+		}
+	}()
+	arrived := map[string]time.Time{}
+	limit := time.After(2 * time.Minute)
+	for len(arrived) < updates {
+		select {
+		case event, ok := <-copies.ResultChan():
+			require.True(l, ok, "the watch of the copies has ended")
+			copied, isObject := event.Object.(*unstructured.Unstructured)
+			if !isObject {
+				continue
+			}
+			mode, _, _ := unstructured.NestedString(copied.Object, "data", "mode")
+			if _, isKnown := arrived[copied.GetName()]; mode == value && !isKnown {
+				arrived[copied.GetName()] = time.Now()
+			}
+		case <-limit:
+			require.FailNow(l, "changes are missing", "%d of %d have arrived", len(arrived), updates)
+		}
+	}
+	<-begun
+	durations := make([]time.Duration, updates)
+	for n := range updates {
+		durations[n] = arrived[fmt.Sprintf("good-%d", n)].Sub(sent[n])
+	}
+	slices.Sort(durations)
+	return durations
+}
+
+// percentile returns a percentile of sorted durations.
+func percentile(sorted []time.Duration, percent int) time.Duration {
+	return sorted[(len(sorted)*percent+99)/100-1].Round(100 * time.Microsecond)
 }
