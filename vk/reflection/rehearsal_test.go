@@ -238,7 +238,10 @@ func TestUpdatesDuringARehearsal(t *testing.T) {
 // copy.
 func (l *declaredLab) measureUpdates(updates int, value string) []time.Duration {
 	l.Helper()
-	copies := reflectiontest.Must(l.Remote.Of("ConfigMap", l.RemoteNS).Watch(l.Context(), metav1.ListOptions{}))(l.T)
+	// The watch begins after the existing copies, because their events would delay those of the changes.
+	remote := l.Remote.Of("ConfigMap", l.RemoteNS)
+	present := reflectiontest.Must(remote.List(l.Context(), metav1.ListOptions{Limit: 1}))(l.T)
+	copies := reflectiontest.Must(remote.Watch(l.Context(), metav1.ListOptions{ResourceVersion: present.GetResourceVersion()}))(l.T)
 	defer copies.Stop()
 	begun := make(chan struct{})
 	sent := make([]time.Time, updates)
