@@ -211,7 +211,7 @@ func TestUpdatesDuringARehearsal(t *testing.T) {
 	l.settled(*rehearsed + 1) // the ConfigMaps and the root CA
 	candidate := l.candidate(declaredPlugin("team", "team-2", module(t, "2", fmt.Sprintf(setsLabel, "v2"))))
 
-	updates := min(*rehearsed, 300)
+	updates := min(*rehearsed, 900)
 	idle := l.measureUpdates(updates, "idle")
 	before := len(l.Remote.Writes(t))
 	stop, ended := atomic.Bool{}, make(chan int)

@@ -17,9 +17,12 @@ const (
 	// restPerSlice is the length of the pause after a slice, in slices, while objects are being reflected. The
 	// rehearsal then uses 10 % of a core.
 	restPerSlice = 9
+	// quietPeriod is how long no object has been reflected when the rehearsal runs at full speed. With a shorter time,
+	// changes that follow each other would be reflected later; with a longer one, a rehearsal takes longer.
+	quietPeriod = time.Second
 )
 
-// pace lets a rehearsal run at full speed while no objects are being reflected, and with a tenth of a core otherwise.
+// pace lets a rehearsal run at full speed after a period without reflected objects, and with a tenth of a core otherwise.
 type pace struct {
 	queues interface {
 		Queued() (waiting int, evaluated uint64)
@@ -27,6 +30,7 @@ type pace struct {
 	clock     clock.Clock
 	began     time.Time // start of the current slice
 	evaluated uint64    // number of reflected objects at the start of the slice
+	busy      time.Time // when an object was being reflected last
 }
 
 // wait pauses between slices. It returns the error of ctx.
@@ -36,12 +40,14 @@ func (p *pace) wait(ctx context.Context) error {
 		return ctx.Err()
 	}
 	waiting, evaluated := p.queues.Queued()
-	if !p.began.IsZero() && (waiting > 0 || evaluated != p.evaluated) {
+	if waiting > 0 || evaluated != p.evaluated && !p.began.IsZero() {
+		p.busy = p.clock.Now()
+	}
+	if !p.began.IsZero() && p.clock.Since(p.busy) < quietPeriod {
 		select {
 		case <-p.clock.After(restPerSlice * worked):
 		case <-ctx.Done():
 		}
-		_, evaluated = p.queues.Queued()
 	}
 	p.began, p.evaluated = p.clock.Now(), evaluated
 	return ctx.Err()

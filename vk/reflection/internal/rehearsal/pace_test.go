@@ -58,6 +58,26 @@ func TestPace(t *testing.T) {
 	}
 }
 
+// TestPaceRestsUntilItIsQuiet checks that a rehearsal rests after each slice until no object has been reflected for a
+// while, so that changes that follow each other find it at rest.
+func TestPaceRestsUntilItIsQuiet(t *testing.T) {
+	t.Parallel()
+	clock, q := clocktesting.NewFakeClock(time.Unix(1e9, 0)), &queues{}
+	p := pace{queues: q, clock: clock}
+	require.NoError(t, p.wait(t.Context()))
+	q.evaluated = 1
+	for begin := clock.Now(); clock.Since(begin) < quietPeriod; {
+		clock.Step(slicePeriod)
+		done := make(chan error, 1)
+		go func() { done <- p.wait(t.Context()) }()
+		require.Eventually(t, clock.HasWaiters, 10*time.Second, 10*time.Microsecond)
+		clock.Step(restPerSlice * slicePeriod)
+		require.NoError(t, <-done)
+	}
+	clock.Step(quietPeriod)
+	require.NoError(t, p.wait(t.Context())) // it does not rest: the clock stands still
+}
+
 // TestPaceEndsWithItsContext checks that a rest does not outlast its rehearsal.
 func TestPaceEndsWithItsContext(t *testing.T) {
 	t.Parallel()
