@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/refract-project/refract/internal/printable"
 )
 
 // Annotation is the annotation of a virtual Node.
@@ -124,13 +126,14 @@ func NewCondition(found []Plugin) *corev1.NodeCondition {
 	case len(held) > 0:
 		slices.Sort(kinds)
 		condition.Reason = HeldReason
-		condition.Message = "Not loaded, and without an earlier version: " + joinNames(held) +
-			". Objects of these kinds are neither written nor deleted meanwhile: " + strings.Join(slices.Compact(kinds), ", ") + remedy
+		condition.Message = printable.Message("Not loaded, and without an earlier version: " + joinNames(held) +
+			". Objects of these kinds are neither written nor deleted meanwhile: " + strings.Join(slices.Compact(kinds), ", ") + remedy)
 	case len(failed) > 0:
 		condition.Reason = FailedReason
-		condition.Message = "Not loaded: " + joinNames(failed) + ". An earlier version of a plugin, if there is one, continues to run" + remedy
+		condition.Message = printable.Message("Not loaded: " + joinNames(failed) + ". An earlier version of a plugin, if there is one, continues to run" + remedy)
 	default:
-		condition.Status, condition.Reason, condition.Message = corev1.ConditionTrue, LoadedReason, fmt.Sprintf("All plugins of the folder (%d) are loaded", len(found))
+		condition.Status, condition.Reason = corev1.ConditionTrue, LoadedReason
+		condition.Message = printable.Message(fmt.Sprintf("All plugins of the folder (%d) are loaded", len(found)))
 	}
 	return condition
 }

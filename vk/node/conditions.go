@@ -88,7 +88,6 @@ func (h *health) nodeConditions(allocatable corev1.ResourceList, previous []core
 			outcome{corev1.ConditionTrue, wire.NodeNetworkDownReason, networkIsDown}))
 	}
 	if plugins := folderplugins.NewCondition(h.folder); plugins != nil {
-		plugins.Message = printable.Message(plugins.Message)
 		all = append(all, *plugins)
 	}
 	for i := range all {
