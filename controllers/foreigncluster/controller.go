@@ -66,7 +66,7 @@ type Options struct {
 // Controller maintains the ForeignClusters of the peered clusters.
 type Controller struct {
 	client client.Client
-	// live is not cached. It reads Secrets by name, and Connections.
+	// live is not cached. It reads Secrets by name, PeerNetworks and Connections.
 	live   client.Reader
 	report *report.Reporter
 	// tenants reports only the number of tenant namespaces. Clearing this report must not clear other reports.

@@ -6,8 +6,8 @@
 // If the networks of two clusters overlap, Liqo's network module remaps the ranges of the other cluster, and
 // publishes the mapping in a Configuration. This package watches Configurations. A cluster without the network module
 // does not serve Configurations, and addresses are not mapped until the module is installed. An installation is
-// detected within half a minute. Addresses are never guessed: an unknown mapping is an error that describes the
-// missing part.
+// detected within a minute. Addresses are never guessed: an unknown mapping is an error that describes the missing
+// part.
 package networks
 
 import (
