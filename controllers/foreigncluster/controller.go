@@ -15,6 +15,7 @@
 package foreigncluster
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -51,6 +52,9 @@ type Options struct {
 	PingInterval time.Duration
 	// PingTimeout limits one probe.
 	PingTimeout time.Duration
+	// RefreshInterval is how often a status is determined even if no watch event arrives; 0 means 10 seconds. With a
+	// longer interval than maxReadGap, measurements of networks do not become stale.
+	RefreshInterval time.Duration
 	// Clock returns the time.
 	Clock clock.WithTicker
 	// Observed is called whenever the state of a cluster was determined, unless it is nil.
@@ -62,7 +66,7 @@ type Options struct {
 // Controller maintains the ForeignClusters of the peered clusters.
 type Controller struct {
 	client client.Client
-	// live is not cached. It reads Secrets by name, and Connections.
+	// live is not cached. It reads Secrets by name, PeerNetworks and Connections.
 	live   client.Reader
 	report *report.Reporter
 	// tenants reports only the number of tenant namespaces. Clearing this report must not clear other reports.
@@ -83,6 +87,7 @@ type Controller struct {
 // NewController returns a controller that uses the client c; live must not be cached.
 func NewController(c client.Client, live client.Reader, recorder events.EventRecorder, options Options) *Controller {
 	changed := make(chan event.GenericEvent)
+	options.RefreshInterval = cmp.Or(options.RefreshInterval, refreshInterval)
 	return &Controller{
 		client: c, live: live, report: report.New(recorder), tenants: report.New(recorder), expiry: report.New(recorder), options: options, changed: changed,
 		probes: newProbes(options, changed), fabrics: newNetworkProbes(options, changed), beats: heartbeats{seen: map[string]beat{}}, measured: measurements{seen: map[string]map[string]measurement{}}, absent: absences{until: map[string]time.Time{}},
@@ -111,8 +116,9 @@ func (c *Controller) warnOfIdle(f *facts) {
 		f.id, f.tenant, strings.Join(f.idle, ", "), wire.TenantNamespaceLabel))
 }
 
-// refreshInterval is how often a status is determined even if no watch event arrives. The kubeconfigs in Secrets and
-// Connections are not watched.
+// refreshInterval is how often a status is determined even if no watch event arrives. The kubeconfigs in Secrets are not
+// watched, and neither are the times of Connections and PeerNetworks, from which the age of a measurement follows. A
+// longer interval delays the detection of a gateway that is gone, and of a network while Connections cannot be watched.
 const refreshInterval = 10 * time.Second
 
 // Reconcile determines the state of one cluster. The name in the request is the cluster's ID.

@@ -527,7 +527,7 @@ func TestPeerNetworksFollowConnections(t *testing.T) {
 	assert.Len(t, m.Writes.About("peernetworks", "volterra"), 4)
 }
 
-// touch lets the controller read the network of a cluster again, which it does every ten seconds otherwise.
+// touch lets the controller read the network of a cluster again, also if no watch has shown a change.
 func touch(t *testing.T, id string) {
 	t.Helper()
 	consumer.Patch(t, &core.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: id}},

@@ -54,6 +54,13 @@ func (m *measurements) isStale(cluster, object, value string, wasStale bool, now
 	return known.stale
 }
 
+// wasStale reports whether the measurement of an object was stale when it was read last.
+func (m *measurements) wasStale(cluster, object string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.seen[cluster][object].stale
+}
+
 func (m *measurements) dropCluster(cluster string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -12,11 +12,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	core "github.com/refract-project/refract/api/core/v1beta1"
+	networking "github.com/refract-project/refract/api/networking/v1beta1"
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/internal/peers"
@@ -136,7 +136,7 @@ func (c *Controller) declaredNetwork(f *facts, declared *plugins.PeerNetwork) *n
 	if declared == nil {
 		return nil
 	}
-	name := "PeerNetwork " + f.tenant + "/" + f.id
+	name := measurementName(plugins.PeerNetworkKind, declared)
 	if declared.Spec.Mode == plugins.NoNetwork {
 		return &network{status: core.ConditionStatusNone, reason: peers.NoNetworkReason, message: name + " says that no network connects the pods"}
 	}
@@ -206,9 +206,6 @@ func annotatedNetwork(cluster *core.ForeignCluster) *network {
 		wire.NetworkStatusAnnotation, value)}
 }
 
-// connectionListKind is the kind of the tunnels of gateways.
-var connectionListKind = schema.GroupVersionKind{Group: "networking.liqo.io", Version: "v1beta1", Kind: "ConnectionList"}
-
 // Values of Connections.
 const (
 	connectionUp      = "Connected"
@@ -218,16 +215,18 @@ const (
 // connectedNetwork reads the Connection of a cluster. It returns nil if none exists.
 func (c *Controller) connectedNetwork(ctx context.Context, f *facts) (*network, error) {
 	now := c.options.Clock.Now()
-	if c.absent.isKnown(connectionListKind.Kind, now) {
+	if c.absent.isKnown(networking.ConnectionKind, now) {
 		return nil, nil
 	}
 	list := &unstructured.UnstructuredList{}
-	list.SetGroupVersionKind(connectionListKind)
+	list.SetGroupVersionKind(networking.GroupVersion.WithKind(networking.ConnectionKind + "List"))
 	err := c.live.List(ctx, list, client.MatchingLabels{wire.RemoteClusterIDLabel: f.id})
-	c.absent.recordAbsence(connectionListKind.Kind, meta.IsNoMatchError(err), now)
+	// A list is not found if its CRD was removed while this process runs.
+	notServed := meta.IsNoMatchError(err) || apierrors.IsNotFound(err)
+	c.absent.recordAbsence(networking.ConnectionKind, notServed, now)
 	switch {
 	// The network module is not installed.
-	case meta.IsNoMatchError(err):
+	case notServed:
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("listing Connections of cluster %s, %w", f.id, err)
@@ -242,7 +241,7 @@ func (c *Controller) connectedNetwork(ctx context.Context, f *facts) (*network, 
 }
 
 func (c *Controller) networkFromConnection(f *facts, connection *unstructured.Unstructured) *network {
-	name := "Connection " + connection.GetNamespace() + "/" + connection.GetName()
+	name := measurementName(networking.ConnectionKind, connection)
 	value, _, _ := unstructured.NestedString(connection.Object, "status", "value")
 	refreshed, _, _ := unstructured.NestedString(connection.Object, "status", "latency", "timestamp")
 	n := &network{module: true, status: core.ConditionStatusPending, reason: notConnectedReason, tunnel: metav1.ConditionFalse}

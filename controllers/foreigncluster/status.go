@@ -122,7 +122,7 @@ func (c *Controller) describeAPIServer(ctx context.Context, status *core.Foreign
 	switch {
 	case err != nil:
 		log.FromContext(ctx).Error(err, "The kubeconfig of a peer cannot be read, its condition was left unchanged", "cluster", f.id)
-		return nil, apiServerState{again: refreshInterval}
+		return nil, apiServerState{again: c.options.RefreshInterval}
 	case v.again == 0:
 		v = c.checkHeartbeat(status, f)
 	}
@@ -161,7 +161,7 @@ func (c *Controller) probeAPIServer(ctx context.Context, status *core.ForeignClu
 	if c.options.PingInterval == 0 {
 		c.probes.stopProbe(f.id)
 		return apiServerState{condition: &core.Condition{Status: core.ConditionStatusEstablished, Reason: notCheckedReason,
-			Message: "The API server is not probed, because --foreign-cluster-ping-interval is 0"}, again: refreshInterval}, nil
+			Message: "The API server is not probed, because --foreign-cluster-ping-interval is 0"}, again: c.options.RefreshInterval}, nil
 	}
 	remote := secret.Annotations[wire.RemoteTenantNamespaceAnnotation]
 	probe, err := c.probes.probeFor(f.id, cmp.Or(remote, wire.TenantNamespace(c.options.ClusterID)), secret.Data[wire.KubeconfigSecretKey])
@@ -176,18 +176,18 @@ func (c *Controller) probeAPIServer(ctx context.Context, status *core.ForeignClu
 	c.warnOfExpiry(f, key, probe.validity, probe.certified && secret.Annotations[wire.RenewedAnnotation] != "true")
 	if !probe.isSettled() {
 		// The first result of the probe triggers the next reconciliation.
-		return apiServerState{credentials: probe.validity, again: refreshInterval}, nil
+		return apiServerState{credentials: probe.validity, again: c.options.RefreshInterval}, nil
 	}
 	if down := probe.pinger.Unreachable(); down != nil {
 		reason := noAnswerReason
 		if wrong := (*connection.WrongClusterError)(nil); errors.As(down, &wrong) {
 			reason = wrongClusterReason
 		}
-		return apiServerState{condition: &core.Condition{Status: core.ConditionStatusError, Reason: reason, Message: "The API server " + down.Error()}, credentials: probe.validity, again: refreshInterval}, nil
+		return apiServerState{condition: &core.Condition{Status: core.ConditionStatusError, Reason: reason, Message: "The API server " + down.Error()}, credentials: probe.validity, again: c.options.RefreshInterval}, nil
 	}
 	c.writeLatency(status, probe)
 	return apiServerState{condition: &core.Condition{Status: core.ConditionStatusEstablished, Reason: answersReason, Message: "The API server answers at " + status.APIServerURL},
-		latency: probe.lastLatency(), credentials: probe.validity, again: refreshInterval}, nil
+		latency: probe.lastLatency(), credentials: probe.validity, again: c.options.RefreshInterval}, nil
 }
 
 // warnOfExpiry warns if less than a third of the lifetime of the credentials is left. Every pod on the other cluster
@@ -219,7 +219,7 @@ func (c *Controller) checkHeartbeat(status *core.ForeignClusterStatus, f *facts)
 	known := conditionOf(status.Conditions, core.APIServerStatusCondition)
 	if f.heartbeat == nil && (known == nil || !isHeartbeatReason(known.Reason)) {
 		// The other cluster sends no heartbeats.
-		return apiServerState{again: refreshInterval}
+		return apiServerState{again: c.options.RefreshInterval}
 	}
 	now := c.options.Clock.Now()
 	last := c.beats.lastBeat(f.id, f.heartbeat, now)
@@ -228,7 +228,7 @@ func (c *Controller) checkHeartbeat(status *core.ForeignClusterStatus, f *facts)
 	switch {
 	case left <= 0:
 		return apiServerState{condition: &core.Condition{Status: core.ConditionStatusError, Reason: heartbeatLostReason,
-			Message: "The consumer has not renewed Lease " + lease + " since " + since.Format(time.RFC3339) + ": check that its virtual kubelet runs, and can reach this cluster"}, again: refreshInterval}
+			Message: "The consumer has not renewed Lease " + lease + " since " + since.Format(time.RFC3339) + ": check that its virtual kubelet runs, and can reach this cluster"}, again: c.options.RefreshInterval}
 	case f.heartbeat == nil || !last.renewed:
 		return apiServerState{again: left}
 	}
@@ -267,7 +267,7 @@ func (c *Controller) writeLatency(status *core.ForeignClusterStatus, probe *prob
 func (c *Controller) unusableKubeconfig(f *facts, message string) apiServerState {
 	c.probes.stopProbe(f.id)
 	c.report.Warn(f.cluster, unusableKubeconfigReason, probeAction, message)
-	return apiServerState{condition: &core.Condition{Status: core.ConditionStatusError, Reason: invalidKubeconfigReason, Message: message}, again: refreshInterval}
+	return apiServerState{condition: &core.Condition{Status: core.ConditionStatusError, Reason: invalidKubeconfigReason, Message: message}, again: c.options.RefreshInterval}
 }
 
 // kubeconfigSecret returns the Secret with the kubeconfig for the other cluster, or nil if none exists. For a

@@ -50,6 +50,14 @@ func (c *Controller) Register(ctx context.Context, mgr manager.Manager) error {
 		return nil
 	})
 	tenants := predicate.NewPredicateFuncs(func(object client.Object) bool { return object.GetLabels()[wire.TenantNamespaceLabel] == "true" })
+	connections, err := c.watchNetworks(mgr, connectionReports(), byLabel)
+	if err != nil {
+		return err
+	}
+	peerNetworks, err := c.watchNetworks(mgr, peerNetworkReports(), handler.EnqueueRequestsFromMapFunc(c.requestForTenant))
+	if err != nil {
+		return err
+	}
 	return builder.ControllerManagedBy(mgr).
 		Named(c.Name()).
 		WithOptions(workers.Options(c.options.Workers)).
@@ -59,6 +67,8 @@ func (c *Controller) Register(ctx context.Context, mgr manager.Manager) error {
 		Watches(&corev1.Node{}, byLabel).
 		Watches(&offloading.NamespaceMap{}, byLabel, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&coordinationv1.Lease{}, handler.EnqueueRequestsFromMapFunc(c.requestForTenant)).
+		WatchesRawSource(connections).
+		WatchesRawSource(peerNetworks).
 		WatchesRawSource(source.Channel(c.changed, byID)).
 		Complete(report.Failures(c, c.options.Failed))
 }

@@ -231,6 +231,10 @@ may patch pods in shop-rome
 not create pods/exec in shop-rome
 may create endpointslices.discovery.k8s.io in shop-rome
 may watch foreignclusters.core.liqo.io
+may watch connections.networking.liqo.io
+not patch connections.networking.liqo.io/status in liqo-tenant-rome named rome
+may watch peernetworks.plugins.refract.io
+not patch peernetworks.plugins.refract.io in liqo-tenant-rome named rome
 may watch namespaces
 may update leases.coordination.k8s.io in liqo named 66cf253f.ctrlmgr.liqo.io
 not update leases.coordination.k8s.io in liqo named other

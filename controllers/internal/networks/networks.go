@@ -6,8 +6,8 @@
 // If the networks of two clusters overlap, Liqo's network module remaps the ranges of the other cluster, and
 // publishes the mapping in a Configuration. This package watches Configurations. A cluster without the network module
 // does not serve Configurations, and addresses are not mapped until the module is installed. An installation is
-// detected within half a minute. Addresses are never guessed: an unknown mapping is an error that describes the
-// missing part.
+// detected within a minute. Addresses are never guessed: an unknown mapping is an error that describes the missing
+// part.
 package networks
 
 import (
@@ -19,16 +19,12 @@ import (
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/refract-project/refract/api/wire"
-	"github.com/refract-project/refract/internal/dynamicclient"
+	"github.com/refract-project/refract/controllers/internal/optionalapi"
 )
 
 // Everybody stands for all clusters in a notification of followers.
@@ -75,16 +71,12 @@ const byCluster = "cluster"
 
 // New returns Networks that watch the Configurations of the cluster at config, once a manager starts them.
 func New(config *rest.Config) (*Networks, error) {
-	client, err := dynamicclient.New(config, dynamicclient.Options{})
-	if err != nil {
-		return nil, fmt.Errorf("creating the client of Configurations, %w", err)
-	}
 	n := &Networks{answered: make(chan struct{}), networks: map[string]network{}}
 	n.close = sync.OnceFunc(func() { close(n.answered) })
-	n.informer = cache.NewSharedIndexInformerWithOptions(n.source(client), &unstructured.Unstructured{},
-		cache.SharedIndexInformerOptions{Indexers: cache.Indexers{byCluster: indexByCluster}, ObjectDescription: configurations.String()})
-	if err := n.informer.SetWatchErrorHandlerWithContext(quietly); err != nil {
-		return nil, fmt.Errorf("preparing the watch of Configurations, %w", err)
+	var err error
+	n.informer, err = optionalapi.NewInformer(config, configurations, optionalapi.Options{Indexers: cache.Indexers{byCluster: indexByCluster}, Observe: n.note})
+	if err != nil {
+		return nil, err
 	}
 	n.heard, err = n.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(object any) { n.changed(object) },
@@ -96,30 +88,6 @@ func New(config *rest.Config) (*Networks, error) {
 		return nil, fmt.Errorf("preparing the watch of Configurations, %w", err)
 	}
 	return n, nil
-}
-
-// source lists and watches Configurations, and records errors of these requests.
-func (n *Networks) source(client dynamic.Interface) cache.ListerWatcher {
-	resource := client.Resource(configurations)
-	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			list, err := resource.List(ctx, o)
-			n.note(err)
-			return list, err
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			w, err := resource.Watch(ctx, o)
-			n.note(err)
-			return w, err
-		},
-	}, client)
-}
-
-// quietly handles errors of the watch. It does not log that the network module is missing.
-func quietly(ctx context.Context, r *cache.Reflector, err error) {
-	if !apierrors.IsNotFound(err) {
-		cache.DefaultWatchErrorHandler(ctx, r, err)
-	}
 }
 
 func indexByCluster(object any) ([]string, error) {
