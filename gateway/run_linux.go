@@ -31,6 +31,8 @@ type Report struct {
 	TunnelError  error
 	// Implementation of WireGuard, after the device was opened.
 	Implementation tunnel.Implementation
+	// Active is set when the gateway's pod begins to carry the packets of the peering, or goes on standby.
+	Active *bool
 	// Connection is set when the peer has become connected or lost.
 	Connection *Connection
 	// Latency is the round-trip time of an answer of the connected peer. It is 0 in all other reports.
@@ -60,6 +62,7 @@ func RunGateway(ctx context.Context, peerings <-chan desired.Peering, o Options)
 	return keep(ctx, desired.GatewayScope, o.Report, func(ctx context.Context, present netstate.State, states chan<- netstate.State) error {
 		g := gatewayLoop{options: o, present: present, states: states, reconnect: make(chan struct{}, 1), failed: make(chan error, 1)}
 		defer g.close()
+		defer g.stopPings()
 		timer := time.NewTicker(tunnelCheckInterval)
 		defer timer.Stop()
 		for {
@@ -73,7 +76,7 @@ func RunGateway(ctx context.Context, peerings <-chan desired.Peering, o Options)
 			case <-timer.C:
 				g.applyTunnel()
 			case <-g.reconnect:
-				if err := g.device.Reconnect(g.current.Tunnel); err != nil {
+				if err := g.device.Reconnect(g.tunnelConfig()); err != nil {
 					g.options.Report(Report{TunnelError: err})
 				}
 			case err := <-g.failed:
@@ -91,6 +94,10 @@ type gatewayLoop struct {
 	// present is the kernel's configuration before the first objects.
 	present netstate.State
 	current desired.Gateway
+	// active is nil before the first objects, and then whether this pod carries the packets of the peering.
+	active *bool
+	// pings is nil while no pings are sent.
+	pings *pings
 	// reconnect receives a request when the peer is lost, failed the error of the pings.
 	reconnect chan struct{}
 	failed    chan error
@@ -116,9 +123,10 @@ func (g *gatewayLoop) compile(ctx context.Context, p desired.Peering) error {
 }
 
 // resume continues the tunnel of an earlier process if the objects are refused. Links, routes and rules are still there, but WireGuard in
-// userspace ends with its process.
+// userspace ends with its process. Another pod can take over also while the objects are refused.
 func (g *gatewayLoop) resume(ctx context.Context, p desired.Peering) error {
 	if g.device != nil {
+		g.followRole(ctx, p)
 		return nil
 	}
 	resumed, err := desired.ResumeTunnel(p, g.present)
@@ -146,17 +154,69 @@ func (g *gatewayLoop) open(compiled desired.Gateway) (err error) {
 }
 
 func (g *gatewayLoop) connect(ctx context.Context, p desired.Peering, compiled desired.Gateway) {
-	first := g.current.MTU == 0
 	g.current = compiled
+	g.followRole(ctx, p)
+}
+
+// followRole gives the tunnel its peer if this pod is active, and takes the peer away if the pod is on standby: two pods with one key
+// would take the session with the peer from each other. Only the active pod pings the peer.
+func (g *gatewayLoop) followRole(ctx context.Context, p desired.Peering) {
+	active := !p.Standby
+	isChanged := g.active == nil || *g.active != active
+	if isChanged && !active {
+		g.stopPings()
+	}
+	g.active = &active
 	g.applyTunnel()
-	if first {
-		go func() { g.failed <- check.Run(ctx, g.pings(p)) }()
+	if !isChanged {
+		return
+	}
+	g.options.Report(Report{Active: &active})
+	if active {
+		g.startPings(ctx, p)
 	}
 }
 
-// pings returns the options of the pings. A client connects again when the peer is lost. The server cannot: it knows only
+// tunnelConfig returns the configuration of the tunnel for the role of this pod.
+func (g *gatewayLoop) tunnelConfig() tunnel.Config {
+	config := g.current.Tunnel
+	if g.active != nil && !*g.active {
+		config.Peers = nil
+	}
+	return config
+}
+
+// pings are the pings to the peer while this pod is active.
+type pings struct {
+	cancel context.CancelFunc
+	ended  chan struct{}
+}
+
+func (g *gatewayLoop) startPings(ctx context.Context, p desired.Peering) {
+	ctx, cancel := context.WithCancel(ctx)
+	running := &pings{cancel: cancel, ended: make(chan struct{})}
+	g.pings = running
+	go func() {
+		defer close(running.ended)
+		if err := check.Run(ctx, g.pingOptions(p)); err != nil {
+			g.failed <- err
+		}
+	}()
+}
+
+// stopPings returns when the port for pings is closed.
+func (g *gatewayLoop) stopPings() {
+	if g.pings == nil {
+		return
+	}
+	g.pings.cancel()
+	<-g.pings.ended
+	g.pings = nil
+}
+
+// pingOptions returns the options of the pings. A client connects again when the peer is lost. The server cannot: it knows only
 // the endpoint from which the client came last.
-func (g *gatewayLoop) pings(p desired.Peering) check.Options {
+func (g *gatewayLoop) pingOptions(p desired.Peering) check.Options {
 	return check.Options{
 		ClusterID: p.ClusterID, RemoteClusterID: p.RemoteClusterID, Port: desired.PingPort, Peer: g.current.Ping,
 		Changed: func(connected bool, latency time.Duration) {
@@ -179,7 +239,7 @@ func (g *gatewayLoop) applyTunnel() {
 	if g.device == nil {
 		return
 	}
-	if writes, err := g.device.Apply(g.current.Tunnel); writes > 0 || err != nil {
+	if writes, err := g.device.Apply(g.tunnelConfig()); writes > 0 || err != nil {
 		g.options.Report(Report{TunnelWrites: writes, TunnelError: err})
 	}
 }

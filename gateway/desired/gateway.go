@@ -76,6 +76,9 @@ type Peering struct {
 	Nodes    []Node
 	// PodMTU is the MTU of the pod's own link.
 	PodMTU int
+	// Standby is true while another pod of the gateway carries the packets. It does not change the configuration, so that this pod can
+	// take over at once: see package gateway.
+	Standby bool
 	// Problem is why the objects are ambiguous, such as two Configurations for one peer. It is empty if they are not.
 	Problem string
 }

@@ -56,21 +56,43 @@ func checkConnections(t *testing.T, rome, milan *site) {
 	refreshes := float64(time.Since(begun)/(10*time.Second)) + 1
 	require.LessOrEqual(t, rome.run.metric(connectionWrites)-before, 2+refreshes, "a write for each change, and for each refresh")
 
-	// Nodes send to another pod now, so this one is silent.
-	values := rome.recordValues(t)
-	rome.setActivePod(t, "10.1.2.99")
-	milan.run.kill()
-	await(t, func() error { return expect(rome.run.metric("refract_gateway_connected"), 0.0) })
-	milan.run.start()
-	await(t, func() error { return expect(rome.run.metric("refract_gateway_connected"), 1.0) })
-	require.NotContains(t, values(), networking.ConnectionFailed)
-	rome.setActivePod(t, gatewayIP)
-	rome.awaitConnection(t, networking.Connected)
+	checkStandby(t, rome, milan)
 	for _, s := range []*site{rome, milan} {
 		for _, c := range s.nodeAgents {
 			await(t, func() error { return expect(c.metric("refract_gateway_refused"), 0.0) })
 		}
 	}
+}
+
+// checkStandby checks that the gateway of rome goes on standby when nodes send their packets to another pod: its links, routes and rules
+// stay, but the peer has no session with it, and it does not write the Connection. Then it takes over again.
+func checkStandby(t *testing.T, rome, milan *site) {
+	t.Helper()
+	await(t, func() error { return expect(rome.run.metric("refract_gateway_active"), 1.0) })
+	before, values := dump(t, rome.gate), rome.recordValues(t)
+	stale, tunnelWrites := rome.awaitConnection(t, networking.Connected), rome.run.metric(`refract_gateway_writes_total{part="tunnel"}`)
+	rome.setActivePod(t, "10.1.2.99")
+	await(t, func() error { return expect(rome.run.metric("refract_gateway_active"), 0.0) })
+	require.Equal(t, tunnelWrites+1, rome.run.metric(`refract_gateway_writes_total{part="tunnel"}`), "the peer is removed from the tunnel")
+	require.Zero(t, rome.run.metric("refract_gateway_connected"))
+	milan.awaitConnection(t, networking.ConnectionFailed)
+	require.Equal(t, before, dump(t, rome.gate))
+	require.Zero(t, rome.run.metric("refract_gateway_connected"), "a pod on standby has no session")
+	// A restart, also of one that is a standby from its start, does not change the role.
+	rome.run.restart()
+	rome.run.awaitApplied()
+	require.Zero(t, rome.run.metric("refract_gateway_active"))
+	require.Equal(t, before, dump(t, rome.gate))
+
+	rome.setActivePod(t, gatewayIP)
+	await(t, func() error { return expect(rome.run.metric("refract_gateway_connected"), 1.0) })
+	milan.awaitConnection(t, networking.Connected)
+	await(t, func() error {
+		refreshed := rome.awaitConnection(t, networking.Connected)
+		return expect(refreshed.Status.Latency.Timestamp.After(stale.Status.Latency.Timestamp.Time), true)
+	})
+	require.NotContains(t, values(), networking.ConnectionFailed)
+	require.Equal(t, before, dump(t, rome.gate))
 }
 
 // setActivePod lets the nodes of the cluster send to the pod with the address.

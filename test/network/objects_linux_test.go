@@ -164,6 +164,12 @@ func TestPodsByObjects(t *testing.T) {
 			await(t, func() error { return c.logged("0.0.0.0/0 is larger") })
 		}
 		unchanged("0.0.0.0/0 is larger")
+		// The pod gives up its role also while the objects are refused, and takes it over again with the configuration that it has.
+		rome.setActivePod(t, "10.1.2.99")
+		milan.awaitConnection(t, networking.ConnectionFailed)
+		rome.setActivePod(t, gatewayIP)
+		milan.awaitConnection(t, networking.Connected)
+		unchanged("0.0.0.0/0 is larger")
 		good.ResourceVersion = rome.configuration.ResourceVersion
 		require.NoError(t, rome.client.Update(t.Context(), good))
 		rome.configuration = good

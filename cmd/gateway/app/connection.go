@@ -43,7 +43,7 @@ const noLatency = "N/A"
 
 // link is what this process knows about the connection to the peer. Its times are of the clock of this host.
 type link struct {
-	opened    time.Time // when the tunnel was opened; zero before
+	opened    time.Time // when this pod began to carry the packets of the peering; zero on standby
 	connected bool
 	lost      bool // the peer has answered this process once, and no longer does
 	latency   time.Duration
@@ -126,8 +126,11 @@ func (k *connectionKeeper) recordReport(r gateway.Report) {
 	now := time.Now()
 	k.mutex.Lock()
 	defer k.mutex.Unlock()
-	if r.Implementation != "" {
-		k.link.opened = now
+	if r.Active != nil {
+		k.link = link{}
+		if *r.Active {
+			k.link.opened = now
+		}
 		k.requestUpdate()
 	}
 	if c := r.Connection; c != nil {
@@ -281,11 +284,19 @@ func (k *connectionKeeper) activeGateway(ctx context.Context) (client.Object, er
 	default:
 		return nil, nil
 	}
-	other := endpoint != nil && endpoint.IP != nil && o.podIP != "" && string(*endpoint.IP) != o.podIP
-	if other || gate.GetLabels()[wire.RemoteClusterIDLabel] == "" {
+	if o.isStandby(endpoint) || gate.GetLabels()[wire.RemoteClusterIDLabel] == "" {
 		return nil, nil
 	}
 	return gate, nil
+}
+
+// isStandby reports whether nodes send their packets to another pod of the gateway. Without an endpoint, a pod is active unless it was
+// started as a standby.
+func (o *runOptions) isStandby(endpoint *networking.InternalGatewayEndpoint) bool {
+	if endpoint == nil || endpoint.IP == nil || o.podIP == "" {
+		return o.standby
+	}
+	return string(*endpoint.IP) != o.podIP
 }
 
 // readConnection returns the Connection, or nil. The cache may be behind the last write.

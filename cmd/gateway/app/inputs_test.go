@@ -114,6 +114,7 @@ func TestFlags(t *testing.T) {
 		"run --cluster-id=a --namespace=b --name=c":                             `--pod-ip="" is not an address`,
 		"run --cluster-id=a --namespace=b --name=c --mtu=1500 --wireguard=fast": `--wireguard is "fast"`,
 		"run --cluster-id=a --namespace=b --name=c --mtu=-1":                    "--mtu=-1: use 0 or more",
+		"run --cluster-id=a --namespace=b --name=c --mtu=1500 --standby":        "--pod-ip is not set, which --standby needs",
 		"run --x":                            "unknown flag: --x: see gateway run --help",
 		"agent":                              "--node-name is not set",
 		"agent --node-name=a --log-format=x": `--log-format is "x"`,
@@ -124,5 +125,30 @@ func TestFlags(t *testing.T) {
 		command.SetArgs(strings.Fields(line))
 		command.SetErr(&strings.Builder{})
 		require.ErrorContains(t, command.ExecuteContext(t.Context()), want, line)
+	}
+}
+
+// TestStandby checks which pod of a gateway carries packets: the one in status.internalEndpoint. Without an endpoint, it is a pod that was
+// not started as a standby.
+func TestStandby(t *testing.T) {
+	address := func(ip networking.IP) *networking.InternalGatewayEndpoint {
+		return &networking.InternalGatewayEndpoint{IP: &ip}
+	}
+	for _, c := range []struct {
+		name     string
+		options  runOptions
+		endpoint *networking.InternalGatewayEndpoint
+		want     bool
+	}{
+		{"the only pod", runOptions{podIP: "10.1.0.1"}, nil, false},
+		{"no pod is chosen yet", runOptions{podIP: "10.1.0.1", standby: true}, nil, true},
+		{"an endpoint without an address", runOptions{podIP: "10.1.0.1", standby: true}, &networking.InternalGatewayEndpoint{}, true},
+		{"this pod", runOptions{podIP: "10.1.0.1", standby: true}, address("10.1.0.1"), false},
+		{"another pod", runOptions{podIP: "10.1.0.1"}, address("10.1.0.2"), true},
+		{"a pod that does not know its address", runOptions{}, address("10.1.0.2"), false},
+	} {
+		if got := c.options.isStandby(c.endpoint); got != c.want {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
 	}
 }

@@ -50,6 +50,7 @@ type runOptions struct {
 	options
 	clusterID, namespace, name, secret, podIP string
 	implementation                            string
+	standby                                   bool
 }
 
 func (o *runOptions) addFlags(flags *pflag.FlagSet, env func(string) string) {
@@ -60,6 +61,7 @@ func (o *runOptions) addFlags(flags *pflag.FlagSet, env func(string) string) {
 	flags.StringVar(&o.secret, "secret-name", "", "name of the Secret with the keys of this gateway; by default gw- and the name of the gateway")
 	flags.StringVar(&o.podIP, "pod-ip", env("POD_IP"), "address of this pod, whose link has the MTU of the pod network; by default $POD_IP")
 	flags.IntVar(&o.mtu, "mtu", 0, "MTU of the pod network in bytes; 0 for the MTU of the link with --pod-ip")
+	flags.BoolVar(&o.standby, "standby", false, "carry no packets before status.internalEndpoint of the gateway has the address of this pod; for gateways with several pods, which share one key")
 	flags.StringVar(&o.implementation, "wireguard", string(tunnel.Auto), "implementation of WireGuard: auto, kernel or userspace; auto uses the kernel if it has WireGuard")
 }
 
@@ -74,6 +76,9 @@ func (o *runOptions) validate() error {
 	}
 	if _, err := netip.ParseAddr(o.podIP); err != nil && o.mtu == 0 {
 		return fmt.Errorf("--pod-ip=%q is not an address: set it, or --mtu", o.podIP)
+	}
+	if o.standby && o.podIP == "" {
+		return errors.New("--pod-ip is not set, which --standby needs")
 	}
 	if !slices.Contains([]tunnel.Implementation{tunnel.Auto, tunnel.Kernel, tunnel.Userspace}, tunnel.Implementation(o.implementation)) {
 		return fmt.Errorf("--wireguard is %q: use auto, kernel or userspace", o.implementation)

@@ -27,6 +27,7 @@ type reporter struct {
 
 	refusals, repairs           prometheus.Counter
 	refused, connected, latency prometheus.Gauge
+	active                      prometheus.Gauge
 	applied, writes, failures   *prometheus.CounterVec
 	statusWrites                *prometheus.CounterVec
 
@@ -52,6 +53,7 @@ func newReporter() *reporter {
 		refusals:  counter("refract_gateway_refusals_total", "reasons why objects were not applied, each counted once until it is gone"),
 		refused:   gauge("refract_gateway_refused", "reasons why objects are not applied at present"),
 		repairs:   counter("refract_gateway_repairs_total", "changes of the network configuration by others that were undone"),
+		active:    gauge("refract_gateway_active", "1 while this pod carries the packets of its peering, 0 while it is on standby"),
 		connected: gauge("refract_gateway_connected", "1 while the gateway of the peer answers pings"),
 		latency:   gauge("refract_gateway_latency_seconds", "round-trip time to the gateway of the peer of the last answer; 0 while it does not answer"),
 		applied:   vector("refract_gateway_comparisons_total", "comparisons of the kernel's configuration with the desired one that were the first for new objects, changed something or failed, by part: network or tunnel", "part"),
@@ -83,6 +85,9 @@ func (r *reporter) report(g gateway.Report) {
 	if g.Latency > 0 {
 		r.latency.Set(g.Latency.Seconds())
 	}
+	if g.Active != nil {
+		r.setActive(*g.Active)
+	}
 	if c := g.Connection; c != nil {
 		r.latency.Set(c.Latency.Seconds())
 		if c.Connected {
@@ -93,6 +98,19 @@ func (r *reporter) report(g gateway.Report) {
 			slog.Warn("The gateway of the peer does not answer")
 		}
 	}
+}
+
+// setActive records whether this pod carries the packets of its peering. A pod on standby does not know whether the peer answers.
+func (r *reporter) setActive(active bool) {
+	if active {
+		r.active.Set(1)
+		slog.Info("This pod carries the packets of the peering")
+		return
+	}
+	r.active.Set(0)
+	r.connected.Set(0)
+	r.latency.Set(0)
+	slog.Info("This pod is on standby, another one carries the packets of the peering")
 }
 
 func (r *reporter) count(part string, writes int, err error) {

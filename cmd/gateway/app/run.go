@@ -13,6 +13,7 @@ import (
 	"maps"
 	"net"
 	"net/netip"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -150,6 +151,8 @@ type peering struct {
 	endpoints endpoints
 	// retry receives a value when another endpoint of the peer has its turn.
 	retry chan struct{}
+	// standby is true while this pod is on standby. It then tries no endpoints.
+	standby atomic.Bool
 }
 
 // build reads the caches.
@@ -166,14 +169,17 @@ func (p *peering) build(ctx context.Context) (desired.Peering, error) {
 	switch {
 	case input.Server != nil:
 		input.RemoteClusterID = input.Server.Labels[wire.RemoteClusterIDLabel]
+		input.Standby = o.isStandby(input.Server.Status.InternalEndpoint)
 	case input.Client != nil:
 		input.RemoteClusterID = input.Client.Labels[wire.RemoteClusterIDLabel]
+		input.Standby = o.isStandby(input.Client.Status.InternalEndpoint)
 	default:
 		return input, fmt.Errorf("waiting for the GatewayServer or the GatewayClient %s/%s", o.namespace, o.name)
 	}
 	if input.RemoteClusterID == "" {
 		return input, fmt.Errorf("the gateway %s/%s has no label %s: set it to the ID of the peer", o.namespace, o.name, wire.RemoteClusterIDLabel)
 	}
+	p.standby.Store(input.Standby)
 	if err := p.readPeer(ctx, &input); err != nil {
 		return input, err
 	}
@@ -265,7 +271,7 @@ func (p *peering) tryEndpoints(ctx context.Context, connections <-chan bool) err
 				continue
 			}
 		case <-timer.C:
-			if connected {
+			if connected || p.standby.Load() {
 				continue
 			}
 		}
