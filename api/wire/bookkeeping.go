@@ -11,8 +11,8 @@ const (
 	// RestartsAnnotation has, as JSON, the UID of the provider's pod that was last observed and the restart counts of
 	// earlier pods.
 	RestartsAnnotation = "plugins.refract.io/restarts"
-	// ReadinessGatesAnnotation has, as JSON, the conditions that were reflected from the provider, each with a hash
-	// of its content on the provider.
+	// ReadinessGatesAnnotation contains the conditions that were reflected from the provider, encoded as JSON, each with a
+	// hash of its content on the provider.
 	ReadinessGatesAnnotation = "plugins.refract.io/readiness-gates"
 )
 

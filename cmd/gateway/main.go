@@ -3,8 +3,8 @@
 
 //go:build linux
 
-// Command gateway carries packets between the pods of two clusters. "gateway run" is the process in the pod of a peering's gateway, and
-// "gateway agent" runs on each node.
+// Command gateway carries packets between the pods of two clusters. "gateway run" runs in the gateway pod of each
+// peering, and "gateway agent" runs on each node.
 package main
 
 import (

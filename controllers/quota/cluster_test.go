@@ -27,8 +27,8 @@ import (
 	"github.com/refract-project/refract/test/support/testenv"
 )
 
-// TestQuotaOfAConsumer runs both clusters with all processes. The creator of a ShadowPod is recorded and cannot be
-// forged. If a pod exceeds the Quota, the reason is in the pod's status on the consumer, where its user can see it.
+// TestQuotaOfAConsumer runs all processes of both clusters. It checks that the creator of a ShadowPod is recorded and
+// cannot be forged, and that if a pod exceeds the Quota, an Event on the consumer's pod tells its user why.
 func TestQuotaOfAConsumer(t *testing.T) {
 	testenv.NeedControlPlane(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Minute)

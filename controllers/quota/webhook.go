@@ -40,7 +40,8 @@ const Path = "/mutate/shadowpods"
 // safe for concurrent use.
 type Webhook struct {
 	ledger *ledger.Ledger
-	// identified is true if only API servers can call the webhook, so that its responses may contain numbers.
+	// identified is true if only API servers can call the webhook. Only then may its responses reveal the usage of a
+	// Quota.
 	identified bool
 }
 

@@ -24,7 +24,7 @@ import (
 	"github.com/refract-project/refract/controllers/internal/ledger"
 )
 
-// podOfRome returns a pod of rome's user.
+// podOfRome returns a pod that was created by the user of the consumer rome.
 func podOfRome(name, cpu string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, Labels: map[string]string{wire.OriginLabel: "rome", wire.CreatorUserLabel: "rome"}},

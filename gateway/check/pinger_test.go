@@ -14,7 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestPinger plays the peer of a Pinger: gateways of Refract and of Liqo, and senders of other datagrams.
+// TestPinger acts as the peer of a Pinger. It sends invalid datagrams, which must have no effect, then a ping, and
+// finally the answer of a Liqo gateway.
 func TestPinger(t *testing.T) {
 	peer, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 2)})
 	require.NoError(t, err)

@@ -139,7 +139,7 @@ func (d *Device) Peers() ([]wgtypes.Peer, error) {
 // Close stops a userspace device and releases the handles of a kernel device. The link stays, with its addresses and routes.
 func (d *Device) Close() { d.driver.close() }
 
-// kernelDriver configures the kernel's device by generic netlink.
+// kernelDriver configures the kernel's WireGuard device through generic netlink.
 type kernelDriver struct {
 	client *wgctrl.Client
 	name   string

@@ -47,7 +47,7 @@ func (m markers) first(name string) string {
 	return m[name][0]
 }
 
-// apiPackage has the declarations of one version of an API group.
+// apiPackage holds the declarations of one version of an API group.
 type apiPackage struct {
 	apiVersion string
 	types      map[string]*ast.TypeSpec

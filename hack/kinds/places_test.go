@@ -27,8 +27,8 @@ func TestPlacesAreUpToDate(t *testing.T) {
 	}
 }
 
-// TestANewKindIsAddedEverywhere checks that a new kind is added to every place, and that a second run changes
-// nothing.
+// TestANewKindIsAddedEverywhere checks that a new kind is added to every file that lists the kinds, and that updating
+// the files a second time changes nothing.
 func TestANewKindIsAddedEverywhere(t *testing.T) {
 	lamp := reflection.Kind{Name: "Lamp.home.example.com", LiqoName: "Lamp", Policy: reflection.AllowList, Workers: 4,
 		Source: schema.GroupVersionResource{Group: "home.example.com", Version: "v1", Resource: "lamps"}}

@@ -37,7 +37,7 @@ func IsLost(err error) bool {
 // IsOverdue reports whether a call was not answered before its deadline, because of the network or of the API server.
 func IsOverdue(err error) bool { return errors.Is(err, context.DeadlineExceeded) && !IsAnswered(err) }
 
-// IsOverloaded reports whether the API server limits the rate of requests.
+// IsOverloaded reports whether err means that the API server rejected the request to limit its load (status 429).
 func IsOverloaded(err error) bool { return apierrors.IsTooManyRequests(err) }
 
 // IsUnavailable reports whether the API server responded that it is starting, stopping, or too slow itself.

@@ -22,7 +22,8 @@ func TestShortenEscapes(t *testing.T) {
 	}
 }
 
-// The message of a plugin cannot start a new line where an Event is shown.
+// Shorten puts a message on one line, so that a plugin cannot fake additional lines of output when an Event is
+// displayed.
 func TestShortenIsOneLine(t *testing.T) {
 	got := Shorten("plugin a: denied\r\nType:  Normal\n\tReason: Synced\u2028fine\u3164\u3164.")
 	if want := "plugin a: denied Type: Normal Reason: Synced fine ."; got != want {

@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fieldmanager names the field managers of single virtual nodes. The names of all others are constants of package
-// wire, which default plugins import and which therefore computes nothing.
+// Package fieldmanager builds the names of the field managers of individual virtual nodes. All other field manager
+// names are constants in package wire. Default plugins import wire, so code that computes names is kept out of it.
 package fieldmanager
 
 import (

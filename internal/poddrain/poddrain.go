@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package poddrain decides which pods a drain evicts from a virtual node. The controller evicts these pods, and
-// refractctl checks that none of these pods is left.
+// Package poddrain decides which pods a drain evicts from a virtual node. The virtualnode controller evicts them, and
+// refractctl checks that none of them is left.
 package poddrain
 
 import (

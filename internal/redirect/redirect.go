@@ -3,9 +3,9 @@
 
 // Package redirect prevents clients of an API server from following redirects to other servers.
 //
-// A client of net/http follows redirects, and after status 307 or 308 it sends the method, the body and the
-// credentials again. An API server could therefore make the client send requests to any address in the client's
-// network, and obtain Secrets and tokens in clear text. API servers only need redirects to themselves.
+// A net/http client follows redirects, and on status 307 or 308 it resends the method, the body and the credentials. An
+// API server could therefore make the client send requests to any address in the client's network, and obtain Secrets
+// and tokens in clear text. An API server has no legitimate reason to redirect a client to another server.
 package redirect
 
 import (

@@ -32,8 +32,8 @@ func (o *offloading) schedule() {
 	}
 }
 
-// setTolerations removes tolerations of virtual nodes and of cordoned nodes, and appends those tolerations of the
-// offloadingPatch that the pod does not have.
+// setTolerations removes the tolerations of the taints of virtual nodes and cordoned nodes, and appends the
+// tolerations from the offloadingPatch without creating duplicates.
 func (o *offloading) setTolerations() {
 	added := o.patch.Get("tolerations")
 	tolerations := o.spec.Get("tolerations")

@@ -161,8 +161,8 @@ func (w *world) seesChanges() {
 	w.unchanged(w.rome, before)
 }
 
-// pair returns the options of a peering. Requests to milan are sent to the API server at the address server, with the
-// client that change returns.
+// pair returns the options for peering rome with milan. Requests to milan are sent to the URL in server. If change is
+// not nil, it wraps the client for milan. progress is called with each line of progress.
 func (w *world) pair(server string, change func(client.WithWatch) client.WithWatch, progress func(line string)) *peering.Options {
 	w.Helper()
 	of := func(s *side, config *rest.Config) *cluster.Cluster {

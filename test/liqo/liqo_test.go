@@ -359,7 +359,7 @@ func (w *world) renews(identity, resource, where string) {
 	w.run("kubectl --namespace=liqo-tenant-milan annotate identity %s liqo.io/renew-", identity)
 }
 
-// grows requests more resources from the provider. Liqo grants them, and Refract enforces them for rome.
+// grows requests more resources from the provider. Liqo grants them, and Refract enforces the resulting Quota for rome.
 func (w *world) grows() {
 	w.Helper()
 	w.run("liqoctl create resourceslice more --remote-cluster-id=milan --cpu=1 --memory=1Gi --pods=2")

@@ -70,7 +70,7 @@ type Mapper struct {
 	named     map[string]bool // namespaces that the current map has contained
 	running   map[string]string
 	reported  map[types.UID]string
-	// evaluated has the versions of the maps that the field running was computed from.
+	// evaluated maps the UID of each NamespaceMap to the resourceVersion that was last evaluated.
 	evaluated map[types.UID]string
 
 	timers chan time.Duration // receives the delay until the grace period of a new map ends

@@ -52,7 +52,8 @@ type NetworkSpec struct {
 	PreAllocated uint32 `json:"preAllocated,omitempty"`
 }
 
-// GrantedCondition of a Network or an IP reports whether its request is granted. The message contains the reason if it is not.
+// GrantedCondition is the type of the condition that reports whether the request of a Network or an IP has been
+// granted. If it has not, the message contains the reason.
 const GrantedCondition = "Granted"
 
 // NetworkStatus contains the granted range.

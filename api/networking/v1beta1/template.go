@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// WgGatewayServerTemplate is the template of gateways that wait for the other end.
+// WgGatewayServerTemplate is the template of gateways that wait for the other end to connect.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:shortName=wggst;wgst,categories=liqo

@@ -25,8 +25,8 @@ func TestProperties(t *testing.T) {
 	plugintest.Property(t, module, "testdata", 1000, plugintest.Native(plugin))
 }
 
-// TestNative checks the hook in this process, without the compiled module, so that a debugger can stop in the
-// function outgoing.
+// TestNative runs the hook in the test process instead of the compiled module, so that you can set a breakpoint in
+// outgoing.
 func TestNative(t *testing.T) {
 	result, err := plugin.RunNative(sdk.Call{Hook: sdk.HookOutgoing, Object: map[string]any{
 		"metadata": map[string]any{"labels": map[string]any{"cloud.google.com/gke-nodepool": "a", "app": "web"}},

@@ -51,7 +51,8 @@ func replaceFile(temp, path string) error {
 	return os.Rename(temp, path)
 }
 
-// RemoveAbandoned removes temporary files from a folder that remained because a process was killed during Write.
+// RemoveAbandoned removes from dir the temporary files left behind by processes that were killed during Write. Files
+// younger than abandonedAge are kept.
 func RemoveAbandoned(dir string) error {
 	entries, err := os.ReadDir(dir)
 	for _, entry := range entries {

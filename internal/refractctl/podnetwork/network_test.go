@@ -29,7 +29,7 @@ func inspect(t *testing.T, s *peeringtest.Side) *cluster.Side {
 
 func prefix(text string) []netip.Prefix { return []netip.Prefix{netip.MustParsePrefix(text)} }
 
-// The settings that one run declares are kept by the next run, unless flags change them.
+// Network settings from one run of refractctl are kept by the next run, unless flags override them.
 func TestSettingsOfANetworkAreKept(t *testing.T) {
 	t.Parallel()
 	stub := peeringtest.New(t, "rome").Install(t, "10.1.0.0/16")

@@ -59,8 +59,9 @@ func (m *Manager) stopScope(r *reflector, t *extension) *Scope {
 	return s
 }
 
-// follow waits until the objects of both clusters are known, enqueues every object, and watches the provider as long
-// as one of the clusters has objects of the kind. Then follow returns. stir starts it again when an object appears.
+// follow waits until the objects of both clusters are known, enqueues all of them, and watches the provider while
+// either cluster has objects of the kind. It returns when both clusters have been empty for at least emptyAfter, or at
+// once if they are empty from the start. stir starts it again when an object appears.
 func (s *Scope) follow(ctx context.Context) {
 	if !cache.WaitFor(ctx, "", s.needs...) {
 		return

@@ -97,8 +97,8 @@ const resyncPeriod = time.Nanosecond
 func (i *Informer) Run(ctx context.Context) {
 	reflector := cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(i.source, i.client), &unstructured.Unstructured{}, (*store)(i),
 		cache.ReflectorOptions{Name: "refract", TypeDescription: i.resource.String(), ResyncPeriod: resyncPeriod})
-	// The reflector has a goroutine for resyncs for each watch. Resyncs are not used (see Resync), so Goexit ends
-	// this goroutine, which saves a quarter of all goroutines.
+	// For each watch, the reflector starts a goroutine that triggers resyncs. Resyncs are not used (see Resync), so Goexit
+	// ends the goroutine, which saves a quarter of all goroutines.
 	reflector.ShouldResync = func() bool { runtime.Goexit(); return false }
 	reflector.RunWithContext(ctx)
 }

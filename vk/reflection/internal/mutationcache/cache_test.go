@@ -117,7 +117,7 @@ func TestUnobserved(t *testing.T) {
 		t.Errorf("the watch still has time, and %v are looked at", got)
 	}
 	clock.Step(Grace + time.Second)
-	// A call of View must not keep Unobserved from reporting the object.
+	// A call to View must not prevent Unobserved from reporting the object.
 	if seen, _ := c.View(named("lost"), nil); seen != nil {
 		t.Error("a write that the watch should have delivered long ago is believed")
 	}

@@ -122,7 +122,8 @@ func (k *KindReporter) Warn(object *unstructured.Unstructured, reason, message s
 	k.reporter.Warn(k.kind, object, reason, message)
 }
 
-// Note writes a normal Event once.
+// Note writes an Event of type Normal about an object. The same Event is not written again until it changes or OK is
+// called.
 func (k *KindReporter) Note(object *unstructured.Unstructured, reason, message string) {
 	k.reporter.Note(k.kind, object, reason, message)
 }
