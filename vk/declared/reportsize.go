@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
+	"github.com/refract-project/refract/internal/printable"
 )
 
 const (
@@ -16,7 +17,13 @@ const (
 	// other fields of an entry, its managed fields and the longest names, maxVirtualNodes entries then fit into the 1.5
 	// MiB that etcd accepts.
 	maxDetails = 3072
+	// maxEntryMessage is the maximum length of the message in one entry, in bytes. The CRD has the same number of
+	// characters, and an API server refuses a status with a longer message as a whole.
+	maxEntryMessage = 1024
 )
+
+// limitMessage returns a message that fits into an entry.
+func limitMessage(message string) string { return printable.Shorten(message, maxEntryMessage) }
 
 // countsOf returns a result without paths, conflicts and examples. An active revision keeps only the counts, because
 // the removals that were approved are one of them.

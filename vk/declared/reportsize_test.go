@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
 	"github.com/refract-project/refract/internal/fieldmanager"
@@ -151,4 +153,31 @@ func (l *lab) fill(revision string, number int, entry plugins.VirtualNodePlugin)
 	l.must(l.admin.Update(l.Context(), r))
 	require.Len(l, r.Status.VirtualNodes, number)
 	require.GreaterOrEqual(l, len(r.ManagedFields), number)
+}
+
+// TestLongMessagesFitIntoEntries checks the messages of entries against the CRD: the API server refuses an entry with a
+// longer one, so that the virtual node would report nothing.
+func TestLongMessagesFitIntoEntries(t *testing.T) {
+	text, err := os.ReadFile("../../api/crds/plugins.refract.io_pluginrevisions.yaml")
+	require.NoError(t, err)
+	crd := &unstructured.Unstructured{}
+	require.NoError(t, yaml.Unmarshal(text, &crd.Object))
+	versions, _, err := unstructured.NestedSlice(crd.Object, "spec", "versions")
+	require.NoError(t, err)
+	limit, found, err := unstructured.NestedFieldNoCopy(versions[0].(map[string]any), "schema", "openAPIV3Schema", "properties", "status", "properties",
+		"virtualNodes", "items", "properties", "message", "maxLength")
+	require.True(t, found, "%v", err)
+	assert.EqualValues(t, limit, maxEntryMessage)
+
+	long := strings.Repeat("wasm stack trace of a plugin that traps ", 1000)
+	w := newWorkbench(t)
+	f := w.follower()
+	f.known["strip"] = &pluginState{revision: "strip-1", state: plugins.FailedPlugin, reason: "StartFailed", message: long}
+	revision := &plugins.PluginRevision{ObjectMeta: metav1.ObjectMeta{Name: "strip-1"}, Spec: plugins.PluginRevisionSpec{Plugin: "strip"}}
+	entry := f.desiredEntry(revision, nil, nil)
+	require.NotNil(t, entry)
+	assert.LessOrEqual(t, len(entry.Message), maxEntryMessage)
+	assert.True(t, strings.HasSuffix(entry.Message, "…"))
+	f.ReportState("strip-2", plugins.VirtualNodePlugin{State: plugins.RehearsingPlugin, Reason: RehearsalFailedReason, Message: long})
+	assert.LessOrEqual(t, len(f.others["strip-2"].Message), maxEntryMessage)
 }

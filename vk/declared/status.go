@@ -35,6 +35,7 @@ func (f *Follower) ReportState(revision string, entry plugins.VirtualNodePlugin)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	entry.Name = f.options.NodeName
+	entry.Message = limitMessage(entry.Message)
 	if before, ok := f.others[revision]; ok && equality.Semantic.DeepEqual(before, entry) {
 		return false
 	}
@@ -148,7 +149,7 @@ func (f *Follower) desiredEntry(revision *plugins.PluginRevision, present *plugi
 		}
 	}
 	if s := f.known[revision.Spec.Plugin]; s != nil && s.revision == revision.Name {
-		entry := &plugins.VirtualNodePlugin{Name: f.options.NodeName, State: s.state, Reason: s.reason, Message: s.message}
+		entry := &plugins.VirtualNodePlugin{Name: f.options.NodeName, State: s.state, Reason: s.reason, Message: limitMessage(s.message)}
 		if present != nil {
 			entry.Rehearsal = countsOf(present.Rehearsal)
 		}
