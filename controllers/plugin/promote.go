@@ -179,7 +179,7 @@ func (c *Controller) activate(ctx context.Context, p *plugins.ReflectionPlugin, 
 	switch {
 	case apierrors.IsNotFound(err) || err == nil && (!metav1.IsControlledBy(revision, p) || revision.DeletionTimestamp != nil):
 		if name != p.Spec.Revision {
-			return refusef(unknownRevisionReason, "PluginRevision %s, which was accepted, was deleted: it is made again from the source", name)
+			return refusef(unknownRevisionReason, "PluginRevision %s, which was to become active, was deleted: an accepted one is made again from the source; for an earlier one, have the source name its module again", name)
 		}
 		return refusef(unknownRevisionReason, "spec.revision: there is no PluginRevision %s of this plugin", name)
 	case err != nil:
@@ -210,7 +210,7 @@ func (c *Controller) checkTrust(revision *plugins.PluginRevision) error {
 		return nil
 	}
 	if revision.Spec.Signer == "" {
-		return refusef(notVerifiedReason, "PluginRevision %s does not become active: the policy of signatures requires one for %s, and none was verified when the revision was made. "+
+		return refusef(notVerifiedReason, "PluginRevision %s does not become active: the policy of signatures requires a signature for %s, and none was verified when the revision was made. "+
 			"Unset spec.revision to verify the source again, or change the policy (plugins.trust)", revision.Name, revision.Spec.PolicyName)
 	}
 	return refusef(notVerifiedReason, "PluginRevision %s does not become active: it is signed with the key %s, which is not one of those for %s in the policy of signatures. "+

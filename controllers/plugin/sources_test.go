@@ -49,11 +49,13 @@ func TestFaultsOfSourcesLeaveTheActiveRevision(t *testing.T) {
 		layers   []v1.Layer
 		isForAMD bool // the image is an index without an image for WebAssembly
 		distrust bool
+		host     string // another name of the registry, which is not in its certificate
 		reason   string
 	}{
 		"401":                    {reason: "Unauthorized", fault: func(w http.ResponseWriter, _ *http.Request, _ http.Handler) { w.WriteHeader(http.StatusUnauthorized) }},
 		"404":                    {reason: "NotFound", fault: registrytest.OnManifests(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) })},
-		"wrong host certificate": {reason: "UntrustedCertificate", distrust: true},
+		"unknown authority":      {reason: "UntrustedCertificate", distrust: true},
+		"wrong host certificate": {reason: "UntrustedCertificate", host: "localhost"},
 		"truncated body": {reason: "Truncated", fault: registrytest.OnBlobs(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", strconv.Itoa(len(wasm)))
 			_, _ = w.Write(wasm[:10])
@@ -89,7 +91,11 @@ func TestFaultsOfSourcesLeaveTheActiveRevision(t *testing.T) {
 			if c.distrust {
 				authorities = ""
 			}
-			cluster.Patch(t, p, fmt.Sprintf(`{"spec":{"source":{"configMap":null,"oci":{"image":%q%s}}}}`, secure.Host()+"/"+image, authorities))
+			host := secure.Host()
+			if c.host != "" {
+				host = strings.Replace(host, "127.0.0.1", c.host, 1)
+			}
+			cluster.Patch(t, p, fmt.Sprintf(`{"spec":{"source":{"configMap":null,"oci":{"image":%q%s}}}}`, host+"/"+image, authorities))
 			now := await(t, p, plugins.FetchedCondition, metav1.ConditionFalse, c.reason)
 			assert.Contains(t, message(now, plugins.FetchedCondition), "next try at")
 			assert.NotNil(t, now.Status.Source.NextTry)

@@ -159,7 +159,7 @@ func TestImagesAndTheirSignatures(t *testing.T) {
 		write("Require")
 		cluster.Patch(t, p, fmt.Sprintf(`{"spec":{"revision":%q}}`, previous))
 		p = await(t, p, plugins.ReadyCondition, metav1.ConditionFalse, "NotVerified")
-		assert.Contains(t, message(p, plugins.ReadyCondition), "requires one for "+i.Host()+"/required/wrong")
+		assert.Contains(t, message(p, plugins.ReadyCondition), "requires a signature for "+i.Host()+"/required/wrong")
 		assert.Equal(t, active, p.Status.ActiveRevision)
 		require.NoError(t, os.WriteFile(policy, []byte("default: Perhaps"), 0o600))
 		p = await(t, p, plugins.ReadyCondition, metav1.ConditionFalse, "InvalidTrustPolicy")
@@ -369,7 +369,7 @@ func TestTheSameModuleOfAnotherSourceIsAnotherRevision(t *testing.T) {
 	trust("Require")
 	cluster.Patch(t, p, fmt.Sprintf(`{"spec":{"revision":%q}}`, guarded))
 	p = await(t, p, plugins.ReadyCondition, metav1.ConditionFalse, "NotVerified")
-	assert.Contains(t, message(p, plugins.ReadyCondition), "requires one for configMap/guarded")
+	assert.Contains(t, message(p, plugins.ReadyCondition), "requires a signature for configMap/guarded")
 	assert.Equal(t, open, p.Status.ActiveRevision)
 }
 

@@ -98,7 +98,7 @@ const (
 	LoadedReason = "PluginsLoaded"
 	// FailedReason means that a plugin cannot be loaded. An earlier version of it may run instead.
 	FailedReason = "PluginsFailed"
-	// HeldReason means that objects are held because a plugin cannot be loaded and no earlier version of it exists.
+	// HeldReason means that objects are held because a plugin cannot run, not even an earlier version of it.
 	HeldReason = "ObjectsHeld"
 )
 
@@ -110,31 +110,37 @@ func NewCondition(found []Plugin) *corev1.NodeCondition {
 	if len(found) == 0 {
 		return nil
 	}
-	var failed, held []string
-	var kinds []string
+	var held, kinds, earlier, without []string
 	for i := range found {
-		if p := &found[i]; p.State == FailedState {
-			failed = append(failed, p.Name)
-			if len(p.Held) > 0 {
-				held, kinds = append(held, p.Name), append(kinds, p.Held...)
-			}
+		switch p := &found[i]; {
+		case p.State != FailedState:
+		case len(p.Held) > 0:
+			held, kinds = append(held, p.Name), append(kinds, p.Held...)
+		case p.IsRunning:
+			earlier = append(earlier, p.Name)
+		default:
+			without = append(without, p.Name)
 		}
 	}
-	condition := &corev1.NodeCondition{Type: ConditionType, Status: corev1.ConditionFalse}
-	const remedy = "; the Event PluginFailed of the VirtualNode and the log of the virtual kubelet give the error of each plugin: repair or remove its files"
-	switch {
-	case len(held) > 0:
+	condition := &corev1.NodeCondition{Type: ConditionType, Status: corev1.ConditionFalse, Reason: FailedReason}
+	var text []string
+	if len(held) > 0 {
 		slices.Sort(kinds)
 		condition.Reason = HeldReason
-		condition.Message = printable.Message("Not loaded, and without an earlier version: " + joinNames(held) +
-			". Objects of these kinds are neither written nor deleted meanwhile: " + strings.Join(slices.Compact(kinds), ", ") + remedy)
-	case len(failed) > 0:
-		condition.Reason = FailedReason
-		condition.Message = printable.Message("Not loaded: " + joinNames(failed) + ". An earlier version of a plugin, if there is one, continues to run" + remedy)
-	default:
+		text = append(text, "Plugins that cannot run: "+joinNames(held)+". Objects of these kinds are neither written nor deleted until they can: "+strings.Join(slices.Compact(kinds), ", ")+".")
+	}
+	if len(earlier) > 0 {
+		text = append(text, "Plugins that do not load, of which an earlier version runs: "+joinNames(earlier)+".")
+	}
+	if len(without) > 0 {
+		text = append(text, "Plugins that do not load, without which objects are reflected: "+joinNames(without)+".")
+	}
+	if len(text) == 0 {
 		condition.Status, condition.Reason = corev1.ConditionTrue, LoadedReason
 		condition.Message = printable.Message(fmt.Sprintf("All plugins of the folder (%d) are loaded", len(found)))
+		return condition
 	}
+	condition.Message = printable.Message(strings.Join(text, " ") + " See the Event PluginFailed of the VirtualNode or the log of the virtual kubelet for the errors, and repair or remove the files")
 	return condition
 }
 

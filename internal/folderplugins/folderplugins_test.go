@@ -66,9 +66,9 @@ func TestCondition(t *testing.T) {
 		reason, text string
 	}{
 		"loaded":             {[]Plugin{good}, corev1.ConditionTrue, LoadedReason, "(1) are loaded"},
-		"an earlier version": {[]Plugin{good, earlier}, corev1.ConditionFalse, FailedReason, "Not loaded: earlier. "},
-		"held":               {[]Plugin{good, earlier, holding, also}, corev1.ConditionFalse, HeldReason, "holding, also. Objects of these kinds are neither written nor deleted meanwhile: Pod, Service; "},
-		"many":               {many, corev1.ConditionFalse, FailedReason, "p0, p1, p2, p3, p4 and 2 more. "},
+		"an earlier version": {[]Plugin{good, earlier}, corev1.ConditionFalse, FailedReason, "Plugins that do not load, of which an earlier version runs: earlier. See "},
+		"held":               {[]Plugin{good, earlier, holding, also}, corev1.ConditionFalse, HeldReason, "Plugins that cannot run: holding, also. Objects of these kinds are neither written nor deleted until they can: Pod, Service. Plugins that do not load, of which an earlier version runs: earlier. See "},
+		"many":               {many, corev1.ConditionFalse, FailedReason, "Plugins that do not load, without which objects are reflected: p0, p1, p2, p3, p4 and 2 more. See "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := NewCondition(test.plugins)

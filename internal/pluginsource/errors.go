@@ -69,7 +69,12 @@ var remedies = map[Reason]string{
 	DigestMismatch:       "the content was replaced or damaged; publish it again, or correct the digest in spec.source",
 }
 
-const invalidRealmRemedy = "make the registry name its token server, in the header WWW-Authenticate, with https and a host name; a private IP address is allowed only if it is the registry's own"
+// Remedies of single causes.
+const (
+	otherHostRemedy     = "use a name in spec.source that the server's certificate has, or correct the certificate"
+	invalidRealmRemedy  = "make the registry name its token server, in the header WWW-Authenticate, with https and a host name; a private IP address is allowed only if it is the registry's own"
+	tokenRedirectRemedy = "make the token server of the registry answer without a redirect, or redirect to https and a host name"
+)
 
 // Errorf returns an Error with a formatted message.
 func Errorf(reason Reason, format string, args ...any) error {
@@ -101,6 +106,8 @@ func classify(err error) error {
 		return nil
 	// This case must be first. After such an error, go-containerregistry tries registries with private addresses again
 	// over HTTP. The retry also fails, and err contains both errors.
+	case errors.As(err, &certificate) && errors.As(err, &hostname):
+		return &Error{Reason: UntrustedCertificate, Err: certificate, remedy: otherHostRemedy}
 	case errors.As(err, &certificate):
 		return &Error{Reason: UntrustedCertificate, Err: certificate}
 	case errors.As(err, &known):
@@ -117,8 +124,10 @@ func classify(err error) error {
 	case strings.Contains(err.Error(), "error verifying"), strings.Contains(err.Error(), "does not match requested digest"):
 		return &Error{Reason: DigestMismatch, Err: err}
 	// Nor does it have one for the URL of a token server to which it sends no credentials.
-	case strings.Contains(err.Error(), "invalid realm"), strings.Contains(err.Error(), "refusing token-server redirect"):
+	case strings.Contains(err.Error(), "invalid realm"):
 		return &Error{Reason: Unavailable, Err: err, remedy: invalidRealmRemedy}
+	case strings.Contains(err.Error(), "refusing token-server redirect"):
+		return &Error{Reason: Unavailable, Err: err, remedy: tokenRedirectRemedy}
 	}
 	return &Error{Reason: Unavailable, Err: err}
 }

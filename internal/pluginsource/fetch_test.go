@@ -346,6 +346,7 @@ func TestFaultsOfRegistries(t *testing.T) {
 		_, err = fetch(t, OCI{Image: server.Listener.Addr().String() + "/plugins/a:1", Authorities: bundle}, Options{})
 		require.Equal(t, UntrustedCertificate, reasonOfError(err), "%v", err)
 		assert.ErrorContains(t, err, "127.0.0.1")
+		assert.ErrorContains(t, err, otherHostRemedy)
 	})
 	t.Run("large manifest", func(t *testing.T) {
 		f := registrytest.New(t, true)
@@ -548,8 +549,8 @@ func TestCredentials(t *testing.T) {
 }
 
 // TestTokens checks access with a token of another server, which the registry names. That server gets the credentials,
-// the registry gets the token, and a server to which either of them redirects gets neither. A token server without TLS,
-// or with a private address that is not the registry's own, gets no credentials.
+// the registry gets the token, and a server to which the registry redirects gets neither. A token server without TLS, or
+// with a private address that is not the registry's own, gets no credentials, and is not reached by a redirect, either.
 func TestTokens(t *testing.T) {
 	const token, basic = "Bearer token-for-one-image", "Basic cHVsbGVyOnNlY3JldA==" // puller:secret
 	bundle, key, err := cert.GenerateSelfSignedCertKey("localhost", nil, nil)
@@ -594,7 +595,7 @@ func TestTokens(t *testing.T) {
 		"a redirect": {answer: func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, plain.URL, http.StatusTemporaryRedirect)
 		},
-			want: Unavailable, says: invalidRealmRemedy},
+			want: Unavailable, says: tokenRedirectRemedy},
 		"without TLS":     {realm: strings.Replace(plain.URL, "127.0.0.1", "localhost", 1), want: Unavailable, says: invalidRealmRemedy},
 		"private address": {realm: strings.Replace(elsewhere, "localhost", "127.0.0.1", 1), want: Unavailable, says: invalidRealmRemedy},
 		"no end":          {answer: func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, maxManifestBytes+1)) }, want: Unavailable, says: "byte limit"},

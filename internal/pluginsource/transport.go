@@ -123,7 +123,7 @@ func withLimit(ctx context.Context, most int64) context.Context {
 }
 
 // limitOf returns the maximum size of the response to a request. A request that follows a redirect has no limit in
-// its context. It must be for a blob, because only requests for blobs are redirected.
+// its context, and is taken for one of a blob, which registries redirect.
 func limitOf(request *http.Request) int64 {
 	if most, ok := request.Context().Value(limitKey{}).(int64); ok {
 		return most

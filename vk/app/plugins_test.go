@@ -138,7 +138,7 @@ func TestHeldKindsOfTheFolderAreReported(t *testing.T) {
 	require.EqualValues(t, 1, series(t, p)[held])
 	condition := folderplugins.NewCondition(p.describeFolder())
 	require.Equal(t, folderplugins.HeldReason, condition.Reason)
-	require.Contains(t, condition.Message, "broken. Objects of these kinds are neither written nor deleted meanwhile: Service;")
+	require.Contains(t, condition.Message, "Plugins that cannot run: broken. Objects of these kinds are neither written nor deleted until they can: Service.")
 	require.Contains(t, <-events.Events, "Warning PluginFailed Plugin broken")
 
 	require.NoError(t, os.WriteFile(file, leaking(t), 0o600))

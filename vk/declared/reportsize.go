@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
-	"github.com/refract-project/refract/internal/printable"
 )
 
 const (
@@ -21,9 +20,6 @@ const (
 	// characters, and an API server refuses a status with a longer message as a whole.
 	maxEntryMessage = 1024
 )
-
-// limitMessage returns a message that fits into an entry.
-func limitMessage(message string) string { return printable.Shorten(message, maxEntryMessage) }
 
 // countsOf returns a result without paths, conflicts and examples. An active revision keeps only the counts, because
 // the removals that were approved are one of them.

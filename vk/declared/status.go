@@ -19,6 +19,7 @@ import (
 
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
 	"github.com/refract-project/refract/internal/fieldmanager"
+	"github.com/refract-project/refract/internal/printable"
 )
 
 // reported is the last entry that was written, which the watch might not have reported yet. It is nil if no entry was
@@ -35,7 +36,7 @@ func (f *Follower) ReportState(revision string, entry plugins.VirtualNodePlugin)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	entry.Name = f.options.NodeName
-	entry.Message = limitMessage(entry.Message)
+	entry.Message = printable.Shorten(printable.Line(entry.Message), maxEntryMessage)
 	if before, ok := f.others[revision]; ok && equality.Semantic.DeepEqual(before, entry) {
 		return false
 	}
@@ -149,7 +150,7 @@ func (f *Follower) desiredEntry(revision *plugins.PluginRevision, present *plugi
 		}
 	}
 	if s := f.known[revision.Spec.Plugin]; s != nil && s.revision == revision.Name {
-		entry := &plugins.VirtualNodePlugin{Name: f.options.NodeName, State: s.state, Reason: s.reason, Message: limitMessage(s.message)}
+		entry := &plugins.VirtualNodePlugin{Name: f.options.NodeName, State: s.state, Reason: s.reason, Message: printable.Shorten(s.message, maxEntryMessage)}
 		if present != nil {
 			entry.Rehearsal = countsOf(present.Rehearsal)
 		}

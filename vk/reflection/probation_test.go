@@ -156,8 +156,8 @@ func TestFailingRevisionIsRolledBack(t *testing.T) {
 	require.Empty(t, l.rolledBack)
 }
 
-// TestRevisionThatFailsForPodsIsRolledBack checks that a promoted plugin that fails for 5 % of the pods is rolled back,
-// and that no remote pod is changed or deleted.
+// TestRevisionThatFailsForPodsIsRolledBack checks that a promoted plugin that fails for 5 % of the pods is rolled back.
+// The remote pods for which it fails must not change, and none may be deleted.
 func TestRevisionThatFailsForPodsIsRolledBack(t *testing.T) {
 	t.Parallel()
 	const pods = 40

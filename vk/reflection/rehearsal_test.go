@@ -196,7 +196,7 @@ func (s *selection) Selects(*host.Env) (bool, error) {
 	return true, nil
 }
 
-// rehearsed is the number of ConfigMaps that TestUpdatesDuringARehearsal rehearses. The figures in RATIONALE.md are of
+// rehearsed is the number of ConfigMaps that TestUpdatesDuringARehearsal rehearses. The figure in RATIONALE.md is of
 // 10,000.
 var rehearsed = flag.Int("rehearsed", 50, "ConfigMaps in TestUpdatesDuringARehearsal")
 
@@ -214,7 +214,8 @@ func TestUpdatesDuringARehearsal(t *testing.T) {
 	updates := min(*rehearsed, 900)
 	idle := l.measureUpdates(updates, "idle")
 	before := len(l.Remote.Writes(t))
-	stop, ended := atomic.Bool{}, make(chan int)
+	stop, ended := atomic.Bool{}, make(chan int, 1)
+	t.Cleanup(func() { stop.Store(true) })
 	go func() {
 		rehearsals := 0
 		for ; rehearsals == 0 || !stop.Load(); rehearsals++ {

@@ -237,6 +237,10 @@ func TestFindings(t *testing.T) {
 		"node ready": {func(p *Examination) {
 			p.checkNode(vn, node(false, corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue}))
 		}, "OK|node milan|ready"},
+		"node with a broken folder plugin": {func(p *Examination) {
+			p.checkNode(vn, node(false, corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue},
+				corev1.NodeCondition{Type: folderplugins.ConditionType, Status: corev1.ConditionFalse, Reason: folderplugins.FailedReason, Message: "strip"}))
+		}, "OK|node milan|ready\nWarning|node milan|plugins in the folder of its virtual kubelet: strip"},
 		"folder plugins hold objects": {func(p *Examination) { p.checkFolderPlugins(withPlugins("False", "ObjectsHeld", "Not loaded: strip")) }, "Error|node milan|plugins in the folder of its virtual kubelet: Not loaded: strip"},
 		"folder plugins fail":         {func(p *Examination) { p.checkFolderPlugins(withPlugins("False", "PluginsFailed", "Not loaded: strip")) }, "Warning|node milan|plugins in the folder"},
 		"folder plugins loaded":       {func(p *Examination) { p.checkFolderPlugins(withPlugins("True", "PluginsLoaded", "")) }, ""},

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"golang.org/x/time/rate"
 	"k8s.io/utils/clock"
@@ -64,9 +65,13 @@ func Run(ctx context.Context, m *engine.Manager, c Candidate) (*plugins.PluginRe
 			keys = sample(keys, mostRead)
 		}
 		repeated := 0
+		pace.began = time.Time{} // the time since the kind before was not work
 		for _, key := range keys {
-			if err := pace.wait(ctx); err != nil {
-				return nil, err
+			// The limit of reads is slower than the pace of evaluations, so it is the pace of kinds that are read.
+			if kind.Cached {
+				if err := pace.wait(ctx); err != nil {
+					return nil, err
+				}
 			}
 			compared, err := p.Compare(ctx, kind, key, repeated < mostRepeated)
 			switch {
