@@ -26,6 +26,8 @@ import (
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/stretchr/testify/assert"
@@ -202,6 +204,14 @@ func fetch(t *testing.T, o OCI, options Options) ([]byte, error) {
 	return image.Module(t.Context())
 }
 
+func appendLayer(t *testing.T, image v1.Image, layer v1.Layer) v1.Image {
+	t.Helper()
+	image, err := mutate.AppendLayers(image, layer)
+	require.NoError(t, err)
+	return image
+}
+
+// TestLayouts checks the images that contain one module, as different tools push them, and that all others are refused.
 func TestLayouts(t *testing.T) {
 	f := registrytest.New(t, false)
 	insecure := Options{InsecureRegistries: []string{f.Host()}}
@@ -242,6 +252,19 @@ func TestLayouts(t *testing.T) {
 				require.Equal(t, WrongMediaType, reasonOfError(err))
 				assert.ErrorContains(t, err, "wasip1/amd64")
 			}
+		})
+	}
+	for title, image := range map[string]v1.Image{
+		"image of Docker":          appendLayer(t, mutate.MediaType(empty.Image, types.DockerManifestSchema2), layerOf(gzipped(tarred("plugin.wasm")), types.DockerLayer)),
+		"image with an OCI config": appendLayer(t, mutate.MediaType(empty.Image, types.OCIManifestSchema1), layerOf(wasm, "application/wasm")),
+		"artifact without a config": appendLayer(t, mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), "application/vnd.oci.empty.v1+json"),
+			layerOf(wasm, "application/wasm")),
+	} {
+		t.Run(title, func(t *testing.T) {
+			f.Push(t, "plugins/others:1", image)
+			got, err := fetch(t, OCI{Image: f.Host() + "/plugins/others:1"}, insecure)
+			require.NoError(t, err)
+			assert.Equal(t, wasm, got)
 		})
 	}
 	t.Run("registry that is not insecure", func(t *testing.T) {
@@ -584,12 +607,18 @@ func TestTokens(t *testing.T) {
 	}
 	for title, c := range map[string]struct {
 		answer http.HandlerFunc // of the token server
+		public bool             // the plugin has no credentials
 		realm  string           // URL of the token server, by default one that answers
 		secret string           // host of the credentials, by default the registry
 		want   Reason
 		says   string
 	}{
-		"a token":             {answer: grant},
+		"a token": {answer: grant},
+		"a public image": {public: true, answer: func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Authorization") == "" {
+				_, _ = fmt.Fprintf(w, `{"token":%q}`, strings.TrimPrefix(token, "Bearer "))
+			}
+		}},
 		"no credentials":      {answer: grant, secret: "registry.example.com", want: InvalidSecret},
 		"refused credentials": {answer: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }, want: Unauthorized},
 		"a redirect": {answer: func(w http.ResponseWriter, r *http.Request) {
@@ -619,6 +648,9 @@ func TestTokens(t *testing.T) {
 				}
 			})
 			credentials := fmt.Appendf(nil, `{"auths":{%q:{"username":"puller","password":"secret"}}}`, cmp.Or(c.secret, f.Host()))
+			if c.public {
+				credentials = nil
+			}
 			got, err := fetch(t, OCI{Image: f.Host() + "/plugins/a:1", Credentials: credentials, Authorities: slices.Concat(f.Authorities(), bundle)}, Options{})
 			require.Equal(t, c.want, reasonOfError(err), "%v", err)
 			if c.want == "" {

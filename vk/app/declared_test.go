@@ -360,7 +360,7 @@ func (d *declaredLab) testRehearsal(registry *registrytest.Registry) {
 	d.must(err)
 	before, err := d.active()
 	d.must(err)
-	d.patch(fmt.Sprintf(`{"source":{"configMap":null,"oci":{"image":"%s/plugins/strip:1","caSecret":{"name":"registry"}}},
+	d.patch(fmt.Sprintf(`{"source":{"configMap":null,"oci":{"image":"%s/plugins/strip:1","interval":"1m","caSecret":{"name":"registry"}}},
 		"config":{"labels":["one.example.com/*","two.example.com/*"]},
 		"rollout":{"strategy":"Rehearse","rehearsal":{"maxChangedPercent":0}}}`, registry.Host()))
 	message := d.awaitCondition(pluginsv1alpha1.RehearsedCondition, metav1.ConditionFalse, "WaitingForApproval")
@@ -493,6 +493,8 @@ func (d *declaredLab) testRollBack() {
 		}
 		return "", nil
 	}))
+	// A controller manager that starts resolves the tag again, which fails.
+	d.awaitCondition(pluginsv1alpha1.FetchedCondition, metav1.ConditionFalse, "Unavailable")
 	d.createService("rejected")
 	d.awaitLabels("rejected", "two")
 	d.neverUnmutated(copies, "tried", "again", "rejected")
