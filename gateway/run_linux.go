@@ -199,7 +199,11 @@ func (g *gatewayLoop) startPings(ctx context.Context, p desired.Peering) {
 	go func() {
 		defer close(running.ended)
 		if err := check.Run(ctx, g.pingOptions(p)); err != nil {
-			g.failed <- err
+			// The first error ends the gateway, so that the others have no reader.
+			select {
+			case g.failed <- err:
+			default:
+			}
 		}
 	}()
 }

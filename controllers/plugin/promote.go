@@ -179,7 +179,7 @@ func (c *Controller) activate(ctx context.Context, p *plugins.ReflectionPlugin, 
 	switch {
 	case apierrors.IsNotFound(err) || err == nil && (!metav1.IsControlledBy(revision, p) || revision.DeletionTimestamp != nil):
 		if name != p.Spec.Revision {
-			return refusef(unknownRevisionReason, "PluginRevision %s, which was to become active, was deleted: an accepted one is made again from the source; for an earlier one, have the source name its module again", name)
+			return refusef(unknownRevisionReason, "PluginRevision %s was deleted before it became active: the controller manager makes the accepted revision again; to go back to an earlier one, publish its module again", name)
 		}
 		return refusef(unknownRevisionReason, "spec.revision: there is no PluginRevision %s of this plugin", name)
 	case err != nil:

@@ -90,6 +90,6 @@ func (c *Controller) checkSignature(ctx context.Context, m *module, decision sig
 	if result.Unreadable != "" {
 		detail = fmt.Sprintf(" (%s)", result.Unreadable)
 	}
-	return result, refusef(wronglySignedReason, "%s has no valid signature of a key that is configured for it, of %d that are attached%s: sign it with cosign sign --key (an attestation is no signature), or list the key in the values of the chart (plugins.trust)",
+	return result, refusef(wronglySignedReason, "%s has no valid signature by a key that is configured for it, among %d signatures and attestations%s: sign it with cosign sign --key, or list the key in the values of the chart (plugins.trust)",
 		m.resolved, result.Signatures, detail)
 }

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package folderplugins describes the plugins in the folder of a virtual kubelet on its Node: each plugin in an
-// annotation, for refractctl, and whether all of them are loaded in a condition. Both contain no configuration of
-// plugins, no messages about their content and no values, because whoever may read Nodes reads them.
+// annotation, for refractctl, and whether all of them are loaded in a condition. Neither contains the configuration of
+// plugins, their errors or values of objects, because everyone who may read Nodes can read them.
 package folderplugins
 
 import (

@@ -78,7 +78,7 @@ func (o *runOptions) validate() error {
 		return fmt.Errorf("--pod-ip=%q is not an address: set it, or --mtu", o.podIP)
 	}
 	if o.standby && o.podIP == "" {
-		return errors.New("--pod-ip is not set, which --standby needs")
+		return errors.New("--standby needs --pod-ip")
 	}
 	if !slices.Contains([]tunnel.Implementation{tunnel.Auto, tunnel.Kernel, tunnel.Userspace}, tunnel.Implementation(o.implementation)) {
 		return fmt.Errorf("--wireguard is %q: use auto, kernel or userspace", o.implementation)

@@ -309,7 +309,7 @@ func (p *Examination) checkFolderPlugins(node *corev1.Node) {
 	if condition.Reason == folderplugins.HeldReason {
 		level = Error
 	}
-	p.addFinding("node "+node.Name, level, "plugins in the folder of its virtual kubelet: %s", condition.Message)
+	p.addFinding("node "+node.Name, level, "the folder of its virtual kubelet has plugins that do not load. %s", condition.Message)
 }
 
 // providerVersion compares the Kubernetes versions of provider and consumer. A virtual node reports the version of this

@@ -240,9 +240,9 @@ func TestFindings(t *testing.T) {
 		"node with a broken folder plugin": {func(p *Examination) {
 			p.checkNode(vn, node(false, corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue},
 				corev1.NodeCondition{Type: folderplugins.ConditionType, Status: corev1.ConditionFalse, Reason: folderplugins.FailedReason, Message: "strip"}))
-		}, "OK|node milan|ready\nWarning|node milan|plugins in the folder of its virtual kubelet: strip"},
-		"folder plugins hold objects": {func(p *Examination) { p.checkFolderPlugins(withPlugins("False", "ObjectsHeld", "Not loaded: strip")) }, "Error|node milan|plugins in the folder of its virtual kubelet: Not loaded: strip"},
-		"folder plugins fail":         {func(p *Examination) { p.checkFolderPlugins(withPlugins("False", "PluginsFailed", "Not loaded: strip")) }, "Warning|node milan|plugins in the folder"},
+		}, "OK|node milan|ready\nWarning|node milan|the folder of its virtual kubelet has plugins that do not load. strip"},
+		"folder plugins hold objects": {func(p *Examination) { p.checkFolderPlugins(withPlugins("False", "ObjectsHeld", "Not loaded: strip")) }, "Error|node milan|the folder of its virtual kubelet has plugins that do not load. Not loaded: strip"},
+		"folder plugins fail":         {func(p *Examination) { p.checkFolderPlugins(withPlugins("False", "PluginsFailed", "Not loaded: strip")) }, "Warning|node milan|the folder of its virtual kubelet has plugins"},
 		"folder plugins loaded":       {func(p *Examination) { p.checkFolderPlugins(withPlugins("True", "PluginsLoaded", "")) }, ""},
 
 		"provider older":   {func(p *Examination) { p.providerVersion(versioned("v1.35.2_k3s1")) }, "Warning|node milan|the provider runs Kubernetes v1.35.2_k3s1, this cluster v1.36.3: the provider drops fields"},
