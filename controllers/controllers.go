@@ -10,13 +10,16 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	appsv1 "k8s.io/api/apps/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -35,10 +38,12 @@ import (
 	networking "github.com/refract-project/refract/api/networking/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
+	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/addresses"
 	"github.com/refract-project/refract/controllers/authentication"
 	"github.com/refract-project/refract/controllers/credentials"
 	"github.com/refract-project/refract/controllers/foreigncluster"
+	"github.com/refract-project/refract/controllers/gateways"
 	"github.com/refract-project/refract/controllers/internal/brake"
 	"github.com/refract-project/refract/controllers/internal/ledger"
 	"github.com/refract-project/refract/controllers/internal/metrics"
@@ -127,6 +132,9 @@ type Options struct {
 	// Addresses configures whether ranges and addresses are granted. Register sets the ranges of this cluster and the
 	// callbacks that report.
 	Addresses addresses.Options
+	// Gateways configures whether the gateways of the network between the clusters are run. Register sets everything but Enabled
+	// and RolePrefix.
+	Gateways gateways.Options
 	// RecordAfter is the age of a pod at which the phase Running is recorded in its ShadowPod.
 	RecordAfter time.Duration
 	// DenyDirectConnections leaves endpoints in third clusters out of EndpointSlices.
@@ -275,6 +283,13 @@ func newControllers(mgr manager.Manager, live client.Reader, m *metrics.Metrics,
 				Failed: failed("network", &networking.Configuration{}),
 			}))
 	}
+	if running := o.Gateways; running.Enabled && hasGateways(mgr) {
+		running.Workers, running.ClusterID, running.Installation = o.NamespaceWorkers, o.ClusterID.String(), o.Installation
+		running.Failed = m.Failed("gateways")
+		restoring := brake.Client(c("gateways"), live, recorder("gateways"), o.Clock,
+			appsv1.SchemeGroupVersion.WithKind("Deployment"), corev1.SchemeGroupVersion.WithKind("Service"))
+		controllers = append(controllers, gateways.NewController(restoring, live, recorder("gateways"), running))
+	}
 	if admission := o.Authentication; admission.Enabled {
 		admission.APIServer.Config = mgr.GetConfig()
 		admission.ObjectCounts, admission.RecountDelay = o.ObjectCounts, o.RecountDelay
@@ -335,6 +350,20 @@ func hasNetwork(mgr manager.Manager) bool {
 		if apimeta.IsNoMatchError(err) {
 			log.Log.Info("CRD of the network not found, no addresses are granted; install the chart with networking.addresses.enabled",
 				"kind", kind.Kind)
+			return false
+		}
+	}
+	return true
+}
+
+// hasGateways reports whether the CRDs of gateways are installed.
+func hasGateways(mgr manager.Manager) bool {
+	for _, kind := range []string{
+		networking.GatewayServerKind, networking.GatewayClientKind, networking.WgGatewayServerTemplateKind, networking.WgGatewayClientTemplateKind,
+	} {
+		_, err := mgr.GetRESTMapper().RESTMapping(networking.GroupVersion.WithKind(kind).GroupKind(), networking.GroupVersion.Version)
+		if apimeta.IsNoMatchError(err) {
+			log.Log.Info("CRD of the network not found, no gateways run; install the chart with networking.gateways.enabled", "kind", kind)
 			return false
 		}
 	}
@@ -447,6 +476,15 @@ func ManagerOptions(config *rest.Config) (manager.Options, error) {
 	}, nil
 }
 
+// cacheDeployments restricts the Deployments in the manager's cache to those of virtual kubelets and gateways.
+func cacheDeployments() map[client.Object]cache.ByObject {
+	own, err := labels.NewRequirement(wire.ComponentLabel, selection.In, []string{wire.VirtualKubeletComponent, wire.GatewayComponent})
+	if err != nil {
+		panic(err) // the requirement is a constant
+	}
+	return map[client.Object]cache.ByObject{&appsv1.Deployment{}: {Label: labels.NewSelector().Add(*own)}}
+}
+
 // newDecoding returns the decoding of objects whose size is chosen by consumers.
 func newDecoding() onepass.Decoding {
 	all := shadowpod.Decoding()
@@ -464,7 +502,8 @@ func cacheOptions(config *rest.Config) (cache.Options, error) {
 		namespacemap.CacheOptions(),
 		namespaceoffloading.CacheOptions(),
 		foreigncluster.CacheOptions(),
-		virtualnode.CacheOptions(),
+		gateways.CacheOptions(),
+		cacheDeployments(),
 		webhookcert.CacheOptions(rbac.WebhookName),
 	} {
 		maps.Copy(byObject, options)

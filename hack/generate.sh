@@ -30,6 +30,8 @@ generate() {
   local folder
   for file in "$work"/crds/*.yaml; do
     case $file in
+      # The chart has objects of these kinds, so Helm has to install their CRDs first.
+      */networking.liqo.io_wggateway*templates.yaml) folder=api/crds ;;
       */networking.liqo.io_* | */ipam.liqo.io_*) folder=api/crds/network ;;
       *) folder=api/crds ;;
     esac

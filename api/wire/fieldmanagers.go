@@ -17,6 +17,7 @@ const (
 	ReplicatorFieldManager          = "crd-replicator"
 	VirtualNodeFieldManager         = "virtualnode-controller"
 	NegotiationFieldManager         = "negotiation-controller"
+	GatewayFieldManager             = "gateway-controller"
 )
 
 // Names of the processes. The user agent of each process begins with its name, and the API server uses the name as the
@@ -35,7 +36,7 @@ func IsFieldManager(name string) bool {
 	switch name {
 	case ReflectionFieldManager, ShadowPodFieldManager, ShadowEndpointSliceFieldManager,
 		WebhookCertFieldManager, ForeignClusterFieldManager, HeartbeatFieldManager, NamespaceMapFieldManager, NamespaceOffloadingFieldManager,
-		ObjectQuotaFieldManager, PodStatusFieldManager, ReplicatorFieldManager, VirtualNodeFieldManager, NegotiationFieldManager,
+		ObjectQuotaFieldManager, PodStatusFieldManager, ReplicatorFieldManager, VirtualNodeFieldManager, NegotiationFieldManager, GatewayFieldManager,
 		VirtualKubeletProcess, ControllerManagerProcess:
 		return true
 	}

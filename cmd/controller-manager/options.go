@@ -50,7 +50,7 @@ type options struct {
 	nodeFailure                            bool
 	approveServing                         bool
 	nodeFailureDelay                       time.Duration
-	networkAddresses                       bool
+	networkAddresses, gateways             bool
 	drainTimeout                           time.Duration
 	vkTemplate                             string
 	recordAfter                            time.Duration
@@ -109,6 +109,9 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.networkAddresses, "enable-network-addresses", false,
 		"enable granting ranges and addresses to Networks, IPs and Configurations, as Liqo's IPAM does; "+
 			"do not use it with Liqo's network module")
+	flags.BoolVar(&o.gateways, "enable-gateways", false,
+		"enable running the gateways of GatewayServers and GatewayClients whose template is in the namespace of this installation; "+
+			"those with templates of Liqo are left to Liqo")
 	flags.DurationVar(&o.recordAfter, "shadow-pod-record-after", 30*time.Second, "age of a pod at which the phase Running is recorded in its ShadowPod; the final phase is recorded at once")
 	flags.BoolVar(&o.denyDirectConnections, "deny-direct-connections", false, "drop endpoints in third clusters that would be reached directly, bypassing the consumer")
 	flags.StringVar(&o.extendedClusterRole, "extended-cluster-role", "liqo-virtual-kubelet-extended", "ClusterRole bound to virtual kubelets in the namespaces offloaded to their providers; empty if they have it in all namespaces")

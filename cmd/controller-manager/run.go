@@ -21,6 +21,7 @@ import (
 	"github.com/refract-project/refract/controllers"
 	"github.com/refract-project/refract/controllers/addresses"
 	"github.com/refract-project/refract/controllers/foreigncluster"
+	"github.com/refract-project/refract/controllers/gateways"
 	"github.com/refract-project/refract/controllers/negotiation"
 	"github.com/refract-project/refract/controllers/nodefailure"
 	"github.com/refract-project/refract/controllers/resourceoffer"
@@ -141,6 +142,7 @@ func serveWithLease(ctx context.Context, o *options, config *rest.Config, lease 
 		ResourceRequests:           resourcerequest.Options{Enabled: template.Name != ""},
 		Negotiation:                negotiation.Options{AcceptedLabels: acceptedLabels},
 		Addresses:                  addresses.Options{Enabled: o.networkAddresses},
+		Gateways:                   gateways.Options{Enabled: o.gateways, RolePrefix: o.authentication.rolePrefix},
 		NodeFailure:                nodefailure.Options{Enabled: o.nodeFailure, Workers: o.podWorkers, Delay: o.nodeFailureDelay},
 		VirtualNodes:               virtualnode.Options{Workers: o.spaceWorkers, DefaultTemplate: template, DrainTimeout: o.drainTimeout},
 		Plugins:                    o.pluginOptions(),

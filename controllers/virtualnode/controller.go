@@ -33,12 +33,10 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -277,13 +275,6 @@ func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &offloading.VirtualNodeList{}, func(vn client.Object) bool { return controllerutil.ContainsFinalizer(vn, wire.VirtualNodeFinalizer) }
 }
 
-// CacheOptions restricts the Deployments in the manager's cache to the Deployments of virtual kubelets.
-func CacheOptions() map[client.Object]cache.ByObject {
-	return map[client.Object]cache.ByObject{
-		&appsv1.Deployment{}: {Label: labels.SelectorFromSet(labels.Set{wire.ComponentLabel: wire.VirtualKubeletComponent})},
-	}
-}
-
 // Register adds the controller to mgr.
 func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 	changed := predicate.Funcs{UpdateFunc: workers.Changed}
@@ -301,10 +292,13 @@ func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 	ofKubelet := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, kubelet client.Object) []reconcile.Request {
 		return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: kubelet.GetNamespace(), Name: kubelet.GetLabels()[wire.VirtualNodeLabel]}}}
 	})
+	isKubelet := predicate.NewPredicateFuncs(func(deployment client.Object) bool {
+		return deployment.GetLabels()[wire.ComponentLabel] == wire.VirtualKubeletComponent
+	})
 	building := builder.ControllerManagedBy(mgr)
 	// An installation that runs no virtual kubelets may lack the permission to watch these objects.
 	if c.runsKubelets() {
-		building = building.Watches(&offloading.VkOptionsTemplate{}, all).Watches(&appsv1.Deployment{}, ofKubelet)
+		building = building.Watches(&offloading.VkOptionsTemplate{}, all).Watches(&appsv1.Deployment{}, ofKubelet, builder.WithPredicates(isKubelet))
 	}
 	return building.
 		Named(c.Name()).

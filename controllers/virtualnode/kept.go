@@ -5,8 +5,6 @@ package virtualnode
 
 import (
 	"encoding/json"
-	"fmt"
-	"hash/fnv"
 	"strconv"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -17,21 +15,20 @@ import (
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/internal/asked"
+	"github.com/refract-project/refract/controllers/internal/rollout"
 )
 
 // seal adds the owner, a hash of the desired spec, and the record of the fields that keepChanges keeps, to the
 // Deployment. The hash shows when another spec is desired than was last written.
 func seal(desired *appsv1.Deployment, vn *offloading.VirtualNode) error {
-	text, err := json.Marshal(desired.Spec)
+	hash, err := rollout.HashSpec(desired.Spec)
 	if err != nil {
-		return fmt.Errorf("encoding the Deployment, %w", err)
+		return err
 	}
-	sum := fnv.New64a()
-	_, _ = sum.Write(text)
 	if desired.Annotations == nil {
 		desired.Annotations = map[string]string{}
 	}
-	desired.Annotations[wire.TemplateHashAnnotation] = strconv.FormatUint(sum.Sum64(), 36)
+	desired.Annotations[wire.TemplateHashAnnotation] = hash
 	desired.Annotations[asked.Annotation] = (&asked.Record{Content: keptValues(&desired.Spec)}).Text()
 	owner := metav1.NewControllerRef(vn, offloading.GroupVersion.WithKind(offloading.VirtualNodeKind))
 	desired.OwnerReferences = []metav1.OwnerReference{*owner}

@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -19,6 +18,7 @@ import (
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/rollout"
 	"github.com/refract-project/refract/internal/admission"
 	"github.com/refract-project/refract/internal/jsonpatch"
 )
@@ -209,7 +209,7 @@ func (c *Controller) showKubelet(ctx context.Context, v *virtualNode, current *a
 		return nil
 	}
 	message := "Waiting for Deployment " + current.Name + " to become available"
-	why, err := c.whyNot(ctx, v, current)
+	why, err := rollout.FindProblem(ctx, c.live, current)
 	if err != nil {
 		return err
 	}
@@ -217,32 +217,4 @@ func (c *Controller) showKubelet(ctx context.Context, v *virtualNode, current *a
 		message += ": " + why
 	}
 	return c.show(ctx, v, condition(offloading.VirtualKubeletConditionType, offloading.CreatingConditionStatus, progressingReason, message))
-}
-
-// whyNot returns the reason why a virtual kubelet does not run. It is taken from the status of the pods or, if there
-// are none, of the Deployment. It is empty if the status has no reason.
-func (c *Controller) whyNot(ctx context.Context, v *virtualNode, deployment *appsv1.Deployment) (string, error) {
-	pods := &corev1.PodList{}
-	ofKubelet := client.MatchingLabels{wire.ComponentLabel: wire.VirtualKubeletComponent, wire.VirtualNodeLabel: v.Name}
-	if err := c.live.List(ctx, pods, client.InNamespace(v.Namespace), ofKubelet); err != nil {
-		return "", fmt.Errorf("listing the pods of the virtual kubelet of %s, %w", v.Name, err)
-	}
-	for i := range pods.Items {
-		for _, status := range pods.Items[i].Status.ContainerStatuses {
-			if waiting := status.State.Waiting; waiting != nil && waiting.Reason != "ContainerCreating" {
-				return strings.TrimSuffix(fmt.Sprintf("pod %s: %s: %s", pods.Items[i].Name, waiting.Reason, waiting.Message), ": "), nil
-			}
-		}
-		for _, scheduled := range pods.Items[i].Status.Conditions {
-			if scheduled.Type == corev1.PodScheduled && scheduled.Status == corev1.ConditionFalse {
-				return fmt.Sprintf("pod %s: %s", pods.Items[i].Name, scheduled.Message), nil
-			}
-		}
-	}
-	for _, condition := range deployment.Status.Conditions {
-		if condition.Type == appsv1.DeploymentReplicaFailure && condition.Status == corev1.ConditionTrue {
-			return fmt.Sprintf("%s: %s", condition.Reason, condition.Message), nil
-		}
-	}
-	return "", nil
 }

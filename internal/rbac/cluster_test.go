@@ -42,10 +42,9 @@ func TestIdentitiesMayWhatTheyNeedAndNoMore(t *testing.T) {
 	objects = append(objects, authentication[len(authentication)-1]) // the role of the binding
 	objects = append(objects, manager.Objects()...)
 	objects = append(objects, manager.Provider(tenant, "kubeconfig-milan")...)
-	gateway := rbac.Gateway{
-		Namespace: tenant, Name: "milan", Secret: "gw-milan", Installation: "liqo", Subject: rbac.ServiceAccount(tenant, "gateway"),
-	}
-	objects = append(objects, gateway.Objects()...)
+	gateways := rbac.Gateways{Installation: "liqo"}
+	objects = append(objects, gateways.Roles()...)
+	objects = append(objects, gateways.Bindings(tenant, "milan", rbac.ServiceAccount(tenant, "gateway"))...)
 	objects = append(objects, rbac.GatewayAgents{Installation: "liqo", Subject: rbac.ServiceAccount("liqo", "agents")}.Objects()...)
 	for range 2 { // in the second pass, all objects already exist
 		require.NoError(t, rbac.Install(t.Context(), client, objects...))
@@ -271,20 +270,23 @@ not watch configurations.networking.liqo.io in liqo-tenant-rome
 not watch configurations.networking.liqo.io
 may watch publickeies.networking.liqo.io in liqo-tenant-milan
 not patch publickeies.networking.liqo.io in liqo-tenant-milan named milan
-may watch gatewayservers.networking.liqo.io in liqo-tenant-milan named milan
-not watch gatewayservers.networking.liqo.io in liqo-tenant-milan named turin
+may watch gatewayservers.networking.liqo.io in liqo-tenant-milan
+not watch gatewayservers.networking.liqo.io in liqo-tenant-rome
 not patch gatewayservers.networking.liqo.io in liqo-tenant-milan named milan
-not patch gatewayclients.networking.liqo.io/status in liqo-tenant-milan named milan
-may watch secrets in liqo-tenant-milan named gw-milan
+not get secrets in liqo-tenant-milan named gw-milan
+may patch endpointslices.discovery.k8s.io in liqo-tenant-milan named gateway
+not patch endpointslices.discovery.k8s.io in liqo-tenant-milan named web-1
+not patch endpointslices.discovery.k8s.io in liqo-tenant-rome named gateway
+not create endpointslices.discovery.k8s.io in liqo-tenant-milan
 not list secrets in liqo-tenant-milan
 not get secrets in liqo-tenant-milan named kubeconfig-milan
 not patch secrets in liqo-tenant-milan named gw-milan
 may create connections.networking.liqo.io in liqo-tenant-milan
 not create connections.networking.liqo.io in liqo-tenant-rome
 may watch connections.networking.liqo.io in liqo-tenant-milan named gw-milan
-not watch connections.networking.liqo.io in liqo-tenant-milan
+not watch connections.networking.liqo.io in liqo-tenant-rome
 may patch connections.networking.liqo.io/status in liqo-tenant-milan named gw-milan
-not patch connections.networking.liqo.io/status in liqo-tenant-milan named gw-turin
+not patch connections.networking.liqo.io/status in liqo-tenant-rome named gw-rome
 not patch connections.networking.liqo.io in liqo-tenant-milan named gw-milan
 not delete connections.networking.liqo.io in liqo-tenant-milan named gw-milan
 not patch peernetworks.plugins.refract.io/status in liqo-tenant-milan named milan

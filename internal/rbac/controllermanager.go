@@ -364,6 +364,43 @@ func ControllerManagerAddresses() Role {
 	}
 }
 
+// ControllerManagerGateways returns the additional permissions of the controller manager to run the gateways of the network
+// between the clusters. The chart's admission policies restrict what it creates to gateways in tenant namespaces. It can
+// create the private keys of gateways, but not read them.
+func ControllerManagerGateways() Role {
+	return Role{
+		Name:    "controller-manager-gateways",
+		Purpose: "the controller manager, where it runs the gateways of the network between the clusters",
+		Scope:   ClusterScope,
+		Rules: []Rule{
+			grant("to read which gateways to run",
+				"networking.liqo.io", on("gatewayservers", "gatewayclients"), do("get", "list", "watch")),
+			grant("to publish where peers reach them",
+				"networking.liqo.io", on("gatewayservers/status", "gatewayclients/status"), do("patch")),
+			grant("to read how to run them",
+				"networking.liqo.io", on("wggatewayservertemplates", "wggatewayclienttemplates"), do("get", "list", "watch")),
+			grant("to create their keys, which it cannot read",
+				"", on("secrets"), do("create")),
+			grant("to create their ServiceAccounts",
+				"", on("serviceaccounts"), do("create")),
+			grant("to run them",
+				"apps", on("deployments"), do("get", "list", "watch", "create", "patch")),
+			grant("to keep one pod of each running while nodes are drained",
+				"policy", on("poddisruptionbudgets"), do("create")),
+			grant("to let peers reach them",
+				"", on("services"), do("get", "list", "watch", "create", "patch")),
+			grant("to grant them access to their tenant namespace",
+				"rbac.authorization.k8s.io", on("rolebindings"), do("create")),
+			grant("to let them read the addresses of nodes",
+				"rbac.authorization.k8s.io", on("clusterrolebindings"), do("create")),
+			grant("to grant these roles and no others",
+				"rbac.authorization.k8s.io", on("clusterroles"), do("bind"), GatewayRolePlaceholder, GatewayNodesRolePlaceholder),
+			grant("to let them read the addresses by which peers see nodes",
+				"rbac.authorization.k8s.io", on("roles"), do("bind"), GatewayInstallationRolePlaceholder),
+		},
+	}
+}
+
 // ControllerManagerNodeFailure returns the additional permissions of the controller manager to force-delete the pods
 // of failed nodes. The chart's admission policies restrict these permissions to pods of ShadowPods that are already
 // being deleted.

@@ -7,27 +7,26 @@ import (
 	"strings"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+
+	"github.com/refract-project/refract/api/wire"
 )
 
-// GatewayTenant returns the permissions of a gateway in the tenant namespace of its peer.
+// GatewayTenant returns the permissions of a gateway in the tenant namespace of its peer. Its keys are mounted, so that it
+// needs no permission to read Secrets.
 func GatewayTenant() Role {
 	return Role{
 		Name:    "gateway",
 		Purpose: "the gateway of one peering, in the tenant namespace of the peer",
-		Scope:   NamespaceScope,
+		Scope:   TenantScope,
 		Rules: []Rule{
-			grant("to read the ranges and the key of the peer",
-				"networking.liqo.io", on("configurations", "publickeies"), do("get", "list", "watch")),
-			grant("to read its own settings",
-				"networking.liqo.io", on("gatewayservers", "gatewayclients"), do("get", "list", "watch"), GatewayPlaceholder),
-			grant("to read its own keys",
-				"", on("secrets"), do("get", "list", "watch"), GatewaySecretPlaceholder),
-			grant("to report whether the peer answers",
-				"networking.liqo.io", on("connections"), do("create")),
-			grant("to read what it has reported before, also in an earlier process",
-				"networking.liqo.io", on("connections"), do("get", "list", "watch"), "gw-"+GatewayPlaceholder),
+			grant("to read its own settings, the ranges and the key of the peer",
+				"networking.liqo.io", on("gatewayservers", "gatewayclients", "configurations", "publickeies"), do("get", "list", "watch")),
+			grant("to lead the Service of the gateway to the active pod",
+				"discovery.k8s.io", on("endpointslices"), do("get", "patch"), wire.GatewayElection),
+			grant("to report whether the peer answers, and to read what an earlier process has reported",
+				"networking.liqo.io", on("connections"), do("get", "list", "watch", "create")),
 			grant("to report changes of it",
-				"networking.liqo.io", on("connections/status"), do("patch"), "gw-"+GatewayPlaceholder),
+				"networking.liqo.io", on("connections/status"), do("patch")),
 			grant("to report why objects are not applied",
 				"", on("events"), do("create", "patch")),
 		},
@@ -73,31 +72,34 @@ func GatewayAgent() Role {
 	}
 }
 
-// Gateway identifies the gateway of one peering.
-type Gateway struct {
+// Gateways identifies the gateways of an installation.
+type Gateways struct {
 	// Prefix is the prefix of the names of the roles. An empty prefix means DefaultPrefix.
 	Prefix string
-	// Namespace is the tenant namespace of the peer.
-	Namespace string
-	// Name is the name of the GatewayServer or GatewayClient.
-	Name string
-	// Secret is the name of the Secret in Namespace with the keys.
-	Secret string
 	// Installation is the namespace of the installation.
 	Installation string
-	// Subject is the identity of the gateway.
-	Subject rbacv1.Subject
 }
 
-// Objects returns the roles and bindings of the gateway. The namespaces must exist.
-func (g Gateway) Objects() []Object {
-	tenant := GatewayTenant()
-	name := prefixed(g.Prefix, tenant.Name) + "-" + g.Name
-	replace := strings.NewReplacer(GatewayPlaceholder, g.Name, GatewaySecretPlaceholder, g.Secret)
-	return append([]Object{
-		tenant.role(g.Namespace, name, replace),
-		roleBinding(g.Namespace, name, "Role", name, g.Subject),
-	}, readersOfNodes(g.Prefix, g.Installation, "-"+g.Namespace+"-"+g.Name, g.Subject)...)
+// Roles returns the roles of all gateways. The namespace must exist.
+func (g Gateways) Roles() []Object {
+	none := strings.NewReplacer()
+	return []Object{
+		GatewayTenant().clusterRole(prefixed(g.Prefix, GatewayTenant().Name), none),
+		GatewayNodes().clusterRole(prefixed(g.Prefix, GatewayNodes().Name), none),
+		GatewayInstallation().role(g.Installation, prefixed(g.Prefix, GatewayInstallation().Name), none),
+	}
+}
+
+// Bindings returns the bindings of the roles for a gateway in a tenant namespace, whose identity is the subject. The
+// controller manager creates them.
+func (g Gateways) Bindings(tenantNamespace, gateway string, subject rbacv1.Subject) []Object {
+	tenant, nodes := prefixed(g.Prefix, GatewayTenant().Name), prefixed(g.Prefix, GatewayNodes().Name)
+	addresses := prefixed(g.Prefix, GatewayInstallation().Name)
+	return []Object{
+		roleBinding(tenantNamespace, tenant+"-"+gateway, "ClusterRole", tenant, subject),
+		clusterRoleBinding(nodes+"-"+tenantNamespace+"-"+gateway, nodes, subject),
+		roleBinding(g.Installation, addresses+"-"+tenantNamespace+"-"+gateway, "Role", addresses, subject),
+	}
 }
 
 // GatewayAgents identifies the agents of all nodes.
@@ -113,20 +115,14 @@ type GatewayAgents struct {
 // Objects returns the roles and bindings of the agents. The namespace must exist.
 func (a GatewayAgents) Objects() []Object {
 	name := prefixed(a.Prefix, GatewayAgent().Name)
-	return append([]Object{
-		GatewayAgent().clusterRole(name, strings.NewReplacer()),
-		clusterRoleBinding(name, name, a.Subject),
-	}, readersOfNodes(a.Prefix, a.Installation, "-agents", a.Subject)...)
-}
-
-// readersOfNodes returns the roles that gateways and agents share, and their bindings for one subject, whose names end with the suffix.
-func readersOfNodes(prefix, installation, suffix string, subject rbacv1.Subject) []Object {
-	nodes, addresses := prefixed(prefix, GatewayNodes().Name), prefixed(prefix, GatewayInstallation().Name)
+	nodes, addresses := prefixed(a.Prefix, GatewayNodes().Name), prefixed(a.Prefix, GatewayInstallation().Name)
 	none := strings.NewReplacer()
 	return []Object{
+		GatewayAgent().clusterRole(name, none),
+		clusterRoleBinding(name, name, a.Subject),
 		GatewayNodes().clusterRole(nodes, none),
-		clusterRoleBinding(nodes+suffix, nodes, subject),
-		GatewayInstallation().role(installation, addresses, none),
-		roleBinding(installation, addresses+suffix, "Role", addresses, subject),
+		clusterRoleBinding(nodes+"-agents", nodes, a.Subject),
+		GatewayInstallation().role(a.Installation, addresses, none),
+		roleBinding(a.Installation, addresses+"-agents", "Role", addresses, a.Subject),
 	}
 }

@@ -209,6 +209,12 @@ func (m Manager) Addresses() []Object {
 	return m.everywhere(ControllerManagerAddresses())
 }
 
+// Gateways returns the role and the binding that allow the controller manager to run gateways, and the roles of gateways. The
+// namespace must exist.
+func (m Manager) Gateways() []Object {
+	return append(Gateways{Prefix: m.Prefix, Installation: m.Namespace}.Roles(), m.everywhere(ControllerManagerGateways())...)
+}
+
 // NodeFailure returns the role and the binding that allow the controller manager to delete the pods of failed nodes.
 func (m Manager) NodeFailure() []Object {
 	return m.everywhere(ControllerManagerNodeFailure())
@@ -272,7 +278,9 @@ func (m Manager) PeeringUsers() []Object {
 func (m Manager) everywhere(role Role) []Object {
 	name := prefixed(m.Prefix, role.Name)
 	replace := strings.NewReplacer(TenantRolePlaceholder, prefixed(m.Prefix, RemoteTenant().Name),
-		ControlPlaneRolePlaceholder, prefixed(m.Prefix, RemoteControlPlane().Name), RenewalRolePlaceholder, prefixed(m.Prefix, RemoteRenewal().Name))
+		ControlPlaneRolePlaceholder, prefixed(m.Prefix, RemoteControlPlane().Name), RenewalRolePlaceholder, prefixed(m.Prefix, RemoteRenewal().Name),
+		GatewayRolePlaceholder, prefixed(m.Prefix, GatewayTenant().Name), GatewayNodesRolePlaceholder, prefixed(m.Prefix, GatewayNodes().Name),
+		GatewayInstallationRolePlaceholder, prefixed(m.Prefix, GatewayInstallation().Name))
 	return []Object{role.clusterRole(name, replace), clusterRoleBinding(name, name, m.Subject)}
 }
 

@@ -70,17 +70,20 @@ func excessive(scope Scope, rule rbacv1.PolicyRule) (problems []string) {
 	if slices.Contains(rule.Resources, "clusterroles") && !takesAway && !(named && slices.Equal(rule.Verbs, []string{"bind"})) {
 		problems = append(problems, "more of clusterroles than to bind named ones, or to read or delete them")
 	}
-	if slices.Contains(rule.Resources, "clusterrolebindings") && !takesAway {
-		problems = append(problems, "more of clusterrolebindings than to read or delete them")
+	// To create a binding grants only roles that the creator may bind, or whose permissions it has. An admission policy limits the subjects.
+	toCreate := slices.Equal(rule.Verbs, []string{"create"})
+	if slices.Contains(rule.Resources, "clusterrolebindings") && !takesAway && !toCreate {
+		problems = append(problems, "more of clusterrolebindings than to read, create or delete them")
 	}
 	for _, resource := range []string{"secrets", "configmaps"} {
-		if slices.Contains(rule.Resources, resource) && !named && !reflected {
+		// Whoever may create Secrets, but not read them, learns nothing. An admission policy limits which ones.
+		if slices.Contains(rule.Resources, resource) && !named && !reflected && !toCreate {
 			problems = append(problems, resource+" without a name")
 		}
 	}
 	// Tokens are restricted, too: a virtual kubelet may only create them, and only for pods that are offloaded from the
 	// namespace.
-	tokens, toCreate := slices.Contains(rule.Resources, "serviceaccounts/token"), slices.Equal(rule.Verbs, []string{"create"})
+	tokens := slices.Contains(rule.Resources, "serviceaccounts/token")
 	// A consumer renews its own tokens.
 	own := scope == ConsumerScope && slices.Equal(rule.ResourceNames, []string{wire.ConsumerServiceAccount})
 	if tokens && (!toCreate || scope != ExtendedScope && !own) {

@@ -31,10 +31,12 @@ const (
 	RenewalRolePlaceholder = "$(RENEWAL_ROLE)"
 	// ExtendedRolePlaceholder is replaced with the name of the role VirtualKubeletExtended, including the prefix.
 	ExtendedRolePlaceholder = "$(EXTENDED_ROLE)"
-	// GatewayPlaceholder is replaced with the name of the GatewayServer or GatewayClient.
-	GatewayPlaceholder = "$(GATEWAY)"
-	// GatewaySecretPlaceholder is replaced with the name of the Secret that contains the keys of the gateway.
-	GatewaySecretPlaceholder = "$(GATEWAY_SECRET)"
+	// GatewayRolePlaceholder is replaced with the name of the role GatewayTenant, including the prefix.
+	GatewayRolePlaceholder = "$(GATEWAY_ROLE)"
+	// GatewayNodesRolePlaceholder is replaced with the name of the role GatewayNodes, including the prefix.
+	GatewayNodesRolePlaceholder = "$(GATEWAY_NODES_ROLE)"
+	// GatewayInstallationRolePlaceholder is replaced with the name of the role GatewayInstallation, including the prefix.
+	GatewayInstallationRolePlaceholder = "$(GATEWAY_INSTALLATION_ROLE)"
 )
 
 // Scope selects the namespaces where the rules of a Role apply.
@@ -48,6 +50,8 @@ const (
 	ConsumerScope Scope = "Consumer"
 	// ExtendedScope means offloaded namespaces, through a RoleBinding to the same ClusterRole in each of them.
 	ExtendedScope Scope = "Extended"
+	// TenantScope means the tenant namespace of one peer, through a RoleBinding to a ClusterRole that all peers share.
+	TenantScope Scope = "Tenant"
 	// NamespaceScope means a single namespace, through a Role.
 	NamespaceScope Scope = "Namespace"
 )
@@ -79,7 +83,7 @@ func Roles() []Role {
 		VirtualKubeletLocal(), VirtualKubeletPlugins(), VirtualKubeletExtended(), VirtualKubeletTokens(), VirtualKubeletNode(), VirtualKubeletTenant(), VirtualKubeletLease(), VirtualKubeletAuthentication(),
 		VirtualKubeletRemote(), RemoteNetworkPolicies(), RemoteDisruptionBudgets(), VirtualKubeletRemoteClusterwide(), RemoteControlPlane(), RemoteTenant(), RemoteRenewal(), PeeringUserTenant(), PeeringUserInstallation(),
 		ControllerManager(), ControllerManagerTenant(), ControllerManagerProbe(), ControllerManagerVirtualNodes(), ControllerManagerServingCertificates(), ControllerManagerNodeFailure(), ControllerManagerResourceSlices(), ControllerManagerResourceOffers(), ControllerManagerTenantAccess(), ControllerManagerGrantedKinds(), ControllerManagerResourceRequests(), ControllerManagerAuthentication(), ControllerManagerPlugins(), ControllerManagerPluginSources(), ControllerManagerLeaderElection(), ControllerManagerWebhook(),
-		ControllerManagerAddresses(),
+		ControllerManagerAddresses(), ControllerManagerGateways(),
 		GatewayTenant(), GatewayInstallation(), GatewayNodes(), GatewayAgent(),
 	}
 }

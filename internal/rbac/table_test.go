@@ -199,7 +199,7 @@ func isOfGateway(role Role) bool {
 
 // scopes describes where roles apply.
 var scopes = map[Scope]string{
-	ConsumerScope: "in a namespace of the consumer", ExtendedScope: "in an offloaded namespace", ClusterScope: "in the cluster", NamespaceScope: "in one namespace",
+	ConsumerScope: "in a namespace of the consumer", ExtendedScope: "in an offloaded namespace", ClusterScope: "in the cluster", NamespaceScope: "in one namespace", TenantScope: "in the tenant namespace of the peer",
 }
 
 // tableOf returns a line for each resource of the role, with the names that are the only ones, and the verbs.

@@ -124,6 +124,9 @@ labels:
 {{- $rules = $rules | replace "$(CONTROL_PLANE_ROLE)" (printf "%s-remote-controlplane" (include "refract.rolePrefix" .root)) -}}
 {{- $rules = $rules | replace "$(RENEWAL_ROLE)" (printf "%s-remote-renewal" (include "refract.rolePrefix" .root)) -}}
 {{- $rules = $rules | replace "$(EXTENDED_ROLE)" (printf "%s-virtual-kubelet-extended" (include "refract.rolePrefix" .root)) -}}
+{{- $rules = $rules | replace "$(GATEWAY_ROLE)" (printf "%s-gateway" (include "refract.rolePrefix" .root)) -}}
+{{- $rules = $rules | replace "$(GATEWAY_NODES_ROLE)" (printf "%s-gateway-nodes" (include "refract.rolePrefix" .root)) -}}
+{{- $rules = $rules | replace "$(GATEWAY_INSTALLATION_ROLE)" (printf "%s-gateway-installation" (include "refract.rolePrefix" .root)) -}}
 {{- with .kubelet }}
 {{- $rules = $rules | replace "$(NODE_NAME)" (quote .name) | replace "$(KUBECONFIG_SECRET)" (quote .kubeconfigSecretName) -}}
 {{- end -}}
@@ -190,6 +193,15 @@ allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
 capabilities:
   drop: [ALL]
+{{- end -}}
+
+{{/* refract.gatewaySecurity: of the containers that configure the network. */}}
+{{- define "refract.gatewaySecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+  add: [NET_ADMIN]
 {{- end -}}
 
 {{/* refract.clusterID: of this cluster. */}}

@@ -40,8 +40,9 @@ type permission struct {
 var patterns = strings.NewReplacer(
 	rbac.NodeNamePlaceholder, "*",
 	rbac.KubeconfigSecretPlaceholder, "kubeconfig-*",
-	rbac.GatewayPlaceholder, "*",
-	rbac.GatewaySecretPlaceholder, "gw-*",
+	rbac.GatewayRolePlaceholder, rbac.GatewayTenant().Named(""),
+	rbac.GatewayNodesRolePlaceholder, rbac.GatewayNodes().Named(""),
+	rbac.GatewayInstallationRolePlaceholder, rbac.GatewayInstallation().Named(""),
 	rbac.RemoteRolePlaceholder, rbac.VirtualKubeletRemote().Named(""),
 	rbac.TenantRolePlaceholder, rbac.RemoteTenant().Named(""),
 	rbac.ControlPlaneRolePlaceholder, rbac.RemoteControlPlane().Named(""),

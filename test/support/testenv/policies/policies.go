@@ -115,6 +115,10 @@ func allEnabled(clusterID string) map[string]any {
 		"authentication":    map[string]any{"enabled": true},
 		"tenants":           map[string]any{"unlimitedResources": true},
 		"plugins":           map[string]any{"enabled": true},
+		"networking": map[string]any{
+			"addresses": map[string]any{"enabled": true},
+			"gateways":  map[string]any{"enabled": true, "image": map[string]any{"name": "gateway"}},
+		},
 		"virtualKubelet":    map[string]any{"image": map[string]any{"name": "virtual-kubelet"}},
 		"controllerManager": map[string]any{"image": map[string]any{"name": "controller-manager"}, "config": map[string]any{"enableNodeFailureController": true}},
 	}

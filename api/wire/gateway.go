@@ -1,0 +1,27 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+// Labels of the objects of a gateway. The names and values are Liqo's.
+const (
+	// GatewayResourceLabel ("true") marks the Secret with the keys of a gateway, and the PublicKey of the peer's gateway.
+	GatewayResourceLabel = "networking.liqo.io/gateway-resource"
+	// GatewayComponentLabel marks the pods of a gateway.
+	GatewayComponentLabel = "networking.liqo.io/component"
+	// GatewayComponent is the value of GatewayComponentLabel and, on Deployments, of ComponentLabel.
+	GatewayComponent = "gateway"
+	// GatewayNameLabel is the name of the GatewayServer or GatewayClient.
+	GatewayNameLabel = "networking.liqo.io/gateway-name"
+	// GatewayNamespaceLabel is the tenant namespace of the peer.
+	GatewayNamespaceLabel = "networking.liqo.io/gateway-namespace"
+)
+
+// GatewayElection is the name of the Lease by which the pods of a gateway elect the active one, and of the EndpointSlice
+// that leads the Service of the gateway to this pod. A tenant namespace has one gateway, so permissions can be
+// restricted to this name.
+const GatewayElection = "gateway"
+
+// GatewayObjectName returns the name of the Deployment, the Service, the ServiceAccount, the Secret with the keys and the Connection of a
+// gateway. liqoctl waits for the Deployment with this name.
+func GatewayObjectName(gateway string) string { return "gw-" + gateway }

@@ -1,0 +1,359 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package gateways
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	api "github.com/refract-project/refract/api/networking/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/brake"
+	"github.com/refract-project/refract/controllers/internal/memo"
+	"github.com/refract-project/refract/controllers/internal/report"
+	"github.com/refract-project/refract/controllers/internal/rollout"
+	"github.com/refract-project/refract/controllers/internal/workers"
+)
+
+// Options are the settings of the controller.
+type Options struct {
+	// Enabled starts the controller.
+	Enabled bool
+	// Workers is the number of tenant namespaces that are reconciled concurrently.
+	Workers int
+	// ClusterID is the ID of this cluster.
+	ClusterID string
+	// Installation is the namespace of the installation, with the templates.
+	Installation string
+	// RolePrefix is the prefix of the names of the installation's roles.
+	RolePrefix string
+	// Failed is called with the errors of reconciliations, unless it is nil.
+	Failed func(error)
+}
+
+// Controller runs gateways.
+type Controller struct {
+	client  client.Client
+	live    client.Reader
+	report  *report.Reporter
+	options Options
+	// ensured has, by tenant namespace, the UID of the gateway and the hash of the Deployment with which the other objects were last created.
+	// They are created again when one of the two changes, when no pod is available, and when this process has started.
+	ensured memo.Memo[string]
+	// refusals counts, by tenant namespace, the writes that the API server has refused, and the conflicts with objects of others.
+	refusals report.Refusals
+}
+
+// NewController returns a controller that works through c. live reads past the cache of c.
+func NewController(c client.Client, live client.Reader, recorder events.EventRecorder, options Options) *Controller {
+	return &Controller{client: c, live: live, report: report.New(recorder), options: options}
+}
+
+// Name returns the name of the controller in logs, metrics and Events.
+func (c *Controller) Name() string { return "gateways" }
+
+// Reasons of Events about gateways, and their action.
+const (
+	createdReason     = "GatewayCreated"
+	updatedReason     = "GatewayUpdated"
+	waitingReason     = "WaitingForAddress"
+	unavailableReason = "GatewayUnavailable"
+	noTemplateReason  = "TemplateNotFound"
+	templateReason    = "InvalidTemplate"
+	clusterReason     = "WrongCluster"
+	surplusReason     = "AnotherGateway"
+	invalidReason     = "InvalidGateway"
+	conflictReason    = "ObjectConflict"
+	keysReason        = "NewKeys"
+	runAction         = "Run"
+)
+
+// unavailableCheckInterval is how often the objects of a gateway without an available pod are compared. A longer interval
+// leaves a gateway down for longer if its ServiceAccount or a binding was deleted.
+const unavailableCheckInterval = 15 * time.Second
+
+// nodeCheckInterval is how often the node of a gateway with a node port is read, because the cache has virtual nodes only. A longer
+// interval leaves a former address of the node in the status for longer.
+const nodeCheckInterval = time.Minute
+
+// verdict has the reason and the message of the Event of a gateway that does not run as requested.
+type verdict struct{ reason, message string }
+
+// Reconcile runs the gateway of one tenant namespace, which is the name in the request.
+func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	all, err := c.listGateways(ctx, request.Name)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if len(all) == 0 {
+		c.ensured.Drop(request.NamespacedName)
+		c.refusals.Drop(request.NamespacedName)
+		return reconcile.Result{}, nil
+	}
+	for _, g := range all[1:] {
+		const text = "%s in this namespace is older, and a peer has one gateway: delete one of them"
+		c.report.Warn(g.object(), surplusReason, runAction, fmt.Sprintf(text, all[0]))
+	}
+	g := all[0]
+	again, why, err := c.run(ctx, g)
+	switch {
+	case err != nil:
+		return reconcile.Result{}, err
+	case why.reason != "":
+		c.report.Warn(g.object(), why.reason, runAction, why.message)
+	default:
+		c.report.Clear(client.ObjectKeyFromObject(g.object()))
+		c.refusals.Drop(request.NamespacedName)
+	}
+	if why.reason == invalidReason || why.reason == conflictReason {
+		again = c.refusals.Next(request.NamespacedName, strconv.FormatInt(g.object().GetGeneration(), 10))
+	}
+	return reconcile.Result{RequeueAfter: again}, nil
+}
+
+// listGateways returns the gateways in a namespace whose templates are in the namespace of the installation, the oldest one first.
+func (c *Controller) listGateways(ctx context.Context, namespace string) (found []gateway, err error) {
+	servers, clients := &api.GatewayServerList{}, &api.GatewayClientList{}
+	if err := c.client.List(ctx, servers, client.InNamespace(namespace)); err != nil {
+		return nil, fmt.Errorf("listing the GatewayServers of namespace %s, %w", namespace, err)
+	}
+	if err := c.client.List(ctx, clients, client.InNamespace(namespace)); err != nil {
+		return nil, fmt.Errorf("listing the GatewayClients of namespace %s, %w", namespace, err)
+	}
+	for i := range servers.Items {
+		found = append(found, gateway{server: &servers.Items[i]})
+	}
+	for i := range clients.Items {
+		found = append(found, gateway{client: &clients.Items[i]})
+	}
+	found = slices.DeleteFunc(found, func(g gateway) bool {
+		reference, _ := g.templateRef()
+		return reference.Namespace != c.options.Installation || g.object().GetDeletionTimestamp() != nil
+	})
+	slices.SortFunc(found, compareAge)
+	return found, nil
+}
+
+// run brings the objects and the status of a gateway in line with its spec and its template.
+func (c *Controller) run(ctx context.Context, g gateway) (again time.Duration, why verdict, err error) {
+	template, why, err := c.findTemplate(ctx, g)
+	if err != nil || template == nil {
+		return 0, why, err
+	}
+	for _, check := range []func(context.Context, gateway) (verdict, error){c.checkCluster, checkSpec} {
+		if why, err := check(ctx, g); err != nil || why.reason != "" {
+			return 0, why, err
+		}
+	}
+	return c.ensure(ctx, g, template)
+}
+
+// findTemplate returns the Deployment of the gateway's template. It is nil if there is none, or if other controllers run the gateway.
+func (c *Controller) findTemplate(ctx context.Context, g gateway) (*appsv1.Deployment, verdict, error) {
+	reference, kind := g.templateRef()
+	key := client.ObjectKey{Namespace: reference.Namespace, Name: reference.Name}
+	var spec *api.GatewayTemplateSpec
+	var err error
+	switch {
+	case reference.Kind != kind:
+		const text = "the reference to the template has the kind %q instead of %s"
+		return nil, verdict{noTemplateReason, fmt.Sprintf(text, reference.Kind, kind)}, nil
+	case g.server != nil:
+		template := &api.WgGatewayServerTemplate{}
+		err, spec = c.client.Get(ctx, key, template), &template.Spec
+	default:
+		template := &api.WgGatewayClientTemplate{}
+		err, spec = c.client.Get(ctx, key, template), &template.Spec
+	}
+	switch {
+	case apierrors.IsNotFound(err):
+		const text = "%s %s does not exist: create it, or name one that exists"
+		return nil, verdict{noTemplateReason, fmt.Sprintf(text, kind, key)}, nil
+	case err != nil:
+		return nil, verdict{}, fmt.Errorf("getting %s %s, %w", kind, key, err)
+	}
+	deployment, err := parseTemplate(*spec)
+	if err != nil {
+		return nil, verdict{templateReason, fmt.Sprintf("%s %s: %v", kind, key, err)}, nil
+	}
+	return deployment, verdict{}, nil
+}
+
+// checkCluster refuses a gateway for another peer than the one whose tenant namespace it is in.
+func (c *Controller) checkCluster(ctx context.Context, g gateway) (verdict, error) {
+	namespace := &corev1.Namespace{}
+	if err := c.client.Get(ctx, client.ObjectKey{Name: g.object().GetNamespace()}, namespace); err != nil {
+		return verdict{}, fmt.Errorf("getting Namespace %s, %w", g.object().GetNamespace(), err)
+	}
+	if owner := namespace.Labels[wire.RemoteClusterIDLabel]; namespace.Labels[wire.TenantNamespaceLabel] != "true" || owner == "" || owner != g.peer() {
+		const text = "label %s: a gateway to cluster %q is in the namespace of cluster %q: create it in the tenant namespace of its cluster"
+		return verdict{clusterReason, fmt.Sprintf(text, wire.RemoteClusterIDLabel, g.peer(), owner)}, nil
+	}
+	return verdict{}, nil
+}
+
+// checkSpec refuses what no objects can be created for.
+func checkSpec(_ context.Context, g gateway) (verdict, error) {
+	if len(g.object().GetName()) > maxGatewayName {
+		const text = "metadata.name has more than %d characters, so that its Service would have no valid name: choose a shorter one"
+		return verdict{invalidReason, fmt.Sprintf(text, maxGatewayName)}, nil
+	}
+	if g.server == nil {
+		return verdict{}, nil
+	}
+	endpoint := g.server.Spec.Endpoint
+	switch {
+	case endpoint.Port < 1 || endpoint.Port > 65535:
+		return verdict{invalidReason, fmt.Sprintf("spec.endpoint.port %d is not a UDP port", endpoint.Port)}, nil
+	case endpoint.ServiceType == corev1.ServiceTypeExternalName:
+		return verdict{invalidReason, "spec.endpoint.serviceType ExternalName leads to no gateway: use LoadBalancer, NodePort or ClusterIP"}, nil
+	}
+	return verdict{}, nil
+}
+
+// ensure creates and updates the objects of a gateway, and its status.
+func (c *Controller) ensure(ctx context.Context, g gateway, template *appsv1.Deployment) (again time.Duration, why verdict, err error) {
+	desired := c.forgeDeployment(g, template)
+	hash, err := rollout.HashSpec(desired.Spec)
+	if err != nil {
+		return 0, why, err
+	}
+	current, err := c.readDeployment(ctx, g)
+	if err != nil {
+		return 0, why, err
+	}
+	isAvailable := current != nil && current.Status.AvailableReplicas > 0
+	key, version := client.ObjectKey{Name: g.object().GetNamespace()}, string(g.object().GetUID())+hash
+	if last, _ := c.ensured.Get(key); last != version || !isAvailable {
+		if why, err := c.createRelated(ctx, g, desired, isAvailable); err != nil || why.reason != "" {
+			return 0, why, err
+		}
+		c.ensured.Set(key, version)
+	}
+	service, why, err := c.ensureService(ctx, g)
+	if err != nil || why.reason != "" {
+		return 0, why, err
+	}
+	current, why, err = c.ensureDeployment(ctx, g, current, desired, hash)
+	if err != nil || why.reason != "" {
+		return 0, why, err
+	}
+	var endpoint *api.EndpointStatus
+	if service != nil {
+		if endpoint, why, err = c.findEndpoint(ctx, g, service); err != nil {
+			return 0, why, err
+		}
+	}
+	if service != nil && service.Spec.Type == corev1.ServiceTypeNodePort {
+		again = nodeCheckInterval
+	}
+	if err := c.publish(ctx, g, endpoint); err != nil || isAvailable {
+		return again, why, err
+	}
+	problem, err := rollout.FindProblem(ctx, c.live, current)
+	if problem != "" {
+		why = verdict{unavailableReason, fmt.Sprintf("no pod of Deployment %s is available: %s", current.Name, problem)}
+	}
+	return unavailableCheckInterval, why, err
+}
+
+// publish writes the status. An endpoint that is not known at the moment stays as it was: the peer still uses it.
+func (c *Controller) publish(ctx context.Context, g gateway, endpoint *api.EndpointStatus) error {
+	name, _ := g.secretName()
+	namespace := g.object().GetNamespace()
+	secret := &corev1.ObjectReference{APIVersion: "v1", Kind: "Secret", Namespace: namespace, Name: name}
+	runner := &corev1.ObjectReference{APIVersion: appsv1.SchemeGroupVersion.String(), Kind: "Deployment", Namespace: namespace, Name: g.objectName()}
+	var before, after client.Object
+	isSame := false
+	if g.server != nil {
+		next := g.server.DeepCopy()
+		next.Status.ServerRef, next.Status.SecretRef = runner, secret
+		if endpoint != nil {
+			next.Status.Endpoint = endpoint
+		}
+		before, after, isSame = g.server, next, equality.Semantic.DeepEqual(g.server.Status, next.Status)
+	} else {
+		next := g.client.DeepCopy()
+		next.Status.ClientRef, next.Status.SecretRef = runner, secret
+		before, after, isSame = g.client, next, equality.Semantic.DeepEqual(g.client.Status, next.Status)
+	}
+	if isSame {
+		return nil
+	}
+	if err := c.client.Status().Patch(ctx, after, client.MergeFrom(before), fieldOwner); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("writing the status of %s in namespace %s, %w", g, namespace, err)
+	}
+	return nil
+}
+
+// Quarantined returns the number of objects that are left unchanged for a while because of conflicts with another client.
+func (c *Controller) Quarantined() int { return brake.Quarantined(c.client) }
+
+// Enforces returns an empty list of the enforced kind and a filter for it. Metrics use both.
+func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
+	return &api.GatewayServerList{}, func(server client.Object) bool {
+		return server.(*api.GatewayServer).Spec.ServerTemplateRef.Namespace == c.options.Installation
+	}
+}
+
+// CacheOptions restricts the Services in the manager's cache to those of gateways.
+func CacheOptions() map[client.Object]cache.ByObject {
+	return map[client.Object]cache.ByObject{&corev1.Service{}: {Label: componentSelector}}
+}
+
+// Register adds the controller to mgr.
+func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
+	inNamespace := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, object client.Object) []reconcile.Request {
+		return []reconcile.Request{{NamespacedName: client.ObjectKey{Name: object.GetNamespace()}}}
+	})
+	ofNamespace := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, namespace client.Object) []reconcile.Request {
+		return []reconcile.Request{{NamespacedName: client.ObjectKey{Name: namespace.GetName()}}}
+	})
+	everywhere := handler.EnqueueRequestsFromMapFunc(c.listNamespaces)
+	isGateway := predicate.NewPredicateFuncs(func(object client.Object) bool {
+		return object.GetLabels()[wire.ComponentLabel] == wire.GatewayComponent
+	})
+	return builder.ControllerManagedBy(mgr).
+		Named(c.Name()).
+		WithOptions(workers.Options(c.options.Workers)).
+		Watches(&api.GatewayServer{}, inNamespace).
+		Watches(&api.GatewayClient{}, inNamespace).
+		Watches(&appsv1.Deployment{}, inNamespace, builder.WithPredicates(isGateway)).
+		Watches(&corev1.Service{}, inNamespace, builder.WithPredicates(isGateway)).
+		Watches(&api.WgGatewayServerTemplate{}, everywhere).
+		Watches(&api.WgGatewayClientTemplate{}, everywhere).
+		Watches(&corev1.Namespace{}, ofNamespace, builder.WithPredicates(predicate.LabelChangedPredicate{})).
+		Complete(report.Failures(c, c.options.Failed))
+}
+
+// listNamespaces returns the namespaces with gateways.
+func (c *Controller) listNamespaces(ctx context.Context, _ client.Object) (requests []reconcile.Request) {
+	servers, clients := &api.GatewayServerList{}, &api.GatewayClientList{}
+	if c.client.List(ctx, servers) != nil || c.client.List(ctx, clients) != nil {
+		return nil // nothing runs yet: when the caches are filled, all gateways are reconciled
+	}
+	for i := range servers.Items {
+		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKey{Name: servers.Items[i].Namespace}})
+	}
+	for i := range clients.Items {
+		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKey{Name: clients.Items[i].Namespace}})
+	}
+	return requests
+}

@@ -1,0 +1,88 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package gateways
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	api "github.com/refract-project/refract/api/networking/v1beta1"
+)
+
+// findEndpoint returns where the peer reaches a server through its Service. The verdict says what is missing.
+func (c *Controller) findEndpoint(ctx context.Context, g gateway, service *corev1.Service) (*api.EndpointStatus, verdict, error) {
+	endpoint := &api.EndpointStatus{Port: service.Spec.Ports[0].Port, Protocol: ptr.To(corev1.ProtocolUDP)}
+	switch service.Spec.Type {
+	case corev1.ServiceTypeClusterIP:
+		endpoint.Addresses = slices.Clone(service.Spec.ClusterIPs)
+	case corev1.ServiceTypeNodePort:
+		endpoint.Port = service.Spec.Ports[0].NodePort
+		addresses, why, err := c.findNodeAddresses(ctx, g)
+		if err != nil || why.reason != "" {
+			return nil, why, err
+		}
+		endpoint.Addresses = addresses
+	case corev1.ServiceTypeLoadBalancer:
+		endpoint.Addresses = listIngress(service)
+		if len(endpoint.Addresses) == 0 {
+			const text = "waiting for an address of Service %s of type LoadBalancer: if this cluster has no load balancers for UDP, " +
+				"set spec.endpoint.serviceType to NodePort"
+			return nil, verdict{waitingReason, fmt.Sprintf(text, service.Name)}, nil
+		}
+	}
+	return endpoint, verdict{}, nil
+}
+
+// findNodeAddresses returns the addresses of the node of the active pod. Every node would forward the packets, but not every node needs to be
+// reachable for the peer.
+func (c *Controller) findNodeAddresses(ctx context.Context, g gateway) ([]string, verdict, error) {
+	internal := g.server.Status.InternalEndpoint
+	if internal == nil || internal.Node == nil {
+		const text = "waiting for an active pod of Deployment %s, whose node is the address of the gateway"
+		return nil, verdict{waitingReason, fmt.Sprintf(text, g.objectName())}, nil
+	}
+	node := &corev1.Node{}
+	err := c.live.Get(ctx, client.ObjectKey{Name: *internal.Node}, node)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return nil, verdict{}, fmt.Errorf("getting Node %s, %w", *internal.Node, err)
+	}
+	addresses := listAddresses(node)
+	if len(addresses) == 0 {
+		const text = "waiting for an address of Node %s, on which the active pod runs"
+		return nil, verdict{waitingReason, fmt.Sprintf(text, *internal.Node)}, nil
+	}
+	return addresses, verdict{}, nil
+}
+
+// listAddresses returns the addresses of a node, the internal ones first, as in Liqo.
+func listAddresses(node *corev1.Node) (addresses []string) {
+	for _, wanted := range []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP} {
+		for _, address := range node.Status.Addresses {
+			if address.Type == wanted {
+				addresses = append(addresses, address.Address)
+			}
+		}
+	}
+	return addresses
+}
+
+// listIngress returns the addresses of a load balancer, and then its names.
+func listIngress(service *corev1.Service) (addresses []string) {
+	var names []string
+	for _, ingress := range service.Status.LoadBalancer.Ingress {
+		switch {
+		case ingress.IP != "":
+			addresses = append(addresses, ingress.IP)
+		case ingress.Hostname != "":
+			names = append(names, ingress.Hostname)
+		}
+	}
+	return append(addresses, names...)
+}

@@ -1,0 +1,167 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package gateways
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	api "github.com/refract-project/refract/api/networking/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+)
+
+const (
+	// containerName is the name of the container in the template that runs the gateway.
+	containerName = "gateway"
+	// keysVolume is the volume with the keys, and keysPath the directory where it is mounted.
+	keysVolume = "keys"
+	keysPath   = "/etc/wireguard/keys"
+	// privateKeyField and publicKeyField are the keys of the Secret, as in Liqo.
+	privateKeyField = "privateKey"
+	publicKeyField  = "publicKey"
+	// tunnelPort is the name of the UDP port of the tunnel.
+	tunnelPort = "wireguard"
+	// sliceManager says who writes the EndpointSlice. Without it, Kubernetes' own controller could remove the slice.
+	sliceManager = "gateway.refract.io"
+	// maxGatewayName is the length of a gateway's name with which the name of its Service is valid.
+	maxGatewayName = 63 - len("gw-")
+)
+
+// parseTemplate returns the Deployment of a template. It is nil if the template is not one of this project.
+func parseTemplate(spec api.GatewayTemplateSpec) (*appsv1.Deployment, error) {
+	if spec.ObjectKind != (api.ObjectKind{APIVersion: appsv1.SchemeGroupVersion.String(), Kind: "Deployment"}) {
+		return nil, nil
+	}
+	decoder := json.NewDecoder(bytes.NewReader(spec.Template.Raw))
+	decoder.DisallowUnknownFields()
+	deployment := &appsv1.Deployment{}
+	if err := decoder.Decode(deployment); err != nil {
+		return nil, fmt.Errorf("spec.template is not a Deployment: %w", err)
+	}
+	container := findContainer(deployment)
+	switch {
+	case container == nil:
+		return nil, fmt.Errorf("spec.template.spec.template.spec.containers has no container %s", containerName)
+	case container.Image == "":
+		return nil, fmt.Errorf("the container %s has no image", containerName)
+	}
+	return deployment, nil
+}
+
+func findContainer(deployment *appsv1.Deployment) *corev1.Container {
+	containers := deployment.Spec.Template.Spec.Containers
+	i := slices.IndexFunc(containers, func(c corev1.Container) bool { return c.Name == containerName })
+	if i < 0 {
+		return nil
+	}
+	return &containers[i]
+}
+
+// forgeDeployment completes the Deployment of a template, which is not changed.
+func (c *Controller) forgeDeployment(g gateway, template *appsv1.Deployment) *appsv1.Deployment {
+	name, namespace := g.object().GetName(), g.object().GetNamespace()
+	secret, _ := g.secretName()
+	selector := map[string]string{
+		wire.GatewayComponentLabel: wire.GatewayComponent, wire.GatewayNameLabel: name, wire.GatewayNamespaceLabel: namespace,
+	}
+	made := template.DeepCopy()
+	extra := made.ObjectMeta
+	made.ObjectMeta = g.metadata(g.objectName())
+	made.Labels, made.Annotations = merge(extra.Labels, made.Labels), maps.Clone(extra.Annotations)
+	made.Status = appsv1.DeploymentStatus{}
+	made.Spec.Selector = &metav1.LabelSelector{MatchLabels: selector}
+	pod := &made.Spec.Template
+	pod.Labels = merge(pod.Labels, selector, map[string]string{wire.RemoteClusterIDLabel: g.peer()})
+	pod.Spec.ServiceAccountName = g.objectName()
+	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: keysVolume, VolumeSource: corev1.VolumeSource{
+		// The spec may name any Secret of the namespace. Nothing but a private key is shown to the gateway.
+		Secret: &corev1.SecretVolumeSource{SecretName: secret, DefaultMode: ptr.To[int32](0o400), Items: []corev1.KeyToPath{
+			{Key: privateKeyField, Path: privateKeyField},
+		}},
+	}})
+	if len(pod.Spec.TopologySpreadConstraints) == 0 {
+		pod.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
+			MaxSkew: 1, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.ScheduleAnyway,
+			LabelSelector: &metav1.LabelSelector{MatchLabels: selector},
+		}}
+	}
+	container := findContainer(made)
+	container.Args = append([]string{
+		"run", "--name=" + name, "--cluster-id=" + c.options.ClusterID, "--liqo-namespace=" + c.options.Installation,
+		"--keys-dir=" + keysPath, "--standby",
+	}, container.Args...)
+	container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{Name: keysVolume, MountPath: keysPath, ReadOnly: true})
+	for env, path := range map[string]string{
+		"NODE_NAME": "spec.nodeName", "POD_IP": "status.podIP", "POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace",
+	} {
+		container.Env = append(container.Env, corev1.EnvVar{Name: env, ValueFrom: &corev1.EnvVarSource{
+			FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: path},
+		}})
+	}
+	slices.SortStableFunc(container.Env, func(a, b corev1.EnvVar) int { return strings.Compare(a.Name, b.Name) })
+	if port := g.port(); port != 0 {
+		container.Ports = append(container.Ports, corev1.ContainerPort{Name: tunnelPort, ContainerPort: port, Protocol: corev1.ProtocolUDP})
+	}
+	return made
+}
+
+// merge returns all labels. The later ones take precedence.
+func merge(all ...map[string]string) map[string]string {
+	merged := map[string]string{}
+	for _, labels := range all {
+		maps.Copy(merged, labels)
+	}
+	return merged
+}
+
+// forgeBudget returns the PodDisruptionBudget of the gateway.
+func forgeBudget(g gateway, deployment *appsv1.Deployment) *policyv1.PodDisruptionBudget {
+	return &policyv1.PodDisruptionBudget{
+		ObjectMeta: g.metadata(g.objectName()),
+		// With minAvailable, a gateway of one pod would block the drain of its node.
+		Spec: policyv1.PodDisruptionBudgetSpec{Selector: deployment.Spec.Selector, MaxUnavailable: ptr.To(intstr.FromInt32(1))},
+	}
+}
+
+// forgeService returns the Service that the peer connects to. It has no selector: see forgeSlice.
+func forgeService(g gateway) *corev1.Service {
+	endpoint := g.server.Spec.Endpoint
+	port := corev1.ServicePort{
+		Name: tunnelPort, Protocol: corev1.ProtocolUDP, Port: endpoint.Port, TargetPort: intstr.FromInt32(endpoint.Port),
+		NodePort: ptr.Deref(endpoint.NodePort, 0),
+	}
+	return &corev1.Service{
+		ObjectMeta: g.metadata(g.objectName()),
+		Spec: corev1.ServiceSpec{
+			Type: endpoint.ServiceType, Ports: []corev1.ServicePort{port}, LoadBalancerIP: ptr.Deref(endpoint.LoadBalancerIP, ""),
+		},
+	}
+}
+
+// forgeSlice returns the EndpointSlice of the Service. The active pod writes its endpoint.
+func forgeSlice(g gateway) *discoveryv1.EndpointSlice {
+	slice := &discoveryv1.EndpointSlice{
+		ObjectMeta:  g.metadata(wire.GatewayElection),
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Ports: []discoveryv1.EndpointPort{{
+			Name: ptr.To(tunnelPort), Protocol: ptr.To(corev1.ProtocolUDP), Port: ptr.To(g.port()),
+		}},
+	}
+	slice.Labels = merge(slice.Labels, map[string]string{
+		discoveryv1.LabelServiceName: g.objectName(), discoveryv1.LabelManagedBy: sliceManager,
+	})
+	return slice
+}

@@ -1,0 +1,56 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package rollout contains what the controllers that run Deployments share.
+package rollout
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"strconv"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// HashSpec returns a hash of a spec. Equal specs have equal hashes in all versions of a type that do not add fields.
+func HashSpec(spec any) (string, error) {
+	text, err := json.Marshal(spec)
+	if err != nil {
+		return "", fmt.Errorf("encoding a spec, %w", err)
+	}
+	sum := fnv.New64a()
+	_, _ = sum.Write(text)
+	return strconv.FormatUint(sum.Sum64(), 36), nil
+}
+
+// FindProblem returns the reason why no pod of a Deployment is available. It is taken from the status of the pods or, if there
+// are none, of the Deployment. It is empty if the status has no reason.
+func FindProblem(ctx context.Context, live client.Reader, deployment *appsv1.Deployment) (string, error) {
+	pods := &corev1.PodList{}
+	if err := live.List(ctx, pods, client.InNamespace(deployment.Namespace), client.MatchingLabels(deployment.Spec.Selector.MatchLabels)); err != nil {
+		return "", fmt.Errorf("listing the pods of Deployment %s, %w", client.ObjectKeyFromObject(deployment), err)
+	}
+	for i := range pods.Items {
+		for _, status := range pods.Items[i].Status.ContainerStatuses {
+			if waiting := status.State.Waiting; waiting != nil && waiting.Reason != "ContainerCreating" {
+				return strings.TrimSuffix(fmt.Sprintf("pod %s: %s: %s", pods.Items[i].Name, waiting.Reason, waiting.Message), ": "), nil
+			}
+		}
+		for _, scheduled := range pods.Items[i].Status.Conditions {
+			if scheduled.Type == corev1.PodScheduled && scheduled.Status == corev1.ConditionFalse {
+				return fmt.Sprintf("pod %s: %s", pods.Items[i].Name, scheduled.Message), nil
+			}
+		}
+	}
+	for _, condition := range deployment.Status.Conditions {
+		if condition.Type == appsv1.DeploymentReplicaFailure && condition.Status == corev1.ConditionTrue {
+			return fmt.Sprintf("%s: %s", condition.Reason, condition.Message), nil
+		}
+	}
+	return "", nil
+}
