@@ -111,10 +111,10 @@ func render(options Options) (policies []*admissionv1.ValidatingAdmissionPolicy,
 // allEnabled returns values of the chart that enable every policy.
 func allEnabled(clusterID string) map[string]any {
 	return map[string]any{
-		"discovery":         map[string]any{"config": map[string]any{"clusterID": clusterID}},
-		"authentication":    map[string]any{"enabled": true},
-		"tenants":           map[string]any{"unlimitedResources": true},
-		"plugins":           map[string]any{"enabled": true},
+		"discovery":      map[string]any{"config": map[string]any{"clusterID": clusterID}},
+		"authentication": map[string]any{"enabled": true},
+		"tenants":        map[string]any{"unlimitedResources": true},
+		"plugins":        map[string]any{"enabled": true},
 		"networking": map[string]any{
 			"addresses": map[string]any{"enabled": true},
 			"gateways":  map[string]any{"enabled": true, "image": map[string]any{"name": "gateway"}},
