@@ -274,7 +274,16 @@ not patch publickeies.networking.liqo.io in liqo-tenant-milan named milan
 may watch gatewayservers.networking.liqo.io in liqo-tenant-milan named milan
 not watch gatewayservers.networking.liqo.io in liqo-tenant-milan named turin
 not patch gatewayservers.networking.liqo.io in liqo-tenant-milan named milan
-not patch gatewayclients.networking.liqo.io/status in liqo-tenant-milan named milan
+may patch gatewayservers.networking.liqo.io/status in liqo-tenant-milan named milan
+may patch gatewayclients.networking.liqo.io/status in liqo-tenant-milan named milan
+not patch gatewayclients.networking.liqo.io/status in liqo-tenant-milan named turin
+not update gatewayservers.networking.liqo.io/status in liqo-tenant-milan named milan
+may create leases.coordination.k8s.io in liqo-tenant-milan
+may watch leases.coordination.k8s.io in liqo-tenant-milan named gw-milan
+may update leases.coordination.k8s.io in liqo-tenant-milan named gw-milan
+not update leases.coordination.k8s.io in liqo-tenant-milan named gw-turin
+not delete leases.coordination.k8s.io in liqo-tenant-milan named gw-milan
+not create leases.coordination.k8s.io in liqo
 may watch secrets in liqo-tenant-milan named gw-milan
 not list secrets in liqo-tenant-milan
 not get secrets in liqo-tenant-milan named kubeconfig-milan

@@ -28,8 +28,14 @@ func GatewayTenant() Role {
 				"networking.liqo.io", on("connections"), do("get", "list", "watch"), "gw-"+GatewayPlaceholder),
 			grant("to report changes of it",
 				"networking.liqo.io", on("connections/status"), do("patch"), "gw-"+GatewayPlaceholder),
-			grant("to report why objects are not applied",
+			grant("to report why objects are not applied, and that pods take over from each other too often",
 				"", on("events"), do("create", "patch")),
+			grant("to elect the active one of several pods",
+				"coordination.k8s.io", on("leases"), do("create")),
+			grant("to see which pod was elected, and to take over from it",
+				"coordination.k8s.io", on("leases"), do("get", "list", "watch", "update"), "gw-"+GatewayPlaceholder),
+			grant("to lead nodes to the elected pod",
+				"networking.liqo.io", on("gatewayservers/status", "gatewayclients/status"), do("patch"), GatewayPlaceholder),
 		},
 	}
 }

@@ -138,7 +138,11 @@ liqo-gateway in one namespace:
 	connections.networking.liqo.io/status gw-$(GATEWAY): patch
 	events: create patch
 	gatewayclients.networking.liqo.io $(GATEWAY): get list watch
+	gatewayclients.networking.liqo.io/status $(GATEWAY): patch
 	gatewayservers.networking.liqo.io $(GATEWAY): get list watch
+	gatewayservers.networking.liqo.io/status $(GATEWAY): patch
+	leases.coordination.k8s.io: create
+	leases.coordination.k8s.io gw-$(GATEWAY): get list update watch
 	publickeies.networking.liqo.io: get list watch
 	secrets $(GATEWAY_SECRET): get list watch
 liqo-gateway-installation in one namespace:

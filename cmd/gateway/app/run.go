@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/fields"
@@ -46,7 +47,7 @@ const privateKeyField = "privateKey"
 // cacheAll is the cache of all objects of a kind.
 var cacheAll = cache.ByObject{}
 
-// runGateway runs a gateway until ctx is done.
+// runGateway runs a gateway until ctx is done. The active one of several pods then hands over to another one first.
 func runGateway(ctx context.Context, o *runOptions) error {
 	config, err := o.restConfig()
 	if err != nil {
@@ -63,7 +64,7 @@ func runGateway(ctx context.Context, o *runOptions) error {
 	}
 	p := &peering{options: o, reader: objects.cache, reporter: newReporter(), retry: make(chan struct{}, 1),
 		endpoints: endpoints{resolve: net.DefaultResolver.LookupNetIP}}
-	closeEvents, err := p.recordEvents(config)
+	warn, closeEvents, err := p.recordEvents(config)
 	if err != nil {
 		return err
 	}
@@ -72,12 +73,42 @@ func runGateway(ctx context.Context, o *runOptions) error {
 	if err != nil {
 		return err
 	}
+	var elector *elector
+	var lastPeerEndpoint func() netip.AddrPort
+	if o.standby {
+		if elector, err = newElector(config, o, objects, p.reporter, warn); err != nil {
+			return err
+		}
+		lastPeerEndpoint = elector.member.Peer
+	}
 	build := func(ctx context.Context) (desired.Peering, error) {
 		keeper.requestUpdate()
-		return p.build(ctx)
+		input, err := p.build(ctx)
+		if elector != nil && err == nil {
+			elector.member.SetPrivateKey(input.PrivateKey)
+		}
+		return input, err
 	}
 	slog.Info("Starting", "version", cmdutil.Version(), "cluster", o.clusterID, "namespace", o.namespace, "name", o.name)
+	stopping := ctx.Done()
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
 	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-stopping:
+		}
+		if elector != nil {
+			elector.handOver(ctx)
+		}
+		stop()
+		return nil
+	})
+	if elector != nil {
+		group.Go(func() error { return elector.member.Run(ctx) })
+	}
 	if err := o.serveOperations(ctx, group, p.reporter.registry, objects.synced); err != nil {
 		return err
 	}
@@ -94,9 +125,13 @@ func runGateway(ctx context.Context, o *runOptions) error {
 			LogError: func(format string, values ...any) {
 				slog.Error("WireGuard reports an error", "err", fmt.Sprintf(format, values...))
 			},
+			LastPeerEndpoint: lastPeerEndpoint,
 			Report: func(r gateway.Report) {
 				p.reporter.report(r)
 				keeper.recordReport(r)
+				if elector != nil {
+					elector.recordReport(r)
+				}
 				if r.Connection != nil {
 					replaceValue(connections, r.Connection.Connected)
 				}
@@ -137,6 +172,9 @@ func (o *runOptions) kinds() map[client.Object]cache.ByObject {
 		&networking.GatewayClient{}: inNamespace(o.name),
 		&networking.Connection{}:    inNamespace(connectionName(o.name)),
 		&corev1.Secret{}:            inNamespace(o.secret),
+	}
+	if o.standby {
+		kinds[&coordinationv1.Lease{}] = inNamespace(leaseName(o.name))
 	}
 	maps.Copy(kinds, nodeKinds(o.installation))
 	return kinds
@@ -283,21 +321,23 @@ func (p *peering) tryEndpoints(ctx context.Context, connections <-chan bool) err
 	}
 }
 
-// recordEvents lets the reporter write Events about the gateway, which is the object that its owner looks at.
-func (p *peering) recordEvents(config *rest.Config) (closeEvents func(), err error) {
+// recordEvents returns a function that writes warning Events about the gateway, which is the object that its owner looks at. The reporter uses
+// it, too.
+func (p *peering) recordEvents(config *rest.Config) (warn func(reason, text string), closeEvents func(), err error) {
 	clients, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("creating a client for Events, %w", err)
+		return nil, nil, fmt.Errorf("creating a client for Events, %w", err)
 	}
 	broadcaster := record.NewBroadcaster()
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: clients.CoreV1().Events(p.options.namespace)})
 	recorder := broadcaster.NewRecorder(newScheme(), corev1.EventSource{Component: userAgent})
-	p.reporter.warn = func(text string) {
+	warn = func(reason, text string) {
 		if object := p.findGateway(); object != nil {
-			recorder.Event(object, corev1.EventTypeWarning, refusedReason, printable.Message(text))
+			recorder.Event(object, corev1.EventTypeWarning, reason, printable.Message(text))
 		}
 	}
-	return broadcaster.Shutdown, nil
+	p.reporter.warn = func(text string) { warn(refusedReason, text) }
+	return warn, broadcaster.Shutdown, nil
 }
 
 // findGateway returns the object of the gateway from the cache, or nil.
