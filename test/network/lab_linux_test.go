@@ -13,6 +13,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"os/signal"
 	"sync"
 	"testing"
 	"time"
@@ -52,7 +53,9 @@ func TestMain(m *testing.M) {
 			_, _ = io.Copy(io.Discard, os.Stdin)
 			os.Exit(0) // the test has ended
 		}()
-		if err := app.NewCommand(os.Getenv).ExecuteContext(context.Background()); err != nil {
+		ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM)
+		defer stop()
+		if err := app.NewCommand(os.Getenv).ExecuteContext(ctx); err != nil {
 			fmt.Fprintln(os.Stderr, "gateway:", err)
 			os.Exit(1)
 		}

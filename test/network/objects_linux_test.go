@@ -24,6 +24,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -55,6 +56,8 @@ type site struct {
 	configuration *networking.Configuration
 	run           *command
 	nodeAgents    []*command
+	// electing is true if the pods of the gateway write status.internalEndpoint.
+	electing bool
 }
 
 // TestPodsByObjects writes the objects of a peering to the API servers of two clusters with equal addresses, and runs the
@@ -210,7 +213,7 @@ func expect[T comparable](found, want T) error {
 func newSite(t *testing.T, control *testenv.Cluster) *site {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, networking.AddToScheme, ipam.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, networking.AddToScheme, ipam.AddToScheme, coordinationv1.AddToScheme} {
 		require.NoError(t, add(scheme))
 	}
 	c, err := client.NewWithWatch(control.Config(), client.Options{Scheme: scheme})
@@ -279,6 +282,9 @@ func (s *site) createPeering(t *testing.T, peer *site, ranges seen) {
 		server := &networking.GatewayServer{ObjectMeta: meta(gatewayName), Spec: networking.GatewayServerSpec{MTU: 1340,
 			ServerTemplateRef: template, Endpoint: networking.Endpoint{Port: tunnelPort, ServiceType: corev1.ServiceTypeNodePort}}}
 		s.create(t, server)
+		if s.electing {
+			return
+		}
 		server.Status.InternalEndpoint = internal
 		require.NoError(t, s.client.Status().Update(t.Context(), server))
 		return
@@ -286,6 +292,9 @@ func (s *site) createPeering(t *testing.T, peer *site, ranges seen) {
 	gatewayClient := &networking.GatewayClient{ObjectMeta: meta(gatewayName), Spec: networking.GatewayClientSpec{MTU: 1340,
 		ClientTemplateRef: template, Endpoint: networking.EndpointStatus{Addresses: []string{internetMil}, Port: tunnelPort}}}
 	s.create(t, gatewayClient)
+	if s.electing {
+		return
+	}
 	gatewayClient.Status.InternalEndpoint = internal
 	require.NoError(t, s.client.Status().Update(t.Context(), gatewayClient))
 }
@@ -316,6 +325,11 @@ func (s *site) startCommands(t *testing.T) {
 	t.Helper()
 	s.run = s.startCommand(t, s.gate, "gateway", "127.0.0.1:8081", "127.0.0.1:8082", "run", "--cluster-id="+s.name,
 		"--namespace="+s.tenant, "--name="+gatewayName, "--pod-ip="+gatewayIP)
+	s.startAgents(t)
+}
+
+func (s *site) startAgents(t *testing.T) {
+	t.Helper()
 	for name, host := range map[string]*netlab.Host{"node": s.node, "gateway-node": s.gatewayNode} {
 		s.nodeAgents = append(s.nodeAgents, s.startCommand(t, host, "agent", "127.0.0.1:6094", "127.0.0.1:6095", "agent", "--node-name="+name))
 	}
