@@ -70,7 +70,7 @@ func RunGateway(ctx context.Context, peerings <-chan desired.Peering, o Options)
 		g := gatewayLoop{options: o, present: present, states: states, reconnect: make(chan struct{}, 1), connected: make(chan struct{}, 1),
 			failed: make(chan error, 1)}
 		defer g.close()
-		defer g.stopPings()
+		defer g.stopPings(nil)
 		timer := time.NewTicker(tunnelCheckInterval)
 		defer timer.Stop()
 		for {
@@ -177,7 +177,7 @@ func (g *gatewayLoop) followRole(ctx context.Context, p desired.Peering) {
 	active := !p.Standby
 	isChanged := g.active == nil || *g.active != active
 	if isChanged && !active {
-		g.stopPings()
+		g.stopPings(check.ErrMoved)
 	}
 	g.active = &active
 	config := g.tunnelConfig()
@@ -232,12 +232,12 @@ func (g *gatewayLoop) reportPeerEndpoint() {
 
 // pings are the pings to the peer while this pod is active.
 type pings struct {
-	cancel context.CancelFunc
+	cancel context.CancelCauseFunc
 	ended  chan struct{}
 }
 
 func (g *gatewayLoop) startPings(ctx context.Context, p desired.Peering) {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancelCause(ctx)
 	running := &pings{cancel: cancel, ended: make(chan struct{})}
 	g.pings = running
 	go func() {
@@ -252,12 +252,12 @@ func (g *gatewayLoop) startPings(ctx context.Context, p desired.Peering) {
 	}()
 }
 
-// stopPings returns when the port for pings is closed.
-func (g *gatewayLoop) stopPings() {
+// stopPings returns when the port for pings is closed. See check.Run for the cause.
+func (g *gatewayLoop) stopPings(cause error) {
 	if g.pings == nil {
 		return
 	}
-	g.pings.cancel()
+	g.pings.cancel(cause)
 	<-g.pings.ended
 	g.pings = nil
 }
