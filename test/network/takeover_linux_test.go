@@ -6,9 +6,11 @@ package network
 import (
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"net"
 	"net/netip"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -172,6 +174,43 @@ func TestTakeover(t *testing.T) {
 			require.NotContains(t, c.log.String(), "forbidden", "%s", c)
 		}
 	}
+}
+
+// TestDialOut kills a server whose address the client knows, and lets another one take over at an address that the client does not know. The
+// client can only be connected by the handshake that the server starts.
+func TestDialOut(t *testing.T) {
+	netlab.Need(t)
+	rome, milan := &cluster{name: "rome"}, &cluster{name: "milan"}
+	describePeerings(rome, milan)
+	host := netlab.NewHost(t, "rome-gateway")
+	servers := map[string]*netlab.Host{internetMil: netlab.NewHost(t, "milan-gateway"), "203.0.113.3": netlab.NewHost(t, "milan-gateway-2")}
+	for address, server := range servers {
+		link := "to-" + strings.TrimPrefix(address, "203.0.113.")
+		netlab.Cable(host, link, internetRome+"/32", server, "eth0", address+"/32")
+		host.Route(address+"/32", "", link)
+		server.Route(internetRome+"/32", "", "eth0")
+		server.Route("0.0.0.0/0", internetRome, "eth0")
+	}
+	isConnected := func(e event) bool { return e.Connected != nil && *e.Connected }
+	first := start(t, servers[internetMil], "gateway")
+	first.apply(milan.peering)
+	clientEnd := start(t, host, "gateway")
+	clientEnd.apply(rome.peering)
+	endpoint := first.awaitEvent(func(e event) bool { return e.PeerEndpoint.IsValid() }).PeerEndpoint
+	require.Equal(t, internetRome, endpoint.Addr().String())
+	clientEnd.awaitEvent(isConnected)
+
+	t.Setenv(lastEndpointVariable, endpoint.String())
+	second := start(t, servers["203.0.113.3"], "gateway")
+	milan.peering.Standby = true
+	second.apply(milan.peering)
+	begun := time.Now()
+	first.kill()
+	milan.peering.Standby = false
+	require.NoError(t, json.NewEncoder(second.input).Encode(milan.peering))
+	second.awaitEvent(isConnected)
+	t.Logf("the second server was connected after %s", time.Since(begun).Round(time.Millisecond))
+	require.Equal(t, endpoint, second.awaitEvent(func(e event) bool { return e.PeerEndpoint.IsValid() }).PeerEndpoint)
 }
 
 // gatewayPods are the two pods of a gateway.
