@@ -26,7 +26,7 @@ type message struct {
 	TimeStamp string `json:"timeStamp"`
 	// Refract is true in messages of Refract. Liqo does not return it.
 	Refract bool `json:"refract,omitempty"`
-	// Moved is true in an answer of Refract after which another pod of the gateway answers. Liqo ignores it.
+	// Moved is true in the last answer of a pod, when another pod of the gateway has become active. Liqo ignores it.
 	Moved bool `json:"moved,omitempty"`
 }
 

@@ -12,8 +12,8 @@ import (
 const (
 	// probeInterval is how often a pod probes the holder of the Lease. A shorter one finds a loss sooner, and costs more packets.
 	probeInterval = 200 * time.Millisecond
-	// missedProbes is the number of probes in a row without an answer after which the holder counts as lost. With fewer, a gateway that
-	// is short of CPU time loses its role.
+	// missedProbes is how many probes in a row the holder may leave unanswered before it counts as lost. With fewer, a gateway that is
+	// short of CPU time loses its role.
 	missedProbes = 5
 	// retryInterval is the pause after an attempt to take over or to write the endpoint, whether it succeeded or not.
 	retryInterval = time.Second
@@ -42,7 +42,7 @@ const (
 	Leaving Reason = "leaving"
 )
 
-// Action is what a pod has to do next.
+// Action is the kind of a Step.
 type Action int
 
 const (
@@ -56,7 +56,7 @@ const (
 	Publish
 )
 
-// View is what the API server has shown last.
+// View contains the state of the Lease and of the gateway, as the caches have it.
 type View struct {
 	// Known is true if the gateway exists and its objects were read.
 	Known bool
@@ -95,7 +95,7 @@ type Election struct {
 	target netip.Addr
 	// pending are the probes that were sent after the last one that was answered.
 	pending []nonce
-	// leaving is true when the target has said that it is about to end.
+	// leaving is true if the last answer has announced the end of the target.
 	leaving bool
 	// attempted is when this pod has tried to write, whatever came of it.
 	attempted time.Time

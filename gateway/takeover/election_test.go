@@ -168,7 +168,7 @@ func TestLeaving(t *testing.T) {
 	require.Equal(t, minTakeoverPause, after, "this pod has lost the Lease while it was alive")
 }
 
-// TestOutdatedView checks that a pod that has won does not take its own Lease for the one of its predecessor.
+// TestOutdatedView checks that a pod that has won does not mistake its own Lease for an old one.
 func TestOutdatedView(t *testing.T) {
 	p, before := newPod(own), held(other, "1")
 	p.run(before, time.Hour, false)

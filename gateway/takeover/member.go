@@ -23,9 +23,9 @@ const Port = 6093
 type Options struct {
 	// Address is the IPv4 address of the pod. Only packets that arrive on its link are read.
 	Address netip.Addr
-	// View returns what the API server has shown last. It must not block.
+	// View reads the caches. It must not block.
 	View func() View
-	// Claim takes the Lease whose View is given, and writes the address of this pod to the status of the gateway. It returns false if
+	// Claim takes the Lease unless it has changed since the View, and writes the address of this pod to the status of the gateway. It returns false if
 	// another pod was first. The error does not matter to the election: the write is tried again.
 	Claim func(ctx context.Context, v View, step Step) (won bool, err error)
 	// Publish writes the address of this pod to the status of the gateway, if this pod still holds the Lease.
@@ -111,7 +111,7 @@ func (m *Member) Run(ctx context.Context) error {
 	}
 }
 
-// act does what the election requires. A write delays the next probe, but no answer.
+// act performs the next step of the election. A write delays the next probe, but no answer.
 func (m *Member) act(ctx context.Context) {
 	v := m.options.View()
 	m.mutex.Lock()
@@ -159,7 +159,7 @@ func (m *Member) receive(ctx context.Context) error {
 		case ctx.Err() != nil || errors.Is(err, net.ErrClosed):
 			return nil
 		case err != nil:
-			// The socket stays usable after the error of one call, such as that of a link that is down.
+			// An error of one call, such as a link that is down, does not end the socket.
 			select {
 			case <-ctx.Done():
 			case <-time.After(probeInterval):

@@ -192,7 +192,7 @@ func TestForgedPackets(t *testing.T) {
 	await(t, func() bool { return m.refused.Load() == before+1 })
 }
 
-// TestOtherLinks sends an authenticated probe through another link than that of the pod.
+// TestOtherLinks sends an authenticated probe through a link that is not the one of the pod.
 func TestOtherLinks(t *testing.T) {
 	m := start(t, &apiServer{}, private)
 	m.mutex.Lock()
