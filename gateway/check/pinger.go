@@ -27,15 +27,15 @@ type Options struct {
 	Reconnect func()
 }
 
-// ErrMoved is the cause with which the context of Run is cancelled when another pod of this gateway answers from now on.
+// ErrMoved cancels the context of Run when another pod of this gateway has become active.
 var ErrMoved = errors.New("another pod of the gateway is active")
 
 // moveDelay is how long Run waits after it has sent a message, so that the tunnel exists until the message has left. A longer delay lets the peer
 // send more packets to this pod.
 const moveDelay = 20 * time.Millisecond
 
-// Run pings the peer and answers its pings, until ctx is done. If another pod of this gateway has become active, Run tells the peer, so that a
-// client of Refract starts a handshake with that pod before it misses answers.
+// Run pings the peer and answers its pings, until ctx is done. If the cause is ErrMoved, Run then repeats its last answer with a mark: a client of
+// Refract starts a handshake with the other pod before it misses answers.
 func Run(ctx context.Context, o Options) error {
 	socket, err := net.ListenUDP("udp4", &net.UDPAddr{Port: o.Port})
 	if err != nil {
@@ -86,7 +86,7 @@ func Run(ctx context.Context, o Options) error {
 	}
 }
 
-// answer returns pings to the peer, of which it keeps the last, and passes on the answers to ours. It ignores everything else.
+// answer returns pings to the peer, keeps the last one, and passes on the answers to ours. It ignores everything else.
 func answer(ctx context.Context, socket *net.UDPConn, o Options, answers chan<- message, last *atomic.Pointer[message]) {
 	buffer := make([]byte, maxMessage+1)
 	for {

@@ -119,8 +119,8 @@ func (s *State) Answered(stamp string, refract bool, now time.Time) bool {
 	return true
 }
 
-// Moved records that another pod of the peer's gateway answers from now on. It returns false if the time stamp is not the one of the last answer
-// or of a later ping: only the peer knows those.
+// Moved records that another pod of the peer's gateway answers from now on. It returns false unless the last answered ping
+// or a later one has the time stamp, which only the peer knows.
 func (s *State) Moved(stamp string, now time.Time) bool {
 	sent, isPending := s.pending[stamp]
 	isLast := stamp == s.stamp && now.Sub(s.last) < s.lossAfter()
