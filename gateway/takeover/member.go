@@ -175,15 +175,14 @@ func (m *Member) receive(ctx context.Context) error {
 
 // handle reports whether a datagram was a probe or an expected answer.
 func (m *Member) handle(data []byte, from *net.UDPAddr) bool {
-	source := from.AddrPort().Addr().Unmap()
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
 	if m.key == nil || len(data) < 2 {
 		return false
 	}
 	if data[1] == answerKind {
-		p, ok := decode(m.key, source, data)
-		if !ok || source != m.election.target || !m.election.Answered(p.nonce, p.flags&activeFlag != 0, p.flags&leavingFlag != 0) {
+		p, ok := decode(m.key, m.election.target, data)
+		if !ok || !m.election.Answered(p.nonce, p.flags&activeFlag != 0, p.flags&leavingFlag != 0) {
 			return false
 		}
 		if p.peer.IsValid() && !m.active {
