@@ -6,6 +6,8 @@ package gateway
 import (
 	"context"
 	"fmt"
+	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/refract-project/refract/gateway/check"
@@ -37,6 +39,8 @@ type Report struct {
 	Connection *Connection
 	// Latency is the round-trip time of an answer of the connected peer. It is 0 in all other reports.
 	Latency time.Duration
+	// PeerEndpoint is set when packets to the peer go to another address than before.
+	PeerEndpoint netip.AddrPort
 }
 
 // Connection is the connection to the peer's gateway, through the tunnel.
@@ -51,6 +55,9 @@ type Options struct {
 	Implementation tunnel.Implementation
 	// LogError receives the errors of wireguard-go. It may be nil.
 	LogError func(format string, values ...any)
+	// LastPeerEndpoint returns the PeerEndpoint of the pod that was active before. A server that becomes active starts a handshake with it,
+	// because the client would go on with the session of the other pod until it misses answers. The function may be nil.
+	LastPeerEndpoint func() netip.AddrPort
 	// Report receives each change. It must not block, and is called from several goroutines.
 	Report func(Report)
 }
@@ -60,9 +67,10 @@ type Options struct {
 // is in userspace.
 func RunGateway(ctx context.Context, peerings <-chan desired.Peering, o Options) error {
 	return keep(ctx, desired.GatewayScope, o.Report, func(ctx context.Context, present netstate.State, states chan<- netstate.State) error {
-		g := gatewayLoop{options: o, present: present, states: states, reconnect: make(chan struct{}, 1), failed: make(chan error, 1)}
+		g := gatewayLoop{options: o, present: present, states: states, reconnect: make(chan struct{}, 1), connected: make(chan struct{}, 1),
+			failed: make(chan error, 1)}
 		defer g.close()
-		defer g.stopPings()
+		defer g.stopPings(nil)
 		timer := time.NewTicker(tunnelCheckInterval)
 		defer timer.Stop()
 		for {
@@ -75,6 +83,9 @@ func RunGateway(ctx context.Context, peerings <-chan desired.Peering, o Options)
 				}
 			case <-timer.C:
 				g.applyTunnel()
+				g.reportPeerEndpoint()
+			case <-g.connected:
+				g.reportPeerEndpoint()
 			case <-g.reconnect:
 				if err := g.device.Reconnect(g.tunnelConfig()); err != nil {
 					g.options.Report(Report{TunnelError: err})
@@ -98,9 +109,11 @@ type gatewayLoop struct {
 	active *bool
 	// pings is nil while no pings are sent.
 	pings *pings
-	// reconnect receives a request when the peer is lost, failed the error of the pings.
-	reconnect chan struct{}
-	failed    chan error
+	// reconnect receives a request when the peer is lost, connected when it answers, and failed the error of the pings.
+	reconnect, connected chan struct{}
+	failed               chan error
+	// peerEndpoint was reported last.
+	peerEndpoint netip.AddrPort
 }
 
 func (g *gatewayLoop) compile(ctx context.Context, p desired.Peering) error {
@@ -164,13 +177,18 @@ func (g *gatewayLoop) followRole(ctx context.Context, p desired.Peering) {
 	active := !p.Standby
 	isChanged := g.active == nil || *g.active != active
 	if isChanged && !active {
-		g.stopPings()
+		g.stopPings(check.ErrMoved)
 	}
 	g.active = &active
-	g.applyTunnel()
+	config := g.tunnelConfig()
+	if isChanged && active && p.Server != nil && g.options.LastPeerEndpoint != nil {
+		config = dialPeer(config, g.options.LastPeerEndpoint())
+	}
+	g.applyConfig(config)
 	if !isChanged {
 		return
 	}
+	g.peerEndpoint = netip.AddrPort{}
 	g.options.Report(Report{Active: &active})
 	if active {
 		g.startPings(ctx, p)
@@ -186,14 +204,40 @@ func (g *gatewayLoop) tunnelConfig() tunnel.Config {
 	return config
 }
 
+// dialPeer returns the configuration of a server that starts a handshake with the endpoint. The ping that follows triggers it.
+func dialPeer(config tunnel.Config, endpoint netip.AddrPort) tunnel.Config {
+	config.Peers = slices.Clone(config.Peers)
+	for i := range config.Peers {
+		config.Peers[i].Endpoint = endpoint
+	}
+	return config
+}
+
+// reportPeerEndpoint reports where the packets to the peer go, if that has changed.
+func (g *gatewayLoop) reportPeerEndpoint() {
+	if g.device == nil || g.active == nil || !*g.active {
+		return
+	}
+	peers, err := g.device.Peers()
+	if err != nil || len(peers) == 0 || peers[0].Endpoint == nil {
+		return
+	}
+	endpoint := peers[0].Endpoint.AddrPort()
+	endpoint = netip.AddrPortFrom(endpoint.Addr().Unmap(), endpoint.Port())
+	if endpoint != g.peerEndpoint {
+		g.peerEndpoint = endpoint
+		g.options.Report(Report{PeerEndpoint: endpoint})
+	}
+}
+
 // pings are the pings to the peer while this pod is active.
 type pings struct {
-	cancel context.CancelFunc
+	cancel context.CancelCauseFunc
 	ended  chan struct{}
 }
 
 func (g *gatewayLoop) startPings(ctx context.Context, p desired.Peering) {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancelCause(ctx)
 	running := &pings{cancel: cancel, ended: make(chan struct{})}
 	g.pings = running
 	go func() {
@@ -208,12 +252,12 @@ func (g *gatewayLoop) startPings(ctx context.Context, p desired.Peering) {
 	}()
 }
 
-// stopPings returns when the port for pings is closed.
-func (g *gatewayLoop) stopPings() {
+// stopPings returns when the port for pings is closed. See check.Run for the cause.
+func (g *gatewayLoop) stopPings(cause error) {
 	if g.pings == nil {
 		return
 	}
-	g.pings.cancel()
+	g.pings.cancel(cause)
 	<-g.pings.ended
 	g.pings = nil
 }
@@ -225,25 +269,35 @@ func (g *gatewayLoop) pingOptions(p desired.Peering) check.Options {
 		ClusterID: p.ClusterID, RemoteClusterID: p.RemoteClusterID, Port: desired.PingPort, Peer: g.current.Ping,
 		Changed: func(connected bool, latency time.Duration) {
 			g.options.Report(Report{Connection: &Connection{connected, latency}})
+			if connected {
+				notify(g.connected)
+			}
 		},
 		Answered: func(latency time.Duration) { g.options.Report(Report{Latency: latency}) },
 		Reconnect: func() {
 			if p.Client == nil {
 				return
 			}
-			select {
-			case g.reconnect <- struct{}{}:
-			default:
-			}
+			notify(g.reconnect)
 		},
 	}
 }
 
-func (g *gatewayLoop) applyTunnel() {
+// notify sends a value to a channel with a buffer for one, without blocking.
+func notify(channel chan<- struct{}) {
+	select {
+	case channel <- struct{}{}:
+	default:
+	}
+}
+
+func (g *gatewayLoop) applyTunnel() { g.applyConfig(g.tunnelConfig()) }
+
+func (g *gatewayLoop) applyConfig(config tunnel.Config) {
 	if g.device == nil {
 		return
 	}
-	if writes, err := g.device.Apply(g.tunnelConfig()); writes > 0 || err != nil {
+	if writes, err := g.device.Apply(config); writes > 0 || err != nil {
 		g.options.Report(Report{TunnelWrites: writes, TunnelError: err})
 	}
 }

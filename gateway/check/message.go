@@ -26,6 +26,8 @@ type message struct {
 	TimeStamp string `json:"timeStamp"`
 	// Refract is true in messages of Refract. Liqo does not return it.
 	Refract bool `json:"refract,omitempty"`
+	// Moved is true in the last answer of a pod, when another pod of the gateway has become active. Liqo ignores it.
+	Moved bool `json:"moved,omitempty"`
 }
 
 // parseMessage reads a datagram and refuses what no gateway sends.

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"sync/atomic"
 	"time"
 )
 
@@ -26,16 +27,24 @@ type Options struct {
 	Reconnect func()
 }
 
-// Run pings the peer and answers its pings, until ctx is done.
+// ErrMoved cancels the context of Run when another pod of this gateway has become active.
+var ErrMoved = errors.New("another pod of the gateway is active")
+
+// moveDelay is how long Run waits after it has sent a message, so that the tunnel exists until the message has left. A longer delay lets the peer
+// send more packets to this pod.
+const moveDelay = 20 * time.Millisecond
+
+// Run pings the peer and answers its pings, until ctx is done. If the cause is ErrMoved, Run then repeats its last answer with a mark: a client of
+// Refract starts a handshake with the other pod before it misses answers.
 func Run(ctx context.Context, o Options) error {
 	socket, err := net.ListenUDP("udp4", &net.UDPAddr{Port: o.Port})
 	if err != nil {
 		return fmt.Errorf("opening the port for pings, %w", err)
 	}
 	defer socket.Close()
-	defer context.AfterFunc(ctx, func() { _ = socket.Close() })()
 	answers := make(chan message)
-	go answer(ctx, socket, o, answers)
+	var last atomic.Pointer[message]
+	go answer(ctx, socket, o, answers, &last)
 
 	var state State
 	timer := time.NewTimer(0)
@@ -44,9 +53,19 @@ func Run(ctx context.Context, o Options) error {
 		before, accepted := state.Connected(), false
 		select {
 		case <-ctx.Done():
+			if m := last.Load(); m != nil && m.Refract && errors.Is(context.Cause(ctx), ErrMoved) {
+				m := *m
+				m.Moved = true
+				_, _ = socket.WriteToUDPAddrPort(m.encode(), o.Peer)
+				time.Sleep(moveDelay)
+			}
 			return nil
 		case m := <-answers:
-			accepted = state.Answered(m.TimeStamp, m.Refract, time.Now())
+			if !m.Moved {
+				accepted = state.Answered(m.TimeStamp, m.Refract, time.Now())
+			} else if state.Moved(m.TimeStamp, time.Now()) {
+				timer.Reset(0)
+			}
 		case <-timer.C:
 			now := time.Now()
 			if state.Check(now) {
@@ -67,8 +86,8 @@ func Run(ctx context.Context, o Options) error {
 	}
 }
 
-// answer returns pings to the peer, and passes on the answers to ours. It ignores everything else.
-func answer(ctx context.Context, socket *net.UDPConn, o Options, answers chan<- message) {
+// answer returns pings to the peer, keeps the last one, and passes on the answers to ours. It ignores everything else.
+func answer(ctx context.Context, socket *net.UDPConn, o Options, answers chan<- message, last *atomic.Pointer[message]) {
 	buffer := make([]byte, maxMessage+1)
 	for {
 		n, from, err := socket.ReadFromUDPAddrPort(buffer)
@@ -82,7 +101,8 @@ func answer(ctx context.Context, socket *net.UDPConn, o Options, answers chan<- 
 		switch {
 		case err != nil:
 		case m.MsgType == ping && m.ClusterID == o.ClusterID:
-			m.MsgType = pong
+			m.MsgType, m.Moved = pong, false
+			last.Store(&m)
 			_, _ = socket.WriteToUDPAddrPort(m.encode(), from)
 		case m.MsgType == pong && m.ClusterID == o.RemoteClusterID:
 			select {

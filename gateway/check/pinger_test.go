@@ -4,6 +4,7 @@
 package check
 
 import (
+	"context"
 	"encoding/json"
 	"net"
 	"net/netip"
@@ -22,9 +23,10 @@ func TestPinger(t *testing.T) {
 	defer peer.Close()
 	address := peer.LocalAddr().(*net.UDPAddr).AddrPort()
 	changes, latencies := make(chan bool, 10), make(chan time.Duration, 10)
-	ended := make(chan error, 1)
+	ended, reconnects := make(chan error, 1), make(chan struct{}, 100)
+	ctx, cancel := context.WithCancelCause(t.Context())
 	go func() {
-		ended <- Run(t.Context(), Options{ClusterID: "rome", RemoteClusterID: "milan", Peer: address, Reconnect: func() {},
+		ended <- Run(ctx, Options{ClusterID: "rome", RemoteClusterID: "milan", Peer: address, Reconnect: func() { reconnects <- struct{}{} },
 			Changed:  func(connected bool, _ time.Duration) { changes <- connected },
 			Answered: func(latency time.Duration) { latencies <- latency }})
 	}()
@@ -73,4 +75,30 @@ func TestPinger(t *testing.T) {
 	send(pinger, `{"clusterID":"milan","msgType":"PONG","timeStamp":"`+fields["timeStamp"].(string)+`"}`)
 	require.True(t, <-changes)
 	require.Positive(t, <-latencies)
+	// A gateway of Refract sends its last answer again when another of its pods is active.
+	stamp := func() string { return fields["timeStamp"].(string) }
+	for fields, _ = receive(); fields["msgType"] != "PING"; {
+		fields, _ = receive()
+	}
+	for len(reconnects) > 0 {
+		<-reconnects
+	}
+	send(pinger, `{"clusterID":"milan","msgType":"PONG","refract":true,"timeStamp":"`+stamp()+`"}`)
+	<-latencies
+	send(pinger, `{"clusterID":"milan","msgType":"PONG","refract":true,"moved":true,"timeStamp":"`+stamp()+`"}`)
+	<-reconnects
+
+	// And so does this one, to a client of Refract.
+	const last = "2020-01-01T00:00:00.2Z"
+	send(pinger, `{"clusterID":"rome","msgType":"PING","refract":true,"timeStamp":"`+last+`"}`)
+	for stamp() != last {
+		fields, _ = receive()
+	}
+	require.NotContains(t, fields, "moved")
+	cancel(ErrMoved)
+	require.NoError(t, <-ended)
+	for fields["moved"] == nil {
+		fields, _ = receive()
+	}
+	require.Equal(t, map[string]any{"clusterID": "rome", "msgType": "PONG", "timeStamp": last, "refract": true, "moved": true}, fields)
 }

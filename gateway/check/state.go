@@ -26,6 +26,9 @@ const (
 	// a later one. With a longer pause, TCP connections stand still for seconds if the first attempt comes before the peer's
 	// gateway is back.
 	minReconnectDelay = 500 * time.Millisecond
+	// moveReconnectDelay is the pause between the attempts to reach another pod of the peer's gateway, until the peer counts as lost. The
+	// first attempts may come before the network leads to that pod.
+	moveReconnectDelay = 200 * time.Millisecond
 	// maxReconnectDelay limits the pause, which doubles with each attempt.
 	maxReconnectDelay = 16 * time.Second
 )
@@ -35,6 +38,8 @@ type State struct {
 	begun   time.Time            // when the first ping was sent
 	pending map[string]time.Time // time stamps of pings without an answer, and when they were sent
 	last    time.Time            // when the last ping was sent that was answered
+	stamp   string               // time stamp of that ping
+	moved   bool                 // another pod of the peer's gateway answers, and no ping to it was answered yet
 
 	refract, connected, lost bool
 	answers                  int // without a loss between them
@@ -63,6 +68,9 @@ func (s *State) Latency() time.Duration {
 
 // Interval returns how long to wait before the next ping.
 func (s *State) Interval() time.Duration {
+	if s.moved {
+		return moveReconnectDelay
+	}
 	if s.isLiqo() {
 		return liqoInterval
 	}
@@ -102,11 +110,24 @@ func (s *State) Answered(stamp string, refract bool, now time.Time) bool {
 	}
 	delete(s.pending, stamp)
 	s.last, s.latency, s.refract = sent, now.Sub(sent), refract
+	s.stamp, s.moved = stamp, false
 	s.answers++
 	if !s.connected && (!s.lost || s.answers >= recoveries) {
 		s.connected, s.lost = true, false
 	}
 	s.reconnectAt, s.reconnectPause = time.Time{}, 0
+	return true
+}
+
+// Moved records that another pod of the peer's gateway answers from now on. It returns false unless the last answered ping
+// or a later one has the time stamp, which only the peer knows.
+func (s *State) Moved(stamp string, now time.Time) bool {
+	sent, isPending := s.pending[stamp]
+	isLast := stamp == s.stamp && now.Sub(s.last) < s.lossAfter()
+	if s.moved || !s.connected || !isLast && (!isPending || sent.Before(s.last)) {
+		return false
+	}
+	s.moved, s.reconnectAt = true, now
 	return true
 }
 
@@ -118,8 +139,13 @@ func (s *State) Check(now time.Time) (reconnect bool) {
 		answered = s.begun
 	}
 	if answered.IsZero() || now.Sub(answered) < s.lossAfter() {
-		return false
+		if !s.moved || now.Before(s.reconnectAt) {
+			return false
+		}
+		s.reconnectAt = now.Add(moveReconnectDelay)
+		return true
 	}
+	s.moved = false
 	if s.connected {
 		s.connected, s.lost = false, true
 	}

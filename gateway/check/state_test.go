@@ -103,3 +103,33 @@ func TestForgedAnswers(t *testing.T) {
 	k.run(time.Hour, false, false)
 	require.LessOrEqual(t, len(k.pending), 7, "pings without an answer are forgotten")
 }
+
+// TestMovedPeers checks that a peer whose other pod answers is connected again at once, several times, and without a loss. Nobody but the peer can
+// cause that.
+func TestMovedPeers(t *testing.T) {
+	k := newClock()
+	require.False(t, k.Moved("", k.now))
+	k.run(time.Minute, true, true)
+	stamp := k.now.Add(-interval).String() // of the last ping
+	require.False(t, k.Moved("invented", k.now))
+	require.False(t, k.Moved(k.now.Add(-2*interval).String(), k.now), "the last ping but one")
+	require.True(t, k.Moved(stamp, k.now))
+	require.False(t, k.Moved(stamp, k.now), "a repeated message")
+	begun := k.now.Sub(k.begun)
+	k.run(600*time.Millisecond, false, true)
+	require.Equal(t, []time.Duration{begun, begun + 200*time.Millisecond, begun + 400*time.Millisecond}, k.reconnects)
+	require.True(t, k.Connected())
+	k.run(10*time.Second, true, true)
+	require.Len(t, k.reconnects, 4, "it answers the ping after the fourth attempt")
+	require.True(t, k.Connected())
+	require.Equal(t, interval, k.Interval())
+
+	// A pod that never answers is a loss as any other.
+	stamp = k.now.Add(-interval).String()
+	require.False(t, k.Moved(stamp, k.now.Add(time.Minute)), "an answer that is a minute old")
+	require.True(t, k.Moved(stamp, k.now))
+	k.run(time.Minute, false, true)
+	require.True(t, k.Lost())
+	require.Less(t, len(k.reconnects), 4+5+8)
+	require.Equal(t, interval, k.Interval())
+}

@@ -17,6 +17,9 @@ import (
 // arrives from the endpoint to which the peer has moved, and the configured one is tried again.
 const sessionLifetime = 180 * time.Second
 
+// keepaliveInterval is the interval that WireGuard recommends. Pings are more frequent.
+const keepaliveInterval = 25 * time.Second
+
 // Config is the desired configuration of a device.
 type Config struct {
 	PrivateKey wgtypes.Key
@@ -80,9 +83,15 @@ func diffPeer(present wgtypes.Peer, desired Peer, previous netip.AddrPort, now t
 	return c, changed
 }
 
-// added returns the configuration of a peer that the device does not have.
+// added returns the configuration of a peer that the device does not have. With a keepalive, WireGuard starts the handshake at once, and not
+// with the next packet.
 func (p Peer) added() wgtypes.PeerConfig {
-	return wgtypes.PeerConfig{PublicKey: p.PublicKey, Endpoint: p.endpoint(), ReplaceAllowedIPs: true, AllowedIPs: p.networks()}
+	c := wgtypes.PeerConfig{PublicKey: p.PublicKey, Endpoint: p.endpoint(), ReplaceAllowedIPs: true, AllowedIPs: p.networks()}
+	if p.Endpoint.IsValid() {
+		interval := keepaliveInterval
+		c.PersistentKeepaliveInterval = &interval
+	}
+	return c
 }
 
 func (p Peer) endpoint() *net.UDPAddr {

@@ -38,7 +38,7 @@ func running() *wgtypes.Device {
 }
 
 func TestDiff(t *testing.T) {
-	port := 51840
+	port, keepalive := 51840, keepaliveInterval
 	for name, c := range map[string]struct {
 		change   func(*wgtypes.Device, *Config)
 		previous netip.AddrPort
@@ -47,6 +47,10 @@ func TestDiff(t *testing.T) {
 		"nothing": {func(*wgtypes.Device, *Config) {}, configured, nil},
 		"new device": {func(d *wgtypes.Device, _ *Config) { *d = wgtypes.Device{} }, netip.AddrPort{}, &wgtypes.Config{PrivateKey: &ownKey,
 			Peers: []wgtypes.PeerConfig{{PublicKey: peerKey, Endpoint: net.UDPAddrFromAddrPort(configured), ReplaceAllowedIPs: true,
+				AllowedIPs:                  []net.IPNet{network("10.1.0.0/16"), network("169.254.18.1/32")},
+				PersistentKeepaliveInterval: &keepalive}}}},
+		"new peer that starts the connection": {func(d *wgtypes.Device, c *Config) { d.Peers, c.Peers[0].Endpoint = nil, netip.AddrPort{} },
+			netip.AddrPort{}, &wgtypes.Config{Peers: []wgtypes.PeerConfig{{PublicKey: peerKey, ReplaceAllowedIPs: true,
 				AllowedIPs: []net.IPNet{network("10.1.0.0/16"), network("169.254.18.1/32")}}}}},
 		"port": {func(_ *wgtypes.Device, c *Config) { c.ListenPort = port }, configured, &wgtypes.Config{ListenPort: &port}},
 		"range": {func(_ *wgtypes.Device, c *Config) { c.Peers[0].AllowedIPs = c.Peers[0].AllowedIPs[:1] }, configured,
@@ -85,7 +89,7 @@ func TestUAPI(t *testing.T) {
 	config := client()
 	text := formatConfig(diff(&wgtypes.Device{Peers: []wgtypes.Peer{{PublicKey: oldKey}}}, config, nil, now))
 	require.Equal(t, "private_key=01"+zeros+"\npublic_key=03"+zeros+"\nremove=true\npublic_key=02"+zeros+"\nendpoint=203.0.113.2:51840\n"+
-		"replace_allowed_ips=true\nallowed_ip=10.1.0.0/16\nallowed_ip=169.254.18.1/32\n", text)
+		"persistent_keepalive_interval=25\nreplace_allowed_ips=true\nallowed_ip=10.1.0.0/16\nallowed_ip=169.254.18.1/32\n", text)
 	device, err := parseDevice(text + "listen_port=40000\nlast_handshake_time_sec=9999\nlast_handshake_time_nsec=5\n" +
 		"rx_bytes=7\ntx_bytes=8\nprotocol_version=1\n")
 	require.NoError(t, err)

@@ -116,8 +116,14 @@ func (d *Device) Apply(c Config) (writes int, err error) {
 
 // Reconnect forgets the sessions of all peers and their last endpoints, so that the next packet to a peer starts a handshake
 // with the configured endpoint. WireGuard itself would use a session that the peer has lost for up to 15 s.
+//
+// A device without a ListenPort gets another port. To nodes in between it is a new connection, so that they do not go on sending its packets
+// to a pod that is gone, as their connection tracking does while packets of the old connection arrive.
 func (d *Device) Reconnect(c Config) error {
 	changes := &wgtypes.Config{}
+	if c.ListenPort == 0 {
+		changes.ListenPort = new(int)
+	}
 	for _, p := range c.Peers {
 		changes.Peers = append(changes.Peers, wgtypes.PeerConfig{PublicKey: p.PublicKey, Remove: true}, p.added())
 	}

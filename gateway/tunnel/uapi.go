@@ -37,6 +37,9 @@ func formatConfig(c *wgtypes.Config) string {
 		if p.Endpoint != nil {
 			line("endpoint", p.Endpoint)
 		}
+		if p.PersistentKeepaliveInterval != nil {
+			line("persistent_keepalive_interval", int(p.PersistentKeepaliveInterval.Seconds()))
+		}
 		if p.ReplaceAllowedIPs {
 			line("replace_allowed_ips", true)
 		}

@@ -273,7 +273,18 @@ not patch publickeies.networking.liqo.io in liqo-tenant-milan named milan
 may watch gatewayservers.networking.liqo.io in liqo-tenant-milan
 not watch gatewayservers.networking.liqo.io in liqo-tenant-rome
 not patch gatewayservers.networking.liqo.io in liqo-tenant-milan named milan
+may patch gatewayservers.networking.liqo.io/status in liqo-tenant-milan named milan
+may patch gatewayclients.networking.liqo.io/status in liqo-tenant-milan named milan
+not patch gatewayclients.networking.liqo.io/status in liqo-tenant-rome named rome
+not update gatewayservers.networking.liqo.io/status in liqo-tenant-milan named milan
+may create leases.coordination.k8s.io in liqo-tenant-milan
+may watch leases.coordination.k8s.io in liqo-tenant-milan named gateway
+may update leases.coordination.k8s.io in liqo-tenant-milan named gateway
+not update leases.coordination.k8s.io in liqo-tenant-milan named virtual-kubelet-leader-election
+not delete leases.coordination.k8s.io in liqo-tenant-milan named gateway
+not create leases.coordination.k8s.io in liqo
 not get secrets in liqo-tenant-milan named gw-milan
+may watch endpointslices.discovery.k8s.io in liqo-tenant-milan named gateway
 may patch endpointslices.discovery.k8s.io in liqo-tenant-milan named gateway
 not patch endpointslices.discovery.k8s.io in liqo-tenant-milan named web-1
 not patch endpointslices.discovery.k8s.io in liqo-tenant-rome named gateway

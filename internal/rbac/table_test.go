@@ -131,16 +131,19 @@ liqo-virtual-kubelet-authentication in one namespace:
 
 // gatewayPermissions is all that the gateway of a peering and the agents of nodes may do. A gateway receives packets of another cluster.
 const gatewayPermissions = `
-liqo-gateway in one namespace:
+liqo-gateway in the tenant namespace of the peer:
 	configurations.networking.liqo.io: get list watch
-	connections.networking.liqo.io: create
-	connections.networking.liqo.io gw-$(GATEWAY): get list watch
-	connections.networking.liqo.io/status gw-$(GATEWAY): patch
+	connections.networking.liqo.io: create get list watch
+	connections.networking.liqo.io/status: patch
+	endpointslices.discovery.k8s.io gateway: get list patch watch
 	events: create patch
-	gatewayclients.networking.liqo.io $(GATEWAY): get list watch
-	gatewayservers.networking.liqo.io $(GATEWAY): get list watch
+	gatewayclients.networking.liqo.io: get list watch
+	gatewayclients.networking.liqo.io/status: patch
+	gatewayservers.networking.liqo.io: get list watch
+	gatewayservers.networking.liqo.io/status: patch
+	leases.coordination.k8s.io: create
+	leases.coordination.k8s.io gateway: get list update watch
 	publickeies.networking.liqo.io: get list watch
-	secrets $(GATEWAY_SECRET): get list watch
 liqo-gateway-installation in one namespace:
 	ips.ipam.liqo.io: get list watch
 liqo-gateway-nodes in the cluster:

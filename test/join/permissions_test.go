@@ -258,7 +258,15 @@ var unwrittenByGateways = []permissions.Exception{
 	{
 		Role: "gateway", Reason: "needs root; test/network TestPodsByObjects uses it with the roles",
 		Permissions: []string{
-			"create connections.networking.liqo.io", "patch connections.networking.liqo.io/status gw-$(GATEWAY)", "create events",
+			"create connections.networking.liqo.io", "patch connections.networking.liqo.io/status", "create events",
+		},
+	},
+	{
+		Role: "gateway", Reason: "needs root; test/network TestTakeover uses it with the roles",
+		Permissions: []string{
+			"create leases.coordination.k8s.io", "update leases.coordination.k8s.io gateway",
+			"patch gatewayservers.networking.liqo.io/status", "patch gatewayclients.networking.liqo.io/status",
+			"patch endpointslices.discovery.k8s.io gateway",
 		},
 	},
 	{Role: "gateway", Permissions: []string{"patch events"}, Reason: repeated, Timing: true},

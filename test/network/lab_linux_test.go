@@ -13,6 +13,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"os/signal"
 	"sync"
 	"testing"
 	"time"
@@ -39,11 +40,19 @@ import (
 // roleVariable makes this test binary a gateway or an agent, which reads its objects from the standard input, or the command gateway.
 const roleVariable = "REFRACT_NETLAB_ROLE"
 
+// lastEndpointVariable is the endpoint of the peer that another pod of the gateway has used.
+const lastEndpointVariable = "REFRACT_NETLAB_LAST_ENDPOINT"
+
+func lastEndpoint() netip.AddrPort {
+	endpoint, _ := netip.ParseAddrPort(os.Getenv(lastEndpointVariable))
+	return endpoint
+}
+
 func TestMain(m *testing.M) {
 	switch os.Getenv(roleVariable) {
 	case "gateway":
 		serve(func(ctx context.Context, p <-chan desired.Peering, report func(gateway.Report)) error {
-			return gateway.RunGateway(ctx, p, gateway.Options{Implementation: tunnel.Auto, Report: report})
+			return gateway.RunGateway(ctx, p, gateway.Options{Implementation: tunnel.Auto, Report: report, LastPeerEndpoint: lastEndpoint})
 		})
 	case "agent":
 		serve(gateway.RunAgent)
@@ -52,7 +61,9 @@ func TestMain(m *testing.M) {
 			_, _ = io.Copy(io.Discard, os.Stdin)
 			os.Exit(0) // the test has ended
 		}()
-		if err := app.NewCommand(os.Getenv).ExecuteContext(context.Background()); err != nil {
+		ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM)
+		defer stop()
+		if err := app.NewCommand(os.Getenv).ExecuteContext(ctx); err != nil {
 			fmt.Fprintln(os.Stderr, "gateway:", err)
 			os.Exit(1)
 		}
@@ -68,6 +79,7 @@ type event struct {
 	Connected       *bool
 	Writes          int
 	TunnelWrites    int
+	PeerEndpoint    netip.AddrPort
 }
 
 // serve runs a process: each line of the standard input is a new version of its objects, each line of the standard output an event.
@@ -85,7 +97,7 @@ func serve[T any](run func(context.Context, <-chan T, func(gateway.Report)) erro
 	var mutex sync.Mutex
 	encoder := json.NewEncoder(os.Stdout)
 	err := run(context.Background(), inputs, func(r gateway.Report) {
-		e := event{TunnelWrites: r.TunnelWrites}
+		e := event{TunnelWrites: r.TunnelWrites, PeerEndpoint: r.PeerEndpoint}
 		if r.Refused != nil {
 			e.Refused = r.Refused.Error()
 		}
@@ -167,6 +179,11 @@ func (p *process) awaitRepair() int {
 
 func (p *process) await(repair bool) int {
 	p.t.Helper()
+	return p.awaitEvent(func(e event) bool { return e.Network && e.Repair == repair }).Writes
+}
+
+func (p *process) awaitEvent(matches func(event) bool) event {
+	p.t.Helper()
 	timeout := time.After(time.Minute)
 	for {
 		select {
@@ -174,8 +191,8 @@ func (p *process) await(repair bool) int {
 			require.True(p.t, ok, "%s of %s ended", p.role, p.host)
 			require.Empty(p.t, e.Failed)
 			require.Empty(p.t, e.Refused)
-			if e.Network && e.Repair == repair {
-				return e.Writes
+			if matches(e) {
+				return e
 			}
 		case <-timeout:
 			p.t.Fatalf("%s of %s reports nothing", p.role, p.host)
@@ -219,6 +236,15 @@ func newClusters(t *testing.T) (rome, milan *cluster) {
 	rome, milan = newCluster(t, "rome"), newCluster(t, "milan")
 	netlab.Cable(rome.gatewayNode, "internet", internetRome+"/24", milan.gatewayNode, "internet", internetMil+"/24")
 	forwardPort(t, milan.gatewayNode, tunnelPort, gatewayIP)
+	describePeerings(rome, milan)
+	for _, c := range []*cluster{rome, milan} {
+		c.start(t)
+	}
+	return rome, milan
+}
+
+// describePeerings sets what the gateways and the agents of two clusters know: milan has the server.
+func describePeerings(rome, milan *cluster) {
 	rome.peering.Configuration, milan.peering.Configuration = configuration("milan", milanInRome), configuration("rome", romeInMilan)
 	meta := metav1.ObjectMeta{Namespace: "liqo-tenant", Name: "peer", UID: types.UID("uid")}
 	ip := networking.IP(gatewayIP)
@@ -233,10 +259,6 @@ func newClusters(t *testing.T) (rome, milan *cluster) {
 	for _, c := range []*cluster{rome, milan} {
 		c.complete(map[*cluster]*cluster{rome: milan, milan: rome}[c])
 	}
-	for _, c := range []*cluster{rome, milan} {
-		c.start(t)
-	}
-	return rome, milan
 }
 
 func newCluster(t *testing.T, name string) *cluster {

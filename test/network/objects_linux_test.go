@@ -24,7 +24,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
@@ -55,6 +57,10 @@ type site struct {
 	configuration *networking.Configuration
 	run           *command
 	nodeAgents    []*command
+	// electing is true if the pods of the gateway write status.internalEndpoint.
+	electing bool
+	// keysDir is where the Secret with the key of the gateway would be mounted.
+	keysDir string
 }
 
 // TestPodsByObjects writes the objects of a peering to the API servers of two clusters with equal addresses, and runs the
@@ -210,12 +216,12 @@ func expect[T comparable](found, want T) error {
 func newSite(t *testing.T, control *testenv.Cluster) *site {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, networking.AddToScheme, ipam.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, networking.AddToScheme, ipam.AddToScheme, coordinationv1.AddToScheme, discoveryv1.AddToScheme} {
 		require.NoError(t, add(scheme))
 	}
 	c, err := client.NewWithWatch(control.Config(), client.Options{Scheme: scheme})
 	require.NoError(t, err)
-	s := &site{cluster: newCluster(t, control.Name()), control: control, client: c}
+	s := &site{cluster: newCluster(t, control.Name()), control: control, client: c, keysDir: t.TempDir()}
 	s.tenant = "liqo-tenant-" + s.other()
 	for _, name := range []string{installation, s.tenant} {
 		s.create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
@@ -250,11 +256,10 @@ func (s *site) grant(t *testing.T) {
 	t.Helper()
 	clients, err := kubernetes.NewForConfig(s.control.Config())
 	require.NoError(t, err)
-	gateway := rbac.Gateway{
-		Namespace: s.tenant, Name: gatewayName, Secret: "gw-" + gatewayName, Installation: installation, Subject: rbac.User("gateway"),
-	}
+	gateways := rbac.Gateways{Installation: installation}
+	objects := append(gateways.Roles(), gateways.Bindings(s.tenant, gatewayName, rbac.User("gateway"))...)
 	agents := rbac.GatewayAgents{Installation: installation, Subject: rbac.Group(agentsGroup)}
-	require.NoError(t, rbac.Install(t.Context(), clients, append(gateway.Objects(), agents.Objects()...)...))
+	require.NoError(t, rbac.Install(t.Context(), clients, append(objects, agents.Objects()...)...))
 }
 
 // createPeering creates the objects that describe the peer, as the controllers and refractctl would. Milan has the server.
@@ -271,14 +276,18 @@ func (s *site) createPeering(t *testing.T, peer *site, ranges seen) {
 	s.setStatus(t, ranges)
 	public := peer.key.PublicKey()
 	s.create(t, &networking.PublicKey{ObjectMeta: meta(peer.name), Spec: networking.PublicKeySpec{PublicKey: public[:]}})
-	s.create(t, &corev1.Secret{ObjectMeta: meta("gw-" + gatewayName), Data: map[string][]byte{"privateKey": s.key[:]}})
+	s.mountKey(t)
 	ip := networking.IP(gatewayIP)
 	internal := &networking.InternalGatewayEndpoint{IP: &ip}
 	template := corev1.ObjectReference{Namespace: installation}
+	s.create(t, &discoveryv1.EndpointSlice{ObjectMeta: meta(wire.GatewayElection), AddressType: discoveryv1.AddressTypeIPv4})
 	if s.name == "milan" {
 		server := &networking.GatewayServer{ObjectMeta: meta(gatewayName), Spec: networking.GatewayServerSpec{MTU: 1340,
 			ServerTemplateRef: template, Endpoint: networking.Endpoint{Port: tunnelPort, ServiceType: corev1.ServiceTypeNodePort}}}
 		s.create(t, server)
+		if s.electing {
+			return
+		}
 		server.Status.InternalEndpoint = internal
 		require.NoError(t, s.client.Status().Update(t.Context(), server))
 		return
@@ -286,8 +295,17 @@ func (s *site) createPeering(t *testing.T, peer *site, ranges seen) {
 	gatewayClient := &networking.GatewayClient{ObjectMeta: meta(gatewayName), Spec: networking.GatewayClientSpec{MTU: 1340,
 		ClientTemplateRef: template, Endpoint: networking.EndpointStatus{Addresses: []string{internetMil}, Port: tunnelPort}}}
 	s.create(t, gatewayClient)
+	if s.electing {
+		return
+	}
 	gatewayClient.Status.InternalEndpoint = internal
 	require.NoError(t, s.client.Status().Update(t.Context(), gatewayClient))
+}
+
+// mountKey writes the private key to the directory where its Secret would be mounted.
+func (s *site) mountKey(t *testing.T) {
+	t.Helper()
+	require.NoError(t, os.WriteFile(filepath.Join(s.keysDir, "privateKey"), s.key[:], 0o400))
 }
 
 // setStatus grants the ranges of the Configuration.
@@ -315,7 +333,12 @@ func (s *site) hasEvent(text string) error {
 func (s *site) startCommands(t *testing.T) {
 	t.Helper()
 	s.run = s.startCommand(t, s.gate, "gateway", "127.0.0.1:8081", "127.0.0.1:8082", "run", "--cluster-id="+s.name,
-		"--namespace="+s.tenant, "--name="+gatewayName, "--pod-ip="+gatewayIP)
+		"--namespace="+s.tenant, "--name="+gatewayName, "--keys-dir="+s.keysDir, "--pod-ip="+gatewayIP)
+	s.startAgents(t)
+}
+
+func (s *site) startAgents(t *testing.T) {
+	t.Helper()
 	for name, host := range map[string]*netlab.Host{"node": s.node, "gateway-node": s.gatewayNode} {
 		s.nodeAgents = append(s.nodeAgents, s.startCommand(t, host, "agent", "127.0.0.1:6094", "127.0.0.1:6095", "agent", "--node-name="+name))
 	}

@@ -266,28 +266,30 @@ func (k *connectionKeeper) nextWrite(l link, before networking.ConnectionValue, 
 // status.internalEndpoint. The measurements of another pod do not apply to these packets.
 func (k *connectionKeeper) activeGateway(ctx context.Context) (client.Object, error) {
 	o := k.options
-	server, err := getObject(ctx, k.reader, o.namespace, o.name, &networking.GatewayServer{})
-	if err != nil {
+	gate, endpoint, err := o.readGateway(ctx, k.reader)
+	if err != nil || gate == nil {
 		return nil, err
-	}
-	gatewayClient, err := getObject(ctx, k.reader, o.namespace, o.name, &networking.GatewayClient{})
-	if err != nil {
-		return nil, err
-	}
-	var gate client.Object
-	var endpoint *networking.InternalGatewayEndpoint
-	switch {
-	case server != nil:
-		gate, endpoint = server, server.Status.InternalEndpoint
-	case gatewayClient != nil:
-		gate, endpoint = gatewayClient, gatewayClient.Status.InternalEndpoint
-	default:
-		return nil, nil
 	}
 	if o.isStandby(endpoint) || gate.GetLabels()[wire.RemoteClusterIDLabel] == "" {
 		return nil, nil
 	}
 	return gate, nil
+}
+
+// readGateway returns the GatewayServer or the GatewayClient, and where nodes send their packets. It returns nil if there is none.
+func (o *runOptions) readGateway(ctx context.Context, reader client.Reader) (client.Object, *networking.InternalGatewayEndpoint, error) {
+	server, err := getObject(ctx, reader, o.namespace, o.name, &networking.GatewayServer{})
+	if err != nil {
+		return nil, nil, err
+	}
+	if server != nil {
+		return server, server.Status.InternalEndpoint, nil
+	}
+	gatewayClient, err := getObject(ctx, reader, o.namespace, o.name, &networking.GatewayClient{})
+	if err != nil || gatewayClient == nil {
+		return nil, nil, err
+	}
+	return gatewayClient, gatewayClient.Status.InternalEndpoint, nil
 }
 
 // isStandby reports whether nodes send their packets to another pod of the gateway. Without an endpoint, a pod is active unless it was

@@ -6,5 +6,6 @@
 //	NewCommand ─▶ run, agent ─▶ objects (caches) ─▶ peering or host: the inputs of package gateway ─▶ gateway.RunGateway, gateway.RunAgent
 //
 // The caches are filled before anything is applied, so that a peer is never removed because its objects are not known yet. The agent
-// writes nothing to the API server. A gateway writes Events and its Connection (connectionKeeper).
+// writes nothing to the API server. A gateway writes Events and its Connection (connectionKeeper). If it has several pods, they write
+// a Lease and the address of the active pod (elector).
 package app

@@ -114,7 +114,7 @@ func TestFlags(t *testing.T) {
 		"run --cluster-id=a --namespace=b --name=c":                             `--pod-ip="" is not an address`,
 		"run --cluster-id=a --namespace=b --name=c --mtu=1500 --wireguard=fast": `--wireguard is "fast"`,
 		"run --cluster-id=a --namespace=b --name=c --mtu=-1":                    "--mtu=-1: use 0 or more",
-		"run --cluster-id=a --namespace=b --name=c --mtu=1500 --standby":        "--standby needs --pod-ip",
+		"run --cluster-id=a --namespace=b --name=c --mtu=1500 --standby":        `--standby needs an IPv4 address, and --pod-ip is ""`,
 		"run --x":                            "unknown flag: --x: see gateway run --help",
 		"agent":                              "--node-name is not set",
 		"agent --node-name=a --log-format=x": `--log-format is "x"`,

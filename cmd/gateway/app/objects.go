@@ -10,7 +10,9 @@ import (
 	"fmt"
 	"reflect"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -54,7 +56,9 @@ func newObjects(config *rest.Config, kinds map[client.Object]cache.ByObject) (*o
 
 func newScheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, networking.AddToScheme, ipam.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{
+		corev1.AddToScheme, coordinationv1.AddToScheme, discoveryv1.AddToScheme, networking.AddToScheme, ipam.AddToScheme,
+	} {
 		utilruntime.Must(add(scheme))
 	}
 	return scheme
@@ -70,7 +74,8 @@ func newMapper() meta.RESTMapper {
 		}
 	}
 	add(corev1.SchemeGroupVersion, "Node", "nodes", "node", meta.RESTScopeRoot)
-	add(corev1.SchemeGroupVersion, "Secret", "secrets", "secret", meta.RESTScopeNamespace)
+	add(discoveryv1.SchemeGroupVersion, "EndpointSlice", "endpointslices", "endpointslice", meta.RESTScopeNamespace)
+	add(coordinationv1.SchemeGroupVersion, "Lease", "leases", "lease", meta.RESTScopeNamespace)
 	add(networking.GroupVersion, "Configuration", "configurations", "configuration", meta.RESTScopeNamespace)
 	add(networking.GroupVersion, "GatewayServer", "gatewayservers", "gatewayserver", meta.RESTScopeNamespace)
 	add(networking.GroupVersion, "GatewayClient", "gatewayclients", "gatewayclient", meta.RESTScopeNamespace)

@@ -48,9 +48,9 @@ func (o *options) validate() error {
 // runOptions are the flags of the command run.
 type runOptions struct {
 	options
-	clusterID, namespace, name, secret, podIP string
-	implementation                            string
-	standby                                   bool
+	clusterID, namespace, name, keysDir, podIP, pod, node string
+	implementation                                        string
+	standby                                               bool
 }
 
 func (o *runOptions) addFlags(flags *pflag.FlagSet, env func(string) string) {
@@ -58,10 +58,12 @@ func (o *runOptions) addFlags(flags *pflag.FlagSet, env func(string) string) {
 	flags.StringVar(&o.clusterID, "cluster-id", env("CLUSTER_ID"), "id of this cluster, by which its peers know it; by default $CLUSTER_ID")
 	flags.StringVar(&o.namespace, "namespace", env("POD_NAMESPACE"), "tenant namespace of the peer, with the objects of the gateway; by default $POD_NAMESPACE")
 	flags.StringVar(&o.name, "name", "", "name of the GatewayServer or GatewayClient")
-	flags.StringVar(&o.secret, "secret-name", "", "name of the Secret with the keys of this gateway; by default gw- and the name of the gateway")
+	flags.StringVar(&o.keysDir, "keys-dir", "/etc/wireguard/keys", "directory where the Secret with the keys of this gateway is mounted; changes are followed")
 	flags.StringVar(&o.podIP, "pod-ip", env("POD_IP"), "address of this pod, whose link has the MTU of the pod network; by default $POD_IP")
 	flags.IntVar(&o.mtu, "mtu", 0, "MTU of the pod network in bytes; 0 for the MTU of the link with --pod-ip")
-	flags.BoolVar(&o.standby, "standby", false, "carry no packets before status.internalEndpoint of the gateway has the address of this pod; for gateways with several pods, which share one key")
+	flags.BoolVar(&o.standby, "standby", false, "elect the active one of several pods, which share one key: this pod carries no packets before status.internalEndpoint of the gateway has its address")
+	flags.StringVar(&o.pod, "pod-name", env("POD_NAME"), "name of this pod, for the EndpointSlice of the Service; by default $POD_NAME")
+	flags.StringVar(&o.node, "node-name", env("NODE_NAME"), "name of the node of this pod, for status.internalEndpoint of the gateway; by default $NODE_NAME")
 	flags.StringVar(&o.implementation, "wireguard", string(tunnel.Auto), "implementation of WireGuard: auto, kernel or userspace; auto uses the kernel if it has WireGuard")
 }
 
@@ -77,13 +79,12 @@ func (o *runOptions) validate() error {
 	if _, err := netip.ParseAddr(o.podIP); err != nil && o.mtu == 0 {
 		return fmt.Errorf("--pod-ip=%q is not an address: set it, or --mtu", o.podIP)
 	}
-	if o.standby && o.podIP == "" {
-		return errors.New("--standby needs --pod-ip")
+	if address, err := netip.ParseAddr(o.podIP); o.standby && (err != nil || !address.Is4()) {
+		return fmt.Errorf("--standby needs an IPv4 address, and --pod-ip is %q", o.podIP)
 	}
 	if !slices.Contains([]tunnel.Implementation{tunnel.Auto, tunnel.Kernel, tunnel.Userspace}, tunnel.Implementation(o.implementation)) {
 		return fmt.Errorf("--wireguard is %q: use auto, kernel or userspace", o.implementation)
 	}
-	o.secret = cmp.Or(o.secret, "gw-"+o.name)
 	return nil
 }
 

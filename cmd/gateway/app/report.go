@@ -29,7 +29,8 @@ type reporter struct {
 	refused, connected, latency prometheus.Gauge
 	active                      prometheus.Gauge
 	applied, writes, failures   *prometheus.CounterVec
-	statusWrites                *prometheus.CounterVec
+	statusWrites, takeovers     *prometheus.CounterVec
+	refusedProbes               prometheus.Counter
 
 	mutex sync.Mutex
 	// reasons are the reasons that were logged and are not gone yet, by the objects whose check found them.
@@ -61,6 +62,10 @@ func newReporter() *reporter {
 		failures:  vector("refract_gateway_failures_total", "failed changes of the kernel's configuration, by part: network or tunnel", "part"),
 		statusWrites: vector("refract_gateway_connection_writes_total",
 			"requests that write the Connection, by result: success or failure", "result"),
+		takeovers: vector("refract_gateway_takeovers_total",
+			"elections that this pod has won, by reason: elected if no pod was active, lost if the active one did not answer, or leaving if it was about to end", "reason"),
+		refusedProbes: counter("refract_gateway_refused_probes_total",
+			"packets at the port for probes between the pods of the gateway that were dropped, because no other pod has sent them"),
 	}
 }
 

@@ -13,11 +13,14 @@ import (
 	"maps"
 	"net"
 	"net/netip"
+	"path/filepath"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/kubernetes"
@@ -40,13 +43,10 @@ import (
 // refusedReason is the reason of the Event of a gateway whose objects are not applied.
 const refusedReason = "PeeringRefused"
 
-// privateKeyField is the key of the private key in the Secret of a gateway, as in Liqo.
-const privateKeyField = "privateKey"
-
 // cacheAll is the cache of all objects of a kind.
 var cacheAll = cache.ByObject{}
 
-// runGateway runs a gateway until ctx is done.
+// runGateway runs a gateway until ctx is done. The active one of several pods then hands over to another one first.
 func runGateway(ctx context.Context, o *runOptions) error {
 	config, err := o.restConfig()
 	if err != nil {
@@ -62,8 +62,8 @@ func runGateway(ctx context.Context, o *runOptions) error {
 		return err
 	}
 	p := &peering{options: o, reader: objects.cache, reporter: newReporter(), retry: make(chan struct{}, 1),
-		endpoints: endpoints{resolve: net.DefaultResolver.LookupNetIP}}
-	closeEvents, err := p.recordEvents(config)
+		endpoints: endpoints{resolve: net.DefaultResolver.LookupNetIP}, key: keyFile{path: filepath.Join(o.keysDir, privateKeyField)}}
+	warn, closeEvents, err := p.recordEvents(config)
 	if err != nil {
 		return err
 	}
@@ -72,12 +72,47 @@ func runGateway(ctx context.Context, o *runOptions) error {
 	if err != nil {
 		return err
 	}
+	var elector *elector
+	var lastPeerEndpoint func() netip.AddrPort
+	if o.standby {
+		if elector, err = newElector(config, o, objects, p.reporter, warn); err != nil {
+			return err
+		}
+		lastPeerEndpoint = elector.member.Peer
+	}
+	slices, err := newSliceKeeper(config, o, objects.cache)
+	if err != nil {
+		return err
+	}
 	build := func(ctx context.Context) (desired.Peering, error) {
 		keeper.requestUpdate()
-		return p.build(ctx)
+		slices.requestUpdate()
+		input, err := p.build(ctx)
+		if elector != nil && err == nil {
+			elector.member.SetPrivateKey(input.PrivateKey)
+		}
+		return input, err
 	}
 	slog.Info("Starting", "version", cmdutil.Version(), "cluster", o.clusterID, "namespace", o.namespace, "name", o.name)
+	stopping := ctx.Done()
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
 	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-stopping:
+		}
+		if elector != nil {
+			elector.handOver(ctx)
+		}
+		stop()
+		return nil
+	})
+	if elector != nil {
+		group.Go(func() error { return elector.member.Run(ctx) })
+	}
 	if err := o.serveOperations(ctx, group, p.reporter.registry, objects.synced); err != nil {
 		return err
 	}
@@ -88,15 +123,23 @@ func runGateway(ctx context.Context, o *runOptions) error {
 	})
 	group.Go(func() error { return p.tryEndpoints(ctx, connections) })
 	group.Go(func() error { return keeper.keepConnection(ctx, objects.synced) })
+	group.Go(func() error { return watchKey(ctx, o.keysDir, p.retry) })
+	if o.standby {
+		group.Go(func() error { return slices.keepSlice(ctx, objects.synced) })
+	}
 	group.Go(func() error {
 		return gateway.RunGateway(ctx, peerings, gateway.Options{
 			Implementation: tunnel.Implementation(o.implementation),
 			LogError: func(format string, values ...any) {
 				slog.Error("WireGuard reports an error", "err", fmt.Sprintf(format, values...))
 			},
+			LastPeerEndpoint: lastPeerEndpoint,
 			Report: func(r gateway.Report) {
 				p.reporter.report(r)
 				keeper.recordReport(r)
+				if elector != nil {
+					elector.recordReport(r)
+				}
 				if r.Connection != nil {
 					replaceValue(connections, r.Connection.Connected)
 				}
@@ -121,7 +164,7 @@ func replaceValue(channel chan bool, value bool) {
 	}
 }
 
-// kinds returns the caches of a gateway. They need permission for the tenant namespace only, for its Secret by name, and for Nodes.
+// kinds returns the caches of a gateway. They need permission for the tenant namespace only, and for Nodes.
 func (o *runOptions) kinds() map[client.Object]cache.ByObject {
 	inNamespace := func(name string) cache.ByObject {
 		by := cache.ByObject{Namespaces: map[string]cache.Config{o.namespace: {}}}
@@ -136,7 +179,10 @@ func (o *runOptions) kinds() map[client.Object]cache.ByObject {
 		&networking.GatewayServer{}: inNamespace(o.name),
 		&networking.GatewayClient{}: inNamespace(o.name),
 		&networking.Connection{}:    inNamespace(connectionName(o.name)),
-		&corev1.Secret{}:            inNamespace(o.secret),
+	}
+	if o.standby {
+		kinds[&coordinationv1.Lease{}] = inNamespace(wire.GatewayElection)
+		kinds[&discoveryv1.EndpointSlice{}] = inNamespace(wire.GatewayElection)
 	}
 	maps.Copy(kinds, nodeKinds(o.installation))
 	return kinds
@@ -153,6 +199,8 @@ type peering struct {
 	retry chan struct{}
 	// standby is true while this pod is on standby. It then tries no endpoints.
 	standby atomic.Bool
+	// key is the private key of this gateway. It belongs to the goroutine that calls build.
+	key keyFile
 }
 
 // build reads the caches.
@@ -221,14 +269,9 @@ func (p *peering) readPeer(ctx context.Context, input *desired.Peering) error {
 	if input.PublicKey != nil {
 		stripMetadata(input.PublicKey)
 	}
-	secret, err := getObject(ctx, p.reader, o.namespace, o.secret, &corev1.Secret{})
-	switch {
-	case err != nil:
-		return err
-	case secret == nil && input.Problem == "":
-		input.Problem = fmt.Sprintf("waiting for the Secret %s/%s with the keys of the gateway", o.namespace, o.secret)
-	case secret != nil:
-		input.PrivateKey = secret.Data[privateKeyField]
+	var err error
+	if input.PrivateKey, err = p.key.read(); err != nil && input.Problem == "" {
+		input.Problem = err.Error()
 	}
 	return nil
 }
@@ -283,21 +326,23 @@ func (p *peering) tryEndpoints(ctx context.Context, connections <-chan bool) err
 	}
 }
 
-// recordEvents lets the reporter write Events about the gateway, which is the object that its owner looks at.
-func (p *peering) recordEvents(config *rest.Config) (closeEvents func(), err error) {
+// recordEvents returns a function that writes warning Events about the gateway, which is the object that its owner looks at. The reporter uses
+// it, too.
+func (p *peering) recordEvents(config *rest.Config) (warn func(reason, text string), closeEvents func(), err error) {
 	clients, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("creating a client for Events, %w", err)
+		return nil, nil, fmt.Errorf("creating a client for Events, %w", err)
 	}
 	broadcaster := record.NewBroadcaster()
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: clients.CoreV1().Events(p.options.namespace)})
 	recorder := broadcaster.NewRecorder(newScheme(), corev1.EventSource{Component: userAgent})
-	p.reporter.warn = func(text string) {
+	warn = func(reason, text string) {
 		if object := p.findGateway(); object != nil {
-			recorder.Event(object, corev1.EventTypeWarning, refusedReason, printable.Message(text))
+			recorder.Event(object, corev1.EventTypeWarning, reason, printable.Message(text))
 		}
 	}
-	return broadcaster.Shutdown, nil
+	p.reporter.warn = func(text string) { warn(refusedReason, text) }
+	return warn, broadcaster.Shutdown, nil
 }
 
 // findGateway returns the object of the gateway from the cache, or nil.

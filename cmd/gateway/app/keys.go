@@ -1,0 +1,77 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package app
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// privateKeyField is the key of the private key in the Secret of a gateway, as in Liqo. In the mounted Secret, it is the name of the
+// file.
+const privateKeyField = "privateKey"
+
+// keyCheckInterval is how often the mounted keys are compared. With a longer interval, a gateway uses a replaced key for longer.
+const keyCheckInterval = 10 * time.Second
+
+// maxKeyFile limits what is read of the file. It is more than the 32 bytes of a key, so that a file that is too long is refused as such.
+const maxKeyFile = 1024
+
+// keyFile is the mounted private key. The key stays if its file disappears, because the connection needs it.
+type keyFile struct {
+	path string
+	last []byte
+}
+
+// read returns the key. It is not safe for concurrent use.
+func (k *keyFile) read() ([]byte, error) {
+	key, err := readKey(k.path)
+	switch {
+	case err == nil:
+		k.last = key
+	case k.last == nil:
+		return nil, fmt.Errorf("waiting for the private key, which the Secret of the gateway contains: %w", err)
+	}
+	return k.last, nil
+}
+
+func readKey(path string) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }()
+	return io.ReadAll(io.LimitReader(file, maxKeyFile))
+}
+
+// watchKey sends to changed after the key has changed, until ctx is done. Kubernetes replaces the files of a Secret in a running pod.
+func watchKey(ctx context.Context, dir string, changed chan<- struct{}) error {
+	path := filepath.Join(dir, privateKeyField)
+	last, _ := readKey(path)
+	timer := time.NewTicker(keyCheckInterval)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+		}
+		key, err := readKey(path)
+		if err != nil || bytes.Equal(key, last) {
+			continue
+		}
+		last = key
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
+	}
+}

@@ -1,0 +1,214 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package takeover
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+)
+
+const (
+	// probeInterval is how often a pod probes the holder of the Lease. A shorter one finds a loss sooner, and costs more packets.
+	probeInterval = 200 * time.Millisecond
+	// missedProbes is how many probes in a row the holder may leave unanswered before it counts as lost. With fewer, a gateway that is
+	// short of CPU time loses its role.
+	missedProbes = 5
+	// retryInterval is the pause after an attempt to take over or to write the endpoint, whether it succeeded or not.
+	retryInterval = time.Second
+
+	// minTakeoverPause is how long a pod waits after a takeover between living pods, before it takes over from a pod that does not
+	// answer. Without it, two pods whose probes are blocked take turns each second.
+	minTakeoverPause = 10 * time.Second
+	// maxTakeoverPause limits the pause, which doubles with each such takeover.
+	maxTakeoverPause = 10 * time.Minute
+	// takeoverMemory is how long a takeover counts for the next pause. It is longer than maxTakeoverPause, or the pause would begin
+	// again while probes are still blocked.
+	takeoverMemory = 2 * maxTakeoverPause
+	// cacheLag limits how long a View may be older than this pod's own write of the Lease.
+	cacheLag = 10 * time.Second
+)
+
+// Reason is why a pod takes over.
+type Reason string
+
+const (
+	// Elected means that no pod held the Lease.
+	Elected Reason = "elected"
+	// Lost means that the holder did not answer probes.
+	Lost Reason = "lost"
+	// Leaving means that the holder is about to end.
+	Leaving Reason = "leaving"
+)
+
+// Action is the kind of a Step.
+type Action int
+
+const (
+	// Wait means that there is nothing to do before the next change.
+	Wait Action = iota
+	// Probe means that the holder of the Lease has to be probed.
+	Probe
+	// Claim means that this pod has to take the Lease, and to write its address to the status of the gateway.
+	Claim
+	// Publish means that this pod holds the Lease, and has to write its address to the status of the gateway.
+	Publish
+)
+
+// View contains the state of the Lease and of the gateway, as the caches have it.
+type View struct {
+	// Known is true if the gateway exists and its objects were read.
+	Known bool
+	// Version is the version of the Lease, empty if there is none.
+	Version string
+	// Holder is the address of the pod that holds the Lease. It is not valid if there is no Lease.
+	Holder netip.Addr
+	// Endpoint is the address in the status of the gateway. It is not valid if there is none.
+	Endpoint netip.Addr
+}
+
+// target returns the address of the pod to probe: the holder of the Lease, or the active pod while there is no Lease.
+func (v View) target() netip.Addr {
+	if v.Holder.IsValid() {
+		return v.Holder
+	}
+	return v.Endpoint
+}
+
+// Step is the next action of a pod.
+type Step struct {
+	Action Action
+	// Target is the pod to probe.
+	Target netip.Addr
+	// Reason of a claim.
+	Reason Reason
+	// Delayed is true for a claim that had to wait because of an earlier takeover: then probes may be blocked.
+	Delayed bool
+}
+
+// Election is the state of one pod. It is not safe for concurrent use.
+type Election struct {
+	// Own is the address of the pod.
+	Own netip.Addr
+
+	target netip.Addr
+	// pending are the probes that were sent after the last one that was answered.
+	pending []nonce
+	// leaving is true if the last answer has announced the end of the target.
+	leaving bool
+	// attempted is when this pod has tried to write, whatever came of it.
+	attempted time.Time
+	// delayed is true while the target is lost and this pod has to wait.
+	delayed bool
+
+	// involved is the time of the last takeover between this pod and another one that was alive, and pause how long to wait after it.
+	involved time.Time
+	pause    time.Duration
+
+	// replaced is the version of the Lease that this pod has replaced at the time won. Views with this version are outdated.
+	replaced string
+	won      time.Time
+}
+
+// Next returns the next action. A pod that is not ready, because it cannot carry packets or is about to end, takes no part.
+func (e *Election) Next(v View, ready bool, now time.Time) Step {
+	if !v.Known {
+		return Step{}
+	}
+	if v.Version == e.replaced && !e.won.IsZero() && now.Sub(e.won) < cacheLag {
+		v.Holder = e.Own
+	}
+	e.observe(v, now)
+	mayWrite := e.attempted.IsZero() || now.Sub(e.attempted) >= retryInterval
+	if !ready {
+		return Step{}
+	}
+	if v.Holder == e.Own {
+		if v.Endpoint == e.Own || !mayWrite {
+			return Step{}
+		}
+		return Step{Action: Publish}
+	}
+	reason := e.findReason(v, now)
+	switch {
+	case reason != "" && mayWrite:
+		return Step{Action: Claim, Reason: reason, Delayed: e.delayed}
+	case e.target.IsValid() && e.target != e.Own:
+		// The probes go on between attempts: the holder may be back before the next one.
+		return Step{Action: Probe, Target: e.target}
+	}
+	return Step{}
+}
+
+// findReason returns why this pod, which does not hold the Lease, has to take it. It returns nothing while the holder may live.
+func (e *Election) findReason(v View, now time.Time) Reason {
+	switch {
+	case !v.Holder.IsValid() && (!v.Endpoint.IsValid() || v.Endpoint == e.Own):
+		return Elected
+	case e.leaving:
+		return Leaving
+	case len(e.pending) < missedProbes:
+		return ""
+	case now.Sub(e.involved) < e.pause:
+		e.delayed = true
+		return ""
+	}
+	return Lost
+}
+
+// observe follows the holder. A pod that loses the Lease while it runs has been taken for dead.
+func (e *Election) observe(v View, now time.Time) {
+	if v.target() == e.target {
+		return
+	}
+	if e.target == e.Own && v.Holder.IsValid() {
+		e.recordTakeover(now)
+	}
+	e.target, e.pending, e.leaving, e.delayed = v.target(), nil, false, false
+}
+
+// Sent records a probe.
+func (e *Election) Sent(n nonce) {
+	e.pending = append(e.pending, n)
+	// A late answer counts as well, but nothing is kept for ever.
+	e.pending = e.pending[max(0, len(e.pending)-4*missedProbes):]
+}
+
+// Answered records an answer of the target, and returns false if this pod sent no such probe, or has accepted an answer to it or to a later one.
+func (e *Election) Answered(n nonce, active, leaving bool) bool {
+	i := slices.Index(e.pending, n)
+	if i < 0 {
+		return false
+	}
+	e.leaving = leaving
+	// A holder that does not carry packets is as good as lost.
+	if active {
+		e.pending, e.delayed = e.pending[i+1:], false
+	} else {
+		e.pending[i] = nonce{}
+	}
+	return true
+}
+
+// Attempted records that this pod has tried to write.
+func (e *Election) Attempted(now time.Time) { e.attempted = now }
+
+// Won records that this pod has replaced a version of the Lease by its own.
+func (e *Election) Won(reason Reason, replaced string, now time.Time) {
+	e.replaced, e.won = replaced, now
+	if reason == Lost {
+		e.recordTakeover(now)
+	}
+	e.target, e.pending, e.leaving, e.delayed = e.Own, nil, false, false
+}
+
+// recordTakeover begins a pause.
+func (e *Election) recordTakeover(now time.Time) {
+	if e.pause == 0 || now.Sub(e.involved) >= takeoverMemory {
+		e.pause = minTakeoverPause
+	} else {
+		e.pause = min(2*e.pause, maxTakeoverPause)
+	}
+	e.involved = now
+}
