@@ -52,7 +52,7 @@ func processorTime(t *testing.T) time.Duration {
 }
 
 // TestRehearsalOfManyPodsRequestsNothing checks that a rehearsal of 10,000 pods, which compares the results of the
-// present chains with the results of another revision, sends no requests.
+// present chains with the results of another revision, three times for each pod, sends no requests.
 func TestRehearsalOfManyPodsRequestsNothing(t *testing.T) {
 	m, chains, requests := countingManager(t)
 	require.NoError(t, chains.Declare(t.Context(), []source.Declared{declaredPlugin("team", "team-1", module(t, "1",
@@ -68,9 +68,10 @@ func TestRehearsalOfManyPodsRequestsNothing(t *testing.T) {
 	require.Len(t, kinds[0].Keys, manyObjects)
 	begin := processorTime(t)
 	for _, key := range kinds[0].Keys {
-		compared, err := p.Compare(t.Context(), kinds[0], key, false)
+		compared, err := p.Compare(t.Context(), kinds[0], key, "team")
 		require.NoError(t, err)
 		require.True(t, compared.Outgoing.Differs())
+		require.False(t, compared.Varies)
 	}
 	t.Logf("%d pods were compared in %s of processor time", manyObjects, processorTime(t)-begin)
 	require.Zero(t, requests.Load())
