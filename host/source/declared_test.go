@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -299,6 +300,48 @@ func TestCandidateFollowsTheFolder(t *testing.T) {
 	require.NoError(t, w.chains.Close(ctx))
 	require.Contains(t, labelIn(k.Registry(), ""), "closed")
 	require.Equal(t, "6", labelIn(w.registry, ""))
+}
+
+// TestCandidatesRunWhileTheFolderChanges checks that the chains of candidates run without an error while files, kinds and
+// declared plugins change, and candidates come and go.
+func TestCandidatesRunWhileTheFolderChanges(t *testing.T) {
+	ctx := context.Background()
+	w := newWorld(t)
+	first, _ := declared("a", plugin(t, "1", "Service"), source.Options{Priority: 1})
+	second, _ := declared("a", plugin(t, "2", "Service"), source.Options{Priority: 1})
+	w.declare(first)
+	file := func(version string) []source.Module {
+		return []source.Module{{Name: "file", Wasm: plugin(t, version, "Service")}}
+	}
+	var changing sync.WaitGroup
+	ended := make(chan struct{})
+	change := func(changes ...func()) {
+		changing.Go(func() {
+			for n := 0; ; n++ {
+				select {
+				case <-ended:
+					return
+				default:
+					changes[n%len(changes)]()
+				}
+			}
+		})
+	}
+	change(func() { w.chains.Apply(ctx, file("3")) }, func() { w.chains.Apply(ctx, file("4")) }, func() { w.chains.Apply(ctx, nil) })
+	change(func() { w.declare(second) }, func() { w.declare(first) })
+	change(func() { assert.NoError(t, w.chains.AddKind("Secret")) }, func() { w.chains.RemoveKind("Secret") })
+	for range 30 {
+		k, _, err := w.chains.NewCandidate(ctx, []source.Declared{second})
+		require.NoError(t, err)
+		for range 50 {
+			if got := labelIn(k.Registry(), ""); got != "2" {
+				t.Errorf("the candidate gives %s", got)
+			}
+		}
+		k.Close(ctx)
+	}
+	close(ended)
+	changing.Wait()
 }
 
 // TestBrokenFileAtStartHolds checks that if the file of a plugin is broken at the start and there is no good version,
