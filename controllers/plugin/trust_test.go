@@ -248,7 +248,8 @@ func TestSignaturesOfCosign(t *testing.T) {
 	key, err := signature.ParseKey(string(text))
 	require.NoError(t, err)
 	policy := filepath.Join(t.TempDir(), "policy.yaml")
-	require.NoError(t, os.WriteFile(policy, fmt.Appendf(nil, "prefixes:\n- prefix: %s\n  mode: Require\n  keys: [%q]\n", i.Host(), text), 0o600))
+	required := fmt.Appendf(nil, "prefixes:\n- prefix: %s\n  mode: Require\n  keys: [%q]\n", i.Host(), text)
+	require.NoError(t, os.WriteFile(policy, required, 0o600))
 	start(t, func(o *plugin.Options) {
 		o.TrustPolicy, o.Sources.InsecureRegistries = policy, []string{i.Host()}
 	})

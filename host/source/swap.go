@@ -79,7 +79,8 @@ func holdsOf(key host.ChainKey, held []*hold) (entries []host.Entry) {
 
 // composeChains builds the chains of all kinds without surplus plugins. A chain that would not differ from the one in
 // present is not built again. composeChains also returns the errors of the surplus plugins by name.
-func (c *Chains) composeChains(next roster, present map[host.ChainKey]composed) (chains map[host.ChainKey]composed, surplus map[string]error, err error) {
+func (c *Chains) composeChains(next roster, present map[host.ChainKey]composed) (
+	chains map[host.ChainKey]composed, surplus map[string]error, err error) {
 	extra, surplus := c.admitPlugins(next)
 	held := slices.Concat(next.held, holdsOfSurplus(next, surplus))
 	chains = map[host.ChainKey]composed{}

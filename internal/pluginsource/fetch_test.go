@@ -578,7 +578,8 @@ func TestCredentials(t *testing.T) {
 func TestTokens(t *testing.T) {
 	const token, basic = "Bearer token-for-one-image", "Basic cHVsbGVyOnNlY3JldA==" // puller:secret
 	const password = `{"username":"puller","password":"secret"}`
-	const identity = `{"auth":"MDAwMDAwMDAtMDAwMC0wMDAwLTAwMDAtMDAwMDAwMDAwMDAwOg==","identitytoken":"puller-identity"}` // user 00000000-…
+	// The user is 00000000-0000-0000-0000-000000000000, without a password.
+	const identity = `{"auth":"MDAwMDAwMDAtMDAwMC0wMDAwLTAwMDAtMDAwMDAwMDAwMDAwOg==","identitytoken":"puller-identity"}`
 	bundle, key, err := cert.GenerateSelfSignedCertKey("localhost", nil, nil)
 	require.NoError(t, err)
 	pair, err := tls.X509KeyPair(bundle, key)
@@ -609,7 +610,8 @@ func TestTokens(t *testing.T) {
 		_, _ = fmt.Fprintf(w, `{"token":%q}`, strings.TrimPrefix(token, "Bearer "))
 	}
 	exchange := func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodPost || r.URL.RawQuery != "" || r.FormValue("grant_type") != "refresh_token" || r.FormValue("refresh_token") != "puller-identity" ||
+		if r.Method != http.MethodPost || r.URL.RawQuery != "" || r.FormValue("grant_type") != "refresh_token" ||
+			r.FormValue("refresh_token") != "puller-identity" ||
 			r.FormValue("scope") != "repository:plugins/a:pull" || r.FormValue("service") != "plugins" {
 			w.WriteHeader(http.StatusUnauthorized)
 			return
@@ -646,11 +648,15 @@ func TestTokens(t *testing.T) {
 		"a redirect to http":       {answer: redirect(unencrypted), want: Unavailable, says: tokenRedirectRemedy},
 		"a redirect to a private address": {answer: redirect(strings.Replace(elsewhere, "localhost", "127.0.0.1", 1)),
 			want: Unavailable, says: tokenRedirectRemedy},
-		"a redirected identity token":          {answer: redirect(elsewhere), entry: identity, want: ForbiddenRedirect, says: tokenFormRemedy},
-		"an identity token redirected to http": {answer: redirect(unencrypted), entry: identity, want: Unavailable, says: tokenRedirectRemedy},
-		"without TLS":                          {realm: unencrypted, want: Unavailable, says: invalidRealmRemedy},
-		"private address":                      {realm: strings.Replace(elsewhere, "localhost", "127.0.0.1", 1), want: Unavailable, says: invalidRealmRemedy},
-		"no end":                               {answer: func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, maxManifestBytes+1)) }, want: Unavailable, says: "byte limit"},
+		"a redirected identity token": {answer: redirect(elsewhere), entry: identity,
+			want: ForbiddenRedirect, says: tokenFormRemedy},
+		"an identity token redirected to http": {answer: redirect(unencrypted), entry: identity,
+			want: Unavailable, says: tokenRedirectRemedy},
+		"without TLS": {realm: unencrypted, want: Unavailable, says: invalidRealmRemedy},
+		"private address": {realm: strings.Replace(elsewhere, "localhost", "127.0.0.1", 1),
+			want: Unavailable, says: invalidRealmRemedy},
+		"no end": {answer: func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, maxManifestBytes+1)) },
+			want: Unavailable, says: "byte limit"},
 	} {
 		t.Run(title, func(t *testing.T) {
 			leaked.Store(nil)
@@ -699,9 +705,9 @@ func TestTokenServersOfInsecureRegistries(t *testing.T) {
 		_, _ = io.WriteString(w, `{"token":"of-a-stranger"}`)
 	}))
 	defer unlisted.Close()
-	listed := httptest.NewServer(http.RedirectHandler(strings.Replace(unlisted.URL, "127.0.0.1", "localhost", 1), http.StatusTemporaryRedirect))
-	defer listed.Close()
 	onLocalhost := func(address string) string { return strings.Replace(address, "127.0.0.1", "localhost", 1) }
+	listed := httptest.NewServer(http.RedirectHandler(onLocalhost(unlisted.URL), http.StatusTemporaryRedirect))
+	defer listed.Close()
 	for title, c := range map[string]struct {
 		realm, entry string
 		want         Reason

@@ -103,7 +103,8 @@ func (g *guard) RoundTrip(request *http.Request) (*http.Response, error) {
 	// follows a redirect to another host.
 	if from := request.Response; from != nil && request.Method == http.MethodPost && from.Request.URL.Host != request.URL.Host {
 		return nil, &Error{
-			Reason: ForbiddenRedirect, Err: fmt.Errorf("%s redirects a request with credentials to %s", from.Request.URL.Host, request.URL.Host),
+			Reason: ForbiddenRedirect,
+			Err:    fmt.Errorf("%s redirects a request with credentials to %s", from.Request.URL.Host, request.URL.Host),
 			remedy: tokenFormRemedy,
 		}
 	}

@@ -323,12 +323,13 @@ func TestProbationsFollowTheFolder(t *testing.T) {
 		f.refreshNow()
 	}
 	before := f.only()
+	options := source.Options{Config: map[string]any{"labels": []any{"v2.example.com/*"}}}
 	for _, c := range []struct {
 		modules []source.Module
 		left    []string
 	}{
 		{nil, []string{"v2"}},
-		{[]source.Module{{Name: "folder", Wasm: w.wasm, Options: source.Options{Config: map[string]any{"labels": []any{"v2.example.com/*"}}}}}, nil},
+		{[]source.Module{{Name: "folder", Wasm: w.wasm, Options: options}}, nil},
 		{nil, []string{"v2"}},
 	} {
 		for _, s := range w.chains.Apply(t.Context(), c.modules) {

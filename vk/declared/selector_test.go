@@ -91,14 +91,16 @@ func TestNamespaceMatchesAreRemembered(t *testing.T) {
 func TestLabelsOfObjectsAreReadIfNeeded(t *testing.T) {
 	namespaces := newNamespaces(nil)
 	namespaces.learn(namespaceOf("shop", "web"))
+	all, untiered := &metav1.LabelSelector{}, &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+		{Key: "tier", Operator: metav1.LabelSelectorOpDoesNotExist}}}
 	for name, c := range map[string]struct {
 		match plugins.PluginMatch
 		reads int
 	}{
 		"namespaceSelector":                       {plugins.PluginMatch{NamespaceSelector: labelSelector("web")}, 0},
-		"namespaceSelector, empty objectSelector": {plugins.PluginMatch{NamespaceSelector: labelSelector("web"), ObjectSelector: &metav1.LabelSelector{}}, 0},
-		"empty objectSelector":                    {plugins.PluginMatch{ObjectSelector: &metav1.LabelSelector{}}, 0},
-		"objectSelector":                          {plugins.PluginMatch{ObjectSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "tier", Operator: metav1.LabelSelectorOpDoesNotExist}}}}, 1},
+		"namespaceSelector, empty objectSelector": {plugins.PluginMatch{NamespaceSelector: labelSelector("web"), ObjectSelector: all}, 0},
+		"empty objectSelector":                    {plugins.PluginMatch{ObjectSelector: all}, 0},
+		"objectSelector":                          {plugins.PluginMatch{ObjectSelector: untiered}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, err := newSelector(namespaces, &c.match)
@@ -110,9 +112,9 @@ func TestLabelsOfObjectsAreReadIfNeeded(t *testing.T) {
 			assert.Equal(t, c.reads, reads)
 		})
 	}
-	all := selectors{namespaces: namespaces, next: map[string]*selector{}}
+	used := selectors{namespaces: namespaces, next: map[string]*selector{}}
 	for _, match := range []*plugins.PluginMatch{nil, {}, {Providers: []string{"milan"}}} {
-		s, err := all.share(match)
+		s, err := used.share(match)
 		require.NoError(t, err)
 		assert.Nil(t, s, "a plugin for all objects has a selector, so its chains are selective")
 	}

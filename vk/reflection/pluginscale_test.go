@@ -143,7 +143,8 @@ func TestSwapsLoseNothing(t *testing.T) {
 	}
 	l.declare(revisions[0])
 	l.Settled()
-	t.Logf("heap: %d KiB at first, %d KiB with %d objects, %d KiB after as many swaps again", heap>>10, filled>>10, load.created(), heapInUse()>>10)
+	t.Logf("heap: %d KiB at first, %d KiB with %d objects, %d KiB after as many swaps again",
+		heap>>10, filled>>10, load.created(), heapInUse()>>10)
 	require.Len(t, l.Remote.Writes(t), before)
 
 	// The last revision, which comes while objects are written, too, has other results.
@@ -245,9 +246,11 @@ func (w *load) change(m *loadedMap) {
 		m.name = fmt.Sprintf("map-%d", len(w.maps))
 		w.maps = append(w.maps, m)
 		w.mu.Unlock()
-		_, err = maps.Create(w.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: m.name}, Data: map[string]string{"value": "1"}}, metav1.CreateOptions{})
+		object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: m.name}, Data: map[string]string{"value": "1"}}
+		_, err = maps.Create(w.Context(), object, metav1.CreateOptions{})
 	} else {
-		_, err = maps.Patch(w.Context(), m.name, types.MergePatchType, fmt.Appendf(nil, `{"data":{"value":"%d"}}`, m.value), metav1.PatchOptions{})
+		patch := fmt.Appendf(nil, `{"data":{"value":"%d"}}`, m.value)
+		_, err = maps.Patch(w.Context(), m.name, types.MergePatchType, patch, metav1.PatchOptions{})
 	}
 	if err != nil {
 		w.Error(err)

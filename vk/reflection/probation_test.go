@@ -133,7 +133,8 @@ func (l *probationLab) applyFolder(wasm []byte, options source.Options) {
 func TestFolderDuringAProbation(t *testing.T) {
 	t.Parallel()
 	const maps = 30
-	first, second := declaredPlugin("team", "team-1", module(t, "1", failsWhereAsked)), declaredPlugin("team", "team-2", module(t, "2", failsWhereAsked))
+	first := declaredPlugin("team", "team-1", module(t, "1", failsWhereAsked))
+	second := declaredPlugin("team", "team-2", module(t, "2", failsWhereAsked))
 	l := newProbationLab(t, first)
 	l.Local.ConfigMaps(t, l.Namespace, maps)
 	l.Start()
@@ -142,7 +143,8 @@ func TestFolderDuringAProbation(t *testing.T) {
 	l.Settled()
 
 	evaluated := l.Manager.Evaluated(reflection.ConfigMapKind)
-	const asksForFailure = `(func (export "outgoing") (result i32) (call $set (i32.const 1) (i32.const 100) (i32.const 18) (i32.const 150) (i32.const 4)) (i32.const 0))`
+	const asksForFailure = `(func (export "outgoing") (result i32)
+		(call $set (i32.const 1) (i32.const 100) (i32.const 18) (i32.const 150) (i32.const 4)) (i32.const 0))`
 	l.applyFolder(module(t, "3", asksForFailure), source.Options{Priority: -1})
 	l.Event(l.Namespace, "ConfigMap", "good-0", failure.PluginFailedReason)
 	l.Eventually(func() error {

@@ -136,7 +136,8 @@ func TestRehearsalRepeatsEveryEvaluation(t *testing.T) {
 	l.Local.ConfigMaps(t, l.Namespace, maps)
 	l.Start()
 	l.settled(maps + 1) // and the root CA
-	got := reflectiontest.Must(reflection.RehearsePlugin(t.Context(), l.Manager, l.candidate(declaredPlugin("team", "team-1", module(t, "1", alternates)))))(t)
+	candidate := l.candidate(declaredPlugin("team", "team-1", module(t, "1", alternates)))
+	got := reflectiontest.Must(reflection.RehearsePlugin(t.Context(), l.Manager, candidate))(t)
 	require.EqualValues(t, maps+1, got.NotDeterministic)
 }
 

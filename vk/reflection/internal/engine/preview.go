@@ -203,7 +203,8 @@ func (p *Preview) Compare(ctx context.Context, k PreviewKind, key queue.Key, plu
 }
 
 // pair runs both chains of a hook, and adds conflicts and variations to c. It returns an error only if ctx has ended.
-func (p *Preview) pair(ctx context.Context, s *Scope, hook host.Hook, in *mutation.Input, local *unstructured.Unstructured, plugin string, c *Comparison) (*Pair, error) {
+func (p *Preview) pair(ctx context.Context, s *Scope, hook host.Hook, in *mutation.Input, local *unstructured.Unstructured,
+	plugin string, c *Comparison) (*Pair, error) {
 	if in == nil {
 		return nil, ctx.Err()
 	}
