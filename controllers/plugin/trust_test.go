@@ -39,6 +39,7 @@ import (
 	"github.com/refract-project/refract/controllers/plugin"
 	"github.com/refract-project/refract/internal/pluginrevision"
 	"github.com/refract-project/refract/internal/pluginsource"
+	"github.com/refract-project/refract/internal/pluginsource/signature"
 	"github.com/refract-project/refract/test/support/registrytest"
 )
 
@@ -236,37 +237,42 @@ func TestImagesAndTheirSignatures(t *testing.T) {
 }
 
 // TestSignaturesOfCosign checks the signatures that cosign 2 and 3 have written, in their two layouts, against a policy
-// with one key.
+// that requires a signature by one key: only images with such a signature become active, and their revisions name the
+// key.
 func TestSignaturesOfCosign(t *testing.T) {
 	const folder = "../../internal/pluginsource/signature/testdata"
 	i := registrytest.New(t, false)
 	i.PushSigned(t, folder)
-	key, err := os.ReadFile(filepath.Join(folder, "trusted.pub"))
+	text, err := os.ReadFile(filepath.Join(folder, "trusted.pub"))
+	require.NoError(t, err)
+	key, err := signature.ParseKey(string(text))
 	require.NoError(t, err)
 	policy := filepath.Join(t.TempDir(), "policy.yaml")
-	require.NoError(t, os.WriteFile(policy, fmt.Appendf(nil, "prefixes:\n- prefix: %s\n  mode: Require\n  keys: [%q]\n", i.Host(), key), 0o600))
+	required := fmt.Appendf(nil, "prefixes:\n- prefix: %s\n  mode: Require\n  keys: [%q]\n", i.Host(), text)
+	require.NoError(t, os.WriteFile(policy, required, 0o600))
 	start(t, func(o *plugin.Options) {
 		o.TrustPolicy, o.Sources.InsecureRegistries = policy, []string{i.Host()}
 	})
-	for title, want := range map[string]struct {
-		status           metav1.ConditionStatus
-		reason, accepted string
-	}{
-		// The fixtures are modules without a hook, so that the next stage refuses those that are signed.
-		"v2":       {metav1.ConditionTrue, "Signed", "InvalidExports"},
-		"v3":       {metav1.ConditionTrue, "Signed", "InvalidExports"},
-		"other-v2": {metav1.ConditionFalse, "WronglySigned", "NotVerified"},
-		"other-v3": {metav1.ConditionFalse, "WronglySigned", "NotVerified"},
-		"attested": {metav1.ConditionFalse, "WronglySigned", "NotVerified"},
-		"unsigned": {metav1.ConditionFalse, "Unsigned", "NotVerified"},
+	for title, reason := range map[string]string{
+		"v2": "", "v3": "", "other-v2": "WronglySigned", "other-v3": "WronglySigned", "attested": "WronglySigned", "unsigned": "Unsigned",
 	} {
 		t.Run(title, func(t *testing.T) {
 			p := declare(t, nil, func(s *plugins.ReflectionPluginSpec) {
 				s.Source = plugins.PluginSource{OCI: &plugins.OCISource{Image: i.Host() + "/plugins/" + title + ":1"}}
 			})
-			p = await(t, p, plugins.VerifiedCondition, want.status, want.reason)
-			p = await(t, p, plugins.AcceptedCondition, metav1.ConditionFalse, want.accepted)
-			assert.Empty(t, p.Status.ActiveRevision)
+			if reason != "" {
+				p = await(t, p, plugins.VerifiedCondition, metav1.ConditionFalse, reason)
+				p = await(t, p, plugins.AcceptedCondition, metav1.ConditionFalse, "NotVerified")
+				assert.Empty(t, p.Status.ActiveRevision)
+				return
+			}
+			p = await(t, p, plugins.VerifiedCondition, metav1.ConditionTrue, "Signed")
+			p = await(t, p, plugins.AcceptedCondition, metav1.ConditionTrue, "Accepted")
+			p = await(t, p, plugins.ReadyCondition, metav1.ConditionTrue, "NoVirtualNodes")
+			revision := &plugins.PluginRevision{}
+			cluster.Get(t, revision, "", p.Status.ActiveRevision)
+			assert.Equal(t, key.Fingerprint(), revision.Spec.Signer)
+			assert.Contains(t, revision.Spec.Source, i.Host()+"/plugins/"+title+"@sha256:")
 		})
 	}
 }

@@ -4,11 +4,11 @@
 // Command cosign signs images with a real cosign, in both of cosign's layouts. The images are test data for the
 // verification of plugins.
 //
-//	go -C hack/cosign run . $PWD/internal/pluginsource/signature/testdata
+//	go -C hack/cosign run . $PWD/internal/pluginsource/signature/testdata $PWD/examples/plugins/strip-vendor-labels/strip-vendor-labels.wasm
 //
-// writes the public keys and an OCI image layout, in which an annotation has the name of each image. It starts a
-// registry on the loopback address and needs no other network. Each run creates new keys and deletes the private
-// keys.
+// writes the public keys and an OCI image layout, in which an annotation has the name of each image. All images contain
+// the given module. It starts a registry on the loopback address and needs no other network. Each run creates new keys
+// and deletes the private keys.
 package main
 
 import (
@@ -38,15 +38,19 @@ import (
 const nameAnnotation = "org.opencontainers.image.ref.name"
 
 func main() {
-	if len(os.Args) != 2 {
-		log.Fatal("usage: go -C hack/cosign run . FOLDER")
+	if len(os.Args) != 3 {
+		log.Fatal("usage: go -C hack/cosign run . FOLDER MODULE")
 	}
-	if err := run(os.Args[1]); err != nil {
+	if err := run(os.Args[1], os.Args[2]); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(folder string) error {
+func run(folder, module string) error {
+	wasm, err := os.ReadFile(module)
+	if err != nil {
+		return err
+	}
 	work, err := os.MkdirTemp("", "refract-cosign-")
 	if err != nil {
 		return err
@@ -61,7 +65,7 @@ func run(folder string) error {
 	if err != nil {
 		return err
 	}
-	m := maker{work: work, registry: strings.TrimPrefix(server.URL, "http://"), layout: path}
+	m := maker{wasm: wasm, work: work, registry: strings.TrimPrefix(server.URL, "http://"), layout: path}
 	if err := m.keys(folder, "trusted", "other"); err != nil {
 		return err
 	}
@@ -83,6 +87,7 @@ func run(folder string) error {
 }
 
 type maker struct {
+	wasm           []byte
 	work, registry string
 	layout         layout.Path
 }
@@ -131,7 +136,7 @@ func (m *maker) make(image string, command ...string) error {
 	if err != nil {
 		return err
 	}
-	made, err := newImage(image)
+	made, err := newImage(image, m.wasm)
 	if err != nil {
 		return err
 	}
@@ -154,10 +159,11 @@ func (m *maker) make(image string, command ...string) error {
 	return m.keepAttached(image, signed)
 }
 
-// newImage returns an image that contains an empty module, in the layout of the CNCF.
-func newImage(title string) (v1.Image, error) {
+// newImage returns an image that contains a module, in the layout of the CNCF. The title is an annotation, so that each
+// image has its own digest.
+func newImage(title string, wasm []byte) (v1.Image, error) {
 	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), "application/vnd.wasm.config.v0+json")
-	image, err := mutate.AppendLayers(image, static.NewLayer([]byte("\x00asm\x01\x00\x00\x00"), "application/wasm"))
+	image, err := mutate.AppendLayers(image, static.NewLayer(wasm, "application/wasm"))
 	if err != nil {
 		return nil, err
 	}

@@ -14,13 +14,21 @@ import (
 
 // Candidate has the chains with a different set of declared plugins. It shares the modules that are already loaded,
 // and keeps all of its modules loaded until Close, so that a Declare with the same plugins need not load any.
+//
+// A change of the plugin directory, or of the kinds, changes the chains of a Candidate just before those of the
+// registry. Otherwise the effects of such a change would be attributed to the declared plugins, because a rehearsal and
+// a probation compare the Candidate's results with those of the registry.
 type Candidate struct {
 	chains   *Chains
 	registry *host.Registry
 	changed  []host.ChainKey
-	version  uint64
-	modules  []*loaded
 	close    sync.Once
+
+	// The following fields are guarded by chains.mu.
+	version  uint64
+	declared roster
+	present  map[host.ChainKey]composed
+	modules  []*loaded
 }
 
 // NewCandidate builds the chains that Declare would build for the given plugins, without swapping any. It returns the
@@ -32,7 +40,7 @@ func (c *Chains) NewCandidate(ctx context.Context, plugins []Declared) (*Candida
 	next := c.accept(ctx, OriginDeclared, list)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	k := &Candidate{chains: c, version: c.version}
+	k := &Candidate{chains: c, version: c.version, declared: next.withOrigin(OriginDeclared)}
 	for name, r := range next.running {
 		if c.current.running[name] == r {
 			// The candidate is an additional user, so that the module stays open even if the plugin is removed from the
@@ -42,9 +50,9 @@ func (c *Chains) NewCandidate(ctx context.Context, plugins []Declared) (*Candida
 		k.modules = append(k.modules, r.module)
 	}
 	c.setKindsOf(next.roster, c.config.Kinds)
-	chains, surplus, err := c.composeChains(next.roster)
+	chains, surplus, err := c.composeChains(next.roster, c.present)
 	if err != nil {
-		k.Close(ctx)
+		k.release(ctx)
 		return nil, nil, err
 	}
 	for name, r := range next.running {
@@ -61,6 +69,8 @@ func (c *Chains) NewCandidate(ctx context.Context, plugins []Declared) (*Candida
 		}
 	}
 	k.registry.SwapAll(all)
+	k.present = chains
+	c.candidates[k] = struct{}{}
 	slices.SortFunc(k.changed, func(a, b host.ChainKey) int {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Hook, b.Hook))
 	})
@@ -74,7 +84,46 @@ func (k *Candidate) Registry() *host.Registry { return k.registry }
 // order.
 func (k *Candidate) Changed() []host.ChainKey { return k.changed }
 
-// IsCurrent reports whether no chain was swapped since the candidate was built, so that Changed is still valid.
+// follow gives the candidate the plugins of the directory in next, which becomes the current roster. After an error, the
+// chains stay as they are, and the candidate is not current any more. chains.mu must be held.
+func (k *Candidate) follow(ctx context.Context, next roster) {
+	c := k.chains
+	own := next.withOrigin(OriginFolder)
+	var modules []*loaded
+	for _, r := range own.running {
+		modules = append(modules, r.module)
+	}
+	for name, r := range k.declared.running {
+		modules = append(modules, r.module)
+		if own.running[name] == nil { // a file that has taken the name of a plugin takes precedence, as in accept
+			own.running[name] = r
+		}
+	}
+	own.held = append(own.held, k.declared.held...)
+	chains, _, err := c.composeChains(own, k.present)
+	if err != nil {
+		c.config.Logger.Warn("The chains of another revision of a plugin do not follow the plugin directory", "err", err)
+		return
+	}
+	changed := map[host.ChainKey]*host.Chain{}
+	for key, chain := range chains {
+		if k.present[key].chain != chain.chain {
+			changed[key] = chain.chain
+		}
+	}
+	k.registry.SwapAll(changed)
+	for _, m := range modules {
+		c.pool.share(m.key)
+	}
+	k.release(ctx)
+	k.modules, k.present = modules, chains
+	if k.version == c.version {
+		k.version++ // swapChains increments c.version as well
+	}
+}
+
+// IsCurrent reports whether the declared plugins have not changed since the candidate was built, so that Changed is
+// still valid.
 func (k *Candidate) IsCurrent() bool {
 	k.chains.mu.Lock()
 	defer k.chains.mu.Unlock()
@@ -84,8 +133,16 @@ func (k *Candidate) IsCurrent() bool {
 // Close releases the modules. Modules that no chain uses are closed after their running calls.
 func (k *Candidate) Close(ctx context.Context) {
 	k.close.Do(func() {
-		for _, m := range k.modules {
-			k.chains.pool.release(ctx, m)
-		}
+		k.chains.mu.Lock()
+		defer k.chains.mu.Unlock()
+		delete(k.chains.candidates, k)
+		k.release(ctx)
 	})
+}
+
+// release releases the modules. chains.mu must be held.
+func (k *Candidate) release(ctx context.Context) {
+	for _, m := range k.modules {
+		k.chains.pool.release(ctx, m)
+	}
 }

@@ -63,6 +63,8 @@ type Chains struct {
 	current  roster
 	present  map[host.ChainKey]composed
 	version  uint64 // incremented with each swap
+	// candidates are the candidates that are not closed.
+	candidates map[*Candidate]struct{}
 }
 
 // identity identifies a plugin by name and origin. Running plugins have different names.
@@ -75,6 +77,28 @@ type identity struct {
 type roster struct {
 	running map[string]*running
 	held    []*hold
+}
+
+// withOrigin returns the plugins and holds of one origin.
+func (r roster) withOrigin(origin Origin) roster {
+	found := roster{running: map[string]*running{}}
+	for name, plugin := range r.running {
+		if plugin.origin == origin {
+			found.running[name] = plugin
+		}
+	}
+	for _, h := range r.held {
+		if h.origin == origin {
+			found.held = append(found.held, h)
+		}
+	}
+	return found
+}
+
+// hasDeclaredOf reports whether both rosters have the same declared plugins.
+func (r roster) hasDeclaredOf(other roster) bool {
+	a, b := r.withOrigin(OriginDeclared), other.withOrigin(OriginDeclared)
+	return maps.Equal(a.running, b.running) && slices.Equal(a.held, b.held)
 }
 
 // running is a loaded plugin with the information that determines its chains.
@@ -127,7 +151,7 @@ func NewChains(ctx context.Context, config ChainsConfig) (*Chains, error) {
 	c := &Chains{
 		config: config, lastGood: lastGood{dir: config.LastGoodDir, marks: map[string]mark{}},
 		refused: map[identity]refusal{}, hostLoad: config.Host.Load, now: time.Now, pool: pool{modules: map[digest]*loaded{}},
-		podSpecs: map[string][]string{}, present: map[host.ChainKey]composed{},
+		podSpecs: map[string][]string{}, present: map[host.ChainKey]composed{}, candidates: map[*Candidate]struct{}{},
 	}
 	for _, m := range config.Defaults {
 		w := wantedModule(m)
@@ -173,17 +197,11 @@ type accepted struct {
 func (c *Chains) accept(ctx context.Context, origin Origin, list []wanted) accepted {
 	c.forgetRefusals(origin, list)
 	present := c.runningPlugins()
-	next := accepted{roster{running: map[string]*running{}}, map[string]error{}}
-	for name, r := range present.running {
-		if r.origin != origin {
-			next.running[name] = r
-		}
+	other := OriginFolder
+	if origin == OriginFolder {
+		other = OriginDeclared
 	}
-	for _, h := range present.held {
-		if h.origin != origin {
-			next.held = append(next.held, h)
-		}
-	}
+	next := accepted{present.withOrigin(other), map[string]error{}}
 	for i := range list {
 		w := &list[i]
 		old := present.running[w.Name]

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -229,10 +230,13 @@ func TestCandidate(t *testing.T) {
 	}
 	// The candidate must continue to work after the plugins that it shares were removed from the chains.
 	w.apply(nil)
-	if k.IsCurrent() || labelIn(k.Registry(), "") != "2" {
-		t.Error("the candidate follows the chains")
+	if !k.IsCurrent() || labelIn(k.Registry(), "") != "2" || len(k.Registry().Chain("Service", host.Outgoing).Plugins()) != 2 {
+		t.Error("the candidate does not follow the plugin directory")
 	}
 	w.declare(next)
+	if k.IsCurrent() {
+		t.Error("it is current")
+	}
 	keep, _, err := w.chains.NewCandidate(ctx, []source.Declared{old})
 	require.NoError(t, err)
 	k.Close(ctx)
@@ -246,6 +250,98 @@ func TestCandidate(t *testing.T) {
 		t.Errorf("modules were read %d and %d times", oldReads.Load(), reads.Load())
 	}
 	require.NoError(t, w.chains.Close(ctx))
+}
+
+// TestCandidateFollowsTheFolder checks that the chains of a candidate always have the plugins of the directory and the
+// kinds that the chains in use have, so that they differ in the declared plugins only.
+func TestCandidateFollowsTheFolder(t *testing.T) {
+	ctx := context.Background()
+	w := newWorld(t)
+	now, _ := declared("a", plugin(t, "1", "Service", "Secret"), source.Options{})
+	next, _ := declared("a", plugin(t, "2", "Service", "Secret"), source.Options{Priority: 9})
+	w.declare(now)
+	k, _, err := w.chains.NewCandidate(ctx, []source.Declared{next})
+	require.NoError(t, err)
+	check := func(kind, inUse, candidate string) {
+		t.Helper()
+		w.expect(kind, inUse)
+		for _, hook := range []host.Hook{host.Outgoing, host.Incoming} {
+			var names []string
+			for _, p := range k.Registry().Chain(kind, hook).Plugins() {
+				names = append(names, p.Name()+"@"+p.Version())
+			}
+			require.Equal(t, candidate, strings.Join(names, " "))
+		}
+		require.True(t, k.IsCurrent())
+	}
+	check("Service", "service@default a@1", "service@default a@2")
+	for _, version := range []string{"3", "4"} {
+		w.apply(map[string][]byte{"file.wasm": plugin(t, version, "Service")})
+		check("Service", "service@default a@1 file@"+version, "service@default file@"+version+" a@2")
+		require.Equal(t, "2", labelIn(k.Registry(), ""))
+	}
+	require.NoError(t, w.chains.AddKind("Secret"))
+	check("Secret", "a@1", "a@2")
+	w.apply(nil)
+	check("Service", "service@default a@1", "service@default a@2")
+	w.apply(map[string][]byte{"file.wasm": plugin(t, "3", "Service")[:50], "file.yaml": []byte("kinds: [Service]")})
+	check("Service", "service@default a@1", "service@default a@2")
+
+	// Another set of declared plugins is another candidate.
+	other, _ := declared("b", plugin(t, "5", "Service"), source.Options{})
+	w.declare(now, other)
+	require.False(t, k.IsCurrent())
+	w.apply(map[string][]byte{"file.wasm": plugin(t, "6", "Service")})
+	require.False(t, k.IsCurrent())
+	require.Equal(t, "2", labelIn(k.Registry(), ""))
+
+	// Only the module that nobody else uses is closed.
+	k.Close(ctx)
+	require.NoError(t, w.chains.Close(ctx))
+	require.Contains(t, labelIn(k.Registry(), ""), "closed")
+	require.Equal(t, "6", labelIn(w.registry, ""))
+}
+
+// TestCandidatesRunWhileTheFolderChanges checks that the chains of candidates run without an error while files, kinds and
+// declared plugins change, and candidates come and go.
+func TestCandidatesRunWhileTheFolderChanges(t *testing.T) {
+	ctx := context.Background()
+	w := newWorld(t)
+	first, _ := declared("a", plugin(t, "1", "Service"), source.Options{Priority: 1})
+	second, _ := declared("a", plugin(t, "2", "Service"), source.Options{Priority: 1})
+	w.declare(first)
+	file := func(version string) []source.Module {
+		return []source.Module{{Name: "file", Wasm: plugin(t, version, "Service")}}
+	}
+	var changing sync.WaitGroup
+	ended := make(chan struct{})
+	change := func(changes ...func()) {
+		changing.Go(func() {
+			for n := 0; ; n++ {
+				select {
+				case <-ended:
+					return
+				default:
+					changes[n%len(changes)]()
+				}
+			}
+		})
+	}
+	change(func() { w.chains.Apply(ctx, file("3")) }, func() { w.chains.Apply(ctx, file("4")) }, func() { w.chains.Apply(ctx, nil) })
+	change(func() { w.declare(second) }, func() { w.declare(first) })
+	change(func() { assert.NoError(t, w.chains.AddKind("Secret")) }, func() { w.chains.RemoveKind("Secret") })
+	for range 30 {
+		k, _, err := w.chains.NewCandidate(ctx, []source.Declared{second})
+		require.NoError(t, err)
+		for range 50 {
+			if got := labelIn(k.Registry(), ""); got != "2" {
+				t.Errorf("the candidate gives %s", got)
+			}
+		}
+		k.Close(ctx)
+	}
+	close(ended)
+	changing.Wait()
 }
 
 // TestBrokenFileAtStartHolds checks that if the file of a plugin is broken at the start and there is no good version,

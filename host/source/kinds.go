@@ -24,8 +24,7 @@ func (c *Chains) AddKind(kind string, podSpecs ...string) error {
 	c.podSpecs[kind] = slices.Clone(podSpecs)
 	// The kind is known with other pod specs, so its chains must be built again with another guard.
 	if known {
-		delete(c.present, host.ChainKey{Kind: kind, Hook: host.Outgoing})
-		delete(c.present, host.ChainKey{Kind: kind, Hook: host.Incoming})
+		c.forgetChains(kind)
 	} else {
 		c.setKinds(append(slices.Clone(before), kind))
 	}
@@ -46,11 +45,20 @@ func (c *Chains) RemoveKind(kind string) {
 	}
 	c.setKinds(slices.DeleteFunc(slices.Clone(c.config.Kinds), func(k string) bool { return k == kind }))
 	delete(c.podSpecs, kind)
-	outgoing, incoming := host.ChainKey{Kind: kind, Hook: host.Outgoing}, host.ChainKey{Kind: kind, Hook: host.Incoming}
-	c.config.Registry.SwapAll(map[host.ChainKey]*host.Chain{outgoing: nil, incoming: nil})
-	delete(c.present, outgoing)
-	delete(c.present, incoming)
+	c.config.Registry.SwapAll(map[host.ChainKey]*host.Chain{{Kind: kind, Hook: host.Outgoing}: nil, {Kind: kind, Hook: host.Incoming}: nil})
+	c.forgetChains(kind)
 	c.version++
+}
+
+// forgetChains has the chains of a kind built again when they are needed, also those of candidates. c.mu must be held.
+func (c *Chains) forgetChains(kind string) {
+	for _, hook := range []host.Hook{host.Outgoing, host.Incoming} {
+		key := host.ChainKey{Kind: kind, Hook: hook}
+		delete(c.present, key)
+		for k := range c.candidates {
+			delete(k.present, key)
+		}
+	}
 }
 
 // setKinds sets the kinds, and computes the kinds of each plugin again. c.mu must be held.
@@ -60,6 +68,9 @@ func (c *Chains) setKinds(kinds []string) {
 		r.kinds = r.matchingKinds(kinds)
 	}
 	c.setKindsOf(c.current, kinds)
+	for k := range c.candidates {
+		c.setKindsOf(k.declared, kinds)
+	}
 }
 
 func (c *Chains) setKindsOf(plugins roster, kinds []string) {

@@ -77,9 +77,10 @@ func holdsOf(key host.ChainKey, held []*hold) (entries []host.Entry) {
 	return entries
 }
 
-// composeChains builds the chains of all kinds without surplus plugins. A chain that would not change is not built
-// again. composeChains also returns the errors of the surplus plugins by name.
-func (c *Chains) composeChains(next roster) (chains map[host.ChainKey]composed, surplus map[string]error, err error) {
+// composeChains builds the chains of all kinds without surplus plugins. A chain that would not differ from the one in
+// present is not built again. composeChains also returns the errors of the surplus plugins by name.
+func (c *Chains) composeChains(next roster, present map[host.ChainKey]composed) (
+	chains map[host.ChainKey]composed, surplus map[string]error, err error) {
 	extra, surplus := c.admitPlugins(next)
 	held := slices.Concat(next.held, holdsOfSurplus(next, surplus))
 	chains = map[host.ChainKey]composed{}
@@ -87,7 +88,7 @@ func (c *Chains) composeChains(next roster) (chains map[host.ChainKey]composed, 
 		for _, hook := range []host.Hook{host.Outgoing, host.Incoming} {
 			key := host.ChainKey{Kind: kind, Hook: hook}
 			entries := slices.Concat(holdsOf(key, held), c.composeChain(key, extra))
-			if was, ok := c.present[key]; ok && slices.EqualFunc(was.entries, entries, sameEntry) {
+			if was, ok := present[key]; ok && slices.EqualFunc(was.entries, entries, sameEntry) {
 				chains[key] = was
 				continue
 			}
@@ -108,7 +109,7 @@ func sameEntry(a, b host.Entry) bool {
 // swapChains puts the chains of next into the registry, all at once, and then releases the plugins that are not in
 // next.
 func (c *Chains) swapChains(ctx context.Context, next roster) error {
-	chains, surplus, err := c.composeChains(next)
+	chains, surplus, err := c.composeChains(next, c.present)
 	if err != nil {
 		return err
 	}
@@ -119,6 +120,13 @@ func (c *Chains) swapChains(ctx context.Context, next roster) error {
 		}
 	}
 	if len(changed) > 0 {
+		// Candidates follow first: an object that the new chains skip, and those of a candidate do not, would count as
+		// skipped because of the declared plugins.
+		if c.current.hasDeclaredOf(next) {
+			for k := range c.candidates {
+				k.follow(ctx, next)
+			}
+		}
 		c.config.Registry.SwapAll(changed)
 		c.version++
 	}

@@ -74,6 +74,8 @@ const (
 	otherHostRemedy     = "use a name in spec.source that the server's certificate has, or correct the certificate"
 	invalidRealmRemedy  = "make the registry name its token server, in the header WWW-Authenticate, with https and a host name; a private IP address is allowed only if it is the registry's own"
 	tokenRedirectRemedy = "make the token server of the registry answer without a redirect, or redirect to https and a host name"
+	tokenFormRemedy     = "make the token server of the registry answer without a redirect, because pullSecret has an identity token, " +
+		"which is not sent to another host"
 )
 
 // Errorf returns an Error with a formatted message.

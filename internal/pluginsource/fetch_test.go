@@ -572,10 +572,14 @@ func TestCredentials(t *testing.T) {
 }
 
 // TestTokens checks access with a token of another server, which the registry names. That server gets the credentials,
-// the registry gets the token, and a server to which the registry redirects gets neither. A token server without TLS, or
-// with a private address that is not the registry's own, gets no credentials, and is not reached by a redirect, either.
+// which may be an identity token, the registry gets the token, and a server to which either of them redirects gets
+// neither. A token server without TLS, or with a private address that is not the registry's own, gets no credentials,
+// and is not reached by a redirect, either.
 func TestTokens(t *testing.T) {
 	const token, basic = "Bearer token-for-one-image", "Basic cHVsbGVyOnNlY3JldA==" // puller:secret
+	const password = `{"username":"puller","password":"secret"}`
+	// The user is 00000000-0000-0000-0000-000000000000, without a password.
+	const identity = `{"auth":"MDAwMDAwMDAtMDAwMC0wMDAwLTAwMDAtMDAwMDAwMDAwMDAwOg==","identitytoken":"puller-identity"}`
 	bundle, key, err := cert.GenerateSelfSignedCertKey("localhost", nil, nil)
 	require.NoError(t, err)
 	pair, err := tls.X509KeyPair(bundle, key)
@@ -591,7 +595,7 @@ func TestTokens(t *testing.T) {
 	}
 	var leaked atomic.Pointer[string]
 	leak := func(w http.ResponseWriter, r *http.Request) {
-		if header := r.Header.Get("Authorization"); header != "" {
+		if header := r.Header.Get("Authorization") + r.FormValue("refresh_token"); header != "" {
 			leaked.Store(&header)
 		}
 		_, _ = w.Write(wasm)
@@ -605,9 +609,26 @@ func TestTokens(t *testing.T) {
 		}
 		_, _ = fmt.Fprintf(w, `{"token":%q}`, strings.TrimPrefix(token, "Bearer "))
 	}
+	exchange := func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPost || r.URL.RawQuery != "" || r.FormValue("grant_type") != "refresh_token" ||
+			r.FormValue("refresh_token") != "puller-identity" ||
+			r.FormValue("scope") != "repository:plugins/a:pull" || r.FormValue("service") != "plugins" {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		_, _ = fmt.Fprintf(w, `{"access_token":%q}`, strings.TrimPrefix(token, "Bearer "))
+	}
+	redirect := func(target string) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, target, http.StatusTemporaryRedirect)
+		}
+	}
+	unencrypted := strings.Replace(plain.URL, "127.0.0.1", "localhost", 1)
+	refuse := func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }
 	for title, c := range map[string]struct {
 		answer http.HandlerFunc // of the token server
 		public bool             // the plugin has no credentials
+		entry  string           // the credentials, by default a password
 		realm  string           // URL of the token server, by default one that answers
 		secret string           // host of the credentials, by default the registry
 		want   Reason
@@ -619,15 +640,23 @@ func TestTokens(t *testing.T) {
 				_, _ = fmt.Fprintf(w, `{"token":%q}`, strings.TrimPrefix(token, "Bearer "))
 			}
 		}},
-		"no credentials":      {answer: grant, secret: "registry.example.com", want: InvalidSecret},
-		"refused credentials": {answer: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }, want: Unauthorized},
-		"a redirect": {answer: func(w http.ResponseWriter, r *http.Request) {
-			http.Redirect(w, r, plain.URL, http.StatusTemporaryRedirect)
-		},
+		"no credentials":           {answer: grant, secret: "registry.example.com", want: InvalidSecret},
+		"refused credentials":      {answer: refuse, want: Unauthorized},
+		"an identity token":        {answer: exchange, entry: identity},
+		"a refused identity token": {answer: refuse, entry: identity, want: Unauthorized},
+		"a redirect to https":      {answer: redirect(elsewhere), want: Unavailable},
+		"a redirect to http":       {answer: redirect(unencrypted), want: Unavailable, says: tokenRedirectRemedy},
+		"a redirect to a private address": {answer: redirect(strings.Replace(elsewhere, "localhost", "127.0.0.1", 1)),
 			want: Unavailable, says: tokenRedirectRemedy},
-		"without TLS":     {realm: strings.Replace(plain.URL, "127.0.0.1", "localhost", 1), want: Unavailable, says: invalidRealmRemedy},
-		"private address": {realm: strings.Replace(elsewhere, "localhost", "127.0.0.1", 1), want: Unavailable, says: invalidRealmRemedy},
-		"no end":          {answer: func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, maxManifestBytes+1)) }, want: Unavailable, says: "byte limit"},
+		"a redirected identity token": {answer: redirect(elsewhere), entry: identity,
+			want: ForbiddenRedirect, says: tokenFormRemedy},
+		"an identity token redirected to http": {answer: redirect(unencrypted), entry: identity,
+			want: Unavailable, says: tokenRedirectRemedy},
+		"without TLS": {realm: unencrypted, want: Unavailable, says: invalidRealmRemedy},
+		"private address": {realm: strings.Replace(elsewhere, "localhost", "127.0.0.1", 1),
+			want: Unavailable, says: invalidRealmRemedy},
+		"no end": {answer: func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, maxManifestBytes+1)) },
+			want: Unavailable, says: "byte limit"},
 	} {
 		t.Run(title, func(t *testing.T) {
 			leaked.Store(nil)
@@ -636,7 +665,7 @@ func TestTokens(t *testing.T) {
 			f.Push(t, "plugins/a:1", registrytest.Image(t, layerOf(wasm, "application/wasm")))
 			f.Inject(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 				switch header := r.Header.Get("Authorization"); {
-				case header == basic:
+				case header == basic, strings.Contains(header, "identity"):
 					leaked.Store(&header)
 				case header != token:
 					w.Header().Set("WWW-Authenticate", fmt.Sprintf(`Bearer realm="%s/token",service="plugins"`, realm))
@@ -647,11 +676,14 @@ func TestTokens(t *testing.T) {
 					next.ServeHTTP(w, r)
 				}
 			})
-			credentials := fmt.Appendf(nil, `{"auths":{%q:{"username":"puller","password":"secret"}}}`, cmp.Or(c.secret, f.Host()))
+			credentials := fmt.Appendf(nil, `{"auths":{%q:%s}}`, cmp.Or(c.secret, f.Host()), cmp.Or(c.entry, password))
 			if c.public {
 				credentials = nil
 			}
 			got, err := fetch(t, OCI{Image: f.Host() + "/plugins/a:1", Credentials: credentials, Authorities: slices.Concat(f.Authorities(), bundle)}, Options{})
+			if header := leaked.Load(); header != nil {
+				t.Errorf("another server got %q", *header)
+			}
 			require.Equal(t, c.want, reasonOfError(err), "%v", err)
 			if c.want == "" {
 				assert.Equal(t, wasm, got)
@@ -659,9 +691,43 @@ func TestTokens(t *testing.T) {
 				assert.ErrorContains(t, err, c.says)
 				assert.NotContains(t, err.Error(), "puller")
 			}
-			if header := leaked.Load(); header != nil {
-				t.Errorf("another server got %q", *header)
-			}
+		})
+	}
+}
+
+// TestTokenServersOfInsecureRegistries checks that a registry that may be accessed without TLS cannot lead the
+// credentials to another host without TLS: only the listed hosts are accessed, as token servers and as targets of
+// redirects, too.
+func TestTokenServersOfInsecureRegistries(t *testing.T) {
+	var reached atomic.Int32
+	unlisted := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		reached.Add(1)
+		_, _ = io.WriteString(w, `{"token":"of-a-stranger"}`)
+	}))
+	defer unlisted.Close()
+	onLocalhost := func(address string) string { return strings.Replace(address, "127.0.0.1", "localhost", 1) }
+	listed := httptest.NewServer(http.RedirectHandler(onLocalhost(unlisted.URL), http.StatusTemporaryRedirect))
+	defer listed.Close()
+	for title, c := range map[string]struct {
+		realm, entry string
+		want         Reason
+	}{
+		"a redirect":               {onLocalhost(listed.URL), `{"username":"puller","password":"secret"}`, ForbiddenRedirect},
+		"a redirected identity":    {onLocalhost(listed.URL), `{"identitytoken":"puller-identity"}`, ForbiddenRedirect},
+		"a token server":           {onLocalhost(unlisted.URL), `{"username":"puller","password":"secret"}`, Unavailable},
+		"a token server, identity": {onLocalhost(unlisted.URL), `{"identitytoken":"puller-identity"}`, Unavailable},
+	} {
+		t.Run(title, func(t *testing.T) {
+			f := registrytest.New(t, false)
+			f.Inject(func(w http.ResponseWriter, _ *http.Request, _ http.Handler) {
+				w.Header().Set("WWW-Authenticate", fmt.Sprintf(`Bearer realm="%s/token",service="plugins"`, c.realm))
+				w.WriteHeader(http.StatusUnauthorized)
+			})
+			_, err := fetch(t, OCI{Image: f.Host() + "/plugins/a:1", Credentials: fmt.Appendf(nil, `{"auths":{%q:%s}}`, f.Host(), c.entry)},
+				Options{InsecureRegistries: []string{f.Host(), onLocalhost(listed.Listener.Addr().String())}})
+			assert.Equal(t, c.want, reasonOfError(err), "%v", err)
+			assert.NotContains(t, err.Error(), "puller")
+			assert.Zero(t, reached.Load(), "the host that is not listed was reached")
 		})
 	}
 }

@@ -82,7 +82,7 @@ func (o Options) base(authorities []byte) (*http.Transport, error) {
 	}, nil
 }
 
-// guard refuses requests without TLS, and limits responses.
+// guard refuses requests without TLS and redirected requests with credentials in the body, and limits responses.
 type guard struct {
 	next    http.RoundTripper
 	options Options
@@ -97,6 +97,15 @@ func (g *guard) RoundTrip(request *http.Request) (*http.Response, error) {
 		return nil, &Error{
 			Reason: Unavailable, Err: fmt.Errorf("%s is not https", request.URL.Host),
 			remedy: "serve TLS there, or list the registry in --plugin-insecure-registries",
+		}
+	}
+	// The body of such a request is the identity token. An http.Client removes only headers with credentials when it
+	// follows a redirect to another host.
+	if from := request.Response; from != nil && request.Method == http.MethodPost && from.Request.URL.Host != request.URL.Host {
+		return nil, &Error{
+			Reason: ForbiddenRedirect,
+			Err:    fmt.Errorf("%s redirects a request with credentials to %s", from.Request.URL.Host, request.URL.Host),
+			remedy: tokenFormRemedy,
 		}
 	}
 	ctx, cancel := context.WithCancelCause(request.Context())

@@ -62,6 +62,7 @@ func TestDeclaredPlugins(t *testing.T) {
 	d.run("a revision from a registry is promoted as soon as its rehearsal is within the limits", func(d *declaredLab) { d.testRehearsal(registry) })
 	// From here on, the registry is down.
 	registry.Close()
+	d.run("refractctl goes back to the previous revision without the registry", (*declaredLab).testUserRollBack)
 	d.run("a failing revision is rolled back without manager and registry, and the manager rejects it later", (*declaredLab).testRollBack)
 	d.run("a replaced virtual kubelet runs stored modules without manager and registry", (*declaredLab).testRestart)
 	d.run("a replaced virtual kubelet holds what a broken module should mutate", (*declaredLab).testHeld)
@@ -455,6 +456,51 @@ func (d *declaredLab) awaitRollBack(failing string) (message string) {
 		return "", nil
 	}))
 	return message
+}
+
+// testUserRollBack makes another revision active, and has refractctl go back to the one before. The controller manager
+// is started again before, so that it has nothing in its memory and finds the registry down.
+func (d *declaredLab) testUserRollBack() {
+	first, err := d.active()
+	d.must(err)
+	d.must(d.StopConsumerManager(d.ctx))
+	d.must(d.StartConsumerManager(d.ctx))
+	d.awaitCondition(pluginsv1alpha1.FetchedCondition, metav1.ConditionFalse, "Unavailable")
+	d.patch(`{"config":{"labels":["two.example.com/*"]}}`)
+	d.awaitActive(func(name string) bool { return name != first.Name })
+	d.createService("before-rollback")
+	d.awaitLabels("before-rollback", "one")
+	bad, err := d.status("activeRevision")
+	d.must(err)
+	previous, err := d.status("previousRevision")
+	d.must(err)
+
+	_, err = d.Refractctl(d.ctx, "plugin", "rollback", "strip")
+	d.must(err)
+	d.awaitActive(func(name string) bool { return name == previous })
+	d.createService("after-rollback")
+	d.awaitLabels("after-rollback", "two")
+	d.awaitLabels("before-rollback", "two")
+	d.awaitState(pluginsv1alpha1.ActivePlugin, "Running")
+
+	// Without the pin, the settings decide again.
+	_, err = d.Refractctl(d.ctx, "plugin", "unpin", "strip")
+	d.must(err)
+	d.awaitActive(func(name string) bool { return name == bad })
+	d.patch(`{"config":{"labels":["one.example.com/*"]}}`)
+	d.awaitActive(func(name string) bool { return name == first.Name })
+	d.awaitState(pluginsv1alpha1.ActivePlugin, "Running")
+}
+
+// awaitActive waits until a revision with a wanted name is active.
+func (d *declaredLab) awaitActive(isWanted func(name string) bool) {
+	d.Helper()
+	d.must(d.Wait(d.ctx, "another active revision", func(context.Context) (string, error) {
+		if active, err := d.status("activeRevision"); err != nil || !isWanted(active) {
+			return fmt.Sprintf("%s is active, %v", active, err), nil
+		}
+		return "", nil
+	}))
 }
 
 func (d *declaredLab) testRollBack() {

@@ -21,6 +21,7 @@ import (
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/document"
+	"github.com/refract-project/refract/host/source"
 	"github.com/refract-project/refract/internal/pluginrevision"
 	"github.com/refract-project/refract/vk/reflection"
 )
@@ -309,6 +310,40 @@ func TestProbationsOutliveUnreadRevisions(t *testing.T) {
 	left, err := f.previously()
 	w.must(err)
 	assert.Equal(t, []string{"v2"}, left)
+}
+
+// A change of the plugin directory during a probation is not one of the revision: the chains from before the promotion
+// have the changed plugins, too, from the moment at which they run. What one of them skips, or spoils, is then neither
+// held nor counted as a failure of the revision. The probation goes on.
+func TestProbationsFollowTheFolder(t *testing.T) {
+	w := newWorkbench(t)
+	f := w.probe(w.newPlugin(w.clock.Now()), w.newRevision(1), w.newRevision(2))
+	f.Lead()
+	for range 2 { // the first one begins the probation
+		f.refreshNow()
+	}
+	before := f.only()
+	options := source.Options{Config: map[string]any{"labels": []any{"v2.example.com/*"}}}
+	for _, c := range []struct {
+		modules []source.Module
+		left    []string
+	}{
+		{nil, []string{"v2"}},
+		{[]source.Module{{Name: "folder", Wasm: w.wasm, Options: options}}, nil},
+		{nil, []string{"v2"}},
+	} {
+		for _, s := range w.chains.Apply(t.Context(), c.modules) {
+			w.must(s.Err)
+		}
+		left, err := f.previously()
+		w.must(err)
+		assert.Equal(t, c.left, left)
+		f.refreshNow()
+		left, err = f.previously()
+		w.must(err)
+		assert.Equal(t, c.left, left)
+	}
+	assert.Equal(t, before.Until, f.only().Until)
 }
 
 // A revision is not compared with itself if the previous one cannot be loaded: all removals are held until it can.

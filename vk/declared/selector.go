@@ -98,13 +98,19 @@ func newSelector(namespaces *Namespaces, match *plugins.PluginMatch) (*selector,
 
 // Selects implements host.Selector.
 func (s *selector) Selects(env *host.Env) (bool, error) {
-	if s.object != nil && !s.object.Matches(env.ObjectLabels()) {
+	return s.selects(env.Namespace, env.ObjectLabels)
+}
+
+// selects reports whether an object of the namespace is selected. It calls objectLabels only if the plugin selects by
+// the labels of objects.
+func (s *selector) selects(namespace string, objectLabels func() host.Labels) (bool, error) {
+	if s.object != nil && !s.object.Matches(objectLabels()) {
 		return false, nil
 	}
 	if s.namespace == nil {
 		return true, nil
 	}
-	return s.selectsNamespace(env.Namespace)
+	return s.selectsNamespace(namespace)
 }
 
 // selectsNamespace returns an error while the labels of the namespace are not known.

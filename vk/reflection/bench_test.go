@@ -180,7 +180,7 @@ func BenchmarkRehearsal(b *testing.B) {
 			}
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
-				compared, err := p.Compare(b.Context(), kinds[0], kinds[0].Keys[i%pods], false)
+				compared, err := p.Compare(b.Context(), kinds[0], kinds[0].Keys[i%pods], "")
 				if err != nil || compared == nil || compared.Outgoing.Differs() != (name == "changed") {
 					b.Fatalf("%+v, %v", compared, err)
 				}

@@ -119,6 +119,48 @@ func TestKnownSkipsRemove(t *testing.T) {
 	l.copies(l.promote(first, second), 0, 0)
 }
 
+// applyFolder makes a module the only plugin of the plugin directory.
+func (l *probationLab) applyFolder(wasm []byte, options source.Options) {
+	l.Helper()
+	for _, s := range l.chains.Apply(l.Context(), []source.Module{{Name: "folder", Wasm: wasm, Options: options}}) {
+		require.NoError(l, s.Err)
+	}
+}
+
+// TestFolderDuringAProbation checks that the effects of a plugin of the folder are not attributed to a revision on
+// probation: the copies of objects that it skips are deleted at once, and failures that it causes in the revision do
+// not roll it back.
+func TestFolderDuringAProbation(t *testing.T) {
+	t.Parallel()
+	const maps = 30
+	first := declaredPlugin("team", "team-1", module(t, "1", failsWhereAsked))
+	second := declaredPlugin("team", "team-2", module(t, "2", failsWhereAsked))
+	l := newProbationLab(t, first)
+	l.Local.ConfigMaps(t, l.Namespace, maps)
+	l.Start()
+	l.settled(maps + 1) // and the root CA
+	p := l.promote(first, second)
+	l.Settled()
+
+	evaluated := l.Manager.Evaluated(reflection.ConfigMapKind)
+	const asksForFailure = `(func (export "outgoing") (result i32)
+		(call $set (i32.const 1) (i32.const 100) (i32.const 18) (i32.const 150) (i32.const 4)) (i32.const 0))`
+	l.applyFolder(module(t, "3", asksForFailure), source.Options{Priority: -1})
+	l.Event(l.Namespace, "ConfigMap", "good-0", failure.PluginFailedReason)
+	l.Eventually(func() error {
+		if n := l.Manager.Evaluated(reflection.ConfigMapKind) - evaluated; n < maps {
+			return fmt.Errorf("%d objects were evaluated", n)
+		}
+		return nil
+	})
+	l.copies(p, maps+1, 0)
+	require.Empty(t, l.rolledBack)
+
+	l.applyFolder(module(t, "4", skipsAll), source.Options{})
+	l.copies(p, 0, 0)
+	require.Empty(t, l.rolledBack)
+}
+
 // TestFailingRevisionIsRolledBack checks that a promoted plugin that fails for 5 % of the objects is rolled back.
 func TestFailingRevisionIsRolledBack(t *testing.T) {
 	t.Parallel()

@@ -127,6 +127,20 @@ func TestRehearsalReportsWhatWouldChange(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
+// TestRehearsalRepeatsEveryEvaluation checks that the report counts every object on which a revision is not
+// deterministic, however many there are.
+func TestRehearsalRepeatsEveryEvaluation(t *testing.T) {
+	t.Parallel()
+	const maps = 250
+	l := newDeclaredLab(t)
+	l.Local.ConfigMaps(t, l.Namespace, maps)
+	l.Start()
+	l.settled(maps + 1) // and the root CA
+	candidate := l.candidate(declaredPlugin("team", "team-1", module(t, "1", alternates)))
+	got := reflectiontest.Must(reflection.RehearsePlugin(t.Context(), l.Manager, candidate))(t)
+	require.EqualValues(t, maps+1, got.NotDeterministic)
+}
+
 // TestRehearsalMarksFieldsOfRunningPods checks that the report marks a changed field that is immutable in a running
 // pod, and does not mark a field that can change.
 func TestRehearsalMarksFieldsOfRunningPods(t *testing.T) {

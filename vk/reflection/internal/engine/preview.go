@@ -168,9 +168,9 @@ func (p *Pair) NewFailure() error {
 	return nil
 }
 
-// Compare evaluates an object. It returns nil if there is nothing to evaluate. With repeat, the next chains run twice
-// more, in the same and in another instance.
-func (p *Preview) Compare(ctx context.Context, k PreviewKind, key queue.Key, repeat bool) (*Comparison, error) {
+// Compare evaluates an object. It returns nil if there is nothing to evaluate. If the plugin with the given name runs on
+// the object, the next chains run twice more, in the same and in another instance.
+func (p *Preview) Compare(ctx context.Context, k PreviewKind, key queue.Key, plugin string) (*Comparison, error) {
 	ctx = readonly.With(ctx, p.reads)
 	t := p.m.extension(key.Namespace)
 	if t == nil || !k.r.isActive() {
@@ -195,15 +195,16 @@ func (p *Preview) Compare(ctx context.Context, k PreviewKind, key queue.Key, rep
 	c := &Comparison{Key: key}
 	copied, going := s.Copy(key.Name)
 	c.HasCopy = copied != nil && !going
-	if c.Outgoing, err = p.pair(ctx, s, host.Outgoing, in.Outgoing, local, repeat, c); err != nil {
+	if c.Outgoing, err = p.pair(ctx, s, host.Outgoing, in.Outgoing, local, plugin, c); err != nil {
 		return nil, err
 	}
-	c.Incoming, err = p.pair(ctx, s, host.Incoming, in.Incoming, local, repeat, c)
+	c.Incoming, err = p.pair(ctx, s, host.Incoming, in.Incoming, local, plugin, c)
 	return c, err
 }
 
 // pair runs both chains of a hook, and adds conflicts and variations to c. It returns an error only if ctx has ended.
-func (p *Preview) pair(ctx context.Context, s *Scope, hook host.Hook, in *mutation.Input, local *unstructured.Unstructured, repeat bool, c *Comparison) (*Pair, error) {
+func (p *Preview) pair(ctx context.Context, s *Scope, hook host.Hook, in *mutation.Input, local *unstructured.Unstructured,
+	plugin string, c *Comparison) (*Pair, error) {
 	if in == nil {
 		return nil, ctx.Err()
 	}
@@ -224,7 +225,7 @@ func (p *Preview) pair(ctx context.Context, s *Scope, hook host.Hook, in *mutati
 			}
 		}
 	}
-	c.Varies = c.Varies || repeat && p.varies(ctx, s, hook, in, local, &pair.After)
+	c.Varies = c.Varies || slices.Contains(pair.After.Ran, plugin) && p.varies(ctx, s, hook, in, local, &pair.After)
 	return pair, ctx.Err()
 }
 

@@ -43,16 +43,16 @@ func newFindings(c Candidate) *findings {
 		paths: map[plugins.RehearsedPath]int64{}, conflicts: map[plugins.RehearsedConflict]int64{}, examples: map[plugins.RehearsalOutcome][]plugins.RehearsedObject{}}
 }
 
-// add adds the comparison of an object, and reports whether the plugin touches the object; see touches.
-func (f *findings) add(kind string, c *engine.Comparison) bool {
+// add adds the comparison of an object, unless the plugin does not touch the object; see touches.
+func (f *findings) add(kind string, c *engine.Comparison) {
 	if held := heldError(c); held != nil {
 		f.counts.Objects++
 		f.counts.Errors++
 		f.addExample(kind, c.Key, plugins.ErrorOutcome, describeError(held))
-		return false
+		return
 	}
 	if !f.touches(c.Outgoing) && !f.touches(c.Incoming) {
-		return false
+		return
 	}
 	f.counts.Objects++
 	f.addConflicts(kind, c.Conflicts)
@@ -68,14 +68,14 @@ func (f *findings) add(kind string, c *engine.Comparison) bool {
 		if err := failureOf(pair); err != nil {
 			f.counts.Errors++
 			f.addExample(kind, c.Key, plugins.ErrorOutcome, describeError(err))
-			return true
+			return
 		}
 		switch {
 		case !pair.Differs():
 		case pair == c.Outgoing && pair.After.Skipped && c.HasCopy:
 			f.counts.Removed++
 			f.addExample(kind, c.Key, plugins.RemovedOutcome, "")
-			return true
+			return
 		case pair == c.Outgoing && pair.After.Skipped: // the object has no copy, and the candidate skips it
 		default:
 			changed = f.addPaths(kind, pair, c.HasCopy) || changed
@@ -83,11 +83,10 @@ func (f *findings) add(kind string, c *engine.Comparison) bool {
 	}
 	if !changed {
 		f.counts.Unchanged++
-		return true
+		return
 	}
 	f.counts.Changed++
 	f.addExample(kind, c.Key, plugins.ChangedOutcome, "")
-	return true
 }
 
 // failureOf returns the failure that only the next chain has, or nil. An ignored failure counts, too, because the

@@ -33,9 +33,6 @@ const (
 	// mostRead is the maximum number of objects of a kind that are read from the API server. If there are more, a
 	// sample of this size is evaluated.
 	mostRead = 500
-	// mostRepeated is the number of objects of a kind whose evaluation is repeated, to find results that differ by
-	// chance.
-	mostRepeated = 200
 )
 
 // Candidate is a revision of a plugin that is not used yet.
@@ -64,7 +61,6 @@ func Run(ctx context.Context, m *engine.Manager, c Candidate) (*plugins.PluginRe
 		if !kind.Cached {
 			keys = sample(keys, mostRead)
 		}
-		repeated := 0
 		pace.began = time.Time{} // the time since the kind before was not work
 		for _, key := range keys {
 			// The limit of reads is slower than the pace of evaluations, so it is the pace of kinds that are read.
@@ -73,7 +69,7 @@ func Run(ctx context.Context, m *engine.Manager, c Candidate) (*plugins.PluginRe
 					return nil, err
 				}
 			}
-			compared, err := p.Compare(ctx, kind, key, repeated < mostRepeated)
+			compared, err := p.Compare(ctx, kind, key, c.Plugin)
 			switch {
 			case ctx.Err() != nil:
 				return nil, fmt.Errorf("rehearsing plugin %s, %w", c.Plugin, ctx.Err())
@@ -82,8 +78,8 @@ func Run(ctx context.Context, m *engine.Manager, c Candidate) (*plugins.PluginRe
 			// The labels of the namespace will be read in a moment. Until then, the rehearsal fails.
 			case compared != nil && selectorError(compared) != nil:
 				return nil, fmt.Errorf("rehearsing plugin %s on %s %s, %w", c.Plugin, kind.Name, key, selectorError(compared))
-			case compared != nil && found.add(kind.Name, compared):
-				repeated++
+			case compared != nil:
+				found.add(kind.Name, compared)
 			}
 		}
 	}
