@@ -12,6 +12,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 
 	"github.com/refract-project/refract/test/support/short"
+	"github.com/refract-project/refract/test/support/testenv"
 )
 
 // TestCommandsKnowTheirArguments checks that the commands accept the arguments from the chart. The commands parse
@@ -19,9 +20,8 @@ import (
 func TestCommandsKnowTheirArguments(t *testing.T) {
 	short.NeedTime(t, "the commands to be built")
 	bin := t.TempDir()
-	build := exec.CommandContext(t.Context(), "go", "-C", "..", "build", "-o", bin, "./cmd/controller-manager", "./cmd/virtual-kubelet")
-	if output, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, output)
+	if err := testenv.BuildCommands(t.Context(), bin, "controller-manager", "virtual-kubelet"); err != nil {
+		t.Fatal(err)
 	}
 	for _, name := range cases {
 		for _, object := range deployed(t, values(t, name)) {
