@@ -108,7 +108,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, nil
 	}
 	for _, g := range all[1:] {
-		const text = "%s in this namespace is older, and a peer has one gateway: delete one of them"
+		const text = "%s in this namespace runs already, and a peer has one gateway: delete one of them"
 		c.report.Warn(g.object(), surplusReason, runAction, fmt.Sprintf(text, all[0]))
 	}
 	g := all[0]
@@ -128,7 +128,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{RequeueAfter: again}, nil
 }
 
-// listGateways returns the gateways in a namespace whose templates are in the namespace of the installation, the oldest one first.
+// listGateways returns the gateways in a namespace whose templates are in the namespace of the installation, the one that runs first.
 func (c *Controller) listGateways(ctx context.Context, namespace string) (found []gateway, err error) {
 	servers, clients := &api.GatewayServerList{}, &api.GatewayClientList{}
 	if err := c.client.List(ctx, servers, client.InNamespace(namespace)); err != nil {
@@ -147,7 +147,7 @@ func (c *Controller) listGateways(ctx context.Context, namespace string) (found 
 		reference, _ := g.templateRef()
 		return reference.Namespace != c.options.Installation || g.object().GetDeletionTimestamp() != nil
 	})
-	slices.SortFunc(found, compareAge)
+	slices.SortFunc(found, comparePrecedence)
 	return found, nil
 }
 

@@ -341,7 +341,7 @@ func TestOneGatewayForEachPeer(t *testing.T) {
 	namespace := tenant(t, "milan")
 	first := serverOf(namespace, "milan", corev1.ServiceTypeClusterIP)
 	rome.Create(t, first)
-	awaitDeployment(t, namespace, "milan")
+	awaitServer(t, first, "the first one to run", func(s api.GatewayServerStatus) bool { return s.SecretRef != nil })
 	second := clientOf(namespace, "milan")
 	second.Name = "second"
 	rome.Create(t, second)

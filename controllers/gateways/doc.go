@@ -15,6 +15,6 @@
 // no pod of the gateway runs with the old ones, because with other keys the connection ends until the peer has the public key.
 //
 // Peers, or liqoctl on their behalf, write GatewayServers and GatewayClients. So the templates must be in the namespace of the
-// installation, the labels of the tenant namespace say whose gateway it is, and only the oldest gateway of a tenant
+// installation, the labels of the tenant namespace say whose gateway it is, and only one gateway of a tenant
 // namespace runs.
 package gateways

@@ -97,8 +97,15 @@ func (g gateway) labels() map[string]string {
 	return map[string]string{wire.RemoteClusterIDLabel: g.peer(), wire.ComponentLabel: wire.GatewayComponent}
 }
 
-// compareAge orders gateways by their age. Of two that were created in the same second, kind and name decide.
-func compareAge(a, b gateway) int {
+// comparePrecedence orders gateways: those that run already come first, and then the older ones. Of two that were created in the same second, kind
+// and name decide.
+func comparePrecedence(a, b gateway) int {
+	if a.hasKeys() != b.hasKeys() {
+		if a.hasKeys() {
+			return -1
+		}
+		return 1
+	}
 	return cmp.Or(a.object().GetCreationTimestamp().Compare(b.object().GetCreationTimestamp().Time),
 		cmp.Compare(a.kind(), b.kind()), cmp.Compare(a.object().GetName(), b.object().GetName()))
 }
