@@ -3,7 +3,8 @@
 
 // Package gateway carries packets between the pods of two clusters.
 //
-// RunGateway runs in the pod of a gateway, of which each peering has its own. RunAgent runs on each node, in the network namespace of
-// the host. Both receive the objects that they need whenever these change, compile them into a whole desired configuration (package
-// desired), and keep the kernel at it (packages netstate and tunnel). They neither read nor write objects: cmd/gateway reads them.
+// RunGateway runs in a gateway pod. Each peering has its own gateway. RunAgent runs on each node, in the network
+// namespace of the host. Both receive the API objects that they need whenever one of these changes, compile them into a
+// complete desired configuration (package desired), and apply it to the kernel and keep it applied (packages netstate
+// and tunnel). They do not access the API server; cmd/gateway reads the objects.
 package gateway
