@@ -20,9 +20,9 @@ import (
 	"github.com/refract-project/refract/internal/refractctl/tenant"
 )
 
-// TokenLifetime is the requested lifetime of tokens. An API server may issue a token with a shorter lifetime. The
-// consumer's controller manager renews a token after a third of its lifetime, so a consumer may be disconnected for
-// two months.
+// TokenLifetime is the requested lifetime of tokens. API servers may issue tokens with a shorter lifetime. The
+// consumer's controller manager renews a token after a third of its lifetime, so a consumer may be disconnected for two
+// months.
 const TokenLifetime = 90 * 24 * time.Hour
 
 // TokenIssuer requests tokens of the consumer's ServiceAccount on the provider. With such a token, the consumer can
@@ -43,9 +43,9 @@ func (i TokenIssuer) Issue(ctx context.Context) (*clientcmdapi.AuthInfo, time.Ti
 	return &clientcmdapi.AuthInfo{Token: answer.Status.Token}, answer.Status.ExpirationTimestamp.Time, nil
 }
 
-// IsReusable reports whether the provider accepts a token as the consumer's. The ServiceAccount may have been
-// recreated, which invalidates its earlier tokens. Without permission to review tokens, IsReusable returns false, so
-// that a new token is requested.
+// IsReusable reports whether the provider accepts a token as a token of the consumer. Tokens become invalid if the
+// ServiceAccount is recreated. Without permission to review tokens, IsReusable returns false, so that a new token is
+// requested.
 func (i TokenIssuer) IsReusable(ctx context.Context, config *rest.Config) (bool, error) {
 	provider := i.Tenant.Provider
 	if config.BearerToken == "" || provider.IsInvited() {
