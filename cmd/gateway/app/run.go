@@ -37,13 +37,13 @@ import (
 	"github.com/refract-project/refract/internal/printable"
 )
 
-// refusedReason is the reason of the Event of a gateway whose objects are not applied.
+// refusedReason is the reason of Events about a gateway whose objects are not applied.
 const refusedReason = "PeeringRefused"
 
-// privateKeyField is the key of the private key in the Secret of a gateway, as in Liqo.
+// privateKeyField is the key of the private key in a gateway's Secret, as in Liqo.
 const privateKeyField = "privateKey"
 
-// cacheAll is the cache of all objects of a kind.
+// cacheAll caches all objects of a kind.
 var cacheAll = cache.ByObject{}
 
 // runGateway runs a gateway until ctx is done.
@@ -106,7 +106,7 @@ func runGateway(ctx context.Context, o *runOptions) error {
 	return group.Wait()
 }
 
-// replaceValue sends the latest value to a channel with a buffer for one, without blocking.
+// replaceValue puts the latest value into a channel with a buffer of one, without blocking.
 func replaceValue(channel chan bool, value bool) {
 	for {
 		select {
@@ -121,7 +121,8 @@ func replaceValue(channel chan bool, value bool) {
 	}
 }
 
-// kinds returns the caches of a gateway. They need permission for the tenant namespace only, for its Secret by name, and for Nodes.
+// kinds returns cache options for the objects that a gateway reads. They require permissions only for the tenant
+// namespace, for the gateway's Secret, and for Nodes.
 func (o *runOptions) kinds() map[client.Object]cache.ByObject {
 	inNamespace := func(name string) cache.ByObject {
 		by := cache.ByObject{Namespaces: map[string]cache.Config{o.namespace: {}}}
@@ -142,20 +143,20 @@ func (o *runOptions) kinds() map[client.Object]cache.ByObject {
 	return kinds
 }
 
-// peering translates objects into a desired.Peering.
+// peering converts objects into a desired.Peering.
 type peering struct {
 	options   *runOptions
 	reader    client.Reader
 	reporter  *reporter
 	nodes     nodes
 	endpoints endpoints
-	// retry receives a value when another endpoint of the peer has its turn.
+	// retry receives a value when it is the turn of the peer's next endpoint.
 	retry chan struct{}
-	// standby is true while this pod is on standby. It then tries no endpoints.
+	// standby is true while this pod is a standby. It then does not try endpoints.
 	standby atomic.Bool
 }
 
-// build reads the caches.
+// build builds a desired.Peering from the caches.
 func (p *peering) build(ctx context.Context) (desired.Peering, error) {
 	o := p.options
 	input := desired.Peering{ClusterID: o.clusterID, PodMTU: o.mtu}
@@ -198,7 +199,7 @@ func (p *peering) build(ctx context.Context) (desired.Peering, error) {
 	return input, nil
 }
 
-// readPeer reads the ranges and the keys.
+// readPeer reads the ranges and the keys from the caches.
 func (p *peering) readPeer(ctx context.Context, input *desired.Peering) error {
 	o := p.options
 	var configurations networking.ConfigurationList
@@ -257,7 +258,7 @@ func getObject[T client.Object](ctx context.Context, reader client.Reader, names
 	return stripMetadata(into), nil
 }
 
-// tryEndpoints lets the next endpoint have its turn while the peer does not answer.
+// tryEndpoints moves on to the next endpoint at intervals, while the peer does not answer.
 func (p *peering) tryEndpoints(ctx context.Context, connections <-chan bool) error {
 	timer := time.NewTicker(endpointRetryInterval)
 	defer timer.Stop()
@@ -283,7 +284,7 @@ func (p *peering) tryEndpoints(ctx context.Context, connections <-chan bool) err
 	}
 }
 
-// recordEvents lets the reporter write Events about the gateway, which is the object that its owner looks at.
+// recordEvents makes the reporter write Events about the gateway, because users look at this object.
 func (p *peering) recordEvents(config *rest.Config) (closeEvents func(), err error) {
 	clients, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -300,7 +301,7 @@ func (p *peering) recordEvents(config *rest.Config) (closeEvents func(), err err
 	return broadcaster.Shutdown, nil
 }
 
-// findGateway returns the object of the gateway from the cache, or nil.
+// findGateway returns the gateway's object from the cache, or nil if it is not there.
 func (p *peering) findGateway() client.Object {
 	for _, object := range []client.Object{&networking.GatewayServer{}, &networking.GatewayClient{}} {
 		key := client.ObjectKey{Namespace: p.options.namespace, Name: p.options.name}
