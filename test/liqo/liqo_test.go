@@ -91,7 +91,7 @@ func (w *world) try(format string, args ...any) (string, error) {
 	return out, err
 }
 
-// eventually repeats a command line until its output contains the wanted text.
+// eventually repeats a command line until it prints exactly the wanted output.
 func (w *world) eventually(want, format string, args ...any) {
 	w.Helper()
 	line := fmt.Sprintf(format, args...)
