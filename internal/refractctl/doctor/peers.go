@@ -62,8 +62,8 @@ func (p *Examination) checkNetworks(ctx context.Context, _ *release.Installation
 	return nil
 }
 
-// maxConditionAge is the age at which the condition Connected no longer counts. It applies only if the condition has
-// the time of its last observation.
+// maxConditionAge is the age from which the condition Connected is ignored. It applies only if the condition has the
+// time of its last observation.
 const maxConditionAge = time.Minute
 
 func (p *Examination) checkNetwork(network *plugins.PeerNetwork) {
@@ -151,7 +151,7 @@ func (p *Examination) checkKnownIn(ctx context.Context, in *cluster.Cluster, id 
 	}
 	for i := range clusters.Items {
 		if found := &clusters.Items[i]; string(found.Spec.ClusterID) == id {
-			// For this cluster, the ForeignClusters were already checked.
+			// The ForeignClusters of this cluster were already checked.
 			if in != p.Cluster {
 				p.checkCluster("ForeignCluster "+found.Name+" in "+in.Name, found)
 			}
