@@ -79,7 +79,7 @@ func TestKeepRepairs(t *testing.T) {
 			require.Positive(t, o.Writes)
 		})
 	}
-	// Another process makes a change outside of the Scope, and then one within it. Only the second change must be
+	// Another process makes a change outside of the Scope, and then a new State is sent. Only the new State must be
 	// reported.
 	require.NoError(t, host.Do(func() error {
 		c, err := nftables.New()

@@ -43,7 +43,8 @@ func TestNodes(t *testing.T) {
 		"node a, spec.podCIDRs":                                        {newNode("192.168.0.1", "10.1.1.0"), []ipam.IP{goodIP}},
 		"IP liqo/a, status.ip \"fd00::5\" is not an IPv4 address":      {good, []ipam.IP{newIP("a", "192.168.0.1", "fd00::5")}},
 		"IP liqo/b is another one for 192.168.0.1: delete one of them": {good, []ipam.IP{goodIP, newIP("b", "192.168.0.1", "10.70.0.6")}},
-		"": {good, []ipam.IP{newIP("a", "192.168.0.1", ""), newIP("b", "192.168.0.2", "10.70.0.6")}}, // re-created, not yet granted
+		// The IP was recreated, and its address has not been granted yet.
+		"": {good, []ipam.IP{newIP("a", "192.168.0.1", ""), newIP("b", "192.168.0.2", "10.70.0.6")}},
 	} {
 		t.Run(want, func(t *testing.T) {
 			var n nodes
