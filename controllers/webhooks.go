@@ -31,7 +31,7 @@ type WebhookOptions struct {
 	// Namespace is the namespace of the installation. It contains the Secret of the webhook CA and the Service of the
 	// webhooks.
 	Namespace string
-	// Host and Port are the address on which the server listens. If Host is empty, it listens on all addresses.
+	// Host and Port are the address where the server listens. If Host is empty, it listens on all addresses.
 	Host string
 	Port int
 	// ClientCAFile contains certificate authorities in PEM. Callers must have a client certificate that one of them has

@@ -44,9 +44,9 @@ func refuse(reason, format string, args ...any) refusal {
 }
 
 // planNetworks grants ranges to Networks without a range, by setting their status. granted contains the indexes of
-// these Networks. refused contains the reasons for the Networks to which no range could be granted. own contains the
-// ranges of nodes, pods and Services of this cluster. ofIPs contains ranges with addresses that IPs use; they are not
-// granted to a peer. There are no side effects except on the given Networks.
+// these Networks. refused contains the reasons for the Networks that got no range. own contains the ranges of nodes,
+// pods and Services of this cluster. ofIPs contains ranges with addresses that IPs use; they are not granted to a peer.
+// There are no side effects except on the given Networks.
 func planNetworks(networks []api.Network, own, ofIPs []ipam.Use) (granted []int, refused map[int]refusal) {
 	refused = map[int]refusal{}
 	var pending []int
@@ -182,9 +182,8 @@ func describe(kind string, object metav1.Object) string {
 }
 
 // planIPs grants addresses to IPs without an address, by setting their status. granted contains the indexes of these
-// IPs. refused contains the reasons for the IPs to which no address could be granted. last contains the last address
-// that each Network has granted, and is updated. It prevents an address that has become free from being granted again
-// immediately.
+// IPs. refused contains the reasons for the IPs that got no address. last contains the last address that each Network
+// has granted, and is updated. It prevents an address that has become free from being granted again immediately.
 func planIPs(ips []api.IP, networks []api.Network, last map[types.UID]netip.Addr) (granted []int, refused map[int]refusal) {
 	refused = map[int]refusal{}
 	var pending []int

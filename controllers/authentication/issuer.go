@@ -98,8 +98,8 @@ func older(a, b *auth.Tenant) bool {
 	return a.CreationTimestamp.Before(&b.CreationTimestamp)
 }
 
-// tenant returns the Tenant and the public key of the consumer to which a tenant namespace belongs. It refuses a
-// request that contains the ID of another consumer.
+// tenant returns the Tenant and the public key of the consumer that a tenant namespace belongs to. It refuses a request
+// that contains the ID of another consumer.
 func (i *Issuer) tenant(ctx context.Context, namespace string, consumer *core.ClusterID) (*auth.Tenant, crypto.PublicKey, error) {
 	tenant, err := tenantOf(ctx, i.client, namespace)
 	if err == nil && tenant == nil {

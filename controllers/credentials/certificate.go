@@ -41,7 +41,7 @@ const (
 	tidyTimeout = 5 * time.Second
 )
 
-// certificateSubject returns the subject of the certificates with which this cluster authenticates to its providers.
+// certificateSubject returns the subject of the certificates that this cluster uses to authenticate to its providers.
 func (c *Controller) certificateSubject() clientcert.Subject {
 	return clientcert.Consumer(c.options.ClusterID)
 }

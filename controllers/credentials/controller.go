@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package credentials renews the tokens and certificates with which this cluster accesses its providers.
+// Package credentials renews the tokens and certificates that this cluster uses to access its providers.
 //
 // A consumer authenticates to its provider as the ServiceAccount refract-consumer in its tenant namespace there. This
 // account may request tokens only for itself. After a third of the lifetime of a token, the controller requests a new

@@ -41,7 +41,7 @@ func (c *Controller) holdData(ctx context.Context, nso *offloading.NamespaceOffl
 // isHeld reports whether the remote namespace is kept because it contains data.
 func (p *provider) isHeld() bool { return len(p.held) > 0 }
 
-// describeHeld returns a message that lists the volumes because of which a remote namespace is kept, and the remedy.
+// describeHeld returns a message that lists the volumes that keep a remote namespace, and the remedy.
 func (p *provider) describeHeld(namespace string) string {
 	return fmt.Sprintf("Namespace %s of cluster %s is not deleted, because it has the data of the volumes %s: %s",
 		p.requestedName(namespace), p.id, p.held, p.held.Remedy(remotedata.Annotate("NamespaceOffloading")))

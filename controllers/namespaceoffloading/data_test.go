@@ -24,7 +24,7 @@ const (
 	deletePolicy = corev1.PersistentVolumeReclaimDelete
 )
 
-// awaitHeld waits until the condition lists the volume because of which the remote namespace is kept.
+// awaitHeld waits until the condition lists the volume that keeps the remote namespace.
 func awaitHeld(t *testing.T, nso *offloading.NamespaceOffloading, provider, volume string) {
 	t.Helper()
 	controllertest.Eventually(t, "the condition that names "+volume, func() error {

@@ -49,9 +49,8 @@ type provider struct {
 	// leaves is the time at which a namespace that is no longer selected is withdrawn from the provider. It is zero
 	// if no withdrawal is due.
 	leaves time.Time
-	// held lists the volumes with data in the remote namespace, because of which the remote namespace is kept. If
-	// retained is true, the remote namespace is kept until these volumes are deleted, even if the NamespaceOffloading
-	// is deleted before.
+	// held lists the volumes whose data in the remote namespace prevents its deletion. If retained is true, the remote
+	// namespace is kept until these volumes are deleted, even if the NamespaceOffloading is deleted before.
 	held     remotedata.Volumes
 	retained bool
 	// mapping is the NamespaceMap of the provider. It is read when it is first needed, and is nil before.

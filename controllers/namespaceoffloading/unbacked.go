@@ -58,9 +58,8 @@ func (u *unbackedEntries) dropNamespace(namespace string) {
 
 // dropUnbacked removes a namespace without a NamespaceOffloading from all NamespaceMaps. There may be such entries if
 // the NamespaceOffloading was deleted while the controller was not running, or if another client has added them. The
-// provider deletes the remote namespace, so there is a grace period in which the NamespaceOffloading can be restored. A
-// remote namespace with the data of volumes is kept. The returned delay is the time until the next call is needed, or
-// 0.
+// provider deletes the remote namespace, so a grace period leaves time to restore the NamespaceOffloading. A remote
+// namespace with the data of volumes is kept. The returned delay is the time until the next call is needed, or 0.
 func (c *Controller) dropUnbacked(ctx context.Context, namespace string) (wait time.Duration, err error) {
 	mappings, namespaces := &offloading.NamespaceMapList{}, &corev1.NamespaceList{}
 	for _, list := range []client.ObjectList{mappings, namespaces} {

@@ -10,8 +10,8 @@ import (
 	"slices"
 )
 
-// term is one alternative of a node affinity. It has the form in which the API server stores it, so that fields of
-// newer API servers are preserved.
+// term is one alternative of a node affinity. It has the form that the API server stores, so that fields of newer API
+// servers are preserved.
 type term map[string]any
 
 // The fields of a term that contain requirements. A node must meet the requirements in both fields.

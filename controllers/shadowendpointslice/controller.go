@@ -43,7 +43,7 @@ import (
 
 const kind shadows.Kind = offloading.ShadowEndpointSliceKind
 
-// AddressMapper maps the addresses of other clusters to the addresses by which the pods of this cluster reach them. For
+// AddressMapper maps the addresses of other clusters to the addresses that the pods of this cluster use for them. For
 // the errors, see package networks.
 type AddressMapper interface {
 	// MapAddress returns the address that this cluster uses to reach address in the given cluster.

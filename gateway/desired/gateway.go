@@ -52,7 +52,7 @@ var GatewayScope = netstate.Scope{Links: []string{VXLANLink, TunnelLink}, RouteT
 // Node is a node of this cluster as a gateway reaches it.
 type Node struct {
 	Name string
-	// IP is the address of the node to which the gateway sends packets.
+	// IP is the address of the node that the gateway sends packets to.
 	IP netip.Addr
 	// PodRanges are the ranges of the pods on the node.
 	PodRanges []netip.Prefix

@@ -28,7 +28,7 @@ var NodeScope = netstate.Scope{Links: []string{VXLANLink}, RouteTables: []int{pe
 // Host contains the inputs of a node's configuration.
 type Host struct {
 	Name string
-	// IP is the node's address to which gateways send packets.
+	// IP is the node's address that gateways send packets to.
 	IP netip.Addr
 	// External is the node's own address in the external range of the cluster. If it is invalid, processes on the node
 	// cannot reach peers.
@@ -266,7 +266,7 @@ func (w way) findConflict(others []way) error {
 // nodeSets contains the content of the nftables sets on a node.
 type nodeSets struct{ peers, pods, hosts []netip.Prefix }
 
-// nodeTable returns the nftables rules of a node. The chain postrouting comes immediately before the chains in which
+// nodeTable returns the nftables rules of a node. The chain postrouting comes immediately before the chains where
 // kube-proxy and network plugins masquerade, because only the first translation of a connection takes effect.
 func nodeTable(h Host, sets nodeSets) netstate.Table {
 	drop := netstate.Action{Drop: true}

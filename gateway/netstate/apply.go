@@ -18,7 +18,7 @@ const rounds = 4
 // kernel reads and writes the network configuration. Some tests use an implementation without a real kernel.
 type kernel interface {
 	read(Scope) (snapshot, error)
-	// encode returns a table in the form in which the kernel stores it.
+	// encode returns a table in the form that the kernel stores.
 	encode(Table) (*tableState, error)
 	write(change) error
 }

@@ -24,8 +24,8 @@ const (
 	inetConf = 1
 )
 
-// linuxKernel accesses the kernel in one network namespace. Its sockets stay open, so it stays in the namespace in
-// which it was created, no matter which thread uses it.
+// linuxKernel accesses the kernel in one network namespace. Its sockets stay open, so it stays in the namespace where
+// it was created, no matter which thread uses it.
 type linuxKernel struct {
 	routes   *netlink.Handle
 	raw      *nl.NetlinkSocket // for the IPv4 settings of links, which the handle does not support

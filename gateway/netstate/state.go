@@ -121,7 +121,7 @@ const (
 // Hook is the place where a chain processes a packet.
 type Hook string
 
-// The hooks, in the order in which a forwarded, received or sent packet passes them.
+// The hooks, in the order a forwarded, received or sent packet passes them.
 const (
 	Prerouting  Hook = "prerouting"
 	Input       Hook = "input"

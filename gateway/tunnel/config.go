@@ -38,7 +38,7 @@ type Peer struct {
 
 // diff returns the changes that turn a device into the desired one, or nil if there are none. previous contains the
 // endpoints of the last configuration. An endpoint that differs from it was reconfigured, and is applied at once.
-// Otherwise the device may use another endpoint, to which the peer has moved.
+// Otherwise the device may use another endpoint that the peer has moved to.
 func diff(present *wgtypes.Device, desired Config, previous map[wgtypes.Key]netip.AddrPort, now time.Time) *wgtypes.Config {
 	changes := &wgtypes.Config{}
 	changed := false

@@ -116,7 +116,7 @@ func (d *Device) Apply(c Config) (writes int, err error) {
 	return writes, nil
 }
 
-// Reconnect discards the sessions of all peers and the endpoints to which they have moved, so that the next packet to a
+// Reconnect discards the sessions of all peers and the endpoints that they have moved to, so that the next packet to a
 // peer starts a handshake with the configured endpoint. Otherwise WireGuard might use a session that the peer has lost,
 // for up to 15 s.
 func (d *Device) Reconnect(c Config) error {

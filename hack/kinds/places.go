@@ -34,7 +34,7 @@ func hasPolicy(kind reflection.Kind) bool {
 }
 
 // inOrderOf sorts the kinds by the position of their names in content, and puts new kinds last, so that a new kind does
-// not change the order of the others. The argument name returns the name by which content refers to a kind.
+// not change the order of the others. The argument name returns the name that content uses for a kind.
 func inOrderOf(content string, kinds []reflection.Kind, name func(reflection.Kind) string) []reflection.Kind {
 	at := func(kind reflection.Kind) int {
 		if i := strings.Index(content, name(kind)); i >= 0 {

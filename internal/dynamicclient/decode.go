@@ -33,8 +33,8 @@ func takeApart(data []byte, event *metav1.WatchEvent) bool {
 	return takeUsual(data, event) || takeAny(data, event)
 }
 
-// takeUsual parses an envelope in the form in which API servers write it. It does not validate the object, which is
-// validated when it is decoded.
+// takeUsual parses an envelope in the form that API servers write. It does not validate the object, which is validated
+// when it is decoded.
 func takeUsual(data []byte, event *metav1.WatchEvent) bool {
 	rest, ok := bytes.CutPrefix(data, []byte(`{"type":"`))
 	if !ok {

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// DefaultPools returns the pools from which replacement ranges are taken, in the order of use. They are the ranges of
+// DefaultPools returns the pools that replacement ranges are taken from, in the order of use. They are the ranges of
 // RFC 1918, as in Liqo.
 func DefaultPools() []netip.Prefix {
 	return []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("192.168.0.0/16"), netip.MustParsePrefix("172.16.0.0/12")}

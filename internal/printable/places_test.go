@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// throughOthers lists files in which texts are not converted to lines, and the code that converts these texts later.
+// throughOthers lists files where texts are not converted to lines, and the code that converts these texts later.
 var throughOthers = map[string]string{
 	"controllers/credentials/controller.go":        "Metrics.Recorder, which all controllers get, makes every note a line",
 	"controllers/foreigncluster/status.go":         "Controller.set makes every message a line",

@@ -10,7 +10,7 @@ import (
 	"slices"
 )
 
-// corpus contains the values from which objects are generated.
+// corpus contains the values that objects are generated from.
 type corpus struct {
 	cases   []Case
 	scalars map[string][]any // scalar values in the cases, by type

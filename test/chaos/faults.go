@@ -91,8 +91,8 @@ func clashes(inflicted []fault, next fault) bool {
 	return slices.ContainsFunc(inflicted, func(f fault) bool { return f.of == next.of })
 }
 
-// repairOrder returns the faults in the order in which they must be repaired: the reverse order, with the faults of
-// Refract's processes last.
+// repairOrder returns the faults in the order they must be repaired: the reverse order, with the faults of Refract's
+// processes last.
 func repairOrder(inflicted []fault) []fault {
 	order := slices.Clone(inflicted)
 	slices.Reverse(order)

@@ -46,8 +46,7 @@ import (
 //go:embed stories
 var stories embed.FS
 
-// figures contains the measurements of a story, by name. The names are in the order in which the story first records
-// them.
+// figures contains the measurements of a story, by name. The names are in the order the story first records them.
 type figures struct {
 	names  []string
 	values map[string][]time.Duration

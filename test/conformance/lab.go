@@ -118,7 +118,7 @@ func (l *lab) connect() error {
 	return err
 }
 
-// steer makes the virtual node the only node on which the suite's pods can run. Otherwise they would run on the plain
+// steer makes the virtual node the only node where the suite's pods can run. Otherwise they would run on the plain
 // node, because the virtual node has a taint.
 func (l *lab) steer(ctx context.Context) error {
 	if err := os.WriteFile(l.Path("untaint.yaml"), untaintPolicy, 0o600); err != nil {

@@ -107,5 +107,5 @@ func (s *story) resources() error {
 	return nil
 }
 
-// chainLatency is the name of the histogram in which the virtual kubelet records how long a plugin takes for an object.
+// chainLatency is the name of the histogram where the virtual kubelet records how long a plugin takes for an object.
 const chainLatency = "refract_plugin_duration_seconds"

@@ -306,7 +306,7 @@ func (w *world) cutOff() {
 	through := "https://" + net.JoinHostPort(host, port)
 
 	for what, test := range map[string]struct {
-		after string // a line of the output, or a kind of objects, after which the connection is interrupted
+		after string // a line of the output, or a kind of objects that triggers the interruption of the connection
 		words []string
 	}{
 		"before anything is there": {"admitting consumer rome", []string{"run refractctl peer again to continue, or refractctl unpeer"}},

@@ -264,7 +264,7 @@ var unwrittenByGateways = []permissions.Exception{
 	{Role: "gateway", Permissions: []string{"patch events"}, Reason: repeated, Timing: true},
 }
 
-// underPolicies matches the calls that start clusters in which all policies of the chart are enforced.
+// underPolicies matches the calls that start clusters where all policies of the chart are enforced.
 var underPolicies = regexp.MustCompile(`\b(controllertest\.Main|lab\.Up)\(`)
 
 // namedTest matches the names of tests in a reason.

@@ -207,7 +207,7 @@ const (
 	internetRome, internetMil = "203.0.113.1", "203.0.113.2"
 )
 
-// seen contains the ranges in which a cluster sees the pods and the external addresses of the other cluster.
+// seen contains the ranges where a cluster sees the pods and the external addresses of the other cluster.
 type seen struct{ pods, external string }
 
 var (

@@ -32,11 +32,11 @@ type resilient struct {
 	rounds int32 // how often the pods were stopped
 
 	mu       sync.Mutex
-	finished []string // pods for which the consumer has seen a final phase; must remain empty
+	finished []string // pods whose final phase the consumer has seen; must remain empty
 }
 
-// testResiliency stops pods on the provider in every way in which Kubernetes stops pods. It checks that each pod is
-// created again, and that the consumer never sees a final phase. This corresponds to Liqo's remote pod resiliency.
+// testResiliency stops pods on the provider in every way that Kubernetes stops pods. It checks that each pod is created
+// again, and that the consumer never sees a final phase. This corresponds to Liqo's remote pod resiliency.
 func testResiliency(ctx context.Context, t *testing.T, l *lab.Lab) {
 	r := &resilient{t: t, l: l, pods: map[string]types.UID{}}
 	pods := l.Consumer.Client.CoreV1().Pods("shop")

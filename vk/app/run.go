@@ -76,7 +76,7 @@ func runKubelet(ctx context.Context, o *options.Options) (err error) {
 	return nil
 }
 
-// errEnded is the cause with which the servers are stopped after the virtual kubelet has ended without an error.
+// errEnded is the cause for stopping the servers after the virtual kubelet has ended without an error.
 var errEnded = errors.New("ended")
 
 // kubelet is the process of the virtual kubelet.

@@ -187,7 +187,7 @@ func containersOf(pod *corev1.Pod, measured []containerMetrics) []containerMetri
 	return kept
 }
 
-// containerImages yields the name and image of each container of a pod, in the order in which the containers start.
+// containerImages yields the name and image of each container of a pod, in the order the containers start.
 func containerImages(pod *corev1.Pod) iter.Seq2[string, string] {
 	return func(yield func(name, image string) bool) {
 		for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {

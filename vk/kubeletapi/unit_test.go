@@ -135,7 +135,7 @@ func provider(t *testing.T, handle http.HandlerFunc) *Server {
 	})
 }
 
-// runningPods is a PodSource in which every pod exists except for pods with the name db.
+// runningPods is a PodSource where every pod exists except for pods with the name db.
 type runningPods struct{}
 
 func (runningPods) Pods() []*corev1.Pod                    { return nil }

@@ -102,7 +102,7 @@ const (
 	networkIsDown = "The network between the clusters is down: see the networking conditions of the ForeignCluster"
 )
 
-// readinessProblems returns descriptions of the problems because of which the node is not ready.
+// readinessProblems returns descriptions of the problems that prevent the node from being ready.
 func (h *health) readinessProblems(resources bool) []string {
 	var found []string
 	if h.unreachable != "" {

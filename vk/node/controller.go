@@ -42,7 +42,7 @@ type Config struct {
 	Identity
 	// Local is the client configuration for the cluster of the Node.
 	Local *rest.Config
-	// VirtualNode and Namespace identify the VirtualNode from which the Node is computed.
+	// VirtualNode and Namespace identify the VirtualNode that the Node is computed from.
 	VirtualNode, Namespace string
 	// CheckNetwork makes readiness depend on the network between the clusters.
 	CheckNetwork bool
@@ -55,9 +55,8 @@ type Config struct {
 	// FolderPlugins returns the plugins in the folder of this virtual kubelet. An annotation and a condition of the
 	// Node describe them. If there are no plugins, the Node has neither of the two. FolderPlugins may be nil.
 	FolderPlugins func() []folderplugins.Plugin
-	// Warn reports a problem on the VirtualNode: invalid settings, or errors because of which its Node cannot be
-	// written. Each message is reported once until it changes. Warn must not block. If Warn is nil, messages are only
-	// logged.
+	// Warn reports a problem on the VirtualNode: invalid settings, or errors that prevent its Node from being written.
+	// Each message is reported once until it changes. Warn must not block. If Warn is nil, messages are only logged.
 	Warn func(reason, message string)
 	// Clock is used for all timers.
 	Clock clock.Clock

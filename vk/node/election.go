@@ -78,7 +78,7 @@ func (e Election) acquireLease(ctx context.Context, lead func(context.Context) e
 	return true, term.result
 }
 
-// term is a period in which this replica is the leader.
+// term is a period during which this replica is the leader.
 type term struct {
 	lead     func(context.Context) error
 	result   error // result of lead; valid after ended is closed

@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Annotations of the Node in which the virtual-kubelet library records its last write. Its next write removes recorded
+// Annotations of the Node where the virtual-kubelet library records its last write. Its next write removes recorded
 // entries that are no longer desired.
 const (
 	lastMetaAnnotation   = "virtual-kubelet.io/last-applied-object-meta"

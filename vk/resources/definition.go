@@ -23,7 +23,7 @@ var definitionsResource = schema.GroupVersionResource{Group: "apiextensions.k8s.
 
 const (
 	// CopiedFromAnnotation is the annotation of a definition that was copied to a provider. Its value is the ID of the
-	// cluster from which the definition was copied.
+	// cluster that the definition was copied from.
 	CopiedFromAnnotation = "plugins.refract.io/copied-from"
 	// approvedAnnotation is the annotation that Kubernetes requires on definitions in its own API groups.
 	approvedAnnotation = "api-approved.kubernetes.io"

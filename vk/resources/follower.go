@@ -28,7 +28,7 @@ import (
 )
 
 // workers is the number of ReflectedResources that are reconciled at the same time. With a single worker, a slow
-// provider would also delay work for which the provider is not needed.
+// provider would also delay work that does not need the provider.
 const workers = 4
 
 // Options are the options of a Follower. Local, Remote, the cluster IDs, NodeName and Engine are required.

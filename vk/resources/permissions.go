@@ -65,8 +65,8 @@ func (f *Follower) checkPermissions(ctx context.Context, p plan) *lack {
 		fault: &fault{reason: pluginsv1alpha1.MissingPermissionReason, message: strings.Join(sentences, "\n")}}
 }
 
-// anyAllowed reports whether there is at least one namespace in which no permission is denied, neither in this cluster
-// nor in the remote namespace on the provider.
+// anyAllowed reports whether there is at least one namespace where no permission is denied, neither in this cluster nor
+// in the remote namespace on the provider.
 func anyAllowed(remoteNamespaces map[string]string, shut, closed denials) bool {
 	here, there := shut.deniedNamespaces(), closed.deniedNamespaces()
 	for local, remoteNamespace := range remoteNamespaces {
@@ -201,8 +201,8 @@ func (s *side) forbiddenFault(doing string, role rbac.Role) error {
 		message: fmt.Sprintf("%s does not let this virtual kubelet %s. Add to %s:\n%s", s, doing, s.roleAndCluster(role), text)}
 }
 
-// roleAndCluster returns a text with the cluster and the role to which rules must be added. It contains the full name
-// of the role only for this cluster, because the prefix of role names in other installations is not known.
+// roleAndCluster returns a text with the cluster and the role that needs additional rules. It contains the full name of
+// the role only for this cluster, because the prefix of role names in other installations is not known.
 func (s *side) roleAndCluster(role rbac.Role) string {
 	if !s.remote {
 		return "ClusterRole " + role.Named(s.prefix) + " here"

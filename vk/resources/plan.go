@@ -118,7 +118,7 @@ func targetResource(spec *pluginsv1alpha1.ReflectedResourceSpec) schema.GroupVer
 	return spec.GroupVersionResource()
 }
 
-// Verbs for which the engine needs permissions, in this cluster and on the provider.
+// Verbs that the engine needs permissions for, in this cluster and on the provider.
 var (
 	readVerbs  = []string{"get", "list", "watch"}
 	writeVerbs = []string{"get", "list", "watch", "create", "patch", "delete"}

@@ -42,8 +42,8 @@ func TestProviderAway(t *testing.T) {
 	}
 }
 
-// TestProviderSwallowsRequests checks that work for which the provider is not needed is not delayed while the provider
-// does not respond, and that no request is sent while the provider is known to be unreachable.
+// TestProviderSwallowsRequests checks that work that does not need the provider is not delayed while the provider does
+// not respond, and that no request is sent while the provider is known to be unreachable.
 func TestProviderSwallowsRequests(t *testing.T) {
 	l := newLab(t)
 	hole := &blackHole{}

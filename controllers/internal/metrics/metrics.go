@@ -22,11 +22,11 @@ import (
 	"github.com/refract-project/refract/internal/eventrecorder"
 )
 
-// The values of the label cluster: the cluster to which a controller writes.
+// The values of the label cluster: the cluster that a controller writes to.
 const (
-	// Local is the cluster in which the controllers run.
+	// Local is the cluster where the controllers run.
 	Local = "local"
-	// Provider is any cluster to which namespaces are offloaded.
+	// Provider is any cluster that namespaces are offloaded to.
 	Provider = "provider"
 )
 

@@ -16,8 +16,8 @@ import (
 	"github.com/refract-project/refract/internal/ipmap"
 )
 
-// configurations is the resource in which Liqo's network module stores the ranges of another cluster and the local
-// ranges to which they are remapped.
+// configurations is the resource where Liqo's network module stores the ranges of another cluster and the local ranges
+// that they are remapped to.
 var configurations = schema.GroupVersionResource{Group: "networking.liqo.io", Version: "v1beta1", Resource: "configurations"}
 
 // cidrsConfigured is the type of the condition which reports that all ranges of a Configuration are remapped.

@@ -80,9 +80,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestRefusalsByFormerRules checks that refusals during the time in which admission may apply outdated rules are
-// followed by an attempt at the end of this time, for each version of the object. These refusals must not lengthen
-// later delays.
+// TestRefusalsByFormerRules checks that refusals while admission may apply outdated rules are followed by an attempt at
+// the end of this time, for each version of the object. These refusals must not lengthen later delays.
 func TestRefusalsByFormerRules(t *testing.T) {
 	var r Refusals
 	key := types.NamespacedName{Namespace: "shop", Name: "web"}

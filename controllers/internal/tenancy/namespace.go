@@ -13,7 +13,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// Consumer returns the ID of the consumer to which a tenant namespace belongs. It returns an empty string for other
+// Consumer returns the ID of the consumer that a tenant namespace belongs to. It returns an empty string for other
 // namespaces.
 func Consumer(ctx context.Context, c client.Reader, namespace string) (string, error) {
 	object := &corev1.Namespace{}

@@ -75,7 +75,7 @@ type Side struct {
 	RunsLiqo bool
 }
 
-// ID returns the ID by which peers refer to the cluster.
+// ID returns the ID that peers use for the cluster.
 func (s *Side) ID() string { return s.Installation.ClusterID }
 
 // Manager returns the name and the namespace of the controller manager.

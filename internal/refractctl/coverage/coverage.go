@@ -148,7 +148,7 @@ func (p *provider) switchedOff(k kind) bool {
 	return slices.Contains(p.arguments, "--"+k.flag+"-reflection-workers=0")
 }
 
-// providersOf returns the providers to which a namespace is offloaded and which have accepted it.
+// providersOf returns the providers that a namespace is offloaded to and which have accepted it.
 func providersOf(ctx context.Context, c client.Client, namespace string) (found []*provider, err error) {
 	all := &offloading.NamespaceMapList{}
 	if err := c.List(ctx, all); err != nil {

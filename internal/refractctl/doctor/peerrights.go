@@ -55,8 +55,8 @@ func (p *Examination) kubeletRights(ctx context.Context, vn *offloading.VirtualN
 		"run refractctl install, which updates the roles of all virtual nodes, and refractctl peer, which updates those of this one")
 }
 
-// mostOffloaded is the maximum number of offloaded namespaces in which permissions are checked. A few are enough,
-// because the controller manager binds the same role in all of them.
+// mostOffloaded is the maximum number of offloaded namespaces where permissions are checked. A few are enough, because
+// the controller manager binds the same role in all of them.
 const mostOffloaded = 5
 
 // offloadedNamespaces returns some of the namespaces that are offloaded to the provider of a virtual node.

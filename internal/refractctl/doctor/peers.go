@@ -62,8 +62,8 @@ func (p *Examination) checkNetworks(ctx context.Context, _ *release.Installation
 	return nil
 }
 
-// maxConditionAge is the age from which the condition Connected is ignored. It applies only if the condition has the
-// time of its last observation.
+// maxConditionAge is the age at which the condition Connected is no longer used. It applies only if the condition has
+// the time of its last observation.
 const maxConditionAge = time.Minute
 
 func (p *Examination) checkNetwork(network *plugins.PeerNetwork) {

@@ -111,7 +111,7 @@ func (a *Address) resolve(ctx context.Context, host string) []netip.Addr {
 		return []netip.Addr{address.Unmap()}
 	}
 	// These names are reserved for the local machine (RFC 6761), regardless of the resolver. Docker Desktop uses
-	// ".docker.internal" for the machine on which it runs.
+	// ".docker.internal" for the machine where it runs.
 	if host == "localhost" || strings.HasSuffix(host, ".localhost") || strings.HasSuffix(host, ".docker.internal") {
 		return []netip.Addr{netip.IPv6Loopback()}
 	}

@@ -24,7 +24,7 @@ import (
 	"github.com/refract-project/refract/internal/refractctl/cluster"
 )
 
-// Kind is the kind of credentials with which a consumer authenticates to its provider.
+// Kind is the kind of credentials that a consumer uses to authenticate to its provider.
 type Kind string
 
 const (

@@ -21,9 +21,9 @@ import (
 	"github.com/refract-project/refract/internal/connection"
 )
 
-// TestKubeconfigsAsToolsWriteThem checks administrators' kubeconfigs in the forms in which tools and clouds write them.
-// The consumer's kubeconfig must be for the same server, verify the server with the same certificates and name, and
-// contain none of the administrator's credentials. If data is missing, the command must report this.
+// TestKubeconfigsAsToolsWriteThem checks administrators' kubeconfigs in the forms that tools and clouds write. The
+// consumer's kubeconfig must be for the same server, verify the server with the same certificates and name, and contain
+// none of the administrator's credentials. If data is missing, the command must report this.
 func TestKubeconfigsAsToolsWriteThem(t *testing.T) {
 	server := httptest.NewTLSServer(nil)
 	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})

@@ -72,8 +72,7 @@ const (
 )
 
 // listManagers returns the Deployments of the controller managers of all installations. Their name label is
-// "controller-manager", by which Liqo's tools select them, or "refract" in older versions and in installations beside
-// Liqo.
+// "controller-manager", which Liqo's tools select, or "refract" in older versions and in installations beside Liqo.
 func listManagers(ctx context.Context, c client.Client) ([]appsv1.Deployment, error) {
 	named, err := labels.NewRequirement(nameLabel, selection.In, []string{chartName, controllerManager})
 	if err != nil {

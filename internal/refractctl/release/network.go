@@ -70,7 +70,7 @@ func (i *Installer) listNetworkUses(ctx context.Context) (uses []use, err error)
 	return uses, err
 }
 
-// storedVersion returns the version in which etcd stores the objects of a CRD.
+// storedVersion returns the version that etcd stores the objects in of a CRD.
 func storedVersion(crd *unstructured.Unstructured) string {
 	versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
 	for _, version := range versions {

@@ -375,8 +375,8 @@ func tokenFor(user string, uid types.UID, life time.Duration) string {
 	return "e30." + base64.RawURLEncoding.EncodeToString(text) + ".e30"
 }
 
-// authenticate returns the user to whom a token belongs, or "" if the token is not valid. A token becomes invalid when
-// its ServiceAccount is deleted.
+// authenticate returns the user of a token, or "" if the token is not valid. A token becomes invalid when its
+// ServiceAccount is deleted.
 func (s *Server) authenticate(token string) string {
 	if token == AdminToken {
 		return "admin"

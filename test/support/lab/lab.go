@@ -60,7 +60,7 @@ type Options struct {
 	// Capacity is the capacity of the virtual node, by resource name. If it is nil, the capacity is sufficient for
 	// 10,000 pods.
 	Capacity map[string]string
-	// PluginDir is the folder in which the virtual kubelet looks for plugins. The default is a folder of the Lab.
+	// PluginDir is the folder where the virtual kubelet looks for plugins. The default is a folder of the Lab.
 	PluginDir string
 	// KubeletArgs are additional flags of the virtual kubelet. SetKubeletArgs changes them.
 	KubeletArgs []string
@@ -99,7 +99,7 @@ type Side struct {
 // Lab consists of two joined clusters. It is not safe for concurrent use.
 type Lab struct {
 	Consumer, Provider *Side
-	// PluginDir is the folder in which the virtual kubelet looks for plugins.
+	// PluginDir is the folder where the virtual kubelet looks for plugins.
 	PluginDir string
 	// Link connects the consumer to the provider's API server. It is nil unless Options.Linked is set.
 	Link *testenv.Link

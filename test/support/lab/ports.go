@@ -28,7 +28,7 @@ func (p *listenPorts) release() {
 	}
 }
 
-// firstPort and lastPort are the range from which ports are picked. It is lower than the range that kernels use for
+// firstPort and lastPort are the range that ports are picked from. It is lower than the range that kernels use for
 // outgoing connections (32768 and higher by default), so that only another server can take a free port.
 const firstPort, lastPort = 20000, 32000
 

@@ -163,8 +163,8 @@ var rolesInTenantNamespaces = []string{
 	rbac.GatewayTenant().Name,
 }
 
-// holderOf returns the identity that holds a role, and a pattern of the namespaces in which the role applies. The
-// identity is empty for a role of users.
+// holderOf returns the identity that holds a role, and a pattern of the namespaces where the role applies. The identity
+// is empty for a role of users.
 func holderOf(role rbac.Role) (holder Identity, namespace string, err error) {
 	namespace = role.Namespace
 	switch {

@@ -110,7 +110,7 @@ func TestAnotherObjectOfTheSameVersion(t *testing.T) {
 	}
 }
 
-// TestDeletedObjectsAreTrimmed checks that handlers get a deleted object in the form in which the informer stored it.
+// TestDeletedObjectsAreTrimmed checks that handlers get a deleted object in the form that the informer stored.
 func TestDeletedObjectsAreTrimmed(t *testing.T) {
 	t.Parallel()
 	i := newInformer(t, Options{Trim: DropSpec})

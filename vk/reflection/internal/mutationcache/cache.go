@@ -32,8 +32,8 @@ type Cache struct {
 	// write began.
 	flying map[cache.ObjectName][]step
 	// gone contains the UIDs of recently deleted objects. An outdated cache, or a response that arrives after the
-	// deletion, must not make such an object reappear. ring contains the UIDs in the order in which they are dropped.
-	// It grows on demand, because there is a Cache for every kind in every namespace.
+	// deletion, must not make such an object reappear. ring contains the UIDs in the order they are dropped. It grows
+	// on demand, because there is a Cache for every kind in every namespace.
 	gone map[types.UID]bool
 	ring []types.UID
 	next int

@@ -99,7 +99,7 @@ func (l *lab) put(annotations map[string]string, address, manager string) *unstr
 	return l.stored()
 }
 
-// cached returns an object in the form in which caches contain it.
+// cached returns an object in the form that caches contain.
 func (l *lab) cached(object *unstructured.Unstructured) *unstructured.Unstructured {
 	object.SetManagedFields(nil)
 	return object

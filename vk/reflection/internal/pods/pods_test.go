@@ -78,7 +78,7 @@ func TestRejectOthers(t *testing.T) {
 }
 
 // TestRestartsAreNoted checks that a later process continues with the counts of an earlier one, even if the pod was
-// recreated in the same second in which it started.
+// recreated in the same second that it started.
 func TestRestartsAreNoted(t *testing.T) {
 	shown := parse(t, "{startTime: T1, containerStatuses: [{name: c, restartCount: 4}]}")
 	fresh := parse(t, "{startTime: T1, containerStatuses: [{name: c, restartCount: 0}]}")

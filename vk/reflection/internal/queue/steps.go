@@ -9,7 +9,7 @@ import (
 )
 
 // A container in Kubernetes sees every change of its configuration that was made before it started. Therefore a pod
-// must not reach the provider before the objects to which it refers. An object counts as behind, i.e. its copy may be
+// must not reach the provider before the objects that it refers to. An object counts as behind, i.e. its copy may be
 // outdated, from the moment when it is enqueued for any reason. This ends when its evaluation has written the desired
 // copy, or has found that no copy is desired. Only objects that are behind are recorded, and only if Kind.Tracked is
 // set. This needs no API calls.

@@ -27,7 +27,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/report"
 )
 
-// The resources from which the settings are read.
+// The resources that the settings are read from.
 var (
 	nodesResource = corev1.SchemeGroupVersion.WithResource("nodes")
 	ipsResource   = schema.GroupVersionResource{Group: "ipam.liqo.io", Version: "v1alpha1", Resource: "ips"}
@@ -71,8 +71,8 @@ type Options struct {
 // Settings tracks the VirtualNode, the clusters that have virtual nodes, and the addresses in the network between the
 // clusters. It is safe for concurrent use.
 type Settings struct {
-	// VirtualNode, Nodes and IPs are the informers from which the settings are read. IPs is nil unless
-	// Options.FollowIPs is set.
+	// VirtualNode, Nodes and IPs are the informers that the settings are read from. IPs is nil unless Options.FollowIPs
+	// is set.
 	VirtualNode, Nodes, IPs *informer.Informer
 
 	options    Options

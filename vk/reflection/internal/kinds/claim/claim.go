@@ -118,7 +118,7 @@ func classOf(claim *unstructured.Unstructured) string {
 	return raw.Text(claim, "spec", "storageClassName")
 }
 
-// boundVolume returns the name of the volume to which a claim is bound, or requests to be bound.
+// boundVolume returns the name of the volume that a claim is bound to, or requests to be bound.
 func boundVolume(claim *unstructured.Unstructured) string {
 	return raw.Text(claim, "spec", "volumeName")
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/failure"
 )
 
-// claimError is a problem because of which a claim gets no volume. Its reason is the reason that users know from other
-// provisioners. Its message contains the remedy.
+// claimError is a problem that prevents a claim from getting a volume. Its reason is the reason that users know from
+// other provisioners. Its message contains the remedy.
 type claimError struct {
 	reason string
 	cause  error

@@ -18,7 +18,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// involved is the object of this cluster to which an Event of the provider belongs.
+// involved is the object of this cluster that an Event of the provider belongs to.
 type involved struct {
 	kind   *engine.Kind
 	object *unstructured.Unstructured

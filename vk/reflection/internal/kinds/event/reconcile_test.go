@@ -43,7 +43,7 @@ func services() engine.Kind {
 		Policy: engine.DenyList, Workers: 1, Status: objects.Status{Back: true}}
 }
 
-// newLab returns a lab in which the Service has a copy.
+// newLab returns a lab whose Service has a copy.
 func newLab(t *testing.T, edit func(*engine.Options)) *lab {
 	t.Helper()
 	l := &lab{Pair: kindtest.New(t, edit, Kind(), services()), t: t}

@@ -32,7 +32,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// eventExpiryAge is the age from which the deletion of an Event may be an expiry: API servers keep Events for an hour
+// eventExpiryAge is the age at which the deletion of an Event may be an expiry: API servers keep Events for an hour
 // unless configured otherwise, and the clocks of the clusters differ.
 const eventExpiryAge = 50 * time.Minute
 
