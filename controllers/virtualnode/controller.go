@@ -94,8 +94,8 @@ func NewController(c client.Client, live client.Reader, recorder events.EventRec
 // Name returns the name of the controller in logs, metrics and Events.
 func (c *Controller) Name() string { return "virtualnode" }
 
-// Limits of the interval between the reconciliations of a virtual node that waits for pods, because the deletion of
-// pods is not watched. Each reconciliation lists the pods. Most drains are short.
+// Limits of the interval at which a virtual node is reconciled while it waits for pods, whose deletion is not
+// watched. Each reconciliation lists the pods. Most drains are short.
 const (
 	minCheckInterval = 250 * time.Millisecond
 	maxCheckInterval = 2 * time.Second

@@ -35,12 +35,12 @@ type Limits struct {
 	Most  time.Duration // maximum duration of a quarantine
 }
 
-// Standard is for objects that may stay deleted or reverted during a quarantine, because nobody gets additional
-// permissions through this.
+// Standard is for objects that can stay deleted or reverted during a quarantine, because this gives nobody additional
+// permissions.
 var Standard = Limits{First: time.Minute, Most: 15 * time.Minute}
 
-// Protective is for objects that restrict a party, because this party may itself be the rival in a fight. They are
-// always rewritten within seconds, so a fight costs several writes per minute.
+// Protective is for objects that restrict a party, which may itself be the rival in the fight. They are always
+// rewritten within seconds, so a fight costs several writes per minute.
 var Protective = Limits{First: time.Second, Most: 10 * time.Second}
 
 // Guard records recent writes of objects. It is safe for concurrent use.

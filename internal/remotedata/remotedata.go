@@ -30,8 +30,8 @@ import (
 // data.
 const HeldReason = "DataOnProvider"
 
-// The limits of the interval between checks of held remote namespaces. Volumes are not watched, and each check lists
-// all volumes of the cluster.
+// Limits of the interval at which held remote namespaces are checked. Their volumes are not watched, and each check
+// lists the volumes of the cluster.
 const (
 	minRecheckInterval = time.Second
 	// MaxRecheckInterval is the interval for namespaces that have been held for a long time.

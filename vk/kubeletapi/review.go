@@ -26,8 +26,8 @@ import (
 // The reviews do not use the webhook packages of k8s.io/apiserver, because these packages import gRPC, OpenTelemetry
 // and CEL. For two calls, they would make the program 40 MB larger, and half of this would be resident in memory.
 
-// The durations for which responses of the API server are cached are the defaults of a kubelet. With shorter durations,
-// more reviews are sent. With longer ones, revoked permissions remain valid for longer.
+// The caching times of the API server's responses are the defaults of a kubelet. With shorter times, more reviews are
+// sent. With longer times, revoked permissions stay valid for longer.
 const (
 	tokenCachePeriod   = 2 * time.Minute
 	allowedCachePeriod = 5 * time.Minute

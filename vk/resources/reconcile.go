@@ -25,7 +25,7 @@ const (
 	shortly                // in a moment, because an operation has not taken effect yet
 )
 
-// definitionDelay is the time after which an API server that is not busy serves a new definition.
+// definitionDelay is how long an API server that is not busy takes to serve a new definition.
 const definitionDelay = time.Second
 
 func (f *Follower) scheduleNext(name string, when again) {

@@ -14,7 +14,7 @@ import (
 
 const (
 	tempPrefix = ".tmp-"
-	// abandonedAge is the age at which a temporary file is considered abandoned by a killed process.
+	// abandonedAge is the age after which a temporary file counts as left over from a killed process.
 	abandonedAge = time.Hour
 )
 

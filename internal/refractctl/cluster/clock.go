@@ -13,7 +13,7 @@ import (
 )
 
 // MaxClockSkew is the largest accepted difference between the clocks of two clusters. Certificates and leases depend on
-// the clocks.
+// the clock.
 const MaxClockSkew = time.Minute
 
 // ClockOffset returns how far the API server's clock is ahead of the local clock. known is false if a proxy has removed

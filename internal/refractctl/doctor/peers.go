@@ -62,7 +62,7 @@ func (p *Examination) checkNetworks(ctx context.Context, _ *release.Installation
 	return nil
 }
 
-// maxConditionAge is the age at which the condition Connected is no longer used. It applies only if the condition has
+// maxConditionAge is the age at which the condition Connected no longer counts. It applies only if the condition has
 // the time of its last observation.
 const maxConditionAge = time.Minute
 

@@ -38,8 +38,8 @@ import (
 // answerTimeout limits how long the provider may take to respond at the address that the consumer will use.
 const answerTimeout = 10 * time.Second
 
-// newAccountBackoff is the backoff of the first request with new credentials. The request is retried, because another
-// API server of the same cluster may know a new ServiceAccount only a moment later.
+// newAccountBackoff is the backoff for the first request with new credentials. This request is retried, because another
+// API server of the same cluster may learn of a new ServiceAccount a moment later.
 var newAccountBackoff = wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Steps: 3}
 
 // Address is the address at which the consumer reaches the API server of its provider.

@@ -20,9 +20,9 @@ import (
 	"github.com/refract-project/refract/internal/refractctl/tenant"
 )
 
-// TokenLifetime is the requested lifetime of tokens. API servers may issue tokens with a shorter lifetime. The
-// consumer's controller manager renews a token after a third of its lifetime, so a consumer may be disconnected for two
-// months.
+// TokenLifetime is the requested lifetime of tokens. An API server may issue a token with a shorter lifetime. The
+// consumer's controller manager renews a token after a third of its lifetime, so a consumer may be disconnected for
+// two months.
 const TokenLifetime = 90 * 24 * time.Hour
 
 // TokenIssuer requests tokens of the consumer's ServiceAccount on the provider. With such a token, the consumer can

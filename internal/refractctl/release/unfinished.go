@@ -16,8 +16,8 @@ import (
 	"helm.sh/helm/v4/pkg/storage/driver"
 )
 
-// unfinishedAge is how long an operation may take before it counts as interrupted. It is the default timeout of helm
-// and of refractctl install. With a shorter time, an installation that is still running could be taken over. With a
+// unfinishedAge is how long an operation may take until it counts as interrupted. It is the default timeout of helm
+// and of refractctl install. With a shorter time, an installation that is still running could be taken over; with a
 // longer one, users would have to wait longer after an interruption.
 const unfinishedAge = 5 * time.Minute
 

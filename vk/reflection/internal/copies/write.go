@@ -26,7 +26,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/readonly"
 )
 
-// Soon is the delay before the next reconciliation of a copy that another process has just written with our labels.
+// Soon is the delay before another reconciliation of a copy that another process has just written with our labels.
 const Soon = 100 * time.Millisecond
 
 func (c *Writer) reader(s *Namespace) dynamic.ResourceInterface {
@@ -306,8 +306,8 @@ func (c *Writer) applyWhole(ctx context.Context, x *Desired, object *unstructure
 	return c.writer(x.scope).Patch(ctx, x.Name, types.ApplyYAMLPatchType, patch, metav1.PatchOptions{FieldManager: wire.ReflectionFieldManager, Force: &force, FieldValidation: clients.FieldValidation})
 }
 
-// rereadDelay is the delay before a reconciliation with the state that was just read. It is very short, but objects
-// that are already waiting are handled first.
+// rereadDelay is the delay before a reconciliation with the state that was just read. It is very short, but lets
+// objects that are already waiting go first.
 const rereadDelay = time.Millisecond
 
 // MustBeFree returns an error if a name is not free on the provider. If a foreign object has the name, the error is a

@@ -90,8 +90,8 @@ func (s *Source) New(resource schema.GroupVersionResource, o Options) *Informer 
 	}
 }
 
-// resyncPeriod is the interval of resyncs. It is this short because the reflector then calls ShouldResync as soon as a
-// watch starts (see Run).
+// resyncPeriod is the interval of resyncs. It is so short that the reflector calls ShouldResync as soon as a watch
+// starts; see Run.
 const resyncPeriod = time.Nanosecond
 
 // Run keeps the objects up to date until ctx is done. It may be called again after it has returned.

@@ -18,7 +18,8 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/breaker"
 )
 
-// listTimeout limits a list. Watches need no timeout: they end by themselves, and pings detect a dead connection.
+// listTimeout is the deadline of a list. Watches need no deadline: they end by themselves, and pings detect a dead
+// connection.
 const listTimeout = time.Minute
 
 // Selection selects the objects to list and watch.

@@ -33,8 +33,8 @@ const eventTries = 20
 // WaitingMost limits.
 const ignoredTries = 5
 
-// The rate of warnings that are shown at once. It limits the load on this cluster's API server if a provider floods a
-// namespace with warnings.
+// Limits on warnings. Within these limits, warnings are shown at once. The limits bound the load on this cluster's
+// API server if a provider floods a namespace with warnings.
 const (
 	WarningsPerSecond = 5
 	WarningsBurst     = 50

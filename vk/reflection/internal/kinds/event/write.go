@@ -32,8 +32,8 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// eventExpiryAge is the age at which the deletion of an Event may be an expiry: API servers keep Events for an hour
-// unless configured otherwise, and the clocks of the clusters differ.
+// eventExpiryAge is the age of an Event whose deletion may be an expiry: API servers keep Events for an hour unless
+// configured otherwise, and the clocks differ.
 const eventExpiryAge = 50 * time.Minute
 
 // eventFields are the fields that may change when an Event is repeated.
