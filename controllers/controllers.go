@@ -94,8 +94,8 @@ type QuotaOptions = ledger.Options
 type Options struct {
 	// ClusterID is the ID of this cluster.
 	ClusterID core.ClusterID
-	// ShadowPodWorkers, ShadowEndpointSliceWorkers and NamespaceWorkers are the numbers of workers of the
-	// controllers. Replication of a NamespaceMap to its provider always uses one worker for each map.
+	// ShadowPodWorkers, ShadowEndpointSliceWorkers and NamespaceWorkers are the numbers of workers of the controllers.
+	// The replication of NamespaceMaps always uses one worker for each map.
 	ShadowPodWorkers, ShadowEndpointSliceWorkers, NamespaceWorkers int
 	// ForeignClusters configures the checks of peered clusters. Register sets ClusterID, Clock and the callbacks.
 	ForeignClusters foreigncluster.Options
@@ -137,39 +137,39 @@ type Options struct {
 	Gateways gateways.Options
 	// RecordAfter is the age of a pod at which the phase Running is recorded in its ShadowPod.
 	RecordAfter time.Duration
-	// DenyDirectConnections leaves endpoints in third clusters out of EndpointSlices.
+	// DenyDirectConnections omits endpoints in third clusters from EndpointSlices.
 	DenyDirectConnections bool
 	// OwnCIDRs are the ranges of this cluster's pods, Services and nodes. No endpoint of a consumer may be in these
 	// ranges.
 	OwnCIDRs ipmap.Ranges
-	// RangesOf maps the ID of a consumer to the address ranges of its endpoints.
+	// RangesOf contains the address ranges in which the endpoints of a consumer may be, by the consumer's ID.
 	RangesOf map[string]ipmap.Ranges
-	// ObjectCounts limits the number of a consumer's objects of each kind in a remote namespace, and the number of
-	// its requests in its tenant namespace.
+	// ObjectCounts limits the number of a consumer's objects of each kind in a remote namespace, and of its requests in
+	// its tenant namespace.
 	ObjectCounts corev1.ResourceList
-	// ConsumerDefaults limits, over all remote namespaces of a consumer, each resource that is in none of the
-	// consumer's Quotas.
+	// ConsumerDefaults contains limits for resources that are in none of a consumer's Quotas. They apply to all remote
+	// namespaces of a consumer together.
 	ConsumerDefaults corev1.ResourceList
-	// DefaultObjectCount limits the number of objects in a remote namespace of every other kind that the consumer is
-	// allowed to create; 0 means no limit.
+	// DefaultObjectCount is the maximum number of objects of each other kind that a consumer may create in a remote
+	// namespace. 0 means no limit.
 	DefaultObjectCount int64
-	// RegrantDelay is the interval at which the permissions of consumers are read for DefaultObjectCount; 0 means 10
+	// RegrantDelay is the interval at which the permissions of consumers are read for DefaultObjectCount. 0 means 10
 	// minutes.
 	RegrantDelay time.Duration
-	// RecountDelay is how long a limit is left out of a ResourceQuota because this cluster does not count the limited
-	// kind yet; 0 means 2 minutes.
+	// RecountDelay is how long a limit is omitted from a ResourceQuota because this cluster does not count the kind
+	// yet. 0 means 2 minutes.
 	RecountDelay time.Duration
 	// RemoteClusterRole is the ClusterRole that consumers get in their remote namespaces.
 	RemoteClusterRole string
 	// ExtendedClusterRole is the ClusterRole that virtual kubelets get in offloaded namespaces.
 	ExtendedClusterRole string
-	// WithdrawalGrace is how long a namespace stays on a provider after its clusterSelector has stopped selecting this
+	// WithdrawalGrace is how long a namespace is kept on a provider after its clusterSelector has stopped selecting the
 	// provider.
 	WithdrawalGrace time.Duration
-	// Tenancy has the limits of consumers in this cluster. Installation is the namespace of this process.
+	// Tenancy contains the limits of consumers in this cluster. Installation is the namespace of this process.
 	Tenancy      tenancy.Options
 	Installation string
-	// LimitRange has the limits of the LimitRange in the namespaces of consumers.
+	// LimitRange contains the limits of the LimitRange in the namespaces of consumers.
 	LimitRange []corev1.LimitRangeItem
 	// Quotas configures the enforcement of consumers' Quotas.
 	Quotas QuotaOptions
@@ -177,11 +177,11 @@ type Options struct {
 	Clock clock.WithTicker
 	// Registerer registers the metrics. If it is nil, no metrics are exported.
 	Registerer prometheus.Registerer
-	// Webhooks has the settings of the webhook server. If it is nil, no webhooks are served.
+	// Webhooks contains the settings of the webhook server. If it is nil, there are no webhooks.
 	Webhooks *WebhookOptions
 }
 
-// versionOf returns a function that reads the version of the API server of this cluster.
+// versionOf returns a function that reads the version of this cluster's API server.
 func versionOf(mgr manager.Manager) func(context.Context) (string, error) {
 	return serverversion.Cached(func(ctx context.Context) (string, error) {
 		client, err := discovery.NewDiscoveryClientForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
@@ -192,12 +192,12 @@ func versionOf(mgr manager.Manager) func(context.Context) (string, error) {
 	}, clock.RealClock{})
 }
 
-// newControllers returns the controllers with their dependencies.
+// newControllers returns the controllers, with their dependencies.
 func newControllers(mgr manager.Manager, live client.Reader, m *metrics.Metrics, reached *networks.Networks, own *ownranges.Ranges, policy *tenancy.Policy, quotas *ledger.Ledger, o Options) []Controller {
 	c := func(name string) client.Client { return m.Client(mgr.GetClient(), name, metrics.Local) }
 	recorder := func(name string) events.EventRecorder { return m.Recorder(mgr.GetEventRecorder(name), name) }
-	// Every error is counted. If an admission policy denied a request, the denial is also reported on the reconciled
-	// object, whose kind is kind.
+	// All errors are counted. If an admission policy denied a request, this is also reported on the reconciled object,
+	// which has the given kind.
 	failed := func(name string, kind client.Object) func(error) {
 		count, deny := m.Failed(name), report.Denials(kindOf(mgr.GetScheme(), kind), live, recorder(name))
 		return func(err error) { count(err); deny(err) }
@@ -306,18 +306,18 @@ func newControllers(mgr manager.Manager, live client.Reader, m *metrics.Metrics,
 	return controllers
 }
 
-// kindOf returns the kind that scheme has for the type of object.
+// kindOf returns the kind that the scheme has for the type of object.
 func kindOf(scheme *runtime.Scheme, object client.Object) schema.GroupVersionKind {
 	kind, err := apiutil.GVKForObject(object, scheme)
 	if err != nil {
-		// A type that is missing in the scheme is a mistake in this package, and fails every test.
+		// If the scheme lacks the type, this package has a bug that makes every test fail.
 		panic(err)
 	}
 	return kind
 }
 
-// hasKind reports whether the CRD of a kind of package auth is installed. An upgrade with Helm installs no new CRDs,
-// and without this CRD all other controllers work.
+// hasKind reports whether the CRD of a kind in package auth is installed. An upgrade with Helm does not install new
+// CRDs. If this CRD is missing, all other controllers still work.
 func hasKind(mgr manager.Manager, kind string) bool {
 	_, err := mgr.GetRESTMapper().RESTMapping(auth.GroupVersion.WithKind(kind).GroupKind(), auth.GroupVersion.Version)
 	if apimeta.IsNoMatchError(err) {
@@ -327,8 +327,8 @@ func hasKind(mgr manager.Manager, kind string) bool {
 	return true
 }
 
-// hasPlugins reports whether the CRDs of declared plugins are installed. An upgrade with Helm installs no new CRDs, and
-// without these CRDs all other controllers work.
+// hasPlugins reports whether the CRDs of declared plugins are installed. An upgrade with Helm does not install new
+// CRDs. If these CRDs are missing, all other controllers still work.
 func hasPlugins(mgr manager.Manager) bool {
 	for _, kind := range []string{plugins.ReflectionPluginKind, plugins.PluginRevisionKind, plugins.PluginModuleKind} {
 		_, err := mgr.GetRESTMapper().RESTMapping(plugins.GroupVersion.WithKind(kind).GroupKind(), plugins.GroupVersion.Version)
@@ -428,7 +428,7 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 	return nil
 }
 
-// followOwnRanges returns the address ranges of this cluster. The manager keeps them up to date.
+// followOwnRanges returns the address ranges of this cluster. They are kept up to date while the manager runs.
 func followOwnRanges(mgr manager.Manager, configured ipmap.Ranges) (*ownranges.Ranges, error) {
 	clientset, err := kubernetes.NewForConfig(mgr.GetConfig())
 	if err != nil {
@@ -444,7 +444,7 @@ func followOwnRanges(mgr manager.Manager, configured ipmap.Ranges) (*ownranges.R
 	return own, nil
 }
 
-// Scheme returns a scheme with the types of Kubernetes and of this project.
+// Scheme returns a scheme with Kubernetes' types and this project's types.
 func Scheme() (*runtime.Scheme, error) {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
@@ -458,8 +458,8 @@ func Scheme() (*runtime.Scheme, error) {
 	return s, nil
 }
 
-// ManagerOptions returns the options of a manager that the controllers need, for the cluster of config. The caller sets
-// all other options.
+// ManagerOptions returns the options that the controllers require of a manager for the cluster of config. The caller
+// may set other options.
 func ManagerOptions(config *rest.Config) (manager.Options, error) {
 	s, err := Scheme()
 	if err != nil {
@@ -492,8 +492,7 @@ func newDecoding() onepass.Decoding {
 	return all
 }
 
-// cacheOptions restricts the cache to the objects that the controllers read, and drops the managedFields of all
-// objects.
+// cacheOptions restricts the cache to the objects that the controllers read, and drops the managedFields.
 func cacheOptions(config *rest.Config) (cache.Options, error) {
 	byObject := map[client.Object]cache.ByObject{}
 	for _, options := range []map[client.Object]cache.ByObject{

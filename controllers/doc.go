@@ -36,17 +36,18 @@
 // On both sides foreigncluster reports whether the other cluster is reachable. Where they are enabled, network decides
 // which ranges this cluster uses to reach a peer, and addresses grants them.
 //
-// If Liqo's network module remaps the addresses of other clusters, package internal/networks follows its
+// If Liqo's network module remaps the addresses of other clusters, package internal/networks reads the mapping from its
 // Configurations.
 //
 // All controllers follow the same rules. Objects of users stay unstructured from the cache to the write, so that no
-// field is lost; they are decoded in one pass, because unstructured objects would otherwise be expensive. Nothing is
-// written that is already up to date, and a write contains only the fields it changes. Objects of other owners are
-// left unchanged and reported once, in a Warning Event. Irreversible actions need certainty. Retries back off from 5
-// ms to 30 s per object, without a shared rate limit; every reconciliation, including its API calls, has a deadline;
-// and calls to other clusters use one worker per cluster, so that an unresponsive cluster does not delay others.
+// field is lost. They are decoded in one pass, because unstructured objects would otherwise be expensive. Objects that
+// are up to date are not written, and a write contains only the fields that it changes. Objects of other owners are
+// left unchanged and reported once, in a Warning Event. Before an irreversible action, the cached object is compared
+// with the API server. Retries back off from 5 ms to 30 s per object, without a shared rate limit. Every
+// reconciliation, including its API calls, has a deadline. Calls to other clusters use one worker per cluster, so that
+// an unresponsive cluster does not delay others.
 //
-// The clients and recorders passed to the controllers count what they do: the objects that each enforces, its writes
-// by kind and verb, its errors by class (who can fix them), and its Warning Events by reason. The names of these
-// metrics begin with refract_controller_.
+// Metrics show what each controller does: the number of objects that it enforces, its writes by kind and verb, its
+// errors by class (who can fix them), and its Warning Events by reason. The names of these metrics begin with
+// refract_controller_.
 package controllers

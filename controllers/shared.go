@@ -8,13 +8,13 @@ import (
 	"github.com/refract-project/refract/controllers/internal/tenancy"
 )
 
-// Types of the internal packages that several controllers share.
+// Types in internal packages that several controllers share.
 type (
-	// Offer has the resources, classes and labels that this cluster offers to a consumer.
+	// Offer describes the resources, classes and labels that this cluster offers to a consumer.
 	Offer = offer.Offer
 	// TenancyOptions limit the objects that consumers may create in this cluster.
 	TenancyOptions = tenancy.Options
-	// TenancyPolicy checks objects of consumers against the TenancyOptions.
+	// TenancyPolicy checks the objects of consumers against the TenancyOptions.
 	TenancyPolicy = tenancy.Policy
 )
 

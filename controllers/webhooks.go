@@ -31,14 +31,14 @@ type WebhookOptions struct {
 	// Namespace is the namespace of the installation. It contains the Secret of the webhook CA and the Service of the
 	// webhooks.
 	Namespace string
-	// Host and Port are the address to listen on. If Host is empty, the server listens on all addresses.
+	// Host and Port are the address where the server listens. If Host is empty, it listens on all addresses.
 	Host string
 	Port int
-	// ClientCAFile contains the certificate authorities, in PEM, that must have signed the client certificates of
-	// callers. If it is empty, callers need no certificate. The file is read for each connection, so it can be
-	// replaced at runtime.
+	// ClientCAFile contains certificate authorities in PEM. Callers must have a client certificate that one of them has
+	// signed. If it is empty, callers need no certificate. The file is read for each connection, so it can be replaced
+	// at run time.
 	ClientCAFile string
-	// RuntimeClass is a runtime class whose pods are left unchanged.
+	// RuntimeClass is a runtime class. Pods with this class are not changed.
 	RuntimeClass string
 }
 
@@ -75,11 +75,11 @@ func (o *WebhookOptions) clientCAs() (*x509.CertPool, error) {
 	return authorities, nil
 }
 
-// registerWebhooks adds the server of all webhooks to mgr, and returns the controller of its certificate. Every replica
-// serves the webhooks.
+// registerWebhooks adds the server of all webhooks to mgr. It returns the controller of the server's certificate. Every
+// replica serves the webhooks.
 func registerWebhooks(ctx context.Context, mgr manager.Manager, m *metrics.Metrics, quotas *ledger.Ledger, o *WebhookOptions) (Controller, error) {
 	service := rbac.WebhookName + "." + o.Namespace + ".svc"
-	// The certificate is valid for localhost, too, so that an API server on the same machine can verify it.
+	// The certificate is also valid for localhost, so that an API server on the same machine can verify it.
 	certificate := webhookcert.NewCertificate(mgr.GetConfig(), types.NamespacedName{Namespace: o.Namespace, Name: rbac.WebhookName}, service, "localhost")
 	config := &tls.Config{GetCertificate: certificate.GetCertificate, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
 	o.askForCertificates(config)

@@ -20,37 +20,39 @@ import (
 // notifications. It is how long a peer that somebody removed stays removed.
 const tunnelCheckInterval = 5 * time.Second
 
-// Report describes a change of the kernel's configuration, or why there was none.
+// Report describes a change of the kernel's configuration, or the reason why there was none.
 type Report struct {
-	// Compiled is true if new objects were compiled. Refused is the reason why some of them were not: then the configuration of a
-	// gateway stays as it was, and a node gets the new configuration of the other peers (see desired.Refusal).
+	// Compiled is true if new objects were compiled. Refused is the reason why some of them were refused. In this case,
+	// a gateway keeps its previous configuration. A node keeps the previous configuration of the refused peers, and
+	// gets the new configuration of all others (see desired.Refusal).
 	Compiled bool
 	Refused  error
-	// Network is the outcome for links, routes and rules. It is nil if they were not compared.
+	// Network is the result of comparing links, routes and rules. It is nil if they were not compared.
 	Network *netstate.Outcome
-	// TunnelWrites is the number of requests that changed the WireGuard device, and TunnelError the error of the last one.
+	// TunnelWrites is the number of requests that changed the WireGuard device. TunnelError is the error of the last
+	// request.
 	TunnelWrites int
 	TunnelError  error
-	// Implementation of WireGuard, after the device was opened.
+	// Implementation is the WireGuard implementation. It is set after the device was opened.
 	Implementation tunnel.Implementation
-	// Active is set when the gateway's pod begins to carry the packets of the peering, or goes on standby.
+	// Active is set when this pod starts to carry the packets of the peering, or becomes a standby.
 	Active *bool
-	// Connection is set when the peer has become connected or lost.
+	// Connection is set when the connection to the peer is established or lost.
 	Connection *Connection
-	// Latency is the round-trip time of an answer of the connected peer. It is 0 in all other reports.
+	// Latency is the round-trip time of a ping to the connected peer. It is 0 in reports about anything else.
 	Latency time.Duration
 	// PeerEndpoint is set when packets to the peer go to another address than before.
 	PeerEndpoint netip.AddrPort
 }
 
-// Connection is the connection to the peer's gateway, through the tunnel.
+// Connection is the state of the connection to the peer's gateway through the tunnel.
 type Connection struct {
 	Connected bool
 	// Latency is the round-trip time.
 	Latency time.Duration
 }
 
-// Options of a gateway.
+// Options are the options of RunGateway.
 type Options struct {
 	Implementation tunnel.Implementation
 	// LogError receives the errors of wireguard-go. It may be nil.
@@ -62,9 +64,9 @@ type Options struct {
 	Report func(Report)
 }
 
-// RunGateway keeps the configuration of a gateway's pod at the Peering that was received last. When ctx is done, the
-// kernel's configuration stays, so that the next process continues it; packets pass only while a process runs if WireGuard
-// is in userspace.
+// RunGateway applies the Peering that was received last to the gateway's pod. When ctx is done, the kernel's
+// configuration remains, so that the next process can continue with it. If WireGuard runs in userspace, however,
+// packets pass only while a process is running.
 func RunGateway(ctx context.Context, peerings <-chan desired.Peering, o Options) error {
 	return keep(ctx, desired.GatewayScope, o.Report, func(ctx context.Context, present netstate.State, states chan<- netstate.State) error {
 		g := gatewayLoop{options: o, present: present, states: states, reconnect: make(chan struct{}, 1), connected: make(chan struct{}, 1),
@@ -102,10 +104,10 @@ type gatewayLoop struct {
 	options Options
 	states  chan<- netstate.State
 	device  *tunnel.Device
-	// present is the kernel's configuration before the first objects.
+	// present is the kernel's configuration at the start.
 	present netstate.State
 	current desired.Gateway
-	// active is nil before the first objects, and then whether this pod carries the packets of the peering.
+	// active reports whether this pod carries the packets of the peering. It is nil until the first objects arrive.
 	active *bool
 	// pings is nil while no pings are sent.
 	pings *pings
@@ -125,7 +127,8 @@ func (g *gatewayLoop) compile(ctx context.Context, p desired.Peering) error {
 	if err := g.open(compiled); err != nil {
 		return err
 	}
-	// The filter and the addresses come before the peer, so that nothing passes a gateway without rules.
+	// The filter and the addresses are applied before the peer is added, so that no packet passes a gateway without
+	// rules.
 	select {
 	case g.states <- compiled.State:
 	case <-ctx.Done():
@@ -135,8 +138,8 @@ func (g *gatewayLoop) compile(ctx context.Context, p desired.Peering) error {
 	return nil
 }
 
-// resume continues the tunnel of an earlier process if the objects are refused. Links, routes and rules are still there, but WireGuard in
-// userspace ends with its process. Another pod can take over also while the objects are refused.
+// resume continues the tunnel of an earlier process if the objects are refused. Links, routes and rules still exist,
+// but WireGuard in userspace ended with its process. Another pod can take over even while the objects are refused.
 func (g *gatewayLoop) resume(ctx context.Context, p desired.Peering) error {
 	if g.device != nil {
 		g.followRole(ctx, p)
@@ -144,7 +147,7 @@ func (g *gatewayLoop) resume(ctx context.Context, p desired.Peering) error {
 	}
 	resumed, err := desired.ResumeTunnel(p, g.present)
 	if err != nil {
-		return nil // CompileGateway has refused the same, or there was no tunnel
+		return nil // CompileGateway has already reported this error, or there was no tunnel
 	}
 	if err := g.open(resumed); err != nil {
 		return err
@@ -171,8 +174,8 @@ func (g *gatewayLoop) connect(ctx context.Context, p desired.Peering, compiled d
 	g.followRole(ctx, p)
 }
 
-// followRole gives the tunnel its peer if this pod is active, and takes the peer away if the pod is on standby: two pods with one key
-// would take the session with the peer from each other. Only the active pod pings the peer.
+// followRole adds the peer to the tunnel if this pod is active, and removes it if the pod is a standby. Two pods with
+// the same key would take the peer's session from each other. Only the active pod pings the peer.
 func (g *gatewayLoop) followRole(ctx context.Context, p desired.Peering) {
 	active := !p.Standby
 	isChanged := g.active == nil || *g.active != active
@@ -195,7 +198,7 @@ func (g *gatewayLoop) followRole(ctx context.Context, p desired.Peering) {
 	}
 }
 
-// tunnelConfig returns the configuration of the tunnel for the role of this pod.
+// tunnelConfig returns the configuration of the tunnel for the current role of this pod.
 func (g *gatewayLoop) tunnelConfig() tunnel.Config {
 	config := g.current.Tunnel
 	if g.active != nil && !*g.active {
@@ -243,7 +246,7 @@ func (g *gatewayLoop) startPings(ctx context.Context, p desired.Peering) {
 	go func() {
 		defer close(running.ended)
 		if err := check.Run(ctx, g.pingOptions(p)); err != nil {
-			// The first error ends the gateway, so that the others have no reader.
+			// The first error ends the gateway, so nobody receives later errors.
 			select {
 			case g.failed <- err:
 			default:
@@ -262,8 +265,8 @@ func (g *gatewayLoop) stopPings(cause error) {
 	g.pings = nil
 }
 
-// pingOptions returns the options of the pings. A client connects again when the peer is lost. The server cannot: it knows only
-// the endpoint from which the client came last.
+// pingOptions returns the options of the pings. If the peer is lost, a client reconnects. A server cannot, because it
+// knows only the endpoint that the client used last.
 func (g *gatewayLoop) pingOptions(p desired.Peering) check.Options {
 	return check.Options{
 		ClusterID: p.ClusterID, RemoteClusterID: p.RemoteClusterID, Port: desired.PingPort, Peer: g.current.Ping,
@@ -308,9 +311,9 @@ func (g *gatewayLoop) close() {
 	}
 }
 
-// RunAgent keeps the configuration of a node at the Host that was received last. The first one must list all peers, because the
-// configuration of others is removed. A peer whose objects are incomplete keeps its last configuration, also after a restart. When ctx is done,
-// the configuration stays.
+// RunAgent applies the Host that was received last to a node. The first Host must contain all peers, because the
+// configuration of all other peers is removed. A peer whose objects are incomplete keeps its last configuration, even
+// after a restart. When ctx is done, the configuration remains.
 func RunAgent(ctx context.Context, hosts <-chan desired.Host, report func(Report)) error {
 	return keep(ctx, desired.NodeScope, report, func(ctx context.Context, present netstate.State, states chan<- netstate.State) error {
 		compiler := desired.NewNodeCompiler(present)
@@ -330,8 +333,8 @@ func RunAgent(ctx context.Context, hosts <-chan desired.Host, report func(Report
 	})
 }
 
-// keep applies the states that the source sends, until ctx is done or one of them fails. The source also receives the kernel's configuration
-// at the start.
+// keep applies the states that the source sends, until ctx is done or an error occurs. The source first receives the
+// kernel's present configuration.
 func keep(
 	ctx context.Context, scope netstate.Scope, report func(Report),
 	source func(ctx context.Context, present netstate.State, states chan<- netstate.State) error,

@@ -1,9 +1,9 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hack provides the versions and locations of the tools that hack/tools.sh builds. The scripts and this
-// package read the same file pins.env, so that each checkout finds the matching versions of the tools in a cache that
-// several checkouts share.
+// Package hack provides the versions of the tools that hack/tools.sh builds, and the folders that contain them. The
+// scripts and this package read the same file, pins.env. Several checkouts can therefore share a cache that contains
+// several versions of a tool.
 package hack
 
 import (
@@ -17,14 +17,14 @@ import (
 //go:embed pins.env
 var pins string
 
-// Version returns the pinned version of a component ("kubernetes", "etcd", "kwok", "tinygo"), or "" if the component
-// is not known.
+// Version returns the pinned version of a component ("kubernetes", "etcd", "kwok", "tinygo"), or "" if there is no such
+// component.
 func Version(component string) string {
 	return pin(strings.ToUpper(component) + "_VERSION")
 }
 
-// ToolDir returns the cache folder with the files of a component. The folder might not exist before `make tools`.
-// ToolDir returns an error if neither REFRACT_CACHE nor the home folder is known.
+// ToolDir returns the folder in the cache that contains the files of a component. The folder does not exist before
+// `make tools` has built the component. ToolDir returns an error if neither REFRACT_CACHE nor the home folder is set.
 func ToolDir(component string) (string, error) {
 	cache := os.Getenv("REFRACT_CACHE")
 	if cache == "" {

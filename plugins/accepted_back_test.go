@@ -16,8 +16,8 @@ import (
 	"github.com/refract-project/refract/sdk/plugintest"
 )
 
-// testIngressStatusAccepted checks that the consumer's API server accepts the addresses of the provider's Ingress in
-// the status of the consumer's Ingress, and that an address without a translation is removed with a warning.
+// testIngressStatusAccepted checks that the consumer's API server accepts the reflected addresses of the provider's
+// Ingress. An address without a translation must be removed with a warning.
 func testIngressStatusAccepted(t *testing.T, api dynamic.Interface) {
 	module := plugintest.Open(t, "ingress/ingress.wasm")
 	client := api.Resource(ingresses).Namespace(consumer)
@@ -43,8 +43,8 @@ func testIngressStatusAccepted(t *testing.T, api dynamic.Interface) {
 	}
 }
 
-// testClaimStatusAccepted checks that the consumer's API server accepts the status of the provider's claim in each
-// step of resizing a volume.
+// testClaimStatusAccepted checks that the consumer's API server accepts the reflected status of a claim in each step of
+// resizing its volume.
 func testClaimStatusAccepted(t *testing.T, api dynamic.Interface) {
 	module := plugintest.Open(t, "persistentvolumeclaim/persistentvolumeclaim.wasm")
 	client := api.Resource(resource("persistentvolumeclaims")).Namespace(consumer)
@@ -90,7 +90,7 @@ func showStatus(t *testing.T, client dynamic.ResourceInterface, local *unstructu
 	t.Helper()
 	object := local.DeepCopy()
 	object.Object["status"] = status
-	object.SetResourceVersion("") // without a resourceVersion, the update is unconditional
+	object.SetResourceVersion("") // an update without a resourceVersion is unconditional
 	options := metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict}
 	taken, err := client.UpdateStatus(t.Context(), object, options)
 	if err != nil {

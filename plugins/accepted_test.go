@@ -32,9 +32,9 @@ const (
 )
 
 // TestAccepted checks that an API server accepts the results of the default plugins: the reflected objects on the
-// provider, and the reflected statuses and Events on the consumer. The plugins run on objects that an API server has
-// accepted and defaulted. Two namespaces of one cluster stand for the two clusters, because validation is the same in
-// all clusters.
+// provider, and the reflected statuses and Events on the consumer. The plugins get objects that an API server has
+// accepted and defaulted. Two namespaces of one cluster represent the two clusters, because validation is the same in
+// every cluster.
 func TestAccepted(t *testing.T) {
 	cluster := testenv.ForTest(t, testenv.Options{Name: "accepted", NoScheduler: true})[0]
 	api, err := dynamic.NewForConfig(cluster.Config())
@@ -100,7 +100,7 @@ func documents(t *testing.T, resource string) (objects []*unstructured.Unstructu
 	}
 }
 
-// context returns the context that the reflection engine passes to the plugin.
+// context returns the context that the reflection engine would pass to the plugin.
 func context(mode string) map[string]any {
 	return map[string]any{
 		"localClusterID": "rome", "remoteClusterID": "milan", "nodeName": "milan", "nodeIP": "10.1.0.200",
@@ -122,7 +122,7 @@ func context(mode string) map[string]any {
 	}
 }
 
-// take creates an object as a dry run, and returns the object that would be stored.
+// take creates an object as a dry run, and returns the object as the API server would store it.
 func take(t *testing.T, api dynamic.Interface, gvr schema.GroupVersionResource, namespace string, o *unstructured.Unstructured) *unstructured.Unstructured {
 	t.Helper()
 	options := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict}
@@ -134,7 +134,7 @@ func take(t *testing.T, api dynamic.Interface, gvr schema.GroupVersionResource, 
 	return taken
 }
 
-// wrap returns the object with only those parts of the plugin's result that the reflection engine uses.
+// wrap returns the object with only the parts of the plugin's result that the reflection engine uses.
 func wrap(object map[string]any) *unstructured.Unstructured {
 	in := &unstructured.Unstructured{Object: object}
 	out := &unstructured.Unstructured{Object: maps.Clone(object)}
@@ -162,14 +162,14 @@ func create(t *testing.T, client dynamic.ResourceInterface, text string) *unstru
 	return created
 }
 
-// testStatusAccepted checks that the consumer's API server accepts the reflected status of the provider's pod,
-// although it rejects some transitions of a status.
+// testStatusAccepted checks that the consumer's API server accepts the reflected status of the provider's pod. API
+// servers reject some changes of a pod's status.
 func testStatusAccepted(t *testing.T, api dynamic.Interface) {
 	module := plugintest.Open(t, "pod/pod.wasm")
 	pods := api.Resource(resource("pods")).Namespace(consumer)
 	for pod, test := range map[string]struct {
 		policy, before, theirs string
-		verbatim               bool // whether the provider's status is accepted even if the plugin does not change it
+		verbatim               bool // whether the provider's status is accepted even without the plugin
 	}{
 		"other-class": {"Always", "{phase: Pending}",
 			`{phase: Running, qosClass: Guaranteed, nominatedNodeName: milan-1, hostIP: 192.0.2.1, hostIPs: [{ip: 192.0.2.1}],
@@ -221,6 +221,6 @@ func update(t *testing.T, pods dynamic.ResourceInterface, pod *unstructured.Unst
 func tryUpdate(t *testing.T, pods dynamic.ResourceInterface, pod *unstructured.Unstructured, status any) (*unstructured.Unstructured, error) {
 	pod = pod.DeepCopy()
 	pod.Object["status"] = status
-	pod.SetResourceVersion("") // without a resourceVersion, the update is unconditional
+	pod.SetResourceVersion("") // an update without a resourceVersion is unconditional
 	return pods.UpdateStatus(t.Context(), pod, metav1.UpdateOptions{})
 }

@@ -49,8 +49,8 @@ func TestDefault(t *testing.T) {
 	}
 }
 
-// TestEmbedded checks that every plugin in this folder is embedded under its name and can be loaded, and that it is
-// for its own kind or, like the generic plugin, for all other kinds.
+// TestEmbedded checks that every plugin in this folder is embedded under its name and can be loaded. Each plugin must
+// declare its own kind, or, like the generic plugin, all kinds.
 func TestEmbedded(t *testing.T) {
 	sources, err := filepath.Glob("*/main.go")
 	require.NoError(t, err)

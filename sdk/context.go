@@ -14,7 +14,7 @@ const (
 	LevelError
 )
 
-// Context describes the clusters and namespaces of a hook. It is read-only.
+// Context describes the clusters and namespaces that a hook works for. It is read-only.
 type Context struct{ root, config handle }
 
 // Node returns the node of the whole context. It gives access to entries for which Context has no method.
@@ -41,13 +41,11 @@ func (c Context) NodeName() string { return c.string("nodeName") }
 // NodeIP returns the address of the virtual node, which is the address of its virtual kubelet.
 func (c Context) NodeIP() string { return c.string("nodeIP") }
 
-// OffloadingPatch returns the changes that the virtual node makes to
-// each object: labelsNotReflected, annotationsNotReflected,
-// nodeSelector, tolerations, affinity.nodeAffinity, runtimeClassName.
+// OffloadingPatch returns the changes that the virtual node requires in each object: labelsNotReflected,
+// annotationsNotReflected, nodeSelector, tolerations, affinity.nodeAffinity, runtimeClassName.
 func (c Context) OffloadingPatch() Node { return Node{c.root.get("offloadingPatch")} }
 
-// APIServerSupport returns the way in which offloaded pods reach the consumer's API server: Disabled, Legacy,
-// TokenAPI or Remote.
+// APIServerSupport returns how offloaded pods reach the consumer's API server: Disabled, Legacy, TokenAPI or Remote.
 func (c Context) APIServerSupport() string { return c.string("apiServerSupport") }
 
 // APIServer returns the address at which pods reach the API server: host, port and the ips of the host alias.
@@ -66,8 +64,8 @@ func (c Context) IngressClass() string { return c.string("ingressClass") }
 // DisableIPReflection reports whether addresses must not be reflected, because the clusters do not share a network.
 func (c Context) DisableIPReflection() bool { return c.root.boolean("disableIPReflection", false) }
 
-// VirtualNode returns the ID of the cluster that a node of the consumer represents, or "" if the node is an ordinary
-// node.
+// VirtualNode returns the ID of the cluster that a node of the consumer represents. It returns "" if the node is not a
+// virtual node.
 func (c Context) VirtualNode(name string) string {
 	id, _ := c.root.str(joinKey("virtualNodes", name))
 	return id

@@ -9,7 +9,7 @@ import (
 	"github.com/refract-project/refract/sdk"
 )
 
-// noDebug is the plugin from README.md. TestExampleIsThatOfTheREADME compares the two.
+// noDebug is the plugin in README.md. TestExampleIsThatOfTheREADME checks that both are equal.
 var noDebug = sdk.Register(
 	sdk.Manifest{Name: "no-debug", Version: "1.0.0", Kinds: []string{"*"}, Writes: []string{"metadata.labels"}},
 	sdk.Outgoing(func(ctx sdk.Context, obj sdk.Object) error {
@@ -27,7 +27,7 @@ func Example() {
 	// Output: map[labels:map[app:web] name:web] <nil>
 }
 
-// A path leads to a value at any depth. If it has no value, the zero value is returned.
+// A path leads to a value at any depth. If there is no value, the result is the zero value.
 func ExampleNode_String() {
 	printPort := func(_ sdk.Context, service sdk.Object) error {
 		fmt.Printf("%q %q\n", service.String("spec.ports.0.name"), service.String("spec.externalName"))

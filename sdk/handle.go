@@ -10,7 +10,8 @@ import (
 	"unsafe"
 )
 
-// handle is the number of a value in the host. 0 means absent. The host is not called to read an absent value.
+// handle is the number that the host has assigned to a value; 0 means that the value is absent. The host is not called
+// to read an absent value.
 type handle uint32
 
 const (
@@ -114,8 +115,8 @@ func (h handle) keys(path string) []string {
 	return splitKeys(scratch.take(free, int(n)))
 }
 
-// splitKeys splits the host's list of keys, in which the length of each key precedes it. The string headers are in
-// the same buffer as the bytes, and are valid as long as the bytes.
+// splitKeys splits the list of keys that the host returns. Each key is preceded by its length. The string headers are
+// in the same buffer as the bytes, and are valid as long as the bytes.
 func splitKeys(text string) []string {
 	first := len(scratchKeys)
 	for len(text) >= 4 {
@@ -191,8 +192,8 @@ func (h handle) remove(paths string) int {
 
 func (h handle) removeElem(i int) { hostRemoveElem(uint32(h), uint32(i)) }
 
-// removeKeys removes the keys of maps that match the globs in lists. path has the paths of the maps, one per line,
-// and list the paths of their lists, in the same order.
+// removeKeys removes the keys that match the globs from maps. path contains the paths of the maps, one per line. list
+// contains the paths of the lists with their globs, in the same order.
 func (h handle) removeKeys(path string, from handle, list string) int {
 	if h == 0 || from == 0 {
 		return 0

@@ -7,7 +7,7 @@ package sdk
 
 import "unsafe"
 
-// Functions of the host, which docs/abi.md describes. A text is passed as its address and its size.
+// Functions of the host, which are described in docs/abi.md. A text is passed as its address and size.
 
 //go:wasmimport refract kind
 func hostKind(h uint32, path unsafe.Pointer, pathSize uint32) uint32

@@ -10,7 +10,7 @@ package sdk
 func RemapLoadBalancer(ctx Context, obj Object) {
 	entries := obj.EnsureMap("status.loadBalancer").Get("ingress")
 	unmapped, example := 0, ""
-	// The loop starts at the end, because removing an element changes the positions of later elements.
+	// The loop starts at the end, because removing an element changes the indexes of later elements.
 	for i := entries.Len("") - 1; i >= 0; i-- {
 		entry := entries.At(i)
 		ip := entry.String("ip")

@@ -51,8 +51,8 @@ func serve(hook Hook) int32 {
 	return end(outcomeOf(err))
 }
 
-// end reports a skip or a failure to the host. It is a separate function, so that calls without a skip or failure
-// need no stack space for it.
+// end reports a skip or a failure to the host. It is a separate function, so that calls without a skip or failure need
+// no stack space for it.
 //
 //go:noinline
 func end(out outcome) int32 {

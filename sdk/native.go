@@ -43,8 +43,8 @@ type LogLine struct {
 	Text  string
 }
 
-// AccessError is the error of a call with an invalid handle, path or kind. The real host also ends the hook after
-// such a call.
+// AccessError is the error of a call with an invalid handle, path or kind. The hook ends after such a call, as on the
+// real host.
 type AccessError struct{ Function, Path, Problem string }
 
 func (e *AccessError) Error() string {

@@ -39,7 +39,7 @@ func object() map[string]any {
 	}
 }
 
-// on runs a hook with object() in the native build.
+// on runs a hook on object() in the native build.
 func on(t *testing.T, hook HookFunc) (*Result, error) {
 	t.Helper()
 	p := &Plugin{hooks: [2]HookFunc{hook}}

@@ -11,7 +11,8 @@ import (
 	"strconv"
 )
 
-// copyMap returns a copy of a map whose values have the types that the host uses. A nil map becomes an empty map.
+// copyMap returns a copy of a map in which the values have the types that the host uses. The copy of a nil map is an
+// empty map.
 func copyMap[V any](m map[string]V) map[string]any {
 	copied := make(map[string]any, len(m))
 	for key, entry := range m {

@@ -20,7 +20,7 @@ const (
 	KindList
 )
 
-// String returns the name of the kind in the terms of YAML.
+// String returns the name of the kind as in YAML.
 func (k Kind) String() string {
 	names := [...]string{"absent", "null", "boolean", "integer", "float", "string", "map", "list"}
 	if k < 0 || int(k) >= len(names) {

@@ -62,7 +62,7 @@ func Incoming(hook HookFunc) Option {
 	return func(p *Plugin) { p.hooks[HookIncoming] = hook }
 }
 
-// registered is the plugin whose hooks this module exports. Initializers set it before the host can call an export.
+// registered is the plugin whose hooks this module exports. An initializer sets it before the host can call an export.
 var registered *Plugin
 
 // Register registers the plugin of a module. It must be called once, from a package-level variable or an init
@@ -96,7 +96,7 @@ type outcome struct {
 	reason          string
 }
 
-// skipError is the error that Skip returns. It is not exported, because hooks need not inspect it.
+// skipError is the error that Skip returns. It is not exported, because hooks do not need to inspect it.
 type skipError string
 
 func (e skipError) Error() string { return "skipped: " + string(e) }

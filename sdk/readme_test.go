@@ -11,14 +11,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestExampleIsThatOfTheREADME checks that the plugin in README.md is the same as the plugin in the package example.
+// TestExampleIsThatOfTheREADME checks that the plugin in README.md is equal to the plugin in the package example.
 func TestExampleIsThatOfTheREADME(t *testing.T) {
 	readme, example := registration(t, "../README.md"), registration(t, "example_test.go")
 	require.NotEmpty(t, readme)
 	require.Equal(t, example, readme)
 }
 
-// registration returns the first call of sdk.Register in a file, up to the last line of the statement.
+// registration returns the first statement of a file that calls sdk.Register.
 func registration(t *testing.T, file string) string {
 	t.Helper()
 	text, err := os.ReadFile(file)

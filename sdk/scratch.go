@@ -7,9 +7,9 @@ package sdk
 
 import "unsafe"
 
-// arena allocates bytes that are valid until the next call of a hook. Because an instance serves one call at a time,
-// its arena can be reused, so that most calls do not allocate on the heap. The arena does not shrink: it keeps the
-// size that the largest call so far has needed.
+// arena allocates bytes that are valid until the next call of a hook. An instance serves one call at a time, so its
+// arena can be reused, and most calls do not allocate on the heap. The arena does not shrink. It keeps the largest size
+// that a call has needed so far.
 type arena struct {
 	buffer []byte
 	used   int
@@ -28,10 +28,10 @@ func (a *arena) reset() {
 	scratchKeys = scratchKeys[:0]
 }
 
-// free returns the unused bytes of the buffer, at least n.
+// free returns the unused bytes of the buffer, which are at least n.
 func (a *arena) free(n int) []byte {
 	if len(a.buffer)-a.used < n {
-		// The old buffer is not freed as long as strings of this call refer to it.
+		// The old buffer is kept as long as strings of this call refer to it.
 		a.buffer = make([]byte, max(2*len(a.buffer), 2*n))
 		a.used = 0
 	}

@@ -37,7 +37,7 @@ func Decode(n Node, path string, into any) error {
 	return nil
 }
 
-// exact replaces the numbers in v by int64 and float64. It modifies v.
+// exact converts the numbers in v to int64 and float64. It modifies v.
 func exact(v any) any {
 	switch v := v.(type) {
 	case json.Number:

@@ -14,9 +14,9 @@ import (
 )
 
 // TestEveryControllerRunsUnderThePolicies requires that each package with a controller has tests in the clusters of
-// controllertest. In these clusters the admission policies of the chart are enforced, and a denial fails the test.
-// Without such tests, a controller and a policy could contradict each other even though each of them passes its own
-// tests. Package join checks each permission, which several controllers may use.
+// controllertest. These clusters enforce the admission policies of the chart, and a denial fails the test. Without such
+// tests, a controller and a policy could contradict each other even though each of them passes its own tests. The tests
+// in test/join check that each permission is used.
 func TestEveryControllerRunsUnderThePolicies(t *testing.T) {
 	sources, err := filepath.Glob("../controllers/*/*.go")
 	require.NoError(t, err)

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestNoTwoFilesAreAPluralApart fails if a folder has files with names like status.go and statuses.go, because such
-// names do not show how the contents differ.
+// TestNoTwoFilesAreAPluralApart fails if a folder contains files with names such as status.go and statuses.go, because
+// such names do not show how the files differ.
 func TestNoTwoFilesAreAPluralApart(t *testing.T) {
 	files := map[string]bool{}
 	require.NoError(t, filepath.WalkDir("..", func(path string, entry fs.DirEntry, err error) error {
@@ -35,7 +35,7 @@ func TestNoTwoFilesAreAPluralApart(t *testing.T) {
 	}
 }
 
-// pluralApart returns the pairs of names that differ only by a plural s or es.
+// pluralApart returns pairs of names that differ only by a plural s or es.
 func pluralApart(files map[string]bool) (pairs [][2]string) {
 	for file := range files {
 		for _, ending := range []string{"_test.go", ".go"} {

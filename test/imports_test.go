@@ -17,17 +17,17 @@ import (
 
 const module = "github.com/refract-project/refract/"
 
-// rule restricts the direct and indirect dependencies of the packages below a folder.
+// rule restricts the direct and indirect dependencies of the packages in a folder.
 type rule struct {
 	in     string   // folder of the packages
-	except []string // subfolders that are exempt
-	// only lists the permitted imports outside of the standard library. If it is nil, all imports are permitted.
+	except []string // subfolders to which the rule does not apply
+	// only lists the permitted imports from outside the standard library. If it is nil, all imports are permitted.
 	only []string
 	// never lists dependencies that are forbidden, both directly and indirectly.
 	never []string
-	// permitted lists exceptions from never. They apply only on the platform of the tests.
+	// permitted lists exceptions to never. They apply only on the platform of the tests.
 	permitted []string
-	// apart is true if the packages must not depend on each other, either.
+	// apart is true if the packages must not depend on each other.
 	apart bool
 	why   string
 }
@@ -38,14 +38,14 @@ var rules = []rule{
 	{
 		in: "sdk", except: []string{"sdk/plugintest"}, only: []string{module + "sdk", "github.com/extism/go-pdk"},
 		never: append([]string{module + "host"}, kubernetes...),
-		// The native build of the SDK, which tests of plugins use, has these dependencies.
+		// The native build of the SDK, which is used in tests of plugins, has these dependencies.
 		permitted: []string{module + "host/document", "sigs.k8s.io/json"},
 		why:       "what a plugin imports must compile with TinyGo, and small",
 	},
 	{
 		in: "plugins", only: []string{module + "plugins", module + "sdk", module + "api/wire", "github.com/extism/go-pdk"},
 		never:     append([]string{module + "host", module + "sdk/plugintest"}, kubernetes...),
-		permitted: []string{module + "host/document"}, // the native build of the SDK imports the package
+		permitted: []string{module + "host/document"}, // the native build of the SDK imports this package
 		why:       "the default plugins have no privileges: what they import any author can (api/wire is names only)",
 	},
 	{
@@ -146,7 +146,7 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// TestRulesBite checks that each rule applies to existing packages and finds violations.
+// TestRulesBite checks that each rule applies to existing packages, and that it finds violations.
 func TestRulesBite(t *testing.T) {
 	packages := list(t, nil, "../...")
 	for _, r := range rules {
@@ -173,7 +173,7 @@ func (r rule) applies(p listed) bool {
 		!slices.ContainsFunc(r.except, func(e string) bool { return below(p.ImportPath, module+e) })
 }
 
-// broken lists the dependencies of a package that the rule forbids.
+// broken lists the dependencies of a package that violate the rule.
 func (r rule) broken(p listed) (bad []string) {
 	if !r.applies(p) {
 		return nil
@@ -196,7 +196,7 @@ func (r rule) broken(p listed) (bad []string) {
 	return bad
 }
 
-// isSibling reports whether dependency is in another child of the rule's folder than p.
+// isSibling reports whether dependency is below another subfolder of the rule's folder than p.
 func (r rule) isSibling(p listed, dependency string) bool {
 	folder := path.Join(module, r.in) + "/"
 	own, _, _ := strings.Cut(strings.TrimPrefix(p.ImportPath, folder), "/")

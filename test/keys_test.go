@@ -21,17 +21,17 @@ import (
 )
 
 var (
-	// sharedKey matches the keys of Liqo's labels, annotations, taints and finalizers. ownKey matches the keys of
-	// this project.
+	// sharedKey matches the keys of Liqo's labels, annotations, taints and finalizers. ownKey matches this project's
+	// own keys.
 	sharedKey = regexp.MustCompile(`^([a-z0-9-]+\.)*liqo\.io/[A-Za-z][A-Za-z0-9._-]*$`)
 	ownKey    = regexp.MustCompile(`^[a-z0-9-]+\.refract\.io/[a-z][a-z0-9._-]*$`)
 	version   = regexp.MustCompile(`/v[0-9]+((alpha|beta)[0-9]+)?$`)
-	quoted    = regexp.MustCompile("`([^`=\n]+)(?:=[^`\n]*)?`") // a key in backquotes; a value after = is not captured
+	quoted    = regexp.MustCompile("`([^`=\n]+)(?:=[^`\n]*)?`") // a key in backquotes, without a value after =
 )
 
-// TestEveryKeyIsInTheTable compares the keys in the constants of api/wire, and in constants of our own keys
-// elsewhere, with the table in docs/compatibility.md for users. Keys in Kubernetes' own domains are left out, because
-// they have their usual meaning.
+// TestEveryKeyIsInTheTable compares the keys in the constants of api/wire, and this project's own keys in other
+// constants, with the table for users in docs/compatibility.md. Keys of Kubernetes are omitted, because they have their
+// usual meaning.
 func TestEveryKeyIsInTheTable(t *testing.T) {
 	told := toldKeys(t)
 	wire, own := constants(t, "../api/wire", sharedKey), constants(t, "..", ownKey)
@@ -58,7 +58,7 @@ func merged(a, b map[string]string) map[string]string {
 	return all
 }
 
-// toldKeys returns the keys in the first columns of the tables on the page.
+// toldKeys returns the keys in the first column of each table on the page.
 func toldKeys(t *testing.T) map[string]bool {
 	t.Helper()
 	text, err := os.ReadFile("../docs/compatibility.md")
@@ -79,8 +79,8 @@ func toldKeys(t *testing.T) map[string]bool {
 	return told
 }
 
-// constants finds the string constants below a folder that match keys, except in tests. The result maps each key to
-// the name of a constant.
+// constants finds the string constants below a folder that match keys. Tests are omitted. The result contains the name
+// of a constant for each key.
 func constants(t *testing.T, folder string, keys *regexp.Regexp) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -123,7 +123,7 @@ func note(spec *ast.ValueSpec, path string, keys *regexp.Regexp, found map[strin
 	}
 }
 
-// TestWhatAKeyIs checks that the search finds keys and no other strings.
+// TestWhatAKeyIs checks that the search finds keys and nothing else.
 func TestWhatAKeyIs(t *testing.T) {
 	yes := []string{"liqo.io/remoteID", "offloading.liqo.io/origin", "virtual-node.liqo.io/not-allowed"}
 	no := []string{"reflection.liqo.io", "kubernetes.io/os", "liqo.io/", "see liqo.io/type"}

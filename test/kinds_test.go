@@ -22,9 +22,8 @@ import (
 	"github.com/refract-project/refract/vk/reflection"
 )
 
-// TestDefaultKindsAreConfigurable checks that the kinds that are reflected by default are the same in all places that
-// repeat the list because they cannot import it: the chart, the API, the Deployment of a virtual kubelet, and the
-// default plugins.
+// TestDefaultKindsAreConfigurable checks that the list of default kinds is the same in all places that cannot import
+// it: the chart, the API, the Deployment of a virtual kubelet, and the default plugins.
 func TestDefaultKindsAreConfigurable(t *testing.T) {
 	values, schema, args := reflectionValues(t), reflectionSchema(t), reflectionArgs(t)
 	definition, template := text(t, "../api/plugins/v1alpha1/reflectedresource.go"), text(t, "../api/offloading/v1beta1/vkoptionstemplate.go")
@@ -64,7 +63,7 @@ func text(t *testing.T, file string) string {
 	return string(content)
 }
 
-// reflectionValues returns the reflection values of the chart, by kind.
+// reflectionValues returns the chart's values for reflection, by kind.
 func reflectionValues(t *testing.T) map[string]map[string]any {
 	t.Helper()
 	var values struct {
@@ -77,7 +76,7 @@ func reflectionValues(t *testing.T) map[string]map[string]any {
 	return values.Offloading.Reflection
 }
 
-// reflectionSchema returns regular expressions that match the kinds that the chart accepts.
+// reflectionSchema returns regular expressions that match the kinds which the chart's schema permits.
 func reflectionSchema(t *testing.T) (known []*regexp.Regexp) {
 	t.Helper()
 	type object struct {
@@ -100,7 +99,7 @@ func reflectionSchema(t *testing.T) (known []*regexp.Regexp) {
 	return known
 }
 
-// reflectionArgs returns the arguments of a virtual kubelet if its template configures all kinds.
+// reflectionArgs returns the arguments of a virtual kubelet whose template configures all kinds.
 func reflectionArgs(t *testing.T) []string {
 	t.Helper()
 	template := &offloading.VkOptionsTemplate{Spec: offloading.VkOptionsTemplateSpec{ContainerImage: "vk", ReflectorsConfig: map[string]offloading.ReflectorConfig{}}}

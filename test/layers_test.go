@@ -14,12 +14,12 @@ import (
 
 const layersPath = module + "vk/reflection/internal/"
 
-// packageName matches packages in the table of the layers. It does not match types and files, because they contain
-// capital letters or dots.
+// packageName matches packages in the table of layers. Types and files do not match, because they contain capital
+// letters or dots.
 var packageName = regexp.MustCompile("`([a-z]+)(?:/\\*)?`")
 
-// TestLayersOfReflection checks that the packages of the reflection depend only on lower layers, as
-// docs/architecture.md documents.
+// TestLayersOfReflection checks that the packages of the reflection engine depend only on lower layers, according to
+// docs/architecture.md.
 func TestLayersOfReflection(t *testing.T) {
 	layers := readLayers(t)
 	unused := maps.Clone(layers)
@@ -38,8 +38,8 @@ func TestLayersOfReflection(t *testing.T) {
 	}
 }
 
-// TestLayersBite checks that dependencies within a layer and on higher layers are found, and that permitted
-// dependencies are not reported.
+// TestLayersBite checks that dependencies within a layer or on higher layers are found, and that permitted dependencies
+// are not.
 func TestLayersBite(t *testing.T) {
 	layers := map[string]int{"kinds": 0, "copies": 1, "objects": 1, "raw": 2}
 	for _, c := range []struct {
@@ -56,7 +56,7 @@ func TestLayersBite(t *testing.T) {
 	}
 }
 
-// readLayers returns the row of each package in the table of the layers, counted from the top.
+// readLayers returns the number of each package's row in the table of layers, counted from the top.
 func readLayers(t *testing.T) map[string]int {
 	t.Helper()
 	page, err := os.ReadFile("../docs/architecture.md")
@@ -78,14 +78,14 @@ func readLayers(t *testing.T) map[string]int {
 	return layers
 }
 
-// layerName returns the name that the table uses for a package: the name of its folder below vk/reflection/internal.
+// layerName returns a package's name in the table: the name of its folder below vk/reflection/internal.
 func layerName(path string) string {
 	name, _, _ := strings.Cut(strings.TrimPrefix(path, layersPath), "/")
 	return name
 }
 
-// violations returns the dependencies of a package that are not in a lower layer. Packages below the same folder of a
-// layer may depend on each other.
+// violations returns the dependencies of a package that are not in a lower layer. If packages are in the same folder of
+// a layer, they may depend on each other.
 func violations(layers map[string]int, p listed) (bad []string) {
 	own := layerName(p.ImportPath)
 	for _, d := range p.Deps {

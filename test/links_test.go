@@ -22,7 +22,7 @@ var (
 	notInAnchors   = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 )
 
-// TestLinksOfPages checks that links between pages of this repository lead to files and headings that exist.
+// TestLinksOfPages checks that links between the pages of this repository lead to existing files and headings.
 func TestLinksOfPages(t *testing.T) {
 	pages := map[string]string{}
 	require.NoError(t, filepath.WalkDir("..", func(path string, entry fs.DirEntry, err error) error {
@@ -56,8 +56,8 @@ var (
 	declaredTest = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Benchmark)[A-Z]\w*)\(`)
 )
 
-// TestPagesNameTestsThatExist checks that the tests that pages mention exist. If a test was renamed or removed, a
-// page would promise something that is no longer tested.
+// TestPagesNameTestsThatExist checks that all tests that pages mention exist. Otherwise a page might claim a property
+// that is no longer tested.
 func TestPagesNameTestsThatExist(t *testing.T) {
 	named, exists := map[string]string{}, map[string]bool{}
 	require.NoError(t, filepath.WalkDir("..", func(path string, entry fs.DirEntry, err error) error {
@@ -82,11 +82,11 @@ func TestPagesNameTestsThatExist(t *testing.T) {
 	}
 }
 
-// namedFolder matches, in the last cell of a table, a folder or a test.
+// namedFolder matches a folder or a test in the last cell of a table row.
 var namedFolder = regexp.MustCompile("`([a-z][a-z0-9/-]*`|(?:Test|Fuzz)[A-Z]\\w*)")
 
-// TestSecurityNamesTestsWhereTheyAre checks that each test in the tables of docs/security.md is in the folder that the table
-// names before it. A reader who looks for the test of a threat must not run another test, or none.
+// TestSecurityNamesTestsWhereTheyAre checks that each test in the tables of docs/security.md is in the folder that
+// precedes it in the table. Otherwise a reader who runs the test for a threat might run another test, or none.
 func TestSecurityNamesTestsWhereTheyAre(t *testing.T) {
 	text, err := os.ReadFile("../docs/security.md")
 	require.NoError(t, err)
@@ -123,7 +123,7 @@ func declaresTest(t *testing.T, folder, test string) bool {
 	return false
 }
 
-// deadLink returns the reason why a link on a page is dead, or "" if the link is valid.
+// deadLink returns why a link on a page is dead, or "" if it is valid.
 func deadLink(pages map[string]string, page, link string) string {
 	file, anchor, _ := strings.Cut(link, "#")
 	target := page
@@ -150,7 +150,7 @@ func anchors(text string) map[string]bool {
 	return found
 }
 
-// TestEveryPageIsIndexed fails for a page without a link in docs/README.md.
+// TestEveryPageIsIndexed fails if docs/README.md does not link to a page.
 func TestEveryPageIsIndexed(t *testing.T) {
 	index, err := os.ReadFile("../docs/README.md")
 	require.NoError(t, err)

@@ -15,11 +15,11 @@ import (
 	"testing"
 )
 
-// TestLogStyle checks that log messages are constant and capitalized, and that errors are under the key err.
+// TestLogStyle checks that log messages are constant and capitalized, and that errors have the key err.
 func TestLogStyle(t *testing.T) {
 	files, calls := token.NewFileSet(), 0
 	err := filepath.WalkDir("..", func(path string, _ fs.DirEntry, err error) error {
-		// librarylog.go is left out, because it forwards messages of libraries.
+		// librarylog.go is skipped, because it forwards messages of libraries.
 		if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") || strings.HasSuffix(path, "librarylog.go") {
 			return err
 		}
@@ -57,8 +57,8 @@ var (
 	sentence = regexp.MustCompile("^[\"`][A-Z]")
 )
 
-// logStyle reports whether the node is a call of a logger. If its message or its keys violate the rules, it returns
-// the problem.
+// logStyle reports whether a node is a call of a logger. If its message or keys violate the rules, it returns the
+// problem.
 func logStyle(n ast.Node) (isLog bool, problem string) {
 	call, _ := n.(*ast.CallExpr)
 	if call == nil || len(call.Args) == 0 {
@@ -83,8 +83,8 @@ func logStyle(n ast.Node) (isLog bool, problem string) {
 	return true, ""
 }
 
-// last returns the last name in a chain of selectors and calls, for example V for log.FromContext(ctx).V(1). It
-// returns literals unchanged.
+// last returns the last name in a chain of selectors and calls, such as V for log.FromContext(ctx).V(1). It returns a
+// literal unchanged.
 func last(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.BasicLit:

@@ -19,7 +19,7 @@ var (
 	metricRow     = regexp.MustCompile("(?m)^\\| `((?:refract|liqo)_[a-z_]+)`")
 )
 
-// TestEveryMetricIsInTheTable compares the metrics that the processes export with docs/metrics.md.
+// TestEveryMetricIsInTheTable compares the exported metrics with docs/metrics.md.
 func TestEveryMetricIsInTheTable(t *testing.T) {
 	exported := map[string]string{}
 	for _, folder := range []string{"../vk", "../controllers", "../internal/cmdutil", "../internal/admission"} {

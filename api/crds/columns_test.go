@@ -11,8 +11,8 @@ import (
 	"k8s.io/client-go/discovery"
 )
 
-// printColumns compares the columns that kubectl get shows. In the expected text, the columns of wide output come
-// after the bar.
+// printColumns checks the columns that kubectl get shows. In the expected text, the columns of the wide output follow
+// the bar.
 func printColumns(t *testing.T, c discovery.DiscoveryInterface) {
 	want := map[string][]string{
 		"authentication.liqo.io/v1beta1/renews":           {"Name", "Age"},

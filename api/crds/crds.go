@@ -15,16 +15,16 @@ var files embed.FS
 //go:embed network/*.yaml
 var networkFiles embed.FS
 
-// FS returns the CRDs of every installation. There is one YAML file for each kind, named GROUP_PLURAL.yaml.
+// FS returns the CRDs of every installation, as a YAML file for each kind that is named GROUP_PLURAL.yaml.
 func FS() fs.FS { return files }
 
-// Network returns the CRDs of the network between the clusters, in files with such names. They are in a separate folder
-// because a cluster that serves them must have a network module that maintains its Configurations: without a
-// Configuration, the addresses of a peer count as unknown.
+// Network returns the CRDs of the network between the clusters, as files like the files of FS. They are separate
+// because a cluster that serves them must run a network module that maintains Configurations: without a Configuration,
+// the addresses of a peer count as unknown.
 func Network() fs.FS {
 	network, err := fs.Sub(networkFiles, "network")
 	if err != nil {
-		panic(err) // the folder is embedded above
+		panic(err) // the folder is embedded, so it can be opened
 	}
 	return network
 }

@@ -55,7 +55,7 @@ func scheme(t *testing.T) *runtime.Scheme {
 	return s
 }
 
-// resource describes a kind as discovery shows it.
+// resource is a resource in the API server's discovery.
 type resource struct {
 	Plural, Kind string
 	Namespaced   bool
@@ -63,7 +63,7 @@ type resource struct {
 	Status       bool
 }
 
-// served checks that discovery has the names of resources that users of Liqo know.
+// served checks that discovery contains the names of resources that users of Liqo know.
 func served(t *testing.T, c discovery.DiscoveryInterface) {
 	want := map[string][]resource{
 		"authentication.liqo.io/v1beta1": {
@@ -101,7 +101,7 @@ func served(t *testing.T, c discovery.DiscoveryInterface) {
 	}
 }
 
-// discovered returns the resources in a list by their plural, with their subresources.
+// discovered returns the resources in a list with their subresources, by plural.
 func discovered(t *testing.T, list *metav1.APIResourceList) []resource {
 	t.Helper()
 	status := map[string]bool{}
@@ -126,7 +126,7 @@ func discovered(t *testing.T, list *metav1.APIResourceList) []resource {
 	return found
 }
 
-// samples returns the objects of testdata/valid.yaml.
+// samples returns the objects in testdata/valid.yaml.
 func samples(t *testing.T) []*unstructured.Unstructured {
 	t.Helper()
 	content, err := os.ReadFile("testdata/valid.yaml")
@@ -149,8 +149,8 @@ func parse(t *testing.T, text string) *unstructured.Unstructured {
 	return object
 }
 
-// keepEveryField stores the samples and reads them back. All fields must be preserved, also below fields without a
-// schema.
+// keepEveryField stores the samples and reads them back. All fields must be preserved, including fields below a field
+// without a schema.
 func keepEveryField(t *testing.T, c client.Client) {
 	for _, sample := range samples(t) {
 		sent := sample.DeepCopy()
@@ -175,8 +175,8 @@ func normal(t *testing.T, value any) string {
 	return string(text)
 }
 
-// agreeWithTypes converts the stored samples to their Go types and back. Only the fields whose names begin with
-// "future" may be lost.
+// agreeWithTypes converts the stored samples to their Go types and back. Only fields whose names begin with "future"
+// may get lost.
 func agreeWithTypes(t *testing.T, c client.Client) {
 	for _, sample := range samples(t) {
 		typed, err := scheme(t).New(sample.GroupVersionKind())

@@ -28,15 +28,17 @@ import (
 	"github.com/refract-project/refract/test/support/testenv"
 )
 
-// additions are the fields and columns of the network's CRDs that Liqo 1.1 does not have. Liqo 1.2 has the conditions of Configurations.
+// additions are the fields and columns in the CRDs of the network that Liqo 1.1 does not have. Liqo 1.2 has the
+// conditions of Configurations, too.
 var additions = []string{
 	"Configuration status.conditions", "Configuration column Message",
 	"Network status.conditions", "Network column Message",
 	"IP status.conditions", "IP column Message",
 }
 
-// The CRDs of the network have all names, columns and fields of Liqo's, with the same types, defaults and rules, and no others but
-// additions. hack/cluster/liqo/crdfields writes the file from Liqo's own CRDs.
+// TestNetworkHasTheFieldsOfLiqo checks that the CRDs of the network have the same names, columns and fields as Liqo's,
+// with the same types, defaults and rules. Only additions may differ. hack/cluster/liqo/crdfields writes the expected
+// file from Liqo's CRDs.
 func TestNetworkHasTheFieldsOfLiqo(t *testing.T) {
 	text, err := os.ReadFile("testdata/liqo-network.json")
 	require.NoError(t, err)
@@ -57,7 +59,7 @@ func TestNetworkHasTheFieldsOfLiqo(t *testing.T) {
 	}
 }
 
-// describeCRD returns descriptions of the names, columns and fields of a CRD, by their places.
+// describeCRD returns descriptions of the names, columns and fields of a CRD. The keys are their places in the CRD.
 func describeCRD(spec *apiextensionsv1.CustomResourceDefinitionSpec) map[string]string {
 	names := spec.Names
 	found := map[string]string{
@@ -79,7 +81,8 @@ func describeCRD(spec *apiextensionsv1.CustomResourceDefinitionSpec) map[string]
 	return found
 }
 
-// describeSchema adds the fields of a schema. Fields below the template of a Service are not compared: Refract stores it without a schema.
+// describeSchema adds descriptions of the fields in a schema. The fields of a Service template are not compared,
+// because Refract's CRD has no schema for it.
 func describeSchema(found map[string]string, path string, schema *apiextensionsv1.JSONSchemaProps) {
 	text := schema.Type + schema.Format
 	if schema.Default != nil {
@@ -113,7 +116,8 @@ func describeSchema(found map[string]string, path string, schema *apiextensionsv
 	}
 }
 
-// The API server stores granted ranges and addresses, and every field of the template of a Service.
+// TestNetworkIsStored checks that the API server stores granted ranges and addresses, and every field of a Service
+// template.
 func TestNetworkIsStored(t *testing.T) {
 	cluster := testenv.ForTest(t, testenv.Options{CRDPaths: []string{"network"}, NoScheduler: true})[0]
 	c, err := dynamic.NewForConfig(cluster.Config())

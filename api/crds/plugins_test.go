@@ -16,7 +16,7 @@ import (
 	pluginsv1alpha1 "github.com/refract-project/refract/api/plugins/v1alpha1"
 )
 
-// declared returns a ReflectionPlugin with a valid source and additional fields of its spec.
+// declared returns a ReflectionPlugin that is valid apart from the additional fields of its spec.
 func declared(name, more string) string {
 	return declaredFrom(name, `{configMap: {name: a, key: b}}`, more)
 }
@@ -28,7 +28,7 @@ func declaredFrom(name, source, more string) string {
 	return fmt.Sprintf(`{apiVersion: plugins.refract.io/v1alpha1, kind: ReflectionPlugin, metadata: {name: %s}, spec: {source: %s, %s}}`, name, source, more)
 }
 
-// refusePlugins creates invalid plugins. The error from the API server must name the field.
+// refusePlugins creates invalid plugins. The API server's error must name the invalid field.
 func refusePlugins(t *testing.T, c client.Client) {
 	const sum = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 	for _, tc := range []struct{ object, says string }{
@@ -85,7 +85,7 @@ func refusePlugins(t *testing.T, c client.Client) {
 	} {
 		require.NoError(t, c.Create(t.Context(), parse(t, declaredFrom("a", fmt.Sprintf("{oci: {image: %q}}", image), "")), client.DryRunAll), image)
 	}
-	// Fields that are not set get their defaults, and a minimal plugin is valid.
+	// A plugin with only the required fields is valid, and the other fields get their defaults.
 	plugin := &pluginsv1alpha1.ReflectionPlugin{ObjectMeta: metav1.ObjectMeta{Name: "least"}}
 	plugin.Spec.Kinds = []string{"*"}
 	plugin.Spec.Source.OCI = &pluginsv1alpha1.OCISource{Image: "registry.example.com/plugins/a:1"}

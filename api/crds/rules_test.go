@@ -38,7 +38,7 @@ func withoutFuture(value any) {
 	}
 }
 
-// missing reports fields that are in want but not in got. A Go type may write additional fields (zero values without
+// missing reports the fields in want that got lacks. A Go type may write additional fields (zero values without
 // omitempty), but must not lose any.
 func missing(t *testing.T, path string, want, got any) {
 	t.Helper()
@@ -46,7 +46,7 @@ func missing(t *testing.T, path string, want, got any) {
 	case map[string]any:
 		g, _ := got.(map[string]any)
 		for key, child := range w {
-			// With omitempty, an explicit false or zero is equivalent to a missing field.
+			// With omitempty, an explicit false or zero may be omitted.
 			if value, found := g[key]; found || child != false && fmt.Sprint(child) != "0" {
 				missing(t, path+"."+key, child, value)
 			}
@@ -80,12 +80,12 @@ func setDefaults(t *testing.T, c client.Client) {
 		spec.PodOffloadingStrategy != offloadingv1beta1.LocalAndRemotePodOffloadingStrategyType {
 		t.Errorf("unexpected defaults: %+v", spec)
 	}
-	// If a Go client omits a field that the API server has defaulted, this must not count as a change.
+	// A Go client that omits a field must not count as changing it if the API server has set its default.
 	offloading.Spec.PodOffloadingStrategy = offloadingv1beta1.LocalPodOffloadingStrategyType
 	assert.NoError(t, c.Update(t.Context(), offloading), "changing the mutable strategy")
 }
 
-// refuse creates invalid objects. The error from the API server must describe the problem.
+// refuse creates invalid objects. The API server's error must describe the problem.
 func refuse(t *testing.T, c client.Client) {
 	cases := []struct{ object, says string }{
 		{`{apiVersion: core.liqo.io/v1beta1, kind: ForeignCluster, metadata: {name: a}, spec: {}}`, "spec.clusterID: Required"},

@@ -44,7 +44,7 @@ func writeArchive(path string, index v1.ImageIndex, tag string) (err error) {
 	return errors.Join(err, w.Close(), file.Close())
 }
 
-// addFiles adds the files, sorted by name.
+// addFiles adds the files to the archive, sorted by name.
 func addFiles(w *tar.Writer, files fs.FS) error {
 	return fs.WalkDir(files, ".", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || path == "." {

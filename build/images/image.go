@@ -18,8 +18,8 @@ import (
 	"github.com/refract-project/refract/internal/image"
 )
 
-// user holds the user ID and the group ID of the image's process. The chart's securityContext must have the same
-// values.
+// user is the user ID and the group ID of the process in a container. The securityContext in the chart must have the
+// same IDs.
 const user = "65532:65532"
 
 // buildImage builds the image of a command for all platforms.
@@ -43,7 +43,7 @@ func (o *options) buildImage(ctx context.Context, command string) (v1.ImageIndex
 	return index, nil
 }
 
-// compileCommand compiles a static binary of a command. The binary contains no local paths.
+// compileCommand compiles a command to a static binary that contains no local paths.
 func compileCommand(ctx context.Context, source, command string, platform *v1.Platform) ([]byte, error) {
 	dir, err := os.MkdirTemp("", "refract-images-")
 	if err != nil {
@@ -60,13 +60,13 @@ func compileCommand(ctx context.Context, source, command string, platform *v1.Pl
 	return os.ReadFile(binary)
 }
 
-// imageOf returns an image with a single layer, which contains only the command. The image needs no certificates of
-// public authorities, because they are compiled into the command.
+// imageOf returns an image with a single layer, which contains only the command and an empty /tmp. Certificates of
+// public authorities are compiled into the command, so the image does not need them.
 func imageOf(command string, binary []byte, platform *v1.Platform) (v1.Image, error) {
 	path := "usr/bin/" + command
 	return image.New(image.Spec{
 		Platform: *platform,
-		// If no volume is mounted, the command writes certificates and compiled modules to /tmp.
+		// The command writes certificates and compiled modules to /tmp if no volume is mounted.
 		Files: []image.File{{Path: path, Mode: 0o755, Content: binary}, {Path: "tmp", Mode: 0o1777, Dir: true}}, Made: "go build ./cmd/" + command,
 		Config: v1.Config{
 			User: user, Entrypoint: []string{"/" + path}, WorkingDir: "/", Env: []string{"PATH=/usr/bin"},

@@ -29,7 +29,7 @@ import (
 	"github.com/refract-project/refract/test/support/short"
 )
 
-// images runs the command build/images and returns its output.
+// images runs the program build/images and returns its output.
 func images(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
@@ -41,8 +41,8 @@ func images(t *testing.T, args ...string) (string, error) {
 	return out.String(), err
 }
 
-// TestImagesAreReproducibleAndRun checks that the images in a registry contain only the commands and run them as the
-// chart's user, on each platform, and that a second build in another directory gives identical images.
+// TestImagesAreReproducibleAndRun checks the images in a registry: on each platform, they contain only the command and
+// run it as the user that the chart expects. A second build in another directory must give identical images.
 func TestImagesAreReproducibleAndRun(t *testing.T) {
 	short.NeedTime(t, "all images to be built twice")
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
@@ -106,7 +106,7 @@ func TestImagesAreReproducibleAndRun(t *testing.T) {
 	}
 }
 
-// unpack extracts the commands of an image into dir, and returns the names of all files of the image.
+// unpack extracts the commands in an image to dir, and returns the names of all files in the image.
 func unpack(t *testing.T, image v1.Image, dir string) (names []string) {
 	t.Helper()
 	files := mutate.Extract(image)

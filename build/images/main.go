@@ -40,7 +40,7 @@ func main() {
 	}
 }
 
-// options contains the values of this command's flags.
+// options contains the values of the flags.
 type options struct {
 	source, output, push, tag string
 	platforms, only           []string

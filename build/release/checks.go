@@ -14,8 +14,8 @@ import (
 	"strings"
 )
 
-// checkVersion checks that the checkout is the tagged commit for the chart's version, and that the changelog has a
-// section for this version.
+// checkVersion checks that the checkout is at the commit with the tag of the chart's version, and that the changelog
+// has a section for this version.
 func (r *release) checkVersion(ctx context.Context) error {
 	changelog, err := os.ReadFile(filepath.Join(r.source, "CHANGELOG.md"))
 	if err != nil {

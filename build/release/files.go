@@ -17,10 +17,10 @@ import (
 	"github.com/refract-project/refract/internal/image"
 )
 
-// links are the names kubectl finds refractctl under as a plugin.
+// links are the names under which kubectl finds refractctl as a plugin.
 var links = []string{"kubectl-refract", "kubectl_complete-refract"}
 
-// member is a file or a link in an archive.
+// member is a file or a symbolic link in an archive.
 type member struct {
 	name, link string
 	content    []byte
@@ -94,7 +94,7 @@ func (r *release) packPlugins(context.Context) error {
 	return writeTar(r.filePath("plugins-"+r.version+".tar.gz"), members)
 }
 
-// writeTar writes a compressed archive. Two archives with the same members are identical byte for byte.
+// writeTar writes a compressed archive. The same members give the same archive, byte for byte.
 func writeTar(path string, members []member) (err error) {
 	file, err := os.Create(path)
 	if err != nil {
@@ -118,7 +118,7 @@ func writeTar(path string, members []member) (err error) {
 	return errors.Join(archive.Close(), compressed.Close())
 }
 
-// writeChecksums writes the checksums of all files to SHA256SUMS, in the format of sha256sum --check.
+// writeChecksums writes the checksums of all files to SHA256SUMS, in the format that sha256sum --check reads.
 func (r *release) writeChecksums(context.Context) error {
 	entries, err := os.ReadDir(r.output)
 	if err != nil {

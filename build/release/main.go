@@ -33,7 +33,7 @@ func main() {
 	}
 }
 
-// release has the settings of one run.
+// release contains the settings of a run and its results.
 type release struct {
 	source, output, push string
 	platforms, images    []string
@@ -67,8 +67,8 @@ func newCommand() *cobra.Command {
 	return command
 }
 
-// makeRelease creates all files of the release. The images are pushed after all files that do not depend on them were
-// created, and the chart is pushed last.
+// makeRelease creates all files of the release. The images are pushed after the files that do not depend on them, and
+// the chart is pushed last.
 func (r *release) makeRelease(ctx context.Context) error {
 	if r.snapshot && r.push != "" && !r.plainHTTP {
 		return errors.New("--snapshot: only the files of a release are pushed, since a push overwrites the images of that version; to try it, push to a registry on this machine with --plain-http")
@@ -101,8 +101,8 @@ func (r *release) makeRelease(ctx context.Context) error {
 	return nil
 }
 
-// prepareOutput creates the output directory. It must be empty, so that files of an earlier release do not get into
-// the checksums.
+// prepareOutput creates the output directory. An existing directory must be empty, so that SHA256SUMS does not contain
+// files of an earlier release.
 func (r *release) prepareOutput() error {
 	if err := os.MkdirAll(r.output, 0o755); err != nil {
 		return fmt.Errorf("--output: %w", err)
@@ -120,5 +120,5 @@ func (r *release) prepareOutput() error {
 // filePath returns the path of a file in the output directory.
 func (r *release) filePath(name string) string { return filepath.Join(r.output, name) }
 
-// errNoPlugins is returned if the checkout has no compiled plugin modules.
+// errNoPlugins is the error if the checkout has no compiled plugin modules.
 var errNoPlugins = errors.New("the checkout has no plugins/NAME/NAME.wasm: run make plugins")

@@ -30,10 +30,10 @@ import (
 	"github.com/refract-project/refract/test/support/short"
 )
 
-// mostBytes is the maximum size of the binary of refractctl in bytes. It is limited because users download it.
+// mostBytes is the maximum size of the refractctl binary in bytes. It is limited because users download the binary.
 const mostBytes = 70_000_000
 
-// makeRelease runs the command build/release in the checkout.
+// makeRelease runs the program build/release in the checkout.
 func makeRelease(t *testing.T, args ...string) error {
 	t.Helper()
 	command := newCommand()
@@ -43,8 +43,8 @@ func makeRelease(t *testing.T, args ...string) error {
 	return command.ExecuteContext(t.Context())
 }
 
-// TestRelease checks that a release has all of its files with valid checksums, and that its images and its chart can
-// be pulled from a registry.
+// TestRelease checks that a release has all of its files, with valid checksums, and that the images and the chart can
+// be pulled from the registry.
 func TestRelease(t *testing.T) {
 	short.NeedTime(t, "a release to be built")
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
@@ -121,8 +121,8 @@ func unpack(t *testing.T, path string) map[string]member {
 	}
 }
 
-// TestCheckVersion checks that a version is only released from its tagged commit, and only if the changelog has a
-// section for it.
+// TestCheckVersion checks that a version can be released only from the commit with its tag, and only if the changelog
+// has a section for it.
 func TestCheckVersion(t *testing.T) {
 	r := &release{source: t.TempDir(), version: "1.2.3"}
 	git := func(args ...string) {

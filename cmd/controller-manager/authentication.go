@@ -22,8 +22,8 @@ import (
 	"github.com/refract-project/refract/internal/rbac"
 )
 
-// authenticationOptions contains the flags for admitting consumers, both consumers that join as Liqo does and consumers
-// that refractctl peer joins. Flags that exist in Liqo, too, have Liqo's names.
+// authenticationOptions contains the flags for admitting consumers that join with Liqo's protocol or with refractctl
+// peer. Flags that Liqo also has have the same names.
 type authenticationOptions struct {
 	enabled, offers, tenantAccess       bool
 	address, authority                  string
@@ -55,7 +55,7 @@ func (o *authenticationOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringToStringVar(&o.labels, "cluster-labels", nil, "labels that the virtual nodes of ResourceSlices get, as topology.kubernetes.io/zone=eu-1")
 }
 
-// warnOfIdleFlags logs a warning about flags that are set but have no effect.
+// warnOfIdleFlags logs a warning about flags that were set but have no effect.
 func (o *authenticationOptions) warnOfIdleFlags(flags *pflag.FlagSet) {
 	if o.enabled {
 		return
@@ -71,7 +71,7 @@ func (o *authenticationOptions) warnOfIdleFlags(flags *pflag.FlagSet) {
 	}
 }
 
-// authenticationConfig parses the flags. It returns all errors together.
+// authenticationConfig parses the flags. It returns the errors of all flags together.
 func (o *authenticationOptions) authenticationConfig() (authentication.Options, error) {
 	resources, resourcesErr := parseQuantities("--default-node-resources", o.resources)
 	limit, limitErr := parseQuantities("--tenant-max-resources", o.limit)
@@ -128,7 +128,7 @@ func parseQuantities(flag string, texts map[string]string) (corev1.ResourceList,
 	return list, nil
 }
 
-// parseClasses parses the names of classes. One of the names may have the suffix ";default".
+// parseClasses parses names of classes. One of them may have the suffix ";default".
 func parseClasses[T any](flag string, texts []string, class func(name string, isDefault bool) T) (all []T, err error) {
 	defaults := 0
 	for _, text := range texts {

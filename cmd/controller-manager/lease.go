@@ -24,9 +24,9 @@ import (
 // leaseTimeout limits one request for the lease. Several requests must fit into the renew deadline.
 const leaseTimeout = 5 * time.Second
 
-// lease is the leader election lease of the process. Its identity is the same for the whole lifetime of the process.
-// If each manager created its own lease, a new manager would be another candidate, and would have to wait until the
-// lease of the previous one has expired.
+// lease is the leader election lease of this process. It has one identity during the whole lifetime of the process. If
+// each manager created its own lease, a new manager would be a new candidate, and would have to wait until the lease of
+// the previous manager expires.
 type lease struct {
 	resourcelock.Interface
 	broadcaster record.EventBroadcaster
@@ -51,7 +51,7 @@ func newLease(ctx context.Context, config *rest.Config, namespace, id string) (*
 			EventRecorder: broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "controller-manager", Host: host}),
 		},
 	}
-	// Once ctx has ended, the manager may release the lease, which it does when everything else has ended.
+	// When ctx is done, the manager may release the lease. It does so after everything else has ended.
 	ending := func() bool { return ctx.Err() != nil }
 	return &lease{broadcaster: broadcaster, Interface: cmdutil.KeepUntil(lock, ending)}, nil
 }

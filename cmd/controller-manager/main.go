@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command controller-manager runs the controllers of a cluster that takes part in peerings. On a provider it enforces
-// the requests of consumers. On a consumer it offloads namespaces.
+// Command controller-manager runs the controllers of a cluster that takes part in peerings. On a provider, it serves
+// the requests of consumers. On a consumer, it offloads namespaces.
 package main
 
 import (

@@ -37,8 +37,9 @@ import (
 	"github.com/refract-project/refract/test/support/testenv"
 )
 
-// Errors about flags name the flag and the remedy. This test comes first, because its changes to the process-wide
-// loggers must not affect a controller manager that is still stopping.
+// TestWrongFlagsNameThemselvesAndTheRemedy checks that errors about flags contain the flag and the remedy. This test is
+// the first one, because it changes the loggers of the process, and controller managers of other tests may still be
+// stopping.
 func TestWrongFlagsNameThemselvesAndTheRemedy(t *testing.T) {
 	t.Setenv("KUBECONFIG", "")
 	unreachable := filepath.Join(t.TempDir(), "kubeconfig")
@@ -84,7 +85,8 @@ func TestWrongFlagsNameThemselvesAndTheRemedy(t *testing.T) {
 	}
 }
 
-// Users of Liqo can keep their command line. A warning names the flags that have no effect.
+// TestFlagsOfLiqoAreAccepted checks that users of Liqo can keep their command line, and that a warning names the flags
+// without effect.
 func TestFlagsOfLiqoAreAccepted(t *testing.T) {
 	for text, want := range map[string][]string{
 		"--networking-enabled=false --authentication-enabled=false --offloading-enabled=true --network-ctrl-workers=1 --client-timeout=0s":                   nil,
@@ -100,7 +102,7 @@ func TestFlagsOfLiqoAreAccepted(t *testing.T) {
 	}
 }
 
-// The labels that providers may offer are validated before anything starts.
+// TestAcceptedLabels checks that the labels that providers may offer are validated before anything is started.
 func TestAcceptedLabels(t *testing.T) {
 	for text, fault := range map[string]string{
 		"": "", "--accepted-offer-labels=topology.kubernetes.io/*,example.com/tier=gold": "", "--accepted-offer-labels=a/b/c": `--accepted-offer-labels: "a/b/c" is not a label`,
@@ -117,7 +119,8 @@ func TestAcceptedLabels(t *testing.T) {
 	}
 }
 
-// The resources that are offered for ResourceSlices are parsed in Liqo's format. Errors name the flag.
+// TestAuthenticationFlags checks that the resources to offer are parsed in Liqo's format, and that errors name the
+// flag.
 func TestAuthenticationFlags(t *testing.T) {
 	read := func(text string) (authentication.Options, error) {
 		var o options
@@ -156,8 +159,8 @@ func TestKubeconfigOfTheEnvironmentIsNamedAsSuch(t *testing.T) {
 	}
 }
 
-// TestTheAPIServerRedirectsToNoOtherServer checks that the clients of the controller manager follow no redirect of the API
-// server to another server, which would receive the token and the object of a request.
+// TestTheAPIServerRedirectsToNoOtherServer checks that the clients of the controller manager do not follow a redirect
+// from the API server to another server. That server would receive the token and the object in the request.
 func TestTheAPIServerRedirectsToNoOtherServer(t *testing.T) {
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		t.Errorf("the request %s %s went to the other server", r.Method, r.URL)
@@ -187,8 +190,8 @@ func TestTheAPIServerRedirectsToNoOtherServer(t *testing.T) {
 	}
 }
 
-// TestStartWaitsForAnAPIServerThatLimitsRequests checks that the controller manager neither exits nor sleeps for the delay
-// in the response if the API server limits requests while the controllers start.
+// TestStartWaitsForAnAPIServerThatLimitsRequests checks that the controller manager does not exit if the API server
+// throttles requests while the controllers start, and does not wait for the delay in the response.
 func TestStartWaitsForAnAPIServerThatLimitsRequests(t *testing.T) {
 	var requests atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -307,7 +310,7 @@ func get(address, path, want string) error {
 	return nil
 }
 
-// await waits until holds returns nil. It fails if the command ends before that.
+// await waits until holds returns nil. The test fails if the command ends before.
 func await(t *testing.T, what string, ended <-chan error, holds func() error) {
 	t.Helper()
 	deadline := time.After(3 * time.Minute)

@@ -33,10 +33,10 @@ import (
 	"github.com/refract-project/refract/internal/tenantlimits"
 )
 
-// defaultRemoteRole is the default name of the consumers' role. It is the same as in Liqo.
+// defaultRemoteRole is the default name of the role for consumers. It is the same as in Liqo.
 const defaultRemoteRole = "liqo-virtual-kubelet-remote"
 
-// options contains the flags. Flags that exist in Liqo, too, have Liqo's names.
+// options contains the values of the flags. Flags that Liqo also has have the same names.
 type options struct {
 	kubeconfig, clusterID, liqoNamespace   string
 	clientQPS                              float32
@@ -72,7 +72,7 @@ type options struct {
 	reservedPrefixes                       []string
 	acceptedLabels                         []string
 	namePatterns                           []string
-	tenantLimits                           map[string]*string // keyed by the name of the setting
+	tenantLimits                           map[string]*string // the keys are the names of the settings
 	limitRange                             string
 	objectCounts                           map[string]string
 	consumerDefaults                       map[string]string
@@ -150,8 +150,8 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	o.addInertFlags(flags)
 }
 
-// addInertFlags adds flags of Liqo's controller manager that have no effect, because the feature does not exist or is
-// always enabled.
+// addInertFlags adds flags of Liqo's controller manager that have no effect in Refract, because the feature does not
+// exist or is always enabled.
 func (o *options) addInertFlags(flags *pflag.FlagSet) {
 	const (
 		network = "no network module is part of this controller manager; it reads Liqo's Connections, Configurations and IPs where they exist"
@@ -183,7 +183,8 @@ func envOr(name, otherwise string) string {
 	return otherwise
 }
 
-// validateOptions validates the flags. It returns all errors together. Each error names its flag and the remedy.
+// validateOptions validates the flags. It returns the errors of all flags together. Each error contains the flag and
+// the remedy.
 func (o *options) validateOptions() error {
 	return errors.Join(o.validateID(), o.validateClient(), o.validateWork(), o.validateTenancy(), o.logs.Validate())
 }
@@ -292,7 +293,7 @@ func (o *options) validateTenancy() error {
 }
 
 // defaultTemplate returns the name of the default template for virtual kubelets. It is empty if this process does not
-// run virtual kubelets.
+// create virtual kubelets.
 func (o *options) defaultTemplate() (name types.NamespacedName, err error) {
 	if o.vkTemplate == "" {
 		return name, nil
@@ -304,8 +305,8 @@ func (o *options) defaultTemplate() (name types.NamespacedName, err error) {
 	return name, nil
 }
 
-// quotaOptions returns the options for enforcing Quotas. The enforcement level is case-insensitive, because Liqo's
-// default differs in case from the value in its CRD.
+// quotaOptions returns the options for enforcing Quotas. The enforcement level is not case-sensitive, because the
+// default of Liqo's flag differs in case from the value in Liqo's CRD.
 func (o *options) quotaOptions() (controllers.QuotaOptions, error) {
 	for _, known := range []offloading.LimitsEnforcement{offloading.NoLimitsEnforcement, offloading.SoftLimitsEnforcement, offloading.HardLimitsEnforcement} {
 		if strings.EqualFold(o.limits, string(known)) {
@@ -315,9 +316,9 @@ func (o *options) quotaOptions() (controllers.QuotaOptions, error) {
 	return controllers.QuotaOptions{}, fmt.Errorf("--default-limits-enforcement is %q: use None, Soft or Hard", o.limits)
 }
 
-// defaultObjectCounts returns the default limits, which are several times the number of objects in large namespaces.
-// Limits are necessary because the caches of the controllers hold up to 64 KiB of each ShadowPod, and because the
-// token of each pod is reflected as a Secret.
+// defaultObjectCounts returns the default limits. They are several times the numbers of objects in large namespaces.
+// Limits are needed because the controllers cache up to 64 KiB of each ShadowPod, and because the token of each pod is
+// reflected as a Secret.
 func defaultObjectCounts() map[string]string {
 	return map[string]string{
 		"count/shadowpods.offloading.liqo.io": "5000", "count/shadowendpointslices.offloading.liqo.io": "2000",
@@ -340,7 +341,7 @@ func (o *options) countLimits() (corev1.ResourceList, error) {
 	return counts, nil
 }
 
-// consumerLimits returns a consumer's limits for resources that none of its Quotas names.
+// consumerLimits returns the limits of a consumer for resources that none of its Quotas contains.
 func (o *options) consumerLimits() (corev1.ResourceList, error) {
 	limits := corev1.ResourceList{}
 	for name, text := range o.consumerDefaults {
@@ -358,7 +359,7 @@ func (o *options) ownRanges() (ipmap.Ranges, error) {
 	return ipmap.ParseRanges("--own-cidrs", o.ownCIDRs)
 }
 
-// rangesOf returns the configured address ranges of consumers. Consumers without configured ranges are left out.
+// rangesOf returns the configured address ranges of each consumer. Consumers without configured ranges are omitted.
 func (o *options) rangesOf() (map[string]ipmap.Ranges, error) {
 	all := map[string]ipmap.Ranges{}
 	for _, text := range o.tenantCIDRs {
@@ -407,7 +408,7 @@ func (o *options) limitRangeOfTenants() (limits []corev1.LimitRangeItem, err err
 	return limits, nil
 }
 
-// limitsOfTenants returns the limits that apply to all consumers. The error begins with the name of the setting.
+// limitsOfTenants returns the limits of all consumers. An error begins with the name of the setting.
 func (o *options) limitsOfTenants() (tenantlimits.Limits, error) {
 	values := map[string]string{}
 	for name, value := range o.tenantLimits {
@@ -435,7 +436,7 @@ func (o *options) restConfig() (*rest.Config, error) {
 	return config, nil
 }
 
-// loadConfig returns the client configuration. Its errors name the source of the kubeconfig.
+// loadConfig returns the client configuration. An error names the source of the kubeconfig.
 func (o *options) loadConfig() (*rest.Config, error) {
 	source, path := "--kubeconfig", o.kubeconfig
 	if path == "" {

@@ -37,10 +37,10 @@ import (
 // restartDelay is the pause between two attempts to start, so that everything from the first attempt can end.
 const restartDelay = 2 * time.Second
 
-// runManager runs the controllers. It returns when ctx has ended and everything is shut down. If the lease is lost
-// because the API server was unavailable for too long, the process does not exit: Kubernetes would restart the
-// container only after an increasing delay. For the same reason, it does not exit if the API server limits the rate of
-// requests while the controllers start.
+// runManager runs the controllers. It returns when ctx is done and everything has been shut down. If the API server is
+// unavailable for so long that the lease is lost, runManager starts the controllers again instead of returning: if the
+// process exited, Kubernetes would restart the container with increasing delays. For the same reason, it does not
+// return if the API server throttles requests while the controllers start.
 func runManager(ctx context.Context, o *options) error {
 	config, err := o.restConfig()
 	if err != nil {
@@ -74,11 +74,11 @@ func runManager(ctx context.Context, o *options) error {
 	}
 }
 
-// leaseLost is the text of a manager's error after it has lost its lease. The error has no type of its own and is
-// recognized by this text.
+// leaseLost is the text of the error that a manager returns after it has lost its lease. The error has no type of its
+// own, so this text is the only way to recognize it.
 const leaseLost = "leader election lost"
 
-// serveWithLease runs the controllers until ctx ends or the lease is lost.
+// serveWithLease runs the controllers until ctx is done or the lease is lost.
 func serveWithLease(ctx context.Context, o *options, config *rest.Config, lease *lease) error {
 	mgr, err := newManager(o, config, lease)
 	if err != nil {
@@ -180,11 +180,10 @@ func newManager(o *options, config *rest.Config, lease *lease) (manager.Manager,
 	options.Cache.SyncPeriod = &o.resyncPeriod
 	options.LeaderElection = o.leaderElection
 	options.LeaderElectionResourceLockInterface = lease
-	// When everything has ended, the lease is released, so that the next leader does not have to wait until it
-	// expires.
+	// The lease is released after everything has ended, so that the next leader need not wait until the lease expires.
 	options.LeaderElectionReleaseOnCancel = true
-	// controller-runtime refuses controllers with a name that was used before. The controllers of a later term have the
-	// same names.
+	// controller-runtime rejects a controller whose name was used before. When this process becomes the leader again,
+	// its controllers have the same names.
 	again := true
 	options.Controller.SkipNameValidation = &again
 	options.Metrics = metricsserver.Options{BindAddress: o.metricsAddress}
@@ -196,8 +195,8 @@ func newManager(o *options, config *rest.Config, lease *lease) (manager.Manager,
 	return mgr, nil
 }
 
-// addProbes adds the probes: the liveness probe succeeds if the process responds, and the readiness probe succeeds
-// once the caches are synced.
+// addProbes adds the probes. The liveness probe succeeds if the process responds. The readiness probe succeeds when the
+// caches are synced.
 func addProbes(mgr manager.Manager) error {
 	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
 		return fmt.Errorf("adding health check, %w", err)
@@ -209,8 +208,8 @@ func addProbes(mgr manager.Manager) error {
 	return mgr.AddReadyzCheck("caches", cmdutil.Closed(synced, "waiting for the caches to be filled"))
 }
 
-// afterSync is a runnable that closes the channel when it is started. The manager starts it when the caches are
-// synced, even on replicas that are not the leader.
+// afterSync is a runnable that closes the channel. The manager starts it when the caches are synced, even on a replica
+// that is not the leader.
 type afterSync chan struct{}
 
 func (a afterSync) Start(ctx context.Context) error {

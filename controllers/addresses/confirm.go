@@ -17,10 +17,10 @@ import (
 	"github.com/refract-project/refract/controllers/internal/report"
 )
 
-// sharedReason is the reason of Events about a grant that two objects have.
+// sharedReason is the reason of Events about a range or an address that two objects have.
 const sharedReason = "GrantedTwice"
 
-// confirmNow reads all objects again after grants were written, and confirms the grants.
+// confirmNow reads all objects again after grants were written, and confirms the new grants.
 func (c *Controller) confirmNow(ctx context.Context) error {
 	if len(c.unconfirmed) == 0 {
 		return nil
@@ -32,8 +32,8 @@ func (c *Controller) confirmNow(ctx context.Context) error {
 	return c.confirm(ctx, networks, ips)
 }
 
-// confirm takes back each unconfirmed grant that overlaps the grant of another given object, and confirms the others.
-// A grant that could not be taken back stays unconfirmed, so that the next pass tries again.
+// confirm checks the unconfirmed grants. A grant that overlaps another object's grant is revoked, and all others are
+// confirmed. If a grant cannot be revoked, it stays unconfirmed, and the next pass tries again.
 func (c *Controller) confirm(ctx context.Context, networks []api.Network, ips []api.IP) error {
 	left := map[types.UID]bool{}
 	var failures []error
@@ -73,9 +73,9 @@ func (c *Controller) confirm(ctx context.Context, networks []api.Network, ips []
 	return errors.Join(failures...)
 }
 
-// warnOfShared writes an Event about each grant that two objects have. This happens if a controller manager ends
-// between its write and the comparison, or if two allocators grant addresses. A grant in use is never taken back: an
-// administrator has to choose.
+// warnOfShared writes an Event about each range or address that two objects have. This can happen if a controller
+// manager ends between its write and the check, or if two allocators grant addresses. A grant that is in use is never
+// revoked automatically; an administrator has to decide.
 func (c *Controller) warnOfShared(networks []api.Network, ips []api.IP) {
 	const note = "status has %s, as has %s: traffic reaches only one of them: delete and create again the one that is not in use"
 	for i := range networks {
@@ -95,13 +95,13 @@ func (c *Controller) warnOfShared(networks []api.Network, ips []api.IP) {
 	}
 }
 
-// errTakenBack returns the error that repeats the pass after a grant was taken back.
+// errTakenBack returns an error, so that the pass is repeated after a grant was revoked.
 func errTakenBack(object client.Object, other string) error {
 	return report.Errorf(report.Conflict, "%T %s: its grant was taken back, because another controller manager granted the same to %s",
 		object, client.ObjectKeyFromObject(object), other)
 }
 
-// findSharedRange returns a Network whose range overlaps the range of n, or nil.
+// findSharedRange returns a Network whose range overlaps the range of n, or nil if there is none.
 func findSharedRange(n *api.Network, networks []api.Network) *api.Network {
 	r, err := netip.ParsePrefix(string(n.Status.CIDR))
 	if err != nil {
@@ -117,7 +117,7 @@ func findSharedRange(n *api.Network, networks []api.Network) *api.Network {
 	return nil
 }
 
-// findSharedAddress returns another IP with the address of ip, or nil.
+// findSharedAddress returns another IP that has the same address as ip, or nil if there is none.
 func findSharedAddress(ip *api.IP, ips []api.IP) *api.IP {
 	for i := range ips {
 		if ips[i].UID != ip.UID && ips[i].Status.IP != "" && ips[i].Status.IP == ip.Status.IP {

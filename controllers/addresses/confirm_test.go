@@ -23,7 +23,7 @@ import (
 	"github.com/refract-project/refract/internal/ipmap"
 )
 
-// reader reads from the API server, and calls after when it has read the IPs, the last of what a pass reads.
+// reader reads from the API server. It calls after when it has read the IPs, which a pass reads last.
 type reader struct {
 	client.Reader
 	after func() error
@@ -39,7 +39,8 @@ func (r *reader) List(ctx context.Context, list client.ObjectList, options ...cl
 	return nil
 }
 
-// pass makes one pass of a controller of its own. Before each of its decisions, and before its comparison, it calls the next function.
+// pass makes one pass of its own controller. Each time the pass has read all objects, it calls the next function:
+// before its decisions, and before it checks its grants.
 type pass struct {
 	*addresses.Controller
 	between *reader
@@ -55,7 +56,7 @@ func newPassWith(ownRanges func() (ipmap.Ranges, error)) *pass {
 	return &pass{addresses.NewController(rome.Client, between, recorder, addresses.Options{OwnRanges: ownRanges}), between, recorder}
 }
 
-// run makes a pass. Its n-th reading of everything is followed by the n-th function.
+// run makes a pass. The n-th function is called after the pass has read all objects for the n-th time.
 func (p *pass) run(t *testing.T, after ...func() error) error {
 	t.Helper()
 	p.between.after = func() error {
@@ -72,7 +73,7 @@ func (p *pass) run(t *testing.T, after ...func() error) error {
 	return err //nolint:wrapcheck // the caller compares it
 }
 
-// granted returns the range of a Network and the address of an IP.
+// granted returns the range of the Network and the address of the IP.
 func granted(t *testing.T, n *ipam.Network, ip *ipam.IP) (string, string) {
 	t.Helper()
 	require.NoError(t, rome.Client.Get(t.Context(), client.ObjectKeyFromObject(n), n))
@@ -80,7 +81,7 @@ func granted(t *testing.T, n *ipam.Network, ip *ipam.IP) (string, string) {
 	return string(n.Status.CIDR), string(ip.Status.IP)
 }
 
-// wish creates a Network with a range, and in another one that has its range already an IP.
+// wish creates a Network with a range, and an IP in another Network whose range is already granted.
 func wish(t *testing.T, namespace, cidr, pool string) (*ipam.Network, *ipam.IP) {
 	t.Helper()
 	holder := network(namespace, "pool", pool, nil)
@@ -99,7 +100,8 @@ func ipOf(namespace, name string) *ipam.IP {
 	}
 }
 
-// A controller manager that has lost its lease after it has read everything does not change what its successor has granted meanwhile.
+// TestADeposedLeaderOverwritesNothing checks that a controller manager that loses its lease after reading all objects
+// does not overwrite grants that its successor makes in the meantime.
 func TestADeposedLeaderOverwritesNothing(t *testing.T) {
 	namespace := rome.Namespace(t)
 	n, ip := wish(t, namespace, "10.21.0.0/16", "10.22.0.0/24")
@@ -113,8 +115,8 @@ func TestADeposedLeaderOverwritesNothing(t *testing.T) {
 	assert.Equal(t, "10.23.0.0/16 10.22.0.9", cidr+" "+address)
 }
 
-// A controller manager that grants what its successor has granted to another object meanwhile takes it back: at once, and if the reading or
-// the write fails at first, later.
+// TestADeposedLeaderTakesItsGrantsBack checks that a controller manager revokes a grant if its successor has granted
+// the same to another object in the meantime. It must do so immediately, or later if reading or writing fails at first.
 func TestADeposedLeaderTakesItsGrantsBack(t *testing.T) {
 	for name, disturb := range map[string]func(t *testing.T, n *ipam.Network, ip *ipam.IP) error{
 		"at once":                         func(*testing.T, *ipam.Network, *ipam.IP) error { return nil },
@@ -156,7 +158,7 @@ func TestADeposedLeaderTakesItsGrantsBack(t *testing.T) {
 	}
 }
 
-// While the ranges of this cluster are unknown, nothing is granted.
+// TestNothingIsGrantedOnDoubt checks that nothing is granted while the ranges of this cluster are unknown.
 func TestNothingIsGrantedOnDoubt(t *testing.T) {
 	n, ip := wish(t, rome.Namespace(t), "10.26.0.0/16", "10.27.0.0/24")
 	unknown := errors.New("the nodes cannot be read")
@@ -165,7 +167,8 @@ func TestNothingIsGrantedOnDoubt(t *testing.T) {
 	assert.Equal(t, " ", cidr+" "+address)
 }
 
-// What is granted twice already, because a controller manager has ended before its comparison, has an Event, and stays.
+// TestGrantedTwice checks that there is an Event if two objects already have the same grant, because a controller
+// manager ended before it checked its grants. Neither grant may be revoked.
 func TestGrantedTwice(t *testing.T) {
 	namespace := rome.Namespace(t)
 	n, ip := wish(t, namespace, "10.24.0.0/16", "10.25.0.0/24")

@@ -38,9 +38,9 @@ type Options struct {
 	Enabled bool
 	// OwnRanges returns the ranges of nodes, pods and Services of this cluster.
 	OwnRanges func() (ipmap.Ranges, error)
-	// FollowOwnRanges registers a function that is called when OwnRanges changes.
+	// FollowOwnRanges registers a function that is called when the result of OwnRanges changes.
 	FollowOwnRanges func(func())
-	// Failed is called with the errors of passes, unless it is nil.
+	// Failed is called with the error of each pass. It may be nil.
 	Failed func(error)
 }
 
@@ -52,12 +52,12 @@ type Controller struct {
 	ips      *report.Reporter
 	options  Options
 
-	// The one worker alone uses these maps.
-	lastGranted map[types.UID]netip.Addr // last address of each Network
-	unconfirmed map[types.UID]bool       // objects whose grant may be written, and was not compared with all others since
+	// Only the controller's single worker uses these maps.
+	lastGranted map[types.UID]netip.Addr // last address that each Network has granted
+	unconfirmed map[types.UID]bool       // objects whose grant may have been written, but has not been checked since
 }
 
-// NewController returns a controller that works through c; live must not be cached.
+// NewController returns a controller that uses the client c. live must not be cached.
 func NewController(c client.Client, live client.Reader, recorder events.EventRecorder, options Options) *Controller {
 	return &Controller{
 		client: c, live: live, networks: report.New(recorder), ips: report.New(recorder),
@@ -68,14 +68,14 @@ func NewController(c client.Client, live client.Reader, recorder events.EventRec
 // Name returns the name of the controller in logs, metrics and Events.
 func (c *Controller) Name() string { return "addresses" }
 
-// grantAction is the action of Events.
+// grantAction is the action of this controller's Events.
 const grantAction = "Grant"
 
-// liqoFinalizers are the finalizers of objects with grants of Liqo's IPAM. Here nothing must be released, because the
-// deleted object was the only record.
+// liqoFinalizers are the finalizers of Liqo's IPAM. If Refract deletes an object, nothing has to be released, because
+// the object itself is the only record of its grant.
 var liqoFinalizers = []string{"network.ipam.liqo.io/finalizer", "ip.ipam.liqo.io/finalizer", "ipmapping-nat-controller.liqo.io/finalizer"}
 
-// Reconcile makes one pass over all Networks and IPs, whatever the request is.
+// Reconcile makes one pass over all Networks and IPs. The request is ignored.
 func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	if isPending, err := c.isPending(ctx); err != nil || !isPending && len(c.unconfirmed) == 0 {
 		return reconcile.Result{}, err
@@ -88,14 +88,15 @@ func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	// Grants of a former pass whose comparison has failed are compared first.
+	// Grants of an earlier pass are checked first if their check has failed.
 	failures := []error{c.confirm(ctx, networks, ips)}
 	c.warnOfShared(networks, ips)
 	failures = append(failures, c.grantNetworks(ctx, networks, own, listUses(ips)), c.grantIPs(ctx, ips, networks))
 	return reconcile.Result{}, errors.Join(append(failures, c.confirmNow(ctx), c.release(ctx, networks, ips))...)
 }
 
-// isPending reports, from the cache, whether a pass has anything to do. A cache that lags behind means at most one more pass.
+// isPending reports whether a pass has anything to do, according to the cache. If the cache is outdated, this causes at
+// most one unnecessary pass.
 func (c *Controller) isPending(ctx context.Context) (bool, error) {
 	networks, ips := &api.NetworkList{}, &api.IPList{}
 	if err := c.client.List(ctx, networks, client.UnsafeDisableDeepCopy); err != nil {
@@ -119,7 +120,7 @@ func (c *Controller) readAll(ctx context.Context) ([]api.Network, []api.IP, erro
 	return networks.Items, ips.Items, nil
 }
 
-// listOwnUses returns the ranges of this cluster. While they are unknown, nothing is granted.
+// listOwnUses returns the ranges of this cluster. While they are unknown, it returns an error, and nothing is granted.
 func (c *Controller) listOwnUses() (uses []ipam.Use, err error) {
 	ranges, err := c.options.OwnRanges()
 	if err != nil {
@@ -131,8 +132,8 @@ func (c *Controller) listOwnUses() (uses []ipam.Use, err error) {
 	return uses, nil
 }
 
-// grantNetworks writes the grants and refusals of Networks. If a grant could not be written, it is removed from the
-// Network in networks, too.
+// grantNetworks writes the decisions about Networks to the API server. If a grant cannot be written, it is also removed
+// from the Network in networks.
 func (c *Controller) grantNetworks(ctx context.Context, networks []api.Network, own, ofIPs []ipam.Use) error {
 	before := make([]api.Network, len(networks))
 	for i := range networks {
@@ -151,7 +152,7 @@ func (c *Controller) grantNetworks(ctx context.Context, networks []api.Network, 
 	for _, i := range granted {
 		n := &networks[i]
 		meta.RemoveStatusCondition(&n.Status.Conditions, api.GrantedCondition)
-		c.unconfirmed[n.UID] = true // even if the response to the write is lost
+		c.unconfirmed[n.UID] = true // set before the write, because the response may be lost
 		if err := c.patchStatus(ctx, n, &before[i]); err != nil {
 			n.Status.CIDR = ""
 			failures = append(failures, err)
@@ -162,7 +163,7 @@ func (c *Controller) grantNetworks(ctx context.Context, networks []api.Network, 
 	return errors.Join(failures...)
 }
 
-// grantIPs writes the grants and refusals of IPs.
+// grantIPs writes the decisions about IPs to the API server.
 func (c *Controller) grantIPs(ctx context.Context, ips []api.IP, networks []api.Network) error {
 	before := make([]api.IP, len(ips))
 	for i := range ips {
@@ -181,7 +182,7 @@ func (c *Controller) grantIPs(ctx context.Context, ips []api.IP, networks []api.
 	for _, i := range granted {
 		ip := &ips[i]
 		meta.RemoveStatusCondition(&ip.Status.Conditions, api.GrantedCondition)
-		c.unconfirmed[ip.UID] = true // even if the response to the write is lost
+		c.unconfirmed[ip.UID] = true // set before the write, because the response may be lost
 		if err := c.patchStatus(ctx, ip, &before[i]); err != nil {
 			failures = append(failures, err)
 			continue
@@ -191,7 +192,7 @@ func (c *Controller) grantIPs(ctx context.Context, ips []api.IP, networks []api.
 	return errors.Join(failures...)
 }
 
-// patchStatus writes the status of an object that nobody has changed since it was read.
+// patchStatus writes the status of an object. It fails if the object has been changed since it was read.
 func (c *Controller) patchStatus(ctx context.Context, object, before client.Object) error {
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	if err := c.client.Status().Patch(ctx, object, patch); client.IgnoreNotFound(err) != nil {
@@ -200,7 +201,7 @@ func (c *Controller) patchStatus(ctx context.Context, object, before client.Obje
 	return nil
 }
 
-// setRefusal sets the condition of a wish that is not granted.
+// setRefusal sets the condition of an object whose request is not granted.
 func setRefusal(conditions *[]metav1.Condition, generation int64, why refusal) {
 	meta.SetStatusCondition(conditions, metav1.Condition{
 		Type: api.GrantedCondition, Status: metav1.ConditionFalse, Reason: why.reason, Message: printable.Message(why.message),
@@ -242,7 +243,7 @@ func (c *Controller) removeFinalizers(ctx context.Context, object client.Object)
 	return nil
 }
 
-// Enforces returns the objects that the controller enforces, for metrics: the Networks.
+// Enforces returns an empty list of the enforced kind and a filter for the enforced objects. Metrics use both.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &api.NetworkList{}, func(client.Object) bool { return true }
 }
@@ -255,7 +256,7 @@ func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 	c.options.FollowOwnRanges(func() {
 		select {
 		case changed <- event.GenericEvent{Object: &api.Network{}}:
-		default: // a pass is due already
+		default: // another pass is already due
 		}
 	})
 	return builder.ControllerManagedBy(mgr).

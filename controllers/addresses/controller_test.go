@@ -62,7 +62,8 @@ func awaitRange(t *testing.T, n *ipam.Network) string {
 	return string(n.Status.CIDR)
 }
 
-// Many IPs are created while two controller managers grant at the same time. Each IP gets one address, and no two have the same.
+// TestAddressesAreGrantedOnce creates many IPs while two controller managers grant addresses at the same time. Each IP
+// must get an address, and no two IPs may have the same address.
 func TestAddressesAreGrantedOnce(t *testing.T) {
 	namespace := rome.Namespace(t)
 	external := network(namespace, "external-cidr", "10.70.0.0/24", map[string]string{wire.NetworkTypeLabel: wire.ExternalNetwork})
@@ -75,7 +76,7 @@ func TestAddressesAreGrantedOnce(t *testing.T) {
 		meta := metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("ip-%d", i)}
 		rome.Create(t, &ipam.IP{ObjectMeta: meta, Spec: ipam.IPSpec{IP: "192.0.2.1"}})
 		if i == number/4 {
-			start(t) // there is no lease in this test
+			start(t) // there is no leader election in this test
 		}
 	}
 	seen := map[networking.IP]string{}
@@ -103,7 +104,8 @@ func TestAddressesAreGrantedOnce(t *testing.T) {
 	assert.NotContains(t, seen, networking.IP("10.70.0.0"), "the first address is reserved")
 }
 
-// A wish that cannot be granted has a condition and an Event with the holder, and is granted when the reason is gone.
+// TestRefusedWish checks that a request that cannot be granted has a condition and an Event with the holder of the
+// range. It must be granted when the reason no longer applies.
 func TestRefusedWish(t *testing.T) {
 	namespace := rome.Namespace(t)
 	start(t)
@@ -130,7 +132,8 @@ func TestRefusedWish(t *testing.T) {
 	assert.Empty(t, second.Status.Conditions)
 }
 
-// An IP whose Network is missing says so. Without Liqo's IPAM it can be deleted all the same.
+// TestIPWithoutANetwork checks that the condition of an IP reports that its Network is missing. The IP can be deleted
+// even though Liqo's IPAM is not running.
 func TestIPWithoutANetwork(t *testing.T) {
 	namespace := rome.Namespace(t)
 	start(t)
@@ -144,7 +147,7 @@ func TestIPWithoutANetwork(t *testing.T) {
 	rome.AwaitGone(t, nowhere)
 }
 
-// The Services of this cluster keep their addresses.
+// TestWishInOurRanges checks that addresses of this cluster's Services are not granted.
 func TestWishInOurRanges(t *testing.T) {
 	namespace := rome.Namespace(t)
 	start(t)

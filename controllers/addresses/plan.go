@@ -19,31 +19,34 @@ import (
 	"github.com/refract-project/refract/internal/ipam"
 )
 
-// Reasons why a wish is not granted.
+// Reasons why a request is not granted.
 const (
-	// invalidReason: the wish is not a range or an address of IPv4, or reserves more than there is.
+	// invalidReason means that the request is not an IPv4 range or address, or reserves more addresses than the range
+	// has.
 	invalidReason = "Invalid"
-	// rangeTakenReason: the range is in use, and the Network takes no other one.
+	// rangeTakenReason means that the range is in use, and the Network does not accept another one.
 	rangeTakenReason = "RangeTaken"
-	// exhaustedReason: no free range, or no free address, is left.
+	// exhaustedReason means that there is no free range or no free address.
 	exhaustedReason = "PoolExhausted"
-	// networkMissingReason: the Network of an IP does not exist, is not unique, or has no range yet.
+	// networkMissingReason means that the Network of an IP does not exist, is ambiguous, or has no range yet.
 	networkMissingReason = "NetworkMissing"
 )
 
-// maxPreAllocated is the number of addresses that a Network may reserve. Each costs memory in every pass.
+// maxPreAllocated is the maximum number of addresses that a Network may reserve. Each of them takes memory in every
+// pass.
 const maxPreAllocated = 1 << 16
 
-// refusal is the reason why a wish is not granted. The zero value is no refusal.
+// refusal is the reason why a request is not granted. The zero value means that it is not refused.
 type refusal struct{ reason, message string }
 
 func refuse(reason, format string, args ...any) refusal {
 	return refusal{reason, fmt.Sprintf(format, args...)}
 }
 
-// planNetworks grants ranges to the Networks that have none, in their status, and returns the indexes of those. The others that have
-// none are in refused. own are the ranges of nodes, pods and Services of this cluster. No peer gets a range of
-// ofIPs, which have addresses of IPs. It has no side effects but on the given Networks.
+// planNetworks grants ranges to Networks without a range, by setting their status. granted contains the indexes of
+// these Networks. refused contains the reasons for the Networks that got no range. own contains the ranges of nodes,
+// pods and Services of this cluster. ofIPs contains ranges with addresses that IPs use; they are not granted to a peer.
+// There are no side effects except on the given Networks.
 func planNetworks(networks []api.Network, own, ofIPs []ipam.Use) (granted []int, refused map[int]refusal) {
 	refused = map[int]refusal{}
 	var pending []int
@@ -81,8 +84,9 @@ func planNetworks(networks []api.Network, own, ofIPs []ipam.Use) (granted []int,
 	return granted, refused
 }
 
-// grantRange returns the range for a Network. A Network that takes no other range than its wish is a range of this cluster itself, or
-// one that is to be kept free: only other Networks can stand against it. Any other range must be free of everything.
+// grantRange returns the range for a Network. If the Network does not accept another range than the requested one, it
+// represents a range of this cluster itself, or a range that must be kept free. Such a request conflicts only with the
+// ranges of other Networks. Any other range must not overlap any range in use.
 func grantRange(n *api.Network, networks []api.Network, granted, everything []ipam.Use) (netip.Prefix, refusal) {
 	wish, err := netip.ParsePrefix(string(n.Spec.CIDR))
 	if err != nil || !wish.Addr().Is4() {
@@ -109,7 +113,7 @@ func grantRange(n *api.Network, networks []api.Network, granted, everything []ip
 	return found, refusal{}
 }
 
-// mayShare reports whether a Network and the one with that name in messages may have the same addresses.
+// mayShare reports whether the Network n and the Network whose name in messages is holder may use the same addresses.
 func mayShare(n *api.Network, networks []api.Network, holder string) bool {
 	isShared := func(n *api.Network) bool {
 		return n.Labels[wire.NetworkNotRemappedLabel] == "true" && n.Labels[wire.NetworkSharedLabel] == "true"
@@ -119,16 +123,16 @@ func mayShare(n *api.Network, networks []api.Network, holder string) bool {
 	})
 }
 
-// isOwn reports whether a Network is a range of this cluster, which goes before the ranges of peers.
+// isOwn reports whether a Network represents a range of this cluster. Such ranges take precedence over ranges of peers.
 func isOwn(n *api.Network) bool {
 	return n.Labels[wire.NetworkNotRemappedLabel] == "true" || n.Labels[wire.NetworkTypeLabel] != ""
 }
 
-// isOfPeer reports whether a Network stands for a range of a peer.
+// isOfPeer reports whether a Network represents a range of a peer.
 func isOfPeer(n *api.Network) bool { return n.Labels[wire.CIDRTypeLabel] != "" }
 
-// compareTurns orders Networks: first the ones that take no other range, then the ranges of this cluster, then the ranges of peers, and
-// each by age.
+// compareTurns defines the order in which Networks get ranges: first the Networks that do not accept another range,
+// then the ranges of this cluster, then the ranges of peers. Within each group, older Networks come first.
 func compareTurns(a, b *api.Network) int {
 	rank := func(n *api.Network) int {
 		switch {
@@ -147,7 +151,8 @@ func compareAges(a, b metav1.Object) int {
 	return cmp.Or(first.Compare(second.Time), cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetName(), b.GetName()))
 }
 
-// listUses returns the ranges of the addresses of IPs. A range stays in use by them when its Network is deleted.
+// listUses returns the ranges that contain addresses of IPs. IPs keep a range in use even after its Network was
+// deleted.
 func listUses(ips []api.IP) (uses []ipam.Use) {
 	known := map[networking.CIDR]bool{}
 	for i := range ips {
@@ -162,7 +167,7 @@ func listUses(ips []api.IP) (uses []ipam.Use) {
 	return uses
 }
 
-// wishesOfOthers leaves out the wish of a Network itself.
+// wishesOfOthers returns the requested ranges without the range that the Network n itself requests.
 func wishesOfOthers(wishes []ipam.Use, n *api.Network) []ipam.Use {
 	return slices.DeleteFunc(slices.Clone(wishes), func(use ipam.Use) bool { return use.Holder == describe("Network", n) })
 }
@@ -171,14 +176,14 @@ func useOf(n *api.Network, r netip.Prefix) ipam.Use {
 	return ipam.Use{Range: r, Holder: describe("Network", n)}
 }
 
-// describe names an object in messages.
+// describe returns the name of an object for messages.
 func describe(kind string, object metav1.Object) string {
 	return kind + " " + object.GetNamespace() + "/" + object.GetName()
 }
 
-// planIPs grants addresses to the IPs that have none, in their status, and returns the indexes of those. The others that have none are
-// in refused. last has the last granted address of each Network, and is updated: an address that became free is not granted again at
-// once.
+// planIPs grants addresses to IPs without an address, by setting their status. granted contains the indexes of these
+// IPs. refused contains the reasons for the IPs that got no address. last contains the last address that each Network
+// has granted, and is updated. It prevents an address that has become free from being granted again immediately.
 func planIPs(ips []api.IP, networks []api.Network, last map[types.UID]netip.Addr) (granted []int, refused map[int]refusal) {
 	refused = map[int]refusal{}
 	var pending []int
@@ -215,7 +220,7 @@ func planIPs(ips []api.IP, networks []api.Network, last map[types.UID]netip.Addr
 			continue
 		}
 		last[n.UID], inUse[address] = address, true
-		for _, taken := range reserved { // ranges of several Networks may overlap
+		for _, taken := range reserved { // the ranges of several Networks may overlap
 			taken[address] = true
 		}
 		ips[i].Status.IP, ips[i].Status.CIDR = networking.IP(address.String()), networking.CIDR(r.String())
@@ -224,7 +229,7 @@ func planIPs(ips []api.IP, networks []api.Network, last map[types.UID]netip.Addr
 	return granted, refused
 }
 
-// reserveFirst returns the first addresses of a range, which no IP gets.
+// reserveFirst returns the first addresses of a range, which are not granted to IPs.
 func reserveFirst(r netip.Prefix, number uint32) map[netip.Addr]bool {
 	reserved := map[netip.Addr]bool{}
 	for address := r.Masked().Addr(); number > 0 && r.Contains(address); address = address.Next() {
@@ -234,7 +239,8 @@ func reserveFirst(r netip.Prefix, number uint32) map[netip.Addr]bool {
 	return reserved
 }
 
-// findNetwork returns the Network of an IP and its range. Without a reference it is the external range of this cluster.
+// findNetwork returns the Network of an IP and the range of this Network. If the IP has no reference, this is the
+// external range of this cluster.
 func findNetwork(reference *corev1.ObjectReference, networks []api.Network) (*api.Network, netip.Prefix, refusal) {
 	var found []*api.Network
 	for i := range networks {

@@ -26,8 +26,8 @@ import (
 	"github.com/refract-project/refract/internal/ipam"
 )
 
-// network returns a Network: "name wish [granted]", with the labels of words such as notRemapped, shared, external-cidr. Later ones are
-// younger.
+// network returns a Network. text is "NAME REQUESTED [GRANTED]". labels contains words for labels, such as notRemapped,
+// shared or external-cidr. Networks with a larger age number are younger.
 func network(age int, text string, labels ...string) api.Network {
 	words := strings.Fields(text)
 	n := api.Network{
@@ -142,7 +142,8 @@ func deleted(n api.Network) api.Network {
 	return n
 }
 
-// The grants for Networks are the same as of Liqo's allocator.
+// TestNetworksAreGrantedAsByLiqo checks that the ranges for Networks are the same as the ranges that Liqo's allocator
+// would grant.
 func TestNetworksAreGrantedAsByLiqo(t *testing.T) {
 	text, err := os.ReadFile("../../internal/ipam/testdata/liqo.json")
 	require.NoError(t, err)
@@ -206,19 +207,19 @@ func TestPlanIPs(t *testing.T) {
 	assert.Equal(t, map[string]string{"fourth": exhaustedReason, "nowhere": networkMissingReason, "early": networkMissingReason}, reasons)
 	assert.Equal(t, "10.70.0.3", last["external"].String())
 
-	// An address that has become free is the last one to be granted again.
+	// An address that has become free is granted again only after all others.
 	ips = []api.IP{ip(1, "a", "10.70.0.3", ""), ip(2, "b", "", "")}
 	last = map[types.UID]netip.Addr{"external": netip.MustParseAddr("10.70.0.1")}
 	planIPs(ips, []api.Network{external}, last)
 	assert.Equal(t, "10.70.0.2", string(ips[1].Status.IP))
 
-	// Without one external range, or with two, there is no default.
+	// If there is no external range, or more than one, there is no default.
 	for _, networks := range [][]api.Network{{small}, {external, network(2, "second 10.71.0.0/16 10.71.0.0/16", "external-cidr")}} {
 		ips = []api.IP{ip(1, "a", "", "")}
 		_, refused = planIPs(ips, networks, map[types.UID]netip.Addr{})
 		assert.Equal(t, []string{networkMissingReason}, reasonsOf(refused))
 	}
-	// The addresses of a peer are granted by the peer.
+	// The addresses of a peer are granted by the peer itself.
 	_, refused = planIPs(
 		[]api.IP{ip(1, "a", "", "ofPeer")},
 		[]api.Network{network(1, "ofPeer 10.1.0.0/16 10.1.0.0/16", "ofPeer")},
@@ -226,7 +227,7 @@ func TestPlanIPs(t *testing.T) {
 	)
 	assert.Equal(t, []string{invalidReason}, reasonsOf(refused))
 
-	// Where two Networks overlap, an address is granted once.
+	// If two Networks overlap, an address in both of them is granted only once.
 	shared := []api.Network{
 		network(1, "p 10.1.0.0/16 10.1.0.0/16", "notRemapped", "shared"),
 		network(2, "q 10.1.0.0/20 10.1.0.0/20", "notRemapped", "shared"),
@@ -240,7 +241,8 @@ func TestPlanIPs(t *testing.T) {
 	assert.Equal(t, []string{invalidReason}, reasonsOf(refused))
 }
 
-// The range of IPs stays theirs when its Network is gone: a peer gets another one, the Network itself gets it back.
+// TestRangesOfIPsStay checks that IPs keep their range after its Network was deleted. A peer must get another range,
+// and a recreated Network must get the range again.
 func TestRangesOfIPsStay(t *testing.T) {
 	ip := api.IP{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
 	ip.Status.IP, ip.Status.CIDR = "10.70.0.7", "10.70.0.0/16"
@@ -259,7 +261,8 @@ func reasonsOf(refused map[int]refusal) (reasons []string) {
 	return reasons
 }
 
-// Of two controller managers that grant the same, one sees the grant of the other.
+// TestWhatIsGrantedTwiceIsFound checks that if two controller managers grant the same, one of them finds the grant of
+// the other.
 func TestWhatIsGrantedTwiceIsFound(t *testing.T) {
 	a, b := network(1, "a 10.1.0.0/16 10.1.0.0/16"), network(2, "b 10.1.0.0/20 10.1.0.0/20")
 	all := []api.Network{a, b}

@@ -21,10 +21,10 @@ type APIServer struct {
 	// URL is the address at which consumers reach the API server. If it is empty, the endpoint of the Service
 	// kubernetes is used.
 	URL string
-	// CA holds the PEM certificates that verify the API server. If it is empty, the certificate authority that this
-	// process itself uses is sent to consumers.
+	// CA contains the PEM certificates that verify the API server. If it is empty, consumers get the certificate
+	// authority that this process itself uses.
 	CA []byte
-	// TrustedCA means that the system's certificate authorities verify the API server.
+	// TrustedCA means that the API server is verified with the certificate authorities of the consumer's system.
 	TrustedCA bool
 	// Config is the client configuration of this process.
 	Config *rest.Config

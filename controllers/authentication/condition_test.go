@@ -43,7 +43,7 @@ func (c *consumer) peeringUser() client.Client {
 	return user
 }
 
-// end deletes a Tenant as liqoctl unpeer does, once the policy admits it.
+// end deletes a Tenant, as liqoctl unpeer does, as soon as the policy admits the deletion.
 func (c *consumer) end(user client.Client, tenant *auth.Tenant) {
 	c.Helper()
 	controllertest.Eventually(c.T, "Tenant "+tenant.Name+" to be deleted", func() error {
@@ -67,7 +67,8 @@ func (c *consumer) awaitCondition(name string, want auth.TenantCondition) *auth.
 	return tenant
 }
 
-// The condition of a consumer's Tenant is kept if the consumer ends the peering and starts another one.
+// TestTheConditionOutlivesTheTenant checks that the condition of a consumer's Tenant is kept if the consumer ends the
+// peering and starts another one.
 func TestTheConditionOutlivesTheTenant(t *testing.T) {
 	start(t)
 	t.Run("cordoned", func(t *testing.T) {
@@ -81,7 +82,7 @@ func TestTheConditionOutlivesTheTenant(t *testing.T) {
 		slice := enna.slice("more", cpu("1"))
 		require.NoError(t, enna.with(next.Status.AuthParams).Create(t.Context(), slice))
 		enna.decided(slice, auth.ResourcesCondition, auth.ResourceSliceDenied)
-		// The next Tenant gets the condition again, however often the consumer ends the peering.
+		// The next Tenant gets the condition again, no matter how often the consumer ends the peering.
 		enna.end(user, next)
 		require.NoError(t, user.Create(t.Context(), enna.tenant(enna.readNonce())))
 		next = enna.awaitCondition("enna", auth.TenantCordoned)
@@ -110,7 +111,7 @@ func TestTheConditionOutlivesTheTenant(t *testing.T) {
 	})
 }
 
-// readNonce returns the nonce that the consumer has requested before.
+// readNonce returns the nonce that the consumer requested earlier.
 func (c *consumer) readNonce() []byte {
 	c.Helper()
 	secret := &corev1.Secret{}

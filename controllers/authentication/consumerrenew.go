@@ -38,7 +38,7 @@ const (
 // ofConsumer reports whether a Renew belongs to a consumer that refractctl peer has joined.
 func ofConsumer(renew client.Object) bool { return renew.GetName() == wire.ConsumerRenew }
 
-// renewConsumer signs the successor of a certificate that refractctl peer has issued.
+// renewConsumer signs the next certificate for a consumer whose first certificate was issued by refractctl peer.
 func (c *Renewals) renewConsumer(ctx context.Context, renew *auth.Renew) error {
 	namespace, consumer, err := c.entitledConsumer(ctx, renew)
 	if err != nil {
@@ -57,8 +57,8 @@ func (c *Renewals) renewConsumer(ctx context.Context, renew *auth.Renew) error {
 	if given := renew.Status.AuthParams; given != nil && clientcert.ValidityFor(given.SignedCRT, subject, next).Known() {
 		return nil
 	}
-	// The key is recorded before the certificate is issued, because a certificate whose key is not recorded cannot be
-	// renewed.
+	// The key is recorded before the certificate is issued, because a certificate cannot be renewed unless its key is
+	// recorded.
 	if err := c.record(ctx, namespace, recorded, present, next); err != nil {
 		return err
 	}
@@ -70,7 +70,7 @@ func (c *Renewals) renewConsumer(ctx context.Context, renew *auth.Renew) error {
 }
 
 // entitledConsumer returns the tenant namespace of a Renew and its consumer, if the consumer still has access. All
-// reads are uncached, because access may have been withdrawn a moment ago.
+// reads bypass the cache, because access may have been withdrawn a moment ago.
 func (c *Renewals) entitledConsumer(ctx context.Context, renew *auth.Renew) (*corev1.Namespace, string, error) {
 	namespace := &corev1.Namespace{}
 	if err := c.issuer.live.Get(ctx, client.ObjectKey{Name: renew.Namespace}, namespace); err != nil {
@@ -112,7 +112,8 @@ func (c *Renewals) active(ctx context.Context, namespace, consumer string) error
 		switch tenant := &tenants.Items[i]; {
 		case tenant.DeletionTimestamp != nil:
 			return refuse(withdrawnReason, "Tenant %s of consumer %s is being deleted", tenant.Name, consumer)
-		// A cordon only affects pods. Certificates are still renewed, because the peering must outlive the cordon.
+		// A cordon only affects pods. Certificates are still renewed, because the peering must continue after the
+		// cordon.
 		case tenant.IsOfRefractctl() && tenant.Spec.TenantCondition != auth.TenantDrained:
 		case tenant.Spec.TenantCondition == auth.TenantCordoned || tenant.Spec.TenantCondition == auth.TenantDrained:
 			return refuse(withdrawnReason, "Tenant %s of consumer %s is %s: set spec.tenantCondition to %s to renew its certificate", tenant.Name, consumer, tenant.Spec.TenantCondition, auth.TenantActive)
@@ -121,7 +122,7 @@ func (c *Renewals) active(ctx context.Context, namespace, consumer string) error
 	return nil
 }
 
-// proved returns the public key that verifies the request's signature. This key must be recorded.
+// proved returns the public key that verifies the request's signature. Only recorded keys are accepted.
 func proved(renew *auth.Renew, recorded clientcert.Keys) (crypto.PublicKey, error) {
 	key, err := parseKey(renew.Spec.PublicKey)
 	if err != nil {
@@ -137,7 +138,7 @@ func proved(renew *auth.Renew, recorded clientcert.Keys) (crypto.PublicKey, erro
 	return key, nil
 }
 
-// record records the key of the certificate that is about to be signed, unless the record has changed meanwhile.
+// record records the key of the certificate that will be signed next, unless the record has changed in the meantime.
 func (c *Renewals) record(ctx context.Context, namespace *corev1.Namespace, recorded clientcert.Keys, present, next crypto.PublicKey) error {
 	keys, err := recorded.After(present, next)
 	if err != nil {
@@ -154,8 +155,8 @@ func (c *Renewals) record(ctx context.Context, namespace *corev1.Namespace, reco
 	return nil
 }
 
-// answer writes the status of a Renew. The consumer cannot read Events in this cluster, so a refusal is in the status,
-// too.
+// answer writes the status of a Renew. The status also contains the reason of a refusal, because the consumer cannot
+// read Events in this cluster.
 func (c *Renewals) answer(ctx context.Context, renew *auth.Renew, subject clientcert.Subject, status auth.RenewStatus) error {
 	if equality.Semantic.DeepEqual(renew.Status, status) {
 		return nil

@@ -62,7 +62,7 @@ func newKey(t *testing.T) crypto.Signer {
 	return key
 }
 
-// first has the provider sign the consumer's first certificate, as refractctl peer does.
+// first lets the provider sign the consumer's first certificate, as refractctl peer does.
 func (c *joined) first() *auth.AuthParams {
 	c.Helper()
 	signed, err := clientcert.Sign(c.Context(), provider.Client, provider.Client, clientcert.Request{PEM: c.csr(c.id, c.id), GenerateName: "test-", Reason: "Test", Message: "test", Timeout: time.Minute})
@@ -74,7 +74,7 @@ func (c *joined) params(signed []byte) *auth.AuthParams {
 	return &auth.AuthParams{APIServer: provider.Config().Host, CA: provider.Config().CAData, SignedCRT: signed}
 }
 
-// renew requests a certificate for the key next, with a proof by the key present.
+// renew requests a certificate for the key next. The request is signed with the key present.
 func (c *joined) renew(next, present crypto.Signer, subject clientcert.Subject) *auth.Renew {
 	c.Helper()
 	csr, err := clientcert.New(subject, next)
@@ -87,7 +87,7 @@ func (c *joined) renew(next, present crypto.Signer, subject clientcert.Subject) 
 		Spec: auth.RenewSpec{ConsumerClusterID: core.ClusterID(c.id), IdentityType: auth.ControlPlaneIdentityType, PublicKey: public, CSR: csr}}
 }
 
-// answered waits for the status of the Renew, read with the consumer's client.
+// answered waits for the status of the Renew, which it reads with the consumer's client.
 func (c *joined) answered(opened client.Client, renew *auth.Renew) auth.RenewStatus {
 	c.Helper()
 	controllertest.Eventually(c.T, "an answer", func() error {
@@ -109,8 +109,8 @@ func (c *joined) recorded() clientcert.Keys {
 	return clientcert.ParseKeys(namespace.Annotations[wire.ConsumerKeysAnnotation])
 }
 
-// A consumer without a Tenant can renew its certificate repeatedly, with a new key each time. Each certificate gives
-// the consumer the same permissions.
+// TestConsumersRenewTheirCertificates checks that a consumer without a Tenant can renew its certificate repeatedly,
+// each time with a new key. Each certificate gives the consumer the same permissions.
 func TestConsumersRenewTheirCertificates(t *testing.T) {
 	start(t)
 	rome := newJoined(t, "lyon")
@@ -146,8 +146,8 @@ func TestConsumersRenewTheirCertificates(t *testing.T) {
 	quiet(t)
 }
 
-// The cordon of a consumer that refractctl has admitted only affects its pods: its certificate is renewed, because it
-// would lose its access otherwise.
+// TestACordonedConsumerRenewsItsCertificate checks that the cordon of a consumer that refractctl has admitted only
+// affects its pods. Its certificate is renewed, because the consumer would otherwise lose its access.
 func TestACordonedConsumerRenewsItsCertificate(t *testing.T) {
 	start(t)
 	nice := newJoined(t, "nice")
@@ -164,8 +164,8 @@ func TestACordonedConsumerRenewsItsCertificate(t *testing.T) {
 	assert.Contains(t, nice.answered(provider.Client, again).Refusal, "is Drained")
 }
 
-// Write access to a tenant namespace is not sufficient for a certificate, and a consumer only gets certificates that it
-// is entitled to.
+// TestRenewalsThatAreRefused checks that write access to a tenant namespace is not sufficient to get a certificate, and
+// that a consumer only gets certificates that it is entitled to.
 func TestRenewalsThatAreRefused(t *testing.T) {
 	manager := start(t)
 	thief := newKey(t)
@@ -267,7 +267,7 @@ func TestRenewalsThatAreRefused(t *testing.T) {
 		c := newJoined(t, "refused-ending")
 		renew := own(c)
 		spec := renew.Spec
-		renew.Spec.CSR, renew.Finalizers = nil, []string{"example.com/stays"} // no certificate is requested yet
+		renew.Spec.CSR, renew.Finalizers = nil, []string{"example.com/stays"} // the certificate request is added later
 		provider.Create(t, renew)
 		provider.Delete(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: c.namespace}})
 		provider.Patch(t, renew, `{"spec":{"csr":"`+base64.StdEncoding.EncodeToString(spec.CSR)+`"}}`)
@@ -278,13 +278,13 @@ func TestRenewalsThatAreRefused(t *testing.T) {
 			}
 			return nil
 		})
-		assert.Contains(t, renew.Status.Refusal, "is being deleted") // Events can no longer be created in the namespace
+		assert.Contains(t, renew.Status.Refusal, "is being deleted") // Events can no longer be created there
 		provider.Patch(t, renew, `{"metadata":{"finalizers":null}}`)
 	})
 	quiet(t)
 }
 
-// isRefused waits until a Renew is refused in its status and by an Event.
+// isRefused waits until a Renew is refused, both in its status and in an Event.
 func (c *joined) isRefused(renew *auth.Renew, reason, refers string) {
 	c.Helper()
 	status := c.answered(provider.Client, renew)

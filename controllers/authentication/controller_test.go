@@ -67,7 +67,7 @@ func start(t *testing.T, change ...func(*controllers.Options)) *controllertest.M
 	}}, change...)...)
 }
 
-// consumer acts as a cluster that runs Liqo and joins.
+// consumer acts as a cluster that runs Liqo and joins the provider.
 type consumer struct {
 	*testing.T
 	id, namespace string
@@ -167,7 +167,7 @@ func cpu(quantity string) corev1.ResourceList {
 	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(quantity)}
 }
 
-// decided waits until the condition of the slice has the given decision.
+// decided waits until a condition of the slice has the given decision.
 func (c *consumer) decided(slice *auth.ResourceSlice, what auth.ResourceSliceConditionType, decision auth.ResourceSliceConditionStatus) *auth.ResourceSliceCondition {
 	c.Helper()
 	controllertest.Eventually(c.T, fmt.Sprintf("%s of slice %s", what, slice.Name), func() error {
@@ -182,7 +182,7 @@ func (c *consumer) decided(slice *auth.ResourceSlice, what auth.ResourceSliceCon
 	return slice.Status.Condition(what)
 }
 
-// with returns a client of the provider with the issued credentials.
+// with returns a client for the provider that uses the issued credentials.
 func (c *consumer) with(params *auth.AuthParams) client.Client {
 	c.Helper()
 	key, err := keyutil.MarshalPrivateKeyToPEM(c.key)
@@ -198,7 +198,7 @@ func (c *consumer) with(params *auth.AuthParams) client.Client {
 	return opened
 }
 
-// who returns the user name and the groups that the provider sees for the client.
+// who returns the user name and the groups of the client, as the provider sees them.
 func (c *consumer) who(opened client.Client) authenticationv1.UserInfo {
 	c.Helper()
 	review := &authenticationv1.SelfSubjectReview{}
@@ -214,7 +214,8 @@ func quiet(t *testing.T) {
 	assert.Empty(t, list.Items)
 }
 
-// A drain that a policy denies is reported on the Tenant, and continues once the policy allows it.
+// TestADrainThatAPolicyDenies checks that a drain that a policy denies is reported on the Tenant, and continues as soon
+// as the policy allows it.
 func TestADrainThatAPolicyDenies(t *testing.T) {
 	manager := start(t)
 	pisa := newConsumer(t, "pisa")
@@ -234,8 +235,9 @@ func TestADrainThatAPolicyDenies(t *testing.T) {
 	assert.NotEmpty(t, manager.Writes.Denied())
 }
 
-// TestJoin checks that a consumer can perform all its steps with the credentials that it gets, from the first Tenant to
-// the deletion of the Tenant, and that it may not write the status or read other objects.
+// TestJoin checks that a consumer can perform all its steps with the credentials that it gets, from the creation of the
+// first Tenant to the deletion of the Tenant. It also checks that the consumer may not write the status or read other
+// objects.
 func TestJoin(t *testing.T) {
 	start(t)
 	rome := newConsumer(t, "rome")
@@ -344,8 +346,8 @@ func TestJoin(t *testing.T) {
 		provider.Get(t, binding, rome.namespace, "liqo-remote-tenant")
 		subjects := binding.Subjects
 		binding.Labels["team"], binding.Annotations = "platform", map[string]string{"note": "theirs"}
-		// An object has at most one controller. The garbage collector does not remove the reference to this one, because it
-		// exists.
+		// An object has at most one controller. The garbage collector does not remove the reference to this controller,
+		// because it exists.
 		binding.OwnerReferences = []metav1.OwnerReference{
 			{APIVersion: auth.GroupVersion.String(), Kind: auth.TenantKind, Name: "rome", UID: "former"},
 			{APIVersion: "v1", Kind: "ConfigMap", Name: controller.Name, UID: controller.UID, Controller: ptr.To(true)},
@@ -399,7 +401,7 @@ func TestJoin(t *testing.T) {
 	t.Run("the end", func(t *testing.T) {
 		back := rome.slice("back", cpu("1"))
 		rome.decided(back, auth.ResourcesCondition, auth.ResourceSliceAccepted)
-		// Liqo leaves its finalizer on the Tenant. It must not keep the Tenant from being deleted.
+		// The finalizer that Liqo has left on the Tenant must not prevent its deletion.
 		provider.Patch(t, tenant, `{"metadata":{"finalizers":["tenant.liqo.io/finalizer"]}}`)
 		provider.Delete(t, tenant)
 		provider.AwaitGone(t, tenant)
@@ -409,7 +411,7 @@ func TestJoin(t *testing.T) {
 	quiet(t)
 }
 
-// TestKeysOfLiqo checks that consumers can join with each type of key that Liqo's versions use.
+// TestKeysOfLiqo checks that consumers can join with each type of key that versions of Liqo use.
 func TestKeysOfLiqo(t *testing.T) {
 	start(t)
 	elliptic, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -473,7 +475,7 @@ func TestTenantsThatAreRefused(t *testing.T) {
 			assert.NotContains(t, []string{"forged", "unsigned", "keyless", "garbage", "admin", "masters", "stolen", "elsewhere", "neighbour", "nonceless"}, metav1.GetControllerOf(&bindings.Items[i]).Name)
 		}
 	}
-	// A valid request is admitted after the refused ones.
+	// A valid request is still admitted after the refused ones.
 	provider.Patch(t, &auth.Tenant{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-nonceless", Name: "nonceless"}}, fmt.Sprintf(`{"spec":{"signature":%q}}`, base64.StdEncoding.EncodeToString(c.sign(c.nonce()))))
 	c.admitted(tenant)
 	assert.NotEmpty(t, manager.Writes.About("/certificatesigningrequests"), "the two that were admitted")
@@ -481,7 +483,7 @@ func TestTenantsThatAreRefused(t *testing.T) {
 }
 
 // requests returns a function that returns the sorted users of the certificates requested since requests was called.
-// One user may have needed two requests: a signer can be slow.
+// Each user is listed once, because a slow signer may require several requests for one user.
 func requests(t *testing.T) func() []string {
 	t.Helper()
 	clients, err := kubernetes.NewForConfig(provider.Config())
@@ -664,7 +666,7 @@ func TestOffer(t *testing.T) {
 	})
 }
 
-// TestAddressOfTheAPIServer checks that the address is detected. If it cannot be detected, an Event says that it must
+// TestAddressOfTheAPIServer checks that the address is detected. If it cannot be detected, an Event states that it must
 // be configured.
 func TestAddressOfTheAPIServer(t *testing.T) {
 	start(t, func(o *controllers.Options) { o.Authentication.APIServer.URL = "" })
@@ -707,8 +709,8 @@ func TestTolerateNoHandshake(t *testing.T) {
 	wien.decided(foreign, auth.AuthenticationCondition, auth.ResourceSliceDenied)
 }
 
-// The Tenant of a consumer that refractctl has admitted only limits the consumer. The consumer gets no certificate
-// for an unproved key.
+// TestTenantsOfRefractctlEntitleToNothing checks that the Tenant of a consumer that refractctl has admitted only limits
+// the consumer. The consumer gets no certificate for an unproved key.
 func TestTenantsOfRefractctlEntitleToNothing(t *testing.T) {
 	start(t)
 	graz := newConsumer(t, "graz")
@@ -741,8 +743,8 @@ func TestNonces(t *testing.T) {
 	assert.Equal(t, nonce, secret.Data[wire.NonceKey])
 }
 
-// TestTroubleOfTheProviderDeniesNothing checks that failures of the provider do not deny a consumer, because a denied
-// consumer deletes its access and its virtual node.
+// TestTroubleOfTheProviderDeniesNothing checks that failures of the provider do not cause a denial, because a consumer
+// that is denied deletes its access and its virtual node.
 func TestTroubleOfTheProviderDeniesNothing(t *testing.T) {
 	manager := start(t)
 	york := newConsumer(t, "york")

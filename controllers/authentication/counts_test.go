@@ -24,8 +24,8 @@ import (
 	"github.com/refract-project/refract/controllers/internal/controllertest"
 )
 
-// The number of a consumer's ResourceSlices and Renews is limited, because the process that serves all consumers reads
-// all of them.
+// TestRequestsOfATenantAreCounted checks that the number of a consumer's ResourceSlices and Renews is limited, because
+// the process that serves all consumers reads all of them.
 func TestRequestsOfATenantAreCounted(t *testing.T) {
 	start(t, func(o *controllers.Options) {
 		o.RecountDelay = 3 * time.Second

@@ -30,7 +30,7 @@ type Issuer struct {
 	clock  clock.PassiveClock
 }
 
-// NewIssuer returns an issuer that requests certificates with c; live must not be cached.
+// NewIssuer returns an issuer that requests certificates with c; live must not use a cache.
 func NewIssuer(c client.Client, live client.Reader, server *APIServer, clock clock.PassiveClock) *Issuer {
 	return &Issuer{client: c, live: live, server: server, clock: clock}
 }
@@ -74,8 +74,8 @@ const (
 	addressUnknownReason = "APIServerAddressUnknown"
 )
 
-// tenantOf returns the effective Tenant of a namespace: the oldest one that is not being deleted, or nil if there is
-// none. Tenants of consumers that refractctl has admitted do not count.
+// tenantOf returns the effective Tenant of a namespace. This is the oldest one that is not being deleted, or nil if
+// there is none. Tenants of consumers that refractctl has admitted do not count.
 func tenantOf(ctx context.Context, c client.Reader, namespace string) (*auth.Tenant, error) {
 	list := &auth.TenantList{}
 	if err := c.List(ctx, list, client.InNamespace(namespace)); err != nil {
@@ -98,12 +98,12 @@ func older(a, b *auth.Tenant) bool {
 	return a.CreationTimestamp.Before(&b.CreationTimestamp)
 }
 
-// tenant returns the Tenant and the public key of the consumer that owns a tenant namespace. It refuses an object
-// that names another consumer.
+// tenant returns the Tenant and the public key of the consumer that a tenant namespace belongs to. It refuses a request
+// that contains the ID of another consumer.
 func (i *Issuer) tenant(ctx context.Context, namespace string, consumer *core.ClusterID) (*auth.Tenant, crypto.PublicKey, error) {
 	tenant, err := tenantOf(ctx, i.client, namespace)
 	if err == nil && tenant == nil {
-		// The Tenant is read without a cache: if a consumer is denied, it removes its virtual nodes, so an outdated
+		// The Tenant is read without the cache. A consumer that is denied removes its virtual nodes, so an outdated
 		// cache must not cause a denial.
 		tenant, err = tenantOf(ctx, i.live, namespace)
 	}
@@ -131,8 +131,8 @@ func (i *Issuer) tenant(ctx context.Context, namespace string, consumer *core.Cl
 	return tenant, key, err
 }
 
-// entitled refuses a Tenant that is not in the tenant namespace of its consumer, or is not the effective Tenant of
-// this namespace.
+// entitled refuses a Tenant that is not in the tenant namespace of its consumer, or is not the effective Tenant of this
+// namespace.
 func (i *Issuer) entitled(ctx context.Context, tenant *auth.Tenant) error {
 	consumer, err := tenancy.Consumer(ctx, i.client, tenant.Namespace)
 	if err != nil {
@@ -156,8 +156,8 @@ func (i *Issuer) entitled(ctx context.Context, tenant *auth.Tenant) error {
 }
 
 // prove returns the key of a consumer after the consumer has proved that it holds the key. Each key is proved only
-// once: a certificate in the status shows that its key was proved. The key is nil if an administrator has waived the
-// proof.
+// once: a certificate in the status shows that its key was proved. The returned key is nil if an administrator has
+// waived the proof.
 func (i *Issuer) prove(ctx context.Context, tenant *auth.Tenant) (crypto.PublicKey, error) {
 	if tenant.Spec.Policy() == auth.TolerateNoHandshake {
 		return nil, nil //nolint:nilnil // any key
@@ -167,7 +167,7 @@ func (i *Issuer) prove(ctx context.Context, tenant *auth.Tenant) (crypto.PublicK
 		return nil, refuse(signatureReason, "spec.publicKey: %s", err)
 	}
 	if given := tenant.Status.AuthParams; given != nil && clientcert.ValidityFor(given.SignedCRT, controlPlane(tenant), key).Known() {
-		return key, nil // the possession of the key is proved; the nonce may have changed since then
+		return key, nil // the proof was already given; the nonce may have changed since then
 	}
 	secret := &corev1.Secret{}
 	name := client.ObjectKey{Namespace: tenant.Namespace, Name: wire.NonceSecret}
@@ -184,16 +184,16 @@ func (i *Issuer) prove(ctx context.Context, tenant *auth.Tenant) (crypto.PublicK
 	return key, nil
 }
 
-// order holds the parameters of a certificate to issue.
+// order contains the parameters of a certificate to be issued.
 type order struct {
 	consumer string
 	subject  clientcert.Subject
 	request  []byte
-	key      crypto.PublicKey // nil allows any key
+	key      crypto.PublicKey // if it is nil, any key is accepted
 	proxy    *string
-	// present are the credentials that were issued before. They are kept while they are usable.
+	// present contains the credentials that were issued earlier. They are kept as long as they are usable.
 	present *auth.AuthParams
-	// renew requests a new certificate when the present one has used two thirds of its lifetime.
+	// renew requests a new certificate when two thirds of the lifetime of the present certificate have passed.
 	renew bool
 }
 
@@ -216,7 +216,7 @@ func (i *Issuer) issue(ctx context.Context, o order) (*auth.AuthParams, error) {
 	return params, err
 }
 
-// sign has this cluster sign a validated request.
+// sign lets this cluster sign a validated request.
 func (i *Issuer) sign(ctx context.Context, consumer string, request []byte) ([]byte, error) {
 	signed, err := clientcert.Sign(ctx, i.client, i.live, clientcert.Request{
 		PEM: request, GenerateName: "refract-" + consumer + "-", Labels: map[string]string{wire.RemoteClusterIDLabel: consumer},
@@ -241,12 +241,12 @@ func (i *Issuer) usable(certificate []byte, subject clientcert.Subject, key cryp
 	return left > 0
 }
 
-// controlPlane returns the subject of the consumer's controllers.
+// controlPlane returns the certificate subject of the consumer's controllers.
 func controlPlane(tenant *auth.Tenant) clientcert.Subject {
 	return clientcert.Subject{CommonName: string(tenant.Spec.ClusterID), Organization: wire.ControlPlaneGroup}
 }
 
-// virtualKubelet returns the subject of the user of a ResourceSlice.
+// virtualKubelet returns the certificate subject of a ResourceSlice's user.
 func virtualKubelet(tenant *auth.Tenant, slice string) clientcert.Subject {
 	consumer := string(tenant.Spec.ClusterID)
 	return clientcert.Subject{CommonName: auth.ResourceSliceUser(slice, consumer), Organization: consumer}

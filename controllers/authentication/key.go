@@ -13,8 +13,8 @@ import (
 	"fmt"
 )
 
-// parseKey parses the public key of a consumer. The format is PKIX in PEM; before Liqo 1.0.2, it was the raw bytes of
-// an Ed25519 key.
+// parseKey parses the public key of a consumer. The format is PKIX in PEM. Before Liqo 1.0.2, the key was the raw bytes
+// of an Ed25519 key.
 func parseKey(data []byte) (crypto.PublicKey, error) {
 	block, _ := pem.Decode(data)
 	if block == nil {

@@ -27,8 +27,8 @@ import (
 	"github.com/refract-project/refract/internal/admission"
 )
 
-// nonces generates nonces. When a consumer joins, an empty Secret is created in its tenant namespace, and this
-// controller writes a nonce to the Secret.
+// nonces generates nonces. When a consumer joins, an empty Secret is created in its tenant namespace. This controller
+// writes a nonce to the Secret.
 type nonces struct {
 	client  client.Client
 	secrets cache.Cache
@@ -40,10 +40,10 @@ const (
 	fillAction      = "GenerateNonce"
 )
 
-// nonceBytes is the number of random bytes in a nonce, the same as in Liqo.
+// nonceBytes is the number of random bytes in a nonce. Liqo uses the same number.
 const nonceBytes = 64
 
-// Reconcile fills one Secret. The nonce is not changed during the life of the Secret, because the Tenant contains a
+// Reconcile writes the nonce to one Secret. The nonce of a Secret never changes, because the Tenant contains a
 // signature of the nonce.
 func (n *nonces) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	secret := &corev1.Secret{}
@@ -78,8 +78,8 @@ func (n *nonces) Reconcile(ctx context.Context, request reconcile.Request) (reco
 	return reconcile.Result{}, nil
 }
 
-// nonceCache returns a cache of the Secrets with nonces in all namespaces. The process is not allowed to watch any
-// other Secrets in all namespaces.
+// nonceCache returns a cache of the Secrets with nonces in all namespaces. The process is not allowed to watch other
+// Secrets in all namespaces.
 func nonceCache(mgr manager.Manager) (cache.Cache, error) {
 	secrets, err := cache.New(mgr.GetConfig(), cache.Options{
 		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(), DefaultTransform: cache.TransformStripManagedFields(),

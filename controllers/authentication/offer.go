@@ -26,7 +26,7 @@ func (c *ResourceSlices) grant(ctx context.Context, tenant *auth.Tenant, slice *
 		offer.DenyResources(slice, "consumer "+string(tenant.Spec.ClusterID)+" is cordoned: an administrator of the provider sets spec.tenantCondition of its Tenant to Active")
 		return nil
 	case !c.publisher.Offer.IsResponsibleFor(slice):
-		return nil // another controller decides about the resources
+		return nil // another controller grants the resources
 	}
 	desired := corev1.ResourceList{}
 	maps.Copy(desired, c.publisher.Offer.Resources)

@@ -13,7 +13,7 @@ import (
 
 // Options are the settings of the controllers of this package.
 type Options struct {
-	// Enabled starts the controllers.
+	// Enabled means that the controllers are started.
 	Enabled bool
 	// APIServer describes the API server of this cluster for consumers. Its Config is set when the controllers are
 	// registered.
@@ -22,8 +22,8 @@ type Options struct {
 	Offer offer.Offer
 	// RolePrefix is the prefix of the names of the installation's ClusterRoles.
 	RolePrefix string
-	// ObjectCounts is the maximum number of a consumer's objects of each kind. Counts for remote namespaces are
-	// ignored.
+	// ObjectCounts is the maximum number of a consumer's objects of each kind. Limits for kinds in remote namespaces
+	// are ignored.
 	ObjectCounts corev1.ResourceList
 	// RecountDelay is how long a limit is left out of a ResourceQuota because this cluster does not count the limited
 	// kind yet; 0 means 2 minutes.

@@ -91,7 +91,7 @@ func (c *Renewals) renew(ctx context.Context, renew *auth.Renew) error {
 	}); err != nil {
 		return err
 	}
-	// The Tenant or ResourceSlice is updated first, because the status of the Renew marks the renewal as complete.
+	// The Tenant or ResourceSlice is updated first, because the status of the Renew means that the renewal is complete.
 	if err := c.hand(ctx, holder, desired.Status.AuthParams); err != nil {
 		return err
 	}
@@ -161,7 +161,8 @@ func isRenewal(object client.Object) bool {
 	return ok && (renew.Labels[wire.ReplicatedLabel] == "true" || ofConsumer(renew)) && len(renew.Spec.CSR) > 0
 }
 
-// Enforces returns an empty list of the enforced kind and a filter for the enforced objects. Metrics use both.
+// Enforces returns an empty list of the enforced kind, and a filter for the enforced objects. Both are used for
+// metrics.
 func (c *Renewals) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &auth.RenewList{}, isRenewal
 }

@@ -34,7 +34,7 @@ type ResourceSlices struct {
 	options   Options
 }
 
-// NewResourceSlices returns a controller that uses the client c; live must not be cached.
+// NewResourceSlices returns a controller that uses the client c; live must not use a cache.
 func NewResourceSlices(c client.Client, live client.Reader, recorder events.EventRecorder, issuer *Issuer, options Options) *ResourceSlices {
 	return &ResourceSlices{client: c, report: report.New(recorder), issuer: issuer, publisher: &offer.Publisher{Offer: options.Offer, Client: c, Live: live}, options: options}
 }
@@ -42,13 +42,13 @@ func NewResourceSlices(c client.Client, live client.Reader, recorder events.Even
 // Name returns the name of the controller in logs, metrics and Events.
 func (c *ResourceSlices) Name() string { return "resourceslicerequest" }
 
-// Reasons of conditions, the same as Liqo's.
+// Reasons of conditions. Liqo uses the same reasons.
 const (
 	authenticationAcceptedReason = "ResourceSliceAuthenticationAccepted"
 	authenticationDeniedReason   = "ResourceSliceAuthenticationDenied"
 )
 
-// answers reports whether a slice was sent by a consumer and has a certificate request.
+// answers reports whether a slice was sent by a consumer and contains a certificate request.
 func answers(object client.Object) bool {
 	slice, ok := object.(*auth.ResourceSlice)
 	return ok && slice.Labels[wire.ReplicatedLabel] == "true" && len(slice.Spec.CSR) > 0
@@ -70,13 +70,13 @@ func (c *ResourceSlices) Reconcile(ctx context.Context, request reconcile.Reques
 	tenant, err := c.authenticate(ctx, desired)
 	refused := refusalOf(err)
 	switch {
-	case refused != nil && refused.again > 0: // temporary problem of this cluster: an accepted slice stays accepted
+	case refused != nil && refused.again > 0: // this is a temporary problem of this cluster, so an accepted slice remains accepted
 		c.report.Warn(slice, refused.reason, offer.DecideAction, refused.message)
 		return reconcile.Result{RequeueAfter: refused.again}, nil
 	case refused != nil:
 		c.report.Warn(slice, refused.reason, offer.DecideAction, refused.message)
 		offer.SetCondition(desired, auth.AuthenticationCondition, auth.ResourceSliceDenied, authenticationDeniedReason, refused.message)
-		if desired.Status.Condition(auth.ResourcesCondition) != nil { // the grant is no longer usable
+		if desired.Status.Condition(auth.ResourcesCondition) != nil { // without credentials, the grant cannot be used
 			offer.DenyResources(desired, refused.message)
 		}
 	case err != nil:
@@ -94,7 +94,7 @@ func (c *ResourceSlices) Reconcile(ctx context.Context, request reconcile.Reques
 	if err := c.client.Status().Patch(ctx, desired, client.MergeFromWithOptions(slice, client.MergeFromWithOptimisticLock{})); err != nil {
 		return reconcile.Result{}, fmt.Errorf("patching the status of ResourceSlice %s, %w", request.NamespacedName, err)
 	}
-	if refused == nil { // another Event reports the refusal
+	if refused == nil { // otherwise, an Event reports the refusal
 		offer.ReportDecisions(c.report, slice, desired)
 	}
 	return reconcile.Result{}, nil
@@ -112,7 +112,8 @@ func (c *ResourceSlices) authenticate(ctx context.Context, slice *auth.ResourceS
 	return tenant, err
 }
 
-// Enforces returns an empty list of the enforced kind and a filter for the enforced objects. Metrics use both.
+// Enforces returns an empty list of the enforced kind, and a filter for the enforced objects. Both are used for
+// metrics.
 func (c *ResourceSlices) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &auth.ResourceSliceList{}, answers
 }
@@ -124,7 +125,7 @@ func (c *ResourceSlices) Register(_ context.Context, mgr manager.Manager) error 
 		Named(c.Name()).
 		WithOptions(workers.Options(2)).
 		Watches(&auth.ResourceSlice{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(changed, predicate.NewPredicateFuncs(answers))).
-		// Status updates are included, because slices depend on the admission of the consumer.
+		// Updates of the Tenant's status are included, because slices depend on the admission of the consumer.
 		Watches(&auth.Tenant{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, tenant client.Object) []reconcile.Request {
 			return offer.RequestsForSlices(ctx, c.client, answers, client.InNamespace(tenant.GetNamespace()))
 		}))

@@ -47,7 +47,7 @@ type Tenants struct {
 	options Options
 }
 
-// NewTenants returns a controller that uses the client c; live must not be cached.
+// NewTenants returns a controller that uses the client c; live must not use a cache.
 func NewTenants(c client.Client, live client.Reader, recorder events.EventRecorder, issuer *Issuer, options Options) *Tenants {
 	counts := objectcounts.New(c, objectcounts.Options{
 		Limits: objectcounts.OfTenantNamespaces(options.ObjectCounts), RecountDelay: options.RecountDelay,
@@ -95,14 +95,14 @@ func (c *Tenants) Reconcile(ctx context.Context, request reconcile.Request) (rec
 	return reconcile.Result{RequeueAfter: c.counts.RecountAfter(tenant.Namespace)}, err
 }
 
-// leave revokes the access of a Tenant that is being deleted. The Tenant owns the RoleBinding, so that it is deleted
-// even if this process does not run.
+// leave revokes the access of a Tenant that is being deleted. The Tenant owns the RoleBinding, so the RoleBinding is
+// deleted even if this process does not run.
 func (c *Tenants) leave(ctx context.Context, tenant *auth.Tenant) error {
 	counts, err := tenantOf(ctx, c.client, tenant.Namespace)
 	if err != nil {
 		return err
 	}
-	if counts == nil { // another Tenant of this namespace keeps the access
+	if counts == nil { // otherwise, the access belongs to another Tenant of the namespace
 		if err := c.unbind(ctx, tenant); err != nil {
 			return err
 		}
@@ -159,8 +159,8 @@ func (c *Tenants) admit(ctx context.Context, tenant *auth.Tenant) error {
 	return nil
 }
 
-// restoreCondition records the condition of a Tenant. For a new Tenant, it restores the condition of the consumer's
-// former Tenant. It reports whether the Tenant was changed.
+// restoreCondition records the condition of a Tenant. If the Tenant is new, it gets the recorded condition of the
+// consumer's former Tenant. restoreCondition reports whether the Tenant was changed.
 func (c *Tenants) restoreCondition(ctx context.Context, tenant *auth.Tenant) (bool, error) {
 	condition, err := tenantcondition.RestoreCondition(ctx, c.client, c.live, tenant)
 	switch {
@@ -176,9 +176,9 @@ func (c *Tenants) restoreCondition(ctx context.Context, tenant *auth.Tenant) (bo
 }
 
 // binding returns the RoleBinding of the consumer's controllers. The consumer's virtual kubelets are not subjects of
-// the binding: with the permission to change a ResourceSlice they could uncordon the slice, and the chart's policies
-// prevent this only for the controllers. The binding has the name of the role, so that this process only needs
-// permission to delete RoleBindings of this name.
+// it: with the permission to change a ResourceSlice, they could uncordon the slice, which the chart's policies prevent
+// only for the controllers. The binding has the name of the role, so that this process only needs permission to delete
+// RoleBindings with this name.
 func (c *Tenants) binding(tenant *auth.Tenant) *rbacv1.RoleBinding {
 	role, consumer := rbac.RemoteTenant().Named(c.options.RolePrefix), string(tenant.Spec.ClusterID)
 	return &rbacv1.RoleBinding{
@@ -200,7 +200,8 @@ func (c *Tenants) bind(ctx context.Context, tenant *auth.Tenant) error {
 	case err == nil && (!equality.Semantic.DeepEqual(present.Subjects, desired.Subjects) || !metav1.IsControlledBy(present, tenant)):
 		changed := present.DeepCopy()
 		changed.Subjects = desired.Subjects
-		// References of other clients stay. A reference to another Tenant refers to a former Tenant of the consumer.
+		// References that other clients have set are kept. A reference to another Tenant belongs to a former Tenant of
+		// the consumer.
 		former := func(owner metav1.OwnerReference) bool {
 			return owner.Kind == auth.TenantKind || owner.Controller != nil && *owner.Controller
 		}
@@ -244,8 +245,8 @@ func (c *Tenants) cordon(ctx context.Context, namespace string, cordoned bool) e
 	return nil
 }
 
-// drain revokes everything that the consumer has in this cluster. The access is revoked first: otherwise the consumer
-// would request everything else again.
+// drain revokes everything that the consumer has in this cluster. The access is revoked first, because the consumer
+// would otherwise request everything else again.
 func (c *Tenants) drain(ctx context.Context, tenant *auth.Tenant) error {
 	if err := fresh.Check(ctx, c.client, c.live, tenant); err != nil {
 		return err
@@ -286,8 +287,8 @@ func (c *Tenants) drain(ctx context.Context, tenant *auth.Tenant) error {
 }
 
 // confirmDeletion confirms that the data in the remote namespaces of a NamespaceMap may be deleted with the map.
-// Draining a consumer removes everything that the consumer has in this cluster. Without the confirmation, a
-// PersistentVolumeClaim would keep the remote namespace and the pods in it.
+// Draining removes everything that the consumer has in this cluster. Without the confirmation, a PersistentVolumeClaim
+// would keep the remote namespace and the pods in it.
 func (c *Tenants) confirmDeletion(ctx context.Context, object client.Object) error {
 	mapping, ok := object.(*offloading.NamespaceMap)
 	if !ok || remotedata.IsConfirmed(mapping) {
@@ -301,12 +302,13 @@ func (c *Tenants) confirmDeletion(ctx context.Context, object client.Object) err
 	return nil
 }
 
-// Enforces returns an empty list of the enforced kind and a filter for the enforced objects. Metrics use both.
+// Enforces returns an empty list of the enforced kind, and a filter for the enforced objects. Both are used for
+// metrics.
 func (c *Tenants) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &auth.TenantList{}, isOwn
 }
 
-// isOwn reports whether the consumer of a Tenant peers with Liqo's protocol. Package tenantaccess enforces the other
+// isOwn reports whether the consumer of a Tenant peers with Liqo's protocol. Package tenantaccess handles all other
 // Tenants.
 func isOwn(object client.Object) bool {
 	tenant, ok := object.(*auth.Tenant)

@@ -41,12 +41,12 @@ const (
 	tidyTimeout = 5 * time.Second
 )
 
-// certificateSubject returns the subject of the certificates that this cluster authenticates with at its providers.
+// certificateSubject returns the subject of the certificates that this cluster uses to authenticate to its providers.
 func (c *Controller) certificateSubject() clientcert.Subject {
 	return clientcert.Consumer(c.options.ClusterID)
 }
 
-// nextCertificate has the provider sign a certificate for a new key. The key of the current certificate authorizes the
+// nextCertificate lets the provider sign a certificate for a new key. The key of the current certificate authorizes the
 // request.
 func (c *Controller) nextCertificate(ctx context.Context, of providerAccess) (*nextCredentials, error) {
 	present, err := presentKey(of.config)
@@ -92,7 +92,8 @@ func presentKey(config *rest.Config) (crypto.Signer, error) {
 	return key, nil
 }
 
-// newRenew returns a Renew that requests a certificate for key, signed with the present key.
+// newRenew returns a Renew that requests a certificate for key. It is signed with present, the key of the current
+// certificate.
 func (c *Controller) newRenew(tenant string, key, present crypto.Signer) (*auth.Renew, error) {
 	csr, err := clientcert.New(c.certificateSubject(), key)
 	if err != nil {
@@ -119,11 +120,11 @@ func (c *Controller) requestCertificate(ctx context.Context, of providerAccess, 
 		return nil, err
 	}
 	name := client.ObjectKeyFromObject(renew)
-	// A Renew that an interrupted attempt has left is useless, because its key is lost.
+	// A Renew from an interrupted attempt is useless, because its key is lost.
 	if err := opened.Delete(ctx, renew.DeepCopy()); client.IgnoreNotFound(err) != nil {
 		return nil, report.Errorf(report.Provider, "removing the former Renew %s at the provider, %w", name, err)
 	}
-	// The Renew may exist even if the response to its creation was lost.
+	// If the response to the creation was lost, the Renew may exist.
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyTimeout)
 		defer cancel()
@@ -155,7 +156,7 @@ func (c *Controller) requestCertificate(ctx context.Context, of providerAccess, 
 	return signed, nil
 }
 
-// newRenewClient returns a client of the provider that knows the kind Renew. It does no discovery.
+// newRenewClient returns a client for the provider that knows the kind Renew and sends no discovery requests.
 func (c *Controller) newRenewClient(of providerAccess) (client.Client, error) {
 	conn, err := connection.New(of.config, remote.SmallAnswers)
 	if err != nil {

@@ -39,7 +39,7 @@ import (
 	"github.com/refract-project/refract/internal/rbac"
 )
 
-// renewals starts the controllers of the provider as the chart does with authentication.enabled.
+// renewals starts the controllers of the provider as with authentication.enabled in the chart.
 func renewals(t *testing.T) *controllertest.Manager {
 	t.Helper()
 	return provider.StartManager(t, func(o *controllers.Options) {
@@ -47,7 +47,7 @@ func renewals(t *testing.T) *controllertest.Manager {
 	})
 }
 
-// certified returns a peering of rome with milan, for which milan has signed a certificate and recorded its key.
+// certified returns a peering of rome with milan. milan has signed a certificate for rome, and has recorded its key.
 func certified(t *testing.T, id string, renewed bool) *peering {
 	t.Helper()
 	clients, err := kubernetes.NewForConfig(provider.Config())
@@ -78,19 +78,20 @@ func certified(t *testing.T, id string, renewed bool) *peering {
 	vn := &offloading.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: p.here, Name: id},
 		Spec: offloading.VirtualNodeSpec{ClusterID: core.ClusterID(id), KubeconfigSecretRef: &corev1.LocalObjectReference{Name: secretName}}}
 	consumer.Create(t, vn)
-	// The VirtualNode is deleted, because its credentials would be renewed in later tests otherwise.
+	// Otherwise the VirtualNode's credentials would be renewed in later tests.
 	t.Cleanup(func() { _ = consumer.Client.Delete(context.Background(), vn) })
 	return p
 }
 
-// awaitRenewalAllowed waits until the API server of the provider applies a granted or revoked permission.
+// awaitRenewalAllowed waits until a permission that was granted or revoked has taken effect on the provider's API
+// server.
 func (p *peering) awaitRenewalAllowed(allowed bool) {
 	p.Helper()
 	provider.AwaitAccess(p.T, authorizationv1.SubjectAccessReviewSpec{User: "rome", Groups: []string{"rome"},
 		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: p.tenant, Verb: "create", Group: auth.GroupVersion.Group, Resource: "renews"}}, allowed)
 }
 
-// pair returns the key pair in a kubeconfig.
+// pair returns the certificate in a kubeconfig, with its key.
 func pair(t *testing.T, kubeconfig []byte) tls.Certificate {
 	t.Helper()
 	config, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
@@ -100,7 +101,7 @@ func pair(t *testing.T, kubeconfig []byte) tls.Certificate {
 	return found
 }
 
-// nothingLeft checks that no Renew is left on the provider.
+// nothingLeft checks that there is no Renew on the provider.
 func (p *peering) nothingLeft() {
 	p.Helper()
 	renews := &auth.RenewList{}
@@ -153,7 +154,7 @@ func TestACertificateThatCannotBeRenewedStays(t *testing.T) {
 			consumer.Get(t, secret, p.here, secretName)
 			config, err := clientcmd.Load(secret.Data[wire.KubeconfigSecretKey])
 			require.NoError(t, err)
-			config.Clusters["milan"].Server = "https://127.0.0.1:1" // unreachable address
+			config.Clusters["milan"].Server = "https://127.0.0.1:1" // an address that is not reachable
 			secret.Data[wire.KubeconfigSecretKey], err = clientcmd.Write(*config)
 			require.NoError(t, err)
 			require.NoError(t, consumer.Client.Update(t.Context(), secret))

@@ -1,18 +1,17 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package credentials renews the tokens and certificates that this cluster uses for its providers.
+// Package credentials renews the tokens and certificates that this cluster uses to access its providers.
 //
-// A consumer authenticates at its provider as the ServiceAccount refract-consumer of its tenant namespace there. This
-// account may request tokens for itself, but for no other account. After a third of the lifetime of a token, the
-// controller requests the next one, tries it, and stores it in the Secret in place of the previous token. Processes
-// that use the Secret reload it while they run. So a consumer that was disconnected for less than two thirds of the
-// lifetime reconnects without help. A provider revokes the access by deleting the ServiceAccount, which invalidates
-// its tokens.
+// A consumer authenticates to its provider as the ServiceAccount refract-consumer in its tenant namespace there. This
+// account may request tokens only for itself. After a third of the lifetime of a token, the controller requests a new
+// token, tries it, and replaces the token in the Secret. The processes that use the Secret reload it without a restart.
+// A consumer can therefore be disconnected for up to two thirds of the lifetime, and reconnect without help. A provider
+// revokes the access by deleting the ServiceAccount, which invalidates its tokens.
 //
-// A certificate that refractctl peer has requested is renewed, too, if the provider supports the renewal. An annotation
-// of the Secret records whether it does. Each renewal uses a new key and a Renew in the tenant namespace on the
-// provider, signed with the current key. Kubeconfigs with other credentials are not changed.
+// A certificate that refractctl peer has requested is renewed, too, if the provider supports this. An annotation of the
+// Secret records whether it does. Each renewal uses a new key and a Renew in the tenant namespace on the provider,
+// signed with the current key. Kubeconfigs with other credentials are not changed.
 package credentials
 
 import (
@@ -94,27 +93,27 @@ const (
 	renewalTimeout = 30 * time.Second
 )
 
-// providerAccess has the current credentials for a provider and a function that renews them.
+// providerAccess contains the current credentials for a provider and a function that requests new ones.
 type providerAccess struct {
-	// provider is the cluster ID of the provider, and tenant the namespace of this cluster there.
+	// provider is the cluster ID of the provider. tenant is the tenant namespace of this cluster there.
 	provider, tenant string
 	config           *rest.Config
 	validity         credentials.Validity
-	// kind names the kind of credentials in messages. next requests the credentials that replace the current ones.
+	// kind is the name of this kind of credentials in messages. next requests new credentials.
 	kind string
 	next func(context.Context, providerAccess) (*nextCredentials, error)
-	// again names the command or option of refractctl that recreates the credentials.
+	// again is the command or option of refractctl that creates new credentials.
 	again string
 }
 
-// nextCredentials has the credentials that replace the current ones.
+// nextCredentials contains the new credentials, which replace the current ones.
 type nextCredentials struct {
 	config *rest.Config
 	until  time.Time
 	put    func(user *clientcmdapi.AuthInfo)
 }
 
-// Reconcile renews the credentials of a VirtualNode for its provider when they are due.
+// Reconcile renews a VirtualNode's credentials for its provider when they are due.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	vn := &offloading.VirtualNode{}
 	if err := c.client.Get(ctx, request.NamespacedName, vn); err != nil {
@@ -131,13 +130,13 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		}
 		return reconcile.Result{RequeueAfter: secretReadInterval}, nil
 	}
-	// The foreigncluster controller reports an invalid kubeconfig, so the error is not reported here.
+	// The foreigncluster controller reports invalid kubeconfigs, so the error is not reported here.
 	config, err := remote.ParseKubeconfig(secret.Data[wire.KubeconfigSecretKey])
 	if err != nil {
 		return reconcile.Result{RequeueAfter: secretReadInterval}, nil //nolint:nilerr // the foreigncluster controller reports it
 	}
 	of, renewed := c.accessOf(string(vn.Spec.ClusterID), secret, config)
-	// Credentials that this controller does not renew change only when refractctl peer is run again.
+	// If this controller does not renew the credentials, they change only when refractctl peer is run again.
 	if !renewed {
 		again := secretReadInterval
 		if of.validity.Known() {
@@ -156,8 +155,8 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	c.report.Clear(request.NamespacedName)
 	c.recorder.Eventf(vn, nil, corev1.EventTypeNormal, renewedReason, renewAction, "Renewed the credentials for cluster %s in Secret %s, valid until %s", vn.Spec.ClusterID, key, until.UTC().Format(time.RFC3339))
 	log.FromContext(ctx).Info("Renewed the credentials for a provider", "kind", of.kind, "provider", vn.Spec.ClusterID, "secret", key.String(), "until", until)
-	// The time until the next renewal depends on the actual lifetime, because a provider may issue credentials with a
-	// shorter lifetime than requested.
+	// The delay depends on the actual lifetime, because a provider may issue credentials with a shorter lifetime than
+	// requested.
 	return reconcile.Result{RequeueAfter: max(minRenewalInterval, min(until.Sub(c.options.Clock.Now())/3, secretReadInterval))}, nil
 }
 
@@ -173,8 +172,8 @@ func (c *Controller) accessOf(provider string, secret *corev1.Secret, config *re
 	return of, config.BearerToken == "" && secret.Annotations[wire.RenewedAnnotation] == "true" && clientcert.ValidityFor(config.CertData, c.certificateSubject(), nil).Known()
 }
 
-// notRenewed returns the Event note for credentials that could not be renewed. If they have expired, the note says how
-// to recreate them, because expired credentials cannot request new ones.
+// notRenewed returns the note of the Event about credentials that could not be renewed. Expired credentials cannot be
+// used to request new ones, so the note then says how to create new ones.
 func (c *Controller) notRenewed(of providerAccess, secret client.ObjectKey, err error) string {
 	until := of.validity.Until.UTC().Format(time.RFC3339)
 	if !of.validity.Until.After(c.options.Clock.Now()) {
@@ -183,7 +182,7 @@ func (c *Controller) notRenewed(of providerAccess, secret client.ObjectKey, err 
 	return fmt.Sprintf("The credentials for cluster %s in Secret %s expire at %s and could not be renewed: %s. If this continues, run %s again", of.provider, secret, until, err, of.again)
 }
 
-// renewCredentials requests the next credentials, tries them, and stores them unless the Secret was changed in the
+// renewCredentials requests new credentials, tries them, and stores them, unless the Secret was changed in the
 // meantime.
 func (c *Controller) renewCredentials(ctx context.Context, of providerAccess, secret *corev1.Secret) (until time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, renewalTimeout)
@@ -199,7 +198,7 @@ func (c *Controller) renewCredentials(ctx context.Context, of providerAccess, se
 	if err != nil {
 		return until, err
 	}
-	// The patch contains the resource version, so a Secret that was changed in the meantime is not overwritten.
+	// The patch contains the resource version, so it fails if the Secret was changed in the meantime.
 	changed := secret.DeepCopy()
 	changed.Data[wire.KubeconfigSecretKey] = kubeconfig
 	if err := c.client.Update(ctx, changed); err != nil {
@@ -208,7 +207,7 @@ func (c *Controller) renewCredentials(ctx context.Context, of providerAccess, se
 	return next.until, nil
 }
 
-// nextToken requests a token with the lifetime of the current one.
+// nextToken requests a token with the same lifetime as the current one.
 func (c *Controller) nextToken(ctx context.Context, of providerAccess) (*nextCredentials, error) {
 	namespace, account := credentials.Account(of.config.BearerToken)
 	present, err := openProvider(of.config, of.provider, namespace)
@@ -246,7 +245,7 @@ func tryCredentials(ctx context.Context, config *rest.Config, provider, tenant s
 	return err
 }
 
-// withUser returns the kubeconfig after change was applied to the user of its current context.
+// withUser calls change with the user of the kubeconfig's current context, and returns the changed kubeconfig.
 func withUser(kubeconfig []byte, change func(user *clientcmdapi.AuthInfo)) ([]byte, error) {
 	config, err := clientcmd.Load(kubeconfig)
 	if err != nil {

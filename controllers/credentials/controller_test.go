@@ -43,7 +43,7 @@ var (
 
 func TestMain(m *testing.M) { os.Exit(controllertest.Main(m, &consumer, &provider)) }
 
-// life is the lifetime of the tokens, the shortest that an API server allows.
+// life is the lifetime of the tokens. API servers do not allow a shorter one.
 const life = 10 * time.Minute
 
 // later is a clock that is ahead of the system clock.
@@ -55,7 +55,7 @@ type later struct {
 func (l later) Now() time.Time                  { return l.WithTicker.Now().Add(l.by) }
 func (l later) Since(t time.Time) time.Duration { return l.Now().Sub(t) }
 
-// after starts the controllers of the consumer with a clock that is ahead by the given age of the tokens.
+// after starts the consumer's controllers with a clock that is ahead of the system clock by the given age.
 func after(t *testing.T, age time.Duration) *controllertest.Manager {
 	t.Helper()
 	return consumer.StartManager(t, func(o *controllers.Options) { o.Clock = later{clock.RealClock{}, age} })
@@ -89,7 +89,7 @@ func join(t *testing.T, id string) *peering {
 	return p
 }
 
-// store stores a kubeconfig with a user.
+// store stores a kubeconfig that contains the user.
 func (p *peering) store(user *clientcmdapi.AuthInfo) []byte {
 	p.Helper()
 	config := clientcmdapi.NewConfig()
@@ -119,7 +119,7 @@ func (p *peering) stored() []byte {
 	return secret.Data[wire.KubeconfigSecretKey]
 }
 
-// awaitRenewal waits until the Secret contains another token than first, and returns the user of the new token.
+// awaitRenewal waits until the token in the Secret differs from first, and returns the user of the new token.
 func (p *peering) awaitRenewal(first []byte) string {
 	p.Helper()
 	consumer.AwaitEvent(p.T, p.here, "VirtualNode", p.id, "CredentialsRenewed")
@@ -158,7 +158,8 @@ func TestATokenThatCannotBeRenewedStays(t *testing.T) {
 	assert.Equal(t, string(first), string(p.stored()))
 }
 
-// No token is sent to another cluster that now has the address of the provider.
+// TestAnotherClusterIsNotAsked checks that no token is sent to another cluster that has got the address of the
+// provider.
 func TestAnotherClusterIsNotAsked(t *testing.T) {
 	p := join(t, "milan-c")
 	first := p.store(p.token())
@@ -176,8 +177,8 @@ func TestAnotherClusterIsNotAsked(t *testing.T) {
 	p.awaitRenewal(first)
 }
 
-// A certificate that refractctl has not requested, a static token, and a token of another ServiceAccount are not
-// renewed.
+// TestOtherCredentialsStay checks that these credentials are not renewed: a certificate that refractctl has not
+// requested, a static token, and a token of another ServiceAccount.
 func TestOtherCredentialsStay(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	require.NoError(t, provider.KubeconfigFor(path, "kubelet-of-rome", "rome"))
@@ -201,6 +202,6 @@ func TestOtherCredentialsStay(t *testing.T) {
 	last := join(t, "milan-g")
 	first := last.store(last.token())
 	after(t, life/2)
-	last.awaitRenewal(first) // the Secrets of the other peerings were processed before this one
+	last.awaitRenewal(first) // the Secrets of the other peerings have been processed before this one
 	assert.False(t, strings.Contains(string(first), "certificate-data"))
 }

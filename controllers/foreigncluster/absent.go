@@ -18,7 +18,7 @@ type absences struct {
 	until map[string]time.Time
 }
 
-// isKnown reports whether the object was missing at the last read, less than a minute ago.
+// isKnown reports whether the object was missing when it was last read, less than a minute ago.
 func (a *absences) isKnown(name string, now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

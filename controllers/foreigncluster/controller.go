@@ -4,14 +4,15 @@
 // Package foreigncluster tracks the clusters that this one is peered with, and whether they are reachable.
 //
 // There is a ForeignCluster for every cluster that has a tenant namespace or a VirtualNode here. Its condition
-// APIServerStatus reports whether the API server of that cluster is available. A provider is probed with the
-// kubeconfig that this cluster has for it. A consumer usually provides no kubeconfig, and is often unreachable behind
-// NAT; instead it renews a Lease in its tenant namespace, which is valid as long as it is renewed by our clock. The
-// condition NetworkStatus reports whether addresses of the other cluster are reachable, if this is checked (see
-// networkOf). Other controllers use both conditions, for example for the readiness of endpoints and virtual nodes.
+// APIServerStatus reports whether the API server of that cluster is available. A provider is probed with the kubeconfig
+// that this cluster has for it. A consumer usually provides no kubeconfig, and is often not reachable behind NAT;
+// instead it renews a Lease in its tenant namespace, and the clock of this cluster determines whether the Lease is
+// still valid. The condition NetworkStatus reports whether addresses of the other cluster are reachable, if this is
+// checked (see networkOf). Other controllers use both conditions, for example for the readiness of endpoints and
+// virtual nodes.
 //
 // Parts of the status that cannot be determined are left unchanged: the conditions of other writers, and the whole
-// status while an input cannot be read.
+// status if an input cannot be read.
 package foreigncluster
 
 import (
@@ -44,11 +45,11 @@ import (
 
 // Options are the settings of the controller.
 type Options struct {
-	// ClusterID is the id of this cluster.
+	// ClusterID is the ID of this cluster.
 	ClusterID string
-	// Workers is how many ForeignClusters are reconciled at once.
+	// Workers is the number of ForeignClusters that are reconciled at the same time.
 	Workers int
-	// PingInterval is how often API servers are probed. With 0 they are not probed, and count as healthy.
+	// PingInterval is how often API servers are probed. If it is 0, they are not probed, and count as healthy.
 	PingInterval time.Duration
 	// PingTimeout limits one probe.
 	PingTimeout time.Duration
@@ -57,7 +58,7 @@ type Options struct {
 	RefreshInterval time.Duration
 	// Clock returns the time.
 	Clock clock.WithTicker
-	// Observed is called whenever the state of a cluster was determined, unless it is nil.
+	// Observed is called whenever the state of a cluster has been determined. It may be nil.
 	Observed func(cluster string, state metrics.Peer)
 	// Failed is called with each reconciliation error. It may be nil.
 	Failed func(error)
@@ -66,25 +67,26 @@ type Options struct {
 // Controller maintains the ForeignClusters of the peered clusters.
 type Controller struct {
 	client client.Client
-	// live is not cached. It reads Secrets by name, PeerNetworks and Connections.
+	// live does not use the cache. It reads Secrets by name, PeerNetworks and Connections.
 	live   client.Reader
 	report *report.Reporter
-	// tenants reports only the number of tenant namespaces. Clearing this report must not clear other reports.
+	// tenants only reports the number of tenant namespaces. It is separate, so that clearing this report does not clear
+	// others.
 	tenants *report.Reporter
-	// expiry reports only the expiry of credentials.
+	// expiry only reports the expiry of credentials.
 	expiry  *report.Reporter
 	options Options
 	probes  *probes
 	fabrics *networkProbes
 	beats   heartbeats
-	// measured has the ages of the measurements of PeerNetworks and Connections.
+	// measured contains the ages of the measurements in PeerNetworks and Connections.
 	measured measurements
 	absent   absences
-	// changed carries the clusters whose API server started or stopped responding.
+	// changed receives the clusters whose API server has started or stopped responding.
 	changed chan event.GenericEvent
 }
 
-// NewController returns a controller that uses the client c; live must not be cached.
+// NewController returns a controller that uses the client c; live must not use a cache.
 func NewController(c client.Client, live client.Reader, recorder events.EventRecorder, options Options) *Controller {
 	changed := make(chan event.GenericEvent)
 	options.RefreshInterval = cmp.Or(options.RefreshInterval, refreshInterval)
@@ -160,15 +162,15 @@ func (c *Controller) reportState(cluster string, state metrics.Peer) {
 	}
 }
 
-// facts has the objects of this cluster that belong to one peering.
+// facts contains the objects of this cluster that belong to one peering.
 type facts struct {
 	id           string
 	cluster      *core.ForeignCluster // nil if there is no ForeignCluster
-	tenant       string               // tenant namespace, empty if none exists
-	idle         []string             // further tenant namespaces, which are ignored
+	tenant       string               // name of the tenant namespace; empty if there is none
+	idle         []string             // additional tenant namespaces, which are ignored
 	virtualNodes []offloading.VirtualNode
 	nodesReady   int  // number of ready virtual nodes
-	consumes     bool // the other cluster has requested namespaces here
+	consumes     bool // the other cluster has requested namespaces in this cluster
 	heartbeat    *lease
 }
 
@@ -256,8 +258,8 @@ func (c *Controller) createForeignCluster(ctx context.Context, id string) (*core
 
 const fieldManager = wire.ForeignClusterFieldManager
 
-// writeStatus updates the status if it differs. The update contains the resource version, so it does not overwrite
-// changes by other clients.
+// writeStatus updates the status if it has changed. The update contains the resource version, so that it does not
+// overwrite changes by other clients.
 func (c *Controller) writeStatus(ctx context.Context, cluster *core.ForeignCluster, status *core.ForeignClusterStatus) error {
 	if equality.Semantic.DeepEqual(&cluster.Status, status) {
 		return nil
@@ -271,7 +273,7 @@ func (c *Controller) writeStatus(ctx context.Context, cluster *core.ForeignClust
 	return nil
 }
 
-// Enforces returns an empty list of the enforced kind and a filter for ForeignClusters. Metrics use both.
+// Enforces returns an empty list of the enforced kind, and a filter for ForeignClusters. Both are used for metrics.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &core.ForeignClusterList{}, func(client.Object) bool { return true }
 }

@@ -56,7 +56,7 @@ func tenant(t *testing.T, in *controllertest.Cluster, id string) *corev1.Namespa
 	return namespace
 }
 
-// as returns a client with a consumer's permissions in its tenant namespace.
+// as returns a client with the permissions of a consumer in its tenant namespace.
 func as(t *testing.T, id string) kubernetes.Interface {
 	t.Helper()
 	config, err := provider.ConfigFor("kubelet-of-"+id, id)
@@ -68,8 +68,8 @@ func as(t *testing.T, id string) kubernetes.Interface {
 	return client
 }
 
-// beat sends the heartbeats of a consumer until stop is called. Before each heartbeat, ready checks the consumer's
-// API server.
+// beat sends the heartbeats of a consumer until stop is called. It calls ready before each heartbeat to check the
+// consumer's API server.
 func beat(t *testing.T, id string, client kubernetes.Interface, ready func(context.Context) error) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -118,8 +118,9 @@ func await(t *testing.T, in *controllertest.Cluster, id string, kind core.Condit
 	return cluster
 }
 
-// The state of an unreachable consumer follows from its heartbeat, which stops with the consumer's API server, not
-// only with its virtual kubelet. A restart of the provider's controllers does not change the state.
+// TestAConsumerIsKnownByItsHeartbeat checks that the state of an unreachable consumer is determined by its heartbeat,
+// which stops when the consumer's API server fails, not only when its virtual kubelet does. A restart of the provider's
+// controllers does not change the state.
 func TestAConsumerIsKnownByItsHeartbeat(t *testing.T) {
 	namespace := tenant(t, &provider, "rome")
 	first := provider.StartManager(t)
@@ -139,7 +140,7 @@ func TestAConsumerIsKnownByItsHeartbeat(t *testing.T) {
 	}
 	first.Stop(t)
 	second := provider.StartManager(t)
-	for range 2 { // the second manager must receive two heartbeats, because the first Lease that it reads may be old
+	for range 2 { // the second manager needs two heartbeats, because the first Lease that it reads may be old
 		before := renewed(t, namespace.Name)
 		controllertest.Eventually(t, "the next heartbeat", func() error {
 			if renewed(t, namespace.Name) == before {
@@ -154,7 +155,7 @@ func TestAConsumerIsKnownByItsHeartbeat(t *testing.T) {
 		}
 		return nil
 	})
-	// One write is allowed, because the status has the minute of the last heartbeat, which may differ.
+	// One write is permitted, because the status contains the minute of the last heartbeat, which may have changed.
 	if writes := second.Writes.About("foreignclusters"); len(writes) > 1 {
 		t.Errorf("after a restart the writes were %q", writes)
 	}
@@ -169,7 +170,8 @@ func TestAConsumerIsKnownByItsHeartbeat(t *testing.T) {
 	await(t, &provider, "rome", core.APIServerStatusCondition, core.ConditionStatusEstablished, "HeartbeatReceived")
 }
 
-// If the heartbeats stop while no controller runs, the consumer counts as lost after the next start.
+// TestAHeartbeatIsLostWhileNobodyListens checks that the consumer counts as lost if its heartbeats stop while no
+// controller is running.
 func TestAHeartbeatIsLostWhileNobodyListens(t *testing.T) {
 	tenant(t, &provider, "turin")
 	first := provider.StartManager(t)
@@ -182,8 +184,8 @@ func TestAHeartbeatIsLostWhileNobodyListens(t *testing.T) {
 	await(t, &provider, "turin", core.APIServerStatusCondition, core.ConditionStatusError, "HeartbeatLost")
 }
 
-// The Lease of a lost consumer may be older than the annotation with the provider's ID. Adding the annotation does not
-// count as a heartbeat.
+// TestAnnotatingALeaseIsNoHeartbeat checks that adding an annotation to a Lease does not count as a heartbeat. The
+// Lease of a lost consumer may be older than the annotation with the provider's ID.
 func TestAnnotatingALeaseIsNoHeartbeat(t *testing.T) {
 	namespace := tenant(t, &provider, "siena")
 	renewed := metav1.NewMicroTime(time.Now().Add(-time.Hour))
@@ -207,7 +209,8 @@ func TestAnnotatingALeaseIsNoHeartbeat(t *testing.T) {
 	assert.Equal(t, "milan", lease.Annotations[wire.ClusterIDAnnotation])
 }
 
-// A consumer can renew its heartbeat, but cannot read or write any other Lease.
+// TestAConsumerWritesNoOtherLease checks that a consumer can renew its heartbeat, but cannot read or write any other
+// Lease.
 func TestAConsumerWritesNoOtherLease(t *testing.T) {
 	tenant(t, &provider, "bari")
 	client := as(t, "bari")
@@ -220,7 +223,7 @@ func TestAConsumerWritesNoOtherLease(t *testing.T) {
 	assert.ErrorContains(t, err, "forbidden")
 }
 
-// providerOf joins the consumer to the provider through a cable.
+// providerOf joins the consumer with the provider through a connection that the test can interrupt.
 func providerOf(t *testing.T, id string) (*testenv.Cable, *corev1.Secret) {
 	t.Helper()
 	namespace := tenant(t, &consumer, id)
@@ -243,7 +246,7 @@ func providerOf(t *testing.T, id string) (*testenv.Cable, *corev1.Secret) {
 	return cable, secret
 }
 
-// kubeconfig returns a kubeconfig for a cluster that is reached at server.
+// kubeconfig returns a kubeconfig for a cluster with server as the address.
 func kubeconfig(t *testing.T, of *controllertest.Cluster, server string) []byte {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "kubeconfig")
@@ -258,8 +261,8 @@ func kubeconfig(t *testing.T, of *controllertest.Cluster, server string) []byte 
 	return text
 }
 
-// The API server of a provider is probed. A single lost response is ignored; an interrupted connection and its recovery
-// are detected.
+// TestAProviderIsAsked checks that the API server of a provider is probed. A single lost response is ignored. An
+// interrupted connection and its recovery are detected.
 func TestAProviderIsAsked(t *testing.T) {
 	cable, _ := providerOf(t, "milan")
 	m := consumer.StartManager(t)
@@ -295,8 +298,8 @@ func TestAProviderIsAsked(t *testing.T) {
 	})
 }
 
-// If the provider has a kubeconfig for a consumer, it probes the consumer's API server and ignores the heartbeat,
-// because a heartbeat only shows what the consumer claims.
+// TestAConsumerIsAskedWhereItCanBe checks that a provider with a kubeconfig for a consumer probes the consumer's API
+// server. It ignores the heartbeat, because a heartbeat only shows what the consumer claims.
 func TestAConsumerIsAskedWhereItCanBe(t *testing.T) {
 	namespace := tenant(t, &provider, "genoa")
 	beat(t, "genoa", as(t, "genoa"), alwaysReady)
@@ -316,7 +319,8 @@ func TestAConsumerIsAskedWhereItCanBe(t *testing.T) {
 	await(t, &provider, "genoa", core.APIServerStatusCondition, core.ConditionStatusError, "DoesNotAnswer")
 }
 
-// An unusable kubeconfig is reported with its Secret. A new one is used without a restart.
+// TestAKubeconfigIsReplaced checks that an unusable kubeconfig is reported with its Secret, and that a new one is used
+// without a restart.
 func TestAKubeconfigIsReplaced(t *testing.T) {
 	_, secret := providerOf(t, "pisa")
 	usable := secret.Data[wire.KubeconfigSecretKey]
@@ -337,7 +341,8 @@ func TestAKubeconfigIsReplaced(t *testing.T) {
 	}
 }
 
-// The network state is read from an annotation, or from Liqo's Connections, which must be recent.
+// TestTheNetworkIsChecked checks that the network state is read from an annotation, or from Liqo's Connections if they
+// are recent.
 func TestTheNetworkIsChecked(t *testing.T) {
 	tenant(t, &consumer, "lucca")
 	hand := &controllertest.ShiftedClock{}
@@ -356,7 +361,7 @@ func TestTheNetworkIsChecked(t *testing.T) {
 	annotate(`null`)
 	await(t, &consumer, "lucca", core.NetworkStatusCondition, core.ConditionStatusNone, "NotChecked")
 
-	// An address on the provider is probed if the annotation names one.
+	// If the annotation contains an address on the provider, this address is probed.
 	probe := func(value string) {
 		consumer.Patch(t, cluster, fmt.Sprintf(`{"metadata":{"annotations":{%q:%s}}}`, wire.NetworkProbeAnnotation, value))
 	}
@@ -377,7 +382,7 @@ func TestTheNetworkIsChecked(t *testing.T) {
 		}
 		return nil
 	})
-	// After a restart, the conditions stay unchanged until the first probe has completed.
+	// After a restart, the conditions do not change until the first probe has completed.
 	before := conditionIn(cluster.Status.Conditions, core.NetworkStatusCondition)
 	m.Stop(t)
 	m = consumer.StartManager(t, withClock)
@@ -397,7 +402,7 @@ func TestTheNetworkIsChecked(t *testing.T) {
 	probe("null")
 	await(t, &consumer, "lucca", core.NetworkStatusCondition, core.ConditionStatusNone, "NotChecked")
 
-	// The condition shows the state that the operator of a network has written to the PeerNetwork.
+	// The condition has the state that the network provider has written to the PeerNetwork.
 	declared := &plugins.PeerNetwork{ObjectMeta: metav1.ObjectMeta{Namespace: wire.TenantNamespace("lucca"), Name: "lucca"}, Spec: plugins.PeerNetworkSpec{ClusterID: "lucca"}}
 	consumer.Create(t, declared)
 	say := func(connected, checked string) {
@@ -427,11 +432,11 @@ func TestTheNetworkIsChecked(t *testing.T) {
 	}
 	consumer.Patch(t, connection, `{"status":{"latency":{"timestamp":"2026-01-01T00:00:00Z"}}}`)
 	awaitStale(t, hand, "lucca")
-	// A restart does not make an old Connection new.
+	// After a restart, an old Connection does not count as new.
 	m.Stop(t)
 	m = consumer.StartManager(t, withClock)
 	tenant(t, &consumer, "massa")
-	await(t, &consumer, "massa", core.NetworkStatusCondition, core.ConditionStatusNone, "NotChecked") // lucca came before
+	await(t, &consumer, "massa", core.NetworkStatusCondition, core.ConditionStatusNone, "NotChecked") // lucca was handled before
 	consumer.Patch(t, connection, `{"status":{"value":"Connecting"}}`)
 	await(t, &consumer, "lucca", core.NetworkStatusCondition, core.ConditionStatusPending, "ConnectionNotEstablished")
 	assert.Len(t, m.Writes.About("foreignclusters", "lucca"), 1)
@@ -442,7 +447,8 @@ func TestTheNetworkIsChecked(t *testing.T) {
 	}
 }
 
-// A kubeconfig for the wrong cluster is refused, because the cluster reports another ID than the expected one.
+// TestAKubeconfigOfTheWrongClusterIsRefused checks that a kubeconfig for the wrong cluster is refused, because the ID
+// of this cluster differs from the expected one.
 func TestAKubeconfigOfTheWrongClusterIsRefused(t *testing.T) {
 	tenant(t, &provider, "arezzo")
 	stop := beat(t, "arezzo", as(t, "arezzo"), alwaysReady)
@@ -468,7 +474,8 @@ func TestAKubeconfigOfTheWrongClusterIsRefused(t *testing.T) {
 		conditionIn(cluster.Status.Conditions, core.APIServerStatusCondition).Message)
 }
 
-// Only one tenant namespace of a cluster is used. Any further ones are reported.
+// TestTwoTenantNamespacesOfOneCluster checks that only one tenant namespace of a cluster is used, and that additional
+// ones are reported.
 func TestTwoTenantNamespacesOfOneCluster(t *testing.T) {
 	tenant(t, &consumer, "pavia")
 	consumer.Create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
@@ -480,8 +487,8 @@ func TestTwoTenantNamespacesOfOneCluster(t *testing.T) {
 	assert.Contains(t, event.Note, "using liqo-tenant-pavia, ignoring a-second-one")
 }
 
-// The condition of a PeerNetwork of gateways follows their Connections, also while an annotation decides for the
-// ForeignCluster. The condition of another network provider stays.
+// TestPeerNetworksFollowConnections checks that the condition of a PeerNetwork for gateways follows their Connections,
+// even if an annotation determines the state in the ForeignCluster. The condition of another network provider is kept.
 func TestPeerNetworksFollowConnections(t *testing.T) {
 	tenant(t, &consumer, "volterra")
 	m := consumer.StartManager(t)
@@ -527,14 +534,14 @@ func TestPeerNetworksFollowConnections(t *testing.T) {
 	assert.Len(t, m.Writes.About("peernetworks", "volterra"), 4)
 }
 
-// touch lets the controller read the network of a cluster again, also if no watch has shown a change.
+// touch makes the controller read the network of a cluster again, even if no watch has reported a change.
 func touch(t *testing.T, id string) {
 	t.Helper()
 	consumer.Patch(t, &core.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: id}},
 		fmt.Sprintf(`{"metadata":{"annotations":{"test/touched":"%d"}}}`, time.Now().UnixNano()))
 }
 
-// awaitStale sets the clock forward until nobody has refreshed the measurement of a network for too long.
+// awaitStale sets the clock forward until the measurement of a network was not refreshed for too long.
 func awaitStale(t *testing.T, c *controllertest.ShiftedClock, id string) {
 	t.Helper()
 	begun := c.Now()
@@ -562,7 +569,8 @@ func connectionOf(id, value string, refreshed time.Time) *unstructured.Unstructu
 	return connection
 }
 
-// The ForeignCluster of a cluster that is not a peer is left unchanged, because another implementation may manage it.
+// TestOtherForeignClustersAreLeftAlone checks that the ForeignCluster of a cluster that is not a peer is left
+// unchanged, because another implementation may manage it.
 func TestOtherForeignClustersAreLeftAlone(t *testing.T) {
 	cluster := &core.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "stranger"}, Spec: core.ForeignClusterSpec{ClusterID: "stranger"}}
 	consumer.Create(t, cluster)

@@ -17,7 +17,7 @@ import (
 	"github.com/refract-project/refract/internal/credentials"
 )
 
-// An Event warns before the credentials for a provider expire.
+// TestExpiringCredentials checks that an Event is created before the credentials for a provider expire.
 func TestExpiringCredentials(t *testing.T) {
 	t.Parallel()
 	from := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

@@ -19,15 +19,15 @@ import (
 	"github.com/refract-project/refract/internal/pinger"
 )
 
-// networkProbes probes addresses of other clusters across the network that connects the clusters. It is safe for
-// concurrent use.
+// networkProbes probes addresses of other clusters through the network between the clusters. It is safe for concurrent
+// use.
 type networkProbes struct {
 	runningProbes[*networkProbe]
 	options Options
 	changed chan<- event.GenericEvent
 }
 
-// networkProbe probes the address of one cluster.
+// networkProbe probes an address of one cluster.
 type networkProbe struct {
 	target string
 	pinger *pinger.Pinger
@@ -60,8 +60,8 @@ func (f *networkProbes) pingerFor(cluster, target string) (*pinger.Pinger, error
 	return started.pinger, nil
 }
 
-// triggerReconcile returns a function that triggers a reconciliation of the cluster. The function does not wait for a
-// running reconciliation.
+// triggerReconcile returns a function that triggers a reconciliation of the cluster. The function does not wait for the
+// reconciliation.
 func triggerReconcile(ctx context.Context, cluster string, changed chan<- event.GenericEvent) func() {
 	object := &core.ForeignCluster{}
 	object.Spec.ClusterID = core.ClusterID(cluster)
@@ -75,8 +75,8 @@ func triggerReconcile(ctx context.Context, cluster string, changed chan<- event.
 	}
 }
 
-// probeOf returns the probe of a target: tcp://HOST:PORT must accept connections, and http(s)://HOST/PATH must respond
-// without a server error.
+// probeOf returns the probe of a target. The target tcp://HOST:PORT must accept connections, and http(s)://HOST/PATH
+// must respond without a server error.
 func probeOf(target string) (func(context.Context) error, error) {
 	parsed, err := url.Parse(target)
 	if err != nil || parsed.Host == "" {
@@ -89,8 +89,8 @@ func probeOf(target string) (func(context.Context) error, error) {
 		}
 		return func(ctx context.Context) error { return dialTarget(ctx, parsed.Host) }, nil
 	case "http", "https":
-		// No connection is kept, because it would hide that new connections fail. Any response shows that the address
-		// is reachable.
+		// Connections are not kept, because an existing connection would hide that new connections fail. Any response
+		// shows that the address is reachable.
 		client := &http.Client{
 			Transport:     &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}},
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -141,7 +141,7 @@ func (c *Controller) probedNetwork(cluster *core.ForeignCluster) *network {
 	case <-asking.Settled():
 	default:
 		if known := conditionOf(cluster.Status.Conditions, core.NetworkStatusCondition); known != nil && isNetworkProbeReason(known.Reason) {
-			// The condition stays unchanged until the first probe of this process has completed.
+			// The condition does not change until the first probe of this process has completed.
 			return &network{status: known.Status, reason: known.Reason, message: known.Message}
 		}
 		return &network{status: core.ConditionStatusPending, reason: probePendingReason, message: target + " has not answered yet"}

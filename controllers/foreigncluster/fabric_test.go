@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestProbesFollowNoRedirects checks that the probe of the network counts a redirect as an answer, and sends nothing to
-// the server that the redirect names: that server may be in the network of this cluster, while the address is of a peer.
+// TestProbesFollowNoRedirects checks that the probe of the network counts a redirect as a response, and does not follow
+// it. The address is in the peer's network, but the target of the redirect may be in the network of this cluster.
 func TestProbesFollowNoRedirects(t *testing.T) {
 	t.Parallel()
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

@@ -17,11 +17,11 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// lease has the relevant fields of the Lease that a consumer renews.
+// lease contains the relevant fields of the Lease that a consumer renews.
 type lease struct {
-	version  string // version of the Lease; changes with every renewal
+	version  string // version of the Lease, which changes with every renewal
 	duration time.Duration
-	signed   bool // the Lease has the ID of this cluster
+	signed   bool // the Lease contains the ID of this cluster
 }
 
 const (
@@ -31,7 +31,7 @@ const (
 	defaultLeasePeriod             = 40 * time.Second // duration of the Lease of a Node
 )
 
-// readHeartbeat returns the Lease in a tenant namespace, or nil if none exists.
+// readHeartbeat returns the Lease in a tenant namespace, or nil if there is none.
 func (c *Controller) readHeartbeat(ctx context.Context, tenant string) (*lease, error) {
 	found := &coordinationv1.Lease{}
 	err := c.client.Get(ctx, client.ObjectKey{Namespace: tenant, Name: wire.HeartbeatLease}, found)
@@ -41,13 +41,13 @@ func (c *Controller) readHeartbeat(ctx context.Context, tenant string) (*lease, 
 	if err != nil || found.Spec.RenewTime == nil {
 		return nil, nil
 	}
-	// The resource version is not used, because annotating the Lease changes it, too.
+	// The resource version is not used, because the annotation of the Lease changes it, too.
 	version := fmt.Sprintf("%s/%d", found.UID, found.Spec.RenewTime.UnixMicro())
 	return &lease{version: version, duration: boundedDuration(found.Spec.LeaseDurationSeconds),
 		signed: found.Annotations[wire.ClusterIDAnnotation] == c.options.ClusterID}, nil
 }
 
-// signHeartbeat annotates the Lease of a consumer with the ID of this cluster, so that a consumer notices a
+// signHeartbeat annotates the Lease of a consumer with the ID of this cluster, so that the consumer can detect a
 // kubeconfig for the wrong cluster.
 func (c *Controller) signHeartbeat(ctx context.Context, f *facts) error {
 	if f.heartbeat == nil || f.heartbeat.signed || c.options.ClusterID == "" {
@@ -61,7 +61,7 @@ func (c *Controller) signHeartbeat(ctx context.Context, f *facts) error {
 	return nil
 }
 
-// boundedDuration returns the requested duration of a Lease within the bounds.
+// boundedDuration returns the requested duration of a Lease, limited to the permitted range.
 func boundedDuration(seconds *int32) time.Duration {
 	if seconds == nil {
 		return defaultLeasePeriod
@@ -79,10 +79,10 @@ type heartbeats struct {
 type beat struct {
 	version     string
 	at, expires time.Time
-	renewed     bool // false for the first Lease that this process reads, because it may be old
+	renewed     bool // false for the first Lease that this process has read, which may be old
 }
 
-// lastBeat returns the last renewal of the Lease. A nil Lease stands for a missing one.
+// lastBeat returns the last renewal of the Lease. A nil Lease means that the Lease is missing.
 func (h *heartbeats) lastBeat(cluster string, l *lease, now time.Time) beat {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A consumer chooses the duration of its Lease within bounds, so that a lost consumer does not keep receiving
-// traffic.
+// TestLeasesAreBounded checks that a consumer can choose the duration of its Lease only within limits, so that a lost
+// consumer does not continue to receive traffic.
 func TestLeasesAreBounded(t *testing.T) {
 	t.Parallel()
 	for seconds, want := range map[int32]time.Duration{20: 20 * time.Second, math.MaxInt32: maxLeasePeriod, 0: minLeasePeriod, -1: minLeasePeriod} {
@@ -23,7 +23,8 @@ func TestLeasesAreBounded(t *testing.T) {
 	}
 }
 
-// The time of a renewal is read from the clock of the process that receives the heartbeat, not from the Lease.
+// TestHeartbeatsAreDatedByTheReceiver checks that the time of a renewal comes from the clock of the process that
+// receives the heartbeat, and not from the Lease.
 func TestHeartbeatsAreDatedByTheReceiver(t *testing.T) {
 	t.Parallel()
 	h := heartbeats{seen: map[string]beat{}}

@@ -27,12 +27,12 @@ type measurements struct {
 // measurement is the last value of one object.
 type measurement struct {
 	value       string    // time stamp of the gateway
-	since, read time.Time // when the value was read first and last
+	since, read time.Time // times at which this process has read the value first and last
 	stale       bool
 }
 
 // isStale reports whether the value of an object has not changed for too long. A value that this process reads for the
-// first time may be of any age: it counts as new, unless an earlier process has found it stale.
+// first time may have any age. It counts as new, unless an earlier process has found it stale.
 func (m *measurements) isStale(cluster, object, value string, wasStale bool, now time.Time) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

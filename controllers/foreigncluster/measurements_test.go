@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// The age of a measurement counts by the clock of the reader, while it can read.
+// TestMeasurementsAreDatedByTheReader checks that the age of a measurement is determined by the clock of the reader, as
+// long as the reader can read measurements.
 func TestMeasurementsAreDatedByTheReader(t *testing.T) {
 	t.Parallel()
 	m := measurements{seen: map[string]map[string]measurement{}}

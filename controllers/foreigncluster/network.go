@@ -23,19 +23,17 @@ import (
 	"github.com/refract-project/refract/internal/printable"
 )
 
-// network is the reported state of the network to another cluster. A nil network means that the network is not
-// checked.
+// network is the reported state of the network to another cluster. A nil network means that the network is not checked.
 type network struct {
 	status          core.ConditionStatus
 	reason, message string
-	module          bool // true if a Connection has reported the status
-	// tunnel is the status as in the condition Connected of a PeerNetwork. It is empty if module is false.
+	module          bool // the status was reported by a Connection
+	// tunnel is the status for the condition Connected of a PeerNetwork. It is empty if module is false.
 	tunnel metav1.ConditionStatus
 }
 
-// networkOf reads the sources in order of precedence: the annotation that the operator of a network fabric sets on the
-// ForeignCluster, a probe of the provider's address in another annotation, the PeerNetwork, and the Connections of
-// gateways.
+// networkOf reads the sources in this order: the annotation that the operator of a network sets on the ForeignCluster,
+// a probe of the provider's address in another annotation, the PeerNetwork, and the Connections of gateways.
 func (c *Controller) networkOf(ctx context.Context, f *facts) (*network, error) {
 	override := annotatedNetwork(f.cluster)
 	if override == nil {
@@ -55,8 +53,8 @@ func (c *Controller) networkOf(ctx context.Context, f *facts) (*network, error) 
 	return measured, err
 }
 
-// measuredNetwork returns the state in the PeerNetwork, or in the Connections if the PeerNetwork has none. A PeerNetwork
-// that follows the Connections is updated.
+// measuredNetwork returns the state in the PeerNetwork or, if there is none, in the Connections. It updates a
+// PeerNetwork that follows the Connections.
 func (c *Controller) measuredNetwork(ctx context.Context, f *facts, declared *plugins.PeerNetwork) (*network, error) {
 	follows := followsConnections(declared)
 	if !follows {
@@ -77,7 +75,7 @@ func (c *Controller) measuredNetwork(ctx context.Context, f *facts, declared *pl
 	return connected, nil
 }
 
-// readPeerNetwork returns the PeerNetwork of a cluster, or nil if none exists.
+// readPeerNetwork returns the PeerNetwork of a cluster, or nil if there is none.
 func (c *Controller) readPeerNetwork(ctx context.Context, f *facts) (*plugins.PeerNetwork, error) {
 	now := c.options.Clock.Now()
 	if f.tenant == "" || c.absent.isKnown(plugins.PeerNetworkKind, now) {
@@ -85,7 +83,8 @@ func (c *Controller) readPeerNetwork(ctx context.Context, f *facts) (*plugins.Pe
 	}
 	declared := &plugins.PeerNetwork{}
 	err := c.live.Get(ctx, client.ObjectKey{Namespace: f.tenant, Name: f.id}, declared)
-	// An older release has no CRD of PeerNetworks. Its absence is recorded, so that not every heartbeat causes a read.
+	// An older release does not contain the CRD of PeerNetworks. Its absence is recorded, so that not every heartbeat
+	// causes a read.
 	c.absent.recordAbsence(plugins.PeerNetworkKind, meta.IsNoMatchError(err), now)
 	switch {
 	case meta.IsNoMatchError(err), apierrors.IsNotFound(err):
@@ -96,8 +95,8 @@ func (c *Controller) readPeerNetwork(ctx context.Context, f *facts) (*plugins.Pe
 	return declared, nil
 }
 
-// followsConnections reports whether the condition of a PeerNetwork is a summary of Connections. The condition of
-// another network provider has another reason, and stays.
+// followsConnections reports whether the condition of a PeerNetwork summarizes Connections. A condition that another
+// network provider has set has another reason and is kept.
 func followsConnections(declared *plugins.PeerNetwork) bool {
 	if declared == nil || declared.Spec.Mode != plugins.GatewayNetwork {
 		return false
@@ -106,8 +105,8 @@ func followsConnections(declared *plugins.PeerNetwork) bool {
 	return known == nil || isConnectionReason(known.Reason)
 }
 
-// describeConnection writes the condition of a PeerNetwork that follows the Connections, if it differs. It writes nothing
-// before the first Connection.
+// describeConnection writes the condition of a PeerNetwork that follows the Connections, if the condition has changed.
+// It writes nothing before the first Connection exists.
 func (c *Controller) describeConnection(ctx context.Context, declared *plugins.PeerNetwork, connected *network) error {
 	if connected == nil && meta.FindStatusCondition(declared.Status.Conditions, plugins.ConnectedCondition) == nil {
 		return nil
@@ -131,7 +130,8 @@ func (c *Controller) describeConnection(ctx context.Context, declared *plugins.P
 	return nil
 }
 
-// declaredNetwork returns the state in a PeerNetwork, or nil if the PeerNetwork does not exist or has no state.
+// declaredNetwork returns the state in a PeerNetwork. It returns nil if the PeerNetwork does not exist or contains no
+// state.
 func (c *Controller) declaredNetwork(f *facts, declared *plugins.PeerNetwork) *network {
 	if declared == nil {
 		return nil
@@ -162,8 +162,8 @@ func (c *Controller) declaredNetwork(f *facts, declared *plugins.PeerNetwork) *n
 	return n
 }
 
-// isStale reports whether nobody has refreshed the time of a measurement for too long. The condition has the
-// message if an earlier process has found that.
+// isStale reports whether a measurement was not refreshed for too long. An earlier process that has found the
+// measurement stale has written the message into the condition.
 func (c *Controller) isStale(f *facts, object, refreshed, message string) bool {
 	known := conditionOf(f.cluster.Status.Conditions, core.NetworkStatusCondition)
 	wasStale := known != nil && known.Reason == staleReason && known.Message == message
@@ -206,13 +206,13 @@ func annotatedNetwork(cluster *core.ForeignCluster) *network {
 		wire.NetworkStatusAnnotation, value)}
 }
 
-// Values of Connections.
+// Values in Connections.
 const (
 	connectionUp      = "Connected"
 	connectionStarted = "Connecting"
 )
 
-// connectedNetwork reads the Connection of a cluster. It returns nil if none exists.
+// connectedNetwork reads the Connection of a cluster. It returns nil if there is none.
 func (c *Controller) connectedNetwork(ctx context.Context, f *facts) (*network, error) {
 	now := c.options.Clock.Now()
 	if c.absent.isKnown(networking.ConnectionKind, now) {
@@ -221,7 +221,7 @@ func (c *Controller) connectedNetwork(ctx context.Context, f *facts) (*network, 
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(networking.GroupVersion.WithKind(networking.ConnectionKind + "List"))
 	err := c.live.List(ctx, list, client.MatchingLabels{wire.RemoteClusterIDLabel: f.id})
-	// A list is not found if its CRD was removed while this process runs.
+	// Listing fails with NotFound if the CRD was removed while this process was running.
 	notServed := meta.IsNoMatchError(err) || apierrors.IsNotFound(err)
 	c.absent.recordAbsence(networking.ConnectionKind, notServed, now)
 	switch {

@@ -13,8 +13,8 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// Only updates that may change the state of a network cause a reconciliation, which reads from the API server. The time
-// of a measurement matters if the measurement was stale.
+// TestUpdatesOfNetworks checks that only updates that may change the state of a network cause a reconciliation, because
+// a reconciliation reads from the API server. The time of a measurement only matters if the measurement was stale.
 func TestUpdatesOfNetworks(t *testing.T) {
 	t.Parallel()
 	stale := measurements{seen: map[string]map[string]measurement{"rome": {

@@ -35,8 +35,9 @@ type networkReports struct {
 	read func(*unstructured.Unstructured) networkReport
 }
 
-// networkReport has the fields of an object that determine the state of the network. The message of a PeerNetwork is
-// left out: a network provider may change it with every check, and each change is a write to the ForeignCluster.
+// networkReport contains the fields of an object that determine the state of the network. It does not contain the
+// message of a PeerNetwork, which a network provider may change with every check. Each change would cause a write to
+// the ForeignCluster.
 type networkReport struct {
 	cluster, value, reason string
 	generation             int64
@@ -73,9 +74,9 @@ func peerNetworkReports() networkReports {
 	}
 }
 
-// watchNetworks returns a source that triggers a reconciliation, with the requests of enqueue, when the state of a
-// network changes. The objects are read again then, from the API server: a cache has measurements also while the API
-// server is down, which would become stale then.
+// watchNetworks returns a source that triggers the reconciliations of enqueue when the state of a network changes. The
+// reconciliation reads the objects from the API server and not from a cache: a cache would still return measurements
+// while the API server is down, and these measurements would become stale.
 func (c *Controller) watchNetworks(mgr manager.Manager, reports networkReports, enqueue handler.EventHandler) (source.Source, error) {
 	informer, err := optionalapi.NewInformer(mgr.GetConfig(), reports.resource, optionalapi.Options{})
 	if err != nil {
@@ -89,7 +90,7 @@ func (c *Controller) watchNetworks(mgr manager.Manager, reports networkReports, 
 	}
 	present := handler.Funcs{
 		CreateFunc: func(ctx context.Context, e event.CreateEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-			// The resource was installed after it was found absent.
+			// The resource was not installed before.
 			c.absent.recordAbsence(reports.kind, false, c.options.Clock.Now())
 			enqueue.Create(ctx, e, queue)
 		},
@@ -100,7 +101,7 @@ func (c *Controller) watchNetworks(mgr manager.Manager, reports networkReports, 
 }
 
 // isNetworkChanged reports whether an update of an object may change the state of the network. A gateway updates the
-// time of its measurement every ten seconds, which only matters if the measurement was stale.
+// time of its measurement every ten seconds. This only matters if the measurement was stale.
 func (c *Controller) isNetworkChanged(reports networkReports, before, now client.Object) bool {
 	old, isOld := before.(*unstructured.Unstructured)
 	current, isCurrent := now.(*unstructured.Unstructured)
@@ -113,7 +114,7 @@ func (c *Controller) isNetworkChanged(reports networkReports, before, now client
 	return was != is || isRefreshed && c.measured.wasStale(is.cluster, measurementName(reports.kind, current))
 }
 
-// measurementName returns the name of the measurement in an object.
+// measurementName returns the name under which the measurement in an object is recorded.
 func measurementName(kind string, object client.Object) string {
 	return kind + " " + object.GetNamespace() + "/" + object.GetName()
 }

@@ -25,12 +25,13 @@ import (
 	"github.com/refract-project/refract/controllers/internal/controllertest"
 )
 
-// withoutPoll lets the controller determine a status only after a watch event.
+// withoutPoll makes the controller determine a status only after a watch event.
 func withoutPoll(o *controllers.Options) { o.ForeignClusters.RefreshInterval = time.Hour }
 
-// awaitIdle waits until the controller has handled all earlier events of ForeignClusters, its own writes included: it has
-// one worker, and another ForeignCluster whose change came last is up to date. Otherwise the reconciliation after a write
-// could find the next change, which only the watch is to find.
+// awaitIdle waits until the controller has handled all earlier events of ForeignClusters, including the events of its
+// own writes. For this, it waits until another ForeignCluster that was changed last is up to date, because the
+// controller has only one worker. Otherwise, a reconciliation after a write could detect the next change, although the
+// test requires that the watch detects it.
 func awaitIdle(t *testing.T, in *controllertest.Cluster, other string) {
 	t.Helper()
 	for _, status := range []core.ConditionStatus{core.ConditionStatusEstablished, core.ConditionStatusError} {
@@ -40,8 +41,8 @@ func awaitIdle(t *testing.T, in *controllertest.Cluster, other string) {
 	}
 }
 
-// A change of a Connection or of a PeerNetwork changes the status of the ForeignCluster at once. What does not change the
-// state of the network, such as the time of a measurement, causes no write.
+// TestNetworksAreWatched checks that a change of a Connection or a PeerNetwork changes the status of the ForeignCluster
+// at once. A change that does not affect the state of the network, such as the time of a measurement, causes no write.
 func TestNetworksAreWatched(t *testing.T) {
 	tenant(t, &consumer, "fano")
 	tenant(t, &consumer, "osimo")
@@ -69,11 +70,11 @@ func TestNetworksAreWatched(t *testing.T) {
 	consumer.Patch(t, connection, `{"status":{"value":"Connected"}}`)
 	expect(core.ConditionStatusEstablished, "ConnectionEstablished")
 
-	// The time of a measurement alone changes nothing, except where the measurement was stale.
+	// A new time of a measurement changes nothing, unless the measurement was stale.
 	writes := len(m.Writes.About("fano"))
 	consumer.Patch(t, connection, `{"status":{"latency":{"timestamp":"2026-01-01T00:00:00Z"}}}`)
 	another := connectionOf("osimo", "Connected", time.Now())
-	// It comes later in the same watch.
+	// This object comes later in the same watch.
 	consumer.Create(t, another)
 	await(t, &consumer, "osimo", core.NetworkStatusCondition, core.ConditionStatusEstablished, "ConnectionEstablished")
 	awaitIdle(t, &consumer, "matelica")
@@ -106,7 +107,8 @@ func TestNetworksAreWatched(t *testing.T) {
 	expect(core.ConditionStatusNone, "NotChecked")
 }
 
-// The CRDs of a network may be installed, removed and installed again while the controllers run.
+// TestNetworksAreWatchedOnceTheirCRDsAreInstalled checks that the CRDs of a network may be installed, removed and
+// installed again while the controllers are running.
 func TestNetworksAreWatchedOnceTheirCRDsAreInstalled(t *testing.T) {
 	definitions := []*unstructured.Unstructured{
 		definition(t, "testdata/connections.yaml"),

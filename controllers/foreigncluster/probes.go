@@ -31,14 +31,14 @@ type probes struct {
 type probe struct {
 	kubeconfig []byte
 	validity   credentials.Validity
-	certified  bool // the kubeconfig has a certificate that refractctl peer requested
+	certified  bool // the kubeconfig contains a certificate that refractctl peer has requested
 	connection *connection.Connection
 	pinger     *pinger.Pinger
 	stop       context.CancelFunc
 
 	mu      sync.Mutex
 	latency time.Duration // latency of the last response
-	noted   bool          // true if a latency was written to the status
+	noted   bool          // a latency was written to the status
 }
 
 func (p *probe) stopPinger() { p.stop() }
@@ -48,7 +48,7 @@ func newProbes(options Options, changed chan<- event.GenericEvent) *probes {
 }
 
 // probeFor returns the probe of a cluster, which uses the given kubeconfig from now on. tenant is this cluster's tenant
-// namespace on the provider, whose Lease has the ID of the provider.
+// namespace on the provider. The Lease in this namespace contains the ID of the provider.
 func (p *probes) probeFor(cluster, tenant string, kubeconfig []byte) (*probe, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -64,7 +64,7 @@ func (p *probes) probeFor(cluster, tenant string, kubeconfig []byte) (*probe, er
 			known.kubeconfig, known.validity, known.certified = kubeconfig, credentials.ValidityOf(config), p.isCertified(config)
 			return known, nil
 		}
-		// The result for the previous API server does not apply to the new one.
+		// The result of the previous API server does not apply to the new one.
 		p.stopProbeLocked(cluster)
 	}
 	conn, err := connection.New(config, remote.SmallAnswers)
@@ -99,7 +99,7 @@ func (p *probe) recordLatency(after time.Duration) {
 	p.latency = after
 }
 
-// lastLatency returns the latency of the last response, 0 before the first one.
+// lastLatency returns the latency of the last response, or 0 before the first response.
 func (p *probe) lastLatency() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()

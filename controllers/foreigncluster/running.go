@@ -8,11 +8,11 @@ import (
 	"sync"
 )
 
-// runningProbes holds the running probe of each cluster. It is safe for concurrent use; of and lifetime are guarded
-// by mu.
+// runningProbes contains the running probe of each cluster. It is safe for concurrent use; the fields of and lifetime
+// are guarded by mu.
 type runningProbes[T interface{ stopPinger() }] struct {
 	mu       sync.Mutex
-	lifetime context.Context // probes end when the context is done, i.e. with the manager
+	lifetime context.Context // probes end when this context ends, i.e. with the manager
 	of       map[string]T
 }
 
@@ -20,7 +20,7 @@ func newRunningProbes[T interface{ stopPinger() }]() runningProbes[T] {
 	return runningProbes[T]{lifetime: context.Background(), of: map[string]T{}}
 }
 
-// setLifetime sets the context that ends all probes that are started from now on.
+// setLifetime sets the context of all probes that are started from now on. When it ends, they end.
 func (r *runningProbes[T]) setLifetime(ctx context.Context) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -34,7 +34,7 @@ func (r *runningProbes[T]) stopProbe(cluster string) {
 	r.stopProbeLocked(cluster)
 }
 
-// stopProbeLocked is like stopProbe, but mu must be held.
+// stopProbeLocked does the same as stopProbe, but the caller holds mu.
 func (r *runningProbes[T]) stopProbeLocked(cluster string) {
 	if known, found := r.of[cluster]; found {
 		known.stopPinger()

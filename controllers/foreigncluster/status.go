@@ -25,7 +25,7 @@ import (
 	"github.com/refract-project/refract/internal/printable"
 )
 
-// Reasons of the condition APIServerStatus. After a restart, they also identify which source the condition came from.
+// Reasons of the condition APIServerStatus. After a restart, they also show the source that determined the condition.
 const (
 	answersReason           = "Answers"
 	noAnswerReason          = "DoesNotAnswer"
@@ -44,8 +44,8 @@ func isHeartbeatReason(reason string) bool {
 	return reason == heartbeatReason || reason == heartbeatLostReason
 }
 
-// desiredStatus returns the status to write, and the delay until it is determined again. Parts that cannot be read stay
-// unchanged.
+// desiredStatus returns the status to write, and the delay until it is determined again. Parts that cannot be
+// determined are left unchanged.
 func (c *Controller) desiredStatus(ctx context.Context, f *facts) (*core.ForeignClusterStatus, time.Duration) {
 	status := f.cluster.Status.DeepCopy()
 	status.ObservedGeneration = f.cluster.Generation
@@ -76,7 +76,7 @@ func (c *Controller) describeOffloading(status *core.ForeignClusterStatus, f *fa
 	c.setCondition(&status.Modules.Offloading.Conditions, condition)
 }
 
-// describeNetwork writes the network conditions. Liqo's network module, which also maps addresses, has a separate
+// describeNetwork writes the network conditions. Liqo's network module, which also maps addresses, has its own
 // condition. If nothing checks the network, the conditions of other writers are left unchanged.
 func (c *Controller) describeNetwork(ctx context.Context, status *core.ForeignClusterStatus, f *facts) (up *bool) {
 	n, err := c.networkOf(ctx, f)
@@ -108,14 +108,14 @@ func (c *Controller) describeNetwork(ctx context.Context, status *core.ForeignCl
 
 // apiServerState is the state of an API server.
 type apiServerState struct {
-	condition *core.Condition // nil keeps the current condition
+	condition *core.Condition // nil means that the condition is left unchanged
 	latency   time.Duration
 	// credentials is the validity of the credentials for the API server.
 	credentials credentials.Validity
 	again       time.Duration // delay until the state must be checked again
 }
 
-// describeAPIServer probes the API server if there is a kubeconfig for it, and otherwise checks the heartbeat of the
+// describeAPIServer probes the API server if there is a kubeconfig for it. Otherwise, it checks the heartbeat of the
 // consumer.
 func (c *Controller) describeAPIServer(ctx context.Context, status *core.ForeignClusterStatus, f *facts) (up *bool, v apiServerState) {
 	v, err := c.probeAPIServer(ctx, status, f)
@@ -140,7 +140,7 @@ func (c *Controller) describeAPIServer(ctx context.Context, status *core.Foreign
 	return nil, v
 }
 
-// probeAPIServer returns the state of the API server from its probe. The returned state is empty if there is no
+// probeAPIServer returns the state of the API server as determined by its probe. The state is empty if there is no
 // kubeconfig.
 func (c *Controller) probeAPIServer(ctx context.Context, status *core.ForeignClusterStatus, f *facts) (apiServerState, error) {
 	key, secret, err := c.kubeconfigSecret(ctx, f)
@@ -191,8 +191,8 @@ func (c *Controller) probeAPIServer(ctx context.Context, status *core.ForeignClu
 }
 
 // warnOfExpiry warns if less than a third of the lifetime of the credentials is left. Every pod on the other cluster
-// depends on them. Tokens, and certificates if the provider supports it, are renewed before that. manual is true for
-// a certificate of refractctl peer that the provider does not renew.
+// depends on the credentials. Tokens are renewed earlier, and so are certificates if the provider supports it. manual
+// is true for a certificate that refractctl peer has requested and that the provider does not renew.
 func (c *Controller) warnOfExpiry(f *facts, secret types.NamespacedName, validity credentials.Validity, manual bool) {
 	name := types.NamespacedName{Name: f.cluster.Name}
 	left := validity.Until.Sub(c.options.Clock.Now())
@@ -212,13 +212,13 @@ func (c *Controller) warnOfExpiry(f *facts, secret types.NamespacedName, validit
 		f.id, secret, verb, validity.Until.UTC().Format(time.RFC3339), remedy))
 }
 
-// checkHeartbeat returns the state of the API server from the heartbeat of the consumer. A Lease that this process sees
-// for the first time may be old, and a deleted one may be recreated, so the condition stays unchanged until the Lease
-// could have been renewed.
+// checkHeartbeat returns the state of the API server as determined by the heartbeat of the consumer. A Lease that this
+// process reads for the first time may be old, and a deleted Lease may be created again. Therefore, the condition does
+// not change before the Lease could have been renewed.
 func (c *Controller) checkHeartbeat(status *core.ForeignClusterStatus, f *facts) apiServerState {
 	known := conditionOf(status.Conditions, core.APIServerStatusCondition)
 	if f.heartbeat == nil && (known == nil || !isHeartbeatReason(known.Reason)) {
-		// The other cluster sends no heartbeats.
+		// The other cluster has never sent a heartbeat.
 		return apiServerState{again: c.options.RefreshInterval}
 	}
 	now := c.options.Clock.Now()
@@ -244,8 +244,9 @@ const (
 	changedLatencyInterval = time.Minute
 )
 
-// writeLatency writes the latency of the last response. A status that changes with every ping would cost too much. If
-// a latency was written but is missing afterwards, the CRD belongs to another implementation and has no such field.
+// writeLatency writes the latency of the last response. It does not write every latency, because the writes would be
+// too expensive. If a latency was written but is missing afterwards, the CRD belongs to another implementation and does
+// not have the field.
 func (c *Controller) writeLatency(status *core.ForeignClusterStatus, probe *probe) {
 	now := metav1.NewTime(c.options.Clock.Now().Truncate(time.Second))
 	latency := probe.lastLatency().Round(100 * time.Microsecond)
@@ -270,8 +271,9 @@ func (c *Controller) unusableKubeconfig(f *facts, message string) apiServerState
 	return apiServerState{condition: &core.Condition{Status: core.ConditionStatusError, Reason: invalidKubeconfigReason, Message: message}, again: c.options.RefreshInterval}
 }
 
-// kubeconfigSecret returns the Secret with the kubeconfig for the other cluster, or nil if none exists. For a
-// provider it is the Secret of its VirtualNodes, otherwise the Secret that a consumer provided for the probe.
+// kubeconfigSecret returns the Secret with the kubeconfig for the other cluster, or nil if there is none. For a
+// provider, this is the Secret of its VirtualNodes. For a consumer, it is the Secret that the consumer has provided for
+// the probe.
 func (c *Controller) kubeconfigSecret(ctx context.Context, f *facts) (key types.NamespacedName, secret *corev1.Secret, err error) {
 	for i := range f.virtualNodes {
 		if reference := f.virtualNodes[i].Spec.KubeconfigSecretRef; reference != nil {
@@ -289,7 +291,8 @@ func (c *Controller) kubeconfigSecret(ctx context.Context, f *facts) (key types.
 		return key, nil, nil
 	}
 	secret, err = c.readSecret(ctx, key)
-	// Most consumers provide no such Secret, so it is not an error if the Secret does not exist or must not be read.
+	// Most consumers provide no such Secret. Therefore, it is not an error if the Secret does not exist or if reading
+	// it is forbidden.
 	none := apierrors.IsNotFound(err) || apierrors.IsForbidden(err)
 	c.absent.recordAbsence(key.String(), none, now)
 	if none {

@@ -15,28 +15,29 @@ import (
 
 const (
 	// maxComplementSteps limits the work for one complement, because consumers write the selectors. A step takes about
-	// a nanosecond and at most a word of memory.
+	// a nanosecond and at most eight bytes of memory.
 	maxComplementSteps = 2_000_000
-	// conditionSteps is the cost of reading one condition, which is hashed and stored.
+	// conditionSteps is the cost of reading one condition, which is also hashed and stored.
 	conditionSteps = 32
-	// maxSelectorBytes limits the keys and values of a selector that this cluster writes: etcd rejects objects of more
-	// than 1.5 MiB.
+	// maxSelectorBytes limits the size of the keys and values in a selector that this cluster writes, because etcd
+	// rejects objects of more than 1.5 MiB.
 	maxSelectorBytes = 64 << 10
 )
 
-// complement is the set of pods that no selector of a list selects.
+// complement is the set of pods that are not selected by any selector in a list.
 type complement struct {
-	// selectors select exactly the pods of the complement if complete is true, and otherwise only some of them.
+	// selectors select exactly the pods of the complement if complete is true. Otherwise, they select only some of
+	// these pods.
 	selectors []metav1.LabelSelector
 	complete  bool
 	// costly is true if the selectors were not computed because the computation takes more than maxComplementSteps.
 	costly bool
-	// steps is the number of steps until the computation ended or was abandoned.
+	// steps is the number of steps after which the computation ended or was abandoned.
 	steps int
 }
 
-// newComplement returns the complement of selectors. It may consist of several selectors, because one label selector
-// cannot exclude only the pods that have two labels together. At most limit selectors are returned.
+// newComplement returns the complement of selectors. It may consist of several selectors, because a single label
+// selector cannot exclude only the pods that have two labels together. At most limit selectors are returned.
 func newComplement(selectors []metav1.LabelSelector, limit int) complement {
 	b := complementBuilder{numbers: map[condition]int{}}
 	negated := make([][][]int, len(selectors))
@@ -65,27 +66,27 @@ func newComplement(selectors []metav1.LabelSelector, limit int) complement {
 	return result
 }
 
-// condition is one condition on the labels of a pod. With the operator NotIn, the condition has one value.
+// condition is one condition on the labels of a pod. A condition with the operator NotIn has exactly one value.
 type condition struct {
 	key      string
 	operator metav1.LabelSelectorOperator
 	values   string // values of the requirement, sorted and joined by commas
 }
 
-// conjunction is a set of conditions that all hold.
+// conjunction is a set of conditions that must all be met.
 type conjunction struct {
-	members []uint64 // set of condition numbers, one bit for each number
+	members []uint64 // set of the numbers of conditions, with one bit for each number
 	size    int
 }
 
-// complementBuilder numbers the conditions of one complement, and counts the steps.
+// complementBuilder assigns numbers to the conditions of one complement, and counts the steps.
 type complementBuilder struct {
 	numbers    map[condition]int
 	conditions []condition
 	steps      int
 }
 
-// spend adds to the number of steps, and reports whether the number is within the limit.
+// spend adds to the number of steps, and reports whether the limit is not exceeded.
 func (b *complementBuilder) spend(steps int) bool {
 	b.steps += steps
 	return !b.exhausted()
@@ -103,7 +104,8 @@ func (b *complementBuilder) numberOf(c condition) int {
 	return n
 }
 
-// negations returns, for each requirement of a selector, the conditions of the pods that do not meet the requirement.
+// negations returns, for each requirement of a selector, the conditions that a pod meets if it does not meet the
+// requirement.
 func (b *complementBuilder) negations(selector *metav1.LabelSelector) (negated [][]int) {
 	if !b.spend(conditionSteps * len(selector.MatchLabels)) {
 		return nil
@@ -128,7 +130,7 @@ func (b *complementBuilder) negations(selector *metav1.LabelSelector) (negated [
 			none = append(none, b.numberOf(condition{requirement.Key, metav1.LabelSelectorOpDoesNotExist, ""}))
 		case metav1.LabelSelectorOpDoesNotExist:
 			none = append(none, b.numberOf(condition{requirement.Key, metav1.LabelSelectorOpExists, ""}))
-		default: // an operator of a newer Kubernetes version: it may select any pod
+		default: // an operator of a newer Kubernetes version, which may select any pod
 			continue
 		}
 		negated = append(negated, none)
@@ -149,12 +151,12 @@ func (b *complementBuilder) newConjunction(base conjunction, added []int) conjun
 	return both
 }
 
-// combineTerms returns the conjunctions that hold if one of the terms and one of the alternatives hold, sorted by the
-// number of conditions. A conjunction that implies another one of the result is omitted.
+// combineTerms returns the conjunctions that are met if one of the terms and one of the alternatives are met, sorted by
+// the number of conditions. A conjunction that implies another one of the result is omitted.
 func (b *complementBuilder) combineTerms(terms []conjunction, alternatives [][]int) (kept []conjunction) {
 	words := 1 + len(b.conditions)/64
 	combined := len(terms) * len(alternatives)
-	if !b.spend(combined * (words + bits.Len(uint(combined)))) { // the cost of copying and sorting
+	if !b.spend(combined * (words + bits.Len(uint(combined)))) { // this is the cost of copying and sorting
 		return nil
 	}
 	all := make([]conjunction, 0, combined)
@@ -191,8 +193,8 @@ func (c conjunction) impliedBy(other conjunction) bool {
 	return true
 }
 
-// selectorOf returns the label selector for the pods that meet all conditions, unless it is too large. Equal
-// conjunctions have equal selectors.
+// selectorOf returns the label selector for the pods that meet all conditions, unless the selector would be too large.
+// Equal conjunctions have equal selectors.
 func (b *complementBuilder) selectorOf(c conjunction) (selector metav1.LabelSelector, ok bool) {
 	excluded := map[string][]string{}
 	size := 0

@@ -31,7 +31,7 @@ func selects(t *testing.T, selector *metav1.LabelSelector, pod labels.Set) bool 
 	return parsed.Matches(pod)
 }
 
-// randomSelector returns a selector with requirements of every kind on a few labels.
+// randomSelector returns a selector with requirements of all kinds on a few labels.
 func randomSelector(random *rand.Rand) metav1.LabelSelector {
 	selector := metav1.LabelSelector{}
 	value := func() string { return []string{"", "x", "y"}[random.IntN(3)] }
@@ -52,8 +52,8 @@ func randomSelector(random *rand.Rand) metav1.LabelSelector {
 	return selector
 }
 
-// A complement selects exactly the pods that none of the selectors selects. An incomplete complement selects a subset
-// of these pods.
+// TestComplement checks that a complement selects exactly the pods that are not selected by any of the selectors. An
+// incomplete complement must select a subset of these pods.
 func TestComplement(t *testing.T) {
 	t.Parallel()
 	var pods []labels.Set
@@ -103,8 +103,8 @@ func TestComplement(t *testing.T) {
 	assert.Positive(t, parts)
 }
 
-// The charts of most projects select by a name and by the release. The complement of such selectors must need at most
-// two selectors.
+// TestComplementOfReleases checks that the complement of selectors as in most charts, which select by a name and by the
+// release, has at most two selectors.
 func TestComplementOfReleases(t *testing.T) {
 	t.Parallel()
 	var selectors []metav1.LabelSelector
@@ -120,8 +120,8 @@ func TestComplementOfReleases(t *testing.T) {
 	assert.True(t, none.complete)
 }
 
-// When a policy is added or removed, a policy name keeps its selector if the selector is still needed and other names
-// are free.
+// TestNamesOfSelectorsAreStable checks that, when a policy is added or removed, a policy name keeps its selector if the
+// selector is still needed and other names are free.
 func TestNamesOfSelectorsAreStable(t *testing.T) {
 	t.Parallel()
 	names := wire.EgressPolicyNames()[1:]
@@ -197,8 +197,8 @@ func release(i int) metav1.LabelSelector {
 	return metav1.LabelSelector{MatchLabels: map[string]string{"app": fmt.Sprintf("web-%d", i), "instance": "shop"}}
 }
 
-// costlySelectors returns selectors that consumers could write to keep this cluster busy, each expensive in another
-// way.
+// costlySelectors returns selectors that consumers could write to keep this cluster busy. Each of them is expensive for
+// another reason.
 func costlySelectors() map[string][]metav1.LabelSelector {
 	exists := metav1.LabelSelectorRequirement{Key: "a", Operator: metav1.LabelSelectorOpExists}
 	same := metav1.LabelSelector{MatchExpressions: slices.Repeat([]metav1.LabelSelectorRequirement{exists}, 21_000)}
@@ -218,8 +218,8 @@ func costlySelectors() map[string][]metav1.LabelSelector {
 	}
 }
 
-// A consumer that writes many or large selectors gets no default egress for them, and does not slow down other
-// consumers. Many small selectors are normal and cause no loss.
+// TestComplementIsBounded checks that a consumer that writes many or large selectors gets no default egress for them,
+// and does not slow down other consumers. A large number of small selectors is normal and must have no such effect.
 func TestComplementIsBounded(t *testing.T) {
 	t.Parallel()
 	for what, selectors := range costlySelectors() {
@@ -241,7 +241,8 @@ func TestComplementIsBounded(t *testing.T) {
 	assert.LessOrEqual(t, alternatives*conditionSteps+(alternatives+alternatives*(alternatives-1)/2)*(alternatives/64), result.steps)
 }
 
-// The selectors that this cluster writes are within etcd's limit, regardless of the size of the consumer's selectors.
+// TestSelectorsOfComplementsAreSmall checks that the selectors that this cluster writes do not exceed etcd's limit,
+// whatever the size of the consumer's selectors.
 func TestSelectorsOfComplementsAreSmall(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("v", 60)
@@ -254,8 +255,9 @@ func TestSelectorsOfComplementsAreSmall(t *testing.T) {
 	assert.Equal(t, []metav1.LabelSelectorRequirement{{Key: "tier", Operator: metav1.LabelSelectorOpNotIn, Values: []string{"web"}}}, result.selectors[0].MatchExpressions)
 }
 
-// Each reconciliation of a NamespaceMap needs the complements of all its namespaces. Unchanged policies are not
-// compared again, and an Event about them is written once.
+// TestPoliciesThatAreTheSameAreNotComparedAgain checks that unchanged policies are not compared again, because each
+// reconciliation of a NamespaceMap needs the complements of all its namespaces. An Event about them is written only
+// once.
 func TestPoliciesThatAreTheSameAreNotComparedAgain(t *testing.T) {
 	t.Parallel()
 	recorder := events.NewFakeRecorder(10)
@@ -300,7 +302,8 @@ func TestPoliciesThatAreTheSameAreNotComparedAgain(t *testing.T) {
 	times(11, "there is one name less for the selectors")
 }
 
-// BenchmarkComplement measures the most expensive inputs, which exceed the maximum number of steps, and a normal one.
+// BenchmarkComplement measures the most expensive inputs, which exceed the maximum number of steps, and a typical
+// input.
 func BenchmarkComplement(b *testing.B) {
 	inputs := costlySelectors()
 	inputs["usual"] = repeated(500, release)

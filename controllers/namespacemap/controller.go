@@ -49,27 +49,27 @@ import (
 
 // Options are the settings of the controller.
 type Options struct {
-	// Workers is the number of NamespaceMaps that are reconciled concurrently.
+	// Workers is the number of NamespaceMaps that are reconciled at the same time.
 	Workers int
-	// ClusterID is the ID of this cluster, the provider. If it is empty, maps of any name are accepted.
+	// ClusterID is the ID of this cluster, the provider. If it is empty, maps with any name are accepted.
 	ClusterID core.ClusterID
 	// RemoteClusterRole is the ClusterRole that consumers get in their remote namespaces.
 	RemoteClusterRole string
-	// Tenancy has this cluster's rules for its consumers.
+	// Tenancy contains this cluster's rules for its consumers.
 	Tenancy tenancy.Options
-	// OwnRanges returns the ranges of this cluster, which the pods of consumers must not reach, or an error while
-	// they are unknown. FollowOwnRanges registers a function that is called after the ranges have changed.
+	// OwnRanges returns the ranges of this cluster, which the pods of consumers must not reach, or an error as long as
+	// the ranges are unknown. FollowOwnRanges registers a function that is called after the ranges have changed.
 	// FollowOwnRanges may be nil.
 	OwnRanges       func() (ipmap.Ranges, error)
 	FollowOwnRanges func(f func())
-	// RangesOf maps a consumer's ID to the ranges that its pods may always reach: the ranges of the network between
-	// the clusters.
+	// RangesOf maps a consumer's ID to the ranges that its pods may always reach, which are the ranges of the network
+	// between the clusters.
 	RangesOf map[string]ipmap.Ranges
-	// LimitRange holds the limits of the LimitRange in the namespaces of consumers. If it is empty, no LimitRange is
+	// LimitRange contains the limits of the LimitRange in the namespaces of consumers. If it is empty, no LimitRange is
 	// created.
 	LimitRange []corev1.LimitRangeItem
-	// ObjectCounts is the maximum number of objects of each kind in a remote namespace, by resources such as
-	// count/secrets. Kinds that are not listed are not limited. Counts for tenant namespaces are ignored.
+	// ObjectCounts is the maximum number of objects of each kind in a remote namespace, keyed by resources such as
+	// count/secrets. Other kinds are not limited. Limits for kinds in tenant namespaces are ignored.
 	ObjectCounts corev1.ResourceList
 	// DefaultObjectCount is the maximum number of objects of each other kind that a consumer may create in a remote
 	// namespace; 0 means no limit.
@@ -95,16 +95,17 @@ type Controller struct {
 	options  Options
 	counts   *objectcounts.Counts
 
-	// incomplete holds the remote namespaces with pods that have no egress.
+	// incomplete contains the remote namespaces with pods that have no egress.
 	incomplete  memo.Memo[bool]
 	complements complements
-	// granted has, by remote namespace, the limits for further kinds that consumers are granted permissions for.
+	// granted contains, for each remote namespace, the limits for the other kinds that consumers have been granted
+	// permissions for.
 	granted memo.Memo[grantedCounts]
 	grants  *clusterGrants
 }
 
-// NewController returns a controller that uses the client c. live must not be cached: it also reads namespaces that are
-// not ours.
+// NewController returns a controller that uses the client c. live must not use a cache, because it also reads
+// namespaces that are not ours.
 func NewController(c client.Client, live client.Reader, recorder events.EventRecorder, options Options) *Controller {
 	counts := objectcounts.New(c, objectcounts.Options{
 		Limits: remoteCounts(options.ObjectCounts), RecountDelay: options.RecountDelay,
@@ -161,7 +162,8 @@ func (c *Controller) reconcileMap(ctx context.Context, request reconcile.Request
 		return 0, c.finalize(ctx, nm)
 	}
 	if id := c.options.ClusterID.String(); id != "" && nm.Name != id {
-		// Only one map is accepted, because a consumer could exceed its maximum number of namespaces with several maps.
+		// Only one map is accepted, because a consumer could otherwise exceed its maximum number of namespaces with
+		// several maps.
 		c.report.Warn(nm, wrongNameReason, mapAction, fmt.Sprintf(
 			"this NamespaceMap is ignored: a consumer has exactly one, named after the cluster ID of this provider (%s). Add the namespaces to that one and delete this one", id))
 		return 0, nil
@@ -176,8 +178,8 @@ func isReplicated(nm client.Object) bool {
 	return hasOrigin && labels[wire.ReplicatedLabel] == "true"
 }
 
-// checkOrigin refuses a map whose labels name another consumer than the owner of its tenant namespace, because
-// consumers write these labels themselves.
+// checkOrigin refuses a map if the consumer in its labels is not the owner of the tenant namespace, because consumers
+// write these labels themselves.
 func (c *Controller) checkOrigin(ctx context.Context, nm *offloading.NamespaceMap) (bool, error) {
 	origin := nm.Labels[wire.OriginIDLabel]
 	if origin == "" {
@@ -251,8 +253,8 @@ func (c *Controller) realize(ctx context.Context, nm *offloading.NamespaceMap) e
 	return errors.Join(err, c.writeStatus(ctx, nm, current))
 }
 
-// rename deletes the remote namespace that a mapping had before its name was changed, because the consumer has
-// withdrawn it. The status names the former namespace until it is gone, so that it is not forgotten. Only then is the
+// rename deletes the previous remote namespace of a mapping whose name was changed, because the consumer has withdrawn
+// it. The status contains the previous name until the namespace is gone, so that it is not forgotten. Only then is the
 // new namespace requested.
 func (c *Controller) rename(ctx context.Context, nm *offloading.NamespaceMap, local string, status offloading.RemoteNamespaceStatus) (offloading.RemoteNamespaceStatus, error) {
 	gone, err := c.deleteRemoteNamespace(ctx, nm, local, status.RemoteNamespace)
@@ -260,14 +262,14 @@ func (c *Controller) rename(ctx context.Context, nm *offloading.NamespaceMap, lo
 		status.Phase = offloading.MappingTerminating
 		return status, err
 	}
-	// The update of the status triggers the next reconciliation, which announces the new namespace only if the limit
-	// allows it.
+	// The update of the status triggers the next reconciliation. It announces the new namespace only if the limit
+	// permits this.
 	return offloading.RemoteNamespaceStatus{RemoteNamespace: nm.Spec.DesiredMapping[local], Phase: offloading.MappingCreationLoopBackOff}, err
 }
 
-// announce records in the status, without a phase, the remote namespaces that are about to be created. If a namespace
-// is no longer desired once it exists, it is found in the status and deleted. The write fails if the desired mapping
-// has changed in the meantime, and nothing is created.
+// announce records the remote namespaces that are about to be created in the status, without a phase. If such a
+// namespace is no longer desired after its creation, it is found in the status and deleted. The write fails, and
+// nothing is created, if the desired mapping has changed in the meantime.
 func (c *Controller) announce(ctx context.Context, nm *offloading.NamespaceMap, limits consumerLimits, owned sets.Set[string]) error {
 	left := maxNamespaces(limits) - countNamespaces(nm, owned)
 	announced := maps.Clone(nm.Status.CurrentMapping)
@@ -291,8 +293,8 @@ func (c *Controller) isReported(s offloading.RemoteNamespaceStatus) bool {
 	return incomplete || len(granted.uncountable) > 0 || isFailed(s)
 }
 
-// removeRemoteNamespaces deletes the remote namespaces that were accepted and are no longer desired. The entries of
-// namespaces that still exist are kept in current.
+// removeRemoteNamespaces deletes the remote namespaces that were accepted and are no longer desired. It keeps the
+// entries of namespaces that still exist in current.
 func (c *Controller) removeRemoteNamespaces(ctx context.Context, nm *offloading.NamespaceMap, current map[string]offloading.RemoteNamespaceStatus) error {
 	var problems []error
 	for _, local := range slices.Sorted(maps.Keys(nm.Status.CurrentMapping)) {
@@ -310,8 +312,8 @@ func (c *Controller) removeRemoteNamespaces(ctx context.Context, nm *offloading.
 	return errors.Join(problems...)
 }
 
-// finalize deletes the remote namespaces of a map that is being deleted, then removes the finalizer. Namespaces that
-// have data and that the consumer has not withdrawn are kept.
+// finalize deletes the remote namespaces of a map that is being deleted, and then removes the finalizer. Namespaces
+// with data are kept if the consumer has not withdrawn them.
 func (c *Controller) finalize(ctx context.Context, nm *offloading.NamespaceMap) error {
 	if !controllerutil.ContainsFinalizer(nm, wire.NamespaceMapFinalizer) {
 		return nil
@@ -322,7 +324,7 @@ func (c *Controller) finalize(ctx context.Context, nm *offloading.NamespaceMap) 
 	withdrawn := nm.DeepCopy()
 	for local, remoteNamespace := range nm.Spec.DesiredMapping {
 		if _, ok := withdrawn.Status.CurrentMapping[local]; !ok {
-			// The namespace was created, but is not yet in the status.
+			// The namespace was created, but is not in the status yet.
 			withdrawn.Status.CurrentMapping = withEntry(withdrawn.Status.CurrentMapping, local, remoteNamespace)
 		}
 		kept, err := c.keepsData(ctx, nm, local, withdrawn.Status.CurrentMapping[local].RemoteNamespace)
@@ -364,13 +366,13 @@ func (c *Controller) writeStatus(ctx context.Context, nm *offloading.NamespaceMa
 	return nil
 }
 
-// Enforces returns an empty list of the enforced kind and a filter for the NamespaceMaps of consumers.
+// Enforces returns an empty list of the enforced kind, and a filter for the NamespaceMaps of consumers.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &offloading.NamespaceMapList{}, isReplicated
 }
 
-// Quarantined returns the number of objects that another client keeps changing, so that they are restored every few
-// seconds only.
+// Quarantined returns the number of objects that are restored only every few seconds, because another client keeps
+// changing them.
 func (c *Controller) Quarantined() int { return brake.Quarantined(c.client) }
 
 // Register adds the controller to mgr.

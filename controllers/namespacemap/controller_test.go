@@ -35,7 +35,7 @@ var provider = controllertest.Cluster{
 
 func TestMain(m *testing.M) { os.Exit(controllertest.Main(m, &provider)) }
 
-// replicated returns a NamespaceMap as it is on the provider after its replication.
+// replicated returns a NamespaceMap as the replicator would write it on the provider.
 func replicated(tenant, origin string, desired map[string]string) *offloading.NamespaceMap {
 	return &offloading.NamespaceMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "provider", Labels: map[string]string{
@@ -139,7 +139,8 @@ func TestALostRemoteNamespaceIsMadeAgain(t *testing.T) {
 	awaitPhases(t, nm, phases{"shop": "Accepted"})
 }
 
-// Namespaces of other owners are not watched, so a retry must detect that such a namespace is gone.
+// TestARemoteNamespaceIsMadeOnceTheWayIsFree checks that a retry detects that a namespace of another owner is gone,
+// because such namespaces are not watched.
 func TestARemoteNamespaceIsMadeOnceTheWayIsFree(t *testing.T) {
 	t.Parallel() // in parallel, because Kubernetes takes five seconds to delete a namespace
 	provider.StartManager(t)
@@ -154,7 +155,8 @@ func TestARemoteNamespaceIsMadeOnceTheWayIsFree(t *testing.T) {
 	}
 }
 
-// A failed deletion is reported and retried: no watch event shows when it is permitted.
+// TestADeletionThatFailsIsRetried checks that a failed deletion is reported and retried, because no watch event shows
+// that the deletion has become possible.
 func TestADeletionThatFailsIsRetried(t *testing.T) {
 	provider.StartManager(t)
 	nm := replicated(tenant(t, "enna"), "enna", map[string]string{"shop": "shop-enna"})
@@ -196,8 +198,9 @@ func TestARemoteNamespaceIsDeletedWithItsMapping(t *testing.T) {
 	provider.AwaitGone(t, nm)
 }
 
-// Two mappings request the same remote namespace. The first gets it. The second is refused, does not delete the
-// namespace when it is removed, and gets its own remote namespace when the name is free.
+// TestTwoNamespacesCannotHaveOneRemoteNamespace checks two mappings that request the same remote namespace. The first
+// one gets it. The second one is refused, does not delete the namespace when it is removed, and gets its own remote
+// namespace when the name is free.
 func TestTwoNamespacesCannotHaveOneRemoteNamespace(t *testing.T) {
 	t.Parallel() // in parallel, because Kubernetes takes five seconds to delete a namespace
 	provider.StartManager(t)
@@ -205,7 +208,7 @@ func TestTwoNamespacesCannotHaveOneRemoteNamespace(t *testing.T) {
 	provider.Create(t, nm)
 	awaitPhases(t, nm, phases{"shop": "Accepted"})
 	first := remoteNamespace(t, "one-pisa")
-	// The mapping of bank comes first alphabetically, but is requested later.
+	// The mapping of bank is first in alphabetical order, but is requested later.
 	provider.Patch(t, nm, `{"spec":{"desiredMapping":{"bank":"one-pisa"}}}`)
 	awaitPhases(t, nm, phases{"shop": "Accepted", "bank": "CreationLoopBackOff"})
 	event := provider.AwaitEvent(t, nm.Namespace, "NamespaceMap", "provider", "FailedCreateNamespace")
@@ -227,7 +230,8 @@ func TestTwoNamespacesCannotHaveOneRemoteNamespace(t *testing.T) {
 	}
 }
 
-// A map that was lost and recreated empty does not delete remote namespaces.
+// TestARemoteNamespaceThatIsInNoStatusIsKept checks that a map that was lost and created again without entries does not
+// delete remote namespaces.
 func TestARemoteNamespaceThatIsInNoStatusIsKept(t *testing.T) {
 	provider.StartManager(t)
 	space := tenant(t, "lodi")
@@ -254,8 +258,9 @@ func TestAConsumerCannotSpeakForAnother(t *testing.T) {
 	}
 }
 
-// A consumer whose tenant namespace loses its label loses its permissions in all its remote namespaces, even if it
-// changes or removes its map. Its workloads stay. When the label is set again, the permissions are restored.
+// TestARemovedConsumerHasNoRights checks that a consumer loses its permissions in all its remote namespaces if its
+// tenant namespace loses its label, even if the consumer changes or removes its map. Its workloads are kept. When the
+// label is set again, the permissions are restored.
 func TestARemovedConsumerHasNoRights(t *testing.T) {
 	home := tenant(t, "genoa")
 	m := provider.StartManager(t)
@@ -295,7 +300,7 @@ func TestARemovedConsumerHasNoRights(t *testing.T) {
 	label(`"genoa"`)
 	rights(2)
 
-	// The consumer may have changed its map so that the map is no longer used.
+	// The consumer may change its map so that the map is no longer used.
 	provider.Patch(t, nm, fmt.Sprintf(`{"metadata":{"labels":{%q:"somebody-else"}}}`, wire.OriginIDLabel))
 	label("null")
 	rights(0)
@@ -307,7 +312,8 @@ func TestARemovedConsumerHasNoRights(t *testing.T) {
 	rights(0)
 }
 
-// A namespace that was not made a tenant namespace grants no permissions, regardless of the maps in it.
+// TestNoTenantNamespaceNoNamespaces checks that the maps in a namespace that is not a tenant namespace grant no
+// permissions.
 func TestNoTenantNamespaceNoNamespaces(t *testing.T) {
 	unlabelled := provider.Namespace(t)
 	provider.StartManager(t)
@@ -327,7 +333,8 @@ func limits(t *testing.T, setting *tenantlimits.Setting, value string) tenantlim
 	return all
 }
 
-// Names of system namespaces are not available to consumers, and remote namespaces have a Pod Security level.
+// TestNamesAndLevelsOfNamespaces checks that consumers cannot use the names of system namespaces, and that remote
+// namespaces have a Pod Security level.
 func TestNamesAndLevelsOfNamespaces(t *testing.T) {
 	home := tenant(t, "rome")
 	provider.StartManager(t, func(o *controllers.Options) {
@@ -354,7 +361,8 @@ func TestNamesAndLevelsOfNamespaces(t *testing.T) {
 	}
 }
 
-// The limits of a consumer are set on its tenant namespace, and apply in its remote namespaces.
+// TestLimitsAreCopied checks that the limits of a consumer are set on its tenant namespace, and apply in its remote
+// namespaces.
 func TestLimitsAreCopied(t *testing.T) {
 	home := tenant(t, "rome")
 	tenantNamespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: home}}
@@ -392,7 +400,8 @@ func isAbsent(t *testing.T, namespace string) bool {
 	return apierrors.IsNotFound(provider.Client.Get(t.Context(), types.NamespacedName{Name: namespace}, &corev1.Namespace{}))
 }
 
-// A consumer gets its maximum number of namespaces. It gets another one only after it has given one up.
+// TestNumberOfNamespaces checks that a consumer gets at most its maximum number of namespaces. It gets another
+// namespace only after it has given one up.
 func TestNumberOfNamespaces(t *testing.T) {
 	home := tenant(t, "rome")
 	provider.StartManager(t, func(o *controllers.Options) { o.Tenancy.Limits = limits(t, tenantlimits.MaxNamespaces, "2") })
@@ -415,8 +424,8 @@ func TestNumberOfNamespaces(t *testing.T) {
 	}
 }
 
-// The status has the reason for each refused namespace, because users of the consumer cannot see the provider's
-// Events.
+// TestRefusedNamespacesSayWhy checks that the status contains the reason for each refused namespace, because users of
+// the consumer cannot read Events on the provider.
 func TestRefusedNamespacesSayWhy(t *testing.T) {
 	home := tenant(t, "rome")
 	foreign := provider.Namespace(t)

@@ -18,8 +18,8 @@ import (
 	"github.com/refract-project/refract/internal/tenantlimits"
 )
 
-// remoteNamespaces returns the names of the namespaces that were created for the map, in any phase. The map's status
-// is not used, because the consumer can delay the deletion of a namespace with a finalizer.
+// remoteNamespaces returns the names of the namespaces that were created for the map, in any phase. The map's status is
+// not sufficient, because the consumer can delay the deletion of a namespace with a finalizer.
 func (c *Controller) remoteNamespaces(ctx context.Context, nm *offloading.NamespaceMap) (sets.Set[string], error) {
 	list := &corev1.NamespaceList{}
 	if err := c.client.List(ctx, list, client.MatchingLabels{wire.RemoteClusterIDLabel: nm.Labels[wire.OriginIDLabel]}); err != nil {
@@ -34,8 +34,8 @@ func (c *Controller) remoteNamespaces(ctx context.Context, nm *offloading.Namesp
 	return names, nil
 }
 
-// countNamespaces returns the number of namespaces of the consumer, including namespaces that are announced but not yet
-// created.
+// countNamespaces returns the number of namespaces of the consumer, including namespaces that are announced but not
+// created yet.
 func countNamespaces(nm *offloading.NamespaceMap, owned sets.Set[string]) int {
 	names := owned.Clone()
 	for _, status := range nm.Status.CurrentMapping {
@@ -55,14 +55,14 @@ func maxNamespaces(limits consumerLimits) int {
 	return int(maximum)
 }
 
-// consumerLimits are the limits of a consumer, and the annotations of its tenant namespace that set some of them.
+// consumerLimits contains the limits of a consumer, and the annotations of its tenant namespace that set some of them.
 type consumerLimits struct {
 	tenantlimits.Limits
 	annotations map[string]string
-	invalid     bool // at least one limit is invalid and does not apply
+	invalid     bool // at least one limit is invalid and is not applied
 }
 
-// limitsOf returns the limits of the map's consumer. Invalid limits do not apply, and an Event reports them.
+// limitsOf returns the limits of the map's consumer. Invalid limits are not applied, and an Event reports them.
 func (c *Controller) limitsOf(ctx context.Context, nm *offloading.NamespaceMap) (consumerLimits, error) {
 	tenant := &corev1.Namespace{}
 	if err := c.uncached.Get(ctx, client.ObjectKey{Name: nm.Namespace}, tenant); err != nil {
@@ -77,8 +77,8 @@ func (c *Controller) limitsOf(ctx context.Context, nm *offloading.NamespaceMap) 
 }
 
 // reportLeftBehind reports the namespaces that were created for the map but are no longer in it, and returns whether
-// there are any. They are not deleted, because the consumer has not requested the deletion: either an earlier version
-// lost track of them, or the map was restored from a backup.
+// there are any. They are not deleted, because the consumer has not requested this: either an earlier version has lost
+// track of them, or the map was restored from a backup.
 func (c *Controller) reportLeftBehind(nm *offloading.NamespaceMap, current map[string]offloading.RemoteNamespaceStatus, owned sets.Set[string]) bool {
 	left := owned.Clone()
 	for _, status := range current {

@@ -20,8 +20,9 @@ import (
 // maxNamedClaims is the maximum number of claims that an Event lists.
 const maxNamedClaims = 8
 
-// keepsData reports whether a remote namespace stays although its map is deleted, because it has data and the
-// consumer has not withdrawn it. This is reported by Events on the map and on the namespace, which outlives the map.
+// keepsData reports whether a remote namespace is kept although its map is deleted, because it contains data and the
+// consumer has not withdrawn it. This is reported by Events about the map and about the namespace, which remains after
+// the map.
 func (c *Controller) keepsData(ctx context.Context, nm *offloading.NamespaceMap, local, remoteNamespace string) (bool, error) {
 	if remotedata.IsConfirmed(nm) {
 		return false, nil
@@ -51,7 +52,8 @@ func (c *Controller) keepsData(ctx context.Context, nm *offloading.NamespaceMap,
 	return true, nil
 }
 
-// claimsPage is the page size for reading claims. Consumers determine the size and number of claims.
+// claimsPage is the number of claims that are read in one request. It is small, because consumers determine the size
+// and number of claims.
 const claimsPage = 20
 
 // boundClaims returns the names of the claims in a namespace that are bound to a volume.

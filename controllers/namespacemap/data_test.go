@@ -21,8 +21,8 @@ import (
 	"github.com/refract-project/refract/internal/remotedata"
 )
 
-// If a NamespaceMap is deleted on the provider, requested namespaces with data stay. The next map uses these
-// namespaces again, and deletes them when the consumer withdraws them.
+// TestADeletedMapKeepsData checks that requested namespaces with data are kept if a NamespaceMap is deleted on the
+// provider. The next map uses these namespaces again, and deletes them when the consumer withdraws them.
 func TestADeletedMapKeepsData(t *testing.T) {
 	tenant := tenant(t, "siena")
 	provider.StartManager(t)
@@ -48,7 +48,8 @@ func TestADeletedMapKeepsData(t *testing.T) {
 	provider.AwaitGone(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop-siena"}})
 }
 
-// If an administrator of the provider confirms the deletion, data is deleted with the map.
+// TestADeletedMapTakesDataThatIsConfirmed checks that data is deleted with the map if an administrator of the provider
+// confirms the deletion.
 func TestADeletedMapTakesDataThatIsConfirmed(t *testing.T) {
 	tenant := tenant(t, "terni")
 	provider.StartManager(t)
@@ -62,7 +63,7 @@ func TestADeletedMapTakesDataThatIsConfirmed(t *testing.T) {
 	provider.AwaitGone(t, nm)
 }
 
-// pages records the maximum number of claims in one response.
+// pages records the largest number of claims in one response.
 type pages struct {
 	client.Reader
 	largest int
@@ -74,7 +75,8 @@ func (p *pages) List(ctx context.Context, list client.ObjectList, options ...cli
 	return err
 }
 
-// This process only holds a few of a consumer's claims at a time, regardless of their number and size.
+// TestClaimsAreReadInPages checks that this process keeps only a few of a consumer's claims in memory at a time,
+// whatever their number and size.
 func TestClaimsAreReadInPages(t *testing.T) {
 	namespace := provider.Namespace(t)
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace}, Spec: corev1.PersistentVolumeClaimSpec{

@@ -42,12 +42,13 @@ const (
 
 // ensureEgressPolicies reconciles the NetworkPolicies of a remote namespace with the limits of its consumer. Without
 // any policy, the network plugin does not restrict the egress of a consumer's pods. Policies are additive, so the
-// default egress must exclude the pods that other policies isolate, whether the consumer or an administrator has
-// written them. After such a policy was deleted, these pods stay isolated until the next reconciliation.
+// default egress must exclude the pods that other policies isolate, no matter whether these policies were written by
+// the consumer or an administrator. After such a policy was deleted, these pods remain isolated until the next
+// reconciliation.
 func (c *Controller) ensureEgressPolicies(ctx context.Context, nm *offloading.NamespaceMap, limits tenantlimits.Limits, namespace string) error {
 	actual := &networkingv1.NetworkPolicyList{}
-	// The policies are not copied, because they are not modified. Copies of all policies in each reconciliation of each
-	// namespace would use memory that consumers control.
+	// The policies are not copied, because they are not modified. Copying all policies in each reconciliation of each
+	// namespace would need an amount of memory that consumers control.
 	if err := c.client.List(ctx, actual, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("listing the NetworkPolicies of namespace %s, %w", namespace, err)
 	}
@@ -59,7 +60,7 @@ func (c *Controller) ensureEgressPolicies(ctx context.Context, nm *offloading.Na
 	missing := int64(0)
 	isolated := true
 	for _, policy := range inOrder(desired, actual.Items) {
-		// The default egress may exclude pods only while another policy isolates them.
+		// The default egress may exclude pods only if another policy isolates them.
 		if !isolated && narrows(policy, actual.Items) {
 			continue
 		}
@@ -70,7 +71,7 @@ func (c *Controller) ensureEgressPolicies(ctx context.Context, nm *offloading.Na
 		isolated = isolated && (err == nil || policy.Name != wire.EgressIsolationPolicy)
 		problems = append(problems, err)
 	}
-	if missing > 0 { // The next attempt creates the missing objects, and then lowers the limit again.
+	if missing > 0 { // the next attempt creates the missing objects, and then lowers the limit again
 		problems = append(problems, c.counts.Raise(ctx, namespace, countedPolicies, missing))
 	}
 	for i := range actual.Items {
@@ -103,7 +104,7 @@ func inOrder(desired []*networkingv1.NetworkPolicy, existing []networkingv1.Netw
 	return ordered
 }
 
-// narrows reports whether the desired policy may exclude pods that the existing policy of the same name selects.
+// narrows reports whether the desired policy may exclude pods that the existing policy with the same name selects.
 func narrows(desired *networkingv1.NetworkPolicy, existing []networkingv1.NetworkPolicy) bool {
 	selector, exists := selectorOf(desired.Name, existing)
 	return exists && !equality.Semantic.DeepEqual(selector, noPods) && !equality.Semantic.DeepEqual(selector, desired.Spec.PodSelector)
@@ -118,7 +119,7 @@ func selectorOf(name string, existing []networkingv1.NetworkPolicy) (selector me
 	return existing[at].Spec.PodSelector, true
 }
 
-// forget drops the recorded state of the NetworkPolicies of a namespace.
+// forget removes the recorded state of the NetworkPolicies of a namespace.
 func (c *Controller) forget(namespace string) {
 	c.incomplete.Drop(types.NamespacedName{Name: namespace})
 	c.complements.forgetNamespace(namespace)
@@ -167,7 +168,7 @@ func (c *Controller) egressPolicies(nm *offloading.NamespaceMap, limits tenantli
 	return desired, nil
 }
 
-// describeProblem returns the note of the Event about pods without egress.
+// describeProblem returns the message of the Event about pods without egress.
 func (c complement) describeProblem(namespace string) string {
 	if c.costly {
 		return fmt.Sprintf("the pod selectors of the NetworkPolicies of namespace %s are so many or so large that %s-* selects no pods beside them: pods that none of them selects have no egress. Use fewer policies for egress, or fewer labels and values in them, or add a NetworkPolicy for these pods",
@@ -177,8 +178,8 @@ func (c complement) describeProblem(namespace string) string {
 		namespace, wire.EgressNetworkPolicy)
 }
 
-// nameSelectors assigns the selectors to the names of their policies. A selector keeps its name, and a new selector
-// preferably gets a name whose policy selects no pods so far, so that no pod is excluded from one policy before
+// nameSelectors assigns the selectors to the names of their policies. A selector keeps its name. A new selector
+// preferably gets a name whose policy has selected no pods so far, so that no pod is excluded from one policy before
 // another one selects it. The policy with the first name always exists.
 func nameSelectors(selectors []metav1.LabelSelector, names []string, existing []networkingv1.NetworkPolicy) map[string]metav1.LabelSelector {
 	named := map[string]metav1.LabelSelector{}
@@ -245,7 +246,7 @@ func (c *Controller) ensureNetworkPolicy(ctx context.Context, desired *networkin
 	return nil
 }
 
-// egressRules returns the default egress of the pods of a consumer. Ingress is not restricted by default: the
+// egressRules returns the default egress of a consumer's pods. Ingress is not restricted by default, because the
 // consumer decides which clients may reach its pods, and this cluster's ingress controllers and load balancers must
 // reach them.
 func (c *Controller) egressRules(nm *offloading.NamespaceMap, limits tenantlimits.Limits, own ipmap.Ranges) []networkingv1.NetworkPolicyEgressRule {
@@ -255,8 +256,8 @@ func (c *Controller) egressRules(nm *offloading.NamespaceMap, limits tenantlimit
 		{Protocol: ptr.To(corev1.ProtocolTCP), Port: ptr.To(intstr.FromInt32(53))},
 	}
 	peers := []networkingv1.NetworkPolicyPeer{
-		// The tenant namespace is left out, because it also contains pods of this cluster: its virtual kubelets, if
-		// the consumer is also a provider.
+		// The tenant namespace is left out, because it also contains pods of this cluster: if the consumer is also a
+		// provider, its virtual kubelets run there.
 		{NamespaceSelector: &metav1.LabelSelector{
 			MatchLabels:      map[string]string{wire.RemoteClusterIDLabel: consumer},
 			MatchExpressions: []metav1.LabelSelectorRequirement{{Key: wire.TenantNamespaceLabel, Operator: metav1.LabelSelectorOpDoesNotExist}},

@@ -26,8 +26,8 @@ import (
 	"github.com/refract-project/refract/controllers/internal/controllertest"
 )
 
-// awaitEgress waits for a NetworkPolicy that allows all addresses. The range in the argument except must be among its
-// exceptions if excepted is true, and must not be if it is false.
+// awaitEgress waits for a NetworkPolicy that allows all addresses. If excepted is true, the range in the argument
+// except must be one of its exceptions. Otherwise, it must not be an exception.
 func awaitEgress(t *testing.T, namespace, except string, excepted bool) *networkingv1.NetworkPolicy {
 	t.Helper()
 	policy := &networkingv1.NetworkPolicy{}
@@ -45,9 +45,9 @@ func awaitEgress(t *testing.T, namespace, except string, excepted bool) *network
 	return policy
 }
 
-// The default egress of a remote namespace excludes the ranges of the provider, including nodes that are added later.
-// The policy is restored after changes and deletions. It is deleted if the annotation of the tenant namespace disables
-// it.
+// TestEgressPolicy checks that the default egress of a remote namespace excludes the ranges of the provider, including
+// nodes that are added later. The policy is restored after changes and deletions. It is deleted if the annotation of
+// the tenant namespace disables it.
 func TestEgressPolicy(t *testing.T) {
 	home := tenant(t, "rome")
 	provider.StartManager(t)
@@ -86,8 +86,8 @@ func TestEgressPolicy(t *testing.T) {
 	})
 }
 
-// awaitAllowed waits until all pods are isolated, and exactly the given pods have the default egress. Each pod stands
-// for a value of the labels app and tier.
+// awaitAllowed waits until all pods are isolated, and exactly the given pods have the default egress. A pod is
+// identified by the values of its labels app and tier.
 func awaitAllowed(t *testing.T, namespace string, allowed ...string) {
 	t.Helper()
 	controllertest.Eventually(t, fmt.Sprintf("egress of pods %v", allowed), func() error {
@@ -126,8 +126,8 @@ func awaitAllowed(t *testing.T, namespace string, allowed ...string) {
 	})
 }
 
-// If a policy of the consumer or of an administrator selects a pod, the default egress adds nothing to the rules of
-// this policy.
+// TestDefaultEgressAddsNothingToOtherPolicies checks that, if a policy of the consumer or of an administrator selects a
+// pod, the default egress does not extend the rules of this policy.
 func TestDefaultEgressAddsNothingToOtherPolicies(t *testing.T) {
 	home := tenant(t, "rome")
 	provider.StartManager(t)
@@ -159,7 +159,8 @@ func TestDefaultEgressAddsNothingToOtherPolicies(t *testing.T) {
 	awaitAllowed(t, namespace, "db/", "db/internal", "web/", "web/internal")
 }
 
-// A policy that cannot be written does not prevent the writes of the other policies.
+// TestOneEgressPolicyInTroubleDoesNotStopTheOthers checks that a policy that cannot be written does not prevent the
+// writes of the other policies.
 func TestOneEgressPolicyInTroubleDoesNotStopTheOthers(t *testing.T) {
 	home := tenant(t, "rome")
 	m := provider.StartManager(t)
@@ -182,8 +183,8 @@ func TestOneEgressPolicyInTroubleDoesNotStopTheOthers(t *testing.T) {
 	awaitAllowed(t, namespace, "db/", "db/internal", "web/", "web/internal")
 }
 
-// Two persistent problems are reported once, regardless of the number of reconciliations: pods without egress in a
-// namespace, and invalid limits.
+// TestWhatRemainsIsReportedOnce checks that two persistent problems are reported once, whatever the number of
+// reconciliations: pods without egress in a namespace, and invalid limits.
 func TestWhatRemainsIsReportedOnce(t *testing.T) {
 	for reason, spoil := range map[string]func(t *testing.T, home, remote string){
 		"EgressPolicyIncomplete": func(t *testing.T, _, remote string) {
@@ -232,7 +233,8 @@ func TestWhatRemainsIsReportedOnce(t *testing.T) {
 	}
 }
 
-// A consumer has no permissions in a namespace while one of its limits is missing.
+// TestLimitsComeBeforeAccess checks that a consumer has no permissions in a namespace while one of its limits is
+// missing.
 func TestLimitsComeBeforeAccess(t *testing.T) {
 	for name, limit := range map[string]func(*controllers.Options){
 		"networkpolicies": func(*controllers.Options) {},
@@ -270,8 +272,8 @@ func TestLimitsComeBeforeAccess(t *testing.T) {
 	}
 }
 
-// A NetworkPolicy of an administrator that already used a reserved name is neither overwritten nor deleted, and an
-// Event names the remedy.
+// TestEgressPoliciesOfOthersStay checks that an administrator's NetworkPolicy that has a reserved name is neither
+// overwritten nor deleted, and that an Event contains the remedy.
 func TestEgressPoliciesOfOthersStay(t *testing.T) {
 	home := tenant(t, "rome")
 	provider.StartManager(t)
@@ -292,7 +294,7 @@ func TestEgressPoliciesOfOthersStay(t *testing.T) {
 	require.Equal(t, theirs.Spec, kept.Spec)
 }
 
-// Each remote namespace has the LimitRange of the provider, which is restored after changes.
+// TestLimitRange checks that each remote namespace has the LimitRange of the provider, which is restored after changes.
 func TestLimitRange(t *testing.T) {
 	home := tenant(t, "rome")
 	provider.StartManager(t, func(o *controllers.Options) {
@@ -319,8 +321,9 @@ func TestLimitRange(t *testing.T) {
 	await()
 }
 
-// A client on this cluster opens the NetworkPolicy of a remote namespace whenever it is restored. The policy is still
-// restored every few seconds, and the Event names the client.
+// TestAnOpenedEgressPolicyIsAlwaysRestored checks the case that a client of this cluster opens the NetworkPolicy of a
+// remote namespace whenever it is restored. The policy is still restored every few seconds, and an Event names the
+// client.
 func TestAnOpenedEgressPolicyIsAlwaysRestored(t *testing.T) {
 	home := tenant(t, "rome")
 	m := provider.StartManager(t)

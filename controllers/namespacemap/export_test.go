@@ -22,9 +22,9 @@ func BoundClaims(ctx context.Context, live client.Reader, namespace string) ([]s
 	return (&Controller{uncached: live}).boundClaims(ctx, namespace)
 }
 
-// GrantedReader returns a function for a controller. The function returns the resources that a consumer is granted
-// beyond the chart, whose number the controller therefore limits, and the time at which they are read again. The
-// controller reads from live.
+// GrantedReader returns a function for a controller that reads from live. The function returns the resources that a
+// consumer is granted beyond the chart, and whose number the controller therefore limits. It also returns the time at
+// which they are read again.
 func GrantedReader(c client.Client, live client.Reader, options Options) func(ctx context.Context, nm *offloading.NamespaceMap, namespace string) ([]string, time.Time, error) {
 	created := NewController(c, live, events.NewFakeRecorder(100), options)
 	return func(ctx context.Context, nm *offloading.NamespaceMap, namespace string) (names []string, until time.Time, err error) {

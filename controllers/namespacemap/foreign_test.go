@@ -15,8 +15,9 @@ import (
 	"github.com/refract-project/refract/controllers/internal/controllertest"
 )
 
-// Labels, annotations and subjects that an administrator of the provider adds are kept. The consumer keeps its
-// permissions, and additional permissions that an earlier version granted are revoked.
+// TestWhatAdministratorsAddStays checks that labels, annotations and subjects that an administrator of the provider
+// adds are kept. The consumer keeps its permissions, and additional permissions that an earlier version has granted are
+// revoked.
 func TestWhatAdministratorsAddStays(t *testing.T) {
 	first := provider.StartManager(t)
 	nm := replicated(tenant(t, "turin"), "turin", map[string]string{"shop": "shop-turin"})

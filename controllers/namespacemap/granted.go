@@ -35,7 +35,7 @@ const defaultRegrantDelay = 10 * time.Minute
 
 const uncountedGrantReason = "UncountedKinds"
 
-// grantedCounts holds the limits for the kinds that the provider grants a consumer beyond the chart's role, such as
+// grantedCounts contains the limits for the kinds that the provider grants a consumer beyond the chart's role, such as
 // kinds of ReflectedResources.
 type grantedCounts struct {
 	counts corev1.ResourceList
@@ -110,7 +110,7 @@ func (c *Controller) rulesOf(ctx context.Context, tenant, namespace string, ref 
 }
 
 // matchConsumer returns a function that reports whether a subject is the consumer of a NamespaceMap, or a group that
-// contains all its identities.
+// contains all identities of the consumer.
 func matchConsumer(nm *offloading.NamespaceMap, identities []rbacv1.Subject) func(rbacv1.Subject) bool {
 	origin := nm.Labels[wire.OriginIDLabel]
 	all := append([]rbacv1.Subject{rbac.User(origin)}, identities...)
@@ -128,9 +128,9 @@ func matchConsumer(nm *offloading.NamespaceMap, identities []rbacv1.Subject) fun
 	}
 }
 
-// countedElsewhere lists resources without a default limit. The chart's values limit the resources of the consumer's
-// role individually. The other resources in the list are created by controllers of this cluster on behalf of a
-// consumer, within other limits.
+// countedElsewhere contains resources without a default limit. The chart's values contain a limit for each resource of
+// the consumer's role. The other resources are created by controllers of this cluster on behalf of a consumer, within
+// other limits.
 var countedElsewhere = func() sets.Set[schema.GroupResource] {
 	known := sets.New(
 		schema.GroupResource{Resource: "pods"}, schema.GroupResource{Resource: "events"}, schema.GroupResource{Group: "events.k8s.io", Resource: "events"},
@@ -145,8 +145,8 @@ var countedElsewhere = func() sets.Set[schema.GroupResource] {
 	return known
 }()
 
-// unstored lists resources that the API server does not store, so that their objects cannot be counted. A limit would
-// be removed and added again forever.
+// unstored contains resources that the API server does not store, so that their objects cannot be counted. A limit for
+// them would be removed and added again forever.
 var unstored = sets.New(
 	schema.GroupResource{Resource: "bindings"},
 	schema.GroupResource{Group: "authorization.k8s.io", Resource: "localsubjectaccessreviews"},
@@ -159,7 +159,7 @@ var unstored = sets.New(
 	schema.GroupResource{Group: "security.openshift.io", Resource: "podsecuritypolicysubjectreviews"},
 )
 
-// creatableResources returns the resources that a rule allows its subjects to create.
+// creatableResources returns the resources that a rule permits its subjects to create.
 func creatableResources(rule *rbacv1.PolicyRule) (resources []schema.GroupResource) {
 	if !slices.Contains(rule.Verbs, "create") && !slices.Contains(rule.Verbs, rbacv1.VerbAll) {
 		return nil
@@ -207,14 +207,14 @@ func (c *Controller) isNamespaced(resource schema.GroupResource) bool {
 }
 
 // spreadRegrant returns the time at which to read the permissions of a consumer in a namespace again. The times are
-// spread, because after a restart the permissions in all namespaces are read at once.
+// spread, because all permissions are read at the same time after a restart.
 func (c *Controller) spreadRegrant() time.Duration {
 	delay := c.regrantDelay()
 	return delay*6/10 + rand.N(1+delay*3/10) //nolint:gosec // it only spreads load
 }
 
-// regrantAfter returns the delay until a map must be reconciled to read the permissions in one of its namespaces
-// again; 0 means never. Namespaces that are due within a tenth of the delay are read together.
+// regrantAfter returns the delay until a map must be reconciled to read the permissions in one of its namespaces again;
+// 0 means never. Namespaces that are due within a tenth of the delay are handled together.
 func (c *Controller) regrantAfter(namespace string) time.Duration {
 	if c.options.DefaultObjectCount <= 0 {
 		return 0

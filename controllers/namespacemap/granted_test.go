@@ -55,9 +55,9 @@ func mayReadRoles(t *testing.T) {
 	require.NoError(t, provider.Grant(t.Context(), rbac.Manager{Subject: rbac.User(controllertest.ManagerUser)}.GrantedKinds()...))
 }
 
-// The number of objects is limited for kinds that a provider grants beyond the chart's role, whether the grant
-// applies to one namespace or to all, and whether it is for the consumer's group or its ServiceAccount. Objects can
-// be created up to the limit.
+// TestKindsThatAreGrantedInAdditionAreCounted checks that the number of objects is limited for kinds that a provider
+// grants beyond the chart's role. The grant may apply to one namespace or to all, and may be for the consumer's group
+// or its ServiceAccount. Objects can be created up to the limit.
 func TestKindsThatAreGrantedInAdditionAreCounted(t *testing.T) {
 	const group, remote = "granted.example.org", "granted-quito"
 	for plural, kind := range map[string]string{"widgets": "Widget", "gadgets": "Gadget", "tools": "Tool", "others": "Other"} {
@@ -80,7 +80,7 @@ func TestKindsThatAreGrantedInAdditionAreCounted(t *testing.T) {
 	awaitPhases(t, nm, phases{"granted": offloading.MappingAccepted})
 	awaitCounts(t, remote, map[string]string{"count/configmaps": "5", "count/tools." + group: "7", "count/gadgets." + group: "2"})
 
-	// The next check detects a permission that was added later.
+	// The next check must detect a permission that is added later.
 	for name, subject := range map[string]rbacv1.Subject{"consumer": rbac.Group("quito"), "another": rbac.Group("turin")} {
 		resource := map[string]string{"consumer": "widgets", "another": "others"}[name]
 		provider.Create(t, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: remote, Name: name}, Subjects: []rbacv1.Subject{subject}, RoleRef: role(t, home+"-"+name, group, resource, "tools")})
@@ -107,7 +107,7 @@ func TestKindsThatAreGrantedInAdditionAreCounted(t *testing.T) {
 		return nil
 	})
 
-	// The objects of a wildcard cannot be counted, so the wildcard is reported. The other kinds stay limited.
+	// A wildcard is reported, because its objects cannot be counted. The other kinds remain limited.
 	provider.Create(t, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: remote, Name: "all"}, Subjects: []rbacv1.Subject{rbac.Group("quito")}, RoleRef: role(t, home+"-all", "wild.example.org", "*")})
 	event := provider.AwaitEvent(t, home, offloading.NamespaceMapKind, nm.Name, "UncountedKinds")
 	require.Contains(t, event.Note, "*.wild.example.org in namespace "+remote)

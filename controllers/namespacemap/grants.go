@@ -16,8 +16,8 @@ import (
 // maxGrantsAge is how long grants are cached. It is long enough to reconcile many namespaces of a consumer.
 const maxGrantsAge = time.Minute
 
-// clusterGrants briefly caches the permissions that consumers get from ClusterRoleBindings and ClusterRoles, because
-// these are the same in all namespaces of a consumer. It is safe for concurrent use.
+// clusterGrants caches, for a short time, the permissions that consumers get from ClusterRoleBindings and ClusterRoles,
+// because they are the same in all namespaces of a consumer. It is safe for concurrent use.
 type clusterGrants struct {
 	live client.Reader
 	age  time.Duration
@@ -26,9 +26,9 @@ type clusterGrants struct {
 	ofConsumer map[string]*consumerGrants // keyed by tenant namespace
 }
 
-// consumerGrants are the grants of one consumer.
+// consumerGrants contains the grants of one consumer.
 type consumerGrants struct {
-	mu         sync.Mutex // held while the grants are read, so that all callers wait for the same response
+	mu         sync.Mutex // held while the grants are read, so that all callers use the same response
 	until      time.Time
 	everywhere []rbacv1.RoleRef
 	rules      map[string][]rbacv1.PolicyRule // keyed by the name of the ClusterRole
@@ -49,8 +49,8 @@ func (g *clusterGrants) grantsOf(tenant string) *consumerGrants {
 	return grants
 }
 
-// listRoles returns the roles that ClusterRoleBindings bind to matching subjects. It first drops the consumer's cached
-// grants if they are too old.
+// listRoles returns the roles that ClusterRoleBindings bind to matching subjects. If the consumer's cached grants are
+// too old, it drops them first.
 func (g *clusterGrants) listRoles(ctx context.Context, tenant string, match func(rbacv1.Subject) bool) ([]rbacv1.RoleRef, error) {
 	grants := g.grantsOf(tenant)
 	grants.mu.Lock()

@@ -54,8 +54,8 @@ func bindEverywhere(t *testing.T, name string, ref rbacv1.RoleRef, subjects ...r
 	provider.Create(t, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: ref, Subjects: subjects})
 }
 
-// Permissions that are the same in all namespaces of a consumer are read once, regardless of the number of namespaces
-// and of concurrent readers.
+// TestGrantedKindsCostOneRequestForEachNamespace checks that permissions that are the same in all namespaces of a
+// consumer are read once, whatever the number of namespaces and of concurrent readers.
 func TestGrantedKindsCostOneRequestForEachNamespace(t *testing.T) {
 	const namespaces = 200
 	home := tenant(t, "sparing")
@@ -103,8 +103,9 @@ func onlyOf(counts map[string]int, names ...string) map[string]int {
 	return counts
 }
 
-// A consumer has several identities, and RBAC has several names for some of them. Resources that are granted to any of
-// these names are counted, unless they need no limit or already have one.
+// TestGrantedKindsOfEachIdentityAreCounted checks that resources are counted if they are granted to any identity of a
+// consumer, under any of the names that RBAC has for it. Resources that need no limit or already have one are not
+// counted.
 func TestGrantedKindsOfEachIdentityAreCounted(t *testing.T) {
 	home, remote := tenant(t, "identities"), provider.Namespace(t)
 	for resource, granted := range map[string]struct {
@@ -115,12 +116,12 @@ func TestGrantedKindsOfEachIdentityAreCounted(t *testing.T) {
 		"statefulsets":    {"apps", rbac.User(auth.ResourceSliceUser("gpu", "identities"))},
 		"podtemplates":    {"", rbac.ServiceAccount(home, wire.ConsumerServiceAccount)},
 		"serviceaccounts": {"", rbac.User("identities")},
-		// Subjects that include the consumer: the groups of all users, of all ServiceAccounts, and of the
+		// These subjects include the consumer: the groups of all users, of all ServiceAccounts, and of the
 		// ServiceAccounts in the consumer's tenant namespace.
 		"replicationcontrollers":   {"", rbac.Group("system:authenticated")},
 		"horizontalpodautoscalers": {"autoscaling", rbac.Group("system:serviceaccounts")},
 		"leases":                   {"coordination.k8s.io", rbac.Group("system:serviceaccounts:" + home)},
-		// Subjects that do not include the consumer.
+		// These subjects do not include the consumer.
 		"daemonsets":           {"apps", rbac.User(auth.ResourceSliceUser("gpu", "stranger"))},
 		"jobs":                 {"batch", rbac.User("system:serviceaccount:elsewhere:" + wire.ConsumerServiceAccount)},
 		"cronjobs":             {"batch", rbac.Group("stranger")},
@@ -132,7 +133,8 @@ func TestGrantedKindsOfEachIdentityAreCounted(t *testing.T) {
 	provider.Create(t, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: remote, Name: "all-verbs"}, Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"resourcequotas"}, Verbs: []string{"*"}}}})
 	provider.Create(t, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: remote, Name: "all-verbs"}, Subjects: []rbacv1.Subject{rbac.Group("identities")},
 		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "all-verbs"}})
-	// Objects that controllers derive from other objects are not counted, nor are resources that are not stored.
+	// Objects that controllers create from other objects are not counted. Resources that are not stored are not counted
+	// either.
 	bindEverywhere(t, home+"-core", role(t, home+"-core", "", "endpoints", "bindings", "limitranges"), rbac.Group("identities"))
 	bindEverywhere(t, home+"-apps", role(t, home+"-apps", "apps", "replicasets", "controllerrevisions"), rbac.User(auth.ResourceSliceUser("cpu", "identities")))
 	bindEverywhere(t, home+"-reviews", role(t, home+"-reviews", "authorization.k8s.io", "localsubjectaccessreviews"), rbac.Group("identities"))

@@ -15,13 +15,14 @@ import (
 )
 
 // complements caches the complement of each namespace's NetworkPolicies until the policies change. A NamespaceMap is
-// reconciled much more often than that, each time with all its namespaces. It is safe for concurrent use.
+// reconciled much more often than the policies change, and each time with all its namespaces. It is safe for concurrent
+// use.
 type complements struct {
 	known   memo.Memo[knownComplement]
 	compute func(selectors []metav1.LabelSelector, limit int) complement
 }
 
-// knownComplement is a complement and the input it was computed from.
+// knownComplement is a complement, with the input that it was computed from.
 type knownComplement struct {
 	from  []policyVersion
 	limit int
@@ -34,7 +35,7 @@ type policyVersion struct {
 	version string
 }
 
-// complementOf returns the complement of the pods that the policies of a namespace select.
+// complementOf returns the complement of the policies of a namespace.
 func (c *complements) complementOf(namespace string, policies []*networkingv1.NetworkPolicy, limit int) complement {
 	versions := make([]policyVersion, 0, len(policies))
 	selectors := make([]metav1.LabelSelector, 0, len(policies))
@@ -52,7 +53,7 @@ func (c *complements) complementOf(namespace string, policies []*networkingv1.Ne
 	return result
 }
 
-// forgetNamespace drops the complement of a namespace.
+// forgetNamespace removes the complement of a namespace.
 func (c *complements) forgetNamespace(namespace string) {
 	c.known.Drop(types.NamespacedName{Name: namespace})
 }

@@ -57,8 +57,8 @@ func (c *Controller) ensureLimitRange(ctx context.Context, nm *offloading.Namesp
 	return nil
 }
 
-// includes reports whether the actual limits equal the desired limits after the API server has set its defaults: a
-// missing default of a container is set to the maximum, and a missing default request to the default.
+// includes reports whether the actual limits are equal to the desired limits after the API server has set its defaults:
+// a missing default of a container is set to the maximum, and a missing default request to the default.
 func includes(actual, desired []corev1.LimitRangeItem) bool {
 	if len(actual) != len(desired) {
 		return false

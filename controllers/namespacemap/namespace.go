@@ -36,8 +36,9 @@ const (
 	managedBy      = "liqo"
 )
 
-// ensureRemoteNamespace creates or updates one remote namespace and returns its status. A problem that only a user can
-// solve is reported by an Event and the phase CreationLoopBackOff. An error is retried and leaves the phase unchanged.
+// ensureRemoteNamespace creates or updates one remote namespace and returns its status. If a problem can only be solved
+// by a user, it is reported by an Event and the phase CreationLoopBackOff. Errors are retried and leave the phase
+// unchanged.
 func (c *Controller) ensureRemoteNamespace(ctx context.Context, nm *offloading.NamespaceMap, limits consumerLimits, local, remoteNamespace string) (offloading.RemoteNamespaceStatus, error) {
 	before := nm.Status.CurrentMapping[local]
 	before.RemoteNamespace = remoteNamespace
@@ -65,7 +66,7 @@ func (c *Controller) ensureRemoteNamespace(ctx context.Context, nm *offloading.N
 		return c.refuse(nm, remoteNamespace, "namespace %s is the remote namespace of %s of this consumer, so it cannot be that of %s: ask the consumer to choose another name for one of the remote namespaces, or unoffload %s",
 			remoteNamespace, namespace.Annotations[wire.OriginalNameAnnotation], local, namespace.Annotations[wire.OriginalNameAnnotation]), errForeign(remoteNamespace)
 	case namespace.DeletionTimestamp != nil:
-		// Once the namespace is gone, another reconciliation creates it again.
+		// When the namespace is gone, another reconciliation creates it again.
 		return offloading.RemoteNamespaceStatus{RemoteNamespace: remoteNamespace, Phase: offloading.MappingTerminating}, nil
 	}
 	if err := c.furnish(ctx, nm, limits, namespace); err != nil {
@@ -80,8 +81,8 @@ func (c *Controller) ensureRemoteNamespace(ctx context.Context, nm *offloading.N
 // decisions are the classes of errors that persist until an object or policy is changed.
 var decisions = []report.Class{report.Forbidden, report.Policy, report.Invalid}
 
-// furnish applies the limits of the consumer to a remote namespace, and then grants the consumer its permissions in
-// the namespace.
+// furnish applies the limits of the consumer to a remote namespace, and then grants the consumer its permissions in the
+// namespace.
 func (c *Controller) furnish(ctx context.Context, nm *offloading.NamespaceMap, limits consumerLimits, namespace *corev1.Namespace) error {
 	var problems []error
 	for _, ensure := range []func() error{
@@ -110,7 +111,7 @@ func errForeign(remoteNamespace string) error {
 	return report.Errorf(report.Foreign, "namespace %s exists and is not ours", remoteNamespace)
 }
 
-// refuse reports in an Event on the map, and in the status for the consumer, why a remote namespace is not created.
+// refuse reports why a remote namespace is not created: in an Event on the map and, for the consumer, in the status.
 func (c *Controller) refuse(nm *offloading.NamespaceMap, remoteNamespace, format string, args ...any) offloading.RemoteNamespaceStatus {
 	message := fmt.Sprintf(format, args...)
 	c.report.Warn(nm, failedRemoteNamespaceReason, mapAction, message)
@@ -124,8 +125,8 @@ func refused(remoteNamespace, message string) offloading.RemoteNamespaceStatus {
 }
 
 // explain returns the message about an error from the API server. The message does not change while the same policy or
-// the same kind of check denies the request: the text of a webhook may differ each time, and each write of the status
-// triggers another attempt.
+// the same kind of check denies the request. The text of a webhook may be different each time, and each write of the
+// status triggers another attempt.
 func explain(before offloading.RemoteNamespaceStatus, problem string, err error) string {
 	decider := string(apierrors.ReasonForError(err))
 	if policy := admission.DenyingPolicy(err); policy != "" {
@@ -138,8 +139,8 @@ func explain(before offloading.RemoteNamespaceStatus, problem string, err error)
 	return printable.Shorten(printable.Line(beginning+err.Error()), offloading.MaxMappingMessage)
 }
 
-// createNamespace creates the remote namespace. If a namespace with this name exists, which belongs to another owner
-// and is therefore not in the cache, the existing namespace is returned.
+// createNamespace creates the remote namespace. If a namespace with this name exists and is not in the cache, because
+// it belongs to another owner, createNamespace returns the existing namespace.
 func (c *Controller) createNamespace(ctx context.Context, nm *offloading.NamespaceMap, limits consumerLimits, local, remoteNamespace string) (*corev1.Namespace, error) {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 		Name: remoteNamespace,
@@ -161,7 +162,7 @@ func (c *Controller) createNamespace(ctx context.Context, nm *offloading.Namespa
 	return namespace, err
 }
 
-// ensureLevel sets the consumer's Pod Security level on a namespace without a level, which an earlier version
+// ensureLevel sets the consumer's Pod Security level on a namespace without a level, which an earlier version has
 // created. An existing level is kept, because an administrator may have set it.
 func (c *Controller) ensureLevel(ctx context.Context, namespace *corev1.Namespace) error {
 	if namespace.Labels[tenancy.EnforceLabel] != "" {
@@ -199,12 +200,12 @@ func isMadeFor(namespace *corev1.Namespace, nm *offloading.NamespaceMap) bool {
 }
 
 // isRemoteNamespaceOf reports whether the namespace was created for the namespace local of the consumer. Two mappings
-// may request the same remote namespace, and neither may use or delete the remote namespace of the other mapping.
+// may request the same remote namespace, but neither of them may use or delete the remote namespace of the other one.
 func isRemoteNamespaceOf(namespace *corev1.Namespace, nm *offloading.NamespaceMap, local string) bool {
 	return isMadeFor(namespace, nm) && namespace.Annotations[wire.OriginalNameAnnotation] == local
 }
 
-// deleteRemoteNamespace deletes the namespace. It reports true if the namespace is gone, or was not created for the
+// deleteRemoteNamespace deletes the namespace. It returns true if the namespace is gone, or was not created for the
 // namespace local.
 func (c *Controller) deleteRemoteNamespace(ctx context.Context, nm *offloading.NamespaceMap, local, remoteNamespace string) (bool, error) {
 	namespace := &corev1.Namespace{}
@@ -230,8 +231,9 @@ func (c *Controller) deleteRemoteNamespace(ctx context.Context, nm *offloading.N
 	return false, err
 }
 
-// ensureRoleBinding grants the consumer its role in the remote namespace. The consumer authenticates with a certificate
-// as a member of the group named after its cluster ID, or with a token as its ServiceAccount in the tenant namespace.
+// ensureRoleBinding grants the consumer its role in the remote namespace. The consumer authenticates either with a
+// certificate, as a member of the group with its cluster ID as the name, or with a token, as its ServiceAccount in the
+// tenant namespace.
 func (c *Controller) ensureRoleBinding(ctx context.Context, nm *offloading.NamespaceMap, remoteNamespace string) error {
 	desired := c.roleBinding(nm, remoteNamespace)
 	actual := &rbacv1.RoleBinding{}
@@ -271,8 +273,8 @@ func (c *Controller) ensureRoleBinding(ctx context.Context, nm *offloading.Names
 	return nil
 }
 
-// mergeSubjects returns the desired subjects and the subjects that other clients have added to the binding. Subjects
-// that only an earlier version requested are left out.
+// mergeSubjects returns the desired subjects, and the subjects that other clients have added to the binding. It leaves
+// out subjects that only an earlier version has set.
 func mergeSubjects(binding *rbacv1.RoleBinding, desired []rbacv1.Subject) []rbacv1.Subject {
 	last := asked.Read(binding.Annotations)
 	merged := slices.DeleteFunc(slices.Clone(binding.Subjects), func(subject rbacv1.Subject) bool {

@@ -22,8 +22,8 @@ import (
 // countedPolicies is the name of the resource in a ResourceQuota that counts NetworkPolicies.
 const countedPolicies = "count/networkpolicies.networking.k8s.io"
 
-// remoteCounts returns the limits of a remote namespace. The limit of NetworkPolicies is increased by the number that
-// this controller creates there, because they are counted, too.
+// remoteCounts returns the limits of a remote namespace. The limit of NetworkPolicies is increased by the number of
+// NetworkPolicies that this controller creates there, because they are counted, too.
 func remoteCounts(counts corev1.ResourceList) corev1.ResourceList {
 	limits := objectcounts.OfRemoteNamespaces(counts)
 	if policies, limited := limits[countedPolicies]; limited {
@@ -52,7 +52,7 @@ func isCountExceeded(err error) bool {
 }
 
 // recountAfter returns the delay until a map is reconciled again, because resources are not counted in its namespaces
-// yet, or because its consumer may have been granted further resources; 0 means never.
+// yet, or because its consumer may have been granted other resources; 0 means never.
 func (c *Controller) recountAfter(nm *offloading.NamespaceMap) (wait time.Duration) {
 	for _, namespace := range nm.Spec.DesiredMapping {
 		for _, after := range []time.Duration{c.counts.RecountAfter(namespace), c.regrantAfter(namespace)} {

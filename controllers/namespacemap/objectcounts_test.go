@@ -35,8 +35,8 @@ func counts(of map[string]string) corev1.ResourceList {
 	return list
 }
 
-// The number of a consumer's objects is limited. The quota is restored after deletions and changes, and follows changes
-// to the flag.
+// TestObjectsOfAConsumerAreCounted checks that the number of a consumer's objects is limited. The quota is restored
+// after deletions and changes, and follows changes of the flag.
 func TestObjectsOfAConsumerAreCounted(t *testing.T) {
 	const remote = "counted-lima"
 	limited := func(o *controllers.Options) { o.ObjectCounts = counts(map[string]string{"count/configmaps": "3"}) }
@@ -67,8 +67,8 @@ func TestObjectsOfAConsumerAreCounted(t *testing.T) {
 	awaitCounts(t, remote, map[string]string{})
 }
 
-// Objects that kube-controller-manager does not count yet, because their CRD was installed recently, are not denied for
-// that reason.
+// TestObjectsThatAreNotCountedAreNotRefused checks that objects are not denied only because kube-controller-manager
+// does not count them yet, if their CRD was installed recently.
 func TestObjectsThatAreNotCountedAreNotRefused(t *testing.T) {
 	const unknown = "count/unknowns.example.org"
 	const remote = "uncounted-lima"
@@ -79,13 +79,14 @@ func TestObjectsThatAreNotCountedAreNotRefused(t *testing.T) {
 	provider.Create(t, nm)
 	awaitPhases(t, nm, phases{"uncounted": "Accepted"})
 	awaitCounts(t, remote, map[string]string{"count/configmaps": "3"})
-	// The controller tries later to apply the limit again.
+	// Later, the controller tries to apply the limit again.
 	awaitCounts(t, remote, map[string]string{"count/configmaps": "3", unknown: "7"})
 	awaitCounts(t, remote, map[string]string{"count/configmaps": "3"})
 }
 
-// A consumer that has reached its maximum number of NetworkPolicies cannot prevent the NetworkPolicies of this
-// cluster and cannot create more policies, even if it has used the number that is reserved for this cluster.
+// TestTheCountOfPoliciesKeepsNoEgressPolicyAway checks that a consumer that has reached its maximum number of
+// NetworkPolicies cannot prevent the NetworkPolicies of this cluster, and cannot create more policies, even if it has
+// used the number that is reserved for this cluster.
 func TestTheCountOfPoliciesKeepsNoEgressPolicyAway(t *testing.T) {
 	const remote, policies = "policies-lima", "count/networkpolicies.networking.k8s.io"
 	limited := func(o *controllers.Options) { o.ObjectCounts = counts(map[string]string{policies: "3"}) }
@@ -114,7 +115,7 @@ func TestTheCountOfPoliciesKeepsNoEgressPolicyAway(t *testing.T) {
 	quota := awaitCounts(t, remote, map[string]string{policies: "12"})
 	controllertest.Eventually(t, "no room for another one", func() error {
 		err := provider.Client.Create(t.Context(), mine.DeepCopy())
-		if !apierrors.IsForbidden(err) { // the API server applies the limit with a delay
+		if !apierrors.IsForbidden(err) { // the API server applies the limit after a delay
 			return fmt.Errorf("the error is %w", err)
 		}
 		return nil
@@ -123,7 +124,8 @@ func TestTheCountOfPoliciesKeepsNoEgressPolicyAway(t *testing.T) {
 	require.Equal(t, "12", ptr.To(quota.Spec.Hard[policies]).String())
 }
 
-// The limit is raised by exactly the needed number each time this cluster needs another object, and is never removed.
+// TestTheLimitIsRaisedAndNeverRemoved checks that the limit is raised by exactly the needed number each time this
+// cluster needs another object, and that it is never removed.
 func TestTheLimitIsRaisedAndNeverRemoved(t *testing.T) {
 	const policies = "count/networkpolicies.networking.k8s.io"
 	namespace := provider.Namespace(t)

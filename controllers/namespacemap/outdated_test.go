@@ -15,7 +15,8 @@ import (
 	"github.com/refract-project/refract/controllers/namespacemap"
 )
 
-// If the deletion of a map was undone by restoring a backup, its remote namespaces stay while the cache is outdated.
+// TestAMapThatIsNotDeletedAnyMoreKeepsItsNamespaces checks that, if the deletion of a map was undone by restoring a
+// backup, its remote namespaces are kept while the cache is outdated.
 func TestAMapThatIsNotDeletedAnyMoreKeepsItsNamespaces(t *testing.T) {
 	m := provider.StartManager(t)
 	nm := replicated(tenant(t, "modena"), "modena", map[string]string{"shop": "shop-modena"})

@@ -20,8 +20,9 @@ import (
 	"github.com/refract-project/refract/internal/tenantlimits"
 )
 
-// namespacesOf returns the names of the existing namespaces for a tenant namespace. Namespaces that are about to be
-// removed are left out, because no namespace controller runs in this test.
+// namespacesOf returns the names of the namespaces that were created for a tenant namespace. It includes namespaces
+// that are being deleted, which remain until removeNamespace is called, because no namespace controller runs in this
+// test.
 func namespacesOf(t *testing.T, home string) (names []string) {
 	t.Helper()
 	list := &corev1.NamespaceList{}
@@ -60,8 +61,8 @@ func request(t *testing.T, nm *offloading.NamespaceMap, desired string) {
 	provider.Patch(t, nm, `{"spec":{"desiredMapping":`+desired+`}}`)
 }
 
-// A mapping whose name changes gives up its former namespace, so that neither the number of the consumer's namespaces
-// nor its permissions grow.
+// TestRenamedMappings checks that a mapping whose name changes gives up its previous namespace, so that neither the
+// number of the consumer's namespaces nor its permissions increase.
 func TestRenamedMappings(t *testing.T) {
 	home := tenant(t, "rome")
 	provider.StartManager(t, func(o *controllers.Options) { o.Tenancy.Limits = limits(t, tenantlimits.MaxNamespaces, "1") })
@@ -86,7 +87,8 @@ func TestRenamedMappings(t *testing.T) {
 	}
 }
 
-// A namespace whose deletion the consumer blocks counts towards the consumer's maximum until it is gone.
+// TestTerminatingNamespacesCount checks that a namespace whose deletion the consumer blocks counts towards the
+// consumer's maximum until it is gone.
 func TestTerminatingNamespacesCount(t *testing.T) {
 	home := tenant(t, "rome")
 	provider.StartManager(t, func(o *controllers.Options) { o.Tenancy.Limits = limits(t, tenantlimits.MaxNamespaces, "1") })
@@ -102,8 +104,8 @@ func TestTerminatingNamespacesCount(t *testing.T) {
 	awaitPhases(t, nm, phases{"b": offloading.MappingAccepted})
 }
 
-// Namespaces that no NamespaceMap mentions are counted and reported. They are not deleted, because they may contain
-// data.
+// TestNamespacesThatAreLeftBehind checks that namespaces that are in no NamespaceMap are counted and reported. They are
+// not deleted, because they may contain data.
 func TestNamespacesThatAreLeftBehind(t *testing.T) {
 	home := tenant(t, "rome")
 	forgotten := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: home + "-forgotten", Labels: map[string]string{wire.RemoteClusterIDLabel: "rome"},
@@ -120,8 +122,8 @@ func TestNamespacesThatAreLeftBehind(t *testing.T) {
 	}
 }
 
-// Names of add-ons are available to consumers only if they end with the ID of the consumer, or if the provider allows
-// them.
+// TestNamesOfAddOns checks that consumers can use names of add-ons only if they end with the ID of the consumer, or if
+// the provider allows them.
 func TestNamesOfAddOns(t *testing.T) {
 	home := tenant(t, "rome")
 	provider.StartManager(t)

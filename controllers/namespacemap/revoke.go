@@ -18,10 +18,10 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// revoke revokes the permissions that were granted for a tenant namespace that no longer belongs to a consumer: it
-// has lost its label, or is gone. The consumer's map does not matter, and might not exist. The remote namespaces and
-// their contents stay. The bindings stay, too, but without subjects. The subjects are added again when the label is
-// back.
+// revoke revokes the permissions that were granted for a tenant namespace that no longer belongs to a consumer, because
+// it has lost its label or is gone. The consumer's map does not matter, and may not exist. The remote namespaces and
+// their contents are kept. The bindings are kept, too, but without subjects. When the label is restored, the subjects
+// are added again.
 func (c *Controller) revoke(ctx context.Context, tenant string) error {
 	bindings, err := c.bindingsOf(ctx, tenant)
 	if err != nil {
@@ -42,7 +42,7 @@ func (c *Controller) revoke(ctx context.Context, tenant string) error {
 	return errors.Join(problems...)
 }
 
-// revokeOrphans revokes the consumer's permissions if it has no trusted map any more.
+// revokeOrphans revokes the consumer's permissions if it no longer has a trusted map.
 func (c *Controller) revokeOrphans(ctx context.Context, tenant string) error {
 	namespace := &corev1.Namespace{}
 	err := c.uncached.Get(ctx, client.ObjectKey{Name: tenant}, namespace)

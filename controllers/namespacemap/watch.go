@@ -39,8 +39,8 @@ import (
 )
 
 // CacheOptions restricts the manager's cache for this controller. Only the RoleBindings of peerings are cached. A
-// NetworkPolicy with another owner is reduced to the fields that show which pods it isolates, and a LimitRange with
-// another owner to its name and version. Namespaces are cached completely, because other controllers read namespaces
+// NetworkPolicy with another owner is reduced to the fields that show which pods it isolates. A LimitRange with another
+// owner is reduced to its name and version. Namespaces are cached completely, because other controllers read namespaces
 // without our labels.
 func CacheOptions() map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{
@@ -52,17 +52,17 @@ func CacheOptions() map[client.Object]cache.ByObject {
 }
 
 // ofPeerings selects the RoleBindings that controllers have created for remote namespaces, and the RoleBindings that
-// refractctl has created for tenant namespaces. Package tenantaccess reads the latter.
+// refractctl has created for tenant namespaces. Package tenantaccess reads the RoleBindings in tenant namespaces.
 func ofPeerings() labels.Selector {
 	requirement, err := labels.NewRequirement(managedByLabel, selection.In, []string{managedBy, wire.ManagedByRefractctl})
 	if err != nil {
-		panic(err) // a mistake in this package, which every test would show
+		panic(err) // this is a mistake in this package, which every test would detect
 	}
 	return labels.NewSelector().Add(*requirement)
 }
 
-// trimNetworkPolicy removes everything from other owners' NetworkPolicies except the pods that they isolate. Our own
-// NetworkPolicies stay complete.
+// trimNetworkPolicy removes everything from other owners' NetworkPolicies except the fields that show which pods they
+// isolate. Our own NetworkPolicies remain complete.
 func trimNetworkPolicy(obj any) (any, error) {
 	policy, ok := obj.(*networkingv1.NetworkPolicy)
 	if !ok {
@@ -75,16 +75,16 @@ func trimNetworkPolicy(obj any) (any, error) {
 	return policy, nil
 }
 
-// isEgressPolicy reports whether this controller has written a NetworkPolicy. Earlier versions reserved only the
-// first name, so that a policy with one of the other names may have another owner. Such a policy is neither
-// overwritten nor deleted.
+// isEgressPolicy reports whether this controller has written a NetworkPolicy. Earlier versions reserved only the first
+// name, so a policy with one of the other names may have another owner. Such a policy is neither overwritten nor
+// deleted.
 func isEgressPolicy(policy client.Object) bool {
 	name := policy.GetName()
 	return name == wire.EgressNetworkPolicy || slices.Contains(wire.EgressPolicyNames(), name) &&
 		(policy.GetLabels()[managedByLabel] == managedBy || policy.GetAnnotations()[wire.ManagedByNamespaceMapAnnotation] != "")
 }
 
-// trimLimitRange keeps the limits only in our own LimitRanges.
+// trimLimitRange removes the limits from LimitRanges that are not our own.
 func trimLimitRange(obj any) (any, error) {
 	limits, ok := obj.(*corev1.LimitRange)
 	if !ok {
@@ -120,7 +120,7 @@ func (c *Controller) watch(mgr manager.Manager) error {
 		Complete(report.Failures(c, c.options.Failed))
 }
 
-// forgetDeleted drops the recorded state of a deleted namespace.
+// forgetDeleted removes the recorded state of a deleted namespace.
 func (c *Controller) forgetDeleted(_ context.Context, e event.DeleteEvent, _ workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 	c.forget(e.Object.GetName())
 	c.counts.Forget(e.Object.GetName())
@@ -153,7 +153,8 @@ var limitsChanged = predicate.Funcs{
 	},
 }
 
-// countsChanged ignores updates that only change the number of existing objects, which happens with every object.
+// countsChanged ignores updates that only change the number of existing objects, because such an update happens for
+// every new object.
 func countsChanged(e event.UpdateEvent) bool {
 	return objectcounts.Changed(e.ObjectOld.(*corev1.ResourceQuota), e.ObjectNew.(*corev1.ResourceQuota))
 }
@@ -184,16 +185,16 @@ var isolationChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) boo
 	return isEgressPolicy(now) || !equality.Semantic.DeepEqual(before.Spec, now.Spec)
 }}
 
-// mapOfNamespace returns the NamespaceMap that requested the namespace of an object.
+// mapOfNamespace returns a request for the NamespaceMap that requested the namespace of an object.
 func (c *Controller) mapOfNamespace(ctx context.Context, obj client.Object) []reconcile.Request {
 	namespace := &corev1.Namespace{}
 	if err := c.client.Get(ctx, client.ObjectKey{Name: obj.GetNamespace()}, namespace); err != nil {
-		return nil // the namespace is gone, or will be reconciled once it is in the cache
+		return nil // the namespace is gone, or will be reconciled when it is in the cache
 	}
 	return mapOf(ctx, namespace)
 }
 
-// mapOf returns the NamespaceMap that a namespace or RoleBinding was created for.
+// mapOf returns a request for the NamespaceMap that a namespace or RoleBinding was created for.
 func mapOf(_ context.Context, obj client.Object) []reconcile.Request {
 	mark := obj.GetAnnotations()[wire.ManagedByNamespaceMapAnnotation]
 	namespace, name, ok := strings.Cut(mark, "/")

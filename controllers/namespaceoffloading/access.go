@@ -21,14 +21,15 @@ import (
 	"github.com/refract-project/refract/controllers/internal/report"
 )
 
-// The label of this controller's RoleBindings. No other RoleBindings are cached.
+// The label of this controller's RoleBindings. Only RoleBindings with this label are cached.
 const managedByLabel, managedBy = "app.kubernetes.io/managed-by", "liqo"
 
-// bindVirtualKubelets grants the virtual kubelets of the selected providers, and no others, permission to read the
-// reflected objects in the namespace. This matters most for Secrets, which virtual kubelets cannot read in other
-// namespaces. A virtual kubelet authenticates as the ServiceAccount with the name and namespace of its VirtualNode.
-// Virtual kubelets of doubtful providers, whose selection is uncertain, keep existing access, but get no new access. If
-// no subjects are left, the RoleBinding is deleted. A RoleBinding with another owner is never changed.
+// bindVirtualKubelets grants the virtual kubelets of the selected providers permission to read the reflected objects in
+// the namespace, and revokes the permission of all others. This matters most for Secrets, which virtual kubelets cannot
+// read in other namespaces. A virtual kubelet authenticates as the ServiceAccount with the name and namespace of its
+// VirtualNode. The virtual kubelets of doubtful providers, whose selection is uncertain, keep existing access but get
+// no new access. If no subjects are left, the RoleBinding is deleted. A RoleBinding with another owner is never
+// changed.
 func (c *Controller) bindVirtualKubelets(ctx context.Context, namespace string, selected, doubtful []*provider) error {
 	if c.options.ExtendedClusterRole == "" {
 		return nil
@@ -44,7 +45,7 @@ func (c *Controller) bindVirtualKubelets(ctx context.Context, namespace string, 
 	case len(desired.Subjects) == 0:
 		return c.deleteBinding(ctx, actual, desired)
 	case actual == nil:
-		// The RoleBinding was just created.
+		// The RoleBinding was just created with the desired content.
 		return nil
 	case !isOurs(actual, desired):
 		return report.Errorf(report.Foreign, "RoleBinding %s, which grants virtual kubelets access to the namespace, was not created by this controller "+
@@ -55,7 +56,7 @@ func (c *Controller) bindVirtualKubelets(ctx context.Context, namespace string, 
 	}
 	changed := actual.DeepCopy()
 	changed.Subjects = desired.Subjects
-	// The patch contains the resource version, because the RoleBinding may have got another owner in the meantime.
+	// The patch contains the resource version, because the owner of the RoleBinding may have changed in the meantime.
 	locked := client.MergeFromWithOptions(actual, client.MergeFromWithOptimisticLock{})
 	if err := c.client.Patch(ctx, changed, locked, client.FieldOwner(fieldManager), describeSubjects(desired.Subjects)); err != nil {
 		return fmt.Errorf("updating RoleBinding %s, %w", client.ObjectKeyFromObject(actual), err)
@@ -63,10 +64,10 @@ func (c *Controller) bindVirtualKubelets(ctx context.Context, namespace string, 
 	return nil
 }
 
-// existingBinding returns the RoleBinding with the name of desired. If none exists but one is needed, it creates the
-// RoleBinding and returns nil. The cache lacks RoleBindings of other clients, and briefly RoleBindings that were just
-// created. So the API server is read before each write; otherwise a RoleBinding with another owner would cause a
-// rejected write in every attempt.
+// existingBinding returns the RoleBinding with the name of desired. If there is none but one is needed, it creates the
+// RoleBinding and returns nil. The cache does not contain RoleBindings of other clients and, for a moment, RoleBindings
+// that were just created. Therefore it reads from the API server before each write. Otherwise, a RoleBinding with
+// another owner would cause a rejected write in every attempt.
 func (c *Controller) existingBinding(ctx context.Context, desired *rbacv1.RoleBinding) (*rbacv1.RoleBinding, error) {
 	key, actual := client.ObjectKeyFromObject(desired), &rbacv1.RoleBinding{}
 	err := c.client.Get(ctx, key, actual)
@@ -110,8 +111,8 @@ func describeSubjects(subjects []rbacv1.Subject) brake.Desired {
 	return brake.Desired(fmt.Sprint(subjects))
 }
 
-// warnOfAccess warns the user of an error of bindVirtualKubelets, unless a retry can resolve the error or the Event of a
-// fight on the RoleBinding reports it.
+// warnOfAccess warns the user of an error of bindVirtualKubelets. It does not warn if a retry can resolve the error, or
+// if an Event already reports that another client keeps changing the RoleBinding.
 func (c *Controller) warnOfAccess(nso *offloading.NamespaceOffloading, err error) {
 	if brake.IsFight(err) {
 		return
@@ -129,9 +130,9 @@ func (c *Controller) warnOfAccess(nso *offloading.NamespaceOffloading, err error
 	c.report.Warn(nso, accessReason, offloadAction, note)
 }
 
-// isStranger reports whether a VirtualNode is outside the tenant namespace of its provider. Without this check, a user
-// who may create VirtualNodes in another namespace could let a ServiceAccount there read Secrets. The ServiceAccount
-// with the reserved name belongs to a consumer of this cluster, and gets no access either.
+// isStranger reports whether a VirtualNode gets no access, because it is outside the tenant namespace of its provider.
+// Otherwise, a user who may create VirtualNodes in another namespace could let a ServiceAccount there read Secrets. The
+// ServiceAccount with the reserved name belongs to a consumer of this cluster, and gets no access either.
 func (p *provider) isStranger(n virtualNode) bool {
 	return n.resource.Namespace != p.namespace || n.resource.Name == wire.ConsumerServiceAccount
 }
@@ -166,12 +167,12 @@ func subjectsOf(providers []*provider) (subjects []rbacv1.Subject) {
 	return subjects
 }
 
-// boundSubjects returns the subjects that are also in bound.
+// boundSubjects returns those of the subjects that are also in bound.
 func boundSubjects(subjects, bound []rbacv1.Subject) []rbacv1.Subject {
 	return slices.DeleteFunc(subjects, func(s rbacv1.Subject) bool { return !slices.Contains(bound, s) })
 }
 
-// mergeSubjects returns the subjects in a or b, sorted.
+// mergeSubjects returns all subjects of a and b, sorted and without duplicates.
 func mergeSubjects(a, b []rbacv1.Subject) []rbacv1.Subject {
 	all := slices.Concat(a, b)
 	slices.SortFunc(all, func(a, b rbacv1.Subject) int { return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name) })

@@ -109,8 +109,8 @@ func TestVirtualKubeletsAreLetInWhileTheyAreSelected(t *testing.T) {
 	consumer.AwaitGone(t, binding)
 }
 
-// A RoleBinding with another owner is left unchanged, and an Event reports it. When the RoleBinding is gone, the
-// namespace is offloaded. Only a retry can detect this.
+// TestAForeignRoleBindingKeepsNewMappingsBack checks that a RoleBinding with another owner is left unchanged and
+// reported in an Event. When the RoleBinding is gone, the namespace is offloaded. Only a retry can detect this.
 func TestAForeignRoleBindingKeepsNewMappingsBack(t *testing.T) {
 	tenant, namespace := consumer.Namespace(t), consumer.Namespace(t)
 	m := consumer.StartManager(t, letsIn)
@@ -138,7 +138,8 @@ func TestAForeignRoleBindingKeepsNewMappingsBack(t *testing.T) {
 	awaitLetIn(t, namespace, "node-cuneo")
 }
 
-// A user who may create VirtualNodes outside the tenant namespaces cannot use them to get access to Secrets.
+// TestOnlyTheTenantNamespaceNamesVirtualKubelets checks that a user who may create VirtualNodes outside the tenant
+// namespaces cannot use them to get access to Secrets.
 func TestOnlyTheTenantNamespaceNamesVirtualKubelets(t *testing.T) {
 	tenant, elsewhere, namespace := consumer.Namespace(t), consumer.Namespace(t), consumer.Namespace(t)
 	consumer.StartManager(t, letsIn)
@@ -154,8 +155,8 @@ func TestOnlyTheTenantNamespaceNamesVirtualKubelets(t *testing.T) {
 	awaitLetIn(t, namespace, "node-domo")
 }
 
-// The ServiceAccount with the reserved name belongs to the other cluster, which is a consumer of this cluster. It gets
-// no access to offloaded namespaces.
+// TestAConsumerIsNoVirtualKubelet checks that the ServiceAccount with the reserved name gets no access to offloaded
+// namespaces, because it belongs to the other cluster as a consumer of this cluster.
 func TestAConsumerIsNoVirtualKubelet(t *testing.T) {
 	tenant, namespace := consumer.Namespace(t), consumer.Namespace(t)
 	consumer.StartManager(t, letsIn)
@@ -168,8 +169,8 @@ func TestAConsumerIsNoVirtualKubelet(t *testing.T) {
 	awaitLetIn(t, namespace, "node-gela")
 }
 
-// A VirtualNode of an unknown cluster, in a namespace that is not a tenant namespace, gets no access. A NamespaceMap
-// in such a namespace is ignored.
+// TestAnUnknownClusterGetsNothing checks that a VirtualNode of an unknown cluster gets no access if its namespace is
+// not a tenant namespace, and that a NamespaceMap in such a namespace is ignored.
 func TestAnUnknownClusterGetsNothing(t *testing.T) {
 	tenant, elsewhere, namespace := consumer.Namespace(t), consumer.Namespace(t), consumer.Namespace(t)
 	consumer.StartManager(t, letsIn)
@@ -189,8 +190,8 @@ func TestAnUnknownClusterGetsNothing(t *testing.T) {
 	}
 }
 
-// If a namespace was withdrawn while RoleBindings were not managed, its RoleBinding is deleted when they are managed
-// again.
+// TestALeftoverRoleBindingIsDeleted checks that the RoleBinding of a namespace that was withdrawn while RoleBindings
+// were not managed is deleted when they are managed again.
 func TestALeftoverRoleBindingIsDeleted(t *testing.T) {
 	namespace := consumer.Namespace(t)
 	leftover := foreignBinding(t, namespace)
@@ -201,8 +202,8 @@ func TestALeftoverRoleBindingIsDeleted(t *testing.T) {
 	consumer.Get(t, foreign, foreign.Namespace, foreign.Name)
 }
 
-// A RoleBinding without the label has another owner, and is not changed. All steps that do not need the RoleBinding
-// are still carried out.
+// TestWhatIsExtendedStaysSoBesideAForeignRoleBinding checks that a RoleBinding without the label is not changed,
+// because it has another owner. All steps that do not need the RoleBinding are still carried out.
 func TestWhatIsExtendedStaysSoBesideAForeignRoleBinding(t *testing.T) {
 	tenant, namespace := consumer.Namespace(t), consumer.Namespace(t)
 	consumer.StartManager(t, letsIn)
@@ -226,8 +227,8 @@ func TestWhatIsExtendedStaysSoBesideAForeignRoleBinding(t *testing.T) {
 	}
 }
 
-// A failed step is retried even if the status could be written, because no watch event shows when the step is
-// permitted. This holds for every step. The other steps are not delayed.
+// TestAFailedStepIsRetried checks for every step that it is retried after a failure, even if the status could be
+// written, because no watch event shows that the step has become possible. The other steps are not delayed.
 func TestAFailedStepIsRetried(t *testing.T) {
 	tenant := consumer.Namespace(t)
 	m := consumer.StartManager(t)

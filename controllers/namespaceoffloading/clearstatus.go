@@ -21,9 +21,9 @@ import (
 )
 
 // clearStatuses removes the addresses that providers have reported from the Services and Ingresses of the namespace,
-// because nothing listens there any more. The virtual kubelet cannot be relied on for this, because it may be down or
-// no longer have access to the namespace. An address that a controller of this cluster has written has no mark of a
-// provider, and stays.
+// because nothing listens at these addresses any more. The virtual kubelet may not do this, because it may be down or
+// have no access to the namespace any more. Addresses that a controller of this cluster has written have no mark of a
+// provider, and are kept.
 func (c *Controller) clearStatuses(ctx context.Context, namespace string, of func(provider string) bool) error {
 	services, ingresses := &corev1.ServiceList{}, &networkingv1.IngressList{}
 	for _, list := range []client.ObjectList{services, ingresses} {
@@ -63,7 +63,7 @@ func (c *Controller) clearStatus(ctx context.Context, object client.Object, of f
 	return nil
 }
 
-// errStatusesLeft is returned when addresses of a provider could not be removed from some statuses.
+// errStatusesLeft is returned if some statuses still contain addresses of a provider.
 var errStatusesLeft = errors.New("statuses were not cleared")
 
 // clearStatusesOf removes the addresses that one provider has reported.
@@ -75,7 +75,7 @@ func (c *Controller) clearStatusesOf(ctx context.Context, namespace, provider st
 	return errors.Join(errStatusesLeft, err)
 }
 
-// removedProviders returns the IDs of the providers in the status of nso that have neither a virtual node nor a
+// removedProviders returns the IDs of the providers that are in the status of nso but have neither a virtual node nor a
 // NamespaceMap any more.
 func removedProviders(nso *offloading.NamespaceOffloading, providers []*provider) (ids []string) {
 	for id, conditions := range nso.Status.RemoteNamespacesConditions {
@@ -87,7 +87,7 @@ func removedProviders(nso *offloading.NamespaceOffloading, providers []*provider
 	return ids
 }
 
-// hasLeft reports whether the remote namespace has been deleted since the status was written.
+// hasLeft reports whether the provider has deleted the remote namespace since the status was written.
 func (p *provider) hasLeft(nso *offloading.NamespaceOffloading) bool {
 	if p.isMapped(nso.Namespace) {
 		return false

@@ -16,8 +16,9 @@ import (
 	"github.com/refract-project/refract/controllers/internal/controllertest"
 )
 
-// The addresses that a provider has reported are removed when the namespace is withdrawn from it, even if the manager
-// is started afterwards. Addresses of other providers and of this cluster stay.
+// TestStatusesOfAWithdrawnNamespace checks that the addresses that a provider has reported are removed when the
+// namespace is withdrawn from the provider, even if the manager is started later. Addresses of other providers and of
+// this cluster are kept.
 func TestStatusesOfAWithdrawnNamespace(t *testing.T) {
 	tenant, namespace := consumer.Namespace(t), consumer.Namespace(t)
 	m := consumer.StartManager(t)
@@ -77,7 +78,7 @@ func TestStatusesOfAWithdrawnNamespace(t *testing.T) {
 
 	consumer.Patch(t, nso, `{"spec":{"clusterSelector":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"zone","operator":"In","values":["west"]}]}]}}}`)
 	left := awaitMapped(t, tenant, "rieti", namespace, "")
-	shown("of-rieti", "of-siena", "ours", "nobodys") // the addresses are still there because the remote namespace exists
+	shown("of-rieti", "of-siena", "ours", "nobodys") // the addresses are kept while the remote namespace exists
 	answer(t, left, namespace, "")
 	shown("of-siena", "ours", "nobodys")
 

@@ -56,15 +56,15 @@ import (
 
 // Options are the settings of the controller.
 type Options struct {
-	// Workers is how many NamespaceOffloadings are reconciled at once.
+	// Workers is the number of NamespaceOffloadings that are reconciled at the same time.
 	Workers int
 	// ClusterID is the ID of this cluster, the consumer.
 	ClusterID core.ClusterID
 	// ExtendedClusterRole is the ClusterRole that virtual kubelets get in the namespaces that are offloaded to their
 	// providers. An empty name grants no role.
 	ExtendedClusterRole string
-	// WithdrawalGrace is how long a namespace stays on a provider after its clusterSelector has stopped selecting this
-	// provider; 0 withdraws it at once.
+	// WithdrawalGrace is how long a namespace stays on a provider that its clusterSelector no longer selects; 0
+	// withdraws it at once.
 	WithdrawalGrace time.Duration
 	// Clock returns the time of transitions.
 	Clock clock.PassiveClock
@@ -82,7 +82,7 @@ type Controller struct {
 	unbacked unbackedEntries
 }
 
-// NewController returns a controller that uses the client c. live must not be cached, because it reads RoleBindings
+// NewController returns a controller that uses the client c. live must not use a cache, because it reads RoleBindings
 // with other owners. c is a brake.RestoringClient, which limits how often a Namespace or RoleBinding is restored that
 // another client keeps changing.
 func NewController(c client.Client, live client.Reader, recorder events.EventRecorder, options Options) *Controller {
@@ -97,11 +97,13 @@ const (
 	invalidReason = "Invalid"
 	accessReason  = "FailedAccess"
 	takenReason   = "NameTaken"
-	// refusedReason is reported when a provider does not create the remote namespace.
+	// refusedReason is the reason of Events about a provider that does not create the remote namespace.
 	refusedReason = "RemoteNamespaceRefused"
-	// unpromisedReason is reported when a Node is selected only by labels that its VirtualNode does not specify.
+	// unpromisedReason is the reason of Events about a Node that is selected only by labels that its VirtualNode does
+	// not specify.
 	unpromisedReason = "LabelsNotInVirtualNode"
-	// unbackedReason announces that a mapping will be removed, and droppedReason that it was removed.
+	// unbackedReason is the reason of Events that announce the removal of a mapping, and droppedReason is the reason of
+	// Events that report the removal.
 	unbackedReason = "NamespaceNotOffloaded"
 	droppedReason  = "MappingRemoved"
 	offloadAction  = "OffloadNamespace"
@@ -109,8 +111,8 @@ const (
 	fieldManager = wire.NamespaceOffloadingFieldManager
 )
 
-// Reconcile offloads or unoffloads the namespace, and writes the status. Errors
-// are returned even if the status could be written, so that they are retried.
+// Reconcile offloads or unoffloads the namespace, and writes the status. It returns errors even if the status could be
+// written, so that failed steps are retried.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	wait, err := brake.Wait(c.reconcileOffloading(ctx, request))
 	return reconcile.Result{RequeueAfter: wait}, err
@@ -125,8 +127,8 @@ func (c *Controller) reconcileOffloading(ctx context.Context, request reconcile.
 		if request.Name != offloading.NamespaceOffloadingName {
 			return 0, nil
 		}
-		// A NamespaceOffloading that was deleted while ExtendedClusterRole was empty has left its RoleBinding, which
-		// must be deleted now.
+		// A NamespaceOffloading that was deleted while ExtendedClusterRole was empty has left its RoleBinding behind,
+		// which must be deleted now.
 		wait, err := c.dropUnbacked(ctx, request.Namespace)
 		return wait, errors.Join(err, c.bindVirtualKubelets(ctx, request.Namespace, nil, nil))
 	}
@@ -147,16 +149,16 @@ func (c *Controller) reconcileOffloading(ctx context.Context, request reconcile.
 		return c.nextHeld(nso, providers), err
 	}
 	err = c.offloadNamespace(ctx, nso, providers)
-	// After errStatusesLeft the status is not updated, because the next attempt finds the providers whose addresses
-	// remain in the status.
+	// After errStatusesLeft, the status is not updated, because the next attempt finds the affected providers in the
+	// status.
 	if !errors.Is(err, errStatusesLeft) {
 		err = errors.Join(err, c.writeStatus(ctx, nso, providers))
 	}
 	return shorterDelay(c.nextLeave(providers), c.nextHeld(nso, providers)), err
 }
 
-// offloadNamespace maps the namespace on the selected providers, and lets its pods be scheduled to them. An error on
-// one provider does not delay the other providers.
+// offloadNamespace maps the namespace on the selected providers, and allows its pods to be scheduled to them. An error
+// on one provider does not delay the other providers.
 func (c *Controller) offloadNamespace(ctx context.Context, nso *offloading.NamespaceOffloading, providers []*provider) error {
 	if err := finalizer.Ensure(ctx, c.client, nso, wire.NamespaceOffloadingFinalizer, true); err != nil {
 		return err
@@ -186,8 +188,8 @@ func (c *Controller) offloadNamespace(ctx context.Context, nso *offloading.Names
 	}
 	selected := slices.DeleteFunc(slices.Clone(providers), func(p *provider) bool { return answers[p] != yes })
 	doubtful := slices.DeleteFunc(slices.Clone(providers), func(p *provider) bool { return answers[p] != unsure || !p.isMapped(nso.Namespace) })
-	// Access is granted before the mapping is requested. The virtual kubelet then has access when the provider
-	// responds.
+	// Access is granted before the mapping is requested, so that the virtual kubelet already has access when the
+	// provider responds.
 	closed := c.bindVirtualKubelets(ctx, nso.Namespace, selected, doubtful)
 	problems, renamed := []error{closed}, []string(nil)
 	for _, p := range providers {
@@ -221,11 +223,11 @@ func (c *Controller) offloadNamespace(ctx context.Context, nso *offloading.Names
 	return errors.Join(problems...)
 }
 
-// complaint is a problem with some providers that is reported to the user.
+// complaint is a problem with some providers. It is reported to the user.
 type complaint struct{ reason, note string }
 
-// reportComplaints writes an Event about the most important problem: missing access of virtual kubelets, or else the
-// first complaint.
+// reportComplaints writes an Event about the most important problem. This is the missing access of virtual kubelets or,
+// if there is no such problem, the first complaint.
 func (c *Controller) reportComplaints(nso *offloading.NamespaceOffloading, closed error, complaints []complaint) {
 	if closed != nil {
 		c.warnOfAccess(nso, closed)
@@ -240,17 +242,17 @@ func (c *Controller) reportComplaints(nso *offloading.NamespaceOffloading, close
 	c.clearReports(nso.Namespace)
 }
 
-// unoffloadNamespace disables scheduling to virtual nodes for the namespace, and removes it from every NamespaceMap
-// unless data would be lost. When the last remote namespace is gone, it removes the finalizer. The finalizer does not
-// wait for a provider that is declared dead, because it never confirms the removal.
+// unoffloadNamespace stops the scheduling of the namespace's pods to virtual nodes, and removes the namespace from
+// every NamespaceMap unless data would be lost. When the last remote namespace is gone, it removes the finalizer. It
+// does not wait for a provider that is declared dead, because such a provider never confirms the removal.
 func (c *Controller) unoffloadNamespace(ctx context.Context, nso *offloading.NamespaceOffloading, providers []*provider) error {
 	if !controllerutil.ContainsFinalizer(nso, wire.NamespaceOffloadingFinalizer) {
 		return nil
 	}
 	problems := []error{c.labelNamespace(ctx, nso.Namespace, false)}
 	for _, p := range providers {
-		// The map is read from the API server, because the cache may lack a request that was just made. With the cached
-		// map, that request and its remote namespace would remain.
+		// The map is read from the API server, because the cache may not contain a request that was just made. With the
+		// cached map, this request and its remote namespace would remain.
 		problems = append(problems, c.lookUpMap(ctx, p))
 	}
 	if err := errors.Join(c.holdData(ctx, nso, providers, func(*provider) bool { return true }), c.keepRetained(ctx, nso.Namespace, providers)); err != nil {
@@ -270,7 +272,7 @@ func (c *Controller) unoffloadNamespace(ctx context.Context, nso *offloading.Nam
 	}
 	problems = append(problems, c.writeStatus(ctx, nso, providers))
 	if err := errors.Join(problems...); err != nil || remaining > 0 {
-		// The update of the NamespaceMap's status triggers the next reconciliation.
+		// The update of the NamespaceMap's status will trigger the next reconciliation.
 		return err
 	}
 	if err := c.bindVirtualKubelets(ctx, nso.Namespace, nil, nil); err != nil {
@@ -328,11 +330,12 @@ func (c *Controller) labelNamespace(ctx context.Context, name string, enabled bo
 	return nil
 }
 
-// Quarantined returns the number of Namespaces and RoleBindings that another client keeps changing, so that they are
-// restored every few seconds only.
+// Quarantined returns the number of Namespaces and RoleBindings that are restored only every few seconds, because
+// another client keeps changing them.
 func (c *Controller) Quarantined() int { return brake.Quarantined(c.client) }
 
-// Enforces returns an empty list of the enforced kind and a filter for NamespaceOffloadings. Metrics use both.
+// Enforces returns an empty list of the enforced kind, and a filter for NamespaceOffloadings. Both are used for
+// metrics.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &offloading.NamespaceOffloadingList{}, func(nso client.Object) bool { return nso.GetName() == offloading.NamespaceOffloadingName }
 }

@@ -87,7 +87,8 @@ func TestOneOfTwoProvidersFails(t *testing.T) {
 	awaitOffloadingPhase(t, nso, offloading.ReadyOffloadingPhaseType)
 }
 
-// If a provider has several nodes, it is sufficient that one of them is selected. Their order does not matter.
+// TestOneOfSeveralNodesIsEnough checks that it is sufficient if one of the nodes of a provider is selected. The order
+// of the nodes does not matter.
 func TestOneOfSeveralNodesIsEnough(t *testing.T) {
 	tenant, namespace := consumer.Namespace(t), consumer.Namespace(t)
 	m := consumer.StartManager(t)
@@ -109,9 +110,9 @@ func TestOneOfSeveralNodesIsEnough(t *testing.T) {
 	}
 }
 
-// A node is selected only if both its Node and its VirtualNode have the labels, because the virtual kubelet may change
-// its Node. If only the Node has a label, no namespace is mapped, the virtual kubelet gets no access, and an Event
-// describes the remedy.
+// TestSelection checks that a node is selected only if both its Node and its VirtualNode have the labels, because the
+// virtual kubelet may change its Node. If only the Node has a label, no namespace is mapped, the virtual kubelet gets
+// no access, and an Event describes the remedy.
 func TestSelection(t *testing.T) {
 	tenant, namespace := consumer.Namespace(t), consumer.Namespace(t)
 	consumer.StartManager(t, letsIn)
@@ -133,7 +134,7 @@ func TestSelection(t *testing.T) {
 	awaitMapped(t, tenant, "genoa", namespace, namespace+"-consumer")
 	awaitLetIn(t, namespace, "node-genoa")
 
-	// The node can be selected by its name, too.
+	// The node can also be selected by its name.
 	consumer.Patch(t, nso, `{"spec":{"clusterSelector":{"nodeSelectorTerms":[
 		{"matchFields":[{"key":"metadata.name","operator":"In","values":["node-genoa"]}]},
 		{"matchExpressions":[{"key":"zone","operator":"In","values":["east"]}]}]}}}`)
@@ -142,24 +143,25 @@ func TestSelection(t *testing.T) {
 	consumer.Patch(t, nso, `{"spec":{"clusterSelector":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"zone","operator":"In","values":["north"]}]}]}}}`)
 	awaitOffloadingPhase(t, nso, offloading.InProgressOffloadingPhaseType)
 
-	// The VirtualNode no longer specifies the label, but the Node has it: the mapping is kept.
+	// The VirtualNode no longer specifies the label, but the Node still has it. The mapping is kept.
 	consumer.Patch(t, vn, `{"spec":{"labels":{"zone":"south"}}}`)
 	awaitRequired(t, nso, "genoa", corev1.ConditionTrue, remedy)
 	awaitMapped(t, tenant, "genoa", namespace, namespace+"-consumer")
 	awaitLetIn(t, namespace, "node-genoa")
 
-	// The Node is gone, and so is its label. The mapping is kept, because the selection is uncertain.
+	// The Node is gone, and its label with it. The mapping is kept, because the selection is uncertain.
 	consumer.Delete(t, node)
 	looked(t, tenant, "genoa", offloading.NamespaceOffloadingSpec{})
 	awaitMapped(t, tenant, "genoa", namespace, namespace+"-consumer")
 
-	// The Node is back, but certainly not selected any more.
+	// The Node exists again. It is now certain that it is not selected.
 	consumer.Create(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-genoa", Labels: map[string]string{wire.TypeLabel: wire.VirtualNodeType, "zone": "south"}}})
 	awaitMapped(t, tenant, "genoa", namespace, "")
 }
 
-// A virtual kubelet cannot select namespaces for its provider by the ID of another provider, by the absence of a label,
-// or with a second node, although its Node may have any labels.
+// TestANodeDoesNotSelectNamespacesForItself checks that a virtual kubelet cannot select namespaces for its provider,
+// although it can set any labels on its Node: not with the ID of another provider, not by the absence of a label, and
+// not with a second node.
 func TestANodeDoesNotSelectNamespacesForItself(t *testing.T) {
 	tenant := consumer.Namespace(t)
 	consumer.StartManager(t, letsIn)
@@ -187,15 +189,15 @@ func TestANodeDoesNotSelectNamespacesForItself(t *testing.T) {
 	}
 }
 
-// Before a Node is registered, selectors match the labels that it will have, including labels from the provider's
-// offer and labels that every virtual node has.
+// TestSelectorsSeeNodesThatAreYetToCome checks that, before a Node is registered, selectors match the labels that the
+// Node will have. These include labels from the provider's offer, and labels that every virtual node has.
 func TestSelectorsSeeNodesThatAreYetToCome(t *testing.T) {
 	tenant := consumer.Namespace(t)
 	consumer.StartManager(t)
 	lender := virtualNode(t, tenant, "node-trento", "trento", nil)
 	consumer.Patch(t, lender, `{"spec":{"storageClasses":[{"storageClassName":"fast"}]}}`)
 	virtualNode(t, tenant, "node-udine", "udine", nil)
-	claims := virtualNode(t, tenant, "node-varese", "varese", nil) // the Node will have the labels of the VirtualNode
+	claims := virtualNode(t, tenant, "node-varese", "varese", nil) // the Node will have the labels of this VirtualNode
 	consumer.Patch(t, claims, fmt.Sprintf(`{"spec":{"labels":{%q:"true",%q:"arm64"}}}`, wire.StorageAvailableLabel, corev1.LabelArchStable))
 	extended := func(key string, values ...string) string {
 		namespace := consumer.Namespace(t)
@@ -268,7 +270,8 @@ func TestStrategies(t *testing.T) {
 	}
 }
 
-// A remote namespace keeps its name, because another name would orphan it. The refusal is reported once.
+// TestARemoteNamespaceKeepsItsName checks that a remote namespace keeps its name, because it would be orphaned under
+// another name. The refusal is reported once.
 func TestARemoteNamespaceKeepsItsName(t *testing.T) {
 	tenant, namespace := consumer.Namespace(t), consumer.Namespace(t)
 	consumer.StartManager(t, graceOf(time.Hour))
@@ -291,8 +294,8 @@ func TestARemoteNamespaceKeepsItsName(t *testing.T) {
 	}
 }
 
-// The second namespace with the same remote name is refused, which its status reports. It is mapped when the name is
-// free.
+// TestTwoNamespacesCannotHaveOneRemoteNamespace checks that the second namespace with the same remote name is refused.
+// Its status reports this. It is mapped when the name is free.
 func TestTwoNamespacesCannotHaveOneRemoteNamespace(t *testing.T) {
 	tenant, first, second := consumer.Namespace(t), consumer.Namespace(t), consumer.Namespace(t)
 	consumer.StartManager(t)
@@ -320,8 +323,8 @@ func TestTwoNamespacesCannotHaveOneRemoteNamespace(t *testing.T) {
 	awaitOffloadingPhase(t, wants, offloading.InProgressOffloadingPhaseType)
 }
 
-// In a map that another client has written, two namespaces have the same remote namespace. Neither is ready until the
-// provider has accepted exactly one of them.
+// TestTheProviderTellsWhoseRemoteNamespaceItIs checks a map of another client that maps two namespaces to the same
+// remote namespace. Neither of them is ready until the provider has accepted exactly one.
 func TestTheProviderTellsWhoseRemoteNamespaceItIs(t *testing.T) {
 	tenant, first, second := consumer.Namespace(t), consumer.Namespace(t), consumer.Namespace(t)
 	consumer.StartManager(t, graceOf(time.Hour))
@@ -344,13 +347,13 @@ func TestTheProviderTellsWhoseRemoteNamespaceItIs(t *testing.T) {
 	awaitOffloadingPhase(t, other, offloading.AllFailedOffloadingPhaseType)
 }
 
-// Only one of many concurrent requests gets the remote namespace.
+// TestOneOfManyGetsARemoteNamespace checks that only one of many concurrent requests gets the remote namespace.
 func TestOneOfManyGetsARemoteNamespace(t *testing.T) {
 	tenant, before := consumer.Namespace(t), consumer.Namespace(t)
 	consumer.StartManager(t)
 	vn := virtualNode(t, tenant, "node-sora", "sora", map[string]string{})
 	offload(t, before, offloading.NamespaceOffloadingSpec{})
-	nm := awaitMapped(t, tenant, "sora", before, before+"-consumer") // the namespace is mapped before the requests are made
+	nm := awaitMapped(t, tenant, "sora", before, before+"-consumer") // the map must exist before the requests are made
 	var all []*offloading.NamespaceOffloading
 	for range 8 {
 		all = append(all, offload(t, consumer.Namespace(t), offloading.NamespaceOffloadingSpec{
@@ -360,7 +363,7 @@ func TestOneOfManyGetsARemoteNamespace(t *testing.T) {
 	for _, nso := range all {
 		awaitOffloadingPhase(t, nso, offloading.NoClusterSelectedOffloadingPhaseType)
 	}
-	// The label selects the provider for all namespaces at the same time.
+	// This label selects the provider for all namespaces at the same time.
 	consumer.Patch(t, vn, `{"spec":{"labels":{"open":"true"}}}`)
 	consumer.Patch(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-sora"}}, `{"metadata":{"labels":{"open":"true"}}}`)
 	controllertest.Eventually(t, "one to have the remote namespace, and the others to wait", func() error {
@@ -379,7 +382,8 @@ func TestOneOfManyGetsARemoteNamespace(t *testing.T) {
 	}
 }
 
-// When the NamespaceMap is deleted, it is recreated, and all NamespaceOffloadings keep their remote namespaces.
+// TestADeletedMapIsMadeAgain checks that a NamespaceMap that is deleted is created again, and that all
+// NamespaceOffloadings keep their remote namespaces.
 func TestADeletedMapIsMadeAgain(t *testing.T) {
 	tenant, first, second := consumer.Namespace(t), consumer.Namespace(t), consumer.Namespace(t)
 	consumer.StartManager(t)
@@ -427,9 +431,9 @@ func readyMessage(nso *offloading.NamespaceOffloading, provider string) string {
 	return ""
 }
 
-// The reason why a provider does not create a remote namespace is in the condition, and in Events of the
-// NamespaceOffloading and of its namespace, because users of the namespace have no access to the provider. Control
-// characters are escaped.
+// TestTheReasonOfAProviderReachesTheUsers checks that the condition contains the reason why a provider does not create
+// a remote namespace, and that Events about the NamespaceOffloading and its namespace contain it, because users of the
+// namespace have no access to the provider. Control characters are escaped.
 func TestTheReasonOfAProviderReachesTheUsers(t *testing.T) {
 	tenant, namespace := consumer.Namespace(t), consumer.Namespace(t)
 	consumer.StartManager(t)
@@ -467,7 +471,7 @@ func TestTheReasonOfAProviderReachesTheUsers(t *testing.T) {
 			t.Errorf("the Event of the %s says %q", kind, note)
 		}
 	}
-	// The condition also shows the provider's message about a namespace that exists but is not usable yet.
+	// The condition also contains the provider's message about a namespace that exists but cannot be used yet.
 	consumer.PatchStatus(t, nm, fmt.Sprintf(`{"status":{"currentMapping":{%q:{"phase":null,"message":"no quota is left"}}}}`, namespace))
 	awaitMessage("Waiting for the provider", "no quota is left")
 	said("Accepted", "left over")

@@ -18,9 +18,9 @@ import (
 	"github.com/refract-project/refract/internal/remotedata"
 )
 
-// holdData records, for each provider that the namespace would be withdrawn from, the volumes with data in the remote
-// namespace. The namespace is not withdrawn while such volumes exist. A provider that is declared dead is skipped,
-// because it no longer deletes anything.
+// holdData records which volumes have data in the remote namespaces that would be withdrawn. As long as such volumes
+// exist, the namespace is not withdrawn from their provider. A provider that is declared dead is skipped, because it no
+// longer deletes anything.
 func (c *Controller) holdData(ctx context.Context, nso *offloading.NamespaceOffloading, providers []*provider, withdrawn func(*provider) bool) error {
 	loses := func(p *provider) bool { return p.isRequested(nso.Namespace) && !p.dead && withdrawn(p) }
 	if !slices.ContainsFunc(providers, loses) {
@@ -48,7 +48,7 @@ func (p *provider) describeHeld(namespace string) string {
 }
 
 // describeAllHeld joins the messages of describeHeld for all providers. The result is empty if no remote namespace is
-// held.
+// kept.
 func describeAllHeld(namespace string, providers []*provider) string {
 	var held []string
 	for _, p := range providers {
@@ -59,7 +59,7 @@ func describeAllHeld(namespace string, providers []*provider) string {
 	return strings.Join(held, ". ")
 }
 
-// nextHeld returns the delay until held remote namespaces are checked again, or 0 if no remote namespace is held.
+// nextHeld returns the delay until the kept remote namespaces are checked again, or 0 if there are none.
 func (c *Controller) nextHeld(nso *offloading.NamespaceOffloading, providers []*provider) (wait time.Duration) {
 	for _, p := range providers {
 		if !p.isHeld() {
@@ -76,8 +76,8 @@ func (c *Controller) nextHeld(nso *offloading.NamespaceOffloading, providers []*
 }
 
 // keepRetained handles volumes that are retained after their namespace was deleted: they have lost their claims, but
-// still have data in the remote namespaces. The mappings stay as long as these volumes exist. If a namespace with the
-// same name is created, it gets the data back.
+// still have data in the remote namespaces. Therefore the mappings are kept as long as these volumes exist. If a
+// namespace with the same name is created, it gets the data back.
 func (c *Controller) keepRetained(ctx context.Context, namespace string, providers []*provider) error {
 	if !slices.ContainsFunc(providers, (*provider).isHeld) {
 		return nil

@@ -24,7 +24,7 @@ const (
 	deletePolicy = corev1.PersistentVolumeReclaimDelete
 )
 
-// awaitHeld waits for the condition with the volume that keeps the remote namespace.
+// awaitHeld waits until the condition lists the volume that keeps the remote namespace.
 func awaitHeld(t *testing.T, nso *offloading.NamespaceOffloading, provider, volume string) {
 	t.Helper()
 	controllertest.Eventually(t, "the condition that names "+volume, func() error {
@@ -38,8 +38,8 @@ func awaitHeld(t *testing.T, nso *offloading.NamespaceOffloading, provider, volu
 	})
 }
 
-// A deleted NamespaceOffloading stays while a volume has data, until the deletion of the data is confirmed. The
-// namespace is withdrawn from other providers at once.
+// TestDeletionIsHeldByData checks that a deleted NamespaceOffloading remains while a volume has data, until the
+// deletion of the data is confirmed. The namespace is withdrawn from other providers at once.
 func TestDeletionIsHeldByData(t *testing.T) {
 	tenant, namespace := consumer.Namespace(t), consumer.Namespace(t)
 	consumer.StartManager(t, letsIn, graceOf(time.Hour))
@@ -65,8 +65,8 @@ func TestDeletionIsHeldByData(t *testing.T) {
 	consumer.AwaitGone(t, nso)
 }
 
-// A retained volume holds the deletion even if the deletion of data is confirmed. A volume with the policy Delete
-// that has lost its claim does not hold the deletion.
+// TestDeletionIsHeldByRetainedVolumes checks that a retained volume prevents the deletion even if the deletion of data
+// is confirmed. A volume with the policy Delete that has lost its claim does not prevent it.
 func TestDeletionIsHeldByRetainedVolumes(t *testing.T) {
 	tenant, namespace := consumer.Namespace(t), consumer.Namespace(t)
 	consumer.StartManager(t, letsIn, graceOf(time.Hour))
@@ -87,11 +87,11 @@ func TestDeletionIsHeldByRetainedVolumes(t *testing.T) {
 	awaitMapped(t, tenant, "verbania", namespace, "")
 }
 
-// A clusterSelector that no longer matches does not withdraw a namespace with data, however long the selector has not
-// matched, and the virtual kubelet keeps its access.
+// TestWithdrawalIsHeldByData checks that a namespace with data is not withdrawn if its clusterSelector no longer
+// matches, no matter how long this has been so. The virtual kubelet keeps its access.
 func TestWithdrawalIsHeldByData(t *testing.T) {
 	tenant, namespace := consumer.Namespace(t), consumer.Namespace(t)
-	consumer.StartManager(t, letsIn) // letsIn sets no grace period
+	consumer.StartManager(t, letsIn) // with letsIn, there is no grace period
 	virtualNode(t, tenant, "node-vasto", "vasto", map[string]string{"zone": "south"})
 	nso := offload(t, namespace, offloading.NamespaceOffloadingSpec{ClusterSelector: in("zone", "south")})
 	awaitMapped(t, tenant, "vasto", namespace, namespace+"-consumer")
@@ -106,24 +106,25 @@ func TestWithdrawalIsHeldByData(t *testing.T) {
 	awaitMapped(t, tenant, "vasto", namespace, "")
 }
 
-// An entry without a NamespaceOffloading stays while a volume has data, and is removed with the volume.
+// TestAnUnbackedEntryIsHeldByData checks that an entry without a NamespaceOffloading is kept while a volume has data,
+// and is removed with the volume.
 func TestAnUnbackedEntryIsHeldByData(t *testing.T) {
 	tenant, namespace := consumer.Namespace(t), consumer.Namespace(t)
 	here := virtualNode(t, tenant, "node-viterbo", "viterbo", map[string]string{}).Namespace
 	_, volume := consumer.BoundClaim(t, "viterbo", namespace, retainPolicy)
 	nm := forged(t, here, "viterbo", "viterbo", map[string]string{namespace: namespace + "-consumer"})
-	consumer.StartManager(t, letsIn) // letsIn sets no grace period
+	consumer.StartManager(t, letsIn) // with letsIn, there is no grace period
 	assert.Contains(t, consumer.AwaitEvent(t, here, "NamespaceMap", "viterbo", remotedata.HeldReason).Note, volume.Name)
 	awaitMapped(t, tenant, "viterbo", namespace, namespace+"-consumer")
 	consumer.Release(t, volume)
 	awaitUnmapped(t, nm, namespace)
 }
 
-// A deleted namespace does not wait for retained volumes: its mapping stays with the data. Data whose claims have the
-// policy Delete is deleted with the claims.
+// TestADeletedNamespaceDoesNotWaitForRetainedVolumes checks that the deletion of a namespace does not wait for retained
+// volumes. The mapping is kept together with the data. Data is deleted with its claims if their policy is Delete.
 func TestADeletedNamespaceDoesNotWaitForRetainedVolumes(t *testing.T) {
 	tenant, kept, dropped := consumer.Namespace(t), consumer.Namespace(t), consumer.Namespace(t)
-	consumer.StartManager(t, letsIn) // letsIn sets no grace period
+	consumer.StartManager(t, letsIn) // with letsIn, there is no grace period
 	here := virtualNode(t, tenant, "node-zara", "zara", map[string]string{}).Namespace
 	volumes := map[string]*corev1.PersistentVolume{}
 	for namespace, policy := range map[string]corev1.PersistentVolumeReclaimPolicy{kept: retainPolicy, dropped: deletePolicy} {
@@ -142,7 +143,8 @@ func TestADeletedNamespaceDoesNotWaitForRetainedVolumes(t *testing.T) {
 	awaitUnmapped(t, nm, kept)
 }
 
-// A provider that is declared dead cannot delete data, so its data does not hold the deletion.
+// TestDataOfADeadProviderHoldsNothing checks that data on a provider that is declared dead does not prevent the
+// deletion, because such a provider cannot delete data.
 func TestDataOfADeadProviderHoldsNothing(t *testing.T) {
 	tenant, namespace := consumer.Namespace(t), consumer.Namespace(t)
 	consumer.StartManager(t, letsIn)

@@ -23,8 +23,9 @@ import (
 	"github.com/refract-project/refract/controllers/internal/controllertest"
 )
 
-// A client reverts the label of an offloaded namespace, or the RoleBinding of its virtual kubelets, whenever they are
-// restored. They are still restored every few seconds, and the Event names the client and the fields.
+// TestAccessThatIsAlwaysChangedIsRestoredSlowly checks the case that a client reverts the label of an offloaded
+// namespace, or the RoleBinding of its virtual kubelets, whenever they are restored. They are still restored every few
+// seconds, and an Event names the client and the fields.
 func TestAccessThatIsAlwaysChangedIsRestoredSlowly(t *testing.T) {
 	for kind, tc := range map[string]struct {
 		change, fields string
@@ -41,7 +42,7 @@ func TestAccessThatIsAlwaysChangedIsRestoredSlowly(t *testing.T) {
 	} {
 		t.Run(kind, func(t *testing.T) {
 			tenant, namespace := consumer.Namespace(t), consumer.Namespace(t)
-			// A provider keeps its tenant namespace for the whole process, so each subtest has its own provider.
+			// A provider keeps its tenant namespace until the test process ends, so each subtest uses its own provider.
 			providerID := "of-" + strings.ToLower(kind)
 			node := "node-" + providerID
 			m := consumer.StartManager(t, letsIn)

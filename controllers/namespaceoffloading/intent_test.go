@@ -43,8 +43,8 @@ func awaitUnmapped(t *testing.T, nm *offloading.NamespaceMap, namespace string) 
 	})
 }
 
-// Only a clusterSelector gives a virtual kubelet access to the namespace, regardless of the NamespaceMap. A virtual
-// kubelet with access keeps it while the selection is uncertain.
+// TestAnEntryLetsNobodyIn checks that only a clusterSelector gives a virtual kubelet access to the namespace. The
+// NamespaceMap does not matter. A virtual kubelet with access keeps it while the selection is uncertain.
 func TestAnEntryLetsNobodyIn(t *testing.T) {
 	tenant, namespace := consumer.Namespace(t), consumer.Namespace(t)
 	consumer.StartManager(t, letsIn, graceOf(time.Hour))
@@ -60,7 +60,7 @@ func TestAnEntryLetsNobodyIn(t *testing.T) {
 	awaitRequired(t, nso, "massa", corev1.ConditionFalse, "is deleted, with everything in it, at ")
 	awaitLetIn(t, namespace, "node-nuoro")
 
-	// A second node of the withdrawn provider gets no access, because it had none before.
+	// A second node of the withdrawn provider gets no access, because it had no access before.
 	consumer.Patch(t, nso, `{"spec":{"clusterSelector":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"zone","operator":"In","values":["west"]}]}]}}}`)
 	awaitRequired(t, nso, "nuoro", corev1.ConditionFalse, "is deleted")
 	virtualNode(t, tenants["nuoro"], "node-nuoro-2", "nuoro", map[string]string{"zone": "east"})
@@ -68,8 +68,8 @@ func TestAnEntryLetsNobodyIn(t *testing.T) {
 	awaitLetIn(t, namespace, "node-nuoro")
 }
 
-// An entry without a NamespaceOffloading is removed after a while, which an Event announces, even if the namespace does
-// not exist.
+// TestAnEntryWithoutANamespaceOffloadingIsRemoved checks that an entry without a NamespaceOffloading is removed after a
+// while, even if the namespace does not exist. An Event announces this.
 func TestAnEntryWithoutANamespaceOffloadingIsRemoved(t *testing.T) {
 	tenant, namespace, kept := consumer.Namespace(t), consumer.Namespace(t), consumer.Namespace(t)
 	here := virtualNode(t, tenant, "node-pesaro", "pesaro", map[string]string{}).Namespace
@@ -88,14 +88,14 @@ func TestAnEntryWithoutANamespaceOffloadingIsRemoved(t *testing.T) {
 	}
 	consumer.AwaitEvent(t, here, "NamespaceMap", "pesaro", "MappingRemoved")
 	awaitMapped(t, tenant, "pesaro", kept, kept+"-consumer")
-	// A peer that may write to the map adds the withdrawn entry again.
+	// A peer that may write the map adds the withdrawn entry again.
 	consumer.Patch(t, nm, fmt.Sprintf(`{"spec":{"desiredMapping":{%q:"again"}}}`, namespace))
 	awaitUnmapped(t, nm, namespace)
 	assert.Empty(t, m.Writes.About(namespace, "rolebindings"))
 }
 
-// A NamespaceMap that a consumer of this cluster has created does not belong to a provider, and does not affect
-// offloading.
+// TestAConsumerIsNoProvider checks that a NamespaceMap that a consumer of this cluster has created does not count as
+// the map of a provider, and does not affect offloading.
 func TestAConsumerIsNoProvider(t *testing.T) {
 	tenant, namespace, mallory := consumer.Namespace(t), consumer.Namespace(t), consumer.Namespace(t)
 	consumer.StartManager(t, letsIn, graceOf(time.Hour))
@@ -107,7 +107,7 @@ func TestAConsumerIsNoProvider(t *testing.T) {
 
 	tenantOf(t, mallory, "mallory")
 	forged(t, mallory, "mallory", "mallory", map[string]string{namespace: "x"})
-	// The other cluster creates this map, because it is both a provider and a consumer.
+	// The other cluster, which is both a provider and a consumer, creates this map.
 	forged(t, here, "a-second", "rieti", map[string]string{namespace: "x"})
 	consumer.Patch(t, nso, `{"metadata":{"annotations":{"touched":"true"}}}`)
 	looked(t, tenant, "rieti", offloading.NamespaceOffloadingSpec{})

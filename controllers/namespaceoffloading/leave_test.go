@@ -43,10 +43,11 @@ func looked(t *testing.T, tenant, provider string, spec offloading.NamespaceOffl
 	awaitMapped(t, tenant, provider, marker, marker+"-consumer")
 }
 
-// A label that is removed from a Node does not cause a deletion, because its VirtualNode still has the label.
+// TestANodeWithoutItsLabels checks that the removal of a label from a Node does not cause a deletion as long as the
+// VirtualNode has the label.
 func TestANodeWithoutItsLabels(t *testing.T) {
 	tenant, namespace := consumer.Namespace(t), consumer.Namespace(t)
-	consumer.StartManager(t, letsIn) // letsIn sets no grace period
+	consumer.StartManager(t, letsIn) // with letsIn, there is no grace period
 	vn := virtualNode(t, tenant, "node-aosta", "aosta", map[string]string{"zone": "north"})
 	nso := offload(t, namespace, offloading.NamespaceOffloadingSpec{ClusterSelector: in("zone", "north")})
 	awaitMapped(t, tenant, "aosta", namespace, namespace+"-consumer")
@@ -58,12 +59,13 @@ func TestANodeWithoutItsLabels(t *testing.T) {
 	awaitRequired(t, nso, "aosta", corev1.ConditionTrue, "")
 	awaitLetIn(t, namespace, "node-aosta")
 
-	// The selection is certain, because the labels of the Node and of the VirtualNode agree.
+	// The selection is certain, because the Node and the VirtualNode have the same labels.
 	consumer.Patch(t, vn, `{"spec":{"labels":{"zone":"south"}}}`)
 	awaitMapped(t, tenant, "aosta", namespace, "")
 }
 
-// If a selector no longer matches, the namespace is withdrawn after a grace period, which is announced beforehand.
+// TestWithdrawalTakesItsTime checks that, if a selector no longer matches, the namespace is withdrawn after a grace
+// period. The withdrawal is announced.
 func TestWithdrawalTakesItsTime(t *testing.T) {
 	tenant, namespace := consumer.Namespace(t), consumer.Namespace(t)
 	m := consumer.StartManager(t, letsIn, graceOf(time.Hour))

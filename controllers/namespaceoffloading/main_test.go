@@ -30,13 +30,13 @@ var consumer = controllertest.Cluster{
 
 func TestMain(m *testing.M) { os.Exit(controllertest.Main(m, &consumer)) }
 
-// tenants maps the providers of the tests to their tenant namespaces. Each provider is used in one test.
+// tenants maps the providers of the tests to their tenant namespaces. Each provider is only used in one test.
 var tenants = map[string]string{}
 
-// tenantOf makes the namespace the tenant namespace of a provider that has none yet, and returns it. If the namespace
-// belongs to another provider, a new namespace is used instead. The provider's NamespaceMap is deleted after the test.
-// If it remained, the provider would appear in the status of NamespaceOffloadings of later tests, and disappear with
-// its last virtual node.
+// tenantOf makes the namespace the tenant namespace of a provider that has none yet, and returns the namespace. If the
+// namespace belongs to another provider, a new namespace is used instead. The provider's NamespaceMap is deleted after
+// the test. Otherwise, the provider would be in the status of NamespaceOffloadings in later tests, and would disappear
+// together with its last virtual node.
 func tenantOf(t *testing.T, namespace, provider string) string {
 	t.Helper()
 	if tenants[provider] != "" {
@@ -60,7 +60,7 @@ func tenantOf(t *testing.T, namespace, provider string) string {
 }
 
 // virtualNode creates a VirtualNode in the tenant namespace of its provider (see tenantOf). If labels are given, the
-// VirtualNode specifies them, and a Node with them is also created.
+// VirtualNode specifies them, and a Node with these labels is created, too.
 func virtualNode(t *testing.T, tenant, name, provider string, labels map[string]string) *offloading.VirtualNode {
 	t.Helper()
 	tenant = tenantOf(t, tenant, provider)
@@ -81,7 +81,7 @@ func virtualNode(t *testing.T, tenant, name, provider string, labels map[string]
 	return vn
 }
 
-// cleanup deletes an object after the test's context has ended.
+// cleanup deletes an object after the context of the test has ended.
 func cleanup(t *testing.T, obj client.Object) {
 	t.Helper()
 	assert.NoErrorf(t, client.IgnoreNotFound(consumer.Client.Delete(context.WithoutCancel(t.Context()), obj)), "deleting %s", obj.GetName())
@@ -108,7 +108,7 @@ func offload(t *testing.T, namespace string, spec offloading.NamespaceOffloading
 	return nso
 }
 
-// in returns a selector for nodes by one label.
+// in returns a node selector that selects nodes by one label.
 func in(key string, values ...string) corev1.NodeSelector {
 	return corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
 		MatchExpressions: []corev1.NodeSelectorRequirement{{Key: key, Operator: corev1.NodeSelectorOpIn, Values: values}},

@@ -20,8 +20,8 @@ import (
 	"github.com/refract-project/refract/controllers/namespaceoffloading"
 )
 
-// A namespace whose NamespaceOffloading exists only in the cache is not offloaded, because it would never be
-// withdrawn.
+// TestAForgottenNamespaceIsNotExtended checks that a namespace is not offloaded if its NamespaceOffloading exists only
+// in the cache, because it would never be withdrawn.
 func TestAForgottenNamespaceIsNotExtended(t *testing.T) {
 	tenant, namespace, other := consumer.Namespace(t), consumer.Namespace(t), consumer.Namespace(t)
 	vn := virtualNode(t, tenant, "node-lucca", "lucca", map[string]string{})
@@ -56,7 +56,7 @@ func TestAForgottenNamespaceIsNotExtended(t *testing.T) {
 	consumer.Get(t, nm, nm.Namespace, "lucca")
 	assert.Equal(t, namespace+"-consumer", nm.Spec.DesiredMapping[namespace])
 
-	// In the outdated cache, the object is being deleted, as it was before etcd was restored.
+	// In the outdated cache, the object is being deleted, as before the restoration of etcd.
 	outdated := namespaceoffloading.NewController(controllertest.Behind(consumer.Client, controllertest.Deleted(actual)), consumer.Client, events.NewFakeRecorder(100),
 		namespaceoffloading.Options{ClusterID: "consumer", Workers: 1, Clock: clock.RealClock{}})
 	_, err = outdated.Reconcile(t.Context(), request)

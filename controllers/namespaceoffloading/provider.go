@@ -31,7 +31,8 @@ import (
 // provider is the state of a cluster that namespaces can be offloaded to.
 type provider struct {
 	id string
-	// namespace is the tenant namespace. It contains the NamespaceMap. Only VirtualNodes in it get access.
+	// namespace is the tenant namespace, which contains the NamespaceMap. Only VirtualNodes in this namespace get
+	// access.
 	namespace string
 	// nodes are the virtual nodes of the provider. The list is empty if only the NamespaceMap is left.
 	nodes []virtualNode
@@ -39,8 +40,8 @@ type provider struct {
 	dead bool
 	// picked is true if the clusterSelector selects the provider, whether or not the namespace is already mapped.
 	picked bool
-	// unpromised are the virtual nodes that the clusterSelector selects only because of labels that the Node has but
-	// the VirtualNode does not specify. They get no new namespaces.
+	// unpromised contains the virtual nodes that the clusterSelector selects only because of labels that the Node has
+	// and the VirtualNode does not specify. No new namespaces are offloaded to them.
 	unpromised []virtualNode
 	// refusal is the reason why this cluster does not request the remote namespace on the provider. It is empty if
 	// there is no such reason.
@@ -48,11 +49,11 @@ type provider struct {
 	// leaves is the time at which a namespace that is no longer selected is withdrawn from the provider. It is zero
 	// if no withdrawal is due.
 	leaves time.Time
-	// held lists the volumes that keep the remote namespace because they have data in it. If retained is true, the
-	// remote namespace is kept until these volumes are deleted, even after the NamespaceOffloading.
+	// held lists the volumes whose data in the remote namespace prevents its deletion. If retained is true, the remote
+	// namespace is kept until these volumes are deleted, even if the NamespaceOffloading is deleted before.
 	held     remotedata.Volumes
 	retained bool
-	// mapping is the NamespaceMap of the provider. It is nil until it is read, which happens when it is first needed.
+	// mapping is the NamespaceMap of the provider. It is read when it is first needed, and is nil before.
 	mapping *offloading.NamespaceMap
 }
 
@@ -62,9 +63,9 @@ type virtualNode struct {
 	node *corev1.Node
 }
 
-// listProviders returns all clusters that have virtual nodes in this cluster, and the clusters whose NamespaceMap has
-// remote namespaces in its status. Other NamespaceMaps are ignored, because consumers of this cluster may create
-// NamespaceMaps, but not write their status.
+// listProviders returns all clusters that have virtual nodes in this cluster, or whose NamespaceMap contains remote
+// namespaces in its status. Other NamespaceMaps are ignored, because consumers of this cluster may create
+// NamespaceMaps, but may not write their status.
 func (c *Controller) listProviders(ctx context.Context) ([]*provider, error) {
 	virtualNodes, nodes, mappings := &offloading.VirtualNodeList{}, &corev1.NodeList{}, &offloading.NamespaceMapList{}
 	clusters, namespaces := &core.ForeignClusterList{}, &corev1.NamespaceList{}
@@ -94,8 +95,8 @@ func (c *Controller) listProviders(ctx context.Context) ([]*provider, error) {
 	for i := range virtualNodes.Items {
 		resource := &virtualNodes.Items[i]
 		if resource.DeletionTimestamp != nil {
-			// No further namespaces are offloaded to the provider. Namespaces that are already offloaded stay until
-			// the node is drained.
+			// No more namespaces are offloaded to the provider. Namespaces that are already offloaded stay until the
+			// node is drained.
 			continue
 		}
 		p := get(resource.Spec.ClusterID.String())
@@ -132,8 +133,8 @@ func tenantNamespaces(namespaces []corev1.Namespace) tenantNames {
 	return names
 }
 
-// namespaceFor returns the namespace that is labelled as the tenant namespace of the cluster, or the default name if
-// there is none.
+// namespaceFor returns the namespace that is labelled as the tenant namespace of the cluster. If there is none, it
+// returns the default name.
 func (t tenantNames) namespaceFor(id string) string {
 	if name, ok := t[id]; ok {
 		return name
@@ -166,9 +167,9 @@ const (
 
 // isSelected reports whether the selector picks any of the provider's nodes. A node is picked if both the labels of its
 // Node and the labels in its VirtualNode match (see promisedLabels). If the labels of the Node were sufficient, the
-// virtual kubelet, which may change its Node, could select namespaces. The result is unsure in two cases: a node that
-// decides the result is not registered, so that not all its labels are known; or only one of the two sets of labels
-// matches.
+// virtual kubelet could select namespaces, because it may change its Node. The result is unsure in two cases: a node on
+// which the result depends is not registered, so that not all its labels are known; or only one of the two sets of
+// labels matches.
 func (p *provider) isSelected(s *selector) selection {
 	if len(p.nodes) == 0 {
 		return unsure
@@ -192,14 +193,14 @@ func (p *provider) isSelected(s *selector) selection {
 	return result
 }
 
-// promisedLabels returns the labels that the Node has according to its VirtualNode, which the virtual kubelet cannot
-// change.
+// promisedLabels returns the labels that the Node must have according to its VirtualNode, which the virtual kubelet
+// cannot change.
 func (n virtualNode) promisedLabels() map[string]string {
 	return nodelabels.Of(n.resource.Name, n.resource.Spec.ClusterID.String(), n.resource, nil)
 }
 
-// isMapped reports whether the namespace is mapped on the provider, or was mapped when the provider last updated the
-// status.
+// isMapped reports whether the namespace is mapped on the provider, or was mapped when the provider has last updated
+// the status.
 func (p *provider) isMapped(namespace string) bool {
 	if p.mapping == nil {
 		return false
@@ -209,9 +210,9 @@ func (p *provider) isMapped(namespace string) bool {
 	return requested || exists
 }
 
-// mapNamespace requests the remote namespace in the provider's NamespaceMap, and creates the map if necessary. It
-// does not request a remote namespace that belongs to another namespace. The write fails if the map has changed since
-// it was read, so that no other request is missed.
+// mapNamespace requests the remote namespace in the provider's NamespaceMap, and creates the map if necessary. It does
+// not request a remote namespace that belongs to another namespace. The write fails if the map has changed since it was
+// read, so that it considers all other requests.
 func (c *Controller) mapNamespace(ctx context.Context, nso *offloading.NamespaceOffloading, p *provider, remoteNamespace string) error {
 	if err := c.ensureMap(ctx, p); err != nil {
 		return err
@@ -220,7 +221,7 @@ func (c *Controller) mapNamespace(ctx context.Context, nso *offloading.Namespace
 		if p.isRequested(nso.Namespace) || p.findRival(nso.Namespace, remoteNamespace) != "" {
 			return nil
 		}
-		// The NamespaceOffloading may exist only in the cache. The namespace would then be offloaded forever.
+		// If the NamespaceOffloading existed only in the cache, the namespace would remain offloaded forever.
 		if err := fresh.Check(ctx, c.client, c.uncached, nso); err != nil {
 			return err
 		}
@@ -242,7 +243,7 @@ func (c *Controller) readMap(ctx context.Context, p *provider) error {
 	return nil
 }
 
-// lookUpMap reads the map as readMap does, but a missing map is not an error.
+// lookUpMap does the same as readMap, but a missing map is not an error.
 func (c *Controller) lookUpMap(ctx context.Context, p *provider) error {
 	key := client.ObjectKey{Namespace: p.namespace, Name: p.id}
 	if p.mapping != nil {
@@ -272,9 +273,9 @@ func (c *Controller) unmapNamespace(ctx context.Context, nso *offloading.Namespa
 	return c.patchMap(ctx, p, nso.Namespace, nil, "")
 }
 
-// patchMap changes only the entry of this namespace, and removes it if remoteNamespace is nil. The map has entries of
-// other NamespaceOffloadings that the cache may lack, and that must not be lost. If version is not empty, the map
-// must have this resource version.
+// patchMap changes only the entry of this namespace, or removes it if remoteNamespace is nil. The map contains entries
+// of other NamespaceOffloadings, which must not be lost even if they are missing in the cache. If version is not empty,
+// the map must have this resource version.
 func (c *Controller) patchMap(ctx context.Context, p *provider, namespace string, remoteNamespace any, version string) error {
 	change := map[string]any{"spec": map[string]any{"desiredMapping": map[string]any{namespace: remoteNamespace}}}
 	if version != "" {

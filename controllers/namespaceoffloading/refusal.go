@@ -43,21 +43,21 @@ func (c *Controller) refuseName(nso *offloading.NamespaceOffloading, providers [
 	c.writeWarning(nso, invalidReason, problem)
 }
 
-// writeWarning writes an Event on the NamespaceOffloading and one on its namespace. Both are in the namespace, where
-// its users can read them even if they do not know of the NamespaceOffloading.
+// writeWarning writes an Event about the NamespaceOffloading and another one about its namespace. Both Events are in
+// the namespace, where its users can read them even if they do not know about the NamespaceOffloading.
 func (c *Controller) writeWarning(nso *offloading.NamespaceOffloading, reason, note string) {
 	c.report.Warn(nso, reason, offloadAction, note)
 	c.report.Warn(namespaceOf(nso.Namespace), reason, offloadAction, "not offloaded as requested: "+note)
 }
 
-// clearReports marks the problems of a namespace as solved, so that the next problem is reported again.
+// clearReports records that the problems of a namespace are solved, so that the next problem is reported again.
 func (c *Controller) clearReports(namespace string) {
 	c.report.Clear(client.ObjectKey{Namespace: namespace, Name: offloading.NamespaceOffloadingName})
 	c.report.Clear(client.ObjectKeyFromObject(namespaceOf(namespace)))
 }
 
-// namespaceOf returns a reference to a namespace for Events. Events are written into the namespace of their object.
-// Without a namespace in the metadata, they would be written into "default".
+// namespaceOf returns a reference to a namespace for Events. An Event is written into the namespace in the metadata of
+// its object. Without it, the Event would be in "default".
 func namespaceOf(name string) *corev1.Namespace {
 	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: name}}
 }
@@ -73,8 +73,8 @@ func withReason(message string, status offloading.RemoteNamespaceStatus) string 
 	return message + ": " + reasonOf(status)
 }
 
-// isRefused reports whether the provider has given a reason why the remote namespace cannot be used. The message of an
-// accepted or terminating namespace may belong to an earlier attempt.
+// isRefused reports whether the provider has given a reason why the remote namespace cannot be used. If the namespace
+// is accepted or terminating, the message may belong to an earlier attempt.
 func isRefused(status offloading.RemoteNamespaceStatus) bool {
 	return status.Message != "" && status.Phase != offloading.MappingAccepted && status.Phase != offloading.MappingTerminating
 }

@@ -10,8 +10,8 @@ import (
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 )
 
-// findRival returns another namespace that has or requests this remote namespace on the provider, or an empty string
-// if there is none. If the provider has accepted only the given namespace, it has no rival.
+// findRival returns another namespace that has or requests this remote namespace on the provider, or an empty string if
+// there is none. If the provider has accepted only the given namespace, there is no rival.
 func (p *provider) findRival(namespace, remoteNamespace string) string {
 	if p.mapping == nil {
 		return ""
@@ -19,7 +19,7 @@ func (p *provider) findRival(namespace, remoteNamespace string) string {
 	first, mine := "", p.hasAccepted(namespace, remoteNamespace)
 	consider := func(other, name string) {
 		if name == remoteNamespace && other != namespace && (!mine || p.hasAccepted(other, remoteNamespace)) && (first == "" || other < first) {
-			// The alphabetically first name is returned, so that the result is deterministic.
+			// The alphabetically first name is used, so that the result is always the same.
 			first = other
 		}
 	}
@@ -37,8 +37,8 @@ func (p *provider) hasAccepted(namespace, remoteNamespace string) bool {
 	return status.RemoteNamespace == remoteNamespace && status.Phase == offloading.MappingAccepted
 }
 
-// namespacesByRemote returns, for each remote namespace in the map, the namespaces that are mapped to it. More than
-// one namespace is a conflict.
+// namespacesByRemote returns, for each remote namespace in the map, the namespaces that are mapped to it. There is a
+// conflict if there is more than one.
 func namespacesByRemote(mapping *offloading.NamespaceMap) map[string][]string {
 	found := map[string][]string{}
 	for local := range mapping.Spec.DesiredMapping {
@@ -54,8 +54,8 @@ func namespacesByRemote(mapping *offloading.NamespaceMap) map[string][]string {
 	return found
 }
 
-// remoteNamespacesOf returns the names that the remote namespace has in the map's spec and status. Usually both have
-// the same name.
+// remoteNamespacesOf returns the names of the remote namespace in the spec and the status of the map. Usually both
+// names are equal.
 func remoteNamespacesOf(mapping *offloading.NamespaceMap, namespace string) (names []string) {
 	requested, now := mapping.Spec.DesiredMapping[namespace], mapping.Status.CurrentMapping[namespace].RemoteNamespace
 	if requested != "" {

@@ -15,7 +15,7 @@ type selector struct {
 	terms *nodeaffinity.NodeSelector
 }
 
-// newSelector returns the selector for spec. Its error names the invalid requirement.
+// newSelector returns the selector for spec. If a requirement is invalid, the error names it.
 func newSelector(spec *corev1.NodeSelector) (*selector, error) {
 	if len(spec.NodeSelectorTerms) == 0 {
 		return &selector{}, nil

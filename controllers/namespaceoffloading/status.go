@@ -19,7 +19,7 @@ import (
 	"github.com/refract-project/refract/internal/remotedata"
 )
 
-// writeStatus summarizes the status of all providers, and writes it if it differs.
+// writeStatus summarizes the status of all providers, and writes the summary if it has changed.
 func (c *Controller) writeStatus(ctx context.Context, nso *offloading.NamespaceOffloading, providers []*provider) error {
 	status := c.summarizeStatus(nso, providers)
 	if equality.Semantic.DeepEqual(nso.Status, status) {
@@ -63,7 +63,7 @@ func (c *Controller) summarizeStatus(nso *offloading.NamespaceOffloading, provid
 	return status
 }
 
-// phaseOf returns the phase of the offloading. Its order of precedence is the same as Liqo's.
+// phaseOf returns the phase of the offloading. The order of precedence is the same as in Liqo.
 func phaseOf(nso *offloading.NamespaceOffloading, required, ready, failed int) offloading.OffloadingPhaseType {
 	switch {
 	case nso.DeletionTimestamp != nil:
@@ -108,8 +108,8 @@ func (p *provider) requestedName(namespace string) string {
 	return p.mapping.Spec.DesiredMapping[namespace]
 }
 
-// conditionsOf returns the conditions of the remote namespace on one provider, and its phase there. There are no
-// conditions if the remote namespace neither exists nor will exist.
+// conditionsOf returns the conditions and the phase of the remote namespace on one provider. There are no conditions if
+// the remote namespace does not exist and will not be created.
 func (c *Controller) conditionsOf(nso *offloading.NamespaceOffloading, p *provider) (offloading.RemoteNamespaceConditions, offloading.MappingPhase) {
 	var current *offloading.RemoteNamespaceStatus
 	if p.mapping != nil {

@@ -26,13 +26,13 @@ type unbackedEntry struct {
 }
 
 // unbackedEntries records when each entry without a NamespaceOffloading was first seen. A restart resets the times, so
-// an entry may stay longer, never shorter. The zero value is empty.
+// an entry may remain for longer, but never for a shorter time. The zero value is empty.
 type unbackedEntries struct {
 	mu    sync.Mutex
 	since map[unbackedEntry]time.Time
 }
 
-// firstSeen returns when the entry was first seen.
+// firstSeen returns the time at which the entry was first seen.
 func (u *unbackedEntries) firstSeen(entry unbackedEntry, now time.Time) time.Time {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -56,10 +56,10 @@ func (u *unbackedEntries) dropNamespace(namespace string) {
 	}
 }
 
-// dropUnbacked removes a namespace without a NamespaceOffloading from all NamespaceMaps. Such an entry remains if the
-// NamespaceOffloading was deleted while the controller did not run, or if another client has added the entry. The
-// provider deletes the remote namespace, so a grace period gives time to restore the NamespaceOffloading. A remote
-// namespace with the data of volumes stays. The returned delay is the time until the next call is needed, or 0.
+// dropUnbacked removes a namespace without a NamespaceOffloading from all NamespaceMaps. There may be such entries if
+// the NamespaceOffloading was deleted while the controller was not running, or if another client has added them. The
+// provider deletes the remote namespace, so a grace period leaves time to restore the NamespaceOffloading. A remote
+// namespace with the data of volumes is kept. The returned delay is the time until the next call is needed, or 0.
 func (c *Controller) dropUnbacked(ctx context.Context, namespace string) (wait time.Duration, err error) {
 	mappings, namespaces := &offloading.NamespaceMapList{}, &corev1.NamespaceList{}
 	for _, list := range []client.ObjectList{mappings, namespaces} {

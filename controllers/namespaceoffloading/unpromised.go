@@ -24,8 +24,8 @@ func describeAllUnpromised(spec *corev1.NodeSelector, providers []*provider) str
 	return strings.Join(notes, "; ")
 }
 
-// describeUnpromised completes a sentence about the clusterSelector. It names the first such virtual node of the
-// provider, the labels and the remedy.
+// describeUnpromised returns the end of a sentence about the clusterSelector. It contains the first such virtual node
+// of the provider, the labels and the remedy.
 func (p *provider) describeUnpromised(spec *corev1.NodeSelector) string {
 	n := p.unpromised[0]
 	return fmt.Sprintf("matches Node %s of cluster %s only by labels that its VirtualNode does not specify (%s), "+

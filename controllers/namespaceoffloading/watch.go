@@ -101,7 +101,7 @@ func (c *Controller) listOffloadings(ctx context.Context, match func(*offloading
 	return requests
 }
 
-// mapHandler reconciles only some namespaces after a change to a NamespaceMap: the namespaces whose entries have
+// mapHandler reconciles only some namespaces after a change of a NamespaceMap: the namespaces whose entries have
 // changed, the namespaces that share a remote namespace with them, and the namespaces that may wait for a name.
 func (c *Controller) mapHandler() handler.EventHandler {
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
@@ -114,8 +114,7 @@ func (c *Controller) mapHandler() handler.EventHandler {
 		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) {
 			everybody(ctx, e.Object, q)
 			for namespace := range e.Object.(*offloading.NamespaceMap).Spec.DesiredMapping {
-				// The namespace may have no NamespaceOffloading, so the request is created from the name of the
-				// namespace.
+				// The request contains the name of the namespace, which may have no NamespaceOffloading.
 				q.Add(requestFor(namespace))
 			}
 		},

@@ -1,16 +1,15 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package negotiation updates the virtual nodes of a consumer according to the offers of their providers.
+// Package negotiation applies the offers of providers to the virtual nodes of a consumer.
 //
 // A provider grants resources, classes and labels in the status of a ResourceSlice, in the tenant namespace of this
 // cluster on the provider (package resourceoffer). The controller reads it with the credentials of the virtual node,
 // validates it, and updates the fields of the VirtualNode that follow the provider (see internal/negotiation). It
 // does not write to the provider.
 //
-// When in doubt, nothing is removed: while the provider does not respond or denies the request, or if the slice is
-// gone, the VirtualNode stays unchanged. Changes in quick succession are combined, because each may restart the
-// virtual kubelet.
+// The VirtualNode stays unchanged while the provider does not respond or denies the request, and after the slice was
+// deleted. Changes in quick succession are combined, because each of them may restart the virtual kubelet.
 package negotiation
 
 import (
@@ -49,10 +48,10 @@ import (
 type Options struct {
 	// ClusterID is the ID of this cluster, the consumer.
 	ClusterID core.ClusterID
-	// Settle is the minimum time between two changes to a VirtualNode; 0 means one minute.
+	// Settle is the minimum time between two changes of a VirtualNode. 0 means one minute.
 	Settle time.Duration
-	// AcceptedLabels are the labels that every provider may offer. The VirtualNodes of a provider can list further
-	// labels.
+	// AcceptedLabels are the labels that every provider may offer. VirtualNodes can list further labels for their
+	// provider.
 	AcceptedLabels negotiation.Acceptance
 	// Clock returns the time.
 	Clock clock.PassiveClock
@@ -63,14 +62,14 @@ type Options struct {
 // Controller updates VirtualNodes according to the offers of their providers.
 type Controller struct {
 	client  client.Client
-	live    client.Reader // reads Secrets by name, and managedFields, which the cache does not contain
+	live    client.Reader // reads Secrets by name, and the managedFields, which are not cached
 	report  *report.Reporter
 	options Options
-	// remotes accesses the ResourceSlices of the VirtualNodes on the providers.
+	// remotes gives access to the ResourceSlices of the VirtualNodes on the providers.
 	remotes *remote.Pool
 
 	mu sync.Mutex
-	// changed holds the time of the last change to each VirtualNode.
+	// changed contains the time of the last change of each VirtualNode.
 	changed map[types.NamespacedName]time.Time
 }
 
@@ -89,7 +88,7 @@ func NewController(c client.Client, live client.Reader, recorder events.EventRec
 // Name returns the name of the controller in logs, metrics and Events.
 func (c *Controller) Name() string { return "negotiation" }
 
-// Reasons and action of the Events of this controller.
+// The reasons and the action of this controller's Events.
 const (
 	followedReason      = "OfferFollowed"
 	refusedReason       = "OfferRefused"
@@ -131,7 +130,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	secret := &corev1.Secret{}
 	key := client.ObjectKey{Namespace: vn.Namespace, Name: vn.Spec.KubeconfigSecretRef.Name}
 	if err := c.live.Get(ctx, key, secret); err != nil {
-		// Other controllers need the Secret, too, and report its absence.
+		// Other controllers also need the Secret, and report that it is missing.
 		return reconcile.Result{RequeueAfter: refreshInterval}, client.IgnoreNotFound(err)
 	}
 	provider, err := c.remotes.Open(request.NamespacedName, remote.AccessFrom(secret, vn.Spec.ClusterID, c.options.ClusterID))
@@ -163,9 +162,9 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	})
 }
 
-// list returns the ResourceSlices on a provider, and starts a watch that reports their changes. The watch starts only
-// after a successful list: on a provider that does not serve ResourceSlices, or does not allow reading them, the
-// watch would be retried forever.
+// list returns the ResourceSlices on a provider, and starts a watch for them. The watch is started only after a
+// successful list. Otherwise it would be retried forever on a provider that does not serve ResourceSlices or does not
+// allow this cluster to read them.
 func list(ctx context.Context, provider *remote.Remote) ([]auth.ResourceSlice, error) {
 	slices := &auth.ResourceSliceList{}
 	if err := provider.List(ctx, slices, client.InNamespace(provider.Namespace), client.Limit(remote.MaxItems)); err != nil {
@@ -174,8 +173,7 @@ func list(ctx context.Context, provider *remote.Remote) ([]auth.ResourceSlice, e
 	return slices.Items, provider.Watch()
 }
 
-// unsupported returns the reason if err means that a provider does not negotiate, and an empty string for any other
-// error.
+// unsupported returns the reason if err means that a provider does not negotiate. Otherwise it returns an empty string.
 func unsupported(err error) string {
 	switch {
 	case apierrors.IsForbidden(err):
@@ -186,14 +184,13 @@ func unsupported(err error) string {
 	return ""
 }
 
-// notNegotiated reports that a VirtualNode keeps the values that its creator has set, because the provider does not
-// negotiate.
+// notNegotiated reports that a VirtualNode keeps the values of its creator, because the provider does not negotiate.
 func (c *Controller) notNegotiated(ctx context.Context, vn *offloading.VirtualNode, why string) (reconcile.Result, error) {
 	c.report.Warn(vn, notNegotiatedReason, followAction, fmt.Sprintf("cannot negotiate with provider %s, VirtualNode left unchanged: %s", vn.Spec.ClusterID, why))
 	return reconcile.Result{RequeueAfter: refreshInterval}, c.note(ctx, vn, negotiation.NotNegotiated, why)
 }
 
-// follow writes the provider's offer to the VirtualNode, if it differs and enough time has passed since the last
+// follow applies the provider's offer to the VirtualNode if it differs and enough time has passed since the last
 // change.
 func (c *Controller) follow(ctx context.Context, cached *offloading.VirtualNode, usable func(asked corev1.ResourceList) (negotiation.Offer, []string)) (reconcile.Result, error) {
 	key := client.ObjectKeyFromObject(cached)
@@ -233,7 +230,7 @@ func (c *Controller) follow(ctx context.Context, cached *offloading.VirtualNode,
 	if len(changed) == 0 && vn.Annotations[wire.OfferAnnotation] == string(negotiation.Accepted) {
 		return reconcile.Result{RequeueAfter: refreshInterval}, nil
 	}
-	// The optimistic lock preserves changes that other clients have made meanwhile.
+	// The optimistic lock preserves changes that other clients have made in the meantime.
 	if err := c.client.Patch(ctx, desired, client.MergeFromWithOptions(vn, client.MergeFromWithOptimisticLock{}), client.FieldOwner(negotiation.Manager)); err != nil {
 		return reconcile.Result{}, fmt.Errorf("patching VirtualNode %s, %w", key, err)
 	}
@@ -246,7 +243,7 @@ func (c *Controller) follow(ctx context.Context, cached *offloading.VirtualNode,
 	return reconcile.Result{RequeueAfter: refreshInterval}, nil
 }
 
-// unsettled returns the remaining time before a VirtualNode may be changed again.
+// unsettled returns how long it takes until a VirtualNode may be changed again.
 func (c *Controller) unsettled(key types.NamespacedName) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -257,7 +254,7 @@ func (c *Controller) unsettled(key types.NamespacedName) time.Duration {
 	return c.options.Settle - c.options.Clock.Since(last)
 }
 
-// note records the provider's answer in an annotation of the VirtualNode if the answer has changed.
+// note writes the provider's answer to an annotation of the VirtualNode if the answer has changed.
 func (c *Controller) note(ctx context.Context, vn *offloading.VirtualNode, answer negotiation.Answer, why string) error {
 	text := fmt.Sprintf("%s: %s", answer, why)
 	if vn.Annotations[wire.OfferAnnotation] == text {
@@ -284,10 +281,10 @@ func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &offloading.VirtualNodeList{}, follows
 }
 
-// Register adds the controller to mgr. ctx must end with the manager.
+// Register adds the controller to mgr. ctx must be done when the manager stops.
 func (c *Controller) Register(ctx context.Context, mgr manager.Manager) error {
 	c.remotes.Bind(ctx)
-	// A request that waits for a provider blocks only the worker of its own VirtualNode.
+	// With lanes, a request that waits for a provider blocks only the reconciliation of its own VirtualNode.
 	lanes := workers.NewLanes(report.Failures(c, c.options.Failed))
 	if err := mgr.Add(lanes); err != nil {
 		return err

@@ -42,13 +42,13 @@ var (
 
 func TestMain(m *testing.M) { os.Exit(controllertest.Main(m, &consumer, &provider)) }
 
-// peering consists of a tenant namespace in each of the two clusters, and the access of rome to milan.
+// peering contains a tenant namespace in each of the two clusters. rome has access to milan.
 type peering struct {
 	*testing.T
 	here, there string
 }
 
-// peer gives rome the access that refractctl peer creates. If older is true, the roles are missing, as in an earlier
+// peer gives rome the access that refractctl peer gives. If older is true, the roles are missing, as in an earlier
 // version.
 func peer(t *testing.T, older bool) *peering {
 	t.Helper()
@@ -88,7 +88,7 @@ func (p *peering) ask(name string, asked corev1.ResourceList) *auth.ResourceSlic
 	return slice
 }
 
-// node creates a VirtualNode as refractctl does. The fields in set are set by flags.
+// node creates a VirtualNode in the way refractctl does. The fields in set are set by flags.
 func (p *peering) node(name string, asked corev1.ResourceList, spec map[string]any, set ...negotiation.Field) {
 	p.Helper()
 	hard := map[string]any{}
@@ -148,14 +148,15 @@ func start(t *testing.T) *controllertest.Manager {
 	})
 }
 
-// byHand patches a VirtualNode as kubectl does.
+// byHand patches a VirtualNode in the way kubectl does.
 func (p *peering) byHand(name, patch string) {
 	p.Helper()
 	vn := &offloading.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: p.here, Name: name}}
 	require.NoError(p, consumer.Client.Patch(p.Context(), vn, client.RawPatch(types.MergePatchType, []byte(patch)), client.FieldOwner("kubectl-edit")))
 }
 
-// A virtual node follows its provider's offer, beginning with the first response.
+// TestAVirtualNodeFollowsItsProvider checks that a virtual node follows its provider's offers, starting with the first
+// response.
 func TestAVirtualNodeFollowsItsProvider(t *testing.T) {
 	p := peer(t, false)
 	require.NoError(t, provider.Grant(t.Context(), rbac.Manager{Subject: rbac.User(controllertest.ManagerUser)}.ResourceOffers()...))
@@ -204,7 +205,7 @@ func TestAVirtualNodeFollowsItsProvider(t *testing.T) {
 		provider.Patch(t, slice, `{"spec":{"resources":{"cpu":"1"}}}`)
 		provider.Create(t, &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "new"}, Provisioner: "example.com/new"})
 		p.await("milan-c", "the same change", func(vn *offloading.VirtualNode) bool { return len(vn.Spec.StorageClasses) == 3 })
-		provider.PatchStatus(t, slice, `{"status":{"ingressClasses":null}}`) // the controller restores the field at once
+		provider.PatchStatus(t, slice, `{"status":{"ingressClasses":null}}`) // the controller restores this field immediately
 		p.await("milan", "nothing else to be changed", func(vn *offloading.VirtualNode) bool { return cpu("3")(vn) && len(vn.Spec.IngressClasses) == 1 })
 	})
 
@@ -240,8 +241,9 @@ func TestAVirtualNodeFollowsItsProvider(t *testing.T) {
 	})
 }
 
-// A compromised provider may write arbitrary values to the status. Only valid values within the request are used, and
-// an Event lists the refused ones. If the provider denies the request, the VirtualNode stays unchanged.
+// TestWhatAProviderMayNotOffer checks that only valid values within the request are used, because a compromised
+// provider may write arbitrary values to the status. An Event must list the refused values. If the provider denies the
+// request, the VirtualNode must stay unchanged.
 func TestWhatAProviderMayNotOffer(t *testing.T) {
 	p := peer(t, false)
 	start(t)
@@ -265,14 +267,14 @@ func TestWhatAProviderMayNotOffer(t *testing.T) {
 	assert.Equal(t, vn.Spec, p.get("milan").Spec)
 }
 
-// A clusterSelector may match any label of a virtual node, so a provider cannot set labels that this cluster has not
-// accepted. Existing labels stay.
+// TestLabelsThatAreNotAccepted checks that a provider cannot set labels that this cluster has not accepted, because a
+// clusterSelector may match any label of a virtual node. Existing labels must be kept.
 func TestLabelsThatAreNotAccepted(t *testing.T) {
 	p := peer(t, false)
 	start(t)
 	asked := resources("4", "10")
 	slice := p.ask("milan", asked)
-	// An earlier version has set these labels.
+	// An earlier version set these labels.
 	p.node("milan", asked, map[string]any{"labels": map[string]any{"tier": "trusted", "site": "old"}})
 	offer := func(labels string) {
 		p.Helper()
@@ -288,7 +290,7 @@ func TestLabelsThatAreNotAccepted(t *testing.T) {
 		assert.Contains(t, note, words)
 	}
 
-	// A label that the provider withdraws and offers again must be accepted like a new label.
+	// A label that the provider has withdrawn and offers again must be accepted like a new label.
 	offer(`{"tier":null,"site":null,"vault":null,"example.com/tier":null}`)
 	p.await("milan", "the label to go", offered(map[string]string{"topology.kubernetes.io/zone": "eu-1"}))
 	offer(`{"tier":"trusted","vault":"yes","topology.kubernetes.io/zone":"eu-2"}`)
@@ -299,8 +301,8 @@ func TestLabelsThatAreNotAccepted(t *testing.T) {
 	p.await("milan", "the label that was accepted for this node", offered(map[string]string{"topology.kubernetes.io/zone": "eu-2", "vault": "yes"}))
 }
 
-// A provider of an older version does not let this cluster read ResourceSlices. The VirtualNode keeps its values, and
-// an Event and an annotation contain the reason.
+// TestAnOlderProvider checks that the VirtualNode keeps its values if the provider runs an older version, which does
+// not let this cluster read ResourceSlices. An Event and an annotation must contain the reason.
 func TestAnOlderProvider(t *testing.T) {
 	p := peer(t, true)
 	start(t)
@@ -313,8 +315,8 @@ func TestAnOlderProvider(t *testing.T) {
 	assert.True(t, cpu("4")(vn))
 }
 
-// If a provider changes its offer frequently, the changes are combined, so that the virtual kubelet restarts less
-// often.
+// TestChangesAreTakenTogether checks that frequent changes of an offer are combined, so that the virtual kubelet does
+// not restart each time.
 func TestChangesAreTakenTogether(t *testing.T) {
 	p := peer(t, false)
 	manager := consumer.StartManager(t, func(o *controllers.Options) { o.Negotiation.Settle = 3 * time.Second })

@@ -32,20 +32,20 @@ import (
 
 // Options are the settings of the controller.
 type Options struct {
-	// Failed is called with the errors of reconciliations, unless it is nil.
+	// Failed is called with each reconciliation error. It may be nil.
 	Failed func(error)
 }
 
-// Controller keeps the status of Configurations.
+// Controller maintains the status of Configurations.
 type Controller struct {
 	client client.Client
-	// live reads from the API server.
+	// live is an uncached reader.
 	live    client.Reader
 	report  *report.Reporter
 	options Options
 }
 
-// NewController returns a controller that works through c. live reads past the cache of c.
+// NewController returns a controller that uses the client c. live must not be cached.
 func NewController(c client.Client, live client.Reader, recorder events.EventRecorder, options Options) *Controller {
 	return &Controller{client: c, live: live, report: report.New(recorder), options: options}
 }
@@ -53,7 +53,7 @@ func NewController(c client.Client, live client.Reader, recorder events.EventRec
 // Name returns the name of the controller in logs, metrics and Events.
 func (c *Controller) Name() string { return "network" }
 
-// Reasons of the condition NetworkCIDRsConfigured. The first two are Liqo's.
+// Reasons of the condition NetworkCIDRsConfigured. The first two are the same as in Liqo.
 const (
 	configuredReason = "NetworkCIDRsConfigured"
 	waitingReason    = "WaitingForNetworks"
@@ -63,10 +63,10 @@ const (
 	configureAction  = "Configure"
 )
 
-// verdict has the reason and the message of the condition of a Configuration that is not configured.
+// verdict is the reason and the message of the condition of a Configuration that is not configured.
 type verdict struct{ reason, message string }
 
-// Reconcile brings the status of a Configuration in line with its Networks.
+// Reconcile updates the status of a Configuration according to its Networks.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	configuration := &api.Configuration{}
 	switch err := c.client.Get(ctx, request.NamespacedName, configuration); {
@@ -76,7 +76,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	case err != nil:
 		return reconcile.Result{}, fmt.Errorf("getting Configuration %s, %w", request.NamespacedName, err)
 	case configuration.DeletionTimestamp != nil:
-		return reconcile.Result{}, nil // its Networks are deleted when it is gone
+		return reconcile.Result{}, nil // deleteFormer or the garbage collector deletes the Networks when the Configuration is gone
 	}
 	if err := c.deleteFormer(ctx, request.NamespacedName, configuration.UID); err != nil {
 		return reconcile.Result{}, err
@@ -94,9 +94,9 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{}, c.reject(ctx, configuration, why)
 }
 
-// checkCluster refuses a Configuration with the cluster ID of another peer than the one whose tenant namespace it is
-// in, because peers can write in their own tenant namespaces.
-// It refuses all but the oldest one of a peer, too, because with many of them a peer would take the ranges of the others.
+// checkCluster refuses a Configuration if its cluster ID is not the ID of the peer that owns the tenant namespace,
+// because peers can write in their own tenant namespaces. If a peer has several Configurations, checkCluster refuses
+// all except the oldest one. Otherwise a peer could use up the ranges of others with many Configurations.
 func (c *Controller) checkCluster(ctx context.Context, configuration *api.Configuration) (verdict, error) {
 	namespace := &corev1.Namespace{}
 	if err := c.client.Get(ctx, client.ObjectKey{Name: configuration.Namespace}, namespace); err != nil {
@@ -122,12 +122,13 @@ func (c *Controller) checkCluster(ctx context.Context, configuration *api.Config
 	return verdict{}, nil
 }
 
-// isOlder reports whether a goes before b. Of two that were created in the same second, the name decides.
+// isOlder reports whether a takes precedence over b. If both were created in the same second, the name decides.
 func isOlder(a, b *api.Configuration) bool {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name)) < 0
 }
 
-// configure requests the ranges of a Configuration, and publishes them when all are granted. The verdict names the missing ones.
+// configure requests the ranges of a Configuration, and publishes them when all of them are granted. Otherwise it
+// returns a verdict with the ranges that are missing.
 func (c *Controller) configure(ctx context.Context, configuration *api.Configuration) (verdict, error) {
 	ranges, err := parseRemote(configuration.Spec.Remote.CIDR)
 	if err != nil {
@@ -142,7 +143,7 @@ func (c *Controller) configure(ctx context.Context, configuration *api.Configura
 		return verdict{waitingReason, err.Error()}, nil
 	}
 	if configuration.Spec.Local == nil {
-		return verdict{}, c.fillLocal(ctx, configuration, local) // the event of the write leads here again
+		return verdict{}, c.fillLocal(ctx, configuration, local) // the write triggers another reconciliation
 	}
 	if err := local.check(configuration.Spec.Local.CIDR); err != nil {
 		return verdict{refusedReason, err.Error()}, nil
@@ -153,7 +154,8 @@ func (c *Controller) configure(ctx context.Context, configuration *api.Configura
 		return verdict{}, err
 	}
 	if why.reason != "" {
-		// Published ranges stay until all others are granted. Ranges that the spec had in between go, or a peer could collect them.
+		// Published ranges are kept until all other ranges are granted. Networks for ranges that the spec contained in
+		// the meantime are deleted. Otherwise a peer could collect ranges.
 		owned = slices.DeleteFunc(owned, func(n ipamv1alpha1.Network) bool { return isPublished(configuration, &n) })
 		return why, c.deleteUnused(ctx, ranges, owned)
 	}
@@ -163,7 +165,7 @@ func (c *Controller) configure(ctx context.Context, configuration *api.Configura
 	return verdict{}, c.deleteUnused(ctx, ranges, owned)
 }
 
-// isPublished reports whether the status of a Configuration has the range of a Network.
+// isPublished reports whether the status of a Configuration contains the range of a Network.
 func isPublished(configuration *api.Configuration, n *ipamv1alpha1.Network) bool {
 	published := configuration.Status.Remote
 	return published != nil && slices.Contains(slices.Concat(published.CIDR.Pod, published.CIDR.External), n.Status.CIDR)
@@ -180,8 +182,8 @@ func (c *Controller) fillLocal(ctx context.Context, configuration *api.Configura
 	return nil
 }
 
-// ensureNetworks creates the Networks of ranges that have none, and returns the granted ranges by their use. The verdict says which are
-// not granted.
+// ensureNetworks creates a Network for each range that has none. It returns the granted ranges by their use, or a
+// verdict with the ranges that are not granted.
 func (c *Controller) ensureNetworks(
 	ctx context.Context, configuration *api.Configuration, ranges []remoteRange, owned []ipamv1alpha1.Network,
 ) (granted api.ClusterConfigCIDR, why verdict, err error) {
@@ -189,7 +191,7 @@ func (c *Controller) ensureNetworks(
 		i := slices.IndexFunc(owned, func(n ipamv1alpha1.Network) bool { return r.isOf(&n) && n.DeletionTimestamp == nil })
 		if i < 0 {
 			err := c.createNetwork(ctx, configuration, r)
-			if apierrors.IsInvalid(err) { // such as a name that is too long
+			if apierrors.IsInvalid(err) { // for example if the name is too long
 				return granted, verdict{
 					refusedReason,
 					fmt.Sprintf("spec.remote.cidr.%s: %s: %v: choose a shorter name", r.use, r.cidr, err),
@@ -236,7 +238,8 @@ func (c *Controller) createNetwork(ctx context.Context, configuration *api.Confi
 	return nil
 }
 
-// publish writes the granted ranges, the condition, and the label that marks all ranges as granted for Liqo before 1.2.
+// publish writes the granted ranges, the condition, and the label with which Liqo before 1.2 marks a Configuration
+// whose ranges are all granted.
 func (c *Controller) publish(ctx context.Context, configuration *api.Configuration, granted api.ClusterConfigCIDR) error {
 	done := configuration.DeepCopy()
 	done.Status.Remote = &api.ClusterConfig{CIDR: granted}
@@ -255,14 +258,15 @@ func (c *Controller) publish(ctx context.Context, configuration *api.Configurati
 		return nil
 	}
 	labelled := done.DeepCopy()
-	labelled.Labels[wire.ConfiguredLabel] = "true" // checkCluster has seen another label
+	labelled.Labels[wire.ConfiguredLabel] = "true" // another label would have been refused by checkCluster
 	if err := c.client.Patch(ctx, labelled, client.MergeFrom(done)); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("labelling Configuration %s, %w", client.ObjectKeyFromObject(configuration), err)
 	}
 	return nil
 }
 
-// reject writes into the condition why a Configuration is not configured. The ranges that were published before stay.
+// reject sets the condition of a Configuration that is not configured, with the reason. Ranges that were published
+// earlier are kept.
 func (c *Controller) reject(ctx context.Context, configuration *api.Configuration, why verdict) error {
 	if why.reason != waitingReason {
 		c.report.Warn(configuration, why.reason, configureAction, why.message)
@@ -286,7 +290,7 @@ func (c *Controller) patchStatus(ctx context.Context, after, before *api.Configu
 	return nil
 }
 
-// deleteUnused deletes the Networks of ranges that the spec no longer has.
+// deleteUnused deletes the Networks of ranges that are not in the spec any more.
 func (c *Controller) deleteUnused(ctx context.Context, ranges []remoteRange, owned []ipamv1alpha1.Network) error {
 	var failures []error
 	for i := range owned {
@@ -301,7 +305,7 @@ func (c *Controller) deleteUnused(ctx context.Context, ranges []remoteRange, own
 	return errors.Join(failures...)
 }
 
-// Enforces returns the objects that the controller enforces, for metrics: the Configurations.
+// Enforces returns an empty list of the enforced kind and a filter for the enforced objects. Metrics use both.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &api.ConfigurationList{}, func(client.Object) bool { return true }
 }
@@ -318,7 +322,8 @@ func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 		Complete(report.Failures(c, c.options.Failed))
 }
 
-// listConfigurations returns the Configuration that owns a Network, or all of them for a Network of this cluster itself.
+// listConfigurations returns a request for the Configuration that owns a Network. For a Network of this cluster itself,
+// it returns requests for all Configurations.
 func (c *Controller) listConfigurations(ctx context.Context, network client.Object) []reconcile.Request {
 	if owner := metav1.GetControllerOf(network); owner != nil {
 		return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: network.GetNamespace(), Name: owner.Name}}}
@@ -329,7 +334,8 @@ func (c *Controller) listConfigurations(ctx context.Context, network client.Obje
 	return c.list(ctx)
 }
 
-// listNeighbours returns the Configurations in the namespace of another one, which they replace when it is gone.
+// listNeighbours returns requests for the Configurations in the same namespace as a deleted one, because one of them
+// may take its place.
 func (c *Controller) listNeighbours(ctx context.Context, configuration client.Object) []reconcile.Request {
 	neighbours := c.list(ctx, client.InNamespace(configuration.GetNamespace()))
 	return slices.DeleteFunc(neighbours, func(r reconcile.Request) bool { return r.Name == configuration.GetName() })
@@ -345,7 +351,7 @@ func (c *Controller) listConfigurationsIn(ctx context.Context, namespace client.
 func (c *Controller) list(ctx context.Context, options ...client.ListOption) (requests []reconcile.Request) {
 	all := &api.ConfigurationList{}
 	if c.client.List(ctx, all, options...) != nil {
-		return nil // the cache answers; an event of the Configuration itself leads to its reconciliation
+		return nil // errors of the cache are ignored, because an event of the Configuration itself triggers its reconciliation
 	}
 	for i := range all.Items {
 		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&all.Items[i])})

@@ -38,7 +38,7 @@ func TestMain(m *testing.M) { os.Exit(controllertest.Main(m, &rome)) }
 
 func enable(o *controllers.Options) { o.Addresses.Enabled = true }
 
-// start starts the controllers. The cluster has the pod range of every kubeadm cluster, and an external range.
+// start starts the controllers. The cluster has the default pod range of kubeadm, and an external range.
 func start(t *testing.T) *controllertest.Manager {
 	t.Helper()
 	manager := rbac.Manager{Namespace: metav1.NamespaceDefault, Subject: rbac.User(controllertest.ManagerUser)}
@@ -76,7 +76,7 @@ func tenant(t *testing.T, id string) string {
 	return namespace
 }
 
-// configure creates a Configuration with the ranges of a peer.
+// configure creates a Configuration with the given ranges of a peer.
 func configure(t *testing.T, namespace, id, external string, pods ...networking.CIDR) *networking.Configuration {
 	t.Helper()
 	c := &networking.Configuration{
@@ -87,7 +87,8 @@ func configure(t *testing.T, namespace, id, external string, pods ...networking.
 	return c
 }
 
-// await waits until the condition of a Configuration has the reason, and returns the Configuration and the message.
+// await waits until the condition of a Configuration has the given reason. It returns the Configuration and the
+// message.
 func await(t *testing.T, c *networking.Configuration, reason string) (*networking.Configuration, string) {
 	t.Helper()
 	found, message := &networking.Configuration{}, ""
@@ -105,8 +106,8 @@ func await(t *testing.T, c *networking.Configuration, reason string) (*networkin
 	return found, message
 }
 
-// Two peers have the ranges that this cluster has itself. Each gets others here, of the same size. They stay after a restart and after
-// a change.
+// TestPeersWithOurRanges checks that two peers that use the ranges of this cluster are given other ranges of the same
+// size. These ranges must not change after a restart, or after a change of the Configuration.
 func TestPeersWithOurRanges(t *testing.T) {
 	m := start(t)
 	milan, _ := await(
@@ -157,7 +158,8 @@ func TestPeersWithOurRanges(t *testing.T) {
 	assert.Empty(t, second.Writes.About("/"+turin.Namespace+"/"), "nothing has changed there")
 }
 
-// What a peer must not say is refused with the range and the remedy. What was granted before stays.
+// TestRefusedConfigurations checks that invalid ranges of a peer are refused with a message that contains the range and
+// the remedy. Ranges that were granted before must be kept.
 func TestRefusedConfigurations(t *testing.T) {
 	start(t)
 	many := make([]networking.CIDR, 17)
@@ -206,12 +208,12 @@ func TestRefusedConfigurations(t *testing.T) {
 		assert.Contains(t, message, "Configuration lucca")
 		assert.ElementsMatch(t, []string{"lucca-external-10-93-0-0-16", "lucca-pod-10-53-0-0-16"}, networksIn(t, namespace))
 		rome.Delete(t, lucca)
-		await(t, second, "NetworkCIDRsConfigured") // in the place of the first one
+		await(t, second, "NetworkCIDRsConfigured") // it takes the place of the first Configuration
 	})
 	t.Run("many in turn", func(t *testing.T) {
 		namespace := tenant(t, "prato")
 		prato, _ := await(t, configure(t, namespace, "prato", "10.94.0.0/16", "10.55.0.0/16"), "NetworkCIDRsConfigured")
-		// The peer asks for more than there is, each time beside other ranges.
+		// The peer requests a range that cannot be granted, each time together with another range.
 		for _, wish := range []string{"10.56.0.0/24", "10.57.0.0/24"} {
 			rome.Patch(t, prato.DeepCopy(), fmt.Sprintf(`{"spec":{"remote":{"cidr":{"pod":[%q,"11.0.0.0/8"]}}}}`, wish))
 			found, _ := await(t, prato, "PoolExhausted")
@@ -246,7 +248,8 @@ func TestRefusedConfigurations(t *testing.T) {
 	})
 }
 
-// A controller manager that reads an outdated Configuration does not overwrite what its successor has published.
+// TestADeposedLeaderOverwritesNothing checks that a controller manager that reads an outdated Configuration does not
+// overwrite ranges that its successor has published.
 func TestADeposedLeaderOverwritesNothing(t *testing.T) {
 	m := start(t)
 	before, _ := await(t, configure(t, tenant(t, "massa"), "massa", "10.98.0.0/16", "10.59.0.0/16"), "NetworkCIDRsConfigured")
@@ -262,7 +265,8 @@ func TestADeposedLeaderOverwritesNothing(t *testing.T) {
 	assert.Equal(t, []networking.CIDR{"10.159.0.0/16"}, before.Status.Remote.CIDR.Pod)
 }
 
-// The ranges of a deleted Configuration are free at once, and a new one of the same name gets its own. There is no garbage collector here.
+// TestNetworksOfAFormerConfigurationAreDeleted checks that the ranges of a deleted Configuration are free immediately,
+// and that a new Configuration with the same name gets its own Networks. The cluster has no garbage collector.
 func TestNetworksOfAFormerConfigurationAreDeleted(t *testing.T) {
 	m := start(t)
 	namespace := tenant(t, "parma")
@@ -270,7 +274,8 @@ func TestNetworksOfAFormerConfigurationAreDeleted(t *testing.T) {
 	rome.Delete(t, former)
 	next, _ := await(t, configure(t, namespace, "parma", "10.96.0.0/16", "10.57.0.0/16"), "NetworkCIDRsConfigured")
 	require.NotEqual(t, former.UID, next.UID)
-	// The Networks of a Configuration are granted in any order, so two that do not get what they wish may get each other's range.
+	// The ranges of a Configuration are granted in any order, so two ranges that cannot be granted as requested may be
+	// swapped.
 	ranges := func(c *networking.Configuration) []networking.CIDR {
 		return slices.Concat(c.Status.Remote.CIDR.Pod[:1], c.Status.Remote.CIDR.External)
 	}
@@ -278,14 +283,14 @@ func TestNetworksOfAFormerConfigurationAreDeleted(t *testing.T) {
 	networks := networksIn(t, namespace)
 	assert.Len(t, networks, 2)
 
-	// A controller manager whose cache lacks the present Configuration deletes none of its Networks.
+	// A controller manager whose cache does not contain the present Configuration must not delete its Networks.
 	m.Stop(t)
 	behind := controllertest.Behind(rome.Client, former)
 	c := network.NewController(behind, rome.Client, events.NewFakeRecorder(10), network.Options{})
 	_, _ = c.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(former)})
 	assert.Equal(t, networks, networksIn(t, namespace))
 
-	// Deleted while nothing ran.
+	// The Configuration is deleted while no controller runs.
 	rome.Delete(t, next)
 	rome.StartManager(t, enable)
 	controllertest.Eventually(t, "the Networks of the deleted Configuration to be deleted", func() error {
@@ -296,7 +301,7 @@ func TestNetworksOfAFormerConfigurationAreDeleted(t *testing.T) {
 	})
 }
 
-// networksIn returns the names of the Networks in a namespace that stay, in order.
+// networksIn returns the sorted names of the Networks in a namespace that are not being deleted.
 func networksIn(t *testing.T, namespace string) (names []string) {
 	t.Helper()
 	all := &ipam.NetworkList{}
@@ -308,7 +313,8 @@ func networksIn(t *testing.T, namespace string) (names []string) {
 	return names
 }
 
-// Objects that Liqo has granted keep what they have, under the names that Liqo gave them, and can be deleted without Liqo.
+// TestAdoptedFromLiqo checks that objects that Liqo has created and granted keep their names and ranges, and can be
+// deleted without Liqo.
 func TestAdoptedFromLiqo(t *testing.T) {
 	namespace := tenant(t, "siena")
 	created := configure(t, namespace, "siena", "10.92.0.0/16", "10.244.0.0/16")

@@ -17,9 +17,10 @@ import (
 	api "github.com/refract-project/refract/api/networking/v1beta1"
 )
 
-// deleteFormer deletes the Networks in a namespace that belong to a deleted Configuration with the given name. Without
-// it, the garbage collector deletes them, half a minute later or not at all, and until then their ranges are taken and
-// a new Configuration with the name has none. current is the UID of the present Configuration, or empty if there is none.
+// deleteFormer deletes the Networks in a namespace that belong to a deleted Configuration with the given name. The
+// garbage collector would delete them half a minute later, or not at all. Until then, their ranges would be in use, and
+// a new Configuration with the same name could not get Networks. current is the UID of the present Configuration, or
+// empty if there is none.
 func (c *Controller) deleteFormer(ctx context.Context, key client.ObjectKey, current types.UID) error {
 	all := &ipamv1alpha1.NetworkList{}
 	if err := c.client.List(ctx, all, client.InNamespace(key.Namespace)); err != nil {
@@ -39,18 +40,19 @@ func (c *Controller) deleteFormer(ctx context.Context, key client.ObjectKey, cur
 	if len(former) == 0 {
 		return nil
 	}
-	// The cache may not have the owner of these Networks yet.
+	// The owner of these Networks may exist although it is not in the cache yet.
 	present := &api.Configuration{}
 	err := c.live.Get(ctx, key, present)
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("getting Configuration %s, %w", key, err)
 	}
 	if present.UID != current {
-		return nil // the event of this Configuration leads here again
+		return nil // the event of this Configuration triggers another reconciliation
 	}
 	var failures []error
 	for _, n := range former {
-		// A Network whose owner is removed at the same time, as by kubectl delete --cascade=orphan, stays.
+		// If the owner reference of a Network is removed at the same time, for example by kubectl delete
+		// --cascade=orphan, the Network is not deleted.
 		unchanged := client.Preconditions{UID: &n.UID, ResourceVersion: &n.ResourceVersion}
 		if err := c.client.Delete(ctx, n, unchanged); client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
 			failures = append(failures, fmt.Errorf("deleting Network %s, %w", client.ObjectKeyFromObject(n), err))

@@ -15,7 +15,7 @@ import (
 	"github.com/refract-project/refract/internal/ipam"
 )
 
-// use is the purpose of a range of the peer. Its text is the value of the label of the Network.
+// use is the purpose of a peer's range. Its text is the value of a label of the Network.
 type use string
 
 const (
@@ -30,8 +30,8 @@ type remoteRange struct {
 	prefix netip.Prefix
 }
 
-// parseRemote returns the ranges of the peer in the order of the spec: the ranges of pods, then the external ones. It refuses ranges
-// that no peer can have.
+// parseRemote returns the ranges of the peer in the order of the spec: pod ranges, then external ranges. It returns an
+// error for ranges that a peer must not have.
 func parseRemote(remote api.ClusterConfigCIDR) (found []remoteRange, err error) {
 	var texts []string
 	for _, cidr := range slices.Concat(remote.Pod, remote.External) {
@@ -51,21 +51,21 @@ func parseRemote(remote api.ClusterConfigCIDR) (found []remoteRange, err error) 
 	return found, nil
 }
 
-// networkName returns the name of the Network for a range, as Liqo 1.2 names it.
+// networkName returns the name of the Network for the range. It is the same as in Liqo 1.2.
 func (r remoteRange) networkName(configuration string) string {
 	return configuration + "-" + string(r.use) + "-" + strings.NewReplacer(".", "-", "/", "-").Replace(string(r.cidr))
 }
 
-// isOf reports whether a Network requests a range, under whatever name.
+// isOf reports whether a Network requests the range. The name of the Network does not matter.
 func (r remoteRange) isOf(n *ipamv1alpha1.Network) bool {
 	wish, err := netip.ParsePrefix(string(n.Spec.CIDR))
 	return err == nil && wish.Masked() == r.prefix && n.Labels[wire.CIDRTypeLabel] == string(r.use)
 }
 
-// localRanges are the ranges of this cluster, according to its Networks.
+// localRanges contains the ranges of this cluster, according to its Networks.
 type localRanges struct{ pod, external []api.CIDR }
 
-// findLocal returns the granted ranges of this cluster. The error names a Network that is missing or has no range.
+// findLocal returns the granted ranges of this cluster. If a Network is missing or has no range, the error names it.
 func findLocal(networks []ipamv1alpha1.Network) (local localRanges, err error) {
 	for i := range networks {
 		n := &networks[i]
@@ -103,7 +103,8 @@ func findLocal(networks []ipamv1alpha1.Network) (local localRanges, err error) {
 	return local, nil
 }
 
-// check refuses ranges that are not of this cluster: the gateway lets the peer send packets to them.
+// check returns an error if a range does not belong to this cluster, because the gateway would let the peer send
+// packets to it.
 func (l localRanges) check(local api.ClusterConfigCIDR) error {
 	for _, list := range []struct {
 		field        string
@@ -123,7 +124,7 @@ func (l localRanges) check(local api.ClusterConfigCIDR) error {
 	return nil
 }
 
-// isWithin reports whether a range is within one of the others.
+// isWithin reports whether one of the other ranges contains the range.
 func isWithin(cidr api.CIDR, others []api.CIDR) bool {
 	r, err := netip.ParsePrefix(string(cidr))
 	return err == nil && slices.ContainsFunc(others, func(other api.CIDR) bool {

@@ -15,7 +15,8 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// The ranges of this cluster are known when all its Networks have one: with a part of them, the peer would not reach all pods.
+// TestFindLocal checks that the ranges of this cluster are unknown until all of its Networks have a range. If only some
+// of them were published, the peer could not reach all pods.
 func TestFindLocal(t *testing.T) {
 	network := func(name, kind string, cidr api.CIDR) ipamv1alpha1.Network {
 		n := ipamv1alpha1.Network{

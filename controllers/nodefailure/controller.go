@@ -3,16 +3,16 @@
 
 // Package nodefailure deletes offloaded pods of failed nodes of this cluster.
 //
-// When a node fails, Kubernetes marks its pods for deletion, and waits for a kubelet that does not respond: they stay
-// Terminating. In place of an ordinary pod, the ReplicaSet creates another pod in the meantime. An offloaded pod has
-// a fixed name, which cannot be used again until the pod is gone. So an offloaded pod is force-deleted if it is
-// Terminating and past its grace period, and its node has not been ready for a while. The ShadowPod controller then
-// recreates it on another node. This is off by default: if the node comes back without a restart, the containers of a
-// deleted pod keep running there until the kubelet stops them.
+// When a node fails, Kubernetes marks its pods for deletion, but the pods stay Terminating, because the kubelet does
+// not respond. A ReplicaSet replaces an ordinary pod immediately. An offloaded pod, however, has a fixed name, so it
+// cannot be replaced until it is gone. Therefore an offloaded pod is force-deleted if it is past its grace period and
+// its node has not been ready for a while. The ShadowPod controller then recreates it on another node. This is off by
+// default, because the containers of a force-deleted pod may still be running: if the node comes back without a
+// restart, they run until the kubelet stops them.
 //
-// Pods that must not run twice are not deleted: pods of StatefulSets, and pods that write to PersistentVolumeClaims.
-// If their node is known to be off, an administrator sets the taint node.kubernetes.io/out-of-service, and Kubernetes
-// itself deletes them.
+// Pods that must not run twice are not deleted: pods of StatefulSets, and pods that write to PersistentVolumeClaims. An
+// administrator who knows that their node is off can set the taint node.kubernetes.io/out-of-service. Kubernetes then
+// deletes them.
 package nodefailure
 
 import (
@@ -62,7 +62,7 @@ type Controller struct {
 	options  Options
 }
 
-// NewController returns a controller that uses the client c, whose cache contains the pods of ShadowPods. live must
+// NewController returns a controller that uses the client c. The cache of c contains the pods of ShadowPods. live must
 // not be cached.
 func NewController(c client.Client, live client.Reader, recorder events.EventRecorder, options Options) *Controller {
 	return &Controller{client: c, live: live, recorder: recorder, options: options}
@@ -113,8 +113,8 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{}, c.deletePod(ctx, pod, since)
 }
 
-// hasNodeFailed reports whether a node is not ready, and since when. It returns false for a missing node, whose pods
-// Kubernetes deletes.
+// hasNodeFailed reports whether a node is not ready, and since when. It returns false for a node that does not exist,
+// because Kubernetes deletes its pods.
 func (c *Controller) hasNodeFailed(ctx context.Context, name string) (since time.Time, failed bool, err error) {
 	node := &corev1.Node{}
 	if err := c.live.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
@@ -126,10 +126,10 @@ func (c *Controller) hasNodeFailed(ctx context.Context, name string) (since time
 	if _, condition := nodeutil.GetNodeCondition(&node.Status, corev1.NodeReady); condition != nil {
 		return condition.LastTransitionTime.Time, condition.Status != corev1.ConditionTrue, nil
 	}
-	return since, false, nil // the node has never reported the condition
+	return since, false, nil // the node has never reported this condition
 }
 
-// mayRunTwice reports whether a second instance of the pod may run while the first may still be running.
+// mayRunTwice reports whether a second instance of the pod may be started while the first may still be running.
 func mayRunTwice(pod *corev1.Pod) bool {
 	if _, ordinal := pod.Labels[appsv1.StatefulSetPodNameLabel]; ordinal {
 		return false

@@ -26,7 +26,7 @@ import (
 	"github.com/refract-project/refract/test/support/testenv"
 )
 
-// provider has no scheduler and no kubelets: a pod on a node stays Terminating after its deletion.
+// provider has no scheduler and no kubelets, so a deleted pod that is bound to a node stays Terminating.
 var provider = controllertest.Cluster{ID: "provider", Options: testenv.Options{CRDPaths: []string{"../../api/crds"}, NoScheduler: true}}
 
 func TestMain(m *testing.M) { os.Exit(controllertest.Main(m, &provider)) }
@@ -41,7 +41,7 @@ func node(t *testing.T, name string) (ready func(corev1.ConditionStatus)) {
 	}
 }
 
-// offloaded returns the pod of a new ShadowPod, bound to a node.
+// offloaded creates a ShadowPod and returns its pod, bound to a node.
 func offloaded(t *testing.T, namespace, name, node string, labels map[string]string) *corev1.Pod {
 	t.Helper()
 	shadow := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"pod": map[string]any{
@@ -104,7 +104,7 @@ func TestPodsOfAFailedNodeAreMadeAgain(t *testing.T) {
 	for _, p := range []*corev1.Pod{pod, single, foreign} {
 		require.NoError(t, provider.Client.Delete(t.Context(), p))
 	}
-	// This pod on a failed node is deleted last. When it is gone, all other pods were processed.
+	// This pod is deleted last. When it is gone, all other pods have been processed.
 	node(t, "worker-2")(corev1.ConditionFalse)
 	last := offloaded(t, namespace, "last", "worker-2", nil)
 	require.NoError(t, provider.Client.Delete(t.Context(), last))

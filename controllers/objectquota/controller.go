@@ -1,15 +1,15 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package objectquota limits, on the provider, the storage, node ports, load balancers and object counts of each
-// consumer according to its Quotas. Defaults apply to resources that no Quota names.
+// Package objectquota runs on a provider. It limits the storage, node ports, load balancers and object counts of each
+// consumer according to the consumer's Quotas. Defaults apply to resources that are not in a Quota.
 //
 // The API server enforces the limits with a ResourceQuota in each remote namespace, even while no controller manager
-// runs. A limit applies to all namespaces of a consumer together: the limit of each namespace is its current usage
-// plus the amount that no namespace uses. The controller updates all ResourceQuotas when the usage in a namespace
-// changes. Until then, several namespaces can use the same remaining amount and exceed a limit together. No single
-// namespace can exceed the limit, and no namespace gets more afterwards. Objects do not record their creator, so the
-// Quotas of a consumer's users are added up.
+// runs. A limit applies to all namespaces of a consumer together: each namespace may use its current usage plus the
+// amount that no namespace uses. The controller updates all ResourceQuotas when the usage in a namespace changes.
+// Before the update, several namespaces may use the same remaining amount, and together exceed a limit. However, no
+// single namespace can exceed the limit, and after the update no namespace gets more. Objects do not record their
+// creator, so the Quotas of all users of a consumer are added up.
 package objectquota
 
 import (
@@ -59,10 +59,10 @@ const (
 
 // Options are the settings of the controller.
 type Options struct {
-	// Off means that Quotas are ignored.
+	// Off makes the controller ignore Quotas.
 	Off bool
-	// Defaults limit the resources that none of a consumer's Quotas names. They also apply to consumers without a
-	// Quota.
+	// Defaults are the limits of resources that are in none of a consumer's Quotas. They also apply to consumers
+	// without a Quota.
 	Defaults corev1.ResourceList
 	// Failed is called with each reconciliation error. It may be nil.
 	Failed func(error)
@@ -72,13 +72,13 @@ type Options struct {
 type Controller struct {
 	client client.Client
 	live   client.Reader
-	// quotas reads the ResourceQuotas of this controller, and no others. Register sets it.
+	// quotas reads only the ResourceQuotas of this controller. Register sets it.
 	quotas  client.Reader
 	options Options
 }
 
-// NewController returns a controller that uses the client c. live must not be cached. c is a
-// brake.RestoringClient, which limits how often a ResourceQuota is restored that another client keeps changing.
+// NewController returns a controller that uses the client c. live must not be cached. c is a brake.RestoringClient,
+// which limits how often a ResourceQuota is restored while another client keeps changing it.
 func NewController(c client.Client, live client.Reader, options Options) *Controller {
 	return &Controller{client: c, live: live, options: options}
 }
@@ -86,8 +86,8 @@ func NewController(c client.Client, live client.Reader, options Options) *Contro
 // Name returns the name of the controller in logs, metrics and Events.
 func (c *Controller) Name() string { return "objectquota" }
 
-// Reconcile updates the ResourceQuotas of one consumer according to its Quotas. The name in the request is the
-// consumer's cluster ID.
+// Reconcile updates the ResourceQuotas of a consumer according to its Quotas. The name in the request is the consumer's
+// cluster ID.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	limits, err := c.listLimits(ctx, request.Name)
 	if err != nil {
@@ -124,8 +124,8 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{RequeueAfter: wait}, err
 }
 
-// LimitNewNamespace limits everything in a new namespace of a consumer to zero, before the consumer has access to it.
-// Without this limit, the consumer could exceed its limits until Reconcile sets the ResourceQuota of the new namespace.
+// LimitNewNamespace sets all limits of a consumer's new namespace to zero before the consumer has access to it.
+// Otherwise the consumer could exceed its limits until Reconcile creates the ResourceQuota.
 func (c *Controller) LimitNewNamespace(ctx context.Context, consumer, namespace string) error {
 	limits, err := c.listLimits(ctx, consumer)
 	if err != nil || len(limits) == 0 {
@@ -141,7 +141,7 @@ func (c *Controller) LimitNewNamespace(ctx context.Context, consumer, namespace 
 	return c.ensureResourceQuota(ctx, namespace, found, limits)
 }
 
-// withRest returns the limits of a namespace: its usage plus the remaining amount of the Quota.
+// withRest returns the limits of a namespace: its usage plus the remaining amount.
 func withRest(used, rest corev1.ResourceList) corev1.ResourceList {
 	hard := corev1.ResourceList{}
 	for name, left := range rest {
@@ -154,8 +154,8 @@ func withRest(used, rest corev1.ResourceList) corev1.ResourceList {
 	return hard
 }
 
-// listLimits returns the limits of a consumer for resources that are not used by pods: the limits of its Quotas, and
-// the defaults of resources that no Quota names. The list is empty if there are no such limits.
+// listLimits returns a consumer's limits for resources that are not used by pods: the limits in its Quotas, and
+// defaults for resources that are in no Quota. It returns an empty list if there are no such limits.
 func (c *Controller) listLimits(ctx context.Context, consumer string) (corev1.ResourceList, error) {
 	limits := corev1.ResourceList{}
 	if !c.options.Off {
@@ -171,7 +171,7 @@ func (c *Controller) listLimits(ctx context.Context, consumer string) (corev1.Re
 	return limits, nil
 }
 
-// addQuotas adds the limits that a consumer's Quotas have for resources that are not used by pods.
+// addQuotas adds the limits in a consumer's Quotas for resources that are not used by pods.
 func (c *Controller) addQuotas(ctx context.Context, consumer string, limits corev1.ResourceList) error {
 	quotas, err := ledger.QuotasOf(ctx, c.client, consumer)
 	if err != nil {
@@ -189,7 +189,7 @@ func (c *Controller) addQuotas(ctx context.Context, consumer string, limits core
 	return nil
 }
 
-// IsCounted reports whether the resource is not used by pods and can be limited by a ResourceQuota.
+// IsCounted reports whether a ResourceQuota can limit the resource and pods do not use it.
 func IsCounted(name corev1.ResourceName) bool {
 	switch name {
 	case corev1.ResourceRequestsStorage, corev1.ResourcePersistentVolumeClaims, corev1.ResourceServices, corev1.ResourceServicesNodePorts,
@@ -200,13 +200,13 @@ func IsCounted(name corev1.ResourceName) bool {
 }
 
 // ensureResourceQuota updates the ResourceQuota of a namespace if it differs from found, or creates it. A new
-// ResourceQuota does not show any usage yet.
+// ResourceQuota does not contain the usage yet.
 func (c *Controller) ensureResourceQuota(ctx context.Context, namespace string, found *corev1.ResourceQuota, hard corev1.ResourceList) error {
 	content, err := json.Marshal(hard)
 	if err != nil {
 		return fmt.Errorf("encoding the limits of namespace %s, %w", namespace, err)
 	}
-	// The limits change whenever the consumer uses more or less, which is no fight with another client.
+	// The limits change whenever the consumer's usage changes. This is not a fight with another client.
 	exists, desired := found.UID != "", brake.Desired(content)
 	switch {
 	case !exists && len(hard) == 0, exists && equality.Semantic.DeepEqual(found.Spec.Hard, hard):
@@ -214,7 +214,8 @@ func (c *Controller) ensureResourceQuota(ctx context.Context, namespace string, 
 	case !exists:
 		created := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: wire.ConsumerQuota}, Spec: corev1.ResourceQuotaSpec{Hard: hard}}
 		err := c.client.Create(ctx, created, fieldOwner, desired)
-		// If the ResourceQuota exists but is not in the cache yet, its watch event triggers another reconciliation.
+		// If the ResourceQuota exists although it is not in the cache yet, its watch event triggers another
+		// reconciliation.
 		if err != nil && !apierrors.IsAlreadyExists(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 			return fmt.Errorf("creating ResourceQuota %s/%s, %w", namespace, wire.ConsumerQuota, err)
 		}
@@ -238,11 +239,11 @@ func isRemote(object client.Object) bool {
 	return object.GetLabels()[wire.RemoteClusterIDLabel] != "" && object.GetAnnotations()[wire.ManagedByNamespaceMapAnnotation] != "" && object.GetDeletionTimestamp() == nil
 }
 
-// Quarantined returns the number of ResourceQuotas that another client keeps changing, so that they are restored every
-// few seconds only.
+// Quarantined returns the number of ResourceQuotas that another client keeps changing. They are restored only every few
+// seconds.
 func (c *Controller) Quarantined() int { return brake.Quarantined(c.client) }
 
-// Enforces returns an empty list of the enforced kind and a filter for the Quotas. Metrics use both.
+// Enforces returns an empty list of the enforced kind and a filter for the enforced objects. Metrics use both.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &offloading.QuotaList{}, func(client.Object) bool { return true }
 }
@@ -281,8 +282,8 @@ func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 		Complete(report.Failures(c, c.options.Failed))
 }
 
-// delayRequests returns a handler that adds the requests of requestsOf for the namespace of a ResourceQuota to the
-// queue after usageDelay. Requests from several events are added once.
+// delayRequests returns a handler for events of ResourceQuotas. It adds the requests that requestsOf returns for the
+// namespace to the queue after usageDelay. Requests from several events are added only once.
 func delayRequests(
 	requestsOf func(ctx context.Context, namespace string) []reconcile.Request,
 ) handler.TypedEventHandler[usage, reconcile.Request] {
@@ -309,8 +310,8 @@ type (
 	requests = workqueue.TypedRateLimitingInterface[reconcile.Request]
 )
 
-// newQuotaCache returns a cache of the ResourceQuotas of this controller in all namespaces. This process is not
-// allowed to read other ResourceQuotas.
+// newQuotaCache returns a cache of this controller's ResourceQuotas in all namespaces. This process may not read other
+// ResourceQuotas.
 func newQuotaCache(mgr manager.Manager) (cache.Cache, error) {
 	quotas, err := cache.New(mgr.GetConfig(), cache.Options{
 		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(), DefaultTransform: cache.TransformStripManagedFields(),

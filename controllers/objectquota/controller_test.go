@@ -39,7 +39,7 @@ func awaitHard(t *testing.T, namespace string, want corev1.ResourceList) {
 		if err := provider.Client.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: wire.ConsumerQuota}, found); err != nil {
 			return err
 		}
-		// The test sets the status, because the API server enforces the limits in the status.
+		// The API server enforces the limits in the status, which this test sets.
 		for _, list := range []corev1.ResourceList{found.Spec.Hard, found.Status.Hard} {
 			for name, amount := range want {
 				if is := list[name]; is.Cmp(amount) != 0 || len(list) != len(want) {
@@ -68,8 +68,8 @@ func claim(namespace, name, size string) *corev1.PersistentVolumeClaim {
 		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, Resources: corev1.VolumeResourceRequirements{Requests: list("storage", size)}}}
 }
 
-// The limits of a Quota for storage, ports, load balancers and objects are enforced by the API server, for all
-// namespaces of the consumer together, even while no controller manager runs.
+// TestObjectsOfAConsumer checks that the API server enforces a Quota's limits for storage, ports, load balancers and
+// objects. They must apply to all namespaces of the consumer together, even while no controller manager runs.
 func TestObjectsOfAConsumer(t *testing.T) {
 	tenant := provider.Namespace(t)
 	provider.Patch(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: tenant}}, fmt.Sprintf(`{"metadata":{"labels":{%q:"true",%q:"rome"}}}`, wire.TenantNamespaceLabel, wire.RemoteClusterIDLabel))
@@ -102,8 +102,8 @@ func TestObjectsOfAConsumer(t *testing.T) {
 	provider.Create(t, claim(bank, "data", "4Gi"))
 	provider.Create(t, service(bank, "inside", corev1.ServiceTypeClusterIP))
 
-	// The limits of a second user's Quota are added to the limits of the first. If a sum is lower than the current
-	// usage, nothing is revoked, but nothing more is permitted.
+	// The limits in a second user's Quota are added to the limits of the first. If a sum is lower than the current
+	// usage, existing objects are kept, but no more can be created.
 	provider.StartManager(t)
 	provider.Create(t, &offloading.Quota{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "more"}, Spec: offloading.QuotaSpec{User: "more", Resources: list("services.nodeports", "2")}})
 	awaitHard(t, bank, list("requests.storage", "4Gi", "services.nodeports", "2", "count/secrets", "2"))
@@ -111,7 +111,7 @@ func TestObjectsOfAConsumer(t *testing.T) {
 	awaitHard(t, shop, list("requests.storage", "6Gi", "services.nodeports", "3", "count/secrets", "2"))
 	require.NoError(t, provider.Client.Get(t.Context(), client.ObjectKey{Namespace: shop, Name: "data"}, &corev1.PersistentVolumeClaim{}))
 
-	// If no Quota limits objects, the ResourceQuota is removed. The other consumer never had a ResourceQuota.
+	// If no Quota limits objects, the ResourceQuota is removed. The other consumer has never had one.
 	provider.Patch(t, q, `{"spec":{"resources":{"requests.storage":null,"services.nodeports":null,"count/secrets":null}}}`)
 	provider.Delete(t, &offloading.Quota{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "more"}})
 	for _, namespace := range []string{shop, bank, other} {
@@ -121,8 +121,8 @@ func TestObjectsOfAConsumer(t *testing.T) {
 	assert.True(t, apierrors.IsNotFound(err))
 }
 
-// Changes in the usage of one namespace are written to the others together, and a ResourceQuota that cannot be written
-// does not keep the others from being written.
+// TestUsageIsWrittenToOtherNamespacesTogether checks that several changes of the usage in a namespace cause only one
+// write in each of the others. A ResourceQuota that cannot be written must not delay the others.
 func TestUsageIsWrittenToOtherNamespacesTogether(t *testing.T) {
 	m := provider.StartManager(t, func(o *controllers.Options) { o.ConsumerDefaults = list("services", "100") })
 	shop, bank, inn := provider.Extended(t, "pisa"), provider.Extended(t, "pisa"), provider.Extended(t, "pisa")
@@ -138,7 +138,7 @@ func TestUsageIsWrittenToOtherNamespacesTogether(t *testing.T) {
 	awaitHard(t, bank, list("services", "70"))
 	assert.LessOrEqual(t, len(m.Writes.About("/"+bank+"/resourcequotas"))-before, 4+2*int(time.Since(begin)/time.Second))
 
-	// The first namespace in the order of the writes is refused.
+	// The first namespace that is written is refused.
 	refused, other := min(bank, inn), max(bank, inn)
 	mend := provider.Deny(t, "no-resourcequotas", admissionv1.Update, "", "resourcequotas", refused, func(c client.Client) error {
 		probe := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: refused, Name: wire.ConsumerQuota}}
@@ -153,7 +153,8 @@ func TestUsageIsWrittenToOtherNamespacesTogether(t *testing.T) {
 	_ = m.Writes.Denied()
 }
 
-// The defaults limit a consumer that has no Quota, and resources that a consumer's Quotas do not name.
+// TestDefaultsOfConsumers checks that the defaults apply to a consumer without a Quota, and to resources that are in
+// none of a consumer's Quotas.
 func TestDefaultsOfConsumers(t *testing.T) {
 	tenant := provider.Namespace(t)
 	provider.Patch(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: tenant}}, fmt.Sprintf(`{"metadata":{"labels":{%q:"true",%q:"siena"}}}`, wire.TenantNamespaceLabel, wire.RemoteClusterIDLabel))
@@ -171,18 +172,18 @@ func TestDefaultsOfConsumers(t *testing.T) {
 		require.ErrorContains(t, err, "exceeded quota: "+wire.ConsumerQuota)
 		require.ErrorContains(t, err, words)
 	}
-	provider.Create(t, service(shop, "balanced", corev1.ServiceTypeLoadBalancer)) // the Service has a node port, too
+	provider.Create(t, service(shop, "balanced", corev1.ServiceTypeLoadBalancer)) // the Service also gets a node port
 	awaitHard(t, bank, list("services.nodeports", "1", "services.loadbalancers", "0", "requests.storage", "10Gi"))
 	refused(service(bank, "balanced", corev1.ServiceTypeLoadBalancer), "services.loadbalancers")
 	provider.Create(t, service(bank, "port", corev1.ServiceTypeNodePort))
 	refused(service(bank, "another", corev1.ServiceTypeNodePort), "services.nodeports")
 	refused(claim(bank, "data", "11Gi"), "requests.storage")
 
-	// A Quota of one user limits only the resources that it names. The defaults limit all other resources.
+	// A Quota limits only the resources in it. The defaults limit all other resources.
 	provider.Create(t, &offloading.Quota{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "siena"}, Spec: offloading.QuotaSpec{User: "siena", Resources: list("cpu", "4", "services.nodeports", "5")}})
 	awaitHard(t, shop, list("services.nodeports", "4", "services.loadbalancers", "1", "requests.storage", "10Gi"))
 
-	// The defaults are enforced even if Quotas are not.
+	// The defaults are enforced even if Quotas are ignored.
 	m.Stop(t)
 	m = provider.StartManager(t, defaults, func(o *controllers.Options) { o.Quotas.Off = true })
 	awaitHard(t, shop, list("services.nodeports", "1", "services.loadbalancers", "1", "requests.storage", "10Gi"))

@@ -21,7 +21,7 @@ import (
 	"github.com/refract-project/refract/controllers"
 )
 
-// fought reports whether an Event about the ResourceQuota of a namespace has the words.
+// fought reports whether there is an Event about the ResourceQuota of a namespace that contains the words.
 func fought(t *testing.T, namespace string, words ...string) bool {
 	t.Helper()
 	for _, event := range provider.Events(t, namespace, "ResourceQuota", wire.ConsumerQuota) {
@@ -36,8 +36,8 @@ func fought(t *testing.T, namespace string, words ...string) bool {
 	return false
 }
 
-// A client on this cluster raises a limit whenever it is restored. The limit is still restored every few seconds, and
-// the Event names the client and the field.
+// TestALimitThatIsAlwaysRaisedIsRestoredSlowly checks that a limit is restored every few seconds while a client of this
+// cluster keeps raising it. The Event must name the client and the field.
 func TestALimitThatIsAlwaysRaisedIsRestoredSlowly(t *testing.T) {
 	m := provider.StartManager(t, func(o *controllers.Options) { o.ConsumerDefaults = list("services", "3") })
 	shop := provider.Extended(t, "arezzo")
@@ -65,8 +65,8 @@ func TestALimitThatIsAlwaysRaisedIsRestoredSlowly(t *testing.T) {
 	awaitHard(t, shop, list("services", "3"))
 }
 
-// A consumer that creates and deletes objects all the time is not taken for a client that reverts the limits of its
-// other namespaces.
+// TestUsageThatChangesAllTheTimeIsNoFight checks that a consumer that keeps creating and deleting objects does not
+// count as a client that reverts the limits of its other namespaces.
 func TestUsageThatChangesAllTheTimeIsNoFight(t *testing.T) {
 	provider.StartManager(t, func(o *controllers.Options) { o.ConsumerDefaults = list("services", "9") })
 	shop, bank := provider.Extended(t, "grosseto"), provider.Extended(t, "grosseto")

@@ -33,20 +33,20 @@ const (
 	goldStorage   = "gold.storageclass.storage.k8s.io/requests.storage"
 )
 
-// objectLimits leaves room for a few objects of each kind. The API server itself creates one of the ConfigMaps.
+// objectLimits permits a few objects of each kind. The API server itself creates one of the ConfigMaps.
 var objectLimits = list("services", "10", "services.nodeports", "3", "services.loadbalancers", "2",
 	"requests.storage", "10Gi", goldStorage, "3Gi", "persistentvolumeclaims", "20", "configmaps", "5", "count/secrets", "4")
 
-// TestObjectsNeverExceedTheQuota has clients with the identity of a consumer create Services, claims, ConfigMaps and
-// Secrets of random kinds and sizes concurrently. The test checks that each limit of the Quota has refused some of
-// them, and that the objects exceed no limit in the end. Nothing is deleted, so the final use is the largest.
+// TestObjectsNeverExceedTheQuota lets clients with a consumer's identity create random Services, claims, ConfigMaps and
+// Secrets concurrently. Each limit in the Quota must have refused some of them, and in the end no limit may be
+// exceeded. Nothing is deleted, so the usage is largest at the end.
 func TestObjectsNeverExceedTheQuota(t *testing.T) {
 	if *seed == 0 {
 		*seed = rand.Uint64()
 	}
 	t.Logf("go test ./controllers/objectquota -run TestObjectsNeverExceedTheQuota -objects-seed=%d", *seed)
 	tenant := provider.Namespace(t)
-	consumer := "arezzo-" + tenant // each run has a consumer of its own
+	consumer := "arezzo-" + tenant // each run uses another consumer
 	provider.Patch(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: tenant}}, fmt.Sprintf(
 		`{"metadata":{"labels":{%q:"true",%q:%q}}}`, wire.TenantNamespaceLabel, wire.RemoteClusterIDLabel, consumer))
 	provider.Create(t, &offloading.Quota{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: consumer},
@@ -60,7 +60,7 @@ func TestObjectsNeverExceedTheQuota(t *testing.T) {
 	awaitHard(t, namespace, objectLimits)
 
 	refusals := &refusalCounter{counts: map[corev1.ResourceName]int{}}
-	// Objects that use two resources come first. Otherwise objects that use only one of them could exhaust it.
+	// Objects that use two resources are created first. Otherwise objects that use only one of them could exhaust it.
 	for phase, makers := range [][]objectMaker{
 		{nodePort, loadBalancer, goldClaim, configMap, secret}, {clusterIP, silverClaim}, {tinyClaim},
 	} {
@@ -92,7 +92,7 @@ func clusterIP(_ *rand.Rand, namespace, name string) client.Object {
 	return service(namespace, name, corev1.ServiceTypeClusterIP)
 }
 
-// loadBalancer returns a Service without node ports, which would exhaust these.
+// loadBalancer returns a Service without node ports, because it would exhaust the limit of node ports.
 func loadBalancer(_ *rand.Rand, namespace, name string) client.Object {
 	balanced := service(namespace, name, corev1.ServiceTypeLoadBalancer)
 	balanced.Spec.AllocateLoadBalancerNodePorts = ptr.To(false)
@@ -112,7 +112,7 @@ func tinyClaim(_ *rand.Rand, namespace, name string) client.Object {
 	return claimOf("silver", namespace, name, "1")
 }
 
-// randomSize returns one to four gibibytes.
+// randomSize returns a size from one to four gibibytes.
 func randomSize(random *rand.Rand) string { return strconv.FormatInt(1<<30+random.Int64N(3<<30), 10) }
 
 func claimOf(class, namespace, name, size string) client.Object {
@@ -129,22 +129,22 @@ func secret(_ *rand.Rand, namespace, name string) client.Object {
 	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 }
 
-// refusalCounter counts the refusals of a ResourceQuota by the resources that they name.
+// refusalCounter counts the refusals by ResourceQuotas, by the exceeded resource.
 type refusalCounter struct {
 	mu     sync.Mutex
 	counts map[corev1.ResourceName]int
-	// other is an error of another kind.
+	// other is an error that is not a refusal by a ResourceQuota.
 	other error
 }
 
-// add counts the resources that an error of the API server names as exceeded.
+// add counts the resources that are exceeded according to an error of the API server.
 func (r *refusalCounter) add(err error) {
 	_, text, isRefusal := strings.Cut(err.Error(), "exceeded quota: "+wire.ConsumerQuota+", requested: ")
 	requested, _, _ := strings.Cut(text, ", used: ")
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !isRefusal {
-		if !apierrors.IsConflict(err) { // the API server gave up recording the use
+		if !apierrors.IsConflict(err) { // after a conflict, the API server gave up recording the usage
 			r.other = err
 		}
 		return
@@ -155,7 +155,8 @@ func (r *refusalCounter) add(err error) {
 	}
 }
 
-// createAtOnce has several clients of a consumer create eight objects of each kind, each client in another order.
+// createAtOnce lets several clients of a consumer concurrently create eight objects of each kind. Each client creates
+// them in another order.
 func createAtOnce(t *testing.T, consumer, namespace string, phase uint64, makers []objectMaker, refusals *refusalCounter) {
 	t.Helper()
 	const each = 8
@@ -179,7 +180,7 @@ func createAtOnce(t *testing.T, consumer, namespace string, phase uint64, makers
 	clients.Wait()
 }
 
-// usedObjects returns the use of each limited resource by the objects of a namespace.
+// usedObjects returns how much of each limited resource the objects in a namespace use.
 func usedObjects(t *testing.T, namespace string) corev1.ResourceList {
 	t.Helper()
 	used := corev1.ResourceList{}

@@ -32,11 +32,11 @@ import (
 	"github.com/refract-project/refract/test/support/testenv"
 )
 
-// home is a joined consumer with scheduler, virtual kubelet and webhook, which all run as processes.
+// home is a joined consumer with a scheduler, a virtual kubelet and the webhook, each of which runs as a process.
 type home struct {
 	*lab.Lab
 	client kubernetes.Interface
-	// warnings are the warnings in the API server's responses.
+	// warnings records the warnings in the API server's responses.
 	warnings *warnings
 }
 
@@ -85,7 +85,7 @@ func TestPodsOfExtendedNamespaces(t *testing.T) {
 	t.Run("the webhook is down", h.outage)
 }
 
-// remote checks that pods run on the virtual node although users set neither toleration nor affinity.
+// remote checks that pods run on the virtual node even if users specify neither a toleration nor an affinity.
 func (h *home) remote(t *testing.T) {
 	pod := h.run(t, "remote", newPod())
 	if pod.Spec.NodeName != lab.NodeName {
@@ -118,8 +118,8 @@ func (h *home) remote(t *testing.T) {
 	})
 }
 
-// replaceTolerations replaces the tolerations of a running pod, as `kubectl replace` does with a manifest that
-// contains only its author's tolerations.
+// replaceTolerations replaces the tolerations of a running pod in the same way as `kubectl replace` with a manifest
+// that contains only the author's tolerations.
 func (h *home) replaceTolerations(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
 	pod = pod.DeepCopy()
@@ -141,8 +141,8 @@ func (h *home) local(t *testing.T) {
 	}
 }
 
-// daemonSet checks the pods of a DaemonSet. The DaemonSet controller recognizes the node of a pod by the matchFields
-// of its affinity. Without them it would replace the pod forever.
+// daemonSet checks the pods of a DaemonSet. The DaemonSet controller determines the node of a pod from the matchFields
+// of its affinity. Without these, it would keep replacing the pod.
 func (h *home) daemonSet(t *testing.T) {
 	h.extend(t, "both", "--selector="+wire.RemoteClusterIDLabel+"="+lab.ProviderID)
 	pod := newPod()
@@ -173,8 +173,8 @@ func (h *home) daemonSet(t *testing.T) {
 	}
 }
 
-// runtimeClass checks that a pod with the runtime class is scheduled to virtual nodes because of the class, without a
-// change by the webhook.
+// runtimeClass checks that a pod with the runtime class is scheduled to a virtual node because of the class, and that
+// the webhook does not change it.
 func (h *home) runtimeClass(t *testing.T) {
 	class := &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: wire.RuntimeClassName}, Handler: wire.RuntimeClassName, Scheduling: &nodev1.Scheduling{
 		NodeSelector: map[string]string{wire.TypeLabel: wire.VirtualNodeType},
@@ -227,8 +227,8 @@ func (h *home) malformed(t *testing.T) {
 	}
 }
 
-// renewal empties the Secret of the webhook. A new certificate authority is created, as after an expiry. The process
-// and the pods continue to run.
+// renewal empties the Secret of the webhook. A new certificate authority must be created, as after an expiry, while the
+// process and the pods continue to run.
 func (h *home) renewal(t *testing.T) {
 	pid := h.ConsumerManager().Pid()
 	h.setPolicy(t, admissionregistrationv1.Fail)
@@ -270,7 +270,7 @@ func (h *home) outage(t *testing.T) {
 	h.awaitWebhook(t)
 }
 
-// awaitWebhook waits until the webhook changes pods of an offloaded namespace again.
+// awaitWebhook waits until the webhook changes pods in an offloaded namespace again.
 func (h *home) awaitWebhook(t *testing.T) {
 	t.Helper()
 	h.await(t, "pods to be changed again", func(ctx context.Context) (string, error) {
@@ -327,7 +327,7 @@ func (h *home) run(t *testing.T, namespace string, pod *corev1.Pod) *corev1.Pod 
 	return pod
 }
 
-// ask returns the pod as the API server would store it. The pod is not created.
+// ask returns the pod as the API server would store it, without creating it.
 func (h *home) ask(t *testing.T, namespace string, pod *corev1.Pod) *corev1.Pod {
 	t.Helper()
 	pod, err := h.tryAsk(t.Context(), namespace, pod)
@@ -339,7 +339,7 @@ func (h *home) tryAsk(ctx context.Context, namespace string, pod *corev1.Pod) (*
 	return h.client.CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 }
 
-// extend creates a namespace and offloads it. It returns when the API server has the offloading label.
+// extend creates a namespace and offloads it. It waits until the namespace has the offloading label.
 func (h *home) extend(t *testing.T, name string, flags ...string) {
 	t.Helper()
 	h.namespace(t, name, nil)

@@ -16,17 +16,17 @@ import (
 // namespace for longer; with a shorter one, a short pause of the process already counts as an outage.
 const timeoutSeconds int32 = 5
 
-// isOurs is a CEL expression that is true if the toleration t is the one that this webhook adds.
+// isOurs is a CEL expression that is true if t is the toleration that this webhook adds.
 const isOurs = `has(t.key) && t.key == "` + wire.VirtualNodeTaint + `" && has(t.operator) && t.operator == "Exists" && has(t.effect) && t.effect == "NoExecute" && !has(t.tolerationSeconds)`
 
-// reviewed is a CEL expression that is true for requests that need a review: creations, and updates that replace the
-// list of tolerations and drop the toleration of this webhook. The API server refuses such an update unless the
-// webhook restores the toleration, just as the API server restores its own default tolerations.
+// reviewed is a CEL expression that is true for requests that the webhook must review. These are creations, and updates
+// that replace the list of tolerations without this webhook's toleration. The API server would reject such an update if
+// the webhook did not restore the toleration. (The API server restores its own default tolerations in the same way.)
 const reviewed = `request.operation == "CREATE" || has(oldObject.spec.tolerations) && oldObject.spec.tolerations.exists(t, ` + isOurs +
 	`) && !(has(object.spec.tolerations) && object.spec.tolerations.exists(t, ` + isOurs + `))`
 
-// Configuration returns the webhook configuration that the chart installs. It selects the pods of offloaded
-// namespaces, except in the namespace of the installation, whose pods serve the webhook.
+// Configuration returns the webhook configuration that the chart installs. It selects the pods in offloaded namespaces.
+// The namespace of the installation is excluded, because the pods in it serve the webhook.
 func Configuration(name, installation string, client admissionregistrationv1.WebhookClientConfig, policy admissionregistrationv1.FailurePolicyType) *admissionregistrationv1.MutatingWebhookConfiguration {
 	return &admissionregistrationv1.MutatingWebhookConfiguration{
 		TypeMeta:   metav1.TypeMeta{APIVersion: admissionregistrationv1.SchemeGroupVersion.String(), Kind: "MutatingWebhookConfiguration"},
@@ -49,7 +49,8 @@ func Configuration(name, installation string, client admissionregistrationv1.Web
 			MatchConditions: []admissionregistrationv1.MatchCondition{{Name: "new-or-without-its-toleration", Expression: reviewed}},
 			FailurePolicy:   &policy,
 			MatchPolicy:     ptr.To(admissionregistrationv1.Equivalent),
-			// A webhook that runs later may add an affinity. The terms of this webhook must then be combined with it.
+			// A webhook that is called later may add an affinity, which must then be combined with the terms of this
+			// webhook.
 			ReinvocationPolicy:      ptr.To(admissionregistrationv1.IfNeededReinvocationPolicy),
 			SideEffects:             ptr.To(admissionregistrationv1.SideEffectClassNone),
 			TimeoutSeconds:          ptr.To(timeoutSeconds),

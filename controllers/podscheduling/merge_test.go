@@ -27,7 +27,7 @@ const (
 	both   = offloading.LocalAndRemotePodOffloadingStrategyType
 )
 
-// apply returns the object after the webhook's patch was applied.
+// apply applies the webhook's patch to an object, and returns the result.
 func apply(t *testing.T, raw []byte, spec *offloading.NamespaceOffloadingSpec) []byte {
 	t.Helper()
 	p, err := decodePod(raw)
@@ -41,7 +41,7 @@ func apply(t *testing.T, raw []byte, spec *offloading.NamespaceOffloadingSpec) [
 	return patched
 }
 
-// asJSON converts YAML of a pod, or of a part of one, to JSON.
+// asJSON converts a pod, or a part of a pod, from YAML to JSON.
 func asJSON(t *testing.T, text string) []byte {
 	t.Helper()
 	raw, err := yaml.YAMLToJSON([]byte(text))
@@ -63,7 +63,7 @@ func TestStrategySelectorAndExistingAffinity(t *testing.T) {
 	for name, tc := range map[string]struct {
 		strategy       offloading.PodOffloadingStrategyType
 		selector       string
-		pod, wantSpecs string // wantSpecs contains lines of the spec in YAML
+		pod, wantSpecs string // wantSpecs contains lines that the resulting spec must have in YAML
 	}{
 		"Local":                  {local, ``, ``, ``},
 		"Local with a selector":  {local, north, required(northOrGPU), required(northOrGPU)},
@@ -170,8 +170,8 @@ func TestMalformedSelectorsNameTheRequirement(t *testing.T) {
 	}
 }
 
-// The result is verified with Kubernetes' own matching: a node must fit the changed pod exactly if it fits the
-// original pod and the namespace is offloaded to it.
+// TestChangedPodsMatchWhatPodAndNamespaceAllow checks the result with Kubernetes' own matching: a node must match the
+// changed pod if and only if it matches the original pod and the namespace is offloaded to it.
 func TestChangedPodsMatchWhatPodAndNamespaceAllow(t *testing.T) {
 	const seed = 17
 	r := rand.New(rand.NewPCG(seed, seed))
@@ -229,8 +229,8 @@ func matches(t *testing.T, pod *corev1.Pod, node *corev1.Node) bool {
 	return ok
 }
 
-// allowed is an independent implementation of the strategies for a single node. With the strategy Local, the taint
-// decides, not the affinity.
+// allowed is an independent implementation of the strategies for a single node. With the strategy Local, the taint of
+// virtual nodes decides, and not the affinity.
 func allowed(t *testing.T, spec *offloading.NamespaceOffloadingSpec, node *corev1.Node) bool {
 	t.Helper()
 	selected := true

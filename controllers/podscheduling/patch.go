@@ -16,7 +16,8 @@ import (
 	"github.com/refract-project/refract/internal/jsonpatch"
 )
 
-// pod has the fields that the webhook reads. All other fields are never decoded, so that none of them is lost.
+// pod contains the fields of a pod that the webhook reads. The other fields are not decoded, so that unknown fields
+// cannot get lost.
 type pod struct {
 	Metadata struct {
 		Annotations map[string]string `json:"annotations"`
@@ -48,8 +49,8 @@ func (p *pod) isMirror() bool {
 	return mirror
 }
 
-// patchFor returns the changes that make the scheduler place the pod on the permitted nodes. The patch is empty if no
-// change is needed.
+// patchFor returns a patch that makes the scheduler place the pod on one of the permitted nodes. The patch is empty if
+// no change is needed.
 func (p *pod) patchFor(where placement) jsonpatch.Patch {
 	if !where.extended {
 		return nil
@@ -61,9 +62,8 @@ func (p *pod) patchFor(where placement) jsonpatch.Patch {
 	return patch
 }
 
-// patchToleration adds the toleration for virtual nodes. If the pod already tolerates virtual nodes for a limited
-// time, no toleration is added, because the existing one would still apply: the shortest of several tolerations
-// counts.
+// patchToleration adds the toleration for virtual nodes, unless the pod already tolerates virtual nodes for a limited
+// time. In this case another toleration would have no effect, because the shortest time applies.
 func (p *pod) patchToleration() jsonpatch.Patch {
 	taint := &corev1.Taint{Key: wire.VirtualNodeTaint, Value: wire.VirtualNodeTaintValue, Effect: corev1.TaintEffectNoExecute}
 	for i := range p.Spec.Tolerations {
@@ -81,7 +81,7 @@ func (p *pod) hasToleration() bool {
 	})
 }
 
-// restoreToleration adds the toleration for virtual nodes to the list.
+// restoreToleration adds the toleration for virtual nodes to the pod's tolerations.
 func (p *pod) restoreToleration() (patch jsonpatch.Patch) {
 	ours := map[string]any{"key": wire.VirtualNodeTaint, "operator": string(corev1.TolerationOpExists), "effect": string(corev1.TaintEffectNoExecute)}
 	if len(p.Spec.Tolerations) == 0 {
@@ -92,7 +92,7 @@ func (p *pod) restoreToleration() (patch jsonpatch.Patch) {
 	return patch
 }
 
-// patchAffinity adds the terms to the required node affinity of the pod. A node must match at least one of them.
+// patchAffinity adds terms to the pod's required node affinity. A node must match at least one of them.
 func (p *pod) patchAffinity(terms []term) jsonpatch.Patch {
 	const affinity = "/spec/affinity"
 	const nodes = affinity + "/nodeAffinity"
@@ -107,7 +107,7 @@ func (p *pod) patchAffinity(terms []term) jsonpatch.Patch {
 	case a.NodeAffinity.Required == nil:
 		patch.Add(required, selector)
 	default:
-		// A required affinity without terms is left as it is, because the API server rejects it as invalid.
+		// A required affinity without terms is not changed, because the API server rejects it as invalid.
 		existing := a.NodeAffinity.Required.Terms
 		if combined := combineTerms(existing, terms); len(existing) > 0 && !equality.Semantic.DeepEqual(combined, existing) {
 			patch.Replace(required+"/nodeSelectorTerms", combined)

@@ -18,7 +18,7 @@ import (
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 )
 
-// offloadingReader reads a NamespaceOffloading, or nothing.
+// offloadingReader reads one NamespaceOffloading, or none.
 type offloadingReader struct {
 	client.Reader
 	exists bool
@@ -34,8 +34,8 @@ func (r *offloadingReader) Get(_ context.Context, key client.ObjectKey, obj clie
 	return nil
 }
 
-// TestHandleReadsWhatTheCacheLacks checks that pods are offloaded although the cache does not have the
-// NamespaceOffloading yet, and that the API server is not called in other cases.
+// TestHandleReadsWhatTheCacheLacks checks that pods are offloaded even if the NamespaceOffloading is not in the cache
+// yet. Otherwise the API server must not be called.
 func TestHandleReadsWhatTheCacheLacks(t *testing.T) {
 	request := admission.Request{AdmissionRequest: admissionv1.AdmissionRequest{
 		Operation: admissionv1.Create, Namespace: "shop",

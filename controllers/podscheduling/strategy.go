@@ -20,12 +20,13 @@ import (
 type placement struct {
 	// extended is true if pods may run on virtual nodes.
 	extended bool
-	// terms are the terms of the node affinity. A node must match at least one of them; nil matches any node.
+	// terms are the terms of the node affinity. A node must match at least one of them. If terms is nil, all nodes
+	// match.
 	terms []term
 }
 
-// placementOf returns the placement for a NamespaceOffloading, according to its pod offloading strategy, which has the
-// same meaning as in Liqo. The error names the invalid requirement of the cluster selector.
+// placementOf returns the placement of the pods according to the pod offloading strategy of a NamespaceOffloading. The
+// strategies have the same meaning as in Liqo. If a requirement of the cluster selector is invalid, the error names it.
 func placementOf(spec *offloading.NamespaceOffloadingSpec) (placement, error) {
 	selected, err := selectedNodes(&spec.ClusterSelector)
 	if err != nil {
@@ -45,7 +46,7 @@ func placementOf(spec *offloading.NamespaceOffloadingSpec) (placement, error) {
 	return placement{}, fmt.Errorf("podOffloadingStrategy: %q is none of Local, Remote and LocalAndRemote", spec.PodOffloadingStrategy)
 }
 
-// selectedNodes returns the terms of a cluster selector. nil selects every node.
+// selectedNodes returns the terms of a cluster selector, or nil if it selects all nodes.
 func selectedNodes(selector *corev1.NodeSelector) ([]term, error) {
 	if len(selector.NodeSelectorTerms) == 0 {
 		return nil, nil
@@ -77,8 +78,8 @@ func validateSelector(selector *corev1.NodeSelector) error {
 	return err
 }
 
-// restrictToVirtual restricts the selected nodes to virtual nodes. If all terms of the selector are empty, neither
-// the selector nor the result selects any node.
+// restrictToVirtual restricts the selected nodes to virtual nodes. If all terms are empty, the result selects no nodes,
+// like the selector itself.
 func restrictToVirtual(selected []term) []term {
 	if selected == nil {
 		return []term{nodeType(corev1.NodeSelectorOpIn)}
@@ -104,7 +105,7 @@ func distinctTerms(terms []term) []term {
 	return kept
 }
 
-// nodeType returns a term that matches nodes by whether they are virtual.
+// nodeType returns a term that matches either virtual nodes or all other nodes, depending on the operator.
 func nodeType(operator corev1.NodeSelectorOperator) term {
 	return term{expressions: []any{
 		map[string]any{"key": wire.TypeLabel, "operator": string(operator), "values": []any{wire.VirtualNodeType}},

@@ -10,17 +10,17 @@ import (
 	"slices"
 )
 
-// term is one alternative of a node affinity. It has the stored form of the API, so that fields of newer API servers
-// are kept.
+// term is one alternative of a node affinity. It has the form that the API server stores, so that fields of newer API
+// servers are preserved.
 type term map[string]any
 
-// The fields of a term that contain requirements. A node must meet the requirements of both fields.
+// The fields of a term that contain requirements. A node must meet the requirements in both fields.
 const (
 	expressions = "matchExpressions"
 	fields      = "matchFields"
 )
 
-// isEmpty reports whether the term has no requirements. An empty term matches no node, unlike an empty label
+// isEmpty reports whether the term has no requirements. An empty term matches no nodes, in contrast to an empty label
 // selector, which matches everything.
 func (t term) isEmpty() bool {
 	return len(t.requirementsOf(expressions)) == 0 && len(t.requirementsOf(fields)) == 0
@@ -40,7 +40,7 @@ func (t term) requirementKeys(field string) map[string]bool {
 	return keys
 }
 
-// requirementKey returns a string that is equal for equivalent requirements. The order of the values does not matter.
+// requirementKey returns a string that is the same for equivalent requirements. The order of values is ignored.
 func requirementKey(requirement any) string {
 	if content, ok := requirement.(map[string]any); ok {
 		if values, ok := content["values"].([]any); ok {
@@ -61,7 +61,8 @@ func requirementKey(requirement any) string {
 	return string(text)
 }
 
-// impliesTerm reports whether every node that matches t also matches other, because t has all of its requirements.
+// impliesTerm reports whether every node that matches t also matches other, because t contains all requirements of
+// other.
 func (t term) impliesTerm(other term) bool {
 	if t.isEmpty() || other.isEmpty() {
 		return false
@@ -81,7 +82,7 @@ func (t term) isSame(other term) bool {
 	return t.isEmpty() && other.isEmpty() || t.impliesTerm(other) && other.impliesTerm(t)
 }
 
-// combineWith returns a term that matches exactly the nodes that match both t and other.
+// combineWith returns a term that matches a node if both t and other match it.
 func (t term) combineWith(other term) term {
 	if t.isEmpty() || other.isEmpty() {
 		return term{}
@@ -102,9 +103,9 @@ func (t term) combineWith(other term) term {
 	return both
 }
 
-// combineTerms returns terms that match the nodes that match one of the pod's terms and one of ours. The pod's terms
-// come first, and a term that already implies one of ours stays unchanged. Therefore a second call with the result
-// changes nothing, which matters because the API server may call the webhook twice for one pod.
+// combineTerms returns terms that match a node if it matches one of the pod's terms and one of ours. The pod's terms
+// come first. A term that already implies one of ours is not changed, so a second call with the result changes nothing.
+// This is needed because the API server may call the webhook twice for a pod.
 func combineTerms(pods, ours []term) []term {
 	var combined []term
 	add := func(t term) {

@@ -12,15 +12,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 )
 
-// An update only restores the toleration that the webhook has added. This also holds if the API server sends updates
-// that the webhook configuration does not select.
+// TestUpdates checks that an update changes nothing except for restoring the webhook's toleration. This must also hold
+// for updates that the webhook configuration does not select.
 func TestUpdates(t *testing.T) {
 	const (
 		ours    = `{"key":"virtual-node.liqo.io/not-allowed","operator":"Exists","effect":"NoExecute"}`
 		limited = `{"key":"virtual-node.liqo.io/not-allowed","operator":"Exists","effect":"NoExecute","tolerationSeconds":5}`
 		other   = `{"key":"team","operator":"Exists"}`
 	)
-	webhook := NewWebhook(nil, nil, Options{}) // the webhook does not read a NamespaceOffloading for updates
+	webhook := NewWebhook(nil, nil, Options{}) // the webhook reads no NamespaceOffloading for an update
 	for _, c := range []struct {
 		name, before, now string
 		isRestored        bool

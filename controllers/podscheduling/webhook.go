@@ -21,13 +21,13 @@ import (
 	"github.com/refract-project/refract/controllers/internal/reviews"
 )
 
-// Path is the URL path of the webhook, the same as Liqo's.
+// Path is the URL path of the webhook. It is the same as in Liqo.
 const Path = "/mutate/pod"
 
 // Options are the settings of the webhook.
 type Options struct {
-	// RuntimeClass is a runtime class. Pods of this class are left unchanged, because the class already selects their
-	// nodes. If it is empty, no pods are left unchanged.
+	// RuntimeClass is the name of a runtime class. Pods of this class are not changed, because the class already
+	// selects their nodes. If it is empty, there is no such class.
 	RuntimeClass string
 }
 
@@ -37,9 +37,9 @@ type Webhook struct {
 	options     Options
 }
 
-// NewWebhook returns a webhook that reads NamespaceOffloadings from cache for every pod. A NamespaceOffloading that
-// the cache does not have is read from live, the API server: it may have been created a moment ago, and pods are often
-// created right after it.
+// NewWebhook returns a webhook that reads NamespaceOffloadings from cache. If the cache does not contain a
+// NamespaceOffloading, the webhook reads it with live from the API server, because pods are often created immediately
+// after the NamespaceOffloading.
 func NewWebhook(cache, live client.Reader, options Options) *Webhook {
 	return &Webhook{cache: cache, live: live, options: options}
 }
@@ -54,8 +54,8 @@ func (w *Webhook) Register(ctx context.Context, mgr manager.Manager, server webh
 	return nil
 }
 
-// Handle implements admission.Handler. For an update, it only restores the toleration that it has added at the
-// creation.
+// Handle implements admission.Handler. For an update, it only restores the toleration that it added when the pod was
+// created.
 func (w *Webhook) Handle(ctx context.Context, request admission.Request) admission.Response {
 	p, err := decodePod(request.Object.Raw)
 	if err != nil {
@@ -80,7 +80,7 @@ func (w *Webhook) Handle(ctx context.Context, request admission.Request) admissi
 		return admission.Errored(http.StatusInternalServerError, fmt.Errorf("getting NamespaceOffloading in %s, %w", request.Namespace, err))
 	}
 	if nso.DeletionTimestamp != nil {
-		return admission.Allowed("") // the offloading label of the namespace is about to be removed
+		return admission.Allowed("") // the offloading label of the namespace will be removed soon
 	}
 	where, err := placementOf(&nso.Spec)
 	if err != nil {
@@ -89,8 +89,8 @@ func (w *Webhook) Handle(ctx context.Context, request admission.Request) admissi
 	return p.patchFor(where).Admitted()
 }
 
-// keepToleration restores the toleration for virtual nodes if the update drops it. API servers that know
-// matchConditions send only such updates; older API servers send all updates.
+// keepToleration restores the toleration for virtual nodes if the update drops it. API servers that support
+// matchConditions send only such updates. Older API servers send all updates.
 func (p *pod) keepToleration(old []byte) admission.Response {
 	before, err := decodePod(old)
 	if err != nil {
@@ -102,8 +102,8 @@ func (p *pod) keepToleration(old []byte) admission.Response {
 	return p.restoreToleration().Admitted()
 }
 
-// admitUnchanged admits the pod without changes. The creator gets a warning with the reason why the pod is not
-// offloaded, which is also logged.
+// admitUnchanged admits the pod without changes. It warns the creator of the pod, and logs, why the pod is not
+// offloaded.
 func admitUnchanged(ctx context.Context, why string) admission.Response {
 	log.FromContext(ctx).Info("Pod admitted unchanged", "reason", why)
 	return admission.Allowed("").WithWarnings(why)

@@ -3,11 +3,11 @@
 
 // Package podstatus marks the pods of virtual nodes that are not ready, so that they get no traffic.
 //
-// Kubernetes marks the pods of such a node as not ready. But while the virtual kubelet sees the provider's pods,
-// which may well be ready, it would revert this a moment later. The label liqo.io/remote-unavailable prevents that: a
-// pod with this label is shown as not ready, and its ShadowPod is left unchanged. The label is removed when the node
-// is ready again. Finished pods are not labelled. The virtual kubelet cannot do this itself, because it may be the
-// failed component.
+// Kubernetes marks the pods of such a node as not ready. As long as the virtual kubelet can read the provider's pods,
+// however, it would reflect their readiness and revert this a moment later. The label liqo.io/remote-unavailable
+// prevents that: the virtual kubelet reports a pod with this label as not ready, and leaves its ShadowPod unchanged.
+// The label is removed when the node is ready again. Finished pods are not labelled. The virtual kubelet cannot set the
+// label itself, because it may be the component that has failed.
 package podstatus
 
 import (
@@ -63,8 +63,8 @@ type Controller struct {
 	options Options
 }
 
-// NewController returns a controller that writes through c, and lists pods with live. Pods are only needed when a
-// node changes, whereas a cache would hold them all the time.
+// NewController returns a controller that writes through c and lists pods with live. Pods are not cached, because they
+// are needed only when a node changes.
 func NewController(c client.Client, live client.Reader, options Options) *Controller {
 	if options.Page == 0 {
 		options.Page = page
@@ -91,11 +91,11 @@ func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 
 func readinessChanged(e event.UpdateEvent) bool {
 	before, now := readinessOf(e.ObjectOld.(*corev1.Node)), readinessOf(e.ObjectNew.(*corev1.Node))
-	// If both versions are equal, the event is a resync.
+	// An event with two equal versions is a resync.
 	return before != now || e.ObjectOld.GetResourceVersion() == e.ObjectNew.GetResourceVersion()
 }
 
-// readinessOf returns the status of the condition Ready, or an empty string if it was not reported yet.
+// readinessOf returns the status of the condition Ready, or an empty string if the node has not reported it yet.
 func readinessOf(node *corev1.Node) corev1.ConditionStatus {
 	if _, condition := nodeutil.GetNodeCondition(&node.Status, corev1.NodeReady); condition != nil {
 		return condition.Status
@@ -120,7 +120,8 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{RequeueAfter: recheckInterval}, nil
 }
 
-// labelPods lists the pods whose label is wrong, and corrects it. An error on one pod does not delay the other pods.
+// labelPods corrects the label of all pods of the node whose label is wrong. An error on one pod does not stop it from
+// labelling the others.
 func (c *Controller) labelPods(ctx context.Context, node string, unavailable bool) error {
 	found := &metav1.PartialObjectMetadataList{}
 	found.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PodList"))
@@ -139,8 +140,8 @@ func (c *Controller) labelPods(ctx context.Context, node string, unavailable boo
 	}
 }
 
-// selectPodsOf selects the pods of the node. If unavailable is true, finished pods are left out: they get no traffic
-// and need no label. An existing label is removed from finished pods, too.
+// selectPodsOf selects the pods of the node. If unavailable is true, finished pods are excluded, because they get no
+// traffic and need no label. If it is false, they are included, so that an existing label is removed.
 func selectPodsOf(node string, unavailable bool) fields.Selector {
 	there := fields.OneTermEqualSelector("spec.nodeName", node)
 	if !unavailable {
@@ -150,8 +151,8 @@ func selectPodsOf(node string, unavailable bool) fields.Selector {
 		fields.OneTermNotEqualSelector("status.phase", string(corev1.PodSucceeded)), fields.OneTermNotEqualSelector("status.phase", string(corev1.PodFailed)))
 }
 
-// selectWronglyLabelled selects the offloaded pods that need the label and do not have it or, if unavailable is
-// false, have the label although they do not need it.
+// selectWronglyLabelled selects the offloaded pods that lack the label although they need it. If unavailable is false,
+// it selects the pods that have the label although they do not need it.
 func selectWronglyLabelled(unavailable bool) labels.Selector {
 	has := selection.Equals
 	if unavailable {
@@ -179,7 +180,7 @@ func (c *Controller) patchPods(ctx context.Context, pods []metav1.PartialObjectM
 func (c *Controller) patchPod(ctx context.Context, pod *metav1.PartialObjectMetadata, unavailable bool) error {
 	var changes jsonpatch.Patch
 	if path := "/metadata/labels" + jsonpatch.Pointer(wire.RemoteUnavailableLabel); unavailable {
-		changes.Add(path, "true") // the pod has labels, because it was found by a label
+		changes.Add(path, "true") // the pod has labels, because it was selected by a label
 	} else {
 		changes.Remove(path)
 	}

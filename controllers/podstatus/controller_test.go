@@ -81,7 +81,7 @@ func TestOffloadedPodsAreMarkedWhileTheirNodeIsNotReady(t *testing.T) {
 	ready(t, milan, corev1.ConditionTrue)
 	ready(t, milan, corev1.ConditionUnknown)
 	awaitMark(t, there, "true")
-	ready(t, milan, corev1.ConditionFalse) // a change in the node's status that does not affect pods
+	ready(t, milan, corev1.ConditionFalse) // this changes the node's status in a way that does not affect pods
 	ready(t, turin, corev1.ConditionFalse)
 	awaitMark(t, elsewhere, "true")
 	for _, p := range []*corev1.Pod{waiting, here} {
@@ -91,7 +91,7 @@ func TestOffloadedPodsAreMarkedWhileTheirNodeIsNotReady(t *testing.T) {
 		}
 	}
 
-	// A restart of the controller changes nothing.
+	// A restart of the controller must not change anything.
 	m.Stop(t)
 	m = consumer.StartManager(t)
 	ready(t, milan, corev1.ConditionTrue)
@@ -110,7 +110,7 @@ func phase(t *testing.T, p *corev1.Pod, now corev1.PodPhase) {
 	consumer.PatchStatus(t, p, fmt.Sprintf(`{"status":{"phase":%q}}`, now))
 }
 
-// Finished pods are not marked. If they have a mark, it is removed.
+// TestFinishedPodsAreNotMarked checks that finished pods get no label, and that an existing label is removed from them.
 func TestFinishedPodsAreNotMarked(t *testing.T) {
 	namespace := consumer.Namespace(t)
 	offloaded := map[string]string{wire.OffloadedPodLabel: "true"}
@@ -132,7 +132,7 @@ func TestFinishedPodsAreNotMarked(t *testing.T) {
 	}
 }
 
-// counted is a reader that records the number of pods in each list.
+// counted is a reader that records how many pods each list contains.
 type counted struct {
 	client.Reader
 	pages []int
@@ -144,7 +144,8 @@ func (c *counted) List(ctx context.Context, list client.ObjectList, options ...c
 	return err
 }
 
-// A pod that cannot be written is reported. It does not delay other pods or the following pages.
+// TestAPodThatIsRefusedHoldsNoOtherUp checks that a pod that cannot be written is reported, and does not delay other
+// pods or the next pages.
 func TestAPodThatIsRefusedHoldsNoOtherUp(t *testing.T) {
 	namespace := consumer.Namespace(t)
 	offloaded := map[string]string{wire.OffloadedPodLabel: "true"}

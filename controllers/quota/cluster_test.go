@@ -28,7 +28,7 @@ import (
 )
 
 // TestQuotaOfAConsumer runs all processes of both clusters. It checks that the creator of a ShadowPod is recorded and
-// cannot be forged, and that if a pod exceeds the Quota, an Event on the consumer's pod tells its user why.
+// cannot be forged. If a pod exceeds the Quota, an Event about the consumer's pod must tell the user why.
 func TestQuotaOfAConsumer(t *testing.T) {
 	testenv.NeedControlPlane(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Minute)
@@ -101,7 +101,7 @@ func TestQuotaOfAConsumer(t *testing.T) {
 		}
 	}
 
-	// The first pod uses 400m of the Quota's 500m.
+	// The first pod uses 400m of the Quota, which is 500m.
 	limit := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "offloading.liqo.io/v1beta1", "kind": "Quota", "metadata": map[string]any{"name": "home"},
 		"spec": map[string]any{"user": lab.RemoteUser, "resources": map[string]any{"cpu": "500m"}}}}
 	_, err = l.Provider.Dynamic.Resource(schema.GroupVersionResource{Group: "offloading.liqo.io", Version: "v1beta1", Resource: "quotas"}).

@@ -1,10 +1,10 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package quota is the webhook that checks, on the provider, ShadowPods against the Quotas of the users of each consumer.
+// Package quota contains a webhook on the provider that checks ShadowPods against the Quotas of their users.
 //
-// The shadowpod controller, which creates and changes the pods, checks last, one pod after another. Its decision is
-// final, because it runs in one process, the leader. The webhook checks earlier, so that a consumer gets the result
-// immediately. Each replica serves it, but it may be unavailable. It also records the creator of a ShadowPod, which
-// clients cannot set themselves. Both use the package ledger.
+// The Quotas are checked twice. The webhook checks first, so that a consumer gets the result immediately. It is served
+// by every replica, and may be unavailable. The shadowpod controller, which creates and changes the pods, checks again,
+// one pod after another. Its decision is final, because the controller runs only on the leader. Both use package
+// ledger. The webhook also records the creator of a ShadowPod, because clients must not set it themselves.
 package quota

@@ -58,8 +58,8 @@ func TestALargeShadowPodIsNotDecoded(t *testing.T) {
 	}
 }
 
-// A review of the creation of a 1.27 MiB ShadowPod is refused after only its beginning was read. The message is the
-// same as for an update, whose review is decoded.
+// TestALargeCreationIsRefusedAsAnUpdate checks that the creation of a 1.27 MiB ShadowPod is refused after only the
+// beginning of the review was read. The message must be the same as for an update, whose review is decoded completely.
 func TestALargeCreationIsRefusedAsAnUpdate(t *testing.T) {
 	webhook := NewWebhook(ledger.New(nil, ledger.Options{Off: true}), true)
 	for operation, text := range largeReviews(t) {
@@ -70,8 +70,8 @@ func TestALargeCreationIsRefusedAsAnUpdate(t *testing.T) {
 	}
 }
 
-// BenchmarkLargeReviews compares the review of a creation, which is refused after reading only its beginning, with
-// the review of an update, which is decoded.
+// BenchmarkLargeReviews compares the review of a creation, which is refused after its beginning was read, with the
+// review of an update, which is decoded completely.
 func BenchmarkLargeReviews(b *testing.B) {
 	webhook := NewWebhook(ledger.New(nil, ledger.Options{Off: true}), true)
 	handler := webhook.handler()

@@ -34,19 +34,20 @@ import (
 // Path is the URL path of the webhook, the same as Liqo's.
 const Path = "/mutate/shadowpods"
 
-// Webhook records the creator of a ShadowPod, and refuses ShadowPods that exceed a Quota, so that the consumer gets
-// the result immediately. The final decision is made by the controller, because other replicas serve the webhook as
-// well and the webhook may be unavailable. Deletions are ignored, because the usage is computed from the pods. It is
-// safe for concurrent use.
+// Webhook records the creator of a ShadowPod, and refuses ShadowPods that exceed a Quota, so that the consumer gets the
+// result immediately. The controller makes the final decision, because several replicas serve the webhook, and it may
+// be unavailable. The webhook ignores deletions, because the usage is computed from the pods. It is safe for concurrent
+// use.
 type Webhook struct {
 	ledger *ledger.Ledger
-	// identified is true if only API servers can call the webhook. Only then may its responses reveal the usage of a
-	// Quota.
+	// identified is true if only API servers can call the webhook. Otherwise its responses must not reveal the usage of
+	// a Quota.
 	identified bool
 }
 
-// NewWebhook returns a webhook that uses ledger. identified is true if only API servers can call it. If it is false,
-// responses omit the usage of a Quota, because anyone in the cluster could send a request in the name of any consumer.
+// NewWebhook returns a webhook that uses ledger. identified reports whether only API servers can call it. If not,
+// anyone in the cluster could send a request in the name of any consumer, so the responses do not contain the usage of
+// a Quota.
 func NewWebhook(ledger *ledger.Ledger, identified bool) *Webhook {
 	return &Webhook{ledger: ledger, identified: identified}
 }
@@ -65,7 +66,7 @@ func (w *Webhook) Register(ctx context.Context, mgr manager.Manager, server webh
 	return nil
 }
 
-// handler returns the handler of admission reviews, which limits their size and memory.
+// handler returns the handler of admission reviews. It limits the size of reviews and the memory for decoding them.
 func (w *Webhook) handler() http.Handler {
 	return reviews.RefuseLarge(reviews.Limit(&admission.Webhook{Handler: w}), shadows.Limits.Bytes, tooLarge(shadows.Limits.ExcessBytes()))
 }
@@ -127,19 +128,19 @@ func (w *Webhook) Handle(ctx context.Context, request admission.Request) admissi
 		return patch.Admitted()
 	case refusal.Discreet == nil || w.identified:
 		return admission.Denied(refusal.Error())
-	// The user does not get the numbers here. The controller reports them in an Event and a condition of the ShadowPod,
-	// which belongs to the consumer.
+	// The response must not contain the usage. The controller reports it in an Event and a condition of the ShadowPod,
+	// which only the consumer can read.
 	case before == nil:
 		return patch.Admitted()
 	}
 	return admission.Denied(refusal.Discreet.Error())
 }
 
-// CreatorLabel returns the value of the label creator-user of the ShadowPods that a user creates.
+// CreatorLabel returns the value of the label creator-user on ShadowPods that a user creates.
 func CreatorLabel(username string) string { return ledger.EscapeUser(wire.ConsumerUser(username)) }
 
-// creatorOf returns the creator of a ShadowPod: the user of a creating request, or the creator that was recorded. If
-// none was recorded, the next request of the consumer records its user.
+// creatorOf returns the creator of a ShadowPod. If the request creates the ShadowPod, this is the user of the request.
+// Otherwise it is the recorded creator. If none is recorded, the consumer's next request records its user.
 func creatorOf(request *admission.Request, shadow, before *offloading.ShadowPod) string {
 	user := CreatorLabel(request.UserInfo.Username)
 	switch {
@@ -153,8 +154,8 @@ func creatorOf(request *admission.Request, shadow, before *offloading.ShadowPod)
 	return shadow.Labels[wire.CreatorUserLabel] // set by an administrator of this cluster
 }
 
-// sameButForSize reports whether a change to a pod's spec leaves it the same pod. Sizes, tolerations, the deadline and
-// ephemeral containers are ignored, because they make no difference for a Quota.
+// sameButForSize reports whether a change of a pod's spec is irrelevant for Quotas, apart from the pod's size. Sizes,
+// tolerations, the deadline and ephemeral containers may change.
 func sameButForSize(before, now *corev1.PodSpec) bool {
 	a, b := before.DeepCopy(), now.DeepCopy()
 	for _, spec := range []*corev1.PodSpec{a, b} {
@@ -168,8 +169,8 @@ func sameButForSize(before, now *corev1.PodSpec) bool {
 	return equality.Semantic.DeepEqual(a, b)
 }
 
-// refuseLarge refuses a ShadowPod whose decoding would take too much memory. While the ShadowPod is being deleted,
-// its finalizers may still be removed.
+// refuseLarge refuses a ShadowPod that would take too much memory to decode. If the ShadowPod is being deleted, its
+// finalizers may still be removed.
 func refuseLarge(raw []byte, excess string) admission.Response {
 	object := &metav1.PartialObjectMetadata{}
 	if err := json.Unmarshal(raw, object); err != nil {
@@ -185,8 +186,8 @@ func tooLarge(excess string) string {
 	return fmt.Sprintf("a ShadowPod of this size is not allowed here: %s; reduce it, for example by moving values of env into a ConfigMap", excess)
 }
 
-// decodeOld returns the previous version of a ShadowPod. If decoding would take too much memory, it returns only the
-// metadata. Earlier versions of this webhook admitted such ShadowPods.
+// decodeOld returns the previous version of a ShadowPod. If it would take too much memory to decode, only its metadata
+// is returned. Such ShadowPods may exist, because earlier versions of this webhook admitted them.
 func decodeOld(raw []byte) (*offloading.ShadowPod, error) {
 	if shadows.Limits.ExceededBy(raw) == "" {
 		return decodeShadowPod(raw)
@@ -206,7 +207,7 @@ func decodeShadowPod(raw []byte) (*offloading.ShadowPod, error) {
 	return shadow, nil
 }
 
-// setCreatorLabel sets the creator label, and overwrites any existing value.
+// setCreatorLabel returns a patch that sets the creator label, and overwrites an existing value.
 func setCreatorLabel(shadow *offloading.ShadowPod, creator string) (patch jsonpatch.Patch) {
 	switch {
 	case shadow.Labels[wire.CreatorUserLabel] == creator:

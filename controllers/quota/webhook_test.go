@@ -24,7 +24,7 @@ import (
 	"github.com/refract-project/refract/controllers/internal/ledger"
 )
 
-// podOfRome returns a pod that was created by the user of the consumer rome.
+// podOfRome returns a pod that the user of the consumer rome has created.
 func podOfRome(name, cpu string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, Labels: map[string]string{wire.OriginLabel: "rome", wire.CreatorUserLabel: "rome"}},
@@ -34,7 +34,7 @@ func podOfRome(name, cpu string) *corev1.Pod {
 	}
 }
 
-// cache stands for the cache of a manager. It has a pod of rome's user, and the user's Quota.
+// cache replaces the cache of a manager. It contains a pod and the Quota of rome's user.
 type cache struct {
 	client.Reader
 	isCordoned bool
@@ -56,8 +56,8 @@ func (c *cache) List(_ context.Context, list client.ObjectList, _ ...client.List
 	return nil
 }
 
-// requested returns a request from rome's user for a pod with the given CPU. If before is set, the request is an update
-// from that CPU value.
+// requested returns a request of rome's user for a pod with the given CPU. If before is not empty, the request updates
+// the pod, whose CPU was before.
 func requested(t *testing.T, cpu, before string) admission.Request {
 	t.Helper()
 	encoded := func(cpu string) runtime.RawExtension {
@@ -74,8 +74,8 @@ func requested(t *testing.T, cpu, before string) admission.Request {
 	return request
 }
 
-// Responses to unidentified clients do not contain the resource usage of a consumer. For a new pod, the controller
-// reports the usage on the ShadowPod.
+// TestAnswersToStrangers checks that a response does not contain the usage of a consumer if the client may be someone
+// else. For a new pod, the controller reports the usage on the ShadowPod.
 func TestAnswersToStrangers(t *testing.T) {
 	for _, tc := range []struct {
 		cordoned    bool

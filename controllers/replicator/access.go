@@ -18,8 +18,8 @@ import (
 	"github.com/refract-project/refract/controllers/internal/report"
 )
 
-// readAccess reads the kubeconfig for the provider from the Secret of the peering's control-plane identity. If there
-// is none, it uses the Secret of one of the provider's virtual nodes.
+// readAccess reads the kubeconfig for the provider. It is in the Secret of the peering's control-plane identity or, if
+// there is none, in the Secret of one of the provider's virtual nodes.
 func (c *Controller) readAccess(ctx context.Context, local *offloading.NamespaceMap) (remote.Access, error) {
 	provider := local.Labels[wire.RemoteIDLabel]
 	names := []string{"kubeconfig-controlplane-" + provider}

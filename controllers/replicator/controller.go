@@ -1,18 +1,18 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package replicator copies NamespaceMaps from a consumer to its providers, and their status back.
+// Package replicator copies NamespaceMaps from a consumer to its providers, and copies their status back.
 //
 // The copy has the name of the original, in the tenant namespace on the provider. The consumer writes its spec, and
 // the provider writes its status. Each provider has its own worker and retries, so an unresponsive provider does not
 // delay others.
 //
 // An entry that disappears from a copy is deleted on the provider with its workloads. Therefore an entry is removed
-// only if this cluster is known to have requested it, and there is no data in the remote namespace: neither of volumes
-// that represent claims of this cluster (package remotedata), nor of claims that another client, such as an operator,
-// has created there. All other entries stay in the copy and are reported, so that a consumer that has lost its NamespaceMap
-// does not lose its remote namespaces, and uses them again as soon as it requests them. No entry of a copy becomes an
-// entry of the original, because the provider can write any entry into its copy.
+// only under two conditions. First, this cluster must be known to have requested it. Second, there must be no data in
+// the remote namespace, neither in volumes of this cluster's claims (package remotedata), nor in claims that another
+// client, such as an operator, has created there. All other entries are kept in the copy and are reported. A consumer
+// that has lost its NamespaceMap thus keeps its remote namespaces, and uses them again when it requests them. No entry
+// of a copy becomes an entry of the original, because the provider can write any entry into its copy.
 package replicator
 
 import (
@@ -54,9 +54,9 @@ const refreshInterval = 5 * time.Minute
 type Options struct {
 	// ClusterID is the ID of this cluster, the consumer.
 	ClusterID core.ClusterID
-	// Observe wraps the client of each provider. If it is nil, clients are not wrapped.
+	// Observe wraps the client of each provider. It may be nil.
 	Observe func(client.Client) client.Client
-	// Clock measures the time between two restorations of a copy. If it is nil, the real clock is used.
+	// Clock measures the time between two restorations of a copy. If it is nil, the system clock is used.
 	Clock clock.PassiveClock
 	// Failed is called with each reconciliation error. It may be nil.
 	Failed func(error)
@@ -65,11 +65,11 @@ type Options struct {
 // Controller replicates NamespaceMaps to providers.
 type Controller struct {
 	client client.Client
-	// live reads Secrets by name, and objects that must be current.
+	// live reads Secrets by name, and objects for which the cache may be outdated.
 	live    client.Reader
 	report  *report.Reporter
 	options Options
-	// remotes contains the connections to the providers, one for each NamespaceMap.
+	// remotes contains a connection to the provider for each NamespaceMap.
 	remotes *remote.Pool
 	// requests records the remote namespaces that this process has requested.
 	requests requests
@@ -77,8 +77,8 @@ type Controller struct {
 	brake *brake.Brake
 }
 
-// NewController returns a controller that uses the client c. live must not be cached, because it reads the Secrets with
-// the providers' kubeconfigs by name.
+// NewController returns a controller that uses the client c. live must not be cached. It reads the Secrets with the
+// providers' kubeconfigs by name.
 func NewController(c client.Client, live client.Reader, recorder events.EventRecorder, options Options) *Controller {
 	reporter := report.New(recorder)
 	return &Controller{
@@ -90,7 +90,7 @@ func NewController(c client.Client, live client.Reader, recorder events.EventRec
 // Name returns the name of the controller in logs, metrics and Events.
 func (c *Controller) Name() string { return "replicator" }
 
-// Reasons and action of the Events of this controller.
+// The reasons and the action of this controller's Events.
 const (
 	noAccessReason        = "ProviderNotReachable"
 	failedReplicateReason = "FailedReplication"
@@ -98,7 +98,7 @@ const (
 	replicateAction       = "Replicate"
 )
 
-// errForeign is returned for objects on the provider that are not copies that this controller has created.
+// errForeign is the error for an object on the provider that is not a copy created by this controller.
 var errForeign = report.Errorf(report.Foreign, "an object of this name exists there that is not a copy of this one")
 
 // Reconcile replicates the NamespaceMap to the provider, and its status back.
@@ -122,7 +122,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{RequeueAfter: wait}, err
 }
 
-// reportProviderError writes an Event on the map if its provider fails or refuses requests. Details that differ in
+// reportProviderError writes an Event about the map if its provider fails or refuses requests. Details that differ in
 // each attempt, such as a port, are only logged.
 func (c *Controller) reportProviderError(local *offloading.NamespaceMap, err error) {
 	if report.ClassOf(err) != report.Provider || errors.Is(err, context.Canceled) {
@@ -144,7 +144,7 @@ func (c *Controller) reportProviderError(local *offloading.NamespaceMap, err err
 	}
 }
 
-// replicateMap replicates the map once, and returns the delay until the next replication.
+// replicateMap replicates the map, and returns the delay until it must be replicated again.
 func (c *Controller) replicateMap(ctx context.Context, local *offloading.NamespaceMap) (wait time.Duration, err error) {
 	if local.DeletionTimestamp != nil {
 		return c.finalizeMap(ctx, local)
@@ -162,7 +162,7 @@ func (c *Controller) replicateMap(ctx context.Context, local *offloading.Namespa
 			"NamespaceMap %s/%s exists on the provider and is not a copy of this one; it was left unchanged: delete it there", copied.Namespace, copied.Name))
 		return 0, fmt.Errorf("replicating NamespaceMap %s, %w", client.ObjectKeyFromObject(local), errForeign)
 	}
-	// The finalizer is set before the copy is created, so that the copy is deleted with the original.
+	// The finalizer is set before the copy is created, so that the copy is deleted together with the original.
 	if err := finalizer.Ensure(ctx, c.client, local, wire.ReplicatorFinalizer, true); err != nil {
 		return 0, err
 	}
@@ -184,7 +184,7 @@ func (c *Controller) replicateMap(ctx context.Context, local *offloading.Namespa
 		updateErr = r.updateCopy(ctx, local, desired, copied)
 	}
 	if updateErr != nil {
-		// The provider's status is copied even if the provider refuses or another client reverts the spec.
+		// The provider's status is copied even if the provider refuses the spec, or another client reverts it.
 		return 0, errors.Join(updateErr, c.copyStatus(ctx, local, copied))
 	}
 	c.requests.recordSent(key, local, desired)
@@ -200,7 +200,8 @@ func (c *Controller) replicateMap(ctx context.Context, local *offloading.Namespa
 	return refreshInterval, c.copyStatus(ctx, local, copied)
 }
 
-// connectProvider returns a client for the copies on the map's provider. If it fails, it writes an Event on the map.
+// connectProvider returns a client for the copies on the map's provider. If this fails, it writes an Event about the
+// map.
 func (c *Controller) connectProvider(ctx context.Context, local *offloading.NamespaceMap) (copies, error) {
 	access, err := c.readAccess(ctx, local)
 	if err != nil {
@@ -230,9 +231,9 @@ func (c *Controller) copyStatus(ctx context.Context, local, copied *offloading.N
 	return nil
 }
 
-// statusFrom returns the status of entries that this cluster requests or has requested. The status of other entries
-// is dropped, because a provider must not offload namespaces on its own. The messages of the provider are sanitized
-// and shortened.
+// statusFrom returns the status of entries that this cluster requests or has requested. It drops the status of other
+// entries, because a provider must not offload namespaces on its own. The provider's messages are sanitized and
+// shortened.
 func statusFrom(local, copied *offloading.NamespaceMap) offloading.NamespaceMapStatus {
 	status := *copied.Status.DeepCopy()
 	maps.DeleteFunc(status.CurrentMapping, func(namespace string, s offloading.RemoteNamespaceStatus) bool {
@@ -252,10 +253,11 @@ func statusFrom(local, copied *offloading.NamespaceMap) offloading.NamespaceMapS
 	return status
 }
 
-// finalizeMap deletes the copy, then removes the finalizer of the original. Entries whose remote namespaces have data
-// of volumes stay in the copy, and the copy on a provider that is declared dead is not deleted. A new NamespaceMap
-// adopts the remaining entries. While claims that were created on the provider have data, the finalizer stays: without
-// the original, the deletion of these data could not be confirmed. finalizeMap returns the delay until the next attempt.
+// finalizeMap deletes the copy, then removes the finalizer of the original. If remote namespaces contain data of this
+// cluster's volumes, their entries are kept in the copy, and a new NamespaceMap adopts them. If the provider is
+// declared dead, the copy is not deleted. While claims that were created on the provider contain data, the finalizer is
+// kept, because without the original nobody could confirm the deletion of this data. finalizeMap returns the delay
+// until the next attempt.
 func (c *Controller) finalizeMap(ctx context.Context, local *offloading.NamespaceMap) (wait time.Duration, err error) {
 	if !controllerutil.ContainsFinalizer(local, wire.ReplicatorFinalizer) {
 		return refreshInterval, nil
@@ -290,12 +292,12 @@ func (c *Controller) finalizeMap(ctx context.Context, local *offloading.Namespac
 // Quarantined returns the number of copies that are not restored at the moment.
 func (c *Controller) Quarantined() int { return c.brake.Quarantined() }
 
-// Enforces returns an empty list of the enforced kind and a filter for the NamespaceMaps for providers.
+// Enforces returns an empty list of the enforced kind and a filter for the NamespaceMaps that are sent to providers.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &offloading.NamespaceMapList{}, peers.IsOutgoing
 }
 
-// Register adds the controller to mgr. ctx must end with the manager.
+// Register adds the controller to mgr. ctx must be done when the manager stops.
 func (c *Controller) Register(ctx context.Context, mgr manager.Manager) error {
 	return c.setUpWatches(ctx, mgr)
 }

@@ -45,8 +45,8 @@ var (
 
 func TestMain(m *testing.M) { os.Exit(controllertest.Main(m, &consumer, &provider)) }
 
-// peer gives the consumer access to a tenant namespace of the provider, and returns the tenant namespaces of both. id
-// is the consumer's ID for the provider.
+// peer gives the consumer access to a tenant namespace on the provider. It returns the names of the tenant namespaces
+// in both clusters. id is the ID of the provider.
 func peer(t *testing.T, id string) (here, there string) {
 	t.Helper()
 	here, there = consumer.Namespace(t), provider.Namespace(t)
@@ -131,8 +131,8 @@ func TestAMapTravelsAndItsStatusComesBack(t *testing.T) {
 	consumer.AwaitGone(t, local)
 }
 
-// If the deletion of a map was undone by restoring a backup, the map is not deleted on the provider while the cache is
-// outdated.
+// TestAMapThatIsNotDeletedAnyMore checks that if the deletion of a map was undone by restoring a backup, the map is not
+// deleted on the provider while the cache is outdated.
 func TestAMapThatIsNotDeletedAnyMore(t *testing.T) {
 	here, there := peer(t, "ravenna")
 	m := consumer.StartManager(t)
@@ -156,8 +156,9 @@ func replica(namespace, id string, desired map[string]string) *offloading.Namesp
 	return copied
 }
 
-// An entry that a provider has written into its copy does not become a desired entry on the consumer. If a consumer
-// has lost its map and creates a new one, the provider keeps the namespaces until they are requested and withdrawn.
+// TestANewMapIsNotFilledByTheProvider checks that an entry that a provider has written to its copy does not become a
+// desired entry on the consumer. If a consumer has lost its map and creates a new one, the provider must keep the
+// namespaces until they are requested and withdrawn.
 func TestANewMapIsNotFilledByTheProvider(t *testing.T) {
 	here, there := peer(t, "vault")
 	provider.Create(t, replica(there, "vault", map[string]string{"shop": "shop-home", "bank": "old", "kube-system": "ks-home", "mail": "mail-home"}))
@@ -172,7 +173,7 @@ func TestANewMapIsNotFilledByTheProvider(t *testing.T) {
 	awaitDesired(t, &provider, there, "vault", provided)
 	awaitDesired(t, &consumer, here, "vault", map[string]string{"bank": "new", "mail": "mail-home"})
 
-	// Another process of the manager offloads the namespace of the entry again, and then withdraws it.
+	// Another manager process offloads the namespace of the entry again, and then withdraws it.
 	manager.Stop(t)
 	consumer.StartManager(t)
 	consumer.Patch(t, local, `{"spec":{"desiredMapping":{"shop":"shop-home","book":"book-home"}}}`)
@@ -185,7 +186,8 @@ func TestANewMapIsNotFilledByTheProvider(t *testing.T) {
 	awaitDesired(t, &consumer, here, "vault", map[string]string{"bank": "new", "book": "book-home"})
 }
 
-// A map that was restored from a backup lacks the latest namespace. The remote namespace is not deleted.
+// TestARestoredMapDeletesNothing checks that the remote namespace is not deleted if a map that was restored from a
+// backup lacks the latest namespace.
 func TestARestoredMapDeletesNothing(t *testing.T) {
 	here, there := peer(t, "ark")
 	provider.Create(t, replica(there, "ark", map[string]string{"shop": "shop-home", "latest": "latest-home"}))
@@ -198,7 +200,7 @@ func TestARestoredMapDeletesNothing(t *testing.T) {
 	awaitDesired(t, &provider, there, "ark", map[string]string{"shop": "shop-home", "latest": "latest-home", "other": "other-home"})
 }
 
-// A requested entry that is changed on the provider is restored.
+// TestACopyThatWasChangedIsRepaired checks that a requested entry is restored if it was changed on the provider.
 func TestACopyThatWasChangedIsRepaired(t *testing.T) {
 	here, there := peer(t, "loom")
 	consumer.StartManager(t)
@@ -209,8 +211,8 @@ func TestACopyThatWasChangedIsRepaired(t *testing.T) {
 	awaitDesired(t, &provider, there, "loom", local.Spec.DesiredMapping)
 }
 
-// A peer that is also a consumer of this cluster can create NamespaceMaps in the same namespace. They are not
-// replicated.
+// TestWhatIsNotOutgoingIsNotReplicated checks that NamespaceMaps from a peer that is also a consumer of this cluster
+// are not replicated, although they are in the same namespace.
 func TestWhatIsNotOutgoingIsNotReplicated(t *testing.T) {
 	here, there := peer(t, "pisa")
 	incoming, second := replica(here, "home", map[string]string{"a": "a-pisa"}), outgoing(here, "second", map[string]string{"finance": "finance-home"})
@@ -253,7 +255,8 @@ func unreachable(t *testing.T, namespace, id, address string) {
 	consumer.Create(t, outgoing(namespace, id, map[string]string{"shop": "shop-home"}))
 }
 
-// An unreachable provider is reported. A provider that is declared dead does not prevent the deletion of its map.
+// TestADeadProviderIsNamed checks that an unreachable provider is reported, and that a provider that is declared dead
+// does not prevent the deletion of its map.
 func TestADeadProviderIsNamed(t *testing.T) {
 	dead := consumer.Namespace(t)
 	unreachable(t, dead, "dead-0", "127.0.0.1:1")
@@ -276,7 +279,8 @@ func TestADeadProviderIsNamed(t *testing.T) {
 	consumer.AwaitGone(t, gone)
 }
 
-// If the kubeconfig leads to another cluster than the provider, no namespaces are requested there.
+// TestAMapIsNotSentToAnotherCluster checks that no namespaces are requested if the kubeconfig leads to another cluster
+// than the provider.
 func TestAMapIsNotSentToAnotherCluster(t *testing.T) {
 	here, there := peer(t, "pisa")
 	provider.Create(t, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: there, Name: wire.HeartbeatLease,
@@ -290,8 +294,8 @@ func TestAMapIsNotSentToAnotherCluster(t *testing.T) {
 	assert.Empty(t, maps.Items)
 }
 
-// blackHole accepts connections but never responds. It returns its address, and a function that returns the number of
-// open connections.
+// blackHole accepts connections, but does not respond. It returns its address, and a function that returns the number
+// of open connections.
 func blackHole(t *testing.T) (address string, held func() int) {
 	t.Helper()
 	listener, err := net.Listen("tcp4", "127.0.0.1:0")
@@ -325,8 +329,8 @@ func blackHole(t *testing.T) (address string, held func() int) {
 	return listener.Addr().String(), held
 }
 
-// Unresponsive providers, each of which takes ten seconds to time out, do not delay other providers, however many of
-// them there are. With four shared workers, all would be blocked for minutes.
+// TestManySilentProvidersBlockNobody checks that any number of unresponsive providers, each of which takes ten seconds
+// to time out, does not delay other providers. Four shared workers would all be blocked for minutes.
 func TestManySilentProvidersBlockNobody(t *testing.T) {
 	const silent = 40
 	lost := consumer.Namespace(t)
@@ -360,7 +364,8 @@ func TestAProviderThatRefusesIsNamed(t *testing.T) {
 	}
 }
 
-// The controller managers of consumer and provider together offload a namespace.
+// TestANamespaceIsExtended runs the controller managers of the consumer and the provider, which together offload a
+// namespace.
 func TestANamespaceIsExtended(t *testing.T) {
 	here, there := peer(t, "far")
 	provider.Patch(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: there}}, fmt.Sprintf(`{"metadata":{"labels":{%q:"home"}}}`, wire.RemoteClusterIDLabel))
@@ -390,7 +395,7 @@ func TestANamespaceIsExtended(t *testing.T) {
 	consumer.AwaitGone(t, nso)
 }
 
-// A provider cannot offload a namespace that was not requested.
+// TestWhatIsNotAskedForIsNotAnswered checks that a provider cannot offload a namespace that was not requested.
 func TestWhatIsNotAskedForIsNotAnswered(t *testing.T) {
 	here, there := peer(t, "pushy")
 	consumer.StartManager(t)
@@ -411,7 +416,8 @@ func TestWhatIsNotAskedForIsNotAnswered(t *testing.T) {
 	}
 }
 
-// The consumer shortens and escapes a provider's message about a refused namespace.
+// TestMessagesOfAProviderAreHarmless checks that the consumer shortens and escapes a provider's message about a refused
+// namespace.
 func TestMessagesOfAProviderAreHarmless(t *testing.T) {
 	here, there := peer(t, "chatty")
 	consumer.StartManager(t)

@@ -33,25 +33,25 @@ func newPool(scheme *runtime.Scheme, options Options) *remote.Pool {
 		Scheme: scheme, Kind: offloading.GroupVersion.WithKind(offloading.NamespaceMapKind),
 		Selector: labels.SelectorFromSet(labels.Set{wire.OriginIDLabel: options.ClusterID.String(), wire.ReplicatedLabel: "true"}),
 		Others:   []schema.GroupVersionKind{corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim")},
-		SameName: true, // a copy has the same name as its original
+		SameName: true, // a copy has the name of its original
 		Observe:  options.Observe,
 	})
 }
 
-// newBrake returns the brake for the copies. Without a copy or with a changed one, the provider deletes remote
-// namespaces, so the copies are always restored within seconds.
+// newBrake returns the brake for the copies. The provider deletes remote namespaces if their copy is deleted or
+// changed, so copies are always restored within seconds.
 func newBrake(reporter *report.Reporter, c clock.PassiveClock) *brake.Brake {
 	return brake.New(offloading.GroupVersion.WithKind(offloading.NamespaceMapKind), nil, reporter, c).Restoring()
 }
 
-// copies accesses the NamespaceMaps of this cluster on one provider.
+// copies gives access to this cluster's NamespaceMaps on a provider.
 type copies struct {
 	*remote.Remote
 	origin core.ClusterID
-	brake  *brake.Brake // limits how often copies are restored that another client keeps changing or deleting
+	brake  *brake.Brake // limits how often a copy is restored while another client keeps changing or deleting it
 }
 
-// getCopy returns the NamespaceMap with the given name on the provider, or nil if none exists.
+// getCopy returns the NamespaceMap with the given name on the provider, or nil if it does not exist.
 func (r copies) getCopy(ctx context.Context, name string) (*offloading.NamespaceMap, error) {
 	copied := &offloading.NamespaceMap{}
 	err := r.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: name}, copied)
@@ -68,7 +68,7 @@ func (r copies) isCopy(copied *offloading.NamespaceMap) bool {
 	return copied.Labels[wire.ReplicatedLabel] == "true" && copied.Labels[wire.OriginIDLabel] == r.origin.String()
 }
 
-// createCopy creates the copy. It returns *oscillation.QuarantineError while another client keeps deleting the copy.
+// createCopy creates the copy. It returns a *oscillation.QuarantineError while another client keeps deleting the copy.
 func (r copies) createCopy(ctx context.Context, local *offloading.NamespaceMap) error {
 	if err := r.brake.MayCreate(ctx, local, replicateAction); err != nil {
 		return err
@@ -95,8 +95,8 @@ func (r copies) createCopy(ctx context.Context, local *offloading.NamespaceMap) 
 	return nil
 }
 
-// updateCopy writes the desired spec of the copy of local. It returns *oscillation.QuarantineError while another client
-// keeps reverting it.
+// updateCopy writes the desired spec to the copy of local. It returns a *oscillation.QuarantineError while another
+// client keeps reverting it.
 func (r copies) updateCopy(ctx context.Context, local *offloading.NamespaceMap, desired offloading.NamespaceMapSpec, copied *offloading.NamespaceMap) error {
 	changes := changeMapping(copied.Spec.DesiredMapping, desired.DesiredMapping)
 	if len(changes) == 0 {
@@ -116,8 +116,8 @@ func (r copies) updateCopy(ctx context.Context, local *offloading.NamespaceMap, 
 	return nil
 }
 
-// changeMapping returns the patch from the actual to the desired mapping. It names each entry, so that a client that
-// also changes other entries each time is recognized by the entry that it reverts.
+// changeMapping returns a patch from the actual to the desired mapping. Each entry has an operation of its own, so that
+// a client that reverts one entry is detected even if it also changes other entries each time.
 func changeMapping(actual, desired map[string]string) (changes jsonpatch.Patch) {
 	if len(actual) == 0 {
 		if len(desired) > 0 {
@@ -138,9 +138,9 @@ func changeMapping(actual, desired map[string]string) (changes jsonpatch.Patch) 
 	return changes
 }
 
-// removeCopy withdraws all entries of the copy except the kept ones, and deletes the copy if no entries are kept. It
-// reports whether the copy is gone except for the kept entries. Entries are withdrawn first, because the provider
-// does not delete the data of a NamespaceMap that still requests it.
+// removeCopy withdraws all entries of the copy except the kept ones. If none are kept, it deletes the copy. It reports
+// whether only the kept entries are left. Entries are withdrawn before the deletion, because the provider keeps the
+// data of a NamespaceMap that still requests it.
 func (r copies) removeCopy(ctx context.Context, local *offloading.NamespaceMap, kept map[string]string) (bool, error) {
 	copied, err := r.getCopy(ctx, local.Name)
 	if err != nil {

@@ -24,8 +24,8 @@ import (
 	"github.com/refract-project/refract/internal/remotedata"
 )
 
-// holdData keeps entries of the copy that are no longer desired but whose remote namespaces contain data. It adds these
-// entries to desired, and reports whether there are any. Other controllers do not withdraw entries with data of
+// holdData finds entries of the copy that are no longer desired but whose remote namespaces contain data. It adds these
+// entries to desired, and reports whether there are any. Other controllers do not withdraw entries with data in
 // volumes, but users may edit the map, and only the provider knows which claims were created there.
 func (c *Controller) holdData(ctx context.Context, r copies, local, copied *offloading.NamespaceMap, desired *offloading.NamespaceMapSpec) (bool, error) {
 	held, err := c.findData(ctx, r, local, copied, desired.DesiredMapping)
@@ -39,7 +39,7 @@ func (c *Controller) holdData(ctx context.Context, r copies, local, copied *offl
 	return true, nil
 }
 
-// keepData returns the entries that stay in the copy when the original is deleted.
+// keepData returns the entries that must be kept in the copy when the original is deleted.
 func (c *Controller) keepData(ctx context.Context, local *offloading.NamespaceMap, r copies) (heldData, error) {
 	copied, err := r.getCopy(ctx, local.Name)
 	if err != nil || copied == nil || !r.isCopy(copied) {
@@ -48,15 +48,16 @@ func (c *Controller) keepData(ctx context.Context, local *offloading.NamespaceMa
 	return c.findData(ctx, r, local, copied, nil)
 }
 
-// heldData has the entries of a copy that are no longer desired, but whose remote namespaces contain data.
+// heldData contains entries of a copy that are no longer desired but whose remote namespaces contain data.
 type heldData struct {
 	entries map[string]string
 	volumes remotedata.Volumes // volumes of this cluster that represent the data
-	claims  []string           // other claims with data, as namespace/name on the provider
+	claims  []string           // other claims with data, as NAMESPACE/NAME on the provider
 }
 
-// findData returns the entries of the copy that are no longer desired but are held by data. Events on the map, and on
-// the NamespaceOffloadings of entries that are held by claims of the provider, report them.
+// findData returns the entries of the copy that are no longer desired but are held by data. It reports them in Events
+// about the map. If claims on the provider hold an entry, it also reports this in an Event about the entry's
+// NamespaceOffloading.
 func (c *Controller) findData(ctx context.Context, r copies, local, copied *offloading.NamespaceMap, desired map[string]string) (held heldData, err error) {
 	var dropped []string
 	for _, namespace := range slices.Sorted(maps.Keys(copied.Spec.DesiredMapping)) {
@@ -118,7 +119,7 @@ func (h heldData) String() string {
 	return strings.Join(parts, ", and of ")
 }
 
-// remedy returns the instructions to release the remote namespaces.
+// remedy returns instructions for releasing the remote namespaces.
 func (h heldData) remedy() string {
 	var remedies []string
 	if len(h.claims) > 0 {
@@ -130,7 +131,7 @@ func (h heldData) remedy() string {
 	return strings.Join(remedies, "; ")
 }
 
-// maxNamedClaims is the maximum number of claims that an Event lists.
+// maxNamedClaims is the maximum number of claims in an Event.
 const maxNamedClaims = 8
 
 func listClaims(claims []string) string {
@@ -141,17 +142,17 @@ func listClaims(claims []string) string {
 	return printable.Line(text)
 }
 
-// Limits of the claims that are read from a provider, which determines their number and size.
+// Limits for reading claims from a provider, because the provider determines their number and size.
 const (
 	claimsPage    = 5
 	maxClaimPages = 400
 )
 
 // unknownClaims returns claims in a remote namespace that are bound to a volume of the provider and were not created by
-// this cluster, as namespace/name: operators create such claims for reflected custom resources. Claims of ephemeral
-// volumes are left out, because they end with their pods. It returns no claims if the provider does not permit this
-// cluster to list them, and if the namespace of this cluster is gone or is being deleted: its user has then requested
-// the deletion of everything in it. Not all claims may be returned.
+// this cluster, as NAMESPACE/NAME. For example, operators create such claims for reflected custom resources. Claims of
+// ephemeral volumes are omitted, because they are deleted with their pods. If this cluster may not list claims, none
+// are returned. The same applies if the namespace in this cluster is gone or being deleted, because its user has then
+// requested the deletion of all its contents. The result may be incomplete.
 func (c *Controller) unknownClaims(ctx context.Context, r copies, namespace, remoteNamespace string) (claims []string, err error) {
 	if gone, err := c.isGone(ctx, namespace); gone || err != nil {
 		return nil, err
@@ -182,7 +183,7 @@ func (c *Controller) unknownClaims(ctx context.Context, r copies, namespace, rem
 	return claims, nil
 }
 
-// hasOwnData reports whether a claim is bound, is not being deleted, and is not the claim of an ephemeral volume.
+// hasOwnData reports whether a claim is bound, is not being deleted, and does not belong to an ephemeral volume.
 func hasOwnData(claim *corev1.PersistentVolumeClaim) bool {
 	owner := metav1.GetControllerOf(claim)
 	isEphemeral := owner != nil && owner.Kind == "Pod" && owner.APIVersion == corev1.SchemeGroupVersion.String()

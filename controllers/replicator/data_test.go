@@ -21,7 +21,7 @@ import (
 	"github.com/refract-project/refract/internal/remotedata"
 )
 
-// edited replaces an entry of a map, as a user might do manually.
+// edited replaces an entry in a map, as a user might do by hand.
 func edited(t *testing.T, local *offloading.NamespaceMap, namespace, remoteNamespace string) {
 	t.Helper()
 	value := fmt.Sprintf("%q", remoteNamespace)
@@ -41,8 +41,8 @@ func requested(t *testing.T, here, there, id, withData, without string) (local, 
 	return local, awaitDesired(t, &provider, there, id, desired), volume
 }
 
-// If an entry with data is manually removed from a NamespaceMap, or changed, it stays on the provider until the
-// deletion is confirmed.
+// TestAnEditedMapLosesNoData checks that if a user removes or changes an entry with data in a NamespaceMap, the entry
+// is kept on the provider until the deletion is confirmed.
 func TestAnEditedMapLosesNoData(t *testing.T) {
 	here, there := peer(t, "fermo")
 	withData, without := consumer.Namespace(t), consumer.Namespace(t)
@@ -64,8 +64,8 @@ func TestAnEditedMapLosesNoData(t *testing.T) {
 	awaitDesired(t, &provider, there, "fermo", map[string]string{withData: "another", without: without + "-home"})
 }
 
-// If a NamespaceMap is deleted, its copy on the provider keeps the entries with data, and the next map takes over
-// this copy. If no entry has data, the copy is deleted.
+// TestADeletedMapLosesNoData checks that if a NamespaceMap is deleted, the entries with data are kept in its copy, and
+// that the next map takes over this copy. If no entry has data, the copy must be deleted.
 func TestADeletedMapLosesNoData(t *testing.T) {
 	here, there := peer(t, "forli")
 	withData, without := consumer.Namespace(t), consumer.Namespace(t)
@@ -101,8 +101,8 @@ func TestADeletedMapLosesNoData(t *testing.T) {
 	consumer.AwaitGone(t, next)
 }
 
-// claimThere creates a remote namespace on the provider with a bound claim, to which the consumer has access. labels are
-// set on the claim.
+// claimThere creates a remote namespace on the provider that contains a bound claim with the given labels. The consumer
+// has access to the namespace.
 func claimThere(t *testing.T, namespace string, labels map[string]string) {
 	t.Helper()
 	provider.Create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
@@ -113,9 +113,9 @@ func claimThere(t *testing.T, namespace string, labels map[string]string) {
 	require.NoError(t, provider.Client.Patch(t.Context(), claim, client.MergeFrom(before)))
 }
 
-// An entry whose remote namespace has claims that another client has created there stays until the deletion is
-// confirmed. Claims that were reflected from this cluster do not hold their namespace, and neither do any claims if the
-// namespace of this cluster is deleted.
+// TestClaimsThatWereCreatedThereHoldTheirNamespace checks that an entry is kept until the deletion is confirmed if
+// another client has created claims in the remote namespace. Claims that were reflected from this cluster must not hold
+// the namespace. If the namespace of this cluster is deleted, no claims may hold it.
 func TestClaimsThatWereCreatedThereHoldTheirNamespace(t *testing.T) {
 	here, there := peer(t, "fano")
 	theirs, reflected, deleted := consumer.Namespace(t), consumer.Namespace(t), consumer.Namespace(t)
@@ -151,7 +151,8 @@ func TestClaimsThatWereCreatedThereHoldTheirNamespace(t *testing.T) {
 	consumer.AwaitGone(t, local)
 }
 
-// A confirmation on a NamespaceOffloading applies only to its own namespace.
+// TestAConfirmedDeletionIsReplicated checks that a confirmation on a NamespaceOffloading applies only to its own
+// namespace.
 func TestAConfirmedDeletionIsReplicated(t *testing.T) {
 	here, there := peer(t, "foggia")
 	withData, without := consumer.Namespace(t), consumer.Namespace(t)

@@ -22,7 +22,7 @@ import (
 	"github.com/refract-project/refract/controllers/internal/controllertest"
 )
 
-// awaitFight repeats a write of another client until an Event of a map has the words.
+// awaitFight repeats a write of another client until there is an Event about the map that contains the words.
 func awaitFight(t *testing.T, namespace, name string, write func(), words ...string) {
 	t.Helper()
 	for start := time.Now(); ; time.Sleep(100 * time.Millisecond) {
@@ -42,8 +42,9 @@ func awaitFight(t *testing.T, namespace, name string, write func(), words ...str
 	}
 }
 
-// A client on the provider changes an entry of the copy whenever it is restored. The entry is restored every few
-// seconds, and the Event names the client and the entry. The provider's status is still copied.
+// TestACopyThatIsAlwaysChangedIsRestoredSlowly checks that an entry of the copy is restored every few seconds while a
+// client on the provider keeps changing it. The Event must name the client and the entry. The provider's status must
+// still be copied.
 func TestACopyThatIsAlwaysChangedIsRestoredSlowly(t *testing.T) {
 	here, there := peer(t, "lodi")
 	m := consumer.StartManager(t)
@@ -51,7 +52,7 @@ func TestACopyThatIsAlwaysChangedIsRestoredSlowly(t *testing.T) {
 	consumer.Create(t, local)
 	copied := awaitDesired(t, &provider, there, "lodi", local.Spec.DesiredMapping)
 	count := 0
-	revert := func() { // each write also adds an entry, so that no two contents of the copy are equal
+	revert := func() { // each write also adds an entry, so that the content of the copy is different each time
 		count++
 		patch := fmt.Sprintf(`{"spec":{"desiredMapping":{"shop":"elsewhere","other":"other-%d"}}}`, count)
 		require.NoError(t, provider.Client.Patch(t.Context(), copied, client.RawPatch(types.MergePatchType, []byte(patch)), client.FieldOwner("rival")))
@@ -83,7 +84,8 @@ func TestACopyThatIsAlwaysChangedIsRestoredSlowly(t *testing.T) {
 	})
 }
 
-// A client on the provider deletes the copy whenever it is created. It is created again every few seconds.
+// TestACopyThatIsAlwaysDeletedIsRecreatedSlowly checks that the copy is recreated every few seconds while a client on
+// the provider keeps deleting it.
 func TestACopyThatIsAlwaysDeletedIsRecreatedSlowly(t *testing.T) {
 	here, there := peer(t, "crema")
 	m := consumer.StartManager(t)

@@ -20,7 +20,7 @@ import (
 	"github.com/refract-project/refract/internal/admission"
 )
 
-// refuseUpdates creates an admission policy of the provider that refuses updates of a copy with the given reason, until
+// refuseUpdates creates an admission policy on the provider that refuses updates of a copy with the given reason, until
 // end is called or the test ends.
 func refuseUpdates(t *testing.T, copied *offloading.NamespaceMap, reason metav1.StatusReason) (end func()) {
 	t.Helper()
@@ -58,9 +58,9 @@ func refuseUpdates(t *testing.T, copied *offloading.NamespaceMap, reason metav1.
 	return end
 }
 
-// If the provider's admission refuses an update of a copy, an Event on the map has the reason. The status is still
-// copied, the map of another provider is still replicated, and the update is sent again, at increasing intervals, until
-// the provider accepts it.
+// TestARefusedUpdateOfACopyIsNamedAndRetried checks that if the provider's admission refuses an update of a copy, an
+// Event about the map contains the reason. The status must still be copied, and the map of another provider must still
+// be replicated. The update must be retried at increasing intervals until the provider accepts it.
 func TestARefusedUpdateOfACopyIsNamedAndRetried(t *testing.T) {
 	m := consumer.StartManager(t)
 	for id, reason := range map[string]metav1.StatusReason{"rieti": metav1.StatusReasonForbidden, "rovigo": metav1.StatusReasonInvalid} {

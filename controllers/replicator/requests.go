@@ -15,17 +15,17 @@ import (
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 )
 
-// maxNamed is the maximum number of remote namespaces that an Event names.
+// maxNamed is the maximum number of remote namespaces in an Event.
 const maxNamed = 8
 
-// requests records the remote namespaces that this process has requested from each provider. Requests of earlier
-// processes are in the status of the NamespaceMap, once the provider has confirmed them. The zero value is empty.
+// requests records the remote namespaces that this process has requested from each provider. The requests of earlier
+// processes are in the status of the NamespaceMap if the provider has confirmed them. The zero value is empty.
 type requests struct {
 	mu   sync.Mutex
 	sent map[types.NamespacedName]sentMap
 }
 
-// sentMap has the entries of one NamespaceMap that this process has replicated.
+// sentMap contains the entries of a NamespaceMap that this process has replicated.
 type sentMap struct {
 	uid     types.UID
 	entries map[entry]bool
@@ -57,17 +57,17 @@ func (r *requests) dropMap(key types.NamespacedName) {
 	delete(r.sent, key)
 }
 
-// mergeEntries returns the desired spec of the copy: the entries of the map, and the other entries of the copy that
-// this cluster is not known to have requested. An entry that this cluster has requested earlier but no longer
-// requests is left out, so that the provider deletes the remote namespace.
+// mergeEntries returns the desired spec of the copy. It contains the entries of the map, and the entries of the copy
+// that this cluster is not known to have requested. An entry that this cluster requested earlier but no longer requests
+// is not included, so that the provider deletes the remote namespace.
 func (r *requests) mergeEntries(key types.NamespacedName, local, copied *offloading.NamespaceMap) (desired offloading.NamespaceMapSpec, others map[string]string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	sent := r.sent[key]
 	desired, others = *local.Spec.DeepCopy(), map[string]string{}
 	for namespace, remoteNamespace := range copied.Spec.DesiredMapping {
-		// An entry of the copy is dropped if it is a withdrawn request, or if another client has written it in place of
-		// a request from this cluster.
+		// An entry of the copy is dropped if it is a withdrawn request, or if another client has replaced a request of
+		// this cluster by it.
 		now, requests := local.Spec.DesiredMapping[namespace]
 		if now != remoteNamespace && !sent.wasRequested(local, entry{namespace, remoteNamespace}) && !(requests && sent.wasRequested(local, entry{namespace, now})) {
 			others[namespace] = remoteNamespace
@@ -79,7 +79,7 @@ func (r *requests) mergeEntries(key types.NamespacedName, local, copied *offload
 	maps.Copy(desired.DesiredMapping, others)
 	for e := range sent.entries {
 		if copied.Spec.DesiredMapping[e.namespace] != e.remoteNamespace && local.Spec.DesiredMapping[e.namespace] != e.remoteNamespace {
-			// The entry is no longer in the copy.
+			// The copy no longer contains the entry.
 			delete(sent.entries, e)
 		}
 	}
@@ -92,8 +92,8 @@ func (s sentMap) wasRequested(local *offloading.NamespaceMap, e entry) bool {
 	return answered && status.RemoteNamespace == e.remoteNamespace || s.uid == local.UID && s.entries[e]
 }
 
-// describeOthers returns the note of an Event about remote namespaces that this cluster is not known to have
-// requested. The note names them and the remedies.
+// describeOthers returns the note of the Event about remote namespaces that this cluster is not known to have
+// requested. It contains their names and the remedies.
 func describeOthers(local, copied *offloading.NamespaceMap, others map[string]string) string {
 	var named, renamed []string
 	for _, namespace := range slices.Sorted(maps.Keys(others)) {

@@ -20,7 +20,7 @@ import (
 
 func (c *Controller) setUpWatches(ctx context.Context, mgr manager.Manager) error {
 	c.remotes.Bind(ctx)
-	// Each NamespaceMap has its own worker, so a provider that responds slowly delays only its own map.
+	// Each NamespaceMap has its own worker, so a slow provider delays only its own map.
 	lanes := workers.NewLanes(report.Failures(c, c.options.Failed))
 	if err := mgr.Add(lanes); err != nil {
 		return err

@@ -1,13 +1,13 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package resourceoffer offers the resources of a provider to the consumers that refractctl peer has joined.
+// Package resourceoffer offers a provider's resources to consumers that were joined with refractctl peer.
 //
-// refractctl peer creates a ResourceSlice for each virtual node in the tenant namespace of the consumer. The
-// controller writes the granted resources, and the classes and labels of this cluster, into the status of the slice,
-// and keeps them up to date. It does not sign certificates or create Quotas: the Quota that refractctl peer has
-// created limits the pods, and an offer never exceeds this Quota. So the controller does not need the permissions of
-// package authentication.
+// refractctl peer creates a ResourceSlice for each virtual node in the tenant namespace of the consumer. The controller
+// writes the granted resources, and the classes and labels of this cluster, into the status of the slice, and keeps
+// them up to date. It does not sign certificates or create Quotas: the Quota that refractctl peer has created limits
+// the pods, and an offer never exceeds this Quota. Therefore the controller does not need the permissions of package
+// authentication.
 package resourceoffer
 
 import (
@@ -40,7 +40,7 @@ import (
 type Options struct {
 	// Enabled starts the controller.
 	Enabled bool
-	// Offer has the resources that this cluster grants to consumers.
+	// Offer describes the resources that this cluster grants to consumers.
 	Offer offer.Offer
 	// Failed is called with each reconciliation error. It may be nil.
 	Failed func(error)
@@ -67,7 +67,7 @@ const (
 	offerAction      = "Offer"
 )
 
-// requestsOffer reports whether a slice was sent by a consumer and only requests an offer.
+// requestsOffer reports whether a consumer sent the slice and it requests only an offer, without a certificate.
 func requestsOffer(object client.Object) bool {
 	slice, ok := object.(*auth.ResourceSlice)
 	return ok && offer.IsForOffer(slice)
@@ -112,8 +112,8 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{}, nil
 }
 
-// withinQuotas returns the resources that a slice requests, limited by the Quota of the consumer, because pods beyond
-// the Quota would be refused.
+// withinQuotas returns the resources that a slice requests, limited to the Quota of the consumer. Pods beyond the Quota
+// would be refused.
 func (c *Controller) withinQuotas(ctx context.Context, slice *auth.ResourceSlice, consumer string) (corev1.ResourceList, error) {
 	granted := slice.Spec.Resources.DeepCopy()
 	if granted == nil {
@@ -151,8 +151,8 @@ func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 		Named(c.Name()).
 		WithOptions(workers.Options(1)).
 		Watches(&auth.ResourceSlice{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(changed, predicate.NewPredicateFuncs(requestsOffer))).
-		// Resources that one slice releases may be granted to another slice of the consumer, so all of its slices are
-		// reconciled.
+		// If one slice releases resources, they may be granted to another slice of the same consumer. Therefore all of
+		// its slices are reconciled.
 		Watches(&auth.ResourceSlice{}, handler.EnqueueRequestsFromMapFunc(ofNamespace), builder.WithPredicates(predicate.Funcs{
 			CreateFunc: func(event.CreateEvent) bool { return false }, UpdateFunc: hasGrantChanged,
 		})).

@@ -37,7 +37,7 @@ func resources(cpu string) corev1.ResourceList {
 	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}
 }
 
-// request returns a ResourceSlice as refractctl peer writes it.
+// request returns a ResourceSlice as refractctl peer creates it.
 func request(namespace, name, cpu string) *auth.ResourceSlice {
 	return &auth.ResourceSlice{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{wire.NegotiateLabel: "true"}},
@@ -45,8 +45,8 @@ func request(namespace, name, cpu string) *auth.ResourceSlice {
 	}
 }
 
-// await waits until a slice has the given decision on its resources and holds returns true for it, and returns the
-// slice.
+// await waits until the resources of a slice have the given decision and holds returns true for its status. It returns
+// the slice.
 func await(t *testing.T, name string, decision auth.ResourceSliceConditionStatus, holds func(*auth.ResourceSliceStatus) bool) *auth.ResourceSlice {
 	t.Helper()
 	slice := &auth.ResourceSlice{}
@@ -68,7 +68,7 @@ func grants(cpu string) func(*auth.ResourceSliceStatus) bool {
 
 func always(*auth.ResourceSliceStatus) bool { return true }
 
-// Publishing offers needs no permission to sign certificates, and creates no users or Quotas.
+// TestOffers checks that publishing offers needs no permission to sign certificates, and creates no users or Quotas.
 func TestOffers(t *testing.T) {
 	require.NoError(t, provider.Grant(t.Context(), rbac.Manager{Subject: rbac.User(controllertest.ManagerUser)}.ResourceOffers()...))
 	provider.Create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: tenant, Labels: map[string]string{wire.TenantNamespaceLabel: "true", wire.RemoteClusterIDLabel: "rome"}}})

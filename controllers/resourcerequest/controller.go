@@ -1,13 +1,13 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package resourcerequest denies, on a consumer, the ResourceSlices that no controller sends to their provider.
+// Package resourcerequest denies ResourceSlices on a consumer that no controller will send to a provider.
 //
 // If liqoctl create resourceslice or a GitOps tool creates a ResourceSlice in a tenant namespace, Liqo's controllers
-// send it to the provider. Refract's controllers do not, because a provider only allows them to read their requests:
-// refractctl requests the resources of a virtual node with the permissions of its user. So this controller denies
-// such a ResourceSlice. The conditions contain the command to run instead, so that users do not wait in vain. A
-// ResourceSlice with a certificate request is left to Liqo's controllers, which have added the request.
+// send it to the provider. Refract's controllers do not, because they may only read ResourceSlices on a provider.
+// Instead, refractctl requests the resources of a virtual node with the permissions of its user. This controller denies
+// such a ResourceSlice, so that users do not wait in vain. The conditions contain the command to run instead. A
+// ResourceSlice with a certificate request is not denied, because only Liqo's controllers add such a request.
 package resourcerequest
 
 import (
@@ -115,7 +115,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 // isNotSent reports whether the condition was set by this controller.
 func isNotSent(condition auth.ResourceSliceCondition) bool { return condition.Reason == notSentReason }
 
-// withdraw removes the conditions of this controller from a slice that another controller has sent after all.
+// withdraw removes this controller's conditions from a slice that another controller has sent in the meantime.
 func (c *Controller) withdraw(ctx context.Context, slice *auth.ResourceSlice) error {
 	if !slices.ContainsFunc(slice.Status.Conditions, isNotSent) {
 		return nil
@@ -128,7 +128,7 @@ func (c *Controller) withdraw(ctx context.Context, slice *auth.ResourceSlice) er
 	return nil
 }
 
-// needsAnswer reports whether a slice must be denied, or has an earlier denial that must be removed.
+// needsAnswer reports whether a slice must be denied, or has a denial that must be removed.
 func needsAnswer(object client.Object) bool {
 	slice, ok := object.(*auth.ResourceSlice)
 	return ok && (isUnsent(slice) || slices.ContainsFunc(slice.Status.Conditions, isNotSent))

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) { os.Exit(controllertest.Main(m, &consumer)) }
 
 const tenant = "liqo-tenant-milan"
 
-// slice returns a ResourceSlice as liqoctl create resourceslice writes it.
+// slice returns a ResourceSlice as liqoctl create resourceslice creates it.
 func slice(name string, labels map[string]string, csr string) *auth.ResourceSlice {
 	return &auth.ResourceSlice{
 		ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: name, Labels: labels},
@@ -38,9 +38,9 @@ func slice(name string, labels map[string]string, csr string) *auth.ResourceSlic
 	}
 }
 
-// A ResourceSlice that no controller sends is denied in its conditions and by an Event, which contain the command to
-// run. ResourceSlices with a certificate request, without the replication label, and of other clusters are left
-// unchanged.
+// TestResourceSlicesThatNobodySends checks that a ResourceSlice that no controller sends is denied. Its conditions and
+// an Event must contain the command to run. ResourceSlices with a certificate request, without the replication label,
+// or from other clusters must be left unchanged.
 func TestResourceSlicesThatNobodySends(t *testing.T) {
 	require.NoError(t, consumer.Grant(t.Context(), rbac.Manager{Subject: rbac.User(controllertest.ManagerUser)}.ResourceRequests()...))
 	consumer.Create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: tenant, Labels: map[string]string{wire.TenantNamespaceLabel: "true", wire.RemoteClusterIDLabel: "milan"}}})
@@ -65,13 +65,13 @@ func TestResourceSlicesThatNobodySends(t *testing.T) {
 	})
 	assert.Contains(t, got.Status.Condition(auth.ResourcesCondition).Message, "run refractctl create virtualnode more --provider=milan")
 	consumer.AwaitEvent(t, tenant, auth.ResourceSliceKind, "more", "NotSent")
-	for _, name := range []string{"of-liqo", "of-nobody", "of-another"} { // these slices are older than claimDelay
+	for _, name := range []string{"of-liqo", "of-nobody", "of-another"} { // makes these slices older than claimDelay
 		other := &auth.ResourceSlice{}
 		consumer.Get(t, other, tenant, name)
 		assert.Empty(t, other.Status.Conditions, name)
 	}
 
-	// Liqo sends the slice after all, and the denial is removed.
+	// Liqo sends the slice in the end, so the denial is removed.
 	consumer.Patch(t, got, `{"spec":{"csr":"cmVxdWVzdA=="}}`)
 	controllertest.Eventually(t, "the denial to be withdrawn", func() error {
 		if err := consumer.Client.Get(t.Context(), client.ObjectKey{Namespace: tenant, Name: "more"}, got); err != nil || len(got.Status.Conditions) == 0 {

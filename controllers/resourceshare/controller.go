@@ -1,16 +1,17 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package resourceshare restores, on a consumer, the ResourceSlices of its virtual nodes at providers that run Liqo.
+// Package resourceshare runs on a consumer. It restores the ResourceSlices of the consumer's virtual nodes on providers
+// that run Liqo.
 //
-// A provider that runs Liqo deletes the ResourceSlices of a drained consumer. When the consumer is activated again,
-// consumers that run Liqo send their ResourceSlices again. A ResourceSlice of refractctl peer exists on the provider
-// only. If it is gone, the controller recreates it with the resources of the VirtualNode and with a certificate
-// request for the key of the peering. The user and the name of its Quota do not change, and the credentials of the
-// virtual node remain valid.
+// A provider that runs Liqo deletes the ResourceSlices of a drained consumer. When the consumer is activated again, a
+// consumer that runs Liqo sends its ResourceSlices again. A ResourceSlice that refractctl peer has created, however,
+// exists only on the provider. If it is gone, the controller recreates it, with the resources of the VirtualNode and
+// with a certificate request for the key of the peering. Its user and the name of its Quota stay the same, so the
+// credentials of the virtual node remain valid.
 //
-// If a provider deletes the ResourceSlice again, the controller recreates it after a pause. While the access of this
-// cluster is withdrawn, the controller retries.
+// If a provider deletes the ResourceSlice again, the controller recreates it after a pause. If the provider has revoked
+// this cluster's access, the controller retries.
 package resourceshare
 
 import (
@@ -53,8 +54,8 @@ import (
 type Options struct {
 	// ClusterID is the ID of this cluster, the consumer.
 	ClusterID core.ClusterID
-	// Pause is the minimum time between two creations of a ResourceSlice, and the retry interval while access is
-	// withdrawn; 0 means 15 seconds.
+	// Pause is the minimum time between two creations of a ResourceSlice. It is also the retry interval while this
+	// cluster has no access. 0 means 15 seconds.
 	Pause time.Duration
 	// Clock returns the time.
 	Clock clock.PassiveClock
@@ -68,7 +69,7 @@ type Controller struct {
 	live    client.Reader
 	report  *report.Reporter
 	options Options
-	// remotes accesses the ResourceSlices of the VirtualNodes on the providers.
+	// remotes gives access to the ResourceSlices of the VirtualNodes on the providers.
 	remotes *remote.Pool
 
 	mu     sync.Mutex
@@ -80,7 +81,7 @@ type share struct {
 	// missing is the time since which the ResourceSlice has been missing. created is the time of its last creation.
 	missing, created time.Time
 	pause            time.Duration
-	// repeated is true if the provider has deleted the last ResourceSlice before the pause was over.
+	// repeated is true if the provider deleted the last ResourceSlice before the pause was over.
 	repeated bool
 }
 
@@ -106,7 +107,7 @@ func (s *share) wait(now time.Time, pause time.Duration) time.Duration {
 	return s.pause - now.Sub(s.missing)
 }
 
-// isSettled reports whether the ResourceSlice has existed for at least the pause.
+// isSettled reports whether the ResourceSlice has existed for at least as long as the pause.
 func (s *share) isSettled(now time.Time) bool { return now.Sub(s.created) >= s.pause }
 
 // NewController returns a controller that uses the client c; live must not be cached.
@@ -156,7 +157,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	secret := &corev1.Secret{}
 	key := client.ObjectKey{Namespace: vn.Namespace, Name: "kubeconfig-controlplane-" + vn.Spec.ClusterID.String()}
 	if err := c.live.Get(ctx, key, secret); err != nil {
-		// Other controllers report the missing Secret.
+		// Other controllers report that the Secret is missing.
 		return reconcile.Result{RequeueAfter: refreshInterval}, client.IgnoreNotFound(err)
 	}
 	access := remote.AccessFrom(secret, vn.Spec.ClusterID, c.options.ClusterID)
@@ -242,7 +243,7 @@ func keyOf(config *rest.Config) (crypto.Signer, error) {
 	return signer, nil
 }
 
-// slice returns the ResourceSlice of a virtual node. It is the same object that refractctl peer creates and removes.
+// slice returns the ResourceSlice of a virtual node, as refractctl peer creates and deletes it.
 func (c *Controller) slice(vn *offloading.VirtualNode, namespace string, signer crypto.Signer) (*auth.ResourceSlice, error) {
 	consumer := c.options.ClusterID.String()
 	csr, err := clientcert.New(clientcert.Subject{CommonName: auth.ResourceSliceUser(vn.Name, consumer), Organization: consumer}, signer)
@@ -259,8 +260,8 @@ func (c *Controller) slice(vn *offloading.VirtualNode, namespace string, signer 
 	}, nil
 }
 
-// pause returns the delay until the ResourceSlice of a virtual node may be recreated, and whether the provider has
-// deleted the last one at once.
+// pause returns the delay until the ResourceSlice of a virtual node may be recreated. repeated reports whether the
+// provider deleted the previous one before the pause was over.
 func (c *Controller) pause(key types.NamespacedName) (wait time.Duration, repeated bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -271,7 +272,7 @@ func (c *Controller) pause(key types.NamespacedName) (wait time.Duration, repeat
 	return wait, c.shares[key].repeated
 }
 
-// record records that the ResourceSlice of a virtual node was created.
+// record records that the controller has created the ResourceSlice of a virtual node.
 func (c *Controller) record(key types.NamespacedName) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -280,8 +281,8 @@ func (c *Controller) record(key types.NamespacedName) {
 	}
 }
 
-// notice records that the ResourceSlice of a virtual node exists, and reports whether it has existed for at least the
-// pause.
+// notice records that the ResourceSlice of a virtual node exists. It reports whether the ResourceSlice has existed for
+// at least as long as the pause.
 func (c *Controller) notice(key types.NamespacedName) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -306,10 +307,10 @@ func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &offloading.VirtualNodeList{}, hasShare
 }
 
-// Register adds the controller to mgr. ctx must end with the manager.
+// Register adds the controller to mgr. ctx must be done when the manager stops.
 func (c *Controller) Register(ctx context.Context, mgr manager.Manager) error {
 	c.remotes.Bind(ctx)
-	// A provider that does not respond only delays its own virtual nodes.
+	// With lanes, a provider that does not respond delays only its own virtual nodes.
 	lanes := workers.NewLanes(report.Failures(c, c.options.Failed))
 	if err := mgr.Add(lanes); err != nil {
 		return err

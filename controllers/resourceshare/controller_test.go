@@ -41,8 +41,7 @@ var (
 
 func TestMain(m *testing.M) { os.Exit(controllertest.Main(m, &consumer, &provider)) }
 
-// peering consists of a tenant namespace in each of the two clusters, and the access of rome to milan as Liqo grants
-// it.
+// peering contains a tenant namespace in each of the two clusters. rome has the access to milan that Liqo grants.
 type peering struct {
 	*testing.T
 	here, there string
@@ -57,7 +56,7 @@ func peer(t *testing.T) *peering {
 	provider.Create(t, namespace)
 	p.there = namespace.Name
 	authentication := rbac.Manager{Subject: rbac.User("liqo")}.Authentication()
-	require.NoError(t, provider.Grant(t.Context(), authentication[2:]...)) // grants only the roles of consumers
+	require.NoError(t, provider.Grant(t.Context(), authentication[2:]...)) // grants only the roles for consumers
 	p.activate()
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	require.NoError(t, provider.KubeconfigFor(path, consumer.ID, wire.ControlPlaneGroup))
@@ -104,7 +103,7 @@ func (p *peering) slice(name string) *auth.ResourceSlice {
 	return &auth.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Namespace: p.there, Name: name}}
 }
 
-// await waits for a ResourceSlice that is a different object than before.
+// await waits for a ResourceSlice with another UID than before, and returns it.
 func (p *peering) await(name string, before *auth.ResourceSlice) *auth.ResourceSlice {
 	p.Helper()
 	slice := p.slice(name)
@@ -124,8 +123,8 @@ func start(t *testing.T, pause time.Duration) *controllertest.Manager {
 	return consumer.StartManager(t, func(o *controllers.Options) { o.ResourceShares.Pause = pause })
 }
 
-// The provider drains the consumer and activates it again, as Liqo's controllers do. The ResourceSlice is restored
-// without any command of a user.
+// TestAShareComesBackAfterADrain lets the provider drain the consumer and activate it again, as Liqo's controllers do.
+// The ResourceSlice must be restored without any command by a user.
 func TestAShareComesBackAfterADrain(t *testing.T) {
 	p := peer(t)
 	start(t, 100*time.Millisecond)
@@ -153,8 +152,9 @@ func TestAShareComesBackAfterADrain(t *testing.T) {
 	assert.Contains(t, consumer.AwaitEvent(t, p.here, offloading.VirtualNodeKind, "milan", "ResourceSliceDenied").Note, "no room")
 }
 
-// No ResourceSlice is created for a deleted virtual node, or for a virtual node whose resources were not requested by
-// refractctl. If a provider deletes the ResourceSlice at once, the controller pauses before it recreates it.
+// TestSharesThatAreNotRestored checks that no ResourceSlice is created for a virtual node that is deleted or whose
+// resources were not requested by refractctl. If a provider deletes the ResourceSlice immediately, the controller must
+// pause before it recreates it.
 func TestSharesThatAreNotRestored(t *testing.T) {
 	p := peer(t)
 	const pause = 2 * time.Second

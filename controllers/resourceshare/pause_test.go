@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// The pause doubles up to its limit while the provider deletes each ResourceSlice at once. It is reset after a
-// ResourceSlice has existed for at least the pause.
+// TestPauses checks that the pause doubles, up to its limit, each time the provider deletes a ResourceSlice
+// immediately. It must be reset after a ResourceSlice has existed for at least as long as the pause.
 func TestPauses(t *testing.T) {
 	now, s := time.Unix(1000, 0), &share{}
 	const pause = 15 * time.Second

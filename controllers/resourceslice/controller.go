@@ -1,20 +1,20 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package resourceslice creates, on a provider, the Quotas of accepted ResourceSlices.
+// Package resourceslice runs on a provider, and creates the Quotas of accepted ResourceSlices.
 //
 // A consumer that peers with Liqo's protocol requests resources of the provider with a ResourceSlice. Package
 // authentication accepts or denies the ResourceSlice. If Liqo is installed, its authentication module does so
 // instead, but creates a Quota only if Liqo's offloading module runs.
 //
-// The granted resources and the cordon of a Quota follow its ResourceSlice. Administrators may change its
-// enforcement. If a ResourceSlice is denied after it was accepted, its user gets no new pods; running pods continue.
-// A Quota without an owner, or with another owner, is left unchanged.
+// The controller copies the granted resources and the cordon from the ResourceSlice to its Quota. Administrators may
+// change how the Quota is enforced. If a ResourceSlice is denied after it was accepted, its user cannot create new
+// pods, but running pods continue. A Quota without an owner, or with another owner, is left unchanged.
 //
-// An administrator cordons a ResourceSlice with an annotation, as liqoctl does. But the consumer owns the object and
-// may delete it. So the cordon is stored in the Quota, which is kept after the deletion. Until the administrator
-// removes the cordon, every ResourceSlice that the consumer creates, under the same name or another, is annotated and
-// cordoned as well.
+// An administrator cordons a ResourceSlice with an annotation, as liqoctl does. But the consumer owns the ResourceSlice
+// and may delete it. Therefore the cordon is stored in the Quota, which is kept after the deletion. Until the
+// administrator removes the cordon, every ResourceSlice that the consumer creates, with the same name or another, is
+// annotated and cordoned, too.
 package resourceslice
 
 import (
@@ -49,7 +49,7 @@ import (
 type Options struct {
 	// Enabled starts the controller.
 	Enabled bool
-	// Limits is the LimitsEnforcement of new Quotas; an empty value means None.
+	// Limits is the LimitsEnforcement of new Quotas. An empty value means None.
 	Limits offloading.LimitsEnforcement
 	// Failed is called with each reconciliation error. It may be nil.
 	Failed func(error)
@@ -93,7 +93,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, fmt.Errorf("getting ResourceSlice %s, %w", request.NamespacedName, err)
 	}
 	if slice.DeletionTimestamp != nil {
-		// Nothing has to be done: the Quota is deleted with the slice, and a user without a Quota gets no resources.
+		// Nothing has to be done. The Quota is deleted with the slice, and a user without a Quota gets no resources.
 		return reconcile.Result{}, nil
 	}
 	consumer, err := tenancy.Consumer(ctx, c.client, slice.Namespace)
@@ -107,11 +107,11 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{}, c.ensure(ctx, slice, auth.ResourceSliceUser(slice.Name, consumer))
 }
 
-// ensure creates or updates the Quota of a slice's user.
+// ensure creates or updates the Quota of the slice's user.
 func (c *Controller) ensure(ctx context.Context, slice *auth.ResourceSlice, user string) error {
 	key := client.ObjectKey{Namespace: slice.Namespace, Name: user}
 	quota := &offloading.Quota{}
-	// The Quota is read without a cache, because the controller would create a Quota again that is not in the cache
+	// The Quota is read without a cache. Otherwise the controller might create a Quota that exists but is not cached
 	// yet.
 	err := c.live.Get(ctx, key, quota)
 	switch {
@@ -123,7 +123,7 @@ func (c *Controller) ensure(ctx context.Context, slice *auth.ResourceSlice, user
 	cordonedUID := quota.Annotations[wire.CordonedSliceAnnotation]
 	switch owner := metav1.GetControllerOf(quota); {
 	case cordonedUID == "" && slice.Status.Decision(auth.ResourcesCondition) == "" && !isTrue(slice.Annotations, wire.CordonAnnotation):
-		return nil // the slice has not been decided yet
+		return nil // no decision about the slice has been made yet
 	case cordonedUID != "" && cordonedUID != string(slice.UID) && !isTrue(slice.Annotations, wire.CordonAnnotation):
 		return c.cordonAgain(ctx, slice)
 	case cordonedUID != "":
@@ -153,8 +153,8 @@ func (c *Controller) ensure(ctx context.Context, slice *auth.ResourceSlice, user
 }
 
 // endQuotas deletes the Quota of a ResourceSlice that is gone. The garbage collector also deletes it, but late, or not
-// at all while the kube-controller-manager is down. Until then the consumer could still use the resources that it has
-// given up.
+// at all while kube-controller-manager is down. Until then, the consumer could still use resources that it has given
+// up.
 func (c *Controller) endQuotas(ctx context.Context, key client.ObjectKey) error {
 	quotas := &offloading.QuotaList{}
 	if err := c.live.List(ctx, quotas, client.InNamespace(key.Namespace)); err != nil {
@@ -172,8 +172,8 @@ func (c *Controller) endQuotas(ctx context.Context, key client.ObjectKey) error 
 	return nil
 }
 
-// endQuota deletes a Quota if the ResourceSlice that controls it is gone. A Quota that was cordoned in the meantime
-// is kept, because its version has changed.
+// endQuota deletes a Quota if the ResourceSlice that controls it is gone. If the Quota was cordoned in the meantime, it
+// is kept: the deletion fails, because the version of the Quota has changed.
 func (c *Controller) endQuota(ctx context.Context, quota *offloading.Quota, owner *metav1.OwnerReference) error {
 	slice, key := &auth.ResourceSlice{}, client.ObjectKey{Namespace: quota.Namespace, Name: owner.Name}
 	err := c.live.Get(ctx, key, slice)
@@ -189,7 +189,8 @@ func (c *Controller) endQuota(ctx context.Context, quota *offloading.Quota, owne
 	return nil
 }
 
-// create creates the Quota of a slice that was accepted, or of a cordoned slice, which must remain cordoned.
+// create creates the Quota of a slice that was accepted. It also creates the Quota of a cordoned slice, which must
+// remain cordoned.
 func (c *Controller) create(ctx context.Context, slice *auth.ResourceSlice, key client.ObjectKey) error {
 	isCordoned := isTrue(slice.Annotations, wire.CordonAnnotation)
 	if !accepted(slice) && !isCordoned {
@@ -201,8 +202,8 @@ func (c *Controller) create(ctx context.Context, slice *auth.ResourceSlice, key 
 		}
 		return err
 	}
-	// Liqo's webhook may still be installed. If the enforcement of a Quota is not set, this webhook enforces the Quota
-	// strictly.
+	// If Liqo's webhook is still installed, it enforces a Quota without an enforcement strictly. Therefore the
+	// enforcement is always set.
 	quota := &offloading.Quota{
 		ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name},
 		Spec:       offloading.QuotaSpec{User: key.Name, LimitsEnforcement: c.options.Limits, Resources: granted(slice), Cordoned: cordon(slice)},
@@ -215,8 +216,8 @@ func (c *Controller) create(ctx context.Context, slice *auth.ResourceSlice, key 
 	return nil
 }
 
-// own makes the slice the owner of its Quota. If the slice is cordoned, own removes the owner instead, so that the
-// Quota outlives the slice.
+// own makes the slice the owner of its Quota. If the slice is cordoned, own removes the owner reference instead, so
+// that the Quota outlives the slice.
 func own(quota *offloading.Quota, slice *auth.ResourceSlice) {
 	if !isTrue(slice.Annotations, wire.CordonAnnotation) {
 		delete(quota.Annotations, wire.CordonedSliceAnnotation)
@@ -230,8 +231,8 @@ func own(quota *offloading.Quota, slice *auth.ResourceSlice) {
 	quota.OwnerReferences = nil
 }
 
-// hasCordoned reports whether a ResourceSlice of the consumer is cordoned. In this case its new ResourceSlices are
-// cordoned, too.
+// hasCordoned reports whether a ResourceSlice of the consumer is cordoned. If so, its new ResourceSlices are cordoned,
+// too.
 func (c *Controller) hasCordoned(ctx context.Context, namespace string) (bool, error) {
 	quotas := &offloading.QuotaList{}
 	if err := c.live.List(ctx, quotas, client.InNamespace(namespace)); err != nil {
@@ -240,8 +241,8 @@ func (c *Controller) hasCordoned(ctx context.Context, namespace string) (bool, e
 	return slices.ContainsFunc(quotas.Items, func(q offloading.Quota) bool { return q.Annotations[wire.CordonedSliceAnnotation] != "" }), nil
 }
 
-// cordonAgain annotates a slice as an administrator would, so that the cordon is visible and can be removed. The update
-// triggers another reconciliation.
+// cordonAgain adds the annotation for a cordoned slice, so that the cordon is visible, and the administrator can remove
+// it. The update triggers another reconciliation.
 func (c *Controller) cordonAgain(ctx context.Context, slice *auth.ResourceSlice) error {
 	desired := slice.DeepCopy()
 	if desired.Annotations == nil {
@@ -255,7 +256,7 @@ func (c *Controller) cordonAgain(ctx context.Context, slice *auth.ResourceSlice)
 	return nil
 }
 
-// granted returns the granted resources. The result is never nil, because a Quota without resources grants none.
+// granted returns the granted resources. The result is never nil, because a Quota without resources grants nothing.
 func granted(slice *auth.ResourceSlice) corev1.ResourceList {
 	if slice.Status.Resources == nil {
 		return corev1.ResourceList{}
@@ -267,7 +268,7 @@ func accepted(slice *auth.ResourceSlice) bool {
 	return slice.Status.Decision(auth.ResourcesCondition) == auth.ResourceSliceAccepted
 }
 
-// cordon returns the value of spec.cordoned. It is nil rather than false, as in Quotas that Liqo writes.
+// cordon returns the value for spec.cordoned. It is nil instead of false, as in the Quotas that Liqo writes.
 func cordon(slice *auth.ResourceSlice) *bool {
 	if !accepted(slice) || cordoned(slice.Annotations) {
 		return ptr.To(true)
@@ -287,11 +288,11 @@ func describe(resources corev1.ResourceList) string {
 	return strings.Join(parts, ", ")
 }
 
-// kind is the kind of a Quota's owner.
+// kind is the kind of the objects that own Quotas.
 var kind = auth.GroupVersion.WithKind(auth.ResourceSliceKind)
 
-// cordoned reports whether a slice has liqoctl's annotation for a cordoned slice, or the annotation that a controller
-// sets to cordon all slices of a tenant.
+// cordoned reports whether the annotations cordon a slice: either liqoctl's annotation for this slice, or the
+// annotation that a controller sets on all slices of a tenant.
 func cordoned(annotations map[string]string) bool {
 	return isTrue(annotations, wire.CordonAnnotation) || isTrue(annotations, wire.CordonTenantAnnotation)
 }
@@ -301,7 +302,7 @@ func isTrue(annotations map[string]string, key string) bool {
 	return ok && value != "false" && value != "False" && value != "0"
 }
 
-// meant reports whether a slice was sent by a consumer.
+// meant reports whether a consumer sent the slice.
 func meant(object client.Object) bool { return object.GetLabels()[wire.ReplicatedLabel] == "true" }
 
 // Enforces returns an empty list of the enforced kind and a filter for the enforced objects. Metrics use both.

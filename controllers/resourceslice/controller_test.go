@@ -26,13 +26,13 @@ import (
 )
 
 var (
-	// provider has no garbage collector: only the controller deletes Quotas.
+	// provider has no garbage collector, so only the controller deletes Quotas.
 	provider = controllertest.Cluster{ID: "milan", Options: testenv.Options{CRDPaths: []string{"../../api/crds"}, NoScheduler: true,
 		ExtraControllerManagerArgs: []string{"--controllers=*,-garbage-collector-controller"}}}
 	bare = controllertest.Cluster{ID: "turin", Options: testenv.Options{CRDPaths: former(), NoScheduler: true}}
 )
 
-// former returns the CRDs of an earlier chart, without Liqo's authentication CRDs.
+// former returns the paths of the CRDs in an earlier chart, which did not contain Liqo's authentication CRDs.
 func former() (paths []string) {
 	for _, group := range []string{"core.liqo.io", "offloading.liqo.io", "plugins.refract.io"} {
 		found, err := filepath.Glob("../../api/crds/" + group + "_*.yaml")
@@ -51,7 +51,7 @@ const ofRome = "-a8a4c692b93b"
 
 const tenant = "liqo-tenant-rome"
 
-// slice returns a ResourceSlice as Liqo's crd-replicator copies it to the provider.
+// slice returns a ResourceSlice as Liqo's crd-replicator creates it on the provider.
 func slice(namespace, name, consumer string) *unstructured.Unstructured {
 	s := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "authentication.liqo.io/v1beta1", "kind": "ResourceSlice",
@@ -61,7 +61,7 @@ func slice(namespace, name, consumer string) *unstructured.Unstructured {
 	return s
 }
 
-// answer sets the status that Liqo's authentication module would give a slice.
+// answer sets the status that Liqo's authentication module would set.
 func answer(t *testing.T, s client.Object, condition, resources string) {
 	t.Helper()
 	provider.PatchStatus(t, s, fmt.Sprintf(`{"status":{"conditions":[{"type":"Authentication","status":"Accepted"},{"type":"Resources","status":%q}],"resources":%s}}`, condition, resources))
@@ -164,7 +164,7 @@ func TestQuotasOfResourceSlices(t *testing.T) {
 		q := awaitQuota(t, "lasting"+ofRome, isCordoned)
 		assert.Nil(t, metav1.GetControllerOf(q), "the garbage collector would delete it")
 
-		// The consumer deletes the slice, recreates it, and creates another one. All of them must be cordoned.
+		// The consumer deletes the slice, recreates it, and creates another one. Both must be cordoned.
 		provider.Delete(t, s)
 		provider.AwaitGone(t, s)
 		again, second := slice(tenant, "lasting", "rome"), slice(tenant, "second", "rome")
@@ -178,7 +178,7 @@ func TestQuotasOfResourceSlices(t *testing.T) {
 		provider.Get(t, present, tenant, "before"+ofRome)
 		assert.False(t, isCordoned(present), "what was there is not affected")
 
-		// An administrator uncordons each slice, which then behaves like any other slice.
+		// An administrator uncordons each slice. It is then treated like any other slice.
 		for _, created := range []*unstructured.Unstructured{second, again} {
 			provider.Patch(t, created, `{"metadata":{"annotations":{"liqo.io/cordon":null}}}`)
 			q := awaitQuota(t, created.GetName()+ofRome, func(q *offloading.Quota) bool { return !isCordoned(q) })
@@ -191,7 +191,7 @@ func TestQuotasOfResourceSlices(t *testing.T) {
 		answer(t, third, "Accepted", `{"cpu":"8"}`)
 		assert.False(t, isCordoned(awaitQuota(t, "third"+ofRome, has("cpu", "8"))))
 
-		// A slice that was cordoned before it is accepted stays cordoned.
+		// A slice that is cordoned before it is accepted stays cordoned.
 		early := slice(tenant, "early", "rome")
 		early.SetAnnotations(map[string]string{wire.CordonAnnotation: "true"})
 		provider.Create(t, early)

@@ -4,12 +4,11 @@
 // Package servingcertificate approves the serving certificates of virtual kubelets for logs, exec, attach and
 // port-forward.
 //
-// A virtual kubelet requests a certificate like a kubelet, with a CertificateSigningRequest for the signer
-// kubernetes.io/kubelet-serving, which signs approved requests. The API server accepts the holder of such a
-// certificate as a node. So a request is approved only if it comes from the service account of a virtual node, and is
-// for the name of this node and for addresses of pods that run as this account. A request for the name or an address
-// of a real node is never approved. Requests that are not approved are left to other approvers instead of being
-// denied.
+// A virtual kubelet requests a certificate in the same way as a kubelet: with a CertificateSigningRequest for the
+// signer kubernetes.io/kubelet-serving. The signer signs approved requests, and the API server accepts the holder of
+// the certificate as a node. Therefore a request is approved only if it comes from the service account of a virtual
+// node, and contains only the name of this node and addresses of pods that run as this account. A request for the name
+// or an address of a real node is never approved. Other requests are not denied, but left to other approvers.
 package servingcertificate
 
 import (
@@ -110,8 +109,8 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{}, c.approveRequest(ctx, csr, vn)
 }
 
-// realNodes returns the nodes that are not virtual. A request for their names and addresses is never approved:
-// otherwise a user who may create a VirtualNode and pods in one namespace could impersonate a real node.
+// realNodes returns the nodes that are not virtual. A request for the name or an address of a real node is never
+// approved. Otherwise a user who may create a VirtualNode and pods in one namespace could impersonate a real node.
 func (c *Controller) realNodes(ctx context.Context) ([]corev1.Node, error) {
 	nodes := &corev1.NodeList{}
 	if err := c.live.List(ctx, nodes); err != nil {
@@ -120,8 +119,8 @@ func (c *Controller) realNodes(ctx context.Context) ([]corev1.Node, error) {
 	return slices.DeleteFunc(nodes.Items, func(node corev1.Node) bool { return node.Labels[wire.TypeLabel] == wire.VirtualNodeType }), nil
 }
 
-// podAddresses returns the addresses of the pods that run as the service account of a virtual node, except pods on
-// the host network.
+// podAddresses returns the addresses of the pods that run as the virtual node's service account. Pods on the host
+// network are excluded.
 func (c *Controller) podAddresses(ctx context.Context, vn *offloading.VirtualNode) ([]string, error) {
 	pods := &corev1.PodList{}
 	err := c.live.List(ctx, pods, client.InNamespace(vn.Namespace), client.MatchingLabels{wire.ComponentLabel: wire.VirtualKubeletComponent, wire.VirtualNodeLabel: vn.Name})
@@ -150,12 +149,12 @@ const (
 
 var errAddress = errors.New("it requests an address that no pod of the virtual kubelet has")
 
-// usages are the usages of the serving certificate of a kubelet. RSA keys also need key encipherment.
+// usages are the usages of a kubelet's serving certificate. RSA keys also need key encipherment.
 var usages = []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageKeyEncipherment, certificatesv1.UsageServerAuth}
 
-// verifyRequest returns an error if a request exceeds the rights of the virtual kubelet. It may contain the name of
-// the virtual node unless a real node has this name, and addresses of its pods unless a real node has these
-// addresses.
+// verifyRequest returns an error if a request contains more than the virtual kubelet may request. Permitted are the
+// name of the virtual node, unless a real node has the same name, and the addresses of its pods, unless a real node has
+// the same address.
 func verifyRequest(csr *certificatesv1.CertificateSigningRequest, node string, addresses []string, realNodes []corev1.Node) error {
 	block, _ := pem.Decode(csr.Spec.Request)
 	if block == nil {
@@ -213,7 +212,7 @@ func (c *Controller) approveRequest(ctx context.Context, csr *certificatesv1.Cer
 	})
 	err := c.client.SubResource("approval").Update(ctx, csr)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		// Either another reconciliation follows, or there is nothing to approve.
+		// The request has changed, so that it is reconciled again, or it no longer exists.
 		return nil
 	}
 	if err != nil {
@@ -224,7 +223,7 @@ func (c *Controller) approveRequest(ctx context.Context, csr *certificatesv1.Cer
 	return nil
 }
 
-// isOpen reports whether a request may come from a virtual kubelet and has not been decided yet.
+// isOpen reports whether a request may come from a virtual kubelet and is neither approved nor denied yet.
 func isOpen(object client.Object) bool {
 	csr, ok := object.(*certificatesv1.CertificateSigningRequest)
 	if !ok || csr.Spec.SignerName != certificatesv1.KubeletServingSignerName || len(csr.Status.Certificate) > 0 {

@@ -34,7 +34,7 @@ import (
 	"github.com/refract-project/refract/test/support/testenv"
 )
 
-// consumer has a signer for approved requests, but no scheduler.
+// consumer is a cluster with a signer for approved requests and without a scheduler.
 var consumer = controllertest.Cluster{ID: "consumer", Options: testenv.Options{CRDPaths: []string{"../../api/crds"}, NoScheduler: true}}
 
 func TestMain(m *testing.M) { os.Exit(controllertest.Main(m, &consumer)) }
@@ -42,11 +42,11 @@ func TestMain(m *testing.M) { os.Exit(controllertest.Main(m, &consumer)) }
 const (
 	tenant        = "peer-milan"
 	address       = "10.1.2.3"
-	ofWorker      = "10.1.9.1" // also the address in the status of a virtual kubelet's pod
+	ofWorker      = "10.1.9.1" // this address is also in the status of a virtual kubelet's pod
 	onHostNetwork = "10.1.9.2" // address of a virtual kubelet's pod with hostNetwork
 )
 
-// ask requests a certificate with the identity of a service account.
+// ask requests a certificate as a service account.
 func ask(t *testing.T, account string, change func(*x509.CertificateRequest, *certificatesv1.CertificateSigningRequestSpec)) *certificatesv1.CertificateSigningRequest {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -109,7 +109,7 @@ func TestServingCertificates(t *testing.T) {
 	refused := map[string]struct {
 		account string
 		change  func(*x509.CertificateRequest, *spec)
-		event   string // reason of the Event about requests of the virtual kubelet
+		event   string // reason of the Event about the virtual kubelet's request
 	}{
 		"another node": {"milan", func(r *x509.CertificateRequest, _ *spec) { r.Subject.CommonName = "system:node:turin" }, "not that of node milan"},
 		"an administrator": {"milan", func(r *x509.CertificateRequest, _ *spec) {
@@ -132,7 +132,8 @@ func TestServingCertificates(t *testing.T) {
 	for _, r := range refused {
 		asked = append(asked, ask(t, r.account, r.change))
 	}
-	// A pod of the virtual kubelet may get these addresses later, so the requests are neither approved nor reported.
+	// A pod of the virtual kubelet may get these addresses later, so the requests must be neither approved nor
+	// reported.
 	for _, ip := range []string{"10.1.2.4", onHostNetwork} {
 		asked = append(asked, ask(t, "milan", func(r *x509.CertificateRequest, _ *spec) { r.IPAddresses = []net.IP{net.ParseIP(ip)} }))
 	}

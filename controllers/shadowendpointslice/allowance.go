@@ -17,10 +17,10 @@ import (
 
 // allowance describes the addresses that the endpoints of a consumer may use.
 type allowance struct {
-	// own has the ranges of this cluster. No consumer may use them.
+	// own contains the ranges of this cluster. No consumer may use them.
 	own ipmap.Ranges
-	// restricted is true if ranges are configured for the consumer. rangesOf returns the configured ranges of a
-	// cluster.
+	// restricted is true if ranges are configured for the consumer. rangesOf returns the ranges that are configured for
+	// a cluster.
 	restricted bool
 	rangesOf   func(cluster string) (ipmap.Ranges, error)
 	// hosts is true if host names are allowed as addresses.
@@ -52,7 +52,7 @@ func (c *Controller) allowanceOf(ctx context.Context, namespace *corev1.Namespac
 }
 
 // rangesOfThird returns the ranges that are configured on the tenant namespace of a third cluster, or no ranges. The
-// setting for all consumers does not apply, because it names no cluster.
+// setting for all consumers does not apply, because it does not belong to a particular cluster.
 func (c *Controller) rangesOfThird(ctx context.Context, cluster string) (ipmap.Ranges, error) {
 	tenant := &corev1.Namespace{}
 	err := c.client.Get(ctx, client.ObjectKey{Name: wire.TenantNamespace(cluster)}, tenant)

@@ -29,10 +29,10 @@ import (
 	"github.com/refract-project/refract/internal/jsonpatch"
 )
 
-// errForeign is returned if an EndpointSlice with the desired name exists that has another owner.
+// errForeign is returned if an EndpointSlice with the desired name exists but has another owner.
 var errForeign = report.Errorf(report.Foreign, "an EndpointSlice of this name exists that is not ours")
 
-// serverChanges has the differences between a slice as it was written and as the API server has stored it. The
+// serverChanges contains the differences between a slice as it was written and as the API server has stored it. The
 // differences are not written again before the time in the field until.
 type serverChanges struct {
 	slice types.UID
@@ -53,7 +53,7 @@ func (c *Controller) applySlice(ctx context.Context, shadow, desired *unstructur
 		return fmt.Errorf("getting EndpointSlice %s, %w", key, err)
 	}
 	if actual, err = shadows.Whole(ctx, c.uncached, actual, contentFields...); err != nil || actual == nil {
-		// The deletion triggers the next reconciliation.
+		// The deletion of the EndpointSlice triggers the next reconciliation.
 		return err
 	}
 	return c.updateSlice(ctx, shadow, desired, actual)
@@ -79,7 +79,7 @@ func (c *Controller) createSlice(ctx context.Context, shadow, desired *unstructu
 	}
 	c.report.Warn(shadow, failedCreateReason, createAction, "creating the EndpointSlice: "+err.Error())
 	err = fmt.Errorf("creating EndpointSlice %s, %w", key, err)
-	// An admission policy of this cluster may also cause this error.
+	// This error may also come from an admission policy of this cluster.
 	if apierrors.IsInvalid(err) {
 		return report.Later(err, c.invalid.Next(key, textOf(desired.Object)))
 	}
@@ -113,7 +113,7 @@ func (c *Controller) updateSlice(ctx context.Context, shadow, desired, actual *u
 			"an EndpointSlice %s exists that does not belong to this ShadowEndpointSlice; it was left unchanged: delete or rename it", key))
 		return fmt.Errorf("creating EndpointSlice %s, %w", key, errForeign)
 	case actual.GetDeletionTimestamp() != nil:
-		// The deletion triggers the next reconciliation.
+		// The deletion of the EndpointSlice triggers the next reconciliation.
 		return nil
 	}
 	changes := changesOf(desired, actual)
@@ -173,7 +173,7 @@ func (c *Controller) recordServerChanges(shadow, desired, written *unstructured.
 		"writing the EndpointSlice: the API server or a webhook of this cluster modified the EndpointSlice on write; differing: "+rest.String())
 }
 
-// refuseUntil records that changes to a slice were refused, and returns the delay until they are tried again.
+// refuseUntil records that changes to a slice were refused, and returns the delay until the next attempt.
 func (c *Controller) refuseUntil(key types.NamespacedName, slice *unstructured.Unstructured, changes jsonpatch.Patch) time.Duration {
 	wait := c.invalid.Next(key, string(slice.GetUID())+changes.String())
 	c.refused.Set(key, serverChanges{slice.GetUID(), changes.String(), time.Now().Add(wait)})
@@ -186,9 +186,9 @@ func (c *Controller) clearRefusals(key types.NamespacedName) {
 	c.invalid.Drop(key)
 }
 
-// changesOf returns the changes that make actual equal to desired. Fields whose desired value is the same as before
-// keep the value that another client has set (see package asked). In a slice without a record every field is
-// compared, because outdated endpoints must not stay.
+// changesOf returns the changes that make actual equal to desired. If the desired value of a field has not changed, the
+// field keeps the value that another client has set (see package asked). In a slice without a record, all fields are
+// compared, because outdated endpoints must not remain.
 func changesOf(desired, actual *unstructured.Unstructured) jsonpatch.Patch {
 	owned := sync.OnceValue(func() ownedfields.Metadata {
 		return ownedfields.Of(actual.GetManagedFields(), wire.ShadowEndpointSliceFieldManager)
@@ -206,7 +206,7 @@ func changesOf(desired, actual *unstructured.Unstructured) jsonpatch.Patch {
 		}
 	}
 	merged := last.Merge(asked.Annotations, annotations, desired.GetAnnotations(), ownsAnnotation)
-	// A record is written only together with another change.
+	// The record alone is no reason to write.
 	if last == nil {
 		delete(merged, asked.Annotation)
 	}
@@ -221,7 +221,7 @@ func changesOf(desired, actual *unstructured.Unstructured) jsonpatch.Patch {
 // setRecord records the complete content of desired in its annotations.
 func setRecord(desired *unstructured.Unstructured) {
 	annotations := desired.GetAnnotations()
-	// The consumer may have set this annotation itself.
+	// The consumer may have set this annotation.
 	delete(annotations, asked.Annotation)
 	record := asked.Record{Metadata: asked.MetadataValues(desired.GetLabels(), annotations), Content: asked.Values{}}
 	for _, field := range contentOf(desired) {
@@ -236,14 +236,14 @@ func setRecord(desired *unstructured.Unstructured) {
 	desired.SetAnnotations(annotations)
 }
 
-// contentOf returns the sorted names of an EndpointSlice's fields, except its metadata.
+// contentOf returns the sorted names of an EndpointSlice's fields, without its metadata.
 func contentOf(slice *unstructured.Unstructured) []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(slice.Object)), func(field string) bool {
 		return field == "apiVersion" || field == "kind" || field == "metadata"
 	})
 }
 
-// textOf returns the value of a field as JSON with sorted fields.
+// textOf returns a value as JSON with sorted fields.
 func textOf(value any) string {
 	text, err := json.Marshal(value)
 	if err != nil {

@@ -3,13 +3,12 @@
 
 // Package shadowendpointslice enforces, on the provider, the endpoints requested by consumers.
 //
-// The EndpointSlice created from a ShadowEndpointSlice has its name and content, with two changes. First, the
-// addresses are replaced by addresses that this cluster can reach: either through the consumer or, if so specified,
-// directly in a third cluster. While these addresses are unknown, the EndpointSlice is left unchanged. Second, an
-// endpoint is ready only while its cluster is reachable. When the consumer fails, Services of this cluster stop
-// sending traffic to it, and resume when it is back. A cluster without a ForeignCluster counts as unreachable.
-// Endpoints that the consumer marks as not ready stay not ready. An EndpointSlice with another owner is never
-// changed.
+// The EndpointSlice created from a ShadowEndpointSlice has its name and content, with two changes. First, the addresses
+// are replaced by addresses that this cluster can reach: either through the consumer or, if so specified, directly in a
+// third cluster. As long as these addresses are unknown, the EndpointSlice is left unchanged. Second, an endpoint is
+// ready only while its cluster is reachable. When the consumer fails, Services of this cluster stop sending traffic to
+// it until it is reachable again. A cluster without a ForeignCluster counts as unreachable. Endpoints that the consumer
+// marks as not ready stay not ready. An EndpointSlice with another owner is never changed.
 package shadowendpointslice
 
 import (
@@ -44,8 +43,8 @@ import (
 
 const kind shadows.Kind = offloading.ShadowEndpointSliceKind
 
-// AddressMapper maps addresses of other clusters to the addresses that the pods of this cluster use for them. See
-// package networks for its errors.
+// AddressMapper maps the addresses of other clusters to the addresses that the pods of this cluster use for them. For
+// the errors, see package networks.
 type AddressMapper interface {
 	// MapAddress returns the address that this cluster uses to reach address in the given cluster.
 	MapAddress(ctx context.Context, cluster, address string) (string, error)
@@ -54,28 +53,28 @@ type AddressMapper interface {
 	// MapPod maps an address as MapAddress does, but fails if the address does not belong to a pod of the given
 	// cluster.
 	MapPod(ctx context.Context, cluster, address string) (string, error)
-	// Follow registers f, which is called when the mapping of a cluster's addresses may have changed.
+	// Follow registers f. f is called when the mapping of a cluster's addresses may have changed.
 	Follow(f func(cluster string))
 }
 
 // Options are the settings of the controller.
 type Options struct {
-	// Workers is how many ShadowEndpointSlices are reconciled at once.
+	// Workers is the number of ShadowEndpointSlices that are reconciled at the same time.
 	Workers int
 	// AddressMapper maps the addresses of endpoints. If it is nil, they are not mapped.
 	AddressMapper AddressMapper
-	// DenyDirectConnections leaves out endpoints in a third cluster, which this cluster would have to reach directly
+	// DenyDirectConnections leaves out the endpoints in a third cluster that this cluster would have to reach directly
 	// instead of through the consumer.
 	DenyDirectConnections bool
-	// OwnRanges returns the ranges of this cluster's pods, Services and nodes, or an error while they are unknown.
-	// Endpoints of consumers must not be in these ranges. FollowOwnRanges registers a function that is called when
-	// the ranges have changed. FollowOwnRanges may be nil.
+	// OwnRanges returns the ranges of this cluster's pods, Services and nodes, or an error as long as they are unknown.
+	// Endpoints of consumers must not be in these ranges. FollowOwnRanges registers a function that is called when the
+	// ranges have changed. FollowOwnRanges may be nil.
 	OwnRanges       func() (ipmap.Ranges, error)
 	FollowOwnRanges func(f func())
 	// Limits apply to all consumers.
 	Limits tenantlimits.Limits
-	// RangesOf has the address ranges of each consumer. A consumer without an entry may use the ranges of the network
-	// between the clusters.
+	// RangesOf contains the address ranges of each consumer. A consumer without an entry may use the ranges of the
+	// network between the clusters.
 	RangesOf map[string]ipmap.Ranges
 	// Policy restricts the objects of consumers. If it is nil, everything is allowed.
 	Policy *tenancy.Policy
@@ -92,18 +91,19 @@ type Controller struct {
 	report   *report.Reporter
 	options  Options
 
-	// refused has, for each slice, the fields that the API server does not store as they were sent.
+	// refused contains, for each slice, the fields that the API server stores with other values than those that were
+	// sent.
 	refused memo.Memo[serverChanges]
-	// invalid counts how often the API server has refused a slice.
+	// invalid counts how often the API server has rejected a slice.
 	invalid report.Refusals
 	// gone tracks deleted ShadowEndpointSlices.
 	gone *shadows.Gone
-	// brake limits fights with other clients that write EndpointSlices.
+	// brake slows down conflicts with other clients that write EndpointSlices.
 	brake *brake.Brake
 }
 
-// NewController returns a controller that uses the client c, whose cache must be made with CacheOptions. live must
-// not be cached.
+// NewController returns a controller that uses the client c. The cache of c must be created with CacheOptions. live
+// must not use a cache.
 func NewController(c client.Client, live client.Reader, recorder events.EventRecorder, options Options) *Controller {
 	reporter := report.New(recorder)
 	return &Controller{client: c, uncached: live, report: reporter, options: options, gone: shadows.NewGone(kind, live), brake: brake.New(newSlice().GroupVersionKind(), live, reporter, options.Clock)}
@@ -232,7 +232,7 @@ func (c *Controller) reportUnmapped(shadow *unstructured.Unstructured, err error
 	reason := incompleteNetworkReason
 	switch {
 	case errors.Is(err, networks.ErrNotYet):
-		// The mapping is unknown for only a moment, so nothing is reported.
+		// The mapping is unknown only for a moment, so nothing is reported.
 		return
 	case errors.Is(err, networks.ErrUnknown):
 		reason = unknownNetworkReason
@@ -254,7 +254,8 @@ func (c *Controller) reportProblems(shadow *unstructured.Unstructured, problems 
 	}
 }
 
-// Enforces returns an empty list of the enforced kind and a filter for ShadowEndpointSlices. Metrics use both.
+// Enforces returns an empty list of the enforced kind, and a filter for the ShadowEndpointSlices that are enforced.
+// Both are used for metrics.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return kind.NewList(), func(client.Object) bool { return true }
 }

@@ -28,7 +28,7 @@ import (
 	"github.com/refract-project/refract/test/support/testenv"
 )
 
-// provider has no garbage collector: only the controller deletes EndpointSlices.
+// provider is a cluster without a garbage collector, so only the controller deletes EndpointSlices.
 var provider = controllertest.Cluster{
 	ID: "provider",
 	Options: testenv.Options{CRDPaths: []string{"../../api/crds"}, NoScheduler: true,
@@ -47,7 +47,7 @@ const (
 	serverDown   = `{"status":{"conditions":[{"type":"APIServerStatus","status":"Error"}]}}`
 )
 
-// cluster creates a ForeignCluster. It is reachable, unless other statuses are given.
+// cluster creates a ForeignCluster. The cluster is reachable, unless other statuses are given.
 func cluster(t *testing.T, id string, statuses ...string) *core.ForeignCluster {
 	t.Helper()
 	fc := &core.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: id}, Spec: core.ForeignClusterSpec{ClusterID: core.ClusterID(id)}}
@@ -62,7 +62,7 @@ func cluster(t *testing.T, id string, statuses ...string) *core.ForeignCluster {
 }
 
 // shadowSlice returns a ShadowEndpointSlice with three endpoints: one that is ready, one that is not ready, and one
-// without the condition.
+// without this condition.
 func shadowSlice(namespace, name, origin string) *unstructured.Unstructured {
 	shadow := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"template": map[string]any{
 		"addressType": "IPv4",
@@ -98,7 +98,7 @@ func awaitSlice(t *testing.T, namespace, name, what string, holds func(*discover
 	return slice
 }
 
-// ready reports for each endpoint whether it is ready.
+// ready returns, for each endpoint, whether it is ready.
 func ready(slice *discoveryv1.EndpointSlice) [3]bool {
 	var is [3]bool
 	for i := range slice.Endpoints {
@@ -140,8 +140,8 @@ func TestMakesTheEndpointSlice(t *testing.T) {
 	}
 }
 
-// Labels and annotations that components of this cluster trust are left out, which an Event reports. The endpoints are
-// still applied.
+// TestDropsTrustedMetadata checks that labels and annotations that components of this cluster trust are left out and
+// reported in an Event. The endpoints are still applied.
 func TestDropsTrustedMetadata(t *testing.T) {
 	namespace := provider.Extended(t, "trusted")
 	cluster(t, "trusted")
@@ -216,7 +216,7 @@ func TestARestartAndAForeignChangeOfMindWriteNothing(t *testing.T) {
 	first.Stop(t)
 
 	second := provider.StartManager(t)
-	provider.PatchStatus(t, fc, serverUp) // the heartbeat changes, but not the reachability
+	provider.PatchStatus(t, fc, serverUp) // the heartbeat changes, but the reachability does not
 	provider.Create(t, shadowSlice(namespace, "later", "calm"))
 	awaitReady(t, namespace, "later", reachable)
 	if writes := second.Writes.About(namespace); len(writes) != 1 {
@@ -224,8 +224,8 @@ func TestARestartAndAForeignChangeOfMindWriteNothing(t *testing.T) {
 	}
 }
 
-// Changes that other clients make in an EndpointSlice are kept until the desired value of the field changes. A
-// deleted EndpointSlice is recreated.
+// TestChangesOfOthersStayUntilOthersAreAskedFor checks that changes that other clients make to an EndpointSlice are
+// kept until the desired value of the field changes. A deleted EndpointSlice is created again.
 func TestChangesOfOthersStayUntilOthersAreAskedFor(t *testing.T) {
 	namespace := provider.Extended(t, "drifting")
 	cluster(t, "drifting")
@@ -252,7 +252,8 @@ func TestChangesOfOthersStayUntilOthersAreAskedFor(t *testing.T) {
 	awaitSlice(t, namespace, "slice", "the slice to be back", func(s *discoveryv1.EndpointSlice) bool { return s.UID != slice.UID })
 }
 
-// An EndpointSlice of an earlier version follows its ShadowEndpointSlice. The upgrade itself does not cause a write.
+// TestEndpointSlicesOfAnEarlierVersion checks that an EndpointSlice of an earlier version follows its
+// ShadowEndpointSlice, and that the upgrade itself does not cause a write.
 func TestEndpointSlicesOfAnEarlierVersion(t *testing.T) {
 	namespace := provider.Extended(t, "former")
 	cluster(t, "former")
@@ -324,7 +325,8 @@ func TestMalformedSlicesAreReportedAndStopNothingElse(t *testing.T) {
 	awaitReady(t, namespace, "fine", reachable)
 }
 
-// A refused update, such as a change to the immutable address type, is reported once and not repeated.
+// TestARefusedUpdateIsReportedAndNotRepeated checks that a refused update, such as a change to the immutable address
+// type, is reported once and not repeated.
 func TestARefusedUpdateIsReportedAndNotRepeated(t *testing.T) {
 	namespace := provider.Extended(t, "renumbered")
 	cluster(t, "renumbered")
@@ -347,7 +349,8 @@ func TestARefusedUpdateIsReportedAndNotRepeated(t *testing.T) {
 	awaitSlice(t, namespace, "slice", "the slice recreated", func(s *discoveryv1.EndpointSlice) bool { return s.AddressType == discoveryv1.AddressTypeIPv6 })
 }
 
-// A consumer that uses the ID of another consumer, for its ranges or its reachability, gets no EndpointSlice.
+// TestEndpointsInTheNameOfAnother checks that a consumer gets no EndpointSlice if it uses the ID of another consumer to
+// get its ranges or its reachability.
 func TestEndpointsInTheNameOfAnother(t *testing.T) {
 	namespace, foreign := provider.Extended(t, "honest"), provider.Namespace(t)
 	cluster(t, "honest")
@@ -366,7 +369,8 @@ func TestEndpointsInTheNameOfAnother(t *testing.T) {
 	}
 }
 
-// The ranges of Services, nodes and their pods are read from the API server and need no flag.
+// TestOwnRangesAreKnown checks that the ranges of Services, nodes and their pods are read from the API server, so that
+// no flag is needed.
 func TestOwnRangesAreKnown(t *testing.T) {
 	namespace := provider.Extended(t, "curious")
 	cluster(t, "curious")
@@ -393,7 +397,7 @@ func TestOwnRangesAreKnown(t *testing.T) {
 	}
 	awaitSlice(t, namespace, "spy", "the endpoints of the consumer alone", only("10.56.0.7"))
 
-	// The range of a node that is added later is known, too.
+	// The range of a node that is added later is also known.
 	provider.Create(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "added-later"}, Spec: corev1.NodeSpec{PodCIDR: "10.56.0.0/24", PodCIDRs: []string{"10.56.0.0/24"}}})
 	awaitSlice(t, namespace, "spy", "no endpoint", only())
 }

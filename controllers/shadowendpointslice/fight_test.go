@@ -16,9 +16,9 @@ import (
 	"github.com/refract-project/refract/controllers/internal/asked"
 )
 
-// A client of this cluster replaces a slice and removes the record whenever the slice is corrected. The Event names
-// the client and the field. A fight does not keep undesired endpoints in place: they are still corrected, but only
-// every few seconds.
+// TestASliceThatIsAlwaysChangedIsCorrectedSlowly checks the conflict with a client of this cluster that replaces a
+// slice and removes the record whenever the slice is corrected. The Event contains the client and the field. Undesired
+// endpoints are still corrected, but only every few seconds.
 func TestASliceThatIsAlwaysChangedIsCorrectedSlowly(t *testing.T) {
 	namespace := provider.Extended(t, "fighting")
 	cluster(t, "fighting")

@@ -10,7 +10,7 @@ import (
 	"github.com/refract-project/refract/controllers/internal/peers"
 )
 
-// state is the relevant state of a foreign cluster.
+// state contains the properties of a foreign cluster that its endpoints depend on.
 type state struct {
 	// known is false if there is no ForeignCluster for the cluster.
 	known bool
@@ -18,11 +18,11 @@ type state struct {
 	reachable bool
 	// networking is true if this cluster maps addresses of the cluster to other addresses.
 	networking bool
-	// noNetwork is true if the clusters are declared to have no network between their pods.
+	// noNetwork is true if it is configured that no network connects the pods of the clusters.
 	noNetwork bool
 }
 
-// stateOf returns the state of the cluster with the given id.
+// stateOf returns the state of the cluster with the given ID.
 func (c *Controller) stateOf(ctx context.Context, clusterID string) (state, error) {
 	cluster, err := peers.Find(ctx, c.client, clusterID)
 	if err != nil || cluster == nil {
@@ -35,7 +35,7 @@ func (c *Controller) stateOf(ctx context.Context, clusterID string) (state, erro
 // API server must respond, unless nothing checks it because the consumer sends no heartbeat and provides no access. A
 // ForeignCluster that was not reconciled yet has no conditions. A cluster that is declared dead is unreachable.
 //
-// In contrast, Liqo keeps the last state of endpoints without a ForeignCluster.
+// If there is no ForeignCluster, Liqo would keep the last state of the endpoints.
 func observeState(cluster *core.ForeignCluster) state {
 	status := &cluster.Status
 	networking := status.Modules.Networking.Enabled

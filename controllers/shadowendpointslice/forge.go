@@ -20,11 +20,11 @@ import (
 	"github.com/refract-project/refract/internal/tenantlimits"
 )
 
-// errMalformed is returned for a ShadowEndpointSlice that cannot be used until it is changed.
+// errMalformed is returned for a ShadowEndpointSlice that cannot be used until its content changes.
 var errMalformed = errors.New("spec.template must be an object with addressType and the lists endpoints and ports")
 
-// forgeSlice returns the EndpointSlice of shadow. Its content is the template in its stored form, because a Go type
-// could lose fields. The returned problems are the reasons why endpoints are left out or not ready.
+// forgeSlice returns the EndpointSlice of shadow. Its content is taken from the template without decoding it to a Go
+// type, which could lose fields. The returned problems are the reasons why endpoints are left out or not ready.
 func (c *Controller) forgeSlice(ctx context.Context, shadow *unstructured.Unstructured, origin string, from state, allowed *allowance) (*unstructured.Unstructured, []problem, error) {
 	template, ok, err := unstructured.NestedFieldNoCopy(shadow.Object, "spec", "template")
 	content, isMap := template.(map[string]any)
@@ -66,16 +66,16 @@ func newSlice() *unstructured.Unstructured {
 	return slice
 }
 
-// setMetadata sets the metadata of slice. If the template contains another kind, it restores the kind.
+// setMetadata sets the metadata of slice. It also restores the kind if the template contains another one.
 func setMetadata(slice, shadow *unstructured.Unstructured) {
 	delete(slice.Object, "metadata")
 	slice.SetGroupVersionKind(discoveryv1.SchemeGroupVersion.WithKind("EndpointSlice"))
 	slice.SetNamespace(shadow.GetNamespace())
 	slice.SetName(shadow.GetName())
-	labels := shadow.GetLabels() // GetLabels returns a copy.
+	labels := shadow.GetLabels() // GetLabels returns a copy
 	labels[wire.ManagedByLabel] = wire.ManagedByShadowEndpointSlice
 	slice.SetLabels(labels)
-	annotations := shadow.GetAnnotations() // GetAnnotations returns a copy.
+	annotations := shadow.GetAnnotations() // GetAnnotations returns a copy
 	delete(annotations, wire.DirectConnectionsDataAnnotation)
 	delete(annotations, wire.AdmittedAnnotation)
 	slice.SetAnnotations(annotations)
@@ -97,7 +97,7 @@ func directConnections(shadow *unstructured.Unstructured) (map[string]string, er
 	return data.ByAddress(), nil
 }
 
-// conversion converts the endpoints of one slice to the endpoints that this cluster uses.
+// conversion converts the endpoints of one slice to endpoints that this cluster can use.
 type conversion struct {
 	origin   string
 	from     state
@@ -106,11 +106,11 @@ type conversion struct {
 	allowed  *allowance
 	ready    bool
 	hosts    bool      // the addresses are host names
-	problems []problem // problems of the endpoints that were converted so far
+	problems []problem // problems of the endpoints that have been converted so far
 }
 
-// convertEndpoints returns the converted list, and leaves list itself unchanged. Malformed items are kept, so that
-// the API server refuses them and names their path.
+// convertEndpoints returns a converted copy of list. Malformed items are kept, so that the API server rejects them and
+// reports their path.
 func (v *conversion) convertEndpoints(ctx context.Context, list any) ([]any, error) {
 	items, ok := list.([]any)
 	if !ok && list != nil {
@@ -192,12 +192,12 @@ func (v *conversion) convertEndpoint(ctx context.Context, endpoint map[string]an
 // endpoints of the slice are not affected.
 var errNotConnected = errors.New("there is no direct connection to it")
 
-// errNotTheirs is returned for an endpoint whose address cannot belong to the consumer. With such an endpoint a
-// consumer could make the pods of this cluster send traffic to arbitrary addresses, similar to CVE-2021-25740.
+// errNotTheirs is returned for an endpoint whose address cannot belong to the consumer. Such an endpoint would let a
+// consumer direct traffic of this cluster's pods to arbitrary addresses, similar to CVE-2021-25740.
 var errNotTheirs = errors.New("its address does not belong to the consumer")
 
-// checkHosts refuses host names, unless the provider allows them: no range contains a host name, and each resolver
-// may return other addresses for it.
+// checkHosts refuses host names, unless the provider allows them. Ranges cannot restrict host names, and each resolver
+// may return different addresses for them.
 func (v *conversion) checkHosts() error {
 	if v.from.noNetwork {
 		return errNoNetwork
@@ -212,8 +212,8 @@ func (v *conversion) checkHosts() error {
 // errNoNetwork is returned for every endpoint of a consumer if no network connects its pods with this cluster.
 var errNoNetwork = fmt.Errorf("%w: no network connects the pods of the clusters (refractctl peer --network=none)", errNotTheirs)
 
-// checkAddress refuses addresses of this cluster, and addresses that never belong to another cluster. It refuses
-// addresses that are not in canonical form, because other programs may read 010.96.0.1 as a different address.
+// checkAddress refuses addresses of this cluster, and addresses that cannot belong to another cluster. It also refuses
+// addresses that are not in canonical form, because other programs may interpret 010.96.0.1 as a different address.
 func (v *conversion) checkAddress(item any) error {
 	text, ok := item.(string)
 	if !ok {
@@ -234,9 +234,9 @@ func (v *conversion) checkAddress(item any) error {
 	return nil
 }
 
-// checkRange checks that the address, as the consumer wrote it, is in the ranges of its owner, which is the consumer
-// or the third cluster of a direct connection. If the provider has set ranges for the consumer, the third cluster
-// needs ranges, too. Without this rule, the consumer could bypass its ranges with direct connections.
+// checkRange checks that the address, as the consumer wrote it, is in the ranges of its owner. The owner is the
+// consumer or the third cluster of a direct connection. If the provider has set ranges for the consumer, the third
+// cluster needs ranges, too. Otherwise, the consumer could bypass its ranges with direct connections.
 func (v *conversion) checkRange(owner, address string) error {
 	if !v.allowed.restricted {
 		return nil
@@ -283,7 +283,7 @@ func (v *conversion) convertAddress(ctx context.Context, item any) (any, error) 
 	return mapped, err
 }
 
-// withDefaults sets the API server's defaults in a list, so that it equals the list that is read back.
+// withDefaults sets the API server's defaults in a list, so that the list is equal to the list that is read back.
 func withDefaults(list any) any {
 	ports, ok := list.([]any)
 	if !ok {

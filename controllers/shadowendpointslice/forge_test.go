@@ -64,7 +64,7 @@ func allowanceFor(t *testing.T, c *Controller, annotations map[string]string) *a
 	return allowed
 }
 
-// A host name can be resolved to any address, so the provider must allow host names explicitly.
+// TestHostNames checks that the provider must allow host names explicitly, because they can be resolved to any address.
 func TestHostNames(t *testing.T) {
 	c := NewController(nil, nil, nil, Options{OwnRanges: own()})
 	for _, allowed := range []bool{false, true} {
@@ -83,7 +83,8 @@ func TestHostNames(t *testing.T) {
 	}
 }
 
-// Without a pod network no address of the consumer is reachable, so there are no endpoints.
+// TestWithoutANetworkThereAreNoEndpoints checks that there are no endpoints without a pod network, because no address
+// of the consumer is reachable.
 func TestWithoutANetworkThereAreNoEndpoints(t *testing.T) {
 	c := NewController(nil, nil, nil, Options{OwnRanges: own()})
 	for kindOfAddress, address := range map[string]string{"IPv4": "10.70.0.1", "IPv6": "fd00:2::1", "FQDN": "web.example.com"} {
@@ -101,8 +102,8 @@ func TestWithoutANetworkThereAreNoEndpoints(t *testing.T) {
 	}
 }
 
-// The ranges of a consumer can be set by an annotation of its tenant namespace. The annotation is copied to its
-// remote namespaces.
+// TestRangesOfALimit checks that an annotation of the tenant namespace sets the ranges of a consumer. The annotation is
+// copied to the remote namespaces of the consumer.
 func TestRangesOfALimit(t *testing.T) {
 	c := NewController(nil, nil, nil, Options{AddressMapper: mapper{}, OwnRanges: own()})
 	limits := map[string]string{"tenants.refract.io/endpoint-cidrs": "10.70.0.0/16,fd00:2::/32"}
@@ -182,8 +183,8 @@ func TestAnAddressThatCannotBeMappedIsAnError(t *testing.T) {
 	}
 }
 
-// Endpoints with addresses of the provider, or with addresses that belong to no cluster, are left out. All other
-// endpoints are applied.
+// TestEndpointsOfTheConsumerAlone checks that endpoints with addresses of the provider, or with addresses that belong
+// to no cluster, are left out. All other endpoints are applied.
 func TestEndpointsOfTheConsumerAlone(t *testing.T) {
 	c := NewController(nil, nil, nil, Options{OwnRanges: own("10.244.0.0/16", "fd00:1::/32")})
 	for address, allowed := range map[string]bool{
@@ -206,8 +207,9 @@ func TestEndpointsOfTheConsumerAlone(t *testing.T) {
 	}
 }
 
-// An endpoint is left out if its address belongs to neither this cluster nor the consumer. It may belong to a third
-// party, for example to another machine in the network of this cluster.
+// TestEndpointsWithinTheRangesOfTheConsumer checks that an endpoint is left out if its address belongs to neither this
+// cluster nor the consumer. Such an address may belong to a third party, for example to another machine in the network
+// of this cluster.
 func TestEndpointsWithinTheRangesOfTheConsumer(t *testing.T) {
 	ranges := map[string]ipmap.Ranges{"home": {netip.MustParsePrefix("10.70.0.0/16")}, "third": {netip.MustParsePrefix("10.90.0.0/16")}}
 	without := map[string]ipmap.Ranges{"home": ranges["home"]}

@@ -14,8 +14,8 @@ import (
 	"github.com/refract-project/refract/controllers/internal/tenancy"
 )
 
-// dropDenied removes the labels and annotations that consumers must not set. The EndpointSlice is written without them,
-// because an unwritten slice would keep outdated endpoints.
+// dropDenied removes the labels and annotations that consumers must not set. The EndpointSlice is written without them.
+// If it was not written at all, outdated endpoints would remain.
 func (c *Controller) dropDenied(ctx context.Context, desired *unstructured.Unstructured) (*tenancy.Refusal, error) {
 	if c.options.Policy == nil {
 		return nil, nil
@@ -24,7 +24,7 @@ func (c *Controller) dropDenied(ctx context.Context, desired *unstructured.Unstr
 	if err := c.client.Get(ctx, client.ObjectKey{Name: desired.GetNamespace()}, namespace); err != nil {
 		return nil, fmt.Errorf("getting namespace %s, %w", desired.GetNamespace(), err)
 	}
-	// The getters return copies, so the setters must be called afterwards.
+	// The getters have returned copies, so the setters must be called.
 	labels, annotations := desired.GetLabels(), desired.GetAnnotations()
 	refusal := c.options.Policy.DropDenied(namespace, labels, annotations)
 	desired.SetLabels(labels)

@@ -40,7 +40,7 @@ func (c *Controller) deleteOrphan(ctx context.Context, key types.NamespacedName)
 	return shadows.Delete(ctx, c.client, slice)
 }
 
-// deletePredecessor deletes the EndpointSlice of an earlier ShadowEndpointSlice with the same name.
+// deletePredecessor deletes the EndpointSlice that belongs to an earlier ShadowEndpointSlice with the same name.
 func (c *Controller) deletePredecessor(ctx context.Context, slice *unstructured.Unstructured) error {
 	owner := kind.OwnerOf(slice)
 	if owner == nil {

@@ -31,7 +31,8 @@ func awaitNoSlice(t *testing.T, slice *discoveryv1.EndpointSlice) {
 	})
 }
 
-// An EndpointSlice must be deleted with its ShadowEndpointSlice, because it receives traffic as long as it exists.
+// TestAnEndpointSliceIsDeletedWithItsShadow checks that an EndpointSlice is deleted with its ShadowEndpointSlice,
+// because it receives traffic as long as it exists.
 func TestAnEndpointSliceIsDeletedWithItsShadow(t *testing.T) {
 	namespace := provider.Extended(t, "deleting")
 	m := provider.StartManager(t)
@@ -48,9 +49,9 @@ func TestAnEndpointSliceIsDeletedWithItsShadow(t *testing.T) {
 	}
 }
 
-// If a ShadowEndpointSlice was deleted while no controller ran, its EndpointSlice is found and deleted at the start.
-// A recreated ShadowEndpointSlice does not wait for the garbage collector. EndpointSlices that were released from
-// their ShadowEndpointSlice stay.
+// TestOrphanedEndpointSlicesAreFoundAtTheStart checks that an EndpointSlice is found and deleted at the start if its
+// ShadowEndpointSlice was deleted while no controller was running. A recreated ShadowEndpointSlice does not wait for
+// the garbage collector. EndpointSlices that were released from their ShadowEndpointSlice are kept.
 func TestOrphanedEndpointSlicesAreFoundAtTheStart(t *testing.T) {
 	namespace := provider.Extended(t, "orphaning")
 	first := provider.StartManager(t)

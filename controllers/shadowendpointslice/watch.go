@@ -34,13 +34,13 @@ import (
 	"github.com/refract-project/refract/internal/dynamicclient"
 )
 
-// CacheOptions restricts the EndpointSlices in the manager's cache to the EndpointSlices that the controller manages.
+// CacheOptions restricts the EndpointSlices in the manager's cache to those that the controller manages.
 func CacheOptions() map[client.Object]cache.ByObject {
 	maxBytes := func(*unstructured.Unstructured) int { return shadows.MaxKeptBytes }
 	return kind.CacheOptions(maxBytes, newSlice(), wire.ManagedByShadowEndpointSlice, trimSlice)
 }
 
-// contentFields are the fields of an EndpointSlice whose size its consumer chooses.
+// contentFields are the fields of an EndpointSlice whose size is chosen by its consumer.
 var contentFields = []string{"endpoints", "ports"}
 
 // Decoding returns the options for decoding the objects that this controller reads.
@@ -50,7 +50,7 @@ func Decoding() onepass.Decoding {
 	return decoding
 }
 
-// trimSlice removes the managed fields of other owners, and large content, from an EndpointSlice in the cache.
+// trimSlice removes large content and the managed fields of other owners from an EndpointSlice in the cache.
 func trimSlice(obj any) (any, error) {
 	if slice, ok := obj.(*unstructured.Unstructured); ok {
 		slice.SetManagedFields(ownedfields.Only(slice.GetManagedFields(), wire.ShadowEndpointSliceFieldManager))
@@ -63,9 +63,9 @@ func (c *Controller) setUpWatches(mgr manager.Manager) error {
 	toShadows := handler.EnqueueRequestsFromMapFunc(c.shadowsFrom)
 	slices := kind.Controller(mgr, c.Name(), c.options.Workers, c.gone.Predicate()).
 		Watches(newSlice(), &handler.EnqueueRequestForObject{}, builder.WithPredicates(predicate.Funcs{
-			// The initial list reconciles every ShadowEndpointSlice. Therefore an EndpointSlice in the initial list is
-			// reconciled only if its ShadowEndpointSlice may be gone. EndpointSlices that appear later are reconciled,
-			// because other clients may have changed them while the watch was interrupted.
+			// All ShadowEndpointSlices are reconciled at the start anyway. Therefore an EndpointSlice in the initial
+			// list is reconciled only if its ShadowEndpointSlice may be gone. EndpointSlices that appear later are
+			// reconciled, because other clients may have changed them while the watch was interrupted.
 			CreateFunc: func(e event.CreateEvent) bool { return !e.IsInInitialList || kind.OwnerOf(e.Object) != nil },
 			UpdateFunc: workers.Changed,
 		})).
@@ -104,7 +104,7 @@ func (c *Controller) followOwnRanges(ctx context.Context, queue workqueue.TypedR
 	return nil
 }
 
-// followNetworks reconciles the ShadowEndpointSlices that have addresses in a cluster when the cluster's network has
+// followNetworks reconciles the ShadowEndpointSlices with addresses in a cluster when the network of this cluster has
 // changed.
 func (c *Controller) followNetworks(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 	c.options.AddressMapper.Follow(func(cluster string) {
@@ -134,7 +134,7 @@ func (c *Controller) shadowsFrom(ctx context.Context, obj client.Object) []recon
 	return c.requestsFor(ctx, func(*unstructured.Unstructured) bool { return true }, client.MatchingLabels{wire.OriginLabel: id})
 }
 
-// requestsFor returns requests for the ShadowEndpointSlices for which meant returns true.
+// requestsFor returns requests for the ShadowEndpointSlices that meant selects.
 func (c *Controller) requestsFor(ctx context.Context, meant func(*unstructured.Unstructured) bool, options ...client.ListOption) []reconcile.Request {
 	shadows := kind.NewList()
 	if err := c.client.List(ctx, shadows, options...); err != nil {

@@ -24,13 +24,13 @@ import (
 
 const managedByLabel = "app.kubernetes.io/managed-by"
 
-// isOfRefractctl reports whether refractctl has created a RoleBinding.
+// isOfRefractctl reports whether refractctl created the RoleBinding.
 func isOfRefractctl(object client.Object) bool {
 	return object.GetLabels()[managedByLabel] == wire.ManagedByRefractctl
 }
 
-// bindings returns the RoleBindings that refractctl creates to admit a consumer to its tenant namespace. The first one
-// grants access to the consumer's controllers, and always exists; the second one allows renewals of its certificate.
+// bindings returns the RoleBindings with which refractctl admits a consumer to its tenant namespace. The first one
+// gives the consumer's controllers access, and always exists. The second one lets the consumer renew its certificate.
 func (c *Controller) bindings(namespace, consumer string) []*rbacv1.RoleBinding {
 	peer := rbac.Peer(c.options.RolePrefix, consumer)
 	var all []*rbacv1.RoleBinding
@@ -42,7 +42,7 @@ func (c *Controller) bindings(namespace, consumer string) []*rbacv1.RoleBinding 
 	return all
 }
 
-// ownerOf returns the Tenant that owns a RoleBinding, or nil if it has no such owner.
+// ownerOf returns the reference to the Tenant that owns a RoleBinding, or nil if no Tenant owns it.
 func ownerOf(binding *rbacv1.RoleBinding) *metav1.OwnerReference {
 	for i := range binding.OwnerReferences {
 		if owner := &binding.OwnerReferences[i]; owner.APIVersion == auth.GroupVersion.String() && owner.Kind == auth.TenantKind {
@@ -52,8 +52,8 @@ func ownerOf(binding *rbacv1.RoleBinding) *metav1.OwnerReference {
 	return nil
 }
 
-// revokeOrphans removes the subjects of RoleBindings whose Tenant is gone. The garbage collector deletes these
-// RoleBindings later.
+// revokeOrphans removes the subjects of RoleBindings whose Tenant no longer exists. The garbage collector deletes these
+// RoleBindings only later.
 func (c *Controller) revokeOrphans(ctx context.Context, namespace, consumer string, owner *metav1.OwnerReference) error {
 	tenants := &auth.TenantList{}
 	if err := c.live.List(ctx, tenants, client.InNamespace(namespace)); err != nil {
@@ -67,7 +67,7 @@ func (c *Controller) revokeOrphans(ctx context.Context, namespace, consumer stri
 	return err
 }
 
-// setAccess adds the subjects to the RoleBindings of a consumer or removes them, and makes the Tenant an owner of the
+// setAccess adds the subjects to a consumer's RoleBindings, or removes them, and makes the Tenant an owner of the
 // RoleBindings. bound reports whether refractctl has admitted the consumer.
 func (c *Controller) setAccess(ctx context.Context, tenant *auth.Tenant, admitted bool) (bound bool, err error) {
 	owned := false
@@ -90,8 +90,8 @@ func (c *Controller) setAccess(ctx context.Context, tenant *auth.Tenant, admitte
 	return bound, nil
 }
 
-// isCurrent reports whether a Tenant belongs to the present RoleBinding. A Tenant of a former RoleBinding is about to
-// be deleted, and the present RoleBinding must not be deleted with it.
+// isCurrent reports whether a Tenant belongs to the present RoleBinding. A Tenant that belongs to a former RoleBinding
+// will be deleted, and the present RoleBinding must not be deleted with it.
 func isCurrent(tenant *auth.Tenant, binding *rbacv1.RoleBinding) bool {
 	for _, owner := range tenant.OwnerReferences {
 		if owner.Kind == "RoleBinding" && owner.UID != binding.UID {
@@ -101,8 +101,8 @@ func isCurrent(tenant *auth.Tenant, binding *rbacv1.RoleBinding) bool {
 	return true
 }
 
-// setSubjects restores the subjects of a RoleBinding that has none, or removes all subjects. If owned is true, it
-// makes the Tenant the owner of the RoleBinding.
+// setSubjects restores the subjects of a RoleBinding without subjects, or removes all of its subjects. If owned is
+// true, it makes the Tenant the owner of the RoleBinding.
 func (c *Controller) setSubjects(ctx context.Context, tenant *auth.Tenant, present *rbacv1.RoleBinding, subjects []rbacv1.Subject, admitted, owned bool) error {
 	leaving := tenant.DeletionTimestamp != nil
 	isOwner := func(owner metav1.OwnerReference) bool { return owner.UID == tenant.UID }
@@ -137,7 +137,7 @@ func (c *Controller) setSubjects(ctx context.Context, tenant *auth.Tenant, prese
 	return nil
 }
 
-// withOwner returns owners with the owner reference owner. It replaces a reference of the same kind.
+// withOwner returns owners with the given owner reference, which replaces a reference of the same kind.
 func withOwner(owners []metav1.OwnerReference, owner metav1.OwnerReference) []metav1.OwnerReference {
 	for i := range owners {
 		if owners[i].APIVersion == owner.APIVersion && owners[i].Kind == owner.Kind {

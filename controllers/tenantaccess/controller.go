@@ -1,12 +1,12 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tenantaccess creates, on a provider, a Tenant for each consumer that refractctl has admitted, and enforces
-// its spec.tenantCondition.
+// Package tenantaccess runs on a provider. It creates a Tenant for each consumer that refractctl has admitted, and
+// enforces the spec.tenantCondition of the Tenant.
 //
-// Consumers that peer with Liqo's protocol create their Tenant themselves (package authentication). Other consumers are
-// admitted by refractctl, with RoleBindings in their tenant namespace. The controller creates a Tenant for them, so
-// that liqoctl and refractctl can cordon, drain and activate these consumers, too:
+// Consumers that peer with Liqo's protocol create their Tenant themselves (see package authentication). refractctl
+// admits other consumers with RoleBindings in their tenant namespace. The controller creates a Tenant for them, so that
+// liqoctl and refractctl can cordon, drain and activate these consumers, too:
 //
 //	Active    the RoleBindings have their subjects, and the Quota of the consumer is not cordoned
 //	Cordoned  the Quota is cordoned: no new pods
@@ -16,8 +16,8 @@
 // Tenant. A consumer whose Tenant is deleted loses its access, as in Liqo, until refractctl peer admits it again.
 // When such a consumer is drained, its ResourceSlices are kept, because it cannot create them itself.
 //
-// The controller never creates a RoleBinding: it only removes and restores the subjects of RoleBindings that
-// refractctl has created.
+// The controller never creates RoleBindings. It only removes and restores the subjects of RoleBindings that refractctl
+// has created.
 package tenantaccess
 
 import (
@@ -53,7 +53,7 @@ import (
 type Options struct {
 	// Enabled starts the controller.
 	Enabled bool
-	// RolePrefix is the prefix of the names of this installation's ClusterRoles; an empty prefix means
+	// RolePrefix is the prefix of the names of this installation's ClusterRoles. If it is empty, it is
 	// rbac.DefaultPrefix.
 	RolePrefix string
 	// Failed is called with each reconciliation error. It may be nil.
@@ -87,7 +87,7 @@ const (
 	admitAction           = "Admit"
 )
 
-// Reconcile creates the Tenant of the consumer of one tenant namespace, or enforces the existing one.
+// Reconcile creates the Tenant of the consumer that owns a tenant namespace, or enforces the existing Tenant.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	namespace := &corev1.Namespace{}
 	if err := c.client.Get(ctx, request.NamespacedName, namespace); err != nil {
@@ -107,19 +107,19 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	c.report.Clear(client.ObjectKey{Namespace: namespace.Name, Name: consumer})
 	if len(tenants.Items) > 0 {
-		return reconcile.Result{}, nil // the consumer peers with Liqo's protocol
+		return reconcile.Result{}, nil // this consumer peers with Liqo's protocol
 	}
 	return reconcile.Result{}, c.create(ctx, namespace.Name, consumer)
 }
 
-// isEnforced reports whether a Tenant is enforced by this controller.
+// isEnforced reports whether this controller enforces the Tenant.
 func isEnforced(object client.Object) bool {
 	tenant, ok := object.(*auth.Tenant)
 	return ok && tenant.IsOfRefractctl()
 }
 
-// create creates the Tenant of a consumer that has access. The Tenant gets the consumer's present condition. All
-// reads are uncached, because a peering may have ended a moment ago.
+// create creates the Tenant of a consumer that has access. The Tenant gets the consumer's present condition. All reads
+// are uncached, because the peering may have ended a moment ago.
 func (c *Controller) create(ctx context.Context, namespace, consumer string) error {
 	binding := &rbacv1.RoleBinding{}
 	key := client.ObjectKey{Namespace: namespace, Name: c.bindings(namespace, consumer)[0].Name}
@@ -146,8 +146,8 @@ func (c *Controller) create(ctx context.Context, namespace, consumer string) err
 	}
 	condition := cmp.Or(record.Condition, auth.TenantActive)
 	if condition == auth.TenantActive && quota != nil && ptr.Deref(quota.Spec.Cordoned, false) {
-		// The annotation marks that the Tenant has cordoned the Quota. The cordon then ends when the Tenant becomes
-		// Active.
+		// The annotation records that the Tenant has cordoned the Quota, so that the cordon ends when the Tenant
+		// becomes Active.
 		if err := c.patchQuota(ctx, quota, true); err != nil {
 			return err
 		}
@@ -158,7 +158,7 @@ func (c *Controller) create(ctx context.Context, namespace, consumer string) err
 			Namespace: namespace, Name: consumer, Labels: map[string]string{wire.RemoteClusterIDLabel: consumer, wire.AdmittedByLabel: wire.AdmittedByRefractctl},
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "RoleBinding", Name: binding.Name, UID: binding.UID}},
 		},
-		// The Tenant contains no key. Therefore it admits nobody, even if a client removes the label.
+		// The Tenant contains no key, so it does not admit anybody even if a client removes the label.
 		Spec: auth.TenantSpec{ClusterID: core.ClusterID(consumer), AuthzPolicy: ptr.To(auth.KeysExchange), TenantCondition: condition},
 	}
 	if err := c.client.Create(ctx, tenant); err != nil {
@@ -171,8 +171,8 @@ func (c *Controller) create(ctx context.Context, namespace, consumer string) err
 	return nil
 }
 
-// isDrained reports whether refractctl drain tenant has revoked the access to a tenant namespace and refractctl
-// activate tenant has not restored all of it yet.
+// isDrained reports whether refractctl drain tenant has revoked the access to a tenant namespace, and refractctl
+// activate tenant has not completely restored it yet.
 func (c *Controller) isDrained(ctx context.Context, namespace string) (bool, error) {
 	found := &corev1.Namespace{}
 	if err := c.live.Get(ctx, client.ObjectKey{Name: namespace}, found); err != nil {
@@ -193,11 +193,11 @@ func (c *Controller) enforce(ctx context.Context, tenant *auth.Tenant) error {
 		return err
 	}
 	if tenant.DeletionTimestamp != nil {
-		// The access is revoked now, because the garbage collector would revoke it only later.
+		// The access is revoked immediately, because the garbage collector would revoke it only later.
 		_, err := c.setAccess(ctx, tenant, false)
 		return err
 	}
-	// The Quota is cordoned first. The consumer then cannot create pods even if its access cannot be revoked.
+	// The Quota is cordoned first, so that the consumer cannot create pods even if its access cannot be revoked.
 	limited, err := c.setCordon(ctx, tenant, drained || tenant.Spec.TenantCondition == auth.TenantCordoned)
 	if err != nil {
 		return err
@@ -252,12 +252,12 @@ func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 		Named(c.Name()).
 		WithOptions(workers.Options(1)).
 		Watches(&auth.Tenant{}, toNamespace, builder.WithPredicates(changed)).
-		// refractctl activate tenant first admits a consumer, and then removes the annotation. The removal must
-		// therefore trigger a reconciliation.
+		// refractctl activate tenant first admits a consumer, and then removes the annotation. Therefore the removal
+		// must trigger a reconciliation.
 		Watches(&corev1.Namespace{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(predicate.AnnotationChangedPredicate{})).
 		Watches(&rbacv1.RoleBinding{}, toNamespace, builder.WithPredicates(predicate.NewPredicateFuncs(isOfRefractctl))).
 		Watches(&offloading.Quota{}, toNamespace, builder.WithPredicates(changed)).
-		// A consumer that is being drained may still have created a NamespaceMap, which must be deleted.
+		// While a consumer is being drained, it may still create a NamespaceMap, which must be deleted.
 		Watches(&offloading.NamespaceMap{}, toNamespace, builder.WithPredicates(changed, predicate.NewPredicateFuncs(isReplicated))).
 		Complete(report.Failures(c, c.options.Failed))
 }

@@ -41,7 +41,8 @@ type consumer struct {
 	id, namespace string
 }
 
-// admit creates the objects that refractctl peer creates on the provider, with a label that names their creator.
+// admit creates the objects that refractctl peer creates on the provider. managedBy is the value of the label that
+// identifies their creator.
 func admit(t *testing.T, id, managedBy string, cordoned *bool) consumer {
 	t.Helper()
 	c := consumer{id: id, namespace: wire.TenantNamespace(id)}
@@ -52,7 +53,7 @@ func admit(t *testing.T, id, managedBy string, cordoned *bool) consumer {
 	return c
 }
 
-// bind creates the RoleBindings that grant the consumer its access.
+// bind creates the RoleBindings that give the consumer access.
 func (c consumer) bind(t *testing.T, managedBy string) {
 	t.Helper()
 	peer := rbac.Peer("", c.id)
@@ -79,7 +80,7 @@ func (c consumer) quota(t *testing.T) *offloading.Quota {
 	return quota
 }
 
-// may reports whether the consumer is allowed to create a NamespaceMap, with its certificate and with its token.
+// may reports whether the consumer may create a NamespaceMap, with its certificate and with its token.
 func (c consumer) may(t *testing.T) (certificate, token bool) {
 	t.Helper()
 	ask := func(user string, groups ...string) bool {
@@ -132,7 +133,8 @@ func start(t *testing.T) *controllertest.Manager {
 	return provider.StartManager(t, func(o *controllers.Options) { o.TenantAccess.Enabled = true })
 }
 
-// A consumer that joined before this controller existed gets a Tenant, whose condition is enforced.
+// TestTenantsAreObeyed checks that a consumer that joined before this controller existed gets a Tenant, and that the
+// condition of the Tenant is enforced.
 func TestTenantsAreObeyed(t *testing.T) {
 	rome := admit(t, "rome", wire.ManagedByRefractctl, nil)
 	start(t)
@@ -181,7 +183,8 @@ func TestTenantsAreObeyed(t *testing.T) {
 	assert.Equal(t, []rbacv1.Subject{rbac.Group("rome")}, renewal.Subjects)
 }
 
-// A consumer whose Tenant is deleted loses its access, and gets no Tenant until it is admitted again.
+// TestADeletedTenantEndsTheAccess checks that a consumer whose Tenant is deleted loses its access, and gets no Tenant
+// until it is admitted again.
 func TestADeletedTenantEndsTheAccess(t *testing.T) {
 	turin := admit(t, "turin", wire.ManagedByRefractctl, nil)
 	start(t)
@@ -194,7 +197,7 @@ func TestADeletedTenantEndsTheAccess(t *testing.T) {
 		}
 		return nil
 	})
-	// The controller revokes the access, because the garbage collector's deletions are denied.
+	// The garbage collector's deletions are denied, so only the controller can revoke the access.
 	admitDeletions := denyDeletions(t, binding)
 	provider.Delete(t, turin.tenant())
 	turin.awaitAccess(t, false)
@@ -212,7 +215,7 @@ func TestADeletedTenantEndsTheAccess(t *testing.T) {
 	provider.AwaitGone(t, turin.tenant())
 }
 
-// denyDeletions denies deletions of RoleBindings in the namespace of binding, until the test ends or admit is called.
+// denyDeletions denies deletions of RoleBindings in the namespace of binding until the test ends or admit is called.
 func denyDeletions(t *testing.T, binding *rbacv1.RoleBinding) (admit func()) {
 	t.Helper()
 	const name = "no-deletions"
@@ -241,8 +244,8 @@ func denyDeletions(t *testing.T, binding *rbacv1.RoleBinding) (admit func()) {
 	return admit
 }
 
-// A Tenant that is being deleted revokes the access once. Access that refractctl peer grants in the meantime stays,
-// even after an earlier refractctl unpeer.
+// TestATenantThatGoesDoesNotTakeWhatIsGrantedAgain checks that a Tenant that is being deleted revokes the access only
+// once. Access that refractctl peer grants in the meantime must be kept, even after an earlier refractctl unpeer.
 func TestATenantThatGoesDoesNotTakeWhatIsGrantedAgain(t *testing.T) {
 	for id, again := range map[string]func(*testing.T, consumer){
 		"novara": func(t *testing.T, c consumer) { c.awaitAccess(t, false) },
@@ -265,7 +268,7 @@ func TestATenantThatGoesDoesNotTakeWhatIsGrantedAgain(t *testing.T) {
 			before := binding.ResourceVersion
 			provider.Patch(t, c.tenant(), `{"metadata":{"labels":{"seen":"true"}}}`)
 			witness := admit(t, id+"-witness", wire.ManagedByRefractctl, nil)
-			witness.awaitTenant(t) // the only worker has processed the label before this Tenant
+			witness.awaitTenant(t) // the controller has only one worker, which has processed the label before this Tenant
 			provider.Get(t, binding, c.namespace, binding.Name)
 			assert.Equal(t, before, binding.ResourceVersion)
 			provider.Patch(t, c.tenant(), `{"metadata":{"finalizers":null}}`)
@@ -284,10 +287,11 @@ func TestATenantThatGoesDoesNotTakeWhatIsGrantedAgain(t *testing.T) {
 	}
 }
 
-// A former Tenant belongs to a RoleBinding that is gone. It does not become the owner of the present RoleBinding.
+// TestAFormerTenantOwnsNothing checks that a Tenant that belongs to a deleted RoleBinding does not become the owner of
+// the present RoleBinding.
 func TestAFormerTenantOwnsNothing(t *testing.T) {
 	imola := admit(t, "imola", wire.ManagedByRefractctl, nil)
-	// The garbage collector keeps the Tenant as long as the RoleBinding of renewals exists.
+	// The garbage collector does not delete the Tenant while the RoleBinding for renewals exists.
 	renewal := rbac.Peer("", "imola").Renewal(imola.namespace).(*rbacv1.RoleBinding)
 	provider.Get(t, renewal, imola.namespace, renewal.Name)
 	owner := func(name string, uid types.UID) metav1.OwnerReference {
@@ -305,8 +309,9 @@ func TestAFormerTenantOwnsNothing(t *testing.T) {
 	assert.Empty(t, binding.OwnerReferences)
 }
 
-// Of several Tenants with the label, only the Tenant with the name of the consumer is enforced. It is still enforced
-// after liqoctl peer has written a request to it, and an Event explains why there is no response to the request.
+// TestOneTenantIsEnforced checks that among several Tenants with the label, only the Tenant with the name of the
+// consumer is enforced. It must still be enforced after liqoctl peer has written a request to it, and an Event must
+// explain why the request gets no response.
 func TestOneTenantIsEnforced(t *testing.T) {
 	parma := admit(t, "parma", wire.ManagedByRefractctl, nil)
 	provider.Create(t, &auth.Tenant{ObjectMeta: metav1.ObjectMeta{Namespace: parma.namespace, Name: "aaa", Labels: map[string]string{wire.AdmittedByLabel: wire.AdmittedByRefractctl}}, Spec: auth.TenantSpec{ClusterID: "parma"}})
@@ -320,8 +325,8 @@ func TestOneTenantIsEnforced(t *testing.T) {
 	assert.Contains(t, provider.AwaitEvent(t, parma.namespace, auth.TenantKind, "parma", "AlreadyAdmitted").Note, "run refractctl unpeer first")
 }
 
-// While refractctl is about to activate a consumer, the consumer has no Tenant. After that it gets a Tenant whose
-// condition matches its Quota.
+// TestADrainOfRefractctlHasNoTenant checks that a consumer has no Tenant until refractctl has activated it. It must
+// then get a Tenant whose condition matches its Quota.
 func TestADrainOfRefractctlHasNoTenant(t *testing.T) {
 	udine := admit(t, "udine", wire.ManagedByRefractctl, ptr.To(true))
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: udine.namespace}}
@@ -329,7 +334,7 @@ func TestADrainOfRefractctlHasNoTenant(t *testing.T) {
 	start(t)
 	admit(t, "trento", wire.ManagedByRefractctl, nil).awaitTenant(t)
 	provider.Patch(t, udine.quota(t), `{"metadata":{"labels":{"seen":"true"}}}`)
-	// The only worker has processed the other namespace by now.
+	// The controller has only one worker, which has processed the other namespace by now.
 	admit(t, "rovereto", wire.ManagedByRefractctl, nil).awaitTenant(t)
 	assert.True(t, apierrors.IsNotFound(provider.Client.Get(t.Context(), client.ObjectKeyFromObject(udine.tenant()), udine.tenant())))
 	provider.Patch(t, namespace, `{"metadata":{"annotations":null}}`)
@@ -338,7 +343,8 @@ func TestADrainOfRefractctlHasNoTenant(t *testing.T) {
 	udine.awaitCordon(t, false)
 }
 
-// If a limited Tenant is deleted and its consumer is admitted again, the next Tenant has the same condition.
+// TestTheNextTenantIsAsLimited checks that if a cordoned or drained Tenant is deleted and its consumer is admitted
+// again, the next Tenant has the same condition.
 func TestTheNextTenantIsAsLimited(t *testing.T) {
 	massa := admit(t, "massa", wire.ManagedByRefractctl, nil)
 	start(t)
@@ -372,8 +378,9 @@ func TestTheNextTenantIsAsLimited(t *testing.T) {
 	massa.awaitCordon(t, false)
 }
 
-// If an administrator recreates a drained Tenant as active, the namespace keeps the annotation that records the drain.
-// The next Tenant that the controller creates is therefore drained again.
+// TestARestoredTenantLeavesTheRecord checks that the annotation that records a drain is kept on the namespace if an
+// administrator recreates the drained Tenant as active. The next Tenant that the controller creates must then be
+// drained again.
 func TestARestoredTenantLeavesTheRecord(t *testing.T) {
 	carpi := admit(t, "carpi", wire.ManagedByRefractctl, nil)
 	manager := start(t)
@@ -416,7 +423,8 @@ func (c consumer) awaitRecord(t *testing.T, want string) {
 	})
 }
 
-// A cordon of the Quota that an administrator has set remains when the cordon of the Tenant ends.
+// TestTheCordonOfAnAdministratorStays checks that if an administrator has cordoned the Quota, it stays cordoned when
+// the cordon of the Tenant ends.
 func TestTheCordonOfAnAdministratorStays(t *testing.T) {
 	prato := admit(t, "prato", wire.ManagedByRefractctl, nil)
 	start(t)
@@ -429,8 +437,8 @@ func TestTheCordonOfAnAdministratorStays(t *testing.T) {
 	assert.True(t, ptr.Deref(prato.quota(t).Spec.Cordoned, false))
 }
 
-// A consumer may be admitted again before the garbage collector has deleted the Tenant of its former access. The
-// consumer then keeps the new access.
+// TestAnImmediateReturnKeepsItsAccess checks that a consumer that is admitted again keeps its new access when the
+// garbage collector deletes the Tenant of its former access.
 func TestAnImmediateReturnKeepsItsAccess(t *testing.T) {
 	lucca := admit(t, "lucca", wire.ManagedByRefractctl, nil)
 	start(t)
@@ -453,7 +461,8 @@ func TestAnImmediateReturnKeepsItsAccess(t *testing.T) {
 	}
 }
 
-// A consumer that refractctl has not admitted gets no Tenant, and the cordon of an administrator stays.
+// TestOthersAreLeftAlone checks that a consumer that was not admitted by refractctl gets no Tenant, and that a cordon
+// by an administrator is kept.
 func TestOthersAreLeftAlone(t *testing.T) {
 	declared := admit(t, "bari", "Helm", nil)
 	liqo := admit(t, "pisa", wire.ManagedByRefractctl, nil)
@@ -486,7 +495,8 @@ func TestOthersAreLeftAlone(t *testing.T) {
 	last.awaitCordon(t, true)
 }
 
-// The controller manager cannot grant access that refractctl has not granted: the policies deny it.
+// TestTheManagerRestoresOnlyWhatRefractctlHasGranted checks that the policies do not let the controller manager grant
+// access that refractctl has not granted.
 func TestTheManagerRestoresOnlyWhatRefractctlHasGranted(t *testing.T) {
 	siena := admit(t, "siena", wire.ManagedByRefractctl, nil)
 	elsewhere := provider.Namespace(t)
@@ -508,7 +518,7 @@ func TestTheManagerRestoresOnlyWhatRefractctlHasGranted(t *testing.T) {
 	provider.Get(t, present, siena.namespace, rbac.Peer("", "siena").TenantNamespace(siena.namespace).GetName())
 	without := present.DeepCopy()
 	without.Subjects, without.Name, without.UID, without.ResourceVersion = nil, "in-two-steps", "", ""
-	without.OwnerReferences = nil // the garbage collector deletes an object whose owner is in another namespace
+	without.OwnerReferences = nil // the garbage collector deletes objects whose owner is in another namespace
 	assert.ErrorContains(t, manager.Create(t.Context(), without), "only in RoleBindings of refractctl", "without subjects, at first")
 	declared := without.DeepCopy()
 	declared.Labels = nil

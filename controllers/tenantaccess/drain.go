@@ -33,8 +33,8 @@ func quotaOf(ctx context.Context, reader client.Reader, namespace, consumer stri
 	return nil, nil //nolint:nilnil // as documented
 }
 
-// setCordon cordons the Quota of a consumer, or ends a cordon that it has set. A cordon that an administrator has set
-// is kept. done reports whether the Quota has the desired state.
+// setCordon cordons the Quota of a consumer, or ends a cordon that it set earlier. A cordon that an administrator has
+// set is kept. done reports whether the Quota has the desired state.
 func (c *Controller) setCordon(ctx context.Context, tenant *auth.Tenant, cordoned bool) (done bool, err error) {
 	consumer := string(tenant.Spec.ClusterID)
 	quota, err := quotaOf(ctx, c.client, tenant.Namespace, consumer)
@@ -79,13 +79,13 @@ func (c *Controller) patchQuota(ctx context.Context, quota *offloading.Quota, co
 	return nil
 }
 
-// isReplicated reports whether an object was sent by a consumer.
+// isReplicated reports whether a consumer sent the object.
 func isReplicated(object client.Object) bool {
 	return object.GetLabels()[wire.ReplicatedLabel] == "true"
 }
 
-// deleteMaps deletes the NamespaceMaps of a drained consumer, and with them its remote namespaces and their data. Data
-// does not prevent this, because otherwise the consumer could keep its pods running with a PersistentVolumeClaim.
+// deleteMaps deletes the NamespaceMaps of a drained consumer, and thereby its remote namespaces with their data. Data
+// does not prevent this. Otherwise the consumer could keep its pods running by creating a PersistentVolumeClaim.
 // refractctl drain tenant checks for such claims before it drains a consumer.
 func (c *Controller) deleteMaps(ctx context.Context, tenant *auth.Tenant) error {
 	maps := &offloading.NamespaceMapList{}

@@ -32,9 +32,9 @@ func conditionOf(vn *offloading.VirtualNode, kind offloading.VirtualNodeConditio
 	return nil
 }
 
-// show writes a condition if it has changed. If other implementations have written duplicates of the condition, only
-// one is kept. The virtual kubelet writes conditions, too, so the write fails if the conditions have changed since
-// they were read.
+// show writes a condition if it has changed. If other implementations have written the condition several times, only
+// one is kept. The virtual kubelet writes conditions, too, so the write fails if the conditions have changed since they
+// were read.
 func (c *Controller) show(ctx context.Context, v *virtualNode, next offloading.VirtualNodeCondition) error {
 	before := conditionOf(v.VirtualNode, next.Type)
 	if before != nil && before.Status == next.Status && before.Reason == next.Reason && before.Message == next.Message {

@@ -1,22 +1,21 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package virtualnode runs the virtual kubelets of virtual nodes, and removes virtual nodes without losing their
+// Package virtualnode runs the virtual kubelets of virtual nodes, and removes virtual nodes without interrupting their
 // workloads.
 //
-// The Deployment of a virtual kubelet is created from a VkOptionsTemplate and the VirtualNode (see Forge), and
-// follows both. The creator of the VirtualNode, such as refractctl or the chart, also creates its ServiceAccount and
-// permissions. This controller does not grant permissions: if the ServiceAccount is missing, for example after
-// liqoctl create virtualnode, the controller deploys nothing, and reports in the conditions how to create the
-// ServiceAccount.
+// The Deployment of a virtual kubelet is created from a VkOptionsTemplate and the VirtualNode (see Forge), and follows
+// both. The creator of the VirtualNode, such as refractctl or the chart, also creates its ServiceAccount and
+// permissions. This controller grants no permissions: if the ServiceAccount is missing, for example after liqoctl
+// create virtualnode, the controller deploys nothing, and reports in the conditions how to create the ServiceAccount.
 //
-// A virtual node is drained when its VirtualNode is annotated with wire.DrainAnnotation, and before it is removed:
-// when the VirtualNode is deleted, or its createNode is set to false. The node is cordoned and its pods are evicted,
-// respecting disruption budgets. Its virtual kubelet terminates the pods on the provider, so it runs until they are
-// gone. Only then are the other objects deleted: first, with the last virtual node of a provider, the NamespaceMap
-// and with it the remote namespaces; then the Node, the virtual kubelet with its permissions, and the finalizer of
-// the VirtualNode. Each step is one reconciliation that derives its progress from the cluster, so it continues after
-// a restart. No step blocks: a pod that cannot be evicted does not delay other virtual nodes.
+// A virtual node is drained when its VirtualNode is annotated with wire.DrainAnnotation, and before it is removed: when
+// the VirtualNode is deleted, or its createNode is set to false. The node is cordoned and its pods are evicted, within
+// the limits of disruption budgets. Its virtual kubelet terminates the pods on the provider, so it runs until they are
+// gone. Only then are the other objects deleted: first, with the last virtual node of a provider, the NamespaceMap and
+// with it the remote namespaces; then the Node, the virtual kubelet with its permissions, and the finalizer of the
+// VirtualNode. Each step is one reconciliation that derives its progress from the cluster, so it continues after a
+// restart. No step blocks: a pod that cannot be evicted does not delay other virtual nodes.
 //
 // A provider that is lost permanently is declared dead on its ForeignCluster. The controller then does not wait for
 // anything on this provider.
@@ -56,12 +55,12 @@ import (
 
 // Options are the settings of the controller.
 type Options struct {
-	// Workers is the number of VirtualNodes that are reconciled concurrently.
+	// Workers is the number of VirtualNodes that are reconciled at the same time.
 	Workers int
-	// Installation holds the common settings of the Deployments of virtual kubelets.
+	// Installation contains the common settings of the Deployments of virtual kubelets.
 	Installation Installation
-	// DefaultTemplate is the VkOptionsTemplate of VirtualNodes that do not name one. If it is empty, another controller
-	// runs virtual kubelets.
+	// DefaultTemplate is the VkOptionsTemplate for VirtualNodes that do not refer to one. If it is empty, another
+	// controller runs virtual kubelets.
 	DefaultTemplate types.NamespacedName
 	// DrainTimeout is how long a drain may take before it is reported as stuck; 0 disables the report.
 	DrainTimeout time.Duration
@@ -74,16 +73,16 @@ type Options struct {
 // Controller runs, drains and removes virtual nodes.
 type Controller struct {
 	client  client.Client
-	live    client.Reader // uncached, for the pods of a node and for objects that must not be stale
+	live    client.Reader // does not use the cache; for the pods of a node and for objects that must be up to date
 	report  *report.Reporter
 	options Options
 	// refusals counts the failed deployments of virtual kubelets.
 	refusals report.Refusals
-	// brake limits fights with other clients that delete or change the Deployments of virtual kubelets.
+	// brake slows down conflicts with other clients that delete or change the Deployments of virtual kubelets.
 	brake *brake.Brake
 }
 
-// NewController returns a controller that uses the client c; live must not be cached.
+// NewController returns a controller that uses the client c; live must not use a cache.
 func NewController(c client.Client, live client.Reader, recorder events.EventRecorder, options Options) *Controller {
 	reporter := report.New(recorder)
 	return &Controller{client: c, live: live, report: reporter, options: options,
@@ -104,7 +103,7 @@ const (
 )
 
 // again returns the delay until the next check of an operation that began at the given time. It is a quarter of the
-// time since then.
+// time that has passed, within the limits.
 func (c *Controller) again(begun time.Time) time.Duration {
 	return min(max(c.options.Clock.Since(begun)/4, minCheckInterval), maxCheckInterval)
 }
@@ -134,7 +133,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		c.report.Clear(request.NamespacedName)
 		c.refusals.Drop(request.NamespacedName)
 	}
-	if failed == nil && wrong != nil && again == 0 { // The cause may be a quota or an admission policy, which may change.
+	if failed == nil && wrong != nil && again == 0 { // the cause may be a quota or an admission policy, which may change
 		if again = wrong.retry; again == 0 {
 			again = c.refusals.Next(request.NamespacedName, strconv.FormatInt(vn.Generation, 10))
 		}
@@ -143,7 +142,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{RequeueAfter: again}, err
 }
 
-// serve keeps the Node in service, drains it, or removes it.
+// serve keeps the Node in service, drains it or removes it.
 func (c *Controller) serve(ctx context.Context, v *virtualNode) (again time.Duration, err error) {
 	if v.CreateNode() && !v.toBeDrained() {
 		return 0, c.endDrain(ctx, v)
@@ -168,12 +167,13 @@ type virtualNode struct {
 	node *corev1.Node
 	// taken is true if the Node with the name of the VirtualNode has another owner.
 	taken bool
-	// duplicate is the namespace of an older VirtualNode with the same name. It is empty if there is none.
+	// duplicate is the namespace of an older VirtualNode with the same name. It is empty if there is no such
+	// VirtualNode.
 	duplicate string
 	// template configures the virtual kubelet. It is nil if the VkOptionsTemplate does not exist.
 	template     *offloading.VkOptionsTemplate
 	templateName types.NamespacedName
-	// cluster is the provider. It is nil while the ForeignCluster does not exist.
+	// cluster is the ForeignCluster of the provider. It is nil as long as the ForeignCluster does not exist.
 	cluster *core.ForeignCluster
 }
 
@@ -192,7 +192,7 @@ func (v *virtualNode) provider() string { return v.Spec.ClusterID.String() }
 // dead reports whether an administrator has declared the provider dead.
 func (v *virtualNode) dead() bool { return peers.IsDead(v.cluster) }
 
-// gather reads the related objects. The Node is read without a cache, because decisions that depend on it cannot be
+// gather reads the related objects. The Node is read without the cache, because decisions that depend on it cannot be
 // undone.
 func (c *Controller) gather(ctx context.Context, v *virtualNode) (err error) {
 	all := &offloading.VirtualNodeList{}
@@ -222,7 +222,7 @@ func (c *Controller) gather(ctx context.Context, v *virtualNode) (err error) {
 	return err
 }
 
-// older reports whether a was created before b.
+// older reports whether a was created before b. If both were created at the same time, the namespaces decide.
 func older(a, b *offloading.VirtualNode) bool {
 	if a.CreationTimestamp.Equal(&b.CreationTimestamp) {
 		return a.Namespace < b.Namespace
@@ -249,8 +249,8 @@ func (c *Controller) findTemplate(ctx context.Context, v *virtualNode) error {
 	return nil
 }
 
-// endDrain removes the conditions of a drain. For the client that has withdrawn the drain, their absence means that
-// the controller no longer cordons the Node.
+// endDrain removes the conditions of a drain. Their absence tells the client that has withdrawn the drain that the
+// controller no longer cordons the Node.
 func (c *Controller) endDrain(ctx context.Context, v *virtualNode) error {
 	if before := conditionOf(v.VirtualNode, offloading.NodeConditionType); before == nil || before.Status != offloading.DrainingConditionStatus {
 		return nil
@@ -261,7 +261,8 @@ func (c *Controller) endDrain(ctx context.Context, v *virtualNode) error {
 	return c.show(ctx, v, condition(offloading.NodeConditionType, offloading.RunningConditionStatus, uncordonedReason, "The node is no longer being drained"))
 }
 
-// runsKubelets reports whether this controller runs virtual kubelets. If it returns false, another controller does.
+// runsKubelets reports whether this controller runs virtual kubelets. If it returns false, another controller does
+// this.
 func (c *Controller) runsKubelets() bool {
 	return c.options.DefaultTemplate != (types.NamespacedName{})
 }
@@ -270,7 +271,7 @@ func (c *Controller) runsKubelets() bool {
 // client.
 func (c *Controller) Quarantined() int { return c.brake.Quarantined() }
 
-// Enforces returns an empty list of the enforced kind and a filter for VirtualNodes. Metrics use both.
+// Enforces returns an empty list of the enforced kind, and a filter for VirtualNodes. Both are used for metrics.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &offloading.VirtualNodeList{}, func(vn client.Object) bool { return controllerutil.ContainsFinalizer(vn, wire.VirtualNodeFinalizer) }
 }

@@ -44,7 +44,7 @@ var consumer = controllertest.Cluster{ID: "rome", Options: testenv.Options{CRDPa
 func TestMain(m *testing.M) { os.Exit(controllertest.Main(m, &consumer)) }
 
 // virtualNode creates a VirtualNode of a provider, its Node, and the Deployment of its virtual kubelet. No virtual
-// kubelet runs; end acts in its place.
+// kubelet is running; end does its work.
 func virtualNode(t *testing.T, provider, name string) *offloading.VirtualNode {
 	t.Helper()
 	tenant := wire.TenantNamespace(provider)
@@ -91,7 +91,7 @@ func access(t *testing.T, node string) (names []string) {
 }
 
 // besides creates the objects that refractctl creates for a node's virtual kubelet in addition to its permissions.
-// They are owned by owner.
+// Their owner is the argument owner.
 func besides(t *testing.T, vn, owner *offloading.VirtualNode) []client.Object {
 	t.Helper()
 	meta := metav1.ObjectMeta{Namespace: vn.Namespace, Name: "vk-" + vn.Name, OwnerReferences: []metav1.OwnerReference{
@@ -117,7 +117,7 @@ func pod(t *testing.T, namespace, name, node string) *corev1.Pod {
 	return created
 }
 
-// daemon returns the pod of a DaemonSet that tolerates all taints, on the node.
+// daemon creates the pod of a DaemonSet that tolerates all taints, on the node.
 func daemon(t *testing.T, namespace, node string) *corev1.Pod {
 	t.Helper()
 	labels := map[string]string{"app": "daemon"}
@@ -174,7 +174,7 @@ func awaitEvicted(t *testing.T, pods ...*corev1.Pod) {
 	}
 }
 
-// end deletes pods, as the virtual kubelet does when they have ended on the provider.
+// end deletes pods, as the virtual kubelet does when the pods have ended on the provider.
 func end(t *testing.T, pods ...*corev1.Pod) {
 	t.Helper()
 	for _, pod := range pods {
@@ -212,8 +212,9 @@ func deployment(vn *offloading.VirtualNode) *appsv1.Deployment {
 	return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: vn.Namespace, Name: "vk-" + vn.Name}}
 }
 
-// A virtual node is removed when its pods have ended, without violating disruption budgets. Then its virtual kubelet
-// is removed. Meanwhile, a second virtual node of the same provider is removed, and a third one stays.
+// TestAVirtualNodeIsDrainedBeforeItGoes checks that a virtual node is removed after its pods have ended, within the
+// limits of disruption budgets. Afterwards, its virtual kubelet is removed. Meanwhile, a second virtual node of the
+// same provider is removed, and a third one is kept.
 func TestAVirtualNodeIsDrainedBeforeItGoes(t *testing.T) {
 	shop := consumer.Namespace(t)
 	vn, other, stays := virtualNode(t, "milan", "milan"), virtualNode(t, "milan", "milan-2"), virtualNode(t, "milan", "milan-3")
@@ -287,8 +288,8 @@ func TestAVirtualNodeIsDrainedBeforeItGoes(t *testing.T) {
 	consumer.Get(t, deployment(stays), stays.Namespace, "vk-milan-3")
 }
 
-// If a policy denies a deletion, an Event reports it, and the deletion is retried. If no role permits a deletion, the
-// object is left to the garbage collector.
+// TestADrainedVirtualNodeThatAPolicyHolds checks that an Event reports if a policy denies a deletion, and that the
+// deletion is retried. If no role permits a deletion, the object is left to the garbage collector.
 func TestADrainedVirtualNodeThatAPolicyHolds(t *testing.T) {
 	vn := virtualNode(t, "ravenna", "ravenna")
 	beside := besides(t, vn, vn)
@@ -334,7 +335,7 @@ func mapping(t *testing.T, provider, namespace string) *offloading.NamespaceMap 
 	created := &offloading.NamespaceMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: wire.TenantNamespace(provider), Name: provider, Labels: map[string]string{
 			wire.RemoteClusterIDLabel: provider, wire.RemoteIDLabel: provider, wire.ReplicationLabel: "true"},
-			// The test removes this finalizer at the time when a provider would have deleted its namespaces.
+			// The test removes this finalizer when a provider would have deleted its namespaces.
 			Finalizers: []string{"example.com/provider"}},
 		Spec: offloading.NamespaceMapSpec{DesiredMapping: map[string]string{namespace: namespace + "-rome"}},
 	}
@@ -367,8 +368,8 @@ func release(t *testing.T, volume *corev1.PersistentVolume) {
 	_ = consumer.Client.Delete(t.Context(), volume)
 }
 
-// The remote namespaces are removed with the last virtual node of a provider, unless they have data. As long as
-// another virtual node exists, they stay.
+// TestTheLastVirtualNodeTakesTheNamespacesBack checks that the remote namespaces are removed with the last virtual node
+// of a provider, unless they contain data. As long as another virtual node exists, they are kept.
 func TestTheLastVirtualNodeTakesTheNamespacesBack(t *testing.T) {
 	shop := consumer.Namespace(t)
 	first, last := virtualNode(t, "turin", "turin"), virtualNode(t, "turin", "turin-2")
@@ -398,8 +399,8 @@ func TestTheLastVirtualNodeTakesTheNamespacesBack(t *testing.T) {
 	consumer.AwaitGone(t, last)
 }
 
-// If the deletion is confirmed on the last virtual node, the NamespaceMap gets the confirmation and is deleted.
-// Retained volumes prevent this in any case.
+// TestTheLastVirtualNodeTakesConfirmedData checks that the NamespaceMap gets the confirmation and is deleted if the
+// deletion of data is confirmed on the last virtual node. Retained volumes always prevent this.
 func TestTheLastVirtualNodeTakesConfirmedData(t *testing.T) {
 	shop := consumer.Namespace(t)
 	last := virtualNode(t, "prato", "prato")
@@ -435,8 +436,8 @@ func TestTheLastVirtualNodeTakesConfirmedData(t *testing.T) {
 	consumer.AwaitGone(t, last)
 }
 
-// For a provider that is declared dead, the controller waits for neither the end of pods nor the migration of data.
-// It lists the remaining objects.
+// TestAProviderThatIsGivenUp checks that, if a provider is declared dead, the controller waits neither for the end of
+// its pods nor for the migration of data. It lists the remaining objects.
 func TestAProviderThatIsGivenUp(t *testing.T) {
 	shop := consumer.Namespace(t)
 	vn := virtualNode(t, "bari", "bari")
@@ -458,7 +459,7 @@ func TestAProviderThatIsGivenUp(t *testing.T) {
 		}
 		return nil
 	})
-	consumer.Patch(t, requested, `{"metadata":{"finalizers":null}}`) // otherwise the replicator removes the finalizer
+	consumer.Patch(t, requested, `{"metadata":{"finalizers":null}}`) // the replicator would remove the finalizer
 	consumer.AwaitGone(t, vn)
 	consumer.AwaitGone(t, deployment(vn))
 	consumer.AwaitGone(t, node("bari"))
@@ -468,7 +469,8 @@ func TestAProviderThatIsGivenUp(t *testing.T) {
 	}
 }
 
-// A drain on request removes the pods of a node. The node can be put back into service afterwards.
+// TestDrainOnRequest checks that a drain on request removes the pods of a node. Afterwards, the node can be put back
+// into service.
 func TestDrainOnRequest(t *testing.T) {
 	shop := consumer.Namespace(t)
 	vn := virtualNode(t, "genoa", "genoa")
@@ -479,13 +481,13 @@ func TestDrainOnRequest(t *testing.T) {
 	consumer.Patch(t, vn, fmt.Sprintf(`{"metadata":{"annotations":{%q:"true"}}}`, wire.DrainAnnotation))
 	awaitCondition(t, vn, offloading.NodeConditionType, offloading.DrainingConditionStatus, "DrainTimedOut", "blocked by a PodDisruptionBudget")
 	consumer.AwaitEvent(t, vn.Namespace, "VirtualNode", "genoa", "DrainTimedOut")
-	for range 2 { // each deletion causes further reconciliations
+	for range 2 { // each deletion causes another reconciliation
 		before := deployment(vn)
 		consumer.Get(t, before, vn.Namespace, "vk-genoa")
 		consumer.Delete(t, before)
 		awaitDeployment(t, vn, "come back", func(d *appsv1.Deployment) bool { return d.UID != before.UID })
 	}
-	notes := map[string]bool{} // The check of the cluster may end in the meantime, and also causes an Event.
+	notes := map[string]bool{} // only some Events are counted, because the check of the cluster may also cause one
 	for _, event := range consumer.Events(t, vn.Namespace, "VirtualNode", "genoa") {
 		if event.Reason == "DrainTimedOut" {
 			notes[event.Note] = true
@@ -509,7 +511,8 @@ func TestDrainOnRequest(t *testing.T) {
 	consumer.Get(t, deployment(vn), vn.Namespace, "vk-genoa")
 }
 
-// A Node that has the name of a VirtualNode but another owner is left unchanged.
+// TestNodesOfOthersAreLeftAlone checks that a Node that has the name of a VirtualNode but another owner is left
+// unchanged.
 func TestNodesOfOthersAreLeftAlone(t *testing.T) {
 	shop := consumer.Namespace(t)
 	vn := virtualNode(t, "pisa", "pisa")
@@ -532,7 +535,8 @@ func TestNodesOfOthersAreLeftAlone(t *testing.T) {
 	}
 }
 
-// A VirtualNode that is already in the desired state is not written after a restart.
+// TestARestartWritesNothing checks that a VirtualNode that is already in the desired state is not written after a
+// restart.
 func TestARestartWritesNothing(t *testing.T) {
 	vn := virtualNode(t, "siena", "siena")
 	first := consumer.StartManager(t)

@@ -31,8 +31,8 @@ const (
 	drainAction = "Drain"
 )
 
-// evictionsAtOnce limits the evictions in one round, so that the round ends before its deadline. Another round
-// follows.
+// evictionsAtOnce limits the evictions in one round, so that the round ends before its deadline. The remaining pods are
+// evicted in the next rounds.
 const evictionsAtOnce = 200
 
 // drain cordons the node and evicts its pods. It reports whether no pods are left, and lists the remaining pods in a
@@ -119,10 +119,10 @@ func (c *Controller) evict(ctx context.Context, pods []metav1.PartialObjectMetad
 		key := client.ObjectKeyFromObject(pod).String()
 		err := c.client.SubResource("eviction").Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}, eviction)
 		switch {
-		// The pod is terminating or gone, or was replaced.
+		// The pod is terminating, is gone, or was replaced.
 		case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err):
 			done.ending++
-		// Without this cause, the API server limits the rate of requests.
+		// Errors without this cause mean that the API server limits the rate of requests.
 		case apierrors.HasStatusCause(err, policyv1.DisruptionBudgetCause):
 			done.held = append(done.held, key+": "+err.Error())
 		case ctx.Err() != nil:
@@ -134,7 +134,7 @@ func (c *Controller) evict(ctx context.Context, pods []metav1.PartialObjectMetad
 	return done, nil
 }
 
-// showDrain reports the progress of a drain and the pods that block it.
+// showDrain reports the progress of a drain, and the pods that block it.
 func (c *Controller) showDrain(ctx context.Context, v *virtualNode, done *round) error {
 	message := fmt.Sprintf("%s left on the node, %d terminating", count(done.left, "pod"), done.ending)
 	if len(done.held) > 0 {
@@ -155,10 +155,10 @@ func (c *Controller) showDrain(ctx context.Context, v *virtualNode, done *round)
 	if err := c.show(ctx, v, condition(offloading.NodeConditionType, offloading.DrainingConditionStatus, reason, message)); err != nil {
 		return err
 	}
-	return done.refused // the error is counted and retried
+	return done.refused // the caller counts the error and retries
 }
 
-// drainingSince returns when the drain began.
+// drainingSince returns the time at which the drain began.
 func (c *Controller) drainingSince(v *virtualNode) time.Time {
 	if before := conditionOf(v.VirtualNode, offloading.NodeConditionType); before != nil && before.Status == offloading.DrainingConditionStatus {
 		return before.LastTransitionTime.Time

@@ -25,7 +25,7 @@ import (
 	"github.com/refract-project/refract/internal/retryafter"
 )
 
-// limit is a transport that responds to evictions as API priority and fairness does, while it is on.
+// limit is a transport that, while it is on, responds to evictions as API priority and fairness does.
 type limit struct {
 	next http.RoundTripper
 	on   *atomic.Bool
@@ -42,8 +42,9 @@ func (l limit) RoundTrip(request *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// An API server that limits requests responds to an eviction with the same code as for a PodDisruptionBudget. The drain
-// distinguishes the two, and goes on when the limit is over.
+// TestADrainWhileRequestsAreLimited checks an API server that limits requests. Its response to an eviction has the same
+// code as the response for a PodDisruptionBudget. The drain distinguishes the two responses, and continues when the
+// limit has ended.
 func TestADrainWhileRequestsAreLimited(t *testing.T) {
 	shop := consumer.Namespace(t)
 	vn := virtualNode(t, "trento", "trento")

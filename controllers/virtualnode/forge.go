@@ -24,7 +24,7 @@ import (
 	"github.com/refract-project/refract/internal/cmdutil"
 )
 
-// Installation holds the common settings of the Deployments of virtual kubelets.
+// Installation contains the common settings of the Deployments of virtual kubelets.
 type Installation struct {
 	// ClusterID is the ID of this cluster.
 	ClusterID string
@@ -42,7 +42,7 @@ const (
 
 // Forge returns the Deployment of a virtual kubelet. It is the Deployment of the VkOptionsTemplate, patched with
 // spec.template of the VirtualNode. Its arguments are the same as in Liqo, so that the image of either project can be
-// run. Flags that only one of the images supports are in spec.extraArgs of the VkOptionsTemplate. The flags of the
+// used. Flags that only one of the images supports are in spec.extraArgs of the VkOptionsTemplate. The flags of the
 // VirtualNode come last and take precedence.
 func Forge(vn *offloading.VirtualNode, template *offloading.VkOptionsTemplate, in Installation) (*appsv1.Deployment, error) {
 	made := forge(vn, template, in)
@@ -68,7 +68,8 @@ func Forge(vn *offloading.VirtualNode, template *offloading.VkOptionsTemplate, i
 	return made, nil
 }
 
-// effective returns createNode and checkNetwork. The template's values apply if the VirtualNode does not set them.
+// effective returns the effective values of createNode and checkNetwork. The values of the template apply unless the
+// VirtualNode sets them.
 func effective(vn *offloading.VirtualNode, template *offloading.VkOptionsTemplate) (createNode, checkNetwork bool) {
 	createNode, disabled := template.Spec.CreateNode, template.Spec.DisableNetworkCheck
 	if vn.Spec.CreateNode != nil {
@@ -106,8 +107,8 @@ func forge(vn *offloading.VirtualNode, template *offloading.VkOptionsTemplate, i
 		}}
 	}
 	if plugins := template.Annotations[wire.PluginsConfigMapAnnotation]; plugins != "" {
-		// The volume is not optional: with an empty folder, a new pod would reflect objects without their plugins, and drop the
-		// last good versions. So the pod waits for the ConfigMap.
+		// The volume is not optional, so the pod waits for the ConfigMap. With an empty folder, a new pod would reflect
+		// objects without their plugins, and discard the last valid versions of the plugins.
 		pod.Volumes = append(pod.Volumes, corev1.Volume{Name: "plugins", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
 			LocalObjectReference: corev1.LocalObjectReference{Name: plugins}}}})
 		pod.Containers[0].VolumeMounts = append(pod.Containers[0].VolumeMounts, corev1.VolumeMount{Name: "plugins", MountPath: pluginsMountPath, ReadOnly: true})
@@ -118,7 +119,7 @@ func forge(vn *offloading.VirtualNode, template *offloading.VkOptionsTemplate, i
 		Spec: appsv1.DeploymentSpec{
 			Replicas: &replicas,
 			Selector: &metav1.LabelSelector{MatchLabels: selector},
-			// A new replica is ready before the old one releases the lease.
+			// A new replica must be ready before the old one releases the lease.
 			Strategy: appsv1.DeploymentStrategy{Type: appsv1.RollingUpdateDeploymentStrategyType, RollingUpdate: &appsv1.RollingUpdateDeployment{
 				MaxUnavailable: ptr.To(intstr.FromInt32(0)), MaxSurge: ptr.To(intstr.FromInt32(1))}},
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels, Annotations: template.Spec.ExtraAnnotations}, Spec: pod},
@@ -171,11 +172,11 @@ func probe(path string) *corev1.Probe {
 	return &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: path, Port: intstr.FromString("health")}}}
 }
 
-// reflectors lists the kinds whose reflection a template configures, in the order of the arguments. The list must
-// match reflection.DefaultKinds, which another process uses: test/kinds_test.go compares them.
+// reflectors lists the kinds whose reflection a template configures, in the order of the arguments. The list must match
+// reflection.DefaultKinds, which another process uses. test/kinds_test.go compares both.
 var reflectors = []struct {
 	kind  string
-	typed bool // Users choose the policy. The rules of all other kinds are fixed.
+	typed bool // users choose the policy; all other kinds have fixed rules
 }{
 	{"pod", false}, {"service", true}, {"endpointslice", false}, {"ingress", true}, {"configmap", true}, {"secret", true}, {"serviceaccount", false},
 	{"persistentvolumeclaim", false}, {"event", true}, {"networkpolicy", true}, {"poddisruptionbudget", true},
@@ -237,8 +238,8 @@ func classes(vn *offloading.VirtualNode) (args []string) {
 	return args
 }
 
-// chosen returns the name of the default class in the list. Without a default, it returns the first name. It is empty
-// if the list is empty.
+// chosen returns the name of the default class in the list. If there is no default, it returns the first name, or an
+// empty string if the list is empty.
 func chosen[T any](list []T, describe func(T) (name string, byDefault bool)) (first string) {
 	for _, class := range list {
 		name, byDefault := describe(class)
@@ -270,7 +271,7 @@ func valueOf(args []string, flag string) (value string) {
 	return value
 }
 
-// withFlags returns args with the given flags. Other values of the same flags are removed.
+// withFlags returns args with the given flags added. Other values of the same flags are removed.
 func withFlags(args, flags []string) []string {
 	kept := slices.DeleteFunc(slices.Clone(args), func(arg string) bool {
 		name, _, _ := strings.Cut(arg, "=")
@@ -298,8 +299,8 @@ func containerOf(deployment *appsv1.Deployment) *corev1.Container {
 	return nil
 }
 
-// override merges spec.template of the VirtualNode, which users or Liqo's webhook have written, into the Deployment.
-// The name, the namespace and the selector are not changed.
+// override merges spec.template of the VirtualNode, which was written by users or Liqo's webhook, into the Deployment.
+// The name, namespace and selector are not changed.
 func override(made *appsv1.Deployment, with *offloading.DeploymentTemplate) (*appsv1.Deployment, error) {
 	original, err := json.Marshal(made)
 	if err != nil {
@@ -313,7 +314,7 @@ func override(made *appsv1.Deployment, with *offloading.DeploymentTemplate) (*ap
 	if err := json.Unmarshal(text, &patch); err != nil {
 		return nil, fmt.Errorf("decoding spec.template, %w", err)
 	}
-	withoutNulls(patch) // A null in a merge patch would delete the field.
+	withoutNulls(patch) // a null in a merge patch would delete the field
 	if text, err = json.Marshal(patch); err != nil {
 		return nil, fmt.Errorf("encoding spec.template, %w", err)
 	}
@@ -349,7 +350,7 @@ func withoutNulls(value any) {
 	}
 }
 
-// effectivePatch returns the offloadingPatch of the VirtualNode, extended by the keys that the template excludes from
+// effectivePatch returns the offloadingPatch of the VirtualNode, plus the keys that the template excludes from
 // reflection.
 func effectivePatch(vn *offloading.VirtualNode, template *offloading.VkOptionsTemplate) *offloading.OffloadingPatch {
 	patch := &offloading.OffloadingPatch{}

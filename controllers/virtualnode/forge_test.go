@@ -72,7 +72,8 @@ func TestADeploymentIsMadeOfTemplateAndVirtualNode(t *testing.T) {
 	assert.Subset(t, made.Spec.Template.Spec.Containers[0].Args, []string{"--disable-ip-reflection", "--foreign-cidrs=10.1.0.0/16,10.2.0.0/16"})
 }
 
-// spec.template of a VirtualNode overrides its Deployment, except for the name, namespace and selector.
+// TestAVirtualNodeOverridesItsTemplate checks that spec.template of a VirtualNode overrides its Deployment, except for
+// the name, namespace and selector.
 func TestAVirtualNodeOverridesItsTemplate(t *testing.T) {
 	vn, template := given()
 	vn.Spec.Template = &offloading.DeploymentTemplate{

@@ -18,8 +18,8 @@ import (
 	"github.com/refract-project/refract/controllers/internal/rollout"
 )
 
-// seal adds the owner, a hash of the desired spec, and the record of the fields that keepChanges keeps, to the
-// Deployment. The hash shows when another spec is desired than was last written.
+// seal adds three items to the Deployment: the owner, a hash of the desired spec, and the record of the fields that
+// keepChanges keeps. The hash shows whether the desired spec has changed since the last write.
 func seal(desired *appsv1.Deployment, vn *offloading.VirtualNode) error {
 	hash, err := rollout.HashSpec(desired.Spec)
 	if err != nil {
@@ -35,8 +35,9 @@ func seal(desired *appsv1.Deployment, vn *offloading.VirtualNode) error {
 	return nil
 }
 
-// isCurrent reports whether a Deployment was last written for the same desired spec, and has the owner, the labels and
-// the annotations. The actual spec is not compared: admission, an autoscaler or an administrator may have changed it.
+// isCurrent reports whether the last write of a Deployment was for the same desired spec, and whether the Deployment
+// has the owner, the labels and the annotations. The actual spec is not compared, because admission, an autoscaler or
+// an administrator may have changed it.
 func isCurrent(current, desired *appsv1.Deployment) bool {
 	owner := metav1.GetControllerOf(current)
 	return owner != nil && owner.UID == metav1.GetControllerOf(desired).UID &&
@@ -52,7 +53,7 @@ func contains(all, some map[string]string) bool {
 	return true
 }
 
-// nextSpec returns the spec to write. It is the actual one unless another spec is desired than was last written.
+// nextSpec returns the spec to write. It is the actual spec, unless the desired spec has changed since the last write.
 func nextSpec(current, desired *appsv1.Deployment) appsv1.DeploymentSpec {
 	if current.Annotations[wire.TemplateHashAnnotation] == desired.Annotations[wire.TemplateHashAnnotation] {
 		return current.Spec
@@ -64,7 +65,7 @@ func nextSpec(current, desired *appsv1.Deployment) appsv1.DeploymentSpec {
 	return *next
 }
 
-// keptValues returns the requests for the fields that keepChanges keeps.
+// keptValues returns the desired values of the fields that keepChanges keeps.
 func keptValues(spec *appsv1.DeploymentSpec) asked.Values {
 	values := asked.Values{}
 	values.Set(replicasText(spec), "replicas")
@@ -76,8 +77,8 @@ func keptValues(spec *appsv1.DeploymentSpec) asked.Values {
 	return values
 }
 
-// keepChanges sets the replicas, images and resources in next, whose request has not changed, to the actual ones, so
-// that the change of another field does not end a pause or undo the choice of an image mirror or autoscaler.
+// keepChanges sets replicas, images and resources in next to their actual values if their desired values have not
+// changed. Otherwise, a change of another field would end a pause, or undo the choice of an image mirror or autoscaler.
 func keepChanges(next, actual *appsv1.DeploymentSpec, last asked.Values) {
 	if last.Has(replicasText(next), "replicas") {
 		next.Replicas = actual.Replicas
@@ -104,6 +105,6 @@ func replicasText(spec *appsv1.DeploymentSpec) string {
 }
 
 func resourcesText(container *corev1.Container) string {
-	text, _ := json.Marshal(container.Resources) // quantities are always encodable
+	text, _ := json.Marshal(container.Resources) // quantities can always be encoded
 	return string(text)
 }

@@ -23,8 +23,8 @@ import (
 	"github.com/refract-project/refract/controllers/internal/controllertest"
 )
 
-// reconciled changes the label of the Deployment that names the provider, and waits until the controller has restored
-// it. So the controller has also seen all earlier changes of the Deployment.
+// reconciled changes the Deployment's label with the provider's name, and waits until the controller has restored the
+// label. Then the controller has also seen all earlier changes of the Deployment.
 func reconciled(t *testing.T, vn *offloading.VirtualNode) *appsv1.Deployment {
 	t.Helper()
 	consumer.Patch(t, deployment(vn), `{"metadata":{"labels":{"`+wire.RemoteClusterIDLabel+`":"other"}}}`)
@@ -42,7 +42,8 @@ func change(t *testing.T, vn *offloading.VirtualNode, patch string) {
 	require.NoError(t, consumer.Client.Patch(t.Context(), deployment(vn), client.RawPatch(types.StrategicMergePatchType, []byte(patch))))
 }
 
-// An admission policy that rewrites images, as for an image mirror, keeps its image.
+// TestAdmissionKeepsTheImageOfAVirtualKubelet checks that the image of an admission policy that rewrites images, for
+// example for an image mirror, is kept.
 func TestAdmissionKeepsTheImageOfAVirtualKubelet(t *testing.T) {
 	_, byDefault := template(t, "mirror")
 	namespace := wire.TenantNamespace("vasto")
@@ -69,8 +70,9 @@ func TestAdmissionKeepsTheImageOfAVirtualKubelet(t *testing.T) {
 	assert.Equal(t, "mirror.example/vk:1", image(reconciled(t, vn)))
 }
 
-// What others change in the Deployment of a virtual kubelet stays until something else is requested for the field.
-// If another field is requested to change, the replicas, images and resources of others still stay.
+// TestChangesOfOthersToAVirtualKubeletStay checks that the changes that other clients make to the Deployment of a
+// virtual kubelet are kept until the desired value of the field changes. If the desired value of another field changes,
+// the replicas, images and resources that other clients have set are still kept.
 func TestChangesOfOthersToAVirtualKubeletStay(t *testing.T) {
 	options, byDefault := template(t, "stay")
 	consumer.StartManager(t, byDefault)
@@ -85,7 +87,7 @@ func TestChangesOfOthersToAVirtualKubeletStay(t *testing.T) {
 	assert.True(t, theirs(current), "%+v", current.Spec)
 	assert.Equal(t, "theirs", current.Spec.Template.Spec.PriorityClassName)
 
-	consumer.Patch(t, options, `{"spec":{"labelsNotReflected":["other"]}}`) // is not in the Deployment
+	consumer.Patch(t, options, `{"spec":{"labelsNotReflected":["other"]}}`) // the Deployment does not contain this field
 	before := current.Spec.DeepCopy()
 	current = awaitDeployment(t, vn, "the generation of the template", func(d *appsv1.Deployment) bool {
 		return strings.HasSuffix(d.Annotations[wire.TemplateAnnotation], "@2")
@@ -108,7 +110,8 @@ func TestChangesOfOthersToAVirtualKubeletStay(t *testing.T) {
 	awaitDeployment(t, vn, "the requested replicas", func(d *appsv1.Deployment) bool { return *d.Spec.Replicas == 2 })
 }
 
-// A Deployment of Liqo or an earlier version, without our annotations or with another hash, gets the desired spec.
+// TestADeploymentOfAnEarlierVersionIsReplaced checks that a Deployment of Liqo or an earlier version, which has no
+// annotations of ours or another hash, gets the desired spec.
 func TestADeploymentOfAnEarlierVersionIsReplaced(t *testing.T) {
 	_, byDefault := template(t, "earlier")
 	var virtualNodes []*offloading.VirtualNode
@@ -134,7 +137,8 @@ func TestADeploymentOfAnEarlierVersionIsReplaced(t *testing.T) {
 	}
 }
 
-// If another client keeps changing or deleting the Deployment, the controller slows down and reports it.
+// TestAFightAboutAVirtualKubelet checks that the controller slows down and reports a conflict if another client keeps
+// changing or deleting the Deployment.
 func TestAFightAboutAVirtualKubelet(t *testing.T) {
 	_, byDefault := template(t, "fight")
 	consumer.StartManager(t, byDefault)
@@ -157,7 +161,7 @@ func TestAFightAboutAVirtualKubelet(t *testing.T) {
 					return nil
 				}
 			}
-			_ = client.IgnoreNotFound(fight(deployment(vn))) // also fails while the controller has not restored it
+			_ = client.IgnoreNotFound(fight(deployment(vn))) // this also fails as long as the controller has not restored the Deployment
 			return fmt.Errorf("there are only %d Events", len(all.Items))
 		})
 	}

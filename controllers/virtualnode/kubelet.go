@@ -25,7 +25,7 @@ import (
 
 // Reasons of conditions and Events, and the action of the Events.
 const (
-	createdReason         = "VkCreated" // Liqo uses the same reason.
+	createdReason         = "VkCreated" // Liqo uses the same reason
 	updatedReason         = "VkUpdated"
 	noTemplateReason      = "TemplateNotFound"
 	invalidTemplateReason = "InvalidTemplate"
@@ -39,15 +39,15 @@ const (
 	deployAction = "Deploy"
 )
 
-// problem is a reason why a virtual kubelet cannot be deployed until a user corrects it.
+// problem is the reason why a virtual kubelet cannot be deployed until a user corrects something.
 type problem struct {
 	reason, message string
 	// retry is the delay until the next attempt; 0 means exponential backoff.
 	retry time.Duration
 }
 
-// run creates or updates the Deployment of the virtual kubelet, and reports in a condition whether it runs. It
-// returns the problem that a user has to solve first, or nil.
+// run creates or updates the Deployment of the virtual kubelet, and reports in a condition whether the virtual kubelet
+// runs. It returns the problem that a user must solve first, or nil.
 func (c *Controller) run(ctx context.Context, v *virtualNode) (wrong *problem, err error) {
 	if !c.runsKubelets() {
 		return nil, nil
@@ -71,7 +71,7 @@ func (c *Controller) deploy(ctx context.Context, v *virtualNode) (*problem, erro
 	if v.template == nil {
 		return &problem{reason: noTemplateReason, message: fmt.Sprintf("VkOptionsTemplate %s not found: create it, or set spec.vkOptionsTemplateRef to an existing one", v.templateName)}, nil
 	}
-	// The patch is published before the virtual kubelet runs, so that no keys are reflected that the patch excludes.
+	// The patch is published before the virtual kubelet runs, so that keys that the patch excludes are never reflected.
 	if err := c.publishPatch(ctx, v); err != nil {
 		return nil, err
 	}
@@ -79,7 +79,7 @@ func (c *Controller) deploy(ctx context.Context, v *virtualNode) (*problem, erro
 	if err != nil {
 		return &problem{reason: invalidTemplateReason, message: err.Error()}, nil
 	}
-	if !v.CreateNode() && v.node != nil { // the virtual kubelet must keep running, because it terminates the pods
+	if !v.CreateNode() && v.node != nil { // the virtual kubelet must keep the node, because it still has to terminate the pods
 		container := containerOf(desired)
 		container.Args = withFlags(container.Args, []string{"--create-node=true"})
 	}
@@ -116,7 +116,7 @@ func (c *Controller) deploy(ctx context.Context, v *virtualNode) (*problem, erro
 	if err != nil {
 		return nil, fmt.Errorf("writing Deployment %s, %w", client.ObjectKeyFromObject(desired), err)
 	}
-	if current.Status.AvailableReplicas == 0 { // the ServiceAccount may have been deleted since
+	if current.Status.AvailableReplicas == 0 { // the ServiceAccount may have been deleted in the meantime
 		if found, err := c.hasAccount(ctx, desired); err != nil || !found {
 			return v.withoutAccount(desired), err
 		}
@@ -125,7 +125,7 @@ func (c *Controller) deploy(ctx context.Context, v *virtualNode) (*problem, erro
 }
 
 // hasAccount reports whether the ServiceAccount of a virtual kubelet exists. Without the ServiceAccount, the pods of
-// the Deployment would be rejected and retried with an increasing delay.
+// the Deployment would be rejected, and retried with an increasing delay.
 func (c *Controller) hasAccount(ctx context.Context, desired *appsv1.Deployment) (bool, error) {
 	accounts := &metav1.PartialObjectMetadataList{}
 	accounts.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ServiceAccountList"))
@@ -135,7 +135,8 @@ func (c *Controller) hasAccount(ctx context.Context, desired *appsv1.Deployment)
 	return len(accounts.Items) > 0, nil
 }
 
-// withoutAccount returns the problem that the ServiceAccount is missing. This controller is not allowed to create it.
+// withoutAccount returns the problem of a missing ServiceAccount. This controller is not allowed to create
+// ServiceAccounts.
 func (v *virtualNode) withoutAccount(desired *appsv1.Deployment) *problem {
 	if name := desired.Spec.Template.Spec.ServiceAccountName; name != v.Name {
 		return &problem{reason: noAccountReason, message: fmt.Sprintf("ServiceAccount %s/%s, which spec.template of this VirtualNode names, does not exist: create it", v.Namespace, name), retry: accountRetryInterval}
@@ -144,8 +145,8 @@ func (v *virtualNode) withoutAccount(desired *appsv1.Deployment) *problem {
 		"which creates it with its roles and changes nothing else, or list the virtual node in the values of the chart (virtualKubelets)", v.Namespace, v.Name, v.Name, v.provider()), retry: accountRetryInterval}
 }
 
-// update writes the Deployment as desired. Labels and annotations of other owners stay, as do the changes of others to
-// the spec that nextSpec keeps.
+// update changes the Deployment to the desired one. It keeps the labels and annotations of other owners, and the
+// changes to the spec that nextSpec keeps.
 func (c *Controller) update(ctx context.Context, v *virtualNode, current, desired *appsv1.Deployment) error {
 	next := current.DeepCopy()
 	next.Spec, next.OwnerReferences = nextSpec(current, desired), desired.OwnerReferences
@@ -184,7 +185,7 @@ func changesOf(current, next *appsv1.Deployment) (changes jsonpatch.Patch) {
 	return changes
 }
 
-// publishPatch writes the effective offloadingPatch, which virtual kubelets follow, to the status.
+// publishPatch writes the effective offloadingPatch to the status, from which virtual kubelets read it.
 func (c *Controller) publishPatch(ctx context.Context, v *virtualNode) error {
 	patch := effectivePatch(v.VirtualNode, v.template)
 	if equality.Semantic.DeepEqual(v.Status.EffectiveOffloadingPatch, patch) {
@@ -199,8 +200,8 @@ func (c *Controller) publishPatch(ctx context.Context, v *virtualNode) error {
 	return nil
 }
 
-// showKubelet reports in a condition whether the virtual kubelet runs. If it does not, the condition has the reason
-// from its pods.
+// showKubelet reports in a condition whether the virtual kubelet runs. If it does not run, the condition contains the
+// reason from its pods.
 func (c *Controller) showKubelet(ctx context.Context, v *virtualNode, current *appsv1.Deployment) error {
 	if current.Status.AvailableReplicas > 0 && current.Status.ObservedGeneration == current.Generation {
 		return c.show(ctx, v, condition(offloading.VirtualKubeletConditionType, offloading.RunningConditionStatus, availableReason, "Deployment "+current.Name+" is available"))

@@ -66,7 +66,7 @@ func bare(t *testing.T, provider, name string, change ...func(*offloading.Virtua
 	return vn
 }
 
-// awaitDeployment waits until the function is returns true for the Deployment of the virtual kubelet.
+// awaitDeployment waits until is returns true for the Deployment of the virtual kubelet.
 func awaitDeployment(t *testing.T, vn *offloading.VirtualNode, what string, is func(*appsv1.Deployment) bool) *appsv1.Deployment {
 	t.Helper()
 	current := deployment(vn)
@@ -97,8 +97,9 @@ func kubeletPods(t *testing.T, vn *offloading.VirtualNode) []corev1.Pod {
 	return pods.Items
 }
 
-// A virtual kubelet is deployed from its template, follows changes to the template, and is restored when it is deleted.
-// Changes of others to its Deployment stay. A condition shows whether it runs.
+// TestAVirtualKubeletFollowsItsTemplate checks that a virtual kubelet is deployed from its template, follows changes to
+// the template, and is restored when it is deleted. Changes that other clients make to its Deployment are kept. A
+// condition shows whether it runs.
 func TestAVirtualKubeletFollowsItsTemplate(t *testing.T) {
 	options, byDefault := template(t, "follows")
 	first := consumer.StartManager(t, byDefault)
@@ -146,8 +147,8 @@ func TestAVirtualKubeletFollowsItsTemplate(t *testing.T) {
 	awaitDeployment(t, vn, "stayed", func(d *appsv1.Deployment) bool { return d.DeletionTimestamp == nil })
 }
 
-// If a policy denies the Deployment, this is reported as a denial and not as a problem of the template. The
-// Deployment follows once the policy allows it.
+// TestAVirtualKubeletThatAPolicyDenies checks that, if a policy denies the Deployment, this is reported as a denial and
+// not as a problem of the template. The Deployment is updated as soon as the policy allows it.
 func TestAVirtualKubeletThatAPolicyDenies(t *testing.T) {
 	_, byDefault := template(t, "denied")
 	namespace := "liqo-tenant-volterra"
@@ -172,7 +173,8 @@ func TestAVirtualKubeletThatAPolicyDenies(t *testing.T) {
 	assert.NotEmpty(t, manager.Writes.Denied())
 }
 
-// If a virtual kubelet cannot be deployed, a condition and an Event have the reason. Nothing else is changed.
+// TestAVirtualKubeletThatCannotBeDeployed checks that the reason is in a condition and an Event if a virtual kubelet
+// cannot be deployed. Nothing else is changed.
 func TestAVirtualKubeletThatCannotBeDeployed(t *testing.T) {
 	_, byDefault := template(t, "cannot")
 	consumer.StartManager(t, byDefault)
@@ -208,8 +210,8 @@ func TestAVirtualKubeletThatCannotBeDeployed(t *testing.T) {
 	consumer.Get(t, deployment(taken), taken.Namespace, "vk-parma-taken")
 }
 
-// A VirtualNode that liqoctl or a GitOps tool has created gets its virtual kubelet as soon as the ServiceAccount
-// exists. The condition has the reason why there are no pods.
+// TestAVirtualKubeletGetsItsAccountLater checks that a VirtualNode that liqoctl or a GitOps tool has created gets its
+// virtual kubelet as soon as the ServiceAccount exists. The condition contains the reason why there are no pods.
 func TestAVirtualKubeletGetsItsAccountLater(t *testing.T) {
 	_, byDefault := template(t, "later")
 	consumer.StartManager(t, byDefault)
@@ -232,8 +234,8 @@ func TestAVirtualKubeletGetsItsAccountLater(t *testing.T) {
 	awaitCondition(t, vn, offloading.VirtualKubeletConditionType, offloading.CreatingConditionStatus, "DeploymentProgressing", "quota: no-pods")
 }
 
-// If two VirtualNodes have the same name, the older one has the Node. When the newer one is removed, the objects of
-// the node are kept.
+// TestDuplicateVirtualNodes checks that, if two VirtualNodes have the same name, the Node belongs to the older one.
+// When the newer one is removed, the objects of the node are kept.
 func TestDuplicateVirtualNodes(t *testing.T) {
 	_, byDefault := template(t, "duplicate")
 	older := virtualNode(t, "trento", "same")
@@ -258,7 +260,8 @@ func TestDuplicateVirtualNodes(t *testing.T) {
 	}
 }
 
-// If createNode is set to false, the virtual kubelet keeps its node until the node is drained.
+// TestTheNodeGoesBeforeItIsSwitchedOff checks that, if createNode is set to false, the virtual kubelet keeps its node
+// until the node is drained.
 func TestTheNodeGoesBeforeItIsSwitchedOff(t *testing.T) {
 	_, byDefault := template(t, "switched")
 	consumer.StartManager(t, byDefault)

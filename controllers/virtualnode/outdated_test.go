@@ -21,8 +21,8 @@ import (
 	"github.com/refract-project/refract/controllers/virtualnode"
 )
 
-// If the deletion of a VirtualNode was undone by restoring a backup, the VirtualNode is not drained while the cache
-// is outdated.
+// TestAVirtualNodeThatIsNotDeletedAnyMore checks that, if the deletion of a VirtualNode was undone by restoring a
+// backup, the VirtualNode is not drained while the cache is outdated.
 func TestAVirtualNodeThatIsNotDeletedAnyMore(t *testing.T) {
 	vn := virtualNode(t, "cesena", "cesena")
 	consumer.Patch(t, vn, `{"metadata":{"finalizers":["`+wire.VirtualNodeFinalizer+`"]}}`)
@@ -35,8 +35,8 @@ func TestAVirtualNodeThatIsNotDeletedAnyMore(t *testing.T) {
 	consumer.Patch(t, vn, `{"metadata":{"finalizers":null}}`)
 }
 
-// While the cache still has a drain that was withdrawn, the controller does not cordon the Node, because refractctl
-// uncordon may just have uncordoned it.
+// TestAWithdrawnDrain checks that the controller does not cordon the Node while the cache still contains a drain that
+// was withdrawn, because refractctl uncordon may just have uncordoned the Node.
 func TestAWithdrawnDrain(t *testing.T) {
 	vn := virtualNode(t, "rimini", "rimini")
 	consumer.Patch(t, vn, `{"metadata":{"finalizers":["`+wire.VirtualNodeFinalizer+`"],"annotations":{"`+wire.DrainAnnotation+`":"true"}}}`)

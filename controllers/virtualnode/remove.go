@@ -39,7 +39,7 @@ const (
 	removingReason = "Removing"
 	removedReason  = "NodeRemoved"
 	givenUpReason  = "ProviderGivenUp"
-	deletedReason  = "VkDeleted" // Liqo uses the same reason.
+	deletedReason  = "VkDeleted" // Liqo uses the same reason
 
 	removeAction = "Remove"
 )
@@ -62,7 +62,7 @@ func (c *Controller) remove(ctx context.Context, v *virtualNode) (reconcile.Resu
 	return reconcile.Result{}, finalizer.Ensure(ctx, c.client, v.VirtualNode, wire.VirtualNodeFinalizer, false)
 }
 
-// leave drains the node, unless the provider is dead. On a dead provider, pods never terminate, and Kubernetes deletes
+// leave drains the node, unless the provider is dead. Pods on a dead provider never terminate, and Kubernetes deletes
 // the pods of a deleted node.
 func (c *Controller) leave(ctx context.Context, v *virtualNode) (done bool, err error) {
 	if !v.dead() {
@@ -77,7 +77,7 @@ func (c *Controller) leave(ctx context.Context, v *virtualNode) (done bool, err 
 	return true, c.listLeftovers(ctx, v)
 }
 
-// listLeftovers reports the objects that a dead provider still has for this cluster. The report is on the
+// listLeftovers reports the objects that remain on a dead provider for this cluster. The report is on the
 // ForeignCluster, because the VirtualNode is removed.
 func (c *Controller) listLeftovers(ctx context.Context, v *virtualNode) error {
 	pods, err := c.podsOf(ctx, v.Name)
@@ -113,8 +113,9 @@ func remoteNamespaces(mapping *offloading.NamespaceMap) []string {
 	return names
 }
 
-// withdraw deletes the NamespaceMap of a provider with its last virtual node, and with it all remote namespaces. It
-// waits while a remote namespace has data, i.e. while PersistentVolumes of users represent data there.
+// withdraw deletes the NamespaceMap of a provider, and thereby all remote namespaces, together with the last virtual
+// node of the provider. It waits as long as a remote namespace contains data, i.e. as long as PersistentVolumes of
+// users represent data there.
 func (c *Controller) withdraw(ctx context.Context, v *virtualNode) (done bool, err error) {
 	if last, err := c.isLast(ctx, v); err != nil || !last {
 		return err == nil, err
@@ -128,7 +129,8 @@ func (c *Controller) withdraw(ctx context.Context, v *virtualNode) (done bool, e
 			return false, err
 		}
 	}
-	// Claims that only the provider knows may hold the map while it is being deleted, so it can still be confirmed.
+	// The deletion can still be confirmed now, because claims that only the provider knows may prevent the deletion of
+	// the map.
 	if err := c.confirmDeletion(ctx, v, mapping); err != nil {
 		return false, err
 	}
@@ -144,7 +146,7 @@ func (c *Controller) withdraw(ctx context.Context, v *virtualNode) (done bool, e
 	return false, c.show(ctx, v, condition(offloading.NodeConditionType, offloading.DeletingConditionStatus, removingReason, message))
 }
 
-// holdsData reports whether the provider has data that would be lost with its namespaces. A condition of the
+// holdsData reports whether the provider has data that would be lost with its namespaces. If so, a condition of the
 // VirtualNode shows this.
 func (c *Controller) holdsData(ctx context.Context, v *virtualNode) (bool, error) {
 	if v.dead() {
@@ -161,7 +163,7 @@ func (c *Controller) holdsData(ctx context.Context, v *virtualNode) (bool, error
 		message := fmt.Sprintf("Cluster %s has the data of the volumes %s, which would be lost: %s", v.provider(), held, held.Remedy(remotedata.Annotate("VirtualNode")))
 		c.report.Warn(v.VirtualNode, remotedata.HeldReason, removeAction, message)
 		return true, c.show(ctx, v, condition(offloading.NodeConditionType, offloading.DeletingConditionStatus, remotedata.HeldReason, "The node is drained. "+message))
-	case len(volumes) > 0 && !confirmed: // the claims of the volumes no longer exist
+	case len(volumes) > 0 && !confirmed: // the claims of these volumes no longer exist
 		message := fmt.Sprintf("The node is drained. Waiting for the virtual kubelet to delete the data of the volumes %s", volumes)
 		return true, c.show(ctx, v, condition(offloading.NodeConditionType, offloading.DeletingConditionStatus, removingReason, message))
 	}
@@ -191,7 +193,7 @@ func (c *Controller) volumes(ctx context.Context, v *virtualNode) (remotedata.Vo
 	return volumes.On(v.provider()), err
 }
 
-// isLast reports whether the provider has no other virtual node that is not being removed.
+// isLast reports whether all other virtual nodes of the provider are being removed, if there are any.
 func (c *Controller) isLast(ctx context.Context, v *virtualNode) (bool, error) {
 	all := &offloading.VirtualNodeList{}
 	if err := c.live.List(ctx, all); err != nil {
@@ -271,10 +273,10 @@ func (c *Controller) removeKubelet(ctx context.Context, v *virtualNode) (done bo
 // kubeletName returns the name of the Deployment of a virtual kubelet. The name is the same as in Liqo.
 func kubeletName(virtualNode string) string { return "vk-" + virtualNode }
 
-// removeBesides deletes the objects that refractctl has created for the virtual kubelet in addition to its
-// permissions, if the VirtualNode owns them: the disruption budget, the NetworkPolicy, and credentials that belong to
-// this virtual node only. The garbage collector would delete them later, but may be down. If the Role is from an
-// earlier version and does not allow the deletion, the object is left to the garbage collector.
+// removeBesides deletes the objects that refractctl has created for the virtual kubelet in addition to its permissions,
+// if the VirtualNode owns them: the disruption budget, the NetworkPolicy, and credentials that belong only to this
+// virtual node. The garbage collector would delete them later, but it may be down. If the Role was created by an
+// earlier version and does not permit the deletion, the object is left to the garbage collector.
 func (c *Controller) removeBesides(ctx context.Context, v *virtualNode) (done bool, err error) {
 	besides := []*metav1.PartialObjectMetadata{
 		besideOf(v, policyv1.SchemeGroupVersion.WithKind("PodDisruptionBudget"), kubeletName(v.Name)),
@@ -301,11 +303,11 @@ func (c *Controller) removeBesides(ctx context.Context, v *virtualNode) (done bo
 }
 
 // notGranted matches the message of an API server for a request that no role permits. Only the message shows this,
-// because admission also denies requests with Forbidden.
+// because admission also denies requests with the reason Forbidden.
 var notGranted = regexp.MustCompile(`is forbidden: User "[^"]*" cannot (get|delete) resource "`)
 
-// isNotGranted reports whether err means that no role permits the request. Any other error, such as the denial of a
-// policy, is reported and retried.
+// isNotGranted reports whether err means that no role permits the request. All other errors, such as the denial of a
+// policy, are reported and retried.
 func isNotGranted(err error) bool {
 	return apierrors.IsForbidden(err) && admission.DenyingPolicy(err) == "" && notGranted.MatchString(err.Error())
 }
@@ -326,7 +328,7 @@ func isOwnedBy(object client.Object, uid types.UID) bool {
 // created for this virtual node.
 func (c *Controller) removeAccess(ctx context.Context, v *virtualNode) (done bool, err error) {
 	if v.duplicate != "" {
-		return true, nil // the ServiceAccount belongs to the other VirtualNode
+		return true, nil // the ServiceAccount belongs to the older VirtualNode
 	}
 	for _, kind := range []schema.GroupVersionKind{
 		rbacv1.SchemeGroupVersion.WithKind("ClusterRoleBinding"), rbacv1.SchemeGroupVersion.WithKind("ClusterRole"),

@@ -1,13 +1,13 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package webhookcert maintains the certificates of the admission webhooks, and writes the CA bundle into their
-// configurations.
+// Package webhookcert maintains the serving certificates of the admission webhooks, and writes their CA into the
+// webhook configuration.
 //
 // It uses cert-manager's library: a CA is stored in a Secret and renewed after two thirds of its lifetime. Every
-// replica has its own certificate from this CA, which exists only in memory, and gets a new one when the CA changes
-// or the certificate is about to expire. No volume is mounted, and no process is restarted. The Controller of this
-// package writes the CA into the webhook configuration.
+// replica issues a certificate from this CA for itself, and keeps it only in memory. It issues a new one when the CA
+// changes or the certificate is about to expire. No volume is mounted, and no process has to be restarted. The
+// Controller writes the CA into the webhook configuration.
 package webhookcert
 
 import (
@@ -34,16 +34,16 @@ const (
 	certificateLifetime = 7 * 24 * time.Hour
 )
 
-// Certificate provides a valid serving certificate for this process. It is a Runnable for every replica. It is safe
-// for concurrent use.
+// Certificate provides a valid serving certificate for this process. It is a Runnable that runs on every replica. It is
+// safe for concurrent use.
 type Certificate struct {
 	secret    types.NamespacedName
 	authority *authority.DynamicAuthority
 	source    *certtls.DynamicSource
 }
 
-// NewCertificate returns a certificate for dnsNames that is signed by the CA in secret. The Secret must exist,
-// because processes may not create Secrets. It is empty at first.
+// NewCertificate returns a certificate for dnsNames, signed by the CA in the Secret. The Secret is empty at first, but
+// must exist, because processes may not create Secrets.
 func NewCertificate(config *rest.Config, secret types.NamespacedName, dnsNames ...string) *Certificate {
 	a := &authority.DynamicAuthority{
 		SecretNamespace: secret.Namespace, SecretName: secret.Name, RESTConfig: config,
@@ -65,7 +65,7 @@ func (c *Certificate) GetCertificate(hello *tls.ClientHelloInfo) (*tls.Certifica
 	return c.source.GetCertificate(hello)
 }
 
-// Ready is a readiness check. It fails until there is a valid certificate.
+// Ready is a readiness check. It fails while there is no valid certificate.
 func (c *Certificate) Ready(*http.Request) error {
 	if !c.source.Healthy() {
 		return fmt.Errorf("the webhook has no certificate yet: check that Secret %s exists and that this process may get, list, watch and update it", c.secret)

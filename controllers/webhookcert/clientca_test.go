@@ -26,7 +26,8 @@ import (
 	"github.com/refract-project/refract/internal/rbac"
 )
 
-// If ClientCAFile names the CAs of the API servers' client certificates, no other client can call the webhooks.
+// TestOnlyAPIServersCall checks that only clients with a certificate from ClientCAFile, which contains the CAs of the
+// API servers' client certificates, can call the webhooks.
 func TestOnlyAPIServersCall(t *testing.T) {
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: rbac.WebhookName}}
 	cluster.Create(t, secret)

@@ -26,7 +26,7 @@ import (
 	"github.com/refract-project/refract/internal/jsonpatch"
 )
 
-// authorityKey is the key of the CA certificate (PEM) in the Secret of the CA.
+// authorityKey is the key of the CA certificate (PEM) in the CA's Secret.
 const authorityKey = "ca.crt"
 
 const fieldManager = wire.WebhookCertFieldManager
@@ -47,8 +47,8 @@ type Controller struct {
 	options     Options
 }
 
-// NewController returns a controller that writes through c. It reads the Secret of the CA from live, because Secrets
-// are not cached.
+// NewController returns a controller that writes through c. It reads the CA's Secret with live, because Secrets are not
+// cached.
 func NewController(c client.Client, live client.Reader, certificate *Certificate, options Options) *Controller {
 	return &Controller{client: c, live: live, certificate: certificate, options: options}
 }
@@ -80,7 +80,8 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{}, nil
 }
 
-// trustPatch returns a patch that sets the CA bundle in every webhook that lacks it. Without a CA the patch is empty.
+// trustPatch returns a patch that sets the CA bundle in each webhook that has another one. The patch is empty if there
+// is no CA yet.
 func trustPatch(configuration *admissionregistrationv1.MutatingWebhookConfiguration, authority []byte) jsonpatch.Patch {
 	var patch jsonpatch.Patch
 	for i := range configuration.Webhooks {
@@ -95,7 +96,8 @@ func trustPatch(configuration *admissionregistrationv1.MutatingWebhookConfigurat
 	return patch
 }
 
-// CacheOptions restricts the manager's cache to the webhook configuration. The controller may not read any other one.
+// CacheOptions restricts the manager's cache to the webhook configuration, because the controller may not read any
+// other.
 func CacheOptions(configuration string) map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{
 		&admissionregistrationv1.MutatingWebhookConfiguration{}: {Field: fields.OneTermEqualSelector("metadata.name", configuration)},
@@ -112,7 +114,7 @@ func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 	if err := mgr.Add(c.certificate); err != nil {
 		return fmt.Errorf("adding the certificate of the webhooks, %w", err)
 	}
-	// The watch begins before the certificate starts, and a rotation is kept until the controller receives it.
+	// The watch starts before the certificate, and the channel keeps a rotation until the controller receives it.
 	rotation, rotated := make(chan struct{}, 1), make(chan event.GenericEvent)
 	c.certificate.authority.WatchRotation(rotation)
 	if err := mgr.Add(c.passOn(rotation, rotated)); err != nil {
@@ -126,7 +128,7 @@ func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 		Complete(report.Failures(c, c.options.Failed))
 }
 
-// passOn converts rotations of the CA to events for the controller. Both run on the leader only.
+// passOn turns rotations of the CA into events for the controller. Like the controller, it runs only on the leader.
 func (c *Controller) passOn(rotation <-chan struct{}, rotated chan<- event.GenericEvent) manager.RunnableFunc {
 	configuration := &admissionregistrationv1.MutatingWebhookConfiguration{}
 	configuration.Name = c.options.Configuration

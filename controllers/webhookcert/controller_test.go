@@ -66,14 +66,14 @@ func TestTheAPIServerIsToldWhomToTrust(t *testing.T) {
 	one, first := start(t)
 	two, _ := start(t)
 
-	// In a first installation, the webhook configuration may be created last.
+	// In a new installation, the webhook configuration may be created last.
 	cluster.Create(t, configuration)
 	t.Cleanup(func() { remove(t, configuration) })
 	authority := awaitTrust(t, nil)
 	served := serves(t, one, authority)
 	serves(t, two, authority)
 
-	// In an upgrade, a tool may remove the CA from the configuration. The controller must restore it.
+	// During an upgrade, a tool may remove the CA from the configuration. The controller must restore it.
 	cluster.Patch(t, configuration, `{"metadata":{"annotations":{"upgraded":"yes"}}}`)
 	require.NoError(t, cluster.Client.Patch(t.Context(), configuration, client.RawPatch(types.JSONPatchType, []byte(`[{"op":"remove","path":"/webhooks/1/clientConfig/caBundle"}]`))))
 	if again := awaitTrust(t, nil); string(again) != string(authority) {
@@ -87,7 +87,7 @@ func TestTheAPIServerIsToldWhomToTrust(t *testing.T) {
 	}
 	serves(t, two, renewed)
 
-	// Only the named configuration was written, and only with patches.
+	// Only the named configuration may be written, and only with patches.
 	if writes := first.Writes.About("admissionregistration"); len(writes) == 0 || len(writes) != len(first.Writes.About("PATCH", "mutatingwebhookconfigurations/"+rbac.WebhookName)) {
 		t.Errorf("writes = %q", writes)
 	}
@@ -102,7 +102,8 @@ func remove(t *testing.T, object client.Object) {
 	assert.NoErrorf(t, cluster.Client.Delete(context.WithoutCancel(t.Context()), object), "deleting %s", object.GetName())
 }
 
-// awaitTrust waits until all webhooks of the configuration trust a CA that differs from before, and returns the CA.
+// awaitTrust waits until all webhooks of the configuration trust the same CA, which must differ from before. It returns
+// the CA.
 func awaitTrust(t *testing.T, before []byte) []byte {
 	t.Helper()
 	var trusted []byte
@@ -118,7 +119,7 @@ func awaitTrust(t *testing.T, before []byte) []byte {
 	return trusted
 }
 
-// serves waits until address presents a certificate of the CA for each name that API servers use.
+// serves waits until the server at address presents a certificate of the CA for each name that API servers use.
 func serves(t *testing.T, address string, authority []byte) *x509.Certificate {
 	t.Helper()
 	pool := x509.NewCertPool()

@@ -3,10 +3,10 @@
 
 // Package check finds out whether the gateway of a peer answers through the tunnel.
 //
-// The gateways exchange pings in the format of Liqo: JSON in UDP datagrams. The receiver returns a ping as it is, except for
-// its type. Ours have one more field. Liqo loses it, so an answer with the field comes from Refract; such peers are pinged
-// more often, and a loss is found within a second instead of ten.
+// Gateways exchange pings in Liqo's format, which is JSON in UDP datagrams. The receiver of a ping sends it back with
+// another type. Refract's pings have an additional field. Liqo drops this field, so only Refract's answers contain it.
+// Peers that run Refract are pinged more often, so that a loss is detected within a second instead of ten.
 //
-// A State is fed with the times of pings and answers, and has no clock of its own. All times are of this gateway: the clocks
-// of two clusters need not agree, and may be set while the gateway runs.
+// A State has no clock. The caller passes the times of pings and answers. All times are read from the clock of this
+// gateway, so the clocks of the two clusters may differ, and may be adjusted while the gateway runs.
 package check

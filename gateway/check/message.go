@@ -9,7 +9,7 @@ import (
 	"fmt"
 )
 
-// maxMessage is the longest datagram that is read, as in Liqo.
+// maxMessage is the maximum length of a datagram, as in Liqo.
 const maxMessage = 1024
 
 const (
@@ -17,20 +17,20 @@ const (
 	pong = "PONG"
 )
 
-// message is a datagram in the format of Liqo.
+// message is a datagram in Liqo's format.
 type message struct {
-	// ClusterID is the cluster that shall answer. The answer has the same.
+	// ClusterID is the ID of the cluster that must answer the ping. The answer contains the same ID.
 	ClusterID string `json:"clusterID"`
 	MsgType   string `json:"msgType"`
-	// TimeStamp is the time of the sender, in RFC 3339. Only the sender reads it.
+	// TimeStamp is the sender's time in RFC 3339 format. Only the sender reads it.
 	TimeStamp string `json:"timeStamp"`
-	// Refract is true in messages of Refract. Liqo does not return it.
+	// Refract is true in the messages of Refract. Liqo's answers do not contain it.
 	Refract bool `json:"refract,omitempty"`
 	// Moved is true in the last answer of a pod, when another pod of the gateway has become active. Liqo ignores it.
 	Moved bool `json:"moved,omitempty"`
 }
 
-// parseMessage reads a datagram and refuses what no gateway sends.
+// parseMessage parses a datagram. It returns an error for messages that no gateway sends.
 func parseMessage(data []byte) (m message, err error) {
 	if len(data) > maxMessage {
 		return m, fmt.Errorf("the datagram is longer than %d bytes", maxMessage)
@@ -44,11 +44,11 @@ func parseMessage(data []byte) (m message, err error) {
 	return m, nil
 }
 
-// encode returns the datagram.
+// encode returns the message as a datagram.
 func (m message) encode() []byte {
 	data, err := json.Marshal(m)
 	if err != nil {
-		panic(err) // strings and a bool cannot fail
+		panic(err) // encoding strings and a bool cannot fail
 	}
 	return data
 }

@@ -13,15 +13,15 @@ import (
 	"time"
 )
 
-// Options of a Pinger.
+// Options are the options of Run.
 type Options struct {
-	// ClusterID is the ID of this cluster, RemoteClusterID the peer's.
+	// ClusterID is the ID of this cluster. RemoteClusterID is the ID of the peer.
 	ClusterID, RemoteClusterID string
-	// Port is the own port, Peer the address and the port of the peer's gateway in the tunnel.
+	// Port is the port of this gateway. Peer is the address and port of the peer's gateway in the tunnel.
 	Port int
 	Peer netip.AddrPort
-	// Changed is called when the peer has become connected or lost, Answered for each answer of a connected peer, and Reconnect when it
-	// is time to connect again. They must not block.
+	// Changed is called when the peer becomes connected or is lost. Answered is called for each answer of a connected
+	// peer. Reconnect is called when the tunnel should be reconnected. The functions must not block.
 	Changed   func(connected bool, latency time.Duration)
 	Answered  func(latency time.Duration)
 	Reconnect func()
@@ -72,7 +72,8 @@ func Run(ctx context.Context, o Options) error {
 				o.Reconnect()
 			}
 			m := message{ClusterID: o.RemoteClusterID, MsgType: ping, TimeStamp: now.Format(time.RFC3339Nano), Refract: true}
-			// A tunnel without a session and a link that is down refuse packets. The state sees that as a ping without an answer.
+			// The write fails if the tunnel has no session or the link is down. For the state, this is a ping without
+			// an answer.
 			_, _ = socket.WriteToUDPAddrPort(m.encode(), o.Peer)
 			state.Sent(m.TimeStamp, now)
 			timer.Reset(state.Interval())

@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestPinger acts as the peer of a Pinger. It sends invalid datagrams, which must have no effect, then a ping, and
-// finally the answer of a Liqo gateway.
+// TestPinger acts as the peer. It sends invalid datagrams, which must have no effect, then a ping, and then the answer
+// of a Liqo gateway.
 func TestPinger(t *testing.T) {
 	peer, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 2)})
 	require.NoError(t, err)
@@ -50,7 +50,7 @@ func TestPinger(t *testing.T) {
 	_, err = time.Parse(time.RFC3339Nano, fields["timeStamp"].(string))
 	require.NoError(t, err)
 
-	// None of these has an answer. The pings of the Pinger are in between.
+	// None of these messages may be answered. The pinger sends its own pings in between.
 	for _, bad := range []string{
 		"", "{", "null", `{"clusterID":"rome","msgType":"OTHER"}`, `{"clusterID":"naples","msgType":"PING","timeStamp":"bad"}`,
 		`{"clusterID":"rome","msgType":"PING","timeStamp":"bad","more":"` + strings.Repeat("x", 2000) + `"}`,
@@ -68,7 +68,7 @@ func TestPinger(t *testing.T) {
 	require.Equal(t, map[string]any{"clusterID": "rome", "msgType": "PONG", "timeStamp": "2020-01-01T00:00:00.1Z"}, fields)
 	require.Empty(t, changes)
 
-	// A gateway of Liqo returns the fields that it knows.
+	// A gateway of Liqo sends only the fields that it knows.
 	for fields["msgType"] != "PING" {
 		fields, _ = receive()
 	}

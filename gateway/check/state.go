@@ -33,7 +33,7 @@ const (
 	maxReconnectDelay = 16 * time.Second
 )
 
-// State is what is known about a peer. It is not safe for concurrent use.
+// State is the state of a peer, according to pings and answers. It is not safe for concurrent use.
 type State struct {
 	begun   time.Time            // when the first ping was sent
 	pending map[string]time.Time // time stamps of pings without an answer, and when they were sent
@@ -42,7 +42,7 @@ type State struct {
 	moved   bool                 // another pod of the peer's gateway answers, and no ping to it was answered yet
 
 	refract, connected, lost bool
-	answers                  int // without a loss between them
+	answers                  int // number of consecutive answers
 	latency                  time.Duration
 
 	reconnectAt    time.Time
@@ -52,10 +52,10 @@ type State struct {
 // Connected reports whether the peer answers.
 func (s *State) Connected() bool { return s.connected }
 
-// Lost reports whether the peer has answered once and no longer does.
+// Lost reports whether the peer answered earlier, but no longer answers.
 func (s *State) Lost() bool { return s.lost && !s.connected }
 
-// Refract reports whether the peer is a gateway of Refract.
+// Refract reports whether the peer is a gateway that runs Refract.
 func (s *State) Refract() bool { return s.refract }
 
 // Latency returns the round-trip time of the last answer. It is 0 if the peer is not connected.
@@ -77,10 +77,10 @@ func (s *State) Interval() time.Duration {
 	return interval
 }
 
-// isLiqo reports whether the peer has answered, and not as Refract does.
+// isLiqo reports whether the peer has answered, but not in the way Refract does.
 func (s *State) isLiqo() bool { return !s.refract && !s.last.IsZero() }
 
-// lossAfter returns how long the oldest unanswered ping may wait.
+// lossAfter returns how long a ping may be unanswered before the peer counts as lost.
 func (s *State) lossAfter() time.Duration {
 	if s.isLiqo() {
 		return liqoInterval * liqoLosses
@@ -88,7 +88,7 @@ func (s *State) lossAfter() time.Duration {
 	return interval * losses
 }
 
-// Sent records a ping.
+// Sent records that a ping was sent.
 func (s *State) Sent(stamp string, now time.Time) {
 	if s.pending == nil {
 		s.pending, s.begun = map[string]time.Time{}, now
@@ -101,8 +101,8 @@ func (s *State) Sent(stamp string, now time.Time) {
 	s.pending[stamp] = now
 }
 
-// Answered records an answer. It returns false if this gateway did not send such a ping, or not lately, or has accepted an
-// answer to it or to a later one: then somebody repeats or invents answers.
+// Answered records an answer. It returns false if no such ping was sent recently, or if an answer to this ping or a
+// later one was already recorded. Such an answer is a replay or a forgery.
 func (s *State) Answered(stamp string, refract bool, now time.Time) bool {
 	sent, ok := s.pending[stamp]
 	if !ok || sent.Before(s.last) {

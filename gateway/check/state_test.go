@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// clock feeds a State with pings at its own interval.
+// clock sends pings to a State at the interval that the State requests.
 type clock struct {
 	State
 	now        time.Time
@@ -24,7 +24,7 @@ func newClock() *clock {
 	return &clock{now: begun, begun: begun}
 }
 
-// run pings for a while. The peer answers each ping after 10 ms, if at all.
+// run sends pings for the duration d. If the peer answers, it does so after 10 ms.
 func (c *clock) run(d time.Duration, answers, refract bool) {
 	for end := c.now.Add(d); c.now.Before(end); c.now = c.now.Add(c.Interval()) {
 		if c.Check(c.now) {
@@ -64,7 +64,7 @@ func TestPeersOfBothKinds(t *testing.T) {
 			require.Zero(t, k.Latency())
 			require.NotEmpty(t, k.reconnects)
 
-			k.run(c.until, true, c.refract) // two answers are not enough
+			k.run(c.until, true, c.refract) // two answers are not sufficient
 			require.False(t, k.Connected())
 			k.run(c.interval, true, c.refract)
 			require.True(t, k.Connected())
@@ -73,7 +73,8 @@ func TestPeersOfBothKinds(t *testing.T) {
 	}
 }
 
-// TestReconnectPauses checks that a peer that never answers, or no longer does, is connected again with growing pauses.
+// TestReconnectPauses checks that a peer that never answers, or has stopped answering, is reconnected with increasing
+// delays.
 func TestReconnectPauses(t *testing.T) {
 	k := newClock()
 	k.run(time.Minute, false, false)
@@ -90,7 +91,7 @@ func TestReconnectPauses(t *testing.T) {
 	require.Less(t, k.begun.Add(k.reconnects[0]).Sub(begun), 1300*time.Millisecond, "the pauses begin anew after an answer")
 }
 
-// TestForgedAnswers feeds answers that this gateway has not asked for.
+// TestForgedAnswers passes answers to pings that this gateway has not sent.
 func TestForgedAnswers(t *testing.T) {
 	k := newClock()
 	k.Sent("first", k.now)

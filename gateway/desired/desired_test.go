@@ -20,7 +20,7 @@ import (
 	"github.com/refract-project/refract/gateway/netstate"
 )
 
-// newConfiguration describes a peer with the same ranges as this cluster.
+// newConfiguration returns the Configuration of a peer that uses the same ranges as this cluster.
 func newConfiguration() *networking.Configuration {
 	ranges := func(pod, external networking.CIDR) networking.ClusterConfig {
 		return networking.ClusterConfig{CIDR: networking.ClusterConfigCIDR{Pod: []networking.CIDR{pod},
@@ -69,7 +69,7 @@ func newHost() Host {
 		Peers: []Peer{{Configuration: newConfiguration(), Client: newClient()}}}
 }
 
-// format returns a State as text, as ip and nft print it.
+// format returns a State as text, in the notation of ip and nft.
 func format(s netstate.State) string {
 	var b strings.Builder
 	line := func(format string, values ...any) { fmt.Fprintf(&b, format+"\n", values...) }
@@ -108,7 +108,8 @@ func format(s netstate.State) string {
 	return b.String()
 }
 
-// TestCompile compares the configuration for two clusters with equal ranges with the files in testdata. Set REFRACT_UPDATE to write them.
+// TestCompile compares the configuration for two clusters with the same ranges with the files in testdata. Set
+// REFRACT_UPDATE to update the files.
 func TestCompile(t *testing.T) {
 	gateway, err := CompileGateway(newPeering())
 	require.NoError(t, err)
@@ -130,7 +131,7 @@ func TestCompile(t *testing.T) {
 	require.Zero(t, gateway.Tunnel.ListenPort)
 }
 
-// TestServer checks what differs at the server.
+// TestServer checks the differences between the configuration of a server and of a client.
 func TestServer(t *testing.T) {
 	p := newPeering()
 	p.Client, p.Server, p.Endpoint = nil, newServer(), netip.AddrPort{}
@@ -142,7 +143,8 @@ func TestServer(t *testing.T) {
 	require.Equal(t, []netip.Prefix{serverAddress}, gateway.State.Links[1].Addresses)
 }
 
-// TestRangesThatDiffer checks that a range that is not remapped has no rule, and that the order of the ranges pairs them.
+// TestRangesThatDiffer checks that there are no rules for a range that is not remapped, and that ranges are paired by
+// their order.
 func TestRangesThatDiffer(t *testing.T) {
 	p := newPeering()
 	p.Configuration.Spec.Remote.CIDR.Pod = []networking.CIDR{"10.9.0.0/16", "10.1.0.0/24"}
@@ -155,7 +157,7 @@ func TestRangesThatDiffer(t *testing.T) {
 	require.Contains(t, text, `iifname "liqo-tunnel" ip saddr 10.1.0.0/24 snat prefix to 10.61.3.0/24`)
 }
 
-// TestRefusedPeerings checks the messages for objects that are missing, incomplete or harmful.
+// TestRefusedPeerings checks the error messages for objects that are missing, incomplete or harmful.
 func TestRefusedPeerings(t *testing.T) {
 	for want, change := range map[string]func(*Peering){
 		"waiting for the Configuration":                   func(p *Peering) { p.Configuration = nil },
@@ -218,7 +220,7 @@ func publicKey(private []byte) []byte {
 	return public[:]
 }
 
-// TestNodeWithABadPeer checks that a peer whose objects are incomplete or conflict does not affect the others.
+// TestNodeWithABadPeer checks that a peer with incomplete or conflicting objects does not affect other peers.
 func TestNodeWithABadPeer(t *testing.T) {
 	alone, err := compileNode(newHost())
 	require.NoError(t, err)
@@ -243,7 +245,7 @@ func TestNodeWithABadPeer(t *testing.T) {
 	}
 }
 
-// TestOrderDoesNotMatter checks that a State does not depend on the order in which the API server lists objects.
+// TestOrderDoesNotMatter checks that a State does not depend on the order in which the API server lists the objects.
 func TestOrderDoesNotMatter(t *testing.T) {
 	h := newHost()
 	second := Peer{Configuration: newConfiguration(), Server: newServer()}
@@ -258,7 +260,8 @@ func TestOrderDoesNotMatter(t *testing.T) {
 	require.Equal(t, format(first), format(reversed))
 }
 
-// TestNextHops checks that next hops differ, stay when other names come and go, and are no special addresses.
+// TestNextHops checks that next hops are different, do not change when other names are added or removed, and are not
+// special addresses.
 func TestNextHops(t *testing.T) {
 	var names []string
 	for i := range 20_000 {
@@ -280,8 +283,8 @@ func TestNextHops(t *testing.T) {
 	require.NotEqual(t, gatewayMAC(types.UID("x")), nodeMAC("x"))
 }
 
-// TestIncompletePeerKeepsItsConfiguration checks that a peer whose objects become incomplete or malformed keeps its ways, both in
-// the same process and after a restart, and that the others change as their objects do.
+// TestIncompletePeerKeepsItsConfiguration checks that a peer whose objects become incomplete or malformed keeps its
+// configuration, both in the same process and after a restart. Changes of other peers must still be applied.
 func TestIncompletePeerKeepsItsConfiguration(t *testing.T) {
 	for name, spoil := range map[string]func(*Peer){
 		"no Configuration":  func(p *Peer) { p.Configuration = nil },
@@ -327,7 +330,7 @@ func newSecondPeer(pods networking.CIDR) Peer {
 	return p
 }
 
-// TestConflictingPeers checks which of two peers with the same addresses has them.
+// TestConflictingPeers checks which of two peers with the same addresses is configured.
 func TestConflictingPeers(t *testing.T) {
 	c := NewNodeCompiler(netstate.State{})
 	before, err := c.Compile(newHost())
@@ -348,7 +351,7 @@ func TestConflictingPeers(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, format(second), format(after))
 
-	// A known peer whose new range is taken keeps its old one.
+	// If another peer uses the new range of a known peer, the known peer keeps its old range.
 	c = NewNodeCompiler(netstate.State{})
 	h = newHost()
 	h.Peers = append(h.Peers, newSecondPeer("10.81.0.0/16"))
@@ -361,7 +364,8 @@ func TestConflictingPeers(t *testing.T) {
 	require.Equal(t, format(before), format(after))
 }
 
-// TestResumeTunnel checks that a gateway finds the tunnel of the process before it in the kernel, while its Configuration is malformed.
+// TestResumeTunnel checks that a gateway whose Configuration is malformed resumes the tunnel of an earlier process from
+// the kernel.
 func TestResumeTunnel(t *testing.T) {
 	good, err := CompileGateway(newPeering())
 	require.NoError(t, err)
@@ -379,7 +383,7 @@ func TestResumeTunnel(t *testing.T) {
 	require.ErrorContains(t, err, "waiting for the PublicKey")
 }
 
-// compileNode returns the configuration of a node that had none before.
+// compileNode returns the configuration of a node that was not configured before.
 func compileNode(h Host) (netstate.State, error) {
 	return NewNodeCompiler(netstate.State{}).Compile(h)
 }

@@ -20,66 +20,69 @@ import (
 // TunnelLink is the name of the WireGuard device, as in Liqo.
 const TunnelLink = "liqo-tunnel"
 
-// PingPort is the UDP port at which each gateway answers pings through the tunnel, as in Liqo.
+// PingPort is the UDP port at which gateways answer pings through the tunnel, as in Liqo.
 const PingPort = 12345
 
-// The routing tables of a gateway, by the link on which a packet arrives.
+// The routing tables of a gateway. The link on which a packet arrives determines its table.
 const (
 	nodesTable  = 21001
 	tunnelTable = 21002
 )
 
-// tcpHeaders is the length of the headers of IPv4 and TCP without options.
+// tcpHeaders is the length of the IPv4 and TCP headers without options.
 const tcpHeaders = 40
 
-// wireguardOverhead is the length of the headers that WireGuard adds over IPv4, with its own 32 bytes.
+// wireguardOverhead is the length of the headers that WireGuard adds: 32 bytes of its own, and the UDP and IPv4
+// headers.
 const wireguardOverhead = 60
 
-// minMTU is the smallest MTU of a tunnel. IPv4 requires no host to accept more (RFC 791).
+// minMTU is the minimum MTU of a tunnel. IPv4 does not require hosts to accept longer packets (RFC 791).
 const minMTU = 576
 
-// The addresses of the ends of the tunnel, as in Liqo.
+// The addresses of the two ends of the tunnel, as in Liqo.
 var (
 	serverAddress = netip.MustParsePrefix("169.254.18.1/30")
 	clientAddress = netip.MustParsePrefix("169.254.18.2/30")
 )
 
-// GatewayScope lists what belongs to a gateway in its pod.
+// GatewayScope lists the links, routing tables and nftables table that belong to a gateway, in the network namespace of
+// its pod.
 var GatewayScope = netstate.Scope{Links: []string{VXLANLink, TunnelLink}, RouteTables: []int{nodesTable, tunnelTable}, Table: TableName}
 
-// Node is a node of this cluster, as a gateway reaches it.
+// Node is a node of this cluster as a gateway reaches it.
 type Node struct {
 	Name string
-	// IP is the address to which packets are sent.
+	// IP is the address of the node that the gateway sends packets to.
 	IP netip.Addr
-	// PodRanges are the addresses of the pods on the node.
+	// PodRanges are the ranges of the pods on the node.
 	PodRanges []netip.Prefix
-	// External is the node's own address in the external range of the cluster. It is not valid if the node has none: then its processes
-	// cannot reach the peer.
+	// External is the node's own address in the external range of the cluster. If it is invalid, the node has no such
+	// address, and processes on the node cannot reach the peer.
 	External netip.Addr
 }
 
-// Peering contains what a gateway needs to know.
+// Peering contains the inputs of a gateway's configuration.
 type Peering struct {
-	// ClusterID is the ID of this cluster, RemoteClusterID the peer's.
+	// ClusterID is the ID of this cluster. RemoteClusterID is the ID of the peer.
 	ClusterID, RemoteClusterID string
 
 	Configuration *networking.Configuration
-	// Exactly one of Server and Client is set: the end of the tunnel at this cluster.
+	// Exactly one of Server and Client is set. It describes this cluster's end of the tunnel.
 	Server    *networking.GatewayServer
 	Client    *networking.GatewayClient
 	PublicKey *networking.PublicKey
-	// PrivateKey is the private key of this cluster's gateway, from its Secret.
+	// PrivateKey is the private key of this cluster's gateway. It comes from a Secret.
 	PrivateKey []byte
-	// Endpoint is the address of the peer's gateway. It is valid at the client only.
+	// Endpoint is the address of the peer's gateway. It is valid only if Client is set.
 	Endpoint netip.AddrPort
 	Nodes    []Node
 	// PodMTU is the MTU of the pod's own link.
 	PodMTU int
-	// Standby is true while another pod of the gateway carries the packets. It does not change the configuration, so that this pod can
-	// take over at once: see package gateway.
+	// Standby is true while another pod of the gateway carries the packets. It does not affect the configuration, so
+	// that this pod can take over immediately (see package gateway).
 	Standby bool
-	// Problem is why the objects are ambiguous, such as two Configurations for one peer. It is empty if they are not.
+	// Problem is the reason why the objects are ambiguous, such as two Configurations for one peer. It is empty if they
+	// are not ambiguous.
 	Problem string
 }
 
@@ -87,8 +90,8 @@ type Peering struct {
 type Gateway struct {
 	State  netstate.State
 	Tunnel tunnel.Config
-	MTU    int // of the tunnel
-	// Ping is where the peer's gateway answers pings.
+	MTU    int // MTU of the tunnel
+	// Ping is the address and port at which the peer's gateway answers pings.
 	Ping netip.AddrPort
 }
 
@@ -118,7 +121,8 @@ func CompileGateway(p Peering) (Gateway, error) {
 			{Priority: rulePriority, In: VXLANLink, Table: nodesTable},
 			{Priority: rulePriority, In: TunnelLink, Table: tunnelTable},
 		},
-		// No packet of a peer takes a route of the pod, and none of a node the way to the internet.
+		// Packets from a peer must not use the routes of the pod, and packets from a node must not be sent to the
+		// internet.
 		Routes: []netstate.Route{{Table: nodesTable, Destination: allAddresses}, {Table: tunnelTable, Destination: allAddresses}},
 		Table:  gatewayTable(ranges, end),
 	}
@@ -129,8 +133,8 @@ func CompileGateway(p Peering) (Gateway, error) {
 	return Gateway{State: state, Tunnel: keys, MTU: end.mtu, Ping: netip.AddrPortFrom(end.other, PingPort)}, nil
 }
 
-// ResumeTunnel returns the tunnel of a gateway whose Configuration cannot be compiled, with the ranges of the peer that the kernel has. The result
-// has no State, because the State of the kernel must not change.
+// ResumeTunnel returns the tunnel of a gateway whose Configuration cannot be compiled. It takes the ranges of the peer
+// from the kernel's configuration. The result has no State, because the kernel's configuration must not be changed.
 func ResumeTunnel(p Peering, present netstate.State) (Gateway, error) {
 	end, err := p.end()
 	if err != nil {
@@ -152,10 +156,10 @@ func ResumeTunnel(p Peering, present netstate.State) (Gateway, error) {
 	return Gateway{Tunnel: keys, MTU: end.mtu, Ping: netip.AddrPortFrom(end.other, PingPort)}, nil
 }
 
-// errNotOneGateway refuses a peering with both ends of the tunnel, or with none.
+// errNotOneGateway is the error for a peering with both or neither of the two ends of the tunnel.
 var errNotOneGateway = errors.New("a gateway is either a GatewayServer or a GatewayClient: delete one of them")
 
-// end describes the end of the tunnel at this cluster.
+// end describes this cluster's end of the tunnel.
 type end struct {
 	name  string
 	uid   types.UID
@@ -221,7 +225,7 @@ func (p Peering) tunnelConfig(ranges ranges, e end) (tunnel.Config, error) {
 	return tunnel.Config{PrivateKey: private, ListenPort: e.port, Peers: []tunnel.Peer{peer}}, nil
 }
 
-// addNodes adds the ways to the nodes and to their pods.
+// addNodes adds routes to the nodes and to their pods.
 func addNodes(state *netstate.State, nodes []Node) {
 	nodes = slices.Clone(nodes)
 	names := make([]string, 0, len(nodes))
@@ -238,8 +242,9 @@ func addNodes(state *netstate.State, nodes []Node) {
 	}
 }
 
-// gatewayTable returns the rules of a gateway. The chain arrival sees the addresses as they are on the wire. In the chain forward, and for
-// packets from the peer also in postrouting, the addresses of the peer are the true ones.
+// gatewayTable returns the nftables rules of a gateway. In the chain arrival, packets have the addresses that they
+// arrived with. In the chain forward, the addresses of the peer are the true ones. For packets from the peer, this is
+// also true in postrouting.
 func gatewayTable(r ranges, e end) netstate.Table {
 	var outgoing, incoming []netstate.Rule
 	for _, remote := range r.remote {

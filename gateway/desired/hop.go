@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// VXLANLink is the device between nodes and gateways. There is one on each node and one in each gateway.
+	// VXLANLink is the name of the VXLAN device between nodes and gateways. Each node and each gateway has one.
 	VXLANLink = "refract.vx"
 	// VXLANPort is the UDP port of the device.
 	VXLANPort = 6092
@@ -26,20 +26,21 @@ const (
 	vxlanID = 1
 	// vxlanOverhead is the length of the headers that VXLAN adds: Ethernet, VXLAN, UDP and IPv4.
 	vxlanOverhead = 50
-	// rulePriority is before the rules of network plugins (the one of AWS begins at 512) and behind the kernel's own table "local".
+	// rulePriority is the priority of the routing rules. They come after the kernel's own table "local", and before the
+	// rules of network plugins (for example, the AWS plugin's begin at 512).
 	rulePriority = 100
 )
 
 var allAddresses = netip.MustParsePrefix("0.0.0.0/0")
 
-// hop is another end of the VXLAN device.
+// hop is another end of the VXLAN device: a gateway or a node.
 type hop struct {
-	next netip.Addr // see nextHops
+	next netip.Addr // next hop of the routes (see nextHops)
 	mac  string
 	host netip.Addr
 }
 
-// addHop adds the way to another end, for packets to the targets.
+// addHop adds routes for the targets that lead to another end of the VXLAN device.
 func addHop(state *netstate.State, h hop, table int, targets []netip.Prefix, mtu int) {
 	state.Neighbours = append(state.Neighbours, netstate.Neighbour{Link: VXLANLink, IP: h.next, MAC: h.mac})
 	state.Forwards = append(state.Forwards, netstate.Forward{Link: VXLANLink, MAC: h.mac, Host: h.host})
@@ -52,16 +53,17 @@ func vxlan(mtu int, mac string) netstate.Link {
 	return netstate.Link{Name: VXLANLink, MTU: mtu - vxlanOverhead, VXLAN: &netstate.VXLAN{ID: vxlanID, Port: VXLANPort, MAC: mac}}
 }
 
-// nextHops returns an address for each name, in 240.0.0.0/4. It stands for a MAC in this host's routes and never is in a packet, so
-// other hosts need not know it. The address is a hash of the name: it is the same after a restart, and does not depend on
-// the other names unless two have the same hash, which takes some ten thousand names.
+// nextHops returns an address in 240.0.0.0/4 for each name. The address represents a MAC in the routes of this host. It
+// never occurs in packets, so other hosts need not know it. It is a hash of the name, so it is the same after a
+// restart. It depends on the other names only if two names have the same hash, which is unlikely with less than ten
+// thousand names.
 func nextHops(names []string) map[string]netip.Addr {
 	names = slices.Sorted(slices.Values(names))
 	hops, used := map[string]netip.Addr{}, map[netip.Addr]bool{}
 	for _, name := range names {
 		hash := sha256.Sum256([]byte(name))
 		for number := binary.BigEndian.Uint32(hash[:]); ; number++ {
-			// The last address of the range is the broadcast address.
+			// The last address in the range is the broadcast address, so it is not used.
 			a := netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, 0xf0000000|number%0x0fffffff)))
 			if !used[a] {
 				hops[name], used[a] = a, true
@@ -72,13 +74,13 @@ func nextHops(names []string) map[string]netip.Addr {
 	return hops
 }
 
-// gatewayMAC returns the MAC of a gateway. All its pods have the same, so that only the host behind it changes when another
-// pod takes over.
+// gatewayMAC returns the MAC of a gateway. All pods of a gateway have the same MAC, so when another pod takes over,
+// only the host behind the MAC changes.
 func gatewayMAC(uid types.UID) string { return hashMAC("gateway " + string(uid)) }
 
 func nodeMAC(name string) string { return hashMAC("node " + name) }
 
-// hashMAC returns a MAC that is marked as locally administered.
+// hashMAC returns a locally administered MAC that is a hash of text.
 func hashMAC(text string) string {
 	hash := sha256.Sum256([]byte(text))
 	mac := net.HardwareAddr(hash[:6])

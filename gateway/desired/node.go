@@ -16,27 +16,28 @@ import (
 	"github.com/refract-project/refract/gateway/netstate"
 )
 
-// peersTable is the routing table of a node. It has the ranges of the peers, and nothing else.
+// peersTable is the routing table with the routes to peers on a node. It contains no other routes.
 const peersTable = 21000
 
-// podsSet is the set with the pod ranges of this cluster.
+// podsSet is the name of the nftables set with the pod ranges of this cluster.
 const podsSet = "pods"
 
-// NodeScope lists what belongs to the agent on a node.
+// NodeScope lists the links, routing tables and nftables table that belong to the agent on a node.
 var NodeScope = netstate.Scope{Links: []string{VXLANLink}, RouteTables: []int{peersTable}, Table: TableName}
 
-// Host contains what the agent on a node needs to know.
+// Host contains the inputs of a node's configuration.
 type Host struct {
 	Name string
-	// IP is the node's address, to which gateways send packets.
+	// IP is the node's address that gateways send packets to.
 	IP netip.Addr
-	// External is the node's own address in the external range of the cluster. If it is not valid, processes of the node
+	// External is the node's own address in the external range of the cluster. If it is invalid, processes on the node
 	// cannot reach peers.
 	External netip.Addr
-	// Nodes are the addresses of all nodes. The packets of a gateway have one of them where the network plugin masquerades pods.
+	// Nodes are the addresses of all nodes. If the network plugin masquerades pods, the packets of a gateway have one
+	// of them as their source.
 	Nodes []netip.Addr
 	Peers []Peer
-	// MTU of the network between nodes and pods.
+	// MTU is the MTU of the network between nodes and pods.
 	MTU int
 }
 
@@ -45,15 +46,16 @@ type Peer struct {
 	Configuration *networking.Configuration
 	Server        *networking.GatewayServer
 	Client        *networking.GatewayClient
-	// Problem is why the objects are ambiguous, such as two Configurations for one peer. It is empty if they are not.
+	// Problem is the reason why the objects are ambiguous, such as two Configurations for one peer. It is empty if they
+	// are not ambiguous.
 	Problem string
 }
 
-// Refusal is the reason why the objects of one peer are not applied.
+// Refusal is the reason why the objects of a peer are not applied.
 type Refusal struct {
-	// Peer names the gateway of the peer.
+	// Peer is the name of the peer's gateway.
 	Peer string
-	// Kept is true if the peer keeps the configuration that it had before.
+	// Kept is true if the peer keeps its previous configuration.
 	Kept bool
 	Err  error
 }
@@ -67,22 +69,22 @@ func (r *Refusal) Error() string {
 
 func (r *Refusal) Unwrap() error { return r.Err }
 
-// NodeCompiler compiles the configuration of a node, and remembers the last good configuration of each peer. It is not safe for
-// concurrent use.
+// NodeCompiler compiles the configuration of a node. It remembers the last valid configuration of each peer. It is not
+// safe for concurrent use.
 type NodeCompiler struct {
-	// accepted are the ways of the last configuration, by the UID of the gateway.
+	// accepted contains the paths to the peers in the last configuration, by the UID of the gateway.
 	accepted map[types.UID]way
-	// present is the kernel's configuration before the first Compile. It replaces accepted after a restart.
+	// present is the kernel's configuration before the first Compile. After a restart, it is used instead of accepted.
 	present netstate.State
 }
 
-// NewNodeCompiler returns a NodeCompiler that continues the configuration that the kernel has.
+// NewNodeCompiler returns a NodeCompiler that starts with the kernel's present configuration.
 func NewNodeCompiler(present netstate.State) *NodeCompiler { return &NodeCompiler{present: present} }
 
-// Compile returns the configuration of a node. A peer whose objects are incomplete or refused keeps its last configuration as long as its
-// gateway is in the Host, and is a Refusal in the joined error. Such a peer gives way to a complete one that has one of its
-// addresses: then the controller manager has granted them anew. Without a conflict with other peers, the order of the peers has no
-// meaning.
+// Compile returns the configuration of a node. If the objects of a peer are incomplete or refused, the joined error
+// contains a Refusal. The peer keeps its last configuration as long as its gateway is in the Host, unless a complete
+// peer uses one of its addresses: in this case the controller manager has granted these addresses again. The order of
+// the peers does not matter unless they conflict.
 func (c *NodeCompiler) Compile(h Host) (netstate.State, error) {
 	var known, added, kept []way
 	var errs []error
@@ -130,7 +132,7 @@ func (c *NodeCompiler) Compile(h Host) (netstate.State, error) {
 	return h.state(ways), errors.Join(errs...)
 }
 
-// findLast returns the last good way to a peer.
+// findLast returns the path to a peer in the last valid configuration.
 func (c *NodeCompiler) findLast(p Peer) (way, bool) {
 	for _, uid := range p.uids() {
 		if w, ok := c.accepted[uid]; ok {
@@ -153,8 +155,8 @@ func (p Peer) uids() (uids []types.UID) {
 	return uids
 }
 
-// readWay reads the way to a peer from the configuration of a kernel. The MAC identifies the gateway. It leads to the next hop and
-// the pod, and the next hop to the ranges.
+// readWay reads the path to a peer from the kernel's configuration. The MAC identifies the gateway. From the MAC it
+// finds the next hop and the pod, and from the next hop the ranges.
 func readWay(present netstate.State, uid types.UID) (way, bool) {
 	w := way{uid: uid}
 	mac := gatewayMAC(uid)
@@ -170,7 +172,7 @@ func readWay(present netstate.State, uid types.UID) (way, bool) {
 		for _, r := range present.Routes {
 			if r.Via == n.IP && r.Table == peersTable {
 				w.mtu = r.MTU
-				// A node does not know the true range.
+				// A node does not know the true range of the peer.
 				w.ranges.remote = append(w.ranges.remote, remoteRange{seen: r.Destination})
 			}
 		}
@@ -206,11 +208,11 @@ func (h Host) state(ways []way) netstate.State {
 	return state
 }
 
-// way is the way to one peer.
+// way is the path to one peer.
 type way struct {
 	name   string
 	uid    types.UID
-	pod    netip.Addr // the active pod of the gateway
+	pod    netip.Addr // address of the gateway's active pod
 	mtu    int
 	ranges ranges
 }
@@ -246,7 +248,7 @@ func (p Peer) way() (w way, err error) {
 	return w, err
 }
 
-// findConflict returns an error if another peer has one of the addresses. IPAM grants none twice.
+// findConflict returns an error if another peer uses one of the addresses. IPAM does not grant an address twice.
 func (w way) findConflict(others []way) error {
 	for _, o := range others {
 		for _, a := range w.ranges.remote {
@@ -261,11 +263,11 @@ func (w way) findConflict(others []way) error {
 	return nil
 }
 
-// nodeSets contains the sets of the table of a node.
+// nodeSets contains the content of the nftables sets on a node.
 type nodeSets struct{ peers, pods, hosts []netip.Prefix }
 
-// nodeTable returns the rules of a node. The chain postrouting is one step before the chains in which kube-proxy and network plugins
-// masquerade, because the first translation of a connection is final.
+// nodeTable returns the nftables rules of a node. The chain postrouting comes immediately before the chains where
+// kube-proxy and network plugins masquerade, because only the first translation of a connection takes effect.
 func nodeTable(h Host, sets nodeSets) netstate.Table {
 	drop := netstate.Action{Drop: true}
 	host := single(h.IP)
@@ -302,5 +304,5 @@ func hostRanges(addresses []netip.Addr) (ranges []netip.Prefix) {
 	return ranges
 }
 
-// single returns the range that has only one address.
+// single returns a range that contains only the address a.
 func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }

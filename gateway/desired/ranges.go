@@ -18,12 +18,13 @@ import (
 
 // ranges contains the ranges of a Configuration.
 type ranges struct {
-	// localPods are the pod ranges of this cluster, and local also has its external ranges.
+	// localPods contains the pod ranges of this cluster. local contains its pod ranges and external ranges.
 	localPods, local []netip.Prefix
 	remote           []remoteRange
 }
 
-// remoteRange is a range of the peer: as the peer itself uses it, and as this cluster sees it. Both are of the same size.
+// remoteRange is a range of the peer. own is the range that the peer itself uses, and seen is the range of the same
+// size that this cluster uses for it.
 type remoteRange struct{ own, seen netip.Prefix }
 
 func (r ranges) trueRemote() (list []netip.Prefix) {
@@ -40,8 +41,9 @@ func (r ranges) seenRemote() (list []netip.Prefix) {
 	return list
 }
 
-// parseConfiguration reads a Configuration whose status is up to date. It checks the ranges again although the controller did, because
-// whoever can write the status could otherwise direct traffic of this cluster to the peer.
+// parseConfiguration parses a Configuration whose status is up to date. It checks the ranges again although the
+// controller has checked them. Otherwise anybody who can write the status could direct traffic of this cluster to the
+// peer.
 func parseConfiguration(c *networking.Configuration) (found ranges, err error) {
 	if c == nil {
 		return found, errors.New("waiting for the Configuration of the peer")
@@ -89,7 +91,8 @@ func parseList(lists ...[]networking.CIDR) ([]netip.Prefix, error) {
 	return ipam.ParsePeerRanges(texts)
 }
 
-// incomplete returns what the status lacks. Releases of Liqo without the condition only set the ranges.
+// incomplete returns an error that describes what is missing in the status. Releases of Liqo that do not set the
+// condition set only the ranges.
 func incomplete(c *networking.Configuration) error {
 	condition := meta.FindStatusCondition(c.Status.Conditions, networking.ConfiguredCondition)
 	switch {

@@ -10,26 +10,27 @@ import (
 	"slices"
 )
 
-// rounds limits how often Apply reads and writes. A link that is created again takes its routes with it, which needs a
-// second round, and the last one finds no difference. More rounds would fight a process that undoes each write.
+// rounds limits how often Apply reads and writes the kernel's state. If a link is recreated, it loses its routes, so
+// they are added in a second round. The last round finds no differences. With more rounds, Apply would fight a process
+// that reverts each write.
 const rounds = 4
 
-// kernel reads and writes the network configuration. The tests have one without a kernel, too.
+// kernel reads and writes the network configuration. Some tests use an implementation without a real kernel.
 type kernel interface {
 	read(Scope) (snapshot, error)
-	// encode returns the form in which the kernel stores a table.
+	// encode returns a table in the form that the kernel stores.
 	encode(Table) (*tableState, error)
 	write(change) error
 }
 
-// Applier writes States to the kernel. Its methods must not be called concurrently.
+// Applier applies States to the kernel. Its methods must not be called concurrently.
 type Applier struct {
 	kernel kernel
 	scope  Scope
 }
 
-// Apply turns the kernel's state into the desired one, and returns the number of requests that changed something. An
-// error of one request does not prevent the others.
+// Apply changes the kernel's state to the desired state. It returns the number of requests that have changed something.
+// If a request fails, the others are still sent.
 func (a *Applier) Apply(desired State) (writes int, err error) {
 	want, err := a.snapshotOf(desired)
 	if err != nil {
@@ -62,8 +63,8 @@ func (a *Applier) Apply(desired State) (writes int, err error) {
 	return writes, nil
 }
 
-// Read returns the neighbours, forwards, routes and sets of the kernel within the Scope. A process that starts continues with
-// them.
+// Read returns the neighbours, forwards, routes and sets in the kernel that are within the Scope, so that a new process
+// can continue with them.
 func (a *Applier) Read() (State, error) {
 	present, err := a.kernel.read(a.scope)
 	if err != nil {
@@ -90,8 +91,8 @@ func (a *Applier) Read() (State, error) {
 	return s, nil
 }
 
-// snapshotOf returns a State in the form that can be compared. It refuses a State outside of the Scope, because what is
-// not in the Scope is never removed.
+// snapshotOf returns a State in a form that can be compared. It returns an error if a part of the State is outside of
+// the Scope, because this part would never be removed.
 func (a *Applier) snapshotOf(s State) (snapshot, error) {
 	found := newSnapshot()
 	for _, l := range s.Links {

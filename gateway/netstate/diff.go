@@ -11,13 +11,14 @@ import (
 	"slices"
 )
 
-// snapshot is a State in a form that can be compared: the desired one, or what a kernel has within a Scope.
+// snapshot is a State in a form that can be compared. It is either the desired State or the kernel's state within a
+// Scope.
 type snapshot struct {
 	links      map[string]linkState
-	neighbours map[neighbourKey]string     // MAC of a next hop
-	forwards   map[forwardKey][]netip.Addr // hosts of a MAC
+	neighbours map[neighbourKey]string     // MAC addresses of next hops
+	forwards   map[forwardKey][]netip.Addr // hosts of MAC addresses
 	routes     map[routeKey]Route
-	rules      map[PolicyRule]int // number of rules that are equal
+	rules      map[PolicyRule]int // number of equal rules
 	table      *tableState        // nil if the table does not exist
 }
 
@@ -33,7 +34,7 @@ type (
 	}
 )
 
-// linkState contains the settings of a link that exists.
+// linkState contains the settings of an existing link.
 type linkState struct {
 	vxlan            *VXLAN
 	mtu              int
@@ -42,7 +43,7 @@ type linkState struct {
 	addresses        []netip.Prefix
 }
 
-// tableState is a table in which each rule is encoded as the kernel stores it.
+// tableState is a table whose rules are encoded as the kernel stores them.
 type tableState struct {
 	name   string
 	sets   map[string][]addressRange
@@ -58,7 +59,7 @@ type chainState struct {
 // change is one request to the kernel.
 type change struct {
 	action action
-	object any // Link, linkAddress, Neighbour, Forward, Route, PolicyRule or Table
+	object any // a Link, linkAddress, Neighbour, Forward, Route, PolicyRule or Table
 }
 
 type action string
@@ -76,9 +77,9 @@ type linkAddress struct {
 
 func (c change) String() string { return fmt.Sprintf("%s %T %+v", c.action, c.object, c.object) }
 
-// diff returns the changes that turn one snapshot into another, in an order in which no packet leaves without the
-// filter: the table first, then links, the next hops, the routes, and the rules that use them. What is obsolete is removed
-// in the reverse order.
+// diff returns the changes from the present to the desired snapshot. In their order, no packet can leave unfiltered:
+// first the table, then the links, the next hops, the routes, and the rules that use the routes. Obsolete objects are
+// removed in the reverse order.
 func diff(present, desired snapshot, table Table) (changes []change) {
 	request := func(a action, object any) { changes = append(changes, change{a, object}) }
 	for _, r := range sorted(present.rules, comparePolicyRules) {
@@ -121,8 +122,8 @@ func diff(present, desired snapshot, table Table) (changes []change) {
 	return changes
 }
 
-// diffLinks returns the changes of links. A VXLAN device whose parameters differ is deleted and created again, and then
-// its entries and routes are missing until they are added in the next round.
+// diffLinks returns the changes of links. A VXLAN device with other parameters is deleted and created again. Its
+// entries and routes are then missing until they are added in the next round.
 func diffLinks(present, desired map[string]linkState) (changes []change) {
 	for _, name := range sorted(present, cmp.Compare[string]) {
 		want, ok := desired[name]
@@ -155,9 +156,9 @@ func diffLinks(present, desired map[string]linkState) (changes []change) {
 	return changes
 }
 
-// diffForwards returns the changes of the forwarding databases. Each MAC is at one host, and that entry is
-// replaced in one request, so that a gateway moves to its standby without a gap. Further hosts, to which the kernel
-// would send copies, are removed.
+// diffForwards returns the changes of the forwarding databases. Each MAC belongs to one host. The entry of a MAC is
+// replaced in one request, so that a gateway can move to its standby without an interruption. Further hosts of the MAC,
+// to which the kernel would send copies, are removed.
 func diffForwards(present, desired map[forwardKey][]netip.Addr) (changes []change) {
 	for key, hosts := range present {
 		if _, ok := desired[key]; !ok || len(hosts) > 1 {
@@ -180,8 +181,8 @@ func (t *tableState) equal(other *tableState) bool {
 		maps.EqualFunc(t.chains, other.chains, chainState.equal)
 }
 
-// sameStructure reports whether both tables have the same sets and the same chains, at the same hooks. What they contain
-// may differ.
+// sameStructure reports whether both tables have the same sets, and the same chains at the same hooks. The contents may
+// differ.
 func (t *tableState) sameStructure(other *tableState) bool {
 	return maps.EqualFunc(t.sets, other.sets, func(_, _ []addressRange) bool { return true }) &&
 		maps.EqualFunc(t.chains, other.chains, func(a, b chainState) bool { return a.base == b.base })
@@ -191,11 +192,11 @@ func (c chainState) equal(other chainState) bool {
 	return c.base == other.base && c.drop == other.drop && slices.Equal(c.rules, other.rules)
 }
 
-// addressRange contains the first address of a range and the first one behind it.
+// addressRange contains the first address of a range, and the first address after it.
 type addressRange struct{ first, end netip.Addr }
 
-// mergeRanges returns the ranges of prefixes in ascending order. Adjacent ones are merged, because the kernel cannot store
-// ranges that overlap in a set.
+// mergeRanges returns the ranges of the prefixes in ascending order. Adjacent ranges are merged, and so are ranges that
+// overlap, because the kernel cannot store these in a set.
 func mergeRanges(prefixes []netip.Prefix) (ranges []addressRange) {
 	ordered := slices.SortedFunc(slices.Values(prefixes), func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
 	for _, p := range ordered {
@@ -235,7 +236,8 @@ func comparePolicyRules(a, b PolicyRule) int {
 	return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.In, b.In), cmp.Compare(a.Table, b.Table))
 }
 
-// prefixesOf returns the prefixes that cover ranges: each time the largest one that begins at the first address and fits.
+// prefixesOf returns prefixes that cover the ranges exactly. Each of them is the largest prefix that begins at the
+// first remaining address and fits.
 func prefixesOf(ranges []addressRange) (prefixes []netip.Prefix) {
 	for _, r := range ranges {
 		for first := r.first; first.Less(r.end); {

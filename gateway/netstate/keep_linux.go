@@ -27,17 +27,19 @@ const (
 	recheckInterval = 30 * time.Second
 )
 
-// Outcome describes one comparison of the kernel's state with the desired one.
+// Outcome is the result of comparing the kernel's state with the desired state.
 type Outcome struct {
-	// Repair is true if the state was the same as before, so that each write undoes a change that somebody else made.
+	// Repair is true if the desired state was the same as before, so that each write has reverted a change by another
+	// process.
 	Repair bool
 	Writes int
 	Err    error
 }
 
-// Keep applies each State that it receives, and applies it again whenever somebody else changes the kernel's state within the
-// Scope. It calls report after each comparison that wrote something or failed, and after each new State. It returns when ctx is done,
-// and leaves the kernel's state as it is. It must be called on a thread in the network namespace of the Applier.
+// Keep applies each State that it receives. It applies the State again whenever another process changes the kernel's
+// state within the Scope. It calls report after each new State, and after each comparison that wrote something or
+// failed. When ctx is done, it returns without changing the kernel's state. It must be called on a thread in the
+// network namespace of the Applier.
 func (a *Applier) Keep(ctx context.Context, states <-chan State, report func(Outcome)) error {
 	notifications, err := a.watch(ctx)
 	if err != nil {
@@ -73,7 +75,7 @@ func (a *Applier) Keep(ctx context.Context, states <-chan State, report func(Out
 	}
 }
 
-// settle discards notifications until settleDelay has passed. It returns false if ctx ended.
+// settle discards notifications until settleDelay has passed. It returns false if ctx is done.
 func (a *Applier) settle(ctx context.Context, notifications <-chan notification) bool {
 	timer := time.NewTimer(settleDelay)
 	defer timer.Stop()
@@ -88,14 +90,14 @@ func (a *Applier) settle(ctx context.Context, notifications <-chan notification)
 	}
 }
 
-// notification is a message about a change. An empty one means that messages were lost.
+// notification is a message about a change. The zero value means that messages were lost.
 type notification struct {
 	protocol int
 	kind     uint16
 	data     []byte
 }
 
-// watch subscribes to changes of links, addresses, routes, rules, neighbours and nftables.
+// watch subscribes to notifications about links, addresses, routes, rules, neighbours and nftables.
 func (a *Applier) watch(ctx context.Context) (<-chan notification, error) {
 	found := make(chan notification)
 	for protocol, groups := range map[int][]uint{
@@ -121,7 +123,8 @@ func receive(ctx context.Context, socket *nl.NetlinkSocket, protocol int, into c
 			return
 		}
 		if err != nil {
-			// The kernel dropped messages because there were too many, or the library does not know the form of one.
+			// Either the kernel dropped messages because there were too many, or the library does not know the format
+			// of a message.
 			messages = []syscall.NetlinkMessage{{}}
 		}
 		for _, m := range messages {
@@ -133,14 +136,14 @@ func receive(ctx context.Context, socket *nl.NetlinkSocket, protocol int, into c
 	}
 }
 
-// concerns reports whether a notification is about something in the Scope. Nodes change routes, neighbours and rules of their
-// own all the time.
+// concerns reports whether a notification is about an object within the Scope. Nodes constantly change other routes,
+// neighbours and rules.
 func (a *Applier) concerns(n notification) bool {
 	if n.kind == 0 {
 		return true
 	}
 	if n.protocol == unix.NETLINK_NETFILTER {
-		// The attribute with the number 1 is the table, in messages about tables, chains, rules, sets and elements.
+		// In messages about tables, chains, rules, sets and elements, the attribute 1 is the table.
 		name, ok := attribute(n.data, netfilterHeader, unix.NFTA_TABLE_NAME)
 		return ok && string(trimNull(name)) == a.scope.Table
 	}
@@ -154,7 +157,7 @@ func (a *Applier) concerns(n notification) bool {
 		name, ok := attribute(n.data, unix.SizeofIfInfomsg, unix.IFLA_IFNAME)
 		return ok && slices.Contains(a.scope.Links, string(trimNull(name)))
 	case unix.RTM_NEWADDR, unix.RTM_DELADDR, unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:
-		// Both headers have the index of the link behind four bytes.
+		// In both headers, the index of the link comes after four bytes.
 		return len(n.data) >= 8 && a.owns(binary.NativeEndian.Uint32(n.data[4:]))
 	case unix.RTM_NEWNETCONF, unix.RTM_DELNETCONF:
 		index, ok := attribute(n.data, 4, netconfIndex)
@@ -163,10 +166,10 @@ func (a *Applier) concerns(n notification) bool {
 	return false
 }
 
-// netfilterHeader is the length of the header of messages of nftables.
+// netfilterHeader is the length of the header of nftables messages.
 const netfilterHeader = 4
 
-// netconfIndex is the attribute with the index of the link whose settings changed (NETCONFA_IFINDEX).
+// netconfIndex is the attribute that contains the index of the link whose settings have changed (NETCONFA_IFINDEX).
 const netconfIndex = 1
 
 func (a *Applier) owns(index uint32) bool {

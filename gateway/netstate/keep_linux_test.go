@@ -14,7 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestKeepRepairs changes each kind of object, and waits until Keep has restored it. Changes of others are not noticed.
+// TestKeepRepairs changes an object of each kind, and waits until Keep has restored it. Changes outside of the Scope
+// must be ignored.
 func TestKeepRepairs(t *testing.T) {
 	a, host := newTestApplier(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -78,7 +79,8 @@ func TestKeepRepairs(t *testing.T) {
 			require.Positive(t, o.Writes)
 		})
 	}
-	// A change of somebody else is followed by one of ours. Only the second one is reported.
+	// Another process makes a change outside of the Scope, and then a new State is sent. Only the new State must be
+	// reported.
 	require.NoError(t, host.Do(func() error {
 		c, err := nftables.New()
 		require.NoError(t, err)

@@ -16,24 +16,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Indexes of the IPv4 settings of a link (IPV4_DEVCONF_*), counted from 1.
+// Indexes of the IPv4 settings of a link (IPV4_DEVCONF_*), starting at 1.
 const (
 	devconfForwarding = 1
 	devconfRPFilter   = 8
-	// inetConf is the attribute with the IPv4 settings of a link (IFLA_INET_CONF).
+	// inetConf is the attribute that contains the IPv4 settings of a link (IFLA_INET_CONF).
 	inetConf = 1
 )
 
-// linuxKernel is the kernel of this network namespace. Its sockets stay open, so that it remains in the namespace in which
-// it was created, whatever thread uses it.
+// linuxKernel accesses the kernel in one network namespace. Its sockets stay open, so it stays in the namespace where
+// it was created, no matter which thread uses it.
 type linuxKernel struct {
 	routes   *netlink.Handle
-	raw      *nl.NetlinkSocket // for the IPv4 settings of links, which the handle does not know
+	raw      *nl.NetlinkSocket // for the IPv4 settings of links, which the handle does not support
 	nftables *nftables.Conn
-	indexes  map[string]int // of the links that were read
+	indexes  map[string]int // indexes of the links that have been read
 }
 
-// NewApplier returns an Applier for the network namespace of the calling thread. Close it to release its sockets.
+// NewApplier returns an Applier for the network namespace of the calling thread. The caller must close it.
 func NewApplier(scope Scope) (*Applier, error) {
 	routes, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -53,7 +53,7 @@ func NewApplier(scope Scope) (*Applier, error) {
 	return &Applier{kernel: &linuxKernel{routes: routes, raw: raw, nftables: tables}, scope: scope}, nil
 }
 
-// Close closes the sockets. The kernel keeps its state.
+// Close closes the sockets. It does not change the kernel's state.
 func (a *Applier) Close() {
 	if k, ok := a.kernel.(*linuxKernel); ok {
 		k.routes.Close()
@@ -93,7 +93,8 @@ func (k *linuxKernel) read(scope Scope) (snapshot, error) {
 	return found, err
 }
 
-// readLink adds a link with its entries, and returns its index. A link that does not exist has the index 0.
+// readLink adds a link and its entries to into, and returns the index of the link. If the link does not exist, the
+// index is 0.
 func (k *linuxKernel) readLink(name string, into *snapshot) (int, error) {
 	link, err := k.routes.LinkByName(name)
 	var missing netlink.LinkNotFoundError
@@ -125,7 +126,8 @@ func (k *linuxKernel) readLink(name string, into *snapshot) (int, error) {
 	return attributes.Index, nil
 }
 
-// readNeighbours adds the permanent entries of a VXLAN device. Entries that the kernel made for other next hops are its own.
+// readNeighbours adds the permanent entries of a VXLAN device. Entries that the kernel itself has created for other
+// next hops are not permanent.
 func (k *linuxKernel) readNeighbours(name string, index int, into *snapshot) error {
 	neighbours, err := k.routes.NeighList(index, unix.AF_INET)
 	if err != nil {
@@ -155,7 +157,8 @@ func (k *linuxKernel) readRoutes(table int, names map[int]string, into *snapshot
 	for _, r := range routes {
 		found := Route{Table: table, Destination: prefixOf(r.Dst), Link: names[r.LinkIndex], Via: addrOf(r.Gw), MTU: r.MTU}
 		if found.Link == "" && r.Type != unix.RTN_UNREACHABLE {
-			// The route leads to a link outside of the scope: it is the route of somebody else, and equal to none.
+			// This route leads to a link outside of the Scope. It belongs to another process, and must not equal a
+			// desired route.
 			found.Link = fmt.Sprint("index ", r.LinkIndex)
 		}
 		into.routes[routeKey{table, found.Destination}] = found
@@ -163,7 +166,7 @@ func (k *linuxKernel) readRoutes(table int, names map[int]string, into *snapshot
 	return nil
 }
 
-// readForwarding returns whether a link forwards packets, and whether it checks their source.
+// readForwarding reports whether a link forwards packets, and whether it checks their source.
 func (k *linuxKernel) readForwarding(index int) (forward, check bool, err error) {
 	request := k.linkRequest(unix.RTM_GETLINK, 0, index)
 	messages, err := request.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWLINK)
@@ -192,7 +195,7 @@ func (k *linuxKernel) readForwarding(index int) (forward, check bool, err error)
 	return false, false, err
 }
 
-// writeForwarding lets a link forward packets and stops the check of their source.
+// writeForwarding makes a link forward packets, without a check of their source.
 func (k *linuxKernel) writeForwarding(index int) error {
 	request := k.linkRequest(unix.RTM_SETLINK, unix.NLM_F_ACK, index)
 	specification := nl.NewRtAttr(unix.IFLA_AF_SPEC, nil)
@@ -284,7 +287,7 @@ func (k *linuxKernel) writeNeighbour(a action, n *netlink.Neigh, mac string) (er
 func (k *linuxKernel) writeRoute(a action, r Route) error {
 	route := &netlink.Route{Table: r.Table, Family: unix.AF_INET, Dst: netOf(r.Destination), Protocol: Protocol}
 	if a == remove {
-		// A route of somebody else in the table has another protocol, type and scope.
+		// A route that another process has added to the table has another protocol, type and scope.
 		route.Protocol, route.Scope = 0, unix.RT_SCOPE_NOWHERE
 		return k.routes.RouteDel(route)
 	}
@@ -297,7 +300,8 @@ func (k *linuxKernel) writeRoute(a action, r Route) error {
 	return k.routes.RouteReplace(route)
 }
 
-// link returns a reference to a link that was read. The kernel refuses the index 0 of one that does not exist.
+// link returns a reference to a link that has been read. If the link does not exist, the index is 0, which the kernel
+// refuses.
 func (k *linuxKernel) link(name string) netlink.Link {
 	return &netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: k.indexes[name]}}
 }

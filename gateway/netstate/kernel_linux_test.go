@@ -26,7 +26,7 @@ var testScope = Scope{Links: []string{testLink, "liqo-tunnel"}, RouteTables: []i
 func prefix(text string) netip.Prefix { return netip.MustParsePrefix(text) }
 func addr(text string) netip.Addr     { return netip.MustParseAddr(text) }
 
-// everything is a State with each kind of object and each kind of rule.
+// everything returns a State with each kind of object and each kind of rule.
 func everything() State {
 	return State{
 		Links: []Link{{Name: testLink, MTU: 1400, VXLAN: &VXLAN{ID: 1, Port: 6092, MAC: "02:00:00:00:00:01"},
@@ -63,7 +63,7 @@ func everything() State {
 	}
 }
 
-// newTestApplier returns an Applier in a new namespace.
+// newTestApplier returns an Applier in a new network namespace.
 func newTestApplier(t *testing.T) (*Applier, *netlab.Host) {
 	t.Helper()
 	host := netlab.NewHost(t, "host")
@@ -83,7 +83,8 @@ func apply(t *testing.T, a *Applier, s State) int {
 	return writes
 }
 
-// TestKernelKeepsState applies a State to a real kernel. The second time, also by a restarted process, nothing is written.
+// TestKernelKeepsState applies a State to a real kernel twice. The second time nothing may be written, even by a
+// restarted process.
 func TestKernelKeepsState(t *testing.T) {
 	a, host := newTestApplier(t)
 	require.Positive(t, apply(t, a, everything()))
@@ -102,8 +103,8 @@ func TestKernelKeepsState(t *testing.T) {
 	require.Equal(t, newSnapshot(), left)
 }
 
-// TestKernelRepairsEachObject removes or changes one object at a time, as another process may. Apply restores the state,
-// without touching more than is necessary.
+// TestKernelRepairsEachObject removes or changes one object at a time, as another process might. Apply must restore the
+// state with no more writes than necessary.
 func TestKernelRepairsEachObject(t *testing.T) {
 	a, host := newTestApplier(t)
 	apply(t, a, everything())
@@ -132,7 +133,7 @@ func TestKernelRepairsEachObject(t *testing.T) {
 		"rp_filter on":   {func() error { host.Sysctl("net/ipv4/conf/"+testLink+"/rp_filter", "1"); return nil }, 1},
 		"address deleted": {func() error {
 			return links.AddrDel(link(), &netlink.Addr{IPNet: netOf(prefix("169.254.18.1/30"))})
-		}, 5}, // the kernel forgets the settings and the routes of a link with its last address
+		}, 5}, // with its last address, a link also loses its settings and routes
 		"another address": {func() error { return links.AddrAdd(link(), &netlink.Addr{IPNet: netOf(prefix("10.9.9.9/24"))}) }, 1},
 		"neighbour deleted": {func() error {
 			return links.NeighDel(&netlink.Neigh{LinkIndex: link().Attrs().Index, IP: addr("240.0.0.1").AsSlice()})
@@ -200,7 +201,7 @@ func TestKernelRepairsEachObject(t *testing.T) {
 	}
 }
 
-// TestKernelLeavesOthersAlone checks that objects outside of the scope stay.
+// TestKernelLeavesOthersAlone checks that objects outside of the Scope are not changed.
 func TestKernelLeavesOthersAlone(t *testing.T) {
 	a, host := newTestApplier(t)
 	links := host.Links()
@@ -225,7 +226,7 @@ func TestKernelLeavesOthersAlone(t *testing.T) {
 	require.Len(t, routes, 1)
 	rules, err := links.RuleList(unix.AF_INET)
 	require.NoError(t, err)
-	require.Len(t, rules, 4) // the kernel's own are three
+	require.Len(t, rules, 4) // three of the rules are the kernel's own
 	require.NoError(t, host.Do(func() error {
 		c, err := nftables.New()
 		require.NoError(t, err)
@@ -235,7 +236,7 @@ func TestKernelLeavesOthersAlone(t *testing.T) {
 	}))
 }
 
-// TestReadReturnsWhatWasApplied checks the State that a process reads when it starts after another one.
+// TestReadReturnsWhatWasApplied checks the State that a new process reads after an earlier one has applied it.
 func TestReadReturnsWhatWasApplied(t *testing.T) {
 	a, _ := newTestApplier(t)
 	nothing, err := a.Read()
@@ -258,7 +259,7 @@ func TestReadReturnsWhatWasApplied(t *testing.T) {
 	}, sets)
 }
 
-// TestPrefixesCoverRanges checks ranges that no single prefix covers.
+// TestPrefixesCoverRanges checks ranges for which a single prefix is not sufficient.
 func TestPrefixesCoverRanges(t *testing.T) {
 	for _, prefixes := range [][]netip.Prefix{
 		{prefix("10.1.0.0/16"), prefix("10.2.0.0/16")},

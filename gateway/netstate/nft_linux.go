@@ -25,7 +25,7 @@ var hooks = map[Hook]*nftables.ChainHook{
 	Output: nftables.ChainHookOutput, Postrouting: nftables.ChainHookPostrouting,
 }
 
-// Offsets of fields in the headers of packets, and their lengths in bytes.
+// Offsets and lengths of fields in packet headers, in bytes.
 const (
 	sourceOffset, destinationOffset = 12, 16
 	addressLength                   = 4
@@ -108,8 +108,8 @@ func (k *linuxKernel) readChain(c *nftables.Chain) (state chainState, err error)
 	return state, err
 }
 
-// writeTable writes a table in one transaction. Packets see the old rules or the new ones, and never a part of them. Only
-// what differs is written, so that the counters of other chains go on.
+// writeTable writes a table in one transaction, so that packets pass either all of the old rules or all of the new
+// ones. It writes only the differences, so that the counters in other chains are kept.
 func (k *linuxKernel) writeTable(a action, desired Table) error {
 	name := desired.Name
 	present, err := k.readTable(name)
@@ -180,7 +180,7 @@ func elementsOf(ranges []addressRange) (elements []nftables.SetElement) {
 	return elements
 }
 
-// rangesOf returns the ranges of a set. The kernel lists the ends of ranges in no useful order.
+// rangesOf returns the ranges in a set. The kernel lists the ends of ranges in no particular order.
 func rangesOf(elements []nftables.SetElement) (ranges []addressRange) {
 	slices.SortFunc(elements, func(a, b nftables.SetElement) int { return bytes.Compare(a.Key, b.Key) })
 	var first netip.Addr
@@ -198,7 +198,8 @@ func baseOf(kind string, hook nftables.ChainHook, priority nftables.ChainPriorit
 	return fmt.Sprintf("type %s hook %d priority %d", kind, hook, priority)
 }
 
-// encodeRule returns what identifies a rule: its expressions, with counters at zero, and its comment.
+// encodeRule returns the text by which rules are compared: the expressions, with all counters set to zero, and the
+// comment.
 func encodeRule(expressions []expr.Any, userData []byte) (string, error) {
 	var parts []string
 	for _, e := range expressions {
@@ -222,7 +223,7 @@ func (r Rule) userData() []byte {
 	return userdata.AppendString(nil, userdata.TypeComment, r.Comment)
 }
 
-// expressions returns the program of the rule: each match loads a field into register 1 and compares it.
+// expressions returns the nftables program of the rule. Each match loads a field into register 1 and compares it.
 func (r Rule) expressions() (program []expr.Any) {
 	emit := func(e ...expr.Any) { program = append(program, e...) }
 	emit(matchLink(expr.MetaKeyIIFNAME, r.In)...)
@@ -277,7 +278,7 @@ func (a Action) expressions() []expr.Any {
 	return nil
 }
 
-// translate replaces the network bits of an address (NETMAP).
+// translate returns expressions that replace the network bits of an address (NETMAP).
 func translate(kind expr.NATType, to netip.Prefix) []expr.Any {
 	return []expr.Any{
 		&expr.Immediate{Register: 1, Data: to.Masked().Addr().AsSlice()},

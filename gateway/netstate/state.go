@@ -9,21 +9,22 @@ import (
 	"strings"
 )
 
-// Protocol marks the routes and the policy rules of Refract in the kernel. Its number is not in use by the routing
-// daemons that iproute2 lists.
+// Protocol marks Refract's routes and policy rules in the kernel. The number is not used by any of the routing daemons
+// that iproute2 lists.
 const Protocol = 114
 
-// Scope lists what belongs to a process.
+// Scope describes which objects in the kernel belong to a process.
 type Scope struct {
-	// Links are the names of the links. Those that are a VXLAN in the State are also created and deleted.
+	// Links are the names of links. A link with a VXLAN in the State is also created and deleted.
 	Links []string
-	// RouteTables are the routing tables. All routes in them belong to the process, and all policy rules with Protocol.
+	// RouteTables are routing tables. All routes in them belong to the process, as do all policy rules for them that
+	// are marked with Protocol.
 	RouteTables []int
-	// Table is the name of the nftables table, of the family ip.
+	// Table is the name of an nftables table of the family ip.
 	Table string
 }
 
-// State is a desired network configuration. The order of its lists has no meaning, except for the rules of a chain.
+// State is a desired network configuration. The order in its lists does not matter, except for the rules in a chain.
 type State struct {
 	Links      []Link
 	Neighbours []Neighbour
@@ -33,31 +34,32 @@ type State struct {
 	Table      Table
 }
 
-// Link is a network interface. It is up, and forwards packets that arrive on it without a check of their source
-// (forwarding on, rp_filter off), since the addresses of a peer may be addresses of this cluster, too.
+// Link is a network interface that is up. It forwards the packets that arrive on it without a check of their source
+// (forwarding on, rp_filter off), because the addresses of a peer may also be addresses of this cluster.
 type Link struct {
 	Name string
 	MTU  int
-	// VXLAN is nil for a link that another part of the process creates.
+	// VXLAN is nil if another part of the process creates the link.
 	VXLAN *VXLAN
-	// Addresses of the link. A VXLAN device needs none: its routes have the flag onlink.
+	// Addresses are the addresses of the link. A VXLAN device needs none, because its routes have the flag onlink.
 	Addresses []netip.Prefix
 }
 
-// VXLAN contains the parameters of a VXLAN device that learns no addresses. They cannot be changed while it exists.
+// VXLAN contains the parameters of a VXLAN device without address learning. They cannot be changed after the device was
+// created.
 type VXLAN struct {
 	ID, Port int
 	MAC      string
 }
 
-// Neighbour is a permanent entry of the neighbour table: the MAC of a next hop.
+// Neighbour is a permanent entry in the neighbour table. It maps a next hop to its MAC.
 type Neighbour struct {
 	Link string
 	IP   netip.Addr
 	MAC  string
 }
 
-// Forward is an entry of the forwarding database of a VXLAN device: the host that has a MAC.
+// Forward is an entry in the forwarding database of a VXLAN device. It maps a MAC to its host.
 type Forward struct {
 	Link string
 	MAC  string
@@ -68,23 +70,23 @@ type Forward struct {
 type Route struct {
 	Table       int
 	Destination netip.Prefix
-	// Link is empty for a route that refuses packets (unreachable).
+	// Link is empty for a route that rejects packets (unreachable).
 	Link string
 	// Via is the next hop. It need not be in a range of the link.
 	Via netip.Addr
-	// MTU of the path, 0 for the MTU of the link.
+	// MTU is the MTU of the path. If it is 0, the MTU of the link is used.
 	MTU int
 }
 
-// PolicyRule selects the routing table for the packets that arrive on a link, or for all packets.
+// PolicyRule selects a routing table for the packets that arrive on a link, or for all packets.
 type PolicyRule struct {
 	Priority int
-	// In is the link. If it is empty, the rule applies to all packets.
+	// In is the name of the link. If it is empty, the rule applies to all packets.
 	In    string
 	Table int
 }
 
-// Table is a table of nftables.
+// Table is an nftables table.
 type Table struct {
 	Name   string
 	Sets   []Set
@@ -97,7 +99,7 @@ type Set struct {
 	Ranges []netip.Prefix
 }
 
-// Chain is a base chain. Packets that no rule decides are accepted, unless Drop is set.
+// Chain is a base chain. Its policy is to accept packets, unless Drop is set.
 type Chain struct {
 	Name     string
 	Type     ChainType
@@ -116,10 +118,10 @@ const (
 	NAT    ChainType = "nat"
 )
 
-// Hook is the place of a chain on the way of a packet.
+// Hook is the place where a chain processes a packet.
 type Hook string
 
-// The hooks, in the order in which a forwarded packet, a received one or a sent one passes them.
+// The hooks, in the order a forwarded, received or sent packet passes them.
 const (
 	Prerouting  Hook = "prerouting"
 	Input       Hook = "input"
@@ -128,34 +130,36 @@ const (
 	Postrouting Hook = "postrouting"
 )
 
-// Rule applies an action to the packets that all set fields match.
+// Rule applies an action to the packets that match all fields that are set.
 type Rule struct {
 	In, Out string // names of links
-	// Source and Destination match ranges, SourceSet and DestinationSet named sets of the table.
+	// Source and Destination match ranges. SourceSet and DestinationSet match named sets of the table.
 	Source, Destination       netip.Prefix
 	SourceSet, DestinationSet string
-	// NotSourceSet inverts SourceSet, NotDestinationSet inverts DestinationSet.
+	// NotSourceSet inverts SourceSet. NotDestinationSet inverts DestinationSet.
 	NotSourceSet, NotDestinationSet bool
-	// Protocol is an IP protocol, and Port the destination port.
+	// Protocol is an IP protocol. Port is the destination port.
 	Protocol uint8
 	Port     uint16
-	// Opening matches TCP segments that open a connection: SYN, and SYN with ACK.
+	// Opening matches TCP segments that open a connection: SYN and SYN-ACK.
 	Opening bool
 	// Count counts packets and bytes.
 	Count  bool
 	Action Action
-	// Comment says what the rule is for. It is stored with the rule.
+	// Comment describes the purpose of the rule. The kernel stores it with the rule.
 	Comment string
 }
 
-// Action is what a rule does. Exactly one field is set.
+// Action is the action of a rule. Exactly one field is set.
 type Action struct {
 	Accept, Drop, NoTrack bool
-	// TranslateSource and TranslateDestination replace the address with an address of the range, and keep its host bits.
+	// TranslateSource and TranslateDestination replace an address by an address in the given range, with the same host
+	// bits.
 	TranslateSource, TranslateDestination netip.Prefix
-	// KeepSource keeps the source address, so that no later chain replaces it: neither kube-proxy's nor the network plugin's.
+	// KeepSource keeps the source address, and prevents later chains, such as those of kube-proxy and the network
+	// plugin, from replacing it.
 	KeepSource bool
-	// MaxSegment lowers the maximum segment size that a TCP segment announces to this number of bytes.
+	// MaxSegment limits the maximum segment size that a TCP segment announces, in bytes.
 	MaxSegment uint16
 }
 

@@ -23,23 +23,25 @@ const keepaliveInterval = 25 * time.Second
 // Config is the desired configuration of a device.
 type Config struct {
 	PrivateKey wgtypes.Key
-	// ListenPort is 0 if any port will do.
+	// ListenPort is the UDP port. If it is 0, the port is not configured.
 	ListenPort int
 	Peers      []Peer
 }
 
-// Peer is the gateway at the other end.
+// Peer is the gateway at the other end of the tunnel.
 type Peer struct {
 	PublicKey wgtypes.Key
-	// Endpoint is the configured endpoint. It is not valid if the peer starts the connection. A peer that moves is followed, as
-	// long as its session lasts.
+	// Endpoint is the configured endpoint. It is invalid if the peer initiates the connection. If the peer moves to
+	// another endpoint, the device uses that endpoint as long as the session lasts.
 	Endpoint netip.AddrPort
-	// AllowedIPs are the only sources of packets from the peer, and the destinations of packets to it.
+	// AllowedIPs are the permitted source addresses of packets from the peer, and the destinations of the packets that
+	// are sent to it.
 	AllowedIPs []netip.Prefix
 }
 
-// diff returns the changes that turn a device into the desired one, or nil. The previous endpoints are those of the last configuration:
-// one that was changed by its owner is applied at once, while the peer may have left an unchanged one.
+// diff returns the changes that turn a device into the desired one, or nil if there are none. previous contains the
+// endpoints of the last configuration. An endpoint that differs from it was reconfigured, and is applied at once.
+// Otherwise the device may use another endpoint that the peer has moved to.
 func diff(present *wgtypes.Device, desired Config, previous map[wgtypes.Key]netip.AddrPort, now time.Time) *wgtypes.Config {
 	changes := &wgtypes.Config{}
 	changed := false

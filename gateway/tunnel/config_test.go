@@ -30,7 +30,7 @@ func client() Config {
 		AllowedIPs: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("169.254.18.1/32")}}}}
 }
 
-// running is a device with the configuration of the client.
+// running is a device that has the configuration of the client.
 func running() *wgtypes.Device {
 	return &wgtypes.Device{PrivateKey: ownKey, ListenPort: 40000, Peers: []wgtypes.Peer{{PublicKey: peerKey,
 		Endpoint:   net.UDPAddrFromAddrPort(configured),
@@ -83,7 +83,7 @@ func endpoint(e netip.AddrPort) *wgtypes.Config {
 	return &wgtypes.Config{Peers: []wgtypes.PeerConfig{{PublicKey: peerKey, UpdateOnly: true, Endpoint: net.UDPAddrFromAddrPort(e)}}}
 }
 
-// TestUAPI writes a configuration in the text form and reads a device in it.
+// TestUAPI formats a configuration as text, and parses the state of a device from text.
 func TestUAPI(t *testing.T) {
 	const zeros = "00000000000000000000000000000000000000000000000000000000000000"
 	config := client()

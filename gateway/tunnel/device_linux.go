@@ -18,29 +18,29 @@ import (
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 )
 
-// Implementation says where packets are encrypted.
+// Implementation is a WireGuard implementation.
 type Implementation string
 
 const (
-	// Auto is the kernel if it has WireGuard, and this process otherwise.
+	// Auto selects the kernel if it supports WireGuard, and wireguard-go otherwise.
 	Auto Implementation = "auto"
-	// Kernel is the WireGuard of the kernel.
+	// Kernel is the implementation in the kernel.
 	Kernel Implementation = "kernel"
 	// Userspace is wireguard-go in this process. It needs the device /dev/net/tun.
 	Userspace Implementation = "userspace"
 )
 
-// Options select the device.
+// Options are the options of a device.
 type Options struct {
 	Name string
-	// MTU of a device that does not exist yet.
+	// MTU is used if the device does not exist yet.
 	MTU            int
 	Implementation Implementation
 	// LogError receives the errors of wireguard-go. It may be nil.
 	LogError func(format string, values ...any)
 }
 
-// driver configures one implementation.
+// driver configures a device of one implementation.
 type driver interface {
 	read() (*wgtypes.Device, error)
 	write(*wgtypes.Config) error
@@ -52,10 +52,11 @@ type Device struct {
 	driver         driver
 	name           string
 	implementation Implementation
-	endpoints      map[wgtypes.Key]netip.AddrPort // of the last configuration
+	endpoints      map[wgtypes.Key]netip.AddrPort // endpoints in the last configuration
 }
 
-// Open returns the device with the name, and creates it if it does not exist. Only one process can use a userspace device at a time.
+// Open returns the device with the name, and creates it if it does not exist. A userspace device can be used by only
+// one process at a time.
 func Open(o Options) (*Device, error) {
 	d := &Device{name: o.Name, implementation: o.Implementation}
 	kind, err := kindOf(o.Name)
@@ -79,7 +80,7 @@ func Open(o Options) (*Device, error) {
 	return d, err
 }
 
-// kindOf returns the kind of link that has a name, or nothing if there is none.
+// kindOf returns the kind of the link with the given name, or "" if there is no such link.
 func kindOf(name string) (string, error) {
 	link, err := netlink.LinkByName(name)
 	var missing netlink.LinkNotFoundError
@@ -92,10 +93,11 @@ func kindOf(name string) (string, error) {
 	return link.Type(), nil
 }
 
-// Implementation returns the implementation in use: Kernel or Userspace.
+// Implementation returns the implementation in use, Kernel or Userspace.
 func (d *Device) Implementation() Implementation { return d.implementation }
 
-// Apply changes what differs from the configuration, and returns the number of requests that it took: 0 or 1.
+// Apply changes the parts of the device that differ from the configuration. It returns the number of requests that were
+// needed, 0 or 1.
 func (d *Device) Apply(c Config) (writes int, err error) {
 	present, err := d.driver.read()
 	if err != nil {
@@ -142,7 +144,8 @@ func (d *Device) Peers() ([]wgtypes.Peer, error) {
 	return present.Peers, nil
 }
 
-// Close stops a userspace device and releases the handles of a kernel device. The link stays, with its addresses and routes.
+// Close stops a userspace device, and releases the handles of a kernel device. The link remains, with its addresses and
+// routes.
 func (d *Device) Close() { d.driver.close() }
 
 // kernelDriver configures the kernel's WireGuard device through generic netlink.
@@ -153,7 +156,7 @@ type kernelDriver struct {
 
 func openKernel(o Options, kind string) (driver, error) {
 	if kind == "tuntap" {
-		// The device of the other implementation is in the way.
+		// The name is in use by a device of the other implementation.
 		if err := netlink.LinkDel(&netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Name: o.Name}}); err != nil {
 			return nil, fmt.Errorf("deleting the TUN device %s, %w", o.Name, err)
 		}
@@ -179,7 +182,8 @@ func (k *kernelDriver) write(c *wgtypes.Config) error { return k.client.Configur
 
 func (k *kernelDriver) close() { _ = k.client.Close() }
 
-// userspaceDriver runs wireguard-go. It is configured by a call, not through a socket, which needs a writable file system.
+// userspaceDriver runs wireguard-go in this process. It configures the device with function calls, because the usual
+// socket would need a writable file system.
 type userspaceDriver struct{ device *device.Device }
 
 func openUserspace(o Options, kind string) (driver, error) {
@@ -209,7 +213,7 @@ func openUserspace(o Options, kind string) (driver, error) {
 	return &userspaceDriver{d}, nil
 }
 
-// keepTUN lets a TUN device exist after its process, so that its addresses and routes need not be added again.
+// keepTUN makes a TUN device outlive its process, so that its addresses and routes do not have to be added again.
 func keepTUN(link tun.Device) error {
 	raw, err := link.File().SyscallConn()
 	if err != nil {

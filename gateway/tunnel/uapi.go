@@ -15,8 +15,8 @@ import (
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 )
 
-// formatConfig returns a configuration in the text form of the interface of userspace implementations
-// (https://www.wireguard.com/xplatform/). The text contains the private key: it must not be logged.
+// formatConfig returns a configuration in the text format of userspace implementations
+// (https://www.wireguard.com/xplatform/). The text contains the private key and must not be logged.
 func formatConfig(c *wgtypes.Config) string {
 	var b strings.Builder
 	line := func(key string, value any) { fmt.Fprintf(&b, "%s=%v\n", key, value) }
@@ -50,7 +50,7 @@ func formatConfig(c *wgtypes.Config) string {
 	return b.String()
 }
 
-// parseDevice reads the state of a device in the same form. Keys that it does not know are ignored.
+// parseDevice parses the state of a device in the same format. Unknown keys are ignored.
 func parseDevice(text string) (*wgtypes.Device, error) {
 	device := &wgtypes.Device{Type: wgtypes.Userspace}
 	var peer *wgtypes.Peer

@@ -15,28 +15,28 @@ import (
 	"strings"
 )
 
-// kind is a custom resource.
+// kind describes a custom resource.
 type kind struct {
 	name, apiVersion, doc string
 	markers               markers
 	fields                []field
 }
 
-// field is a field of a custom resource, below spec or status.
+// field describes a field of a custom resource, below spec or status.
 type field struct {
 	path, kind, doc string
 	required        bool
 	markers         markers
 }
 
-// markers has the values of the markers in a comment, by the name of the marker. Markers are lines that begin with
-// "+".
+// markers contains the values of the markers in a comment, by the names of the markers. A marker is a line that begins
+// with "+".
 type markers map[string][]string
 
 // ruleMarker is the name of the marker for CEL rules.
 const ruleMarker = "kubebuilder:validation:XValidation:rule"
 
-// first returns the first value of a marker, without the quotes of a string.
+// first returns the first value of a marker. If the value is a string, its quotes are removed.
 func (m markers) first(name string) string {
 	if len(m[name]) == 0 {
 		return ""
@@ -52,7 +52,7 @@ type apiPackage struct {
 	apiVersion string
 	types      map[string]*ast.TypeSpec
 	comments   map[string]string
-	values     map[string][]string // values of the constants of each type
+	values     map[string][]string // values of the constants, by type
 }
 
 // readKinds returns the custom resources in the packages FOLDER/GROUP/VERSION, sorted by group and name.
@@ -145,8 +145,8 @@ func (p *apiPackage) kinds() (kinds []kind) {
 	return kinds
 }
 
-// walk appends the fields of a struct. For fields whose type is a struct of this package, it also appends the fields
-// of this struct.
+// walk appends the fields of a struct. If the type of a field is a struct of this package, walk also appends that
+// struct's fields.
 func (p *apiPackage) walk(body *ast.StructType, path string, within []string, fields *[]field) {
 	for _, declared := range body.Fields.List {
 		tag := ""
@@ -183,7 +183,7 @@ func (p *apiPackage) walk(body *ast.StructType, path string, within []string, fi
 	}
 }
 
-// suffix returns the suffix that is appended to the path of a list or map.
+// suffix returns the text to append to the path of a list or a map.
 func suffix(expression ast.Expr) string {
 	switch expression.(type) {
 	case *ast.ArrayType:
@@ -194,8 +194,8 @@ func suffix(expression ast.Expr) string {
 	return ""
 }
 
-// resolve returns the description of a type. If it is a struct of this package, or a list or map of such structs,
-// resolve also returns the struct.
+// resolve returns the description of a type. If the type is a struct of this package, or a list or a map of such
+// structs, resolve also returns the struct.
 func (p *apiPackage) resolve(expression ast.Expr) (*ast.StructType, string) {
 	switch e := expression.(type) {
 	case *ast.StarExpr:
@@ -224,7 +224,7 @@ func (p *apiPackage) resolve(expression ast.Expr) (*ast.StructType, string) {
 	return nil, "any"
 }
 
-// describe returns the name of a type in the terms of the API, such as boolean or integer, instead of Go's.
+// describe returns the API's name of a Go type, such as boolean or integer.
 func (p *apiPackage) describe(text string) string {
 	if text == "[]byte" {
 		return "bytes in base64"
@@ -247,7 +247,7 @@ func (p *apiPackage) describe(text string) string {
 		return "boolean"
 	case "int", "int32", "int64", "uint":
 		return "integer"
-	case "ClusterID": // this type is declared in the group core.liqo.io
+	case "ClusterID": // the type ClusterID is declared in the group core.liqo.io
 		return "string"
 	}
 	return text

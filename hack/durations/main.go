@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Durations prints a page in Markdown that lists the durations in the Go sources of the product: the defaults of
-// flags, and constants that cannot be set by flags:
+// Durations prints a page in Markdown that lists the durations in the Go sources of the product: the defaults of flags,
+// and constants that no flag can change:
 //
 //	go run ./hack/durations . >docs/durations.md
 package main

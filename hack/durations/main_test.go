@@ -30,19 +30,19 @@ func TestPageIsUpToDate(t *testing.T) {
 	}
 }
 
-// TestDurationsAreNamed checks that every duration has a name, so that it can be found, compared and explained.
+// TestDurationsAreNamed checks that every duration has a name by which it can be found, compared and explained.
 func TestDurationsAreNamed(t *testing.T) {
 	for _, at := range read(t).bare {
 		t.Errorf("%s: a duration without a name: make it a constant with a comment that says what gets worse when it changes", at)
 	}
 }
 
-// purpose matches the permitted suffixes of names. A suffix describes what the duration bounds.
+// purpose matches the permitted suffixes of names. The suffix says what the duration bounds.
 var purpose = regexp.MustCompile(`(?i)(Timeout|Interval|Backoff|Grace|Period|Delay|Age|Lifetime|Skew|Window)$`)
 
-// olderNames are names without such a suffix. No names should be added.
+// olderNames lists existing names without such a suffix. Do not add more.
 var olderNames = map[string][]string{
-	"internal/oscillation":          {"Protective", "Standard"}, // each of these names is a struct of several durations
+	"internal/oscillation":          {"Protective", "Standard"}, // each of these names is a struct with several durations
 	"vk/reflection/internal/copies": {"Soon"},
 	"vk/reflection/internal/engine": {"behindFirst", "behindLong", "behindMost", "emptyAfter", "emptyRecheck", "ipDebounce", "sameChange", "throttledLong"},
 	"vk/reflection/internal/queue":  {"backoffFirst", "backoffMost", "FirstPartRetry", "firstPluginRetry", "mostPartRetry", "mostPluginRetry"},

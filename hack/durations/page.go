@@ -31,7 +31,7 @@ Each comment says what the duration bounds, and where it matters, what gets wors
 |---|---|---|---|
 `
 
-// page returns the list of durations as a page in Markdown.
+// page returns a Markdown page that lists the durations.
 func page(d *durations) string {
 	var b strings.Builder
 	b.WriteString(introduction)

@@ -18,19 +18,20 @@ import (
 	"time"
 )
 
-// productFolders are the folders with the code of the product. All other folders have tests and tools.
+// productFolders are the folders that contain the product's code. All other folders contain tests and tools.
 var productFolders = []string{"api", "cmd", "controllers", "gateway", "host", "internal", "sdk", "vk"}
 
 // testPackages are packages in the productFolders that only tests import.
 var testPackages = []string{"controllertest", "reflectiontest", "kindtest", "plugintest", "testdata"}
 
-// duration is a constant, or the default of a flag.
+// duration is a duration constant, or a flag with its default.
 type duration struct {
 	// pkg is the folder of the package.
 	pkg string
-	// name is the name of the constant, or the name of the flag with its dashes.
+	// name is the name of the constant or of the flag, including the flag's dashes.
 	name string
-	// value is the duration, or its expression in the source if the expression depends on other packages.
+	// value is the value of the duration. It is the expression in the source if the expression depends on other
+	// packages.
 	value string
 	// meaning is the comment of the constant, or the help of the flag.
 	meaning string
@@ -38,14 +39,14 @@ type duration struct {
 	pos     token.Position
 }
 
-// durations has all durations in the sources.
+// durations contains all durations in the sources.
 type durations struct {
 	named []duration
-	// bare has the positions of unnamed durations in functions.
+	// bare contains the positions of unnamed durations in functions.
 	bare []token.Position
 }
 
-// units are the constants of package time, by name.
+// units are the constants of package time.
 var units = map[string]time.Duration{
 	"Nanosecond": time.Nanosecond, "Microsecond": time.Microsecond, "Millisecond": time.Millisecond,
 	"Second": time.Second, "Minute": time.Minute, "Hour": time.Hour,
@@ -112,7 +113,7 @@ type reader struct {
 	fset      *token.FileSet
 	pkg, root string
 	files     []*ast.File
-	// constants has the values of the package's constants. Local constants are included.
+	// constants contains the values of the package's constants, including local constants.
 	constants map[string]ast.Expr
 }
 
@@ -132,7 +133,7 @@ func (r *reader) collectConstants(node ast.Node) bool {
 	return false
 }
 
-// visit records the durations in a node, with and without a name.
+// visit records the named and unnamed durations in a node.
 func (r *reader) visit(d *durations, node ast.Node) bool {
 	switch node := node.(type) {
 	case *ast.GenDecl:
@@ -145,8 +146,8 @@ func (r *reader) visit(d *durations, node ast.Node) bool {
 			return false
 		}
 	case *ast.BinaryExpr:
-		// Expressions such as seconds := int(d / time.Second) and time.Duration(seconds) * time.Second are
-		// conversions.
+		// Expressions such as int(d / time.Second) and time.Duration(seconds) * time.Second are conversions, and not
+		// durations.
 		if node.Op == token.QUO && isUnit(node.Y) || node.Op == token.MUL && (isCall(node.X) && isUnit(node.Y) || isCall(node.Y) && isUnit(node.X)) {
 			other := node.X
 			if isUnit(other) {
@@ -171,7 +172,7 @@ func (r *reader) position(node ast.Node) token.Position {
 	return at
 }
 
-// addNamed records the durations in a declaration. A variable counts if its value contains time units, as in a
+// addNamed records the durations in a declaration. A variable is recorded if its value contains time units, such as a
 // backoff.
 func (r *reader) addNamed(d *durations, decl *ast.GenDecl) {
 	before := ""
@@ -187,7 +188,7 @@ func (r *reader) addNamed(d *durations, decl *ast.GenDecl) {
 				continue
 			}
 			comment := cmp.Or(spec.Doc.Text(), spec.Comment.Text())
-			if strings.Contains(before, name.Name) { // the comment of b is "a and b limit …" above a
+			if strings.Contains(before, name.Name) { // a comment "a and b limit …" above a also describes b
 				comment = cmp.Or(comment, before)
 			}
 			comment = cmp.Or(comment, decl.Doc.Text())
@@ -206,13 +207,13 @@ func (r *reader) addFlag(d *durations, call *ast.CallExpr) bool {
 	}
 	flag, help := text(call.Args[1]), text(call.Args[3])
 	if strings.HasPrefix(r.pkg, "cmd/refractctl") {
-		return true // users find the durations of refractctl in the help of its flags
+		return true // the durations of refractctl are documented in the help of its flags
 	}
 	d.named = append(d.named, duration{pkg: r.pkg, name: "--" + flag, value: r.value(call.Args[2]), meaning: help, isFlag: true, pos: r.position(call)})
 	return true
 }
 
-// value returns the duration of an expression in the format that users write.
+// value returns the duration of an expression in the format of flags, such as 10m.
 func (r *reader) value(expression ast.Expr) string {
 	if value, ok := r.evaluate(expression); ok {
 		return short(time.Duration(value))
@@ -225,8 +226,8 @@ func (r *reader) value(expression ast.Expr) string {
 	return oneLine(string(source[r.fset.Position(expression.Pos()).Offset:r.fset.Position(expression.End()).Offset]))
 }
 
-// evaluate computes an expression that consists of numbers, units and constants of the package. It returns false for
-// other expressions.
+// evaluate computes an expression of numbers, units and constants of the package. It returns false for other
+// expressions.
 func (r *reader) evaluate(expression ast.Expr) (int64, bool) {
 	switch e := expression.(type) {
 	case *ast.BasicLit:
@@ -276,8 +277,8 @@ func isCall(node ast.Expr) bool {
 	return ok
 }
 
-// isConversion reports whether a call rounds a time to show or store it. Its argument is a precision, which needs no
-// name.
+// isConversion reports whether a call rounds a time to show or store it. The argument of such a call is a precision,
+// which needs no name.
 func isConversion(call *ast.CallExpr) bool {
 	function, ok := call.Fun.(*ast.SelectorExpr)
 	return ok && (function.Sel.Name == "Round" || function.Sel.Name == "Truncate") && len(call.Args) == 1 && hasUnit(call.Args[0])
@@ -294,7 +295,7 @@ func hasUnit(node ast.Node) bool {
 	return found
 }
 
-// text returns the value of a string literal, or of several string literals that are concatenated.
+// text returns the value of a string literal, or of a concatenation of string literals.
 func text(expression ast.Expr) string {
 	switch e := expression.(type) {
 	case *ast.BasicLit:

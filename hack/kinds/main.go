@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Kinds writes the list of kinds that are reflected by default to files that cannot import the list, in the checkout
-// at the given folder:
+// Kinds writes the list of kinds that are reflected by default to files that cannot import the list, in the given
+// checkout:
 //
 //	go run ./hack/kinds .
 //
@@ -28,7 +28,7 @@ func main() {
 	}
 }
 
-// write updates the list in each place. It returns an error if the list is not found in the expected form.
+// write updates the list in each place. It returns an error if a file does not contain the list in the expected form.
 func write(root string, kinds []reflection.Kind) error {
 	for _, p := range places {
 		path := filepath.Join(root, p.path)

@@ -28,14 +28,13 @@ var places = []place{
 	{"charts/refract/values.yaml", updateValues},
 }
 
-// hasPolicy reports whether users can choose the policy of a kind. All other kinds have fixed rules and no such
-// setting.
+// hasPolicy reports whether users can choose the reflection policy of a kind. The other kinds have fixed rules.
 func hasPolicy(kind reflection.Kind) bool {
 	return kind.Policy != reflection.Always && kind.PolicyOf == ""
 }
 
-// inOrderOf returns the kinds in the order in which their names occur in content, followed by new kinds, so that a
-// new kind does not change the order of arguments. name returns the name of a kind in the content.
+// inOrderOf sorts the kinds by the position of their names in content, and puts new kinds last, so that a new kind does
+// not change the order of the others. The argument name returns the name that content uses for a kind.
 func inOrderOf(content string, kinds []reflection.Kind, name func(reflection.Kind) string) []reflection.Kind {
 	at := func(kind reflection.Kind) int {
 		if i := strings.Index(content, name(kind)); i >= 0 {
@@ -46,8 +45,7 @@ func inOrderOf(content string, kinds []reflection.Kind, name func(reflection.Kin
 	return slices.SortedStableFunc(slices.Values(kinds), func(a, b reflection.Kind) int { return at(a) - at(b) })
 }
 
-// replace replaces the part of content that matches an expression. It returns an error unless there is exactly one
-// match.
+// replace replaces the only match of an expression in content. It returns an error if there is not exactly one match.
 func replace(content, expression, with string) (string, error) {
 	found := regexp.MustCompile(expression).FindAllStringIndex(content, -1)
 	if len(found) != 1 {
@@ -56,7 +54,7 @@ func replace(content, expression, with string) (string, error) {
 	return content[:found[0][0]] + with + content[found[0][1]:], nil
 }
 
-// wrap joins words to lines of at most width characters. Each line has the prefix.
+// wrap joins words into lines that begin with prefix and have at most width characters.
 func wrap(words []string, prefix string, width int) string {
 	var b strings.Builder
 	line := prefix
@@ -98,8 +96,8 @@ func updateRules(content string, kinds []reflection.Kind) (string, error) {
 	groups := map[string][]string{"events.k8s.io": {"events"}}
 	for _, kind := range kinds {
 		resource := kind.Source.Resource
-		// Tokens are requested for pods, so the resource of their kind is already in the list. The rule names
-		// ServiceAccounts instead, to which the tokens belong.
+		// The kind of the tokens has the resource of pods, which is already in the list, because tokens are requested
+		// for pods. The rule names ServiceAccounts instead, because the tokens belong to them.
 		if slices.Contains(groups[kind.Source.Group], resource) {
 			resource = kind.Flag() + "s"
 		}
@@ -119,8 +117,8 @@ func updateRules(content string, kinds []reflection.Kind) (string, error) {
 
 func celList(resources []string) string { return "['" + strings.Join(resources, "','") + "']" }
 
-// updateSchema writes which kinds have only the common settings. Kinds with additional settings have their own
-// properties in the schema.
+// updateSchema writes the list of kinds that have only the common settings. Kinds with additional settings have
+// properties of their own in the schema.
 func updateSchema(content string, kinds []reflection.Kind) (string, error) {
 	names := map[bool][]string{}
 	_, patterns, _ := strings.Cut(content, `"^(configmap|`)

@@ -20,8 +20,9 @@ import (
 	"strings"
 )
 
-// mark is the beginning of a message about tests that -short skips. It is in the output of a skipped test. If a
-// TestMain skips all tests of its package, it prints the mark with their names (see test/support/short and test/support/testenv).
+// mark is the prefix of the message about tests that -short skips. A skipped test prints this message. If a TestMain
+// skips all tests of its package, it prints the prefix with their names (see test/support/short and
+// test/support/testenv).
 const mark = "left out by -short: "
 
 const modulePath = "github.com/refract-project/refract/"
@@ -47,13 +48,13 @@ type event struct {
 // test identifies a test. The name is empty for a whole package.
 type test struct{ pkg, name string }
 
-// report has the collected events of all packages.
+// report collects the events of all packages.
 type report struct {
 	out    io.Writer
 	output map[test][]string
-	// marked are the tests whose output contains the mark.
+	// marked contains the tests whose output contains the mark.
 	marked map[test]bool
-	// skipped are the skipped tests of each package.
+	// skipped contains the names of the skipped tests for each package.
 	skipped map[string][]string
 	failed  bool
 }
@@ -78,7 +79,7 @@ func (r *report) read(in io.Reader) error {
 	}
 }
 
-// add adds one line of the input. Lines that are not JSON are messages from the go command.
+// add processes one line of the input. Lines that are not JSON are messages of the go command.
 func (r *report) add(line []byte) {
 	var e event
 	if err := json.Unmarshal(line, &e); err != nil {
@@ -122,7 +123,7 @@ func (r *report) printFailure(key test, elapsed float64) {
 	delete(r.output, key)
 }
 
-// addMarked records a skipped test, or all tests in the list that a TestMain has printed.
+// addMarked records a skipped test. If a TestMain has printed a list of tests, it records all of them.
 func (r *report) addMarked(key test, what string) {
 	if key.name != "" {
 		r.marked[key] = true
@@ -131,7 +132,7 @@ func (r *report) addMarked(key test, what string) {
 	r.skipped[key.pkg] = append(r.skipped[key.pkg], strings.Fields(what)...)
 }
 
-// printLeftOut lists the skipped tests.
+// printLeftOut prints the skipped tests.
 func (r *report) printLeftOut() {
 	tests := 0
 	for _, names := range r.skipped {

@@ -14,14 +14,14 @@ import (
 	"github.com/refract-project/refract/host/fuel"
 )
 
-// workloads are the exports of the workload. Each has an argument with which it runs for some microseconds.
+// workloads are the exports of the workload, each with an argument with which it runs for some microseconds.
 var workloads = []struct {
 	name string
 	n    uint64
 }{{"hash", 20}, {"sorting", 500}, {"maps", 200}, {"text", 200}, {"fib", 16}, {"tree", 12}, {"jsons", 4}, {"format", 8}, {"match", 2}}
 
-// BenchmarkFuel runs the workload alternately with and without fuel and reports the fastest run of each, so that
-// other work on the machine affects both of them equally. "overhead-%" is the cost of fuel.
+// BenchmarkFuel runs the workload alternately with and without fuel. It reports the fastest run of each, so that other
+// work on the machine affects both of them equally. "overhead-%" is the cost of fuel.
 func BenchmarkFuel(b *testing.B) {
 	r := runtime(b)
 	bare := instantiate(b, r, workload)

@@ -3,19 +3,19 @@
 
 package fuel
 
-// Frames are measured in stack units, so that a few huge frames count like many small ones. The compiler gives each
-// spilled value its own slot, so the size of the code also counts. A unit is at most 512 bytes, and about 64 bytes in
-// practice.
+// Frames are measured in stack units, so that a few huge frames count as much as many small ones. The size of the code
+// also counts, because the compiler gives each spilled value its own slot. A unit is at most 512 bytes, and about 64
+// bytes in practice.
 const (
 	slotsPerUnit        = 8
 	instructionsPerUnit = 64
 )
 
-// weighRecursion computes the cost of recursion. Only calls that can close a cycle reduce the remaining depth: direct
-// calls inside a strongly connected component of the call graph, and all indirect calls, because their targets are
-// unknown. Between two such calls, the stack has a chain of plain calls, whose length is limited by the call graph.
-// The weight of the heaviest chain is added to each indirect call. weighRecursion returns an error if it is too
-// large.
+// weighRecursion computes the cost of recursion. Only calls that can be part of a cycle reduce the remaining depth:
+// direct calls inside a strongly connected component of the call graph, and all indirect calls, because their targets
+// are unknown. Between two such calls, the stack contains a chain of plain calls, whose length is limited by the call
+// graph. The weight of the heaviest chain is added to each indirect call. weighRecursion returns an error if this
+// weight is too large.
 func (m *module) weighRecursion(depth uint32) error {
 	for i := range m.functions {
 		f := &m.functions[i]
@@ -27,8 +27,8 @@ func (m *module) weighRecursion(depth uint32) error {
 		c := g.of[i]
 		g.weight[c] = max(g.weight[c], m.functions[i].weight)
 	}
-	// The components are visited in descending order, so that callers come before their callees: a caller has a
-	// higher number.
+	// The components are visited in descending order, so that callers come before their callees: the component of a
+	// caller has a higher number.
 	for c := len(g.members) - 1; c >= 0; c-- {
 		g.path[c] += g.weight[c]
 		for _, i := range g.members[c] {
@@ -43,7 +43,7 @@ func (m *module) weighRecursion(depth uint32) error {
 	return nil
 }
 
-// keepRecursive removes the points of calls that cannot be part of a cycle, and computes the cost of all others.
+// keepRecursive removes the points of calls that cannot be part of a cycle, and computes the cost of all other calls.
 func (m *module) keepRecursive(g *callGraph) {
 	for i := range m.functions {
 		f := &m.functions[i]
@@ -64,8 +64,8 @@ func (m *module) keepRecursive(g *callGraph) {
 	}
 }
 
-// callGraph is the condensation of the graph of direct calls: its nodes are strongly connected components. A callee's
-// component has a lower number than its caller's.
+// callGraph is the condensation of the graph of direct calls: its nodes are strongly connected components. The
+// component of a callee has a lower number than the component of its caller.
 type callGraph struct {
 	of      []int   // component of each function, by function
 	members [][]int // functions of each component
@@ -73,7 +73,8 @@ type callGraph struct {
 	path    []uint64 // weight of the heaviest chain of calls that leads to the component
 }
 
-// spreadWeight passes the weight of the heaviest chain to component c on to its callees.
+// spreadWeight extends the heaviest chain to component c by its calls of other components. points are the points of one
+// function in c.
 func (g *callGraph) spreadWeight(points []point, c int) {
 	for _, p := range points {
 		if p.kind == pointCall && g.of[p.arg] != c {

@@ -5,7 +5,7 @@ package fuel
 
 import "github.com/refract-project/refract/internal/leb128"
 
-// counters has the indices of the two globals that this package adds.
+// counters contains the indexes of the two globals that this package adds.
 type counters struct{ fuel, depth uint32 }
 
 // appendBody appends the body of the function, with its charges, to out.
@@ -54,15 +54,15 @@ func (r *reader) skipNumber() int {
 	return r.pos + 1
 }
 
-// appendCharge appends code that takes cost units of fuel, and traps if fewer are left.
+// appendCharge appends code that takes cost units of fuel, and traps if less fuel is left.
 func (c counters) appendCharge(out []byte, cost uint64) []byte {
 	out = appendU32(append(out, opGlobalGet), c.fuel)
 	out = leb128.AppendSigned(append(out, opI64Const), int64(cost))
 	return c.appendSettle(append(out, opI64Sub))
 }
 
-// chargeLength appends code that takes one unit for each 2^shift items. The number of items is on top of the stack
-// and stays there.
+// chargeLength appends code that takes one unit of fuel for each 2^shift items. The number of items is on top of the
+// stack and stays there.
 func (c counters) chargeLength(out []byte, local, shift uint32) []byte {
 	out = appendU32(append(out, opLocalTee), local)
 	out = appendU32(append(out, opGlobalGet), c.fuel)
@@ -74,8 +74,8 @@ func (c counters) chargeLength(out []byte, local, shift uint32) []byte {
 	return c.appendSettle(append(out, opI64Sub))
 }
 
-// appendSettle appends code that stores the fuel on top of the stack, and traps if it is negative. The engine keeps
-// the value in a register between global.set and global.get: see the package documentation.
+// appendSettle appends code that stores the value on top of the stack as the new fuel, and traps if it is negative. The
+// engine keeps the value in a register between global.set and global.get: see the package documentation.
 func (c counters) appendSettle(out []byte) []byte {
 	out = appendU32(append(out, opGlobalSet), c.fuel)
 	out = appendU32(append(out, opGlobalGet), c.fuel)

@@ -9,7 +9,7 @@ import "fmt"
 type FormatError struct {
 	// Offset is the position of the first invalid byte in the binary.
 	Offset int
-	// Section names the part of the binary that was being read: "header", "code", and so on.
+	// Section is the name of the part of the binary that was being read: "header", "code", and so on.
 	Section string
 	// Reason describes the bytes that were expected.
 	Reason string
@@ -20,8 +20,8 @@ func (e *FormatError) Error() string {
 	return fmt.Sprintf("malformed wasm at byte %d (%s): %s", e.Offset, e.Section, e.Reason)
 }
 
-// UnsupportedError is returned for a module that uses a WebAssembly feature that plugins cannot use. The remedy is a
-// flag of the compiler: the module must be built for the features of WebAssembly 2.0.
+// UnsupportedError is returned for a module that uses a WebAssembly feature that plugins must not use. The remedy is a
+// compiler flag that builds the module for the features of WebAssembly 2.0.
 type UnsupportedError struct {
 	// Offset is the position in the binary at which the feature is first used.
 	Offset int
@@ -36,9 +36,9 @@ func (e *UnsupportedError) Error() string {
 
 // LimitError is returned for a module that exceeds a limit of Limits or Options.
 type LimitError struct {
-	// What names the limited quantity, such as "locals of a function" or "initial memory pages".
+	// What is the name of the limited quantity, such as "locals of a function" or "initial memory pages".
 	What string
-	// Value is the quantity in the module, and Max its limit.
+	// Value is the quantity in the module, and Max is its limit.
 	Value, Max uint64
 	// Offset is the position in the binary at which the limit is exceeded.
 	Offset int

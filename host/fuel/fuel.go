@@ -11,8 +11,8 @@ import (
 	"github.com/refract-project/refract/internal/leb128"
 )
 
-// Names under which an instrumented module exports its counters. Only the host can write the counters, because a
-// module cannot refer to a global that it does not declare.
+// Names under which an instrumented module exports its counters. Only the host can write the counters, because a module
+// cannot refer to a global that it does not declare.
 const (
 	// GlobalName is the name of a mutable i64 with the remaining units of fuel. The host sets it before each call. A
 	// negative value means that the last call ran out of fuel.
@@ -40,7 +40,7 @@ const (
 
 // Options are the limits that are inserted into the module. Zero values mean the defaults.
 type Options struct {
-	// Start is the fuel of a new instance, in units. Its start function uses this fuel, and so do exported functions
+	// Start is the fuel of a new instance, in units. It is available to the start function, and to exported functions
 	// until the host sets GlobalName.
 	Start int64
 	// CallDepth limits the stack, in stack units. A unit is a frame of up to 8 locals and 64 instructions.
@@ -59,8 +59,8 @@ type Options struct {
 // which are sufficient for programs a hundred times as large as a plugin.
 type Limits struct {
 	Types         uint32 // function types; default 20,000
-	Functions     uint32 // functions, and also imports and exports; default 100,000
-	Parameters    uint32 // parameters, and also results, of a function; default 256
+	Functions     uint32 // functions; the limit also applies to imports and exports; default 100,000
+	Parameters    uint32 // parameters of a function; the limit also applies to results; default 256
 	Locals        uint32 // locals of a function, including parameters; default 2,000
 	FunctionBytes uint32 // size of a function in bytes; default 1 MiB
 	// Estimated time, in microseconds, that loops, blocks and branches add to the compilation; default 2,000,000.
@@ -69,8 +69,8 @@ type Limits struct {
 	BranchTable   uint32 // labels of a br_table; default 65,536
 	Globals       uint32 // globals; default 10,000
 	Tables        uint32 // tables; default 16
-	TableElements uint32 // elements of a table, and also of an element segment; default 131,072
-	Segments      uint32 // data segments, and also element segments; default 100,000
+	TableElements uint32 // elements of a table; the limit also applies to element segments; default 131,072
+	Segments      uint32 // data segments; the limit also applies to element segments; default 100,000
 }
 
 func (l Limits) withDefaults() Limits {
@@ -132,7 +132,7 @@ func (m *module) rewriteCode() {
 	m.sections[sectionCode].content = out
 }
 
-// addCounters exports the two counters. It adds their globals after all others, so that existing indices stay valid.
+// addCounters exports the two counters. Their globals come after all others, so that existing indexes stay valid.
 func (m *module) addCounters(start int64, depth uint32) {
 	c := m.fuelCounters()
 	globals := leb128.AppendSigned([]byte{typeI64, 1, opI64Const}, start)
@@ -148,9 +148,9 @@ func (m *module) addCounters(start int64, depth uint32) {
 			exports = appendU32(append(appendName(exports, StatePrefix+strconv.Itoa(n)), 3), index)
 			count++
 		}
-		// If the memory is the module's only state, the depth is exported in place of a global, so that the host
-		// finds at least one such export. Restoring it has no effect, because the depth is the same before and after
-		// a call.
+		// If the memory is the module's only state, the depth is exported as a global of the state, so that the host
+		// finds at least one such export. Restoring it has no effect, because the depth is the same before and after a
+		// call.
 		if len(m.mutable) == 0 {
 			exports = appendU32(append(appendName(exports, StatePrefix+"0"), 3), c.depth)
 			count++
@@ -159,7 +159,8 @@ func (m *module) addCounters(start int64, depth uint32) {
 	m.appendItems(sectionExport, m.exports, count, exports)
 }
 
-// appendItems adds more encoded items to a vector section that has count items.
+// appendItems adds encoded items to a vector section. count is the number of items in the section, and more is the
+// number of added items.
 func (m *module) appendItems(id byte, count, more uint32, items []byte) {
 	s := &m.sections[id]
 	out := appendU32(nil, count+more)
@@ -179,8 +180,8 @@ const (
 	OutOfStack
 )
 
-// Stopped returns the limit of this package that has stopped a call, based on the values of the two counters after a
-// trap. The trap itself looks like any other execution of `unreachable`.
+// Stopped returns the limit of this package that has stopped a call. It uses the values of the two counters after a
+// trap, because the trap itself looks like any other execution of `unreachable`.
 func Stopped(fuel, depth uint64) Cause {
 	switch {
 	case int64(fuel) < 0:

@@ -5,14 +5,15 @@ package fuel
 
 import "slices"
 
-// Costs of instructions in units of fuel. All instructions that are not listed cost 1. If the run time depends on an
-// operand, the operand is charged (see bulks). The cost of a host call corresponds to the time that it takes.
+// Costs of instructions in units of fuel. All instructions that are not listed here cost 1. If the run time of an
+// instruction depends on an operand, the charge also depends on it (see bulks). The cost of a host call corresponds to
+// its duration.
 const (
 	costImported = 256  // a host call takes 30–80 ns, and a unit about 0.1 ns
-	costGrow     = 8192 // memory.grow clears a page; this is the size of the page in units of 8 bytes
+	costGrow     = 8192 // memory.grow clears a page; this is the size of a page in units of 8 bytes
 )
 
-// function is a function that the module defines, with information about its body and the places at which code is
+// function is a function that the module defines, with information about its body, and the places at which code is
 // inserted.
 type function struct {
 	signature signature
@@ -22,7 +23,7 @@ type function struct {
 	groups    uint32 // number of local declarations
 	locals    uint64 // number of parameters and locals
 	slots     uint64 // number of 8-byte slots for parameters, results and locals
-	bulk      bool   // has bulk instructions, which need an additional local
+	bulk      bool   // contains bulk instructions, which need an additional local
 	size      uint64 // number of instructions
 	blocks    uint64 // number of blocks, loops and ifs
 	carried   uint64 // number of values that blocks take and return, and that branches carry
@@ -39,7 +40,7 @@ type function struct {
 type pointKind uint8
 
 const (
-	pointCharge   pointKind = iota // after an instruction at which a region may begin
+	pointCharge   pointKind = iota // point after an instruction at which a region may begin
 	pointBulk                      // point before a bulk instruction
 	pointCall                      // points before and after a direct call
 	pointIndirect                  // points before and after a call_indirect
@@ -49,7 +50,7 @@ const (
 type point struct {
 	kind       pointKind
 	start, end int    // bounds of the instruction in the body
-	arg        uint32 // 1 + position in function.charges (0 if there is none), shift, or callee, depending on the kind
+	arg        uint32 // depending on the kind: 1 + the position in function.charges (0 if there is none), shift, or callee
 }
 
 // readCode reads all function bodies.
@@ -198,7 +199,7 @@ func isControl(op byte) bool {
 	return false
 }
 
-// noteControl records a control instruction, and the place after it, at which a charge may be inserted.
+// noteControl records a control instruction and the place after it, because a charge may be inserted there.
 func (m *module) noteControl(f *function, in instruction, cost uint64, last bool) {
 	e := event{op: in.op, cost: cost, label: in.index, point: -1}
 	switch in.op {
@@ -220,8 +221,7 @@ func (m *module) noteControl(f *function, in instruction, cost uint64, last bool
 	m.events = append(m.events, e)
 }
 
-// checkIndices rejects indices that refer to the globals and locals that this package adds, and records the places
-// for charges.
+// checkIndices rejects indexes of the globals and locals that this package adds, and records the places for charges.
 func (m *module) checkIndices(f *function, r *reader, in instruction) error {
 	switch in.op {
 	case opLocalGet, opLocalSet, opLocalTee:
@@ -254,7 +254,7 @@ func (m *module) checkIndices(f *function, r *reader, in instruction) error {
 func (m *module) costOf(in instruction) uint64 {
 	switch in.op {
 	case opBlock, opLoop, opElse, opEnd:
-		// These instructions are free, because the compiler emits no code for them.
+		// These instructions are free, because the compiler generates no code for them.
 		return 0
 	case opCall:
 		if in.index < m.importedFuncs {

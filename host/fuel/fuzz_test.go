@@ -17,9 +17,9 @@ import (
 	"github.com/refract-project/refract/test/support/wattest"
 )
 
-// FuzzInstrument checks with damaged binaries that Instrument does not panic, that all errors are of its own types,
-// and that the result is valid if and only if the module is valid. If an invalid module could become valid, a guest
-// could reach the counters, which exist only in the result.
+// FuzzInstrument checks with damaged binaries that Instrument does not panic, that all its errors have a type of this
+// package, and that the result is valid if and only if the module is valid. If an invalid module could become valid, a
+// guest could access the counters, which exist only in the result.
 func FuzzInstrument(f *testing.F) {
 	seeds, err := filepath.Glob("testdata/golden/*.wat")
 	require.NoError(f, err)

@@ -120,7 +120,7 @@ func (g *generator) value(depth int) string {
 	}
 }
 
-// outcome returns all results of a program: return values, traps, and the memory.
+// outcome returns all visible results of a program: return values, traps, and the memory.
 func outcome(t *testing.T, mod api.Module, limit int64) (out []string, stopped bool) {
 	t.Helper()
 	for i := range generatedFuncs {
@@ -145,7 +145,8 @@ func outcome(t *testing.T, mod api.Module, limit int64) (out []string, stopped b
 	return append(out, fmt.Sprintf("%x", memory)), false
 }
 
-// agree checks that a generated program has the same outcome with fuel and, if it ends, without fuel.
+// agree checks that a generated program has the same outcome with and without fuel. It runs the program without fuel
+// only if the program ends.
 func agree(t *testing.T, seed uint64) (stopped bool) {
 	source := generate(seed)
 	wasm := assemble(t, source)

@@ -16,8 +16,8 @@ import (
 	"github.com/refract-project/refract/host/fuel"
 )
 
-// TestGolden checks that the instrumented modules are the same as the modules in the golden files, which are in the
-// text format, and that an engine can compile them.
+// TestGolden checks that the instrumented modules are equal to the modules in the golden files, which are in the text
+// format, and that an engine can compile them.
 func TestGolden(t *testing.T) {
 	inputs, err := filepath.Glob("testdata/golden/*.wat")
 	require.NoError(t, err)

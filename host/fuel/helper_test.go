@@ -50,7 +50,7 @@ func runtime(t testing.TB) wazero.Runtime {
 	return r
 }
 
-// instantiate returns an instance of a module. The instance has no name, so that one runtime can have several
+// instantiate returns an instance of a module. The instance has no name, so that one runtime can contain several
 // instances.
 func instantiate(t testing.TB, r wazero.Runtime, wasm []byte) api.Module {
 	t.Helper()

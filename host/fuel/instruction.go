@@ -5,11 +5,12 @@ package fuel
 
 import "fmt"
 
-// instruction is a decoded instruction: its bounds in the body of the function, and the immediates that are needed.
+// instruction is a decoded instruction: its position in the body of the function, and those of its immediates that this
+// package needs.
 type instruction struct {
 	op         byte
-	index      uint32 // first index immediate, or the number of labels of a br_table
-	block      int64  // index of the block's function type, negative if there is none
+	index      uint32 // the first immediate that is an index, or the number of labels of a br_table
+	block      int64  // index of the block's function type, or a negative number if there is none
 	labels     int    // size of the labels of a br_table in bytes
 	start, end int
 	bulk       bulk // set if op == opPrefixBulk

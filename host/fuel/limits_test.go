@@ -12,7 +12,7 @@ import (
 	"github.com/refract-project/refract/host/fuel"
 )
 
-// TestLimits checks that a module that exceeds any of the limits is rejected with an error that names the limit.
+// TestLimits checks that a module that exceeds a limit is rejected with an error that names the limit.
 func TestLimits(t *testing.T) {
 	many := func(n int, field string) string { return strings.Repeat(field, n) }
 	few := fuel.Limits{
@@ -51,8 +51,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestGuestCannotReachTheCounters checks that modules that use globals and locals that exist only in the result of
-// Instrument are rejected.
+// TestGuestCannotReachTheCounters checks that modules are rejected if they use globals or locals that only Instrument
+// adds.
 func TestGuestCannotReachTheCounters(t *testing.T) {
 	for _, source := range []string{
 		`(func (global.set 0 (i64.const 1000000)))`,
@@ -106,8 +106,8 @@ func TestUnsupported(t *testing.T) {
 	}
 }
 
-// TestTruncated checks that Instrument does not panic for a real module that was truncated at any of many positions,
-// and that it returns only errors of the types of this package.
+// TestTruncated checks that Instrument does not panic if a real module was truncated at any of many positions, and
+// returns only errors with the types of this package.
 func TestTruncated(t *testing.T) {
 	for n := 0; n < len(workload); n += 1 + n/50 {
 		if _, err := fuel.Instrument(workload[:n], fuel.Options{}); err != nil && !typed(err) {
@@ -116,7 +116,7 @@ func TestTruncated(t *testing.T) {
 	}
 }
 
-// TestAnnouncedSizes checks that counts for which a careless reader would allocate gigabytes are rejected.
+// TestAnnouncedSizes checks that a binary is rejected if its counts would make a careless reader allocate gigabytes.
 func TestAnnouncedSizes(t *testing.T) {
 	big := "\xff\xff\xff\xff\x0f"
 	head := "\x00asm\x01\x00\x00\x00"

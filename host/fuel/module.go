@@ -31,7 +31,7 @@ var sectionNames = [...]string{
 	"data", "data count", "tag",
 }
 
-// sectionOrder is the order of the sections in a binary. The data count comes before the code.
+// sectionOrder is the order of the sections in a binary. The section with the data count comes before the code.
 var sectionOrder = [...]byte{
 	sectionType, sectionImport, sectionFunction, sectionTable, sectionMemory, sectionGlobal, sectionExport,
 	sectionStart, sectionElement, sectionDataCount, sectionCode, sectionData,
@@ -39,14 +39,14 @@ var sectionOrder = [...]byte{
 
 var header = []byte{0x00, 0x61, 0x73, 0x6d, 0x01, 0x00, 0x00, 0x00}
 
-// section is the content of one section, which may have been rewritten.
+// section is the content of a section. The content may have been rewritten.
 type section struct {
 	present bool
 	content []byte
 	base    int
 }
 
-// signature has the properties of a function type that this package needs.
+// signature contains the properties of a function type that this package needs.
 type signature struct {
 	params uint32
 	slots  uint64
@@ -67,7 +67,7 @@ type module struct {
 	functionTypes   []uint32 // types of the defined functions
 	functions       []function
 	work            uint64  // estimated work of the compiler; see compilerWork
-	events          []event // events of the function that is being read
+	events          []event // control events of the function that is being read
 	points          []point // reused memory for the points of the function that is being read
 	paths           paths
 	chunk           int64 // see maxChunk
@@ -83,8 +83,8 @@ func (m *module) sectionReader(id byte) *reader {
 	return &reader{data: s.content, base: s.base, section: sectionNames[id]}
 }
 
-// parseModule splits the binary into sections and reads them in order, so that every section can check references to
-// earlier sections.
+// parseModule splits the binary into sections and reads them in their order, so that every section can check references
+// to earlier ones.
 func (m *module) parseModule(wasm []byte) error {
 	if !bytes.HasPrefix(wasm, header) {
 		return &FormatError{Section: "header", Reason: `not a WebAssembly module of version 1 (it starts with "\0asm" 1 0 0 0)`}

@@ -3,7 +3,7 @@
 
 package fuel
 
-// Opcodes that this package reads or writes. Of all other instructions, this package needs only the length and the
+// Opcodes that this package reads or writes. For all other instructions, this package needs only the length and the
 // cost.
 const (
 	opUnreachable  = 0x00
@@ -94,16 +94,16 @@ var immediates = func() (t [256]immediate) {
 // bulk describes an instruction with the prefix 0xfc.
 type bulk struct {
 	imm immediate
-	// charged means that the instruction processes several items. Their number is on top of the stack, as an i32.
-	// 2^shift items cost one unit of fuel.
+	// charged means that the instruction processes several items. The number of items is on top of the stack, as an
+	// i32. 2^shift items cost one unit of fuel.
 	charged bool
 	shift   byte
-	// hidden means that the instruction changes state that the host can neither read nor restore: tables and dropped
-	// segments.
+	// hidden means that the instruction changes tables or dropped segments, which the host can neither read nor
+	// restore.
 	hidden bool
 }
 
-// byteShift is the shift for memory instructions, because memory.copy moves several bytes in the time of one
+// byteShift is the shift of memory instructions, because memory.copy copies several bytes in the time of one
 // instruction.
 const byteShift = 3
 

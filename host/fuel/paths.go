@@ -10,37 +10,37 @@ type event struct {
 	label   uint32 // label of a br or br_if, as the number of blocks to leave
 	targets [2]int // bounds of a br_table's labels in function.targets
 	point   int    // index in function.points of the place where a charge may be inserted; -1 if none
-	rest    uint64 // cost from the point to the end of the block, without loops inside
+	rest    uint64 // cost from the point to the end of the block, without the loops in it
 	before  int32  // previous event of the same block that has a possible charge; -1 if there is none
 }
 
-// The code after a branch gets a charge of its own if the branch may skip it, if the region would otherwise be longer
-// than maxChunk, and if the code costs at least minRest. This limits the amount of code that is charged but not
-// executed, and the charges take only a few percent of the time of the code.
+// The code after a branch has its own charge if the branch may skip the code, if the region would otherwise be longer
+// than maxChunk, and if the code costs at least minRest. This limits how much code is charged but not executed, and the
+// charges take only a few percent of the time of the code.
 const (
 	maxChunk = 64
 	minRest  = 24
-	// maxSplits limits the additional charges of a function, so that the compiled code does not consist mostly of
+	// maxSplits limits the additional charges in a function, so that the compiled code does not consist mostly of
 	// charges.
 	maxSplits = 2000
 )
 
-// unreachable is the path length in unreachable code.
+// unreachable is the length of a path in unreachable code.
 const unreachable = -1
 
-// region is the code for which one charge pays. It extends from the charge to the end of the block.
+// region is the code that is paid for by one charge. It extends from the charge to the end of the block.
 type region struct {
 	point int   // point at which the charge is inserted
-	paid  int64 // the charge: length of the longest path in the region so far
-	outer int64 // length of the path up to here in the surrounding region
+	paid  int64 // the charge, which is the length of the longest path in the region so far
+	outer int64 // length of the path to this point in the surrounding region
 }
 
 // scope is an open block, loop or if, or the function itself.
 type scope struct {
 	op      byte
 	regions int   // number of regions at the beginning of the scope
-	reach   int64 // longest path to the end of the scope, in the surrounding region
-	skip    int64 // length of the path to an if, from which the else branch continues
+	reach   int64 // longest path to the end of the scope, measured in the surrounding region
+	skip    int64 // length of the path to an if, where the else branch continues
 	last    int32 // last event that has a possible charge
 }
 
@@ -94,7 +94,7 @@ func (p *paths) measurePaths(f *function, events []event, chunk int64, rest uint
 	p.measureRests(events)
 	p.regions = append(p.regions[:0], region{point: -1})
 	p.open = append(p.open[:0], scope{op: opBlock, regions: 1, reach: unreachable})
-	// An empty function also has a cost, because it is called.
+	// An empty function also costs something, because it is called.
 	p.length = 1
 	for n := range events {
 		e := &events[n]
@@ -131,7 +131,7 @@ func (p *paths) beginRegion(point int) {
 	}
 }
 
-// closeRegions ends all regions except for the first n. The charges of the ended regions are then known.
+// closeRegions ends all regions except for the first n, and records their charges, which are known now.
 func (p *paths) closeRegions(n int) {
 	if len(p.regions) > n && p.length != unreachable {
 		p.length = p.regions[n].outer
@@ -145,8 +145,8 @@ func (p *paths) closeRegions(n int) {
 	p.regions = p.regions[:n]
 }
 
-// branchTo adds a branch from the current path to the end of a block. A branch to a loop ends the path, because the
-// loop begins with a charge.
+// branchTo adds a branch from the current path to the end of a block. If the target is a loop, the path ends, because
+// the loop begins with a charge.
 func (p *paths) branchTo(label uint32) {
 	if p.length == unreachable || int(label) >= len(p.open) {
 		return

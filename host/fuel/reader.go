@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// reader reads a part of the binary. It never reads past the end of the part. Its errors have the offset in the whole
-// binary, so that a developer can find the byte.
+// reader reads a part of the binary. It never reads past the end of the part. Its errors contain the offset in the
+// whole binary, so that a developer can find the byte.
 type reader struct {
 	data    []byte
 	pos     int
@@ -100,8 +100,8 @@ func (r *reader) readSigned(bits int) (int64, error) {
 	return 0, r.errorf("number longer than %d bits", bits)
 }
 
-// readCount reads the length of a vector whose elements have at least one byte each. It returns an error if the rest
-// of the section is too short for this length, so that no memory is allocated for a false length.
+// readCount reads the length of a vector whose elements have at least one byte each. It returns an error if the rest of
+// the section is too short for this length, so that a false length causes no large allocation.
 func (r *reader) readCount(what string, limit uint32) (uint32, error) {
 	n, err := r.readU32()
 	if err != nil {

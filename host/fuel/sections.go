@@ -45,8 +45,8 @@ func (m *module) readImports(r *reader) error {
 		return err
 	}
 	return r.readEach(n, func(uint32) error {
-		// Only the lengths of an import's module name and of its own name are checked here. The host checks whether an
-		// import of this name exists.
+		// Only the lengths of the import's module name and of its own name are checked here. The host checks whether
+		// there is an import with this name.
 		for range 2 {
 			if err := r.shortName("bytes of the name of an import"); err != nil {
 				return err
@@ -71,7 +71,7 @@ func (m *module) readImports(r *reader) error {
 	})
 }
 
-// maxName is the maximum length of names that appear in errors. It is longer than the names of any toolchain.
+// maxName is the maximum length of names that appear in errors. All known toolchains generate shorter names.
 const maxName = 1024
 
 func (r *reader) shortName(what string) error {
@@ -124,7 +124,7 @@ func (m *module) readFunctions(r *reader) error {
 	})
 }
 
-// readTables sets the maximum size of every table, because an element takes 8 bytes of the host's memory.
+// readTables limits the maximum size of every table, because an element takes 8 bytes of the host's memory.
 func (m *module) readTables(r *reader) error {
 	n, err := r.readCount("tables", m.limits.Tables)
 	if err != nil {
@@ -144,8 +144,8 @@ func (m *module) readTables(r *reader) error {
 	return err
 }
 
-// readMemories sets the maximum size of the memory. Because the limit is part of the module, modules with different
-// limits can share a runtime.
+// readMemories limits the maximum size of the memory. Modules with different limits can share a runtime, because the
+// limit is part of the module.
 func (m *module) readMemories(r *reader) error {
 	n, err := r.readCount("memories", 1)
 	if err != nil {
@@ -160,8 +160,8 @@ func (m *module) readMemories(r *reader) error {
 	return err
 }
 
-// readBound reads the limits of a memory or table and appends them to out, with a maximum that does not exceed the
-// argument most.
+// readBound reads the limits of a memory or table and appends them to out. The appended maximum is at most the argument
+// most.
 func (r *reader) readBound(out []byte, what string, most uint32) ([]byte, error) {
 	flags, err := r.readByte()
 	if err != nil {
@@ -211,8 +211,8 @@ func (m *module) readGlobals(r *reader) error {
 	return err
 }
 
-// globalIndex returns an error if a module uses a global that it does not have. The counters come after its own
-// globals, and a module that could write them could set its own limits.
+// globalIndex returns an error if a module uses a global that it does not have. The counters come after the module's
+// own globals, and a module that could write them could set its own limits.
 func (m *module) globalIndex(r *reader, index uint32) error {
 	if index >= m.globals {
 		return r.errorf("global %d of %d", index, m.globals)

@@ -5,8 +5,8 @@ package fuel
 
 import "strings"
 
-// readElements checks the counts in the element segments, because the counts determine how much memory the runtime
-// allocates. It does not change the segments.
+// readElements checks the counts in the element segments, because they determine how much memory the runtime allocates.
+// It does not change the segments.
 func (m *module) readElements(r *reader) error {
 	n, err := r.readCount("element segments", m.limits.Segments)
 	if err != nil {
@@ -15,9 +15,9 @@ func (m *module) readElements(r *reader) error {
 	return r.readEach(n, func(uint32) error { return m.readElement(r) })
 }
 
-// readElement reads one element segment. Its first number is a set of bits: 1 means not active, 2 that a table index
-// follows (or, if not active, that the segment is declarative), and 4 that expressions follow instead of function
-// indices.
+// readElement reads one element segment. The first number of the segment is a set of bits. 1 means that the segment is
+// not active. 2 means that a table index follows or, if the segment is not active, that it is declarative. 4 means that
+// expressions follow instead of function indexes.
 func (m *module) readElement(r *reader) error {
 	flags, err := r.readU32()
 	if err != nil {
@@ -105,8 +105,8 @@ func (m *module) readData(r *reader) error {
 	})
 }
 
-// readCustom removes custom sections. From the name section it keeps the names of the module and of functions, for
-// readable stack traces. According to the specification, a damaged name section is not an error.
+// readCustom removes custom sections. Of the name section, it keeps the names of the module and of functions, for
+// readable stack traces. A damaged name section is not an error according to the specification.
 func (m *module) readCustom(r *reader) error {
 	name, err := r.readName()
 	if err != nil || name != "name" || m.names != nil {

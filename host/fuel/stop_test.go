@@ -36,7 +36,7 @@ const endless = `(module
       (i32.store (i32.const 4) (local.get $n))
       (br $next))))`
 
-// state is the visible state of a module after the module was stopped.
+// state is the visible state of a module after it was stopped.
 type state struct {
 	cause  fuel.Cause
 	fuel   int64
@@ -135,8 +135,8 @@ func TestBulkInstructionsPay(t *testing.T) {
 	}
 }
 
-// TestStartFunctionPays checks that a start function is limited by Options.Start, because the host can set the
-// counter only afterwards.
+// TestStartFunctionPays checks that Options.Start limits a start function, because the host can set the counter only
+// later.
 func TestStartFunctionPays(t *testing.T) {
 	wasm := instrument(t, assemble(t, `(module (func $f (loop $l (br $l))) (start $f))`), fuel.Options{Start: 1000})
 	r := runtime(t)
@@ -158,8 +158,8 @@ func TestMemoryStopsGrowing(t *testing.T) {
 	}
 }
 
-// TestNothingRunsUnpaid checks that generated programs never use less fuel than their executed instructions cost,
-// because a charge covers the longest path to the next charge.
+// TestNothingRunsUnpaid checks that generated programs never use less fuel than the instructions that they have
+// executed cost, because a charge covers the longest path to the next charge.
 func TestNothingRunsUnpaid(t *testing.T) {
 	short.NeedTime(t, "hundreds of generated modules")
 	r := runtime(t)

@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package accessreview checks permissions with access reviews of an API server.
+// Package accessreview checks permissions with the access review APIs of an API server.
 package accessreview
 
 import (
@@ -18,7 +18,7 @@ import (
 // Reviewer reports whether a permission is granted. It may be called concurrently.
 type Reviewer func(ctx context.Context, attributes authorizationv1.ResourceAttributes) (allowed bool, err error)
 
-// Self returns a Reviewer for the permissions of the client itself.
+// Self returns a Reviewer for the client's own permissions.
 func Self(reviews authorizationclient.SelfSubjectAccessReviewsGetter) Reviewer {
 	return func(ctx context.Context, attributes authorizationv1.ResourceAttributes) (bool, error) {
 		review, err := reviews.SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
@@ -44,7 +44,7 @@ func ServiceAccount(c client.Writer, namespace, name string) Reviewer {
 const concurrency = 8
 
 // Refused returns the permissions that are not granted, in the order of the argument all. It reviews several
-// permissions at the same time, and fails with the first error.
+// permissions concurrently, and returns the first error.
 func Refused(ctx context.Context, all []authorizationv1.ResourceAttributes, review Reviewer) (refused []authorizationv1.ResourceAttributes, err error) {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(concurrency)

@@ -12,7 +12,8 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 )
 
-// The refused permissions are returned in their original order. A review that fails is not a refusal.
+// TestRefused checks that refused permissions are returned in their original order, and that a failed review is an
+// error and not a refusal.
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	var all []authorizationv1.ResourceAttributes

@@ -20,7 +20,8 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return f(request) }
 
-// Denials are counted even if the client ignores them, and the client can still read the whole response.
+// TestDenialsAreCounted checks that denials are counted even if the client ignores them, and that the client can still
+// read the whole response.
 func TestDenialsAreCounted(t *testing.T) {
 	const message = `nodes "a" is forbidden: ValidatingAdmissionPolicy 'refract-nodes' with binding 'refract-nodes' denied request: no`
 	long := message + strings.Repeat(" ", 1<<20)

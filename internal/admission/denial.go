@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package admission recognizes requests that an admission policy of the API server has denied.
+// Package admission recognizes requests that were denied by an admission policy of the API server.
 package admission
 
 import (
@@ -16,8 +16,8 @@ import (
 // DeniedReason is the reason of Events about requests that a policy denied.
 const DeniedReason = "PolicyDenied"
 
-// denial matches the beginning of the API server's message about a denial by a ValidatingAdmissionPolicy. The Status
-// has no field for the policy.
+// denial matches the beginning of an API server's message about a denial by a ValidatingAdmissionPolicy. The message is
+// parsed because the Status has no field for the policy.
 var denial = regexp.MustCompile(`ValidatingAdmissionPolicy '([^']+)' with binding '[^']+' denied request[^\x00-\x1f"]*`)
 
 // DenyingPolicy returns the name of the ValidatingAdmissionPolicy that denied the request, or "" if no policy denied
@@ -33,8 +33,8 @@ func DenyingPolicy(err error) string {
 	return ""
 }
 
-// Note returns the note of an Event on an object, after a policy denied a request that one of our processes made for
-// this object.
+// Note returns the text of an Event about an object. The Event reports that a policy denied a request which one of our
+// processes made for this object.
 func Note(policy string, err error) string {
 	return fmt.Sprintf("ValidatingAdmissionPolicy %s denied a request that this object needs, which is retried: %s. "+
 		"If the policy is of the Refract chart, upgrade the chart together with the images, or report this as a bug; "+

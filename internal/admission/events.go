@@ -12,15 +12,15 @@ import (
 	"github.com/refract-project/refract/internal/eventrecorder"
 )
 
-// DenialEvents remembers for which objects an Event says that an admission policy denies their status to a virtual
-// node. Nothing else shows such a denial, because the condition would be in the status. The zero value is ready for use.
-// DenialEvents is safe for concurrent use.
+// DenialEvents writes Events about objects whose status a virtual node cannot write because an admission policy denies
+// the write. Only an Event can report this denial, because a condition would have to be written to the same status. The
+// zero value is ready for use. DenialEvents is safe for concurrent use.
 type DenialEvents struct {
 	reported eventrecorder.Memory[types.UID]
 }
 
-// Report writes an Event on the object if err is the denial of a policy. The same denial is reported once, until Report
-// is called with the result of a write that no policy has denied. No Event is written if recorder is nil.
+// Report writes an Event about the object if err is a denial by a policy. The same denial is reported only once. After
+// Report has been called with another result, a denial is reported again. If recorder is nil, Report writes no Event.
 func (d *DenialEvents) Report(recorder record.EventRecorder, object runtime.Object, uid types.UID, nodeName string, err error) {
 	policy := DenyingPolicy(err)
 	if policy == "" {

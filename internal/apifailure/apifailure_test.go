@@ -17,13 +17,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// TestEachFailureHasOneAnswer checks that each failure is exactly one of lost, overdue, undecided and refused.
+// TestEachFailureHasOneAnswer checks that each failure is exactly one of lost, overdue, undecided or refused.
 func TestEachFailureHasOneAnswer(t *testing.T) {
 	resource := schema.GroupResource{Resource: "services"}
 	called := func(err error) error { return &url.Error{Op: "Put", URL: "https://127.0.0.1:1", Err: err} }
 	for _, c := range []struct {
 		err                                error
-		lost, overdue, unavailable, rushed bool // rushed means that the API server is overloaded
+		lost, overdue, unavailable, rushed bool // rushed is the expected result of IsOverloaded
 		undecided                          bool
 	}{
 		{err: called(&net.OpError{Op: "dial", Err: errors.New("connection refused")}), lost: true},

@@ -1,10 +1,11 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package clientcert requests client certificates for consumers from a cluster.
+// Package clientcert lets a cluster issue client certificates for consumers.
 //
-// A client that may approve such requests can impersonate any user. So a request from another cluster is checked
-// first: it must contain exactly the expected subject and no other names, and be signed with its own key.
+// A client that may approve certificate requests can impersonate any user. Therefore a request from another cluster is
+// checked before it is approved: it must contain exactly the expected subject and no other names, and be signed with
+// its own key.
 package clientcert
 
 import (
@@ -46,21 +47,21 @@ const requestType = "CERTIFICATE REQUEST"
 // leastRSABits is the minimum length of an RSA key in bits (NIST SP 800-57).
 const leastRSABits = 2048
 
-// Subject is a user and its group, as an API server reads them from a certificate.
+// Subject is the user and the group that an API server reads from a client certificate.
 type Subject struct{ CommonName, Organization string }
 
-// Consumer returns the subject of a consumer that refractctl peer joins. Both the user and the group are the
+// Consumer returns the subject of a consumer that was joined with refractctl peer. Both the user and the group are the
 // consumer's cluster ID.
 func Consumer(id string) Subject { return Subject{CommonName: id, Organization: id} }
 
 func (s Subject) String() string { return fmt.Sprintf("CN=%s,O=%s", s.CommonName, s.Organization) }
 
-// isName reports whether name is the subject without any other attributes.
+// isName reports whether name consists of exactly the attributes of the subject.
 func (s Subject) isName(name *pkix.Name) bool {
 	return len(name.Names) == 2 && name.CommonName == s.CommonName && slices.Equal(name.Organization, []string{s.Organization})
 }
 
-// New returns a certificate request for the subject, in PEM, signed with key.
+// New returns a certificate request (PEM) for the subject, signed with key.
 func New(subject Subject, key crypto.Signer) ([]byte, error) {
 	name := pkix.Name{CommonName: subject.CommonName, Organization: []string{subject.Organization}}
 	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: name}, key)
@@ -70,8 +71,8 @@ func New(subject Subject, key crypto.Signer) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: requestType, Bytes: der}), nil
 }
 
-// Check returns the public key of a certificate request in PEM, or an error if the request is invalid. key is the
-// expected key; nil allows any key.
+// Check returns the public key of a certificate request (PEM), or an error if the request is invalid. The request must
+// be for the given key, unless key is nil.
 func Check(request []byte, subject Subject, key crypto.PublicKey) (crypto.PublicKey, error) {
 	block, rest := pem.Decode(request)
 	if block == nil || block.Type != requestType || len(strings.TrimSpace(string(rest))) > 0 {
@@ -120,8 +121,8 @@ func Same(a, b crypto.PublicKey) bool {
 	return ok && comparable.Equal(b)
 }
 
-// ValidityFor returns the validity of a certificate in PEM if it is for the subject and the key. A nil key allows any
-// key.
+// ValidityFor returns the validity of a certificate (PEM). The validity is zero unless the certificate is for the
+// subject and the key. If key is nil, any key is accepted.
 func ValidityFor(certificate []byte, subject Subject, key crypto.PublicKey) credentials.Validity {
 	certificates, err := cert.ParseCertsPEM(certificate)
 	if err != nil || !subject.isName(&certificates[0].Subject) || key != nil && !Same(certificates[0].PublicKey, key) {
@@ -130,32 +131,32 @@ func ValidityFor(certificate []byte, subject Subject, key crypto.PublicKey) cred
 	return credentials.Validity{From: certificates[0].NotBefore, Until: certificates[0].NotAfter}
 }
 
-// Request is a certificate request together with the metadata of its CertificateSigningRequest.
+// Request is a certificate request with the data for its CertificateSigningRequest.
 type Request struct {
-	// PEM is the certificate request. It must have been checked or created by this process.
+	// PEM is the certificate request. It must have been created by this process or checked with Check.
 	PEM []byte
 	// GenerateName and Labels are set on the CertificateSigningRequest.
 	GenerateName string
 	Labels       map[string]string
-	// Reason and Message are set in the condition Approved.
+	// Reason and Message are set in the condition that approves the request.
 	Reason, Message string
-	// Timeout limits the wait for the signer. The signer of Kubernetes takes less than a second.
+	// Timeout limits the wait for the signer. The signer of Kubernetes needs less than a second.
 	Timeout time.Duration
 }
 
-// ErrNotSigned matches, with errors.Is, the error of Sign if the cluster denies the request, its signer fails, or the
-// request is not signed in time.
+// ErrNotSigned is matched by errors of Sign if the request is denied, the signer fails, or the request is not signed in
+// time. Use errors.Is.
 var ErrNotSigned = errors.New("the certificate was not signed")
 
 type notSigned string
 
 func (n notSigned) Error() string { return string(n) }
 
-// Is implements errors.Is for ErrNotSigned.
+// Is reports whether target is ErrNotSigned, for errors.Is.
 func (notSigned) Is(target error) bool { return target == ErrNotSigned }
 
-// Sign creates and approves a CertificateSigningRequest, waits until it is signed, deletes it, and returns the
-// certificate in PEM. live must not be cached.
+// Sign creates a CertificateSigningRequest, approves it, waits until it is signed, and deletes it. It returns the
+// certificate (PEM). live must not be cached.
 func Sign(ctx context.Context, c client.Client, live client.Reader, request Request) (certificate []byte, err error) {
 	csr := &certificatesv1.CertificateSigningRequest{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: request.GenerateName, Labels: request.Labels},
@@ -180,7 +181,7 @@ func Sign(ctx context.Context, c client.Client, live client.Reader, request Requ
 	defer cancel()
 	begun := time.Now()
 	err = progress.Poll(bounded, func(context.Context) (bool, error) {
-		// If the timeout ends during this request, the API server is not the cause.
+		// If the timeout ends during this request, this does not mean that the API server is unavailable.
 		if err := live.Get(ctx, client.ObjectKeyFromObject(csr), csr); err != nil {
 			return false, fmt.Errorf("getting CertificateSigningRequest %s, %w", name, err)
 		}
@@ -193,7 +194,7 @@ func Sign(ctx context.Context, c client.Client, live client.Reader, request Requ
 	return csr.Status.Certificate, err
 }
 
-// approveRequest approves a request unless it is already approved. It fails if the request was denied.
+// approveRequest approves a request, unless it is already approved. It returns an error if the request was denied.
 func approveRequest(ctx context.Context, c client.Client, live client.Reader, csr *certificatesv1.CertificateSigningRequest, request Request) error {
 	name := csr.Name
 	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
@@ -212,7 +213,7 @@ func approveRequest(ctx context.Context, c client.Client, live client.Reader, cs
 			}
 			return err
 		}
-		// Another client has approved the request at the same time.
+		// Another client may have approved the request at the same time.
 		if err := live.Get(ctx, client.ObjectKeyFromObject(csr), csr); err != nil {
 			return fmt.Errorf("getting CertificateSigningRequest %s, %w", name, err)
 		}
@@ -223,8 +224,7 @@ func approveRequest(ctx context.Context, c client.Client, live client.Reader, cs
 	})
 }
 
-// refusalOf returns the error for a request that was denied or whose signer has failed, and nil for any other
-// request.
+// refusalOf returns an error if the request was denied or its signer has failed, and nil otherwise.
 func refusalOf(csr *certificatesv1.CertificateSigningRequest) error {
 	for _, condition := range csr.Status.Conditions {
 		said := condition.Reason

@@ -49,12 +49,12 @@ func TestCheckAcceptsWhatIsExpected(t *testing.T) {
 	}
 }
 
-// Check refuses each of these requests, because a cluster that approved them would sign them.
+// TestCheckRefusesWhatIsNot checks that Check refuses requests that a cluster would sign if they were approved.
 func TestCheckRefusesWhatIsNot(t *testing.T) {
 	all := keys(t)
 	key := all["ECDSA"]
 	weak, err := rsa.GenerateKey(rand.Reader, 1024)
-	if err != nil { // the standard library may already refuse the request
+	if err != nil { // the standard library may refuse to create the request
 		weak = nil
 	}
 	name := func(change func(*pkix.Name)) *x509.CertificateRequest {
@@ -127,7 +127,7 @@ func TestValidityFor(t *testing.T) {
 	assert.False(t, ValidityFor([]byte("?"), rome, nil).Known(), "no certificate")
 }
 
-// FuzzCheck searches for a request that is accepted although it contains something that Check does not examine.
+// FuzzCheck searches for a request that Check accepts although it contains something that Check does not examine.
 func FuzzCheck(f *testing.F) {
 	_, key, err := ed25519.GenerateKey(rand.Reader)
 	require.NoError(f, err)

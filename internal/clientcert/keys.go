@@ -18,15 +18,15 @@ import (
 	"strings"
 )
 
-// Keys are the fingerprints of the keys whose holders may request the next certificate. The first one is the key that
-// made the last request; it is followed by the keys of certificates that were issued since then. A response may be
-// lost, so the first key stays until a request is made with one of the later keys.
+// Keys contains the fingerprints of the keys whose holders may request the next certificate. The first key made the
+// last request. The other keys belong to the certificates that were issued since then. Because a response may be lost,
+// the first key remains valid until a request is made with one of the later keys.
 type Keys []string
 
-// mostKeys is the maximum number of keys. It is unlikely that more responses in a row are lost.
+// mostKeys is the maximum number of keys. It is unlikely that more responses in a row get lost.
 const mostKeys = 6
 
-// ParseKeys parses the result of Keys.String. An invalid fingerprint is kept, and matches no key.
+// ParseKeys parses the result of Keys.String. An invalid fingerprint is kept, but matches no key.
 func ParseKeys(text string) Keys {
 	var keys Keys
 	for entry := range strings.SplitSeq(text, ",") {
@@ -39,13 +39,14 @@ func ParseKeys(text string) Keys {
 
 func (k Keys) String() string { return strings.Join(k, ",") }
 
-// Has reports whether the fingerprint of the key is in the list.
+// Has reports whether the list contains the fingerprint of key.
 func (k Keys) Has(key crypto.PublicKey) bool {
 	fingerprint, err := Fingerprint(key)
 	return err == nil && slices.Contains(k, fingerprint)
 }
 
-// After returns the keys after a certificate for the key next was issued because of a request with the key present.
+// After returns the keys that are valid after a request with the key present, for which a certificate with the key next
+// was issued.
 func (k Keys) After(present, next crypto.PublicKey) (Keys, error) {
 	asked, err := Fingerprint(present)
 	if err != nil {
@@ -67,8 +68,8 @@ func (k Keys) After(present, next crypto.PublicKey) (Keys, error) {
 	return k, nil
 }
 
-// Fingerprint returns the SHA-256 hash of a public key in PKIX form, in hexadecimal. It is prefixed by the name of
-// the hash.
+// Fingerprint returns the hexadecimal SHA-256 hash of a public key in PKIX form, prefixed by the name of the hash
+// function.
 func Fingerprint(key crypto.PublicKey) (string, error) {
 	der, err := x509.MarshalPKIXPublicKey(key)
 	if err != nil {
@@ -87,10 +88,10 @@ func EncodeKey(key crypto.PublicKey) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), nil
 }
 
-// purpose is the prefix of the signed message. It prevents any other use of the signature.
+// purpose is the prefix of the signed message. It prevents the signature from being used for anything else.
 const purpose = "refract.io: the next client certificate\n"
 
-// Prove signs a certificate request in PEM with the key of the current certificate, and returns the signature.
+// Prove signs a certificate request (PEM) with the key of the current certificate, and returns the signature.
 func Prove(request []byte, key crypto.Signer) ([]byte, error) {
 	message, hash := append([]byte(purpose), request...), crypto.Hash(0)
 	if _, is := key.Public().(ed25519.PublicKey); !is {
@@ -109,8 +110,8 @@ func Proves(request, signature []byte, key crypto.PublicKey) bool {
 	return Verify(key, append([]byte(purpose), request...), signature)
 }
 
-// Verify reports whether signature is valid for the message. Ed25519 signs the message itself. RSA (PKCS #1 v1.5) and
-// ECDSA (ASN.1) sign its SHA-256 hash.
+// Verify reports whether the signature of the message is valid. Ed25519 signs the message itself. RSA (PKCS #1 v1.5)
+// and ECDSA (ASN.1) sign the SHA-256 hash of the message.
 func Verify(key crypto.PublicKey, message, signature []byte) bool {
 	sum := sha256.Sum256(message)
 	switch key := key.(type) {

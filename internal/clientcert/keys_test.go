@@ -34,7 +34,8 @@ func TestProofs(t *testing.T) {
 	assert.False(t, Proves(nil, nil, nil))
 }
 
-// A key stays until a request is made with the key that follows it, because a response may be lost.
+// TestKeysFollowEachOther checks that a key remains valid until a request is made with a later key, because a response
+// may be lost.
 func TestKeysFollowEachOther(t *testing.T) {
 	t.Parallel()
 	var public []crypto.PublicKey
@@ -63,9 +64,9 @@ func TestKeysFollowEachOther(t *testing.T) {
 	keys = after(keys, 0, 1)
 	assert.Equal(t, []int{0, 1}, has(keys))
 	assert.Equal(t, keys, after(keys, 0, 1), "asked again")
-	keys = after(keys, 0, 2) // as if the response was lost
+	keys = after(keys, 0, 2) // the response is lost
 	assert.Equal(t, []int{0, 1, 2}, has(keys))
-	keys = after(keys, 1, 3) // as if the response was received
+	keys = after(keys, 1, 3) // the response is received
 	assert.Equal(t, []int{1, 3}, has(keys))
 	for next := 4; next < 12; next++ {
 		keys = after(keys, 1, next)

@@ -51,13 +51,14 @@ func TestAllLoggersWriteTheSameFormat(t *testing.T) {
 	}
 }
 
-// Logged text of another cluster cannot harm a terminal, whichever library logs it. In JSON the text is complete.
+// TestLogsAreEscapedAndBounded checks that text from another cluster in a log line cannot harm a terminal, whichever
+// library logs it. In JSON, the text must be complete.
 func TestLogsAreEscapedAndBounded(t *testing.T) {
 	attack := "x\x1b]0;pwned\a\u009b31m\u202e\x7f\nmsg=forged"
 	for _, format := range []string{"text", "json"} {
 		var out bytes.Buffer
 		require.NoError(t, (&cmdutil.Logs{Format: format}).Install(&out))
-		runtime := logr.FromSlogHandler(slog.Default().Handler()) // log.Log can be set only once in a process
+		runtime := logr.FromSlogHandler(slog.Default().Handler()) // the logger of package log can be set only once per process
 		runtime.Info("runtime "+attack, "err", attack)
 		runtime.Error(errors.New(attack+strings.Repeat("long", 1<<20)), "failed", "k"+attack, attack)
 		klog.ErrorS(errors.New(attack), "klog")

@@ -18,8 +18,8 @@ import (
 	"github.com/refract-project/refract/internal/redirect"
 )
 
-// Explain adds the remedy to errors that are common in a new installation: an API server that does not respond, rejects
-// the credentials, or lacks the CRDs.
+// Explain adds the remedy to errors that often occur in a new installation: an API server that does not respond,
+// rejects the credentials, or lacks the CRDs.
 func Explain(err error) error {
 	var unanswered *url.Error
 	var untrusted *tls.CertificateVerificationError
@@ -38,24 +38,24 @@ func Explain(err error) error {
 	return err
 }
 
-// isDiscoveryForbidden reports whether the API server refused to list its kinds. The message of the API server alone
-// is not helpful, because it names no resource.
+// isDiscoveryForbidden reports whether the API server refused to list its kinds. The API server's message does not help
+// the user, because it does not name a resource.
 func isDiscoveryForbidden(err error) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status) && apierrors.IsForbidden(err) && (status.Status().Details == nil || status.Status().Details.Kind == "" && status.Status().Message == "unknown")
 }
 
-// FromAPIServer reports whether an API server refused a request, was unreachable, or did not know a kind. Such errors
-// may be temporary, unlike other errors. For example, an API server that has just started is ready a moment before it
-// serves custom resources.
+// FromAPIServer reports whether the error came from an API server: it refused the request, was unreachable, or did not
+// know a kind. Unlike other errors, these may be temporary. For example, an API server that has just started does not
+// serve custom resources for a moment.
 func FromAPIServer(err error) bool {
 	var status apierrors.APIStatus
 	var network net.Error
 	return errors.As(err, &status) || errors.As(err, &network) || meta.IsNoMatchError(err)
 }
 
-// Away reports whether an API server was unreachable, starting, stopping or overloaded, so that the same request may
-// succeed later. Unlike FromAPIServer, it excludes decisions of the API server, such as a forbidden request.
+// Away reports whether an API server was unreachable, starting, stopping or overloaded. The same request may succeed
+// later. Unlike FromAPIServer, it returns false for decisions of the API server, such as a forbidden request.
 func Away(err error) bool {
 	var untrusted *tls.CertificateVerificationError
 	var redirected *redirect.Error

@@ -13,21 +13,22 @@ import (
 )
 
 const (
-	// leastGarbage is the minimum amount of garbage before a collection. A collection scans the whole live heap, so
-	// collecting a smaller amount more often would cost more CPU time than the saved memory is worth.
+	// leastGarbage is the minimum amount of garbage that is collected. A collection scans the whole live heap.
+	// Collecting less garbage more often would cost CPU time, and save little memory.
 	leastGarbage = 28 << 20
-	// morePercent is the additional garbage before a collection, as a percentage of the live heap beyond leastGarbage.
+	// morePercent determines how much garbage, in addition to leastGarbage, may accumulate before a collection. It is a
+	// percentage of the live heap.
 	morePercent = 160
-	// mostPercent limits the resulting percentage if the live heap is small.
+	// mostPercent limits the percentage that results for a small live heap.
 	mostPercent = 400
 )
 
-// SpareGC collects garbage in portions of equal size while the live heap is small. The processes of Refract keep
-// caches of some tens of megabytes and produce garbage fast, but only while objects are reflected. With only a memory
-// limit, Go would collect all the time after many objects were deleted, because the gaps between the remaining
-// objects count as used memory. Near the limit in MemoryLimitVariable, Go collects as often as needed. GOGC or
-// GOMEMLIMIT in the environment disable SpareGC. SpareGC returns immediately. Until ctx is done, it adjusts the
-// percentage after each collection.
+// SpareGC makes Go collect garbage less often while the live heap is small. The processes of Refract have caches of
+// several dozen megabytes, and produce garbage quickly, but only while objects are being reflected. If there were only
+// a memory limit, Go would collect continuously after many objects were deleted, because the gaps between the remaining
+// objects count as used memory. Near the limit in MemoryLimitVariable, Go collects as often as needed. If GOGC or
+// GOMEMLIMIT is set in the environment, SpareGC has no effect. SpareGC returns immediately, and adjusts the percentage
+// after each collection until ctx is done.
 func SpareGC(ctx context.Context) {
 	for _, name := range []string{"GOGC", "GOMEMLIMIT"} {
 		if _, set := os.LookupEnv(name); set {
@@ -43,12 +44,12 @@ func SpareGC(ctx context.Context) {
 // MemoryLimitVariable is the environment variable with the memory limit of the container, in bytes.
 const MemoryLimitVariable = "REFRACT_MEMORY_LIMIT"
 
-// collected is an object that the next garbage collection frees, which triggers its cleanup. It contains a pointer, so
+// collected is an object that the next garbage collection frees. This triggers its cleanup. It contains a pointer, so
 // that it is allocated separately.
 type collected struct{ _ *collected }
 
-// adjustGC sets the percentage, and sets it again after each collection. The live heap can grow by tens of megabytes
-// within a second.
+// adjustGC sets the percentage now and after each collection. This must happen often, because the live heap can grow by
+// several dozen megabytes within a second.
 func adjustGC(ctx context.Context, c *collected) {
 	if ctx.Err() != nil {
 		return
@@ -57,15 +58,14 @@ func adjustGC(ctx context.Context, c *collected) {
 	runtime.SetFinalizer(c, func(*collected) { adjustGC(ctx, &collected{}) })
 }
 
-// liveBytes returns the size of the heap after the last collection plus the size of the stacks, because Go counts
-// both.
+// liveBytes returns the size of the heap after the last collection, plus the size of the stacks. Go counts both.
 func liveBytes() uint64 {
 	samples := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"}}
 	metrics.Read(samples)
 	return samples[0].Value.Uint64() + samples[1].Value.Uint64()
 }
 
-// gcPercent returns the growth of the heap that triggers the next collection, in per cent.
+// gcPercent returns by how many per cent the heap may grow before the next collection.
 func gcPercent(live uint64) int {
 	garbage := uint64(leastGarbage)
 	if live > leastGarbage {

@@ -32,7 +32,7 @@ func TestMemoryLimitOfTheContainer(t *testing.T) {
 	}
 }
 
-// The percentage is adjusted to the live heap after each collection.
+// TestPercentageFollows checks that the percentage is adjusted to the live heap after each collection.
 func TestPercentageFollows(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer debug.SetGCPercent(debug.SetGCPercent(100))

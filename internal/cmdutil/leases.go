@@ -14,9 +14,9 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// LeaseClient returns a client that is used only for leases, with a timeout for each request. It has its own
-// connections, which are closed when a request times out. On a shared connection, it would take too long to notice
-// that the connection is broken and the API server is reachable again.
+// LeaseClient returns a client for leases only, with a timeout for each request. It has its own connections, which are
+// closed when a request times out. On a shared connection, it would take too long to notice that the connection is
+// broken but the API server is reachable again.
 func LeaseClient(config *rest.Config, timeout time.Duration) (kubernetes.Interface, error) {
 	config = rest.CopyConfig(config)
 	config.Timeout = timeout
@@ -28,11 +28,13 @@ func LeaseClient(config *rest.Config, timeout time.Duration) (kubernetes.Interfa
 	return client, nil
 }
 
-// errStillLeading is logged by the leader elector, which then lets the lease expire.
+// errStillLeading is the error for a lease that is released too early. The leader elector logs it, and then lets the
+// lease expire.
 var errStillLeading = errors.New("the lease is not released before this replica has ended its work")
 
-// KeepUntil returns a lock that cannot be released before ended returns true. The leader elector releases a lease as
-// soon as it could not be renewed in time. At this moment, the replica has only begun to stop its work.
+// KeepUntil returns a lock that cannot be released before ended returns true. It is needed because the leader elector
+// releases a lease as soon as it cannot be renewed in time. At this moment, the replica has only begun to stop its
+// work.
 func KeepUntil(lock resourcelock.Interface, ended func() bool) resourcelock.Interface {
 	return keptLock{lock, ended}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/refract-project/refract/internal/printable"
 )
 
-// Logs has the logging settings.
+// Logs contains the settings of the logs.
 type Logs struct {
 	// Format is text or json.
 	Format string
@@ -41,11 +41,11 @@ func (l *Logs) Validate() error {
 	return nil
 }
 
-// mostLogged is the maximum length of a logged value, in bytes. Responses of another cluster may have any length.
+// mostLogged is the maximum length of a logged value in bytes. The responses of other clusters may have any length.
 const mostLogged = 16 << 10
 
-// Install makes controller-runtime, klog and slog write their logs to out. Control characters are removed, and long
-// values are shortened.
+// Install makes controller-runtime, klog and slog write their logs to out. It removes control characters and shortens
+// long values.
 func (l *Logs) Install(out io.Writer) error {
 	if err := l.Validate(); err != nil {
 		return err
@@ -63,7 +63,7 @@ func (l *Logs) Install(out io.Writer) error {
 	return nil
 }
 
-// shortenValue limits the length of the strings and errors of a log line.
+// shortenValue limits the length of strings and errors in a log line.
 func shortenValue(_ []string, attr slog.Attr) slog.Attr {
 	text := ""
 	switch value := attr.Value.Any().(type) {

@@ -9,8 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Registrations is a group of collectors that are unregistered together, such as the metrics that a process exports
-// only while it is the leader. It is safe for concurrent use.
+// Registrations is a group of collectors that are unregistered together, such as metrics that a process exports only
+// while it is the leader. It is safe for concurrent use.
 type Registrations struct {
 	registerer prometheus.Registerer
 	mu         sync.Mutex
@@ -19,7 +19,7 @@ type Registrations struct {
 
 var _ prometheus.Registerer = (*Registrations)(nil)
 
-// NewRegistrations returns an empty group of collectors that are registered with registerer.
+// NewRegistrations returns an empty group. Its collectors are registered with registerer.
 func NewRegistrations(registerer prometheus.Registerer) *Registrations {
 	return &Registrations{registerer: registerer}
 }

@@ -28,7 +28,7 @@ const (
 	drainTimeout = 2 * time.Second
 )
 
-// MetricsHandler returns a handler that serves the metrics of the registries on /metrics.
+// MetricsHandler returns a handler that serves the metrics of the registries at /metrics.
 func MetricsHandler(registries ...prometheus.Gatherer) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(prometheus.Gatherers(registries), promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}))
@@ -38,14 +38,14 @@ func MetricsHandler(registries ...prometheus.Gatherer) http.Handler {
 // ProcessMetrics returns the metrics of the Go runtime and of the process.
 func ProcessMetrics() prometheus.Gatherer {
 	registry := prometheus.NewRegistry()
-	// These metrics show the cost of garbage collection, which is the first thing to check in a process with caches.
+	// These metrics show the cost of garbage collection, which should be checked first in a process with caches.
 	collection := collectors.GoRuntimeMetricsRule{Matcher: regexp.MustCompile("^/cpu/classes/(gc/total|total|idle):cpu-seconds$")}
 	registry.MustRegister(collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(collection)), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return registry
 }
 
-// HealthHandler returns a handler for /healthz, which fails if the process should be restarted, and /readyz, which
-// fails while the process is not ready. The parameter ?verbose lists the checks.
+// HealthHandler returns a handler for /healthz and /readyz. /healthz fails if the process should be restarted. /readyz
+// fails while the process is not ready. With the parameter ?verbose, both list their checks.
 func HealthHandler(alive, ready map[string]healthz.Checker) http.Handler {
 	mux := http.NewServeMux()
 	for path, checks := range map[string]map[string]healthz.Checker{"/healthz": alive, "/readyz": ready} {
@@ -67,7 +67,7 @@ func ProfilingHandler() http.Handler {
 	return mux
 }
 
-// Closed returns a check that succeeds once the channel is closed. reason describes the missing condition.
+// Closed returns a check that succeeds when the channel is closed. reason says what is missing until then.
 func Closed(channel <-chan struct{}, reason string) healthz.Checker {
 	return func(*http.Request) error {
 		select {
@@ -79,7 +79,7 @@ func Closed(channel <-chan struct{}, reason string) healthz.Checker {
 	}
 }
 
-// Listen listens on address, which is the value of the flag with the given name.
+// Listen listens on address, the value of the flag with the given name.
 func Listen(flag, address string) (net.Listener, error) {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
@@ -88,7 +88,7 @@ func Listen(flag, address string) (net.Listener, error) {
 	return listener, nil
 }
 
-// Serve serves plain HTTP on listener until ctx is done, then closes it.
+// Serve serves HTTP without TLS on listener until ctx is done. It then closes the listener.
 func Serve(ctx context.Context, listener net.Listener, handler http.Handler) error {
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: readHeaderTimeout}
 	group, serving := errgroup.WithContext(ctx)

@@ -8,8 +8,8 @@ import (
 	"runtime/debug"
 )
 
-// Version returns the version of this build: the module's version for `go install …@version`, otherwise the commit, and
-// the Go release.
+// Version returns the version of this build: the version of the module if it was built with `go install …@version`, and
+// otherwise the commit. The Go release is appended.
 func Version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

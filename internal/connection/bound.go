@@ -14,22 +14,22 @@ import (
 	"github.com/refract-project/refract/internal/jsoncost"
 )
 
-// Limits limits one response. For a watch, it limits everything received before the client lists again. 0 means no
-// limit.
+// Limits contains the limits of a response. For a watch, they apply to everything that is received before the client
+// lists again. 0 means no limit.
 type Limits struct {
 	// Bytes is the maximum size of the body after decompression.
 	Bytes int64
-	// Values is the maximum number of JSON objects, lists and list elements. Each takes 50 to 500 bytes after
-	// decoding, however short its text is.
+	// Values is the maximum number of JSON objects, lists and list elements. Each of them takes 50 to 500 bytes after
+	// decoding, even if its text is short.
 	Values int64
 	// Items is the maximum number of items of a list.
 	Items int64
 }
 
-// bounded is a transport whose responses fail when they exceed the limits, before they are decoded. Responses fill
-// caches, and an untrusted server must not decide how much memory this process uses. A watch is endless, so it fails,
-// too, when its total exceeds the limits. Its client then lists all objects again, so that a cache contains at most
-// the objects of one list and one watch.
+// bounded is a transport that limits responses. If a response exceeds the limits, reading it fails before it is
+// decoded. Responses fill caches, and an untrusted server must not determine how much memory this process uses. A watch
+// is endless. It also fails when its total exceeds the limits, and the client then lists all objects again. A cache
+// therefore contains at most the objects of one list and one watch.
 type bounded struct {
 	next   http.RoundTripper
 	limits Limits
@@ -52,8 +52,8 @@ func (b bounded) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// acceptJSON returns a copy of the request whose Accept header requests JSON, even if the client prefers another
-// encoding, because values can only be counted in JSON.
+// acceptJSON returns a copy of the request that accepts only JSON, even if the client prefers another encoding. Values
+// can be counted only in JSON.
 func acceptJSON(request *http.Request) *http.Request {
 	accept := request.Header.Get("Accept")
 	var kept []string
@@ -69,14 +69,14 @@ func acceptJSON(request *http.Request) *http.Request {
 	return request
 }
 
-// isJSON reports whether a client decodes the response as JSON. JSON is the default.
+// isJSON reports whether the client will decode the response as JSON, which is the default.
 func isJSON(response *http.Response) bool {
 	kind := response.Header.Get("Content-Type")
 	media, _, err := mime.ParseMediaType(kind)
 	return kind == "" || err == nil && (media == "application/json" || strings.HasSuffix(media, "+json"))
 }
 
-// boundedBody is a response body whose Read fails once the content exceeds the limits.
+// boundedBody is a response body. Read fails when the content exceeds the limits.
 type boundedBody struct {
 	io.ReadCloser
 	limits   Limits
@@ -93,12 +93,12 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 	}
 	left := b.limits.Bytes - b.meter.Bytes
 	if b.limits.Bytes > 0 && int64(len(p)) > left+1 {
-		p = p[:left+1] // one more byte shows that the limit is exceeded
+		p = p[:left+1] // one more byte, to notice that the limit is exceeded
 	}
 	n, err := b.ReadCloser.Read(p)
 	b.meter.Count(p[:n])
 	if b.isText {
-		// In protobuf and YAML a value takes at least two bytes.
+		// In protobuf and YAML, a value takes at least two bytes.
 		b.meter.Values = b.meter.Bytes / 2
 	}
 	switch {

@@ -24,7 +24,7 @@ import (
 	"github.com/refract-project/refract/test/support/testenv"
 )
 
-// beginnings counts the requests with which a cache begins to fill itself again.
+// beginnings counts the requests with which a cache starts to fill itself again.
 type beginnings struct {
 	http.RoundTripper
 	count atomic.Int32

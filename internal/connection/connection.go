@@ -32,7 +32,7 @@ const (
 	keepAliveInterval = 30 * time.Second
 )
 
-// Connection is the connection to one API server. All methods are safe for concurrent use.
+// Connection is the connection to an API server. It is safe for concurrent use.
 type Connection struct {
 	config  *rest.Config
 	api     swappable
@@ -41,8 +41,8 @@ type Connection struct {
 	peer    atomic.Pointer[Peer]
 }
 
-// New returns a connection for config. It makes no requests. The limits apply to each response. For a watch, they apply
-// to everything received before the client lists again. They do not apply to the responses of Streams.
+// New returns a connection for config. It sends no requests. The limits apply to each response. For a watch, they apply
+// to everything that is received before the client lists again. They do not apply to responses through Streams.
 func New(config *rest.Config, limits Limits) (*Connection, error) {
 	c := &Connection{limits: limits}
 	api, streams, err := c.newEndpoints(config)
@@ -61,7 +61,7 @@ func New(config *rest.Config, limits Limits) (*Connection, error) {
 	return c, nil
 }
 
-// Parse reads the current context of a kubeconfig that another party has written. See RequireEmbedded for the
+// Parse parses the current context of a kubeconfig that another party has written. RequireEmbedded describes the
 // permitted content. Clients of the returned configuration do not follow redirects to another server.
 func Parse(kubeconfig []byte) (*rest.Config, error) {
 	if len(kubeconfig) == 0 {
@@ -85,7 +85,7 @@ func Parse(kubeconfig []byte) (*rest.Config, error) {
 	return config, nil
 }
 
-// ParseFile reads the current context of a local kubeconfig, which may refer to files and commands.
+// ParseFile parses the current context of a local kubeconfig, which may refer to files and commands.
 func ParseFile(path string) (*rest.Config, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -104,8 +104,8 @@ func ParseFile(path string) (*rest.Config, error) {
 	return config, nil
 }
 
-// looksLikeKubeconfig returns a readable error if the text is not a kubeconfig. The error of the library would
-// contain Go types.
+// looksLikeKubeconfig returns a readable error if the text is not a kubeconfig. The library's error would contain Go
+// types.
 func looksLikeKubeconfig(text []byte) error {
 	const remedy = "use the output of `kubectl config view --raw --flatten`"
 	var root any
@@ -123,8 +123,8 @@ func looksLikeKubeconfig(text []byte) error {
 	return nil
 }
 
-// readableError replaces the library's error for an empty kubeconfig, which the library treats as missing, with a
-// readable one.
+// readableError replaces the library's error for an empty kubeconfig by a readable one. The library treats an empty
+// kubeconfig like a missing one.
 func readableError(err error) error {
 	if clientcmd.IsEmptyConfig(err) {
 		return errors.New("the kubeconfig has no cluster for its current context: check current-context, contexts and clusters")
@@ -135,16 +135,16 @@ func readableError(err error) error {
 // Config returns a configuration for clients. It contains no credentials, because the transport adds them.
 func (c *Connection) Config() *rest.Config { return rest.CopyConfig(c.config) }
 
-// URL returns the server of the first kubeconfig, which requests must use. The transports replace it with the current
-// address.
+// URL returns the server in the first kubeconfig. Requests must use this URL, and the transports replace it by the
+// current address.
 func (c *Connection) URL() *url.URL { return c.api.base }
 
-// Streams returns the transport for upgraded connections and pings. It uses HTTP/1.1, so that a request that times
-// out does not affect other requests.
+// Streams returns the transport for upgraded connections and pings. It uses HTTP/1.1, so that a timeout of one request
+// does not affect others.
 func (c *Connection) Streams() http.RoundTripper { return &c.streams }
 
-// Update replaces the address and the credentials. Running requests are not affected. If the configuration is
-// unusable, nothing is changed.
+// Update replaces the address and the credentials. Running requests are not affected. If the configuration cannot be
+// used, nothing is changed.
 func (c *Connection) Update(config *rest.Config) error {
 	api, streams, err := c.newEndpoints(config)
 	if err != nil {
@@ -155,7 +155,7 @@ func (c *Connection) Update(config *rest.Config) error {
 	return nil
 }
 
-// endpoint is an API server with one set of credentials.
+// endpoint is an API server, accessed with one set of credentials.
 type endpoint struct {
 	server    *url.URL
 	transport http.RoundTripper
@@ -201,21 +201,21 @@ func newEndpoint(config *rest.Config) (*endpoint, error) {
 
 // swappable is a transport that sends each request through the current endpoint.
 type swappable struct {
-	base    *url.URL // URL of the first endpoint; the requests of all clients have this URL
+	base    *url.URL // URL of the first endpoint, which the requests of all clients use
 	current atomic.Pointer[endpoint]
 }
 
 // RoundTrip implements http.RoundTripper. Requests must use the URL of the first endpoint. A request to any other
-// server is the result of a redirect, and fails.
+// server was caused by a redirect, and fails.
 func (s *swappable) RoundTrip(request *http.Request) (*http.Response, error) {
 	e := s.current.Load()
 	if err := redirect.Check(s.base, request.URL); err != nil {
-		// The current server has redirected the client to itself.
+		// The current server has redirected the client to another path on itself.
 		if redirect.Check(e.server, request.URL) == nil {
 			return e.guard.RoundTrip(request)
 		}
 		if request.Body != nil {
-			_ = request.Body.Close() // RoundTrip must close the body; nothing was sent
+			_ = request.Body.Close() // a RoundTripper must close the body, even if it sends nothing
 		}
 		return nil, err
 	}

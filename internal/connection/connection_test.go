@@ -29,7 +29,7 @@ import (
 // unbounded has no limits.
 var unbounded connection.Limits
 
-// whoami returns the user as which the API server authenticates the client.
+// whoami returns the user name that the API server derives from the client's credentials.
 func whoami(t *testing.T, client kubernetes.Interface) string {
 	t.Helper()
 	review, err := client.AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
@@ -77,8 +77,8 @@ func TestCredentialsAreRenewedUnderneathClients(t *testing.T) {
 		}
 	}()
 	expectProblem(`"provider" not found`)
-	// The Secret does not exist at first. Then it is created empty, gets an invalid kubeconfig, and finally a valid
-	// one.
+	// The Secret does not exist at first. It is then created without content, gets an invalid kubeconfig, and finally a
+	// valid one.
 	secret, err := admin.CoreV1().Secrets("default").Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "provider"}}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	if _, err := store.Read(ctx); err == nil || !strings.Contains(err.Error(), `default/provider has no kubeconfig`) {

@@ -12,11 +12,11 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// OutsideError is returned for another party's kubeconfig that needs more than the credentials embedded in it.
+// OutsideError is the error for another party's kubeconfig that needs more than the credentials embedded in it.
 type OutsideError struct {
 	// Field is the name of the field in the kubeconfig, such as tokenFile.
 	Field string
-	// Problem describes the effect of the field, and Remedy the alternative.
+	// Problem describes the effect of the field. Remedy describes the alternative.
 	Problem, Remedy string
 }
 
@@ -24,15 +24,15 @@ func (e *OutsideError) Error() string {
 	return fmt.Sprintf("the kubeconfig %s: %s", e.Problem, e.Remedy)
 }
 
-// RequireEmbedded returns an OutsideError if a context of another party's kubeconfig needs anything except embedded
-// credentials, or if the certificate of its API server is not verified. An empty context stands for the current one.
-// Without this check, the kubeconfig could run commands in this process, send local files to its author, or route
-// requests through a proxy. RequireEmbedded reads nothing outside of config.
+// RequireEmbedded checks a context of another party's kubeconfig. It returns an OutsideError if the context needs more
+// than embedded credentials, or if the certificate of its API server is not verified. Otherwise the kubeconfig could
+// run commands in this process, send local files to its author, or route requests through a proxy. An empty context
+// means the current context. RequireEmbedded reads nothing except config.
 func RequireEmbedded(config *clientcmdapi.Config, context string) error {
 	cluster, user := &clientcmdapi.Cluster{}, &clientcmdapi.AuthInfo{}
 	chosen := config.Contexts[cmp.Or(context, config.CurrentContext)]
 	if chosen == nil {
-		// As in client-go, the cluster and the user without a name are used.
+		// Like client-go, use the cluster and the user without a name.
 		chosen = &clientcmdapi.Context{}
 	}
 	if found := config.Clusters[chosen.Cluster]; found != nil {
@@ -72,7 +72,7 @@ func requireVerifiedCluster(cluster *clientcmdapi.Cluster) error {
 	case cluster.ProxyURL != "":
 		return &OutsideError{"proxy-url", fmt.Sprintf("sets the proxy %.100q, proxy-url", cluster.ProxyURL), "remove it; if this side needs a proxy, set it in the environment variable HTTPS_PROXY of the process"}
 	case cluster.Server == "":
-		return nil // client-go reports the missing server
+		return nil // client-go reports that the server is missing
 	}
 	server, err := url.Parse(cluster.Server)
 	if err != nil {

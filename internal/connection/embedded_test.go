@@ -19,8 +19,8 @@ import (
 	"github.com/refract-project/refract/internal/connection"
 )
 
-// outside returns functions by field name. Each sets one kubeconfig field to a value that refers to something outside
-// the file, or that disables the verification of the server.
+// outside returns a function for each field, by the field's name. It sets the field of a kubeconfig to a value that
+// refers to something outside of the file, or that disables the verification of the server.
 func outside(file string) map[string]func(*clientcmdapi.Cluster, *clientcmdapi.AuthInfo) {
 	return map[string]func(*clientcmdapi.Cluster, *clientcmdapi.AuthInfo){
 		"Server":                func(c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) { c.Server = "http://milan.example.com:6443" },
@@ -47,12 +47,12 @@ func outside(file string) map[string]func(*clientcmdapi.Cluster, *clientcmdapi.A
 	}
 }
 
-// embedded lists the fields whose values are within the kubeconfig itself, or that do not come from files.
+// embedded lists fields whose values are in the kubeconfig itself, or that do not come from files.
 var embedded = []string{"LocationOfOrigin", "Server", "TLSServerName", "CertificateAuthorityData", "DisableCompression", "Extensions",
 	"ClientCertificateData", "ClientKeyData", "Token", "Username", "Password"}
 
-// Every field of clientcmdapi.Cluster and AuthInfo must be listed in either outside or embedded, so the test fails when
-// a newer client-go adds a field.
+// TestEachFieldOfAKubeconfigIsJudged checks that every field of clientcmdapi.Cluster and AuthInfo is listed in either
+// outside or embedded, so that the test fails when a newer client-go adds a field.
 func TestEachFieldOfAKubeconfigIsJudged(t *testing.T) {
 	judged := outside("")
 	for _, kind := range []reflect.Type{reflect.TypeFor[clientcmdapi.Cluster](), reflect.TypeFor[clientcmdapi.AuthInfo]()} {
@@ -65,7 +65,7 @@ func TestEachFieldOfAKubeconfigIsJudged(t *testing.T) {
 }
 
 func TestRequireEmbedded(t *testing.T) {
-	// No process writes to the FIFO, so opening it would block.
+	// Opening the FIFO would block, because no process writes to it.
 	fifo := filepath.Join(t.TempDir(), "fifo")
 	require.NoError(t, syscall.Mkfifo(fifo, 0o600))
 	for _, named := range []bool{true, false} {
@@ -106,7 +106,7 @@ func TestRequireEmbedded(t *testing.T) {
 	}
 }
 
-// Errors quote the text of the other party, so that it cannot harm a terminal.
+// TestRefusedFieldsAreQuoted checks that errors quote the other party's text, so that it cannot harm a terminal.
 func TestRefusedFieldsAreQuoted(t *testing.T) {
 	config := clientcmdapi.NewConfig()
 	config.CurrentContext = "c"

@@ -13,10 +13,11 @@ import (
 	"github.com/refract-project/refract/internal/rewind"
 )
 
-// LoadLocal returns the client configuration of a process for its own cluster: from the kubeconfig file at path, or from
-// the process's pod if path is empty. source is the flag or variable that path comes from, and flag the flag for a
-// kubeconfig; the errors name them. Clients of the configuration follow no redirects, notice when the API server was
-// restored from a backup, and return limited requests at once, like the clients of a Connection.
+// LoadLocal returns the client configuration of a process for its own cluster. It comes from the kubeconfig at path, or
+// from the process's pod if path is empty. source is the flag or variable that contains path, and flag is the name of
+// the flag for a kubeconfig; both are used in errors. Like the clients of a Connection, clients of this configuration
+// do not follow redirects, notice when the API server was restored from a backup, and return throttled requests
+// immediately.
 func LoadLocal(flag, source, path string) (*rest.Config, error) {
 	config, err := readLocal(flag, source, path)
 	if err != nil {

@@ -20,8 +20,8 @@ import (
 	"github.com/refract-project/refract/internal/connection"
 )
 
-// TestLocalClients checks that clients of a process for its own cluster return a limited request at once, follow no
-// redirect, and that the errors of a kubeconfig name its source.
+// TestLocalClients checks that the clients of a process for its own cluster return a throttled request immediately and
+// follow no redirects, and that errors of a kubeconfig contain its source.
 func TestLocalClients(t *testing.T) {
 	var requests atomic.Int32
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a redirect was followed") }))

@@ -20,15 +20,15 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// Peer is the cluster that a kubeconfig is meant for.
+// Peer is the cluster that a kubeconfig must lead to.
 type Peer struct {
 	// ClusterID is the ID of the peer.
 	ClusterID string
-	// TenantNamespace is the namespace of this cluster on the peer. It contains the Lease with the peer's ID.
+	// TenantNamespace is the namespace of this cluster on the peer. It contains a Lease with the peer's ID.
 	TenantNamespace string
 }
 
-// WrongClusterError is returned if a kubeconfig leads to a cluster other than the expected one.
+// WrongClusterError means that a kubeconfig leads to another cluster than the expected one.
 type WrongClusterError struct{ Found, Expected string }
 
 func (e *WrongClusterError) Error() string {
@@ -50,15 +50,15 @@ const (
 	identityTimeout = 10 * time.Second
 )
 
-// Expect makes all requests fail unless the API server belongs to the peer, as far as this can be determined. API
-// servers of other implementations have no ID, and are trusted. Call Expect before the first request. It makes no
+// Expect makes all requests fail if the API server is found to belong to another cluster than the peer. API servers of
+// other implementations have no ID, and are trusted. Expect must be called before the first request. It sends no
 // request itself.
 func (c *Connection) Expect(peer Peer) { c.peer.Store(&peer) }
 
-// guard is a transport that sends requests only after the API server was confirmed as the expected one. It is safe
-// for concurrent use.
+// guard is a transport that sends requests only if the API server was confirmed as the expected one. It is safe for
+// concurrent use.
 type guard struct {
-	expected func() *Peer // expected returns nil if any cluster is accepted
+	expected func() *Peer // expected returns the expected peer, or nil if any cluster is accepted
 	server   *url.URL
 	next     http.RoundTripper
 
@@ -66,21 +66,21 @@ type guard struct {
 
 	mu    sync.Mutex
 	until time.Time
-	known error // result of the last check, valid until the time in the field until
+	known error // result of the last check; valid until the time in until
 }
 
 // RoundTrip implements http.RoundTripper.
 func (g *guard) RoundTrip(request *http.Request) (*http.Response, error) {
 	if err := g.checkPeer(request.Context()); err != nil {
 		if request.Body != nil {
-			_ = request.Body.Close() // RoundTrip must close the body; nothing was sent
+			_ = request.Body.Close() // a RoundTripper must close the body, even if it sends nothing
 		}
 		return nil, err
 	}
 	return g.next.RoundTrip(request)
 }
 
-// checkPeer determines the ID of the server unless it is known. Concurrent requests wait for the same result.
+// checkPeer determines the ID of the server, unless it is known. Concurrent requests wait for the same result.
 func (g *guard) checkPeer(ctx context.Context) error {
 	peer := g.expected()
 	if peer == nil {
@@ -101,7 +101,7 @@ func (g *guard) checkPeer(ctx context.Context) error {
 	}
 }
 
-// requestIdentity requests the cluster ID from the server, and stores the result.
+// requestIdentity reads the cluster ID from the server, and stores the result.
 func (g *guard) requestIdentity(ctx context.Context, peer *Peer) error {
 	found, err := g.readIdentity(ctx, peer.TenantNamespace)
 	if err != nil {
@@ -121,7 +121,7 @@ func (g *guard) requestIdentity(ctx context.Context, peer *Peer) error {
 	return g.known
 }
 
-// readIdentity returns the ID of the cluster, or an empty string if it reports none.
+// readIdentity returns the ID of the cluster, or an empty string if the cluster does not report one.
 func (g *guard) readIdentity(ctx context.Context, tenantNamespace string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, identityTimeout)
 	defer cancel()
@@ -143,7 +143,7 @@ func (g *guard) readIdentity(ctx context.Context, tenantNamespace string) (strin
 	switch code := response.StatusCode; {
 	case code == http.StatusTooManyRequests, code >= http.StatusInternalServerError:
 		return "", fmt.Errorf("it returned %d %s", code, http.StatusText(code))
-	case code != http.StatusOK: // the cluster reports no ID, or the request itself will show the problem
+	case code != http.StatusOK: // the cluster reports no ID, or the actual request will show the problem
 		return "", nil
 	}
 	var lease metav1.PartialObjectMetadata

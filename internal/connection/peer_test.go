@@ -18,7 +18,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// claimant is an API server that reports the cluster ID that a test sets, and counts all other requests.
+// claimant is an API server that reports the cluster ID that the test sets, and counts all other requests.
 type claimant struct {
 	code     int
 	lease    string

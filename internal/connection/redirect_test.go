@@ -22,15 +22,15 @@ import (
 	"github.com/refract-project/refract/internal/redirect"
 )
 
-// If a provider redirects its consumer to a server in the consumer's own network, the request is not sent to this
-// server. This also holds after the provider has moved to another address.
+// TestRedirectsAreNotFollowed checks that if a provider redirects its consumer to a server in the consumer's own
+// network, the request is not sent to this server. This must also hold after the provider has moved to another address.
 func TestRedirectsAreNotFollowed(t *testing.T) {
 	var seen atomic.Int32
 	inside := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { seen.Add(1) }))
 	t.Cleanup(inside.Close)
 	for _, status := range []int{301, 302, 303, 307, 308} {
 		redirects := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if strings.HasSuffix(r.URL.Path, "/leases/self") { // redirects to another path of the same server are followed
+			if strings.HasSuffix(r.URL.Path, "/leases/self") { // a redirect to another path on the same server is followed
 				http.Redirect(w, r, "https://"+r.Host+"/itself", status)
 				return
 			}

@@ -19,7 +19,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// Secret is a Secret with a kubeconfig in the key "kubeconfig".
+// Secret is a Secret that contains a kubeconfig under the key "kubeconfig".
 type Secret struct {
 	Client          kubernetes.Interface
 	Namespace, Name string
@@ -42,8 +42,8 @@ func (s Secret) errEmpty() error {
 	return fmt.Errorf("Secret %s/%s has no kubeconfig of the provider: its key %q is empty", s.Namespace, s.Name, wire.KubeconfigSecretKey)
 }
 
-// Await reads the kubeconfig repeatedly until use accepts it, because the peering may still be in progress. problem
-// is called whenever the error of use changes. Await returns only errors of ctx.
+// Await reads the kubeconfig repeatedly until use accepts it. This may take long, because the peering may still be in
+// progress. Whenever the error of use changes, problem is called. Await returns only errors of ctx.
 func (s Secret) Await(ctx context.Context, retry time.Duration, use func(kubeconfig []byte) error, problem func(error)) ([]byte, error) {
 	said := ""
 	for {
@@ -74,9 +74,9 @@ func (s Secret) explainError(err error) error {
 	return fmt.Errorf("using the kubeconfig of the provider in Secret %s/%s, %w", s.Namespace, s.Name, err)
 }
 
-// Follow calls use with each kubeconfig that differs from the previous one, until ctx is done. It compares the first
-// one with the argument known. If use fails, Follow calls problem with the error. If the Secret is deleted or emptied,
-// Follow calls problem instead of use.
+// Follow calls use with each kubeconfig that differs from the previous one, until ctx is done. known is the kubeconfig
+// before the first one. If use fails, Follow calls problem with the error. If the Secret is deleted or emptied, Follow
+// also calls problem.
 func (s Secret) Follow(ctx context.Context, known []byte, use func(kubeconfig []byte) error, problem func(error)) error {
 	factory := informers.NewSharedInformerFactoryWithOptions(s.Client, 0,
 		informers.WithNamespace(s.Namespace),

@@ -17,11 +17,11 @@ import (
 	"github.com/refract-project/refract/internal/printable"
 )
 
-// hostName matches the names of hosts. Container runtimes also use underscores.
+// hostName matches host names. Container runtimes also use underscores in them.
 var hostName = regexp.MustCompile(`^([a-z0-9_]([-a-z0-9_]{0,61}[a-z0-9_])?\.)*[a-z0-9_]([-a-z0-9_]{0,61}[a-z0-9_])?\.?$`)
 
 // ParseServer parses the URL of an API server that other machines will use. It returns an error if no machine can use
-// the URL, or if the URL contains more than an address. The error does not contain a password.
+// the URL, or if the URL contains more than an address. The error never contains a password.
 func ParseServer(text string) (*url.URL, error) {
 	if !printable.IsLine(text) || strings.ContainsAny(text, " \t") {
 		return nil, errors.New("must be an https URL without spaces and control characters")
@@ -42,7 +42,7 @@ func ParseServer(text string) (*url.URL, error) {
 	if address, err := netip.ParseAddr(host); err == nil && address.Zone() == "" {
 		return server, nil
 	}
-	// Resolvers take a name that ends with a number for an IPv4 address.
+	// Resolvers treat a name that ends with a number as an IPv4 address.
 	labels := strings.Split(strings.TrimSuffix(host, "."), ".")
 	isNumber := strings.Trim(labels[len(labels)-1], "0123456789") == ""
 	if isNumber || len(host) > validation.DNS1123SubdomainMaxLength || !hostName.MatchString(host) {
@@ -51,8 +51,8 @@ func ParseServer(text string) (*url.URL, error) {
 	return server, nil
 }
 
-// RefersToNoMachine reports whether the host of a URL is an unspecified or multicast address. A client would connect
-// to its own machine, or to none.
+// RefersToNoMachine reports whether the host in a URL is an unspecified or multicast address. A client would connect to
+// its own machine, or not at all.
 func RefersToNoMachine(server *url.URL) bool {
 	address, err := netip.ParseAddr(server.Hostname())
 	address = address.Unmap()

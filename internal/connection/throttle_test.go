@@ -20,8 +20,9 @@ import (
 	"github.com/refract-project/refract/internal/connection"
 )
 
-// If a provider limits requests or is unavailable, clients return its response at once. A provider cannot block a
-// worker of its consumer with a long delay. This also holds after the credentials were renewed.
+// TestLimitedRequestsAreReturnedAtOnce checks that clients return a provider's response immediately if the provider
+// throttles requests or is unavailable, so that it cannot block a worker of its consumer with a long delay. This must
+// also hold after the credentials were renewed.
 func TestLimitedRequestsAreReturnedAtOnce(t *testing.T) {
 	for _, status := range []int{http.StatusTooManyRequests, http.StatusServiceUnavailable} {
 		var requests atomic.Int32

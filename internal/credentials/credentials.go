@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package credentials reads the expiry and the token of a kubeconfig. It does not verify them, because the API server
-// does.
+// Package credentials reads the expiry time and the token in a kubeconfig. It does not verify the credentials, because
+// the API server does.
 package credentials
 
 import (
@@ -16,8 +16,8 @@ import (
 	"k8s.io/client-go/util/cert"
 )
 
-// Validity is the validity period of a client certificate or a token. It is zero if there are no credentials, or if
-// they have no expiry, as with tokens that Kubernetes has not issued.
+// Validity is the validity period of a client certificate or a token. It is zero if there are no credentials or if they
+// have no known expiry time, as with tokens that Kubernetes did not issue.
 type Validity struct{ From, Until time.Time }
 
 // ValidityOf returns the validity of the credentials in a kubeconfig.
@@ -36,14 +36,14 @@ func ValidityOf(config *rest.Config) Validity {
 	return Validity{From: certificates[0].NotBefore, Until: certificates[0].NotAfter}
 }
 
-// Known reports whether the expiry is known.
+// Known reports whether the expiry time is known.
 func (v Validity) Known() bool { return !v.Until.IsZero() }
 
 // Life returns the total lifetime of the credentials.
 func (v Validity) Life() time.Duration { return v.Until.Sub(v.From) }
 
-// Account returns the namespace and name of the ServiceAccount of a Kubernetes token. It returns empty strings for
-// other tokens.
+// Account returns the namespace and name of the ServiceAccount that a Kubernetes token belongs to. It returns empty
+// strings for other tokens.
 func Account(token string) (namespace, name string) {
 	namespace, name, err := serviceaccount.SplitUsername(readClaims(token).Subject)
 	if err != nil {
@@ -52,14 +52,15 @@ func Account(token string) (namespace, name string) {
 	return namespace, name
 }
 
-// claims has the relevant claims of a token (RFC 7519, section 4.1). Times are in seconds.
+// claims contains the claims of a token that this package reads (RFC 7519, section 4.1). Times are in seconds since
+// 1970.
 type claims struct {
 	Subject string `json:"sub"`
 	Issued  int64  `json:"iat"`
 	Expires int64  `json:"exp"`
 }
 
-// readClaims returns the claims of a JWT. They are empty if the text is not a JWT.
+// readClaims returns the claims of a JWT. They are empty if token is not a JWT.
 func readClaims(token string) (found claims) {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {

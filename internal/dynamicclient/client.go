@@ -3,11 +3,11 @@
 
 // Package dynamicclient creates dynamic clients that decode watch events in one pass.
 //
-// client-go reads the JSON of a watch event about nine times: to find its end, to validate and decode the envelope,
-// to read the kind of the object, to check whether it is a list, and to build it. Each pass validates the text again.
-// For a virtual kubelet, which mostly watches, this takes half of all CPU time; for the controllers, a quarter. In
-// this package, a scan for brackets finds the end of an event, and a single pass validates and builds the object.
-// Lists and errors are decoded by client-go, except lists with limited objects or with fields that are not decoded.
+// client-go reads the JSON of a watch event about nine times: to find its end, to validate and decode the envelope, to
+// read the kind of the object, to check whether the object is a list, and to build the object. Each pass validates the
+// text again. This takes half of the CPU time of a virtual kubelet, which mostly watches, and a quarter of the CPU time
+// of the controllers. In this package, a scan for brackets finds the end of an event, and a single pass validates and
+// builds the object. client-go still decodes errors, and lists whose objects are decoded completely.
 package dynamicclient
 
 import (
@@ -20,19 +20,19 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Options are the options of a client. With the zero value, objects are decoded as client-go does.
+// Options are the options of a client. With the zero value, objects are decoded with the same result as with client-go.
 type Options struct {
-	// DropManagedFields drops the managedFields of single objects and of objects in watch events. The managedFields
-	// of objects in lists are kept.
+	// DropManagedFields drops the managedFields of single objects and of the objects in watch events, but not of the
+	// objects in lists.
 	DropManagedFields bool
-	// Text names fields in the root of an object that are not decoded. The value of such a field is a string with its
-	// JSON, which Value decodes.
+	// Text contains the names of top-level fields that are not decoded. The value of such a field is a string with the
+	// JSON text, which Value decodes.
 	Text []string
 	// Limits are the limits of each object. An object that exceeds them is decoded without its content (see Excess).
 	Limits Limits
 }
 
-// New returns a client as dynamic.NewForConfig does. It is safe for concurrent use.
+// New returns a client like dynamic.NewForConfig. It is safe for concurrent use.
 func New(config *rest.Config, options Options) (dynamic.Interface, error) {
 	config = dynamic.ConfigFor(config)
 	config.NegotiatedSerializer = negotiated{config.NegotiatedSerializer, &parsers{options: options}}
@@ -48,7 +48,7 @@ func New(config *rest.Config, options Options) (dynamic.Interface, error) {
 	return dynamic.New(restClient), nil
 }
 
-// negotiated is a negotiated serializer whose JSON decoders are replaced.
+// negotiated is a negotiated serializer with other JSON decoders.
 type negotiated struct {
 	runtime.NegotiatedSerializer
 	parsers *parsers
@@ -68,7 +68,7 @@ func (n negotiated) SupportedMediaTypes() []runtime.SerializerInfo {
 	return infos
 }
 
-// framer finds the ends of the events in a stream. Frames of writes are not changed.
+// framer finds the ends of the events in a stream. It does not change how frames are written.
 type framer struct{ runtime.Framer }
 
 func (framer) NewFrameReader(r io.ReadCloser) io.ReadCloser { return newFrameReader(r) }

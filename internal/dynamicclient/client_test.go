@@ -25,13 +25,13 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// serializers returns the serializers of client-go (theirs) and of this package (ours).
+// serializers returns client-go's serializer (theirs) and this package's serializer (ours).
 func serializers() (theirs, ours runtime.SerializerInfo) {
 	usual := dynamic.ConfigFor(&rest.Config{}).NegotiatedSerializer
 	return usual.SupportedMediaTypes()[0], negotiated{usual, &parsers{}}.SupportedMediaTypes()[0]
 }
 
-// same decodes data with both decoders, and compares the objects, the kinds, and whether there is an error.
+// same decodes data with both decoders. It compares the objects, the kinds, and whether there was an error.
 func same(t *testing.T, theirs, ours runtime.Decoder, data []byte, into func() runtime.Object) {
 	t.Helper()
 	want, wantKind, wantErr := theirs.Decode(data, nil, into())
@@ -103,13 +103,13 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		want, _, wantErr := theirs.Serializer.Decode(data, nil, nil)
 		got, _, gotErr := ours.Serializer.Decode(data, nil, nil)
-		// This package must accept everything that client-go accepts, with the same result. It may also accept text
-		// that client-go rejects although JSON allows it.
+		// This package must accept all texts that client-go accepts, with the same result. It may also accept valid
+		// JSON that client-go rejects.
 		if wantErr == nil && gotErr != nil {
 			t.Errorf("%q: %v", data, gotErr)
 		}
-		// The Status is the only type of the API machinery that servers send to a dynamic client. WatchEvents and
-		// DeleteOptions are not sent.
+		// Status is the only type of the API machinery that servers send to a dynamic client. They do not send
+		// WatchEvents and DeleteOptions.
 		_, object := want.(*unstructured.Unstructured)
 		_, status := want.(*metav1.Status)
 		if wantErr == nil && gotErr == nil && (object || status) {
@@ -146,7 +146,8 @@ func TestFramesAreFoundInAnyStream(t *testing.T) {
 	}
 }
 
-// Errors of the stream are returned unchanged, because client-go compares them with the errors that it knows.
+// TestLostConnectionsAreNoRubbish checks that errors of the stream are returned unchanged, because client-go compares
+// them with known errors.
 func TestLostConnectionsAreNoRubbish(t *testing.T) {
 	_, ours := serializers()
 	reset := errors.New("read tcp 127.0.0.1:1->127.0.0.1:2: connection reset by peer")
@@ -169,8 +170,8 @@ func TestLostConnectionsAreNoRubbish(t *testing.T) {
 	require.EqualError(t, err, "the stream has '<' where a JSON object should begin")
 }
 
-// TestObjectsThatNeverEnd checks that an endless object is not buffered without a limit, but fails at the limit of
-// client-go.
+// TestObjectsThatNeverEnd checks that an endless object fails at client-go's limit instead of being buffered without
+// limit.
 func TestObjectsThatNeverEnd(t *testing.T) {
 	_, ours := serializers()
 	endless := io.MultiReader(strings.NewReader(`{"a":"`), &repeated{text: []byte("x")})
@@ -185,7 +186,7 @@ func TestManagedFieldsAreDropped(t *testing.T) {
 	entries := `[{"manager":"somebody","fieldsV1":{"f:spec":{}}}]`
 	for given, want := range map[string]string{
 		`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web","managedFields":` + entries + `,"uid":"1"}}`: `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web","uid":"1"}}`,
-		// Fields of the user that have the same name, but are in other places, are kept.
+		// Fields of users that have the same name in other places are kept.
 		`{"apiVersion":"v1","kind":"Odd","managedFields":1,"metadata":{"labels":{"managedFields":"a"}},"spec":{"metadata":{"managedFields":[]}}}`: "",
 		`{"apiVersion":"v1","kind":"Odd","metadata":"none"}`: "",
 	} {
@@ -199,8 +200,8 @@ func TestManagedFieldsAreDropped(t *testing.T) {
 	require.Error(t, err)
 }
 
-// TestParsersAreUsedAgain checks that parsers can be reused concurrently, regardless of what they have parsed before:
-// for example a truncated object, or an object with more keys than a parser remembers.
+// TestParsersAreUsedAgain checks that parsers can be reused concurrently, no matter what they have parsed before, for
+// example a truncated object, or an object with more keys than a parser remembers.
 func TestParsersAreUsedAgain(t *testing.T) {
 	_, ours := serializers()
 	many := map[string]any{"apiVersion": "v1", "kind": "Many"}
@@ -225,7 +226,8 @@ func TestParsersAreUsedAgain(t *testing.T) {
 	group.Wait()
 }
 
-// readFrame reads one frame as the streaming decoder of client-go does, with a buffer that is too small at first.
+// readFrame reads a frame in the same way as client-go's streaming decoder, which starts with a buffer that is too
+// small.
 func readFrame(r io.Reader) (string, error) {
 	var frame []byte
 	for {
@@ -238,7 +240,7 @@ func readFrame(r io.Reader) (string, error) {
 	}
 }
 
-// BenchmarkEvent measures decoding the watch event of an ordinary pod, from the stream to the object.
+// BenchmarkEvent measures the decoding of a watch event of an ordinary pod, from the stream to the object.
 func BenchmarkEvent(b *testing.B) {
 	event := podEvent(b)
 	theirs, ours := serializers()
@@ -268,7 +270,7 @@ func BenchmarkEvent(b *testing.B) {
 	}
 }
 
-// repeated is an endless stream that repeats one event.
+// repeated is an endless stream of the same event.
 type repeated struct {
 	text []byte
 	at   int

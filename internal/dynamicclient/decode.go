@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// events decodes the envelopes of watch events. It does not decode the object in an envelope. The object shares
-// memory with data, and must be decoded before the next event is read.
+// events decodes the envelopes of watch events, but not the objects in them. The object shares memory with data, and
+// must be decoded before the next event is read.
 type events struct{ runtime.Serializer }
 
 func (e events) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
@@ -28,12 +28,13 @@ func (e events) Decode(data []byte, defaults *schema.GroupVersionKind, into runt
 	return event, &kind, nil
 }
 
-// takeApart parses {"type":"…","object":…}. It returns false for all other texts.
+// takeApart parses {"type":"…","object":…}. It returns false for any other text.
 func takeApart(data []byte, event *metav1.WatchEvent) bool {
 	return takeUsual(data, event) || takeAny(data, event)
 }
 
-// takeUsual parses an envelope in the form that API servers write. The object is validated when it is decoded.
+// takeUsual parses an envelope in the form that API servers write. It does not validate the object, which is validated
+// when it is decoded.
 func takeUsual(data []byte, event *metav1.WatchEvent) bool {
 	rest, ok := bytes.CutPrefix(data, []byte(`{"type":"`))
 	if !ok {
@@ -52,7 +53,7 @@ func takeUsual(data []byte, event *metav1.WatchEvent) bool {
 	return true
 }
 
-// takeAny parses an envelope in any form.
+// takeAny parses an envelope in any valid form.
 func takeAny(data []byte, event *metav1.WatchEvent) bool {
 	decoder := jsontext.NewDecoder(bytes.NewBuffer(data), lenient...)
 	if token, err := decoder.ReadToken(); err != nil || token.Kind() != '{' {
@@ -105,7 +106,7 @@ func (o objects) Decode(data []byte, defaults *schema.GroupVersionKind, into run
 	}
 	fields, err := o.parsers.parseObject(data)
 	if err != nil || !isObject(fields) {
-		// The library's serializer returns a more precise type or error.
+		// client-go's serializer returns a more precise type or error.
 		return o.Serializer.Decode(data, defaults, into)
 	}
 	if object == nil {
@@ -116,7 +117,7 @@ func (o objects) Decode(data []byte, defaults *schema.GroupVersionKind, into run
 	return object, &kind, nil
 }
 
-// isObject reports whether the fields belong to a single object. Lists and errors from an API server are decoded by
+// isObject reports whether the fields belong to a single object. Lists and errors of an API server are decoded by
 // client-go, which has types for them.
 func isObject(fields map[string]any) bool {
 	kind, _ := fields["kind"].(string)

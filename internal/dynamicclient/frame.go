@@ -9,23 +9,23 @@ import (
 	"io"
 )
 
-// frameReader splits a stream into JSON objects, one for each Read, as runtime.Framer requires. The objects are
-// validated by their decoder, not by the frameReader.
+// frameReader splits a stream into JSON objects, one for each Read, as runtime.Framer requires. It does not validate
+// the objects; their decoder does.
 type frameReader struct {
 	stream io.ReadCloser
-	unread []byte // the part of the buffer that was not returned yet
-	// buffer is small, because most watches are idle and a virtual kubelet with a hundred namespaces has a thousand
-	// of them.
+	unread []byte // the part of buffer that has not been returned yet
+	// buffer is small because most watches are idle, and a virtual kubelet with a hundred namespaces has a thousand of
+	// them.
 	buffer [1 << 10]byte
-	lost   error // error of the stream, returned after all data was read
+	lost   error // error of the stream, which is returned after all data has been read
 	scan   scan
 }
 
 func newFrameReader(stream io.ReadCloser) *frameReader { return &frameReader{stream: stream} }
 
-// Read copies the next object. If it does not fit, Read returns io.ErrShortBuffer, and the next Read continues.
-// Errors of the stream are returned unchanged, because client-go resumes a watch after a lost connection, but
-// restarts a watch with invalid data later, with a list.
+// Read copies the next object. If the object does not fit, Read returns io.ErrShortBuffer, and the next Read continues.
+// Errors of the stream are returned unchanged, because client-go resumes a watch after a lost connection, but starts
+// over with a list after invalid data.
 func (f *frameReader) Read(p []byte) (n int, err error) {
 	if !f.scan.isWithin() {
 		if err := f.skipSpace(); err != nil {
@@ -96,7 +96,8 @@ type scan struct {
 // isWithin reports whether the scan is inside an object.
 func (s *scan) isWithin() bool { return s.depth > 0 }
 
-// endOf returns the end of the object whose text continues in data, or -1 if data does not contain the end.
+// endOf returns the index of the end of the object whose text continues in data, or -1 if the object does not end in
+// data.
 func (s *scan) endOf(data []byte) int {
 	for i := 0; i < len(data); i++ {
 		if s.inString {
@@ -121,8 +122,8 @@ func (s *scan) endOf(data []byte) int {
 	return -1
 }
 
-// skipString returns the index of the closing quote of the string whose text continues in data, or -1 if data does
-// not contain the quote.
+// skipString returns the index of the closing quote of the string whose text continues in data, or -1 if the string
+// does not end in data.
 func (s *scan) skipString(data []byte) int {
 	if quote := bytes.IndexByte(data, '"'); !s.escaped && quote >= 0 && bytes.IndexByte(data[:quote], '\\') < 0 {
 		s.inString = false

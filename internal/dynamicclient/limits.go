@@ -16,7 +16,7 @@ import (
 	"github.com/refract-project/refract/internal/jsoncost"
 )
 
-// Limits limits one object in the encoding of the API server. 0 means no limit.
+// Limits are limits of a single object as the API server encodes it. 0 means no limit.
 type Limits struct {
 	// Bytes is the maximum size of the object's JSON.
 	Bytes int64
@@ -26,20 +26,20 @@ type Limits struct {
 	MetadataBytes int64
 }
 
-// excessField is a field in the root of a decoded object that exceeds the limits. API servers do not use a field with
-// this name.
+// excessField is a top-level field of a decoded object that has exceeded the limits. API servers do not use a field
+// with this name.
 const excessField = "refract.io/excess"
 
-// Excess returns the limit that the object exceeds, or an empty string if it exceeds none. An object that exceeds a
-// limit contains only its identifying metadata and its status, so that writers of objects cannot exhaust the memory
-// of readers.
+// Excess returns the limit that an object exceeds, or an empty string if it exceeds none. An object that exceeds a
+// limit is decoded with only its identifying metadata and its status, so that authors of objects cannot exhaust the
+// memory of readers.
 func Excess(object *unstructured.Unstructured) string {
 	excess, _ := object.Object[excessField].(string)
 	return excess
 }
 
-// ExceededBy returns the limit that the text of an object exceeds. The result does not contain the actual size, because
-// that changes with each status write.
+// ExceededBy returns the limit that the text of an object exceeds. The result does not contain the actual size, which
+// would change with each status write.
 func (l Limits) ExceededBy(text []byte) string {
 	if l.Bytes > 0 && int64(len(text)) > l.Bytes {
 		return l.ExcessBytes()
@@ -50,10 +50,10 @@ func (l Limits) ExceededBy(text []byte) string {
 	return ""
 }
 
-// ExcessBytes returns the result of ExceededBy for an object whose text is longer than Bytes.
+// ExcessBytes returns the result of ExceededBy for an object that is larger than Bytes.
 func (l Limits) ExcessBytes() string { return fmt.Sprintf("it has more than %d bytes", l.Bytes) }
 
-// identifying lists the metadata fields that are kept in an object that exceeds the limits.
+// identifying lists the metadata fields that are kept if an object exceeds the limits.
 var identifying = []string{"name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp"}
 
 // parseIdentity decodes an object without its content.
@@ -80,7 +80,7 @@ func (p *parser) parseIdentity(excess string) (map[string]any, error) {
 	return object, err
 }
 
-// parseFields calls read for each field of an object. The decoder is then at the value of the field.
+// parseFields calls read for each field of an object. read must read the value of the field from the decoder.
 func (p *parser) parseFields(read func(key string) error) error {
 	if p.decoder.PeekKind() != '{' {
 		return errNotAnObject
@@ -101,7 +101,7 @@ func (p *parser) parseFields(read func(key string) error) error {
 	return err
 }
 
-// parseMetadata decodes the metadata of the object, and records whether it exceeds the limits.
+// parseMetadata decodes the metadata of an object, and records whether it exceeds the limits.
 func (p *parser) parseMetadata() (map[string]any, error) {
 	begin := p.decoder.InputOffset()
 	object, err := p.parseObjectAt(metadata)
@@ -118,13 +118,13 @@ func (p *parser) readText() (string, error) {
 	return string(value), err
 }
 
-// isSelective reports whether the options require that some objects are not decoded completely.
+// isSelective reports whether the options require that some objects are decoded only partially.
 func (o *Options) isSelective() bool { return len(o.Text) > 0 || o.Limits != Limits{} }
 
 var errNotAList = errors.New("not a list of objects")
 
-// parseList decodes a list object by object, so that an object in the list that exceeds the limits takes no more
-// memory than a single one.
+// parseList decodes a list object by object, so that an object that exceeds the limits takes no more memory in a list
+// than it does alone.
 func (s *parsers) parseList(data []byte, list *unstructured.UnstructuredList) error {
 	p := s.parserFor(data)
 	defer s.idle.Put(p)
@@ -168,7 +168,7 @@ func (s *parsers) parseList(data []byte, list *unstructured.UnstructuredList) er
 	return nil
 }
 
-// Value decodes the text of a field that Options.Text names.
+// Value decodes the text of a field in Options.Text.
 func Value(text string) (any, error) {
 	p := &parser{decoder: jsontext.NewDecoder(bytes.NewBufferString(text), lenient...), keys: map[string]string{}, options: &Options{}}
 	value, err := p.parseValue()

@@ -22,7 +22,7 @@ const (
 		`"generation":2,"creationTimestamp":"2026-01-01T00:00:00Z","deletionTimestamp":"2026-01-02T00:00:00Z"`
 )
 
-// large returns an object with the given spec and labels with the given number of additional bytes.
+// large returns an object with the given spec, and with labels of the given size.
 func large(spec string, labelBytes int) string {
 	return fmt.Sprintf(`%s,"labels":{"a":%q},"ownerReferences":[{"name":"o"}]},"spec":%s}`, identity, strings.Repeat("x", labelBytes), spec)
 }
@@ -37,7 +37,7 @@ func TestLimits(t *testing.T) {
 		"many values":       {large(`{"pod":[`+strings.Repeat("{},", 60)+`{}]}`, 1), "it has more than 100 values"},
 		"large metadata":    {large(`{}`, 1200), "its metadata have more than 1000 bytes"},
 		"many bytes":        {large(`{"pod":"`+strings.Repeat("x", 4000)+`"}`, 1), "it has more than 4000 bytes"},
-		"ordinary, at last": {ordinary, ""}, // The parser has parsed the objects above before.
+		"ordinary, at last": {ordinary, ""}, // The same parser has parsed the objects above.
 	}
 	check := func(t *testing.T, object *unstructured.Unstructured, excess string) {
 		t.Helper()
@@ -76,7 +76,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// A list whose items have no kind is decoded as client-go decodes it.
+// TestItemsOfListsHaveAKind checks that a list whose items have no kind is decoded in the same way as by client-go.
 func TestItemsOfListsHaveAKind(t *testing.T) {
 	theirs, _ := serializers()
 	ours := negotiated{dynamic.ConfigFor(&rest.Config{}).NegotiatedSerializer, &parsers{options: Options{Limits: Limits{Bytes: 1 << 20}}}}.SupportedMediaTypes()[0].Serializer
@@ -100,7 +100,8 @@ func TestItemsOfListsHaveAKind(t *testing.T) {
 	}
 }
 
-// Writers of objects choose the keys, so a parser does not remember long keys.
+// TestLongKeysAreForgotten checks that a parser does not remember long keys, because authors of objects choose the
+// keys.
 func TestLongKeysAreForgotten(t *testing.T) {
 	p := &parsers{}
 	for i := range 100 {

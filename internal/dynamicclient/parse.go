@@ -15,20 +15,20 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// lenient accepts the same input as client-go: the last of two equal keys counts, and invalid UTF-8 is replaced.
+// lenient accepts the same input as client-go: the last one of duplicate keys is used, and invalid UTF-8 is replaced.
 var lenient = []jsontext.Options{jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)}
 
 var errNotAnObject = errors.New("not a JSON object")
 
-// parsers reuses parsers for their known keys. Objects of a kind have the same keys, and a cache full of objects
-// contains each key only once if parsers are reused. It is safe for concurrent use.
+// parsers reuses parsers because of the keys that they remember. The objects of a kind have the same keys. If parsers
+// are reused, a cache of many objects contains each key only once in memory. It is safe for concurrent use.
 type parsers struct {
 	options Options
 	idle    sync.Pool
 }
 
-// parseObject decodes one JSON object to the content of an unstructured object. Whole numbers that fit are int64; all
-// other numbers are float64.
+// parseObject decodes a JSON object into the content of an unstructured object. Whole numbers become int64 if they fit,
+// and all other numbers become float64.
 func (s *parsers) parseObject(data []byte) (map[string]any, error) {
 	p := s.parserFor(data)
 	defer s.idle.Put(p)
@@ -43,7 +43,7 @@ func (s *parsers) parseObject(data []byte) (map[string]any, error) {
 	return object, err
 }
 
-// parserFor returns a parser for data. It must be put back into the pool after use.
+// parserFor returns a parser for data. The caller must put it back into the pool after use.
 func (s *parsers) parserFor(data []byte) *parser {
 	p, ok := s.idle.Get().(*parser)
 	if !ok || len(p.keys) > maxKeys {
@@ -54,26 +54,27 @@ func (s *parsers) parserFor(data []byte) *parser {
 	return p
 }
 
-// maxKeys limits the number of keys that a parser remembers, because keys of labels and annotations are arbitrary.
-// With a lower limit, an ordinary mix of kinds would evict keys, which would be allocated again.
+// maxKeys limits the number of keys that a parser remembers, because objects may have any number of different label and
+// annotation keys. With a lower limit, an ordinary mix of kinds would evict keys, which would be allocated again.
 const maxKeys = 2048
 
-// maxKeyBytes limits the length of a remembered key, because the author of an object chooses its keys.
+// maxKeyBytes limits the length of a key that a parser remembers, because authors of objects choose the keys.
 const maxKeyBytes = 128
 
 // parser builds values from tokens. It is not safe for concurrent use.
 type parser struct {
 	decoder *jsontext.Decoder
-	// keys has the known keys. Keys like "name" occur dozens of times in an object.
+	// keys contains the keys that the parser remembers. Keys such as "name" occur dozens of times in an object.
 	keys map[string]string
-	// options determines the fields to skip. managedFields are two fifths of an ordinary pod.
+	// options determines which fields are skipped. managedFields are two fifths of an ordinary pod.
 	options *Options
-	// managed is the size of the object's managedFields in bytes. excess is the limit that its metadata exceeds.
+	// managed is the size of the object's managedFields in bytes. excess is the limit that the object's metadata
+	// exceeds.
 	managed int64
 	excess  string
 }
 
-// place is the position of an object in the document.
+// place is a position in the document.
 type place int
 
 const (
@@ -153,7 +154,7 @@ func (p *parser) parseObjectAt(at place) (map[string]any, error) {
 	return object, err
 }
 
-// managedFields decodes or skips the managedFields of the object, according to the options.
+// managedFields decodes or skips the managedFields of the object, depending on the options.
 func (p *parser) managedFields() (value any, err error) {
 	begin := p.decoder.InputOffset()
 	if p.options.DropManagedFields {

@@ -25,8 +25,8 @@ var incidental = regexp.MustCompile(strings.Join([]string{
 // amounts or versions.
 const minIdentifier = 8
 
-// causeOf returns the common part of all messages about the same problem: the words that are the same in each
-// attempt. They are sorted, because maps are printed in random order.
+// causeOf returns the words of a message that are the same in each attempt, so that messages about the same problem can
+// be recognized. The words are sorted, because maps are printed in random order.
 func causeOf(message string) string {
 	message = incidental.ReplaceAllStringFunc(message, func(part string) string {
 		if len(part) < minIdentifier && isHexadecimal(part) {

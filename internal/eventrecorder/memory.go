@@ -22,7 +22,8 @@ type Memory[K comparable] struct {
 	said map[K]map[string]bool
 }
 
-// IsNews reports whether the text was not yet reported for the object since the last Clear, and records it.
+// IsNews records that the text is reported for the object. It returns true if the text was not already recorded since
+// the last Clear.
 func (m *Memory[K]) IsNews(subject K, text string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -37,9 +38,10 @@ func (m *Memory[K]) IsNews(subject K, text string) bool {
 	return !known
 }
 
-// WriteOnce calls write with the shortened message, unless the same message was already reported for the subject
-// since the last Clear. Parts of the message that differ in each attempt are ignored. about contains the other fields
-// of the Event. If write returns false, the message counts as not reported.
+// WriteOnce calls write with the shortened message, unless a message about the same problem was already reported for
+// the subject since the last Clear. Two messages are about the same problem if they differ only in times, identifiers
+// and the like. about contains the other fields of the Event. If write returns false, the message is not recorded as
+// reported.
 func (m *Memory[K]) WriteOnce(subject K, about, message string, write func(message string) (taken bool)) {
 	message = Shorten(message)
 	cause := about + causeOf(message)
@@ -48,14 +50,14 @@ func (m *Memory[K]) WriteOnce(subject K, about, message string, write func(messa
 	}
 }
 
-// DropText removes the record of a text that was not written after all.
+// DropText removes the record of a text that could not be written after all.
 func (m *Memory[K]) DropText(subject K, text string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.said[subject], text)
 }
 
-// Clear removes the records of an object that has no problem any more or is gone, so that the next problem is
+// Clear removes the records of an object that no longer exists or no longer has a problem. The next problem is then
 // reported again.
 func (m *Memory[K]) Clear(subject K) {
 	m.mu.Lock()

@@ -33,7 +33,7 @@ func TestMemory(t *testing.T) {
 			t.Errorf("step %d, %s of %s: news %t", i, step.text, step.subject, got)
 		}
 	}
-	// The memory is bounded, even for an object whose message differs each time.
+	// The size of the memory must be limited even for an object whose message differs each time.
 	for i := range 3 * textsMost {
 		m.IsNews("web", fmt.Sprint(i))
 	}
@@ -48,8 +48,8 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// A message that could not be written is reported the next time. Messages that differ only in the part that is cut
-// off count as the same.
+// TestOnce checks that a message that could not be written is reported the next time, and that messages which differ
+// only in the part that is cut off count as the same.
 func TestOnce(t *testing.T) {
 	var m Memory[string]
 	var written []string

@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// If an Event quotes another cluster, no control characters of the quoted text reach a terminal. The message fits
-// even if the escapes make it longer.
+// TestShortenEscapes checks that control characters of quoted text do not reach a terminal. The message must have the
+// permitted length even if the escapes make it longer.
 func TestShortenEscapes(t *testing.T) {
 	if got, want := Shorten("denied\x1b]0;x\a\u202e\xff"), "denied\\u001b]0;x\\u0007\\u202e\uFFFD"; got != want {
 		t.Errorf("got %q, want %q", got, want)
@@ -22,8 +22,7 @@ func TestShortenEscapes(t *testing.T) {
 	}
 }
 
-// Shorten puts a message on one line, so that a plugin cannot fake additional lines of output when an Event is
-// displayed.
+// TestShortenIsOneLine checks that the result is one line, so that a plugin cannot forge additional lines of output.
 func TestShortenIsOneLine(t *testing.T) {
 	got := Shorten("plugin a: denied\r\nType:  Normal\n\tReason: Synced\u2028fine\u3164\u3164.")
 	if want := "plugin a: denied Type: Normal Reason: Synced fine ."; got != want {

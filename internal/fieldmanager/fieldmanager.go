@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fieldmanager builds the names of the field managers of individual virtual nodes. All other field manager
-// names are constants in package wire. Default plugins import wire, so code that computes names is kept out of it.
+// Package fieldmanager computes the field manager names of individual virtual nodes. All other field manager names are
+// constants in package wire. The default plugins import package wire, so code is kept out of that package.
 package fieldmanager
 
 import (
@@ -12,12 +12,12 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// maxLength is the maximum length of the name of a field manager in Kubernetes.
+// maxLength is the maximum length of a field manager's name in Kubernetes.
 const maxLength = 128
 
-// OfNode returns the field manager of the entries that a virtual node has in lists that all virtual nodes share. Each
-// virtual node has its own field manager, so that it writes and removes its own entries only. A name that is too long
-// for a field manager is shortened.
+// OfNode returns the field manager that a virtual node uses for its entries in lists shared by all virtual nodes. Each
+// virtual node has its own field manager, so that it only writes and removes its own entries. A name that would be too
+// long is shortened.
 func OfNode(node string) string {
 	name := wire.NodeFieldManagerPrefix + node
 	if len(name) <= maxLength {

@@ -12,7 +12,8 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// The API server refuses longer names of field managers. Two virtual nodes never have the same one.
+// TestFieldManagersOfNodesAreShort checks that names have the length that the API server accepts, and that different
+// virtual nodes have different names.
 func TestFieldManagersOfNodesAreShort(t *testing.T) {
 	names := map[string]bool{}
 	for _, node := range []string{"milan", strings.Repeat("m", 112), strings.Repeat("m", 113), strings.Repeat("m", 253), strings.Repeat("m", 252) + "n"} {

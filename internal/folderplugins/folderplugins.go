@@ -1,9 +1,9 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package folderplugins describes the plugins in the folder of a virtual kubelet on its Node: each plugin in an
-// annotation, for refractctl, and whether all of them are loaded in a condition. Neither contains the configuration of
-// plugins, their errors or values of objects, because everyone who may read Nodes can read them.
+// Package folderplugins describes the plugins in a virtual kubelet's plugin folder on its Node. An annotation describes
+// each plugin, for refractctl. A condition shows whether all plugins are loaded. Everybody who may read Nodes can read
+// both, so they contain neither configurations and errors of plugins nor values of objects.
 package folderplugins
 
 import (
@@ -20,32 +20,33 @@ import (
 // Annotation is the annotation of a virtual Node.
 const Annotation = "plugins.refract.io/folder-plugins"
 
-// maxBytes is the maximum size of the annotation. A Node contains the annotation twice, because the record of the
-// Node's last write contains it, too. All annotations of a Node together may have 256 KiB.
+// maxBytes is the maximum size of the annotation. All annotations of a Node together may have 256 KiB, and the Node
+// contains this annotation twice, because the record of the Node's last write includes it.
 const maxBytes = 32 << 10
 
-// States of a plugin.
+// The states of a plugin.
 const (
 	LoadedState = "Loaded"
 	FailedState = "Failed"
 )
 
-// Plugin is a plugin in the folder of a virtual kubelet.
+// Plugin describes a plugin in the folder of a virtual kubelet.
 type Plugin struct {
 	Name string `json:"name"`
 	// State is LoadedState or FailedState.
 	State string `json:"state"`
-	// IsRunning is true if the plugin is part of chains. If State is Failed, an earlier version of the plugin runs.
+	// IsRunning is true if the plugin is part of chains. If State is FailedState, an earlier version of the plugin is
+	// running.
 	IsRunning bool `json:"running"`
-	// Version, Kinds, Hooks, Priority and Replaces belong to the version that runs. Kinds are the kinds whose chains
+	// Version, Kinds, Hooks, Priority and Replaces describe the running version. Kinds lists the kinds whose chains
 	// contain the plugin.
 	Version  string   `json:"version,omitempty"`
 	Kinds    []string `json:"kinds,omitempty"`
 	Hooks    []string `json:"hooks,omitempty"`
 	Priority int32    `json:"priority,omitempty"`
 	Replaces string   `json:"replaces,omitempty"`
-	// Held lists the kinds whose objects are held because the plugin cannot run: nothing is written or deleted for
-	// them.
+	// Held lists the kinds whose objects are held because the plugin cannot run. Held objects are neither written nor
+	// deleted.
 	Held []string `json:"held,omitempty"`
 }
 
@@ -56,7 +57,7 @@ type List struct {
 	Omitted int `json:"omitted,omitempty"`
 }
 
-// Encode returns the value of the annotation, empty if there are no plugins.
+// Encode returns the value of the annotation. It is empty if there are no plugins.
 func Encode(plugins []Plugin) (string, error) {
 	if len(plugins) == 0 {
 		return "", nil
@@ -77,7 +78,7 @@ func Encode(plugins []Plugin) (string, error) {
 	return string(text), err
 }
 
-// Decode returns the plugins of a Node with these annotations.
+// Decode returns the plugins in the annotations of a Node.
 func Decode(annotations map[string]string) (list List, err error) {
 	text, ok := annotations[Annotation]
 	if !ok {
@@ -98,14 +99,14 @@ const (
 	LoadedReason = "PluginsLoaded"
 	// FailedReason means that a plugin cannot be loaded. An earlier version of it may run instead.
 	FailedReason = "PluginsFailed"
-	// HeldReason means that objects are held because a plugin cannot run, not even an earlier version of it.
+	// HeldReason means that objects are held because neither the plugin nor an earlier version of it can run.
 	HeldReason = "ObjectsHeld"
 )
 
 // maxNamed is the maximum number of plugins that the condition names.
 const maxNamed = 5
 
-// NewCondition returns the condition for these plugins, without times, or nil if there are no plugins.
+// NewCondition returns the condition for these plugins, without timestamps. It returns nil if there are no plugins.
 func NewCondition(found []Plugin) *corev1.NodeCondition {
 	if len(found) == 0 {
 		return nil
@@ -144,7 +145,7 @@ func NewCondition(found []Plugin) *corev1.NodeCondition {
 	return condition
 }
 
-// joinNames lists at most maxNamed names, and counts the others.
+// joinNames returns a list of at most maxNamed names, and the number of the remaining ones.
 func joinNames(names []string) string {
 	if extra := len(names) - maxNamed; extra > 0 {
 		return strings.Join(names[:maxNamed], ", ") + fmt.Sprintf(" and %d more", extra)

@@ -13,8 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// The result of Encode can be decoded again. The annotation has a maximum size, and contains the number of plugins that
-// do not fit.
+// TestAnnotation checks that Decode reverses Encode. A list of plugins that exceeds the maximum size must be shortened,
+// with the number of omitted plugins.
 func TestAnnotation(t *testing.T) {
 	few := []Plugin{{Name: "strip", State: "Loaded", IsRunning: true, Version: "1.0", Kinds: []string{"Service"},
 		Hooks: []string{"outgoing"}, Priority: -1, Replaces: "service"},
@@ -48,8 +48,8 @@ func TestAnnotation(t *testing.T) {
 	require.ErrorContains(t, err, Annotation)
 }
 
-// TestCondition checks the condition for each state of the folder: held objects come before plugins that fail while an
-// earlier version runs, and the names are bounded.
+// TestCondition checks the condition for each state of the folder. Held objects must take precedence over plugins that
+// fail while an earlier version runs. The number of names must be limited.
 func TestCondition(t *testing.T) {
 	assert.Nil(t, NewCondition(nil))
 	good := Plugin{Name: "good", State: LoadedState, IsRunning: true}

@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package image builds container images from files, without a container runtime. Builds are reproducible bit for bit.
+// Package image builds container images from files, without a container runtime. Builds are reproducible byte for byte.
 package image
 
 import (
@@ -20,7 +20,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// Epoch is the timestamp of all files in an image, because the content must not depend on the time of the build.
+// Epoch is the timestamp of all files in an image. It is constant, because the image must not depend on the time of the
+// build.
 var Epoch = time.Unix(0, 0).UTC()
 
 // File is a file of an image, owned by root.
@@ -42,9 +43,9 @@ type Spec struct {
 	// Files are the files of the image's only layer, in this order.
 	Files  []File
 	Config v1.Config
-	// Made is the command that built the image. The image's history contains it.
+	// Made is the command that built the image. It appears in the history of the image.
 	Made string
-	// Fast reduces the compression, which makes the build faster.
+	// Fast makes the build faster by compressing less.
 	Fast bool
 }
 
@@ -80,7 +81,7 @@ func New(s Spec) (v1.Image, error) {
 	return mutate.ConfigFile(image, config)
 }
 
-// archiveFiles returns a tar archive of the files, with their directories.
+// archiveFiles returns a tar archive of the files and of the directories that contain them.
 func archiveFiles(files []File) ([]byte, error) {
 	var buffer bytes.Buffer
 	w := tar.NewWriter(&buffer)

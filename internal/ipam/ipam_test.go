@@ -66,8 +66,8 @@ func TestPoolsAreExhausted(t *testing.T) {
 	}
 }
 
-// The decisions are the same as in Liqo's allocator. hack/cluster/liqo/ipamvectors generates the expected results
-// with Liqo's own code.
+// TestDecisionsOfLiqo checks that the decisions are the same as the decisions of Liqo's allocator.
+// hack/cluster/liqo/ipamvectors generates the expected results with Liqo's code.
 func TestDecisionsOfLiqo(t *testing.T) {
 	text, err := os.ReadFile("testdata/liqo.json")
 	require.NoError(t, err)
@@ -91,8 +91,8 @@ func TestDecisionsOfLiqo(t *testing.T) {
 	}
 }
 
-// A granted range never overlaps a range in use. If there is a free range, one is found, and the desired range is
-// granted whenever it is possible.
+// TestGrantsNeverOverlap checks that a granted range does not overlap a range in use, that a free range is found if
+// there is one, and that the requested range is granted whenever possible.
 func TestGrantsNeverOverlap(t *testing.T) {
 	for seed := range uint64(200) {
 		random := rand.New(rand.NewPCG(seed, 1))
@@ -121,7 +121,7 @@ func TestGrantsNeverOverlap(t *testing.T) {
 	}
 }
 
-// freeExists searches the pools for a free range, address by address.
+// freeExists reports whether the pools contain a free range. It tries every possible range.
 func freeExists(pools []netip.Prefix, inUse []ipam.Use, bits int) bool {
 	for _, pool := range pools {
 		for address := pool.Addr(); pool.Contains(address); address = address.Next() {

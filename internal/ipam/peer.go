@@ -17,7 +17,7 @@ const (
 	minPeerBits = 8
 )
 
-// forbidden lists ranges that no other cluster can have, with their purpose (RFC 6890).
+// forbidden lists ranges that no other cluster may have, with their purpose (RFC 6890).
 var forbidden = []Use{
 	{netip.MustParsePrefix("0.0.0.0/8"), "addresses of this network"},
 	{netip.MustParsePrefix("127.0.0.0/8"), "loopback addresses"},
@@ -26,8 +26,8 @@ var forbidden = []Use{
 	{netip.MustParsePrefix("240.0.0.0/4"), "reserved addresses"},
 }
 
-// ParsePeerRanges parses the ranges that another cluster reports for its pods or external addresses. It refuses
-// ranges that would redirect traffic of this cluster or of its hosts. The error names the range and the remedy.
+// ParsePeerRanges parses the ranges that another cluster reports for its pods or external addresses. It returns an
+// error for ranges that would redirect traffic of this cluster or its hosts. The error names the range and the remedy.
 func ParsePeerRanges(texts []string) ([]netip.Prefix, error) {
 	if len(texts) > MaxPeerRanges {
 		return nil, fmt.Errorf("%d ranges are too many: merge them, at most %d are supported", len(texts), MaxPeerRanges)

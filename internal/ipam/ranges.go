@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// DefaultPools returns the ranges that replacements are granted from, in the order of use. They are the ranges of RFC
-// 1918, as in Liqo's defaults.
+// DefaultPools returns the pools that replacement ranges are taken from, in the order of use. They are the ranges of
+// RFC 1918, as in Liqo.
 func DefaultPools() []netip.Prefix {
 	return []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("192.168.0.0/16"), netip.MustParsePrefix("172.16.0.0/12")}
 }
@@ -24,17 +24,17 @@ type Use struct {
 	Holder string
 }
 
-// ExhaustedError means that no pool has a free range of the requested size.
+// ExhaustedError is the error if no pool has a free range of the requested size.
 type ExhaustedError struct {
-	// Wish is the range that the caller has requested.
+	// Wish is the range that the caller requested.
 	Wish netip.Prefix
 	// Pools are the ranges that were searched.
 	Pools []netip.Prefix
-	// Uses are the ranges in use within the pools.
+	// Uses are the ranges in use that are in the pools.
 	Uses []Use
 }
 
-// maxNamedUses is how many holders the message of an ExhaustedError names.
+// maxNamedUses is the maximum number of holders in the message of an ExhaustedError.
 const maxNamedUses = 5
 
 func (e *ExhaustedError) Error() string {
@@ -57,7 +57,7 @@ func joinRanges(ranges []netip.Prefix) string {
 	return strings.Join(texts, ", ")
 }
 
-// FindOverlap returns the first use that overlaps the range, or nil if there is none.
+// FindOverlap returns the first element of uses that overlaps the range, or nil if there is none.
 func FindOverlap(r netip.Prefix, uses []Use) *Use {
 	for i := range uses {
 		if uses[i].Range.Overlaps(r) {
@@ -67,9 +67,9 @@ func FindOverlap(r netip.Prefix, uses []Use) *Use {
 	return nil
 }
 
-// FindRange returns the requested range wish if it is within a pool and nothing overlaps it. Otherwise it returns a
-// free range of the same size from the pools. If possible, this range does not split a larger free block of the pool;
-// among such ranges, it is the lowest one. The error is an *ExhaustedError.
+// FindRange returns the range wish if it is in a pool and does not overlap a range in use. Otherwise it returns a free
+// range of the same size from the pools. It prefers ranges that do not split a larger free block, and among these the
+// lowest range. The error is an *ExhaustedError.
 func FindRange(pools []netip.Prefix, uses []Use, wish netip.Prefix) (netip.Prefix, error) {
 	wish = wish.Masked()
 	for _, pool := range pools {
@@ -109,7 +109,7 @@ func findFree(block netip.Prefix, uses []Use, bits int) (netip.Prefix, bool) {
 	return findFree(second, ofSecond, bits)
 }
 
-// isSplit reports whether the block is partly in use, but not as a whole.
+// isSplit reports whether a part of the block is in use, but not the whole block.
 func isSplit(block netip.Prefix, uses []Use) bool {
 	return len(uses) > 0 && !slices.ContainsFunc(uses, func(u Use) bool { return contains(u.Range, block) })
 }

@@ -15,8 +15,8 @@ import (
 	"slices"
 )
 
-// Config lists the ranges of the provider and, at the same index, the ranges that the consumer uses for them. The lists
-// come from the flags with the same names.
+// Config contains ranges of the provider. At the same index, it contains the ranges that the consumer uses for them.
+// The lists are the values of the flags with the same names.
 type Config struct {
 	PodCIDRs           []string // --remote-pod-cidr
 	PodCIDRRemaps      []string // --remote-pod-cidr-remap
@@ -24,19 +24,20 @@ type Config struct {
 	ExternalCIDRRemaps []string // --remote-external-cidr-remap
 }
 
-// Table is an immutable list of remapped ranges; it is safe for concurrent use. A nil Table changes nothing.
+// Table is an immutable list of remapped ranges. It is safe for concurrent use. A nil Table does not change any
+// address.
 type Table struct{ pairs []pair }
 
 type pair struct{ from, to netip.Prefix }
 
-// List is a list of ranges and, at the same index, of the ranges that replace them. The names of the lists appear in
-// errors.
+// List is a list of ranges and, at the same index, of the ranges that replace them. Errors contain the names of the
+// lists.
 type List struct {
 	From, To         []string
 	FromName, ToName string
 }
 
-// New builds the table from the flags (see NewTable).
+// New builds a table from the flags. See NewTable for the errors.
 func New(config Config) (*Table, error) {
 	return NewTable(
 		List{From: config.PodCIDRs, To: config.PodCIDRRemaps, FromName: "--remote-pod-cidr", ToName: "--remote-pod-cidr-remap"},
@@ -44,8 +45,8 @@ func New(config Config) (*Table, error) {
 	)
 }
 
-// NewTable checks the lists and builds the table in the order of the lists. It refuses lists of different lengths,
-// invalid ranges, and pairs with different families or sizes, because the host bits of an address must fit into the
+// NewTable builds a table from the lists, in their order. It returns an error for lists of different lengths, invalid
+// ranges, and pairs of ranges with different families or sizes, because the host bits of an address must fit into the
 // other range.
 func NewTable(lists ...List) (*Table, error) {
 	table := &Table{}
@@ -83,14 +84,14 @@ func parsePair(from, to string) (pair, error) {
 	return pair{from: f.Masked(), to: t.Masked()}, nil
 }
 
-// Map returns the address that this cluster uses: if a range contains ip, the translated address, and otherwise ip
-// itself. It returns false if ip is not an IP address.
+// Map returns the address that this cluster uses for ip. If no range contains ip, it is ip itself. ok is false if ip is
+// not an IP address.
 func (t *Table) Map(ip string) (string, bool) {
 	mapped, _, ok := t.Find(ip)
 	return mapped, ok
 }
 
-// Find returns the same address as Map, and also reports whether a range contains ip.
+// Find returns the same address as Map. It also reports whether a range contains ip.
 func (t *Table) Find(ip string) (mapped string, within, ok bool) {
 	addr, err := netip.ParseAddr(ip)
 	if err != nil {
@@ -112,9 +113,9 @@ func (t *Table) Find(ip string) (mapped string, within, ok bool) {
 	return ip, false, true
 }
 
-// Unmap translates a block of addresses that this cluster uses to the addresses in the other cluster, and reports
-// whether a range contains it. ok is false if only a part of the block is remapped, or if the block is in the other
-// cluster's own ranges.
+// Unmap translates a block of addresses from the ranges that this cluster uses to the addresses in the other cluster.
+// within reports whether one of the ranges contains the block. ok is false if only a part of the block is remapped, or
+// if the block overlaps a range of the other cluster that is remapped.
 func (t *Table) Unmap(block netip.Prefix) (own netip.Prefix, within, ok bool) {
 	if t == nil {
 		return block, false, true
@@ -132,8 +133,8 @@ func (t *Table) Unmap(block netip.Prefix) (own netip.Prefix, within, ok bool) {
 	return block, false, true
 }
 
-// Remap replaces the network bits of addr with the network bits of the range, and keeps the host bits. An address of
-// another family is returned unchanged.
+// Remap replaces the network bits of addr by the network bits of to, and keeps the host bits. An address of another
+// family is returned unchanged.
 func Remap(addr netip.Addr, to netip.Prefix) netip.Addr {
 	if addr.Is4() != to.Addr().Is4() {
 		return addr
@@ -195,7 +196,7 @@ func (r Ranges) Overlap(block netip.Prefix) bool {
 	return slices.ContainsFunc(r, block.Overlaps)
 }
 
-// Summarize returns the same addresses in as few ranges as possible, in order.
+// Summarize returns the smallest number of ranges that contain the same addresses, in sorted order.
 func (r Ranges) Summarize() Ranges {
 	sorted := slices.Clone(r)
 	for i, prefix := range sorted {
@@ -207,7 +208,7 @@ func (r Ranges) Summarize() Ranges {
 	var summary Ranges
 	for _, prefix := range sorted {
 		if last := len(summary) - 1; last >= 0 && summary[last].Overlaps(prefix) {
-			// A larger range before this one contains it.
+			// A larger range before this one already contains it.
 			continue
 		}
 		for len(summary) > 0 {
@@ -222,7 +223,7 @@ func (r Ranges) Summarize() Ranges {
 	return summary
 }
 
-// parentOf returns the range whose two halves are first and second.
+// parentOf returns the range that consists of first and second, its two halves.
 func parentOf(first, second netip.Prefix) (netip.Prefix, bool) {
 	if first.Bits() != second.Bits() || first.Bits() == 0 || first.Addr().Is4() != second.Addr().Is4() {
 		return netip.Prefix{}, false
@@ -231,8 +232,8 @@ func parentOf(first, second netip.Prefix) (netip.Prefix, bool) {
 	return parent, parent.Contains(second.Addr())
 }
 
-// Reserved reports whether the address is loopback, link-local, multicast or unspecified, which means that it never
-// belongs to another cluster. Text that is not an address is not reserved.
+// Reserved reports whether the address is loopback, link-local, multicast or unspecified. Such an address never belongs
+// to another cluster. A text that is not an address is not reserved.
 func Reserved(ip string) bool {
 	addr, err := netip.ParseAddr(ip)
 	if err != nil {

@@ -106,7 +106,7 @@ func TestSummarize(t *testing.T) {
 	}
 }
 
-// FuzzMap checks that no text makes the table panic, and that a result is an address of the same family.
+// FuzzMap checks that the table does not panic for any text, and that the result is an address of the same family.
 func FuzzMap(f *testing.F) {
 	for _, seed := range []string{"10.244.3.7", "fd00:1::5", "::ffff:10.244.3.7", "fe80::1%eth0", "x"} {
 		f.Add(seed)
@@ -125,7 +125,8 @@ func FuzzMap(f *testing.F) {
 	})
 }
 
-// A block is translated either completely or not at all, because parts of it could otherwise belong to other clusters.
+// TestUnmap checks that a block is translated either completely or not at all, because parts of it could otherwise
+// belong to different clusters.
 func TestUnmap(t *testing.T) {
 	table, err := New(Config{PodCIDRs: []string{"10.244.0.0/16", "10.9.0.0/16", "fd00:1::/64"}, PodCIDRRemaps: []string{"10.71.0.0/16", "10.9.0.0/16", "fd00:9::/64"}})
 	require.NoError(t, err)
@@ -137,12 +138,12 @@ func TestUnmap(t *testing.T) {
 		{"10.71.4.0/24", "10.244.4.0/24", true, true},
 		{"10.71.4.7/32", "10.244.4.7/32", true, true},
 		{"fd00:9::40/123", "fd00:1::40/123", true, true},
-		{"10.9.3.0/24", "10.9.3.0/24", true, true}, // unchanged, because the range is not remapped
+		{"10.9.3.0/24", "10.9.3.0/24", true, true}, // unchanged, because this range is not remapped
 		{"10.9.0.0/15", "10.9.0.0/15", false, true},
 		{"192.0.2.0/24", "192.0.2.0/24", false, true},
 		{"10.0.0.0/8", "invalid Prefix", false, false},
 		{"10.70.0.0/15", "invalid Prefix", false, false},
-		{"10.244.4.0/24", "invalid Prefix", false, false}, // in this cluster, the block belongs to another cluster
+		{"10.244.4.0/24", "invalid Prefix", false, false}, // on this cluster, these addresses belong to another cluster
 		{"0.0.0.0/0", "invalid Prefix", false, false},
 	} {
 		got, within, ok := table.Unmap(netip.MustParsePrefix(tc.block))

@@ -3,20 +3,20 @@
 
 // Package jsoncost estimates the memory of decoded JSON without decoding it.
 //
-// The size of a text is not sufficient: the text {} takes two bytes, but its decoded object several hundred.
-// Therefore values are counted, too.
+// The length of the text is not sufficient: the text {} has two bytes, but the decoded object takes several hundred.
+// Therefore this package also counts values.
 package jsoncost
 
 import "bytes"
 
-// Cost is the size of a text, in several units.
+// Cost is the size of a JSON text in several units.
 type Cost struct {
 	// Bytes is the length of the text.
 	Bytes int64
 	// Values is the number of objects, lists and list elements. Each takes 50 to 500 bytes after decoding.
 	Values int64
-	// Items is the number of elements in lists that are fields of the root, i.e. the number of objects in a
-	// Kubernetes list.
+	// Items is the number of elements in lists that are direct fields of the root. In a Kubernetes list, this is the
+	// number of objects.
 	Items int64
 }
 
@@ -27,8 +27,9 @@ func Of(text []byte) Cost {
 	return m.Cost
 }
 
-// Meter computes the cost of a text that arrives in pieces. Several JSON values may follow each other, as in a watch.
-// The zero value is ready for use. A Meter does not validate the text, so the cost of invalid JSON has no meaning.
+// Meter computes the cost of a text that arrives in pieces. The text may contain several JSON values in a row, as in a
+// watch. The zero value is ready for use. A Meter does not validate the text, so the cost of invalid JSON is
+// meaningless.
 type Meter struct {
 	Cost
 
@@ -77,8 +78,8 @@ func (m *Meter) countOpening(bracket byte) {
 	m.depth++
 }
 
-// skipString returns the index of the closing quote of the string whose text continues in piece, or -1 if piece does
-// not contain the quote.
+// skipString skips the rest of a string that has begun. It returns the index of the closing quote in piece, or -1 if
+// piece does not contain it.
 func (m *Meter) skipString(piece []byte) int {
 	if quote := bytes.IndexByte(piece, '"'); !m.escaped && quote >= 0 && bytes.IndexByte(piece[:quote], '\\') < 0 {
 		m.inString = false

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 )
 
-// Admitted returns the response of a webhook that admits an object and applies the patch to it.
+// Admitted returns the response of a mutating webhook that admits an object with this patch.
 func (p Patch) Admitted() admission.Response {
 	response := admission.Allowed("")
 	if len(p) == 0 {

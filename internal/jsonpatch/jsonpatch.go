@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package jsonpatch builds JSON patches (RFC 6902) for writes that must change only the fields that they name. A
-// typed copy of an object loses fields that its Go type does not have; a patch leaves them unchanged.
+// Package jsonpatch builds JSON patches (RFC 6902). A patch changes only the fields that it names. In contrast, an
+// update with a typed object would drop the fields that its Go type does not have.
 package jsonpatch
 
 import (
@@ -25,7 +25,7 @@ type Operation struct {
 	Value any    `json:"value"`
 }
 
-// Patch is a list of operations that are applied all together or not at all. The zero value is the empty patch.
+// Patch is a list of operations, of which either all or none are applied. The zero value is an empty patch.
 type Patch []Operation
 
 // Test makes the patch fail unless the value at path is v.
@@ -40,8 +40,8 @@ func (p *Patch) Replace(path string, v any) { *p = append(*p, Operation{"replace
 // Remove removes the value at path, which must exist.
 func (p *Patch) Remove(path string) { *p = append(*p, Operation{Op: "remove", Path: path}) }
 
-// For returns the patch for a client. It begins with a test that the object still has this UID, so that a recreated
-// object is not changed.
+// For returns the patch in the form that a client sends. It starts with a test of the object's UID, so that an object
+// that was deleted and recreated is not changed.
 func (p Patch) For(uid types.UID) (client.Patch, error) {
 	guarded := append(Patch{{"test", "/metadata/uid", string(uid)}}, p...)
 	raw, err := json.Marshal(guarded)
@@ -60,15 +60,15 @@ func (p Patch) String() string {
 	return string(raw)
 }
 
-// IsRejected reports whether the API server rejected the patched object as invalid. Both this error and the error of
-// IsOutdated have the status 422, but only this one lists the invalid fields.
+// IsRejected reports whether the API server rejected the patched object as invalid. The status is 422, as for
+// IsOutdated, but only this error lists the invalid fields.
 func IsRejected(err error) bool {
 	causes, invalid := causesOf(err)
 	return invalid && causes > 0
 }
 
-// IsOutdated reports whether a test of the patch failed because the object has changed. Such a patch can be retried
-// with the current object (see IsRejected).
+// IsOutdated reports whether a test in the patch failed because the object has changed. The patch can be built again
+// from the current object and retried (see IsRejected).
 func IsOutdated(err error) bool {
 	causes, invalid := causesOf(err)
 	return invalid && causes == 0
@@ -97,14 +97,14 @@ func Pointer(segments ...string) string {
 
 var escaper = strings.NewReplacer("~", "~0", "/", "~1")
 
-// Strings returns a patch of the string map at path, which has the value actual, so that it contains all entries of
-// desired. Other keys are removed if owned returns true for them. A nil actual map means that the map does not exist
-// on the server.
+// Strings returns a patch that adds the entries of desired to the string map at path. Entries that already have the
+// desired value are not patched. Other keys are removed if owned returns true for them. actual is the current content
+// of the map. It is nil if the map does not exist on the server.
 func Strings(path string, actual, desired map[string]string, owned func(key string) bool) Patch {
 	var p Patch
 	if actual == nil && len(desired) > 0 {
-		// The cached object has no such map. If the object on the server has the map by now, the patch must not replace
-		// the map.
+		// The cached object has no such map. If the object on the server has got one in the meantime, the patch must
+		// fail instead of replacing it.
 		p.Test(path, nil)
 		p.Add(path, desired)
 		return p

@@ -18,12 +18,12 @@ import (
 )
 
 // Acceptance lists the labels that a consumer accepts from its providers, either as KEY, which accepts all values, or
-// as KEY=VALUE. A * in a key matches any characters except /. The zero value accepts no labels, because labels of a
-// virtual node decide which namespaces and pods select the node.
+// as KEY=VALUE. A * in a key matches any characters except /. The zero value accepts no labels: the labels of a virtual
+// node determine which namespaces and pods select it, so the provider must not choose them.
 type Acceptance []string
 
-// ParseAcceptance parses a list of labels. The error names the first item that is neither KEY nor KEY=VALUE. Empty
-// items are left out.
+// ParseAcceptance parses a list of labels. If an item is neither KEY nor KEY=VALUE, the error contains the first such
+// item. Empty items are ignored.
 func ParseAcceptance(items []string) (Acceptance, error) {
 	accepted := Acceptance{}
 	for _, item := range items {
@@ -41,7 +41,7 @@ func ParseAcceptance(items []string) (Acceptance, error) {
 	return accepted, nil
 }
 
-// AcceptedLabels returns the labels that the annotation wire.AcceptedLabelsAnnotation of a VirtualNode accepts.
+// AcceptedLabels returns the labels that are accepted by the annotation wire.AcceptedLabelsAnnotation of a VirtualNode.
 func AcceptedLabels(vn metav1.Object) (Acceptance, error) {
 	accepted, err := ParseAcceptance(strings.Split(vn.GetAnnotations()[wire.AcceptedLabelsAnnotation], ","))
 	if err != nil {
@@ -59,8 +59,8 @@ func (a Acceptance) Accepts(key, value string) bool {
 	})
 }
 
-// Restrict removes the labels that are not accepted from the offered labels, and returns the removed ones. Labels
-// that the VirtualNode already has are kept.
+// Restrict removes labels that are not accepted from labels, and returns the removed labels. Labels in present, which
+// the VirtualNode already has, are kept.
 func (a Acceptance) Restrict(labels, present map[string]string) (refused map[string]string) {
 	refused = map[string]string{}
 	maps.DeleteFunc(labels, func(key, value string) bool {
@@ -73,8 +73,8 @@ func (a Acceptance) Restrict(labels, present map[string]string) (refused map[str
 	return refused
 }
 
-// Restrict removes the labels that are not accepted from an offer, and returns them. Labels that the VirtualNode
-// already has are kept. If the labels of the VirtualNode do not follow the provider, Restrict does nothing.
+// Restrict removes labels that are not accepted from an offer, and returns the removed labels. Labels that the
+// VirtualNode already has are kept. Restrict does nothing if the labels of the VirtualNode do not follow the provider.
 func (r *Request) Restrict(offer *Offer, accepted Acceptance, present *offloading.VirtualNode) (refused map[string]string) {
 	if !r.Follows(Labels) {
 		return nil
@@ -84,7 +84,7 @@ func (r *Request) Restrict(offer *Offer, accepted Acceptance, present *offloadin
 	return refused
 }
 
-// DescribeRefused returns a message that lists the labels that are not accepted, and how to accept them.
+// DescribeRefused returns a message with the labels that are not accepted, and how to accept them.
 func DescribeRefused(refused map[string]string, provider string) string {
 	const most = 8
 	var named []string

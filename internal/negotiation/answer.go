@@ -11,19 +11,19 @@ import (
 	auth "github.com/refract-project/refract/api/authentication/v1beta1"
 )
 
-// Answer is the decision of a provider. It is the first word of wire.OfferAnnotation.
+// Answer is a provider's decision. It is the first word of wire.OfferAnnotation.
 type Answer string
 
-// The possible decisions of a provider.
+// The decisions of a provider.
 const (
 	Accepted      Answer = "Accepted"
 	Denied        Answer = "Denied"
 	NotNegotiated Answer = "NotNegotiated"
 )
 
-// Find returns the slice that a virtual node follows. This is the node's own slice or, if it does not exist, the
-// slice of the provider's first virtual node, which has the name of the provider. own is false for the slice of the
-// first virtual node, whose resources do not apply. Find returns nil if neither slice exists.
+// Find returns the slice that a virtual node follows. This is the node's own slice. If there is none, it is the slice
+// of the provider's first virtual node, which is named after the provider; own is then false, and the resources of the
+// slice do not apply. Find returns nil if neither slice exists.
 func Find(all []auth.ResourceSlice, node, provider string) (slice *auth.ResourceSlice, own bool) {
 	for i := range all {
 		switch all[i].Name {
@@ -36,7 +36,7 @@ func Find(all []auth.ResourceSlice, node, provider string) (slice *auth.Resource
 	return slice, false
 }
 
-// AnswerOf returns the decision of the provider with its reason, or empty strings if it has not decided yet.
+// AnswerOf returns the provider's decision and its reason. Both are empty if the provider has not decided yet.
 func AnswerOf(slice *auth.ResourceSlice) (answer Answer, message string) {
 	condition := slice.Status.Condition(auth.ResourcesCondition)
 	switch {
@@ -48,7 +48,7 @@ func AnswerOf(slice *auth.ResourceSlice) (answer Answer, message string) {
 	return Denied, shortenText(condition.Message)
 }
 
-// shortenText returns the beginning of a provider's text, for messages.
+// shortenText returns the beginning of a provider's text, for use in messages.
 func shortenText(text string) string {
 	const most = 400
 	if len(text) > most {
@@ -57,8 +57,8 @@ func shortenText(text string) string {
 	return fmt.Sprintf("%q", text)
 }
 
-// Usable returns the usable part of an accepted slice, and problems with the other parts. If the slice does not
-// belong to the node itself, its resources are not used.
+// Usable returns the usable part of an accepted slice, and the problems with the rest. The resources of the slice are
+// used only if own is true, i.e. if it is the node's own slice.
 func Usable(slice *auth.ResourceSlice, own bool, asked corev1.ResourceList) (Offer, []string) {
 	if !own {
 		asked = nil

@@ -20,7 +20,7 @@ import (
 // Field is a field in the spec of a VirtualNode that can follow the provider.
 type Field string
 
-// The fields that can follow the provider, by their names in the spec.
+// The fields that can follow the provider. The values are their names in the spec.
 const (
 	ResourceQuota       Field = "resourceQuota"
 	StorageClasses      Field = "storageClasses"
@@ -32,14 +32,14 @@ const (
 var fields = []Field{ResourceQuota, StorageClasses, IngressClasses, LoadBalancerClasses, Labels}
 
 // Manager is the field manager of the fields that follow the provider. Creator is the field manager of refractctl,
-// which creates VirtualNodes with the annotations.
+// which creates VirtualNodes with these annotations.
 const (
 	Manager = wire.NegotiationFieldManager
 	Creator = "refractctl"
 )
 
-// Annotations returns the annotations of a VirtualNode that requests the resources in the argument asked. All fields of
-// the VirtualNode follow the provider, except the fields in set.
+// Annotations returns the annotations of a VirtualNode that requests the resources in asked. All fields of the
+// VirtualNode except those in set follow the provider.
 func Annotations(asked corev1.ResourceList, set ...Field) map[string]string {
 	pairs := make([]string, 0, len(asked))
 	for _, name := range slices.Sorted(maps.Keys(asked)) {
@@ -55,19 +55,19 @@ func Annotations(asked corev1.ResourceList, set ...Field) map[string]string {
 	return map[string]string{wire.RequestedResourcesAnnotation: strings.Join(pairs, ","), wire.NegotiatedFieldsAnnotation: strings.Join(following, ",")}
 }
 
-// Request contains the resources that a VirtualNode requests, and the fields that follow its provider.
+// Request describes the resources that a VirtualNode requests, and the fields that follow its provider.
 type Request struct {
-	// Resources are the requested resources.
+	// Resources contains the requested resources.
 	Resources corev1.ResourceList
 	fields    []Field
-	// theirs contains the fields that other clients have written, and labels the keys of the labels that they have
+	// theirs contains the fields that other clients have written. labels contains the keys of the labels that they have
 	// written.
 	theirs map[Field]bool
 	labels map[string]bool
 }
 
-// Requested returns the request of a VirtualNode, or nil if it does not follow its provider. The object must have its
-// managedFields.
+// Requested returns the request of a VirtualNode, or nil if the VirtualNode does not follow its provider. The object
+// must contain its managedFields.
 func Requested(vn metav1.Object) (*Request, error) {
 	following, ok := vn.GetAnnotations()[wire.NegotiatedFieldsAnnotation]
 	if !ok {
@@ -101,8 +101,8 @@ func Requested(vn metav1.Object) (*Request, error) {
 	return r, nil
 }
 
-// excludeWritten excludes the fields that another client has written. If written cannot be parsed, all fields are
-// excluded.
+// excludeWritten excludes the fields that another client has written. If written cannot be parsed, it excludes all
+// fields.
 func (r *Request) excludeWritten(written *metav1.FieldsV1) {
 	if written == nil {
 		return

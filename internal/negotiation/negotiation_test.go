@@ -28,13 +28,14 @@ func quantities(pairs ...string) corev1.ResourceList {
 	return list
 }
 
-// A provider can offer arbitrary values. Only values within the request, and within the limits of a Node, are used.
+// TestCheck checks that only values within the request, and within the limits of a Node, are used. A provider can offer
+// arbitrary values.
 func TestCheck(t *testing.T) {
 	asked := quantities("cpu", "2", "memory", "4Gi", "pods", "10", "example.com/gpu", "1")
 	for name, c := range map[string]struct {
 		status  auth.ResourceSliceStatus
 		want    negotiation.Offer
-		problem string // part of the only problem, or "" if there is none
+		problem string // part of the only problem, or "" if there is no problem
 	}{
 		"all":                    {auth.ResourceSliceStatus{Resources: asked}, negotiation.Offer{Resources: asked}, ""},
 		"nothing":                {auth.ResourceSliceStatus{}, negotiation.Offer{Resources: quantities()}, ""},
@@ -72,7 +73,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// However much a provider offers, the offer fits into a VirtualNode, and its problems into an Event.
+// TestCheckIsBounded checks that any offer fits into a VirtualNode, and its problems into an Event.
 func TestCheckIsBounded(t *testing.T) {
 	status := &auth.ResourceSliceStatus{NodeLabels: map[string]string{strings.Repeat("x", 1<<16): "long"}}
 	for i := range 1000 {
@@ -132,7 +133,8 @@ func TestRequested(t *testing.T) {
 	assert.False(t, request.Follows(negotiation.ResourceQuota), "who wrote what cannot be read")
 }
 
-// A consumer can accept a key, a key with a value, or a pattern of keys. By default it accepts no labels.
+// TestAcceptance checks that a consumer can accept a key, a key with a value, or a pattern of keys, and that it accepts
+// no labels by default.
 func TestAcceptance(t *testing.T) {
 	for _, c := range []struct {
 		accepted   []string
@@ -162,8 +164,8 @@ func TestAcceptance(t *testing.T) {
 	}
 }
 
-// TestRestrictToAcceptedLabels checks that an offered label is kept if it is accepted, or if the VirtualNode has it with the
-// same value. With another value, a clusterSelector could match it that did not match before.
+// TestRestrictToAcceptedLabels checks that an offered label is kept if it is accepted, or if the VirtualNode already
+// has it with the same value. With another value, it might match a clusterSelector that did not match before.
 func TestRestrictToAcceptedLabels(t *testing.T) {
 	offered := map[string]string{"tier": "gold", "zone": "eu-1", "rack": "7", "disk": "ssd"}
 	present := map[string]string{"zone": "eu-1", "rack": "6"}

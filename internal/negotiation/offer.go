@@ -24,7 +24,7 @@ const (
 	mostLabels  = 32
 )
 
-// Offer is an offer of a provider after it was checked.
+// Offer is the usable part of a provider's offer.
 type Offer struct {
 	Resources           corev1.ResourceList
 	StorageClasses      []offloading.StorageType
@@ -33,8 +33,8 @@ type Offer struct {
 	Labels              map[string]string
 }
 
-// Check returns the usable part of the provider's status, limited to the requested resources, and the problems with the
-// other parts in a stable order.
+// Check returns the usable part of a provider's status, limited to the requested resources. It also returns the
+// problems with the other parts, in a stable order.
 func Check(status *auth.ResourceSliceStatus, asked corev1.ResourceList) (offer Offer, problems []string) {
 	offer.Resources = corev1.ResourceList{}
 	for _, name := range slices.Sorted(maps.Keys(asked)) {
@@ -45,7 +45,7 @@ func Check(status *auth.ResourceSliceStatus, asked corev1.ResourceList) (offer O
 		case !ok:
 		case granted.Sign() < 0 || whole && granted.MilliValue()%1000 != 0:
 			problems = append(problems, fmt.Sprintf("status.resources[%s]=%s is not a valid quantity", name, granted.String()))
-		// If a provider grants more than was requested, only the requested amount is used.
+		// The provider may grant more than was requested, but only the requested amount is used.
 		case granted.Cmp(most) > 0:
 			offer.Resources[name] = most
 		default:
@@ -63,7 +63,7 @@ func Check(status *auth.ResourceSliceStatus, asked corev1.ResourceList) (offer O
 	return offer, append(problems, some...)
 }
 
-// checkClasses drops classes with invalid names, duplicate classes, and all default marks except the first.
+// checkClasses drops classes with invalid names and duplicates. It removes all default marks except the first.
 func checkClasses[T any](field string, offered []T, faults func(string) []string, describe func(*T) (name string, byDefault *bool)) (kept []T, problems []string) {
 	if len(offered) > mostClasses {
 		problems = append(problems, fmt.Sprintf("status.%s has %d classes, only the first %d are used", field, len(offered), mostClasses))
@@ -110,9 +110,9 @@ func checkLabels(offered map[string]string) (kept map[string]string, problems []
 	return kept, problems
 }
 
-// IsReserved reports whether a label key belongs to Kubernetes (except its topology labels), a cluster autoscaler, Liqo
-// or this project. Without this check, a provider could declare its node a control plane node, or suitable for
-// workloads that node-restriction.kubernetes.io/ protects.
+// IsReserved reports whether the key of a label belongs to Kubernetes (except for the topology labels), a cluster
+// autoscaler, Liqo or this project. Otherwise a provider could label its node as a control plane node, or as suitable
+// for workloads that node-restriction.kubernetes.io/ protects.
 func IsReserved(key string) bool {
 	domain, _, prefixed := strings.Cut(key, "/")
 	if !prefixed {
@@ -123,7 +123,7 @@ func IsReserved(key string) bool {
 	})
 }
 
-// quoteText returns the quoted beginning of a provider's text, for messages.
+// quoteText returns the beginning of a provider's text in quotes, for use in messages.
 func quoteText(text string) string {
 	const most = 48
 	if len(text) > most {
@@ -132,8 +132,8 @@ func quoteText(text string) string {
 	return fmt.Sprintf("%q", text)
 }
 
-// Apply writes the offer into the fields of a VirtualNode that follow the provider, and returns the changed fields.
-// Resources that are not in the offer are not changed.
+// Apply writes an offer to the fields of a VirtualNode that follow the provider, and returns the fields that have
+// changed. Resources that are not in the offer stay unchanged.
 func (r *Request) Apply(offer *Offer, vn *offloading.VirtualNode) (changed []Field) {
 	spec, before := &vn.Spec, vn.Spec.DeepCopy()
 	if r.Follows(ResourceQuota) {
@@ -154,7 +154,7 @@ func (r *Request) Apply(offer *Offer, vn *offloading.VirtualNode) (changed []Fie
 		all := maps.Clone(offer.Labels)
 		maps.DeleteFunc(all, func(key, _ string) bool { return r.labels[key] })
 		for key, value := range spec.Labels {
-			// Another client has written this label, so it stays.
+			// Another client has written this label, so it is not changed.
 			if r.labels[key] {
 				if all == nil {
 					all = map[string]string{}
@@ -205,17 +205,17 @@ func Describe(vn *offloading.VirtualNode, of []Field) string {
 	return strings.Join(parts, "; ")
 }
 
-// StorageNames returns the names of the classes. The default class is marked.
+// StorageNames returns the names of the classes, with a mark at the default class.
 func StorageNames(all []offloading.StorageType) []string {
 	return classNames(all, func(c *offloading.StorageType) (string, bool) { return c.StorageClassName, c.Default })
 }
 
-// IngressNames returns the names of the classes. The default class is marked.
+// IngressNames returns the names of the classes, with a mark at the default class.
 func IngressNames(all []offloading.IngressType) []string {
 	return classNames(all, func(c *offloading.IngressType) (string, bool) { return c.IngressClassName, c.Default })
 }
 
-// LoadBalancerNames returns the names of the classes. The default class is marked.
+// LoadBalancerNames returns the names of the classes, with a mark at the default class.
 func LoadBalancerNames(all []offloading.LoadBalancerType) []string {
 	return classNames(all, func(c *offloading.LoadBalancerType) (string, bool) { return c.LoadBalancerClassName, c.Default })
 }

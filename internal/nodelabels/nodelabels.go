@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodelabels computes the labels of a virtual node. The virtual kubelet sets them on the Node; the
+// Package nodelabels computes the labels of a virtual node. The virtual kubelet sets these labels on the Node. The
 // controllers use them to evaluate selectors before the Node is registered.
 package nodelabels
 
@@ -16,14 +16,15 @@ import (
 )
 
 const (
-	// defaultOS and defaultArchitecture apply if the labels of the VirtualNode specify none, because the provider's
-	// nodes cannot be read.
+	// defaultOS and defaultArchitecture are used if the VirtualNode's labels do not specify the operating system and
+	// the architecture. The consumer cannot read the provider's nodes to find out.
 	defaultOS           = "linux"
 	defaultArchitecture = "amd64"
 )
 
-// Of returns the labels of the Node with this name. The VirtualNode may override all labels except the labels that mark
-// it as a virtual node. It also overrides extra, the labels from the command line.
+// Of returns the labels of the Node with this name. extra contains the labels from the command line. The labels in the
+// spec of the VirtualNode take precedence over extra and over the default labels, but not over the labels that mark the
+// Node as a virtual node.
 func Of(name, remoteClusterID string, vn *offloadingv1beta1.VirtualNode, extra map[string]string) map[string]string {
 	labels := map[string]string{
 		corev1.LabelHostname:                       name,

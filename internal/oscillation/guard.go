@@ -1,9 +1,9 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package oscillation detects that an object is written back and forth, and quarantines it for a while. The cause may
-// be a plugin that is not idempotent, or another client that writes the same fields or deletes the object. The
-// virtual kubelet and the controller manager use the package for their writes.
+// Package oscillation detects that an object alternates between states, and quarantines the object for a while. The
+// cause may be a plugin that is not idempotent, or another client that writes the same fields or deletes the object.
+// The virtual kubelet and the controller manager use this package for their writes.
 package oscillation
 
 import (
@@ -29,7 +29,7 @@ const (
 	writeLimit = 8
 )
 
-// Limits bounds the duration of a quarantine.
+// Limits contains the limits of the duration of a quarantine.
 type Limits struct {
 	First time.Duration // duration of the first quarantine of a fight; each further quarantine lasts twice as long
 	Most  time.Duration // maximum duration of a quarantine
@@ -43,7 +43,7 @@ var Standard = Limits{First: time.Minute, Most: 15 * time.Minute}
 // rewritten within seconds, so a fight costs several writes per minute.
 var Protective = Limits{First: time.Second, Most: 10 * time.Second}
 
-// Guard records the recent writes of objects. It is safe for concurrent use.
+// Guard records recent writes of objects. It is safe for concurrent use.
 type Guard[K comparable] struct {
 	clock  clock.PassiveClock
 	limits Limits
@@ -52,13 +52,13 @@ type Guard[K comparable] struct {
 	swept  time.Time
 }
 
-// history contains the recent writes to an object that have the same cause.
+// history contains the recent writes of an object that have the same cause.
 type history struct {
 	cause  uint64
-	writes []write // oldest first, at most writeLimit
-	count  int     // number of writes in the fight that caused the quarantine
+	writes []write // at most writeLimit writes, the oldest one first
+	count  int     // number of writes in the fight that led to the quarantine
 	spell  time.Duration
-	until  time.Time // end of the last quarantine, or zero
+	until  time.Time // end of the last quarantine; zero if there was none
 	rival  string
 }
 
@@ -67,14 +67,14 @@ type write struct {
 	at    time.Time
 }
 
-// QuarantineError is returned if an object is not written because its desired or actual state keeps alternating.
+// QuarantineError means that an object is not written because its desired or actual state keeps alternating.
 type QuarantineError struct {
 	Writes int           // number of reverted writes
 	For    time.Duration // duration of the quarantine
 	Left   time.Duration // remaining time of the quarantine
 	Began  bool          // whether the quarantine began with this call
 	Grew   bool          // whether the quarantine is longer than the previous one
-	Rival  string        // the client that reverts the writes, if known (see Guard.RecordRival)
+	Rival  string        // the client that reverts the writes, or empty if it is unknown (see Guard.RecordRival)
 }
 
 func (e *QuarantineError) Error() string {
@@ -91,8 +91,8 @@ func New[K comparable](c clock.PassiveClock, limits Limits) *Guard[K] {
 }
 
 // MayWrite returns a *QuarantineError if writing the state with this hash would continue a fight. The cause is a hash
-// of the legitimate inputs of the state. If these inputs alternate, as the endpoints of a pod do if it is only ready at
-// times, the object may alternate as well. This is not a fight. After a quarantine, one write is allowed, which shows
+// of the legitimate inputs of the state. If these inputs alternate, the object may alternate, too. This is not a fight.
+// An example is an endpoint of a pod that is ready only at times. After a quarantine, one write is allowed, to find out
 // whether the fight has ended.
 func (g *Guard[K]) MayWrite(key K, cause, state uint64) error {
 	g.mu.Lock()
@@ -121,7 +121,7 @@ func (g *Guard[K]) MayWrite(key K, cause, state uint64) error {
 	return began
 }
 
-// RecordWrite records a successful write. Rejected writes do not count.
+// RecordWrite records a successful write. Rejected writes must not be recorded.
 func (g *Guard[K]) RecordWrite(key K, cause, state uint64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -139,8 +139,8 @@ func (g *Guard[K]) RecordWrite(key K, cause, state uint64) {
 	h.writes, h.count = append(slices.Clip(h.writes), write{state, now}), h.count+1
 }
 
-// RecordRival records which client reverts the writes to an object. The record is kept until the quarantine of the
-// object ends.
+// RecordRival records which client reverts the writes of an object. The record is kept until the object's quarantine
+// ends.
 func (g *Guard[K]) RecordRival(key K, rival string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -149,7 +149,7 @@ func (g *Guard[K]) RecordRival(key K, rival string) {
 	}
 }
 
-// Describe adds the description of the rival to err if err is the error of a quarantine that begins. It returns err.
+// Describe adds a description of the rival to err if err reports the beginning of a quarantine. It returns err.
 func (g *Guard[K]) Describe(key K, err error, rival func() string) error {
 	var fight *QuarantineError
 	if errors.As(err, &fight) && fight.Began {
@@ -159,7 +159,7 @@ func (g *Guard[K]) Describe(key K, err error, rival func() string) error {
 	return err
 }
 
-// DropKey drops the record of a deleted object.
+// DropKey drops the records of a deleted object.
 func (g *Guard[K]) DropKey(key K) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -179,7 +179,7 @@ func (g *Guard[K]) Quarantined() (n int) {
 	return n
 }
 
-// sweepHistories occasionally drops the records of objects that are not part of a fight.
+// sweepHistories drops the records of objects that are not in a fight. It only does so from time to time.
 func (g *Guard[K]) sweepHistories(now time.Time) {
 	if now.Sub(g.swept) < slowWindow {
 		return
@@ -200,8 +200,8 @@ func (h *history) hasWritten(state uint64) bool {
 	return slices.ContainsFunc(h.writes, func(w write) bool { return w.state == state })
 }
 
-// forgetCalm drops writes that are older than slowWindow. It drops the fight after a calm period as long as
-// slowWindow or the last quarantine, whichever is longer.
+// forgetCalm drops writes that are older than slowWindow. It drops a fight if the object has been calm for slowWindow
+// or for the duration of the last quarantine, whichever is longer.
 func (h *history) forgetCalm(now time.Time) {
 	calm := max(slowWindow, h.spell)
 	last := h.until
@@ -213,7 +213,7 @@ func (h *history) forgetCalm(now time.Time) {
 		return
 	}
 	if !h.until.IsZero() {
-		// The states of the fight are kept until it has ended.
+		// The states of the fight are kept until the fight has ended.
 		return
 	}
 	for len(h.writes) > 0 && h.writes[0].at.Before(now.Add(-slowWindow)) {
@@ -221,8 +221,8 @@ func (h *history) forgetCalm(now time.Time) {
 	}
 }
 
-// continuesFight reports whether writing the state would continue the fight before the quarantine, complete the
-// sequence A, B, A, B, or exceed writeLimit while only two states alternate.
+// continuesFight reports whether writing the state would be part of a fight: it continues the fight before the
+// quarantine, completes the sequence A, B, A, B, or exceeds writeLimit while only two states alternate.
 func (h *history) continuesFight(state uint64, now time.Time) bool {
 	n := len(h.writes)
 	if !h.until.IsZero() {

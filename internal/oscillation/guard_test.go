@@ -17,8 +17,8 @@ const key = "shop/web"
 
 func fakeClock() *clocktesting.FakeClock { return clocktesting.NewFakeClock(time.Unix(1000, 0)) }
 
-// writes writes a story, a list of states, with the given gap between two writes. It stops at the first write that is
-// refused, and returns its index.
+// writes writes a list of states, with the given gap between two writes. It stops at the first write that is refused,
+// and returns the index of this write.
 func writes(g *Guard[string], clock *clocktesting.FakeClock, gap time.Duration, story string) (refusedAt int) {
 	for i, state := range story {
 		if err := g.MayWrite(key, 0, uint64(state)); err != nil {
@@ -59,8 +59,8 @@ func quarantineOf(t *testing.T, g *Guard[string], cause, state uint64) *Quaranti
 	return fight
 }
 
-// As long as a fight continues, each quarantine is longer than the previous one, up to the limit. Between two
-// quarantines there is one write.
+// TestQuarantinesGrow checks that each quarantine in a fight is longer than the previous one, up to the limit, and that
+// one write is allowed between two quarantines.
 func TestQuarantinesGrow(t *testing.T) {
 	clock := fakeClock()
 	g := New[string](clock, Standard)
@@ -81,8 +81,8 @@ func TestQuarantinesGrow(t *testing.T) {
 	}
 }
 
-// A fight has ended when the object was not changed for a while. The next fight begins with the first quarantine
-// again.
+// TestFightsEnd checks that a fight has ended when the object was not changed for a while, and that the next fight
+// starts with the shortest quarantine.
 func TestFightsEnd(t *testing.T) {
 	clock := fakeClock()
 	g := New[string](clock, Standard)
@@ -97,10 +97,11 @@ func TestFightsEnd(t *testing.T) {
 	assert.Equal(t, Standard.First, quarantineOf(t, g, 0, 'A').For)
 }
 
-// State that flips because its cause flips is not a sign of a fight. State that flips while its cause is unchanged is.
+// TestQuarantineRemembersTheCause checks that alternating states count as a fight only if their cause does not
+// alternate.
 func TestQuarantineRemembersTheCause(t *testing.T) {
 	g, flips := New[string](fakeClock(), Standard), 0
-	for i := range 40 { // the original alternates, and so does the copy
+	for i := range 40 { // the original object alternates, and so does the copy
 		require.NoErrorf(t, g.MayWrite(key, uint64(i%2), uint64(i%2)), "write %d", i)
 		g.RecordWrite(key, uint64(i%2), uint64(i%2))
 	}
@@ -113,7 +114,8 @@ func TestQuarantineRemembersTheCause(t *testing.T) {
 	assert.NoError(t, g.MayWrite(key, 1, 0), "something else is asked for")
 }
 
-// If the desired state changes during a quarantine, the quarantine ends. Other objects are not affected.
+// TestQuarantineForgets checks that a quarantine ends when the desired state changes, and that it does not affect other
+// objects.
 func TestQuarantineForgets(t *testing.T) {
 	clock := fakeClock()
 	g := New[string](clock, Standard)
@@ -130,12 +132,13 @@ func TestQuarantineForgets(t *testing.T) {
 	assert.Equal(t, 3, writes(g, clock, time.Second, "BABA"), "of an object that was forgotten")
 }
 
-// Restrictions of a party that fights are rewritten within seconds, however long the fight lasts.
+// TestProtectiveQuarantinesAreShort checks that objects that restrict a party are rewritten within seconds, no matter
+// how long a fight lasts.
 func TestProtectiveQuarantinesAreShort(t *testing.T) {
 	clock := fakeClock()
 	g := New[string](clock, Protective)
 	refused := 0
-	for range 600 { // a client reverts each write at once for ten minutes
+	for range 600 { // for ten minutes, a client immediately reverts each write
 		if g.MayWrite(key, 0, 'A') == nil {
 			g.RecordWrite(key, 0, 'A')
 			refused = 0
@@ -146,7 +149,7 @@ func TestProtectiveQuarantinesAreShort(t *testing.T) {
 	}
 }
 
-// The rival that the Event names is remembered for the duration of the quarantine.
+// TestQuarantineNamesItsRival checks that the rival in the Event is remembered until the quarantine ends.
 func TestQuarantineNamesItsRival(t *testing.T) {
 	clock := fakeClock()
 	g := New[string](clock, Standard)

@@ -17,11 +17,11 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// fieldsMost is the maximum number of differing fields that an Event lists.
+// fieldsMost is the maximum number of differing fields in an Event.
 const fieldsMost = 5
 
-// trackers lists labels and annotations that tools for the synchronization of clusters set on their objects. Such a
-// tool also deletes copies of its objects, because they have the same labels and annotations.
+// trackers contains labels and annotations that synchronization tools set on their objects. Such a tool may delete
+// copies of its objects, because they have the same labels and annotations.
 var trackers = map[string]string{
 	"argocd.argoproj.io/tracking-id":   "Argo CD",
 	"argocd.argoproj.io/instance":      "Argo CD",
@@ -33,8 +33,8 @@ var trackers = map[string]string{
 	"applyset.kubernetes.io/part-of":   "kubectl apply --prune",
 }
 
-// DescribeWriter describes the client, other than Refract, that wrote an object or its subresource last, and the
-// fields that differ from the desired ones.
+// DescribeWriter describes the last client other than Refract that wrote an object or its subresource, and the fields
+// that differ from the desired state.
 func DescribeWriter(entries []metav1.ManagedFieldsEntry, subresource string, differing []string) string {
 	fields := "the fields that it changes are right again"
 	if len(differing) > 0 {
@@ -51,14 +51,13 @@ func DescribeWriter(entries []metav1.ManagedFieldsEntry, subresource string, dif
 		last.Manager, last.Operation, last.Time.UTC().Format(time.RFC3339), fields)
 }
 
-// HasOtherWriter reports whether a client other than Refract is recorded as a field manager of an object or its
-// subresource.
+// HasOtherWriter reports whether an object or its subresource has a field manager other than Refract.
 func HasOtherWriter(entries []metav1.ManagedFieldsEntry, subresource string) bool {
 	return lastWriter(entries, subresource) != nil
 }
 
-// DescribeDeleter describes the client that deletes an object as far as the object's labels and annotations show it.
-// The API server records the field managers of writes, but not of deletions.
+// DescribeDeleter describes the client that deletes an object, if the object's labels and annotations reveal it. The
+// API server records which field managers write an object, but not who deletes it.
 func DescribeDeleter(labels, annotations map[string]string) string {
 	text := "another client deletes it; the audit log of that cluster (verb delete) names the client"
 	for _, key := range slices.Sorted(maps.Keys(trackers)) {
@@ -72,7 +71,7 @@ func DescribeDeleter(labels, annotations map[string]string) string {
 }
 
 // ownersOf returns the entries of the field managers that own at least one of the fields. Objects such as Nodes have
-// many writers, and the last one of them is not always the one that writes these fields.
+// many writers, and the last one need not be the one that writes these fields.
 func ownersOf(entries []metav1.ManagedFieldsEntry, paths []string) (owners []metav1.ManagedFieldsEntry) {
 	for _, exact := range []bool{true, false} {
 		for i := range entries {
@@ -91,9 +90,9 @@ func ownersOf(entries []metav1.ManagedFieldsEntry, paths []string) (owners []met
 	return owners
 }
 
-// ownsField reports whether a set of owned fields contains the field at a path or, unless exact is true, a field above
-// it that is owned as a whole. Names of fields, such as the keys of labels, may contain dots, so that a path with a dot
-// may seem to be below another field.
+// ownsField reports whether a set of owned fields contains the field at a path. Unless exact is true, it is sufficient
+// if a field above it is owned as a whole. Names of fields, such as the keys of labels, may contain dots, so that a
+// path with a dot may seem to be below another field.
 func ownsField(owned map[string]any, path string, exact bool) bool {
 	for end := 1; end <= len(path); end++ {
 		if end < len(path) && path[end] != '.' {
@@ -109,8 +108,8 @@ func ownsField(owned map[string]any, path string, exact bool) bool {
 	return false
 }
 
-// lastWriter returns the last entry of a client other than Refract for an object or its subresource, or nil if there is
-// none.
+// lastWriter returns the last entry of a client other than Refract for an object or its subresource. It returns nil if
+// there is none.
 func lastWriter(entries []metav1.ManagedFieldsEntry, subresource string) (last *metav1.ManagedFieldsEntry) {
 	for i := range entries {
 		entry := &entries[i]
@@ -124,8 +123,8 @@ func lastWriter(entries []metav1.ManagedFieldsEntry, subresource string) (last *
 	return last
 }
 
-// Differences returns the paths of up to fieldsMost fields that are missing or differ from the desired ones. Lists are
-// compared as a whole. Additional fields count only if exact is true.
+// Differences returns the paths of up to fieldsMost fields that are missing or differ from the desired state. Lists are
+// compared as a whole. If exact is true, additional fields count, too.
 func Differences(desired, actual map[string]any, exact bool) (paths []string) {
 	walkDifferences("", desired, actual, exact, func(path string) { paths = append(paths, path) })
 	return firstPaths(paths)

@@ -42,7 +42,8 @@ func TestDifferencesArePaths(t *testing.T) {
 	assert.Equal(t, []string{"a", "b", "c", "d", "e", "…"}, Differences(many, nil, false))
 }
 
-// Controllers of Refract do not count as other clients, because a fight would be blamed on them otherwise.
+// TestOwnFieldManagersAreNoOtherWriters checks that Refract's own controllers do not count as other clients. Otherwise
+// they would be blamed for a fight.
 func TestOwnFieldManagersAreNoOtherWriters(t *testing.T) {
 	at := metav1.Now()
 	own := []metav1.ManagedFieldsEntry{}
@@ -59,8 +60,8 @@ func TestOwnFieldManagersAreNoOtherWriters(t *testing.T) {
 	}
 }
 
-// A client that owns a differing field is named rather than a client that wrote another field later. The keys of labels
-// may contain dots.
+// TestTheOwnerOfTheFieldsIsNamed checks that the client that owns a differing field is named, and not a client that
+// wrote another field later. The keys of labels may contain dots.
 func TestTheOwnerOfTheFieldsIsNamed(t *testing.T) {
 	at := func(second int64) *metav1.Time { return &metav1.Time{Time: time.Unix(second, 0)} }
 	entry := func(manager string, second int64, fields string) metav1.ManagedFieldsEntry {
@@ -75,7 +76,7 @@ func TestTheOwnerOfTheFieldsIsNamed(t *testing.T) {
 		"metadata.labels.example.com/tier": "labeler",
 		"spec.taints":                      "tainter",
 		"metadata.annotations":             "annotator",
-		"spec.unschedulable":               "annotator", // nobody owns the field
+		"spec.unschedulable":               "annotator", // no client owns the field
 	} {
 		assert.Contains(t, DescribeWriter(entries, "", []string{path}), strconv.Quote(manager), path)
 	}

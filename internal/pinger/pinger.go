@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pinger probes an API server periodically, and decides when it is unavailable.
+// Package pinger probes an API server periodically, and decides whether it is available.
 package pinger
 
 import (
@@ -32,7 +32,7 @@ const (
 	downInterval = 2 * time.Second
 )
 
-// errNoAnswerYet is the error before the first ping.
+// errNoAnswerYet is the reason why a server counts as unreachable before the first ping.
 var errNoAnswerYet = errors.New("has not answered yet")
 
 // Pinger probes one API server.
@@ -45,13 +45,13 @@ type Pinger struct {
 	settled   chan struct{}
 	mu        sync.Mutex
 	lost      int
-	down      error // nil while the server is reachable
+	down      error // why the server is unreachable, or nil while it is reachable
 	listeners []func()
 }
 
-// New returns a pinger, which Run starts. Before its first successful ping, the server counts as unreachable.
+// New returns a pinger. Run sends the pings. The server counts as unreachable until the first successful ping.
 //
-// With an interval of 0 there are no pings, and the server counts as reachable.
+// If the interval is 0, no pings are sent, and the server counts as reachable.
 func New(ping func(context.Context) error, interval, timeout time.Duration, clk clock.Clock) *Pinger {
 	p := &Pinger{ping: ping, interval: interval, timeout: timeout, clock: clk, settled: make(chan struct{})}
 	if interval > 0 {
@@ -62,8 +62,9 @@ func New(ping func(context.Context) error, interval, timeout time.Duration, clk 
 	return p
 }
 
-// Settled is closed when the state of the server is known: after the first response, or after a few seconds without
-// one. Before that, the state is only a guess, which must not replace the result of a previous process.
+// Settled returns a channel that is closed when the state of the server is known: after the first response, or after a
+// few seconds without a response. Before that, the state is only an assumption, and must not overwrite a state that an
+// earlier process has reported.
 func (p *Pinger) Settled() <-chan struct{} { return p.settled }
 
 // Unreachable returns the reason why the server counts as down, or nil if it is up.
@@ -73,8 +74,8 @@ func (p *Pinger) Unreachable() error {
 	return p.down
 }
 
-// Subscribe registers changed, which is called after every change between up and down. It is called in the goroutine
-// that pings, and must not block.
+// Subscribe registers a function that is called whenever the server becomes reachable or unreachable. It is called in
+// the goroutine that pings, and must not block.
 func (p *Pinger) Subscribe(changed func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -95,7 +96,7 @@ func (p *Pinger) Run(ctx context.Context) {
 	}
 }
 
-// pingOnce sends one ping with the timeout.
+// pingOnce sends one ping, limited by the timeout.
 func (p *Pinger) pingOnce(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, p.timeout)
 	defer cancel()
@@ -115,7 +116,7 @@ func (p *Pinger) recordResult(err error) time.Duration {
 		if p.lost >= lostPings {
 			next = min(p.interval, downInterval)
 			if was == nil || errors.Is(was, errNoAnswerYet) {
-				p.down = err // the first error is kept, so that the reason stays the same
+				p.down = err // the first error is kept, so that the reported reason does not change
 			}
 		}
 	}
@@ -132,11 +133,11 @@ func (p *Pinger) recordResult(err error) time.Duration {
 	return next
 }
 
-// maxAnswer is the maximum length of a response that is read. A healthy server returns "ok".
+// maxAnswer limits how much of a response is read, in bytes. A healthy server returns "ok".
 const maxAnswer = 4 << 10
 
-// Livez returns a function that pings an API server with the credentials of transport. Its errors describe the state
-// of the server. An overloaded server counts as alive.
+// Livez returns a function that requests /livez from an API server with the given transport, which adds the
+// credentials. The errors of the function describe the state of the server. An overloaded server counts as alive.
 func Livez(server *url.URL, transport http.RoundTripper) func(context.Context) error {
 	target := server.JoinPath("livez").String()
 	return func(ctx context.Context) error {

@@ -50,7 +50,7 @@ func TestProviderIsDownAfterSomeLostPings(t *testing.T) {
 	if settled(pinger) {
 		t.Error("the state is known before the first ping")
 	}
-	step(nil, 10*time.Second, false, 1) // until now, the server was down
+	step(nil, 10*time.Second, false, 1) // the server was down before this step
 	if !settled(pinger) {
 		t.Error("the state is not known after an answer")
 	}

@@ -20,15 +20,15 @@ import (
 )
 
 const (
-	// maxPartBytes is the maximum number of bytes in a PluginModule. In base64 and with metadata, the object stays
-	// below etcd's limit of 1.5 MiB.
+	// maxPartBytes is the maximum number of bytes of a module in one PluginModule. With base64 encoding and metadata,
+	// the object remains smaller than etcd's limit of 1.5 MiB.
 	maxPartBytes = 900_000
-	// maxParts is the maximum number of parts that the API accepts. It limits the reads if a module was altered in
-	// etcd.
+	// maxParts is the maximum number of parts that the API accepts. It limits the number of reads if an object was
+	// altered in etcd.
 	maxParts = 64
 )
 
-// MissingError is returned if a part of a module does not exist.
+// MissingError is the error for a module of which a part does not exist.
 type MissingError struct {
 	// Part is the name of the missing PluginModule.
 	Part string
@@ -36,11 +36,11 @@ type MissingError struct {
 
 func (e *MissingError) Error() string { return "PluginModule " + e.Part + " does not exist" }
 
-// DamagedError is returned for a module whose content does not match its sha256.
+// DamagedError is the error for a module whose content does not match its sha256.
 type DamagedError struct {
 	// Module is the name of the module's first PluginModule.
 	Module string
-	// Problem describes why the content is wrong.
+	// Problem describes what is wrong with the content.
 	Problem string
 }
 
@@ -49,8 +49,8 @@ func (e *DamagedError) Error() string { return "PluginModule " + e.Module + ": "
 // Get returns the PluginModule with the given name, or the error from the API server.
 type Get func(ctx context.Context, name string) (*plugins.PluginModule, error)
 
-// ReadModule returns the module with the given sha256. It reads at most maxBytes. Its errors are *MissingError,
-// *DamagedError, and the errors of get.
+// ReadModule returns the module with the given sha256. The module may have at most maxBytes. The errors are
+// *MissingError, *DamagedError, and the errors of get.
 func ReadModule(ctx context.Context, get Get, digest string, maxBytes int64) ([]byte, error) {
 	damaged := func(format string, args ...any) error {
 		return &DamagedError{plugins.PluginModuleName(digest, 0), fmt.Sprintf(format, args...)}
@@ -109,7 +109,7 @@ func compress(wasm []byte) ([]byte, error) {
 	return packed.Bytes(), err
 }
 
-// decompress decompresses packed. It returns at most maxBytes+1 bytes, which is enough to detect that the limit is
+// decompress decompresses packed. It returns at most maxBytes+1 bytes, so that the caller can detect that the limit is
 // exceeded.
 func decompress(packed io.Reader, maxBytes int64) ([]byte, error) {
 	reader, err := gzip.NewReader(packed)

@@ -74,7 +74,8 @@ func TestReadModule(t *testing.T) {
 	assert.True(t, apierrors.IsTimeout(err), "%v", err)
 }
 
-// A module that was changed in etcd is not returned, and reading it takes no more memory than the original module.
+// TestAlteredModules checks that a module that was changed in etcd is not returned, and that reading it does not take
+// more memory than the original module.
 func TestAlteredModules(t *testing.T) {
 	wasm := noise(10_000)
 	bomb, _ := store(t, make([]byte, 256<<20))

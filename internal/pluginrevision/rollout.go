@@ -17,7 +17,7 @@ import (
 // back, and removals are not held for long.
 const defaultProbationPeriod = 10 * time.Minute
 
-// ProbationPeriod returns the duration of the probations of a plugin's revisions.
+// ProbationPeriod returns how long a revision of the plugin is on probation.
 func ProbationPeriod(p *plugins.ReflectionPlugin) time.Duration {
 	if p.Spec.Rollout.Probation != nil {
 		return p.Spec.Rollout.Probation.Duration
@@ -25,9 +25,9 @@ func ProbationPeriod(p *plugins.ReflectionPlugin) time.Duration {
 	return defaultProbationPeriod
 }
 
-// OthersKey identifies the active revisions of all plugins except for one. A rehearsal of that one is valid as long
-// as the key stays: the chains have the other plugins, too. Plugins for other providers count, so that the controller
-// manager and the virtual kubelets get the same key.
+// OthersKey identifies the active revisions of all plugins except the given one. A rehearsal of a plugin is valid only
+// while this key is unchanged, because the rehearsed chains also contain the other plugins. Plugins for other providers
+// are included, so that the controller manager and the virtual kubelets compute the same key.
 func OthersKey(all []*plugins.ReflectionPlugin, plugin string) string {
 	var parts []string
 	for _, p := range all {

@@ -1,9 +1,9 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pluginrevision decodes stored PluginRevisions: their settings as options of the host, and their modules from
-// PluginModules. The controller manager and the virtual kubelets share it, so that a module runs with exactly the
-// settings that it was accepted with.
+// Package pluginrevision decodes PluginRevisions: the settings, as options of the host, and the module, from
+// PluginModules. The controller manager and the virtual kubelets both use this package, so that a module runs with
+// exactly the settings with which it was accepted.
 package pluginrevision
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/refract-project/refract/host/source"
 )
 
-// DecodeOptions converts settings to the options of a module. Its error is about the field config. Selectors are not
+// DecodeOptions converts settings to the options of a module. An error refers to the field config. Selectors are not
 // part of the options.
 func DecodeOptions(settings *plugins.PluginSettings) (source.Options, error) {
 	options := source.Options{
@@ -35,8 +35,7 @@ func DecodeOptions(settings *plugins.PluginSettings) (source.Options, error) {
 	return options, err
 }
 
-// DecodeConfig returns a decoded configuration with whole numbers as integers. It returns nil if there is no
-// configuration.
+// DecodeConfig decodes a configuration. Whole numbers become integers. It returns nil if there is no configuration.
 func DecodeConfig(config *runtime.RawExtension) (decoded map[string]any, err error) {
 	if config == nil || len(config.Raw) == 0 {
 		return nil, nil

@@ -14,7 +14,7 @@ import (
 	"github.com/refract-project/refract/host/source"
 )
 
-// TestDecodeOptions checks that each setting is converted to its own option.
+// TestDecodeOptions checks that each setting sets the corresponding option.
 func TestDecodeOptions(t *testing.T) {
 	t.Parallel()
 	options, err := DecodeOptions(&plugins.PluginSettings{

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package poddrain decides which pods a drain evicts from a virtual node. The virtualnode controller evicts them, and
-// refractctl checks that none of them is left.
+// refractctl waits until none of them is left.
 package poddrain
 
 import (
@@ -10,8 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Evicts reports whether a drain evicts a pod. Pods of DaemonSets and static pods are not evicted, because they would
-// be recreated immediately. They are deleted with the node.
+// Evicts reports whether a drain evicts the pod. A drain does not evict the pods of DaemonSets and static pods, because
+// they would be recreated immediately. These pods are deleted with the node.
 func Evicts(pod metav1.Object) bool {
 	owner := metav1.GetControllerOf(pod)
 	_, static := pod.GetAnnotations()[corev1.MirrorPodAnnotationKey]

@@ -3,15 +3,15 @@
 
 // Package podend decides whether a pod of the provider has ended for good.
 //
-// A terminal phase alone is not sufficient. A kubelet also reports a terminal phase for a pod that it stops because
-// the pod is deleted. The pod is Succeeded if its containers exit with 0 on SIGTERM, and Failed otherwise, until the
-// object is removed a moment later. The control plane sets pods to Failed when it drains or preempts them, or loses
-// their node. The consumer's pod has not ended in these cases: its replacement is created, and no controller on the
-// consumer may treat it as finished.
+// A terminal phase alone does not mean that a pod has ended for good. When a pod is deleted, the kubelet stops it and
+// reports a terminal phase until the object is removed a moment later: Succeeded if the containers exit with 0 on
+// SIGTERM, and Failed otherwise. The control plane sets pods to Failed when it drains or preempts them, or when their
+// node is lost. In these cases the provider's pod is replaced. The consumer's pod has not ended, and controllers on the
+// consumer must not treat it as finished.
 //
-// The provider's controller, which creates the replacement, and the virtual kubelet, which shows the status, both use
-// this package. If they disagreed, a pod could be replaced although the consumer has already seen it finished, or not
-// be replaced although the consumer expects it.
+// Both the provider's controller, which creates the replacement, and the virtual kubelet, which reflects the status,
+// use this package. If their decisions differed, a pod might be replaced although the consumer already considers it
+// finished, or not be replaced although the consumer expects this.
 package podend
 
 import (
@@ -21,11 +21,11 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// deadlineExceeded is the reason in the status of a pod that a kubelet has failed because of its
+// deadlineExceeded is the reason in the status of a pod that the kubelet failed because it exceeded its
 // activeDeadlineSeconds.
 const deadlineExceeded = "DeadlineExceeded"
 
-// Finished reports whether a phase is terminal. FinalPhase determines whether the pod has ended for good.
+// Finished reports whether a phase is terminal. Use FinalPhase to find out whether a pod has ended for good.
 func Finished(phase corev1.PodPhase) bool {
 	return phase == corev1.PodSucceeded || phase == corev1.PodFailed
 }
@@ -60,7 +60,7 @@ func endedBefore(pod *corev1.Pod) bool {
 			return true
 		}
 		if policy == corev1.RestartPolicyOnFailure {
-			// A failed container is restarted, unless the pod is being stopped.
+			// A failed container would be restarted unless the pod is being stopped.
 			return false
 		}
 	}
@@ -69,9 +69,10 @@ func endedBefore(pod *corev1.Pod) bool {
 
 // askedAt returns the earliest time at which the deletion of a pod may have been requested.
 //
-// During the grace period, the time is known exactly. At its end, the kubelet deletes the pod without a grace period.
-// If a finalizer then holds the pod, the API server moves the deletion timestamp to that moment: the deletion was
-// requested earlier, by up to the pod's own grace period (Kubernetes: registry, markAsDeleting).
+// During the grace period, this time is known exactly. At the end of the grace period, the kubelet deletes the pod
+// again with a grace period of 0. If a finalizer still holds the pod, the API server sets the deletion timestamp to the
+// current time (Kubernetes: registry, markAsDeleting). The deletion was then requested earlier by up to the pod's own
+// grace period.
 func askedAt(pod *corev1.Pod) time.Time {
 	grace := ptr.Deref(pod.DeletionGracePeriodSeconds, 0)
 	if grace == 0 {
@@ -80,16 +81,16 @@ func askedAt(pod *corev1.Pod) time.Time {
 	return pod.DeletionTimestamp.Add(-(time.Duration(grace) * time.Second))
 }
 
-// containersEndedBefore reports whether the containers ended before the time asked, with results that match the pod's
-// phase. If the phase is Succeeded and there are no container statuses, it returns true, because no other component
-// has stopped the containers.
+// containersEndedBefore reports whether all containers ended before the time asked, with exit codes that match the
+// pod's phase. If the phase is Succeeded and there are no container statuses, it returns true, because nothing else can
+// have stopped the containers.
 func containersEndedBefore(pod *corev1.Pod, asked time.Time) bool {
 	failed, known := false, false
 	for _, statuses := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
 		for i := range statuses {
 			ended := statuses[i].State.Terminated
 			switch {
-			// The container never started, because an earlier container failed.
+			// An earlier container failed, so this container never started.
 			case ended == nil:
 				continue
 			case ended.FinishedAt.IsZero() || !ended.FinishedAt.Time.Before(asked):
@@ -107,14 +108,13 @@ func containersEndedBefore(pod *corev1.Pod, asked time.Time) bool {
 }
 
 // isBeingReplaced reports whether the control plane failed the pod in order to delete it. A kubelet that fails a pod
-// because of a lack of resources (TerminationByKubelet) does not delete the pod, so such a pod has ended for good.
+// because of a lack of resources (TerminationByKubelet) does not delete it, so that pod has ended for good.
 func isBeingReplaced(pod *corev1.Pod) bool {
 	reason := Disruption(pod)
 	return reason != "" && reason != corev1.PodReasonTerminationByKubelet
 }
 
-// Disruption returns the reason why another component has stopped the pod, or an empty string if no other component has
-// stopped it.
+// Disruption returns the reason why a component other than the pod itself stopped the pod, or "" if none did.
 func Disruption(pod *corev1.Pod) string {
 	for i := range pod.Status.Conditions {
 		condition := &pod.Status.Conditions[i]

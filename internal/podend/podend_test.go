@@ -30,7 +30,7 @@ func TestPodsThatNobodyDeletes(t *testing.T) {
 		{failed, "", failed},
 		{failed, "DeletionByPodGC", ""},
 		{failed, corev1.PodReasonPreemptionByScheduler, ""},
-		{failed, corev1.PodReasonTerminationByKubelet, failed}, // the pod was evicted for lack of resources, and its object stays
+		{failed, corev1.PodReasonTerminationByKubelet, failed}, // evicted for lack of resources, the object remains
 		{corev1.PodRunning, corev1.PodReasonPreemptionByScheduler, ""},
 	} {
 		pod := &corev1.Pod{Spec: corev1.PodSpec{RestartPolicy: always}, Status: corev1.PodStatus{Phase: c.phase}}
@@ -43,9 +43,9 @@ func TestPodsThatNobodyDeletes(t *testing.T) {
 	}
 }
 
-// TestPodsThatAreDeleted checks which deleted pods have ended for good, for each restart policy and for the exit codes
-// of a process that obeys SIGTERM and of a process that is killed. The process ends before the deletion is requested,
-// in the same second, or later. Only in the first case can the pod have ended for good.
+// TestPodsThatAreDeleted checks which deleted pods have ended for good, for each restart policy, and for processes that
+// exit on SIGTERM and processes that are killed. The process ends before the deletion is requested, in the same second,
+// or later. Only in the first case can the pod have ended for good.
 func TestPodsThatAreDeleted(t *testing.T) {
 	asked := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 	for _, grace := range []int64{0, 30} {
@@ -56,8 +56,8 @@ func TestPodsThatAreDeleted(t *testing.T) {
 					if exit != 0 {
 						phase = failed
 					}
-					// If the grace period is over, the time of the request is known only with an error of up to 30 s,
-					// the pod's own grace period.
+					// After the grace period, the time of the request is only known to within the pod's own grace
+					// period of 30 s.
 					if (after < 0 && grace > 0 || after < -time.Minute) && (policy == never || policy == onFailure && exit == 0) {
 						want = phase
 					}

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// throughOthers lists the files whose texts other code converts to lines, and names this code.
+// throughOthers lists files where texts are not converted to lines, and the code that converts these texts later.
 var throughOthers = map[string]string{
 	"controllers/credentials/controller.go":        "Metrics.Recorder, which all controllers get, makes every note a line",
 	"controllers/foreigncluster/status.go":         "Controller.set makes every message a line",
@@ -32,8 +32,8 @@ var throughOthers = map[string]string{
 	"vk/resources/status.go":                       "printable.Message, but for the rules of MissingPermission, which are YAML of its own",
 }
 
-// TestWordsOfOthersAreLines finds each place that writes the message of a condition or the note of an Event. The text
-// must be constant, be converted to a line by this package, or be written in a file of throughOthers.
+// TestWordsOfOthersAreLines finds all code that sets the message of a condition or the note of an Event. The text must
+// be a constant, or be converted to a line by this package, unless the file is in throughOthers.
 func TestWordsOfOthersAreLines(t *testing.T) {
 	files, found, used := token.NewFileSet(), 0, map[string]bool{}
 	root := filepath.Join("..", "..")
@@ -80,7 +80,7 @@ func isForTests(name string) bool {
 		func(folder string) bool { return strings.HasPrefix(name, folder) })
 }
 
-// The search in TestWordsOfOthersAreLines does find texts that are not lines.
+// TestWordsOfOthersAreFound checks that the search in TestWordsOfOthersAreLines finds texts that are not lines.
 func TestWordsOfOthersAreFound(t *testing.T) {
 	for code, isBad := range map[string]bool{
 		`metav1.Condition{Type: "A", Message: err.Error()}`:                     true,
@@ -101,7 +101,7 @@ func TestWordsOfOthersAreFound(t *testing.T) {
 	}
 }
 
-// writtenTexts returns the texts that the code of a node writes to a condition or an Event.
+// writtenTexts returns the texts that the code in a node writes to a condition or an Event.
 func writtenTexts(n ast.Node) (texts []ast.Expr) {
 	switch n := n.(type) {
 	case *ast.CompositeLit:
@@ -121,7 +121,7 @@ func writtenTexts(n ast.Node) (texts []ast.Expr) {
 		}
 	case *ast.CallExpr:
 		if name := nameOf(n.Fun); name == "Event" || name == "Eventf" {
-			const fixed = 3 // the number of arguments before the text: the object, the type and the reason
+			const fixed = 3 // the number of arguments before the text: object, type and reason
 			if len(n.Args) > fixed {
 				texts = append(texts, n.Args[len(n.Args)-1])
 			}
@@ -130,7 +130,7 @@ func writtenTexts(n ast.Node) (texts []ast.Expr) {
 	return texts
 }
 
-// isLine reports whether an expression is constant or calls a function that returns a line.
+// isLine reports whether an expression is a constant or the call of a function that returns a line.
 func isLine(text ast.Expr) bool {
 	switch text := text.(type) {
 	case *ast.BasicLit:
@@ -145,7 +145,7 @@ func isLine(text ast.Expr) bool {
 	return false
 }
 
-// nameOf returns the part of a name after the last dot.
+// nameOf returns the part of an expression after the last dot.
 func nameOf(expression ast.Expr) string {
 	switch e := expression.(type) {
 	case *ast.Ident:
@@ -156,7 +156,7 @@ func nameOf(expression ast.Expr) string {
 	return ""
 }
 
-// packageOf returns the part of a name before the last dot.
+// packageOf returns the part of an expression before the last dot.
 func packageOf(expression ast.Expr) string {
 	if selected, ok := expression.(*ast.SelectorExpr); ok {
 		return nameOf(selected.X)

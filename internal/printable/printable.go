@@ -4,9 +4,9 @@
 // Package printable escapes untrusted text so that it can be shown on a terminal, in tables, in Events and in logs.
 //
 // A terminal interprets some characters: they can move the cursor, rename the window, or overwrite earlier output.
-// Other characters are invisible, or reverse the direction of writing, so that a text is misread. The author of the
-// text could use them to deceive the reader. This package replaces such characters by their JSON escapes, such as
-// \u001b, which do not change the meaning of a JSON document.
+// Other characters are invisible, or reverse the direction of writing. The author of a text could use them to deceive
+// the reader. This package replaces such characters by their JSON escapes, such as \u001b. Within a JSON document,
+// these escapes do not change the meaning.
 package printable
 
 import (
@@ -19,8 +19,7 @@ import (
 	"unicode/utf8"
 )
 
-// Text returns text as valid UTF-8 with control, format and private-use characters escaped, except line breaks and
-// tabs.
+// Text returns text as valid UTF-8. It escapes control, format and private-use characters, except line breaks and tabs.
 func Text(text string) string {
 	if strings.IndexFunc(text, isHarmful) < 0 && utf8.ValidString(text) {
 		return text
@@ -37,8 +36,8 @@ func Text(text string) string {
 }
 
 // Line returns Text on one line, without leading and trailing blanks. A sequence of blanks, including line breaks and
-// tabs, becomes one space, so that the line can be used as a cell of a table: with many blanks, the author could wrap
-// the text and forge a row.
+// tabs, becomes one space, so that the line can be used in a table: by adding many blanks, the author of the text could
+// make it wrap and forge a row.
 func Line(text string) string {
 	if isSpaced(text) {
 		return Text(text)
@@ -50,7 +49,7 @@ func Line(text string) string {
 // output.
 func Indented(text string) string { return strings.ReplaceAll(Text(text), "\n", "\n  ") }
 
-// IsLine reports whether Line would change nothing in text except the number of spaces.
+// IsLine reports whether Line would leave text unchanged, apart from the number of spaces.
 func IsLine(text string) bool {
 	return utf8.ValidString(text) && strings.IndexFunc(text, func(r rune) bool { return r != ' ' && isBlank(r) || isHarmful(r) }) < 0
 }
@@ -75,8 +74,8 @@ func Message(text string) string { return Shorten(Line(text), MaxMessage) }
 
 const more = " …"
 
-// Shorten returns text if it fits into most bytes. Otherwise it returns as many whole characters as fit, including a
-// mark at the end that shows that text was cut.
+// Shorten returns text unchanged if it has at most most bytes. Otherwise it returns the whole characters from its
+// beginning that fit, together with a mark that shows that the text was cut.
 func Shorten(text string, most int) string {
 	if len(text) <= most {
 		return text
@@ -84,8 +83,8 @@ func Shorten(text string, most int) string {
 	return strings.ToValidUTF8(text[:most-len(more)], "") + more
 }
 
-// isHarmful reports whether a character must be escaped. Characters of a Unicode version that is newer than Go's
-// tables are not escaped.
+// isHarmful reports whether a character must be escaped. Characters that were added to Unicode after Go's tables were
+// made are not escaped.
 func isHarmful(r rune) bool {
 	return r != '\n' && r != '\t' && unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co, unicode.Cs, unicode.Zl, unicode.Zp)
 }
@@ -107,11 +106,11 @@ func writeEscape(out *strings.Builder, r rune) {
 	fmt.Fprintf(out, `\u%04x`, r)
 }
 
-// Writer escapes its input as Text does, and writes the result to out. It is safe for concurrent use.
+// Writer escapes its input like Text, and writes the result to another writer. It is safe for concurrent use.
 type Writer struct {
 	mu   sync.Mutex
 	out  io.Writer
-	rest []byte // beginning of an incomplete character
+	rest []byte // first bytes of an incomplete character
 }
 
 // NewWriter returns a Writer that writes to out.
@@ -130,7 +129,7 @@ func (w *Writer) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// incompleteBytes returns the number of bytes at the end of text that are the beginning of an incomplete character.
+// incompleteBytes returns the number of bytes of an incomplete character at the end of text.
 func incompleteBytes(text []byte) int {
 	for n := 1; n < utf8.UTFMax && n <= len(text); n++ {
 		if tail := text[len(text)-n:]; utf8.RuneStart(tail[0]) {

@@ -65,7 +65,7 @@ func TestShorten(t *testing.T) {
 	assert.Equal(t, "é …", Shorten("ééééé", 7))
 }
 
-// If a character is split between two writes, the result does not depend on the position of the split.
+// TestWriter checks that the result does not depend on where a text, or a character in it, is split between two writes.
 func TestWriter(t *testing.T) {
 	text := []byte("a世👍\u202e\x1b[0m\xff\n\U000e0041é")
 	for i := range text {
@@ -80,7 +80,7 @@ func TestWriter(t *testing.T) {
 	}
 }
 
-// The escapes are JSON escapes, so the meaning of a JSON document does not change.
+// TestJSONKeepsItsMeaning checks that the escapes do not change the meaning of a JSON document.
 func TestJSONKeepsItsMeaning(t *testing.T) {
 	want := map[string]string{"text": "\u009b\u202e\U000e0041\x7f世\n\x1b"}
 	encoded, err := json.Marshal(want)

@@ -14,8 +14,7 @@ import (
 	"github.com/refract-project/refract/internal/remotedata"
 )
 
-// Offloading describes the progress of the offloading of a namespace: its phase, and the clusters that are not ready
-// yet.
+// Offloading describes the progress of a namespace's offloading: its phase, and the clusters that are not ready yet.
 func Offloading(nso *offloading.NamespaceOffloading) string {
 	text := string(nso.Status.OffloadingPhase)
 	for _, cluster := range slices.Sorted(maps.Keys(nso.Status.RemoteNamespacesConditions)) {

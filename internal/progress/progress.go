@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package progress waits for changes in clusters, and shows the user which change a command is waiting for.
+// Package progress waits for changes in clusters, and shows the user what a command is waiting for.
 package progress
 
 import (
@@ -18,15 +18,15 @@ import (
 // Interval is how often a cluster is polled.
 const Interval = 250 * time.Millisecond
 
-// Await calls look until the returned text missing is empty, look returns an error, or ctx is done. Whenever missing
-// changes, report is called with a line that begins with what. Await also waits for an API server that is
-// unavailable. The error of a context that is done contains the command to continue.
+// Await calls look repeatedly until look returns an empty text or an error, or until ctx is done. The text, missing,
+// describes what is not ready yet. Whenever it changes, Await calls report with a line that begins with what. Await
+// also waits while the API server is unavailable. If ctx ends, the error tells the user to run the command again.
 func Await(ctx context.Context, report func(line string), what string, look func(context.Context) (missing string, err error)) error {
 	said, away := "", false
 	err := Poll(ctx, func(ctx context.Context) (bool, error) {
 		missing, err := look(ctx)
 		if cmdutil.Away(err) && !isEnded(ctx, err) {
-			// The error is reported only once, because it contains a port that differs each time.
+			// The error is reported only once, because it contains a port that differs in each attempt.
 			if !away {
 				away, said = true, "waiting for the API server, "+err.Error()
 				report(what + ": " + said)
@@ -46,8 +46,8 @@ func Await(ctx context.Context, report func(line string), what string, look func
 	return Ended(ctx, err)
 }
 
-// Poll returns when done returns true or an error, or when ctx is done. If ctx is done and an API server was
-// unavailable, the error includes the last error from the API server.
+// Poll calls done repeatedly until it returns true or an error, or until ctx is done. If the API server was unavailable
+// when ctx ended, the error includes the API server's last error.
 func Poll(ctx context.Context, done wait.ConditionWithContextFunc) error {
 	var away error
 	err := wait.PollUntilContextCancel(ctx, Interval, true, func(ctx context.Context) (bool, error) {
@@ -64,7 +64,7 @@ func Poll(ctx context.Context, done wait.ConditionWithContextFunc) error {
 	return err
 }
 
-// endedError is the error of a command whose context has ended.
+// endedError is the error of a command that was stopped because its context ended.
 type endedError struct {
 	cause error
 	what  string
@@ -79,7 +79,8 @@ func (e *endedError) Error() string {
 
 func (e *endedError) Unwrap() error { return e.cause }
 
-// Ended returns an error with the command to continue if err was caused by the end of ctx; if not, it returns err.
+// Ended returns an error that tells the user to run the command again, if err was caused by the end of ctx. Otherwise
+// it returns err unchanged.
 func Ended(ctx context.Context, err error) error {
 	var said *endedError
 	if !isEnded(ctx, err) || errors.As(err, &said) {

@@ -48,7 +48,7 @@ func TestAwait(t *testing.T) {
 	assert.Equal(t, failed, Ended(ctx, failed), "the error is not that of the context")
 }
 
-// Await waits for an API server that is unavailable, and reports this once.
+// TestAwaitTheAPIServer checks that Await waits for an API server that is unavailable, and reports this once.
 func TestAwaitTheAPIServer(t *testing.T) {
 	t.Parallel()
 	var told []string

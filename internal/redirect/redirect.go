@@ -19,20 +19,20 @@ import (
 	"github.com/refract-project/refract/internal/printable"
 )
 
-// Error is returned if a request would be redirected to another server.
+// Error is the error for a request that would be redirected to another server.
 type Error struct {
 	// From and To are the two servers, with their schemes.
 	From, To string
 }
 
-// mostServer is the maximum length of the other server's address in an Error, in bytes.
+// mostServer limits the length of the other server's address in an Error, in bytes.
 const mostServer = 200
 
 func (e *Error) Error() string {
 	return fmt.Sprintf("%s redirects to another server, %s: the redirect was not followed; set the server of the kubeconfig to the address of the API server itself", e.From, e.To)
 }
 
-// Check returns an Error unless both URLs have the same scheme and host.
+// Check returns an Error if the URLs differ in their scheme or host.
 func Check(from, to *url.URL) error {
 	if from.Scheme == to.Scheme && hostOf(from) == hostOf(to) {
 		return nil
@@ -53,21 +53,22 @@ func serverOf(u *url.URL) string {
 	return printable.Shorten(printable.Line(u.Scheme+"://"+u.Host), mostServer)
 }
 
-// Refuse makes clients of config return an Error if the server redirects them to another scheme or host.
+// Refuse makes clients of config fail with an Error if the server redirects them to another scheme or host.
 func Refuse(config *rest.Config) { config.Wrap(Transport) }
 
-// Transport wraps next, for clients that follow redirects. A request that follows a redirect to another scheme or
-// host fails with an Error.
+// Transport returns a RoundTripper for clients that follow redirects. It sends requests through next, except for a
+// request that follows a redirect to another scheme or host. Such a request fails with an Error.
 func Transport(next http.RoundTripper) http.RoundTripper { return &transport{next} }
 
 type transport struct{ next http.RoundTripper }
 
-// RoundTrip implements http.RoundTripper. If a request follows a redirect, request.Response is the redirect.
+// RoundTrip implements http.RoundTripper. If the request follows a redirect, request.Response is the response with the
+// redirect.
 func (t *transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	if response := request.Response; response != nil && response.Request != nil {
 		if err := Check(response.Request.URL, request.URL); err != nil {
 			if request.Body != nil {
-				_ = request.Body.Close() // a RoundTripper must close the body; nothing was sent
+				_ = request.Body.Close() // a RoundTripper must close the body, even if it sends nothing
 			}
 			return nil, err
 		}

@@ -25,7 +25,7 @@ import (
 
 var statuses = []int{http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect}
 
-// Regardless of the request and the status of the redirect, nothing is sent to the other server.
+// TestRefuse checks that nothing is sent to the other server, for any request and any redirect status.
 func TestRefuse(t *testing.T) {
 	var seen atomic.Int32
 	record := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { seen.Add(1) })
@@ -73,7 +73,7 @@ func TestRefuse(t *testing.T) {
 	}
 }
 
-// Redirects of a server to itself are followed.
+// TestSameServer checks that redirects within the same server are followed.
 func TestSameServer(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/version" {

@@ -20,11 +20,11 @@ const (
 	DenyList Policy = "DenyList"
 	// AllowList reflects an object only if it has the annotation allow-reflection.
 	AllowList Policy = "AllowList"
-	// Always ignores the annotations. It is for kinds that have their own rules. This corresponds to Liqo's CustomLiqo.
+	// Always ignores the annotations. It is for kinds that have their own rules, and corresponds to Liqo's CustomLiqo.
 	Always Policy = "CustomLiqo"
 )
 
-// Validate returns an error unless p is one of the constants. kind is used in the message.
+// Validate returns an error unless p is one of the constants. The error names the kind.
 func (p Policy) Validate(kind string) error {
 	switch p {
 	case DenyList, AllowList, Always:
@@ -46,12 +46,12 @@ var errBothSet = &Error{fmt.Sprintf("annotations %s and %s are both set: keep on
 // Verdict is the decision about one object.
 type Verdict struct {
 	Cross    bool
-	Explicit bool // an annotation has decided, not its absence
+	Explicit bool // an annotation was set that led to this decision
 	Reason   string
 }
 
-// Decide evaluates the annotations of an object. The policy determines which annotation decides. The other annotation
-// is only read to find contradictions and invalid values.
+// Decide evaluates the annotations of an object. The policy determines which annotation is decisive. The other
+// annotation is read only to detect contradictions and invalid values.
 func (p Policy) Decide(annotations map[string]any) (Verdict, error) {
 	if p == Always {
 		return Verdict{Cross: true}, nil
@@ -72,8 +72,7 @@ func (p Policy) Decide(annotations map[string]any) (Verdict, error) {
 	return Verdict{}, &Error{fmt.Sprintf("policy %q is unknown", p)}
 }
 
-// DecideExplicit decides only by the annotations of an object, without a policy. An object that has neither
-// annotation is reflected.
+// DecideExplicit decides by the annotations of an object alone. An object without annotations is reflected.
 func DecideExplicit(annotations map[string]any) (Verdict, error) {
 	return DenyList.DecideSlice(annotations, func() (map[string]any, bool) { return nil, false })
 }
@@ -90,8 +89,8 @@ func readFlags(annotations map[string]any) (skip, allow flag, err error) {
 	return skip, allow, err
 }
 
-// readFlag reads a boolean annotation. An existing annotation counts as true, even if its value is empty. Only the
-// value "false", in upper or lower case, counts as false.
+// readFlag reads a boolean annotation. An empty value means true. Values are not case-sensitive, and any other value
+// than true or false is an error.
 func readFlag(annotations map[string]any, key string) (flag, error) {
 	raw, present := annotations[key]
 	if !present {
@@ -107,9 +106,9 @@ func readFlag(annotations map[string]any, key string) (flag, error) {
 	return flag{}, &Error{fmt.Sprintf(`annotation %s is %q, want "true" or "false"; the remote object was left unchanged`, key, text)}
 }
 
-// DecideSlice decides whether an EndpointSlice is reflected. If one of the slice's own annotations is true, it
-// decides, regardless of the policy. Otherwise the annotations of the slice's Service decide. If there is no Service,
-// the policy decides as for any other object. This corresponds to Liqo's EndpointSlice reflection.
+// DecideSlice decides whether an EndpointSlice is reflected. An annotation of the slice itself with the value true
+// takes precedence, regardless of the policy. Otherwise the annotations of the slice's Service decide. If there is no
+// Service, the policy decides as for any other object. This corresponds to Liqo's EndpointSlice reflection.
 func (p Policy) DecideSlice(slice map[string]any, service func() (annotations map[string]any, found bool)) (Verdict, error) {
 	skip, allow, err := readFlags(slice)
 	switch {

@@ -56,7 +56,7 @@ func TestPolicy(t *testing.T) {
 func TestPolicyOfSlices(t *testing.T) {
 	for _, tc := range []struct {
 		policy         Policy
-		slice, service map[string]any // nil if the Service does not exist
+		slice, service map[string]any // nil if there is no Service
 		cross, bad     bool
 	}{
 		{DenyList, nil, nil, true, false},
@@ -84,7 +84,7 @@ func TestPolicyOfSlices(t *testing.T) {
 	}
 }
 
-// TestReasonNamesTheService checks that the Event about a slice names the object whose annotation has decided.
+// TestReasonNamesTheService checks that the Event about a slice names the object with the decisive annotation.
 func TestReasonNamesTheService(t *testing.T) {
 	service := func() (map[string]any, bool) { return map[string]any{skip: "true"}, true }
 	got, err := DenyList.DecideSlice(nil, service)
@@ -93,8 +93,8 @@ func TestReasonNamesTheService(t *testing.T) {
 	}
 }
 
-// TestWhoHasDecided checks that the decision of an annotation against an object is explicit, so that an Event reports
-// it, and that all other decisions are not.
+// TestWhoHasDecided checks that a decision against an object is explicit if an annotation caused it, so that an Event
+// reports it. No other decision may be explicit.
 func TestWhoHasDecided(t *testing.T) {
 	for _, tc := range []struct {
 		policy      Policy

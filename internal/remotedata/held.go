@@ -15,10 +15,10 @@ import (
 	"github.com/refract-project/refract/internal/printable"
 )
 
-// RefuseHeld returns an error with the message of an Event if data on the provider delays the withdrawal of an object
-// that began at the given time. confirm describes how to confirm the deletion. Only the provider knows which claims
-// other clients have created there, so the controllers find them after the withdrawal has begun. Users who may not list
-// Events get no error.
+// RefuseHeld returns an error if data on the provider delays the withdrawal of an object, according to an Event since
+// the given time. The error contains the message of the Event. The argument confirm describes how to confirm the
+// deletion. The controllers find such data only after the withdrawal has begun, because only the provider knows the
+// claims that other clients have created there. If the user may not list Events, RefuseHeld returns nil.
 func RefuseHeld(ctx context.Context, c client.Client, kind, namespace, name string, since time.Time, confirm string) error {
 	list := &corev1.EventList{}
 	err := c.List(ctx, list, client.InNamespace(namespace),

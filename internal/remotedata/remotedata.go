@@ -3,9 +3,8 @@
 
 // Package remotedata decides whether a remote namespace may be deleted with its content.
 //
-// The consumer knows which claims of its namespaces have their data on a provider, because a PersistentVolume of the
-// consumer represents each of them. The reclaim policy of this volume applies whenever a remote namespace would be
-// deleted:
+// If a claim of the consumer has its data on a provider, a PersistentVolume on the consumer represents this data. The
+// reclaim policy of this volume determines whether the remote namespace may be deleted:
 //
 //   - Retain: the data is kept until the policy is changed or the volume is deleted.
 //   - Delete, and the claim exists: the data is kept unless its deletion is confirmed with wire.DeleteDataAnnotation.
@@ -27,7 +26,8 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// HeldReason is the reason of conditions and Events about remote namespaces that are kept because they contain data.
+// HeldReason is the reason of conditions and Events about remote namespaces that are not deleted because they contain
+// data.
 const HeldReason = "DataOnProvider"
 
 // Limits of the interval at which held remote namespaces are checked. Their volumes are not watched, and each check
@@ -38,8 +38,8 @@ const (
 	MaxRecheckInterval = time.Minute
 )
 
-// RecheckInterval returns the delay until the next check of a remote namespace that has been held for the given time.
-// It is a quarter of this time, within limits.
+// RecheckInterval returns the delay until the next check of a remote namespace that has been held for the given time: a
+// quarter of this time, within the limits above.
 func RecheckInterval(held time.Duration) time.Duration {
 	return min(max(held/4, minRecheckInterval), MaxRecheckInterval)
 }
@@ -49,16 +49,16 @@ func IsConfirmed(objects ...client.Object) bool {
 	return slices.ContainsFunc(objects, func(object client.Object) bool { return object.GetAnnotations()[wire.DeleteDataAnnotation] == "true" })
 }
 
-// Volume is a PersistentVolume of the consumer that represents data on a provider.
+// Volume is a PersistentVolume on the consumer that represents data on a provider.
 type Volume struct {
 	Name string
-	// Providers are the IDs of the clusters that may have the data. Usually there is only one.
+	// Providers contains the IDs of the clusters that may have the data. Usually there is only one.
 	Providers []string
 	// Claim is the claim of the volume. It is empty if the volume has none.
 	Claim types.NamespacedName
 	// Retained is true if the reclaim policy is not Delete.
 	Retained bool
-	// Released is true if Kubernetes has determined that the claim is gone.
+	// Released is true if Kubernetes has found that the claim no longer exists.
 	Released bool
 }
 
@@ -73,14 +73,14 @@ func (v Volume) String() string {
 	return text
 }
 
-// Volumes are PersistentVolumes of the consumer, by name.
+// Volumes is a list of PersistentVolumes on the consumer.
 type Volumes []Volume
 
-// listPage is the page size for listing volumes. It limits the memory for a large cluster.
+// listPage is the page size for listing volumes. It limits the memory that is needed in a large cluster.
 const listPage = 500
 
-// List returns the volumes that represent data on any provider. live must not be cached, because the current state is
-// needed.
+// List returns the volumes that represent data on any provider. live must not be cached, because the current state
+// matters.
 func List(ctx context.Context, live client.Reader) (volumes Volumes, err error) {
 	for next := ""; ; {
 		page := &corev1.PersistentVolumeList{}
@@ -112,9 +112,9 @@ func newVolume(pv *corev1.PersistentVolume, providers []string) Volume {
 	return v
 }
 
-// providersOf returns the clusters that may have the data of a volume. They are determined by the label that the
-// virtual kubelet sets on its volumes. Volumes of Liqo have no such label; for them, the nodes that can use the
-// volume determine the clusters.
+// providersOf returns the clusters that may have the data of a volume. The virtual kubelet records the cluster in a
+// label of the volume. Volumes of Liqo do not have this label. For them, it returns the clusters of the nodes that can
+// use the volume.
 func providersOf(pv *corev1.PersistentVolume) (providers []string) {
 	if destination := pv.Labels[wire.DestinationLabel]; destination != "" {
 		return []string{destination}
@@ -141,19 +141,19 @@ func (v Volumes) filterVolumes(keep func(Volume) bool) (kept Volumes) {
 	return kept
 }
 
-// On returns the volumes that have data on a provider.
+// On returns the volumes whose data may be on the given provider.
 func (v Volumes) On(provider string) Volumes {
 	return v.filterVolumes(func(volume Volume) bool { return slices.Contains(volume.Providers, provider) })
 }
 
-// In returns the volumes that have data in the remote namespace of the given namespace. A volume without a claim may
-// belong to any namespace.
+// In returns the volumes whose data is in the remote namespace of the given namespace. A volume without a claim is
+// included, because its data may be in any remote namespace.
 func (v Volumes) In(namespace string) Volumes {
 	return v.filterVolumes(func(volume Volume) bool { return volume.Claim.Namespace == namespace || volume.Claim.Namespace == "" })
 }
 
-// Holding returns the volumes that prevent the deletion of their remote namespaces. confirmed means that the deletion
-// of data was confirmed.
+// Holding returns the volumes that prevent the deletion of their remote namespaces. confirmed reports whether the
+// deletion of data was confirmed.
 func (v Volumes) Holding(confirmed bool) Volumes {
 	return v.filterVolumes(func(volume Volume) bool { return volume.Retained || !volume.Released && !confirmed })
 }
@@ -172,7 +172,7 @@ func (v Volumes) Names() []string {
 	return names
 }
 
-// maxNamed is how many volumes are named in a text.
+// maxNamed is the maximum number of volumes that a message names.
 const maxNamed = 8
 
 func (v Volumes) String() string {
@@ -186,8 +186,8 @@ func (v Volumes) String() string {
 	return strings.Join(texts, ", ")
 }
 
-// Remedy returns the instructions to release remote namespaces that volumes hold. confirm says how to confirm the
-// deletion; it comes after "or".
+// Remedy returns instructions for releasing remote namespaces that are held by volumes. confirm describes how to
+// confirm the deletion, and is inserted after "or".
 func (v Volumes) Remedy(confirm string) string {
 	var remedies []string
 	if inUse := v.filterVolumes(func(volume Volume) bool { return !volume.Retained }); len(inUse) > 0 {
@@ -199,8 +199,8 @@ func (v Volumes) Remedy(confirm string) string {
 	return strings.Join(remedies, "; ")
 }
 
-// Annotate returns the instruction to confirm the deletion with an annotation on the object. Its result is an
-// argument for Remedy.
+// Annotate returns the instruction to confirm the deletion with an annotation on the object. It can be passed to
+// Remedy.
 func Annotate(object string) string {
 	return fmt.Sprintf("annotate the %s with %s=true to delete it", object, wire.DeleteDataAnnotation)
 }

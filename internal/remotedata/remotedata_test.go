@@ -43,8 +43,8 @@ func TestHolding(t *testing.T) {
 	assert.Equal(t, "v0, v1, v2, v3, v4, v5, v6, v7, 12 more", many.String())
 }
 
-// A volume without a claim may hold data from any namespace. A volume created by Liqo has no reflection label, so its
-// provider is derived from its node affinity.
+// TestWhereTheDataIs checks the providers and namespaces of volumes. The data of a volume without a claim may be in any
+// namespace. A volume of Liqo has no reflection label, so its node affinity determines the provider.
 func TestWhereTheDataIs(t *testing.T) {
 	t.Parallel()
 	free := Volume{Name: "free", Providers: []string{"milan"}}

@@ -3,13 +3,13 @@
 
 // Package retryafter makes clients of an API server return responses with a Retry-After header at once.
 //
-// By default, client-go sleeps for the delay of such a response (429 and 5xx) and repeats the request up to ten times,
-// until the deadline of the call. This blocks a worker, for a delay that another party can choose, and the error is a
-// timeout. The processes of this project retry each object by themselves.
+// By default, client-go waits for the delay in such a response (429 or 5xx) and repeats the request up to ten times,
+// until the deadline of the call. The server can thus block a worker for as long as it likes, and the error is a
+// timeout. The processes of this project have their own queues, which retry each object.
 //
-// The commands of refractctl keep the behavior of client-go: they have no queue that repeats a request, and fail with the
-// first error, so that a limit of a second would end them halfway. The limit on the duration of each request (15 s) and
-// an interruption by the user also end the sleep.
+// The commands of refractctl do not use this package. They have no queue, and end with the first error, so that a
+// server that limits requests for a second would stop a command halfway. The timeout of each request (15 s) and an
+// interrupt by the user also end client-go's wait.
 package retryafter
 
 import (
@@ -29,14 +29,14 @@ import (
 // header is the header with the delay before the next attempt, in seconds.
 const header = "Retry-After"
 
-// maxText limits the length of the part of a response that is shown in an error, in bytes.
+// maxText limits how much of a response is shown in an error, in bytes.
 const maxText = 256
 
 // Wrap makes clients of config return responses with a Retry-After header at once. See Transport.
 func Wrap(config *rest.Config) { config.Wrap(Transport) }
 
-// Transport wraps next. client-go does not repeat requests that it sends, unless the connection was lost. For the error
-// of a response 429, apierrors.SuggestsClientDelay returns the delay.
+// Transport returns a RoundTripper that sends requests through next. client-go does not repeat these requests, except
+// after a lost connection. If the response is a 429, apierrors.SuggestsClientDelay returns the delay in it.
 func Transport(next http.RoundTripper) http.RoundTripper { return transport{next} }
 
 type transport struct{ next http.RoundTripper }
@@ -49,7 +49,8 @@ func (t transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 	seconds, _ := strconv.Atoi(response.Header.Get(header))
 	response.Header.Del(header)
-	// A Status contains the delay. It may also contain causes, such as the PodDisruptionBudget that blocks an eviction.
+	// A Status in the response contains the delay. It may also contain causes, such as the PodDisruptionBudget that
+	// blocks an eviction.
 	if response.StatusCode != http.StatusTooManyRequests || isEncodedStatus(response) {
 		return response, nil
 	}
@@ -72,8 +73,8 @@ func (t transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// isEncodedStatus reports whether the response is an encoded object. The API server's limit on requests responds with
-// plain text.
+// isEncodedStatus reports whether the body of the response is an encoded object. If the API server itself limits
+// requests, it responds with plain text.
 func isEncodedStatus(response *http.Response) bool {
 	return !strings.HasPrefix(response.Header.Get("Content-Type"), "text/")
 }

@@ -22,15 +22,15 @@ import (
 	"github.com/refract-project/refract/internal/dynamicclient"
 )
 
-// TestResponsesAreReturnedAtOnce checks that a client of a wrapped configuration makes one request and returns every error
-// at once. The error for a response 429 must contain the delay. Without the transport, client-go sleeps, and repeats
+// TestResponsesAreReturnedAtOnce checks that a client of a wrapped configuration sends one request, and returns each
+// error at once. The error for a 429 must contain the delay. Without the transport, client-go would wait and repeat
 // each request whose response has a Retry-After header.
 func TestResponsesAreReturnedAtOnce(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		status     int
 		retryAfter string
-		delay      int // delay that the error must have
+		delay      int // delay that the error must contain
 		text       string
 	}{
 		"429 with Retry-After":               {http.StatusTooManyRequests, "7", 7, "try again later"},
@@ -82,8 +82,8 @@ func TestResponsesAreReturnedAtOnce(t *testing.T) {
 	}
 }
 
-// TestCausesOfAStatusAreKept checks that the error for a refused eviction still has its cause. A drain uses it to
-// distinguish a PodDisruptionBudget from an API server that limits requests.
+// TestCausesOfAStatusAreKept checks that the error for a refused eviction contains the cause from the Status. The cause
+// shows a drain whether a PodDisruptionBudget blocks the eviction or the API server limits requests.
 func TestCausesOfAStatusAreKept(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -17,18 +17,18 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// maxAnswer limits the size of the response with one object's metadata, in bytes. It is many times the maximum size
-// of an object in an API server.
+// maxAnswer limits how much of the response to a list of one object's metadata is read, in bytes. It is many times the
+// maximum size of an object in an API server.
 const maxAnswer = 8 << 20
 
-// metadataOnly is the Accept header that requests the smallest possible response from an API server.
+// metadataOnly is an Accept header that requests only the metadata of objects, to keep the response small.
 const metadataOnly = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 
 // Wrap makes every client of config list all objects again after the storage of its API server was rolled back.
 func Wrap(config *rest.Config) { config.Wrap(Transport) }
 
-// Transport detects an API server whose storage was rolled back: before a watch is resumed, it compares the resource
-// version with the current version of the storage. It is safe for concurrent use.
+// Transport returns a RoundTripper that detects a rolled back storage. Before a watch is resumed, it compares the
+// resource version of the watch with the current version of the storage. It is safe for concurrent use.
 func Transport(next http.RoundTripper) http.RoundTripper { return &transport{next: next} }
 
 type transport struct{ next http.RoundTripper }
@@ -48,16 +48,16 @@ func (t *transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	case answer.StatusCode != http.StatusForbidden:
 		return answer, nil
 	}
-	// An API server that has just started may forbid the list for a moment, so the list is sent again when the watch
-	// was accepted. It is not possible to send the list only after the watch, because some proxies send the headers of
-	// a watch only with its first event.
+	// An API server that has just started may forbid the list for a moment. Therefore the list is repeated after the
+	// watch has been accepted. The list is not simply sent after each watch, because some proxies send the response
+	// headers of a watch only with its first event.
 	_ = answer.Body.Close()
 	watch, err := t.next.RoundTrip(request)
 	if err != nil || watch.StatusCode != http.StatusOK {
 		return watch, err
 	}
 	answer, err = t.checkVersion(request, known)
-	// If the client may watch but not list, the version cannot be checked.
+	// A client that may watch but not list cannot check the version.
 	if err == nil && (answer == nil || answer.StatusCode == http.StatusForbidden) {
 		if answer != nil {
 			_ = answer.Body.Close()
@@ -68,9 +68,9 @@ func (t *transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	return answer, err
 }
 
-// checkVersion requests the current version of the storage. It returns nil if this version is not lower than the
-// argument known, and 410 Gone if it is. If the API server returns an error, this is the response. A response that is
-// not nil replaces the response to the watch.
+// checkVersion reads the current version of the storage with a list. It returns nil if this version is at least known,
+// and a 410 Gone otherwise. If the list fails, it returns the error response of the API server. A response that is not
+// nil is to replace the response to the watch.
 func (t *transport) checkVersion(watch *http.Request, known uint64) (answer *http.Response, err error) {
 	query := watch.URL.Query()
 	for _, key := range []string{"watch", "resourceVersion", "resourceVersionMatch", "allowWatchBookmarks", "timeoutSeconds", "labelSelector"} {
@@ -85,7 +85,7 @@ func (t *transport) checkVersion(watch *http.Request, known uint64) (answer *htt
 		return response, err
 	}
 	defer func() {
-		_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, maxAnswer)) // the connection is only reused if the body was read
+		_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, maxAnswer)) // the connection is reused only if the whole body was read
 		_ = response.Body.Close()
 	}()
 	var said struct{ Metadata metav1.ListMeta }
@@ -101,7 +101,8 @@ func (t *transport) checkVersion(watch *http.Request, known uint64) (answer *htt
 	return goneResponse(watch, known, present)
 }
 
-// resumedVersion returns the resource version that a watch continues from, or 0 if the request does not resume a watch.
+// resumedVersion returns the resource version at which a watch is resumed. It returns 0 if the request does not resume
+// a watch.
 func resumedVersion(method string, query url.Values) uint64 {
 	if method != http.MethodGet || query.Get("sendInitialEvents") == "true" {
 		return 0
@@ -113,7 +114,7 @@ func resumedVersion(method string, query url.Values) uint64 {
 	return version
 }
 
-// goneResponse returns the response that an API server sends if a version is no longer available.
+// goneResponse returns the response with which an API server reports that a version is no longer available.
 func goneResponse(request *http.Request, known, present uint64) (*http.Response, error) {
 	body, err := json.Marshal(&metav1.Status{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure,

@@ -14,15 +14,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestTransport checks which watches are answered with 410 Gone, and how many requests the check takes, with predefined
-// responses to lists and watches. (TestEtcdIsRestored tests the commands with a real API server whose etcd is restored
-// with etcdutl.)
+// TestTransport checks with stubbed responses which watches fail with 410 Gone, and how many requests are sent.
+// (TestEtcdIsRestored tests the processes with a real API server whose etcd is restored with etcdutl.)
 func TestTransport(t *testing.T) {
 	const list, forbidden = `{"metadata": {"resourceVersion": "%s"}}`, "403"
 	const watch = "/api/v1/namespaces/a/pods?watch=true&resourceVersion=100&fieldSelector=x%3Dy&labelSelector=z&allowWatchBookmarks=true"
 	for name, tc := range map[string]struct {
 		url     string
-		answers []string // responses to the requests: the version of a list, "watch", or a status
+		answers []string // stubbed responses: the version that a list returns, "watch", or a status code
 		status  int
 		asked   int
 	}{

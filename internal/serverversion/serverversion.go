@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package serverversion reads the version of another party's API server, whose response is not trusted.
+// Package serverversion reads the version of an API server that belongs to another party and is not trusted.
 package serverversion
 
 import (
@@ -16,7 +16,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Read returns the version of an API server, such as v1.36.3 or v1.36.3+k3s1. The result is a valid, short version.
+// Read returns the version of an API server, such as v1.36.3 or v1.36.3+k3s1. It returns an error if the response is
+// not a valid version or is too long.
 func Read(ctx context.Context, client rest.Interface) (string, error) {
 	body, err := client.Get().AbsPath("/version").MaxRetries(0).DoRaw(ctx)
 	if err != nil {
@@ -36,11 +37,11 @@ func parseVersion(body []byte) (string, error) {
 	return info.GitVersion, nil
 }
 
-// LabelValue converts a version to a label value, which cannot contain a plus sign.
+// LabelValue converts a version to a label value. Label values cannot contain a plus sign.
 func LabelValue(version string) string { return strings.ReplaceAll(version, "+", "_") }
 
 // IsOlder reports whether one has an earlier major or minor version than other. Both may be label values. known is
-// false if either is not a version.
+// false if one of the arguments is not a version.
 func IsOlder(one, other string) (older, known bool) {
 	first, err := version.ParseGeneric(one)
 	second, otherErr := version.ParseGeneric(other)

@@ -3,7 +3,7 @@
 
 package tenantlimits
 
-// The settings for the addresses that a consumer's endpoints may have and that its pods may reach.
+// Settings for the addresses that a consumer's endpoints may have and that its pods may reach.
 var (
 	EndpointCIDRs = &Setting{Name: "endpoint-cidrs", Kind: CIDRs, Default: "0.0.0.0/0,::/0",
 		Help: "CIDRs of the endpoints of a consumer; ranges of this cluster and reserved addresses are never allowed. --tenant-cidrs-of overrides them for one consumer"}

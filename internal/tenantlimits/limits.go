@@ -20,13 +20,14 @@ import (
 // consumer.
 const AnnotationPrefix = "tenants.refract.io/"
 
-// Limits are the values of all settings. With the zero value, all settings have their defaults. Limits are immutable
-// and safe for concurrent use.
+// Limits contains the values of all settings. The zero value contains the defaults. Limits are immutable and safe for
+// concurrent use.
 type Limits struct {
 	values map[string]string
 }
 
-// New returns limits with the given values, by the name of the setting. All other settings have their defaults.
+// New returns limits with the given values, by the names of the settings. Settings that are not in values have their
+// defaults.
 func New(values map[string]string) (Limits, error) {
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		setting, err := Lookup(name)
@@ -40,9 +41,9 @@ func New(values map[string]string) (Limits, error) {
 	return Limits{values: maps.Clone(values)}, nil
 }
 
-// With returns the limits in l, overridden by the annotations of a namespace. An invalid value is reported in the error
-// and does not apply; all other values do. Annotations of unknown settings are ignored, because a later version may
-// define them.
+// With returns the limits in l, overridden by the annotations of a namespace. An invalid value is not applied, and is
+// reported in the error. All valid values are applied nevertheless. Annotations for unknown settings are ignored,
+// because a later version may define these settings.
 func (l Limits) With(annotations map[string]string) (Limits, error) {
 	values := maps.Clone(l.values)
 	var invalid []string
@@ -71,7 +72,7 @@ func (l Limits) With(annotations map[string]string) (Limits, error) {
 	return Limits{values: values}, nil
 }
 
-// Annotations returns the annotations that set limits, or nil if there are none.
+// Annotations returns the annotations that set limits. It returns nil if there are none.
 func Annotations(annotations map[string]string) map[string]string {
 	var found map[string]string
 	for key, value := range annotations {
@@ -96,13 +97,13 @@ func (l Limits) text(s *Setting) string {
 // List returns the entries of a setting of kind Globs or Names.
 func (l Limits) List(s *Setting) []string { return entries(l.text(s)) }
 
-// Matches reports whether an entry of a setting of kind Globs or Names matches the text. "*" in an entry stands for
-// any number of characters.
+// Matches reports whether an entry of a setting of kind Globs or Names matches the text. An asterisk in an entry
+// matches any number of characters.
 func (l Limits) Matches(s *Setting, text string) bool {
 	return slices.ContainsFunc(globsOf(l.text(s)), func(g glob) bool { return g.matches(text) })
 }
 
-// Number returns the value of a setting of kind Number. limited is false if the setting is unlimited.
+// Number returns the value of a setting of kind Number. If there is no limit, limited is false.
 func (l Limits) Number(s *Setting) (limit int64, limited bool) {
 	text := l.text(s)
 	if text == Unlimited {
@@ -110,7 +111,7 @@ func (l Limits) Number(s *Setting) (limit int64, limited bool) {
 	}
 	number, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
-		return 0, true // cannot happen, because New and With check the values
+		return 0, true // this cannot happen, because New and With check the values
 	}
 	return number, true
 }
@@ -119,7 +120,7 @@ func (l Limits) Number(s *Setting) (limit int64, limited bool) {
 func (l Limits) Ranges(s *Setting) ipmap.Ranges {
 	ranges, err := parseCIDRs(l.text(s))
 	if err != nil {
-		return nil // cannot happen, because New and With check the values
+		return nil // this cannot happen, because New and With check the values
 	}
 	return ranges
 }
@@ -127,7 +128,7 @@ func (l Limits) Ranges(s *Setting) ipmap.Ranges {
 // IsDefault reports whether the setting has its default value.
 func (l Limits) IsDefault(s *Setting) bool { return l.text(s) == s.Default }
 
-// Quantity returns the value of a setting of kind Quantity. limited is false if the setting is unlimited.
+// Quantity returns the value of a setting of kind Quantity. If there is no limit, limited is false.
 func (l Limits) Quantity(s *Setting) (limit resource.Quantity, limited bool) {
 	text := l.text(s)
 	if text == Unlimited {
@@ -135,7 +136,7 @@ func (l Limits) Quantity(s *Setting) (limit resource.Quantity, limited bool) {
 	}
 	limit, err := resource.ParseQuantity(text)
 	if err != nil {
-		return resource.Quantity{}, true // cannot happen, because New and With check the values
+		return resource.Quantity{}, true // this cannot happen, because New and With check the values
 	}
 	return limit, true
 }
@@ -153,8 +154,7 @@ func entries(text string) []string {
 // glob is an entry of a list, split at its asterisks.
 type glob []string
 
-// matches reports whether the parts occur in the text in this order, the first one at the beginning and the last one
-// at the end of the text.
+// matches reports whether the text consists of the parts, in order, with any characters between them.
 func (g glob) matches(text string) bool {
 	first, last := g[0], g[len(g)-1]
 	if len(g) == 1 {
@@ -174,9 +174,8 @@ func (g glob) matches(text string) bool {
 	return true
 }
 
-// lists caches the parsed entries of lists, keyed by the text of the list. Its size is limited, because only
-// administrators write lists. Parsing is too expensive to repeat, because the keys of each pod are compared with
-// lists of a hundred entries.
+// lists caches the parsed entries of lists, by the text of the list. They are cached because the keys of each pod are
+// compared with lists of a hundred entries. The cache cannot grow much, because only administrators write lists.
 var lists sync.Map
 
 func globsOf(list string) []glob {

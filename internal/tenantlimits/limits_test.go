@@ -93,8 +93,8 @@ func TestMatches(t *testing.T) {
 	}
 }
 
-// BenchmarkDeniedAnnotation measures the check of an ordinary pod, which has about ten labels and annotations. None
-// of them is denied.
+// BenchmarkDeniedAnnotation measures the check of an ordinary pod. It has about ten labels and annotations, and none of
+// them is denied.
 func BenchmarkDeniedAnnotation(b *testing.B) {
 	var limits Limits
 	for b.Loop() {

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// The settings for labels and annotations apply to every object that a consumer writes.
+// Settings for the labels and annotations of all objects that a consumer writes.
 var (
 	DeniedLabels = &Setting{Name: "denied-labels", Kind: Globs, Default: strings.Join(trustedLabels, ","),
 		Help: "keys of labels that objects of consumers must not have"}
@@ -32,9 +32,9 @@ func (l Limits) DeniesAnnotation(key string) bool {
 	return l.Matches(DeniedAnnotations, key) && !l.Matches(AllowedAnnotations, key)
 }
 
-// trustedLabels are labels that components of a cluster act on, regardless of who has set them.
+// trustedLabels are labels that components of a cluster act on, no matter who has set them.
 var trustedLabels = slices.Concat(
-	// Policy engines: exemptions from policies, and copies of objects of other namespaces.
+	// Policy engines: exemptions from policies, and copies of objects from other namespaces.
 	[]string{"admission.gatekeeper.sh/*", "openpolicyagent.org/*", "generate.kyverno.io/*"},
 	// Service meshes: exemption from the mesh, and membership in another network.
 	[]string{"ambient.istio.io/*", "istio.io/*", "sidecar.istio.io/*", "topology.istio.io/*", "kuma.io/*", "linkerd.io/*"},
@@ -44,7 +44,7 @@ var trustedLabels = slices.Concat(
 	[]string{"argocd.argoproj.io/secret-type", "grafana_*", "admission.datadoghq.com/*", "velero.io/*"},
 )
 
-// trustedAnnotations are annotations that components of a cluster act on, regardless of who has set them.
+// trustedAnnotations are annotations that components of a cluster act on, no matter who has set them.
 var trustedAnnotations = slices.Concat(
 	// Kubelets and schedulers: static pods, and scheduling constraints of old versions.
 	[]string{"kubernetes.io/config.*", "scheduler.alpha.kubernetes.io/*"},
@@ -69,7 +69,7 @@ var trustedAnnotations = slices.Concat(
 	[]string{"service.beta.kubernetes.io/*", "service.kubernetes.io/ibm-*", "*.elbv2.k8s.aws/*", "alb.ingress.kubernetes.io/*", "cloud.google.com/*", "ingress.gcp.kubernetes.io/*",
 		"kubernetes.io/ingress.*-static-ip-name", "appgw.ingress.kubernetes.io/*", "load-balancer.hetzner.cloud/*", "kubernetes.digitalocean.com/*", "loadbalancer.openstack.org/*", "*.oraclecloud.com/*",
 		"metallb.universe.tf/*", "metallb.io/*", "kube-vip.io/*", "purelb.io/*", "*.purelb.io/*"},
-	// Ingress controllers: additional hosts, configuration as text, and Secrets or middleware of other namespaces.
+	// Ingress controllers: additional hosts, configuration as text, and Secrets or middleware from other namespaces.
 	[]string{"*.kubernetes.io/server-alias*", "haproxy-ingress.github.io/server-alias*", "konghq.com/host-aliases", "nginx.ingress.kubernetes.io/*snippet", "nginx.ingress.kubernetes.io/auth-tls-*", "nginx.ingress.kubernetes.io/auth-url", "nginx.ingress.kubernetes.io/auth-signin",
 		"nginx.ingress.kubernetes.io/mirror-*", "nginx.ingress.kubernetes.io/proxy-ssl-*", "nginx.org/*snippets", "haproxy.org/*snippet", "haproxy-ingress.github.io/config-*",
 		"haproxy-ingress.github.io/auth-tls-*", "ingress.kubernetes.io/config-*", "traefik.ingress.kubernetes.io/router.middlewares", "traefik.ingress.kubernetes.io/service.serverstransport"},

@@ -5,7 +5,7 @@ package tenantlimits
 
 import "strings"
 
-// The settings for namespaces.
+// Settings for namespaces.
 var (
 	MaxNamespaces = &Setting{Name: "max-namespaces", Kind: Number, Default: "100",
 		Help: "maximum number of namespaces of one consumer, including those being deleted; 0 is unlimited, too"}
@@ -17,9 +17,8 @@ var (
 
 var namespaceSettings = []*Setting{MaxNamespaces, NamespaceNames, ReservedNamespaces}
 
-// addOnNamespaces are the namespaces into which cluster add-ons are usually installed. If a consumer's namespace had
-// one of these names and the add-on were installed later, the consumer would have permissions in the namespace of the
-// add-on.
+// addOnNamespaces are the usual namespaces of cluster add-ons. If a consumer had a namespace with such a name, and the
+// add-on were installed later, the consumer would have permissions in the add-on's namespace.
 var addOnNamespaces = []string{
 	"*-system", "*-operator", "*-operators", "addons", "ambassador", "amazon-*", "argo", "argo-*", "argocd", "aws-*", "azure-*", "backstage", "calico-*", "capi-*",
 	"cattle-*", "cdi", "cert-manager", "cert-manager-*", "chaos-mesh", "cilium", "cilium-*", "cis-*", "cnpg-*", "config-management-*", "consul", "crossplane", "crossplane-*",

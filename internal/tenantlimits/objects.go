@@ -3,7 +3,7 @@
 
 package tenantlimits
 
-// The settings for claims, Services and Ingresses.
+// Settings for claims, Services and Ingresses.
 var (
 	StorageClasses = &Setting{Name: "storage-classes", Kind: Names,
 		Help: "storage classes that the claims of consumers may have; a listed class also opens the unclaimed PersistentVolumes that have it"}

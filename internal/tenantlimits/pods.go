@@ -3,7 +3,7 @@
 
 package tenantlimits
 
-// The settings for pods.
+// Settings for pods.
 var (
 	SchedulerNames = &Setting{Name: "scheduler-names", Kind: Globs, Default: "default-scheduler",
 		Help: "schedulers that the pods of consumers may name"}
@@ -25,13 +25,13 @@ var (
 		Help: "service accounts, in their namespaces, that the pods of consumers may use"}
 	ServiceAccountTokens = &Setting{Name: "service-account-tokens", Kind: Switch, Default: "true",
 		Help: "allow the pods of consumers to request credentials for the API server of this cluster; without a request they get none"}
-	// Whether hostPath is allowed depends on the Pod Security level. csi is not in the default, because some CSI
+	// The Pod Security level determines whether hostPath is allowed. csi is not in the default, because some CSI
 	// drivers mount network storage from any address.
 	VolumeTypes = &Setting{Name: "volume-types", Kind: Globs,
 		Default: "configMap,downwardAPI,emptyDir,ephemeral,hostPath,image,persistentVolumeClaim,projected,secret",
 		Help:    "types of volumes that the pods of consumers may use; the Pod Security level decides about hostPath, too"}
-	// The host network is never allowed, because pods in it have no address in the network between the clusters, and
-	// NetworkPolicies do not apply to them.
+	// The host network is never allowed: pods on the host network have no address in the network between the clusters,
+	// and NetworkPolicies do not apply to them.
 	HostNamespaces = &Setting{Name: "host-namespaces", Kind: Names, Of: []string{"hostPID", "hostIPC"},
 		Help: "namespaces of the node, hostPID and hostIPC, that the pods of consumers may use; the Pod Security level must be privileged, too"}
 )

@@ -21,7 +21,7 @@ import (
 type Kind string
 
 const (
-	// Globs is a comma-separated list of names. "*" in a name stands for any number of characters. An empty list
+	// Globs is a comma-separated list of names. An asterisk in a name matches any number of characters. An empty list
 	// matches nothing.
 	Globs Kind = "globs"
 	// Names is a comma-separated list of names without wildcards. An empty list matches nothing.
@@ -36,18 +36,18 @@ const (
 	CIDRs Kind = "cidrs"
 )
 
-// Unlimited is the value of a Number or Quantity without a limit.
+// Unlimited is the value of a Number or Quantity setting without a limit.
 const Unlimited = "unlimited"
 
 // Setting is a limit that a provider can set.
 type Setting struct {
-	// Name is part of the names of the flag and the annotation, and is the name in refractctl's argument. In camel
-	// case, it is the name of the chart value.
+	// Name is the name of the setting in arguments of refractctl, and a part of the names of the flag and the
+	// annotation. In camel case, it is the name of the chart value.
 	Name string
 	Kind Kind
 	// Default is the default value in the format of the flag.
 	Default string
-	// Of lists the names that a value of kind Names may contain. If it is nil, any name is allowed.
+	// Of lists the names that a value of kind Names may contain. If it is nil, all names are allowed.
 	Of []string
 	// Help is the help text of the flag, without the default.
 	Help string
@@ -88,11 +88,11 @@ func (s *Setting) Flag() string { return "tenant-" + s.Name }
 // Annotation returns the key of the annotation that sets the limit for one consumer.
 func (s *Setting) Annotation() string { return AnnotationPrefix + s.Name }
 
-// globChars matches names and keys of Kubernetes, which may contain asterisks. No other special characters are
-// allowed, because the admission policies compile entries to regular expressions.
+// globChars matches names and keys in Kubernetes, with asterisks. Other special characters are not allowed, because the
+// admission policies compile the entries to regular expressions.
 var globChars = regexp.MustCompile(`^[A-Za-z0-9*._/:-]+$`)
 
-// Check returns an error if the text is not a valid value of the setting. The error contains the remedy.
+// Check returns an error if text is not a valid value of the setting. The error contains the remedy.
 func (s *Setting) Check(text string) error {
 	switch s.Kind {
 	case Number:

@@ -45,13 +45,13 @@ var plugin = sdk.Register(sdk.Manifest{
 
 func main() {}
 
-// Paths that are removed from every EndpointSlice.
+// Paths of fields that are removed from every EndpointSlice.
 const (
 	always   = "metadata.annotations[endpoints.kubernetes.io/last-change-trigger-time]\n" + directData
 	topology = "\nendpoints.*.zone\nendpoints.*.hints\nendpoints.*.deprecatedTopology"
 )
 
-// directData is the path of the annotation with the addresses in third clusters.
+// directData is the path of the annotation that contains the addresses in third clusters.
 const directData = "metadata.annotations[" + wire.DirectConnectionsDataAnnotation + "]"
 
 // maxAnnotations is the maximum total size of an object's annotations in bytes, including keys. The API server
@@ -71,10 +71,10 @@ func outgoing(ctx sdk.Context, slice sdk.Object) error {
 		isNames: slice.Is("addressType", "FQDN"),
 	}
 	if value, set := ctx.ServiceAnnotations().Lookup(wire.UseDirectConnectionsAnnotation); set && !r.isNames {
-		r.goesDirect, _ = wire.UsesDirectConnections(value) // An invalid value is reported on the Service.
+		r.goesDirect, _ = wire.UsesDirectConnections(value) // The plugin for Services reports an invalid value.
 	}
 	endpoints := slice.Get("endpoints")
-	// The loop starts at the end, because removing an element changes the positions of later elements.
+	// The loop runs backwards, because removing an element changes the positions of later elements.
 	for i := endpoints.Len("") - 1; i >= 0; i-- {
 		if !r.endpoint(endpoints.At(i)) {
 			endpoints.RemoveAt(i)
@@ -116,17 +116,17 @@ func annotate(slice sdk.Object, data string) error {
 type remapper struct {
 	ctx           sdk.Context
 	local, remote string // cluster IDs
-	isNames       bool   // the addresses are host names
-	goesDirect    bool   // the provider connects to third clusters directly
+	isNames       bool   // whether the addresses are host names
+	goesDirect    bool   // whether the provider connects to third clusters directly
 
-	lastNode    string // last node that was looked up, and its cluster
+	lastNode    string // last node that was looked up, and the cluster of this node
 	lastCluster string
 
-	unmapped int // number of addresses without a translation; example is the first of them
+	unmapped int // number of addresses without a translation; example is the first such address
 	example  string
 
 	direct  []thirdEndpoint // endpoints in third clusters, in reverse order
-	wasHere bool            // whether an endpoint was remapped by an earlier run
+	wasHere bool            // whether an earlier run has already remapped an endpoint
 }
 
 // thirdEndpoint is an endpoint in a third cluster that the provider reaches directly.
@@ -160,7 +160,7 @@ func (r *remapper) endpoint(endpoint sdk.Node) bool {
 	return true
 }
 
-// clusterOf returns the ID of the cluster that a node represents, or "" for an ordinary node of the consumer. The
+// clusterOf returns the ID of the cluster that a node represents, or "" if it is an ordinary node of the consumer. The
 // last result is cached, because consecutive endpoints are often on the same node.
 func (r *remapper) clusterOf(node string) string {
 	if node == "" || node == r.local {
@@ -172,7 +172,7 @@ func (r *remapper) clusterOf(node string) string {
 	return r.lastCluster
 }
 
-// directConnections returns the value of the annotation about third clusters, or "" if there are none.
+// directConnections returns the value of the annotation with the addresses in third clusters, or "" if there are none.
 func (r *remapper) directConnections() string {
 	if len(r.direct) == 0 {
 		return ""
@@ -187,7 +187,7 @@ func (r *remapper) directConnections() string {
 	return wire.EncodeDirectConnections(addresses)
 }
 
-// remap translates the addresses of an endpoint. If one of them has no translation, it changes none.
+// remap translates the addresses of an endpoint. If an address has no translation, it changes none of them.
 func (r *remapper) remap(addresses sdk.Node) bool {
 	for i := range addresses.Len("") {
 		ip := addresses.At(i).String("")
@@ -204,7 +204,7 @@ func (r *remapper) remap(addresses sdk.Node) bool {
 	return true
 }
 
-// report emits one warning for the whole slice.
+// report emits a single warning for the whole slice.
 func (r *remapper) report() {
 	if r.unmapped > 0 {
 		r.ctx.Warn("endpoints without a mapped address were omitted, such as ", r.example)

@@ -47,8 +47,7 @@ func incoming(ctx sdk.Context, event sdk.Object) error {
 	return nil
 }
 
-// moveRelated changes the namespace in the reference to the related object from the remote namespace to the
-// consumer's namespace.
+// moveRelated replaces the remote namespace by the consumer's namespace in the reference to the related object.
 func moveRelated(ctx sdk.Context, event sdk.Object) {
 	related := event.Get("related")
 	if !related.Exists() {

@@ -5,7 +5,8 @@
 // fields only their operators understand. Labels and annotations that the virtual node excludes from reflection are
 // removed, and all other fields are reflected unchanged. Statuses are reflected back unchanged.
 //
-// Its kind is "*", but it is not in the chains of kinds that have their own default plugin: see package host/source.
+// Its manifest declares the kind "*". Nevertheless it does not run for kinds that have their own default plugin: see
+// package host/source.
 package main
 
 import "github.com/refract-project/refract/sdk"

@@ -51,7 +51,7 @@ func outgoing(ctx sdk.Context, ingress sdk.Object) error {
 	return nil
 }
 
-// incoming mutates the status of the provider's Ingress before it is written to the consumer's Ingress.
+// incoming mutates the status of the provider's Ingress before the status is written to the consumer's Ingress.
 func incoming(ctx sdk.Context, ingress sdk.Object) error {
 	sdk.RemapLoadBalancer(ctx, ingress)
 	return nil

@@ -20,7 +20,7 @@ import (
 
 const teamLabel = "team"
 
-// Namespaces that exist in both clusters, with their labels, and the remote namespaces of two of them.
+// Namespaces that exist in both clusters with their labels, and the remote namespaces of two of them.
 var (
 	homeNamespaces = map[string]labels.Set{
 		"shop": {nameLabel: "shop", teamLabel: "a"}, "payments": {nameLabel: "payments", teamLabel: "b"}, "web": {nameLabel: "web", teamLabel: "a"}, dnsNamespace: {nameLabel: dnsNamespace},
@@ -35,7 +35,7 @@ var (
 	podLabels = []labels.Set{{}, {"app": "web"}, {"app": "db"}, {"app": "db", "tier": "internal"}}
 )
 
-// reflected returns the labels that a pod of this cluster has on the provider.
+// reflected returns the labels on the provider of a pod that has the given labels in this cluster.
 func reflected(pod labels.Set) labels.Set {
 	kept := labels.Set{}
 	for key, value := range pod {
@@ -53,9 +53,9 @@ func matches(t *testing.T, selector *metav1.LabelSelector, set labels.Set) bool 
 	return parsed.Matches(set)
 }
 
-// admits reports whether a policy permits traffic between two pods. to has the labels of the destination pod and own
-// the labels of its namespace; from has the labels of the source pod and namespace the labels of its namespace. If
-// namespace is nil, no selector matches it.
+// admits reports whether a policy permits traffic between two pods. to contains the labels of the destination pod, and
+// own the labels of its namespace. from contains the labels of the source pod, and namespace the labels of its
+// namespace. If namespace is nil, no selector matches it.
 func admits(t *testing.T, spec *networkingv1.NetworkPolicySpec, own, to labels.Set, namespace, from labels.Set) bool {
 	t.Helper()
 	if !matches(t, &spec.PodSelector, to) {
@@ -82,7 +82,7 @@ func admits(t *testing.T, spec *networkingv1.NetworkPolicySpec, own, to labels.S
 	return false
 }
 
-// randomSelector returns a selector with one of the keys and a random operator.
+// randomSelector returns a selector for one of the keys, with a random operator.
 func randomSelector(random *rand.Rand, keys map[string][]string) *metav1.LabelSelector {
 	selector := &metav1.LabelSelector{}
 	for key, values := range keys {
@@ -124,8 +124,8 @@ func randomPolicy(random *rand.Rand) *networkingv1.NetworkPolicySpec {
 	return spec
 }
 
-// TestCopiesAdmitNoMore checks that no copy permits traffic on the provider that the policy does not permit in this
-// cluster.
+// TestCopiesAdmitNoMore checks that a copy never permits traffic on the provider that the policy does not permit in
+// this cluster.
 func TestCopiesAdmitNoMore(t *testing.T) {
 	m := plugintest.Open(t, module)
 	namespaces := map[string]any{}
@@ -151,7 +151,7 @@ func TestCopiesAdmitNoMore(t *testing.T) {
 		for _, to := range podLabels {
 			for there, namespace := range thereNamespaces {
 				for _, from := range podLabels {
-					var home labels.Set // empty if the pod belongs to another client
+					var home labels.Set // labels of the pod's namespace in this cluster; nil if the pod belongs to another client
 					has := from
 					if local := origin[there]; local != nil {
 						home, has = homeNamespaces[*local], reflected(from)

@@ -6,14 +6,13 @@ package main
 import "github.com/refract-project/refract/sdk"
 
 const (
-	// dnsNamespace is the namespace with the DNS of a cluster. It is not offloaded, because each cluster has its own
-	// DNS.
+	// dnsNamespace is the namespace of a cluster's DNS. It is not offloaded, because each cluster has its own DNS.
 	dnsNamespace = "kube-system"
 	dnsPort      = 53
 )
 
-// allowDNS adds a rule for the provider's DNS, which offloaded pods use, if the peer of the rule includes the DNS of
-// this cluster. It reports whether it has added a rule. The peer must have a namespace selector.
+// allowDNS adds a rule for the provider's DNS, which offloaded pods use, if the peer of the rule includes this
+// cluster's DNS. The peer must have a namespace selector. allowDNS reports whether it has added a rule.
 func (t *translator) allowDNS(rule, peer sdk.Node) bool {
 	selector := peer.Get("namespaceSelector")
 	if untranslatable(selector) != "" || !selects(selector, dnsNamespace) || t.ctx.Namespaces().Has(dnsNamespace) {
@@ -43,12 +42,12 @@ func servesDNS(ports sdk.Node) bool {
 	return false
 }
 
-// isDNS reports whether a port, or a range of ports, includes the DNS port. A named port must have one of the names
-// that CoreDNS uses.
+// isDNS reports whether a port or a range of ports includes the DNS port. If the port has a name, it must be one of the
+// names that CoreDNS uses.
 func isDNS(port sdk.Node) bool {
 	switch port.Kind("port") {
 	case sdk.KindAbsent, sdk.KindNull:
-		return true // a missing port means every port
+		return true // a missing port means all ports
 	case sdk.KindString:
 		return port.Is("port", "dns") || port.Is("port", "dns-tcp")
 	}
@@ -56,7 +55,8 @@ func isDNS(port sdk.Node) bool {
 	return first <= dnsPort && dnsPort <= port.Int("endPort", first)
 }
 
-// copyDNSPorts adds the ports that are used for DNS to list. If the rule has no ports, it adds UDP and TCP.
+// copyDNSPorts appends the ports that are used for DNS to list. If there are no ports, it appends the DNS port for UDP
+// and TCP.
 func copyDNSPorts(list, ports sdk.Node) {
 	if ports.Len("") == 0 {
 		for _, protocol := range [...]string{"UDP", "TCP"} {

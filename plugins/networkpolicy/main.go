@@ -1,10 +1,10 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The default plugin for NetworkPolicies. A policy is enforced by the cluster that runs the pods, so the copy
-// isolates only offloaded pods. Selectors are translated to the pods and namespaces of this consumer on the provider.
-// Entries that cannot be translated are removed, with a warning. This never permits more traffic, because the entries
-// of a policy only allow traffic. In detail:
+// The default plugin for NetworkPolicies. The cluster that runs the pods enforces a policy, so the copy isolates only
+// offloaded pods. Selectors are translated to this consumer's pods and namespaces on the provider. Entries that cannot
+// be translated are removed, with a warning. The copy then permits less traffic, because entries of a policy only allow
+// traffic. In detail:
 //
 //   - Pod selectors, ports and policy types are unchanged, because offloaded pods keep their labels. On the provider,
 //     no pod selector matches the address of a pod that runs in this cluster or on another provider (peer.go).
@@ -53,14 +53,14 @@ type translator struct {
 	spec sdk.Node
 }
 
-// direction has the names of the fields for one direction of traffic.
+// direction contains the names of the fields for one direction of traffic.
 type direction struct {
 	rules, peers string
 	outbound     bool
 }
 
-// fixTypes sets the policy types explicitly, because Kubernetes derives missing types from the rules, and rules may
-// be removed later.
+// fixTypes sets the policy types explicitly. Kubernetes derives missing types from the rules, and rules may be removed
+// from the copy.
 func (t *translator) fixTypes() {
 	if t.spec.Len("policyTypes") > 0 {
 		return
@@ -72,9 +72,9 @@ func (t *translator) fixTypes() {
 	}
 }
 
-// selectPods reports whether the rules may be reflected: the policy selects the same pods on the provider, and has no
-// unknown field, which may restrict its rules. If it returns false, the copy isolates all pods that the policy may
-// select, and allows no traffic.
+// selectPods reports whether the rules may be reflected. They may if the policy selects the same pods on the provider
+// and has no unknown field, which might restrict its rules. If selectPods returns false, the copy isolates all pods
+// that the policy might select, and allows no traffic.
 func (t *translator) selectPods() bool {
 	field := unknownField(t.spec, "podSelector", "policyTypes", "ingress", "egress")
 	problem := t.unselectable("spec.podSelector", t.spec.Get("podSelector"))
@@ -112,14 +112,14 @@ func (t *translator) translateRules(d direction) {
 		}
 	}
 	if count > 0 && rules.Len("") == 0 {
-		// An empty list is removed, because the API server does not store empty lists, so that the copy would always
+		// API servers do not store empty lists. An empty list is removed, because the copy would otherwise always
 		// differ.
 		t.spec.Remove(d.rules)
 	}
 }
 
-// translateRule translates one rule and reports whether the rule still allows a peer. path is the path of the rule in
-// the user's policy.
+// translateRule translates a rule, and reports whether the rule still has a peer. path is the path of the rule in the
+// user's policy.
 func (t *translator) translateRule(d direction, rule sdk.Node, path string) bool {
 	if field := unknownRuleField(d, rule); field != "" {
 		t.ctx.Warn(path, ".", field, " is not known: the rule allows nothing on cluster ", t.ctx.RemoteClusterID(), ". ", unknownRemedy)
@@ -128,7 +128,7 @@ func (t *translator) translateRule(d direction, rule sdk.Node, path string) bool
 	peers := rule.Get(d.peers)
 	count := peers.Len("")
 	if count == 0 {
-		return true // no peers means any peer
+		return true // a rule without peers applies to all peers
 	}
 	left := 0
 	for n := range count {
@@ -146,7 +146,7 @@ func (t *translator) translateRule(d direction, rule sdk.Node, path string) bool
 	return left > 0
 }
 
-// unknownRuleField returns an unknown field of a rule or of its ports, or "" if there is none.
+// unknownRuleField returns the name of an unknown field in a rule or its ports, or "" if there is none.
 func unknownRuleField(d direction, rule sdk.Node) string {
 	if field := unknownField(rule, d.peers, "ports"); field != "" {
 		return field
@@ -160,7 +160,7 @@ func unknownRuleField(d direction, rule sdk.Node) string {
 	return ""
 }
 
-// unknownField returns a key of the map that is not in the list known, or "" if there is none.
+// unknownField returns a key of the map that is not in known, or "" if there is none.
 func unknownField(node sdk.Node, known ...string) string {
 	for _, key := range node.Keys("") {
 		if !contains(known, key) {

@@ -10,13 +10,14 @@ import (
 	"github.com/refract-project/refract/sdk"
 )
 
-// nameLabel is the label with the name of a namespace. Every API server sets it.
+// nameLabel is the label with a namespace's name. The API server sets it on every namespace.
 const nameLabel = "kubernetes.io/metadata.name"
 
-// translateNamespaces makes a namespace selector select remote namespaces of this consumer, and returns the results
-// of translatePeer. Namespaces that are selected by name are listed in the copy. This is also done for NotIn, because
-// a namespace that is offloaded later must not be allowed before the policy is translated again. servedDNS means that
-// a rule for the provider's DNS was added, so that no warning is needed if the selector selects only kube-system.
+// translateNamespaces makes a namespace selector select remote namespaces of this consumer. It returns the results of
+// translatePeer. If the selector selects namespaces by name, the copy lists their remote namespaces. This also applies
+// to the operator NotIn, because a namespace that is offloaded later must not be allowed before the policy is
+// translated again. servedDNS reports whether a rule for the provider's DNS was added: then a selector that selects
+// only kube-system causes no warning.
 func (t *translator) translateNamespaces(peer sdk.Node, servedDNS bool) (kept bool, problem string) {
 	selector := peer.Get("namespaceSelector")
 	if t.isTranslated(selector) {
@@ -59,7 +60,7 @@ func (t *translator) remoteNames(selector sdk.Node) (names []string) {
 }
 
 // selectRemote makes the peer select all remote namespaces of this consumer, and returns the expressions of the
-// selector. The tenant namespace is excluded: it also has the label of the consumer, but its pods belong to the
+// selector. The tenant namespace also has the consumer's label, but is excluded, because its pods belong to the
 // provider.
 func (t *translator) selectRemote(peer sdk.Node) (expressions sdk.Node) {
 	selector := peer.SetMap("namespaceSelector")
@@ -80,8 +81,8 @@ func (t *translator) isTranslated(selector sdk.Node) bool {
 		expressions.Len("") <= 2 && (expressions.Len("") == 1 || expressions.At(1).Is("key", nameLabel))
 }
 
-// untranslatable returns the reason why a selector cannot be translated, as the end of a sentence that begins with
-// the path of the selector. It returns "" if the selector can be translated.
+// untranslatable returns why a selector cannot be translated, as the end of a sentence that begins with the path of the
+// selector. It returns "" if the selector can be translated.
 func untranslatable(selector sdk.Node) string {
 	if field := unknownField(selector, "matchLabels", "matchExpressions"); field != "" {
 		return sdk.Concat(" has the unknown field ", field)
@@ -104,7 +105,7 @@ func untranslatable(selector sdk.Node) string {
 	return ""
 }
 
-// selectsAll reports whether the selector has no restrictions.
+// selectsAll reports whether the selector selects everything.
 func selectsAll(selector sdk.Node) bool {
 	expressions := selector.Get("matchExpressions")
 	for i := range expressions.Len("") {
@@ -115,8 +116,8 @@ func selectsAll(selector sdk.Node) bool {
 	return selector.Len("matchLabels") == 0
 }
 
-// selects reports whether the selector selects the namespace with the given name in this cluster. The selector must
-// be translatable.
+// selects reports whether the selector selects the namespace with the given name in this cluster. untranslatable must
+// have returned "" for the selector.
 func selects(selector sdk.Node, name string) bool {
 	if value, restricted := selector.Get("matchLabels").Lookup(sdk.Key(nameLabel)); restricted && value != name {
 		return false

@@ -8,8 +8,8 @@ import (
 	"github.com/refract-project/refract/sdk"
 )
 
-// translatePeer translates one peer of a rule and reports whether it is kept. If it is not kept, problem is the
-// reason and the remedy, or empty if no warning is needed. path is the path of the peer in the user's policy.
+// translatePeer translates one peer of a rule, and reports whether it is kept. If it is not kept, problem contains the
+// reason and the remedy. problem is empty if no warning is needed. path is the path of the peer in the user's policy.
 func (t *translator) translatePeer(d direction, rule, peer sdk.Node, path string) (kept bool, problem string) {
 	if field := unknownField(peer, "podSelector", "namespaceSelector", "ipBlock"); field != "" {
 		return false, t.refuse(".", field, " is not known", unknownRemedy)
@@ -28,16 +28,16 @@ func (t *translator) translatePeer(d direction, rule, peer sdk.Node, path string
 	return true, ""
 }
 
-// refuse returns the warning about a peer that was removed.
+// refuse returns the warning about a removed peer.
 func (t *translator) refuse(field, name, problem, remedy string) string {
 	return sdk.Concat(field, name, problem, ": the peer is not allowed on cluster ", t.ctx.RemoteClusterID(), ". ", remedy)
 }
 
-// translateBlock translates addresses to the addresses that the provider uses. It returns "" or, if this is not
-// possible, the reason. A block without a translation is not allowed, because on the provider it may contain other
-// addresses. If only an exception of an egress block has no translation, the exception stays unchanged: without the
-// block, pods would lose access to the Internet, and the addresses that are then not excluded belong to pods of the
-// two clusters.
+// translateBlock translates addresses to the addresses that the provider uses. If this is not possible, it returns the
+// reason, and otherwise "". A block without a translation must not be allowed, because it may contain other machines on
+// the provider. If only an exception of an egress block has no translation, the block is kept with the exception
+// unchanged. Otherwise pods would lose access to the Internet. The addresses that are no longer excluded belong to pods
+// of the two clusters.
 func (t *translator) translateBlock(d direction, block sdk.Node, path string) string {
 	if field := unknownField(block, "cidr", "except"); field != "" {
 		return t.refuse(".ipBlock.", field, " is not known", unknownRemedy)
@@ -70,8 +70,8 @@ func (t *translator) unmapped(field, cidr string) string {
 		"Use blocks that lie within the pod range of that cluster, or outside of both")
 }
 
-// unselectable returns the reason why a selector does not select the same pods on the provider as in this cluster, or
-// "". The selector may use a label that offloaded pods do not have, or have an unknown field.
+// unselectable returns why a selector does not select the same pods on the provider as in this cluster, or "" if it
+// does. The selector may use a label that offloaded pods do not have, or contain an unknown field.
 func (t *translator) unselectable(path string, selector sdk.Node) string {
 	if field := unknownField(selector, "matchLabels", "matchExpressions"); field != "" {
 		return sdk.Concat(path, ".", field, " is not known")
@@ -94,7 +94,7 @@ func missingLabel(path, key string) string {
 	return sdk.Concat(path, " selects by the label ", key, ", which offloaded pods do not have")
 }
 
-// isReflected reports whether pods have the label on the provider, too.
+// isReflected reports whether pods also have the label on the provider.
 func (t *translator) isReflected(key string) bool {
 	if key == wire.OffloadedPodLabel || key == wire.RemoteUnavailableLabel {
 		return false

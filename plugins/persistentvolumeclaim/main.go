@@ -46,7 +46,7 @@ const (
 	modesAnnotation = "metadata.annotations[" + wire.RemoteAccessModesAnnotation + "]"
 )
 
-// Paths that are removed from every claim.
+// Paths of fields that are removed from every claim.
 const (
 	sources = "spec.dataSource\nspec.dataSourceRef"
 	own     = "spec.selector\nspec.volumeName\nspec.volumeAttributesClassName"
@@ -61,8 +61,8 @@ const (
 )
 
 func outgoing(ctx sdk.Context, claim sdk.Object) error {
-	// The annotations are read before the metadata is filtered, because they must have an effect even if they are
-	// excluded from reflection.
+	// The annotations must have an effect even if they are excluded from reflection, so they are read before the
+	// metadata is filtered.
 	asked := claim.String(classAnnotation)
 	if modes, ok := claim.Lookup(modesAnnotation); ok {
 		if err := setAccessModes(claim, modes); err != nil {

@@ -5,11 +5,12 @@ package main
 
 import "github.com/refract-project/refract/sdk"
 
-// incoming reflects the status of the provider's claim. Phase and access modes stay, because the consumer's own
-// control plane determines them. Fields that name a class of volume attributes also stay, because this class is not
-// reflected.
+// incoming reflects the status of the provider's claim. The phase and the access modes are not changed, because the
+// consumer's own control plane determines them. Fields that name a VolumeAttributesClass are not changed either,
+// because this class is not reflected.
 //
-// The status is not changed until the consumer's claim is bound, because the control plane would revert the change.
+// The status is not changed before the consumer's claim is bound, because the consumer's control plane would revert the
+// change.
 func incoming(ctx sdk.Context, claim sdk.Object) error {
 	local := ctx.Local()
 	if !local.Is("status.phase", "Bound") {
@@ -28,14 +29,14 @@ func incoming(ctx sdk.Context, claim sdk.Object) error {
 	keep(claim, local, "status.currentVolumeAttributesClassName")
 	keep(claim, local, "status.modifyVolumeStatus")
 	if claim.Len("status.capacity") == 0 {
-		// The provider's claim has no volume yet, so the consumer's capacity stays.
+		// The provider's claim has no volume yet, so the consumer's claim keeps its capacity.
 		keep(claim, local, "status.capacity")
 	}
 	return nil
 }
 
-// keep copies the value at path from the consumer's claim. If the consumer's claim has no value, it removes the
-// value.
+// keep replaces the value at path by the value in the consumer's claim. If the consumer's claim has no value, keep
+// removes the field.
 func keep(claim, local sdk.Object, path string) {
 	if present := local.Get(path); present.Exists() {
 		claim.Copy(path, present)

@@ -10,7 +10,7 @@ import (
 	"github.com/refract-project/refract/sdk"
 )
 
-// setAffinity replaces the pod's affinity by the node affinity of the offloadingPatch and by the anti-affinity that
+// setAffinity replaces the pod's affinity by the node affinity in the offloadingPatch, and by the anti-affinity that
 // the pod's preset requests.
 func (o *offloading) setAffinity() {
 	preset := o.annotation("[" + wire.AntiAffinityPresetAnnotation + "]")
@@ -31,7 +31,7 @@ func (o *offloading) setAffinity() {
 	}
 }
 
-// keepAntiAffinity removes all kinds of affinity except for the anti-affinity between pods.
+// keepAntiAffinity removes every kind of affinity except for the anti-affinity between pods.
 func keepAntiAffinity(spec sdk.Node) {
 	affinity := spec.Get("affinity")
 	for _, kind := range affinity.Keys("") {
@@ -58,11 +58,11 @@ func dropMergedTermKeys(term sdk.Node) {
 	dropMergedKeys(term, "mismatchLabelKeys")
 }
 
-// spread adds an anti-affinity between pods that have the same labels.
+// spread adds an anti-affinity between pods with the same labels.
 func (o *offloading) spread(preset string) {
 	keys := o.spreadingKeys()
 	if len(keys) == 0 {
-		// No anti-affinity is added, because a selector without labels would match every pod of the namespace.
+		// A selector without labels would match every pod in the namespace, so no anti-affinity is added.
 		o.ctx.Warn("anti-affinity preset ", preset, ": no label of the pod is left to select by, so pods are not spread")
 		return
 	}
@@ -84,8 +84,8 @@ func setTerm(term sdk.Node, labels sdk.StringMap, keys []string) {
 	}
 }
 
-// spreadingKeys returns the label keys for the selector: the keys that the annotation lists or, if there is no list,
-// the keys of all labels that the pods of one owner share. It uses the labels of the provider's pod.
+// spreadingKeys returns the label keys for the selector. They are the keys that the annotation lists. If it lists none,
+// they are the keys of all labels that the pods of one owner share. The labels are those of the provider's pod.
 func (o *offloading) spreadingKeys() []string {
 	var keys []string
 	listed := o.annotation("[" + wire.AntiAffinityLabelsAnnotation + "]")
@@ -111,8 +111,7 @@ func isSpreadingKey(listed, key string) bool {
 	return false
 }
 
-// isIndividual reports whether the pods of one owner, or the revisions of the owner, have different values of a
-// label.
+// isIndividual reports whether a label has different values in the pods of one owner, or in the revisions of the owner.
 func isIndividual(key string) bool {
 	switch key {
 	case "pod-template-hash", "controller-revision-hash", "pod-template-generation",

@@ -8,36 +8,36 @@ import (
 	"github.com/refract-project/refract/sdk"
 )
 
-// mode determines which API server the pod uses, and how it authenticates.
+// mode determines which API server the pod uses, and how the pod authenticates.
 type mode int
 
 const (
-	// disabled means that the pod uses no API server.
+	// disabled means that the pod does not use an API server.
 	disabled mode = iota
-	// legacy means the consumer's API server, with the token in a reflected Secret.
+	// legacy means that the pod uses the consumer's API server, with the token in a reflected Secret.
 	legacy
-	// tokenAPI means the consumer's API server, with tokens that the virtual kubelet requests.
+	// tokenAPI means that the pod uses the consumer's API server, with tokens that the virtual kubelet requests.
 	tokenAPI
-	// remote means the provider's API server, with a service account of the provider.
+	// remote means that the pod uses the provider's API server, with a service account of the provider.
 	remote
 )
 
-// access has the state that the steps of connect share. Values that only few pods need are computed when they are
-// first needed.
+// access is the state that the steps of connect share. Values that only few pods need are computed when they are first
+// needed.
 type access struct {
 	offloading
 	mode           mode
-	serviceAccount string     // name of the service account on the consumer
+	serviceAccount string     // name of the consumer's service account
 	storageClass   string     // storage class of virtual nodes
-	rootCA         string     // name of the copied config map; "" until it is needed, see renameRootCA
+	rootCA         string     // name of the copy of the ConfigMap, or "" until it is needed (see renameRootCA)
 	api            sdk.Node   // description of the API server in the context
-	variables      []variable // environment variables with the address of the API server, set by locate
+	variables      []variable // environment variables with the address of the API server (see locate)
 	located        bool
-	downwardRead   bool // whether the annotation for downwardRemote was read
-	downwardRemote bool // whether an annotation of the pod requests the provider's names
+	downwardRead   bool // whether the annotation for downwardRemote has been read
+	downwardRemote bool // whether the pod's annotation requests the provider's names
 }
 
-// connect changes the service account, and the references to the service account and the API server in the pod's
+// connect changes the service account, and all references to the service account and the API server in the pod's
 // containers and volumes.
 func (o *offloading) connect() error {
 	a := access{
@@ -68,7 +68,7 @@ func (o *offloading) connect() error {
 
 func (a *access) reachesConsumer() bool { return a.mode == legacy || a.mode == tokenAPI }
 
-// mode returns the mode that the pod's annotation selects, or the default mode of the virtual kubelet.
+// mode returns the mode in the pod's annotation, or the virtual kubelet's default mode.
 func (o *offloading) mode() mode {
 	annotation := o.annotation("[" + wire.APIServerSupportAnnotation + "]")
 	switch annotation {
@@ -91,7 +91,7 @@ func (o *offloading) mode() mode {
 	return disabled
 }
 
-// setServiceAccount removes the consumer's service account, because the provider does not have it, and disables
+// setServiceAccount removes the consumer's service account, because it does not exist on the provider, and disables the
 // mounting of a token of the provider. In the mode remote, it sets the provider's service account.
 func (a *access) setServiceAccount() {
 	if a.mode != remote {
@@ -108,7 +108,8 @@ func (a *access) setServiceAccount() {
 	}
 }
 
-// renameRootCA makes a reference to the config map with the root CA refer to the copy of the consumer's config map.
+// renameRootCA replaces a reference to the ConfigMap with the root CA by a reference to the copy of the consumer's
+// ConfigMap.
 func (a *access) renameRootCA(n sdk.Node, path string) {
 	if !n.Is(path, wire.RootCAConfigMap) {
 		return
@@ -121,17 +122,17 @@ func (a *access) renameRootCA(n sdk.Node, path string) {
 
 const (
 	apiServerName = "kubernetes.default"
-	clusterDomain = "cluster.local" // Kubernetes' default
+	clusterDomain = "cluster.local" // the default in Kubernetes
 )
 
-// apiServerNames are the host names of the API server in pods of its own cluster. Its certificate contains all of
-// them. The last one is the issuer of tokens, in the DNS domain of the consumer, unless the API server is configured
+// apiServerNames are the host names of the API server in the pods of its cluster, all of which are in its certificate.
+// The last one is the issuer of tokens. It contains the DNS domain of the consumer, unless the API server is configured
 // differently.
 var apiServerNames = [...]string{apiServerName, apiServerName + ".svc", "kubernetes", apiServerName + ".svc." + clusterDomain}
 
-// addHostAliases makes the names in the certificate of the consumer's API server resolve to its addresses. If no
-// addresses are known, for example because the configuration has a host name, no host alias is added, and the
-// provider's DNS resolves the names to the provider's own API server.
+// addHostAliases makes the names in the certificate of the consumer's API server resolve to its addresses. If the
+// addresses are unknown, for example because a host name is configured, it does not add a host alias. The provider's
+// DNS then resolves the names to the provider's API server.
 func (a *access) addHostAliases() {
 	ips := a.api.Get("ips")
 	for i := range ips.Len("") {

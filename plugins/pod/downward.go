@@ -8,14 +8,13 @@ import (
 	"github.com/refract-project/refract/sdk"
 )
 
-// A pod gets its namespace, UID and service account from the downward API, and uses them with an API server, for
-// example for a lease in its namespace or an owner reference to itself. Therefore these values must come from the
-// cluster whose API server the pod uses. All other values (the node with its address and resources, and the addresses
-// of the pod) are always the provider's.
+// A pod gets its namespace, UID and service account from the downward API, and uses them in requests to an API server,
+// for example for a lease in its namespace or an owner reference to itself. Therefore these values must come from the
+// cluster whose API server the pod uses. All other values (the name, address and resources of the node, and the
+// addresses of the pod) always come from the provider.
 
-// translates reports whether the downward API returns the consumer's names. The consumer's names are also returned if
-// the pod uses no API server, because the pod was created on the consumer, and its names must not depend on
-// credentials.
+// translates reports whether the downward API returns the consumer's names. It also does if the pod uses no API server,
+// because the pod was created on the consumer, and its names must not depend on its credentials.
 func (a *access) translates() bool {
 	if a.mode == remote {
 		return false
@@ -31,7 +30,7 @@ func (a *access) translates() bool {
 	return !a.downwardRemote
 }
 
-// translateVariable replaces a reference to a name of the provider's pod in an environment variable by the consumer's
+// translateVariable replaces an environment variable's reference to a name of the provider's pod by the consumer's
 // name.
 func (a *access) translateVariable(variable, source sdk.Node) {
 	var value string

@@ -26,8 +26,8 @@ func (a *access) rewriteContainers(containers sdk.Node) {
 	}
 }
 
-// rewriteEnvironment replaces references to objects that the provider's pod does not have. It returns, as a bit set,
-// which environment variables with the address of the API server the container has.
+// rewriteEnvironment replaces references to objects that the provider's pod does not have. It returns a bit set of the
+// environment variables with the API server's address that the container already has.
 func (a *access) rewriteEnvironment(env sdk.Node) (present int) {
 	for i := range env.Len("") {
 		variable := env.At(i)
@@ -45,7 +45,7 @@ func (a *access) rewriteEnvironment(env sdk.Node) (present int) {
 // variable is an environment variable from which clients read the address of the API server.
 type variable struct{ name, value string }
 
-// variable returns the bit for the environment variable with the given name.
+// variable returns the bit of the environment variable with the given name.
 func (a *access) variable(name string) int {
 	if !strings.HasPrefix(name, "KUBERNETES_") || !a.knowsAPIServer() {
 		return 0
@@ -59,7 +59,7 @@ func (a *access) variable(name string) int {
 	return 0
 }
 
-// addVariables appends those environment variables that the container does not set itself.
+// addVariables appends the environment variables that the container does not set itself.
 func (a *access) addVariables(container, env sdk.Node, present int) {
 	a.locate()
 	if !env.Exists() {
@@ -74,18 +74,17 @@ func (a *access) addVariables(container, env sdk.Node, present int) {
 	}
 }
 
-// knowsAPIServer reports whether the address of the consumer's API server is known. Before the network has reported
-// the address, pods that do not wait for a token must not get the variables, because these would be wrong as long as
-// the pod exists.
+// knowsAPIServer reports whether the address of the consumer's API server is known. If the network has not reported the
+// address yet, pods that do not wait for a token must not get the variables. They would be wrong for the whole lifetime
+// of the pod.
 func (a *access) knowsAPIServer() bool { return a.reachesConsumer() && !a.api.True("pending") }
 
-// servicePort is the port of the Service for the API server in every cluster.
+// servicePort is the port of the API server's Service in every cluster.
 const servicePort = "443"
 
-// locate computes the environment variables that the consumer's kubelets would set for the Service of the API server.
-// They are needed because the provider's kubelet sets variables for its own API server. Some variables have the port
-// in their names. If the port differs from the port of the provider's API server, the variables are set for both
-// ports.
+// locate computes the environment variables that the consumer's kubelets would set for the API server's Service. They
+// are needed because the provider's kubelet sets the variables for the provider's API server. The names of some
+// variables contain the port. If the two API servers have different ports, these variables are set for both ports.
 func (a *access) locate() {
 	if a.located {
 		return
@@ -115,7 +114,7 @@ func (a *access) locate() {
 	}
 }
 
-// address returns the address of the API server. In the context, the port may be a number or a string.
+// address returns the address of the API server. The port in the context may be a number or a string.
 func (a *access) address() (host, port string) {
 	if host = a.api.String("host"); host == "" {
 		host = apiServerName

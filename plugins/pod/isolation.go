@@ -11,8 +11,8 @@ import (
 // isolate returns an error for a pod that uses host namespaces, unless an annotation of the pod permits it. The
 // provider decides whether the pod may keep hostPID and hostIPC. hostNetwork is never kept: the pod would have the
 // address of a node, which cannot be reached through the network between the clusters, and NetworkPolicies would not
-// apply to it. isolate returns an error and does not skip the pod, so that a pod that is already on the provider
-// keeps running, and a new pod stays Pending. If pods were skipped, a DaemonSet would replace them again and again.
+// apply to it. isolate returns an error instead of skipping the pod, so that a pod that is already on the provider
+// keeps running, and a new pod stays Pending. If pods were skipped, a DaemonSet would keep replacing them.
 func (o *offloading) isolate() error {
 	field := hostNamespace(o.spec)
 	if field == "" || field != hostNetwork && o.keepsHostNamespaces() {
@@ -38,13 +38,14 @@ func hostNamespace(spec sdk.Node) string {
 	return ""
 }
 
-// keepsHostNamespaces reports whether the pod's annotation requests hostPID and hostIPC on the provider's node.
+// keepsHostNamespaces reports whether the pod's annotation requests that hostPID and hostIPC are kept on the provider's
+// node.
 func (o *offloading) keepsHostNamespaces() bool {
 	return o.annotation("["+wire.HostNamespacesAnnotation+"]") == wire.HostNamespacesKeep
 }
 
-// dropsHostNamespaces reports whether the pod's annotation or, without an annotation, the configuration requests that
-// the pod runs without namespaces of its host.
+// dropsHostNamespaces reports whether the pod's annotation requests that the pod runs without namespaces of its host.
+// If there is no annotation, the configuration decides.
 func (o *offloading) dropsHostNamespaces() bool {
 	switch value := o.annotation("[" + wire.HostNamespacesAnnotation + "]"); value {
 	case "":
@@ -59,10 +60,10 @@ func (o *offloading) dropsHostNamespaces() bool {
 	}
 }
 
-// leaveHostNetwork removes the fields that only apply to pods in the host network.
+// leaveHostNetwork removes the fields that have a meaning only in the host network.
 func (o *offloading) leaveHostNetwork() {
 	if !o.spec.True(hostNetwork) {
-		return // The pod has its own network, so its host ports are intended and stay.
+		return // The pod has its own network, so its host ports are intended and are kept.
 	}
 	o.spec.Remove("containers.*.ports.*.hostPort\ninitContainers.*.ports.*.hostPort")
 	const option = "securityContext.windowsOptions.hostProcess"

@@ -45,9 +45,9 @@ var plugin = sdk.Register(sdk.Manifest{
 
 func main() {}
 
-// localLabels are the paths of labels that are only valid in this cluster: the label of offloaded pods, and topology
-// labels, which the API server copies from the virtual node to its pods. The provider's API server would not
-// overwrite existing labels.
+// localLabels are the paths of labels that are valid only in this cluster: the label of offloaded pods, and topology
+// labels, which the API server copies from the virtual node to its pods. The provider's API server would not overwrite
+// existing labels.
 const localLabels = "metadata.labels[" + wire.OffloadedPodLabel + "]" +
 	"\nmetadata.labels[topology.kubernetes.io/zone]\nmetadata.labels[topology.kubernetes.io/region]"
 
@@ -55,7 +55,7 @@ func outgoing(ctx sdk.Context, pod sdk.Object) error {
 	if pod.Remove(localLabels) > 0 {
 		pod.Labels().Prune()
 	}
-	sdk.FilterLabels(ctx, pod) // before the pods are spread, because spreading uses the labels of the provider's pod
+	sdk.FilterLabels(ctx, pod) // must come before spread, which uses the labels of the provider's pod
 	o := offloading{
 		ctx:         ctx,
 		pod:         pod,
@@ -68,7 +68,7 @@ func outgoing(ctx sdk.Context, pod sdk.Object) error {
 	}
 	o.schedule()
 	err := o.connect()
-	// Annotations are filtered last, because annotations that are excluded from reflection also have an effect on the
+	// Annotations are filtered last, because even annotations that are excluded from reflection have an effect on the
 	// pod.
 	sdk.FilterAnnotations(ctx, pod)
 	return err

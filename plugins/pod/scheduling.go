@@ -8,13 +8,13 @@ import (
 	"github.com/refract-project/refract/sdk"
 )
 
-// local are the fields that are only meaningful on the consumer.
+// local lists the fields that have a meaning only on the consumer.
 const local = "nodeName\nnodeSelector\nschedulerName" +
 	"\npriority\npriorityClassName\npreemptionPolicy\noverhead" +
 	"\nschedulingGates\nworkloadRef\nschedulingGroup" +
 	"\n" + hostNetwork
 
-// schedule replaces the consumer's scheduling constraints by the constraints of the offloadingPatch.
+// schedule replaces the consumer's scheduling constraints by the constraints in the offloadingPatch.
 func (o *offloading) schedule() {
 	o.spec.Remove(local)
 	if !o.keepsHostNamespaces() {
@@ -32,8 +32,8 @@ func (o *offloading) schedule() {
 	}
 }
 
-// setTolerations removes the tolerations of the taints of virtual nodes and cordoned nodes, and appends the
-// tolerations from the offloadingPatch without creating duplicates.
+// setTolerations removes the tolerations of the taints of virtual nodes and of cordoned nodes. It appends the
+// tolerations in the offloadingPatch, without duplicates.
 func (o *offloading) setTolerations() {
 	added := o.patch.Get("tolerations")
 	tolerations := o.spec.Get("tolerations")
@@ -54,11 +54,12 @@ func (o *offloading) setTolerations() {
 	}
 }
 
-// cordonTaint is the taint of a cordoned node. Every pod of a DaemonSet tolerates it, which is intended for nodes of
-// the consumer. The provider must be able to drain its own nodes.
+// cordonTaint is the taint of a cordoned node. Every pod of a DaemonSet tolerates it. This is meant for the consumer's
+// nodes: the provider must be able to drain its own nodes.
 const cordonTaint = "node.kubernetes.io/unschedulable"
 
-// toleratesVirtualNodes reports whether a toleration tolerates the taint of virtual nodes, whose effect is NoExecute.
+// toleratesVirtualNodes reports whether a toleration tolerates the taint of virtual nodes, which has the effect
+// NoExecute.
 func toleratesVirtualNodes(toleration sdk.Node) bool {
 	key := toleration.String("key")
 	if key != "" && key != wire.VirtualNodeTaint {
@@ -68,7 +69,7 @@ func toleratesVirtualNodes(toleration sdk.Node) bool {
 	return effect == "" || effect == "NoExecute"
 }
 
-// contains reports whether list has an element that equals n.
+// contains reports whether list contains an element that equals n.
 func contains(list, n sdk.Node) bool {
 	if !list.Exists() {
 		return false
@@ -82,9 +83,8 @@ func contains(list, n sdk.Node) bool {
 	return false
 }
 
-// setRuntimeClass sets the runtime class to the class in the pod's annotation, or else to the pod's own class, or
-// else to the class of the offloadingPatch. A class of the pod whose only purpose is to select virtual nodes is
-// ignored.
+// setRuntimeClass sets the runtime class. It is the class in the pod's annotation, or else the pod's own class, or else
+// the class in the offloadingPatch. The pod's own class is ignored if its only purpose is to select virtual nodes.
 func (o *offloading) setRuntimeClass() {
 	const path = "runtimeClassName"
 	if class := o.annotation("[" + wire.RemoteRuntimeClassNameAnnotation + "]"); class != "" {
@@ -104,9 +104,9 @@ func (o *offloading) setRuntimeClass() {
 
 func isRuntimeClass(name string) bool { return name != "" && name != wire.RuntimeClassName }
 
-// dropMergedKeys removes those keys from a list of label keys that the selector in the same term also has. The
-// provider's API server would reject a key in both. Such a key is in both because the consumer's API server merges
-// the list into the selector.
+// dropMergedKeys removes keys from a list of label keys if the selector in the same term also contains them. The
+// consumer's API server has merged the list into the selector, and the provider's API server would reject keys that are
+// in both.
 func dropMergedKeys(term sdk.Node, list string) {
 	keys := term.Get(list)
 	if !keys.Exists() {

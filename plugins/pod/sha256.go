@@ -9,8 +9,8 @@ import (
 )
 
 // sha256Prefix returns the first four bytes of the SHA-256 of s. The standard library is not used, because its
-// implementation, which includes the self-tests of a certified module, would make this plugin four times as large.
-// The hash is only used for names, not for security.
+// implementation, which includes the self-tests of a certified module, would make this plugin four times as large. The
+// hash is used only for names, not for security.
 func sha256Prefix(s string) [4]byte {
 	message := append([]byte(s), 0x80)
 	for len(message)%64 != 56 {
@@ -26,7 +26,7 @@ func sha256Prefix(s string) [4]byte {
 	return prefix
 }
 
-// sha256Block processes one block, see FIPS 180-4, section 6.2.2.
+// sha256Block processes one block (FIPS 180-4, section 6.2.2).
 func sha256Block(state *[8]uint32, block []byte) {
 	var w [64]uint32
 	for i := range 16 {

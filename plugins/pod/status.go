@@ -8,8 +8,8 @@ import (
 )
 
 // incoming mutates the status of the provider's pod before it is written to the consumer's pod. The reflection engine
-// itself adapts two parts of the status: the statuses of containers that may run again, which depend on the
-// consumer's API server, and the observed generation, which depends on the copy.
+// adapts two other parts of the status: the statuses of containers that may run again, which depend on the consumer's
+// API server, and the observed generation, which depends on the copy.
 func incoming(ctx sdk.Context, pod sdk.Object) error {
 	own := ctx.Local()
 	pod.Remove("status.nominatedNodeName") // the nominated node is a node of the provider
@@ -19,8 +19,8 @@ func incoming(ctx sdk.Context, pod sdk.Object) error {
 		addRestarts(ctx, pod.Get("status.initContainerStatuses"))
 		addRestarts(ctx, pod.Get("status.containerStatuses"))
 	}
-	// The consumer's quality-of-service class stays, because it is immutable and the provider may have computed
-	// another class.
+	// The consumer's quality-of-service class is kept: it is immutable, and the provider may have computed another
+	// class.
 	if class, ok := own.Lookup("status.qosClass"); ok {
 		pod.SetString("status.qosClass", class)
 	}
@@ -30,8 +30,8 @@ func incoming(ctx sdk.Context, pod sdk.Object) error {
 	return nil
 }
 
-// setPodIPs translates the addresses of the pod. An address without a translation (yet) is omitted, because on the
-// consumer it may belong to another pod.
+// setPodIPs translates the addresses of the pod. An address that has no translation (yet) is omitted, because it may
+// belong to another pod on the consumer.
 func setPodIPs(ctx sdk.Context, pod sdk.Object) {
 	if ctx.DisableIPReflection() {
 		pod.Remove("status.podIP\nstatus.podIPs")
@@ -48,7 +48,7 @@ func setPodIPs(ctx sdk.Context, pod sdk.Object) {
 		ips.At(i).SetString("ip", ip)
 	}
 	if ips.Exists() {
-		first = ips.At(0).String("ip") // the API server requires that both fields have the same address
+		first = ips.At(0).String("ip") // the API server requires the same address in both fields
 	}
 	if first == "" {
 		pod.Remove("status.podIP\nstatus.podIPs")
@@ -83,7 +83,7 @@ func setHostIP(ctx sdk.Context, pod sdk.Object) {
 	pod.SetString("status.hostIPs.0.ip", ip)
 }
 
-// addRestarts adds to the restart counts the restarts of earlier pods that the provider has lost.
+// addRestarts adds the restarts of earlier pods, which the provider has lost, to the restart counts.
 func addRestarts(ctx sdk.Context, statuses sdk.Node) {
 	for i := range statuses.Len("") {
 		status := statuses.At(i)
@@ -93,7 +93,7 @@ func addRestarts(ctx sdk.Context, statuses sdk.Node) {
 	}
 }
 
-// setNotReady marks the pod as not ready, because its state is unknown and it must not receive traffic.
+// setNotReady marks the pod as not ready. Its state is unknown, so it must not receive traffic.
 func setNotReady(ctx sdk.Context, pod, own sdk.Object) {
 	const reason = "RemoteClusterUnavailable"
 	if !pod.Has("status.conditions") {
@@ -119,7 +119,7 @@ func setNotReady(ctx sdk.Context, pod, own sdk.Object) {
 	}
 }
 
-// find returns the index and the node of the first element in a list whose string at key equals want.
+// find returns the index and the node of the first list element whose string at key equals want.
 func find(list sdk.Node, key, want string) (int, sdk.Node) {
 	for i := 0; ; i++ {
 		element := list.At(i)

@@ -34,8 +34,7 @@ func (a *access) rewriteVolumes() error {
 }
 
 // chooseClass replaces the virtual storage class of an ephemeral volume by the class that was negotiated with the
-// provider, or by the provider's default. The plugin persistentvolumeclaim replaces the class of claims in the same
-// way.
+// provider, or by the provider's default class. The plugin persistentvolumeclaim does the same for claims.
 func (a *access) chooseClass(volume sdk.Node) {
 	if class := a.ctx.Node().String("storageClass"); class != "" {
 		volume.SetString(ephemeralClass, class)
@@ -67,7 +66,7 @@ func (a *access) rewriteSources(sources, volume sdk.Node) error {
 	return nil
 }
 
-// tokenSource returns the provider's Secret with the token, and the key of the token in the Secret. If there is no
+// tokenSource returns the provider's Secret that contains the token, and the token's key in it. If it returns no
 // Secret, the token must be removed from the volume.
 func (a *access) tokenSource(volume, path string) (secret, key string, err error) {
 	if a.reachesConsumer() && a.api.True("pending") {
@@ -97,8 +96,8 @@ func (a *access) tokenSource(volume, path string) (secret, key string, err error
 
 const maxName = 253
 
-// tokenKey returns the key under which the virtual kubelet stores a token in the pod's Secret, as in Liqo's
-// ServiceAccount reflection.
+// tokenKey returns the key under which the virtual kubelet stores a token in the pod's Secret. It is the same as in
+// Liqo's ServiceAccount reflection.
 func tokenKey(volume, path string) string {
 	digits := tokenDigits
 	if path != "token" {
@@ -108,7 +107,7 @@ func tokenKey(volume, path string) string {
 	return sdk.Concat(volume, "-", digits)
 }
 
-// tokenDigits are the hash digits for the path "token", which the default volume of every pod uses.
+// tokenDigits are the hash digits of the path "token", which is the path in the default volume of every pod.
 const tokenDigits = "3c469e"
 
 func (a *access) replaceToken(source sdk.Node, path, secret, key string) {
@@ -123,9 +122,9 @@ func (a *access) replaceToken(source sdk.Node, path, secret, key string) {
 	}
 }
 
-// tokenMode returns the file mode of a token, or 0 for the volume's mode. A kubelet makes projected tokens readable
-// for the user of the containers and for the fsGroup, but the files of a Secret always belong to root. Therefore, if
-// there is no fsGroup, containers that may run as another user need a file that everybody can read.
+// tokenMode returns the file mode of a token, or 0 for the volume's mode. A kubelet makes projected tokens readable for
+// the containers' user and for the fsGroup. The files of a Secret, however, always belong to root. Therefore, without
+// an fsGroup, containers that may run as another user need a file that everybody can read.
 func (a *access) tokenMode() int64 {
 	switch {
 	case a.spec.Has("securityContext.fsGroup"):
@@ -136,8 +135,8 @@ func (a *access) tokenMode() int64 {
 	return 0
 }
 
-// runsAsRoot reports whether all containers are explicitly set to run as root. All other containers may run as
-// another user, because their image determines the user.
+// runsAsRoot reports whether all containers are explicitly set to run as root. Otherwise a container may run as another
+// user, because its image determines the user.
 func (a *access) runsAsRoot(containers sdk.Node) bool {
 	const unknown = -1
 	user := a.spec.Int("securityContext.runAsUser", unknown)

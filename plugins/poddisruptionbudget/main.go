@@ -1,9 +1,9 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The default plugin for PodDisruptionBudgets. A budget is enforced by the cluster that runs the pods, so the copy
-// counts only offloaded pods. If minAvailable were reflected as a number, pods in other clusters would be missing from
-// the count, and the provider could never drain a node. The fields are handled as follows:
+// The default plugin for PodDisruptionBudgets. The cluster that runs the pods enforces a budget, so the reflected
+// budget counts only the offloaded pods. If minAvailable were reflected as a number, pods in other clusters would be
+// missing from the count, and the provider could never drain a node. The fields are handled as follows:
 //
 //   - The selector, percentages, maxUnavailable and unhealthyPodEvictionPolicy
 //     are unchanged. Percentages refer to the offloaded pods.

@@ -68,8 +68,8 @@ func outgoing(ctx sdk.Context, secret sdk.Object) error {
 	return nil
 }
 
-// tokenOf returns the service account of a Secret with a token. An original is recognized by its type, and a copy by
-// its label.
+// tokenOf returns the service account whose token a Secret contains. The type identifies an original token Secret, and
+// the label identifies a copy.
 func tokenOf(secret sdk.Object) (account string, isToken bool) {
 	account = secret.String(accountAnnotation)
 	if secret.Is("type", tokenType) {
@@ -78,7 +78,7 @@ func tokenOf(secret sdk.Object) (account string, isToken bool) {
 	return account, account != "" && secret.Is(accountLabel, account)
 }
 
-// checkAccount returns an error if the name of the service account cannot be the value of a label.
+// checkAccount returns an error if the name of the service account is not a valid label value.
 func checkAccount(account string) error {
 	if account == "" {
 		return sdk.Fail("type " + tokenType + " needs the annotation " + wire.TokenServiceAccountLabel +

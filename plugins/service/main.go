@@ -34,7 +34,7 @@ var plugin = sdk.Register(sdk.Manifest{
 
 func main() {}
 
-// Paths that are removed from Services.
+// Paths of fields that are removed from Services.
 const (
 	always    = "spec.loadBalancerIP\nspec.loadBalancerClass"
 	nodePorts = "\nspec.ports.*.nodePort\nspec.healthCheckNodePort"
@@ -44,7 +44,7 @@ const (
 
 func outgoing(ctx sdk.Context, service sdk.Object) error {
 	checkDirectConnections(ctx, service)
-	kind := "" // the kind stays empty for the type ClusterIP, which most Services have, so that no string is copied
+	kind := "" // the kind of a ClusterIP Service, the most frequent type, is left empty, so that no string is copied
 	if !service.Is("spec.type", "ClusterIP") {
 		kind = service.String("spec.type")
 	}
@@ -58,7 +58,7 @@ func outgoing(ctx sdk.Context, service sdk.Object) error {
 	return nil
 }
 
-// assigned returns the paths of the fields that the provider assigns.
+// assigned returns the paths of the fields that the provider assigns in a Service of the given type.
 func assigned(service sdk.Object, kind string) string {
 	switch kind {
 	case "NodePort", "LoadBalancer":
@@ -81,15 +81,15 @@ func assignedHeadless(service sdk.Object) string {
 	return always + families
 }
 
-// setLoadBalancerClass sets the class that was negotiated with the provider, because the provider does not know the
-// consumer's class.
+// setLoadBalancerClass sets the load balancer class that was negotiated with the provider. The provider does not know
+// the consumer's class.
 func setLoadBalancerClass(ctx sdk.Context, service sdk.Object) {
 	if class := ctx.LoadBalancerClass(); class != "" {
 		service.SetString("spec.loadBalancerClass", class)
 	}
 }
 
-// checkDirectConnections warns about an invalid value of the annotation liqo.io/use-direct-connections.
+// checkDirectConnections emits a warning if the annotation liqo.io/use-direct-connections has an invalid value.
 func checkDirectConnections(ctx sdk.Context, service sdk.Object) {
 	value, set := service.Lookup("metadata.annotations[" + wire.UseDirectConnectionsAnnotation + "]")
 	if !set {
@@ -100,7 +100,7 @@ func checkDirectConnections(ctx sdk.Context, service sdk.Object) {
 	}
 }
 
-// incoming mutates the status of the provider's load balancer before it is written to the consumer's Service.
+// incoming mutates the status of the provider's load balancer before the status is written to the consumer's Service.
 func incoming(ctx sdk.Context, service sdk.Object) error {
 	sdk.RemapLoadBalancer(ctx, service)
 	return nil

@@ -16,13 +16,13 @@ import (
 	"github.com/refract-project/refract/host/document"
 )
 
-// Case is one run of a hook, with its inputs.
+// Case is one run of a hook with its input.
 type Case struct {
 	Hook    host.Hook
 	Object  map[string]any
 	Context map[string]any
 	Config  map[string]any
-	// Remap maps addresses to their translations in the other cluster. If it is nil, addresses stay unchanged.
+	// Remap maps addresses to their translations in the other cluster. If it is nil, addresses are not changed.
 	Remap map[string]any
 }
 
@@ -33,10 +33,10 @@ type Outcome struct {
 	Err        error
 	Warnings   []string
 	Fuel       int64
-	Memory     int // size of the instance's memory in bytes, including growth in earlier cases
+	Memory     int // size of the instance's memory in bytes; it includes growth in earlier cases
 }
 
-// failure returns the text of the error from the plugin or the host, without the name of the plugin.
+// failure returns the text of the error that the plugin or the host reported, without the name of the plugin.
 func (o Outcome) failure() string {
 	if o.Err == nil {
 		return ""
@@ -53,7 +53,7 @@ func (c Case) clone() Case {
 	return c
 }
 
-// remapIP translates an address with the case's Remap.
+// remapIP translates an address according to Remap.
 func (c Case) remapIP(ip string) (string, bool) {
 	if c.Remap == nil {
 		return ip, true
@@ -62,8 +62,8 @@ func (c Case) remapIP(ip string) (string, bool) {
 	return mapped, ok
 }
 
-// again returns a case that runs the hook on its own result. In this case, translated addresses have themselves as
-// their translations, and no restarts are added.
+// again returns a case that runs the hook on its own result. In this case, translated addresses are translated to
+// themselves, and no restarts are added.
 func (c Case) again(object map[string]any) Case {
 	c.Object = object
 	if c.Context != nil {
@@ -81,8 +81,8 @@ func (c Case) again(object map[string]any) Case {
 	return c
 }
 
-// withLostAnnotations adds the annotations that are excluded from reflection to the result of a hook again. The hook
-// removes them after they had an effect, and they must have the same effect in a second run.
+// withLostAnnotations adds annotations that are excluded from reflection to the result of a hook. The hook has removed
+// them after they took effect, but they must also take effect when the hook runs on its own result.
 func (c Case) withLostAnnotations(result map[string]any) map[string]any {
 	patch, _ := c.Context["offloadingPatch"].(map[string]any)
 	globs, _ := patch["annotationsNotReflected"].([]any)

@@ -3,7 +3,7 @@
 
 // Package plugintest tests a plugin on the real host, without a cluster.
 //
-// A test is one line. Its cases are folders with YAML files:
+// A test needs only one line. Its cases are folders with YAML files:
 //
 //	func TestPlugin(t *testing.T) {
 //		plugintest.Run(t, "my-plugin.wasm", "testdata", plugintest.Native(plugin))
@@ -25,14 +25,14 @@
 //	skip.txt       the reason why the object is not reflected
 //	error.txt      a text that the error must contain
 //
-// Warnings are in warnings.txt, one per line. `go test -update` writes these files. Review them before you commit
-// them. Faults of the plugin, such as a trap, are never written as expected results. If every case ends with a fault,
-// no files are written.
+// Warnings are in warnings.txt, one per line. `go test -update` writes these files. Review them before you commit them.
+// Faults of the plugin, such as traps, are never written as expected results. If all cases end with a fault, no files
+// are written.
 //
-// Each case also checks that the hook does not modify its input, that the hook changes nothing if it runs again on
-// its result, and, if Native is used, that both builds have the same result. The used fuel and memory are logged (`go
-// test -v`).
+// For each case, the test also checks that the hook does not modify its input, that it changes nothing if it runs again
+// on its own result, and, if Native is used, that both builds give the same result. With `go test -v`, the used fuel
+// and memory are logged.
 //
-// [Property] and [Fuzz] generate thousands of objects from the cases, with fields that the plugin does not know, and
-// run the same checks for each of them.
+// [Property] and [Fuzz] generate thousands of objects from the cases, and add fields that the plugin does not know.
+// They run the same checks for each object.
 package plugintest

@@ -12,7 +12,7 @@ import (
 	"github.com/refract-project/refract/sdk/plugintest"
 )
 
-// test takes the place of testing.T, because an example function gets none. It prints failures.
+// test replaces testing.T, which examples do not have. It prints failures.
 type test struct {
 	testing.TB
 	cleanups []func()
@@ -30,8 +30,7 @@ func (t *test) end() {
 	}
 }
 
-// This example runs a compiled plugin on the real host. The test fails if the plugin has a fault or is not
-// idempotent.
+// This example runs a compiled plugin on the real host. Check fails if the plugin has a fault or is not idempotent.
 func ExampleCheck() {
 	t := &test{}
 	defer t.end()

@@ -10,14 +10,14 @@ import (
 	"slices"
 )
 
-// corpus has the values from which objects are generated.
+// corpus contains the values that objects are generated from.
 type corpus struct {
 	cases   []Case
-	scalars map[string][]any // scalar values of the cases, by type
+	scalars map[string][]any // scalar values in the cases, by type
 }
 
-// generator generates unusual objects from the objects of the cases: it combines different cases, removes, repeats
-// and reorders values, and adds fields that no plugin knows.
+// generator generates unusual objects from the objects in the cases. It combines cases; removes, repeats and reorders
+// values; and adds fields that no plugin knows.
 type generator struct {
 	*corpus
 	rng *rand.Rand
@@ -33,8 +33,8 @@ func newCorpus(cases map[string]Case) *corpus {
 	return c
 }
 
-// collect adds the scalars of a value and its keys to the corpus. Keys are added because strings in other places
-// often refer to keys.
+// collect adds the scalars and the keys in a value to the corpus. Keys are added because strings elsewhere often refer
+// to keys.
 func (c *corpus) collect(v any) {
 	switch v := v.(type) {
 	case map[string]any:
@@ -56,7 +56,7 @@ func (c *corpus) remember(v any) {
 	c.scalars[kind] = append(c.scalars[kind], v)
 }
 
-// make generates one case. The same seed always gives the same case.
+// make generates a case. The same seed always gives the same case.
 func (c *corpus) make(seed uint64) Case {
 	g := &generator{corpus: c, rng: rand.New(rand.NewPCG(seed, 0))}
 	return g.next()
@@ -108,7 +108,7 @@ func (g *generator) mutateMap(m, donor map[string]any) any {
 		if key := g.key(donor); key != "" {
 			m[key] = donor[key]
 		}
-	default: // in all other cases, a value at a lower level is changed
+	default: // otherwise, a value at a lower level is changed
 		if key := g.key(m); key != "" {
 			m[key] = g.mutate(m[key], donor[key])
 		}
@@ -140,7 +140,7 @@ func (g *generator) mutateList(l, donor []any) any {
 	return l
 }
 
-// scalar returns another value of the same type, and sometimes of another type.
+// scalar returns another value, usually of the same type.
 func (g *generator) scalar(v any) any {
 	if g.rng.IntN(20) == 0 {
 		return g.unknown(1)
@@ -163,7 +163,7 @@ func (g *generator) key(m map[string]any) string {
 func (g *generator) unknown(depth int) any {
 	kinds := 9
 	if depth == 0 {
-		kinds = 7 // only scalars, no maps and lists
+		kinds = 7 // only scalars, without maps and lists
 	}
 	switch g.rng.IntN(kinds) {
 	case 0:

@@ -43,8 +43,8 @@ func golden(out Outcome) map[string]string {
 	return files
 }
 
-// checkWorks returns an error if every case ends with a fault, such as a trap. A rejection by the plugin is not a
-// fault. Without this check, expected results would be written for a module that never works.
+// checkWorks returns an error if all cases end with a fault, such as a trap. Otherwise expected results could be
+// written for a module that never works. A rejection of an object by the plugin is not a fault.
 func (m *Module) checkWorks(t testing.TB, cases map[string]Case) error {
 	var first error
 	for _, name := range slices.Sorted(maps.Keys(cases)) {
@@ -63,8 +63,8 @@ func (m *Module) checkWorks(t testing.TB, cases map[string]Case) error {
 	return fmt.Errorf("the plugin works in none of %d cases, so no expected result is written: %w", len(cases), first)
 }
 
-// compareGolden compares an outcome with the golden files of its case, or writes the files. A fault of the plugin
-// fails the test and is never written as the expected result.
+// compareGolden compares an outcome with the golden files of its case, or updates the files. A fault of the plugin
+// fails the test, and is never written to the files.
 func compareGolden(t testing.TB, dir string, out Outcome) {
 	t.Helper()
 	if *update && !expected(out.Err) {
@@ -82,8 +82,7 @@ func compareGolden(t testing.TB, dir string, out Outcome) {
 	}
 }
 
-// compareFile compares a golden file with the actual text got. If have is false, it checks that the file does not
-// exist. It returns the difference.
+// compareFile compares a golden file with got, and returns the difference. If have is false, the file must not exist.
 func compareFile(path, got string, have bool) string {
 	text, err := os.ReadFile(path)
 	switch {
@@ -119,7 +118,7 @@ func write(t testing.TB, path, text string, have bool) {
 	}
 }
 
-// unified returns the differences as a unified diff.
+// unified returns the differences between want and got as a unified diff.
 func unified(want, got string) string {
 	diff, err := difflib.GetUnifiedDiffString(difflib.UnifiedDiff{
 		A: difflib.SplitLines(want), B: difflib.SplitLines(got),

@@ -20,7 +20,7 @@ import (
 	"github.com/refract-project/refract/sdk"
 )
 
-// Module is a compiled plugin with its own host. It is safe for concurrent use.
+// Module is a compiled plugin with a host of its own. It is safe for concurrent use.
 type Module struct {
 	host *host.Host
 	name string
@@ -30,7 +30,7 @@ type Module struct {
 	loaded map[string]*host.Plugin // keyed by configuration
 }
 
-// Open reads a module and creates a host for it. The host is closed when the test ends.
+// Open reads a module and creates a host for it. The host is closed at the end of the test.
 func Open(t testing.TB, path string) *Module {
 	t.Helper()
 	wasm, err := os.ReadFile(path)
@@ -43,7 +43,7 @@ func Open(t testing.TB, path string) *Module {
 		t.Fatalf("starting a host, %v", err)
 	}
 	t.Cleanup(func() {
-		if err := h.Close(context.Background()); err != nil { // a new context, because the test's context has ended
+		if err := h.Close(context.Background()); err != nil { // the context of the test is already done, so a new one is needed
 			t.Errorf("closing the host, %v", err)
 		}
 	})
@@ -51,7 +51,7 @@ func Open(t testing.TB, path string) *Module {
 	return &Module{host: h, name: name, wasm: wasm, loaded: map[string]*host.Plugin{}}
 }
 
-// plugin returns the module with a configuration. It loads the module only once for each configuration.
+// plugin returns the module with a configuration. It loads the module once for each configuration.
 func (m *Module) plugin(t testing.TB, config map[string]any) (*host.Plugin, error) {
 	key, err := json.Marshal(config)
 	if err != nil {
@@ -69,7 +69,7 @@ func (m *Module) plugin(t testing.TB, config map[string]any) (*host.Plugin, erro
 	return p, err
 }
 
-// Run runs the plugin with a case. If the module cannot be loaded, the test ends.
+// Run runs the plugin for a case. If the module cannot be loaded, the test ends.
 func (m *Module) Run(t testing.TB, c Case) Outcome {
 	t.Helper()
 	out, err := m.try(t, c)
@@ -79,7 +79,7 @@ func (m *Module) Run(t testing.TB, c Case) Outcome {
 	return out
 }
 
-// try runs the plugin with a case. It returns an error if the module cannot be loaded.
+// try runs the plugin for a case. If the module cannot be loaded, it returns an error.
 func (m *Module) try(t testing.TB, c Case) (Outcome, error) {
 	p, err := m.plugin(t, c.Config)
 	if err != nil {
@@ -112,8 +112,8 @@ func (m *Module) try(t testing.TB, c Case) (Outcome, error) {
 	return out, nil
 }
 
-// guard returns the host's guard for the kind, without the parts that change objects, so that a test sees only the
-// changes by the plugin.
+// guard returns the host's guard for the kind, without the parts of the guard that change objects. A test thus sees
+// only the plugin's changes.
 func guard(c Case) host.Guard {
 	kind, _ := c.Object["kind"].(string)
 	g := host.DefaultGuard(kind)

@@ -23,7 +23,7 @@ const (
 	cases   = "../../plugins/service/testdata"
 )
 
-// recorder records failures of a test, so that another test can check them.
+// recorder records the failures of a test, so that another test can check them.
 type recorder struct {
 	testing.TB
 	errors []string
@@ -94,7 +94,7 @@ func TestCompareFile(t *testing.T) {
 	}
 }
 
-// TestCheckFinds checks that Check detects a native build with different results, and a hook that is not idempotent.
+// TestCheckFinds checks that Check reports a native build with different results, and a hook that is not idempotent.
 func TestCheckFinds(t *testing.T) {
 	all, err := readCases(cases)
 	require.NoError(t, err)
@@ -140,8 +140,8 @@ func TestGeneratorIsDeterministic(t *testing.T) {
 	}
 }
 
-// TestConcurrentRuns checks that cases can run concurrently with the right results and, with the race detector,
-// without data races.
+// TestConcurrentRuns checks that cases that run concurrently have the right results, and no data races if the race
+// detector is used.
 func TestConcurrentRuns(t *testing.T) {
 	all, err := readCases(cases)
 	require.NoError(t, err)
@@ -160,8 +160,8 @@ func TestConcurrentRuns(t *testing.T) {
 	group.Wait()
 }
 
-// TestFaultsAreNotExpectedResults checks that no expected results are written for a plugin that never works.
-// Rejections of objects count as results.
+// TestFaultsAreNotExpectedResults checks that no expected results are written for a plugin that never works. A
+// rejection of an object counts as a result.
 func TestFaultsAreNotExpectedResults(t *testing.T) {
 	*update = true
 	defer func() { *update = false }()
@@ -190,6 +190,6 @@ func TestFaultsAreNotExpectedResults(t *testing.T) {
 	}
 
 	refused.Config = map[string]any{"unknown": true}
-	misconfigured := Open(t, "../../plugins/pod/pod.wasm") // the schema of this plugin does not have the field
+	misconfigured := Open(t, "../../plugins/pod/pod.wasm") // the schema in this plugin does not have the configured field
 	require.ErrorContains(t, misconfigured.checkWorks(t, map[string]Case{"a": refused}), "unknown")
 }

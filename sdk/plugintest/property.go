@@ -10,8 +10,8 @@ import (
 	"github.com/refract-project/refract/host"
 )
 
-// Property generates count objects from the cases below dir, and runs [Check] for each of them. The same cases always
-// give the same objects. It fails at the first object that does not pass, and prints the object.
+// Property generates count objects from the cases below dir, and runs [Check] for each of them. It generates the same
+// objects every time. It stops at the first object that fails, and prints the object.
 func Property(t *testing.T, module, dir string, count int, opts ...Option) {
 	t.Helper()
 	cases, err := readCases(dir)
@@ -33,7 +33,7 @@ func Property(t *testing.T, module, dir string, count int, opts ...Option) {
 	}
 }
 
-// Fuzz does the same as [Property], but takes the seeds from go test -fuzz.
+// Fuzz is like [Property], but gets the seeds from go test -fuzz.
 func Fuzz(f *testing.F, module, dir string, opts ...Option) {
 	f.Helper()
 	cases, err := readCases(dir)
@@ -53,7 +53,7 @@ func Fuzz(f *testing.F, module, dir string, opts ...Option) {
 	})
 }
 
-// outcomes counts the generated objects by their outcome.
+// outcomes contains the numbers of generated objects by outcome.
 type outcomes struct{ crossed, skipped, refused int }
 
 func (o *outcomes) add(out Outcome) {
@@ -68,7 +68,7 @@ func (o *outcomes) add(out Outcome) {
 }
 
 // expected reports whether err is a valid result for a malformed object. All other errors are faults of the plugin: a
-// trap, no fuel left, a forbidden write.
+// trap, running out of fuel, or a forbidden write.
 func expected(err error) bool {
 	var refused *host.PluginFailedError
 	var access *host.AccessError

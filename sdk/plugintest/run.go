@@ -58,8 +58,8 @@ func Run(t *testing.T, module, dir string, opts ...Option) {
 	}
 }
 
-// Check runs one case and checks properties that every plugin must have: it does not modify its input, its hook is
-// idempotent, and both builds have the same result.
+// Check runs a case, and checks properties that every plugin must have: the plugin does not modify its input, its hook
+// is idempotent, and both builds give the same result.
 func Check(t testing.TB, m *Module, c Case, opts ...Option) Outcome {
 	t.Helper()
 	o := apply(opts)
@@ -77,8 +77,8 @@ func Check(t testing.TB, m *Module, c Case, opts ...Option) Outcome {
 	if out.Object != nil {
 		diff := diffOutcome(out, m.Run(t, c.again(out.Object)))
 		if diff != "" && diffOutcome(out, m.Run(t, c.again(c.withLostAnnotations(out.Object)))) == "" {
-			// The difference does not count, because the hook is idempotent as long as the excluded annotations are
-			// present.
+			// The excluded annotations are missing in the second run. This difference does not count, because the hook
+			// is idempotent with them.
 			diff = ""
 		}
 		if diff != "" {
@@ -102,8 +102,8 @@ func compareBuilds(t testing.TB, module, native Outcome) {
 	}
 }
 
-// diffOutcome compares the objects and skips of two outcomes. For errors, it only compares whether one occurred,
-// because the texts differ between the builds.
+// diffOutcome compares the objects and the skips of two outcomes. It does not compare the texts of errors, because they
+// differ between the builds.
 func diffOutcome(a, b Outcome) string {
 	if (a.Err != nil) != (b.Err != nil) {
 		return cmp.Diff(a.failure(), b.failure())
@@ -111,7 +111,7 @@ func diffOutcome(a, b Outcome) string {
 	return diff(a.Object, b.Object) + diff(a.SkipReason, b.SkipReason)
 }
 
-// diff returns the result of cmp.Diff. If the values are equal, it is faster than cmp.Diff.
+// diff returns the result of cmp.Diff, but is faster if the values are equal.
 func diff(a, b any) string {
 	if reflect.DeepEqual(a, b) {
 		return ""

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// decode decodes YAML into the types of unstructured objects: whole numbers become int64.
+// decode decodes YAML into the types of unstructured objects. Whole numbers become int64.
 func decode(text []byte) (map[string]any, error) {
 	text, err := yaml.YAMLToJSONStrict(text)
 	if err != nil {

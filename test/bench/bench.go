@@ -27,15 +27,15 @@ const namespace, remoteNamespace, plainNamespace = "bench", "bench-" + lab.Consu
 type bench struct {
 	*lab.Lab
 	pods, services int
-	// countsOnly means that durations are not compared with their goals. With countsOnly or scale, plain nodes are
-	// not measured.
+	// countsOnly means that durations are not compared with their goals. Plain nodes are not measured with countsOnly
+	// or scale.
 	countsOnly, podsOnly, scale bool
-	// adopt is the number of objects at the restart of the virtual kubelet; 0 means the default.
+	// adopt is the number of objects that exist when the virtual kubelet restarts; 0 means the default.
 	adopt int
 	// profiles is the folder for profiles. If it is "", no profiles are written.
 	profiles string
 	profiled int
-	// heartbeat is the time of the last heartbeat of the node that was observed.
+	// heartbeat is the time of the last heartbeat of the node.
 	heartbeat time.Time
 	plain     plain
 	// rollout and deletion are the costs for the offloaded pods.
@@ -53,8 +53,8 @@ type plain struct {
 	slowestUpdates time.Duration // 99th percentile of the delays
 }
 
-// againstBoth records the CPU time of c relative to both, the cost of the same work in two independent clusters at the
-// same time.
+// againstBoth records the CPU time of c relative to both, which is the cost of the same work in two independent
+// clusters at the same time.
 func (b *bench) againstBoth(c, both cost) {
 	_, used := c.ratio(costs{both})
 	b.found("   compared with both clusters at once", "%.2f", used)
@@ -63,10 +63,10 @@ func (b *bench) againstBoth(c, both cost) {
 // cost is the duration and the CPU time of an operation.
 type cost struct{ took, used time.Duration }
 
-// costs are several measurements of the same operation.
+// costs contains several measurements of the same operation.
 type costs []cost
 
-// ratio returns the ratio of a cost to the mean of other costs, for the duration and for the CPU time.
+// ratio returns the ratio of a cost to the mean of other costs, both for the duration and for the CPU time.
 func (c cost) ratio(others costs) (took, used float64) {
 	var sum cost
 	for _, other := range others {
@@ -90,7 +90,7 @@ func (b *bench) found(what, format string, args ...any) {
 	b.figures = append(b.figures, figure{what: what, value: fmt.Sprintf(format, args...)})
 }
 
-// atMost records a figure that should not exceed the goal.
+// atMost records a figure that should not exceed its goal.
 func (b *bench) atMost(what string, value, goal float64, unit string) {
 	b.figures = append(b.figures, figure{
 		// The condition is negated so that NaN counts as missed.
@@ -98,8 +98,8 @@ func (b *bench) atMost(what string, value, goal float64, unit string) {
 	})
 }
 
-// atMostTime records a figure as atMost does, for values that depend on the load of the machine, or on how much work
-// was done before.
+// atMostTime records a figure as atMost does. It is for values that depend on the load of the machine, or on how much
+// work was done before.
 func (b *bench) atMostTime(what string, value, goal float64, unit string) {
 	b.atMost(what, value, goal, unit)
 	if b.countsOnly {
@@ -158,8 +158,8 @@ func (b *bench) join(ctx context.Context) error {
 	return b.kubelet()
 }
 
-// writes returns the writes of Refract's processes to both clusters since the last call. Heartbeats and leader
-// election are left out.
+// writes returns the writes of Refract's processes to both clusters since the last call. It leaves out heartbeats and
+// leader election.
 func (b *bench) writes() ([]lab.Write, error) {
 	var ours []lab.Write
 	for _, side := range []*lab.Side{b.Consumer, b.Provider} {
@@ -176,8 +176,8 @@ func (b *bench) writes() ([]lab.Write, error) {
 	return ours, nil
 }
 
-// isHeartbeat reports whether a write is the heartbeat of the node, which is sent every five minutes. If the writes
-// are more frequent, they do not count as heartbeats.
+// isHeartbeat reports whether a write is a heartbeat of the node. Heartbeats are sent every five minutes. More frequent
+// writes do not count as heartbeats.
 func (b *bench) isHeartbeat(write lab.Write) bool {
 	if write.Kind() != "nodes/status" || time.Since(b.heartbeat) < 4*time.Minute {
 		return false
@@ -218,7 +218,7 @@ func (b *bench) kubelet() error {
 	return nil
 }
 
-// memory compares the virtual kubelet's memory with its goal, which grows with the pods beyond the first thousand. At
+// memory compares the virtual kubelet's memory with its goal, which grows with each pod beyond the first thousand. At
 // this time, the caches of the virtual kubelet contain the pods and the Services of the benchmark.
 func (b *bench) memory(context.Context) error {
 	used, err := testenv.ProcessUsage(b.Kubelet().Pid())
@@ -233,7 +233,7 @@ func (b *bench) memory(context.Context) error {
 // quiet is the time without writes after which Refract's processes count as done.
 const quiet = 3 * time.Second
 
-// settled waits until the processes have nothing left to do, and returns the writes that they have made until then.
+// settled waits until the processes have nothing left to do, and returns the writes that they have made by then.
 func (b *bench) settled(ctx context.Context) ([]lab.Write, error) {
 	var all []lab.Write
 	since := time.Now()

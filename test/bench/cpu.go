@@ -35,8 +35,8 @@ func (b *bench) cpu() (cpu, error) {
 	return used, nil
 }
 
-// since returns the total CPU time that was used since an earlier reading, and the processes that have used most of
-// it.
+// since returns the total CPU time that was used since an earlier measurement, and a text with the processes that used
+// most of it.
 func (c cpu) since(earlier cpu) (sum time.Duration, parts string) {
 	const most = 5
 	var names []string
@@ -60,8 +60,8 @@ const kubeletProcess = lab.ConsumerID + " virtual-kubelet"
 // collectionMost is the maximum percentage of the virtual kubelet's CPU time that garbage collection may use.
 const collectionMost = 15
 
-// phase runs do, and records the CPU time that both clusters and Refract's processes use meanwhile, and the time that
-// the virtual kubelet spends on garbage collection.
+// phase runs do. It records the CPU time that both clusters and Refract's processes use during the call, and how much
+// of it the virtual kubelet spends on garbage collection.
 func (b *bench) phase(ctx context.Context, do func(context.Context) error) (total time.Duration, err error) {
 	before, err := b.cpu()
 	if err != nil {
@@ -98,7 +98,7 @@ func (b *bench) phase(ctx context.Context, do func(context.Context) error) (tota
 	return total, nil
 }
 
-// goClock is the CPU time of the virtual kubelet in seconds, as the Go runtime estimates it. The estimates include
+// goClock contains the virtual kubelet's CPU time in seconds, as estimated by the Go runtime. The estimates include
 // waiting for a CPU, so they can only be compared with each other.
 type goClock struct{ all, collecting float64 }
 
@@ -113,7 +113,7 @@ func (b *bench) goClock(ctx context.Context) (goClock, error) {
 	return goClock{sum("total") - sum("idle"), sum("gc_total")}, nil
 }
 
-// collection returns the percentage of the time since an earlier reading that was spent on garbage collection.
+// collection returns the percentage of the time since an earlier measurement that was spent on garbage collection.
 func (c goClock) collection(since goClock) float64 {
 	return 100 * (c.collecting - since.collecting) / (c.all - since.all)
 }
@@ -141,11 +141,11 @@ func (b *bench) keepProfile(name string, data []byte) error {
 
 // collections is the number of garbage collections before memory is measured. The second collection releases the
 // content of pools. Each collection halves stacks that have become too large. Five collections are needed for the
-// stacks of 3,000 goroutines that have decoded a response once.
+// stacks of 3,000 goroutines that have each decoded one response.
 const collections = 6
 
-// collectGarbage triggers garbage collections in the virtual kubelet, so that its metrics have the memory that it
-// needs, and not what happens to be left.
+// collectGarbage triggers garbage collections in the virtual kubelet, so that its metrics show the memory that it
+// needs, without garbage.
 func (b *bench) collectGarbage(ctx context.Context) error {
 	var data []byte
 	for range collections {
@@ -157,7 +157,7 @@ func (b *bench) collectGarbage(ctx context.Context) error {
 	return b.keepProfile("heap", data)
 }
 
-// readProfile reads a profile from the virtual kubelet. All benchmarks run it with --enable-profiling.
+// readProfile reads a profile from the virtual kubelet, which all benchmarks run with --enable-profiling.
 func readProfile(ctx context.Context, name string) ([]byte, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://127.0.0.1:6060/debug/pprof/"+name, nil)
 	if err != nil {

@@ -18,12 +18,12 @@ import (
 	"github.com/refract-project/refract/test/support/lab"
 )
 
-// flipSlices and flipEndpoints are the numbers of EndpointSlices and of endpoints in each. Together they are a thousand
-// endpoints, in slices of the size that Kubernetes uses.
+// flipSlices is the number of EndpointSlices, and flipEndpoints is the number of endpoints in each. Together they are a
+// thousand endpoints, in slices of the size that Kubernetes uses.
 const flipSlices, flipEndpoints = 10, 100
 
 // flips measures the delay between a change in the state of the network to the consumer and the resulting change in the
-// readiness of its endpoints on the provider.
+// readiness of the consumer's endpoints on the provider.
 func (b *bench) flips(ctx context.Context) error {
 	progress("%d endpoints that become unready together, and ready", flipSlices*flipEndpoints)
 	slices := b.flipping()
@@ -61,8 +61,8 @@ func (b *bench) flipping() *kind {
 		content: map[string]any{"addressType": "IPv4", "endpoints": endpoints, "ports": []any{map[string]any{"name": "http", "port": int64(80)}}}}
 }
 
-// flip sets, on the provider, the state of the network to the consumer. It returns the delay between the change in the
-// condition and the change in the last endpoint.
+// flip sets, on the provider, the state of the network to the consumer. It returns the delay between the change of the
+// condition and the change of the last endpoint.
 func (b *bench) flip(ctx context.Context, status string, ready bool) (time.Duration, error) {
 	clusters := b.Provider.Dynamic.Resource(corev1beta1.ForeignClusterGVR)
 	watch, err := clusters.Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + lab.ConsumerID})
@@ -94,7 +94,7 @@ func networkStatus(cluster *unstructured.Unstructured) string {
 	return ""
 }
 
-// awaitReadiness waits until either all or none of the endpoints on the provider are ready.
+// awaitReadiness waits until all endpoints on the provider are ready or, if ready is false, until none is.
 func (b *bench) awaitReadiness(ctx context.Context, ready bool) error {
 	return b.Wait(ctx, fmt.Sprintf("%d endpoints with ready: %t", flipSlices*flipEndpoints, ready), func(ctx context.Context) (string, error) {
 		list, err := b.Provider.Client.DiscoveryV1().EndpointSlices(remoteNamespace).List(ctx, metav1.ListOptions{LabelSelector: label + "=yes"})

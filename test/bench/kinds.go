@@ -43,8 +43,8 @@ type kind struct {
 	change func(value string) string
 }
 
-// few is the number of objects of a kind whose costs are the same as the costs of another kind. The other kind is
-// measured with more objects.
+// few is the number of objects of a kind that costs as much per object as another kind, which is measured with more
+// objects.
 const few = 100
 
 var services = corev1.SchemeGroupVersion.WithResource("services")
@@ -70,9 +70,9 @@ func (b *bench) kinds() []*kind {
 		{name: "PodDisruptionBudget", source: policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets"), count: few, onCreation: 1, onChange: 1,
 			content: map[string]any{"spec": map[string]any{"maxUnavailable": int64(1), "selector": map[string]any{"matchLabels": map[string]any{"app": "none"}}}}},
 		{name: "EndpointSlice", source: discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), target: offloadingv1beta1.ShadowEndpointSliceGVR,
-			count: few, onCreation: 2, onChange: 2, // writes of the ShadowEndpointSlice and of the provider's EndpointSlice
+			count: few, onCreation: 2, onChange: 2, // the writes are those to the ShadowEndpointSlice and to the provider's EndpointSlice
 			content: map[string]any{"addressType": "IPv4", "endpoints": []any{endpoint}, "ports": ports}},
-		// Two objects are created: the claim, and the volume that represents it.
+		// Two objects are created: the claim, and the volume for the claim on the consumer.
 		{name: "PersistentVolumeClaim", source: core("persistentvolumeclaims"), count: few, onCreation: 2, onChange: 1,
 			content: claim()},
 		{name: "Widget", source: schema.GroupVersionResource{Group: "bench.example.org", Version: "v1", Resource: "widgets"}, count: few, onCreation: 1, onChange: 1,
@@ -81,7 +81,7 @@ func (b *bench) kinds() []*kind {
 	}
 }
 
-// claim returns a claim of the virtual class for a pod that was scheduled to the virtual node.
+// claim returns a claim of the virtual storage class for a pod that was scheduled to the virtual node.
 func claim() map[string]any {
 	return map[string]any{
 		"metadata": map[string]any{"annotations": map[string]any{wire.SelectedNodeAnnotation: lab.NodeName}},
@@ -90,8 +90,8 @@ func claim() map[string]any {
 	}
 }
 
-// volumes creates the volumes to which the provider's claims are bound. Without volumes, Kubernetes would repeatedly
-// write Events about the claims.
+// volumes creates the volumes to which the provider's claims are bound. Without them, Kubernetes would repeatedly write
+// Events about the claims.
 func (b *bench) volumes(ctx context.Context) error {
 	for i := range min(few, b.services) + 2*missed {
 		volume := &corev1.PersistentVolume{
@@ -109,7 +109,7 @@ func (b *bench) volumes(ctx context.Context) error {
 	return nil
 }
 
-// eventKind returns the kind of Events that the provider writes about copies and that are reflected to the consumer.
+// eventKind returns the kind of Events that the provider writes about copies, and that are reflected to the consumer.
 func (b *bench) eventKind(count int) *kind {
 	lasting := fmt.Sprintf("service-%04d", b.services-1) // this Service is never deleted
 	about := map[string]any{"apiVersion": "v1", "kind": "Service", "namespace": remoteNamespace, "name": lasting}
@@ -132,7 +132,7 @@ func (k *kind) object(i int) string {
 //go:embed cluster
 var manifests embed.FS
 
-// apply applies a file from the folder cluster to a cluster.
+// apply applies a file of the folder cluster to a cluster.
 func (b *bench) apply(ctx context.Context, cluster, name string) error {
 	content, err := manifests.ReadFile("cluster/" + name)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// updatesPerSecond is the rate of updates, and updatesFor how long they are sent.
+	// updatesPerSecond is the rate of the updates. updatesFor is how long they are sent.
 	updatesPerSecond = 100
 	updatesFor       = 10 * time.Second
 )
@@ -79,7 +79,7 @@ func (b *bench) updates(ctx context.Context, k *kind) ([]time.Duration, error) {
 	return delays, err
 }
 
-// arrivals contains the time at which each value of each copy was observed.
+// arrivals records when each value arrived in each copy.
 type arrivals struct {
 	mu sync.Mutex
 	at map[string]time.Time
@@ -88,7 +88,7 @@ type arrivals struct {
 // watchCopies watches copies and records when they change.
 func (b *bench) watchCopies(ctx context.Context, k *kind) (*arrivals, error) {
 	_, copies := b.ends(k)
-	// The watch begins with the current version, because listing the existing copies would delay the first updates.
+	// The watch starts at the current version, because listing the existing copies would delay the first updates.
 	now, err := copies.List(ctx, metav1.ListOptions{LabelSelector: label + "=yes", Limit: 1})
 	if err != nil {
 		return nil, err

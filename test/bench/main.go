@@ -40,7 +40,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "bench: --scale measures Services as well: leave out one of --scale and --pods-only")
 		os.Exit(2)
 	}
-	ctrllog.SetLogger(logr.Discard()) // a library requires a logger; the returned errors contain the same messages
+	ctrllog.SetLogger(logr.Discard()) // a library requires a logger; its messages are also in the returned errors
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	ctx, cancel := context.WithTimeoutCause(ctx, *timeout, fmt.Errorf("the benchmark took longer than %s", *timeout))
@@ -54,10 +54,11 @@ func main() {
 	}
 }
 
-// least is the minimum number of objects of each kind. It is sufficient for two rounds, with one object that stays.
+// least is the minimum number of objects of each kind. It is sufficient for two rounds and one object that is never
+// changed.
 const least = 4*missed + 1
 
-// kubeletArgs are flags that are set in addition to the flags of the lab.
+// kubeletArgs are the flags that are set in addition to the flags of the lab.
 var kubeletArgs = []string{"--enable-profiling", "--enable-storage", "--remote-real-storage-class-name=" + lab.RemoteStorageClass}
 
 func run(ctx context.Context, options lab.Options, b *bench) (err error) {

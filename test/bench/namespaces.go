@@ -20,15 +20,15 @@ import (
 const further = 100
 
 // namespacesMemory is the goal for the memory that these namespaces need, in MiB. It allows 40 KiB for each of ten
-// watches: nine for kinds of this cluster, and one for the provider.
+// watches per namespace: nine for kinds of this cluster, and one for the provider.
 const namespacesMemory = 40
 
-// namespacesMemoryBusy is the bound on a busy machine, in MiB. More goroutines start at the same time there, and the
+// namespacesMemoryBusy is the goal on a busy machine, in MiB. More goroutines start at the same time there, and the
 // gaps between their stacks are not returned: 39 MiB on an idle machine became 47 MiB next to the other steps of CI.
 const namespacesMemoryBusy = 60
 
-// namespaces measures the cost of additional namespaces for a virtual kubelet that has just started. The namespaces
-// are empty except for the root CA that every namespace has.
+// namespaces measures the cost of additional namespaces for a virtual kubelet that has just started. The namespaces are
+// empty except for the ConfigMap with the root CA that every namespace contains.
 func (b *bench) namespaces(ctx context.Context) error {
 	progress("%d further namespaces", further)
 	if err := b.StopKubelet(ctx); err != nil {
@@ -92,7 +92,7 @@ func (b *bench) namespaces(ctx context.Context) error {
 		return (metricsAfter.Sum(metric, nil) - metrics.Sum(metric, nil)) / (1 << 20)
 	}
 	stacks, live := grown("go_memory_classes_heap_stacks_bytes"), grown("go_gc_heap_live_bytes")
-	// The resident memory is printed but not checked, because it depends on how much garbage a process may have.
+	// The resident memory is printed but not checked, because it depends on how much garbage the process keeps.
 	goal := float64(namespacesMemory)
 	if b.countsOnly {
 		goal = namespacesMemoryBusy

@@ -64,7 +64,7 @@ func (b *bench) change(ctx context.Context, k *kind, name, value string) error {
 	return err
 }
 
-// changeOf returns the value that the last change to an object has set.
+// changeOf returns the value that the last change has set on an object.
 func changeOf(object *unstructured.Unstructured) string {
 	if message, ok := object.Object["message"].(string); ok {
 		return message
@@ -77,7 +77,7 @@ func hasChange(value string) func(*unstructured.Unstructured) bool {
 	return func(object *unstructured.Unstructured) bool { return changeOf(object) == value }
 }
 
-// ofOurs is a label selector that selects the copies of the benchmark's objects.
+// ofOurs is a label selector for the copies of the benchmark's objects.
 const ofOurs = wire.OriginLabel + "=" + lab.ConsumerID + "," + label + "=yes"
 
 func (b *bench) delete(ctx context.Context, k *kind, name string) error {
@@ -85,7 +85,7 @@ func (b *bench) delete(ctx context.Context, k *kind, name string) error {
 	return sources.Delete(ctx, name, metav1.DeleteOptions{})
 }
 
-// each calls do for the objects of a kind whose numbers are at least from and less than to.
+// each calls do for the objects of a kind with the numbers from (inclusive) to to (exclusive).
 func (b *bench) each(ctx context.Context, k *kind, from, to int, do func(context.Context, *kind, string) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallel)
@@ -95,7 +95,7 @@ func (b *bench) each(ctx context.Context, k *kind, from, to int, do func(context
 	return group.Wait()
 }
 
-// await waits until exactly n copies meet a condition. A nil condition is met by all copies. await uses a watch,
+// await waits until exactly n copies meet the condition holds. If holds is nil, all copies meet it. await uses a watch,
 // because listing all objects repeatedly would affect the measurement.
 func (b *bench) await(ctx context.Context, k *kind, n int, holds func(*unstructured.Unstructured) bool) error {
 	_, copies := b.ends(k)

@@ -38,7 +38,7 @@ type place struct {
 	namespace string
 }
 
-// simulatedNodes are the labels of the simulated nodes, in either cluster.
+// simulatedNodes are the labels of the simulated nodes, which are the same in both clusters.
 var simulatedNodes = map[string]string{testenv.KwokNodeLabel: "kwok"}
 
 // plainPods measures pods on nodes of their own cluster, first in one cluster and then in two independent clusters at
@@ -76,7 +76,7 @@ func (b *bench) plainOnce(ctx context.Context) (load, error) {
 		return plain, err
 	}
 	b.plain.rollout = append(b.plain.rollout, c)
-	// The processes must be done before the pods are deleted, as in the measurement of the pods on the virtual node.
+	// The processes must be idle before the pods are deleted, as in the measurement of the pods on the virtual node.
 	if _, err := b.settled(ctx); err != nil {
 		return plain, err
 	}
@@ -105,7 +105,7 @@ func (b *bench) comparedPods(ctx context.Context) error {
 	return err
 }
 
-// deployed deploys the number of pods to be measured in each place.
+// deployed deploys the pods to be measured in each place, and measures the cost.
 func (b *bench) deployed(ctx context.Context, l load, what string) (cost, error) {
 	return b.timed(ctx, what, l, func(ctx context.Context, p place) error {
 		return b.deploy(ctx, p, l.name, b.pods, l.nodes, withoutTokens)
@@ -189,7 +189,7 @@ func (b *bench) offloadedAgain(ctx context.Context) error {
 	return err
 }
 
-// tally records how many writes there are per object, for each kind.
+// tally records, for each kind, how many writes there are per object.
 func (b *bench) tally(writes []lab.Write, objects int) {
 	for kind, n := range lab.Tally(writes) {
 		if n >= objects/10 {
@@ -201,7 +201,7 @@ func (b *bench) tally(writes []lab.Write, objects int) {
 // tokensApp is the Deployment whose pods have tokens.
 const tokensApp = "tokens"
 
-// podsWithTokens measures the additional cost of tokens for pods that access the consumer's API server.
+// podsWithTokens measures how much more the pods cost if they have tokens for the consumer's API server.
 func (b *bench) podsWithTokens(ctx context.Context) error {
 	progress("%d pods with tokens", few)
 	if err := b.deploy(ctx, b.offloaded().places[0], tokensApp, few, virtualNodes, nil); err != nil {
@@ -219,8 +219,8 @@ func (b *bench) podsWithTokens(ctx context.Context) error {
 	return nil
 }
 
-// awaitRecorded waits until the given number of ShadowPods have the phase Running, which is the last write of the
-// provider's controller.
+// awaitRecorded waits until the given number of ShadowPods have the phase Running. Setting this phase is the last write
+// of the provider's controller.
 func (b *bench) awaitRecorded(ctx context.Context, pods int) error {
 	return b.Wait(ctx, "the phases of ShadowPods", func(ctx context.Context) (string, error) {
 		list, err := b.Provider.Dynamic.Resource(offloadingv1beta1.ShadowPodGVR).Namespace(remoteNamespace).List(ctx, metav1.ListOptions{})

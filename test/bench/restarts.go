@@ -54,7 +54,7 @@ func (b *bench) restart(ctx context.Context) error {
 	}
 	var needless []lab.Write
 	for _, write := range writes {
-		// The restarted virtual kubelet may write heartbeats, and the Service that was just created.
+		// The restarted virtual kubelet may write heartbeats, and must write the Service that was just created.
 		if !strings.HasPrefix(write.Resource, "nodes") && write.Name != first {
 			needless = append(needless, write)
 		}
@@ -64,7 +64,7 @@ func (b *bench) restart(ctx context.Context) error {
 	return b.delete(ctx, service, first)
 }
 
-// adopted measures only a restart, with many objects.
+// adopted measures only a restart, with many existing objects.
 func (b *bench) adopted(ctx context.Context) error {
 	progress("%d objects", b.adopt)
 	kinds := b.kinds()[1:3] // the kinds of ConfigMaps and Secrets
@@ -81,7 +81,7 @@ func (b *bench) adopted(ctx context.Context) error {
 // missed is the number of objects of a kind that are created, changed and deleted while the virtual kubelet is down.
 const missed = 10
 
-// awayAndKilled measures how long the virtual kubelet takes to process changes that were made while it was down.
+// awayAndKilled measures how long the virtual kubelet takes to process the changes that were made while it was down.
 func (b *bench) awayAndKilled(ctx context.Context) error {
 	for round, end := range []struct {
 		name string
@@ -100,8 +100,8 @@ func (b *bench) awayAndKilled(ctx context.Context) error {
 	return nil
 }
 
-// killAtWork kills the virtual kubelet while it processes changes. The previous round did not change the same
-// objects.
+// killAtWork kills the virtual kubelet while it processes changes. It changes objects that the previous round did not
+// change.
 func (b *bench) killAtWork(ctx context.Context) error {
 	const value = "burst"
 	k := b.kinds()[1]
@@ -121,8 +121,7 @@ func (b *bench) killAtWork(ctx context.Context) error {
 	return errors.Join(err, <-changes)
 }
 
-// catchUp changes objects while the virtual kubelet is down, starts the virtual kubelet, and waits until all copies
-// are correct.
+// catchUp changes objects while the virtual kubelet is down, starts it, and waits until all copies are correct.
 func (b *bench) catchUp(ctx context.Context, round int) (time.Duration, error) {
 	value := fmt.Sprintf("away-%d", round)
 	from := round * 2 * missed
@@ -181,7 +180,7 @@ func (b *bench) awaitSame(ctx context.Context, k *kind) error {
 	})
 }
 
-// states returns, by name, the value that the last change to each object has set.
+// states returns, for the name of each object, the value that the last change has set.
 func states(ctx context.Context, client dynamic.ResourceInterface, selector string) (map[string]string, error) {
 	list, err := client.List(ctx, metav1.ListOptions{LabelSelector: selector})
 	if err != nil {
@@ -194,7 +193,7 @@ func states(ctx context.Context, client dynamic.ResourceInterface, selector stri
 	return found, nil
 }
 
-// replacePods deletes some pods, which are then replaced by their Deployments, and changes other pods.
+// replacePods deletes some pods, which their Deployments then replace, and changes other pods.
 func (b *bench) replacePods(ctx context.Context, value string) (gone []string, err error) {
 	for _, app := range []string{"offloaded", tokensApp} {
 		pods := b.Consumer.Client.CoreV1().Pods(namespace)
@@ -218,7 +217,7 @@ func (b *bench) replacePods(ctx context.Context, value string) (gone []string, e
 	return gone, nil
 }
 
-// awaitPods waits until the provider has the same pods as the consumer, and has no tokens of pods that are gone.
+// awaitPods waits until the provider has the same pods as the consumer, and has no tokens of deleted pods.
 func (b *bench) awaitPods(ctx context.Context, gone []string, value string) error {
 	return b.Wait(ctx, "the ShadowPods to be those of the pods", func(ctx context.Context) (string, error) {
 		list, err := b.Provider.Dynamic.Resource(offloadingv1beta1.ShadowPodGVR).Namespace(remoteNamespace).List(ctx, metav1.ListOptions{LabelSelector: "app in (offloaded," + tokensApp + ")"})
@@ -251,7 +250,7 @@ const (
 	resyncEvery = 15 * time.Second
 )
 
-// resync makes the virtual kubelet compare all objects repeatedly, and counts the writes that result.
+// resync makes the virtual kubelet compare all objects repeatedly, and counts the resulting writes.
 func (b *bench) resync(ctx context.Context) error {
 	progress("%d comparisons of everything, %s apart", resyncs, resyncEvery)
 	if err := b.awaitRecorded(ctx, b.pods+few); err != nil {
@@ -295,7 +294,7 @@ func (b *bench) resync(ctx context.Context) error {
 	return nil
 }
 
-// evaluated returns how many evaluations the virtual kubelet has made.
+// evaluated returns how many evaluations the virtual kubelet has done.
 func (b *bench) evaluated(ctx context.Context) (float64, error) {
 	metrics, err := b.KubeletMetrics(ctx)
 	if err != nil {

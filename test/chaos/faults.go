@@ -20,11 +20,10 @@ import (
 // fault is a failure that can be injected and repaired.
 type fault struct {
 	name string
-	// of is the component that the fault affects. Two faults of the same component are never injected at the same
-	// time.
+	// of is the component that the fault affects. Two faults of the same component are never active at the same time.
 	of string
-	// late means that the fault is repaired last, because the processes that its repair starts need the other
-	// components.
+	// late means that the fault is repaired after the others, because the processes that its repair starts need the
+	// other components.
 	late            bool
 	inflict, repair func(context.Context, *game) error
 }
@@ -67,7 +66,7 @@ func all() []fault {
 	}
 }
 
-// chosen returns the faults with the given comma-separated names. For "" it returns all faults.
+// chosen returns the faults with the given comma-separated names, or all faults if names is "".
 func chosen(names string) ([]fault, error) {
 	known := all()
 	if names == "" {
@@ -92,8 +91,8 @@ func clashes(inflicted []fault, next fault) bool {
 	return slices.ContainsFunc(inflicted, func(f fault) bool { return f.of == next.of })
 }
 
-// repairOrder returns the faults in the order in which they must be repaired: in reverse order, with the faults of
-// Refract's processes last.
+// repairOrder returns the faults in the order they must be repaired: the reverse order, with the faults of Refract's
+// processes last.
 func repairOrder(inflicted []fault) []fault {
 	order := slices.Clone(inflicted)
 	slices.Reverse(order)
@@ -148,8 +147,8 @@ func pauseNodes() fault {
 	}
 }
 
-// restore restores a cluster from a snapshot of its etcd after the other faults were repaired. All changes since the
-// snapshot are lost.
+// restore restores a cluster from a snapshot of its etcd after the other faults have been repaired. All changes since
+// the snapshot are lost.
 func restore(name string, of func(*game) *lab.Side) fault {
 	var backup string
 	var at time.Time
@@ -165,8 +164,8 @@ func restore(name string, of func(*game) *lab.Side) fault {
 		repair: func(ctx context.Context, g *game) error {
 			defer func() { _ = os.RemoveAll(filepath.Dir(backup)) }()
 			done := g.witness.putBack(of(g).ID, at)
-			// Kubernetes recommends these flags. Without them, package rewind could not detect from the resource
-			// versions that a very recent backup was restored.
+			// Kubernetes recommends these flags. Without them, package rewind could not detect the restore of a very
+			// recent backup.
 			if err := of(g).Restore(ctx, backup, "--bump-revision=1000000", "--mark-compacted"); err != nil {
 				return err
 			}
@@ -179,7 +178,7 @@ func restore(name string, of func(*game) *lab.Side) fault {
 	}
 }
 
-// compact compacts the etcd of a cluster. The fault needs no repair.
+// compact compacts the etcd of a cluster. This fault needs no repair.
 func compact(name string, of func(*game) *lab.Side) fault {
 	return fault{name: name, of: name,
 		inflict: func(ctx context.Context, g *game) error {

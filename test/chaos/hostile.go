@@ -27,8 +27,8 @@ import (
 	"github.com/refract-project/refract/test/support/lab"
 )
 
-// hostileConsumer uses the identity of the consumer for attacks: it creates forbidden objects, changes permitted
-// objects into forbidden ones, and deletes objects of the provider. If an attack succeeds, the game fails.
+// hostileConsumer attacks the provider with the identity of the consumer: it creates forbidden objects, changes
+// permitted objects into forbidden ones, and deletes objects of the provider. The game fails if an attack succeeds.
 func hostileConsumer() fault {
 	const name = "hostile-consumer"
 	return fault{name: name, of: name,
@@ -65,7 +65,7 @@ func hostileConsumer() fault {
 	}
 }
 
-// asConsumer returns a client of the provider with the permissions of the consumer.
+// asConsumer returns a client for the provider with the permissions of the consumer.
 func (g *game) asConsumer() (dynamic.Interface, error) {
 	kubeconfig, err := g.NewIdentity()
 	if err != nil {
@@ -79,7 +79,7 @@ func (g *game) asConsumer() (dynamic.Interface, error) {
 	return dynamic.NewForConfig(config)
 }
 
-// create tries to create the object of an attack. It returns an error if this succeeds. While the API server is
+// create tries to create the object of an attack, and returns an error if this succeeds. If the API server is
 // unavailable, the attack has no effect.
 func (g *game) create(ctx context.Context, client dynamic.Interface, attack *attacks.Attack, namespace string) error {
 	object, err := attack.Object(lab.ConsumerID, namespace)
@@ -94,8 +94,8 @@ func (g *game) create(ctx context.Context, client dynamic.Interface, attack *att
 	return g.mustFail(err, "create %s in namespace %s", attack.Name, namespace)
 }
 
-// change applies an attack's patch to a random existing object of the consumer. It returns an error if the provider
-// accepts the patch.
+// change applies the patch of an attack to a random object of the consumer. It returns an error if the provider accepts
+// the patch.
 func (g *game) change(ctx context.Context, client dynamic.Interface, attack *attacks.Attack, namespace string) error {
 	patch, ok, err := attack.Change(lab.ConsumerID)
 	if err != nil || !ok {
@@ -111,21 +111,21 @@ func (g *game) change(ctx context.Context, client dynamic.Interface, attack *att
 	return g.mustFail(err, "make %s/%s %s", namespace, name, attack.Name)
 }
 
-// remove tries to delete an object that belongs to the provider.
+// remove tries to delete an object that belongs to the provider, and returns an error if this succeeds.
 func (g *game) remove(ctx context.Context, client dynamic.Interface, removal *attacks.Removal, namespace string) error {
 	err := client.Resource(removal.Resource).Namespace(namespace).Delete(ctx, removal.Name, metav1.DeleteOptions{})
 	return g.mustFail(err, "delete %s %s/%s", removal.Resource.Resource, namespace, removal.Name)
 }
 
-// isOtherRefusal reports whether an admission policy has refused an attack for another reason than the expected one.
-// The protection against the attack may be missing then. The result is false for denials that do not depend on the
-// object, for example if the namespace is being deleted, or the consumer has no access yet.
+// isOtherRefusal reports whether an admission policy has refused an attack for another reason than the expected one. In
+// this case, the intended protection might be missing. It returns false for denials that do not depend on the object,
+// for example because the namespace is being deleted, or because the consumer has no access yet.
 func isOtherRefusal(err error, refusal string) bool {
 	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "ValidatingAdmissionPolicy") &&
 		!strings.Contains(err.Error(), refusal)
 }
 
-// mustFail returns an error if err does not show that an attack was refused.
+// mustFail returns an error unless err shows that an attack was refused.
 func (g *game) mustFail(err error, format string, args ...any) error {
 	what := fmt.Sprintf(format, args...)
 	switch {
@@ -143,8 +143,8 @@ const foreignNamespace = "kube-system"
 // stolenNamespace is the remote namespace to which the hostile provider maps foreignNamespace.
 var stolenNamespace = remote("stolen")
 
-// openStolen creates the remote namespace on the provider, where everybody may write to it. It does not belong to the
-// NamespaceMap, so that the controllers of the provider do not delete it with the entry.
+// openStolen creates this remote namespace on the provider, and lets everybody write to it. It is not in the provider's
+// NamespaceMap, so the provider's controllers do not delete it together with the entry.
 func (g *game) openStolen(ctx context.Context) error {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: stolenNamespace}}
 	_, err := g.Provider.Client.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{})
@@ -163,8 +163,8 @@ func (g *game) openStolen(ctx context.Context) error {
 	return nil
 }
 
-// findStolen returns an error if the remote namespace contains an object of the consumer. The ConfigMap with the root
-// certificates of the provider is its own.
+// findStolen returns an error if the remote namespace contains an object of the consumer. The ConfigMap with the
+// provider's root certificates is not such an object.
 func (g *game) findStolen(ctx context.Context) error {
 	core := func(resource string) schema.GroupVersionResource {
 		return corev1.SchemeGroupVersion.WithResource(resource)
@@ -187,10 +187,10 @@ func (g *game) findStolen(ctx context.Context) error {
 	return nil
 }
 
-// hostileProvider makes random writes to the copy of the NamespaceMap in the provider's own cluster: namespaces that
-// were not requested, their acceptance, and invalid texts. The remote namespace exists, and the consumer may write to
-// it. The consumer must not desire any of these namespaces, and none of their objects may be reflected: the remote
-// namespace must stay empty.
+// hostileProvider makes random changes to the copy of the NamespaceMap in the provider's own cluster: it adds
+// namespaces that were not requested, accepts them, and writes invalid texts. The remote namespace exists, and the
+// consumer may write to it. Nevertheless the consumer must not request any of these namespaces, and none of their
+// objects may be reflected, so the remote namespace must stay empty.
 func hostileProvider() fault {
 	const name = "hostile-provider"
 	maps := func(side *lab.Side, namespace string) dynamic.ResourceInterface {
@@ -258,8 +258,8 @@ func hostileProvider() fault {
 	}
 }
 
-// desiresForeign returns an error if a NamespaceMap of the consumer contains the namespace that only the provider has
-// added, in its desired or its current mapping.
+// desiresForeign returns an error if the desired or the current mapping in the consumer's NamespaceMap contains the
+// namespace that only the provider has added.
 func desiresForeign(nm map[string]any) error {
 	for _, path := range [][]string{{"spec", "desiredMapping"}, {"status", "currentMapping"}} {
 		// A mapping that does not exist has no entries.

@@ -1,9 +1,9 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command chaos repeatedly injects all known faults into two joined clusters, while users work in one of them. After
-// each round it checks that no object was lost, duplicated or left behind. `make chaos` runs it; see `make chaos
-// ARGS=--help`.
+// Command chaos repeatedly injects faults into two joined clusters while users work in one of them. After each round,
+// it checks that no object was lost, duplicated or left behind. Run it with `make chaos`; for its flags, see `make
+// chaos ARGS=--help`.
 //
 // A round is a random sequence of faults and of user actions, both drawn from one seed. Then all faults are repaired,
 // and after a quiet period the oracle must find no differences. The oracle computes the expected objects of the
@@ -11,8 +11,8 @@
 // that pods do not end unless a user has deleted them (see witness.go). The seed determines the order of the actions,
 // but not the timing of the processes.
 //
-// With --stories, it plays the documented failures one by one instead, and prints how long it takes until each of
-// them is noticed and until it is over.
+// With --stories, it instead plays the documented failures one by one, and prints how long it takes to notice each
+// failure, and to recover from it.
 package main
 
 import (
@@ -33,7 +33,7 @@ import (
 	"github.com/refract-project/refract/test/support/lab"
 )
 
-// options contains the flags.
+// options contains the values of the flags.
 type options struct {
 	seed          uint64
 	rounds        int
@@ -172,7 +172,7 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// settle waits until the oracle finds no differences for a moment.
+// settle waits until the oracle has found no differences for a while.
 func (g *game) settle(ctx context.Context, round int) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, g.quiet, fmt.Errorf("the clusters were not as they should be after %s", g.quiet))
 	defer cancel()

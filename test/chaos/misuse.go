@@ -24,8 +24,8 @@ import (
 	"github.com/refract-project/refract/test/support/lab"
 )
 
-// The following faults are actions of administrators in the clusters. If an API server is broken at that time, the
-// action has no effect, which is reported.
+// The following faults are actions of administrators. While an API server is broken, such an action has no effect, and
+// this is reported.
 
 // attempt runs an action that may have no effect.
 func (g *game) attempt(ctx context.Context, name string, do func(context.Context) error) error {
@@ -37,7 +37,7 @@ func (g *game) attempt(ctx context.Context, name string, do func(context.Context
 	return nil
 }
 
-// fillQuota creates quotas that prevent new pods in the remote namespaces.
+// fillQuota creates ResourceQuotas that prevent new pods in the remote namespaces.
 func fillQuota() fault {
 	const name = "fill-quota"
 	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -70,7 +70,7 @@ func fillQuota() fault {
 	}
 }
 
-// credentials replaces the kubeconfig for the provider with an unusable one. The repair renews it.
+// credentials replaces the kubeconfig for the provider by an unusable one. The repair creates a new one.
 func credentials(name string, with func(*lab.Lab) ([]byte, error)) fault {
 	replace := func(ctx context.Context, g *game, with func(*lab.Lab) ([]byte, error)) error {
 		kubeconfig, err := with(g.Lab)
@@ -126,7 +126,7 @@ func swapPlugins() fault {
 	}
 }
 
-// drain evicts all pods of the virtual node. Until the node is uncordoned, new pods are not scheduled to it.
+// drain evicts all pods from the virtual node. New pods are not scheduled to it until it is uncordoned.
 func drain() fault {
 	const name = "drain"
 	return fault{name: name, of: name, late: true,

@@ -20,12 +20,11 @@ import (
 	"github.com/refract-project/refract/test/support/lab"
 )
 
-// state contains the relevant content of each object of a kind in one cluster, by namespace and name.
+// state contains the relevant content of each object of a kind in a cluster, by namespace and name.
 type state map[string]string
 
-// examine compares the provider's objects with the objects that are expected according to the consumer's state and
-// the documented rules. In the other direction, it compares the statuses of pods. It shares no code with the
-// reflection.
+// examine compares the provider's objects with the objects that it expects according to the consumer's state and the
+// documented rules. In the other direction, it compares the statuses of pods. It shares no code with reflection.
 func (g *game) examine(ctx context.Context) (wrong []string, err error) {
 	extended, err := g.extended(ctx)
 	if err != nil {
@@ -63,8 +62,8 @@ func (g *game) examine(ctx context.Context) (wrong []string, err error) {
 	return append(wrong, left...), err
 }
 
-// leaveOutFinished removes finished pods from the states if a cluster was restored. The provider may have lost such
-// pods, or may have deleted them before the consumer lost the deletion request. They are not run again.
+// leaveOutFinished removes finished pods from the states if a cluster was restored. The provider may have lost these
+// pods, or may have deleted them before the consumer lost the request for their deletion. They are not run again.
 func (g *game) leaveOutFinished(ctx context.Context, namespace string, states ...state) error {
 	if !g.witness.wasPutBack(lab.ProviderID) && !g.witness.wasPutBack(lab.ConsumerID) {
 		return nil
@@ -101,7 +100,7 @@ func differences(kind, namespace string, expected, found state) (wrong []string)
 	return wrong
 }
 
-// extended lists the namespaces of the consumer that are offloaded and are not being withdrawn.
+// extended returns the namespaces of the consumer that are offloaded and are not being withdrawn.
 func (g *game) extended(ctx context.Context) (names []string, err error) {
 	list, err := g.Consumer.Dynamic.Resource(offloadings).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -115,7 +114,7 @@ func (g *game) extended(ctx context.Context) (names []string, err error) {
 	return names, nil
 }
 
-// leftNamespaces lists remote namespaces whose namespaces are not offloaded any more.
+// leftNamespaces returns the remote namespaces of namespaces that are no longer offloaded.
 func (g *game) leftNamespaces(ctx context.Context, extended []string) (left []string, err error) {
 	list, err := g.Provider.Client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: wire.RemoteClusterIDLabel + "=" + lab.ConsumerID + ",!" + wire.TenantNamespaceLabel})
 	if err != nil {
@@ -137,7 +136,7 @@ func content(data map[string]string) string {
 	return strings.Join(pairs, ",")
 }
 
-// expectedConfigMaps returns all ConfigMaps of the consumer's namespace, because every ConfigMap is reflected. The
+// expectedConfigMaps returns all ConfigMaps in the consumer's namespace, because all of them are reflected. The
 // ConfigMap with the root certificates has another name on the provider.
 func (g *game) expectedConfigMaps(ctx context.Context, namespace string) (state, error) {
 	list, err := g.Consumer.Client.CoreV1().ConfigMaps(namespace).List(ctx, metav1.ListOptions{})
@@ -154,8 +153,8 @@ func (g *game) expectedConfigMaps(ctx context.Context, namespace string) (state,
 	return found, err
 }
 
-// configMapsThere returns the ConfigMaps on the provider, except the provider's own root certificates and objects of
-// the provider's users.
+// configMapsThere returns the ConfigMaps on the provider, without the provider's own root certificates and the objects
+// of the provider's users.
 func (g *game) configMapsThere(ctx context.Context, namespace string) (state, error) {
 	list, err := g.Provider.Client.CoreV1().ConfigMaps(remote(namespace)).List(ctx, metav1.ListOptions{})
 	found := state{}
@@ -169,11 +168,11 @@ func (g *game) configMapsThere(ctx context.Context, namespace string) (state, er
 	return found, err
 }
 
-// expectedTheirs returns the objects that a user of the provider has created in the remote namespace. They must stay
-// unchanged.
+// expectedTheirs returns the objects that a user of the provider has created in the remote namespace. They must not be
+// changed.
 func (g *game) expectedTheirs(_ context.Context, namespace string) (state, error) {
 	found := state{}
-	// The withdrawal has deleted these objects, even if a restored consumer has lost the request.
+	// The withdrawal has deleted these objects, even if the consumer lost the withdrawal in a restore.
 	if g.witness.isWithdrawn(namespace) {
 		return found, nil
 	}
@@ -194,7 +193,7 @@ func (g *game) theirsThere(ctx context.Context, namespace string) (state, error)
 	found := state{}
 	if err == nil {
 		for i := range list.Items {
-			// An object may exist although the response to its creation was lost.
+			// An object may exist even if the response to its creation was lost.
 			if name := list.Items[i].Name; expected[name] != "" {
 				found[name] = content(list.Items[i].Data)
 			}
@@ -253,7 +252,7 @@ func (g *game) servicesThere(ctx context.Context, namespace string) (state, erro
 	return services(list), nil
 }
 
-// expectedShadows returns the expected ShadowPods with their images. A pod that is bound to the virtual node has a
+// expectedShadows returns the expected ShadowPods with their images. Each pod that is bound to the virtual node has a
 // ShadowPod until the pod is gone.
 func (g *game) expectedShadows(ctx context.Context, namespace string) (state, error) {
 	list, err := g.Consumer.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
@@ -283,8 +282,8 @@ func (g *game) shadowsThere(ctx context.Context, namespace string) (state, error
 	return found, err
 }
 
-// statuses returns the statuses of pods in a form that can be compared. They must be the same in both clusters,
-// except for the addresses.
+// statuses returns the statuses of pods in a form that can be compared. They must be the same in both clusters, except
+// for the addresses.
 func statuses(list *corev1.PodList) state {
 	found := state{}
 	for i := range list.Items {

@@ -25,8 +25,8 @@ import (
 	"github.com/refract-project/refract/test/support/story"
 )
 
-// The documented failures are stories, one per file. In addition to the commands of package story, they can use these
-// commands:
+// Each documented failure is a story in a file of its own. In addition to the commands of package story, stories can
+// use:
 //
 //	inflict FAULT                        inject a fault, and start the clock
 //	repair FAULT                         repair it, and start the clock
@@ -46,7 +46,7 @@ import (
 //go:embed stories
 var stories embed.FS
 
-// figures contains the measurements of a story by name, in the order in which the story first records them.
+// figures contains the measurements of a story, by name. The names are in the order the story first records them.
 type figures struct {
 	names  []string
 	values map[string][]time.Duration
@@ -59,7 +59,7 @@ func (f *figures) add(name string, value time.Duration) {
 	f.values[name] = append(f.values[name], value)
 }
 
-// tell plays the stories with the given comma-separated names, and repeats this the given number of times.
+// tell plays the stories with the given comma-separated names, and repeats this times times.
 func (g *game) tell(ctx context.Context, names string, times int) error {
 	files, err := fs.Glob(stories, "stories/*.txt")
 	if err != nil {
@@ -90,7 +90,7 @@ func (g *game) tell(ctx context.Context, names string, times int) error {
 		for range times {
 			g.say("story %s", name)
 			if err := g.play(ctx, name, target, measured); err != nil {
-				return errors.Join(err, measured.print()) // prints the figures even after an error
+				return errors.Join(err, measured.print()) // the figures are printed even after an error
 			}
 		}
 	}
@@ -111,7 +111,7 @@ func (f *figures) print() error {
 	return w.Flush()
 }
 
-// play plays one story in a new namespace.
+// play plays a story in a new namespace.
 func (g *game) play(ctx context.Context, name, file string, measured *figures) error {
 	namespace, err := g.users.stage(ctx)
 	if err != nil {
@@ -145,13 +145,13 @@ type telling struct {
 	*game
 	ctx      context.Context //nolint:containedctx // of the story, whose commands are given none
 	name     string
-	faults   []fault // injected faults that are not repaired yet
+	faults   []fault // injected faults that have not been repaired yet
 	sides    map[string]*story.Side
 	measured *figures
 	begun    time.Time
 }
 
-// look is how often a condition is checked. It determines the precision of the figures.
+// look is the interval at which conditions are checked. It determines the precision of the figures.
 const look = 50 * time.Millisecond
 
 func (s *telling) wait(check func() error) error {
@@ -191,8 +191,8 @@ func (s *telling) inflict(_ bool, args []string) error {
 	return f.inflict(s.ctx, s.game)
 }
 
-// repair repairs a fault. It starts the clock when the repair is complete, so that the start of an API server is not
-// measured.
+// repair repairs a fault. It starts the clock after the repair, so that the start of an API server is not included in
+// the measurement.
 func (s *telling) repair(_ bool, args []string) error {
 	f, err := s.fault(args)
 	if err != nil {
@@ -225,7 +225,7 @@ func (s *telling) steady(_ bool, args []string) error {
 	for until := time.Now().Add(lasts); time.Now().Before(until) && s.ctx.Err() == nil; pause(s.ctx, look) {
 		object, err := side.Get(s.ctx, args[2])
 		if err != nil && !apierrors.IsNotFound(err) {
-			continue // the API server of this side may be broken
+			continue // the API server of this side may be down
 		}
 		if err != nil {
 			return err
@@ -254,13 +254,13 @@ func (s *telling) refractctl(_ bool, args []string) error {
 
 func (s *telling) oracle(bool, []string) error { return s.settle(s.ctx, 0) }
 
-// stage creates a namespace for a story and offloads it.
+// stage creates a namespace for a story, and offloads it.
 func (u *users) stage(ctx context.Context) (string, error) {
 	if err := u.extend(ctx, nil); err != nil {
 		return "", err
 	}
 	name := u.namespaces[len(u.namespaces)-1]
-	// The witness ignores this namespace, because the story itself decides what happens to its pods.
+	// The story itself determines what happens to its pods, so the witness must ignore this namespace.
 	u.g.witness.withdrawn(name)
 	u.namespaces = u.namespaces[:len(u.namespaces)-1]
 	return name, u.g.Wait(ctx, "namespace "+name+" to be ready for pods in both clusters", func(ctx context.Context) (string, error) {

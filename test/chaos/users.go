@@ -27,7 +27,7 @@ import (
 	"github.com/refract-project/refract/test/support/lab"
 )
 
-// users acts as the users of the consumer. Their requests may fail during faults; the users then continue with other
+// users acts as the users of the consumer. Their requests may fail during faults. They then continue with other
 // requests.
 type users struct {
 	g *game
@@ -36,13 +36,13 @@ type users struct {
 	number     int
 	namespaces []string // offloaded namespaces
 	pods       []types.NamespacedName
-	theirs     map[string][]string // ConfigMaps of a user of the provider in the remote namespace, by local namespace
+	theirs     map[string][]string // ConfigMaps of a user of the provider in each remote namespace, by the namespace on the consumer
 	done, lost int
 }
 
 func newUsers(g *game) *users { return &users{g: g, theirs: map[string][]string{}} }
 
-// begin creates objects before the first fault, so that the fault can affect them.
+// begin creates objects before the first fault, so that the fault has an effect on them.
 func (u *users) begin(ctx context.Context) error {
 	random := rand.New(rand.NewPCG(u.g.seed, 1)) //nolint:gosec // it is to be repeatable
 	var problems []error
@@ -55,7 +55,7 @@ func (u *users) begin(ctx context.Context) error {
 	return errors.Join(append(problems, u.createService(ctx, random))...)
 }
 
-// work performs random actions until ctx ends.
+// work performs random actions until ctx is done.
 func (u *users) work(ctx context.Context, seed uint64) {
 	random := rand.New(rand.NewPCG(seed, 2)) //nolint:gosec // it is to be repeatable
 	deeds := []func(context.Context, *rand.Rand) error{
@@ -118,14 +118,14 @@ func (u *users) look(ctx context.Context) error {
 	return nil
 }
 
-// forget removes pods that were ended by another client from the list.
+// forget removes pods that another client has ended from the list.
 func (u *users) forget(pods map[types.NamespacedName]bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.pods = slices.DeleteFunc(u.pods, func(pod types.NamespacedName) bool { return pods[pod] })
 }
 
-// namespace returns a random offloaded namespace, or "" if none is offloaded.
+// namespace returns a random offloaded namespace, or "" if there is none.
 func (u *users) namespace(random *rand.Rand) string {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -135,7 +135,7 @@ func (u *users) namespace(random *rand.Rand) string {
 	return u.namespaces[random.IntN(len(u.namespaces))]
 }
 
-// mostNamespaces and mostPods limit how many objects the users create.
+// mostNamespaces and mostPods are the maximum numbers of objects that the users create.
 const mostNamespaces, mostPods = 4, 30
 
 func (u *users) extend(ctx context.Context, _ *rand.Rand) error {
@@ -168,7 +168,7 @@ func (u *users) extend(ctx context.Context, _ *rand.Rand) error {
 	return nil
 }
 
-// withdraw deletes the pods of a namespace, and then stops offloading it.
+// withdraw deletes the pods in a namespace, and then stops offloading it.
 func (u *users) withdraw(ctx context.Context, random *rand.Rand) error {
 	u.mu.Lock()
 	few := len(u.namespaces) < mostNamespaces
@@ -241,7 +241,7 @@ func (u *users) deletePod(ctx context.Context, random *rand.Rand) error {
 	return err
 }
 
-// finishPod acts as the provider's kubelet: it reports that the containers of a pod that does not restart have
+// finishPod acts as a kubelet of the provider. It reports that the containers of a pod that is not restarted have
 // completed successfully.
 func (u *users) finishPod(ctx context.Context, random *rand.Rand) error {
 	namespace := u.namespace(random)
@@ -288,10 +288,10 @@ func (u *users) createConfig(ctx context.Context, random *rand.Rand) error {
 	return err
 }
 
-// theirsPrefix is the prefix of the names of objects that a user of the provider creates in the remote namespaces.
+// theirsPrefix is the prefix of the names of objects that a user of the provider creates in remote namespaces.
 const theirsPrefix = "theirs-"
 
-// createTheirs creates an object as a user of the provider would. Processes of Refract must not change it.
+// createTheirs creates an object as a user of the provider. Refract's processes must not change it.
 func (u *users) createTheirs(ctx context.Context, random *rand.Rand) error {
 	namespace := u.namespace(random)
 	if namespace == "" {
@@ -324,7 +324,7 @@ func (u *users) lookAtTheirs(ctx context.Context) error {
 	return nil
 }
 
-// config returns a random ConfigMap in one of the users' namespaces. If there is none, the name is "".
+// config returns a random ConfigMap in one of the users' namespaces. If there is none, name is "".
 func (u *users) config(ctx context.Context, random *rand.Rand) (namespace, name string, err error) {
 	if namespace = u.namespace(random); namespace == "" {
 		return "", "", nil
@@ -380,5 +380,5 @@ func (u *users) deleteService(ctx context.Context, random *rand.Rand) error {
 
 var offloadings = offloading.GroupVersion.WithResource("namespaceoffloadings")
 
-// remote returns the name of the remote namespace with the default strategy.
+// remote returns the name of the remote namespace according to the default strategy.
 func remote(namespace string) string { return namespace + "-" + lab.ConsumerID }

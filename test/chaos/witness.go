@@ -24,46 +24,46 @@ import (
 	"github.com/refract-project/refract/test/support/lab"
 )
 
-// witness watches the pods of both clusters all the time. If no user has deleted a pod, the pod must not end or be
-// replaced by another pod with its name, in either cluster. No node fails in this test, so pods have no other reason
-// to end.
+// witness watches the pods in both clusters all the time. A pod that no user has deleted must not end, and must not be
+// replaced by another pod with the same name, in either cluster. No node fails in this test, so pods have no other
+// reason to end.
 type witness struct {
 	mu     sync.Mutex
 	gone   map[types.NamespacedName]bool // pods that users have deleted
 	left   map[string]bool               // namespaces that are no longer offloaded
 	uids   map[types.NamespacedName]types.UID
-	born   map[types.NamespacedName]time.Time // creation time of the consumer's pods
+	born   map[types.NamespacedName]time.Time // creation times of the consumer's pods
 	phases map[types.UID]finish               // results of pods that have finished on the provider
 	ended  map[types.NamespacedName]types.UID // UIDs of finished pods, by the name of the consumer's pod
 	seen   []complaint
 
-	evicting bool // the virtual node is being drained
-	// Pods that the API server has evicted, or that were lost when a cluster was restored.
+	evicting bool // whether the virtual node is being drained
+	// excused contains pods that the API server has evicted, or that were lost when a cluster was restored.
 	excused  map[types.NamespacedName]bool
-	restored map[string][]span // periods whose changes a cluster has lost because it was restored
+	restored map[string][]span // periods whose changes a cluster has lost in a restore
 }
 
 // span is a period of time.
 type span struct{ from, to time.Time }
 
-// finish is the result of a pod, and when it was observed.
+// finish is the result of a pod, and the time when it was observed.
 type finish struct {
 	phase corev1.PodPhase
 	at    time.Time
 }
 
-// complaint reports that a pod ended although no user has deleted it.
+// complaint reports a pod that has ended although no user has deleted it.
 type complaint struct {
 	key  types.NamespacedName
 	text string
 	at   time.Time
 }
 
-// doubt is how long a complaint may still be refuted. The clusters are watched separately, and one of the watches may
-// be ahead of the other.
+// doubt is the time during which a complaint may still be refuted. The clusters are watched separately, and one of the
+// watches may lag behind the other.
 const doubt = 5 * time.Second
 
-// watched is a store that observes the pods of a cluster. Only one goroutine may call its methods.
+// watched is a store that observes the pods of a cluster. Its methods must not be called concurrently.
 type watched struct {
 	known  map[types.NamespacedName]*corev1.Pod
 	notice func(pod *corev1.Pod, deleted bool)
@@ -131,7 +131,7 @@ func newWitness(ctx context.Context, l *lab.Lab) (*witness, error) {
 		}}
 		source := cache.NewListWatchFromClient(side.Client.CoreV1().RESTClient(), "pods", metav1.NamespaceAll, fields.Everything())
 		// After an outage of an API server, an informer would wait for up to half a minute. A reflector with this
-		// backoff continues at once.
+		// backoff continues immediately.
 		reflector := cache.NewReflectorWithOptions(source, &corev1.Pod{}, pods, cache.ReflectorOptions{Backoff: &wait.Backoff{Duration: 200 * time.Millisecond, Factor: 1, Steps: math.MaxInt}})
 		go reflector.RunWithContext(ctx)
 		select {
@@ -152,7 +152,7 @@ func (w *witness) notice(cluster string, key types.NamespacedName, pod *corev1.P
 	if cluster == lab.ConsumerID {
 		w.born[key] = pod.CreationTimestamp.Time
 	}
-	// A restored consumer may bind the pod again, so the pod may be replaced without a user's action.
+	// A restored consumer may bind the pod again, so it may be replaced without any action of a user.
 	if w.lost(cluster, pod.CreationTimestamp.Time) || w.lost(lab.ConsumerID, w.born[key]) {
 		return
 	}
@@ -199,8 +199,8 @@ func (w *witness) lost(cluster string, at time.Time) bool {
 	return slices.ContainsFunc(w.restored[cluster], func(s span) bool { return !at.Before(s.from) && !at.After(s.to) })
 }
 
-// unbound is how long a new pod may take to be bound to a node. If the cluster is restored to a state in this period,
-// the pod is bound again, possibly to another node.
+// unbound is the maximum time until a new pod is bound to a node. If the cluster is restored to a state within this
+// time, the pod is bound again, possibly to another node.
 const unbound = 5 * time.Second
 
 func (w *witness) wasPutBack(cluster string) bool {
@@ -209,8 +209,8 @@ func (w *witness) wasPutBack(cluster string) bool {
 	return len(w.restored[cluster]) > 0
 }
 
-// putBack records that a cluster is being restored to its state at the given time. done is called when the restore is
-// complete.
+// putBack records that a cluster is being restored to its state at the given time. done must be called when the restore
+// is complete.
 func (w *witness) putBack(cluster string, to time.Time) (done func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -253,15 +253,14 @@ func (w *witness) evictions() map[types.NamespacedName]bool {
 	return maps.Clone(w.excused)
 }
 
-// deleted records that a user is about to delete a pod.
+// deleted records that a user will delete a pod.
 func (w *witness) deleted(key types.NamespacedName) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.gone[key] = true
 }
 
-// withdrawn records that a user is about to withdraw a namespace, which deletes the remote namespace with its
-// content.
+// withdrawn records that a user will withdraw a namespace. This deletes the remote namespace and its contents.
 func (w *witness) withdrawn(namespace string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -274,8 +273,8 @@ func (w *witness) isWithdrawn(namespace string) bool {
 	return w.left[namespace]
 }
 
-// complaints returns the complaints without an excuse (open). Complaints that can no longer be refuted are also
-// returned as certain.
+// complaints returns the complaints without an excuse (open), and those among them that can no longer be refuted
+// (certain).
 func (w *witness) complaints() (open, certain []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

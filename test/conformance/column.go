@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// column is a column of the table, with the results on one node.
+// column is a column of the table. It contains the results of the tests on one node.
 type column struct {
 	*lab
 	name  string
@@ -30,7 +30,7 @@ type column struct {
 	total   int
 }
 
-// run runs the tests that have no result yet, and returns the results of all tests. Tests that cannot run in parallel
+// run runs the tests that have no result yet. It returns the results of all tests. Tests that cannot run in parallel
 // are run last.
 func (c *column) run(ctx context.Context, o options, tests []test) (map[string]result, error) {
 	if err := c.openReports(o.resume); err != nil {
@@ -66,7 +66,7 @@ func (c *column) run(ctx context.Context, o options, tests []test) (map[string]r
 		}
 		watcher.Go(func() { c.offloadNamespaces(watching, c.logf) })
 	}
-	// If there are few tests, they are distributed over all processes.
+	// If there are few tests, the batches are smaller, so that every process gets some of them.
 	batch := max(1, min(o.batch, len(together)/o.parallel))
 	if err := c.runBatches(ctx, slices.AppendSeq(slow, slices.Chunk(together, batch)), o.parallel); err != nil {
 		return nil, err
@@ -74,7 +74,7 @@ func (c *column) run(ctx context.Context, o options, tests []test) (map[string]r
 	return c.results, c.runBatches(ctx, slices.Collect(slices.Chunk(alone, o.batch)), 1)
 }
 
-// openReports reads the reports of an earlier run if resume is true, and removes them otherwise.
+// openReports reads the reports of an earlier run if resume is true. Otherwise it deletes them.
 func (c *column) openReports(resume bool) error {
 	c.results = map[string]result{}
 	if !resume {
@@ -90,7 +90,7 @@ func (c *column) openReports(resume bool) error {
 		return err
 	}
 	for _, report := range reports {
-		// A report that cannot be read is incomplete, and its tests run again.
+		// A report that cannot be read is incomplete. Its tests are run again.
 		if results, err := readResults(report); err == nil {
 			maps.Copy(c.results, results)
 		}
@@ -111,8 +111,8 @@ func (c *column) runBatches(ctx context.Context, batches [][]test, parallel int)
 	return group.Wait()
 }
 
-// runBatch runs several tests in one process. If one of them uses up the time or ends the process, the remaining
-// tests run in new processes.
+// runBatch runs several tests in one process. If a test exceeds the time limit or ends the process, the remaining tests
+// are run in a new process.
 func (c *column) runBatch(ctx context.Context, batch []test) error {
 	results, err := c.runTests(ctx, c.newReport(), batch)
 	switch {
@@ -143,7 +143,7 @@ func (c *column) runBatch(ctx context.Context, batch []test) error {
 	return c.runBatch(ctx, left)
 }
 
-// newReport returns a path for another report.
+// newReport returns the path of the next report.
 func (c *column) newReport() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -21,15 +21,15 @@ import (
 	"github.com/refract-project/refract/test/support/testenv"
 )
 
-// debianPrograms lists the programs that the images contain besides busybox, with their names in the images. `make
-// conformance-tools` installs them from Debian's packages.
+// debianPrograms maps the paths in the images to the programs that are installed from Debian's packages, in addition to
+// busybox. `make conformance-tools` installs the packages.
 var debianPrograms = map[string]string{
 	"bash": "bash", "curl": "curl", "dig": "dig", "getent": "getent", "ipcs": "ipcs", "nc.openbsd": "nc", "nslookup": "nslookup", "ss": "ss",
 }
 
-// suiteImages lists the images of the suite that the lab provides. All of them contain the files of agnhost; they
-// differ in their command. Images of other programs (perl, etcd, sample-apiserver, resource-consumer, NFS and iSCSI
-// servers, storage drivers) and of private registries are missing. Tests that need them fail on both nodes.
+// suiteImages contains the images of the suite that the lab provides. They all contain the files of agnhost, but have
+// different commands. Images with other programs (perl, etcd, sample-apiserver, resource-consumer, NFS and iSCSI
+// servers, storage drivers) and images from private registries are missing. Tests that need them fail on both nodes.
 var suiteImages = map[string]v1.Config{
 	"e2e-test-images/agnhost:2.63.0":          {Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}},
 	"e2e-test-images/agnhost:2.55":            {Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}},
@@ -45,7 +45,7 @@ var suiteImages = map[string]v1.Config{
 	"pause:3.10.2":                            {Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}},
 }
 
-// addedFiles distinguishes images with the same program.
+// addedFiles contains an additional file for images that would otherwise be identical.
 var addedFiles = map[string]image.File{
 	"e2e-test-images/kitten:1.8":   {Path: "data.json", Mode: 0o644, Content: []byte(`{"image": "kitten.jpg"}`)},
 	"e2e-test-images/nautilus:1.8": {Path: "data.json", Mode: 0o644, Content: []byte(`{"image": "nautilus.jpg"}`)},
@@ -53,8 +53,8 @@ var addedFiles = map[string]image.File{
 
 var platform = v1.Platform{OS: "linux", Architecture: runtime.GOARCH}
 
-// pushImages builds the images of the suite from the binaries in the folder tools. It stores them in the registry
-// under the names that the suite uses, without the host of the original registry.
+// pushImages builds the images of the suite from the binaries in the folder tools, and pushes them to the registry.
+// Their names are the names that the suite uses, without the host of the original registry.
 func pushImages(ctx context.Context, registry *testenv.Registry, tools string) error {
 	files, err := imageFiles(ctx, tools)
 	if err != nil {
@@ -82,8 +82,8 @@ func pushImages(ctx context.Context, registry *testenv.Registry, tools string) e
 	return nil
 }
 
-// checkImages returns an error if the suite no longer uses one of the images, because image versions change with the
-// version of Kubernetes.
+// checkImages returns an error if the suite does not use one of these images any more, because the versions of images
+// change with the version of Kubernetes.
 func checkImages(ctx context.Context, suite string) error {
 	list := exec.CommandContext(ctx, suite, "--list-images")
 	out, err := list.Output()
@@ -92,7 +92,7 @@ func checkImages(ctx context.Context, suite string) error {
 	}
 	used := map[string]bool{}
 	for line := range strings.Lines(string(out)) {
-		_, name, _ := strings.Cut(strings.TrimSpace(line), "/") // removes the host of the registry
+		_, name, _ := strings.Cut(strings.TrimSpace(line), "/") // remove the host of the registry
 		used[name] = true
 	}
 	for name := range suiteImages {
@@ -116,7 +116,7 @@ func appendFile(base v1.Image, file image.File) (v1.Image, error) {
 	return mutate.AppendLayers(base, layers...)
 }
 
-// imageFiles returns the files of the agnhost image that can be taken from its sources or from Debian.
+// imageFiles returns the files of the agnhost image that can be built from its sources or taken from Debian.
 func imageFiles(ctx context.Context, tools string) ([]image.File, error) {
 	files, err := testenv.BusyboxFiles(ctx)
 	if err != nil {
@@ -126,11 +126,11 @@ func imageFiles(ctx context.Context, tools string) ([]image.File, error) {
 		switch files[i].Path {
 		case "etc/passwd":
 			files[i].Content = append(files[i].Content, "user-defined-in-image:x:1000:1000::/:/bin/sh\n"...)
-		case "bin/sh": // Debian's busybox shell would run its own nc instead of the nc in the path.
+		case "bin/sh": // The shell in Debian's busybox would run its built-in nc instead of the nc in the path.
 			files[i].Link = "../usr/bin/bash"
 		}
 	}
-	// The subcommand porter of agnhost uses this certificate and key.
+	// agnhost's subcommand porter uses this certificate and key.
 	certificate, key, err := cert.GenerateSelfSignedCertKey("localhost", nil, nil)
 	if err != nil {
 		return nil, err
@@ -159,9 +159,10 @@ func imageFiles(ctx context.Context, tools string) ([]image.File, error) {
 
 var sharedObject = regexp.MustCompile(`/\S+\.so\S*`)
 
-// programFiles returns Debian's programs with their shared libraries, each at the path where the program loads it.
+// programFiles returns Debian's programs and their shared libraries. Each library has the path from which the programs
+// load it.
 func programFiles(ctx context.Context) ([]image.File, error) {
-	content := map[string]string{} // source files by their path in the image
+	content := map[string]string{} // source files by path in the image
 	for program, name := range debianPrograms {
 		path, err := exec.LookPath(program)
 		if err != nil {

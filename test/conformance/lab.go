@@ -28,37 +28,37 @@ import (
 	"github.com/refract-project/refract/test/support/testenv"
 )
 
-// Names of the consumer's nodes. The control plane is on the plain node, too.
+// Names of the consumer's nodes. The control plane runs on the plain node, too.
 const (
 	plainNode   = "rome-node-1"
 	virtualNode = "milan"
 )
 
-// runLabel is the key of a label on each namespace that the suite creates.
+// runLabel is a label that the suite sets on each namespace that it creates.
 const runLabel = "e2e-run"
 
-// untaintPolicy removes the taint from virtual nodes, even if a virtual kubelet writes it again, because the suite
-// needs a node without taints.
+// untaintPolicy is an admission policy that removes the taint from virtual nodes even if a virtual kubelet writes it
+// again. The suite needs a node without taints.
 //
 //go:embed untaint.yaml
 var untaintPolicy []byte
 
-// lab is a pair of joined clusters. The consumer has a plain node and a virtual one.
+// lab consists of two joined clusters. The consumer has a plain node and a virtual node.
 type lab struct {
 	*nodelab.Lab
 	client client.WithWatch
-	// suite and kubectl are the paths of binaries, and kubeconfig is the path of the consumer's kubeconfig.
+	// suite and kubectl are the paths of binaries. kubeconfig is the path of the consumer's kubeconfig.
 	suite, kubectl, kubeconfig string
 }
 
 // command returns a command that runs in the administrator's network. It does not use a shell, so that signals reach
-// the program itself.
+// the program directly.
 func (l *lab) command(path string, args ...string) *exec.Cmd {
 	return l.Rome.Machines()[0].NetworkCommand(path, args...)
 }
 
-// startLab starts the clusters with the images of the suite, installs Refract in both, and joins them. The caller
-// must stop the lab.
+// startLab starts the clusters, pushes the images of the suite, installs Refract in both clusters, and joins them. The
+// caller must stop the lab.
 func startLab(ctx context.Context, logf func(string, ...any)) (_ *lab, err error) {
 	tools, err := hack.ToolDir("kubernetes")
 	if err != nil {
@@ -87,8 +87,8 @@ func startLab(ctx context.Context, logf func(string, ...any)) (_ *lab, err error
 	for _, line := range []string{
 		"kubectl --context=rome config view --raw --minify --flatten > " + l.kubeconfig,
 		"refractctl install --context=rome --cluster-id=rome --registry=registry.example.com/refract",
-		// Tests on the plain node may run privileged containers and tolerate any taint, so both must be possible on
-		// the virtual node, too.
+		// On the plain node, tests may run privileged containers and tolerate any taint. The virtual node must allow
+		// the same.
 		"refractctl install --context=milan --cluster-id=milan --registry=registry.example.com/refract --set=tenants.podSecurity=privileged --set=tenants.externalNames=true" +
 			" --set='tenants.tolerations={*}'",
 		"refractctl peer --context=rome --remote-context=milan --cpu=2 --memory=8Gi",
@@ -118,8 +118,8 @@ func (l *lab) connect() error {
 	return err
 }
 
-// steer makes the virtual node the only node for pods of the suite. By default, the pods would run on the plain node,
-// because the virtual node has a taint.
+// steer makes the virtual node the only node where the suite's pods can run. Otherwise they would run on the plain
+// node, because the virtual node has a taint.
 func (l *lab) steer(ctx context.Context) error {
 	if err := os.WriteFile(l.Path("untaint.yaml"), untaintPolicy, 0o600); err != nil {
 		return err
@@ -135,7 +135,7 @@ func (l *lab) steer(ctx context.Context) error {
 	return l.awaitUntainted(ctx)
 }
 
-// awaitUntainted updates the virtual node repeatedly until the policy has removed its taint.
+// awaitUntainted updates the virtual node until the policy has removed its taint.
 func (l *lab) awaitUntainted(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("the policy that removes the taint of the virtual node has no effect"))
 	defer cancel()
@@ -154,17 +154,17 @@ func (l *lab) awaitUntainted(ctx context.Context) error {
 	}
 }
 
-// offloadNamespaces offloads each namespace that the suite creates, until ctx ends.
+// offloadNamespaces offloads each namespace that the suite creates, until ctx is done.
 func (l *lab) offloadNamespaces(ctx context.Context, logf func(string, ...any)) {
 	for ctx.Err() == nil {
 		if err := l.watchNamespaces(ctx); err != nil && ctx.Err() == nil {
 			logf("offloading the namespaces of the suite: %v", err)
-			time.Sleep(100 * time.Millisecond) // pause before the watch is restarted
+			time.Sleep(100 * time.Millisecond) // delay before the watch is restarted
 		}
 	}
 }
 
-// watchNamespaces offloads namespaces until the watch ends.
+// watchNamespaces offloads new namespaces until the watch ends.
 func (l *lab) watchNamespaces(ctx context.Context) error {
 	watcher, err := l.client.Watch(ctx, &corev1.NamespaceList{}, client.HasLabels{runLabel})
 	if err != nil {
@@ -182,7 +182,7 @@ func (l *lab) watchNamespaces(ctx context.Context) error {
 				NamespaceMappingStrategy: offloading.EnforceSameNameMappingStrategyType, PodOffloadingStrategy: offloading.RemotePodOffloadingStrategyType,
 			},
 		})
-		// The request is forbidden if the namespace is being deleted.
+		// If the namespace is being deleted, the request is forbidden.
 		if err != nil && !apierrors.IsAlreadyExists(err) && !apierrors.IsForbidden(err) {
 			return err
 		}

@@ -18,7 +18,7 @@ import (
 	"github.com/refract-project/refract/test/support/testenv"
 )
 
-// Only the taint that keeps pods away is removed, and only from virtual nodes.
+// TestUntaintPolicy checks that the policy removes only the taint that keeps pods away, and only from virtual nodes.
 func TestUntaintPolicy(t *testing.T) {
 	cluster := testenv.ForTest(t)[0]
 	kubectl, err := testenv.Kubectl()
@@ -31,7 +31,7 @@ func TestUntaintPolicy(t *testing.T) {
 
 	taint := corev1.Taint{Key: wire.VirtualNodeTaint, Value: wire.VirtualNodeTaintValue, Effect: corev1.TaintEffectNoExecute}
 	other := corev1.Taint{Key: "other", Effect: corev1.TaintEffectNoSchedule}
-	// create creates a Node and returns the keys of its taints.
+	// create creates a Node, and returns the keys of its taints.
 	create := func(nodeType string, taints ...corev1.Taint) (string, error) {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{GenerateName: "n-", Labels: map[string]string{wire.TypeLabel: nodeType}}, Spec: corev1.NodeSpec{Taints: taints}}
 		node, err := nodes.Create(t.Context(), node, metav1.CreateOptions{})

@@ -1,9 +1,9 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command conformance runs tests of Kubernetes' own end-to-end suite on a virtual node and on a plain node of the
-// same cluster, and compares the results. Tests that pass only on the plain node must be listed in differences.yaml,
-// with a reason. `make test-conformance` runs the command.
+// Command conformance runs tests of Kubernetes' end-to-end suite on a virtual node and on a plain node of the same
+// cluster, and compares the results. Tests that pass only on the plain node must be listed in differences.yaml, with
+// the reason. `make test-conformance` runs this command.
 package main
 
 import (
@@ -25,13 +25,13 @@ import (
 	"github.com/refract-project/refract/test/support/testenv"
 )
 
-// The columns of the table, in their order.
+// The columns of the table, in order.
 const (
 	plainColumn   = "plain"
 	virtualColumn = "virtual"
 )
 
-// options contains the flags.
+// options contains the values of the flags.
 type options struct {
 	focus, skip     *regexp.Regexp
 	columns         []string
@@ -47,7 +47,7 @@ func main() {
 		fmt.Fprintf(os.Stderr, "conformance: %v; see --help\n", err)
 		os.Exit(2)
 	}
-	// controller-runtime requires a logger. The returned errors contain the same messages.
+	// controller-runtime requires a logger. The returned errors contain the messages.
 	ctrllog.SetLogger(logr.Discard())
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
@@ -58,7 +58,7 @@ func main() {
 	}
 }
 
-// selects reports whether the test with the given name should be run.
+// selects reports whether a test with this name should be run.
 func (o options) selects(name string) bool {
 	return o.focus.MatchString(name) && (o.skip == nil || !o.skip.MatchString(name))
 }

@@ -12,12 +12,12 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// differencesFile lists the tests that are expected to pass only on a plain node.
+// differencesFile lists the tests that may pass only on the plain node.
 //
 //go:embed differences.yaml
 var differencesFile []byte
 
-// difference is a test that is expected to pass only on a plain node.
+// difference is a test that may pass only on the plain node.
 type difference struct {
 	Test   string `json:"test"`
 	Reason string `json:"reason"`
@@ -32,7 +32,7 @@ func readDifferences() ([]difference, error) {
 	return list, nil
 }
 
-// table contains the results to compare, by the names of the columns and of the tests.
+// table contains the results to compare, by the column and the name of the test.
 type table struct {
 	tests   []test
 	columns []string
@@ -48,8 +48,8 @@ func newTable(tests []test, columns []string, results map[string]map[string]resu
 	return &table{tests: tests, columns: columns, results: results, reasons: reasons}
 }
 
-// print writes, for each group, the number of tests that have passed on each node, and lists all tests that have not
-// passed on both. It returns an error if a difference is not expected.
+// print writes how many tests of each group have passed on each node, and lists the tests that have not passed on both
+// nodes. It returns an error if a difference is not expected.
 func (t *table) print(w io.Writer) error {
 	_, _ = fmt.Fprintf(w, "\n%-10s", "group")
 	for _, name := range t.columns {
@@ -71,8 +71,8 @@ func (t *table) print(w io.Writer) error {
 	return t.printDifferences(w)
 }
 
-// printGroup prints one line. For each column, it contains the number of passed tests and the number of tests that were
-// not skipped.
+// printGroup prints one line. For each column, the line contains the number of tests that have passed and the number of
+// tests that were not skipped.
 func (t *table) printGroup(w io.Writer, title string, contains func(group string) bool) {
 	line, some := fmt.Sprintf("%-10s", title), false
 	for _, name := range t.columns {
@@ -130,8 +130,8 @@ func (t *table) printDifferences(w io.Writer) error {
 
 func failed(r result) bool { return !r.passed && !r.skipped }
 
-// list prints, below the title, each test that the function is selects, with a remark. It returns the number of these
-// tests.
+// list prints the title and the tests for which the function is returns true, each with a remark. It returns the number
+// of these tests.
 func (t *table) list(w io.Writer, title string, is func(test) (bool, string)) (n int) {
 	for _, s := range t.tests {
 		matches, remark := is(s)

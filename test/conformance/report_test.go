@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Each expected difference has a reason, is listed once, and is documented.
+// TestDifferencesAreDocumented checks that each expected difference has a reason, is listed once, and is documented.
 func TestDifferencesAreDocumented(t *testing.T) {
 	list, err := readDifferences()
 	require.NoError(t, err)

@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// groups lists the special interest groups of Kubernetes whose tests are run, in this order.
+// groups lists the special interest groups of Kubernetes whose tests are run, in order.
 var groups = []string{"storage", "node", "apps", "cli", "network"}
 
 // test identifies one spec of the suite.
@@ -26,7 +26,7 @@ type test struct {
 	group, name string
 }
 
-// serial reports whether the test must not run at the same time as other tests.
+// serial reports whether the test must not run in parallel with others.
 func (t test) serial() bool {
 	return strings.Contains(t.name, "[Serial]") || strings.Contains(t.name, "[Disruptive]")
 }
@@ -76,12 +76,12 @@ func listTests(ctx context.Context, binary, dir string, selects func(name string
 // result is the result of a test.
 type result struct {
 	passed  bool
-	skipped bool // true if the suite itself has skipped the test because a requirement is missing
+	skipped bool // the suite skipped the test because a requirement was missing
 	seconds float64
 	message string // first line of the failure
 }
 
-// junit contains the fields of a report that this program uses.
+// junit contains the fields of a report that this program reads.
 type junit struct {
 	Suites []struct {
 		Cases []struct {
@@ -101,7 +101,7 @@ type junit struct {
 	} `xml:"testsuite"`
 }
 
-// readResults returns the results in a report, by the names of the tests. It leaves out tests that did not run.
+// readResults returns the results in a report, by test. Tests that were not run are omitted.
 func readResults(path string) (map[string]result, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -116,7 +116,7 @@ func readResults(path string) (map[string]result, error) {
 		for _, c := range suite.Cases {
 			name, isTest := strings.CutPrefix(c.Name, "[It] ")
 			if !isTest || c.Status == "skipped" && c.Time == 0 || c.Status == "pending" {
-				continue // the test was not selected, or the time limit was reached before the test began
+				continue // the test was not selected, or the time limit was reached before it started
 			}
 			message, _, _ := strings.Cut(c.Failure.Message+c.Error.Message+c.Skipped.Message, "\n")
 			results[withoutLabels(name)] = result{passed: c.Status == "passed", skipped: c.Status == "skipped", seconds: c.Time, message: message}
@@ -125,7 +125,7 @@ func readResults(path string) (map[string]result, error) {
 	return results, nil
 }
 
-// withoutLabels removes the list of labels that the report appends to the name of a test. With the labels, every name
+// withoutLabels removes the list of labels that a report appends to the name of a test. With the labels, every name
 // would contain the name of its group.
 func withoutLabels(name string) string {
 	if i := strings.LastIndex(name, " ["); i > 0 && strings.Contains(name[i:], "sig-") {
@@ -134,7 +134,7 @@ func withoutLabels(name string) string {
 	return name
 }
 
-// runTests runs tests one after the other in a single process, and returns the results of the tests that were run.
+// runTests runs the tests one after the other in a single process. It returns the results of the tests that were run.
 func (c *column) runTests(ctx context.Context, report string, tests []test) (map[string]result, error) {
 	names := make([]string, len(tests))
 	for i, t := range tests {
@@ -168,7 +168,7 @@ func (c *column) runTests(ctx context.Context, report string, tests []test) (map
 	err = cmd.Wait()
 	close(ended)
 	if ctx.Err() != nil {
-		_ = os.Remove(report) // without a report, the interrupted test is run again
+		_ = os.Remove(report) // the interrupted test is run again, because it has no report
 		return nil, context.Cause(ctx)
 	}
 	var failed *exec.ExitError

@@ -20,8 +20,8 @@ import (
 //go:embed app
 var files embed.FS
 
-// configuration shows all objects that an application needs besides pods and Services, and the only kind that is
-// reflected from the provider to the consumer.
+// configuration shows the other objects that an application needs besides pods and Services, and Events, the only kind
+// that is reflected from the provider to the consumer.
 func (s *story) configuration(ctx context.Context) error {
 	err := s.during("the ConfigMap, the Secret and the Ingress are in the cloud", func() error {
 		return s.lab.Wait(ctx, "configuration", func(ctx context.Context) (string, error) {
@@ -61,7 +61,8 @@ func (s *story) configuration(ctx context.Context) error {
 	return s.kubectl(ctx, "--context=home", "get", "ingress", "web", "-n", namespace)
 }
 
-// absence returns a description of the missing object if err means only that an object does not exist.
+// absence returns a description of the missing object if err means that an object does not exist. It returns any other
+// error.
 func absence(err error) (string, error) {
 	if apierrors.IsNotFound(err) {
 		return err.Error(), nil
@@ -69,13 +70,13 @@ func absence(err error) (string, error) {
 	return "", err
 }
 
-// anyResource reflects a kind that the virtual kubelet does not support by default.
+// anyResource reflects objects of a kind that is not reflected by default.
 func (s *story) anyResource(ctx context.Context) error {
 	for _, cluster := range []string{lab.ConsumerID, lab.ProviderID} {
 		if err := s.apply(ctx, cluster, "monitor-definition.yaml"); err != nil {
 			return err
 		}
-		// It takes a moment until the API server serves the resource of a new CRD.
+		// The API server serves the resource of a new CRD only after a moment.
 		if err := s.kubectl(ctx, "--context="+cluster, "wait", "--for=condition=Established", "crd/servicemonitors.monitoring.coreos.com"); err != nil {
 			return err
 		}
@@ -117,7 +118,7 @@ func (s *story) anyResource(ctx context.Context) error {
 	return s.kubectl(ctx, "--context=home", "get", "reflectedresources")
 }
 
-// awaitCondition waits until a condition of the ReflectedResource has the given reason, and returns the condition's
+// awaitCondition waits until a condition of the ReflectedResource has the given reason. It returns the condition's
 // message.
 func (s *story) awaitCondition(ctx context.Context, reason string) (message string, err error) {
 	err = s.lab.Wait(ctx, "the ReflectedResource", func(ctx context.Context) (string, error) {

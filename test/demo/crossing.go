@@ -50,7 +50,7 @@ func (s *story) compare(ctx context.Context) error {
 	return nil
 }
 
-// differences returns a table of the fields in the metadata and the spec that differ between two pods.
+// differences returns a table of the fields in metadata and spec that differ between two pods.
 func differences(local, remote *corev1.Pod) (string, error) {
 	home, err := flatten(local)
 	if err != nil {
@@ -75,7 +75,7 @@ func differences(local, remote *corev1.Pod) (string, error) {
 	return b.String(), err
 }
 
-// flatten returns the labels, the annotations and the fields of the spec of a pod, by path.
+// flatten returns a pod's labels, annotations and fields of the spec, by path.
 func flatten(pod *corev1.Pod) (map[string]string, error) {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(pod)
 	if err != nil {

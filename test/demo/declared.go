@@ -17,21 +17,21 @@ import (
 	"github.com/refract-project/refract/test/support/lab"
 )
 
-// The names of the declared plugin, of the namespace whose ConfigMaps are used for its rehearsal, and of the label
-// that it removes.
+// The names of the declared plugin, of the namespace whose ConfigMaps are used for its rehearsal, and of the label that
+// the plugin removes.
 const (
 	declaredPlugin = "no-internal-labels"
 	warehouse      = "warehouse"
 	internalLabel  = "internal.shop.example/shelf"
-	// shelves is the number of ConfigMaps. It is larger than 20, because a revision is rolled back after 20
+	// shelves is the number of ConfigMaps. It is larger than 20, because a revision can be rolled back only after 20
 	// evaluations.
 	shelves = 25
 )
 
 var reflectionPlugins = plugins.GroupVersion.WithResource("reflectionplugins")
 
-// declarePlugin declares a plugin that changes all ConfigMaps of a namespace. As this is more than its rollout
-// permits, the plugin has to be approved.
+// declarePlugin declares a plugin that changes all ConfigMaps in a namespace. This exceeds the limits of its rollout,
+// so the plugin must be approved.
 func (s *story) declarePlugin(ctx context.Context) error {
 	if err := s.fillWarehouse(ctx); err != nil {
 		return err
@@ -63,7 +63,7 @@ func (s *story) declarePlugin(ctx context.Context) error {
 	return s.during(fmt.Sprintf("all %d ConfigMaps in the cloud are without the label", shelves), func() error { return s.awaitShelves(ctx) })
 }
 
-// rollBackPlugin approves a revision of the plugin that fails for every object, so that it is rolled back.
+// rollBackPlugin approves a revision of the plugin that fails for every object, and waits until it is rolled back.
 func (s *story) rollBackPlugin(ctx context.Context) error {
 	good, err := s.declaredStatus(ctx, "activeRevision")
 	if err != nil {
@@ -114,7 +114,7 @@ func (s *story) rollBackPlugin(ctx context.Context) error {
 	return s.during("nothing is lost, and a new ConfigMap arrives without the label", func() error { return s.awaitShelves(ctx) })
 }
 
-// fillWarehouse offloads a namespace with ConfigMaps, and waits until the ConfigMaps are in the cloud cluster.
+// fillWarehouse offloads a namespace with ConfigMaps, and waits until their copies are in the cloud cluster.
 func (s *story) fillWarehouse(ctx context.Context) error {
 	_, err := s.lab.Consumer.Client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: warehouse}}, metav1.CreateOptions{})
 	if err != nil {
@@ -183,12 +183,13 @@ func (s *story) awaitShelves(ctx context.Context) error {
 	})
 }
 
-// awaitRehearsed waits until the condition Rehearsed of the plugin has the given reason.
+// awaitRehearsed waits until the plugin's condition Rehearsed has the given reason.
 func (s *story) awaitRehearsed(ctx context.Context, reason string) error {
 	return s.lab.Wait(ctx, "the rehearsal", func(ctx context.Context) (string, error) { return s.missingRehearsal(ctx, reason) })
 }
 
-// missingRehearsal returns a description of the condition Rehearsed, or "" if it has the given reason.
+// missingRehearsal returns "" if the plugin's condition Rehearsed has the given reason, and otherwise a description of
+// the condition.
 func (s *story) missingRehearsal(ctx context.Context, reason string) (missing string, err error) {
 	plugin, err := s.lab.Consumer.Dynamic.Resource(reflectionPlugins).Get(ctx, declaredPlugin, metav1.GetOptions{})
 	if err != nil {
@@ -216,7 +217,7 @@ func (s *story) declaredStatus(ctx context.Context, field string) (string, error
 	return value, nil
 }
 
-// refractctl runs refractctl for the consumer, and shows the command with its output.
+// refractctl runs refractctl for the consumer, and shows the command and its output.
 func (s *story) refractctl(ctx context.Context, args ...string) error {
 	out, err := s.lab.Refractctl(ctx, append(args, "--context", lab.ConsumerID)...)
 	s.shell("refractctl "+strings.Join(args, " "), out)

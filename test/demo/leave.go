@@ -57,7 +57,7 @@ func (s *story) leave(ctx context.Context) error {
 	return s.kubectl(ctx, "--context=home", "get", "nodes")
 }
 
-// leftInTheCloud lists the objects of the consumer that are still on the provider.
+// leftInTheCloud lists the consumer's objects that are still on the provider.
 func (s *story) leftInTheCloud(ctx context.Context) (left []string, err error) {
 	namespaces, err := s.lab.Provider.Client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{
 		LabelSelector: wire.RemoteClusterIDLabel + "=" + lab.ConsumerID + "," + "!" + wire.TenantNamespaceLabel})

@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command demo shows step by step how Refract works on two real Kubernetes control planes. It fails when a step
-// fails. `make demo` runs it; see `make demo ARGS=--help`.
+// Command demo shows step by step how Refract works, on two real Kubernetes control planes. It fails if a step fails.
+// Run it with `make demo`; for its flags, see `make demo ARGS=--help`.
 package main
 
 import (
@@ -26,12 +26,12 @@ func main() {
 	real := flag.Bool("real", false, "tell another story, on clusters with real nodes; needs root, and make node-tools")
 	timeout := flag.Duration("timeout", 15*time.Minute, "give up after this long")
 	flag.Parse()
-	ctrllog.SetLogger(logr.Discard()) // a library requires a logger; the returned errors contain the same messages
+	ctrllog.SetLogger(logr.Discard()) // a library requires a logger; the returned errors contain the messages
 	if flag.NArg() > 0 {
 		fmt.Fprintf(os.Stderr, "demo: unknown argument %q; see --help\n", flag.Arg(0))
 		os.Exit(2)
 	}
-	// A signal ends the context, and therefore the running step. After that, the deferred cleanup runs.
+	// A signal ends the context, and thus the current step. The deferred cleanup runs after that.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	if err := run(ctx, *real, *keep, *timeout); err != nil {
@@ -41,11 +41,11 @@ func main() {
 	}
 }
 
-// story contains the state that the steps share.
+// story is the state that the steps share.
 type story struct {
 	*screen
 	lab *lab.Lab
-	// plugin is the module of the example plugin that a step installs.
+	// plugin is the module of the example plugin that one of the steps installs.
 	plugin []byte
 	begun  time.Time
 	writes tallies
@@ -57,7 +57,7 @@ type chapter[S any] struct {
 	tell       func(S, context.Context) error
 }
 
-// tell runs the chapters of a story one after the other, until one fails.
+// tell runs the chapters of a story in order, until one of them fails.
 func tell[S any](ctx context.Context, screen *screen, story S, chapters []chapter[S]) error {
 	for _, c := range chapters {
 		screen.heading(c.title, c.why)
@@ -88,7 +88,7 @@ func steps() []chapter[*story] {
 	}
 }
 
-// lastSteps returns the steps that remove the objects that the other steps have created.
+// lastSteps returns the steps that remove what the other steps have created.
 func lastSteps() []chapter[*story] {
 	return []chapter[*story]{
 		{"Leave without a trace", "The virtual node is deleted. Its pods are evicted, end in the cloud, and start in the home cluster; then the node goes, and all that the cloud had of it.", (*story).leave},
@@ -114,8 +114,8 @@ func run(ctx context.Context, real, keep bool, timeout time.Duration) error {
 	return err
 }
 
-// runSimulated runs the chapters with the context bounded, which has a timeout. If the clusters are kept, waiting for
-// the user has no timeout.
+// runSimulated runs the chapters. The context bounded has a timeout. If the clusters are kept, there is no timeout
+// while the demo waits for the user.
 func runSimulated(ctx, bounded context.Context, screen *screen, keep bool) (err error) {
 	s := &story{screen: screen, begun: time.Now()}
 	defer func() {

@@ -15,15 +15,15 @@ import (
 	"github.com/refract-project/refract/test/support/lab"
 )
 
-// tallies contains the numbers that the story counts.
+// tallies contains numbers that are counted during the story.
 type tallies struct {
-	// all contains the writes of Refract's processes to both clusters so far.
+	// all contains all writes of Refract's processes to both clusters so far.
 	all []lab.Write
 	// before contains the metrics of the virtual kubelet that was killed.
 	before lab.Metrics
 }
 
-// collect reads the new lines of the audit logs, and returns the number of new writes of Refract's processes, except
+// collect reads the new lines of the audit logs. It returns the number of new writes by Refract's processes, without
 // heartbeats.
 func (s *story) collect() (news int, err error) {
 	for _, side := range []*lab.Side{s.lab.Consumer, s.lab.Provider} {
@@ -41,7 +41,7 @@ func (s *story) collect() (news int, err error) {
 	return news, nil
 }
 
-// remember saves the metrics of the virtual kubelet, which are lost when it ends.
+// remember saves the metrics of the virtual kubelet before it ends.
 func (s *story) remember(ctx context.Context) (err error) {
 	s.writes.before, err = s.lab.KubeletMetrics(ctx)
 	return err
@@ -76,7 +76,7 @@ func (s *story) numbers(ctx context.Context) error {
 	return s.resources()
 }
 
-// latencies prints how long plugins take, as measured by the virtual kubelet.
+// latencies prints the latencies of plugins that the virtual kubelet has measured.
 func (s *story) latencies() error {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -107,5 +107,5 @@ func (s *story) resources() error {
 	return nil
 }
 
-// chainLatency is the name of the virtual kubelet's histogram of how long a plugin takes for one object.
+// chainLatency is the name of the histogram where the virtual kubelet records how long a plugin takes for an object.
 const chainLatency = "refract_plugin_duration_seconds"

@@ -107,7 +107,7 @@ func (s *story) awaitStripped(ctx context.Context) error {
 	})
 }
 
-// vendorAnnotations lists the annotations with the vendor's prefix on the reflected Services, as service/annotation.
+// vendorAnnotations lists the annotations of reflected Services that have the vendor's prefix, as SERVICE/ANNOTATION.
 func (s *story) vendorAnnotations(ctx context.Context) ([]string, error) {
 	services, err := s.lab.Provider.Client.CoreV1().Services(remoteNamespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -133,7 +133,8 @@ func (s *story) annotation(ctx context.Context, service, key string) (string, er
 	return found.Annotations[key], nil
 }
 
-// pluginEvent returns the message of the Warning Event about a plugin on the VirtualNode, or "" if there is none.
+// pluginEvent returns the message of the Warning Event about a plugin on the VirtualNode. It returns "" if there is no
+// such Event.
 func (s *story) pluginEvent(ctx context.Context) (string, error) {
 	events, err := s.lab.Consumer.Client.CoreV1().Events(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.kind=VirtualNode,involvedObject.name=" + lab.NodeName})
 	if err != nil {
@@ -147,8 +148,8 @@ func (s *story) pluginEvent(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// settle waits until Refract's processes have not written anything for a while, so that later writes can be counted
-// separately.
+// settle waits until Refract's processes have written nothing for the duration quiet, so that later writes can be
+// counted separately.
 func (s *story) settle(ctx context.Context, quiet time.Duration) error {
 	since := time.Now()
 	return s.lab.Wait(ctx, "our processes to have nothing more to do", func(context.Context) (string, error) {

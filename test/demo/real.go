@@ -20,11 +20,11 @@ import (
 //go:embed app/real.yaml
 var realApp embed.FS
 
-// reality plays the story on real nodes. A user could type the displayed command lines.
+// reality is the state of the story on real nodes. It shows command lines that a user could type.
 type reality struct {
 	*screen
 	lab *nodelab.Lab
-	// begun is when the two clusters were ready, before Refract was installed.
+	// begun is the time at which the two clusters were ready, before Refract was installed.
 	begun time.Time
 }
 
@@ -62,7 +62,7 @@ func (r *reality) bringUp(ctx context.Context) error {
 	})
 }
 
-// run runs a command line, and shows it with its output.
+// run runs a command line, and shows the command line and its output.
 func (r *reality) run(line string) error {
 	out, err := r.lab.Run(line)
 	if err != nil {

@@ -83,7 +83,7 @@ func (s *story) returnKubelet(ctx context.Context) error {
 	}
 	for _, write := range lab.Of(s.writes.all[from:], lab.RemoteUser) {
 		if write.IsRoutine() {
-			continue // the line is a heartbeat of the node
+			continue // this write is a heartbeat of the node
 		}
 		if write.Resource != "shadowendpointslices" || slicesBefore[write.Name] == slicesAfter[write.Name] {
 			return fmt.Errorf("the restarted kubelet wrote to the provider although nothing had changed: %+v", write)
@@ -94,8 +94,8 @@ func (s *story) returnKubelet(ctx context.Context) error {
 	return s.kubectl(ctx, "--context=home", "get", "pods", "-n", namespace, "-o", "wide", "--field-selector=spec.nodeName="+lab.NodeName)
 }
 
-// sliceVersions returns the resource versions of the EndpointSlices of the home cluster. The EndpointSlice controller
-// updates them if a new pod has another address, which does not count as a write of Refract.
+// sliceVersions returns the resource versions of the EndpointSlices in the home cluster. If a new pod has another
+// address, the EndpointSlice controller updates them. This does not count as a write of Refract.
 func (s *story) sliceVersions(ctx context.Context) (map[string]string, error) {
 	list, err := s.lab.Consumer.Client.DiscoveryV1().EndpointSlices(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {

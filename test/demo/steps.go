@@ -16,7 +16,7 @@ import (
 	"github.com/refract-project/refract/test/support/lab"
 )
 
-// namespace is offloaded to the provider, where its name is remoteNamespace.
+// namespace is the offloaded namespace. Its name on the provider is remoteNamespace.
 const namespace, remoteNamespace = "shop", "shop-" + lab.ConsumerID
 
 func (s *story) bringUp(ctx context.Context) error {
@@ -126,8 +126,8 @@ func isReady(pod *corev1.Pod) bool {
 	return false
 }
 
-// customColumns matches an argument that is left out of the shown command, because it is long and repeats the heading
-// of the table.
+// customColumns matches an argument that is omitted from the displayed command, because it is long and repeats the
+// heading of the table.
 var customColumns = regexp.MustCompile(`-o=custom-columns=\S+`)
 
 // kubectl runs kubectl and shows the command and its output.

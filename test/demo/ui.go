@@ -14,8 +14,8 @@ import (
 	"golang.org/x/term"
 )
 
-// screen prints the story. On a terminal it uses colors, and shows what the story is waiting for in a line that is
-// overwritten. To a file or a pipe it prints plain lines. It is safe for concurrent use.
+// screen prints the story. On a terminal, it uses colors, and its last line, which is overwritten, shows what the story
+// is waiting for. In a file or a pipe, it prints plain lines. It is safe for concurrent use.
 type screen struct {
 	mu      sync.Mutex
 	out     io.Writer
@@ -48,7 +48,7 @@ func (s *screen) heading(title, why string) {
 	s.print("\n%s\n%s\n", s.paint(bold, fmt.Sprintf("%d. %s", s.step, title)), s.paint(dim, wrap(why, 100, "   ")))
 }
 
-// during shows what the story is waiting for until work returns. Then it shows the duration or the error.
+// during shows what the story is waiting for until work returns. It then shows how long this took, or the error.
 func (s *screen) during(what string, work func() error) error {
 	begun := time.Now()
 	stop := s.spin(what, begun)
@@ -63,7 +63,7 @@ func (s *screen) during(what string, work func() error) error {
 	return nil
 }
 
-// holds prints a fact that was verified.
+// holds prints a fact that has been verified.
 func (s *screen) holds(format string, args ...any) {
 	s.print("   %s %s\n", s.paint(green, "✓"), fmt.Sprintf(format, args...))
 }
@@ -78,7 +78,7 @@ func (s *screen) shell(command, output string) {
 	s.print("   %s\n%s", s.paint(cyan, "$ "+command), indent(output, "     "))
 }
 
-// text prints lines indented and otherwise unchanged.
+// text prints lines with an indentation, but otherwise unchanged.
 func (s *screen) text(lines string) { s.print("%s", indent(lines, "     ")) }
 
 func (s *screen) print(format string, args ...any) {
@@ -91,7 +91,7 @@ func (s *screen) print(format string, args ...any) {
 	_, _ = io.WriteString(s.out, s.waiting)
 }
 
-// spin redraws the last line of a terminal until the returned function is called.
+// spin redraws the last line of a terminal until stop is called.
 func (s *screen) spin(what string, begun time.Time) (stop func()) {
 	if !s.live {
 		return func() {}
@@ -115,7 +115,7 @@ func (s *screen) spin(what string, begun time.Time) (stop func()) {
 	return func() { close(done); <-gone }
 }
 
-// wait replaces the last line with what the story is waiting for.
+// wait shows what the story is waiting for, in the last line.
 func (s *screen) wait(line string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,7 +131,7 @@ func indent(text, by string) string {
 	return by + strings.ReplaceAll(text, "\n", "\n"+by) + "\n"
 }
 
-// wrap breaks a text into lines of at most width characters, separated by the string by.
+// wrap breaks a text into lines of at most width characters, and joins them with the string by.
 func wrap(text string, width int, by string) string {
 	var b strings.Builder
 	column := 0

@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package deployments runs the programs in Refract's Deployments as processes on this machine, for control planes
-// with simulated nodes.
+// Package deployments runs the programs of Refract's Deployments as processes on this machine. Tests use it with
+// control planes whose nodes are simulated.
 package deployments
 
 import (
@@ -25,7 +25,7 @@ import (
 	"github.com/refract-project/refract/test/support/testenv"
 )
 
-// Cluster is a control plane whose Deployments run on this machine.
+// Cluster is a control plane for whose Deployments processes run on this machine.
 type Cluster struct {
 	*testenv.Cluster
 	// Client has the permissions of an administrator.
@@ -34,8 +34,8 @@ type Cluster struct {
 	WebhookPort int
 }
 
-// Run runs a process for each Deployment of Refract, as long as the Deployment exists, until stop is called. The
-// process runs the program of the first container. There is one process regardless of the number of replicas.
+// Run starts a process for each Deployment of Refract and stops it when the Deployment is deleted, until stop is
+// called. The process runs the program of the Deployment's first container. The number of replicas has no effect.
 func (c *Cluster) Run(t *testing.T, bin string) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
@@ -59,7 +59,7 @@ func (c *Cluster) Run(t *testing.T, bin string) (stop func()) {
 				d := &list.Items[i]
 				key := d.Namespace + "/" + d.Name
 				if len(d.Spec.Template.Spec.Containers[0].Command) == 0 {
-					continue // the Deployment belongs to a user
+					continue // only Refract's Deployments have a command
 				}
 				wanted[key] = d.DeletionTimestamp == nil
 				if running[key] != nil {
@@ -91,8 +91,8 @@ func (c *Cluster) Run(t *testing.T, bin string) (stop func()) {
 	return func() { cancel(); <-ended }
 }
 
-// locate sets the address of the process in the status of the Deployment's pods, because simulated nodes assign
-// fictitious addresses. It is retried after errors.
+// locate writes the address of the process to the status of the Deployment's pods, because simulated nodes assign
+// fictitious addresses. It retries after errors.
 func (c *Cluster) locate(ctx context.Context, d *appsv1.Deployment) {
 	pods, err := c.Client.CoreV1().Pods(d.Namespace).List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(d.Spec.Selector)})
 	if err != nil {
@@ -106,8 +106,8 @@ func (c *Cluster) locate(ctx context.Context, d *appsv1.Deployment) {
 	}
 }
 
-// RedirectWebhooks makes the API server call the chart's webhooks on this machine, because no network leads to their
-// Service.
+// RedirectWebhooks makes the API server call the chart's webhooks on this machine, because the API server cannot reach
+// their Service.
 func (c *Cluster) RedirectWebhooks(t *testing.T) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -20,11 +20,11 @@ import (
 	"github.com/refract-project/refract/test/hostile/attacks"
 )
 
-// honest is the name of the permitted objects that a consumer creates.
+// honest is the name of the permitted objects that consumers create.
 const honest = "honest"
 
-// refusesChange checks that a permitted object of the same resource, if there is one, cannot be changed into the
-// object of an attack.
+// refusesChange checks that a permitted object of the same resource cannot be changed into the object of an attack.
+// Some resources have no permitted object.
 func (l *clusters) refusesChange(consumer client.Client, attack *attacks.Attack, id, namespace string) {
 	l.Helper()
 	change, ok, err := attack.Change(id)
@@ -41,8 +41,8 @@ func (l *clusters) refusesChange(consumer client.Client, attack *attacks.Attack,
 	})
 }
 
-// A consumer attempts forbidden requests with its own identity, in a cluster where refractctl has installed Refract.
-// All of them fail. At the same time, the requests of an honest consumer succeed.
+// TestAHostileConsumerGetsNowhere sends forbidden requests with the identity of a consumer, in a cluster where
+// refractctl has installed Refract. All of them must fail, while the requests of an honest consumer succeed.
 func TestAHostileConsumerGetsNowhere(t *testing.T) {
 	l := begin(t, nil, "rome", "milan")
 	rome, milan := l.sides["rome"], l.sides["milan"]

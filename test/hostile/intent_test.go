@@ -48,7 +48,7 @@ func (s *spied) all() []string {
 	return slices.Clone(s.seen)
 }
 
-// spy watches for forbidden objects until the test ends: private objects in milan, and RoleBindings of rome that give
+// spy watches for forbidden objects until the test ends: private objects in milan, and RoleBindings in rome that give
 // milan's virtual kubelet access to one of the namespaces.
 func (l *clusters) spy(namespaces ...string) *spied {
 	l.Helper()
@@ -83,8 +83,8 @@ func (l *clusters) spy(namespaces ...string) *spied {
 	return s
 }
 
-// opens reports whether a RoleBinding gives virtual kubelets access to its namespace. The RoleBinding in kube-system
-// with which they verify requests to their kubelet API does not count.
+// opens reports whether a RoleBinding gives virtual kubelets access to its namespace. The RoleBinding in kube-system,
+// with which they verify requests to their kubelet API, does not count.
 func opens(binding *rbacv1.RoleBinding) bool {
 	return strings.HasSuffix(binding.RoleRef.Name, "-virtual-kubelet-extended")
 }
@@ -106,8 +106,8 @@ func (l *clusters) offload(namespace, label string, values ...string) {
 	}})
 }
 
-// flows creates an object in each offloaded namespace and waits until all of them are reflected. By then, all objects
-// that were created before would have been reflected, too.
+// flows creates an object in each offloaded namespace, and waits until all of these objects are reflected. All objects
+// that were created earlier would have been reflected by then, too.
 func (l *clusters) flows(round string) {
 	l.Helper()
 	rome := l.sides["rome"]
@@ -121,7 +121,7 @@ func (l *clusters) flows(round string) {
 	}
 }
 
-// copyInMilan returns a NamespaceMap that looks like rome's copy in milan.
+// copyInMilan returns a NamespaceMap that looks like the copy of rome's map in milan.
 func copyInMilan(desired map[string]string) *offloading.NamespaceMap {
 	return &offloading.NamespaceMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: wire.TenantNamespace("rome"), Name: "milan", Labels: map[string]string{
@@ -131,9 +131,9 @@ func copyInMilan(desired map[string]string) *offloading.NamespaceMap {
 	}
 }
 
-// A provider writes to its own cluster and, as it is also a consumer, with that identity to the other cluster. If a
-// namespace selects another provider or none, its objects are not reflected to this provider, and no RoleBinding in
-// it ever names the provider's virtual kubelet.
+// TestNothingOfAnotherProviderArrives lets a provider write to its own cluster, and to the other cluster with its
+// identity as a consumer. If a namespace selects another provider or none, its objects must not be reflected to this
+// provider, and no RoleBinding in the namespace may name the provider's virtual kubelet.
 func TestNothingOfAnotherProviderArrives(t *testing.T) {
 	l := begin(t, map[string][]string{"milan": {"--set=discovery.config.clusterLabels.tier=trusted"}}, "rome", "milan", "turin")
 	rome, milan := l.sides["rome"], l.sides["milan"]
@@ -146,7 +146,7 @@ func TestNothingOfAnotherProviderArrives(t *testing.T) {
 	merge := func(patch string) client.Patch { return client.RawPatch(types.MergePatchType, []byte(patch)) }
 	stolen := map[string]string{"finance": "finance-rome", "vault": "vault-rome", "plain": "plain-rome", "kube-system": "ks-rome", "default": "default-rome"}
 
-	// First attack: before the peering is used, a map already exists when rome sends its first map.
+	// First attack: a map already exists in milan when rome sends its first map.
 	l.create(milan, copyInMilan(stolen))
 	outgoing := &offloading.NamespaceMap{ObjectMeta: metav1.ObjectMeta{Namespace: wire.TenantNamespace("milan"), Name: "milan", Labels: map[string]string{
 		wire.ReplicationLabel: "true", wire.RemoteIDLabel: "milan", wire.RemoteClusterIDLabel: "milan"}}, Spec: offloading.NamespaceMapSpec{DesiredMapping: stolen}}
@@ -157,8 +157,7 @@ func TestNothingOfAnotherProviderArrives(t *testing.T) {
 	l.refused("taking the lease of a virtual kubelet", "writes only the Lease refract-heartbeat", func() error {
 		return thief.Create(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: wire.TenantNamespace("milan"), Name: "milan-2"}, Spec: coordinationv1.LeaseSpec{LeaseDurationSeconds: ptr.To(int32(1) << 30)}})
 	})
-	// The map that the provider sends as a consumer has the same label. rome's virtual kubelet must not follow this
-	// map.
+	// The map that the provider sends as a consumer has the same label. rome's virtual kubelet must not use this map.
 	incoming := squatter.DeepCopy()
 	incoming.Name, incoming.Spec.DesiredMapping = "rome", stolen
 	require.NoError(t, thief.Create(t.Context(), incoming))
@@ -170,7 +169,7 @@ func TestNothingOfAnotherProviderArrives(t *testing.T) {
 	l.offload("vault", "tier", "trusted")
 	l.flows("first")
 
-	// Second attack: the provider changes the map that rome itself uses.
+	// Second attack: the provider changes the map in rome.
 	l.refused("adding namespaces", "writes only its own NamespaceMap", func() error {
 		return thief.Patch(t.Context(), outgoing.DeepCopy(), merge(`{"spec":{"desiredMapping":{"finance":"finance-rome","vault":"vault-rome"}}}`))
 	})
@@ -199,8 +198,7 @@ func TestNothingOfAnotherProviderArrives(t *testing.T) {
 	})
 	l.flows("second")
 
-	// Fourth attack: milan has taken over rome's virtual kubelet, and gives its Node the labels that other namespaces
-	// select.
+	// Fourth attack: milan controls rome's virtual kubelet, and gives its Node the labels that other namespaces select.
 	taken := l.kubelet("rome", "milan")
 	label := func(key, value string) error {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "milan"}}
@@ -222,7 +220,7 @@ func TestNothingOfAnotherProviderArrives(t *testing.T) {
 	})
 	l.flows("relabelled")
 
-	// Both clusters lose the map. milan recreates it before rome does.
+	// The map is deleted in both clusters. milan recreates it before rome does.
 	for _, lost := range []struct {
 		side *side
 		key  *offloading.NamespaceMap

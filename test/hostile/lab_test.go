@@ -1,9 +1,9 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hostile tests attacks of a peer, either as the administrator of its own cluster or with its identity in the
-// other cluster. The control planes are real. Refract is installed and joined with refractctl, with all policies of
-// the chart. Its Deployments run as processes on this machine.
+// Package hostile tests attacks by a peer, which acts either as the administrator of its own cluster or with its
+// identity in the other cluster. The control planes are real. Refract is installed and the clusters are joined with
+// refractctl, with all policies of the chart. Refract's Deployments run as processes on this machine.
 package hostile
 
 import (
@@ -48,8 +48,8 @@ type clusters struct {
 	sides      map[string]*side
 }
 
-// begin starts clusters with the given IDs, and installs Refract in each of them. install contains additional
-// arguments for the installation, by cluster ID.
+// begin starts clusters with the given IDs, and installs Refract in each of them. install contains additional arguments
+// for the installation, by cluster ID.
 func begin(t *testing.T, install map[string][]string, ids ...string) *clusters {
 	t.Helper()
 	log.SetLogger(logr.Discard())
@@ -92,7 +92,7 @@ func (l *clusters) client(config *rest.Config) client.WithWatch {
 	return c
 }
 
-// refractctl runs a command line. An error ends the test.
+// refractctl runs a command line. If it fails, the test ends.
 func (l *clusters) refractctl(args ...string) {
 	l.Helper()
 	var out bytes.Buffer
@@ -105,13 +105,13 @@ func (l *clusters) refractctl(args ...string) {
 	require.NoError(l, err)
 }
 
-// peer joins the consumer with the provider, which becomes a node of the consumer.
+// peer joins the consumer with the provider, so that the provider becomes a virtual node of the consumer.
 func (l *clusters) peer(consumer, provider string) {
 	l.Helper()
 	l.refractctl("peer", "--context="+consumer, "--remote-context="+provider, "--remote-api-server-url="+l.sides[provider].Config().Host, "--network=none")
 }
 
-// identity returns a client of the provider with the credentials of the consumer.
+// identity returns a client for the provider with the credentials of the consumer.
 func (l *clusters) identity(consumer, provider string) client.WithWatch {
 	l.Helper()
 	secret := &corev1.Secret{}
@@ -122,7 +122,7 @@ func (l *clusters) identity(consumer, provider string) client.WithWatch {
 	return l.client(config)
 }
 
-// kubelet returns a client of the consumer with the credentials of its virtual kubelet for the provider.
+// kubelet returns a client for the consumer with the credentials of its virtual kubelet for the provider.
 func (l *clusters) kubelet(consumer, provider string) client.WithWatch {
 	l.Helper()
 	config, err := l.sides[consumer].ServiceAccountConfig(l.Context(), wire.TenantNamespace(provider), provider)
@@ -130,7 +130,7 @@ func (l *clusters) kubelet(consumer, provider string) client.WithWatch {
 	return l.client(config)
 }
 
-// create creates an object. An error ends the test.
+// create creates an object. If this fails, the test ends.
 func (l *clusters) create(s *side, object client.Object) {
 	l.Helper()
 	require.NoErrorf(l, s.admin.Create(l.Context(), object), "creating %T %s in %s", object, client.ObjectKeyFromObject(object), s.id)
@@ -169,7 +169,7 @@ func (l *clusters) refused(what, words string, do func() error) {
 	}
 }
 
-// arrives waits until the Secret exists.
+// arrives waits until a Secret exists.
 func (l *clusters) arrives(s *side, namespace, name string) {
 	l.Helper()
 	l.await(fmt.Sprintf("Secret %s/%s to arrive in %s", namespace, name, s.id), func() error {

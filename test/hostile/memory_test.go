@@ -52,10 +52,9 @@ const (
 	victim, attacker = "shop-" + lab.ConsumerID, "shop-mallory"
 )
 
-// counts returns how many hostile ShadowPods are sent to the webhook, which refuses them (sent), and how many are
-// stored by bypassing the webhook (stored). Each of them costs the API server a fifth of a second and tens of MiB,
-// because it decodes all of them and keeps the stored ones. Therefore the default numbers are small. make hostile sets
-// REFRACT_HOSTILE=400,400 for larger numbers.
+// counts returns how many hostile ShadowPods are used: sent is the number of ShadowPods that the webhook must refuse,
+// and stored is the number that are stored by bypassing the webhook. A hostile ShadowPod costs the API server a fifth
+// of a second and several dozen MiB, so the default numbers are small. `make hostile` sets REFRACT_HOSTILE=400,400.
 func counts(t *testing.T) (sent, stored int) {
 	_, err := fmt.Sscanf(cmp.Or(os.Getenv("REFRACT_HOSTILE"), "60,20"), "%d,%d", &sent, &stored)
 	require.NoError(t, err, "REFRACT_HOSTILE")
@@ -63,9 +62,9 @@ func counts(t *testing.T) (sent, stored int) {
 }
 
 // TestNobodysMemoryIsAnothersToSpend runs both controller managers while a consumer floods the provider with
-// ShadowPods, which are refused, and a provider responds to the consumer with lists that decompress to gigabytes. The
-// memory of both processes must stay limited, and other consumers must be served. The latencies are logged together
-// with the latencies of plain pods at the same time, because the API server on the same machine causes most of both.
+// ShadowPods, which are refused, and a provider sends the consumer lists that decompress to gigabytes. The memory of
+// both processes must stay limited, and other consumers must be served. The test logs the latencies together with the
+// latencies of plain pods at the same time, because most of both is caused by the API server on the same machine.
 func TestNobodysMemoryIsAnothersToSpend(t *testing.T) {
 	testenv.NeedControlPlane(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
@@ -90,8 +89,8 @@ func TestNobodysMemoryIsAnothersToSpend(t *testing.T) {
 	t.Run("ShadowPods that the webhook refuses", func(t *testing.T) {
 		var refused atomic.Int32
 		flood := send(ctx, shadows, toSend, 8, func(err error) error {
-			// An API server that decodes many ShadowPods might not get the webhook's response in time. The API server
-			// then refuses the ShadowPod as well.
+			// If an API server decodes many ShadowPods, it may not get the response of the webhook in time. It then
+			// refuses the ShadowPod, too.
 			if err == nil || !strings.Contains(err.Error(), "more than") && !strings.Contains(err.Error(), "failed calling webhook") {
 				return fmt.Errorf("a hostile ShadowPod was not refused: %w", err)
 			}
@@ -111,7 +110,7 @@ func TestNobodysMemoryIsAnothersToSpend(t *testing.T) {
 		report(t, l.ProviderManager(), before, during)
 		awaitRefused(ctx, t, l, shadows, toStore)
 
-		// A restarted process lists the objects again, and so does every standby replica.
+		// A restarted process lists all objects again, as does every standby replica.
 		l.KillProviderManager()
 		require.NoError(t, l.StartProviderManager(ctx))
 		require.NoError(t, l.AwaitProviderManager(ctx))
@@ -130,7 +129,8 @@ func TestNobodysMemoryIsAnothersToSpend(t *testing.T) {
 	})
 }
 
-// report logs the resource usage of a controller manager, and fails the test if it has used too much memory.
+// report logs the resource usage of a controller manager. It fails the test if the controller manager has used too much
+// memory.
 func report(t *testing.T, manager *testenv.Command, before, during latencies) {
 	t.Helper()
 	log := func(what string, before, during []time.Duration) {
@@ -139,7 +139,7 @@ func report(t *testing.T, manager *testenv.Command, before, during latencies) {
 	}
 	log("ShadowPod to pod", before.shadows, during.shadows)
 	log("plain pod", before.plain, during.plain)
-	// The limit is exceeded only if the process swaps or restarts.
+	// This limit is exceeded only if the process swaps or is restarted.
 	assert.Less(t, quantile(during.shadows, 0.99), time.Minute)
 	checkMemory(t, manager)
 }
@@ -184,8 +184,8 @@ func shadowPod(name, origin string, spec map[string]any) *unstructured.Unstructu
 	}}
 }
 
-// hostileSpec returns a spec of 1.27 MiB. It is refused for another reason, too, so that it never runs and does not
-// use any Quota.
+// hostileSpec returns a spec of 1.27 MiB. It is refused for another reason as well, so that the pod never runs and
+// never counts towards a Quota.
 func hostileSpec() map[string]any {
 	env := make([]any, 100_000)
 	for i := range env {
@@ -194,7 +194,7 @@ func hostileSpec() map[string]any {
 	return map[string]any{"hostNetwork": true, "containers": []any{map[string]any{"name": "main", "image": "none", "env": env}}}
 }
 
-// send creates count hostile ShadowPods, parallel of them at a time, and calls check with each result.
+// send creates count hostile ShadowPods, with at most parallel requests at a time, and calls check with each result.
 func send(ctx context.Context, shadows dynamic.NamespaceableResourceInterface, count, parallel int, check func(error) error) *errgroup.Group {
 	group := &errgroup.Group{}
 	spec, next := hostileSpec(), atomic.Int32{}
@@ -212,11 +212,11 @@ func send(ctx context.Context, shadows dynamic.NamespaceableResourceInterface, c
 	return group
 }
 
-// latencies contains the sorted delays between a request and the existence of the pod: for ShadowPods of another
-// consumer, and for plain pods.
+// latencies contains the sorted times between a request and the existence of the pod, for ShadowPods of another
+// consumer and for plain pods.
 type latencies struct{ shadows, plain []time.Duration }
 
-// measureLatencies alternately creates ShadowPods and plain pods on the provider, and returns their latencies.
+// measureLatencies creates ShadowPods and plain pods in turn on the provider, and returns their latencies.
 func measureLatencies(ctx context.Context, t *testing.T, l *lab.Lab, shadows dynamic.NamespaceableResourceInterface, round string) (took latencies) {
 	t.Helper()
 	const samples = 100
@@ -247,7 +247,7 @@ func measureLatencies(ctx context.Context, t *testing.T, l *lab.Lab, shadows dyn
 		name := fmt.Sprintf("%s-%d", round, i)
 		took.shadows = append(took.shadows, shadow(name))
 		took.plain = append(took.plain, plain(name))
-		// The delay is random, so that the samples are not synchronized with the attack.
+		// The delay is random, so that the requests are not synchronized with the attack.
 		time.Sleep(time.Duration(rand.Intn(20)) * time.Millisecond)
 	}
 	slices.Sort(took.shadows)
@@ -281,7 +281,7 @@ func dropQuotaWebhook(ctx context.Context, t *testing.T, l *lab.Lab) {
 	}))
 }
 
-// awaitRefused waits until a condition of each hostile ShadowPod reports the refusal.
+// awaitRefused waits until each hostile ShadowPod has a condition that reports its refusal.
 func awaitRefused(ctx context.Context, t *testing.T, l *lab.Lab, shadows dynamic.NamespaceableResourceInterface, count int) {
 	t.Helper()
 	for i := 1; i <= count; i++ {
@@ -299,7 +299,7 @@ func awaitRefused(ctx context.Context, t *testing.T, l *lab.Lab, shadows dynamic
 	}
 }
 
-// offloadTo makes the consumer's controllers follow the provider and request a namespace from it.
+// offloadTo makes the consumer's controllers connect to the provider, and request a namespace from it.
 func offloadTo(ctx context.Context, t *testing.T, l *lab.Lab) {
 	t.Helper()
 	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:"{}"}}}`, wire.NegotiatedFieldsAnnotation)
@@ -315,10 +315,10 @@ func offloadTo(ctx context.Context, t *testing.T, l *lab.Lab) {
 	}
 }
 
-// hostileProvider is the API server of a provider whose lists contain 16 MiB of empty objects.
+// hostileProvider is a provider's API server whose lists contain 16 MiB of empty objects.
 type hostileProvider struct {
 	*httptest.Server
-	list         []byte // list of objects, compressed
+	list         []byte // compressed list of objects
 	maps, slices atomic.Int32
 }
 

@@ -50,8 +50,8 @@ import (
 	"github.com/refract-project/refract/test/support/testenv"
 )
 
-// An interrupted command can be run again, with the same result as without the interruption. A failed command removes
-// the objects that it has created. This test runs no containers.
+// TestInterrupted checks that an interrupted command can be run again, with the same result as without the
+// interruption, and that a failed command removes the objects that it has created. This test runs no containers.
 func TestInterrupted(t *testing.T) {
 	t.Parallel()
 	w := begin(t)
@@ -65,8 +65,7 @@ func TestInterrupted(t *testing.T) {
 	w.interruptedPeering()
 }
 
-// interruptedInstallation changes Helm's storage as if refractctl install had been killed, and runs the command
-// again.
+// interruptedInstallation changes Helm's storage as if refractctl install had been killed, and runs the command again.
 func (w *world) interruptedInstallation() {
 	w.Helper()
 	install := []string{"install", "--cluster-id=rome", "--registry=registry.example.com/refract", replicas}
@@ -162,7 +161,7 @@ func (w *world) seesChanges() {
 }
 
 // pair returns the options for peering rome with milan. Requests to milan are sent to the URL in server. If change is
-// not nil, it wraps the client for milan. progress is called with each line of progress.
+// not nil, it wraps the client for milan. The function progress is called with each line of progress.
 func (w *world) pair(server string, change func(client.WithWatch) client.WithWatch, progress func(line string)) *peering.Options {
 	w.Helper()
 	of := func(s *side, config *rest.Config) *cluster.Cluster {
@@ -198,8 +197,8 @@ func (w *world) typed(config *rest.Config) client.WithWatch {
 	return c
 }
 
-// registerNodes acts, until the end of the test, as the processes that peer and unpeer wait for: in rome, each
-// VirtualNode has a Node; in milan, requests are granted.
+// registerNodes acts, until the end of the test, as the processes that peer and unpeer wait for: it registers a Node
+// for each VirtualNode in rome, and grants requests in milan.
 func (w *world) registerNodes(names ...string) {
 	w.Helper()
 	c, provider := w.typed(w.rome.Config()), w.typed(w.milan.Config())
@@ -217,9 +216,9 @@ func (w *world) registerNodes(names ...string) {
 				case err != nil && client.IgnoreNotFound(err) == nil:
 					_ = c.Delete(ctx, node)
 				case err == nil:
-					_ = c.Create(ctx, node) // an earlier call may have created the Node
+					_ = c.Create(ctx, node) // ignores errors, because an earlier call may have created the Node
 					ready := fmt.Appendf(nil, `{"status":{"conditions":[{"type":"Ready","status":"True","lastHeartbeatTime":%q}]}}`, time.Now().UTC().Format(time.RFC3339))
-					// Errors are ignored, because the next call tries again.
+					// Errors are ignored, because the next call retries.
 					_ = c.Status().Patch(ctx, node, client.RawPatch(types.StrategicMergePatchType, ready))
 				}
 			}
@@ -229,7 +228,7 @@ func (w *world) registerNodes(names ...string) {
 }
 
 // grantRequests grants the resources that each ResourceSlice of rome requests. Errors are ignored, because the next
-// call tries again.
+// call retries.
 func grantRequests(ctx context.Context, c client.Client) {
 	slices := &auth.ResourceSliceList{}
 	if err := c.List(ctx, slices, client.InNamespace(wire.TenantNamespace("rome"))); err != nil {
@@ -307,7 +306,7 @@ func (w *world) cutOff() {
 	through := "https://" + net.JoinHostPort(host, port)
 
 	for what, test := range map[string]struct {
-		after string // line of the output, or kind of an object, after which the connection is interrupted
+		after string // a line of the output, or a kind of objects that triggers the interruption of the connection
 		words []string
 	}{
 		"before anything is there": {"admitting consumer rome", []string{"run refractctl peer again to continue, or refractctl unpeer"}},
@@ -392,7 +391,7 @@ func (w *world) interruptedPeering() {
 		require.NoError(w, do(ctx, w.pair(server, nil, func(string) {})))
 	}
 	again(peer)
-	testenv.Eventually(w, func() error { // wait for the objects that controllers create in new namespaces
+	testenv.Eventually(w, func() error { // waits for the objects that controllers create in new namespaces
 		for _, s := range []*side{w.rome, w.milan} {
 			if joined[s] = w.inventory(s); !strings.Contains(joined[s], "configmaps liqo-tenant-") || !strings.Contains(joined[s], "serviceaccounts liqo-tenant-"+map[*side]string{w.rome: "milan", w.milan: "rome"}[s]+"/default") {
 				return fmt.Errorf("%s has %s", s.Name(), joined[s])

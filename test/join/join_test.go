@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package join tests joining two empty clusters with only refractctl, and separating them again. It also tests errors
-// that may occur. It follows a page of the documentation; package test/nodes follows the same page on real nodes. The
-// control planes are real, including signers and garbage collectors. The nodes are simulated: the Deployments of the
-// chart and of the controllers run as processes on this machine, with the arguments and the ServiceAccount of the
+// that users may make. It follows a page of the documentation; package test/nodes follows the same page on real nodes.
+// The control planes are real, including signers and garbage collectors. The nodes are simulated: the Deployments of
+// the chart and of the controllers run as processes on this machine, with the arguments and the ServiceAccount of the
 // pods.
 package join
 
@@ -70,19 +70,19 @@ type world struct {
 	sides       map[string]*side // keyed by the name of the context
 	kubeconfig  string
 	kubectl     string
-	page        []string // lines of the page that were not run yet
+	page        []string // lines of the page that have not been run yet
 }
 
 // replicas sets the number of replicas to one, because this machine runs only one process for each Deployment.
 const replicas = "--set=controllerManager.replicas=1,virtualKubelet.replicas=1"
 
-// begin starts rome, milan and the other clusters.
+// begin starts rome, milan and the given additional clusters.
 func begin(t *testing.T, others ...string) *world {
 	t.Helper()
 	return beginWith(t, func(*testenv.Options) {}, others...)
 }
 
-// beginWith starts clusters as begin does, with changed options of the control planes.
+// beginWith starts clusters as begin does, but changes the options of the control planes.
 func beginWith(t *testing.T, change func(*testenv.Options), others ...string) *world {
 	t.Helper()
 	log.SetLogger(logr.Discard())
@@ -135,7 +135,7 @@ func (w *world) refractctl(args ...string) (output string, err error) {
 	return out.String(), err
 }
 
-// read reads the command lines of a page of the documentation.
+// read reads the command lines from a page of the documentation.
 func (w *world) read(path string) {
 	w.Helper()
 	var err error
@@ -143,8 +143,8 @@ func (w *world) read(path string) {
 	require.NoError(w, err)
 }
 
-// follow runs the next lines of the page, up to the line with the given prefix (exclusive) or to the end. It adds
-// options that are necessary because the API servers use loopback addresses, and because there is one process for
+// follow runs the next lines of the page, up to the line with the given prefix (exclusive) or to the end. It adds the
+// options that are necessary because the API servers use loopback addresses and because there is only one process for
 // each Deployment.
 func (w *world) follow(until string) {
 	w.Helper()
@@ -165,7 +165,7 @@ func (w *world) follow(until string) {
 	require.True(w, until == "" || len(w.page) > 0, "the page has no %q", until)
 }
 
-// must runs a command. An error ends the test.
+// must runs a command. If the command fails, the test ends.
 func (w *world) must(args ...string) string {
 	w.Helper()
 	output, err := w.refractctl(args...)
@@ -173,7 +173,7 @@ func (w *world) must(args ...string) string {
 	return output
 }
 
-// refused checks that a command fails, and that its error contains all of the words.
+// refused checks that a command fails, and that its error contains all of the given words.
 func (w *world) refused(args []string, words ...string) {
 	w.Helper()
 	_, err := w.refractctl(args...)
@@ -221,11 +221,11 @@ func (w *world) each(s *side, do func(resource string, object *unstructured.Unst
 	}
 }
 
-// restless lists resources that controllers change all the time, including the spec.
+// restless lists the resources that controllers change all the time, including the spec.
 var restless = []string{"leases", "nodes", "pods", "endpoints", "endpointslices"}
 
-// digest returns a digest of the spec, labels and annotations of an object, without the parts that change without any
-// request.
+// digest returns a digest of the spec, labels and annotations of an object, without the parts that controllers change
+// on their own.
 func (w *world) digest(resource string, object *unstructured.Unstructured) string {
 	w.Helper()
 	if slices.Contains(restless, resource) {
@@ -238,7 +238,7 @@ func (w *world) digest(resource string, object *unstructured.Unstructured) strin
 	return fmt.Sprintf("%.4x", sha256.Sum256(text))
 }
 
-// unchanged waits until the inventory of a cluster is the same as before.
+// unchanged waits until the inventory of a cluster is equal to before.
 func (w *world) unchanged(s *side, before string) {
 	w.Helper()
 	testenv.Eventually(w, func() error {
@@ -304,7 +304,7 @@ func TestTwoClustersBecomeOne(t *testing.T) {
 	w.must("install", "--cluster-id=milan", "--context=milan", pullSecret, "--set=tenants.ingressHosts={*.rome.example}",
 		`--set-json=offloading.reflection.ingress.ingressClasses=[{"name":"nginx","default":true}]`)
 	w.overlap(server)
-	// Objects that another program has applied, such as kubectl-refract or helm, can be updated.
+	// other is an object that another program has applied, such as kubectl-refract or helm. It can be updated.
 	const other = `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"refract-controller-manager","labels":{"app.kubernetes.io/version":"other"}}}`
 	_, err := w.rome.client.AppsV1().Deployments("liqo").Patch(t.Context(), "refract-controller-manager", types.ApplyPatchType, []byte(other), metav1.PatchOptions{FieldManager: "kubectl-refract", Force: ptr.To(true)})
 	require.NoError(t, err)
@@ -328,7 +328,7 @@ func TestTwoClustersBecomeOne(t *testing.T) {
 
 	begun = time.Now()
 	w.follow("refractctl test")
-	w.page = w.page[1:] // this line needs containers, so test/nodes runs it
+	w.page = w.page[1:] // this line needs containers, so only test/nodes runs it
 	w.follow("kubectl --context=milan --namespace=shop-rome get pods")
 	t.Logf("from two clusters to the first offloaded pods: %.0f s of refractctl install, %.0f s from refractctl peer to Running", installed.Seconds(), time.Since(begun).Seconds())
 	secret := w.secret()
@@ -357,7 +357,7 @@ func TestTwoClustersBecomeOne(t *testing.T) {
 	w.refused([]string{"uninstall"}, "nothing was removed", "NamespaceOffloading shop/offloading", "VirtualNode liqo-tenant-milan/milan")
 	w.refused([]string{"uninstall", "--context=milan"}, "nothing was removed", "NamespaceMap liqo-tenant-rome/", "ShadowPod shop-rome/web-")
 	w.follow("refractctl install")
-	// The next line of the page requires pods that restart, so it is run in package test/nodes.
+	// The next line of the page requires pods that restart, so only package test/nodes runs it.
 	w.page = w.page[1:]
 	w.follow("refractctl unoffload")
 	require.NoError(t, w.rome.client.AppsV1().Deployments("shop").Delete(t.Context(), "web", metav1.DeleteOptions{}))
@@ -365,7 +365,7 @@ func TestTwoClustersBecomeOne(t *testing.T) {
 	// Ending a peering removes all its virtual nodes.
 	w.must("create", "virtualnode", "milan-b", "--provider=milan", "--cpu=1", "--memory=1Gi")
 	w.follow("refractctl uninstall")
-	w.must("unpeer", "--remote-context=milan") // runs the command again, as a user would do after an interruption
+	w.must("unpeer", "--remote-context=milan") // runs the command again, as a user would after an interruption
 	w.invited(server)
 	w.forced(server)
 	require.NoError(t, w.rome.client.CoreV1().Namespaces().Delete(t.Context(), "shop", metav1.DeleteOptions{}))
@@ -405,7 +405,7 @@ func (w *world) overlap(server string) {
 	w.must("install", "--set=networking.reflectIPs=true")
 }
 
-// offered checks that the virtual node has milan's offer: the ingress class that milan's installation offers, and the
+// offered checks that the virtual node has what milan offers: the ingress class of milan's installation, and the
 // requested resources.
 func (w *world) offered() {
 	w.Helper()
@@ -421,7 +421,7 @@ func (w *world) offered() {
 	assert.Contains(w, w.must("info"), "Accepted")
 }
 
-// another creates a second virtual node with its resource request to milan, and deletes both.
+// another creates a second virtual node with its own resource request to milan, and deletes both.
 func (w *world) another() {
 	w.Helper()
 	asked := func() []string {
@@ -441,8 +441,8 @@ func (w *world) another() {
 	assert.Equal(w, []string{"milan"}, asked())
 }
 
-// controllersWork waits until the controller managers are leaders and have their certificates, and the API servers
-// have the CA.
+// controllersWork waits until the controller managers are leaders and have their certificates, and the webhooks have
+// the CA.
 func (w *world) controllersWork() {
 	w.Helper()
 	testenv.Eventually(w, func() error {
@@ -462,7 +462,7 @@ func (w *world) controllersWork() {
 	})
 }
 
-// examine runs the doctor on the clusters. It finds no problems until a part is broken.
+// examine runs the doctor on the clusters. It finds no problems until the test breaks a part of the installation.
 func (w *world) examine() {
 	w.Helper()
 	for _, name := range []string{"rome", "milan"} {
@@ -479,17 +479,17 @@ func (w *world) examine() {
 	found, err := w.refractctl("doctor")
 	assert.ErrorContains(w, err, "errors were found")
 	assert.Contains(w, found, "it is missing: it holds the kubeconfig of cluster milan, recreate it with refractctl peer")
-	// This is the fix that refractctl doctor suggests.
+	// This is the remedy that refractctl doctor suggests.
 	w.must("peer", "--remote-context=milan", "--remote-api-server-url="+w.milan.Config().Host, "--cpu=3", "--memory=4Gi")
 	assert.NotEqual(w, secret.Data, w.secret().Data)
-	testenv.Eventually(w, func() error { // waits until the controller has observed the change, too
+	testenv.Eventually(w, func() error { // also waits until the controller has observed the change
 		_, err := w.refractctl("doctor")
 		return err
 	})
 }
 
-// uncalled tests a webhook that the API server cannot reach. New pods would stay on the consumer, which commands
-// report.
+// uncalled tests a webhook that the API server does not call. New pods would stay on the consumer, and the commands
+// report this.
 func (w *world) uncalled() {
 	w.Helper()
 	offload := []string{"offload", "namespace", "shop", "--pod-offloading-strategy=Remote"}
@@ -523,8 +523,8 @@ func (w *world) uncalled() {
 	})
 }
 
-// impostor checks that peer refuses a cluster that uses the ID of another cluster, and names the tenant namespace that
-// belongs to the other cluster.
+// impostor checks that peer refuses a cluster that uses the ID of another cluster. The error names the tenant namespace
+// that belongs to the other cluster.
 func (w *world) impostor() {
 	w.Helper()
 	for _, s := range []*side{w.rome, w.milan} {
@@ -544,7 +544,7 @@ func (w *world) impostor() {
 	}
 }
 
-// pullSecret is a value of the chart with which virtual kubelets pull their image with the Secret registry.
+// pullSecret is a chart value with which virtual kubelets pull their image using the Secret registry.
 const pullSecret = "--set=common.imagePullSecrets[0].name=registry"
 
 func forImages(password string) *corev1.Secret {
@@ -552,8 +552,8 @@ func forImages(password string) *corev1.Secret {
 		Data: map[string][]byte{corev1.DockerConfigJsonKey: fmt.Appendf(nil, `{"auths":{"registry.example.com":{"password":%q}}}`, password)}}
 }
 
-// pullSecrets checks that the image pull secrets are copied to the virtual kubelet's namespace, and do not leave
-// their cluster.
+// pullSecrets checks that the image pull Secrets are copied to the virtual kubelet's namespace, and are not copied to
+// another cluster.
 func (w *world) pullSecrets(server string) {
 	w.Helper()
 	const namespace = "liqo-tenant-milan"
@@ -573,8 +573,8 @@ func (w *world) pullSecrets(server string) {
 	assert.NotContains(w, w.inventory(w.milan), "liqo-tenant-rome/registry")
 }
 
-// bothWays makes each cluster a node of the other one, and then ends one of the peerings. The other peering must
-// stay.
+// bothWays makes each cluster a virtual node of the other one, and then ends one of the peerings. The other peering
+// must remain.
 func (w *world) bothWays() {
 	w.Helper()
 	rome, milan := w.inventory(w.rome), w.inventory(w.milan)
@@ -587,8 +587,8 @@ func (w *world) bothWays() {
 	w.unchanged(w.milan, milan)
 }
 
-// byCertificate changes the kind of rome's credentials, and changes it back. Objects that do not depend on the kind
-// must stay unchanged.
+// byCertificate changes the type of rome's credentials and changes it back. Objects that do not depend on the type must
+// not change.
 func (w *world) byCertificate(server string) {
 	w.Helper()
 	before := w.inventory(w.milan)
@@ -603,8 +603,7 @@ func (w *world) byCertificate(server string) {
 	w.unchanged(w.milan, before)
 }
 
-// invited joins the clusters again, without any user who has permissions in both. It also tests errors that may
-// occur.
+// invited joins the clusters again, with no user who has permissions in both. It also tests errors that users may make.
 func (w *world) invited(remote string) {
 	w.Helper()
 	server := strings.TrimPrefix(remote, "--remote-api-server-url=")
@@ -651,7 +650,7 @@ func (w *world) invited(remote string) {
 }
 
 // awaitRejected waits until milan rejects the token of a withdrawn invitation. API servers cache valid tokens for ten
-// seconds; until then, the token is still valid, but has no permissions.
+// seconds. Until then, the token is accepted, but has no permissions.
 func (w *world) awaitRejected(file string) {
 	w.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", strings.TrimPrefix(file, "--remote-kubeconfig="))
@@ -666,8 +665,8 @@ func (w *world) awaitRejected(file string) {
 	})
 }
 
-// anonymous checks that an invitation without the UID of its cluster is refused, because it could come from another
-// cluster that uses the ID of the provider.
+// anonymous checks that an invitation without the UID of its cluster is refused, because another cluster that uses the
+// ID of the provider could have created it.
 func (w *world) anonymous(file, remote string) {
 	w.Helper()
 	text, err := os.ReadFile(strings.TrimPrefix(file, "--remote-kubeconfig="))
@@ -679,7 +678,7 @@ func (w *world) anonymous(file, remote string) {
 	w.refused([]string{"peer", "--remote-kubeconfig=" + hidden, remote}, "does not say which clusters it is for")
 }
 
-// withoutNetwork checks a peering without a network between the clusters' pods: the virtual kubelet reflects no
+// withoutNetwork checks a peering without a network between the clusters' pods. The virtual kubelet reflects no
 // addresses of pods, and both the PeerNetwork and the status of the peer show that no network connects the pods.
 func (w *world) withoutNetwork() {
 	w.Helper()
@@ -702,7 +701,7 @@ func (w *world) withoutNetwork() {
 }
 
 // further checks that an additional virtual node of the same provider gets its own settings, that its objects are
-// removed with it, and that virtual nodes that cannot be created are refused.
+// removed with it, and that invalid virtual nodes are refused.
 func (w *world) further() {
 	w.Helper()
 	w.refused([]string{"create", "virtualnode", "turin-gpu", "--provider=turin"}, "join turin first with refractctl peer")
@@ -719,7 +718,7 @@ func (w *world) further() {
 	w.refused([]string{"get", "virtualnode", "turin"}, "this cluster has milan, milan-gpu")
 	deleted := w.result("delete", "virtualnode", "milan-gpu", "-o", "yaml")
 	assert.Equal(w, []reported{{Kind: "VirtualNode", Namespace: "liqo-tenant-milan", Name: "milan-gpu"}}, deleted.Objects)
-	// The Lease of the node is deleted with the peering.
+	// The Lease of the node is deleted when the peering ends.
 	testenv.Eventually(w, func() error {
 		var left []string
 		for line := range strings.Lines(w.inventory(w.rome)) {
@@ -736,7 +735,7 @@ func (w *world) further() {
 
 // adopted checks that refractctl liqo adopts and reverts a virtual kubelet whose whole Deployment is in its
 // VirtualNode, as Liqo's webhook writes it. Refract's controller reconciles the Deployment. After the revert, the
-// granted permissions are gone.
+// permissions that were granted are gone.
 func (w *world) adopted() {
 	w.Helper()
 	namespace := wire.TenantNamespace("milan")
@@ -771,8 +770,8 @@ func (w *world) adopted() {
 	})
 }
 
-// forced checks that unpeer --force ends a peering without the provider, and that the provider's administrator can
-// remove the remaining objects. Afterwards both clusters are as before the peering.
+// forced checks that unpeer --force ends a peering without access to the provider, and that the provider's
+// administrator can remove the remaining objects. Afterwards both clusters are in the same state as before the peering.
 func (w *world) forced(server string) {
 	w.Helper()
 	rome, milan := w.inventory(w.rome), w.inventory(w.milan)
@@ -788,7 +787,7 @@ func (w *world) forced(server string) {
 	w.unchanged(w.milan, milan)
 }
 
-// printed returns the standard output of a command.
+// printed runs a command and returns its standard output.
 func (w *world) printed(args ...string) string {
 	w.Helper()
 	var out bytes.Buffer

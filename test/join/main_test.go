@@ -14,12 +14,13 @@ import (
 	"github.com/refract-project/refract/test/support/testenv"
 )
 
-// testsAtOnce limits the number of parallel tests. Each test has its own clusters, and waits half of its time: for
-// certificates to become due, for signers that do not respond, or for processes to start. With more tests, a machine
-// with two CPUs would be busy with the clusters that wait, and commands would exceed their deadlines.
+// testsAtOnce limits the number of parallel tests. Each test has its own clusters, and waits half of its time: until
+// certificates are due, until signers that do not respond have timed out, or until processes have started. With more
+// tests, the waiting clusters would keep a machine with two CPUs busy, and commands would exceed their deadlines.
 const testsAtOnce = 2
 
-// written are the writes of Refract's processes in the clusters of all tests, under all policies of the chart.
+// written contains the writes of Refract's processes in the clusters of all tests. All policies of the chart are
+// enforced there.
 var written permissions.Record
 
 // TestMain runs the tests, and then compares the permissions of Refract's processes with their writes.
@@ -35,7 +36,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// allTestsRan reports whether no flag has left tests of the package out.
+// allTestsRan reports whether all tests of the package were run, which means that no flag has excluded any.
 func allTestsRan() bool {
 	for _, name := range []string{"test.run", "test.skip", "test.list"} {
 		if flag.Lookup(name).Value.String() != "" {

@@ -54,8 +54,9 @@ import (
 	"github.com/refract-project/refract/test/support/testenv"
 )
 
-// Mistakes in joining clusters are found before anything is changed, or the created objects are removed. The output
-// of the commands matches the objects in the clusters. This test runs no containers.
+// TestMistakes checks that mistakes in joining clusters are found before anything is changed, or that the created
+// objects are removed. It also checks that the output of the commands matches the objects in the clusters. This test
+// runs no containers.
 func TestMistakes(t *testing.T) {
 	t.Parallel()
 	w := begin(t)
@@ -75,7 +76,7 @@ func TestMistakes(t *testing.T) {
 // reported is an object in the result of a command.
 type reported struct{ Cluster, Kind, Namespace, Name string }
 
-// result is the output of a command with -o, as a script would read it.
+// result is the output of a command with -o, as a script would parse it.
 type result struct {
 	APIVersion, Kind, Command, Error, CredentialsExpire, Kubeconfig string
 	Succeeded                                                       bool
@@ -84,7 +85,7 @@ type result struct {
 	Objects, Removed, Left                                          []reported
 }
 
-// result runs a command that must succeed, and returns its result.
+// result runs a command that must succeed, and returns its parsed output.
 func (w *world) result(args ...string) *result {
 	w.Helper()
 	printed, r := w.printed(args...), &result{}
@@ -94,12 +95,12 @@ func (w *world) result(args ...string) *result {
 	return r
 }
 
-// join returns the command line that joins rome with milan, without options for a network.
+// join returns the arguments of the command that joins rome with milan, without options for a network.
 func (w *world) join(more ...string) []string {
 	return append([]string{"peer", "--network=none", "--remote-context=milan", "--remote-api-server-url=" + w.milan.Config().Host}, more...)
 }
 
-// invite creates an invitation for rome, and returns the flag that names its file, and the file.
+// invite creates an invitation for rome. It returns the file of the invitation, and the flag that refers to it.
 func (w *world) invite() (flag, file string) {
 	w.Helper()
 	r := w.result("generate", "peering-user", "rome", "--context=milan", "--cpu=2", "--memory=4Gi", "--api-server-url="+w.milan.Config().Host, "-o", "json")
@@ -111,8 +112,8 @@ func (w *world) invite() (flag, file string) {
 	return "--remote-kubeconfig=" + file, file
 }
 
-// wrongAddress checks that peer refuses addresses of milan at which rome would reach no server, or another server, and
-// names the cause and the remedy.
+// wrongAddress checks that peer refuses addresses of milan at which rome would reach no server or the wrong server, and
+// that the error contains the cause and the remedy.
 func (w *world) wrongAddress() {
 	w.Helper()
 	rome, milan := w.inventory(w.rome), w.inventory(w.milan)
@@ -142,7 +143,7 @@ func (w *world) wrongAddress() {
 	w.unchanged(w.rome, rome)
 	w.unchanged(w.milan, milan)
 
-	// The impostor's certificate is from the same CA, but the impostor does not accept the credentials.
+	// The impostor's certificate is from the same CA, but the impostor rejects the credentials.
 	impostor := httptest.NewTLSServer(http.HandlerFunc(func(out http.ResponseWriter, request *http.Request) {
 		if request.URL.Path != "/version" {
 			out.WriteHeader(http.StatusUnauthorized)
@@ -195,7 +196,7 @@ func (w *world) again() {
 	assert.Equal(w, secret.Data, w.secret().Data)
 
 	// An earlier version did not record that ranges may overlap, or did not compare all of them. Clusters that are
-	// already joined must stay joined.
+	// already joined must remain joined.
 	typed := w.typed(w.rome.Config())
 	network := &plugins.PeerNetwork{ObjectMeta: metav1.ObjectMeta{Namespace: wire.TenantNamespace("milan"), Name: "milan"}}
 	require.NoError(w, typed.Patch(w.Context(), network, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{%q:null}}}`, wire.OverlappingRangesAnnotation))))
@@ -231,8 +232,8 @@ func (w *world) again() {
 	w.unchanged(w.milan, milan)
 }
 
-// adoptsAllOrNone tests adopting several virtual nodes, one of which cannot be adopted. This must be found before any
-// other one is changed, and its permissions must be revoked.
+// adoptsAllOrNone tests adopting several virtual nodes, one of which cannot be adopted. The command must notice this
+// before it changes any other virtual node, and must revoke the permissions.
 func (w *world) adoptsAllOrNone(typed client.WithWatch) {
 	w.Helper()
 	template := []byte(`{"spec":{"template":{"spec":{"template":{"spec":{"containers":[{"name":"virtual-kubelet","image":"registry.example.com/liqo"}]}}}}}}`)
@@ -252,7 +253,7 @@ func (w *world) adoptsAllOrNone(typed client.WithWatch) {
 	w.unchanged(w.rome, before)
 }
 
-// mistaken checks that commands refuse a cluster that is not the one that was joined, a peer that does not exist, and
+// mistaken checks that commands refuse a cluster that differs from the joined cluster, a peer that does not exist, and
 // ranges of another peer.
 func (w *world) mistaken() {
 	w.Helper()
@@ -279,7 +280,7 @@ func (w *world) mistaken() {
 		uid(`"another"`)
 		w.refused([]string{"unpeer", "--remote-context=milan"}, "namespace "+tenant+" is the tenant namespace of a different cluster")
 		uid("null")
-		w.must(w.join()...) // peer records the UID again
+		w.must(w.join()...) // the command peer records the UID again
 		w.unchanged(s, joined[s])
 	}
 	w.must("unpeer", "--remote-context=milan")
@@ -328,7 +329,7 @@ func (w *world) notInvited() {
 	w.unchanged(w.milan, milan)
 }
 
-// expired returns the file of an invitation that was issued two days ago and has expired.
+// expired writes an invitation that was issued two days ago and has expired, and returns its file.
 func (w *world) expired(invitation string) (file string) {
 	w.Helper()
 	kubeconfig, err := clientcmd.LoadFromFile(invitation)
@@ -355,7 +356,7 @@ func (w *world) revoked(invitation string) {
 	})
 }
 
-// aged returns the token that milan's API server would have issued at an earlier time.
+// aged returns the token with its times moved into the past, signed as by milan's API server.
 func (w *world) aged(token string, by time.Duration) string {
 	w.Helper()
 	parts := strings.Split(token, ".")
@@ -377,11 +378,12 @@ func (w *world) aged(token string, by time.Duration) string {
 	digest := sha256.Sum256([]byte(signed))
 	r, s, err := ecdsa.Sign(rand.Reader, parsed.(*ecdsa.PrivateKey), digest[:])
 	require.NoError(w, err)
-	signature := append(r.FillBytes(make([]byte, 32)), s.FillBytes(make([]byte, 32))...) // RFC 7518, section 3.4
+	signature := append(r.FillBytes(make([]byte, 32)), s.FillBytes(make([]byte, 32))...) // see RFC 7518, section 3.4
 	return signed + "." + base64.RawURLEncoding.EncodeToString(signature)
 }
 
-// guest tests the permissions of an invitation. They must be sufficient for peer and unpeer, and allow nothing else.
+// guest tests the permissions of an invitation. They must be sufficient for peer and unpeer, and must not allow
+// anything else.
 func (w *world) guest() {
 	w.Helper()
 	rome, milan := w.inventory(w.rome), w.inventory(w.milan)
@@ -395,7 +397,7 @@ func (w *world) guest() {
 	w.only(guest)
 	w.forbidden(guest, w.typed(config))
 
-	// The token in the file has expired, as if a day had passed. The consumer has already renewed its token.
+	// The token in the file has expired, as it would after a day. The consumer has already renewed its token.
 	parted := w.result("unpeer", "--remote-kubeconfig="+w.expired(file), "-o", "json")
 	assert.Contains(w, parted.Removed, reported{"rome", "Namespace", "", "liqo-tenant-milan"})
 	assert.Equal(w, []reported{{"milan", "Namespace", "", "liqo-tenant-rome"}}, parted.Left, "its administrator removes it")
@@ -404,7 +406,7 @@ func (w *world) guest() {
 	w.unchanged(w.milan, milan)
 }
 
-// only checks that a consumer has, according to the API server, exactly the permissions of its role in the tenant
+// only checks, with reviews of the API server, that a consumer has exactly the permissions of its role in the tenant
 // namespace, and none in other namespaces.
 func (w *world) only(guest kubernetes.Interface) {
 	w.Helper()
@@ -446,7 +448,7 @@ func (w *world) only(guest kubernetes.Interface) {
 	}
 }
 
-// spelt returns the requests that rules allow, as one text for each.
+// spelt returns the requests that rules allow, with one text for each request.
 func spelt(rules []rbacv1.PolicyRule) (all []string) {
 	for _, a := range rbac.Attributes("", rules) {
 		all = append(all, strings.Join([]string{a.Verb, a.Group, a.Resource, a.Subresource, a.Name}, " "))
@@ -454,7 +456,7 @@ func spelt(rules []rbacv1.PolicyRule) (all []string) {
 	return all
 }
 
-// forbidden checks that forbidden requests with the credentials of a consumer fail.
+// forbidden checks that requests that a consumer may not send fail with the consumer's credentials.
 func (w *world) forbidden(guest kubernetes.Interface, typed client.Client) {
 	w.Helper()
 	ctx, tenant := w.Context(), wire.TenantNamespace("rome")
@@ -540,8 +542,8 @@ func (w *world) forbidden(guest kubernetes.Interface, typed client.Client) {
 	}
 }
 
-// dryRun checks that the dry run of unpeer lists exactly the objects that unpeer removes, and that the results of
-// peer and create virtualnode contain the data that scripts need.
+// dryRun checks that the dry run of unpeer lists exactly the objects that unpeer removes, and that the results of peer
+// and create virtualnode contain the data that scripts need.
 func (w *world) dryRun() {
 	w.Helper()
 	rome, milan := w.inventory(w.rome), w.inventory(w.milan)
@@ -555,7 +557,7 @@ func (w *world) dryRun() {
 	created := w.result("create", "virtualnode", "milan-b", "--provider=milan", "--cpu=1", "-o", "json")
 	assert.Contains(w, created.Objects, reported{"rome", "Node", "", "milan-b"})
 	assert.Equal(w, joined.CredentialsExpire, created.CredentialsExpire)
-	// The RoleBinding is in a namespace that stays, so unpeer must not remove it. The user's ConfigMap is in the
+	// The RoleBinding is in a namespace that is kept, so unpeer must not remove it. The user's ConfigMap is in the
 	// tenant namespace, and is deleted with it.
 	_, err = w.rome.client.RbacV1().RoleBindings(metav1.NamespaceDefault).Create(w.Context(), &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "of-nobody", Labels: map[string]string{"team": "web"}}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"}}, metav1.CreateOptions{})
@@ -607,7 +609,7 @@ func (w *world) dryRun() {
 	w.abandoned()
 }
 
-// abandoned checks that the objects on a provider stay when the provider is given up.
+// abandoned checks that the objects on a provider are kept when the consumer gives the provider up.
 func (w *world) abandoned() {
 	w.Helper()
 	w.must(w.join()...)

@@ -18,7 +18,7 @@ import (
 	"github.com/refract-project/refract/test/support/permissions"
 )
 
-// unwritten are the permissions that no test of this package uses.
+// unwritten contains the permissions that no test of this package uses.
 var unwritten = slices.Concat(unwrittenByKubelets, unwrittenByConsumers, unwrittenByManagers, unwrittenByGateways)
 
 const (
@@ -68,7 +68,7 @@ var unwrittenByKubelets = []permissions.Exception{
 		Role: "virtual-kubelet-extended",
 		Reason: "only Events that somebody deletes on the provider before they expire are deleted; " +
 			"vk/reflection TestEventsExpireByThemselves uses it with the roles",
-		Timing:      true, // They are also deleted with a remote namespace.
+		Timing:      true, // They are also used when a remote namespace is deleted.
 		Permissions: []string{"delete events"},
 	},
 	{
@@ -132,7 +132,7 @@ var unwrittenByManagers = []permissions.Exception{
 	{
 		Role: "controller-manager", Tests: []string{"controllers/shadowendpointslice TestAnEndpointSliceIsDeletedWithItsShadow"},
 		Permissions: []string{"delete endpointslices.discovery.k8s.io"},
-		Timing:      true, // The garbage collector may be faster.
+		Timing:      true, // The garbage collector may delete it first.
 	},
 	{
 		Role: "controller-manager", Tests: []string{"controllers/objectquota TestObjectsOfAConsumer"},
@@ -180,7 +180,7 @@ var unwrittenByManagers = []permissions.Exception{
 	{
 		Role: "controller-manager-virtual-nodes", Tests: []string{"controllers/virtualnode TestAVirtualNodeIsDrainedBeforeItGoes"},
 		Permissions: []string{"create pods/eviction"},
-		Timing:      true, // A pod may still be there when its virtual node is drained.
+		Timing:      true, // A pod may still exist when its virtual node is drained.
 	},
 	{
 		Role: "controller-manager-serving-certificates", Tests: []string{"controllers/servingcertificate TestServingCertificates"},
@@ -272,14 +272,15 @@ var unwrittenByGateways = []permissions.Exception{
 	{Role: "gateway", Permissions: []string{"patch events"}, Reason: repeated, Timing: true},
 }
 
-// underPolicies matches calls that start clusters in which all policies of the chart are enforced.
+// underPolicies matches the calls that start clusters where all policies of the chart are enforced.
 var underPolicies = regexp.MustCompile(`\b(controllertest\.Main|lab\.Up)\(`)
 
-// namedTest matches the tests in a reason.
+// namedTest matches the names of tests in a reason.
 var namedTest = regexp.MustCompile(`[a-z/]+ Test\w+`)
 
-// TestExceptionsOfPermissions checks that the exceptions name permissions that exist, and tests that exist in packages
-// whose clusters enforce the policies. Whether this package uses a permission all the same is checked after a whole run.
+// TestExceptionsOfPermissions checks that the exceptions name existing permissions, and existing tests of packages
+// whose clusters enforce the policies. Whether this package uses such a permission nevertheless is checked after all
+// tests were run.
 func TestExceptionsOfPermissions(t *testing.T) {
 	assert.Empty(t, permissions.Stale(rbac.Roles(), unwritten))
 	for _, exception := range unwritten {
@@ -288,14 +289,14 @@ func TestExceptionsOfPermissions(t *testing.T) {
 			text := readTests(t, folder)
 			assert.Contains(t, text, "\nfunc "+name+"(t *testing.T) {\n", "%s of role %s", test, exception.Role)
 			if !slices.Contains(exception.Tests, test) {
-				continue // Tests in a reason may run without the policies.
+				continue // such tests may run without the policies
 			}
 			assert.Regexp(t, underPolicies, text, "%s of role %s runs without the policies", test, exception.Role)
 		}
 	}
 }
 
-// readTests returns the tests in a folder of the repository.
+// readTests returns the source of the tests in a folder of the repository.
 func readTests(t *testing.T, folder string) string {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join("../..", folder, "*_test.go"))

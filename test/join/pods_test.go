@@ -5,7 +5,7 @@ package join
 
 import "testing"
 
-// runPods runs processes for Refract's Deployments until stop is called.
+// runPods runs Refract's Deployments as processes until stop is called.
 func runPods(t *testing.T, s *side, bin string) (stop func()) { return s.Run(t, bin) }
 
 // redirectWebhooks makes the API server call the chart's webhooks on this machine.

@@ -24,8 +24,8 @@ import (
 	"github.com/refract-project/refract/test/support/testenv"
 )
 
-// The pods of one consumer are spread over four providers. An unreachable provider does not delay the other
-// providers, and is finally given up.
+// TestFourProviders spreads the pods of one consumer over four providers. An unreachable provider does not delay the
+// other providers, and is finally given up.
 func TestFourProviders(t *testing.T) {
 	t.Parallel()
 	providers := []string{"milan", "turin", "genoa", "lucca"}
@@ -40,7 +40,7 @@ func TestFourProviders(t *testing.T) {
 		defer w.explainOnFailure(s)
 	}
 	w.controllersWork()
-	// lucca runs an older release, whose chart had no PeerNetworks.
+	// lucca runs an older release, whose chart did not contain PeerNetworks.
 	w.kubectlIn("lucca", "delete", "customresourcedefinition", "peernetworks.plugins.refract.io")
 	begun := time.Now()
 	for _, name := range providers {
@@ -86,11 +86,11 @@ func TestFourProviders(t *testing.T) {
 	begun = time.Now()
 	w.scale((each + 1) * len(providers))
 	others := []string{"milan", "genoa", "lucca"}
-	w.run((each+1)*len(providers)-each, others...) // the pods on turin still exist in the API server
+	w.run((each+1)*len(providers)-each, others...) // the API server still contains the pods on turin
 	t.Logf("the others run 4 pods more %.1f s after that was asked for, while turin is away", time.Since(begun).Seconds())
 
 	w.must("unpeer", "turin", "--force", "--context=rome")
-	// Kubernetes deletes the pods on an unreachable node after a minute, and they are replaced.
+	// Kubernetes deletes the pods on an unreachable node after a minute. New pods replace them.
 	require.NoError(t, turin.StartAPIServer(t.Context()))
 	require.NoError(t, w.rome.client.AppsV1().Deployments("shop").Delete(t.Context(), "web", metav1.DeleteOptions{}))
 	w.must("unoffload", "namespace", "shop", "--context=rome")
@@ -106,7 +106,7 @@ func (w *world) kubectlIn(name string, args ...string) {
 	require.NoError(w, err, "%s", out)
 }
 
-// run waits until the providers together run the wanted number of pods.
+// run waits until the given providers together run the wanted number of pods.
 func (w *world) run(want int, providers ...string) {
 	w.Helper()
 	testenv.Eventually(w, func() error {

@@ -19,8 +19,8 @@ const (
 	remainingFile = "--filename=testdata/remaining.yaml"
 )
 
-// reflected checks that objects of shop are reflected under the policies of both clusters: they are created, changed and
-// deleted in milan, and get the addresses that milan gives them.
+// reflected checks the reflection of objects in shop under the policies of both clusters: they are created, changed and
+// deleted in milan, and get the addresses that milan assigns.
 func (w *world) reflected() {
 	w.Helper()
 	kinds := []string{
@@ -49,7 +49,7 @@ func (w *world) reflected() {
 	w.becomes("", deletedFile, "--output=name")
 }
 
-// becomes waits until kubectl get prints the words for objects in milan.
+// becomes waits until the output of kubectl get in milan contains the given words.
 func (w *world) becomes(words string, args ...string) {
 	w.Helper()
 	testenv.Eventually(w, func() error {

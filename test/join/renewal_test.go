@@ -28,9 +28,9 @@ import (
 	"github.com/refract-project/refract/test/support/testenv"
 )
 
-// TestCertificatesAreRenewed lets milan sign certificates for three minutes. rome's virtual kubelet and controller
-// manager use each new certificate without a restart, and no longer use the previous one. The test fails if a process
-// ends.
+// TestCertificatesAreRenewed lets milan sign certificates that are valid for three minutes. rome's virtual kubelet and
+// controller manager use each new certificate without a restart, and no longer use the previous one. The test fails if
+// a process ends.
 func TestCertificatesAreRenewed(t *testing.T) {
 	t.Parallel()
 	w := beginWith(t, func(o *testenv.Options) {
@@ -69,7 +69,7 @@ func TestCertificatesAreRenewed(t *testing.T) {
 
 	said = w.must(peer...)
 	assert.Contains(t, said, "the controller manager renews it before")
-	// On a slow machine, the certificate may be due again before the command has looked at it.
+	// On a slow machine, the certificate may be due again before the command has checked it.
 	testenv.Eventually(t, func() error {
 		found, err := w.refractctl("doctor")
 		if !strings.Contains(found, "renewed by the controller manager before") {
@@ -128,8 +128,8 @@ func credentialID(certificate tls.Certificate) string {
 	return "X509SHA256=" + hex.EncodeToString(sum[:])
 }
 
-// seenBy counts the requests that rome has sent to milan since the given time, by their credentials. (Kubernetes:
-// authentication.kubernetes.io/credential-id.)
+// seenBy counts the requests that rome has sent to milan since the given time, by their credentials
+// (authentication.kubernetes.io/credential-id in the audit log).
 func (w *world) seenBy(since time.Time) map[string]int {
 	w.Helper()
 	file, err := os.Open(w.milan.AuditLogPath())

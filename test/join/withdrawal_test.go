@@ -23,8 +23,8 @@ import (
 	"github.com/refract-project/refract/test/support/testenv"
 )
 
-// The resource request of a virtual node and the access of a consumer are either withdrawn completely, or the command
-// fails.
+// TestWithdrawals checks that the resource request of a virtual node and the access of a consumer are either withdrawn
+// completely, or the command fails.
 func TestWithdrawals(t *testing.T) {
 	t.Parallel()
 	w := begin(t)
@@ -66,8 +66,8 @@ func (w *world) requests() (names []string) {
 	return names
 }
 
-// withdrawnRequests tests withdrawing the resource requests of deleted virtual nodes. The provider must be checked
-// before the deletion.
+// withdrawnRequests tests the withdrawal of the resource requests of deleted virtual nodes. The command must check the
+// provider before it deletes anything.
 func (w *world) withdrawnRequests() {
 	w.Helper()
 	create := []string{"create", "virtualnode", "milan-b", "--provider=milan", "--cpu=1", "--memory=1Gi", "--remote-context=milan"}
@@ -80,7 +80,7 @@ func (w *world) withdrawnRequests() {
 	w.unchanged(w.rome, rome)
 	w.unchanged(w.milan, milan)
 
-	// The state is as if the command had been interrupted before it deleted the request at milan.
+	// This is the state after the command was interrupted before it deleted the request in milan.
 	w.must(remove...)
 	assert.Equal(w, []string{"milan", "milan-b"}, w.requests())
 	removed := w.result(append(remove, "--remote-context=milan", "-o", "json")...)
@@ -88,7 +88,7 @@ func (w *world) withdrawnRequests() {
 	assert.Equal(w, []string{"milan"}, w.requests())
 	w.refused(append(remove, "--remote-context=milan"), "there is no virtual node milan-b", "and cluster milan has no ResourceSlice milan-b for it")
 
-	testenv.Eventually(w.T, func() error { // a controller would have waited until the node is gone
+	testenv.Eventually(w.T, func() error { // waits until the node is gone, as a controller would
 		_, err := w.rome.client.CoreV1().Nodes().Get(w.Context(), "milan-b", metav1.GetOptions{})
 		if !apierrors.IsNotFound(err) {
 			return fmt.Errorf("node milan-b is still there (%w)", err)
@@ -112,7 +112,7 @@ func (w *world) withdrawnRequests() {
 	require.NoError(w, slices.Delete(w.Context(), "foreign", metav1.DeleteOptions{}))
 }
 
-// withdrawnAccess tests withdrawing the access of a consumer. The command must fail if the consumer has access that
+// withdrawnAccess tests the withdrawal of a consumer's access. The command must fail if the consumer has access that
 // refractctl cannot revoke.
 func (w *world) withdrawnAccess() {
 	w.Helper()

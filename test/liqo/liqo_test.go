@@ -1,9 +1,9 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package liqo tests Refract beside Liqo itself. It uses two clusters with real nodes that are joined with Liqo's own
-// chart, controllers and command. One after the other, Liqo's components are replaced by Refract's components and
-// then restored. Liqo is built from its sources: `make test-liqo`.
+// Package liqo tests Refract together with Liqo itself. Two clusters with real nodes are joined with Liqo's own chart,
+// controllers and command. Liqo's components are replaced by Refract's components one after the other, and then
+// restored. Liqo is built from its sources: `make test-liqo`.
 package liqo
 
 import (
@@ -32,13 +32,13 @@ import (
 	"github.com/refract-project/refract/test/support/testenv"
 )
 
-// images maps the names of Liqo's images in its chart to the names of the commands that they contain.
+// images maps the names of Liqo's images in its chart to the names of the commands in these images.
 var images = map[string]string{
 	"liqo-controller-manager": "liqo-controller-manager", "crd-replicator": "crd-replicator", "webhook": "liqo-webhook", "virtual-kubelet": "liqo-virtual-kubelet",
 	"uninstaller": "uninstaller",
 }
 
-// values are values of Liqo's chart that disable parts that are not needed for joining and offloading.
+// values disable parts of Liqo's chart that are not needed for joining and offloading.
 const values = "networking.enabled=false,ipam.internal.enabled=false,metricAgent.enabled=false,telemetry.enabled=false,proxy.enabled=false,offloading.disableNetworkCheck=true,storage.enabled=false"
 
 // world contains the clusters and the state of a test.
@@ -91,7 +91,7 @@ func (w *world) try(format string, args ...any) (string, error) {
 	return out, err
 }
 
-// eventually repeats a command line until it prints the wanted output.
+// eventually repeats a command line until it prints exactly the wanted output.
 func (w *world) eventually(want, format string, args ...any) {
 	w.Helper()
 	line := fmt.Sprintf(format, args...)
@@ -127,7 +127,7 @@ func (w *world) flags(cluster *testenv.Cluster) string {
 		cluster.Name(), filepath.Join(w.tools, "chart"), hack.Version("liqo"), cluster.PodCIDR(), cluster.ServiceCIDR(), cluster.Server(), values)
 }
 
-// shop installs Liqo in both clusters, joins them, and runs an application of rome in milan. Only Liqo is used.
+// shop installs Liqo in both clusters, joins them, and runs an application of rome in milan. Refract is not used.
 func (w *world) shop() {
 	w.Helper()
 	w.run("liqoctl install --context=rome %s", w.flags(w.lab.Rome))
@@ -145,7 +145,7 @@ func (w *world) open() {
 	w.run("kubectl --namespace=shop rollout status deployment/web --timeout=2m")
 }
 
-// same returns a function that checks that the shop still has the same pods in both clusters as now.
+// same returns a function that checks that the shop still has the pods that it has now, in both clusters.
 func (w *world) same() func() {
 	w.Helper()
 	uids := func() []string {
@@ -159,8 +159,9 @@ func (w *world) same() func() {
 	}
 }
 
-// TestVirtualKubeletBesideLiqo runs a virtual node of Liqo with Refract's virtual kubelet, and then with Liqo's again.
-// Both times the pods stay the same and all operations work. In the end no permissions of Refract are left.
+// TestVirtualKubeletBesideLiqo replaces the virtual kubelet of one of Liqo's virtual nodes by Refract's, and then
+// restores Liqo's. Both times, the pods must stay the same, and all operations must work. In the end, no permissions of
+// Refract may be left.
 func TestVirtualKubeletBesideLiqo(t *testing.T) {
 	w := begin(t)
 	defer w.explain()
@@ -179,9 +180,9 @@ func TestVirtualKubeletBesideLiqo(t *testing.T) {
 	assert.NotContains(w, w.run("kubectl get clusterroles,clusterrolebindings --output=name"), "refract", "what was granted is taken back")
 }
 
-// TestProviderBesideLiqo replaces the offloading part of Liqo's controller manager on the provider with Refract. The
-// consumer uses Liqo's virtual kubelet, and Liqo still joins the clusters. The pods stay the same. Finally Refract is
-// removed, and Liqo works as before.
+// TestProviderBesideLiqo replaces the offloading part of Liqo's controller manager on the provider by Refract. The
+// consumer uses Liqo's virtual kubelet, and the clusters are joined by Liqo. The pods must stay the same. Finally
+// Refract is removed, and Liqo must work as before.
 func TestProviderBesideLiqo(t *testing.T) {
 	w := begin(t)
 	defer w.explain()
@@ -201,9 +202,9 @@ func TestProviderBesideLiqo(t *testing.T) {
 	w.works("with Liqo on the provider")
 }
 
-// TestConsumerOfLiqo joins a consumer that runs Liqo with a provider that runs only Refract, using Liqo's own command.
-// Pods run, certificates are renewed, and a cordon takes effect. When the peering has ended, the provider has no
-// objects of it.
+// TestConsumerOfLiqo joins a consumer that runs Liqo with a provider that runs only Refract, using Liqo's command. Pods
+// must run, certificates must be renewed, and a cordon must take effect. After the end of the peering, no objects of it
+// may be left on the provider.
 func TestConsumerOfLiqo(t *testing.T) {
 	w := begin(t)
 	defer w.explain()
@@ -215,7 +216,7 @@ func TestConsumerOfLiqo(t *testing.T) {
 	w.works("with Liqo on the consumer")
 	w.grows()
 	w.renews("resourceslice-milan", "identity", ".spec.authParams.signedCRT")
-	// Liqo requests this certificate but does not store it.
+	// Liqo requests this certificate, but does not store it.
 	w.renews("controlplane-milan", "renew", ".status.authParams.signedCRT")
 	w.works("with renewed certificates")
 
@@ -232,8 +233,9 @@ func TestConsumerOfLiqo(t *testing.T) {
 	w.eventually(before, "%s", listing)
 }
 
-// TestProviderOfLiqo joins a consumer that runs only Refract with a provider that runs Liqo. Pods run, and keep running
-// when more resources are requested. When the peering has ended, neither cluster has objects of it.
+// TestProviderOfLiqo joins a consumer that runs only Refract with a provider that runs Liqo. Pods must run, and
+// continue to run when more resources are requested. After the end of the peering, no objects of it may be left in
+// either cluster.
 func TestProviderOfLiqo(t *testing.T) {
 	w := begin(t)
 	defer w.explain()
@@ -248,7 +250,7 @@ func TestProviderOfLiqo(t *testing.T) {
 	w.run("kubectl --namespace=shop rollout status deployment/web --timeout=2m")
 	w.works("with Liqo on the provider")
 	same := w.same()
-	// The second run requests other resources.
+	// The second run of the command requests other resources.
 	w.run("refractctl peer --context=rome --remote-context=milan --cpu=3 --memory=2Gi")
 	w.eventually("3", "kubectl --context=milan --namespace=liqo-tenant-rome get quotas --output=jsonpath='{.items[0].spec.resources.cpu}'")
 	w.eventually("3", "kubectl get node milan --output=jsonpath='{.status.allocatable.cpu}'")
@@ -273,9 +275,9 @@ func TestProviderOfLiqo(t *testing.T) {
 	w.eventually(here, "%s", consumerListing)
 }
 
-// TestMigration runs the commands of the documentation that migrate two clusters from Liqo to Refract, and back. Pods
-// can be offloaded before, between and after the migrations. The test adds settings for this machine, where the network
-// of the machines is also the network between the pods.
+// TestMigration runs the documented commands for migrating two clusters from Liqo to Refract and back. Offloading must
+// work before, between and after the migrations. The test adds settings for this machine, whose network of machines is
+// also the network of pods.
 func TestMigration(t *testing.T) {
 	w := begin(t)
 	defer w.explain()
@@ -302,8 +304,8 @@ func TestMigration(t *testing.T) {
 	}
 	follow("liqoctl unoffload", "refractctl install")
 	assert.Empty(t, w.run("kubectl get nodes --selector=liqo.io/type=virtual-node --output=name"))
-	// The strategy is Remote, so the pods would wait until the namespace is offloaded again. Therefore they are
-	// removed in the meantime.
+	// With the strategy Remote, the pods would be pending until the namespace is offloaded again, so they are removed
+	// in the meantime.
 	w.run("kubectl --namespace=shop scale deployment/web --replicas=0")
 	follow("refractctl install", "refractctl unoffload")
 	w.run("kubectl --namespace=shop scale deployment/web --replicas=2")
@@ -319,8 +321,8 @@ func TestMigration(t *testing.T) {
 	w.works("with Liqo again")
 }
 
-// uninstalls uninstalls Liqo. After liqoctl unpeer has ended the peering, Liqo's ForeignCluster may still report an
-// active peering until Liqo's controller manager is restarted, as the documentation describes.
+// uninstalls uninstalls Liqo. After liqoctl unpeer, Liqo's ForeignCluster may still report an active peering until
+// Liqo's controller manager is restarted. The documentation describes this.
 func (w *world) uninstalls(line string) {
 	w.Helper()
 	if _, err := w.try("%s", line); err == nil {
@@ -342,7 +344,7 @@ const listing = "kubectl --context=milan get namespaces,clusterrolebindings --ou
 
 func (w *world) objects() string { w.Helper(); return w.run("%s", listing) }
 
-// renews makes Liqo request another certificate for an identity, and waits until a field of a resource on the consumer
+// renews makes Liqo request a new certificate for an identity, and waits until a field of a resource on the consumer
 // has changed. where is the JSONPath of the field.
 func (w *world) renews(identity, resource, where string) {
 	w.Helper()
@@ -359,7 +361,7 @@ func (w *world) renews(identity, resource, where string) {
 	w.run("kubectl --namespace=liqo-tenant-milan annotate identity %s liqo.io/renew-", identity)
 }
 
-// grows requests more resources from the provider. Liqo grants them, and Refract enforces the resulting Quota for rome.
+// grows requests more resources from the provider. Liqo grants them, and Refract enforces rome's new Quota.
 func (w *world) grows() {
 	w.Helper()
 	w.run("liqoctl create resourceslice more --remote-cluster-id=milan --cpu=1 --memory=1Gi --pods=2")
@@ -370,7 +372,7 @@ func (w *world) grows() {
 	w.run("kubectl --namespace=shop scale deployment/more --replicas=2")
 	w.run("kubectl --namespace=shop rollout status deployment/more --timeout=1m")
 	w.run("kubectl --context=milan --namespace=liqo-tenant-rome annotate resourceslices.authentication.liqo.io more liqo.io/cordon=true")
-	// The Quota stays after the ResourceSlice was deleted.
+	// The Quota remains after the ResourceSlice was deleted.
 	w.eventually("true", "kubectl --context=milan --namespace=liqo-tenant-rome get quota %s --output=jsonpath='{.spec.cordoned}'", auth.ResourceSliceUser("more", "rome"))
 	w.run("kubectl --namespace=shop delete pods --selector=app=more --wait=false")
 	w.eventually("", "kubectl --context=milan --namespace=shop-rome get pods --selector=app=more --output=name")
@@ -383,8 +385,8 @@ func (w *world) grows() {
 	w.eventually("", "kubectl get node more --ignore-not-found --output=name")
 }
 
-// works checks that the usual operations on a virtual node work: pods are created and deleted, a Service is reflected,
-// and logs and exec work.
+// works checks the usual operations on a virtual node: pods are created and deleted, a Service is reflected, and logs
+// and exec work.
 func (w *world) works(when string) {
 	w.Helper()
 	w.Log(when)
@@ -402,8 +404,8 @@ func (w *world) works(when string) {
 	w.eventually("2", "kubectl --context=milan --namespace=shop-rome get pods --output=name | wc -l")
 }
 
-// TestToolsOfLiqo checks that liqoctl works with two clusters that run Refract, and that the documentation lists all
-// commands and flags in the help of liqoctl.
+// TestToolsOfLiqo checks that liqoctl works with two clusters that run Refract. All commands and flags in the help of
+// liqoctl must be documented.
 func TestToolsOfLiqo(t *testing.T) {
 	w := begin(t)
 	defer w.explain()
@@ -464,8 +466,8 @@ func (w *world) documented(t *testing.T) {
 	assert.Greater(t, commands, 50, "the help was not understood")
 }
 
-// compareTable compares the table of commands and flags in a page with the help of liqoctl, in both directions. It
-// returns the number of commands that are in both.
+// compareTable compares the table of commands and flags on a page with the help of liqoctl, in both directions. It
+// returns the number of commands that occur in both.
 func compareTable(page string, help func(path string) string) (commands int, problems []string) {
 	rows := map[string]string{}
 	_, table, _ := strings.Cut(page, "\n| liqoctl |")
@@ -497,7 +499,7 @@ func compareTable(page string, help func(path string) string) (commands int, pro
 		commands++
 		delete(missing, path)
 		if !strings.Contains(row, "`") && strings.HasPrefix(row, " | |") && len(row) > len(" | | |\n") {
-			return // the whole command has a replacement
+			return // the command has a replacement, so its flags need no rows
 		}
 		existing := map[string]bool{}
 		for _, line := range slices.Concat(sectionOf(text, "Flags:"), sectionOf(text, "Global Flags:")) {
@@ -528,7 +530,7 @@ var (
 	renamedTo = regexp.MustCompile("is also called `--[a-z-]+`")
 )
 
-// The table and the help may differ in both directions.
+// TestTheTableIsComparedInBothDirections checks that differences are found in both directions.
 func TestTheTableIsComparedInBothDirections(t *testing.T) {
 	t.Parallel()
 	help := func(path string) string {
@@ -552,7 +554,7 @@ func TestTheTableIsComparedInBothDirections(t *testing.T) {
 
 var longFlag = regexp.MustCompile(`--[a-z][a-z0-9-]*`)
 
-// sectionOf returns the lines from below a heading to the next empty line.
+// sectionOf returns the lines between a heading and the next empty line.
 func sectionOf(help, heading string) (lines []string) {
 	_, section, found := strings.Cut(help, "\n"+heading+"\n")
 	if !found {
@@ -562,9 +564,9 @@ func sectionOf(help, heading string) (lines []string) {
 	return strings.Split(strings.TrimSpace(section), "\n")
 }
 
-// TestRenewalAtLiqo checks that another run of peer renews certificates with a very short lifetime, and leaves no
-// Renew. Less than a third of the lifetime is left from the beginning, because the validity of a certificate begins
-// five minutes before it is signed.
+// TestRenewalAtLiqo checks that another run of peer renews certificates with a very short lifetime, and does not leave
+// a Renew behind. The certificates are due for renewal from the beginning, because their validity starts five minutes
+// before they are signed.
 func TestRenewalAtLiqo(t *testing.T) {
 	w := beginWith(t, nodelab.Options{CertificateLife: 2 * time.Minute})
 	defer w.explain()

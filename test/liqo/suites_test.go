@@ -22,7 +22,7 @@ import (
 )
 
 // suites lists Liqo's own end-to-end tests that need neither gateways nor a provisioner of volumes. If fewer specs pass
-// than with Liqo, differs is the reason.
+// with Refract than with Liqo, differs contains the reason.
 var suites = []struct{ name, differs string }{
 	{name: "clusterlabels"},
 	{name: "conflictremotenamespace"},
@@ -34,12 +34,12 @@ var suites = []struct{ name, differs string }{
 	{name: "resourceenforcement", differs: "it expects pods of a drained consumer to have failed as soon as they are not available; they fail a few seconds later, after two reviews of the access"},
 }
 
-// offeredLabels are the labels that the suites expect on the clusters.
+// offeredLabels are the labels that the suites expect the clusters to have.
 var offeredLabels = map[string]string{"rome": "provider=Azure,region=A", "milan": "provider=AWS,region=B", "turin": "provider=GKE,region=C"}
 
-// TestSuitesOfLiqo runs the suites on three clusters that run Liqo alone, and on three clusters that run Refract,
-// there with the commands of both projects. rome is the consumer of the other two clusters. The test prints how many
-// specs of each suite pass.
+// TestSuitesOfLiqo runs the suites on three clusters that run only Liqo, and on three clusters that run Refract. On the
+// latter, it uses the commands of both projects. rome is the consumer of the other two clusters. The test prints how
+// many specs of each suite have passed.
 func TestSuitesOfLiqo(t *testing.T) {
 	if os.Getenv("REFRACT_LIQO") != "suites" {
 		t.Skip("the suites take half an hour: run `make test-liqo-suites`")
@@ -81,8 +81,7 @@ func TestSuitesOfLiqo(t *testing.T) {
 	t.Log(table)
 }
 
-// buildSuites compiles the suites from Liqo's module into the folder of Liqo's tools, unless they were already
-// compiled.
+// buildSuites compiles the suites from Liqo's module into the folder of Liqo's tools, unless this was already done.
 func (w *world) buildSuites(t *testing.T) string {
 	t.Helper()
 	list := exec.CommandContext(t.Context(), "go", "list", "-m", "-f={{.Dir}}", "github.com/liqotech/liqo")
@@ -114,7 +113,7 @@ func (w *world) pushNginx(t *testing.T) {
 	require.NoError(t, w.lab.Registry.Push(t.Context(), "library/nginx:latest", web))
 }
 
-// TestSpecsAreCounted checks which outputs of a suite have a result.
+// TestSpecsAreCounted checks which outputs of a suite count as a result.
 func TestSpecsAreCounted(t *testing.T) {
 	for out, want := range map[string][2]int{
 		"Ran 4 of 5 Specs in 61.112 seconds\nFAIL! -- 3 Passed | 1 Failed | 0 Pending | 1 Skipped\n--- FAIL: TestE2E": {3, 4},
@@ -129,7 +128,8 @@ func TestSpecsAreCounted(t *testing.T) {
 	}
 }
 
-// TestSuitesAreDocumented checks that docs/liqo.md names each suite, and whether it passes as with Liqo alone.
+// TestSuitesAreDocumented checks that docs/liqo.md contains each suite, and whether its result is the same as with Liqo
+// alone.
 func TestSuitesAreDocumented(t *testing.T) {
 	page, err := os.ReadFile("../../docs/liqo.md")
 	require.NoError(t, err)
@@ -149,8 +149,8 @@ func TestSuitesAreDocumented(t *testing.T) {
 
 var ranSpecs = regexp.MustCompile(`Ran (\d+) of \d+ Specs[^\n]*\n.*?(\d+) Passed`)
 
-// countSpecs returns the number of specs that have passed and have run, according to the output of a suite. Both are
-// zero if the output has no result.
+// countSpecs returns how many specs passed and how many ran, according to the output of a suite. Both are 0 if the
+// output contains no result.
 func countSpecs(out string) (passed, ran int) {
 	if found := ranSpecs.FindStringSubmatch(out); found != nil {
 		passed, _ = strconv.Atoi(found[2])
@@ -159,8 +159,8 @@ func countSpecs(out string) (passed, ran int) {
 	return passed, ran
 }
 
-// runSuites runs the suites, and returns for each suite the number of passed specs and of all specs. The suites
-// offload namespaces with the given command.
+// runSuites runs the suites. For each suite, it returns the number of passed specs and of all specs. The suites use the
+// given command to offload namespaces.
 func (w *world) runSuites(binaries, command string) map[string]string {
 	w.Helper()
 	kubeconfigs := w.T.TempDir()
@@ -172,7 +172,8 @@ func (w *world) runSuites(binaries, command string) map[string]string {
 		out, _ := w.lab.Run(fmt.Sprintf("NAMESPACE=liqo CLUSTER_NUMBER=3 KUBECONFIGDIR=%s LIQOCTL=$(command -v %s) INFRA=kubeadm CNI=bridge POD_CIDR_OVERLAPPING=false %s/%s.test -test.timeout=20m -ginkgo.no-color",
 			kubeconfigs, command, binaries, suite.name))
 		succeeded, ran := countSpecs(out)
-		// A suite that is skipped, or does not start, prints no result. It must not count as equal to Liqo alone.
+		// A suite that is skipped or does not start prints no result. This must not count as the same result as with
+		// Liqo alone.
 		assert.Positive(w, ran, "suite %s by %s has run no specs", suite.name, command)
 		passed[suite.name] = fmt.Sprintf("%d/%d", succeeded, ran)
 		w.Logf("suite %s by %s: %s", suite.name, command, passed[suite.name])

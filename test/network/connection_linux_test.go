@@ -23,7 +23,7 @@ const (
 	connectionFailures = `refract_gateway_connection_writes_total{result="failure"}`
 )
 
-// checkConnections checks the Connections of both clusters while the gateway of milan is killed and started again.
+// checkConnections checks the Connections of both clusters while the gateway of milan is killed and restarted.
 func checkConnections(t *testing.T, rome, milan *site) {
 	for s, end := range map[*site]networking.ConnectionType{rome: networking.ClientConnection, milan: networking.ServerConnection} {
 		found := s.awaitConnection(t, networking.Connected)
@@ -39,7 +39,7 @@ func checkConnections(t *testing.T, rome, milan *site) {
 	}
 	before, begun := rome.run.metric(connectionWrites), time.Now()
 	stale := milan.awaitConnection(t, networking.Connected)
-	rome.run.cut() // the loss is written when the API server is back
+	rome.run.cut() // the lost connection must be written when the API server is back
 	milan.run.kill()
 	await(t, func() error { return expect(rome.run.metric(connectionFailures) >= 1, true) })
 	rome.run.connect()
@@ -64,8 +64,9 @@ func checkConnections(t *testing.T, rome, milan *site) {
 	}
 }
 
-// checkStandby checks that the gateway of rome goes on standby when nodes send their packets to another pod: its links, routes and rules
-// stay, but the peer has no session with it, and it does not write the Connection. Then it takes over again.
+// checkStandby checks that the gateway of rome becomes a standby when the nodes send their packets to another pod. It
+// must keep its links, routes and rules, but remove the peer from its tunnel and not write the Connection. Then it must
+// take over again.
 func checkStandby(t *testing.T, rome, milan *site) {
 	t.Helper()
 	await(t, func() error { return expect(rome.run.metric("refract_gateway_active"), 1.0) })
@@ -78,7 +79,7 @@ func checkStandby(t *testing.T, rome, milan *site) {
 	milan.awaitConnection(t, networking.ConnectionFailed)
 	require.Equal(t, before, dump(t, rome.gate))
 	require.Zero(t, rome.run.metric("refract_gateway_connected"), "a pod on standby has no session")
-	// A restart, also of one that is a standby from its start, does not change the role.
+	// A restart does not change the role, even if the gateway starts as a standby.
 	rome.run.restart()
 	rome.run.awaitApplied()
 	require.Zero(t, rome.run.metric("refract_gateway_active"))
@@ -95,7 +96,7 @@ func checkStandby(t *testing.T, rome, milan *site) {
 	require.Equal(t, before, dump(t, rome.gate))
 }
 
-// setActivePod lets the nodes of the cluster send to the pod with the address.
+// setActivePod makes the nodes of the cluster send their packets to the pod with this address.
 func (s *site) setActivePod(t *testing.T, address networking.IP) {
 	t.Helper()
 	gatewayClient := &networking.GatewayClient{}
@@ -104,7 +105,7 @@ func (s *site) setActivePod(t *testing.T, address networking.IP) {
 	require.NoError(t, s.client.Status().Update(t.Context(), gatewayClient))
 }
 
-// awaitConnection waits until the Connection of the gateway has the value.
+// awaitConnection waits until the gateway's Connection has the value.
 func (s *site) awaitConnection(t *testing.T, value networking.ConnectionValue) *networking.Connection {
 	t.Helper()
 	found := &networking.Connection{}
@@ -120,7 +121,8 @@ func (s *site) awaitConnection(t *testing.T, value networking.ConnectionValue) *
 	return found
 }
 
-// recordValues returns a function that returns the values that Connections of the cluster have had since.
+// recordValues starts to record the values of the cluster's Connections. The returned function returns the values so
+// far.
 func (s *site) recordValues(t *testing.T) func() []networking.ConnectionValue {
 	t.Helper()
 	watch, err := s.client.Watch(t.Context(), &networking.ConnectionList{}, client.InNamespace(s.tenant))

@@ -37,7 +37,8 @@ import (
 	"github.com/refract-project/refract/test/support/netlab"
 )
 
-// roleVariable makes this test binary a gateway or an agent, which reads its objects from the standard input, or the command gateway.
+// roleVariable is an environment variable. If it is set, this test binary runs as a gateway or an agent that reads its
+// objects from standard input, or as the command gateway.
 const roleVariable = "REFRACT_NETLAB_ROLE"
 
 // lastEndpointVariable is the endpoint of the peer that another pod of the gateway has used.
@@ -59,7 +60,7 @@ func TestMain(m *testing.M) {
 	case "command":
 		go func() {
 			_, _ = io.Copy(io.Discard, os.Stdin)
-			os.Exit(0) // the test has ended
+			os.Exit(0) // the test process has ended
 		}()
 		ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM)
 		defer stop()
@@ -72,7 +73,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// event is a report of a process, in JSON.
+// event is a report of a process, encoded as JSON.
 type event struct {
 	Refused, Failed string
 	Network, Repair bool
@@ -82,14 +83,15 @@ type event struct {
 	PeerEndpoint    netip.AddrPort
 }
 
-// serve runs a process: each line of the standard input is a new version of its objects, each line of the standard output an event.
+// serve runs a process. Each line of standard input contains a new version of its objects. Each line of standard output
+// is an event.
 func serve[T any](run func(context.Context, <-chan T, func(gateway.Report)) error) {
 	inputs := make(chan T)
 	go func() {
 		for decoder := json.NewDecoder(os.Stdin); ; {
 			var input T
 			if err := decoder.Decode(&input); err != nil {
-				os.Exit(0) // the test has ended
+				os.Exit(0) // the test process has ended
 			}
 			inputs <- input
 		}
@@ -155,23 +157,23 @@ func start(t *testing.T, host *netlab.Host, role string) *process {
 	return p
 }
 
-// restart starts the process again. It exists until the test ends that started the first one.
+// restart starts another process in the same role. It runs until the test that started the first one ends.
 func (p *process) restart() *process { return start(p.t, p.host, p.role) }
 
-// kill ends the process at once, as a crash does.
+// kill ends the process immediately, as a crash would.
 func (p *process) kill() {
 	_ = p.command.Process.Kill()
 	_ = p.command.Wait()
 }
 
-// apply sends objects to the process, and returns the number of writes to links, routes and rules.
+// apply sends objects to the process, and returns the number of writes to links, routes and rules that they cause.
 func (p *process) apply(objects any) int {
 	p.t.Helper()
 	require.NoError(p.t, json.NewEncoder(p.input).Encode(objects))
 	return p.await(false)
 }
 
-// awaitRepair waits until the process has undone the change of somebody else.
+// awaitRepair waits until the process has reverted a change of its configuration.
 func (p *process) awaitRepair() int {
 	p.t.Helper()
 	return p.await(true)
@@ -200,7 +202,7 @@ func (p *process) awaitEvent(matches func(event) bool) event {
 	}
 }
 
-// cluster has one pod on its first node and its gateway on the second one.
+// cluster is a cluster with a pod on its first node and a gateway on its second node.
 type cluster struct {
 	name                         string
 	pod, node, gatewayNode, gate *netlab.Host
@@ -211,18 +213,18 @@ type cluster struct {
 	hosts                        []desired.Host
 }
 
-// The addresses are the same in both clusters.
+// These addresses are used in both clusters.
 const (
 	podRange, externalRange   = "10.1.0.0/16", "10.70.0.0/16"
 	podIP, gatewayIP          = "10.1.1.10", "10.1.2.5"
 	nodeIP, gatewayNodeIP     = "192.168.0.1", "192.168.0.2"
 	nodeExternal              = "10.70.0.5"
-	hop                       = "169.254.1.1" // of pods, at their node
+	hop                       = "169.254.1.1" // next hop of pods, which is their node
 	tunnelPort                = 51840
 	internetRome, internetMil = "203.0.113.1", "203.0.113.2"
 )
 
-// seen are the ranges by which a cluster sees the pods and the external addresses of the other one.
+// seen contains the ranges where a cluster sees the pods and the external addresses of the other cluster.
 type seen struct{ pods, external string }
 
 var (
@@ -230,7 +232,7 @@ var (
 	romeInMilan = seen{"10.71.0.0/16", "10.72.0.0/16"}
 )
 
-// newClusters builds two clusters, joined by gateways: milan has the server.
+// newClusters creates two clusters that are joined by gateways. The server is in milan.
 func newClusters(t *testing.T) (rome, milan *cluster) {
 	t.Helper()
 	rome, milan = newCluster(t, "rome"), newCluster(t, "milan")
@@ -294,7 +296,7 @@ func configuration(peer string, s seen) *networking.Configuration {
 		Status: networking.ConfigurationStatus{Remote: &remote}}
 }
 
-// complete adds the keys, the nodes and the objects of the agents.
+// complete adds the keys, the nodes and the agents' objects.
 func (c *cluster) complete(other *cluster) {
 	for _, each := range []*cluster{c, other} {
 		if each.key == (wgtypes.Key{}) {
@@ -328,7 +330,7 @@ func (c *cluster) start(t *testing.T) {
 	require.Positive(t, c.gateway.apply(c.peering))
 }
 
-// use gives the gateway and the agents another Configuration.
+// use passes another Configuration to the gateway and the agents.
 func (c *cluster) use(configuration *networking.Configuration) {
 	c.peering.Configuration = configuration
 	c.gateway.apply(c.peering)
@@ -338,13 +340,14 @@ func (c *cluster) use(configuration *networking.Configuration) {
 	}
 }
 
-// refusalTimeout is how long a connection that must not succeed is tried. A shorter one may end before the first packet is dropped.
+// refusalTimeout is how long the test tries to open a connection that must fail. With a shorter timeout, the attempt
+// might end before the first packet is dropped.
 const refusalTimeout = 300 * time.Millisecond
 
-// connects reports whether a connection from a host succeeds.
+// connects reports whether the host can open a connection to the address.
 func connects(host *netlab.Host, address string) bool { return connectsFrom(host, "", address) }
 
-// connectsFrom reports whether a connection from an address of a host succeeds.
+// connectsFrom reports whether the host can open a connection to address from the address source.
 func connectsFrom(host *netlab.Host, source, address string) bool {
 	return host.Do(func() error {
 		dialer := net.Dialer{Timeout: refusalTimeout}
@@ -359,7 +362,7 @@ func connectsFrom(host *netlab.Host, source, address string) bool {
 	}) == nil
 }
 
-// dropped returns the packets that the rules of a gateway have counted, by the comment of the rule.
+// dropped returns the numbers of packets that a gateway's rules have counted, by the comment of the rule.
 func dropped(t *testing.T, host *netlab.Host) map[string]uint64 {
 	t.Helper()
 	counts := map[string]uint64{}
@@ -381,8 +384,8 @@ func dropped(t *testing.T, host *netlab.Host) map[string]uint64 {
 	return counts
 }
 
-// listen serves connections at port 8080 of a host. The first line of each connection is the client's address as the server sees it; then
-// each byte comes back.
+// listen serves connections on port 8080 of a host. It sends a line with the client's address as the server sees it,
+// and then echoes each byte.
 func listen(t *testing.T, host *netlab.Host) {
 	t.Helper()
 	var listener net.Listener
@@ -408,7 +411,7 @@ func listen(t *testing.T, host *netlab.Host) {
 	}()
 }
 
-// dial connects from a host, and returns the connection and the source address that the server sees.
+// dial opens a connection from a host. It returns the connection and the source address that the server sees.
 func dial(t *testing.T, host *netlab.Host, address string) (net.Conn, string) {
 	t.Helper()
 	var connection net.Conn
@@ -423,7 +426,7 @@ func dial(t *testing.T, host *netlab.Host, address string) (net.Conn, string) {
 	return connection, source
 }
 
-// exchange sends bytes and waits until they are back. It returns how long that took.
+// exchange sends bytes and waits for their echo. It returns how long this took.
 func exchange(t *testing.T, connection net.Conn) time.Duration {
 	t.Helper()
 	begun := time.Now()
@@ -435,8 +438,8 @@ func exchange(t *testing.T, connection net.Conn) time.Duration {
 	return time.Since(begun)
 }
 
-// masquerade does what network plugins do: packets of pods that leave the cluster get the node's address, and so do those
-// from elsewhere to pods.
+// masquerade does the work of a network plugin: packets of pods to destinations outside the cluster, and packets from
+// outside to pods, get the node's address as their source.
 func masquerade(t *testing.T, node *netlab.Host) {
 	t.Helper()
 	inNFTables(t, node, func(c *nftables.Conn) {
@@ -460,7 +463,7 @@ func masquerade(t *testing.T, node *netlab.Host) {
 	})
 }
 
-// forwardPort does what kube-proxy does for a NodePort.
+// forwardPort does the work of kube-proxy for a NodePort.
 func forwardPort(t *testing.T, node *netlab.Host, port uint16, pod string) {
 	t.Helper()
 	inNFTables(t, node, func(c *nftables.Conn) {

@@ -41,14 +41,15 @@ import (
 	"github.com/refract-project/refract/test/support/testenv"
 )
 
-// Names of objects. They are the same in both clusters.
+// Names of objects in both clusters.
 const (
 	installation = "liqo"
 	gatewayName  = "peer"
 	agentsGroup  = "agents"
 )
 
-// site is a cluster of namespaces with an API server, from whose objects the command gateway runs.
+// site is a cluster of network namespaces with an API server. The command gateway runs according to the objects on this
+// API server.
 type site struct {
 	*cluster
 	control       *testenv.Cluster
@@ -63,8 +64,8 @@ type site struct {
 	keysDir string
 }
 
-// TestPodsByObjects writes the objects of a peering to the API servers of two clusters with equal addresses, and runs the
-// command gateway on their nodes and in their gateways, with the permissions that it needs and no others.
+// TestPodsByObjects writes the objects of a peering to the API servers of two clusters with the same addresses. It runs
+// the command gateway on their nodes and in their gateways, with only the permissions that it needs.
 func TestPodsByObjects(t *testing.T) {
 	netlab.Need(t)
 	options := testenv.Options{CRDPaths: []string{"../../api/crds/network"}, NoScheduler: true, AuditWritesOf: []string{agentsGroup}}
@@ -162,7 +163,7 @@ func TestPodsByObjects(t *testing.T) {
 			c.awaitApplied()
 			require.Zero(t, c.metric(`refract_gateway_writes_total{part="network"}`), "%s", c)
 		}
-		// A controller that accepts the range is no reason to apply it.
+		// The range must not be applied even though the status contains it.
 		rome.configuration.Status.Remote.CIDR.Pod = []networking.CIDR{"0.0.0.0/0"}
 		rome.configuration.Status.Conditions[0].ObservedGeneration = rome.configuration.Generation
 		require.NoError(t, rome.client.Status().Update(t.Context(), rome.configuration))
@@ -170,7 +171,8 @@ func TestPodsByObjects(t *testing.T) {
 			await(t, func() error { return c.logged("0.0.0.0/0 is larger") })
 		}
 		unchanged("0.0.0.0/0 is larger")
-		// The pod gives up its role also while the objects are refused, and takes it over again with the configuration that it has.
+		// The pod must give up its role even while the objects are refused, and must take over again with its previous
+		// configuration.
 		rome.setActivePod(t, "10.1.2.99")
 		milan.awaitConnection(t, networking.ConnectionFailed)
 		rome.setActivePod(t, gatewayIP)
@@ -212,7 +214,7 @@ func expect[T comparable](found, want T) error {
 	return nil
 }
 
-// newSite creates the nodes and the permissions.
+// newSite creates the nodes and the permissions of a cluster.
 func newSite(t *testing.T, control *testenv.Cluster) *site {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -230,7 +232,7 @@ func newSite(t *testing.T, control *testenv.Cluster) *site {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name},
 			Spec: corev1.NodeSpec{PodCIDR: addresses[1], PodCIDRs: addresses[1:]}}
 		s.create(t, node)
-		before := node.DeepCopy() // the controller manager may change the Node meanwhile
+		before := node.DeepCopy() // the controller manager may change the Node in the meantime
 		node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: name},
 			{Type: corev1.NodeInternalIP, Address: addresses[0]}}
 		require.NoError(t, c.Status().Patch(t.Context(), node, client.MergeFrom(before)))
@@ -251,7 +253,7 @@ func (s *site) create(t *testing.T, object client.Object) {
 	require.NoError(t, s.client.Create(t.Context(), object))
 }
 
-// grant creates the permissions of a gateway, for its tenant namespace, and of the agents.
+// grant creates the permissions of a gateway in its tenant namespace, and of the agents.
 func (s *site) grant(t *testing.T) {
 	t.Helper()
 	clients, err := kubernetes.NewForConfig(s.control.Config())
@@ -262,7 +264,8 @@ func (s *site) grant(t *testing.T) {
 	require.NoError(t, rbac.Install(t.Context(), clients, append(objects, agents.Objects()...)...))
 }
 
-// createPeering creates the objects that describe the peer, as the controllers and refractctl would. Milan has the server.
+// createPeering creates the objects that describe the peer, in the same way as the controllers and refractctl. The
+// server is in milan.
 func (s *site) createPeering(t *testing.T, peer *site, ranges seen) {
 	t.Helper()
 	meta := func(name string) metav1.ObjectMeta {
@@ -353,7 +356,7 @@ type command struct {
 	host            *netlab.Host
 	health, metrics string
 	args            []string
-	apiServer       string // address and port
+	apiServer       string // address and port of the API server
 	log             *logBuffer
 	process         *exec.Cmd
 	listener        net.Listener
@@ -375,7 +378,8 @@ func (s *site) startCommand(t *testing.T, host *netlab.Host, user, health, metri
 
 func (c *command) String() string { return c.args[0] + " of " + c.host.String() }
 
-// connect lets the host reach the API server at its own address, which is a port of loopback.
+// connect makes the API server reachable from the host. The API server listens only on the loopback interface of this
+// machine.
 func (c *command) connect() {
 	c.t.Helper()
 	require.NoError(c.t, c.host.Do(func() (err error) {
@@ -402,7 +406,7 @@ func (c *command) connect() {
 	}(c.listener)
 }
 
-// cut ends the connections to the API server, and refuses others.
+// cut closes the connections to the API server, and rejects new ones.
 func (c *command) cut() {
 	_ = c.listener.Close()
 	c.mutex.Lock()
@@ -419,7 +423,7 @@ func (c *command) start() {
 	c.process = exec.Command(os.Args[0], c.args...)
 	c.process.Env = append(os.Environ(), roleVariable+"=command")
 	c.process.Stderr = c.log
-	_, err := c.process.StdinPipe() // the process ends with this one
+	_, err := c.process.StdinPipe() // the process ends when this pipe is closed
 	require.NoError(c.t, err)
 	require.NoError(c.t, c.host.Start(c.process))
 	process := c.process
@@ -432,7 +436,7 @@ func (c *command) start() {
 	})
 }
 
-// kill ends the process as a crash does.
+// kill ends the process as a crash would.
 func (c *command) kill() {
 	c.t.Helper()
 	_ = c.process.Process.Kill()
@@ -446,7 +450,7 @@ func (c *command) restart() {
 	c.start()
 }
 
-// awaitApplied waits until the process has compared the kernel's state with its objects.
+// awaitApplied waits until the process has compared the kernel's configuration with its objects.
 func (c *command) awaitApplied() {
 	c.t.Helper()
 	await(c.t, func() error {
@@ -474,7 +478,8 @@ func (c *command) ready() bool {
 	return status == http.StatusOK
 }
 
-// metric returns the value of a metric, 0 if it has none yet, and -1 if the process does not answer.
+// metric returns the value of a metric. It returns 0 if the metric does not exist yet, and -1 if the process does not
+// respond.
 func (c *command) metric(name string) float64 {
 	status, body := c.get(c.metrics, "/metrics")
 	if status != http.StatusOK {
@@ -511,7 +516,7 @@ func (c *command) get(address, path string) (status int, body string) {
 	return status, body
 }
 
-// logBuffer is a buffer for the log of a process.
+// logBuffer is a buffer for a process' log.
 type logBuffer struct {
 	mutex  sync.Mutex
 	buffer bytes.Buffer
@@ -529,7 +534,8 @@ func (b *logBuffer) String() string {
 	return b.buffer.String()
 }
 
-// state is the kernel's configuration of a gateway or a node. Rules and links that are replaced get another handle or index.
+// state is the kernel's configuration on a gateway or a node. Handles and indices are included, so that replaced rules
+// and links are noticed.
 type state struct{ links, routes, rules, neighbours []string }
 
 func dump(t *testing.T, host *netlab.Host) (s state) {

@@ -19,7 +19,8 @@ import (
 	"github.com/refract-project/refract/test/support/netlab"
 )
 
-// TestPodsOfEqualClusters connects pods of two clusters in which all addresses are equal, the pods' own included.
+// TestPodsOfEqualClusters connects the pods of two clusters with the same addresses, including the addresses of the
+// pods.
 func TestPodsOfEqualClusters(t *testing.T) {
 	netlab.Need(t)
 	rome, milan := newClusters(t)
@@ -63,7 +64,8 @@ func TestPodsOfEqualClusters(t *testing.T) {
 	t.Run("peer that claims addresses of this cluster", func(t *testing.T) {
 		listen(t, rome.node)
 		listen(t, rome.gate)
-		// Milan says that rome has its nodes' range for pods. Milan's own gateway and nodes then send such packets.
+		// According to this Configuration, the range of rome's nodes is a pod range. Milan's own gateway and nodes then
+		// send such packets.
 		invented := configuration("rome", romeInMilan)
 		invented.Spec.Remote.CIDR.Pod = append(invented.Spec.Remote.CIDR.Pod, "192.168.0.0/24")
 		invented.Status.Remote.CIDR.Pod = append(invented.Status.Remote.CIDR.Pod, "10.73.0.0/24")
@@ -72,17 +74,17 @@ func TestPodsOfEqualClusters(t *testing.T) {
 			from   *netlab.Host
 			reason string
 		}{
-			"10.73.0.1:8080":    {milan.pod, "destination outside of this cluster's ranges"}, // a node of rome
+			"10.73.0.1:8080":    {milan.pod, "destination outside of this cluster's ranges"}, // address of a node in rome
 			"169.254.18.2:8080": {milan.gate, "to the gateway itself, from the peer"},
 		} {
 			before := dropped(t, rome.gate)[c.reason]
-			// The first packets may come before WireGuard in milan knows the range.
+			// The first packets may arrive before WireGuard in milan knows the range.
 			for attempt := 0; dropped(t, rome.gate)[c.reason] == before; attempt++ {
 				require.Less(t, attempt, 20, "%s is not counted as: %s", address, c.reason)
 				require.False(t, connects(c.from, address), address)
 			}
 		}
-		// Milan says that it has another range. WireGuard of rome's gateway refuses the source.
+		// Milan uses another range as well. WireGuard in rome's gateway must refuse packets from it.
 		invented.Spec.Local.CIDR.Pod = append(invented.Spec.Local.CIDR.Pod, "10.9.0.0/16")
 		milan.use(invented)
 		milan.pod.Address("eth0", "10.9.0.1/32")
@@ -93,7 +95,7 @@ func TestPodsOfEqualClusters(t *testing.T) {
 	})
 }
 
-// BenchmarkApply compares and changes the configuration of a node with 200 peers of four ranges each.
+// BenchmarkApply compares and changes the configuration of a node with 200 peers, each with four ranges.
 func BenchmarkApply(b *testing.B) {
 	host := netlab.NewHost(b, "node")
 	h := desired.Host{Name: "node", IP: netip.MustParseAddr(nodeIP), MTU: 1500, External: netip.MustParseAddr(nodeExternal)}

@@ -14,9 +14,9 @@ import (
 	"github.com/refract-project/refract/test/support/nodelab"
 )
 
-// TestRealNodesApart tests two clusters without a network between their pods, and with the same address ranges. Pods
-// run, their logs can be read, and they reach the Services of their own cluster. The consumer pulls Refract's images
-// from a private registry, and the clusters are joined with an invitation, as in the documentation.
+// TestRealNodesApart tests two clusters that use the same address ranges and have no network between their pods.
+// Offloaded pods run, their logs can be read, and they reach the Services of their own cluster. The consumer pulls
+// Refract's images from a private registry. The clusters are joined with an invitation, as in the documentation.
 func TestRealNodesApart(t *testing.T) {
 	w := begin(t, nodelab.Options{Apart: true})
 	defer w.explain()
@@ -24,7 +24,7 @@ func TestRealNodesApart(t *testing.T) {
 	w.run("kubectl --namespace=liqo create secret docker-registry registry " + privateRegistry)
 	w.run("refractctl install --cluster-id=rome --registry=registry.example.com/private/refract --set=common.imagePullSecrets[0].name=registry")
 	w.run("refractctl install --cluster-id=milan --registry=registry.example.com/refract --context=milan")
-	w.lab.WorkDir = w.lab.Path("") // the commands write the file with the invitation to this folder
+	w.lab.WorkDir = w.lab.Path("") // the documented commands write the invitation to a file in this folder
 	variants, err := page.Variants("../../docs/joining.md")
 	require.NoError(t, err)
 	invited := slices.IndexFunc(variants, func(line string) bool { return strings.HasPrefix(line, "refractctl generate peering-user rome") })

@@ -18,14 +18,14 @@ import (
 // check is a command line for the administrator's shell, together with the output that it must print eventually.
 type check struct{ what, line, want string }
 
-// The timeout and the interval for checks. An autoscaler acts after three measurements, one every 10 s, and a machine
-// may be several times slower than the machines on which the timeout was chosen.
+// The timeout and the interval of checks. An autoscaler acts after three measurements, which are 10 s apart. Some
+// machines are several times slower than the one for which the timeout was chosen.
 const (
 	patience  = 5 * time.Minute
 	lookEvery = 200 * time.Millisecond
 )
 
-// verify runs the checks independently of each other, so that a failure does not delay other checks.
+// verify runs the checks concurrently, so that a failing check does not delay the others.
 func (w *world) verify(checks []check) {
 	w.Helper()
 	for _, c := range checks {
@@ -43,10 +43,10 @@ func (w *world) verify(checks []check) {
 	}
 }
 
-// privateRegistry contains the arguments of kubectl for a Secret with which images under private/ can be pulled.
+// privateRegistry contains kubectl arguments for creating a Secret with which images below private/ can be pulled.
 const privateRegistry = "--docker-server=registry.example.com --docker-username=" + testenv.PullUser + " --docker-password=" + testenv.PullPassword
 
-// features tests on the virtual node what is expected of a real node, in the namespace features.
+// features checks that the virtual node supports the features of a real node, in the namespace features.
 func (w *world) features() {
 	w.Helper()
 	for _, cluster := range []*testenv.Cluster{w.lab.Rome, w.lab.Milan} {
@@ -133,7 +133,7 @@ func (w *world) features() {
 		{"hairpin", kubectl + `exec web -c web -- workload get http://web.features/`, `pod=web`},
 		{"API server from a pod", kubectl + `exec client -- sh -c "SSL_CERT_FILE=/var/run/secrets/kubernetes.io/serviceaccount/ca.crt workload get --token=/var/run/secrets/kubernetes.io/serviceaccount/token ` +
 			`https://\$KUBERNETES_SERVICE_HOST:\$KUBERNETES_SERVICE_PORT/api/v1/namespaces/features/pods/missing"`, `"nodeName":\s*"milan"`},
-		// The certificate of the provider's API server does not verify with the authority of the pod.
+		// The pod trusts only the consumer's CA, so this request fails if it reaches the provider's API server.
 		{"discovery of the issuer from a pod", kubectl + `exec client -- sh -c "SSL_CERT_FILE=/var/run/secrets/kubernetes.io/serviceaccount/ca.crt workload get --token=/var/run/secrets/kubernetes.io/serviceaccount/token ` +
 			`https://kubernetes.default.svc.cluster.local:\$KUBERNETES_SERVICE_PORT/.well-known/openid-configuration"`, `"issuer":"https://kubernetes.default.svc`},
 
@@ -147,7 +147,7 @@ func (w *world) features() {
 	})
 }
 
-// stops checks that the pods in the manifest of features end as their specs require.
+// stops checks that the pods of the manifest end in the way their specs require.
 func (w *world) stops() {
 	w.Helper()
 	const kubectl = "kubectl --namespace=features "
@@ -163,8 +163,8 @@ func (w *world) stops() {
 	w.run(kubectl + "delete pod web --timeout=5m")
 }
 
-// both checks that a Service with endpoints in both clusters can be reached from each of the clusters, at both
-// endpoints.
+// both checks that a Service with endpoints in both clusters can be reached from each cluster, and that both endpoints
+// respond.
 func (w *world) both() {
 	w.Helper()
 	w.run("kubectl create namespace both")
@@ -180,14 +180,14 @@ func (w *world) both() {
 	w.run("refractctl unoffload namespace both")
 }
 
-// manyTimes returns a command line for a pod in the namespace named both. It sends repeated requests to a host, and
-// prints which pods respond.
+// manyTimes returns a command line that sends repeated requests to a host, from a pod in the namespace both, and prints
+// the pods that respond.
 func manyTimes(from, host string) string {
 	return "kubectl --namespace=both exec " + from + " -- workload get --times=20 http://" + host + "/ | sort -u"
 }
 
-// drains drains the provider's node, and then the virtual node. The pods are recreated, and while the provider's node
-// is drained, the consumer's pod stays the same.
+// drains drains the provider's node, and then the virtual node. The pods must be recreated. When the provider's node is
+// drained, the consumer's pod must stay the same.
 func (w *world) drains() {
 	w.Helper()
 	const kubectl = "kubectl --namespace=features "

@@ -20,8 +20,8 @@ import (
 // idlePlugins is the number of ReflectionPlugins of TestIdlePlugins.
 const idlePlugins = 10
 
-// TestIdlePlugins counts the writes of the status of ten ReflectionPlugins and their PluginRevisions on three virtual
-// nodes while nothing changes: `make test-idle PERIOD=1h`. There must be none.
+// TestIdlePlugins counts how often the statuses of ten ReflectionPlugins and their PluginRevisions are written while
+// nothing changes, with three virtual nodes: `make test-idle PERIOD=1h`. The count must be 0.
 func TestIdlePlugins(t *testing.T) {
 	period, err := time.ParseDuration(os.Getenv("REFRACT_IDLE"))
 	if err != nil {
@@ -56,7 +56,7 @@ spec:
 		w.run("kubectl apply --filename=" + manifest)
 	}
 	w.run("kubectl wait reflectionplugins --all --for=jsonpath='{.status.nodes}'=3/3 --timeout=5m")
-	time.Sleep(2 * time.Minute) // the probations end
+	time.Sleep(2 * time.Minute) // wait until the probations have ended
 
 	versions := func() string {
 		return w.run("kubectl get reflectionplugins,pluginrevisions,pluginmodules " +

@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodes tests, on real nodes, properties that simulated nodes do not have. Its clusters are joined by the
-// commands of the documentation.
+// Package nodes tests properties that simulated nodes do not have, on real nodes. The clusters are joined with the
+// commands in the documentation.
 package nodes
 
 import (
@@ -22,7 +22,7 @@ import (
 type world struct {
 	*testing.T
 	lab  *nodelab.Lab
-	page []string // command lines of the page that were not run yet
+	page []string // command lines of the page that have not been run yet
 }
 
 func begin(t *testing.T, options nodelab.Options) *world {
@@ -45,7 +45,7 @@ func (w *world) run(line string) string {
 	return out
 }
 
-// read reads the command lines of a page of the documentation.
+// read reads the command lines of a documentation page.
 func (w *world) read(path string) {
 	w.Helper()
 	var err error
@@ -53,7 +53,8 @@ func (w *world) read(path string) {
 	require.NoError(w, err)
 }
 
-// follow runs the next lines of the page unchanged, up to the line with the given prefix (exclusive) or to the end.
+// follow runs the next command lines of the page without changes. It stops before the line with the given prefix, or at
+// the end of the page.
 func (w *world) follow(until string) {
 	w.Helper()
 	for ; len(w.page) > 0 && (until == "" || !strings.HasPrefix(w.page[0], until)); w.page = w.page[1:] {
@@ -75,7 +76,7 @@ func (w *world) explain() {
 	}
 }
 
-// firewall checks that the connectivity test detects a firewall between the clusters' pods, and reports no other
+// firewall checks that the connectivity test detects a firewall between the pods of the clusters and reports no other
 // problem.
 func (w *world) firewall() {
 	w.Helper()

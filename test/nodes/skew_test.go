@@ -17,10 +17,10 @@ import (
 	"github.com/refract-project/refract/test/support/nodelab"
 )
 
-// TestVersionSkew runs an earlier revision of Refract first in one of the clusters, and then in the other. The clusters
-// are joined and pods are offloaded. An upgrade of the cluster with the earlier revision must not restart or replace
-// any pods, and offloading must work before and after it. The revision is a tag or a commit of this repository:
-// `make test-skew FROM=REVISION`.
+// TestVersionSkew runs an earlier revision of Refract in one of the clusters, and then in the other. Pods must be
+// offloaded between the two versions. Then the cluster with the earlier revision is upgraded. This must not restart or
+// replace pods, and offloading must still work. The revision is a tag or a commit of this repository: `make test-skew
+// FROM=REVISION`.
 func TestVersionSkew(t *testing.T) {
 	revision := os.Getenv("REFRACT_SKEW")
 	if revision == "" {
@@ -64,7 +64,7 @@ func skew(t *testing.T, revision, older string) {
 	w.run("refractctl unpeer --context=rome --remote-context=milan")
 }
 
-// buildOlder builds the images and the command refractctl of another revision.
+// buildOlder builds the images and the refractctl command of another revision.
 func (w *world) buildOlder(revision string) {
 	w.Helper()
 	source := filepath.Join(w.TempDir(), "older")
@@ -82,7 +82,7 @@ func (w *world) do(dir string, name string, args ...string) {
 	require.NoError(w, err, "%s: %s", cmd, out)
 }
 
-// shopWorks checks that the application shop works on the provider, and that its settings have the given mode.
+// shopWorks checks that the shop application works on the provider, and that its settings have the given mode.
 func (w *world) shopWorks(mode string) {
 	w.Helper()
 	w.run("kubectl --namespace=shop rollout status deployment/web --timeout=5m")
@@ -94,7 +94,7 @@ func (w *world) shopWorks(mode string) {
 	})
 }
 
-// pods returns the pods of the shop in both clusters, with their restart counts.
+// pods returns the pods of the shop in both clusters, with their numbers of restarts.
 func (w *world) pods() string {
 	w.Helper()
 	const fields = `--output=jsonpath="{range .items[*]}{.metadata.uid} {.status.containerStatuses[*].restartCount}{'\n'}{end}" | sort`

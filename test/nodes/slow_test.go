@@ -11,14 +11,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// When milan's network connection is slowed, packets have an additional delay in each direction, and some are lost.
+// Properties of milan's network connection while it is slow: the additional delay of packets in each direction, and the
+// share of lost packets.
 const (
 	slowDelay = 100 * time.Millisecond
 	slowLoss  = 0.02
 )
 
-// slowLine tests connections between pods of both clusters, in the namespace both, while the network connection
-// between the clusters is slow, interrupted and restored. No request is lost, and running pods continue.
+// slowLine tests connections between the pods of the clusters, in the namespace both, while the network between the
+// clusters is slow, interrupted and restored. No request may be lost, and running pods must keep running.
 func (w *world) slowLine() {
 	w.Helper()
 	const (
@@ -26,7 +27,7 @@ func (w *world) slowLine() {
 		inMilan = "kubectl --context=milan --namespace=both "
 		create  = kubectl + `apply --filename=testdata/late.yaml >/dev/null; `
 		mode    = inMilan + `get configmap settings --output=jsonpath={.data.mode}`
-		// Each line of the log contains its own number.
+		// Each line of the log contains its own line number.
 		noGap = kubectl + `logs counter | awk "\$2 != NR { gap = 1 } END { print (gap || NR < 10 ? \"gap\" : \"whole\") }"`
 	)
 	setMode := func(value string) string {
@@ -81,7 +82,7 @@ func (w *world) slowLine() {
 	require.Equal(w, before, running(), "the pods are the same, and were not restarted")
 }
 
-// roundTrip measures the round-trip time from rome to milan, which is how long it takes to open a connection.
+// roundTrip measures the round-trip time from rome to milan as the time that opening a connection takes.
 func (w *world) roundTrip() time.Duration {
 	w.Helper()
 	server, err := url.Parse(w.lab.Milan.Server())

@@ -20,10 +20,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// row matches the first cell of a table row, formatted as code.
+// row matches a table row whose first cell is formatted as code.
 var row = regexp.MustCompile("(?m)^\\| `([^`]+)` \\|")
 
-// Each message in the table of docs/joining.md must occur in the sources of the programs.
+// TestMessagesAreOfThePrograms checks that the sources of the programs contain each message in the table of
+// docs/joining.md.
 func TestMessagesAreOfThePrograms(t *testing.T) {
 	text, err := os.ReadFile("../../docs/joining.md")
 	require.NoError(t, err)
@@ -48,11 +49,11 @@ func TestSays(t *testing.T) {
 	}
 }
 
-// verb matches a formatting verb of package fmt.
+// verb matches a formatting verb of package fmt, such as %q.
 var verb = regexp.MustCompile(`%[+#]?[a-zA-Z]`)
 
-// says reports whether a format string can produce the words of a message. At least two of the words must be literal
-// text of the format. A verb can produce one word or a part of a word.
+// says reports whether a format string can produce a message. At least two words of the message must be literal text in
+// the format. A verb stands for one word or a part of a word.
 func says(format, message string) bool {
 	words, wanted := strings.Fields(format), strings.Fields(message)
 	for at := range len(words) - len(wanted) + 1 {
@@ -76,8 +77,8 @@ func says(format, message string) bool {
 	return false
 }
 
-// literals returns the string literals in the sources below folders, except in tests. A concatenation of literals
-// counts as a single literal.
+// literals returns the string literals in the sources below the folders, without tests. Concatenated literals are
+// returned as one literal.
 func literals(t *testing.T, folders ...string) (found []string) {
 	t.Helper()
 	var value func(ast.Expr) (string, bool)

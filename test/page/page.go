@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package page reads the command lines of a documentation page, for tests that run them.
+// Package page reads the command lines in a documentation page, for tests that run them.
 package page
 
 import (
@@ -13,7 +13,7 @@ import (
 
 var blocks = regexp.MustCompile("(?ms)^ *```(\\w*)\n(.*?)^ *```$")
 
-// Commands returns the lines of all code blocks without a language, in their order on the page.
+// Commands returns the lines of all code blocks without a language, in the order of the page.
 func Commands(path string) ([]string, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -22,8 +22,8 @@ func Commands(path string) ([]string, error) {
 	return lines(string(text), ""), nil
 }
 
-// Variants returns the lines of all shell code blocks, in their order on the page. They are alternatives or additions
-// to the lines of Commands.
+// Variants returns the lines of all shell code blocks, in the order of the page. They are alternatives or additions to
+// the lines that Commands returns.
 func Variants(path string) ([]string, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

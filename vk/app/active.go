@@ -32,17 +32,17 @@ import (
 	"github.com/refract-project/refract/vk/resources"
 )
 
-// active holds the parts of a virtual kubelet on a replica that leads or stands by.
+// active contains the parts of a virtual kubelet on a replica that is the leader or a standby.
 type active struct {
 	*kubelet
 	provider   *connection.Connection
-	kubeconfig []byte // kubeconfig of the provider if it comes from a Secret
+	kubeconfig []byte // kubeconfig of the provider if it was read from a Secret
 	tenant     string // tenant namespace of this cluster on the provider
 	plugins    *plugins
 	reflection *reflection.Manager
 	metrics    *cmdutil.Registrations
 
-	group *errgroup.Group // goroutines of all running parts, set by startParts
+	group *errgroup.Group // goroutines of all running parts; set by startParts
 	ctx   context.Context //nolint:containedctx // of the group
 	stop  func()          // cancels the field ctx
 
@@ -50,10 +50,10 @@ type active struct {
 	leads     atomic.Bool
 	pinger    *pinger.Pinger
 	resources *resources.Follower
-	node      *node.Controller // nil unless --create-node is set
+	node      *node.Controller // nil if --create-node is not set
 }
 
-// newActive creates the parts that run both on the leader and on standby replicas. It does not start them. It waits
+// newActive creates the parts that run both on the leader and on standby replicas, but does not start them. It waits
 // for the Secret with the provider's kubeconfig. The provider itself may be unreachable.
 func (k *kubelet) newActive(ctx context.Context, standBy bool) (_ *active, err error) {
 	a := &active{kubelet: k, metrics: cmdutil.NewRegistrations(metrics.Registry)}
@@ -87,7 +87,7 @@ func (k *kubelet) newActive(ctx context.Context, standBy bool) (_ *active, err e
 	return a, nil
 }
 
-// takeOver creates the parts that run on the leader only.
+// takeOver creates the parts that only run on the leader.
 func (a *active) takeOver(ctx context.Context) (err error) {
 	if a.resources, err = a.newResources(); err != nil {
 		return err
@@ -200,7 +200,8 @@ func (a *active) newNode(ctx context.Context) (*node.Controller, error) {
 // because they write nothing.
 const shutdownGrace = 5 * time.Second
 
-// startParts starts the parts that run on the leader and on standby replicas, until ctx ends or a part fails permanently.
+// startParts starts the parts that run on the leader and on standby replicas. They run until ctx ends or a part fails
+// permanently.
 func (a *active) startParts(ctx context.Context) {
 	ctx, a.stop = context.WithCancel(ctx)
 	a.group, ctx = errgroup.WithContext(ctx)
@@ -218,8 +219,8 @@ func (a *active) startParts(ctx context.Context) {
 	}
 }
 
-// runLeader also starts the parts that run on the leader only. When this replica no longer leads, or a part has
-// failed permanently, runLeader waits for all parts and returns.
+// runLeader also starts the parts that only run on the leader. When this replica is no longer the leader, or when a
+// part has failed permanently, runLeader waits for all parts and returns.
 func (a *active) runLeader(leading context.Context) error {
 	defer context.AfterFunc(leading, a.stop)()
 	ctx, group := a.ctx, a.group
@@ -255,7 +256,8 @@ func (a *active) stopParts() error {
 	return a.waitForParts(a.ctx, a.group)
 }
 
-// waitForParts returns when all goroutines of group have returned, or shutdownGrace after the end of ctx.
+// waitForParts returns when all goroutines of group have returned, or when ctx has ended and shutdownGrace has passed
+// since then.
 func (a *active) waitForParts(ctx context.Context, group *errgroup.Group) error {
 	ended := make(chan error, 1)
 	go func() { ended <- group.Wait() }()
@@ -266,8 +268,8 @@ func (a *active) waitForParts(ctx context.Context, group *errgroup.Group) error 
 	}
 	logger := log.FromContext(ctx)
 	logger.Info("Not waiting any longer for watches that wait for their next attempt", "after", shutdownGrace.String())
-	// The resources are freed in another goroutine, because this replica may lead again before the parts have
-	// returned.
+	// The resources are freed in another goroutine, because this replica may become the leader again before the parts
+	// have returned.
 	go func() {
 		<-ended
 		if err := a.closeResources(context.WithoutCancel(ctx)); err != nil {
@@ -298,19 +300,19 @@ func closedAfter(ctx context.Context, grace time.Duration) <-chan struct{} {
 	return late
 }
 
-// sharedHolder returns the prefix of the holder identities that the replicas of a virtual node use to compete for the
-// shared lease. The prefix ends with a character that node names cannot contain, so it never matches another node.
+// sharedHolder returns the prefix of the identities with which the replicas of a virtual node compete for the shared
+// lease. The prefix ends with a character that node names cannot contain, so it never matches another node.
 func sharedHolder(nodeName string) string { return nodeName + "_" }
 
-// competeForShared lets this process reflect the objects that all virtual nodes of the provider share, while the
-// process holds the shared lease. If the lease is lost, the process continues to reflect its own pods and competes
+// competeForShared competes for the shared lease. While this process holds the lease, it reflects the objects that all
+// virtual nodes of the provider share. If the lease is lost, the process continues to reflect its own pods and competes
 // for the lease again.
 func (a *active) competeForShared(ctx context.Context) error {
 	election := a.newElection(wire.SharedLease, sharedHolder(a.NodeName)+a.replicaIdentity())
-	// Any other holder with the prefix of this node is gone, because this replica already leads the virtual node.
+	// If another holder has the prefix of this node, it is gone, because this replica already leads the virtual node.
 	lead := func(leads bool) {
 		a.reflection.SetLeading(leads)
-		a.plugins.noteChange() // the leading virtual node rehearses the shared kinds
+		a.plugins.noteChange() // the virtual node that holds the lease rehearses the shared kinds
 	}
 	election.StandBy = func(string) { lead(false) }
 	election.Gone = func(holder string) bool { return strings.HasPrefix(holder, sharedHolder(a.NodeName)) }

@@ -19,9 +19,8 @@ import (
 	"github.com/refract-project/refract/test/support/lab"
 )
 
-// testAdmissionStands checks that running pods keep the image that the provider's admission has set, even after a new
-// toleration in the offloadingPatch of the VirtualNode has changed all ShadowPods. The namespace shop must be
-// offloaded.
+// testAdmissionStands checks that running pods keep the image that the provider's admission has set, even if a new
+// toleration in the offloadingPatch of the VirtualNode changes all ShadowPods. The namespace shop must be offloaded.
 func testAdmissionStands(ctx context.Context, t *testing.T, l *lab.Lab) {
 	admission := func(resource string) schema.GroupVersionResource {
 		return schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: resource}

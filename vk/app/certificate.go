@@ -23,7 +23,7 @@ import (
 	"github.com/refract-project/refract/vk/kubeletapi"
 )
 
-// clientAuthority returns the CA that signs the client certificates of callers of the kubelet API.
+// clientAuthority returns the CA that signs the client certificates of clients of the kubelet API.
 func (a *active) clientAuthority(ctx context.Context) (dynamiccertificates.CAContentProvider, error) {
 	if a.ClientCA != "" {
 		file, err := dynamiccertificates.NewDynamicCAContentFromFile("client-ca", a.ClientCA)
@@ -63,18 +63,18 @@ func (a *active) servingCertificate(ctx context.Context) (kubeletapi.Certificate
 		return nil, fmt.Errorf("--certificate-type=%s --cert-dir=%s: %w", a.CertificateType, dir, err)
 	}
 	warn := a.warnCertificate(ctx, "logs, exec, attach and port-forward do not work if the API server verifies kubelets")
-	// A self-signed certificate is served until a signed one exists, because most API servers do not verify the
+	// A self-signed certificate is served until there is a signed one, because most API servers do not verify the
 	// certificates of kubelets.
 	return kubeletapi.Either(reportErrors(source, warn), selfSigned), nil
 }
 
 // defaultCertificateDir returns the folder with the serving certificates of a node. Each cluster, identified by its
-// address and CA, has its own folder, because nodes of two clusters may have the same name: with a common folder, a
+// address and CA, has its own folder, because nodes of two clusters may have the same name. In a common folder, a
 // certificate from the signer of the other cluster would be served until it expires.
 func defaultCertificateDir(home *rest.Config, node string) string {
 	authority := home.CAData
 	if len(authority) == 0 {
-		// The error is ignored: a missing file is possible, because the cluster may use a CA that the system trusts.
+		// The error is ignored, because the file may be missing if the cluster uses a CA that the system trusts.
 		authority, _ = os.ReadFile(home.CAFile)
 	}
 	cluster := sha256.Sum256(append([]byte(home.Host+"\n"), authority...))
@@ -91,7 +91,7 @@ func (a *active) warnCertificate(ctx context.Context, consequence string) func(e
 	}
 }
 
-// reportErrors returns source, wrapped so that its errors are reported, because callers only see a failed handshake.
+// reportErrors returns source, wrapped so that its errors are reported, because callers only notice a failed handshake.
 // report is called for the first error and whenever the error changes.
 func reportErrors(source kubeletapi.CertificateSource, report func(error)) kubeletapi.CertificateSource {
 	var mu sync.Mutex

@@ -24,8 +24,8 @@ const (
 	unknownVersion = "v1.25.0"
 )
 
-// connectProvider returns a client configuration for the provider. It sends no request to the provider, but waits
-// until the Secret has a usable kubeconfig. The returned kubeconfig is nil if a flag names a kubeconfig file.
+// connectProvider returns a client configuration for the provider. It sends no request to the provider, but waits until
+// the Secret contains a usable kubeconfig. The returned kubeconfig is nil if a flag specifies a kubeconfig file.
 func (k *kubelet) connectProvider(ctx context.Context) (provider *connection.Connection, kubeconfig []byte, err error) {
 	if k.ForeignKubeconfig != "" {
 		provider, err = k.ConnectByFile()
@@ -50,8 +50,8 @@ func (k *kubelet) kubeconfigSecret() connection.Secret {
 // unusableKubeconfigReason is the reason of Events about the kubeconfig of the provider.
 const unusableKubeconfigReason = "UnusableKubeconfig"
 
-// warnKubeconfig returns a function that reports an unusable kubeconfig. meanwhile describes how the process
-// continues until the kubeconfig is usable.
+// warnKubeconfig returns a function that reports an unusable kubeconfig. meanwhile describes what the process does
+// until the kubeconfig is usable.
 func (k *kubelet) warnKubeconfig(ctx context.Context, meanwhile string) func(error) {
 	return func(err error) {
 		log.FromContext(ctx).Error(err, "The kubeconfig of the provider is invalid", "secret", k.ForeignSecret, "meanwhile", meanwhile)
@@ -88,7 +88,7 @@ func (a *active) serverVersion(ctx context.Context) string {
 // permission to read IP resources.
 const noTranslationReason = "AddressesNotTranslated"
 
-// mayFollowIPs reports whether this cluster has the IP resource and this process is permitted to read it.
+// mayFollowIPs reports whether this cluster has the resource for IPs, and this process is permitted to read it.
 func (a *active) mayFollowIPs(ctx context.Context) (bool, error) {
 	const group, version = "ipam.liqo.io", "v1alpha1"
 	if _, err := a.client.Discovery().ServerResourcesForGroupVersion(group + "/" + version); err != nil {

@@ -35,16 +35,17 @@ var (
 	moduleGVR   = pluginsv1alpha1.GroupVersion.WithResource("pluginmodules")
 )
 
-// declaredLab is a lab with the plugin strip, which removes labels of Services.
+// declaredLab is a lab with the plugin strip, which removes labels from Services.
 type declaredLab struct {
 	*testing.T
 	*lab.Lab
 	ctx context.Context //nolint:containedctx // of the test
 }
 
-// TestDeclaredPlugins checks the life of a plugin that is declared as a ReflectionPlugin, with the chart's roles and
-// policies: it mutates objects, follows changes to its declaration, survives a replaced virtual kubelet, holds its
-// objects while its module is broken, and is removed when it is deleted.
+// TestDeclaredPlugins checks a plugin that is declared as a ReflectionPlugin, from its creation to its deletion, with
+// the chart's roles and policies. The plugin mutates objects, follows changes to its declaration, continues to run when
+// the virtual kubelet is replaced, and is removed when it is deleted. While its module is broken, its objects are not
+// reflected.
 func TestDeclaredPlugins(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Minute)
 	defer cancel()
@@ -60,7 +61,7 @@ func TestDeclaredPlugins(t *testing.T) {
 	d.run("swaps lose nothing", (*declaredLab).testSwaps)
 	registry := registrytest.New(t, true)
 	d.run("a revision from a registry is promoted as soon as its rehearsal is within the limits", func(d *declaredLab) { d.testRehearsal(registry) })
-	// From here on, the registry is down.
+	// The registry is stopped here.
 	registry.Close()
 	d.run("refractctl goes back to the previous revision without the registry", (*declaredLab).testUserRollBack)
 	d.run("a failing revision is rolled back without manager and registry, and the manager rejects it later", (*declaredLab).testRollBack)
@@ -99,9 +100,8 @@ spec:
   rollout: {strategy: Immediate}`)
 }
 
-// createService creates a Service in the namespace shop with one label of each of two domains, one and two. Every
-// test uses a Service of its own, because reflection pauses for a Service that changes back and forth within a
-// minute.
+// createService creates a Service in the namespace shop with one label of each of two domains, one and two. Every test
+// uses its own Service, because reflection pauses for a Service that changes back and forth within a minute.
 func (d *declaredLab) createService(name string) {
 	d.Helper()
 	_, err := d.Consumer.Client.CoreV1().Services("shop").Create(d.ctx, &corev1.Service{
@@ -127,7 +127,7 @@ func (d *declaredLab) domains(name string) ([]string, error) {
 	return found, nil
 }
 
-// awaitLabels waits until the labels of a reflected Service have exactly these domains.
+// awaitLabels waits until the labels of a reflected Service have exactly the given domains.
 func (d *declaredLab) awaitLabels(name string, domains ...string) {
 	d.Helper()
 	d.must(d.Wait(d.ctx, fmt.Sprintf("%s to have the labels %v", name, domains), func(context.Context) (string, error) {
@@ -164,8 +164,8 @@ func (d *declaredLab) active() (*pluginsv1alpha1.PluginRevision, error) {
 	return revision, runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, revision)
 }
 
-// awaitState waits until the active revision reports the state and the reason for the virtual node, and no other
-// revision has an entry for the node, except for one that was rolled back.
+// awaitState waits until the active revision reports the state and the reason for the virtual node. No other revision
+// may have an entry for the node, except for a revision that was rolled back.
 func (d *declaredLab) awaitState(state pluginsv1alpha1.PluginState, reason string) (message string) {
 	d.Helper()
 	d.must(d.Wait(d.ctx, fmt.Sprintf("the state %s/%s", state, reason), func(context.Context) (string, error) {
@@ -264,8 +264,8 @@ func (d *declaredLab) testIdle() {
 		}
 		return "", nil
 	}))
-	// The processes may still be reacting to the last change, so first wait until no plugin was written for three
-	// seconds.
+	// The processes may still be reacting to the last change, so the test first waits until nothing about plugins was
+	// written for three seconds.
 	quiet := time.Now()
 	d.must(d.Wait(d.ctx, "writes about plugins to end", func(context.Context) (string, error) {
 		if writes, err := d.pluginWrites(); err != nil || len(writes) > 0 {
@@ -283,7 +283,7 @@ func (d *declaredLab) testIdle() {
 	assert.Empty(d, writes)
 }
 
-// pluginWrites returns the requests since the last call that wrote declared plugins.
+// pluginWrites returns the writes to declared plugins since the last call.
 func (d *declaredLab) pluginWrites() ([]lab.Write, error) {
 	writes, err := d.Consumer.Journal.Next()
 	return slices.DeleteFunc(writes, func(w lab.Write) bool {
@@ -291,7 +291,7 @@ func (d *declaredLab) pluginWrites() ([]lab.Write, error) {
 	}), err
 }
 
-// labelNamespace sets the label that the plugin's namespaceSelector matches, or removes it if value is empty.
+// labelNamespace sets the label that the plugin's namespaceSelector requires, or removes it if value is empty.
 func (d *declaredLab) labelNamespace(value string) {
 	d.Helper()
 	_, err := d.Consumer.Client.CoreV1().Namespaces().Patch(d.ctx, "shop", types.MergePatchType, []byte(`{"metadata":{"labels":{"tier":`+value+`}}}`), metav1.PatchOptions{})
@@ -317,7 +317,7 @@ func (d *declaredLab) testSelectors() {
 	d.awaitLabels("kept", "one", "two")
 	d.labelNamespace("null")
 	d.awaitLabels("selected", "one", "two")
-	// The plugin no longer applies to this provider, so its labels must stay.
+	// The plugin no longer applies to this provider, so the labels must be kept.
 	d.patch(`{"match":{"namespaceSelector":null,"objectSelector":null,"providers":["milan"]}}`)
 	d.must(d.Wait(d.ctx, "the entry to be removed", func(context.Context) (string, error) {
 		revision, err := d.active()
@@ -338,7 +338,7 @@ func (d *declaredLab) testSwaps() {
 		d.createService(fmt.Sprintf("many-%d", n))
 		if n%6 == 0 {
 			// No Service has such a label, so these changes only replace the running plugin. The change after the loop
-			// must win.
+			// must take effect.
 			d.patch(fmt.Sprintf(`{"config":{"labels":["swap-%d.example.com/*"]}}`, n))
 		}
 	}
@@ -349,8 +349,8 @@ func (d *declaredLab) testSwaps() {
 	d.awaitState(pluginsv1alpha1.ActivePlugin, "Running")
 }
 
-// testRehearsal moves the plugin to an image. Its revision would change more objects than permitted at first, and becomes
-// active without an approval when that many changes are permitted.
+// testRehearsal configures an image as the source of the plugin. The revision of the image would change more objects
+// than permitted at first. It becomes active without an approval when this number of changes is permitted.
 func (d *declaredLab) testRehearsal(registry *registrytest.Registry) {
 	wasm, err := d.ReadModule("examples/plugins/strip-vendor-labels/strip-vendor-labels.wasm")
 	d.must(err)
@@ -509,7 +509,7 @@ func (d *declaredLab) testRollBack() {
 	copies := d.watchCopies()
 	defer copies.Stop()
 	d.must(d.StopKubelet(d.ctx))
-	d.patch(`{"limits":{"handles":1}}`) // every call fails
+	d.patch(`{"limits":{"handles":1}}`) // every call of the plugin fails
 	d.must(d.Wait(d.ctx, "the promotion of the failing revision", func(context.Context) (string, error) {
 		active, err := d.status("activeRevision")
 		if err != nil || active == before.Name {
@@ -526,7 +526,7 @@ func (d *declaredLab) testRollBack() {
 	assert.Contains(d, d.awaitRollBack(failing), "goes back to revision "+previous)
 	d.awaitLabels("tried", "two")
 
-	// Neither a restart of the virtual kubelet nor one of the controller manager brings the failing revision back.
+	// The failing revision must not come back after a restart of the virtual kubelet or the controller manager.
 	d.replaceKubelet(func() { d.createService("again") })
 	d.awaitLabels("again", "two")
 	d.awaitRollBack(failing)
@@ -539,7 +539,7 @@ func (d *declaredLab) testRollBack() {
 		}
 		return "", nil
 	}))
-	// A controller manager that starts resolves the tag again, which fails.
+	// A controller manager that has just started resolves the tag again, which fails.
 	d.awaitCondition(pluginsv1alpha1.FetchedCondition, metav1.ConditionFalse, "Unavailable")
 	d.createService("rejected")
 	d.awaitLabels("rejected", "two")
@@ -562,7 +562,7 @@ func (d *declaredLab) testRestart() {
 	d.awaitLabels("meanwhile", "two")
 	d.awaitState(pluginsv1alpha1.ActivePlugin, "Running")
 
-	// Nobody promotes a change, and objects are mutated as before.
+	// The change was not promoted, so objects are mutated as before.
 	before, err := d.active()
 	d.must(err)
 	d.patch(`{"config":{"labels":["two.example.com/*"]}}`)
@@ -575,7 +575,7 @@ func (d *declaredLab) testRestart() {
 	d.neverUnmutated(copies, "meanwhile", "unpromoted")
 }
 
-// watchCopies reports every version of the copies of Services from now on.
+// watchCopies starts a watch that reports every version of the copies of Services.
 func (d *declaredLab) watchCopies() watch.Interface {
 	d.Helper()
 	copies, err := d.Provider.Client.CoreV1().Services("shop-"+lab.ConsumerID).Watch(d.ctx, metav1.ListOptions{})
@@ -583,8 +583,8 @@ func (d *declaredLab) watchCopies() watch.Interface {
 	return copies
 }
 
-// neverUnmutated checks that the label that the plugin removes is missing in every version that a watch has reported of
-// the copies of the named Services. The last one must have been created last.
+// neverUnmutated checks all versions of the copies of the named Services that a watch has reported: the label that the
+// plugin removes must be missing in each of them. The last of the Services must have been created last.
 func (d *declaredLab) neverUnmutated(copies watch.Interface, names ...string) {
 	d.Helper()
 	for {
@@ -604,7 +604,7 @@ func (d *declaredLab) neverUnmutated(copies watch.Interface, names ...string) {
 	}
 }
 
-// replaceModule changes the single part of the active module, as a client that writes to etcd directly could.
+// replaceModule changes the only part of the active module, as a client with write access to etcd could.
 func (d *declaredLab) replaceModule(change func(*pluginsv1alpha1.PluginModule)) {
 	d.Helper()
 	config, err := d.Consumer.ConfigFor(lab.ManagerUser, "system:serviceaccounts", "system:authenticated")
@@ -672,7 +672,7 @@ func (d *declaredLab) testHeld() {
 	_, err = d.domains("unmutated")
 	assert.Error(d, err, "an object has crossed without the plugin")
 
-	// When the original module is back, the failure must end without a restart.
+	// When the original module is restored, the failure must end without a restart.
 	d.replaceModule(func(m *pluginsv1alpha1.PluginModule) { m.Spec.Data = intact })
 	d.awaitLabels("unmutated", "two")
 	d.awaitLabels("copied", "two")

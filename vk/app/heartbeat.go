@@ -31,8 +31,8 @@ func (a *active) sendHeartbeats(ctx context.Context) {
 	})
 }
 
-// remoteTenantNamespace returns the tenant namespace on the provider. An annotation of the Secret with the kubeconfig
-// names it; without the annotation, the default name is used.
+// remoteTenantNamespace returns the tenant namespace on the provider. Its name is in an annotation of the Secret with
+// the kubeconfig. Without the annotation, the default name is used.
 func (a *active) remoteTenantNamespace(ctx context.Context) string {
 	if a.kubeconfig != nil {
 		secret, err := a.client.CoreV1().Secrets(a.TenantNamespace).Get(ctx, a.ForeignSecret, metav1.GetOptions{})

@@ -30,8 +30,8 @@ import (
 	"github.com/refract-project/refract/vk/app/options"
 )
 
-// testUnusableKubeconfig checks that a kubelet that starts with an unusable kubeconfig reports it in an Event, and that
-// the node becomes ready after the kubeconfig was repaired. It leaves the kubelet stopped.
+// testUnusableKubeconfig checks that a virtual kubelet that starts with an unusable kubeconfig reports this in an
+// Event, and that the node becomes ready after the kubeconfig was repaired. Afterwards, the virtual kubelet is stopped.
 func testUnusableKubeconfig(ctx context.Context, t *testing.T, l *lab.Lab) {
 	good := replaceKubeconfig(ctx, t, l, []byte("nonsense: ["))
 	require.NoError(t, l.StartKubelet(ctx))
@@ -41,14 +41,14 @@ func testUnusableKubeconfig(ctx context.Context, t *testing.T, l *lab.Lab) {
 	forget(ctx, t, l)
 }
 
-// forget stops the kubelet and deletes its node.
+// forget stops the virtual kubelet and deletes its node.
 func forget(ctx context.Context, t *testing.T, l *lab.Lab) {
 	t.Helper()
 	require.NoError(t, l.StopKubelet(ctx))
 	require.NoError(t, l.Consumer.Client.CoreV1().Nodes().Delete(ctx, lab.NodeName, metav1.DeleteOptions{}))
 }
 
-// replaceKubeconfig replaces the provider's kubeconfig in the Secret and returns the former one.
+// replaceKubeconfig replaces the provider's kubeconfig in the Secret and returns the previous one.
 func replaceKubeconfig(ctx context.Context, t *testing.T, l *lab.Lab, kubeconfig []byte) (former []byte) {
 	t.Helper()
 	secrets := l.Consumer.Client.CoreV1().Secrets(lab.TenantNamespace)
@@ -89,8 +89,8 @@ func awaitNotReady(ctx context.Context, t *testing.T, l *lab.Lab, text string) {
 	}))
 }
 
-// testWrongCluster checks that the node is not ready while the provider reports a cluster ID that differs from the ID
-// in the VirtualNode, and becomes ready when the provider reports the right ID again.
+// testWrongCluster checks that the node is not ready while the cluster ID that the provider reports differs from the ID
+// in the VirtualNode, and becomes ready when the IDs are equal again.
 func testWrongCluster(ctx context.Context, t *testing.T, l *lab.Lab) {
 	leases := l.Provider.Client.CoordinationV1().Leases(wire.TenantNamespace(lab.ConsumerID))
 	say := func(id string) {
@@ -98,7 +98,7 @@ func testWrongCluster(ctx context.Context, t *testing.T, l *lab.Lab) {
 		_, err := leases.Patch(ctx, wire.HeartbeatLease, types.MergePatchType, patch, metav1.PatchOptions{})
 		require.NoError(t, err)
 	}
-	l.KillProviderManager() // it would correct the ID
+	l.KillProviderManager() // the provider's controllers would correct the ID
 	require.NoError(t, l.StopKubelet(ctx))
 	say("elsewhere")
 	require.NoError(t, l.StartKubelet(ctx))
@@ -108,8 +108,8 @@ func testWrongCluster(ctx context.Context, t *testing.T, l *lab.Lab) {
 	require.NoError(t, l.StartProviderManager(ctx))
 }
 
-// testDeadProvider checks that a kubelet that starts while the provider does not respond registers a node that is not
-// ready, that it stops in time, and that the node becomes ready when the provider starts.
+// testDeadProvider checks a virtual kubelet that starts while the provider does not respond. It must register a node
+// that is not ready, and stop in time. The node must become ready when the provider has started.
 func testDeadProvider(ctx context.Context, t *testing.T, l *lab.Lab) {
 	require.NoError(t, l.Provider.StopAPIServer())
 	require.NoError(t, l.StartKubelet(ctx))
@@ -130,7 +130,7 @@ func testDeadProvider(ctx context.Context, t *testing.T, l *lab.Lab) {
 }
 
 // TestConsumerAPIServerIsAway checks that a pod on the provider keeps running while this cluster's API server is
-// stopped until all leases have expired, and that afterwards new pods and namespaces are offloaded again.
+// stopped until all leases have expired. Afterwards, new pods and namespaces must be offloaded again.
 func TestConsumerAPIServerIsAway(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Minute)
 	defer cancel()

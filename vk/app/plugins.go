@@ -32,22 +32,22 @@ const (
 	pluginWarningReason     = "PluginWarning"
 	pluginFileIgnoredReason = "PluginFileIgnored"
 	pluginLeaksReason       = "PluginLeaks"
-	// declaredUnavailableReason is the reason of the Event that declared plugins are not used, because this process
-	// has no permission to read ReflectionPlugins.
+	// declaredUnavailableReason is the reason of the Event that declared plugins are not used, because this process has
+	// no permission to read ReflectionPlugins.
 	declaredUnavailableReason = "DeclaredPluginsUnavailable"
 )
 
-// plugins holds the plugin chains of this process and their sources.
+// plugins contains the plugin chains of this process and their sources.
 type plugins struct {
 	host     *host.Host
 	registry *host.Registry
 	chains   *source.Chains
-	dir      *source.Dir // nil unless --plugin-dir is set
+	dir      *source.Dir // nil if --plugin-dir is not set
 	declared *declared.Follower
-	// probations has the declared plugins that were promoted a short time ago.
+	// probations contains the declared plugins that were promoted a short time ago.
 	probations *reflection.Probations
 	changed    chan struct{} // receives a value when the set of declared plugins has changed
-	compiled   string        // subfolder of --plugin-cache-dir with compiled modules, empty without this flag
+	compiled   string        // subfolder of --plugin-cache-dir with compiled modules; empty without this flag
 	lastGood   string
 	// folderChanged is called after a change to the plugins in --plugin-dir. It may be nil.
 	folderChanged atomic.Pointer[func()]
@@ -95,9 +95,9 @@ func (k *kubelet) loadPlugins(ctx context.Context) (_ *plugins, err error) {
 	return p, p.dir.Sync(ctx)
 }
 
-// loadDeclared loads the declared plugins before the first object is reflected. It waits for this cluster's API
-// server. reachesProvider reports whether the provider is reachable, and leadsShared whether this virtual node
-// reflects the shared kinds. They are called only while this replica leads.
+// loadDeclared loads the declared plugins before the first object is reflected. It waits for this cluster's API server.
+// reachesProvider reports whether the provider is reachable, and leadsShared reports whether this virtual node reflects
+// the shared kinds. They are called only while this replica is the leader.
 func (k *kubelet) loadDeclared(ctx context.Context, p *plugins, reachesProvider, leadsShared func() bool) (err error) {
 	p.probations, p.changed = reflection.NewProbations(clock.RealClock{}), make(chan struct{}, 1)
 	p.declared, err = declared.NewFollower(declared.Options{
@@ -121,8 +121,8 @@ func (p *plugins) noteChange() {
 	}
 }
 
-// rehearseCandidates tests the candidate revisions of declared plugins on the objects of this virtual node until ctx
-// ends.
+// rehearseCandidates tests the candidate revisions of declared plugins on the objects of this virtual node. It returns
+// when ctx ends.
 func (a *active) rehearseCandidates(ctx context.Context) error {
 	return a.plugins.declared.RunRehearsals(ctx, a.plugins.changed, func(ctx context.Context, c reflection.PluginCandidate) (*pluginsv1alpha1.PluginRehearsalResult, error) {
 		return reflection.RehearsePlugin(ctx, a.reflection, c)
@@ -135,7 +135,7 @@ func (k *kubelet) pluginReporter(ctx context.Context) func(source.Status, bool) 
 	return func(s source.Status, removed bool) {
 		details := []any{"plugin", s.Name, "origin", s.Origin, "file", s.Path, "version", s.Version, "digest", s.Digest, "kinds", s.Kinds}
 		switch {
-		case removed && s.State == source.Ignored: // nothing is reported, because an ignored file had no effect
+		case removed && s.State == source.Ignored: // an ignored file had no effect, so its removal is not reported
 		case removed:
 			logger.Info("A plugin was removed", details...)
 			k.report.reportNormal(pluginLoadedReason, fmt.Sprintf("Plugin %s was removed", s.Name))
@@ -160,7 +160,7 @@ func (k *kubelet) reportLeak(plugin string, err error) {
 }
 
 var (
-	// pluginInfo is a metric with the running version of each plugin, so that a rollout can be followed over all
+	// pluginInfo is a metric with the running version of each plugin. It shows the progress of a rollout across all
 	// virtual kubelets.
 	pluginInfo = prometheus.NewDesc("refract_plugin_info",
 		"1 for each plugin that is loaded, with the version and the digest of its module, its origin (default, folder or declared), and the PluginRevision of a declared one.", []string{"plugin", "version", "digest", "origin", "revision"}, nil)
@@ -188,7 +188,7 @@ func (p *plugins) Describe(descs chan<- *prometheus.Desc) {
 func (p *plugins) Collect(metrics chan<- prometheus.Metric) {
 	statuses := p.statuses()
 	collectHeld(metrics, statuses)
-	// Collect must not send two series with equal labels, because a duplicate would make the whole scrape fail.
+	// Collect must not send two series with equal labels, because then the whole scrape would fail.
 	collected := map[[5]string]bool{}
 	leaks := map[string]int64{}
 	for _, plugin := range p.chains.Plugins() {
@@ -244,8 +244,8 @@ func collectHeld(metrics chan<- prometheus.Metric, statuses []source.Status) {
 	}
 }
 
-// countFiles counts the plugin files by state. A state without files gets the count 0 and is not omitted, because an
-// alert on a missing series never fires.
+// countFiles counts the plugin files by state. A state without files gets the count 0 instead of being omitted, because
+// an alert never fires if its series is missing.
 func countFiles(statuses []source.Status) map[string]int {
 	counts := map[string]int{string(source.Loaded): 0, string(source.Failed): 0, string(source.Ignored): 0, "Warning": 0}
 	for _, s := range statuses {
@@ -257,7 +257,7 @@ func countFiles(statuses []source.Status) map[string]int {
 	return counts
 }
 
-// describeFolder returns the plugins in --plugin-dir, as the Node describes them.
+// describeFolder returns the plugins in --plugin-dir in the form in which the Node describes them.
 func (p *plugins) describeFolder() (found []folderplugins.Plugin) {
 	if p.dir == nil {
 		return nil
@@ -281,7 +281,7 @@ func (p *plugins) watchFolder(ctx context.Context) error {
 	return p.dir.Run(ctx)
 }
 
-// closeModules waits for running calls of plugins and frees all modules.
+// closeModules waits for running calls of plugins, and then frees all modules.
 func (p *plugins) closeModules(ctx context.Context) error {
 	var err error
 	if p.declared != nil {

@@ -22,7 +22,7 @@ import (
 	"github.com/refract-project/refract/vk/app/options"
 )
 
-// leaking returns a plugin module for Services whose second call fails in every instance.
+// leaking returns a plugin module for Services that leaks, so that the second call fails in every instance.
 func leaking(t *testing.T) []byte {
 	t.Helper()
 	wasm, err := wattest.Assemble(wattest.Plugin(`{"name":"leaky","version":"1.2","kinds":["Service"],"hooks":["outgoing"],"writes":["metadata.labels"]}`, "",
@@ -34,7 +34,7 @@ func leaking(t *testing.T) []byte {
 	return wasm
 }
 
-// series returns the samples of a collector, by name and labels.
+// series returns the samples of a collector, keyed by name and labels.
 func series(t *testing.T, c prometheus.Collector) map[string]float64 {
 	t.Helper()
 	registry := prometheus.NewRegistry()
@@ -54,11 +54,11 @@ func series(t *testing.T, c prometheus.Collector) map[string]float64 {
 	return out
 }
 
-// TestPluginsAreReported checks that an Event and a metric report each plugin that is used, ignored, refused or leaks
-// memory, and that the process starts even if its cache is unusable.
+// TestPluginsAreReported checks that an Event and a metric report each plugin that is used, is ignored, is refused or
+// leaks memory. It also checks that the process starts even if its cache is unusable.
 func TestPluginsAreReported(t *testing.T) {
 	dir, cache := t.TempDir(), filepath.Join(t.TempDir(), "cache")
-	// The cache folder cannot be created, because a file has its name. The process must still start.
+	// The cache folder cannot be created, because a file has the same name. The process must still start.
 	require.NoError(t, os.WriteFile(cache, nil, 0o600))
 	write := func(files map[string][]byte) {
 		for name, content := range files {
@@ -75,7 +75,7 @@ func TestPluginsAreReported(t *testing.T) {
 	changes := 0
 	changed := func() { changes++ }
 	p.folderChanged.Store(&changed)
-	// These files must not exist at the start, because the reflection of their kinds would then wait.
+	// These files must not exist at the start, because otherwise the reflection of their kinds would wait.
 	write(map[string][]byte{"broken.wasm": []byte("not wasm"), "loose.wasm": leaking(t), "loose.YAML": []byte("writes: []\n")})
 	require.NoError(t, p.dir.Sync(ctx))
 	doc := document.New()
@@ -121,8 +121,8 @@ func TestPluginsAreReported(t *testing.T) {
 	}
 }
 
-// TestHeldKindsOfTheFolderAreReported checks the metrics, the condition and the Event about a plugin of the folder that
-// cannot be loaded at the start, and that they end when its file is replaced.
+// TestHeldKindsOfTheFolderAreReported checks the metrics, the condition and the Event about a plugin in the folder that
+// cannot be loaded at the start. They must end when the file of the plugin is replaced.
 func TestHeldKindsOfTheFolderAreReported(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "broken.wasm")
@@ -134,7 +134,7 @@ func TestHeldKindsOfTheFolderAreReported(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { require.NoError(t, p.closeModules(context.Background())) }()
 
-	held := "refract_plugin_held Service folder broken" // sorted by the names of the labels: kind, origin, plugin
+	held := "refract_plugin_held Service folder broken" // sorted by the names of the labels, which are kind, origin and plugin
 	require.EqualValues(t, 1, series(t, p)[held])
 	condition := folderplugins.NewCondition(p.describeFolder())
 	require.Equal(t, folderplugins.HeldReason, condition.Reason)

@@ -15,7 +15,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection"
 )
 
-// podSource serves pods from the caches of the reflection to the kubelet API.
+// podSource provides the kubelet API with the pods in the caches of the reflection.
 type podSource struct{ manager *reflection.Manager }
 
 func (s podSource) Pods() []*corev1.Pod {
@@ -54,7 +54,7 @@ func typedPod(object *unstructured.Unstructured) (*corev1.Pod, error) {
 	return pod, nil
 }
 
-// namespaceMapper tells the kubelet API the remote namespace of each offloaded namespace.
+// namespaceMapper provides the kubelet API with the remote namespace of each offloaded namespace.
 type namespaceMapper struct{ manager *reflection.Manager }
 
 func (m namespaceMapper) Remote(local string) (string, bool) { return m.manager.RemoteNamespace(local) }

@@ -29,8 +29,8 @@ import (
 	"github.com/refract-project/refract/vk/reflection"
 )
 
-// start starts joined clusters with the chart's admission policies, which must not deny any request of our processes,
-// and stops the clusters after the test. If the test fails, start prints the logs of our processes.
+// start starts joined clusters with the chart's admission policies, which must not deny any request of our processes.
+// It stops the clusters after the test. If the test fails, it prints the logs of our processes.
 func start(ctx context.Context, t *testing.T, opts lab.Options) *lab.Lab {
 	t.Helper()
 	testenv.NeedControlPlane(t)
@@ -53,12 +53,12 @@ func start(ctx context.Context, t *testing.T, opts lab.Options) *lab.Lab {
 }
 
 // TestProcess checks the command of the virtual kubelet with the roles of the chart. The subtests share the clusters,
-// and each one continues with the state that the previous one has left.
+// and each subtest continues with the state after the previous one.
 func TestProcess(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Minute)
 	defer cancel()
-	// The unknown flags must be ignored, because a controller of a newer version of Liqo may set flags that this
-	// version does not have.
+	// The unknown flags must be ignored, because a newer version of Liqo's controller may set flags that this version
+	// does not have.
 	l := start(ctx, t, lab.Options{KubeletArgs: []string{"--role-prefix=acme", "--ignore-unknown-flags", "--later-feature", "on", "--later-limit=3"}})
 	t.Run("a kubeconfig that is not usable is told and waited for", func(t *testing.T) { testUnusableKubeconfig(ctx, t, l) })
 	t.Run("a dead provider gives a node that is not ready", func(t *testing.T) { testDeadProvider(ctx, t, l) })
@@ -123,8 +123,8 @@ func TestProcess(t *testing.T) {
 		if text, err := os.ReadFile(log); err != nil || !strings.Contains(string(text), "Stopped") || strings.Contains(string(text), "panic") {
 			t.Errorf("the end was not clean: %v\n%s", err, text)
 		}
-		// Without this removal, reflection of all kinds would wait after the start, because the broken plugin has never
-		// run before.
+		// If the file was not removed, reflection of all kinds would wait after the start, because the broken plugin
+		// has never run.
 		require.NoError(t, os.Remove(l.PluginDir+"/broken.wasm"))
 		begin = time.Now()
 		require.NoError(t, l.StartKubelet(ctx))
@@ -164,9 +164,9 @@ func testKnownAlive(ctx context.Context, t *testing.T, side *lab.Side, id, reaso
 	}))
 }
 
-// testWithoutElection checks that a virtual kubelet without leader election reflects the objects that several virtual
-// nodes of a provider would share. In the mode Legacy, these include the tokens of service accounts. The namespace shop
-// must be offloaded.
+// testWithoutElection checks that a virtual kubelet without leader election also reflects the objects that several
+// virtual nodes of a provider would share. In the mode Legacy, these include the tokens of service accounts. The
+// namespace shop must be offloaded.
 func testWithoutElection(ctx context.Context, t *testing.T, l *lab.Lab) {
 	require.NoError(t, l.StopKubelet(ctx))
 	l.SetKubeletArgs("--vk-lease-enabled=false", "--enable-apiserver-support", "--apiserver-support-mode=Legacy")
@@ -239,8 +239,8 @@ func offload(ctx context.Context, t *testing.T, l *lab.Lab, namespace string) {
 	}))
 }
 
-// testWithdrawnAtOnce checks that no remote namespace is left if a NamespaceOffloading is deleted soon after it was
-// created. The namespaces are withdrawn after different delays, from none to 300 ms.
+// testWithdrawnAtOnce checks that no remote namespace is left if a NamespaceOffloading is deleted soon after its
+// creation. The delay before the deletion varies from none to 300 ms.
 func testWithdrawnAtOnce(ctx context.Context, t *testing.T, l *lab.Lab) {
 	for i := range 16 {
 		name := fmt.Sprintf("brief-%d", i)
@@ -260,8 +260,8 @@ func testWithdrawnAtOnce(ctx context.Context, t *testing.T, l *lab.Lab) {
 		}
 		return "", nil
 	}))
-	// No such namespace may appear for two seconds, because requests of the virtual kubelet may arrive at the provider
-	// later.
+	// No such namespace may exist for two seconds, because requests of the virtual kubelet may arrive at the provider
+	// late.
 	for quiet := time.Now(); time.Since(quiet) < 2*time.Second; {
 		require.NoError(t, l.Wait(ctx, "the provider to have none of them", func(ctx context.Context) (string, error) {
 			remoteNamespaces, err := l.Provider.Client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})

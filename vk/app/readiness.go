@@ -9,15 +9,15 @@ import (
 	"sync"
 )
 
-// readiness holds the reason why a replica is not ready, for its readiness probe. A replica is not ready if it can
-// neither lead nor stand by. readiness is safe for concurrent use.
+// readiness contains the reason why a replica is not ready, for its readiness probe. A replica is not ready if it can
+// neither be the leader nor a standby. readiness is safe for concurrent use.
 type readiness struct {
 	mu      sync.Mutex
 	missing string
 	active  *active
 }
 
-// waitFor sets the requirement that is missing. An empty text means that the replica is ready.
+// waitFor sets the condition that is not met yet. An empty text means that the replica is ready.
 func (r *readiness) waitFor(missing string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

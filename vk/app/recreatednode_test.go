@@ -15,8 +15,9 @@ import (
 	"github.com/refract-project/refract/test/support/lab"
 )
 
-// testRecreatedNode deletes the Node while the pod of testPod runs. It checks that the recreated Node, which has
-// another UID, owns its Lease, that the pod still exists, and that its status still follows the provider.
+// testRecreatedNode deletes the Node while the pod of testPod is running. It checks that the Node that is created
+// again, with another UID, owns its Lease, that the pod still exists, and that the pod's status still follows the
+// provider.
 func testRecreatedNode(ctx context.Context, t *testing.T, l *lab.Lab) {
 	home, away := l.Consumer.Client, l.Provider.Client.CoreV1().Pods("shop-home")
 	local, err := home.CoreV1().Pods("shop").Get(ctx, "web", metav1.GetOptions{})
@@ -40,7 +41,7 @@ func testRecreatedNode(ctx context.Context, t *testing.T, l *lab.Lab) {
 	}))
 	require.NoError(t, l.AwaitNodeReady(ctx))
 
-	// Now the provider's pod is lost. The existing local pod must show the status of the pod that replaces it.
+	// Now the provider's pod is deleted. The existing local pod must show the status of the pod that replaces it.
 	require.NoError(t, away.Delete(ctx, "web", metav1.DeleteOptions{GracePeriodSeconds: new(int64)}))
 	require.NoError(t, l.Wait(ctx, "the status of the next pod", func(ctx context.Context) (string, error) {
 		pod, err := home.CoreV1().Pods("shop").Get(ctx, "web", metav1.GetOptions{})

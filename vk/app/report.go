@@ -36,7 +36,7 @@ func newReporter(o *options.Options, client kubernetes.Interface) *reporter {
 	}
 }
 
-// reportWarning reports a problem that a user or administrator must repair.
+// reportWarning reports a problem that a user or administrator must solve.
 func (r *reporter) reportWarning(reason, message string) {
 	r.publishEvent(corev1.EventTypeWarning, reason, message)
 }

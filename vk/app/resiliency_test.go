@@ -22,21 +22,21 @@ import (
 	"github.com/refract-project/refract/test/support/testenv"
 )
 
-// resilient is the state of testResiliency: pods of each restart policy. Some of their containers stop on SIGTERM,
-// others must be killed.
+// resilient is the state of testResiliency, which uses pods of each restart policy. Some of their containers stop on
+// SIGTERM, others must be killed.
 type resilient struct {
 	t      *testing.T
 	l      *lab.Lab
-	remote string // remote namespace
+	remote string // the remote namespace
 	pods   map[string]types.UID
-	rounds int32 // number of times that the pods were stopped
+	rounds int32 // how often the pods were stopped
 
 	mu       sync.Mutex
-	finished []string // pods whose final phase the consumer has seen; must stay empty
+	finished []string // pods whose final phase the consumer has seen; must remain empty
 }
 
-// testResiliency stops pods on the provider in every way in which Kubernetes stops pods. It checks that each pod is
-// recreated, and that the consumer never sees a final phase. This corresponds to Liqo's remote pod resiliency.
+// testResiliency stops pods on the provider in every way that Kubernetes stops pods. It checks that each pod is created
+// again, and that the consumer never sees a final phase. This corresponds to Liqo's remote pod resiliency.
 func testResiliency(ctx context.Context, t *testing.T, l *lab.Lab) {
 	r := &resilient{t: t, l: l, pods: map[string]types.UID{}}
 	pods := l.Consumer.Client.CoreV1().Pods("shop")
@@ -101,8 +101,8 @@ func (r *resilient) evict(ctx context.Context, name string) error {
 	return r.provider().EvictV1(ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: r.remote, Name: name}})
 }
 
-// preempt sets the condition of a preempted pod and deletes the pod, as a scheduler does in favor of a pod with a
-// higher priority.
+// preempt sets the condition of a preempted pod and deletes the pod, as a scheduler does for a pod with a higher
+// priority.
 func (r *resilient) preempt(ctx context.Context, name string) error {
 	pod, err := r.provider().Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
@@ -133,7 +133,7 @@ func (r *resilient) watch(ctx context.Context) {
 	}()
 }
 
-// stop stops all pods on the provider and waits until each was recreated.
+// stop stops all pods on the provider, and waits until each pod was created again.
 func (r *resilient) stop(ctx context.Context, stop func(ctx context.Context, name string) error) {
 	r.t.Helper()
 	for name := range r.pods {
@@ -157,7 +157,7 @@ func (r *resilient) stop(ctx context.Context, stop func(ctx context.Context, nam
 	r.mu.Unlock()
 }
 
-// run waits until the consumer sees that all pods are ready and have been restarted as often as they were stopped.
+// run waits until the consumer sees that all pods are ready and were restarted as often as they were stopped.
 func (r *resilient) run(ctx context.Context) {
 	r.t.Helper()
 	for name, uid := range r.pods {

@@ -26,8 +26,8 @@ var (
 	widgets     = schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: "widgets"}
 )
 
-// testResource checks that a kind that is declared after the virtual kubelet has started is reflected without a
-// restart. The namespace shop must be offloaded.
+// testResource checks that a kind is reflected without a restart if it is declared after the virtual kubelet has
+// started. The namespace shop must be offloaded.
 func testResource(ctx context.Context, t *testing.T, l *lab.Lab) {
 	for _, side := range []*lab.Side{l.Consumer, l.Provider} {
 		create(ctx, t, side, definitions, "", `
@@ -66,7 +66,7 @@ spec: {group: example.org, version: v1, resource: widgets}`)
 	}))
 }
 
-// awaitStatus waits until the status of the ReflectedResource contains words.
+// awaitStatus waits until the status of the ReflectedResource contains the given words.
 func awaitStatus(ctx context.Context, t *testing.T, l *lab.Lab, words string) {
 	t.Helper()
 	require.NoError(t, l.Wait(ctx, "the ReflectedResource to say "+words, func(ctx context.Context) (string, error) {

@@ -30,9 +30,9 @@ type restored struct {
 
 const restoredNamespace = "shop-" + lab.ConsumerID
 
-// TestEtcdIsRestored restores each cluster from a backup of its etcd while all of our processes run, connected to the
-// cluster through a load balancer. It checks that lost objects are recreated within seconds, that objects of other
-// clients are not deleted, and that no pod of the other cluster is recreated.
+// TestEtcdIsRestored restores each cluster from a backup of its etcd while all of our processes are running, connected
+// to the cluster through a load balancer. It checks that lost objects are created again within seconds, that objects of
+// other clients are not deleted, and that no pod of the other cluster is created again.
 func TestEtcdIsRestored(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Minute)
@@ -110,7 +110,7 @@ func (r *restored) consumer() {
 	r.says(l.Provider, restoredNamespace, map[string]string{"fresh": "now"})
 }
 
-// age writes as many objects as a cluster would write between a backup and its restoration.
+// age writes as many objects as a cluster writes between a backup and its restoration.
 func (r *restored) age(side *lab.Side) {
 	for i := range 400 {
 		r.write(side, metav1.NamespaceDefault, "clock", fmt.Sprint(i))
@@ -134,8 +134,8 @@ func (r *restored) delete(side *lab.Side, namespace, name string) {
 	require.NoError(r.t, side.Client.CoreV1().ConfigMaps(namespace).Delete(r.ctx, name, metav1.DeleteOptions{}))
 }
 
-// is describes how a ConfigMap differs from the given content. An empty content means that the ConfigMap must not
-// exist.
+// is returns a text that describes how a ConfigMap differs from the given content. An empty content means that the
+// ConfigMap must not exist.
 func (r *restored) is(side *lab.Side, namespace, name, content string) string {
 	object, err := side.Client.CoreV1().ConfigMaps(namespace).Get(r.ctx, name, metav1.GetOptions{})
 	switch {

@@ -22,8 +22,8 @@ import (
 	"github.com/refract-project/refract/test/support/lab"
 )
 
-// awaitWebhook waits until a namespace has the label with which the API server calls the webhook for its pods. Without
-// the toleration that the webhook adds, pods do not stay on a virtual node.
+// awaitWebhook waits until a namespace has the label that makes the API server call the webhook for its pods. Without
+// the toleration that the webhook adds, pods cannot run on a virtual node.
 func awaitWebhook(ctx context.Context, t *testing.T, l *lab.Lab, name string) {
 	t.Helper()
 	require.NoError(t, l.Wait(ctx, "the webhook to be asked about the namespace", func(ctx context.Context) (string, error) {
@@ -36,8 +36,8 @@ func awaitWebhook(ctx context.Context, t *testing.T, l *lab.Lab, name string) {
 }
 
 // TestRollingUpdate replaces the replicas of the controller manager and of the virtual kubelet one after the other, as
-// a Deployment does, while pods, ConfigMaps and namespaces are created continuously. It checks that the webhook is
-// called for every pod, that every ConfigMap is reflected, and that every namespace is offloaded.
+// a Deployment does. Meanwhile, pods, ConfigMaps and namespaces are created all the time. The test checks that the
+// webhook is called for every pod, that every ConfigMap is reflected, and that every namespace is offloaded.
 func TestRollingUpdate(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Minute)
@@ -94,7 +94,7 @@ func TestRollingUpdate(t *testing.T) {
 			{l.StopConsumerManager, startFirst},
 			{l.StopSecondManager, l.StartSecondManager},
 		} {
-			// New connections use the other replica, while existing connections still lead to the stopped one.
+			// New connections use the other replica, while existing connections still use the stopped one.
 			l.Webhook.Direct(both[1-replica])
 			before := created.Load()
 			require.NoError(t, l.Wait(ctx, "pods through the other replica", func(context.Context) (string, error) {

@@ -28,8 +28,8 @@ import (
 	"github.com/refract-project/refract/vk/node"
 )
 
-// runKubelet runs the virtual kubelet. It returns after ctx has ended and all parts have stopped, or when this
-// replica can no longer become the leader.
+// runKubelet runs the virtual kubelet. It returns when ctx has ended and all parts have stopped, or when this replica
+// can no longer become the leader.
 func runKubelet(ctx context.Context, o *options.Options) (err error) {
 	log.Log.Info("Starting", "version", cmdutil.Version(), "node", o.NodeName, "provider", o.ForeignClusterID)
 	denials, process := admission.NewDenials(), cmdutil.NewRegistrations(metrics.Registry)
@@ -76,7 +76,7 @@ func runKubelet(ctx context.Context, o *options.Options) (err error) {
 	return nil
 }
 
-// errEnded stops the servers after the virtual kubelet has ended without an error.
+// errEnded is the cause for stopping the servers after the virtual kubelet has ended without an error.
 var errEnded = errors.New("ended")
 
 // kubelet is the process of the virtual kubelet.
@@ -84,11 +84,11 @@ type kubelet struct {
 	*options.Options
 	local    *rest.Config
 	client   kubernetes.Interface
-	elector  kubernetes.Interface // client that is used only for leases
+	elector  kubernetes.Interface // client that is only used for leases
 	listener lastingListener      // listener of the kubelet API
 	report   *reporter
 	ready    readiness
-	// declaredWereRead is set after the declared plugins were read for the first time.
+	// declaredWereRead is true after the declared plugins have been read for the first time.
 	declaredWereRead atomic.Bool
 }
 
@@ -101,24 +101,25 @@ func listenKubeletAPI(o *options.Options) (lastingListener, error) {
 	return lastingListener{listener.(*net.TCPListener)}, nil
 }
 
-// lastingListener is a listener that keeps its port open while this replica does not lead, because the port is part
+// lastingListener is a listener that keeps its port open while this replica is not the leader, because the port is part
 // of the replica's identity.
 type lastingListener struct{ *net.TCPListener }
 
-// lendListener returns the listener for one server. When the server stops and closes it, the port stays open.
+// lendListener returns the listener for one server. When the server stops and closes the listener, the port remains
+// open.
 func (l lastingListener) lendListener() net.Listener {
-	_ = l.SetDeadline(time.Time{}) // the error is ignored here, because Accept returns it again
+	_ = l.SetDeadline(time.Time{}) // if this fails, Accept returns the error, too
 	return lentListener(l)
 }
 
 type lentListener struct{ *net.TCPListener }
 
-// Close makes Accept return, but leaves the port open.
+// Close makes Accept return, but keeps the port open.
 func (l lentListener) Close() error { return l.SetDeadline(time.Unix(1, 0)) }
 
-// replicaIdentity returns the identity of this replica in elections. The identity is the name of the pod, so that a
+// replicaIdentity returns the identity of this replica in elections. In a pod, it is the name of the pod, so that a
 // restarted container takes over its own lease at once. Outside of pods, several replicas may run on one machine, so
-// their identities also have the port.
+// the identity also contains the port.
 func (k *kubelet) replicaIdentity() string {
 	if k.PodName != "" {
 		return k.PodName
@@ -140,7 +141,7 @@ func (k *kubelet) newElection(name, identity string) node.Election {
 	}
 }
 
-// serveOperations starts the servers for metrics, probes and profiles, whether or not this replica leads.
+// serveOperations starts the servers for metrics, probes and profiles. They run even if this replica is not the leader.
 func (k *kubelet) serveOperations(ctx context.Context, group *errgroup.Group) error {
 	for _, endpoint := range []struct {
 		enabled       bool
@@ -164,18 +165,18 @@ func (k *kubelet) serveOperations(ctx context.Context, group *errgroup.Group) er
 	return nil
 }
 
-// processMetrics returns the handler for the metrics of this process. It serves --metrics-address, and the kubelet
-// API for clients that are permitted to read the metrics of the node.
+// processMetrics returns the handler for the metrics of this process. It is served at --metrics-address, and by the
+// kubelet API for clients that are permitted to read the metrics of the node.
 func processMetrics() http.Handler {
 	return cmdutil.MetricsHandler(metrics.Registry, cmdutil.ProcessMetrics())
 }
 
-// profilingAddress is a loopback address, so that other pods cannot reach it, because profiles contain secrets.
+// profilingAddress is a loopback address, because profiles contain secrets and other pods must not read them.
 const profilingAddress = "127.0.0.1:6060"
 
-// competeForLease acquires the lease and leads, again and again until ctx ends. The process does not exit after it
-// has lost the lease, for example because this cluster's API server was unreachable for too long. If it exited, its
-// container would be restarted with increasing back-off.
+// competeForLease acquires the lease and leads, again and again until ctx ends. The process does not exit after it has
+// lost the lease, for example because this cluster's API server was unreachable for too long. Otherwise, its container
+// would be restarted with an increasing delay.
 func (k *kubelet) competeForLease(ctx context.Context) error {
 	election := k.newElection(k.NodeName, k.replicaIdentity())
 	for ctx.Err() == nil {
@@ -194,8 +195,8 @@ func (k *kubelet) competeForLease(ctx context.Context) error {
 // activateRetryDelay is the delay between two attempts to start if an API server rejects a request.
 const activateRetryDelay = 2 * time.Second
 
-// runActive runs the parts of the virtual kubelet on the leader until ctx ends. If prepared is nil, it creates the
-// parts; otherwise it uses the prepared ones.
+// runActive runs the parts of the virtual kubelet on the leader until ctx ends. It uses the prepared parts, or creates
+// the parts if prepared is nil.
 func (k *kubelet) runActive(ctx context.Context, prepared *active) error {
 	defer func() {
 		k.ready.setActive(nil)

@@ -12,9 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestNothingLargeIsLinked checks that the program does not import certain large packages. One import of such a package
-// doubles the size of the program, most of which stays in memory: see RATIONALE.md, "Why does the kubelet ask for
-// client certificates?".
+// TestNothingLargeIsLinked checks that the program does not import certain large packages. A single import of such a
+// package doubles the size of the program, most of which remains in memory: see RATIONALE.md, "Why does the kubelet ask
+// for client certificates?".
 func TestNothingLargeIsLinked(t *testing.T) {
 	output, err := exec.CommandContext(t.Context(), "go", "list", "-deps", ".").Output()
 	require.NoError(t, err)
@@ -24,7 +24,7 @@ func TestNothingLargeIsLinked(t *testing.T) {
 	}
 	for _, large := range []string{
 		"google.golang.org/grpc", "github.com/google/cel-go/cel", "golang.org/x/net/trace",
-		// The root package of controller-runtime is made of aliases, and links managers, builders and webhooks.
+		// The root package of controller-runtime consists of aliases, and links managers, builders and webhooks.
 		"sigs.k8s.io/controller-runtime", "sigs.k8s.io/controller-runtime/pkg/manager", "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1",
 		// Only the controller manager fetches plugins.
 		"github.com/google/go-containerregistry/pkg/v1/remote", "github.com/refract-project/refract/internal/pluginsource",

@@ -11,19 +11,19 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// standby prepares a fast takeover while another replica leads: it connects to the provider, compiles plugins and
-// fills caches. It is safe for concurrent use.
+// standby prepares a fast takeover while another replica is the leader: it connects to the provider, compiles plugins
+// and fills caches. It is safe for concurrent use.
 type standby struct {
 	k     *kubelet
 	start sync.Once
-	ended chan struct{} // closed when the preparation has ended, nil before beginPreparation
+	ended chan struct{} // closed when the preparation has ended; nil before beginPreparation is called
 
 	ctx    context.Context //nolint:containedctx // of everything that is prepared
 	cancel context.CancelFunc
 
 	mu       sync.Mutex
 	prepared *active
-	over     bool // set when the preparation is no longer needed
+	over     bool // the preparation is no longer needed
 }
 
 func (k *kubelet) newStandby(ctx context.Context) *standby {
@@ -32,8 +32,8 @@ func (k *kubelet) newStandby(ctx context.Context) *standby {
 	return s
 }
 
-// beginPreparation starts the preparation, unless it was started before. It is called when another replica is found to
-// hold the lease.
+// beginPreparation starts the preparation unless it was started before. It is called when another replica holds the
+// lease.
 func (s *standby) beginPreparation() {
 	s.start.Do(func() {
 		s.ended = make(chan struct{})
@@ -56,7 +56,7 @@ func (s *standby) prepareActive() {
 				<-a.ctx.Done()
 			}
 			if !s.withdrawPrepared(a) {
-				return // the replica leads with the prepared parts
+				return // this replica is now the leader and uses the prepared parts
 			}
 			err = a.stopParts()
 		}
@@ -109,7 +109,7 @@ func (s *standby) takePrepared() *active {
 		return a
 	}
 	s.stopPreparation()
-	if a != nil { // nil if the prepared parts have just failed
+	if a != nil { // the parts are nil if they have just failed
 		log.FromContext(s.ctx).Error(a.stopParts(), "The standby caches cannot be used, starting without them")
 	}
 	return nil
@@ -118,6 +118,6 @@ func (s *standby) takePrepared() *active {
 // stopPreparation ends the preparation, stops prepared parts that were not taken, and waits until they have stopped.
 func (s *standby) stopPreparation() {
 	s.cancel()
-	s.beginPreparation() // if the preparation was never started, this call makes sure that s.ended is closed
+	s.beginPreparation() // makes sure that s.ended is closed even if the preparation was never started
 	<-s.ended
 }

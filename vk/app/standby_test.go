@@ -21,8 +21,8 @@ import (
 	"github.com/refract-project/refract/test/support/lab"
 )
 
-// TestStandbyTakesOver stops the leader while another replica stands by with filled caches. It checks that this replica
-// continues with the existing objects and does not write them again.
+// TestStandbyTakesOver stops the leader while another replica is a standby with filled caches. It checks that this
+// replica continues with the existing objects and does not write them again.
 func TestStandbyTakesOver(t *testing.T) {
 	t.Parallel()
 	const many = 150
@@ -58,7 +58,8 @@ func TestStandbyTakesOver(t *testing.T) {
 	shown(many)
 	journal, err := lab.NewJournal(l.Provider.AuditLogPath())
 	require.NoError(t, err)
-	// Only the virtual kubelet's writes count: on a busy machine, the provider's controllers are behind with statuses.
+	// Only the virtual kubelet's writes are counted, because the provider's controllers may still write statuses on a
+	// busy machine.
 	written := func() []lab.Write {
 		writes, err := journal.Next()
 		require.NoError(t, err)

@@ -52,8 +52,8 @@ func supportBy(served *metav1.APIResourceList) string {
 	return reflection.SupportLegacy
 }
 
-// serviceDomain returns the DNS domain of this cluster, taken from the issuer of its tokens: by default, the issuer
-// is the name of the API server's Service. The domain is empty if the issuer is another name.
+// serviceDomain returns the DNS domain of this cluster, which it takes from the issuer of the cluster's tokens. By
+// default, the issuer is the name of the API server's Service. If the issuer is another name, the domain is empty.
 func (a *active) serviceDomain(ctx context.Context) (string, error) {
 	body, err := a.client.Discovery().RESTClient().Get().AbsPath("/.well-known/openid-configuration").DoRaw(ctx)
 	if err != nil {
@@ -83,8 +83,8 @@ func domainOf(issuer string) string {
 }
 
 // apiServer returns the address at which offloaded pods reach this cluster's API server. The address comes from flags
-// or from the network. If there is no address, pods cannot reach the API server, because on the provider, its DNS
-// name leads to the provider's API server.
+// or from the network. Without an address, pods cannot reach the API server, because its DNS name leads to the
+// provider's API server on the provider.
 func (a *active) apiServer(ctx context.Context, network bool) reflection.APIServer {
 	server := reflection.APIServer{Host: a.HomeAPIServerHost, Port: a.HomeAPIServerPort}
 	if server.Host == "" && server.Port == "" {
@@ -107,8 +107,8 @@ func (a *active) apiServer(ctx context.Context, network bool) reflection.APIServ
 	return server
 }
 
-// namesLeadElsewhere reports whether the DNS names of the API server lead to another port than the environment
-// variables. Clients use the names with port 443.
+// namesLeadElsewhere reports whether clients that use the DNS names of the API server reach another port than clients
+// that use the environment variables. With the DNS names, clients use port 443.
 func namesLeadElsewhere(host, port string) bool {
 	return net.ParseIP(host) != nil && port != "" && port != "443"
 }

@@ -15,9 +15,9 @@ import (
 // unknownFlagsReason is the reason of the Event about flags that are ignored.
 const unknownFlagsReason = "UnknownFlags"
 
-// Tolerate returns the arguments without unknown flags and records the removed flags in options.IgnoredFlags, if the
-// arguments contain options.IgnoreUnknown: the controllers of another implementation may pass flags of a later
-// version. Without options.IgnoreUnknown, an unknown or misspelt flag is an error.
+// Tolerate returns the arguments without unknown flags if they contain options.IgnoreUnknown, and records the removed
+// flags in options.IgnoredFlags. The controllers of another implementation may pass flags of a later version. Without
+// options.IgnoreUnknown, an unknown or misspelled flag is an error.
 func Tolerate(command *cobra.Command, args []string) []string {
 	asked := func(arg string) bool {
 		return arg == "--"+options.IgnoreUnknown || arg == "--"+options.IgnoreUnknown+"=true"
@@ -35,7 +35,7 @@ func Tolerate(command *cobra.Command, args []string) []string {
 		}
 		ignored = append(ignored, "--"+name)
 		if !hasValue && i+1 < len(args) && !strings.HasPrefix(args[i+1], "-") {
-			i++ // skip the value of the flag
+			i++ // skips the value of the flag
 		}
 	}
 	if len(ignored) == 0 {

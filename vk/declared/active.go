@@ -22,20 +22,20 @@ import (
 	"github.com/refract-project/refract/internal/pluginrevision"
 )
 
-// activePlugin is the active revision of a ReflectionPlugin that is for this provider.
+// activePlugin is the active revision of a ReflectionPlugin that applies to this provider.
 type activePlugin struct {
 	name     string
 	uid      types.UID
 	revision string
 	// spec of the revision. If the revision cannot be read, see settingsOfUnread.
 	spec *plugins.PluginRevisionSpec
-	err  error // why the revision cannot be used
-	// promoted is the ReflectionPlugin if the revision is its active one, and not one that was restored here.
+	err  error // why the revision cannot be used; nil if it can be used
+	// promoted is the ReflectionPlugin if the revision is its active one. It is nil if the revision was restored here.
 	promoted *plugins.ReflectionPlugin
-	entry    *plugins.VirtualNodePlugin // present entry of this virtual node, nil if there is none
+	entry    *plugins.VirtualNodePlugin // existing entry of this virtual node; nil if there is none
 }
 
-// readActive reads the plugins and revisions past the watches.
+// readActive reads the plugins and revisions from the API server instead of the watches.
 func (f *Follower) readActive(ctx context.Context) ([]activePlugin, error) {
 	all, err := listObjects[plugins.ReflectionPlugin](ctx, f, pluginsResource)
 	if err != nil {
@@ -43,7 +43,7 @@ func (f *Follower) readActive(ctx context.Context) ([]activePlugin, error) {
 	}
 	revisions, err := listObjects[plugins.PluginRevision](ctx, f, revisionsResource)
 	if apierrors.IsNotFound(err) && slices.ContainsFunc(all, func(p *plugins.ReflectionPlugin) bool { return p.Status.ActiveRevision != "" }) {
-		// This is no IsNotFound error: active plugins are declared.
+		// The error is not an IsNotFound error, because active plugins are declared.
 		return nil, fmt.Errorf("plugins are active, and their PluginRevisions are not defined: install the CustomResourceDefinition %s (%s)",
 			revisionsResource.GroupResource(), err.Error())
 	}
@@ -58,10 +58,10 @@ func (f *Follower) readActive(ctx context.Context) ([]activePlugin, error) {
 	}), nil
 }
 
-// selectActive returns the active revisions of the plugins that are for this provider, ordered by name.
+// selectActive returns the active revisions of the plugins that apply to this provider, ordered by name.
 func (f *Follower) selectActive(all []*plugins.ReflectionPlugin, find func(name string) (*plugins.PluginRevision, error)) (active []activePlugin) {
 	for _, p := range all {
-		// While a plugin is deleted in the foreground, its revisions are deleted first.
+		// If a plugin is deleted in the foreground, its revisions are deleted before it.
 		if p.Status.ActiveRevision == "" || p.DeletionTimestamp != nil {
 			continue
 		}
@@ -74,7 +74,7 @@ func (f *Follower) selectActive(all []*plugins.ReflectionPlugin, find func(name 
 	return active
 }
 
-// isForProvider reports whether a revision is for this provider.
+// isForProvider reports whether a revision applies to this provider.
 func (f *Follower) isForProvider(match *plugins.PluginMatch) bool {
 	return match == nil || len(match.Providers) == 0 || slices.Contains(match.Providers, f.options.RemoteClusterID)
 }
@@ -101,8 +101,9 @@ func (f *Follower) activeOf(p *plugins.ReflectionPlugin, find func(name string) 
 	return a
 }
 
-// settingsOfUnread returns the settings of an active revision that cannot be read: the ones that were read before. If it was never read, they are the widest,
-// because the plugin may have been edited since: all objects of its kinds are held, for each provider.
+// settingsOfUnread returns the settings of an active revision that cannot be read. These are the settings that were
+// read before. If the revision was never read, the plugin may have been edited, so the widest settings are returned:
+// all objects of its kinds are held, for each provider.
 func (f *Follower) settingsOfUnread(p *plugins.ReflectionPlugin) *plugins.PluginRevisionSpec {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -114,7 +115,7 @@ func (f *Follower) settingsOfUnread(p *plugins.ReflectionPlugin) *plugins.Plugin
 	return widest
 }
 
-// forgetUnused drops the settings of revisions that are neither active nor previous.
+// forgetUnused removes the settings of revisions that are neither active nor previous.
 func (f *Follower) forgetUnused(all []*plugins.ReflectionPlugin) {
 	used := map[string]bool{}
 	for _, p := range all {
@@ -125,12 +126,13 @@ func (f *Follower) forgetUnused(all []*plugins.ReflectionPlugin) {
 	maps.DeleteFunc(f.read, func(name string, _ *plugins.PluginRevisionSpec) bool { return !used[name] })
 }
 
-// revisionError is returned for an active revision that is not there.
+// revisionError is returned for an active revision that does not exist or cannot be used.
 type revisionError struct{ message string }
 
 func (e *revisionError) Error() string { return e.message }
 
-// findRevision returns a revision from the watch or, if it has not reported it yet, from the API server.
+// findRevision returns a revision from the watch. If the watch has not reported the revision yet, it is read from the
+// API server.
 func (f *Follower) findRevision(ctx context.Context, name string) (*plugins.PluginRevision, error) {
 	object, exists, err := f.revisions.GetStore().GetByKey(name)
 	if err != nil || !exists {
@@ -139,7 +141,8 @@ func (f *Follower) findRevision(ctx context.Context, name string) (*plugins.Plug
 	return decodeObject[plugins.PluginRevision](object.(*unstructured.Unstructured))
 }
 
-// declareAll converts the revisions for the chains. It starts the watch of namespaces if one selects by their labels.
+// declareAll converts the revisions for the chains. If one of them selects by the labels of namespaces, it starts the
+// watch of namespaces.
 func (f *Follower) declareAll(ctx context.Context, set []activePlugin) []source.Declared {
 	declared := make([]source.Declared, 0, len(set))
 	for i := range set {

@@ -12,9 +12,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// isUnavailable reports whether this cluster has no declared plugins for this virtual kubelet. It has if they could be
-// read before. Without the permission to read them, the API server does not tell whether they are defined, but
-// discovery does: where they are, nothing is reflected without them.
+// isUnavailable reports whether this cluster has no declared plugins for this virtual kubelet. It returns false if they
+// could be read before. If the permission to read them is missing, the API server does not reveal whether they are
+// defined, but discovery does. If they are defined, nothing is reflected without them.
 func (f *Follower) isUnavailable(ctx context.Context, err error, waited time.Duration) bool {
 	switch {
 	case f.options.WereRead.Load():
@@ -42,7 +42,8 @@ func (f *Follower) isUnavailable(ctx context.Context, err error, waited time.Dur
 	return false
 }
 
-// arePluginsDefined reports whether the API server serves ReflectionPlugins. Everybody who is authenticated may discover that by default.
+// arePluginsDefined reports whether the API server serves ReflectionPlugins. By default, all authenticated users may
+// discover this.
 func (f *Follower) arePluginsDefined(ctx context.Context) (bool, error) {
 	if err := ctx.Err(); err != nil {
 		return false, err
@@ -57,7 +58,7 @@ func (f *Follower) arePluginsDefined(ctx context.Context) (bool, error) {
 	return slices.ContainsFunc(served.APIResources, func(r metav1.APIResource) bool { return r.Name == pluginsResource.Resource }), nil
 }
 
-// reportMissingPermission reports once that ReflectionPlugins may not be read, with the effect.
+// reportMissingPermission reports once that reading ReflectionPlugins is forbidden, with the effect.
 func (f *Follower) reportMissingPermission(err error, effect string) {
 	if f.isReported {
 		return

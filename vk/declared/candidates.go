@@ -17,23 +17,24 @@ import (
 	"github.com/refract-project/refract/internal/pluginrevision"
 )
 
-// Candidate is a revision that may become active, and the set of declared plugins as it would be then.
+// Candidate is a revision that may become active, with the set of declared plugins as it would be then.
 type Candidate struct {
-	// Plugin, Revision and Active are the names of the ReflectionPlugin, of its candidate and of its active PluginRevision. Active may be empty.
+	// Plugin, Revision and Active are the names of the ReflectionPlugin, its candidate and its active PluginRevision.
+	// Active may be empty.
 	Plugin, Revision, Active string
 	// Others is the key of the active revisions of the other plugins.
 	Others string
 	// LeadsShared reports whether this virtual node rehearses the kinds that all virtual nodes of the provider share.
 	LeadsShared bool
-	// IsForProvider reports whether the candidate is for this provider. If not, Plugins are without it.
+	// IsForProvider reports whether the candidate applies to this provider. If not, Plugins does not contain it.
 	IsForProvider bool
-	// Plugins are for Chains.NewCandidate or Chains.Declare.
+	// Plugins is an argument for Chains.NewCandidate or Chains.Declare.
 	Plugins []source.Declared
 }
 
-// Candidates returns the candidate of each plugin that has one, if the candidate or the plugin's active revision is for
-// this provider. The result is as the watches have reported it. Nothing waits for it, because a request that stalls
-// must not delay a promotion or a rollback.
+// Candidates returns the candidate of each plugin that has one, if the candidate or the plugin's active revision
+// applies to this provider. The result is what the watches have reported. It sends no request, because a stalled
+// request must not delay a promotion or a rollback.
 func (f *Follower) Candidates(ctx context.Context) (candidates []Candidate, err error) {
 	all, err := f.watchedPlugins()
 	if err != nil {

@@ -28,41 +28,43 @@ import (
 	"github.com/refract-project/refract/vk/reflection"
 )
 
-// Options of a Follower. Local, NodeName, RemoteClusterID, Chains and Events are required.
+// Options are the options of a Follower. Local, NodeName, RemoteClusterID, Chains and Events are required.
 type Options struct {
-	Local           *rest.Config // used unchanged; client-side throttling is disabled in a copy
+	Local           *rest.Config // not modified; client-side throttling is disabled in a copy
 	NodeName        string       // name of the virtual node, and of its entry in the status
 	RemoteClusterID string       // ID of the provider
 	Chains          Chains
-	Events          record.EventRecorder // of cluster-scoped objects
-	// Probations receives the revisions that were promoted a short time ago. Nil: none is watched.
+	Events          record.EventRecorder // writes Events about cluster-scoped objects
+	// Probations receives the revisions that were promoted a short time ago. If it is nil, no revision is observed.
 	Probations *reflection.Probations
-	// ReachesProvider reports whether objects can be reflected. It is called after Lead. Nil: always.
+	// ReachesProvider reports whether objects can be reflected. It is called after Lead. If it is nil, the provider
+	// counts as reachable.
 	ReachesProvider func() bool
-	// LeadsShared reports whether this virtual node reflects the kinds that all virtual nodes of its provider share.
-	// It is called after Lead. Nil: always.
+	// LeadsShared reports whether this virtual node reflects the kinds that all virtual nodes of its provider share. It
+	// is called after Lead. If it is nil, this virtual node reflects them.
 	LeadsShared func() bool
 
-	// WereRead is set once declared plugins were read, and outlives the Follower: from then on ReadPlugins waits until
-	// they can be read. If it is nil, the Follower uses its own flag.
+	// WereRead is set when declared plugins have been read, and is used longer than the Follower. From then on,
+	// ReadPlugins waits until they can be read. If it is nil, the Follower uses its own flag.
 	WereRead *atomic.Bool
-	// Waiting is called with the reason why ReadPlugins waits. Nil is permitted.
+	// Waiting is called with the reason why ReadPlugins waits. It may be nil.
 	Waiting func(reason string)
-	// Unavailable is called with the effect and the remedy if the permission to read declared plugins is missing. Nil is permitted.
+	// Unavailable is called with the effect and the remedy if the permission to read declared plugins is missing. It
+	// may be nil.
 	Unavailable func(reason string)
 
-	// Changed, if set, is called once a change reported by the watches has been applied, that is, after the active
-	// revisions have been installed.
+	// Changed is called after a change that the watches have reported was applied, i.e. after the active revisions were
+	// installed. It may be nil.
 	Changed func()
 
-	CallTimeout     time.Duration // timeout of each API call, 0 = 10 s
-	RetryFirst      time.Duration // first delay before a module is read again, 0 = 1 s
-	RetryMost       time.Duration // maximum of that delay, 0 = 1 min
-	PermissionGrace time.Duration // how long ReadPlugins waits for permissions, 0 = 5 s
-	RecheckEvery    time.Duration // interval between checks whether declared plugins are available now, 0 = 2 min
+	CallTimeout     time.Duration // timeout of each API call; 0 means 10 s
+	RetryFirst      time.Duration // first delay before a module is read again; 0 means 1 s
+	RetryMost       time.Duration // maximum of this delay; 0 means 1 min
+	PermissionGrace time.Duration // how long ReadPlugins waits for permissions; 0 means 5 s
+	RecheckEvery    time.Duration // interval between checks for unavailable declared plugins; 0 means 2 min
 
-	Log   *slog.Logger     // nil = slog.Default()
-	Clock clock.WithTicker // nil = the real one
+	Log   *slog.Logger     // if it is nil, slog.Default() is used
+	Clock clock.WithTicker // if it is nil, the real clock is used
 }
 
 const (
@@ -122,33 +124,33 @@ type Follower struct {
 	namespaces *Namespaces
 
 	plugins, revisions cache.SharedIndexInformer
-	changed            chan struct{} // wakes Run, which installs the set again
+	changed            chan struct{} // makes Run install the set again
 	leads              atomic.Bool
 
 	// refreshing is held while the set is installed and reported.
 	refreshing  sync.Mutex
 	unavailable bool
-	isReported  bool // the missing permission
+	isReported  bool // the missing permission was reported
 	selectors   selectors
-	known       map[string]*pluginState // key: name of the ReflectionPlugin
-	reported    map[string]reported     // key: name of the PluginRevision
-	said        string                  // last error of writing a status
-	denials     admission.DenialEvents  // denied writes to the status of a PluginRevision
+	known       map[string]*pluginState // keyed by the name of the ReflectionPlugin
+	reported    map[string]reported     // keyed by the name of the PluginRevision
+	said        string                  // last error from writing a status
+	denials     admission.DenialEvents  // reports denied writes to the status of a PluginRevision
 
 	mu       sync.Mutex
 	statuses []source.Status
-	others   map[string]plugins.VirtualNodePlugin // key: name of the PluginRevision, see ReportState
+	others   map[string]plugins.VirtualNodePlugin // keyed by the name of the PluginRevision; see ReportState
 
-	rolledBack map[string]occasion                    // promotions that this process has rolled back. key: name of the ReflectionPlugin
-	read       map[string]*plugins.PluginRevisionSpec // revisions that were read. key: name of the PluginRevision
+	rolledBack map[string]occasion                    // promotions that this process has rolled back, by ReflectionPlugin
+	read       map[string]*plugins.PluginRevisionSpec // revisions that were read, keyed by the name of the PluginRevision
 
-	// onProbation, begun and ended are used while refreshing is held.
-	onProbation map[string]*promotion // key: name of the ReflectionPlugin
-	begun       map[string]beginning  // key: name of the ReflectionPlugin
+	// onProbation, begun and ended are only used while refreshing is held.
+	onProbation map[string]*promotion // keyed by the name of the ReflectionPlugin
+	begun       map[string]beginning  // keyed by the name of the ReflectionPlugin
 	ended       []*promotion
 }
 
-// NewFollower returns a follower. It contacts no cluster. Close must be called.
+// NewFollower returns a follower. It sends no requests. The caller must call Close.
 func NewFollower(options Options) (*Follower, error) {
 	options = options.withDefaults()
 	config := rest.CopyConfig(options.Local)
@@ -195,7 +197,7 @@ func (f *Follower) newInformer(resource schema.GroupVersionResource, transform c
 	return informer, nil
 }
 
-// refreshSoon has Run install the set again.
+// refreshSoon makes Run install the set again.
 func (f *Follower) refreshSoon() {
 	select {
 	case f.changed <- struct{}{}:
@@ -206,21 +208,22 @@ func (f *Follower) refreshSoon() {
 // Namespaces returns the labels of namespaces.
 func (f *Follower) Namespaces() *Namespaces { return f.namespaces }
 
-// Statuses returns the status of each active plugin in the chains, as of the last change. Revision is the one that runs: an earlier one while the active one
-// cannot be used, and none if none runs. They must not be modified.
+// Statuses returns the status of each active plugin in the chains after the last change. Revision is the revision that
+// runs. This is an earlier one if the active one cannot be used, and it is empty if no revision runs. Callers must not
+// modify the result.
 func (f *Follower) Statuses() []source.Status {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.statuses
 }
 
-// Lead begins to report states in the API. It is called once, by the replica that leads.
+// Lead starts to report states to the API server. It is called once, by the replica that is the leader.
 func (f *Follower) Lead() {
 	f.leads.Store(true)
 	f.refreshSoon()
 }
 
-// Close ends the watch of namespaces, and releases the previous revisions. The chains are closed after it.
+// Close ends the watch of namespaces, and releases the previous revisions. The chains must be closed after it.
 func (f *Follower) Close() {
 	f.namespaces.close()
 	f.refreshing.Lock()
@@ -232,7 +235,8 @@ func (f *Follower) Close() {
 	f.closeEndedProbations(context.Background())
 }
 
-// ReadPlugins reads and installs the active revisions. It returns when no object can be reflected without them any more, or with the error of ctx.
+// ReadPlugins reads and installs the active revisions. It returns when no object can be reflected without them any
+// more, or returns the error of ctx.
 func (f *Follower) ReadPlugins(ctx context.Context) error {
 	began, said := f.options.Clock.Now(), ""
 	for {
@@ -259,7 +263,7 @@ func (f *Follower) ReadPlugins(ctx context.Context) error {
 	}
 }
 
-// Run keeps the chains in line with the ReflectionPlugins until ctx ends. It is called once, after ReadPlugins.
+// Run updates the chains when ReflectionPlugins change, until ctx ends. It is called once, after ReadPlugins.
 func (f *Follower) Run(ctx context.Context) error {
 	for f.unavailable {
 		select {
@@ -298,11 +302,11 @@ func (f *Follower) Run(ctx context.Context) error {
 	}
 }
 
-// refresh installs the set that the watches have reported, and returns the delay until the next attempt; 0 is never.
+// refresh installs the set that the watches have reported, and returns the delay until the next attempt; 0 means never.
 func (f *Follower) refresh(ctx context.Context) time.Duration {
 	all, err := f.watchedPlugins()
 	if err != nil {
-		// The earlier set runs on: a plugin that is not understood must not be left out.
+		// The earlier set continues to run, because a plugin that cannot be decoded must not be left out.
 		f.log.Error("The declared plugins stay as they are", "err", err)
 		return f.options.RetryMost
 	}
@@ -317,7 +321,7 @@ func (f *Follower) refresh(ctx context.Context) time.Duration {
 	return retry
 }
 
-// earlier returns the shorter of two delays. 0 is never.
+// earlier returns the shorter of two delays. A delay of 0 means never.
 func earlier(a, b time.Duration) time.Duration {
 	if a == 0 || b != 0 && b < a {
 		return b

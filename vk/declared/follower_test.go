@@ -40,7 +40,8 @@ import (
 	"github.com/refract-project/refract/test/support/testenv"
 )
 
-// clusters are two control planes, which the first test starts: one with ReflectionPlugins, and one where they are not defined.
+// clusters contains two control planes, which are started by the first test. ReflectionPlugins are defined in one of
+// them, and not in the other one.
 var clusters struct {
 	once          sync.Once
 	err           error
@@ -73,7 +74,8 @@ func startClusters(t *testing.T) {
 
 const tenant = "liqo-tenant-milan"
 
-// lab is a control plane with the shipped roles, and the chains of a virtual kubelet. Each test has its own virtual node.
+// lab contains a control plane with the roles of the chart, and the chains of a virtual kubelet. Each test has its own
+// virtual node.
 type lab struct {
 	*testing.T
 	node     string
@@ -84,10 +86,10 @@ type lab struct {
 	registry *host.Registry
 	chains   *source.Chains
 	events   *record.FakeRecorder
-	patches  atomic.Int32 // requests of the virtual kubelet that write
+	patches  atomic.Int32 // number of writes that the virtual kubelet has requested
 }
 
-// countPatches is a transport that counts requests that write.
+// countPatches is a transport that counts write requests.
 type countPatches struct {
 	next http.RoundTripper
 	lab  *lab
@@ -129,7 +131,7 @@ func newLab(t *testing.T, grants bool) *lab {
 	return l
 }
 
-// grant gives the virtual kubelet its roles.
+// grant grants the virtual kubelet its roles.
 func (l *lab) grant() {
 	l.Helper()
 	kubelet := rbac.Kubelet{NodeName: l.node, TenantNamespace: tenant, KubeconfigSecret: "kubeconfig", Subject: rbac.User(l.node), Plugins: true}
@@ -236,7 +238,8 @@ func (l *lab) create(p *plugins.ReflectionPlugin, number int64, change func(*plu
 	l.must(l.admin.Create(l.Context(), r))
 }
 
-// cross runs the outgoing chain on an object of the namespace shop with the labels one.example.com/x and app. It reports whether the first label is left.
+// cross runs the outgoing chain on an object in the namespace shop with the labels one.example.com/x and app. It
+// reports whether the first label is still there.
 func (l *lab) cross(kind string) (isLeft bool, err error) {
 	doc := document.New()
 	doc.Reset(map[string]any{"apiVersion": "v1", "kind": kind, "metadata": map[string]any{"name": "web", "labels": map[string]any{"one.example.com/x": "1", "app": "web"}}})
@@ -258,7 +261,7 @@ func (l *lab) eventually(what string, check func() error) {
 	l.Fatalf("%s: %v", what, err)
 }
 
-// expect waits until Services are mutated, left as they are, or held.
+// expect waits until Services are mutated, reflected unchanged, or held.
 func (l *lab) expect(want string) {
 	l.Helper()
 	l.eventually("Services are "+want, func() error {
@@ -280,7 +283,8 @@ func (l *lab) expect(want string) {
 	})
 }
 
-// entry waits until a revision has an entry with a state and a reason, or none if both are empty.
+// entry waits until a revision has an entry with the given state and reason. If both are empty, it waits until there is
+// no entry.
 func (l *lab) entry(revision string, state plugins.PluginState, reason string) (message string) {
 	l.Helper()
 	l.eventually("the entry of "+revision, func() error {
@@ -301,7 +305,8 @@ func (l *lab) entry(revision string, state plugins.PluginState, reason string) (
 	return message
 }
 
-// A module that is missing or altered holds the kinds of its plugin from the start, and only these, until it is right again.
+// TestBrokenModulesHold checks that a module that is missing or was altered holds the kinds of its plugin from the
+// start, and no other kinds, until the module is correct again.
 func TestBrokenModulesHold(t *testing.T) {
 	l := newLab(t, true)
 	l.declare("strip", func(s *plugins.PluginRevisionSpec) { s.Kinds = []string{"Service", "Ingress.networking.k8s.io"} })
@@ -322,7 +327,7 @@ func TestBrokenModulesHold(t *testing.T) {
 	l.entry("strip-1", plugins.ActivePlugin, "Running")
 	assert.Contains(t, <-l.events.Events, "Normal Running")
 
-	// A running plugin is not read again, and a revision that cannot be read does not stop it.
+	// The module of a running plugin is not read again, and a revision that cannot be read does not stop the plugin.
 	l.must(l.admin.Delete(t.Context(), l.module()))
 	altered := l.module()
 	altered.Spec = plugins.PluginModuleSpec{SHA256: l.digest(), Parts: 1, Data: []byte("altered")}
@@ -330,7 +335,7 @@ func TestBrokenModulesHold(t *testing.T) {
 	p := &plugins.ReflectionPlugin{}
 	l.must(l.admin.Get(t.Context(), client.ObjectKey{Name: "strip"}, p))
 	wasm := l.wasm
-	l.wasm = append(append([]byte{}, wasm...), 0, 1, 0) // another digest, which is not stored
+	l.wasm = append(append([]byte{}, wasm...), 0, 1, 0) // the module has another digest and is not stored
 	l.activate(p, 2, nil)
 	assert.Contains(t, l.entry("strip-2", plugins.FailedPlugin, "ModuleMissing"), "version 1.0.0, which ran before, runs on")
 	l.entry("strip-1", "", "")
@@ -349,7 +354,7 @@ func TestBrokenModulesHold(t *testing.T) {
 	assert.Equal(t, DigestMismatchReason, reason)
 }
 
-// With the failure policy Ignore objects cross without the plugin.
+// TestIgnoredFailureDoesNotHold checks that objects are reflected without the plugin if the failure policy is Ignore.
 func TestIgnoredFailureDoesNotHold(t *testing.T) {
 	l := newLab(t, true)
 	l.declare("strip", func(s *plugins.PluginRevisionSpec) { s.FailurePolicy = plugins.IgnorePluginPolicy })
@@ -362,8 +367,8 @@ func TestIgnoredFailureDoesNotHold(t *testing.T) {
 	l.expect("mutated")
 }
 
-// If the kinds of declared plugins are defined, but the virtual kubelet is not allowed to read them, it waits: in a new
-// process, and in a process that could read them before.
+// TestStartWithoutPermission checks that the virtual kubelet waits if declared plugins are defined and it is not
+// allowed to read them. This is tested in a new process, and in a process that could read them before.
 func TestStartWithoutPermission(t *testing.T) {
 	l := newLab(t, false)
 	l.store()
@@ -427,7 +432,7 @@ func TestStartWithoutPermission(t *testing.T) {
 	l.expect("mutated")
 }
 
-// If the kinds of declared plugins are not defined, ReadPlugins does not wait.
+// TestStartWithoutDefinitions checks that ReadPlugins does not wait if declared plugins are not defined.
 func TestStartWithoutDefinitions(t *testing.T) {
 	startClusters(t)
 	f, err := NewFollower(Options{Local: clusters.without.Config(), NodeName: "milan", RemoteClusterID: "milan-cluster", Events: record.NewFakeRecorder(1), PermissionGrace: time.Hour})
@@ -437,7 +442,8 @@ func TestStartWithoutDefinitions(t *testing.T) {
 	assert.True(t, f.unavailable)
 }
 
-// hiddenRevisions is a transport to an API server on which ReflectionPlugins are defined, and PluginRevisions are not.
+// hiddenRevisions is a transport that simulates an API server with a definition of ReflectionPlugins but not of
+// PluginRevisions.
 type hiddenRevisions struct {
 	next   http.RoundTripper
 	hidden *atomic.Bool
@@ -451,8 +457,8 @@ func (h hiddenRevisions) RoundTrip(request *http.Request) (*http.Response, error
 	return h.next.RoundTrip(request)
 }
 
-// If plugins are active but PluginRevisions are not defined, ReadPlugins waits, so that nothing is reflected without
-// the plugins. If no plugin is active, it does not wait.
+// TestStartWithoutRevisions checks that ReadPlugins waits if plugins are active but PluginRevisions are not defined, so
+// that nothing is reflected without the plugins. If no plugin is active, it does not wait.
 func TestStartWithoutRevisions(t *testing.T) {
 	l := newLab(t, true)
 	hidden := &atomic.Bool{}
@@ -489,8 +495,9 @@ func TestStartWithoutRevisions(t *testing.T) {
 	l.expect("mutated")
 }
 
-// A virtual kubelet that may read no declared plugins, as with the roles of Liqo, starts where they are not defined,
-// without an Event. If it may not discover that either, it starts with an Event.
+// TestStartWithoutPermissionAndDefinitions checks a virtual kubelet that is not allowed to read declared plugins, as
+// with the roles of Liqo. If declared plugins are not defined, it starts without an Event. If it is not allowed to
+// discover this either, it starts with an Event.
 func TestStartWithoutPermissionAndDefinitions(t *testing.T) {
 	startClusters(t)
 	config, err := clusters.without.ConfigFor("milan")
@@ -515,18 +522,19 @@ func TestStartWithoutPermissionAndDefinitions(t *testing.T) {
 	}
 }
 
-// hiddenGroups is a transport that reads groups of APIs as a user without the role system:discovery does.
+// hiddenGroups is a transport that requests API groups as a user without the role system:discovery would.
 type hiddenGroups struct{ next http.RoundTripper }
 
 func (h hiddenGroups) RoundTrip(request *http.Request) (*http.Response, error) {
 	if request.URL.Path == "/apis/plugins.refract.io/v1alpha1" {
 		request = request.Clone(request.Context())
-		request.URL.Path = "/metrics" // any path that this user may not read
+		request.URL.Path = "/metrics" // this user may not read this path
 	}
 	return h.next.RoundTrip(request)
 }
 
-// Labels of namespaces are watched once a plugin selects by them. An object of a namespace whose labels are not known is not evaluated.
+// TestNamespaceSelectors checks that labels of namespaces are watched as soon as a plugin selects by them. An object in
+// a namespace with unknown labels is not evaluated.
 func TestNamespaceSelectors(t *testing.T) {
 	l := newLab(t, true)
 	l.store()
@@ -583,7 +591,8 @@ func TestNamespaceSelectors(t *testing.T) {
 	l.expect("mutated")
 }
 
-// Plugins for other providers do not run, and have no entry. Objects are selected by their labels.
+// TestOtherSelectors checks that plugins for other providers do not run and have no entry, and that objects are
+// selected by their labels.
 func TestOtherSelectors(t *testing.T) {
 	l := newLab(t, true)
 	l.store()
@@ -608,7 +617,8 @@ func TestOtherSelectors(t *testing.T) {
 	l.entry("strip-5", plugins.ActivePlugin, "Running")
 }
 
-// An active revision of another plugin, or one that does not exist, holds the kinds of the ReflectionPlugin.
+// TestWrongRevisionsHold checks that the kinds of a ReflectionPlugin are held if its active revision belongs to another
+// plugin or does not exist.
 func TestWrongRevisionsHold(t *testing.T) {
 	l := newLab(t, true)
 	l.store()
@@ -632,7 +642,8 @@ func TestWrongRevisionsHold(t *testing.T) {
 	l.entry("strip-1", plugins.ActivePlugin, "Running")
 }
 
-// Only the leader writes, and only what has changed. The state that others report stays until it is withdrawn.
+// TestStatesAreWrittenOnce checks that only the leader writes states, and only if they have changed. A state that
+// another component reports is kept until it is withdrawn.
 func TestStatesAreWrittenOnce(t *testing.T) {
 	l := newLab(t, true)
 	l.store()
@@ -652,7 +663,7 @@ func TestStatesAreWrittenOnce(t *testing.T) {
 		}
 		assert.Equal(t, before, l.patches.Load())
 	}
-	quiet() // it does not lead
+	quiet() // this follower is not the leader
 	f.Lead()
 	l.entry("strip-2", plugins.ActivePlugin, "Running")
 	quiet()
@@ -665,7 +676,7 @@ func TestStatesAreWrittenOnce(t *testing.T) {
 	cancel()
 	l.must(<-ended)
 
-	// The next leader writes nothing that is there already.
+	// The next leader writes nothing that already exists.
 	before := l.patches.Load()
 	next := l.follower()
 	l.newChains()

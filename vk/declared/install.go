@@ -26,9 +26,9 @@ import (
 	"github.com/refract-project/refract/internal/printable"
 )
 
-// Chains runs plugins. A *source.Chains is one.
+// Chains runs plugins. *source.Chains implements it.
 type Chains interface {
-	// Declare replaces the set of declared plugins at once. It returns the status of each, in order.
+	// Declare replaces the set of declared plugins at once. It returns the status of each plugin, in the same order.
 	Declare(ctx context.Context, plugins []source.Declared) []source.Status
 }
 
@@ -51,12 +51,13 @@ type pluginState struct {
 	reason   string
 	message  string
 	failures int
-	retryAt  time.Time // zero: never
-	told     bool      // an Event reports it
-	running  string    // revision that runs, empty if none does
+	retryAt  time.Time // the zero value means never
+	told     bool      // an Event has reported this state
+	running  string    // revision that runs; empty if none runs
 }
 
-// installPlugins hands the active revisions to the chains, and returns the delay until the next attempt; 0 is never.
+// installPlugins passes the active revisions to the chains, and returns the delay until the next attempt; 0 means
+// never.
 func (f *Follower) installPlugins(ctx context.Context, active []activePlugin) (retry time.Duration) {
 	f.refreshing.Lock()
 	defer f.refreshing.Unlock()
@@ -83,7 +84,7 @@ func (f *Follower) installPlugins(ctx context.Context, active []activePlugin) (r
 	return retry
 }
 
-// publishStatuses stores the statuses for Statuses.
+// publishStatuses stores the result of the method Statuses.
 func (f *Follower) publishStatuses(statuses []source.Status) {
 	for i := range statuses {
 		statuses[i].Revision = f.known[statuses[i].Name].running
@@ -93,7 +94,7 @@ func (f *Follower) publishStatuses(statuses []source.Status) {
 	f.statuses = statuses
 }
 
-// stateOf returns the state of an active revision after it was handed to the chains.
+// stateOf returns the state of an active revision after it was passed to the chains.
 func (f *Follower) stateOf(a *activePlugin, s *source.Status, before *pluginState) *pluginState {
 	state := &pluginState{uid: a.uid, revision: a.revision, running: a.revision, state: plugins.ActivePlugin, reason: RunningReason}
 	switch {
@@ -120,13 +121,15 @@ func (f *Follower) stateOf(a *activePlugin, s *source.Status, before *pluginStat
 	return state
 }
 
-// clientAddress matches the client's address in the error of a connection, with a port that differs with each attempt.
+// clientAddress matches the client's address in a connection error. The port in the address is different in each
+// attempt.
 var clientAddress = regexp.MustCompile(`\S+:\d+->`)
 
-// withoutClientAddress returns a message without what differs with each attempt. With it, each attempt would write an entry and an Event.
+// withoutClientAddress removes the part of a message that is different in each attempt. Otherwise, each attempt would
+// write an entry and an Event.
 func withoutClientAddress(message string) string { return clientAddress.ReplaceAllString(message, "") }
 
-// scheduleRetry sets when the revision is tried again, unless its module is refused whenever it is tried.
+// scheduleRetry sets the time of the next attempt to use the revision, unless its module would be rejected again.
 func (f *Follower) scheduleRetry(state *pluginState, err error, before *pluginState) {
 	if isRefused(err) {
 		return
@@ -139,13 +142,13 @@ func (f *Follower) scheduleRetry(state *pluginState, err error, before *pluginSt
 	state.retryAt = f.options.Clock.Now().Add(delay)
 }
 
-// isRefused reports whether a module is refused whenever it is tried.
+// isRefused reports whether a module would be rejected in every attempt.
 func isRefused(err error) bool {
 	var refused *host.LoadError
 	return errors.As(err, &refused) && !host.IsTransient(err)
 }
 
-// classifyError returns the state and the reason of a revision that does not run.
+// classifyError returns the state and the reason for a revision that does not run.
 func classifyError(err error) (plugins.PluginState, string) {
 	var (
 		gone     *revisionError
@@ -188,7 +191,8 @@ func describeEffect(a *activePlugin, s *source.Status) string {
 	return effect
 }
 
-// tellChanges reports changed states in the log and, while this replica leads, in Events on the ReflectionPlugins.
+// tellChanges reports changed states in the log and, while this replica is the leader, in Events about the
+// ReflectionPlugins.
 func (f *Follower) tellChanges(before, now map[string]*pluginState) {
 	for _, name := range slices.Sorted(maps.Keys(now)) {
 		s, was := now[name], before[name]
@@ -214,7 +218,7 @@ func (f *Follower) tellChanges(before, now map[string]*pluginState) {
 	}
 }
 
-// publishEvent reports the state of a revision by an Event on its ReflectionPlugin.
+// publishEvent reports the state of a revision in an Event about its ReflectionPlugin.
 func (f *Follower) publishEvent(name string, s *pluginState, eventType string) {
 	about := &corev1.ObjectReference{APIVersion: plugins.GroupVersion.String(), Kind: plugins.ReflectionPluginKind, Name: name, UID: s.uid}
 	message := fmt.Sprintf("revision %s on virtual node %s: %s", s.revision, f.options.NodeName, s.message)

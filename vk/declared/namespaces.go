@@ -18,28 +18,29 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Namespaces knows the labels of the namespaces of this cluster, from the first time that a plugin selects by them. It is safe for concurrent use.
+// Namespaces provides the labels of the namespaces of this cluster. It reads them as soon as a plugin selects by them.
+// It is safe for concurrent use.
 type Namespaces struct {
 	client metadata.Interface
-	known  sync.Map // *namespaceLabels by the name of the namespace
+	known  sync.Map // values are of type *namespaceLabels; keyed by the name of the namespace
 
 	mu          sync.Mutex
 	stop        context.CancelFunc
 	ended       sync.WaitGroup
-	informer    cache.SharedIndexInformer // nil before watch
+	informer    cache.SharedIndexInformer // nil before watch is called
 	subscribers []func(namespace string)
 
 	selectors atomic.Pointer[[]labels.Selector] // selectors in use
-	lastError atomic.Pointer[string]            // of the watch, nil after a success
+	lastError atomic.Pointer[string]            // last error of the watch; nil after a success
 }
 
-// namespaceLabels are the labels of a namespace at one time. They are never modified.
+// namespaceLabels contains the labels of a namespace at one point in time. They are never modified.
 type namespaceLabels struct{ set labels.Set }
 
 func newNamespaces(client metadata.Interface) *Namespaces { return &Namespaces{client: client} }
 
-// Subscribe has f called with the name of each namespace whose labels become known, or change the selection of a plugin. f must not block. Namespaces that
-// are known already are reported, too.
+// Subscribe registers f, which is called with the name of each namespace whose labels become known, or change so that a
+// plugin selects differently. f must not block. It is also called for namespaces that are already known.
 func (n *Namespaces) Subscribe(f func(namespace string)) {
 	n.mu.Lock()
 	n.subscribers = append(n.subscribers, f)
@@ -47,7 +48,7 @@ func (n *Namespaces) Subscribe(f func(namespace string)) {
 	n.known.Range(func(name, _ any) bool { f(name.(string)); return true })
 }
 
-// watch starts the watch, unless it runs, and waits until all namespaces are known, or for limit.
+// watch starts the watch unless it is running. It waits until all namespaces are known, but not longer than limit.
 func (n *Namespaces) watch(ctx context.Context, limit time.Duration) {
 	n.mu.Lock()
 	if n.informer == nil {
@@ -63,13 +64,13 @@ func (n *Namespaces) watch(ctx context.Context, limit time.Duration) {
 // start starts the watch. The caller holds mu.
 func (n *Namespaces) start() {
 	n.informer = metadatainformer.NewFilteredMetadataInformer(n.client, namespaceResource, "", 0, cache.Indexers{}, nil).Informer()
-	_ = n.informer.SetTransform(keepLabels) // it has not started
+	_ = n.informer.SetTransform(keepLabels) // this cannot fail, because the informer was not started yet
 	_ = n.informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
 		text := err.Error()
 		n.lastError.Store(&text)
 		cache.DefaultWatchErrorHandler(ctx, r, err)
 	})
-	_, _ = n.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{ // it is not stopped
+	_, _ = n.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{ // this cannot fail, because the informer was not stopped
 		AddFunc: n.learn, UpdateFunc: func(_, object any) { n.learn(object) }, DeleteFunc: n.forget,
 	})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -77,7 +78,7 @@ func (n *Namespaces) start() {
 	n.ended.Go(func() { n.informer.RunWithContext(ctx) })
 }
 
-// keepLabels is the transform of the informer: it keeps names and labels.
+// keepLabels is the transform function of the informer. It keeps only names and labels.
 func keepLabels(object any) (any, error) {
 	if m, ok := object.(*metav1.PartialObjectMetadata); ok {
 		return &metav1.PartialObjectMetadata{TypeMeta: m.TypeMeta, ObjectMeta: metav1.ObjectMeta{
@@ -116,7 +117,8 @@ func (n *Namespaces) isSelectionChanged(before, now labels.Set) bool {
 	return used != nil && slices.ContainsFunc(*used, func(s labels.Selector) bool { return s.Matches(before) != s.Matches(now) })
 }
 
-// forget drops the labels of a namespace that was deleted: one of the same name may have others.
+// forget removes the labels of a namespace that was deleted, because a new namespace with the same name may have other
+// labels.
 func (n *Namespaces) forget(object any) {
 	if name, err := cache.DeletionHandlingMetaNamespaceKeyFunc(object); err == nil {
 		n.known.Delete(name)
@@ -132,7 +134,7 @@ func (n *Namespaces) lookup(name string) *namespaceLabels {
 	return known.(*namespaceLabels)
 }
 
-// obstacle returns why labels are not known, as the end of a sentence.
+// obstacle returns the reason why labels are not known, as the end of a sentence.
 func (n *Namespaces) obstacle() string {
 	if text := n.lastError.Load(); text != nil {
 		return ", because namespaces cannot be watched (" + *text + "): check the ClusterRole of virtual kubelets"

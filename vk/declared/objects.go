@@ -72,7 +72,8 @@ func (f *Follower) getRevision(ctx context.Context, name string) (*plugins.Plugi
 	return decodeObject[plugins.PluginRevision](object)
 }
 
-// shrinkRevision is the transform of the informer: it drops what others write, such as the results of other virtual nodes' rehearsals.
+// shrinkRevision is the transform function of the informer. It removes content that others write, such as the results
+// of rehearsals on other virtual nodes.
 func (f *Follower) shrinkRevision(object any) (any, error) {
 	u, ok := object.(*unstructured.Unstructured)
 	if !ok {

@@ -25,19 +25,19 @@ import (
 // FailedInProbationReason is the reason of a revision that was rolled back on this virtual node.
 const FailedInProbationReason = "FailedInProbation"
 
-// defaultMaxFailedPercent is the default of the API.
+// defaultMaxFailedPercent is the default in the API.
 const defaultMaxFailedPercent = 1
 
-// CandidateChains builds chains without swapping them. A *source.Chains is one.
+// CandidateChains builds chains without using them for objects. *source.Chains implements it.
 type CandidateChains interface {
-	// NewCandidate builds the chains as they would be with these declared plugins.
+	// NewCandidate builds the chains for the given declared plugins.
 	NewCandidate(ctx context.Context, plugins []source.Declared) (*source.Candidate, []source.Status, error)
 }
 
-// occasion is one promotion of a revision. A revision that becomes active again has another one.
+// occasion is one promotion of a revision. If a revision becomes active again, this is another occasion.
 type occasion struct {
 	revision string
-	at       int64 // status.promotedAt in seconds, 0 if it is unset
+	at       int64 // status.promotedAt in seconds; 0 if it is not set
 }
 
 func occasionOf(p *plugins.ReflectionPlugin) occasion {
@@ -53,19 +53,20 @@ type promotion struct {
 	occasion
 	previous  string
 	set       string            // see setKey
-	chains    *source.Candidate // with the previous revision, which stays loaded; nil if they cannot be built
+	chains    *source.Candidate // chains with the previous revision, which remains loaded; nil if they cannot be built
 	probation *reflection.Probation
 }
 
-// beginning is the time at which this virtual node began to reflect with a promoted revision.
+// beginning is the time at which this virtual node started to use a promoted revision for reflection.
 type beginning struct {
 	occasion
 	since time.Time
-	// isOwn reports whether this process began it, and so knows which removals it has permitted.
+	// isOwn reports whether the probation began in this process, which then knows the removals that it has permitted.
 	isOwn bool
 }
 
-// runningOf returns the revision of a plugin that runs here: its active one, or the previous one after a rollback.
+// runningOf returns the revision of a plugin that runs on this virtual node. This is the active revision or, after a
+// rollback, the previous one.
 func (f *Follower) runningOf(p *plugins.ReflectionPlugin, find func(name string) (*plugins.PluginRevision, error)) activePlugin {
 	if f.isRolledBack(p, find) {
 		restored := restorePrevious(p)
@@ -93,8 +94,9 @@ func restorePrevious(p *plugins.ReflectionPlugin) *plugins.ReflectionPlugin {
 	return restored
 }
 
-// isRolledBack reports whether the active revision was rolled back on this virtual node, by this process or, according to its entry, by another replica or
-// an earlier process. It stays so until the next promotion.
+// isRolledBack reports whether the active revision was rolled back on this virtual node. This process may have done so
+// or, according to the entry of the virtual node, another replica or an earlier process. The rollback is valid until
+// the next promotion.
 func (f *Follower) isRolledBack(p *plugins.ReflectionPlugin, find func(name string) (*plugins.PluginRevision, error)) bool {
 	if p.Status.PreviousRevision == "" {
 		return false
@@ -109,8 +111,8 @@ func (f *Follower) isRolledBack(p *plugins.ReflectionPlugin, find func(name stri
 	return err == nil && isRollBack(f.entryIn(revision), p)
 }
 
-// isRollBack reports whether an entry of the active revision is about a rollback after its present promotion. An entry from before has no effect:
-// a user has chosen the revision again.
+// isRollBack reports whether an entry of the active revision is about a rollback after its present promotion. An
+// earlier entry has no effect, because a user has selected the revision again.
 func isRollBack(entry *plugins.VirtualNodePlugin, p *plugins.ReflectionPlugin) bool {
 	return entry != nil && entry.State == plugins.RolledBackPlugin && (entry.PromotedAt == nil || entry.PromotedAt.Equal(p.Status.PromotedAt))
 }
@@ -124,8 +126,9 @@ func (f *Follower) entryIn(revision *plugins.PluginRevision) *plugins.VirtualNod
 	return &revision.Status.VirtualNodes[i]
 }
 
-// renewProbations watches the revisions that are on probation, before the chains run them: the chains with their previous revisions are built first, so that these
-// stay loaded. It returns the time until the first probation ends, 0 if there is none. The caller holds refreshing.
+// renewProbations observes the revisions that are on probation. It is called before the chains run them, because the
+// chains with the previous revisions must be built first, so that the previous revisions remain loaded. It returns the
+// time until the first probation ends, or 0 if there is none. The caller holds refreshing.
 func (f *Follower) renewProbations(ctx context.Context, active []activePlugin) (left time.Duration) {
 	chains, ok := f.options.Chains.(CandidateChains)
 	if f.options.Probations == nil || !ok {
@@ -160,7 +163,8 @@ func (f *Follower) renewProbations(ctx context.Context, active []activePlugin) (
 	return left
 }
 
-// endOfProbation returns the time at which the probation of a revision ends, zero if there is none. While it has not begun, the whole probation is left.
+// endOfProbation returns the time at which the probation of a revision ends. It is zero if there is no probation. If
+// the probation has not begun, the whole duration is left.
 func (f *Follower) endOfProbation(a *activePlugin) (until time.Time, hasBegun bool) {
 	if a.promoted == nil || a.promoted.Status.PromotedAt == nil {
 		return time.Time{}, false
@@ -172,8 +176,8 @@ func (f *Follower) endOfProbation(a *activePlugin) (until time.Time, hasBegun bo
 	return f.options.Clock.Now().Add(probation), false
 }
 
-// beginningOf returns the time at which the probation of a revision began on this virtual node, zero if it has not. The entry has it after a restart. The caller
-// holds refreshing.
+// beginningOf returns the time at which the probation of a revision began on this virtual node. It is zero if the
+// probation has not begun. After a restart, the time is read from the entry. The caller holds refreshing.
 func (f *Follower) beginningOf(a *activePlugin) time.Time {
 	if b := f.begun[a.name]; b.occasion == occasionOf(a.promoted) {
 		return b.since
@@ -184,14 +188,15 @@ func (f *Follower) beginningOf(a *activePlugin) time.Time {
 	return time.Time{}
 }
 
-// hasBegun reports whether this process began the probation of a revision. The caller holds refreshing.
+// hasBegun reports whether the probation of a revision began in this process. The caller holds refreshing.
 func (f *Follower) hasBegun(a *activePlugin) bool {
 	b := f.begun[a.name]
 	return b.isOwn && b.occasion == occasionOf(a.promoted)
 }
 
-// beginProbations begins the probations of the promoted revisions that run, once this replica leads and reaches the provider: what takes effect later, because
-// the provider was away, this virtual kubelet did not run or the module was lost, is not less watched. The caller holds refreshing.
+// beginProbations begins the probations of the promoted revisions that run, as soon as this replica is the leader and
+// reaches the provider. If a revision takes effect later, because the provider was unreachable, this virtual kubelet
+// was not running or the module was lost, its probation is not shorter. The caller holds refreshing.
 func (f *Follower) beginProbations(active []activePlugin) {
 	next := map[string]beginning{}
 	for i := range active {
@@ -210,8 +215,8 @@ func (f *Follower) beginProbations(active []activePlugin) {
 	f.begun = next
 }
 
-// promotionOf returns the promotion of an active revision, which continues an earlier one of the same revision. If
-// the chains of before cannot be built, all removals are held, and failures count.
+// promotionOf returns the promotion of an active revision. It continues an earlier promotion of the same revision. If
+// the previous chains cannot be built, all removals are held, and failures are counted.
 func (f *Follower) promotionOf(ctx context.Context, chains CandidateChains, active []activePlugin, a *activePlugin, until time.Time) *promotion {
 	p := &promotion{occasion: occasionOf(a.promoted), previous: a.promoted.Status.PreviousRevision, set: setKey(active)}
 	earlier := f.onProbation[a.name]
@@ -226,7 +231,7 @@ func (f *Follower) promotionOf(ctx context.Context, chains CandidateChains, acti
 	if percent := a.promoted.Spec.Rollout.MaxFailedPercent; percent != nil {
 		o.MaxFailedPercent = *percent
 	}
-	// There is nothing to go back to, or a user has chosen the revision again after it was rolled back.
+	// There is no previous revision, or a user has selected the revision again after it was rolled back.
 	if p.previous == "" || a.promoted.Status.IsRejected(a.revision) {
 		o.MaxFailedPercent = 100
 	}
@@ -237,10 +242,10 @@ func (f *Follower) promotionOf(ctx context.Context, chains CandidateChains, acti
 	return p
 }
 
-// unknownChains replace the previous chains while these cannot be built. Their error holds every removal.
+// unknownChains replaces the previous chains as long as they cannot be built. Its error holds every removal.
 type unknownChains struct{}
 
-// Run implements mutation.Runner. It fails.
+// Run implements mutation.Runner. It always fails.
 func (unknownChains) Run(context.Context, string, host.Hook, *document.Document, *host.Env) (*host.Outcome, error) {
 	return nil, errors.New("the previous revision cannot be loaded")
 }
@@ -271,8 +276,8 @@ func (f *Follower) previousChains(ctx context.Context, chains CandidateChains, a
 	built, statuses, err := chains.NewCandidate(ctx, f.declareAll(ctx, f.withPrevious(ctx, active, a)))
 	s := statusOf(statuses, a.name)
 	switch {
-	// A plugin whose previous revision cannot be loaded is held. If another one runs in its place, it may be the new
-	// one, and would compare with itself.
+	// A plugin whose previous revision cannot be loaded is held. If another revision runs in its place, it may be the
+	// new one, which would then be compared with itself.
 	case err == nil && (s == nil || s.Err == nil || earlier == nil && !s.Running):
 		return built
 	case err == nil:
@@ -307,8 +312,8 @@ func (f *Follower) withPrevious(ctx context.Context, active []activePlugin, a *a
 	return set
 }
 
-// approvedRemovals returns the number of copies that the revision may remove by new skips. There are none in a
-// probation that another process began, because that one may have removed them.
+// approvedRemovals returns the number of copies that the revision may remove by new skips. It is 0 if the probation
+// began in another process, because that process may already have removed them.
 func (f *Follower) approvedRemovals(ctx context.Context, a *activePlugin) int64 {
 	if !f.beginningOf(a).IsZero() && !f.hasBegun(a) {
 		return 0

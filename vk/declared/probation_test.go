@@ -55,7 +55,8 @@ func (l *lab) onProbation(set *reflection.Probations, revision string) (found *r
 	return found
 }
 
-// A revision that fails in its probation is rolled back on this virtual node, without the controller manager, also after a restart, until another revision is active.
+// TestRevisionsAreRolledBack checks that a revision that fails during its probation is rolled back on this virtual node
+// until another revision is active. This does not need the controller manager, and is also valid after a restart.
 func TestRevisionsAreRolledBack(t *testing.T) {
 	l := newLab(t, true)
 	l.store()
@@ -88,8 +89,8 @@ func TestRevisionsAreRolledBack(t *testing.T) {
 	l.onProbation(set, "strip-3")
 }
 
-// The permitted number of removals comes from the settings or, if a user has approved the revision, from its rehearsal.
-// A probation ends on its own.
+// TestProbationsFollowTheRollout checks that the permitted number of removals comes from the settings or, if a user has
+// approved the revision, from its rehearsal, and that a probation ends on its own.
 func TestProbationsFollowTheRollout(t *testing.T) {
 	l := newLab(t, true)
 	l.store()
@@ -141,7 +142,8 @@ func TestProbationsFollowTheRollout(t *testing.T) {
 	})
 }
 
-// A candidate is rehearsed once, and again when the set of plugins changes, which ends a rehearsal that is under way. Its result is in its entry.
+// TestCandidatesAreRehearsed checks that a candidate is rehearsed once, and again when the set of plugins changes. Such
+// a change ends a running rehearsal. The result is in the entry of the candidate.
 func TestCandidatesAreRehearsed(t *testing.T) {
 	l := newLab(t, true)
 	l.store()
@@ -206,7 +208,7 @@ type probed struct {
 	set *reflection.Probations
 }
 
-// probe starts a follower that the watches have reported the plugin and its revisions to.
+// probe starts a follower after the watches have reported the plugin and its revisions.
 func (w *workbench) probe(p *plugins.ReflectionPlugin, revisions ...*plugins.PluginRevision) *probed {
 	w.Helper()
 	f := &probed{workbench: w, set: reflection.NewProbations(w.clock)}
@@ -215,7 +217,7 @@ func (w *workbench) probe(p *plugins.ReflectionPlugin, revisions ...*plugins.Plu
 	return f
 }
 
-// show has the watches report, and installs, a plugin and revisions.
+// show makes the watches report a plugin and revisions, and installs them.
 func (f *probed) show(p *plugins.ReflectionPlugin, revisions ...*plugins.PluginRevision) {
 	f.workbench.Helper()
 	f.watch(f.plugins, p)
@@ -225,7 +227,7 @@ func (f *probed) show(p *plugins.ReflectionPlugin, revisions ...*plugins.PluginR
 	f.refreshNow()
 }
 
-// refreshNow does what refresh does.
+// refreshNow does the same as refresh.
 func (f *probed) refreshNow() {
 	f.workbench.Helper()
 	all, err := f.watchedPlugins()
@@ -234,15 +236,15 @@ func (f *probed) refreshNow() {
 	f.installPlugins(f.Context(), f.selectActive(all, find))
 }
 
-// only returns the single probation.
+// only returns the only probation.
 func (f *probed) only() *reflection.Probation {
 	f.workbench.Helper()
 	require.Len(f.workbench, f.set.Current(), 1)
 	return f.set.Current()[0]
 }
 
-// previously returns which of the labels that revisions 1 and 2 remove are left on a Service by the chains from before
-// the promotion.
+// previously runs the chains from before the promotion on a Service. It returns which of the labels that revisions 1
+// and 2 remove are left.
 func (f *probed) previously() (labels []string, err error) {
 	f.workbench.Helper()
 	doc := document.New()
@@ -260,9 +262,9 @@ func (f *probed) previously() (labels []string, err error) {
 	return labels, nil
 }
 
-// Removals are not compared with a previous revision that is not proven, because objects that it skips do not count as
-// already skipped either. After a rollback, the previous revision is itself on probation, even without the controller
-// manager.
+// TestUnprovenRevisionsStayOnProbation checks that removals are not compared with a previous revision that is unproven,
+// because objects that it skips do not count as already skipped. After a rollback, the previous revision itself is on
+// probation, even without the controller manager.
 func TestUnprovenRevisionsStayOnProbation(t *testing.T) {
 	w := newWorkbench(t)
 	p := w.newPlugin(w.clock.Now())
@@ -293,7 +295,7 @@ func TestUnprovenRevisionsStayOnProbation(t *testing.T) {
 	assert.Empty(t, f.set.Current())
 }
 
-// A probation goes on while the active revision cannot be read.
+// TestProbationsOutliveUnreadRevisions checks that a probation continues while the active revision cannot be read.
 func TestProbationsOutliveUnreadRevisions(t *testing.T) {
 	w := newWorkbench(t)
 	p, second := w.newPlugin(w.clock.Now()), w.newRevision(2)
@@ -365,7 +367,8 @@ func TestRevisionsAreNotComparedWithThemselves(t *testing.T) {
 	assert.Equal(t, []string{"v2"}, left)
 }
 
-// The removals that the settings permit are permitted once, whatever process continues the probation.
+// TestRemovalsArePermittedOnce checks that the removals that the settings permit are permitted only once, no matter
+// which process continues the probation.
 func TestRemovalsArePermittedOnce(t *testing.T) {
 	w := newWorkbench(t)
 	p, second := w.newPlugin(w.clock.Now()), w.newRevision(2)

@@ -37,12 +37,13 @@ import (
 	"github.com/refract-project/refract/vk/reflection"
 )
 
-// workbench is a lab without a control plane: its server has the parts of the module only, and the test fills the caches of the watches.
+// workbench is a lab without a control plane. Its server only has the parts of the module, and the test fills the
+// caches of the watches.
 type workbench struct {
 	*lab
 	clock   *clocktesting.FakeClock
 	isEmpty atomic.Bool   // the server has no module
-	stalled chan struct{} // receives a value for each request for strip-3, which the server answers when the test ends
+	stalled chan struct{} // receives a value for each request for strip-3; the server responds when the test ends
 }
 
 func newWorkbench(t *testing.T) *workbench {
@@ -78,7 +79,7 @@ func newWorkbench(t *testing.T) *workbench {
 	return w
 }
 
-// follower returns a follower of the workbench's clock.
+// follower returns a follower that uses the clock of the workbench.
 func (w *workbench) follower(change ...func(*Options)) *Follower {
 	w.Helper()
 	return w.lab.follower(append([]func(*Options){func(o *Options) { o.Clock = w.clock }}, change...)...)
@@ -104,7 +105,7 @@ func (w *workbench) newRevision(number int64) *plugins.PluginRevision {
 	return r
 }
 
-// watch has the watches of a follower report an object.
+// watch makes the watches of a follower report an object.
 func (w *workbench) watch(informer cache.SharedIndexInformer, object any) {
 	w.Helper()
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
@@ -112,7 +113,7 @@ func (w *workbench) watch(informer cache.SharedIndexInformer, object any) {
 	w.must(informer.GetStore().Add(&unstructured.Unstructured{Object: content}))
 }
 
-// install does what refresh does, and returns the revisions that run.
+// install does the same as refresh, and returns the revisions that run.
 func (w *workbench) install(f *Follower) (running []string) {
 	w.Helper()
 	all, err := f.watchedPlugins()
@@ -126,8 +127,9 @@ func (w *workbench) install(f *Follower) (running []string) {
 	return running
 }
 
-// A rollback is of one promotion. Another replica follows it from the entry, and an earlier state of the plugin does
-// not undo it. It does not overrule a user who requests that the revision be promoted again.
+// TestRollBacksAreOfOnePromotion checks that a rollback belongs to one promotion. Another replica applies it because of
+// the entry, and an earlier state of the plugin does not revert it. If a user requests that the revision be promoted
+// again, the rollback is no longer valid.
 func TestRollBacksAreOfOnePromotion(t *testing.T) {
 	w := newWorkbench(t)
 	p, first, second := w.newPlugin(w.clock.Now()), w.newRevision(1), w.newRevision(2)
@@ -165,7 +167,7 @@ func TestRollBacksAreOfOnePromotion(t *testing.T) {
 	show(p)
 	assert.Equal(t, []string{"strip-1"}, w.install(leader), "after an earlier state of the plugin")
 
-	// If the previous revision is lost, the failed one runs on, and the failure is reported.
+	// If the previous revision is lost, the failed one continues to run, and the failure is reported.
 	w.must(leader.revisions.GetStore().Delete(&unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": "strip-1"}}}))
 	assert.Equal(t, []string{"strip-2"}, w.install(leader))
 	assert.Equal(t, entry, leader.desiredEntry(second, nil, []*plugins.ReflectionPlugin{p}))
@@ -192,7 +194,8 @@ func TestRollBacksAreOfOnePromotion(t *testing.T) {
 	assert.Empty(t, leader.others)
 }
 
-// The probation begins when the virtual kubelet runs the revision, leads and reaches the provider, and does not begin again after a restart.
+// TestProbationsBeginHere checks that the probation begins when the virtual kubelet runs the revision, is the leader
+// and reaches the provider, and that it does not begin again after a restart.
 func TestProbationsBeginHere(t *testing.T) {
 	w := newWorkbench(t)
 	p, second := w.newPlugin(w.clock.Now().Add(-time.Hour)), w.newRevision(2)
@@ -239,7 +242,7 @@ func TestProbationsBeginHere(t *testing.T) {
 	w.install(f)
 	assert.Empty(t, set.Current())
 
-	// A user has chosen the revision after it was rolled back.
+	// A user has selected the revision again after it was rolled back.
 	p.Status.RejectedRevision, p.Status.PromotedAt = "strip-2", &metav1.Time{Time: w.clock.Now().Truncate(time.Second)}
 	w.watch(f.plugins, p)
 	w.install(f)
@@ -247,7 +250,8 @@ func TestProbationsBeginHere(t *testing.T) {
 	assert.EqualValues(t, 100, set.Current()[0].MaxFailedPercent)
 }
 
-// An active revision that cannot be read keeps the settings that it had. If they are not known, all objects of its kinds are held.
+// TestUnreadRevisionsKeepTheirSettings checks that an active revision that cannot be read keeps its previous settings.
+// If they are not known, all objects of its kinds are held.
 func TestUnreadRevisionsKeepTheirSettings(t *testing.T) {
 	w := newWorkbench(t)
 	p, second := w.newPlugin(w.clock.Now()), w.newRevision(2)
@@ -268,7 +272,7 @@ func TestUnreadRevisionsKeepTheirSettings(t *testing.T) {
 	assert.Empty(t, f.read)
 }
 
-// showCandidate installs the active revision, and has the watches report the candidate 3.
+// showCandidate installs the active revision, and makes the watches report the candidate 3.
 func (w *workbench) showCandidate(f *Follower) {
 	w.Helper()
 	p := w.newPlugin(w.clock.Now())
@@ -281,7 +285,7 @@ func (w *workbench) showCandidate(f *Follower) {
 	f.Lead()
 }
 
-// rehearsals runs the rehearsals of a follower. A change has no effect before it is received.
+// rehearsals runs the rehearsals of a follower. A change has no effect until it is received from the channel.
 func (w *workbench) rehearsals(f *Follower, rehearse Rehearsal) (changed chan struct{}) {
 	w.Helper()
 	changed = make(chan struct{})
@@ -292,7 +296,8 @@ func (w *workbench) rehearsals(f *Follower, rehearse Rehearsal) (changed chan st
 	return changed
 }
 
-// awaitOther waits for the reason of the entry of a revision, empty for none.
+// awaitOther waits until the entry of a revision has the given reason. If the reason is empty, it waits until there is
+// no entry.
 func (w *workbench) awaitOther(f *Follower, revision, reason string) {
 	w.Helper()
 	w.eventually("the entry of "+revision, func() error {
@@ -305,8 +310,8 @@ func (w *workbench) awaitOther(f *Follower, revision, reason string) {
 	})
 }
 
-// A rehearsal that fails is repeated after growing delays, regardless of changes in the meantime. Its failure stays in
-// the entry.
+// TestFailedRehearsalsAreDelayed checks that a failed rehearsal is repeated after increasing delays, even if there are
+// changes in the meantime. The failure remains in the entry.
 func TestFailedRehearsalsAreDelayed(t *testing.T) {
 	w := newWorkbench(t)
 	f := w.follower()
@@ -349,7 +354,8 @@ func TestFailedRehearsalsAreDelayed(t *testing.T) {
 	}
 }
 
-// A candidate that cannot be read, because the API server does not respond, delays no promotion.
+// TestAStalledCandidateDelaysNothing checks that a candidate that cannot be read, because the API server does not
+// respond, does not delay a promotion.
 func TestAStalledCandidateDelaysNothing(t *testing.T) {
 	w := newWorkbench(t)
 	f := w.follower(func(o *Options) { o.CallTimeout = 20 * time.Second })
@@ -369,7 +375,8 @@ func TestAStalledCandidateDelaysNothing(t *testing.T) {
 	assert.ErrorContains(t, <-failed, "getting the candidate of ReflectionPlugin strip")
 }
 
-// A candidate whose module is missing is rehearsed once the module is there again.
+// TestCandidatesAwaitTheirModules checks that a candidate whose module is missing is rehearsed as soon as the module
+// exists again.
 func TestCandidatesAwaitTheirModules(t *testing.T) {
 	w := newWorkbench(t)
 	f := w.follower()
@@ -391,7 +398,8 @@ func TestCandidatesAwaitTheirModules(t *testing.T) {
 	})
 }
 
-// The entry of a candidate that is replaced while it is rehearsed is removed.
+// TestReplacedCandidatesAreWithdrawn checks that the entry of a candidate is removed if the candidate is replaced
+// during its rehearsal.
 func TestReplacedCandidatesAreWithdrawn(t *testing.T) {
 	w := newWorkbench(t)
 	f := w.follower()
@@ -413,7 +421,8 @@ func TestReplacedCandidatesAreWithdrawn(t *testing.T) {
 	w.awaitOther(f, "strip-3", "")
 }
 
-// A plugin that becomes active during the probation of another one is in the chains that the probation compares with.
+// TestProbationsCompareWithThePresentSet checks that a plugin that becomes active during the probation of another one
+// is added to the chains that the probation compares with.
 func TestProbationsCompareWithThePresentSet(t *testing.T) {
 	w := newWorkbench(t)
 	f := w.follower(func(o *Options) { o.Probations = reflection.NewProbations(w.clock) })
@@ -448,8 +457,8 @@ func TestProbationsCompareWithThePresentSet(t *testing.T) {
 	assert.True(t, previousStrips())
 }
 
-// The reported state of a plugin that cannot be read is the same for each attempt, even though the port of the
-// connection differs.
+// TestStatesHaveNoPortsOfClients checks that the reported state of a plugin that cannot be read is the same in each
+// attempt, although the port of the connection differs.
 func TestStatesHaveNoPortsOfClients(t *testing.T) {
 	w := newWorkbench(t)
 	f := w.follower()
@@ -464,8 +473,9 @@ func TestStatesHaveNoPortsOfClients(t *testing.T) {
 	assert.Equal(t, UnreadableReason, state(1).reason)
 }
 
-// A candidate is rehearsed again, and its report renewed, when this virtual node begins or ends to lead the shared
-// kinds, and when another plugin has another active revision, also one for another provider.
+// TestCandidatesAreRehearsedAgain checks that a candidate is rehearsed again, and its report is renewed, when this
+// virtual node starts or stops reflecting the shared kinds, and when another plugin has another active revision, even
+// one for another provider.
 func TestCandidatesAreRehearsedAgain(t *testing.T) {
 	w := newWorkbench(t)
 	var leads atomic.Bool

@@ -25,10 +25,10 @@ const (
 	RehearsalFailedReason = "RehearsalFailed"
 )
 
-// Rehearsal evaluates the objects of this virtual node with a candidate, and ends early with the error of ctx.
+// Rehearsal evaluates the objects of this virtual node with a candidate. If ctx ends, it returns the error of ctx.
 type Rehearsal func(ctx context.Context, c reflection.PluginCandidate) (*plugins.PluginRehearsalResult, error)
 
-// candidateKey is everything that a rehearsal depends on, except for the objects.
+// candidateKey returns a text that contains everything on which a rehearsal depends, except for the objects.
 func candidateKey(c *Candidate) string {
 	parts := []string{c.Plugin, c.Revision, c.Active, c.Others, strconv.FormatBool(c.LeadsShared)}
 	for i := range c.Plugins {
@@ -37,15 +37,15 @@ func candidateKey(c *Candidate) string {
 	return strings.Join(parts, " ")
 }
 
-// attempts have the rehearsals of the candidates, by revision.
+// attempts contains the rehearsals of the candidates, keyed by revision.
 type attempts map[string]*attempt
 
 // attempt is the rehearsal of one candidate.
 type attempt struct {
 	key      string // see candidateKey
-	isDone   bool   // its result is reported
+	isDone   bool   // the result was reported
 	failures int
-	retryAt  time.Time // zero: at once
+	retryAt  time.Time // the zero value means at once
 }
 
 // RunRehearsals rehearses the candidates one after another, and reports the results, until ctx ends. changed has an
@@ -85,7 +85,7 @@ func (f *Follower) RunRehearsals(ctx context.Context, changed <-chan struct{}, r
 	return nil
 }
 
-// withdrawOthers removes the entries of revisions that are no candidates any more.
+// withdrawOthers removes the entries of revisions that are no longer candidates.
 func (f *Follower) withdrawOthers(all attempts, candidates []Candidate) {
 	current := map[string]bool{}
 	for i := range candidates {
@@ -99,7 +99,7 @@ func (f *Follower) withdrawOthers(all attempts, candidates []Candidate) {
 	}
 }
 
-// withdrawCandidate removes the entry of a candidate. The entry of a revision that was rolled back stays.
+// withdrawCandidate removes the entry of a candidate. The entry of a revision that was rolled back is kept.
 func (f *Follower) withdrawCandidate(revision string) {
 	f.mu.Lock()
 	kept := f.others[revision].State == plugins.RolledBackPlugin
@@ -109,7 +109,8 @@ func (f *Follower) withdrawCandidate(revision string) {
 	}
 }
 
-// next returns the first candidate that must be rehearsed now, and has an attempt. If there is none, it returns the time until the next rehearsal, 0 for never.
+// next returns the first candidate that must be rehearsed now, for which it ensures an attempt. If there is none, it
+// returns the time until the next rehearsal; 0 means never.
 func (all attempts) next(candidates []Candidate, now time.Time) (c *Candidate, wait time.Duration) {
 	for i := range candidates {
 		c := &candidates[i]
@@ -130,10 +131,10 @@ func (all attempts) next(candidates []Candidate, now time.Time) (c *Candidate, w
 	return nil, wait
 }
 
-// errSuperseded ends the rehearsal of a revision that is not a candidate any more.
+// errSuperseded ends the rehearsal of a revision that is no longer a candidate.
 var errSuperseded = errors.New("the candidate is another one")
 
-// attempt rehearses a candidate once. If it must be repeated, it sets the time.
+// attempt rehearses a candidate once. If the rehearsal must be repeated, it sets the time.
 func (f *Follower) attempt(ctx context.Context, chains CandidateChains, c *Candidate, a *attempt, changed <-chan struct{}, rehearse Rehearsal) {
 	var err error
 	a.isDone, err = f.rehearseOne(ctx, chains, c, a.failures > 0, changed, rehearse)
@@ -157,7 +158,7 @@ func (f *Follower) rehearseOne(ctx context.Context, chains CandidateChains, c *C
 		f.reportCandidate(c, state, reason, s.Err.Error(), nil)
 		return isRefused(s.Err), s.Err
 	}
-	if !isRepeated { // the reason of the last failure stays until there is a result
+	if !isRepeated { // the reason of the last failure is kept until there is a result
 		f.reportCandidate(c, plugins.RehearsingPlugin, RehearsingReason, "the objects of this virtual node are being evaluated", nil)
 	}
 	result, err := f.untilChanged(ctx, c, changed, func(ctx context.Context) (*plugins.PluginRehearsalResult, error) {
@@ -185,7 +186,7 @@ func (f *Follower) reportCandidate(c *Candidate, state plugins.PluginState, reas
 	}
 }
 
-// untilChanged calls evaluate, and ends it once the candidate is another one. The error is then errSuperseded.
+// untilChanged calls evaluate, and ends it if the candidate is replaced. The error is then errSuperseded.
 func (f *Follower) untilChanged(ctx context.Context, c *Candidate, changed <-chan struct{}, evaluate func(context.Context) (*plugins.PluginRehearsalResult, error)) (result *plugins.PluginRehearsalResult, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

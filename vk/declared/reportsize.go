@@ -10,19 +10,19 @@ import (
 )
 
 const (
-	// maxVirtualNodes is the maximum number of entries of a PluginRevision, as its CRD has it.
+	// maxVirtualNodes is the maximum number of entries of a PluginRevision. The limit in the CRD is the same.
 	maxVirtualNodes = 256
-	// maxDetails is the maximum size of the paths, conflicts and examples in one entry, in bytes of JSON. With the
-	// other fields of an entry, its managed fields and the longest names, maxVirtualNodes entries then fit into the 1.5
+	// maxDetails is the maximum size of the paths, conflicts and examples in one entry, in bytes of JSON. Together with
+	// the other fields of an entry, its managed fields and the longest names, maxVirtualNodes entries fit into the 1.5
 	// MiB that etcd accepts.
 	maxDetails = 3072
-	// maxEntryMessage is the maximum length of the message in one entry, in bytes. The CRD has the same number of
-	// characters, and an API server refuses a status with a longer message as a whole.
+	// maxEntryMessage is the maximum length of the message in one entry, in bytes. The CRD permits the same number of
+	// characters, and an API server rejects the whole status if a message is longer.
 	maxEntryMessage = 1024
 )
 
-// countsOf returns a result without paths, conflicts and examples. An active revision keeps only the counts, because
-// the removals that were approved are one of them.
+// countsOf returns a copy of a result without paths, conflicts and examples. An active revision only keeps the counts,
+// because the number of approved removals is one of them.
 func countsOf(result *plugins.PluginRehearsalResult) *plugins.PluginRehearsalResult {
 	if result == nil {
 		return nil
@@ -32,8 +32,8 @@ func countsOf(result *plugins.PluginRehearsalResult) *plugins.PluginRehearsalRes
 	return &counts
 }
 
-// limitDetails returns a result with as many paths, conflicts and examples as fit into maxDetails, the first ones of
-// each list. The counts stay.
+// limitDetails returns a copy of a result with as many paths, conflicts and examples as fit into maxDetails, beginning
+// with the first ones of each list. The counts do not change.
 func limitDetails(result *plugins.PluginRehearsalResult) *plugins.PluginRehearsalResult {
 	limited, left := countsOf(result), maxDetails
 	for n := range max(len(result.Paths), len(result.Conflicts), len(result.Examples)) {
@@ -50,7 +50,7 @@ func appendFitting[T any](kept, all []T, n int, left *int) []T {
 		return kept
 	}
 	text, err := json.Marshal(all[n])
-	if size := len(text) + 1; err == nil && size <= *left { // a comma
+	if size := len(text) + 1; err == nil && size <= *left { // one byte is for a comma
 		*left -= size
 		return append(kept, all[n])
 	}

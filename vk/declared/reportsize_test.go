@@ -26,7 +26,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection"
 )
 
-// longestResult returns a result with as many details as the API allows, of the greatest length.
+// longestResult returns a result with as many details as the API permits, each with the maximum length.
 func longestResult() *plugins.PluginRehearsalResult {
 	r := &plugins.PluginRehearsalResult{Against: "strip-1", Objects: 1e9, Unchanged: 1e9, Changed: 1e9, Removed: 7, Errors: 1e9,
 		NotDeterministic: 1e9, OtherRevisions: pluginrevision.OthersKey(nil, "strip")}
@@ -46,7 +46,8 @@ func longestResult() *plugins.PluginRehearsalResult {
 	return r
 }
 
-// Details are left out only if they are too long, and of each list the last ones.
+// TestDetailsAreLimited checks that details are left out only if they are too long, and that the last ones of each list
+// are left out.
 func TestDetailsAreLimited(t *testing.T) {
 	small := &plugins.PluginRehearsalResult{Objects: 5, Changed: 5,
 		Examples: []plugins.RehearsedObject{{Kind: "Pod", Namespace: "shop", Name: "web-7d4b9c6f5-x2lqm", Outcome: plugins.ChangedOutcome}}}
@@ -67,7 +68,8 @@ func TestDetailsAreLimited(t *testing.T) {
 	assert.LessOrEqual(t, len(text), maxDetails+512)
 }
 
-// The reports of the greatest number of virtual nodes fit into one revision. Once it is active, its entries have the counts only.
+// TestReportsOfManyVirtualNodesFit checks that the reports of the maximum number of virtual nodes fit into one
+// revision. When the revision is active, its entries contain only the counts.
 func TestReportsOfManyVirtualNodesFit(t *testing.T) {
 	l := newLab(t, true)
 	l.store()
@@ -121,7 +123,8 @@ func TestReportsOfManyVirtualNodesFit(t *testing.T) {
 	assert.Equal(t, countsOf(longestResult()), own(plugins.ActivePlugin))
 }
 
-// fill adds entries of other virtual nodes, with the longest names, to a revision, as if each of them had written its own.
+// fill adds entries of other virtual nodes, with the longest names, to a revision, as if each virtual node had written
+// its own entry.
 func (l *lab) fill(revision string, number int, entry plugins.VirtualNodePlugin) {
 	l.Helper()
 	name := func(n int) string { return fmt.Sprintf("%0253d", n) }
@@ -145,7 +148,7 @@ func (l *lab) fill(revision string, number int, entry plugins.VirtualNodePlugin)
 		r.Status.VirtualNodes = append(r.Status.VirtualNodes, entry)
 	}
 	l.must(l.admin.Status().Update(l.Context(), r, client.FieldOwner(manager(0))))
-	for n := 1; n < number; n++ { // the update has made one manager the owner of all
+	for n := 1; n < number; n++ { // after the update, one manager owns all entries
 		m := own
 		m.Manager, m.FieldsV1 = manager(n), metav1.NewFieldsV1(strings.Replace(own.FieldsV1.GetRawString(), name(0), name(n), 1))
 		r.ManagedFields = append(r.ManagedFields, m)
@@ -155,8 +158,8 @@ func (l *lab) fill(revision string, number int, entry plugins.VirtualNodePlugin)
 	require.GreaterOrEqual(l, len(r.ManagedFields), number)
 }
 
-// TestLongMessagesFitIntoEntries checks the messages of entries against the CRD: the API server refuses an entry with a
-// longer one, so that the virtual node would report nothing.
+// TestLongMessagesFitIntoEntries checks the messages of entries against the CRD. The API server rejects an entry with a
+// longer message, so that the virtual node would report nothing.
 func TestLongMessagesFitIntoEntries(t *testing.T) {
 	text, err := os.ReadFile("../../api/crds/plugins.refract.io_pluginrevisions.yaml")
 	require.NoError(t, err)

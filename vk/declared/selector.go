@@ -19,20 +19,20 @@ import (
 // selector implements host.Selector for the field match of a revision.
 type selector struct {
 	namespaces *Namespaces
-	namespace  labels.Selector // nil selects all
-	object     labels.Selector // nil selects all
+	namespace  labels.Selector // nil selects all namespaces
+	object     labels.Selector // nil selects all objects
 
 	decided sync.Map // whether a namespace is selected: *namespaceDecision by its name
 }
 
-// namespaceDecision is whether a namespace is selected with these labels. Labels are replaced, never modified.
+// namespaceDecision records whether a namespace with these labels is selected. Labels are replaced, never modified.
 type namespaceDecision struct {
 	labels   *namespaceLabels
 	selected bool
 }
 
-// selectors has the selectors in use. Equal ones are shared, because a plugin with another selector is another entry of
-// its chains. It is safe for concurrent use.
+// selectors contains the selectors in use. Equal selectors are shared, because a plugin with another selector is
+// another entry of its chains. It is safe for concurrent use.
 type selectors struct {
 	namespaces *Namespaces
 
@@ -40,7 +40,7 @@ type selectors struct {
 	used, next map[string]*selector // key: the JSON of the field match
 }
 
-// renew drops the selectors that were not shared since the last call.
+// renew removes the selectors that have not been shared since the last call.
 func (s *selectors) renew() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -54,7 +54,7 @@ func (s *selectors) renew() {
 	s.namespaces.selectors.Store(&ofNamespaces)
 }
 
-// share returns the selector of a revision, nil if it selects everything. Providers are not part of it.
+// share returns the selector of a revision, or nil if it selects everything. Providers are not part of the selector.
 func (s *selectors) share(match *plugins.PluginMatch) (host.Selector, error) {
 	if match == nil || match.NamespaceSelector == nil && match.ObjectSelector == nil {
 		return nil, nil
@@ -113,7 +113,7 @@ func (s *selector) selects(namespace string, objectLabels func() host.Labels) (b
 	return s.selectsNamespace(namespace)
 }
 
-// selectsNamespace returns an error while the labels of the namespace are not known.
+// selectsNamespace returns an error as long as the labels of the namespace are not known.
 func (s *selector) selectsNamespace(name string) (bool, error) {
 	known := s.namespaces.lookup(name)
 	if known == nil {

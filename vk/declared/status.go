@@ -22,7 +22,7 @@ import (
 	"github.com/refract-project/refract/internal/printable"
 )
 
-// reported is the last entry that was written, which the watch might not have reported yet. It is nil if no entry was
+// reported is the entry that was written last. The watch may not have reported it yet. It is nil if no entry was
 // written.
 type reported struct {
 	uid     types.UID
@@ -30,8 +30,9 @@ type reported struct {
 	entry   *plugins.VirtualNodePlugin
 }
 
-// ReportState sets the entry of this virtual node for a revision that is not active: the candidate of a plugin, or one that was rolled back here. It is
-// written by the replica that leads, if it differs from the present one. ReportState returns false if it was set already.
+// ReportState sets the entry of this virtual node for a revision that is not active. This is the candidate of a plugin,
+// or a revision that was rolled back here. The replica that is the leader writes the entry if it has changed.
+// ReportState returns false if the entry was already set.
 func (f *Follower) ReportState(revision string, entry plugins.VirtualNodePlugin) (isChanged bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -53,7 +54,8 @@ func (f *Follower) WithdrawState(revision string) {
 	f.refreshSoon()
 }
 
-// reportStates writes the entries of this virtual node that differ from the present ones, and returns the delay until the next attempt; 0 is never.
+// reportStates writes the entries of this virtual node that have changed, and returns the delay until the next attempt;
+// 0 means never.
 func (f *Follower) reportStates(ctx context.Context, all []*plugins.ReflectionPlugin) (retry time.Duration) {
 	f.refreshing.Lock()
 	defer f.refreshing.Unlock()
@@ -61,7 +63,7 @@ func (f *Follower) reportStates(ctx context.Context, all []*plugins.ReflectionPl
 	for _, object := range f.revisions.GetStore().List() {
 		revision, err := decodeObject[plugins.PluginRevision](object.(*unstructured.Unstructured))
 		if err != nil {
-			continue // written by a newer version of Refract
+			continue // a newer version of Refract has written this revision
 		}
 		existing[revision.Name] = true
 		err = f.reportState(ctx, revision, all)
@@ -91,7 +93,7 @@ func (f *Follower) reportDenial(revision *plugins.PluginRevision, err error) {
 	f.denials.Report(f.options.Events, about, revision.UID, f.options.NodeName, err)
 }
 
-// reportState writes the entry for a revision, or removes it, unless it is as desired.
+// reportState writes or removes the entry for a revision, unless it is already as desired.
 func (f *Follower) reportState(ctx context.Context, revision *plugins.PluginRevision, all []*plugins.ReflectionPlugin) error {
 	present := f.ownEntry(revision)
 	desired := f.desiredEntry(revision, present, all)
@@ -114,7 +116,7 @@ func (f *Follower) reportState(ctx context.Context, revision *plugins.PluginRevi
 	ctx, cancel := f.withTimeout(ctx)
 	defer cancel()
 	stored, err := f.client.Resource(revisionsResource).ApplyStatus(ctx, revision.Name, status, metav1.ApplyOptions{FieldManager: fieldmanager.OfNode(f.options.NodeName), Force: true})
-	// The revision is gone or was replaced, which the watch will report.
+	// The revision is gone or was replaced. The watch will report this.
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil
 	}
@@ -124,7 +126,8 @@ func (f *Follower) reportState(ctx context.Context, revision *plugins.PluginRevi
 	return err
 }
 
-// ownEntry returns the entry of this virtual node, at least as new as the last write, or nil if it does not exist.
+// ownEntry returns the entry of this virtual node, which is at least as new as the last write. It returns nil if there
+// is none.
 func (f *Follower) ownEntry(revision *plugins.PluginRevision) *plugins.VirtualNodePlugin {
 	if last, ok := f.reported[revision.Name]; ok && last.uid == revision.UID {
 		if order, err := resourceversion.CompareResourceVersion(revision.ResourceVersion, last.version); err == nil && order < 0 {
@@ -134,7 +137,7 @@ func (f *Follower) ownEntry(revision *plugins.PluginRevision) *plugins.VirtualNo
 	return f.entryIn(revision)
 }
 
-// desiredEntry returns the entry of this virtual node for a revision, or nil if it has none.
+// desiredEntry returns the entry of this virtual node for a revision, or nil if there must be none.
 func (f *Follower) desiredEntry(revision *plugins.PluginRevision, present *plugins.VirtualNodePlugin, all []*plugins.ReflectionPlugin) *plugins.VirtualNodePlugin {
 	var p *plugins.ReflectionPlugin
 	if i := slices.IndexFunc(all, func(p *plugins.ReflectionPlugin) bool { return p.Name == revision.Spec.Plugin }); i >= 0 {
@@ -165,15 +168,16 @@ func (f *Follower) desiredEntry(revision *plugins.PluginRevision, present *plugi
 	if other != nil {
 		return other
 	}
-	// The report of an earlier leader about a candidate, or about a revision that failed, is valid until the next evaluation.
+	// If an earlier leader has reported a candidate or a revision that failed, this report is valid until the next
+	// evaluation.
 	if !isActive && isConcerned(p, revision.Name) && present != nil && present.State != plugins.ActivePlugin && present.State != plugins.LoadingPlugin {
 		return present
 	}
 	return nil
 }
 
-// otherEntry returns the entry for a revision that is not active, see ReportState, or nil. It drops the entry of a revision that was rolled back before, once
-// it is of no interest any more.
+// otherEntry returns the entry for a revision that is not active (see ReportState), or nil. It removes the entry of a
+// revision that was rolled back earlier if it is no longer needed.
 func (f *Follower) otherEntry(revision string, p *plugins.ReflectionPlugin) *plugins.VirtualNodePlugin {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -1,11 +1,11 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package heartbeat shows a provider that its consumer is available, even if the provider cannot reach it.
+// Package heartbeat tells a provider that its consumer is available, even if the provider cannot reach the consumer.
 //
-// A Lease in the tenant namespace on the provider is renewed as long as this cluster's API server is ready: a running
-// virtual kubelet alone does not mean that the reflected endpoints are up to date. The provider evaluates the Lease
-// with its own clock.
+// The virtual kubelet renews a Lease in the tenant namespace on the provider, but only while this cluster's API server
+// is ready: otherwise the reflected endpoints may be outdated although the virtual kubelet is running. The provider
+// evaluates the Lease with its own clock.
 package heartbeat
 
 import (
@@ -70,7 +70,7 @@ func Run(ctx context.Context, o Options) {
 
 type sender struct {
 	Options
-	lastError string // error of the last heartbeat, empty after a success
+	lastError string // error of the last heartbeat, or empty after a success
 	denials   int    // number of consecutive denials
 }
 
@@ -95,7 +95,7 @@ func (h *sender) sendHeartbeat(ctx context.Context) time.Duration {
 	return h.Interval
 }
 
-// reportChange logs a change in the error.
+// reportChange logs err if it differs from the previous error.
 func (h *sender) reportChange(ctx context.Context, err error) {
 	trouble := ""
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 )
 
 // TestDenialsAreAskedAboutAgain checks that a denied heartbeat is retried soon, because an API server that has just
-// started denies requests that it allows a moment later. After repeated denials, retries must be rare.
+// started may deny requests for a moment. After repeated denials, retries must become rare.
 func TestDenialsAreAskedAboutAgain(t *testing.T) {
 	code := http.StatusForbidden
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

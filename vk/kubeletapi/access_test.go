@@ -37,7 +37,7 @@ func testAccess(t *testing.T, s *suite) {
 	} {
 		s.grant(user, rules)
 	}
-	stranger, err := s.provider.ConfigFor("reader", "system:masters") // signed by the CA of another cluster
+	stranger, err := s.provider.ConfigFor("reader", "system:masters") // its certificate is signed by the CA of another cluster
 	require.NoError(t, err)
 	token, err := s.consumer.ServiceAccountConfig(t.Context(), "tenant", "default")
 	require.NoError(t, err)
@@ -59,8 +59,8 @@ func testAccess(t *testing.T, s *suite) {
 		{"watcher", "/containerLogs/shop/web/app", http.StatusOK, "logs of shop-remote/web/app"},
 		{"watcher", "/containerLogs/shop-remote/theirs/app", http.StatusNotFound, "not bound to node milan"},
 		{"watcher", exec, http.StatusForbidden, `verb "create"`},
-		// The caller is allowed to use exec. The error comes from the provider, because the request does not upgrade
-		// the connection.
+		// The caller is allowed to use exec. The error is from the provider, because the request does not upgrade the
+		// connection.
 		{"runner", exec, http.StatusBadRequest, "pgrade"},
 		{"runner", "/pods", http.StatusForbidden, ""},
 		{"scraper", "/metrics", http.StatusOK, "process_start_time_seconds"},
@@ -105,7 +105,8 @@ func testAccess(t *testing.T, s *suite) {
 	}
 }
 
-// testFailedReview checks that callers with all permissions are refused while the reviews of tokens and permissions fail.
+// testFailedReview checks that callers with all permissions are refused while the reviews of tokens and permissions
+// fail.
 func testFailedReview(t *testing.T, s *suite) {
 	config, err := s.consumer.ConfigFor("without-reviews")
 	require.NoError(t, err)
@@ -156,7 +157,8 @@ func (s *suite) get(config *rest.Config, path string) (int, string) {
 	s.Helper()
 	client, err := rest.HTTPClientFor(config)
 	require.NoError(s, err)
-	// The client must not follow redirects: behind the API server's proxy, a redirect would lead to another path.
+	// The client must not follow redirects, because a redirect would lead to another path behind the API server's
+	// proxy.
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	response, err := client.Get("https://" + s.address + path)
 	require.NoError(s, err)

@@ -17,9 +17,9 @@ import (
 // nodes/configz for the paths with these names, with nodes/proxy as the alternative; and nodes/proxy for all other
 // paths.
 //
-// In one point requiredAccess is stricter than a kubelet: requests that run commands in a container or connect to it
-// need the verb create. WebSocket upgrades are GET requests, and a permission like "get nodes" should not allow
-// running commands.
+// requiredAccess is stricter than a kubelet in one point: requests that run commands in a container or connect to it
+// need the verb create. WebSocket upgrades are GET requests, and a permission like "get nodes" should not allow running
+// commands.
 func requiredAccess(nodeName string, caller user.Info, r *http.Request) []authorizationv1.SubjectAccessReviewSpec {
 	extra := map[string]authorizationv1.ExtraValue{}
 	for key, values := range caller.GetExtra() {
@@ -35,7 +35,8 @@ func requiredAccess(nodeName string, caller user.Info, r *http.Request) []author
 	return found
 }
 
-// subresourcesOf returns the subresources of the Node that allow access to a path, the narrowest first.
+// subresourcesOf returns the subresources of the Node that allow access to a path. The subresource that allows the
+// least comes first.
 func subresourcesOf(path string) []string {
 	switch {
 	case isWithin(path, "/stats"):
@@ -61,13 +62,13 @@ func subresourcesOf(path string) []string {
 	}
 }
 
-// isWithin reports whether path equals root or is below it.
+// isWithin reports whether path is equal to root or below it.
 func isWithin(path, root string) bool {
 	rest, found := strings.CutPrefix(path, root)
 	return found && (rest == "" || rest[0] == '/')
 }
 
-// verbOf returns the verb of the Kubernetes API for a request. Unknown methods have no verb, and are never allowed.
+// verbOf returns the verb of the Kubernetes API for a request. Unknown methods have no verb and are never allowed.
 func verbOf(r *http.Request) string {
 	switch {
 	case isWithin(r.URL.Path, "/exec"), isWithin(r.URL.Path, "/attach"), isWithin(r.URL.Path, "/portForward"):

@@ -65,7 +65,7 @@ func (a *Access) guardHandler(next http.Handler) http.Handler {
 	})
 }
 
-// anyAllowed reports whether one of the reviews is allowed.
+// anyAllowed reports whether one of the reviews allows the request.
 func (a *Access) anyAllowed(ctx context.Context, asked []authorizationv1.SubjectAccessReviewSpec) (bool, error) {
 	for _, review := range asked {
 		if allowed, err := a.reviews.isAllowed(ctx, review); allowed || err != nil {

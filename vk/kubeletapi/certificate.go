@@ -29,7 +29,7 @@ import (
 // concurrent use and does not block.
 type CertificateSource func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 
-// errNoCertificate is returned until the first certificate is signed.
+// errNoCertificate is returned until the first certificate has been signed.
 var errNoCertificate = errors.New("no signed serving certificate yet: its CertificateSigningRequest waits for approval (kubectl get csr; kubectl certificate approve)")
 
 const (
@@ -41,7 +41,7 @@ const (
 	clockSkew = time.Minute
 )
 
-// CertificateFromFiles serves the certificate in a pair of PEM files, which it reloads until ctx is done.
+// CertificateFromFiles returns the certificate in a pair of PEM files. It reloads the files until ctx is done.
 func CertificateFromFiles(ctx context.Context, certFile, keyFile string) (CertificateSource, error) {
 	content, err := dynamiccertificates.NewDynamicServingContentFromFiles("kubelet-serving", certFile, keyFile)
 	if err != nil {
@@ -110,7 +110,7 @@ func CertificateFromSigner(ctx context.Context, client kubernetes.Interface, sig
 	}, nil
 }
 
-// Either returns certificates from the first source. While the first source has none, it returns certificates from
+// Either returns certificates from the first source. As long as the first source has none, it returns certificates from
 // the second source.
 func Either(first, second CertificateSource) CertificateSource {
 	return func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
@@ -121,11 +121,11 @@ func Either(first, second CertificateSource) CertificateSource {
 	}
 }
 
-// SelfSigned is the certificate type of certificates that need no signer.
+// SelfSigned is the certificate type of self-signed certificates, which need no signer.
 const SelfSigned = "self-signed"
 
-// SignerOf returns the signer for a value of --certificate-type, and reports whether there is one. The type
-// self-signed has no signer.
+// SignerOf returns the signer for a value of --certificate-type, and reports whether there is one. There is no signer
+// for the type self-signed and for unknown values.
 func SignerOf(certificateType string) (string, bool) {
 	switch certificateType {
 	case "kubelet":

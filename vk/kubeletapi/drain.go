@@ -9,9 +9,9 @@ import (
 )
 
 // drainingStream is an upgraded connection to the provider that delivers all of its output, even if the command ends
-// while the caller is still sending input. ReverseProxy closes both directions after the first error in one
-// direction, so a failed write of input would cut off the remaining output and the exit code. Therefore input that
-// can no longer be delivered is dropped, and the stream ends when all output of the provider has been read.
+// while the caller is still sending input. ReverseProxy closes both directions after the first error in one direction.
+// A failed write of input would therefore cut off the remaining output and the exit code. To avoid this, input that can
+// no longer be delivered is dropped, and the stream ends when all output of the provider has been read.
 type drainingStream struct {
 	io.ReadWriteCloser
 	ended bool // accessed only by the goroutine that calls Write
@@ -26,8 +26,8 @@ func (c *drainingStream) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// CloseWrite shuts down the sending side of the connection. It fails only if the connection does not support a
-// half-close. Other errors are ignored, because they must not end the reading side.
+// CloseWrite shuts down the sending side of the connection. It fails only if the connection cannot be half closed.
+// Other errors are ignored, because they must not end the reading side.
 func (c *drainingStream) CloseWrite() error {
 	conn, ok := c.ReadWriteCloser.(interface{ CloseWrite() error })
 	if !ok {

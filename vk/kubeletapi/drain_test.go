@@ -22,8 +22,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// gone is a connection whose peer has written its output and exited. Writes fail. Reads return the output only after
-// a write has failed.
+// gone is a connection whose peer has written its output and exited. Writes fail. Reads return the output only after a
+// write has failed.
 type gone struct {
 	output            io.Reader
 	refused, closed   chan struct{}
@@ -46,7 +46,7 @@ func (g *gone) Read(p []byte) (int, error) {
 	select {
 	case <-g.closed:
 		return 0, os.ErrClosed
-	// If a proxy stops after the failed write, it closes the connection within this time.
+	// A proxy that stops after the failed write closes the connection within this time.
 	case <-time.After(50 * time.Millisecond):
 	}
 	return g.output.Read(p)
@@ -61,7 +61,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestNothingIsLostOfAStreamThatHasEnded checks that all output of a finished command is delivered, even if the
+// TestNothingIsLostOfAStreamThatHasEnded checks that all output of a command that has ended is delivered, even if the
 // caller is still sending input.
 func TestNothingIsLostOfAStreamThatHasEnded(t *testing.T) {
 	output, provider := "the last line, and the exit code", &url.URL{Scheme: "https", Host: "milan"}

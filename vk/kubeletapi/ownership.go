@@ -35,7 +35,8 @@ type httpError struct {
 
 func (r *httpError) Error() string { return r.message }
 
-// codeOf returns the HTTP status of an error. An error that is not an httpError is a problem with the provider.
+// codeOf returns the HTTP status of an error. An error that is not an httpError is the result of a problem with the
+// provider.
 func codeOf(err error) int {
 	var refused *httpError
 	if errors.As(err, &refused) {
@@ -44,9 +45,9 @@ func codeOf(err error) int {
 	return http.StatusBadGateway
 }
 
-// checkOurs checks that the provider's pod was created for the local pod. If another client has created a pod of that
-// name, users must not access the pod: otherwise everybody who may create pods in this cluster could get a shell in
-// any pod of the remote namespace.
+// checkOurs checks that the provider's pod was created for the local pod. If another client has created a pod with this
+// name, users must not access it: otherwise everybody who may create pods in this cluster could get a shell in any pod
+// of the remote namespace.
 func (s *Server) checkOurs(ctx context.Context, namespace, remoteNamespace, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, ownershipTimeout)
 	defer cancel()
@@ -85,8 +86,8 @@ func (s *Server) checkOurs(ctx context.Context, namespace, remoteNamespace, name
 	return nil
 }
 
-// explainBody returns the message of the Status object in the response, or the text of the response if it has no
-// Status object. The text is escaped, because it is shown on terminals of users.
+// explainBody returns the message of the Status object in the response. If there is no Status object, it returns the
+// text of the response. The text is escaped, because it is shown on the terminals of users.
 func explainBody(body []byte) string {
 	var status metav1.Status
 	if json.Unmarshal(body, &status) == nil && status.Message != "" {

@@ -23,7 +23,7 @@ type PodSource interface {
 
 // NamespaceMapper returns the remote namespace of a local namespace.
 type NamespaceMapper interface {
-	// Remote returns the provider's namespace, and reports whether the local namespace is currently offloaded.
+	// Remote returns the remote namespace, and reports whether the local namespace is currently offloaded.
 	Remote(local string) (string, bool)
 }
 

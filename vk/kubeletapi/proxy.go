@@ -25,18 +25,18 @@ import (
 type Remote struct {
 	// URL is the URL of the API server. Its path is prepended to the path of every request.
 	URL *url.URL
-	// Transport sends requests with the credentials for the provider. It must use HTTP/1.1, because streams begin
+	// Transport sends requests with the credentials for the provider. It must use HTTP/1.1, because a stream begins
 	// with an upgrade of the connection, which HTTP/2 does not support.
 	Transport http.RoundTripper
-	// Unreachable returns the reason why the provider counts as unreachable, or nil if it is reachable. If the
-	// function Unreachable is nil, requests wait until the caller gives up.
+	// Unreachable returns the reason why the provider counts as unreachable, or nil if it is reachable. If the field is
+	// nil, requests wait until the caller gives up.
 	Unreachable func() error
 }
 
 // maxErrorBytes is the maximum length of the provider's error message that is shown to the user.
 const maxErrorBytes = 64 << 10
 
-// translator converts the query of a kubelet request to the query of the request to a pod subresource.
+// translator converts the query of a kubelet request to the query of a request to a pod subresource.
 type translator func(container string, query url.Values) (url.Values, error)
 
 // serveSubresource proxies the request to a subresource of the provider's pod.
@@ -71,8 +71,8 @@ func (s *Server) locatePod(ctx context.Context, namespace, name string) (string,
 	return remote, s.checkOurs(ctx, namespace, remote, name)
 }
 
-// proxyTo returns a proxy that copies bytes between the caller and target, including upgraded connections, until either
-// side disconnects.
+// proxyTo returns a proxy that copies bytes between the caller and target until either side disconnects. Upgraded
+// connections are also proxied.
 func (s *Server) proxyTo(target *url.URL) *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
@@ -81,7 +81,7 @@ func (s *Server) proxyTo(target *url.URL) *httputil.ReverseProxy {
 			r.Out.Header = forwardedHeader(r.Out.Header)
 		},
 		Transport:      unreachableTransport{s.config.Remote},
-		FlushInterval:  -1, // -1 makes log lines appear as soon as they are written.
+		FlushInterval:  -1, // -1 means that log lines are sent as soon as they are written
 		ModifyResponse: adaptResponse,
 		ErrorHandler:   s.refuseError,
 	}
@@ -114,7 +114,7 @@ func writeRefusal(w http.ResponseWriter, r *http.Request, code int, message stri
 	_ = json.NewEncoder(w).Encode(newStatus(code, reasons[code], message))
 }
 
-// newStatus returns a Status object of a failure.
+// newStatus returns a Status object that describes a failure.
 func newStatus(code int, reason metav1.StatusReason, message string) *metav1.Status {
 	return &metav1.Status{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"},
@@ -122,7 +122,7 @@ func newStatus(code int, reason metav1.StatusReason, message string) *metav1.Sta
 	}
 }
 
-// reasons maps HTTP statuses to the reasons of Status objects.
+// reasons maps HTTP status codes to the reasons of Status objects.
 var reasons = map[int]metav1.StatusReason{
 	http.StatusBadRequest: metav1.StatusReasonBadRequest,
 	http.StatusNotFound:   metav1.StatusReasonNotFound,
@@ -130,7 +130,7 @@ var reasons = map[int]metav1.StatusReason{
 	http.StatusForbidden:  metav1.StatusReasonForbidden,
 }
 
-// forwardedHeader returns the headers to forward, which are only those that negotiate the stream. The caller's
+// forwardedHeader returns the headers to forward, which are only the headers that negotiate the stream. The caller's
 // credentials must not be sent to the provider, because they are valid in this cluster.
 func forwardedHeader(in http.Header) http.Header {
 	out := http.Header{}
@@ -147,7 +147,7 @@ func forwardedHeader(in http.Header) http.Header {
 	return out
 }
 
-// bearerSubprotocol is the prefix of the subprotocol that contains a browser's token when it opens a WebSocket.
+// bearerSubprotocol is the prefix of the subprotocol in which a browser sends its token when it opens a WebSocket.
 const bearerSubprotocol = "base64url.bearer.authorization.k8s.io."
 
 // withoutBearer removes subprotocols that contain a token.
@@ -165,7 +165,7 @@ func withoutBearer(values []string) []string {
 	return kept
 }
 
-// adaptResponse changes a response so that upgraded connections deliver all of their output and errors are readable.
+// adaptResponse changes a response so that upgraded connections deliver all of their output, and errors are readable.
 func adaptResponse(response *http.Response) error {
 	if stream, ok := response.Body.(io.ReadWriteCloser); ok && response.StatusCode == http.StatusSwitchingProtocols {
 		response.Body = &drainingStream{ReadWriteCloser: stream}
@@ -174,9 +174,9 @@ func adaptResponse(response *http.Response) error {
 	return readableError(response)
 }
 
-// readableError replaces a Status object in the body by its message, because the API server shows the body of a
-// failed log request unchanged. In the response to a refused upgrade, the Status stays an object, because clients of
-// a stream parse it. In both cases the text of the provider is escaped, because clients show it on a terminal.
+// readableError replaces a Status object in the body by its message, because the API server shows the body of a failed
+// log request unchanged. If an upgrade was refused, the Status object is kept, because clients of a stream parse it. In
+// both cases the provider's text is escaped, because clients show it on a terminal.
 func readableError(response *http.Response) error {
 	isStream := response.Request.Header.Get("Upgrade") != ""
 	if response.StatusCode < http.StatusBadRequest && !isStream {
@@ -198,7 +198,7 @@ func readableError(response *http.Response) error {
 		}
 	}
 	response.Header.Set("Content-Type", kind)
-	// The new body is not encoded. A client that decoded it would undo the escapes.
+	// The new body is not compressed. A client that decompressed it would remove the escaping.
 	response.Header.Del("Content-Encoding")
 	response.Body = io.NopCloser(bytes.NewReader(text))
 	response.ContentLength = int64(len(text))

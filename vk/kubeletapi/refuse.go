@@ -8,8 +8,7 @@ import (
 	"net/http"
 )
 
-// meaningless lists the kubelet paths that make no sense for a virtual node. The reason of each path also names an
-// alternative.
+// meaningless lists the kubelet paths that make no sense for a virtual node. Each reason also contains an alternative.
 var meaningless = []struct{ path, reason string }{
 	{"/configz", "it has no KubeletConfiguration: the flags of its virtual kubelet, in the tenant namespace of the provider, are its settings"},
 	{"/flagz", "the flags of its virtual kubelet are those of its Deployment in the tenant namespace of the provider"},

@@ -18,8 +18,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Metrics of /metrics/resource with the names that a kubelet uses. metrics-server reads these metrics for autoscalers
-// and kubectl top.
+// Metrics of /metrics/resource. They have the same names as in a kubelet, because metrics-server reads them for
+// autoscalers and kubectl top.
 var (
 	containerLabels = []string{"container", "namespace", "pod"}
 	podLabels       = []string{"namespace", "pod"}
@@ -34,7 +34,7 @@ var (
 	resourceError   = prometheus.NewDesc("resource_scrape_error", "1 if there was an error while getting container metrics, 0 otherwise", nil, nil)
 )
 
-// Metrics of /metrics/cadvisor with the names that cAdvisor uses. Only the values that the provider's metrics API
+// Metrics of /metrics/cadvisor. They have the same names as in cAdvisor. Only values that the provider's metrics API
 // measures are available.
 var (
 	cadvisorLabels = []string{"container", "image", "namespace", "pod"}
@@ -44,10 +44,10 @@ var (
 	cadvisorError  = prometheus.NewDesc("container_scrape_error", "1 if there was an error while getting container metrics, 0 otherwise", nil, nil)
 )
 
-// serveResource responds to /metrics/resource with data from the provider's metrics API. The API reports the current
-// CPU usage of a container, in cores, while a kubelet reports the total CPU time in seconds. Therefore this server adds
-// up the CPU time from one request to the next, with the times of the provider's measurements, so that the rate of the
-// total equals the measured usage.
+// serveResource responds to /metrics/resource with data from the provider's metrics API. This API reports the current
+// CPU usage of a container in cores, while a kubelet reports the total CPU time in seconds. Therefore this server adds
+// up the CPU time from one request to the next. It uses the times of the provider's measurements, so that the rate of
+// the total equals the measured usage.
 func (s *Server) serveResource(w http.ResponseWriter, r *http.Request) {
 	serveMetrics(w, r, s.readCounters(r.Context()).resourceMetrics())
 }
@@ -79,7 +79,8 @@ func serveMetrics(w http.ResponseWriter, r *http.Request, metrics []prometheus.M
 // collector exports a fixed list of metrics.
 type collector []prometheus.Metric
 
-// Describe implements prometheus.Collector. It sends no descriptors, which makes the collector unchecked.
+// Describe implements prometheus.Collector. It sends no descriptors, so Prometheus does not check the metrics of this
+// collector.
 func (collector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.
@@ -89,14 +90,14 @@ func (c collector) Collect(into chan<- prometheus.Metric) {
 	}
 }
 
-// counter counts the CPU time of a container or node.
+// counter adds up the CPU time of a container or node.
 type counter struct {
 	seconds float64
-	// since is the time at which the count began, and at is the time of the last measurement.
+	// since is the time at which the counter started, and at is the time of the last measurement.
 	since, at time.Time
 }
 
-// addMeasurement adds a measurement: the average number of cores in the window that ended at the given time.
+// addMeasurement adds a measurement, which is the average number of cores in the window that ended at the given time.
 // Measurements that are not newer than the last one are ignored.
 func (c *counter) addMeasurement(cores float64, at time.Time, window time.Duration) {
 	switch {
@@ -110,7 +111,7 @@ func (c *counter) addMeasurement(cores float64, at time.Time, window time.Durati
 	c.at = at
 }
 
-// counters has the counters of a node. It is safe for concurrent use.
+// counters contains the counters of a node. It is safe for concurrent use.
 type counters struct {
 	clock clock.PassiveClock
 
@@ -125,7 +126,7 @@ type containerKey struct {
 	name string
 }
 
-// readings has the values of all counters of a node. The field complete reports whether the provider has responded
+// readings contains the values of all counters of a node. The field complete reports whether the provider has responded
 // for all namespaces.
 type readings struct {
 	pods     []podReading
@@ -133,7 +134,7 @@ type readings struct {
 	complete bool
 }
 
-// reading has the CPU time since a point in time, and the memory usage. The two values may have been measured at
+// reading contains the CPU time since a point in time, and the memory usage. Both values may have been measured at
 // different times.
 type reading struct {
 	seconds          float64
@@ -192,7 +193,7 @@ func (c *counters) countUsage(pods []*corev1.Pod, measured map[types.NamespacedN
 	return all
 }
 
-// containerCounter returns the counter of a container. If none exists, it creates one. c.mu must be held.
+// containerCounter returns the counter of a container, and creates it if necessary. The caller must hold c.mu.
 func (c *counters) containerCounter(key containerKey) *counter {
 	known, found := c.containers[key]
 	if !found {
@@ -223,8 +224,8 @@ func (r readings) resourceMetrics() (metrics []prometheus.Metric) {
 	return append(metrics, r.node.cpuMetric(nodeCPU), r.node.memoryMetric(nodeMemory))
 }
 
-// scrapeError returns the metric that distinguishes a provider without a metrics API from a node without running
-// pods.
+// scrapeError returns the metric that reports whether reading the metrics has failed. It distinguishes a provider
+// without a metrics API from a node without running pods.
 func (r readings) scrapeError(desc *prometheus.Desc) prometheus.Metric {
 	failed := 1.0
 	if r.complete {
@@ -257,7 +258,7 @@ func (r reading) startMetric(labels ...string) prometheus.Metric {
 	return withTime(r.countedAt, prometheus.MustNewConstMetric(containerStart, prometheus.GaugeValue, float64(r.since.UnixNano())/nano, labels...))
 }
 
-// dropDeleted drops the counters of deleted pods. A pod without a measurement is not necessarily deleted.
+// dropDeleted removes the counters of deleted pods. A pod without a measurement was not necessarily deleted.
 func (c *counters) dropDeleted(pods []*corev1.Pod) {
 	present := make(map[types.UID]bool, len(pods))
 	for _, pod := range pods {

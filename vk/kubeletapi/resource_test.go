@@ -24,8 +24,8 @@ type somePods struct {
 
 func (s somePods) Pods() []*corev1.Pod { return s.pods }
 
-// TestResourceMetrics checks that cores are converted to seconds of CPU time with the provider's times, so that the
-// increase of the CPU time, divided by the elapsed time, is the number of cores.
+// TestResourceMetrics checks that cores are converted to seconds of CPU time with the provider's times. The increase of
+// the CPU time divided by the elapsed time must be the number of cores.
 func TestResourceMetrics(t *testing.T) {
 	answer := ""
 	s := provider(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, answer) })
@@ -58,15 +58,15 @@ func TestResourceMetrics(t *testing.T) {
 	measured(1000, "500m", "1Ki")
 	wants("container_cpu_usage_seconds_total"+labels+" 10 1000000", "container_start_time_seconds"+labels+" 980 1000000",
 		"container_memory_working_set_bytes"+labels+" 1024 1000000", "node_cpu_usage_seconds_total 10 1000000", "node_memory_working_set_bytes 1024 1000000")
-	// The provider has not measured since the last scrape, so the values must not change.
+	// There was no measurement since the last scrape, so the values must not change.
 	wants("container_cpu_usage_seconds_total" + labels + " 10 1000000")
 	measured(1015, "2", "2Ki")
 	wants("container_cpu_usage_seconds_total"+labels+" 40 1015000", "container_memory_working_set_bytes"+labels+" 2048 1015000",
 		`pod_cpu_usage_seconds_total{namespace="shop",pod="web"} 40 1015000`, "node_cpu_usage_seconds_total 40 1015000")
-	measured(900, "64", "2Ki") // this measurement must be ignored, because the provider's clock was set back
+	measured(900, "64", "2Ki") // the provider's clock was set back, so this measurement must be ignored
 	wants("container_cpu_usage_seconds_total" + labels + " 40 1015000")
 
-	measured(5061, "1", "1Ki") // this measurement must be ignored, because the provider's clock is far ahead
+	measured(5061, "1", "1Ki") // the provider's clock is far ahead, so this measurement must be ignored
 	if got := scrape(); strings.Contains(got, "usage_seconds") {
 		t.Errorf("a measurement of the future is shown as\n%s", got)
 	}
@@ -80,8 +80,8 @@ func TestResourceMetrics(t *testing.T) {
 	wants("node_memory_working_set_bytes 0 5000000", "resource_scrape_error 0")
 }
 
-// TestProviderWithoutMetricsIsAScrapeError checks that a provider without metrics is reported as a scrape error, and
-// not as a node without usage. If no pod is running, the usage of the node must be zero.
+// TestProviderWithoutMetricsIsAScrapeError checks that missing metrics of a provider are reported as a scrape error,
+// and not as a node without usage. If no pod is running, the usage of the node must be zero.
 func TestProviderWithoutMetricsIsAScrapeError(t *testing.T) {
 	pod := func(namespace, name string, phase corev1.PodPhase) *corev1.Pod {
 		pod := onePod{}.Pods()[0].DeepCopy()

@@ -24,7 +24,7 @@ import (
 )
 
 // The reviews do not use the webhook packages of k8s.io/apiserver, because these packages import gRPC, OpenTelemetry
-// and CEL. The program would be 40 MB larger because of two calls, and half of this would be resident in memory.
+// and CEL. For two calls, they would make the program 40 MB larger, and half of this would be resident in memory.
 
 // The caching times of the API server's responses are the defaults of a kubelet. With shorter times, more reviews are
 // sent. With longer times, revoked permissions stay valid for longer.
@@ -77,7 +77,7 @@ func (r *reviewer) AuthenticateToken(ctx context.Context, token string) (*authen
 	return &authenticator.Response{User: &user.DefaultInfo{Name: who.Username, UID: who.UID, Groups: who.Groups, Extra: extra}}, true, nil
 }
 
-// isAllowed reports whether the API server's authorizers allow the request.
+// isAllowed reports whether the API server allows the request.
 func (r *reviewer) isAllowed(ctx context.Context, asked authorizationv1.SubjectAccessReviewSpec) (bool, error) {
 	key, err := json.Marshal(asked)
 	if err != nil {

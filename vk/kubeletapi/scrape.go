@@ -37,9 +37,9 @@ const (
 var errNotScraped = errors.New("the provider does not scrape its kubelets for other clusters")
 
 // serveScrape responds to a path below /metrics with the metrics of the provider's kubelets about the pods of this
-// node. The provider must have the API metrics.liqo.io, which Liqo's metric agent serves: the kubelets themselves
-// would show all pods of their nodes. families is the prefix of the metric families to serve. If the provider does not
-// have this API, the handler in the argument otherwise responds instead.
+// node. The provider must have the API metrics.liqo.io, which Liqo's metric agent serves, because the kubelets
+// themselves would return the metrics of all pods on their nodes. families is the prefix of the metric families to
+// serve. If the provider does not have this API, the handler in the argument otherwise responds instead.
 func (s *Server) serveScrape(path, families string, otherwise http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), metricsTimeout)
@@ -60,8 +60,8 @@ func (s *Server) serveScrape(path, families string, otherwise http.HandlerFunc) 
 	}
 }
 
-// scrapeProvider requests the metrics of this cluster's pods from the provider. The response has the local names of
-// the namespaces.
+// scrapeProvider requests the metrics of this cluster's pods from the provider. The response contains the local names
+// of the namespaces.
 func (s *Server) scrapeProvider(ctx context.Context, path string) (io.ReadCloser, error) {
 	target := s.config.Remote.URL.JoinPath("apis", "metrics.liqo.io", "v1beta1", "scrape", s.config.ClusterID, path)
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
@@ -84,15 +84,15 @@ func (s *Server) scrapeProvider(ctx context.Context, path string) (io.ReadCloser
 }
 
 // filterSamples copies the samples about pods of this node unchanged, with the comments of their metric families, and
-// drops all other samples. The provider controls the response: a sample about another pod or about no pod would be
-// attributed to this cluster, and a sample of another family or with the labels of a target would be attributed to
+// drops all other samples. The provider controls the response. Without the filter, samples about other pods or about no
+// pod would be attributed to this cluster, and samples of other families or with target labels would be attributed to
 // another scrape job.
 func (s *Server) filterSamples(to io.Writer, from io.Reader, families string) error {
 	out := bufio.NewWriter(to)
 	lines := bufio.NewScanner(from)
 	lines.Buffer(make([]byte, 4<<10), maxSampleBytes)
-	var comments []byte // comments of the current family, until its first sample is copied
-	// sampled is set if a sample of the current family was seen, so that the next comment begins another family.
+	var comments []byte // comments of the current family that were not copied yet
+	// sampled is true if the current family had a sample. The next comment then begins another family.
 	sampled := false
 	for lines.Scan() {
 		line := lines.Bytes()
@@ -105,7 +105,7 @@ func (s *Server) filterSamples(to io.Writer, from io.Reader, families string) er
 				comments = append(append(comments, line...), '\n')
 			}
 		case s.isOurs(line, families):
-			_, _ = out.Write(comments) // the error is ignored here, because Flush also returns it
+			_, _ = out.Write(comments) // Flush returns this error, too
 			_, _ = out.Write(line)
 			_ = out.WriteByte('\n')
 			comments, sampled = comments[:0], true
@@ -119,8 +119,8 @@ func (s *Server) filterSamples(to io.Writer, from io.Reader, families string) er
 	return errors.Join(lines.Err(), out.Flush())
 }
 
-// isCommentOf reports whether a comment is printable and belongs to a metric family with this prefix. line begins
-// after the first word of the comment.
+// isCommentOf reports whether a comment is printable and belongs to a metric family with this prefix. line is the rest
+// of the comment after its first word.
 func isCommentOf(line []byte, families string) bool {
 	return bytes.HasPrefix(line[len("# HELP "):], []byte(families)) && printable.IsLine(string(line))
 }
@@ -128,8 +128,7 @@ func isCommentOf(line []byte, families string) bool {
 // isOurs reports whether a line of the text format is a sample about a pod of this node, in a metric family with this
 // prefix.
 func (s *Server) isOurs(line []byte, families string) bool {
-	// This check comes first, because it is cheaper than parsing and excludes most lines that are not samples about
-	// pods.
+	// This check comes first, because it is cheap and excludes most lines that are not samples about pods.
 	if !bytes.HasPrefix(line, []byte(families)) || !bytes.Contains(line, []byte("pod=")) {
 		return false
 	}
@@ -149,9 +148,9 @@ func (s *Server) isOurs(line []byte, families string) bool {
 	return false
 }
 
-// isPlausible reports whether a sample belongs to a pod that is bound to this node, was not measured in the future,
-// and has no target label of Prometheus. If Prometheus scrapes with honor_labels, a target label would assign the
-// sample to another target.
+// isPlausible reports whether a sample belongs to a pod that is bound to this node, was not measured in the future, and
+// has no target label of Prometheus. If Prometheus scrapes with honor_labels, a target label would assign the sample to
+// another target.
 func (s *Server) isPlausible(metric *dto.Metric) bool {
 	if time.UnixMilli(metric.GetTimestampMs()).After(s.counters.clock.Now().Add(maxClockSkew)) {
 		return false
@@ -165,7 +164,7 @@ func (s *Server) isPlausible(metric *dto.Metric) bool {
 	return bound
 }
 
-// isTargetLabel reports whether a label identifies the target of a scrape. Kubelets do not set such labels.
+// isTargetLabel reports whether a label identifies the target of a scrape. Kubelets never set such labels.
 func isTargetLabel(name string) bool {
 	return name == "job" || name == "instance" || name == "node" || strings.HasPrefix(name, "__")
 }

@@ -20,7 +20,7 @@ import (
 	testclock "k8s.io/utils/clock/testing"
 )
 
-// boundPods are the pods that are bound to a node, by name.
+// boundPods is a PodSource with the pods that are bound to a node, by name.
 type boundPods struct{ onePod }
 
 func (p boundPods) Pod(namespace, name string) (*corev1.Pod, bool) {
@@ -43,8 +43,8 @@ func kubeletMetrics(t *testing.T, s *Server, path string) string {
 	return recorder.Body.String()
 }
 
-// TestScrapedMetricsAreThoseOfOurPods checks that metrics about pods of this node are forwarded unchanged from the
-// provider's kubelets, and all other metrics in the response are dropped.
+// TestScrapedMetricsAreThoseOfOurPods checks that metrics of the provider's kubelets about pods of this node are
+// forwarded unchanged, and that all other metrics in the response are dropped.
 func TestScrapedMetricsAreThoseOfOurPods(t *testing.T) {
 	const ours = `container_fs_usage_bytes{container="app",device="/dev/vda",id="/kubepods/x",image="nginx",name="4",namespace="shop",pod="web"} 8192 1690000000000`
 	answers := map[string]string{
@@ -83,7 +83,7 @@ func TestScrapedMetricsAreThoseOfOurPods(t *testing.T) {
 	}
 }
 
-// TestMetricsOfAKubeletArePassedOn checks that all metrics that a kubelet serves about a pod are forwarded unchanged.
+// TestMetricsOfAKubeletArePassedOn checks that all metrics of a kubelet about a pod are forwarded unchanged.
 func TestMetricsOfAKubeletArePassedOn(t *testing.T) {
 	for file, families := range map[string]string{"cadvisor.txt": "container_", "probes.txt": "prober_probe_"} {
 		served, err := os.ReadFile("testdata/" + file)
@@ -113,7 +113,7 @@ func TestForgedSamplesAreDropped(t *testing.T) {
 		`up{` + of + `} 0`:                          false,
 		`ALERTS{` + of + `,alertname="Watchdog"} 1`: false,
 		`apiserver_request_total{` + of + `} 1`:     false,
-		// This family is served only at another path, /metrics/probes.
+		// This family is only served at another path, /metrics/probes.
 		`prober_probe_total{` + of + `} 1`:                                                              false,
 		`container_a{` + of + `,job="apiserver"} 1`:                                                     false,
 		`container_a{` + of + `,instance="10.0.0.1:6443"} 1`:                                            false,
@@ -166,7 +166,7 @@ func TestMetricsOfCAdvisorWithoutAnAgent(t *testing.T) {
 	}
 }
 
-// TestScrapedLinesAreBounded checks that a line without an end does not fill the memory: reading stops at the maximum
+// TestScrapedLinesAreBounded checks that an endless line does not fill the memory, because reading stops at the maximum
 // length.
 func TestScrapedLinesAreBounded(t *testing.T) {
 	s := provider(t, nil)

@@ -70,7 +70,7 @@ func (s *Server) newMux() *http.ServeMux {
 	health := http.StripPrefix("/healthz", &healthz.Handler{Checks: map[string]healthz.Checker{"ping": healthz.Ping}})
 	mux.Handle("GET /healthz", health)
 	mux.Handle("GET /healthz/", health)
-	// Like a kubelet, the server accepts the path with and without the final slash, without a redirect.
+	// The server accepts the path with and without the final slash and without a redirect, as a kubelet does.
 	for _, end := range []string{"", "/{$}"} {
 		mux.HandleFunc("GET /pods"+end, s.servePods)
 		mux.HandleFunc("GET /runningpods"+end, s.serveRunningPods)
@@ -90,8 +90,8 @@ func (s *Server) newMux() *http.ServeMux {
 	return mux
 }
 
-// Serve serves on listener until ctx is done, then closes it. At the end, open streams are cut, and other requests
-// have a few seconds to complete.
+// Serve serves on listener until ctx is done, and then closes listener. At the end, open streams are cut, and other
+// requests get a few seconds to complete.
 func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	streams, cut := context.WithCancel(ctx)
 	defer cut()
@@ -104,7 +104,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 		ErrorLog: slog.NewLogLogger(logr.ToSlogHandler(log.FromContext(ctx).V(1)), slog.LevelInfo),
 		TLSConfig: &tls.Config{
 			MinVersion:     tls.VersionTLS12,
-			ClientAuth:     tls.RequestClientCert, // Access verifies the certificate
+			ClientAuth:     tls.RequestClientCert, // Access verifies the client certificate
 			GetCertificate: s.config.Certificate,
 			NextProtos:     []string{"h2", "http/1.1"},
 		},

@@ -32,7 +32,7 @@ const (
 	maxMetricsBytes = 64 << 20
 )
 
-// podMetrics has the fields of PodMetrics (metrics.k8s.io/v1beta1) that are used here.
+// podMetrics contains the fields of PodMetrics (metrics.k8s.io/v1beta1) that are used here.
 type podMetrics struct {
 	Metadata   metav1.ObjectMeta  `json:"metadata"`
 	Timestamp  metav1.Time        `json:"timestamp"`
@@ -45,15 +45,15 @@ type containerMetrics struct {
 	Usage map[corev1.ResourceName]resource.Quantity `json:"usage"`
 }
 
-// serveSummary responds to /stats/summary with data from the provider's metrics API. Pods without metrics are omitted,
-// because the metrics of all other pods are still useful.
+// serveSummary responds to /stats/summary with data from the provider's metrics API. If there are no metrics of a pod,
+// the pod is omitted, because the metrics of all other pods are still useful.
 func (s *Server) serveSummary(w http.ResponseWriter, r *http.Request) {
 	pods := s.config.Pods.Pods()
 	measured, _ := s.metricsOf(r.Context(), pods)
 	writeJSON(w, r, summarizePods(s.config.NodeName, pods, measured))
 }
 
-// metricsOf returns the provider's metrics of pods, by the local names of the pods. complete reports whether the
+// metricsOf returns the provider's metrics of pods, keyed by the local names of the pods. complete reports whether the
 // provider has responded for all namespaces.
 func (s *Server) metricsOf(ctx context.Context, pods []*corev1.Pod) (found map[types.NamespacedName]podMetrics, complete bool) {
 	ctx, cancel := context.WithTimeout(ctx, metricsTimeout)
@@ -86,7 +86,7 @@ func (s *Server) metricsOf(ctx context.Context, pods []*corev1.Pod) (found map[t
 	return found, group.Wait() == nil
 }
 
-// offloadedNamespaces returns the namespaces of pods, each with its remote namespace.
+// offloadedNamespaces maps the namespaces of pods to their remote namespaces.
 func (s *Server) offloadedNamespaces(pods []*corev1.Pod) map[string]string {
 	namespaces := map[string]string{}
 	for _, pod := range pods {
@@ -126,8 +126,8 @@ func (s *Server) remoteMetrics(ctx context.Context, namespace string, pods map[s
 	return found, nil
 }
 
-// eachItem decodes a list one item at a time to limit memory: the provider controls the length of the list, and most
-// items may be pods of other clusters.
+// eachItem decodes a list item by item to limit the use of memory: the provider controls the length of the list, and
+// most items may be pods of other clusters.
 func eachItem(list io.Reader, do func(podMetrics)) error {
 	decoder := json.NewDecoder(list)
 	if err := expectDelim(decoder, json.Delim('{')); err != nil {
@@ -243,7 +243,7 @@ func summarizePod(pod *corev1.Pod, measured podMetrics) (stats.PodStats, usage) 
 	return podStats, total
 }
 
-// usage is the usage of CPU (nanocores) and memory (bytes) at a point in time.
+// usage contains the usage of CPU (nanocores) and memory (bytes) at a point in time.
 type usage struct {
 	at        metav1.Time
 	nanoCores uint64
@@ -264,7 +264,7 @@ func (u *usage) addUsage(other usage) {
 	}
 }
 
-// statsOf returns the usage as CPU and memory statistics. A value that was not measured is nil, not zero.
+// statsOf returns the usage as CPU and memory statistics. A value that was not measured is nil and not zero.
 func (u *usage) statsOf() (*stats.CPUStats, *stats.MemoryStats) {
 	if u.at.IsZero() {
 		return nil, nil

@@ -49,7 +49,7 @@ func TestNothingMeasuredIsNoUsage(t *testing.T) {
 	}
 }
 
-// onePod is a list with the single pod shop/web.
+// onePod is a PodSource whose list contains only the pod shop/web.
 type onePod struct{ runningPods }
 
 func (onePod) Pods() []*corev1.Pod {
@@ -79,8 +79,8 @@ func TestSummaryHoldsPodsOfThisNodeOnly(t *testing.T) {
 	}
 }
 
-// TestSummaryOfHalfAnAnswer checks that if a response ends early, the summary has the metrics that were read until
-// then.
+// TestSummaryOfHalfAnAnswer checks that, if a response ends early, the summary contains the metrics that were read
+// before.
 func TestSummaryOfHalfAnAnswer(t *testing.T) {
 	s := provider(t, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, `{"items":[{"metadata":{"name":"web"},"timestamp":"2026-01-01T00:00:00Z","containers":[]},{"meta`)

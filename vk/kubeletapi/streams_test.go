@@ -34,7 +34,7 @@ func (s *suite) kubectl(ctx context.Context, stdin, protocol string, args ...str
 	c.Env = append(c.Environ(), "KUBECTL_REMOTE_COMMAND_WEBSOCKETS="+websockets, "KUBECTL_PORT_FORWARD_WEBSOCKETS="+websockets)
 	var out, problems bytes.Buffer
 	c.Stdin, c.Stdout, c.Stderr = strings.NewReader(stdin), &out, &problems
-	_ = c.Run() // the exit code is the result
+	_ = c.Run() // the exit code is returned
 	return out.String(), problems.String(), c.ProcessState.ExitCode()
 }
 

@@ -29,9 +29,9 @@ import (
 	"github.com/refract-project/refract/vk/kubeletapi"
 )
 
-// suite has a consumer and a provider. The pod shop/web of the consumer is shop-remote/web of the provider. The pod
-// shop/web is bound to the node "milan", which declares support for WebSockets, and shop/old to the node "turin",
-// which does not. One server serves both nodes.
+// suite contains a consumer and a provider. The pod shop/web of the consumer is shop-remote/web on the provider. The
+// pod shop/web is bound to the node "milan", which declares support for WebSockets, and shop/old is bound to the node
+// "turin", which does not. One server serves both nodes.
 type suite struct {
 	*testing.T
 	consumer, provider *testenv.Cluster
@@ -39,7 +39,8 @@ type suite struct {
 	address            string
 }
 
-// TestServer runs all tests that need clusters, because starting the two clusters takes most of the time.
+// TestServer runs all tests that need clusters. They share two clusters, because starting clusters takes most of the
+// time.
 func TestServer(t *testing.T) {
 	s := newSuite(t)
 	t.Run("callers are authenticated and authorized", func(t *testing.T) { testAccess(t, s.in(t)) })
@@ -79,7 +80,7 @@ func newSuite(t *testing.T) *suite {
 	return s
 }
 
-// in returns the suite for use in a subtest.
+// in returns a copy of the suite that reports to the given subtest.
 func (s *suite) in(t *testing.T) *suite {
 	inner := *s
 	inner.T = t
@@ -115,8 +116,8 @@ func (s *suite) await(what string, holds func(context.Context) error) {
 	}
 }
 
-// serve starts a server with a certificate that the API server of the cluster accepts for kubelets, and returns its
-// port.
+// serve starts a server with a certificate that the API server of the cluster accepts for kubelets, and returns the
+// port of the server.
 func (s *suite) serve(cluster *testenv.Cluster, handler http.Handler) int {
 	s.Helper()
 	cert, key, err := cluster.IssueServing("system:node:worker", []string{"system:nodes"}, []net.IP{net.IPv4(127, 0, 0, 1)}, nil)
@@ -182,7 +183,7 @@ func (t remoteNamespaces) Remote(local string) (string, bool) {
 	return remote, ok
 }
 
-// cachedPods is a PodSource without a cache: it reads pods from the API server.
+// cachedPods is a PodSource that reads pods from the API server, without a cache.
 type cachedPods struct{ *suite }
 
 func (p cachedPods) Pods() (pods []*corev1.Pod) {
@@ -214,7 +215,7 @@ func (s *suite) node(client kubernetes.Interface, name string, port int, feature
 	require.NoError(s, err)
 }
 
-// pod creates a pod that is bound to a node, with the phase Running.
+// pod creates a pod that is bound to a node and has the phase Running.
 func (s *suite) pod(client kubernetes.Interface, namespace, name, node string) {
 	s.Helper()
 	_, err := client.CoreV1().Pods(namespace).Create(s.Context(), &corev1.Pod{

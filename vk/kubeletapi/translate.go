@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Names of kubelet options whose names in the API of the API server differ.
+// Kubelet options that have other names in the API of the API server.
 const (
 	kubeletStdin  = "input"
 	kubeletStdout = "output"
@@ -20,7 +20,7 @@ const (
 )
 
 // logQuery keeps all options, including options of newer Kubernetes versions, because kubelets and API servers use the
-// same names. The only exception is "tail", a deprecated name of tailLines.
+// same names. The only exception is "tail", which is a deprecated name of tailLines.
 func logQuery(container string, query url.Values) (url.Values, error) {
 	if tail := query.Get("tail"); tail != "" && tail != "all" {
 		query.Set("tailLines", tail)
@@ -54,7 +54,7 @@ func streamQuery(container string, query url.Values) (url.Values, error) {
 		if err != nil {
 			return nil, err
 		}
-		// The value is always set explicitly, because the API server defaults stdout and stderr to true.
+		// The value is always set explicitly, because the API server's default for stdout and stderr is true.
 		translated.Set(to, strconv.FormatBool(set))
 	}
 	return translated, nil
@@ -73,8 +73,8 @@ func parseFlag(query url.Values, name string) (bool, error) {
 	return parsed, nil
 }
 
-// portForwardQuery returns the ports that are specified in the query by WebSocket clients of the older protocol.
-// Other clients specify the ports for each stream.
+// portForwardQuery returns the ports that WebSocket clients of the older protocol specify in the query. Other clients
+// specify the ports for each stream.
 func portForwardQuery(_ string, query url.Values) (url.Values, error) {
 	translated := url.Values{}
 	for _, list := range query[kubeletPort] {

@@ -105,8 +105,8 @@ func TestQueries(t *testing.T) {
 	}
 }
 
-// provider returns a server whose provider is a fake API server. Two pods exist in this fake: web, which was created
-// for a local pod, and theirs, which another client has created. Other requests are passed to handle.
+// provider returns a server whose provider is a fake API server. The fake API server has two pods: web, which was
+// created for a local pod, and theirs, which another client has created. It passes all other requests to handle.
 func provider(t *testing.T, handle http.HandlerFunc) *Server {
 	t.Helper()
 	pods := http.NewServeMux()
@@ -135,7 +135,7 @@ func provider(t *testing.T, handle http.HandlerFunc) *Server {
 	})
 }
 
-// runningPods is a PodSource in which every pod exists, except for pods named db.
+// runningPods is a PodSource where every pod exists except for pods with the name db.
 type runningPods struct{}
 
 func (runningPods) Pods() []*corev1.Pod                    { return nil }

@@ -17,7 +17,7 @@ const (
 )
 
 // unreachableTransport cancels requests that wait for the first byte of a response while the provider counts as
-// unreachable. Without it, a provider that accepts connections without responding would block the requests forever. A
+// unreachable. Otherwise, a provider that accepts connections without responding would block the requests forever. A
 // fixed timeout is not possible: if a log is followed, the response begins only when the container writes its first
 // line.
 type unreachableTransport struct{ Remote }
@@ -27,7 +27,7 @@ func (g unreachableTransport) RoundTrip(r *http.Request) (*http.Response, error)
 	if g.Unreachable == nil {
 		return g.Transport.RoundTrip(r)
 	}
-	ctx, cancel := context.WithCancelCause(r.Context()) // ctx also ends with the caller's request
+	ctx, cancel := context.WithCancelCause(r.Context()) // ctx also ends when the caller's request ends
 	answered := make(chan struct{})
 	go g.watchProvider(ctx, cancel, answered)
 	response, err := g.Transport.RoundTrip(r.WithContext(ctx))
@@ -38,7 +38,7 @@ func (g unreachableTransport) RoundTrip(r *http.Request) (*http.Response, error)
 	return response, err
 }
 
-// watchProvider cancels the request if the provider stays unreachable for unreachableGrace. It returns when the
+// watchProvider cancels the request if the provider remains unreachable for unreachableGrace. It returns when the
 // response has begun.
 func (g unreachableTransport) watchProvider(ctx context.Context, cancel context.CancelCauseFunc, answered <-chan struct{}) {
 	wait := time.NewTimer(unreachableGrace)

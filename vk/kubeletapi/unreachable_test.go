@@ -27,7 +27,7 @@ func TestSilentProviderIsGivenUpOnceItCountsAsDown(t *testing.T) {
 		begin, down := time.Now(), errors.New("does not answer")
 		remote := Remote{Transport: silent{}, Unreachable: func() error {
 			if time.Since(begin) < time.Minute {
-				return nil // it is not known yet that the provider is unreachable
+				return nil // at this time, the provider still counts as reachable
 			}
 			return down
 		}}

@@ -18,15 +18,15 @@ import (
 	utilexec "k8s.io/utils/exec"
 )
 
-// worker returns a kubelet of the provider. Its containers are commands on this machine, so they have exit codes and
-// see the end of stdin.
+// worker returns a kubelet of the provider. Its containers are commands on this machine, so that they have exit codes
+// and notice the end of stdin.
 func worker() http.Handler {
 	return vkapi.PodHandler(vkapi.PodHandlerConfig{
 		StreamIdleTimeout: time.Minute, StreamCreationTimeout: time.Minute,
 		RunInContainer: func(ctx context.Context, _, _, _ string, command []string, streams vkapi.AttachIO) error {
-			if streams.TTY() { // the container prints the first size, which is the initial size of the terminal
-				// All input must be read before the connection is closed. Closing it earlier would reset the
-				// connection, and output could be lost on every hop, including the API server.
+			if streams.TTY() { // the first size is the initial size of the terminal, which the container prints
+				// All input must be read before the connection is closed. If it was closed earlier, the connection
+				// would be reset, and output could be lost on every hop, including the API server.
 				if _, err := io.Copy(io.Discard, streams.Stdin()); err != nil {
 					return err
 				}

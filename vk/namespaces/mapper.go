@@ -29,15 +29,15 @@ import (
 	"github.com/refract-project/refract/internal/eventrecorder"
 )
 
-// InvalidReason is the reason of the Events about invalid maps.
+// InvalidReason is the reason of Events about invalid maps.
 const InvalidReason = "InvalidNamespaceMap"
 
-// Handler is called when the reflection of a namespace starts or stops. The calls are sequential and must not wait
-// for the provider.
+// Handler is called when the reflection of a namespace starts or stops. Calls are made one after the other, and must
+// not wait for the provider.
 type Handler interface {
 	StartNamespace(local, remote string)
 	StopNamespace(local string)
-	// NamespacesChanged is called once for each change to the map, after all other calls for it.
+	// NamespacesChanged is called once for each change of the map, after all other calls for this change.
 	NamespacesChanged()
 }
 
@@ -49,31 +49,31 @@ type Options struct {
 	Handler         Handler
 	Events          record.EventRecorder
 	Log             *slog.Logger
-	// Grace is how long a namespace continues to be reflected if a new map has replaced the former one and does not
-	// contain the namespace. A grace period is needed because a recreated map is filled over time. 0 means one
+	// Grace is how long a namespace is still reflected after a new map, which does not contain the namespace, has
+	// replaced the previous map. A grace period is needed because a recreated map is filled step by step. 0 means one
 	// minute.
 	Grace time.Duration
-	Clock clock.Clock // nil means the real clock
+	Clock clock.Clock // nil means the system clock
 }
 
-// Mapper follows the NamespaceMap of a provider. It is safe for concurrent use.
+// Mapper watches the NamespaceMap of a provider. It is safe for concurrent use.
 type Mapper struct {
 	options  Options
 	informer cache.SharedIndexInformer
 	handled  cache.ResourceEventHandlerRegistration
 
 	mu        sync.RWMutex
-	known     bool // set while there is exactly one usable map
+	known     bool // whether there is exactly one usable map
 	table     table
 	uid       types.UID       // UID of the current map
-	createdAt time.Time       // creation time of the current map
-	named     map[string]bool // namespaces that the current map has contained
+	createdAt time.Time       // when the current map was created
+	named     map[string]bool // namespaces that the current map contains or has contained
 	running   map[string]string
 	reported  map[types.UID]string
-	// evaluated maps the UID of each NamespaceMap to the resourceVersion that was last evaluated.
+	// evaluated contains the resourceVersion of each NamespaceMap that was last evaluated, by UID.
 	evaluated map[types.UID]string
 
-	timers chan time.Duration // receives the delay until the grace period of a new map ends
+	timers chan time.Duration // receives the delay until the end of a new map's grace period
 }
 
 const (
@@ -110,7 +110,7 @@ func New(options Options) (*Mapper, error) {
 	return m, nil
 }
 
-// Run follows the map until ctx is done.
+// Run watches the map until ctx is done.
 func (m *Mapper) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -118,7 +118,7 @@ func (m *Mapper) Run(ctx context.Context) {
 	m.informer.RunWithContext(ctx)
 }
 
-// endGraces evaluates the map again when its grace period ends.
+// endGraces evaluates the map again at the end of its grace period.
 func (m *Mapper) endGraces(ctx context.Context) {
 	var end <-chan time.Time
 	for {
@@ -134,14 +134,14 @@ func (m *Mapper) endGraces(ctx context.Context) {
 	}
 }
 
-// Synced reports whether the map has been read and the reflection of its namespaces was started.
+// Synced reports whether the map has been read and the reflection of its namespaces has been started.
 func (m *Mapper) Synced() bool { return m.handled.HasSynced() }
 
-// SyncedChecker returns a checker that is done as soon as Synced returns true.
+// SyncedChecker returns a checker that is done when Synced returns true.
 func (m *Mapper) SyncedChecker() cache.DoneChecker { return m.handled.HasSyncedChecker() }
 
-// Remote returns the remote namespace of a namespace of this cluster, and whether the namespace is offloaded and
-// being reflected.
+// Remote returns the remote namespace of a namespace of this cluster. It returns false if the namespace is not being
+// reflected.
 func (m *Mapper) Remote(local string) (string, bool) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -149,14 +149,14 @@ func (m *Mapper) Remote(local string) (string, bool) {
 	return remote, ok
 }
 
-// Running returns the namespaces that are offloaded, each with its remote namespace.
+// Running returns the namespaces that are being reflected, with their remote namespaces.
 func (m *Mapper) Running() map[string]string {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return maps.Clone(m.running)
 }
 
-// State returns the state of a namespace. It is Unknown before the map has been read.
+// State returns the offloading state of a namespace. It is Unknown until the map has been read.
 func (m *Mapper) State(local string) State {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -170,9 +170,9 @@ func (m *Mapper) State(local string) State {
 	}
 }
 
-// Names reads the maps from the API server, and reports whether one of them contains the namespace or may contain it.
-// Call Names before an irreversible action for a namespace that the cached map does not contain: after etcd was
-// restored, the cache is outdated for some seconds.
+// Names reads the maps from the API server, and reports whether one of them contains, or may contain, the namespace.
+// Call Names before an irreversible action for a namespace that is missing from the cached map, because the cache is
+// outdated for some seconds after a restore of etcd.
 func (m *Mapper) Names(ctx context.Context, local string) (bool, error) {
 	maps, err := m.listStored(ctx)
 	if err != nil {
@@ -194,8 +194,8 @@ func (m *Mapper) listStored(ctx context.Context) (*unstructured.UnstructuredList
 	return maps, nil
 }
 
-// Behind reads the maps from the API server. It returns the name of a map whose stored version was not evaluated yet,
-// or an empty string if there is none.
+// Behind reads the maps from the API server. It returns the name of a map whose stored version has not been evaluated
+// yet, or an empty string if there is none.
 func (m *Mapper) Behind(ctx context.Context) (string, error) {
 	maps, err := m.listStored(ctx)
 	if err != nil {
@@ -214,7 +214,7 @@ func (m *Mapper) Behind(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// Report writes the Events about invalid maps again, even if they were written before.
+// Report writes the Events about invalid maps even if they were already written.
 func (m *Mapper) Report() {
 	m.mu.Lock()
 	clear(m.reported)
@@ -224,7 +224,7 @@ func (m *Mapper) Report() {
 	}
 }
 
-// readMap parses a map and reports problems with it.
+// readMap parses a map and reports the problems in it.
 func (m *Mapper) readMap(object *unstructured.Unstructured) (table, error) {
 	parsed, problems, err := parseMap(object)
 	if err != nil {
@@ -234,19 +234,19 @@ func (m *Mapper) readMap(object *unstructured.Unstructured) (table, error) {
 	return parsed, err
 }
 
-// mapSelector selects the NamespaceMap for the provider by its labels, because the same namespace may also contain
-// the maps of the provider as a consumer of this cluster.
+// mapSelector selects the NamespaceMap for the provider by its labels. The selector is needed because the same
+// namespace may contain the maps that the provider sends as a consumer of this cluster.
 func mapSelector(remoteClusterID string) string {
 	return labels.Set{wire.RemoteClusterIDLabel: remoteClusterID, wire.RemoteIDLabel: remoteClusterID, wire.ReplicationLabel: "true"}.String()
 }
 
-// isCertain reports whether the absence of a namespace from the map is final, and not only because the map is new.
-// m.mu must be held.
+// isCertain reports whether a namespace that is missing from the map is no longer offloaded. Otherwise it may be
+// missing because the map is new. m.mu must be locked.
 func (m *Mapper) isCertain(local string) bool {
 	return m.known && !m.table.named[local] && (m.named[local] || m.options.Clock.Since(m.createdAt) > m.options.Grace)
 }
 
-// evaluateMaps compares the maps in the store with the running namespaces. It is called only by the informer, in one
+// evaluateMaps compares the maps in the store with the running namespaces. Only the informer calls it, in one
 // goroutine.
 func (m *Mapper) evaluateMaps() {
 	defer m.options.Handler.NamespacesChanged()
@@ -308,9 +308,9 @@ func (m *Mapper) storedMaps() (all []*unstructured.Unstructured) {
 	return all
 }
 
-// recordNamed records which namespaces a map has contained. A map that exists at the start has the age of its
-// creation timestamp. A map that appears later counts as new, whatever the API server's clock says. A timer evaluates
-// a new map again at the end of its grace period.
+// recordNamed records the namespaces that a map contains. The age of a map that exists at the start follows from its
+// creation timestamp. A map that appears later counts as new, regardless of the API server's clock. A timer starts
+// another evaluation at the end of a new map's grace period.
 func (m *Mapper) recordNamed(object *unstructured.Unstructured, next table) {
 	if object.GetUID() != m.uid {
 		if m.createdAt = m.options.Clock.Now(); !m.Synced() {
@@ -320,7 +320,7 @@ func (m *Mapper) recordNamed(object *unstructured.Unstructured, next table) {
 		clear(m.named)
 		if left := m.options.Grace - m.options.Clock.Since(m.createdAt); left > 0 {
 			select {
-			// Remove the timer of a previous map.
+			// Drop the timer of the previous map.
 			case <-m.timers:
 			default:
 			}
@@ -343,8 +343,8 @@ func (m *Mapper) notifyHandler(todo namespaceChanges) {
 	}
 }
 
-// chooseMap returns the map with the name of the provider. If there is no such map, it returns nil, and absent reports
-// whether there is no map at all.
+// chooseMap returns the map that is named after the provider. If it returns nil, absent reports whether there is no map
+// at all.
 func (m *Mapper) chooseMap() (chosen *unstructured.Unstructured, absent bool) {
 	all := m.storedMaps()
 	for _, object := range all {
@@ -360,7 +360,8 @@ func (m *Mapper) chooseMap() (chosen *unstructured.Unstructured, absent bool) {
 	return chosen, len(all) == 0
 }
 
-// reportProblems writes one Event for the same problems of the same map, no matter how often the map is evaluated.
+// reportProblems writes an Event about the problems of a map. It writes only one Event as long as the problems stay the
+// same, no matter how often the map is evaluated.
 func (m *Mapper) reportProblems(object *unstructured.Unstructured, problems []string) {
 	text := strings.Join(problems, "; ")
 	m.mu.Lock()

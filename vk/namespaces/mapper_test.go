@@ -46,7 +46,7 @@ func (h *heard) said() []string {
 
 func newTestMapper(t *testing.T) (*Mapper, *heard, *clocktesting.FakeClock) {
 	t.Helper()
-	// The address is never used: the client sends no requests, because the test fills the store.
+	// The test fills the store directly, so the client sends no requests, and its address is not used.
 	client, err := dynamic.NewForConfig(&rest.Config{Host: "https://127.0.0.1:1"})
 	require.NoError(t, err)
 	handler, clock := &heard{}, clocktesting.NewFakeClock(time.Unix(100000, 0))
@@ -55,7 +55,7 @@ func newTestMapper(t *testing.T) (*Mapper, *heard, *clocktesting.FakeClock) {
 	return m, handler, clock
 }
 
-// put replaces the NamespaceMaps in the store with one that has the given mapping, and evaluates it.
+// put replaces the NamespaceMaps in the store by a map with the given mapping, and evaluates it.
 func put(t *testing.T, m *Mapper, uid string, born time.Time, mapping map[string]any) {
 	t.Helper()
 	desired := map[string]any{}
@@ -76,8 +76,8 @@ func put(t *testing.T, m *Mapper, uid string, born time.Time, mapping map[string
 	m.evaluateMaps()
 }
 
-// TestSilenceOfANewMap checks that a namespace that is missing from a new map counts as no longer offloaded only after
-// the grace, unless the map contained the namespace before.
+// TestSilenceOfANewMap checks that a namespace that is missing from a new map counts as offloaded until the grace
+// period ends, unless the map contained the namespace before.
 func TestSilenceOfANewMap(t *testing.T) {
 	m, handler, clock := newTestMapper(t)
 	certain := func(namespace string) bool {
@@ -114,14 +114,14 @@ func TestSilenceOfANewMap(t *testing.T) {
 	await(t, "nobody is told that the grace has ended", func() bool { return len(handler.said()) > 0 })
 }
 
-// await waits until done returns true. If it never does, the test fails with the text in complaint.
+// await waits until done returns true. After a timeout, the test fails with the text in complaint.
 func await(t *testing.T, complaint string, done func() bool) {
 	t.Helper()
 	require.Eventually(t, done, 2*time.Minute, time.Millisecond, complaint)
 }
 
-// TestRemoteNamespaceOfADoubtfulNamespace checks that a namespace continues after its entry has become invalid, and
-// that no other namespace gets its remote namespace until the entry is corrected.
+// TestRemoteNamespaceOfADoubtfulNamespace checks that a namespace is still reflected after its entry has become
+// invalid, and that no other namespace gets its remote namespace until the entry is corrected.
 func TestRemoteNamespaceOfADoubtfulNamespace(t *testing.T) {
 	m, handler, clock := newTestMapper(t)
 	old := clock.Now().Add(-time.Hour)

@@ -18,10 +18,10 @@ import (
 type State int
 
 const (
-	// Unknown is the state of a namespace without a map, or with a map that is not final: the remote namespace does not
-	// exist yet or is being deleted, or a new map does not contain the namespace yet.
+	// Unknown is the state of a namespace if there is no map, or if the map does not determine the state: the remote
+	// namespace does not exist yet or is being deleted, or the map is new and does not contain the namespace yet.
 	Unknown State = iota
-	// NotOffloaded is the state of a namespace that the map does not contain.
+	// NotOffloaded is the state of a namespace that is not in the map.
 	NotOffloaded
 	// Mapped is the state of a namespace whose remote namespace exists and may be used.
 	Mapped
@@ -29,16 +29,16 @@ const (
 
 // table is the content of a NamespaceMap.
 type table struct {
-	remoteNamespaces map[string]string // accepted entries: local to remote namespace
+	remoteNamespaces map[string]string // accepted entries: remote namespaces by namespace
 	// namespaces of all entries, accepted or not, and of all requests of the consumer
 	named    map[string]bool
-	doubtful map[string]bool // namespaces with invalid entries, which stay as before
+	doubtful map[string]bool // namespaces with invalid entries; nothing changes for them
 }
 
 // parseMap reads a map without typed decoding, so that a malformed entry does not affect the others. A namespace is
 // mapped if this cluster requests it in the spec and the provider has accepted it in the status. The problems are
-// sentences for users, in a stable order. If the provider has accepted one remote namespace for two namespaces, both
-// entries are invalid, because it is unclear which namespace owns the remote namespace. If one of the namespaces is
+// sentences for users, in a stable order. If the provider has accepted the same remote namespace for two namespaces,
+// both entries are invalid, because it is unclear which namespace the remote namespace belongs to. If one of them is
 // already being reflected, its reflection continues.
 func parseMap(object *unstructured.Unstructured) (parsed table, problems []string, err error) {
 	parsed = table{remoteNamespaces: map[string]string{}, named: map[string]bool{}, doubtful: map[string]bool{}}
@@ -64,7 +64,7 @@ func parseMap(object *unstructured.Unstructured) (parsed table, problems []strin
 	for _, local := range slices.Sorted(maps.Keys(mapping)) {
 		parsed.named[local] = true
 		remote, accepted, problem := parseEntry(mapping[local])
-		// A namespace is reflected only if this cluster has requested it, so that the provider cannot add namespaces.
+		// A namespace is reflected only if this cluster has requested it. Otherwise the provider could add namespaces.
 		if asked, _ := desired[local].(string); problem == "" && accepted && asked != remote {
 			accepted = false
 			if asked != "" {
@@ -107,14 +107,14 @@ func parseEntry(value any) (remote string, accepted bool, problem string) {
 	return remote, true, ""
 }
 
-// namespaceChanges has the differences between two tables. Stops are handled before starts, because a namespace whose
-// remote namespace changes is stopped and started.
+// namespaceChanges contains the differences between two tables. Stops are processed before starts, because a namespace
+// whose remote namespace changes is stopped and started again.
 type namespaceChanges struct {
 	stop  []string
 	start map[string]string
 }
 
-// diffTable compares the namespaces that are being reflected (running) with the table.
+// diffTable compares running, the namespaces that are being reflected, with the table.
 func diffTable(running map[string]string, next table) namespaceChanges {
 	result := namespaceChanges{start: map[string]string{}}
 	for local, remote := range running {
@@ -123,8 +123,8 @@ func diffTable(running map[string]string, next table) namespaceChanges {
 		}
 	}
 	slices.Sort(result.stop)
-	// Namespaces with an invalid entry stay as they are and keep their remote namespaces, so that no other namespace
-	// may get these.
+	// Namespaces with invalid entries are not changed. They keep their remote namespaces, so that no other namespace
+	// may use these.
 	held := map[string]bool{}
 	for local, remote := range running {
 		held[remote] = next.doubtful[local]

@@ -22,7 +22,7 @@ func TestParse(t *testing.T) {
 		"other":     entry("other-b", "Accepted"),
 		"shop":      entry("shop-a", "Accepted"),
 		"slow":      entry("slow-a", "CreationLoopBackOff"),
-		// The entry rival has the same remote namespace as the entry shop, but the provider has not accepted it.
+		// The entries rival and shop have the same remote namespace, but the provider has not accepted the entry rival.
 		"rival":  entry("shop-a", "CreationLoopBackOff"),
 		"going":  entry("going-a", "Terminating"),
 		"empty":  entry("", "Accepted"),

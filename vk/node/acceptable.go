@@ -16,9 +16,10 @@ import (
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
 )
 
-// withoutInvalid returns a copy of the VirtualNode with only those labels, annotations, taints and resources that are
-// valid in a Node. It also describes the omitted entries, in a stable order. They must be omitted because the API
-// server rejects a Node as a whole: a single malformed label would prevent all updates, including readiness.
+// withoutInvalid returns a copy of the VirtualNode that contains only the labels, annotations, taints and resources
+// that are valid in a Node. It also describes the omitted entries, in a stable order. Invalid entries must be omitted,
+// because the API server rejects the whole Node: a single malformed label would prevent all updates, including updates
+// of readiness.
 func withoutInvalid(vn *offloadingv1beta1.VirtualNode) (*offloadingv1beta1.VirtualNode, []string) {
 	var problems []string
 	leaveOut := func(field, entry string, faults []string) bool {

@@ -20,7 +20,7 @@ type event struct {
 	ObjectRef struct{ Resource, Subresource, Name string }
 }
 
-// auditEnd returns the current end of the audit log.
+// auditEnd returns the current end of the audit log, which is a marker for the other functions.
 func (s *suite) auditEnd() int64 {
 	s.Helper()
 	info, err := os.Stat(s.consumer.AuditLogPath())
@@ -28,7 +28,7 @@ func (s *suite) auditEnd() int64 {
 	return info.Size()
 }
 
-// since returns the requests that the virtual kubelet sent after marker.
+// since returns the requests that the virtual kubelet has sent after marker.
 func (s *suite) since(marker int64) []event {
 	s.Helper()
 	file, err := os.Open(s.consumer.AuditLogPath())

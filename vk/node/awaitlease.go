@@ -19,9 +19,9 @@ import (
 // released or has expired.
 const maxLeasePollInterval = time.Second
 
-// awaitFree waits until the lease is free. A lease is free if it does not exist, was released, belongs to this
-// replica, or was not renewed for its duration according to the clock of this process. If the holder is known to be
-// gone, or the lease has expired, awaitFree clears the holder. It returns false when ctx has ended.
+// awaitFree waits until the lease is free. A lease is free if it does not exist, was released, belongs to this replica,
+// or was not renewed for its duration according to the clock of this process. If the holder is known to be gone or the
+// lease has expired, awaitFree clears the holder. It returns false when ctx has ended.
 func (e Election) awaitFree(ctx context.Context) bool {
 	logger := log.FromContext(ctx).WithValues("lease", e.Namespace+"/"+e.Name, "identity", e.Identity)
 	leases := e.Client.CoordinationV1().Leases(e.Namespace)
@@ -40,8 +40,8 @@ func (e Election) awaitFree(ctx context.Context) bool {
 				return true
 			case gone:
 				lease.Spec.HolderIdentity = ptr.To("")
-				// If the lease has changed since it was read, the update fails, because it contains the
-				// resourceVersion that was read.
+				// The update contains the resourceVersion that was read, so it fails if the lease has changed since
+				// then.
 				if _, err = leases.Update(ctx, lease, metav1.UpdateOptions{}); err == nil {
 					logger.Info("Took the lease from a replica that is gone", "holder", holder)
 					return true
@@ -66,14 +66,14 @@ func (e Election) awaitFree(ctx context.Context) bool {
 	return false
 }
 
-// renewal records when this process last saw the lease change.
+// renewal records when this process has last seen a change of the lease.
 type renewal struct {
 	version string
 	since   time.Time
 }
 
-// leaseExpired reports whether the lease was not renewed for its duration. The holder may have set a longer duration
-// than the given one, and the longer one counts.
+// leaseExpired reports whether the lease was not renewed for its duration. If the holder has set a longer duration than
+// the given one, the longer one applies.
 func (v *renewal) leaseExpired(lease *coordinationv1.Lease, duration time.Duration, now time.Time) bool {
 	if version := string(lease.UID) + "/" + lease.ResourceVersion; version != v.version {
 		v.version, v.since = version, now

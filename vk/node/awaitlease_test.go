@@ -16,7 +16,7 @@ import (
 func TestALeaseExpiresByOurClock(t *testing.T) {
 	now := time.Now()
 	lease := func(version string, seconds int32) *coordinationv1.Lease {
-		// The renew time, which is an hour old, must be ignored, because it comes from the holder's clock.
+		// The renew time, which is an hour old, must be ignored, because it was set with the holder's clock.
 		return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{ResourceVersion: version}, Spec: coordinationv1.LeaseSpec{
 			LeaseDurationSeconds: ptr.To(seconds), RenewTime: ptr.To(metav1.NewMicroTime(now.Add(-time.Hour)))}}
 	}

@@ -22,7 +22,7 @@ import (
 	"github.com/refract-project/refract/internal/oscillation"
 )
 
-// compareLoop compares the Node with the desired state after every observation. While they differ, it retries with
+// compareLoop compares the Node with the desired state after every observation. As long as they differ, it retries with
 // backoff.
 func (c *Controller) compareLoop(ctx context.Context) error {
 	wait := minRetryDelay
@@ -39,7 +39,7 @@ func (c *Controller) compareLoop(ctx context.Context) error {
 		case settled:
 			wait = minRetryDelay
 		case quarantined:
-			// The end of the quarantine is the time of the next write. Other errors are retried earlier.
+			// The next write is possible when the quarantine ends. Other errors are retried earlier.
 			again = c.config.Clock.After(min(fight.Left, maxRetryDelay))
 		default:
 			again = c.config.Clock.After(wait)
@@ -54,24 +54,24 @@ func (c *Controller) compareLoop(ctx context.Context) error {
 	}
 }
 
-// compareNode updates the Node to the desired state. settled reports whether the Node equals the desired state, and the
-// VirtualNode has the condition about it.
+// compareNode updates the Node to the desired state. settled reports whether the Node is in the desired state, and the
+// condition about it was written to the VirtualNode.
 func (c *Controller) compareNode(ctx context.Context) (settled bool, err error) {
 	actual := c.observed.node()
 	desired := c.refreshDesired(ctx, actual)
 	if desired == nil {
-		return true, nil // the Node is not changed while there is no VirtualNode
+		return true, nil // without a VirtualNode, the Node is not changed
 	}
 	if actual == nil || !c.ownsNode(actual) {
 		// The Node was deleted or replaced, or is not in the cache yet. c.ensureNode reads it from the API server to
-		// find out.
+		// determine this.
 		err := c.ensureNode(ctx)
 		c.warnOnce(NotRegisteredReason, errorText(err))
 		c.showNode(ctx, err)
 		return false, err
 	}
-	// All writes are attempted even if one fails: a rejected write of taints must not prevent the write of the
-	// lease's owner, and vice versa.
+	// All writes are attempted even if one of them fails: if the taints are rejected, the owner of the lease must still
+	// be written, and vice versa.
 	forgot, err := c.forgetSpoiled(ctx, actual, desired)
 	owned, leaseErr := c.syncLeaseOwner(ctx, actual)
 	err = errors.Join(err, c.syncTaints(ctx, actual, desired.Spec.Taints), leaseErr)
@@ -85,7 +85,7 @@ func (c *Controller) compareNode(ctx context.Context) (settled bool, err error) 
 	return c.showNode(ctx, nil) && owned, nil
 }
 
-// refreshDesired computes the desired Node. It returns nil while there is no VirtualNode.
+// refreshDesired computes the desired Node. It returns nil if there is no VirtualNode.
 func (c *Controller) refreshDesired(ctx context.Context, actual *corev1.Node) *corev1.Node {
 	vn := c.observed.virtualNode()
 	if vn == nil {
@@ -115,8 +115,8 @@ func (c *Controller) refreshDesired(ctx context.Context, actual *corev1.Node) *c
 	case c.desired != nil:
 		previous = c.desired.Status.Conditions
 	case actual != nil:
-		// The conditions on the Node count as the previous ones, because a restart of this process is not a
-		// transition.
+		// After a restart of this process, the conditions of the Node count as the previous ones, because a restart is
+		// not a transition.
 		previous = actual.Status.Conditions
 	}
 	now.folder = folder
@@ -146,7 +146,7 @@ func setFolderAnnotation(ctx context.Context, desired *corev1.Node, found []fold
 	}
 }
 
-// correctNode delivers the desired Node, unless another client keeps reverting it.
+// correctNode writes the desired Node, unless another client reverts it repeatedly.
 func (c *Controller) correctNode(ctx context.Context, actual, desired *corev1.Node) error {
 	differing, err := differingFields(actual, desired)
 	if err != nil {
@@ -169,7 +169,7 @@ func (c *Controller) deliverNode(desired *corev1.Node) {
 	defer c.mu.Unlock()
 	library := c.library
 	if library == nil || library.full {
-		return // if library is nil, the Node is not registered yet, and the registration uses c.desired
+		return // the Node is not registered yet, and the registration will use c.desired
 	}
 	library.full = true
 	go func() {
@@ -202,8 +202,8 @@ func (c *Controller) ensureNode(ctx context.Context) error {
 	return nil
 }
 
-// ownsNode reports whether node was recognized as ours before, or was maintained by an earlier process of this
-// virtual kubelet, regardless of its current labels.
+// ownsNode reports whether node was recognized as ours before, or was maintained by an earlier process of this virtual
+// kubelet. The current labels of node do not matter.
 func (c *Controller) ownsNode(node *corev1.Node) bool {
 	c.mu.Lock()
 	found := node.UID == c.own
@@ -233,7 +233,7 @@ func (c *Controller) createNode(ctx context.Context) error {
 	if create := vn.Spec.CreateNode; create != nil && !*create {
 		return fmt.Errorf("spec.createNode of VirtualNode %s/%s is false: no node is created", vn.Namespace, vn.Name)
 	}
-	// The states of the fight do not differ, because a deletion always reverts the same write.
+	// All these writes have the same state, because a deletion always reverts the same write.
 	write := intent{cause: hashOf(fmt.Sprintf("%s/%d", vn.UID, vn.Generation))}
 	if err := c.mayWrite(ctx, wholeNode, write, nil); err != nil {
 		return fmt.Errorf("creating node %s, %w", c.config.Name, err)
@@ -254,7 +254,7 @@ func (c *Controller) errNoVirtualNode() error {
 		c.config.VirtualNode, c.config.Namespace, c.config.Name)
 }
 
-// recoverNode recreates a deleted Node, so that the library can continue. It reports other errors of the library's
+// recoverNode creates a deleted Node again, so that the library can continue. It reports other errors of the library's
 // status updates, which the next comparison retries.
 func (c *Controller) recoverNode(ctx context.Context, err error) error {
 	if apierrors.IsNotFound(err) {
@@ -272,8 +272,8 @@ func (c *Controller) reportError(err error) {
 	}
 }
 
-// describeRefusal returns the message about an error from the API server that retries cannot resolve, or "" for other
-// errors and nil.
+// describeRefusal returns the message about an error of the API server that retries cannot resolve. For other errors
+// and for nil, it returns "".
 func describeRefusal(err error) string {
 	if policy := admission.DenyingPolicy(err); policy != "" {
 		return admission.Note(policy, err)
@@ -284,8 +284,8 @@ func describeRefusal(err error) string {
 	return ""
 }
 
-// forgetSpoiled removes malformed annotations of the library, because they would make its updates fail. It reports
-// whether there were such annotations.
+// forgetSpoiled removes malformed annotations of the library, because the library could otherwise not update the Node.
+// It reports whether there were such annotations.
 func (c *Controller) forgetSpoiled(ctx context.Context, actual, desired *corev1.Node) (bool, error) {
 	_, spoiled := lastWritten(actual)
 	if len(spoiled) == 0 {

@@ -26,7 +26,7 @@ const (
 	networkDown
 )
 
-// networkOf returns the network state of a ForeignCluster. fc is nil if the provider has no ForeignCluster. In this
+// networkOf returns the network state in a ForeignCluster. fc is nil if the provider has no ForeignCluster. In this
 // case, the state of the network is unknown, and no network is required.
 //
 // Until a controller has reconciled the ForeignCluster (its observed generation is 0), the network module counts as
@@ -36,7 +36,7 @@ func networkOf(fc *corev1beta1.ForeignCluster) network {
 		return networkIgnored
 	}
 	switch corev1beta1.ConditionOf(fc.Status.Conditions, corev1beta1.NetworkStatusCondition) {
-	// The state was not checked, or the network module reports it under another name.
+	// The state was not checked, or the network module reports it in another condition.
 	case corev1beta1.ConditionStatusNone:
 	case corev1beta1.ConditionStatusEstablished:
 		return networkUp
@@ -53,10 +53,10 @@ func networkOf(fc *corev1beta1.ForeignCluster) network {
 	return networkDown
 }
 
-// health is the state of a provider and of the plugins for its objects, as observed by this process.
+// health is the state of the provider and of the plugins for its objects, as observed by this process.
 type health struct {
-	// unreachable describes why the provider's API server counts as unreachable, as the end of a sentence. It is empty
-	// while the API server is reachable.
+	// unreachable describes why the provider's API server counts as unreachable. The text is the end of a sentence. It
+	// is empty if the API server is reachable.
 	unreachable string
 	network     network
 	// folder contains the plugins in the folder of this virtual kubelet.
@@ -102,7 +102,7 @@ const (
 	networkIsDown = "The network between the clusters is down: see the networking conditions of the ForeignCluster"
 )
 
-// readinessProblems describes the problems that keep the node from being ready.
+// readinessProblems returns descriptions of the problems that prevent the node from being ready.
 func (h *health) readinessProblems(resources bool) []string {
 	var found []string
 	if h.unreachable != "" {
@@ -135,8 +135,8 @@ func chooseCondition(good bool, kind corev1.NodeConditionType, yes, no outcome) 
 	return corev1.NodeCondition{Type: kind, Status: chosen.status, Reason: chosen.reason, Message: printable.Message(chosen.message)}
 }
 
-// transitionTime returns the time at which the status of a condition last changed: the time in previous if the
-// condition has the same status in previous, and now otherwise.
+// transitionTime returns the time at which the status of a condition has last changed. If the condition has the same
+// status in previous, this is the time in previous, and otherwise it is now.
 func transitionTime(condition *corev1.NodeCondition, previous []corev1.NodeCondition, now metav1.Time) metav1.Time {
 	if old := conditionOf(previous, condition.Type); old != nil && old.Status == condition.Status && !old.LastTransitionTime.IsZero() {
 		return old.LastTransitionTime
@@ -154,5 +154,5 @@ func conditionOf(list []corev1.NodeCondition, kind corev1.NodeConditionType) *co
 	return nil
 }
 
-// networkReasons are reasons of the condition NetworkUnavailable that only a virtual kubelet sets.
+// networkReasons are the reasons of the condition NetworkUnavailable that only a virtual kubelet sets.
 var networkReasons = []string{wire.NodeNetworkUpReason, wire.NodeNetworkDownReason}

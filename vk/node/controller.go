@@ -40,7 +40,7 @@ const (
 // Config holds the settings of a Controller.
 type Config struct {
 	Identity
-	// Local is the client configuration for the cluster that has the Node.
+	// Local is the client configuration for the cluster of the Node.
 	Local *rest.Config
 	// VirtualNode and Namespace identify the VirtualNode that the Node is computed from.
 	VirtualNode, Namespace string
@@ -52,10 +52,10 @@ type Config struct {
 	Pinger *pinger.Pinger
 	// ProviderVersion reads the version of the provider's API server. If it is nil, the Node has no version label.
 	ProviderVersion func(context.Context) (string, error)
-	// FolderPlugins returns the plugins in the folder of this virtual kubelet, which an annotation and a condition of
-	// the Node describe. Without plugins, the Node has neither. FolderPlugins may be nil.
+	// FolderPlugins returns the plugins in the folder of this virtual kubelet. An annotation and a condition of the
+	// Node describe them. If there are no plugins, the Node has neither of the two. FolderPlugins may be nil.
 	FolderPlugins func() []folderplugins.Plugin
-	// Warn reports a problem on the VirtualNode: invalid settings, or errors that keep its Node from being written.
+	// Warn reports a problem on the VirtualNode: invalid settings, or errors that prevent its Node from being written.
 	// Each message is reported once until it changes. Warn must not block. If Warn is nil, messages are only logged.
 	Warn func(reason, message string)
 	// Clock is used for all timers.
@@ -79,7 +79,7 @@ type Controller struct {
 	dynamic dynamic.Interface
 	// last condition that was written to the VirtualNode, accessed by one goroutine at a time
 	shown offloadingv1beta1.VirtualNodeCondition
-	// leaseOwner is the Node that was last found to own its Lease. Only compareLoop uses it.
+	// leaseOwner is the UID of the Node that was last found to own its Lease. Only compareLoop uses it.
 	leaseOwner types.UID
 	trigger    chan struct{}
 	ready      chan struct{}
@@ -90,8 +90,8 @@ type Controller struct {
 	fights *oscillation.Guard[part]
 
 	mu       sync.Mutex
-	expected *intent // write that the library has been asked for, nil if it was recorded
-	library  *inbox  // inbox of the library's controller, nil while that controller does not run
+	expected *intent // write that the library was asked for; nil if it was recorded
+	library  *inbox  // inbox of the library's controller; nil while the controller is not running
 	desired  *corev1.Node
 	own      types.UID         // UID of the Node that was last recognized as ours
 	warned   map[string]string // last message for each reason
@@ -108,7 +108,7 @@ type inbox struct {
 // each request takes part of a second.
 const MinLeasePeriod = 4 * time.Second
 
-// NewController returns a Controller, or an error if the configuration is not valid. It sends no requests.
+// NewController returns a Controller, or an error if the configuration is invalid. It sends no requests.
 func NewController(config Config) (*Controller, error) {
 	if config.LeaseDuration < MinLeasePeriod {
 		return nil, fmt.Errorf("the duration of the node lease is %s: use at least 4s", config.LeaseDuration)
@@ -126,7 +126,8 @@ func NewController(config Config) (*Controller, error) {
 	return &Controller{
 		config: config, client: client, dynamic: dynamicClient, warned: map[string]string{},
 		trigger: make(chan struct{}, 1), ready: make(chan struct{}),
-		// While the Node is deleted, the control plane deletes its pods; without its taints, it gets pods of others.
+		// Protective is used because the control plane deletes the pods of a Node that is deleted, and because a Node
+		// without its taints gets pods that do not belong on it.
 		fights: oscillation.New[part](config.Clock, oscillation.Protective),
 	}, nil
 }
@@ -134,7 +135,7 @@ func NewController(config Config) (*Controller, error) {
 // Ready returns a channel that is closed when the Node is registered.
 func (c *Controller) Ready() <-chan struct{} { return c.ready }
 
-// Run maintains the Node until ctx ends. Temporary errors are retried; Run returns an error only if it cannot work at
+// Run maintains the Node until ctx ends. Temporary errors are retried. Run returns an error only if it cannot work at
 // all.
 func (c *Controller) Run(ctx context.Context) error {
 	logger := log.FromContext(ctx).WithValues("node", c.config.Name)
@@ -153,23 +154,24 @@ func (c *Controller) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// Refresh starts a comparison of the Node with the desired state. It must be called when FolderPlugins returns
-// another text. It never blocks.
+// Refresh starts a comparison of the Node with the desired state. It must be called when the result of FolderPlugins
+// has changed. It never blocks.
 func (c *Controller) Refresh() { c.triggerComparison() }
 
 // triggerComparison starts a comparison of the Node with the desired state. It never blocks.
 func (c *Controller) triggerComparison() {
 	select {
 	case c.trigger <- struct{}{}:
-	default: // A comparison is already pending.
+	default: // a comparison is already pending
 	}
 }
 
 // warnOnce reports a message if it differs from the last message with the same reason. An empty message resets the
-// reason, so that the next message is reported in any case.
+// reason, so that the next message is always reported.
 func (c *Controller) warnOnce(reason, message string) { c.warnAbout(reason, reason, message) }
 
-// warnAbout does the same as warnOnce for a subject whose warnings have the reason of another subject.
+// warnAbout does the same as warnOnce for a subject whose warnings have the same reason as the warnings of another
+// subject.
 func (c *Controller) warnAbout(subject, reason, message string) {
 	c.mu.Lock()
 	news := c.warned[subject] != message
@@ -188,9 +190,9 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-// registerNode registers the Node and maintains it. First it waits for the VirtualNode and for the first result of
-// the pinger, and ensures that the Node exists. It then runs the library's controller and the comparison
-// concurrently.
+// registerNode registers the Node and maintains it. Before, it waits for the VirtualNode and for the first result of
+// the pinger, and ensures that the Node exists. Then it runs the library's controller and the comparison at the same
+// time.
 func (c *Controller) registerNode(ctx context.Context) error {
 	select {
 	case <-c.config.Pinger.Settled():
@@ -223,7 +225,7 @@ func (c *Controller) registerNode(ctx context.Context) error {
 }
 
 // runLibrary runs the node controller of the virtual-kubelet library, which sends heartbeats, renews the lease and
-// patches the status. The controller ends before ctx only if its first update is rejected. It is then started again.
+// patches the status. If the controller ends before ctx, because its first update was rejected, it is started again.
 func (c *Controller) runLibrary(ctx context.Context) error {
 	wait := minRetryDelay
 	for ctx.Err() == nil {
@@ -282,14 +284,14 @@ func (c *Controller) newLibraryController() (*vknode.NodeController, error) {
 	)
 }
 
-// provider implements the library's interface for providers of nodes.
+// provider implements the interface that the library requires of providers of nodes.
 type provider struct{ *Controller }
 
-// Ping always succeeds. After a failed ping the library would assume that the node agent is dead and stop the
+// Ping always succeeds. After a failed ping, the library would assume that the node agent is dead, and stop the
 // heartbeats. An unreachable provider is reported in a condition instead.
 func (p provider) Ping(ctx context.Context) error { return ctx.Err() }
 
-// NotifyNodeStatus stores the library's callback. deliverNode uses it to pass on the Node.
+// NotifyNodeStatus stores the library's callback, which deliverNode calls to pass the Node to the library.
 func (p provider) NotifyNodeStatus(_ context.Context, push func(*corev1.Node)) {
 	p.setInbox(&inbox{push: push})
 	p.triggerComparison()

@@ -28,7 +28,8 @@ import (
 	"github.com/refract-project/refract/vk/node"
 )
 
-// TestController runs all tests that need clusters, because starting the two clusters takes most of the time.
+// TestController runs all tests that need clusters. They share two clusters, because starting clusters takes most of
+// the time.
 func TestController(t *testing.T) {
 	s := newSuite(t)
 	story.Run(t, "testdata/stories", func(t *testing.T) *story.Stage { return s.in(t).stage() })
@@ -81,7 +82,7 @@ func testMalformed(t *testing.T, s *suite) {
 		return ready(corev1.ConditionFalse, "no CPU or no memory")(n)
 	})
 	s.expectWarning(node.InvalidReason, "spec.labels", `"a b"="c"`, "spec.annotations", "spec.taints", `"bad:Nope"`, "spec.resourceQuota.hard", `"memory": "-1"`, `"nvidia.com/gpu": "1500m"`)
-	// A few writes are expected: of taints and status, and another one whenever another client changes the node. An
+	// A few writes are expected: of taints and status, and one more whenever another client changes the node. An
 	// endless loop would write hundreds of times.
 	if writes := s.writesSince(marker); len(writes) > 15 {
 		t.Errorf("written: %v", writes)
@@ -101,8 +102,8 @@ func testMalformed(t *testing.T, s *suite) {
 		return ready(corev1.ConditionTrue, "")(n)
 	})
 
-	// Settings that pass our checks but are rejected by the API server must be reported, and must be retried only
-	// with long delays.
+	// Settings that pass our checks but are rejected by the API server must be reported, and retried only after long
+	// delays.
 	marker = s.auditEnd()
 	s.changeVirtualNode(func(vn *offloadingv1beta1.VirtualNode) {
 		vn.Spec.Annotations = map[string]string{"long": strings.Repeat("x", 1<<18)}
@@ -157,8 +158,8 @@ func testDeletedVirtualNode(t *testing.T, s *suite) {
 	}
 }
 
-// testProviderVersion checks that the Node is labelled with the version that the provider reports, and that the label
-// stays after a restart of the controller while the provider reports no version.
+// testProviderVersion checks that the Node has a label with the version that the provider reports. If the provider
+// reports no version after a restart of the controller, the label must be kept.
 func testProviderVersion(_ *testing.T, s *suite) {
 	s.createVirtualNode()
 	said := "v1.35.2+k3s1"
@@ -185,8 +186,8 @@ func testProviderVersion(_ *testing.T, s *suite) {
 }
 
 // testFolderPlugins checks that an annotation of the Node lists the plugins in the folder, and that a condition reports
-// plugins that are not loaded. Both must follow the folder when a plugin is added, breaks or is removed, even if the
-// VirtualNode has an annotation of the same key.
+// plugins that are not loaded. Both must be updated when a plugin is added, breaks or is removed, even if the
+// VirtualNode has an annotation with the same key.
 func testFolderPlugins(_ *testing.T, s *suite) {
 	s.createVirtualNode()
 	controller, _ := s.kubelet()
@@ -233,8 +234,8 @@ func testNodeOfAnotherProvider(_ *testing.T, s *suite) {
 	}}}, `virtual node of provider "rome"`)
 }
 
-// testDeniedCondition checks that a policy that denies the write of the condition is reported, unlike a missing
-// permission, and that the condition is written once the policy is gone.
+// testDeniedCondition checks that a policy that denies the write of the condition is reported, in contrast to a missing
+// permission. The condition must be written as soon as the policy is gone.
 func testDeniedCondition(t *testing.T, s *suite) {
 	s.createVirtualNode()
 	lift := s.deny("denies-conditions", offloadingv1beta1.GroupVersion.Group, "virtualnodes/status", func(ctx context.Context) error {
@@ -247,8 +248,8 @@ func testDeniedCondition(t *testing.T, s *suite) {
 	s.expectCondition(offloadingv1beta1.RunningConditionStatus, node.RegisteredReason, "")
 }
 
-// testDeniedLease checks that a policy that denies the Lease of the Node is reported, because the control plane takes a
-// Node without a Lease for dead.
+// testDeniedLease checks that a policy that denies the Lease of the Node is reported, because the control plane regards
+// a Node without a Lease as dead.
 func testDeniedLease(t *testing.T, s *suite) {
 	s.createVirtualNode()
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: name}}
@@ -266,7 +267,7 @@ func testDeniedLease(t *testing.T, s *suite) {
 }
 
 // deny creates an admission policy that denies the creation and each change of a resource, until the returned function
-// is called. It returns when the policy denies the attempt.
+// is called. It returns as soon as the policy denies the attempt.
 func (s *suite) deny(policyName, group, resource string, attempt func(context.Context) error) (lift func()) {
 	s.Helper()
 	policy := &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: policyName}, Spec: admissionv1.ValidatingAdmissionPolicySpec{

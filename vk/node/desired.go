@@ -15,7 +15,7 @@ import (
 	"github.com/refract-project/refract/internal/nodelabels"
 )
 
-// Identity holds the properties of a virtual node that are constant while the process runs.
+// Identity contains the properties of a virtual node that are constant while the process runs.
 type Identity struct {
 	// Name is the name of the Node.
 	Name string
@@ -27,7 +27,7 @@ type Identity struct {
 	Port int32
 	// KubeletVersion is the kubelet version in the Node: the version of the local API server.
 	KubeletVersion string
-	// Labels and Annotations are set with flags.
+	// Labels and Annotations are set by flags.
 	Labels, Annotations map[string]string
 }
 
@@ -59,7 +59,7 @@ func (id *Identity) desiredNode(vn *offloadingv1beta1.VirtualNode) *corev1.Node 
 	}
 }
 
-// desiredTaints returns the taints of the node, beginning with the taint that all virtual nodes have.
+// desiredTaints returns the taints of the node. The first one is the taint that all virtual nodes have.
 func desiredTaints(vn *offloadingv1beta1.VirtualNode) []corev1.Taint {
 	all := []corev1.Taint{{Key: wire.VirtualNodeTaint, Value: wire.VirtualNodeTaintValue, Effect: corev1.TaintEffectNoExecute}}
 	for i := range vn.Spec.Taints {
@@ -76,7 +76,7 @@ func hasTaint(list []corev1.Taint, taint *corev1.Taint) bool {
 	return slices.ContainsFunc(list, func(t corev1.Taint) bool { return t.MatchTaint(taint) })
 }
 
-// mergeMaps merges maps. For equal keys, the last map determines the value. The result is never nil.
+// mergeMaps merges maps. If a key is in several maps, its value comes from the last of them. The result is never nil.
 func mergeMaps(all ...map[string]string) map[string]string {
 	joined := map[string]string{}
 	for _, m := range all {

@@ -13,7 +13,7 @@ import (
 )
 
 // hasDrifted reports whether the metadata or status of a Node differs from desired. Entries that other clients have
-// added do not count. Taints are compared separately, see mergeTaints.
+// added do not count. Taints are compared separately (see mergeTaints).
 func hasDrifted(actual, desired *corev1.Node) bool {
 	have, want := &actual.Status, &desired.Status
 	return !containsEntries(actual.Labels, desired.Labels) ||
@@ -38,7 +38,8 @@ func containsEntries(have, want map[string]string) bool {
 	return true
 }
 
-// hasResources compares quantities, not their notation: 1000m equals 1.
+// hasResources reports whether the list have contains the quantities in want. Different notations of a quantity are
+// equal, such as 1000m and 1.
 func hasResources(have, want corev1.ResourceList) bool {
 	for name, quantity := range want {
 		if found, ok := have[name]; !ok || found.Cmp(quantity) != 0 {
@@ -54,8 +55,8 @@ func sameNodeInfo(have, want *corev1.NodeSystemInfo) bool {
 		have.Architecture == want.Architecture
 }
 
-// hasConditions compares the contents of conditions, not their times. A condition FolderPluginsLoaded, or a condition
-// NetworkUnavailable that a virtual kubelet has set, counts as a difference even if no such condition is desired.
+// hasConditions compares the contents of conditions, but not their times. A condition FolderPluginsLoaded, or a
+// condition NetworkUnavailable that a virtual kubelet has set, counts as a difference if it is not desired.
 func hasConditions(have, want []corev1.NodeCondition) bool {
 	for i := range want {
 		found := conditionOf(have, want[i].Type)
@@ -69,8 +70,8 @@ func hasConditions(have, want []corev1.NodeCondition) bool {
 	return conditionOf(want, corev1.NodeNetworkUnavailable) != nil || !ownNetworkCondition(have)
 }
 
-// ownNetworkCondition reports whether a virtual kubelet has set the condition NetworkUnavailable, which network
-// plugins and cloud controllers also set.
+// ownNetworkCondition reports whether the condition NetworkUnavailable was set by a virtual kubelet. Network plugins
+// and cloud controllers also set this condition.
 func ownNetworkCondition(list []corev1.NodeCondition) bool {
 	found := conditionOf(list, corev1.NodeNetworkUnavailable)
 	return found != nil && slices.Contains(networkReasons, found.Reason)

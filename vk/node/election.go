@@ -22,25 +22,25 @@ import (
 // ErrLeadershipLost is returned if the lease was not renewed in time. Another replica may have become the leader.
 var ErrLeadershipLost = errors.New("the lease was lost: another replica may be active now")
 
-// Election elects a leader among replicas with a Lease.
+// Election elects a leader among replicas by means of a Lease.
 type Election struct {
 	Client kubernetes.Interface
 	// Namespace and Name identify the Lease, and Identity identifies this replica.
 	Namespace, Name, Identity string
-	// Duration is how long the holder may fail to renew the lease until another replica takes it. RenewDeadline is
-	// how long the holder tries to renew the lease before it stops leading. RetryPeriod is the delay between
-	// attempts.
+	// Duration is how long the holder may fail to renew the lease before another replica takes it. RenewDeadline is how
+	// long the holder tries to renew the lease before it stops leading. RetryPeriod is the delay between attempts.
 	Duration, RenewDeadline, RetryPeriod time.Duration
 	// Gone reports whether a holder is known to be gone, so that another replica may take the lease before it
 	// expires. If Gone is nil, every lease must expire first.
 	Gone func(holder string) bool
-	// StandBy is called whenever another replica is found to lead. It may be nil.
+	// StandBy is called whenever another replica is the leader. It may be nil.
 	StandBy func(leader string)
 }
 
-// Run waits until this replica leads and then calls lead. The context of lead ends when ctx ends or the lease is
-// lost. The lease is released after lead has returned, so that the next replica starts at once and two replicas never
-// lead at the same time. Run returns the result of lead or ErrLeadershipLost, and nil if ctx ended while it waited.
+// Run waits until this replica is the leader, and then calls lead. The context of lead ends when ctx ends or the lease
+// is lost. The lease is released after lead has returned. In this way, the next replica starts at once, and two
+// replicas are never leaders at the same time. Run returns the result of lead or ErrLeadershipLost. If ctx has ended
+// while Run was waiting, it returns nil.
 func (e Election) Run(ctx context.Context, lead func(context.Context) error) error {
 	for e.awaitFree(ctx) {
 		if led, err := e.acquireLease(ctx, lead); led || err != nil {
@@ -51,7 +51,7 @@ func (e Election) Run(ctx context.Context, lead func(context.Context) error) err
 }
 
 // acquireLease tries to acquire the lease, which was free a moment ago. led reports whether the function lead was
-// called. It is false if another replica was faster, or ctx has ended.
+// called. It was not called if another replica was faster or ctx has ended.
 func (e Election) acquireLease(ctx context.Context, lead func(context.Context) error) (led bool, err error) {
 	term := &term{lead: lead, ended: make(chan struct{})}
 	// The lease must be renewed until lead has returned, so this context must not end when ctx ends.
@@ -78,12 +78,12 @@ func (e Election) acquireLease(ctx context.Context, lead func(context.Context) e
 	return true, term.result
 }
 
-// term is a period in which this replica leads.
+// term is a period during which this replica is the leader.
 type term struct {
 	lead     func(context.Context) error
-	result   error // result of lead, valid after ended is closed
+	result   error // result of lead; valid after ended is closed
 	started  atomic.Bool
-	finished atomic.Bool // set if lead has returned although the lease was not lost
+	finished atomic.Bool // lead has returned, but the lease was not lost
 	ended    chan struct{}
 }
 
@@ -117,8 +117,7 @@ func (e Election) electionConfig(ctx context.Context, term *term, stop, withdraw
 			},
 			OnStoppedLeading: func() {},
 			OnNewLeader: func(leader string) {
-				// There is no other leader: an empty holder means that the lease was released and is free for a
-				// moment.
+				// There is no other leader. An empty holder means that the lease was released and is free for a moment.
 				if leader == e.Identity || leader == "" {
 					return
 				}

@@ -48,11 +48,11 @@ func testElection(t *testing.T, cluster *testenv.Cluster) {
 		}
 		return *lease.Spec.HolderIdentity
 	}
-	// run competes for the lease. Its lead function waits for the end of its context, and then records the holder of
+	// run competes for the lease. Its lead function waits for the end of the context, and then records the holder of
 	// the lease.
 	type run struct {
 		began, ended chan struct{}
-		holder       string // holder of the lease at the end of lead, valid after ended is closed
+		holder       string // holder of the lease at the end of lead; valid after ended is closed
 		result       chan error
 		stop         context.CancelFunc
 	}
@@ -64,7 +64,7 @@ func testElection(t *testing.T, cluster *testenv.Cluster) {
 			r.result <- election(identity).Run(ctx, func(leading context.Context) error {
 				close(r.began)
 				<-leading.Done()
-				r.holder = holder() // the lease must still be held while the leader shuts down
+				r.holder = holder() // this replica must still hold the lease while it shuts down
 				close(r.ended)
 				return nil
 			})
@@ -100,7 +100,7 @@ func testElection(t *testing.T, cluster *testenv.Cluster) {
 	await("the work ends with the lease", second.ended)
 }
 
-// silenced is a transport through which a replica can read and release its lease, but not renew it.
+// silenced is a transport with which a replica can read and release its lease, but cannot renew it.
 type silenced struct {
 	http.RoundTripper
 	on *atomic.Bool
@@ -120,7 +120,7 @@ func (s silenced) RoundTrip(r *http.Request) (*http.Response, error) {
 	return s.RoundTripper.RoundTrip(r)
 }
 
-// testSlowEnd checks that a leader that loses its lease and takes long to stop does not release the lease before it has
+// testSlowEnd checks a leader that loses its lease and takes long to stop. It must not release the lease before it has
 // stopped, even if the API server is reachable again by then.
 func testSlowEnd(t *testing.T, cluster *testenv.Cluster) {
 	const slow = "slow"
@@ -135,8 +135,8 @@ func testSlowEnd(t *testing.T, cluster *testenv.Cluster) {
 	err = election.Run(t.Context(), func(leading context.Context) error {
 		silent.Store(true)
 		<-leading.Done()
-		// The lease must not be released yet. client-go's elector releases a lease before it ends the context of the
-		// leader, which would let another replica lead at the same time.
+		// The lease must not be released yet. client-go's elector would release the lease before it ends the context of
+		// the leader, and another replica could become the leader too early.
 		lease, err := client.CoordinationV1().Leases(metav1.NamespaceDefault).Get(t.Context(), slow, metav1.GetOptions{})
 		require.NoError(t, err)
 		if *lease.Spec.HolderIdentity != slow {

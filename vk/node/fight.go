@@ -22,7 +22,7 @@ import (
 	"github.com/refract-project/refract/internal/oscillation"
 )
 
-// part is a part of the Node that is written separately, and for which another client may be a rival.
+// part is a part of the Node that is written separately. Another client may repeatedly revert each part.
 type part string
 
 const (
@@ -32,11 +32,12 @@ const (
 	nodeBookkeeping part = "annotations of the last write"
 )
 
-// intent is a write that the library has been asked for, and that has not been recorded yet.
+// intent is a write that the library was asked for.
 type intent struct{ cause, state uint64 }
 
-// mayWrite returns a *oscillation.QuarantineError if another client keeps reverting the part of the Node, or keeps
-// deleting the Node. It reports the beginning of a quarantine with the name of that client and the differing fields.
+// mayWrite returns a *oscillation.QuarantineError if another client repeatedly reverts the part of the Node, or
+// repeatedly deletes the Node. When a quarantine begins, mayWrite reports the name of this client and the differing
+// fields.
 func (c *Controller) mayWrite(ctx context.Context, p part, w intent, differing []string) error {
 	err := c.fights.MayWrite(p, w.cause, w.state)
 	var fight *oscillation.QuarantineError
@@ -54,7 +55,7 @@ func (c *Controller) mayWrite(ctx context.Context, p part, w intent, differing [
 	return err
 }
 
-// withoutQuarantines returns the errors joined in err that are no quarantines. mayWrite has reported the quarantines.
+// withoutQuarantines returns the errors joined in err except for quarantines, which mayWrite has already reported.
 func withoutQuarantines(err error) error {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // each of its errors is looked at
 		var others []error
@@ -69,8 +70,8 @@ func withoutQuarantines(err error) error {
 	return err
 }
 
-// describeRival describes the client that deletes the Node or writes its differing fields, and reports whether the
-// client is known. It reads the Node from the API server, because the cache drops field managers.
+// describeRival describes the client that deletes the Node or writes its differing fields, and reports whether this
+// client is known. It reads the Node from the API server, because the cache contains no field managers.
 func (c *Controller) describeRival(ctx context.Context, differing []string) (rival string, known bool) {
 	node, err := c.client.CoreV1().Nodes().Get(ctx, c.config.Name, metav1.GetOptions{})
 	switch {
@@ -104,7 +105,7 @@ func (c *Controller) recordLibraryWrite() {
 	}
 }
 
-// recordChange records a write of a part of the Node, unless the API server found nothing to change.
+// recordChange records a write to a part of the Node, unless the write has changed nothing.
 func (c *Controller) recordChange(p part, w intent, before, after *corev1.Node) {
 	if after.ResourceVersion != before.ResourceVersion {
 		c.fights.RecordWrite(p, w.cause, w.state)
@@ -161,8 +162,8 @@ type libraryNodes struct {
 	wrote func()
 }
 
-// Patch implements typedcorev1.NodeInterface. The patches of the library always have a new time of the heartbeat, so
-// each one that succeeds changes the Node.
+// Patch implements typedcorev1.NodeInterface. Each patch of the library contains a new time of the heartbeat, so each
+// successful patch changes the Node.
 func (n libraryNodes) Patch(ctx context.Context, name string, pt types.PatchType, data []byte, options metav1.PatchOptions, subresources ...string) (*corev1.Node, error) {
 	patched, err := n.NodeInterface.Patch(ctx, name, pt, data, options, subresources...)
 	if err == nil {
@@ -171,8 +172,8 @@ func (n libraryNodes) Patch(ctx context.Context, name string, pt types.PatchType
 	return patched, err
 }
 
-// contentIntent returns the write that corrects the differing fields of the Node. The times of conditions do not
-// belong to its cause.
+// contentIntent returns the write that corrects the differing fields of the Node. The times of conditions are no part
+// of its cause.
 func contentIntent(desired *corev1.Node, differing []string) intent {
 	cause := desired.DeepCopy()
 	for i := range cause.Status.Conditions {

@@ -14,7 +14,7 @@ import (
 	"github.com/refract-project/refract/internal/oscillation"
 )
 
-// A quarantine does not hide other errors of the same comparison.
+// TestQuarantinesHideNoErrors checks that a quarantine does not hide other errors of the same comparison.
 func TestQuarantinesHideNoErrors(t *testing.T) {
 	quarantine := fmt.Errorf("creating node milan, %w", &oscillation.QuarantineError{})
 	lease := errors.New("the lease cannot be written")

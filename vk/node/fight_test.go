@@ -23,8 +23,8 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// fight runs the action of a rival, which must be repeatable, until there is a warning that contains all of the words,
-// and as often afterwards. The virtual kubelet must correct the Node only a few times.
+// fight runs the action of a rival until there is a warning that contains all of the given words, and then as often
+// again. The action must be repeatable. The virtual kubelet must correct the Node only a few times.
 func (s *suite) fight(rival func(), words ...string) {
 	s.Helper()
 	isExpected := func(warning string) bool {
@@ -43,7 +43,7 @@ func (s *suite) fight(rival func(), words ...string) {
 	for range actions {
 		rival()
 	}
-	// A quarantine lasts at most ten seconds. Some corrections take two writes, and heartbeats are writes, too.
+	// A quarantine lasts at most ten seconds. Some corrections need two writes, and heartbeats are writes, too.
 	permitted := 20 + 2*int(time.Since(begun)/(5*time.Second))
 	assert.LessOrEqual(s, len(s.nodeWritesSince(marker)), permitted, "the number of writes")
 }
@@ -59,8 +59,8 @@ func (s *suite) nodeWritesSince(marker int64) (writes []string) {
 	return writes
 }
 
-// testRivals checks that a client which keeps reverting a label, an annotation, a taint or a condition is named, and that
-// the Node is correct again as soon as something else is desired.
+// testRivals checks that a client that repeatedly reverts a label, an annotation, a taint or a condition is named, and
+// that the Node is corrected as soon as the desired state changes.
 func testRivals(t *testing.T, s *suite) {
 	for _, tc := range []struct {
 		name, patch, subresource string
@@ -112,8 +112,8 @@ func testRivals(t *testing.T, s *suite) {
 	}
 }
 
-// testDeletingRival checks that a Node which another client keeps deleting is recreated more and more slowly, and at once
-// when the VirtualNode has changed.
+// testDeletingRival checks that a Node that another client repeatedly deletes is created again after increasing delays,
+// and at once when the VirtualNode has changed.
 func testDeletingRival(t *testing.T, s *suite) {
 	s.createVirtualNode()
 	controller, _ := s.kubelet()

@@ -16,14 +16,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// ownedLeases has the virtual-kubelet library write Leases that belong to the present Node. The library takes the owner
-// from its own copy of the Node, which stays the former one after the Node was deleted and recreated. The garbage
-// collector would delete each Lease of a former Node as soon as it is created, and without a Lease, the control plane
-// takes the Node for dead.
+// ownedLeases makes the virtual-kubelet library write Leases that belong to the present Node. The library takes the
+// owner from its own copy of the Node, which is outdated after the Node was deleted and created again. The garbage
+// collector would delete each Lease of a former Node as soon as it is created, and the control plane regards a Node
+// without a Lease as dead.
 type ownedLeases struct {
 	coordinationclientv1.LeaseInterface
-	present func() *corev1.Node // returns nil if there is no Node of this process
-	report  func(error)         // is called with the result of each write
+	present func() *corev1.Node // returns nil if this process has no Node
+	report  func(error)         // called with the result of each write
 }
 
 func (l ownedLeases) Create(ctx context.Context, lease *coordinationv1.Lease, o metav1.CreateOptions) (*coordinationv1.Lease, error) {
@@ -51,8 +51,8 @@ func (l ownedLeases) Update(ctx context.Context, lease *coordinationv1.Lease, o 
 // leaseSubject is the subject of warnings about the Lease.
 const leaseSubject = "Lease"
 
-// reportLease reports a refused write of the Node's Lease with Config.Warn. The library only logs it, and without
-// renewals the control plane takes the Node for dead.
+// reportLease reports with Config.Warn that a write of the Node's Lease was refused. The library only logs this, and
+// the control plane regards the Node as dead if the Lease is not renewed.
 func (c *Controller) reportLease(err error) {
 	if err != nil {
 		err = fmt.Errorf("writing the lease of node %s, %w", c.config.Name, err)
@@ -71,7 +71,7 @@ func (c *Controller) presentNode() *corev1.Node {
 }
 
 // syncLeaseOwner makes a new Node the owner of the existing Lease before the garbage collector deletes the Lease, and
-// reports whether the Node is the owner now. The library would do so with the next renewal only.
+// reports whether the Node is the owner now. The library would do this only when it renews the Lease.
 func (c *Controller) syncLeaseOwner(ctx context.Context, node *corev1.Node) (owned bool, err error) {
 	if c.leaseOwner == node.UID {
 		return true, nil
@@ -80,7 +80,7 @@ func (c *Controller) syncLeaseOwner(ctx context.Context, node *corev1.Node) (own
 	lease, err := leases.Get(ctx, node.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return false, nil // nothing to do yet: the library creates the Lease
+		return false, nil // nothing to do, because the library will create the Lease
 	case err != nil:
 		return false, fmt.Errorf("getting the lease of node %s, %w", node.Name, err)
 	}
@@ -95,7 +95,7 @@ func (c *Controller) syncLeaseOwner(ctx context.Context, node *corev1.Node) (own
 	return true, nil
 }
 
-// ownersWith returns the owners with node in place of any other Node.
+// ownersWith returns the owners after replacing any other Node by node.
 func ownersWith(owners []metav1.OwnerReference, node *corev1.Node) []metav1.OwnerReference {
 	isNode := func(owner metav1.OwnerReference) bool { return owner.Kind == "Node" && owner.UID == node.UID }
 	kept := slices.DeleteFunc(slices.Clone(owners), func(owner metav1.OwnerReference) bool { return owner.Kind == "Node" && !isNode(owner) })

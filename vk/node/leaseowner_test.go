@@ -18,8 +18,8 @@ import (
 )
 
 // testRecreatedNode checks that each time the Node is deleted, as with kubectl delete node, the new Node becomes the
-// owner of the Lease, so that the garbage collector does not delete the Lease. If the collector was faster, the next
-// Lease belongs to the new Node from the beginning.
+// owner of the Lease, so that the garbage collector does not delete the Lease. If the garbage collector was faster, the
+// next Lease belongs to the new Node from the beginning.
 func testRecreatedNode(t *testing.T, s *suite) {
 	s.createVirtualNode()
 	controller, _ := s.kubelet()
@@ -63,7 +63,7 @@ func testRecreatedNode(t *testing.T, s *suite) {
 func testLeaseOfANodeThatIsGone(t *testing.T, s *suite) {
 	s.createVirtualNode()
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: name,
-		Finalizers:      []string{"example.com/hold"}, // keeps the Lease in spite of the garbage collector
+		Finalizers:      []string{"example.com/hold"}, // prevents that the garbage collector removes the Lease
 		OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: name, UID: "gone"}}}}
 	require.NoError(t, client.IgnoreNotFound(s.admin.Delete(t.Context(), lease.DeepCopy())))
 	s.expect("lease", func(ctx context.Context) string {
@@ -100,7 +100,7 @@ func (s *suite) awaitLease(owner types.UID) (lease coordinationv1.Lease) {
 	return lease
 }
 
-// awaitRenewal waits until the Lease is renewed. It fails if the Lease was deleted and recreated.
+// awaitRenewal waits until the Lease is renewed. It fails if the Lease was deleted and created again.
 func (s *suite) awaitRenewal(last coordinationv1.Lease) (renewed coordinationv1.Lease) {
 	s.Helper()
 	s.expect("renewal", func(ctx context.Context) string {

@@ -17,14 +17,14 @@ const (
 	lastStatusAnnotation = "virtual-kubelet.io/last-applied-node-status"
 )
 
-// written has those entries of the library's last write that the library can remove.
+// written contains the entries of the library's last write that the library can remove.
 type written struct {
 	labels, annotations   map[string]string
 	capacity, allocatable corev1.ResourceList
 }
 
 // lastWritten reads the library's last write from the annotations of the Node. spoiled lists the annotations that
-// another client has made unreadable. The library cannot update the Node while such annotations exist.
+// another client has made unreadable. As long as such annotations exist, the library cannot update the Node.
 func lastWritten(node *corev1.Node) (last written, spoiled []string) {
 	var meta struct {
 		Labels, Annotations map[string]string
@@ -41,7 +41,8 @@ func lastWritten(node *corev1.Node) (last written, spoiled []string) {
 	return written{meta.Labels, meta.Annotations, status.Capacity, status.Allocatable}, spoiled
 }
 
-// hasLeftovers reports whether actual still has an entry that the library wrote and that is no longer desired.
+// hasLeftovers reports whether actual still contains an entry that the library has written and that is no longer
+// desired.
 func hasLeftovers(actual, desired *corev1.Node) bool {
 	last, _ := lastWritten(actual)
 	return hasLeftover(last.labels, desired.Labels, actual.Labels) ||
@@ -50,7 +51,7 @@ func hasLeftovers(actual, desired *corev1.Node) bool {
 		hasLeftover(last.allocatable, desired.Status.Allocatable, actual.Status.Allocatable)
 }
 
-// hasLeftover reports whether a key of last still exists in actual, but not in desired.
+// hasLeftover reports whether a key of last still exists in actual although it is not in desired.
 func hasLeftover[K comparable, V any](last, desired, actual map[K]V) bool {
 	for key := range last {
 		_, isDesired := desired[key]

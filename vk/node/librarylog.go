@@ -12,8 +12,8 @@ import (
 	vklog "github.com/virtual-kubelet/virtual-kubelet/log"
 )
 
-// libraryLog adapts the logger of the virtual-kubelet library to ours. Errors are logged as errors, except for the
-// end of the process. Patches, which are longer than a screen, are logged at verbosity 4.
+// libraryLog adapts the logger of the virtual-kubelet library to our logger. Errors are logged as errors, except for
+// errors that are caused by the end of the process. Patches, which are longer than a screen, are logged at verbosity 4.
 type libraryLog struct {
 	logr.Logger
 	err   error

@@ -253,7 +253,7 @@ func TestSpoiledMemoryIsFound(t *testing.T) {
 func TestEndedLibraryHoldsNobodyUp(t *testing.T) {
 	c := &Controller{trigger: make(chan struct{}, 1)}
 	node := func(name string) *corev1.Node { return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}} }
-	c.deliverNode(node("early")) // the call must not block, although the library does not run yet
+	c.deliverNode(node("early")) // this call must not block although the library is not running yet
 
 	ended := make(chan struct{})
 	defer close(ended)

@@ -25,8 +25,8 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// observations has the latest versions of the observed objects, or nil for an object that does not exist. It may be
-// read at any time. The objects are shared, so callers must not modify them.
+// observations contains the latest versions of the observed objects. It contains nil for an object that does not exist.
+// It may be read at any time. The objects are shared, so callers must not modify them.
 type observations struct {
 	lastVirtualNode    atomic.Pointer[offloadingv1beta1.VirtualNode]
 	lastForeignCluster atomic.Pointer[corev1beta1.ForeignCluster]
@@ -39,8 +39,8 @@ func (o *observations) foreignCluster() *corev1beta1.ForeignCluster {
 }
 func (o *observations) node() *corev1.Node { return o.lastNode.Load() }
 
-// startWatches starts a watch for each of the three objects and calls changed after every change. It does not wait
-// for the first lists, because an API server that is down now may be up later.
+// startWatches starts a watch for each of the three objects. It calls changed after every change. It does not wait for
+// the first lists, because the API server may be down now and start later.
 func (o *observations) startWatches(ctx context.Context, group *errgroup.Group, config *Config, changed func()) error {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, corev1beta1.AddToScheme, offloadingv1beta1.AddToScheme} {
@@ -82,8 +82,8 @@ type object[T any] interface {
 // installed later takes effect later.
 const maxWatchRetryDelay = time.Minute
 
-// watchObject stores the latest version of an object in last until ctx ends. While the API server does not serve the
-// kind, watchObject retries, because the CRD may be installed later.
+// watchObject stores the latest version of an object in last until ctx ends. If the API server does not serve the kind,
+// watchObject retries, because the CRD may be installed later.
 func watchObject[T any, P object[T]](ctx context.Context, watches cache.Cache, config *Config, last *atomic.Pointer[T], changed func()) error {
 	wait := minRetryDelay
 	for {
@@ -121,7 +121,7 @@ func recordLatest[T any, P object[T]](last *atomic.Pointer[T], changed func()) t
 	return toolscache.ResourceEventHandlerFuncs{
 		AddFunc:    record,
 		UpdateFunc: func(_, obj any) { record(obj) },
-		// The argument is not needed: whether it is an object or a tombstone, the object was deleted.
+		// The argument may be the object or a tombstone. In both cases the object was deleted.
 		DeleteFunc: func(any) {
 			last.Store(nil)
 			changed()

@@ -24,7 +24,7 @@ const (
 	versionRetryDelay = 30 * time.Second
 )
 
-// providerVersion holds the version of the provider's API server, which is shown as a label of the Node. It is safe
+// providerVersion contains the version of the provider's API server, which is shown in a label of the Node. It is safe
 // for concurrent use.
 type providerVersion struct{ last, labelled atomic.Pointer[string] }
 
@@ -52,8 +52,8 @@ func (v *providerVersion) pollVersion(ctx context.Context, config *Config, chang
 	}
 }
 
-// setLabel sets the version label on the desired Node. Until the version is known, the label that an earlier process
-// has set stays.
+// setLabel sets the version label on the desired Node. If the version is not known yet, it keeps the label that an
+// earlier process has set.
 func (v *providerVersion) setLabel(desired, actual *corev1.Node) {
 	if actual != nil {
 		label := actual.Labels[wire.ProviderVersionLabel]

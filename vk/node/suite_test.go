@@ -46,15 +46,15 @@ const (
 	name   = "milan"
 )
 
-// suite has a consumer and a provider. The controller has the permissions of the chart's roles.
+// suite contains a consumer and a provider. The controller has the permissions of the chart's roles.
 type suite struct {
 	*testing.T
 	consumer, provider *testenv.Cluster
 	admin              client.Client
 	local, remote      *rest.Config
 	warnings           *warnings
-	version            *atomic.Pointer[string] // version that the provider reports, nil while it reports none
-	// folder contains the plugins of the folder. It is nil if there is no folder.
+	version            *atomic.Pointer[string] // version that the provider reports; nil if it reports none
+	// folder contains the plugins in the folder. It is nil if there is no folder.
 	folder *atomic.Pointer[[]folderplugins.Plugin]
 }
 
@@ -101,7 +101,7 @@ func newSuite(t *testing.T) *suite {
 	return s
 }
 
-// in returns the suite for a subtest, which starts without a Node and a VirtualNode.
+// in returns a copy of the suite for a subtest, which starts without a Node and a VirtualNode.
 func (s *suite) in(t *testing.T) *suite {
 	t.Helper()
 	sub := *s
@@ -121,7 +121,7 @@ func (s *suite) kubelet() (*node.Controller, func()) {
 	return s.kubeletFarAway(0)
 }
 
-// kubeletFarAway does the same as the method kubelet, with a provider that responds with the given latency.
+// kubeletFarAway does the same as the method kubelet, but the provider responds with the given latency.
 func (s *suite) kubeletFarAway(latency time.Duration) (*node.Controller, func()) {
 	s.Helper()
 	transport, err := rest.TransportFor(s.remote)
@@ -178,8 +178,8 @@ func (s *suite) kubeletFarAway(latency time.Duration) (*node.Controller, func())
 	return controller, end
 }
 
-// expect waits until the function holds returns an empty text. If it does not do so in time, the test fails with the
-// last text.
+// expect waits until the function holds returns an empty text, and returns how long this has taken. If the wait times
+// out, the test fails with the last text.
 func (s *suite) expect(what string, holds func(context.Context) string) time.Duration {
 	s.Helper()
 	begin := time.Now()
@@ -268,7 +268,7 @@ func hasTaint(n *corev1.Node, key string) bool {
 	return false
 }
 
-// expectWarning waits for a warning that contains all of the words.
+// expectWarning waits for a warning that contains all of the given words.
 func (s *suite) expectWarning(words ...string) {
 	s.Helper()
 	s.expect("warning", func(context.Context) string {

@@ -9,12 +9,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// appliedTaintsAnnotation records on the Node which taints this controller has set. A taint that is removed from the
-// VirtualNode is then removed from the Node, while taints of the node lifecycle controller and of administrators
-// stay.
+// appliedTaintsAnnotation records on the Node which taints this controller has set. If a taint is removed from the
+// VirtualNode, it is also removed from the Node, while taints of the node lifecycle controller and of administrators
+// are kept.
 const appliedTaintsAnnotation = "plugins.refract.io/applied-taints"
 
-// mergeTaints returns the desired taints of the node and the desired annotation. changed reports whether they differ
+// mergeTaints returns the desired taints and the desired annotation of the node. changed reports whether they differ
 // from the current taints and annotation.
 func mergeTaints(node *corev1.Node, ours []corev1.Taint) (taints []corev1.Taint, applied string, changed bool) {
 	former := decodeTaints(node.Annotations[appliedTaintsAnnotation])
@@ -30,7 +30,7 @@ func mergeTaints(node *corev1.Node, ours []corev1.Taint) (taints []corev1.Taint,
 	return taints, applied, changed
 }
 
-// sameTaints compares taints, ignoring their order and the time when they were added.
+// sameTaints compares taints without their order and the time when they were added.
 func sameTaints(a, b []corev1.Taint) bool {
 	if len(a) != len(b) {
 		return false
@@ -60,8 +60,8 @@ func encodeTaints(taints []corev1.Taint) string {
 	return string(encoded)
 }
 
-// decodeTaints decodes the annotation. An invalid annotation counts as empty, so that at worst, a taint is not
-// removed.
+// decodeTaints decodes the annotation. An invalid annotation counts as empty. The worst consequence is that a taint is
+// not removed.
 func decodeTaints(annotation string) []corev1.Taint {
 	var taints []corev1.Taint
 	if json.Unmarshal([]byte(annotation), &taints) != nil {
@@ -70,8 +70,8 @@ func decodeTaints(annotation string) []corev1.Taint {
 	return taints
 }
 
-// taintPatch returns a merge patch for the taints. The patch fails if the node has changed since it was read, because
-// it replaces the whole list of taints.
+// taintPatch returns a merge patch for the taints. The patch replaces the whole list of taints, so it fails if the node
+// has changed since it was read.
 func taintPatch(node *corev1.Node, taints []corev1.Taint, applied string) ([]byte, error) {
 	return json.Marshal(map[string]any{
 		"metadata": map[string]any{

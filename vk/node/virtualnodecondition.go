@@ -28,13 +28,14 @@ const (
 	NameTakenReason = "NodeNameTaken"
 )
 
-// takenError means that a Node with the name of this virtual node belongs to another owner. The message explains how
-// to resolve this.
+// takenError means that a Node with the name of this virtual node belongs to another owner. The message explains how to
+// solve this problem.
 type takenError struct{ error }
 
-// showNode writes a condition to the VirtualNode. The condition reports whether its Node is registered, or which owner
-// has a Node of its name. Each change is written only once, because the controller of another implementation may also
-// write the condition. showNode returns false if the condition must be written again because a write has failed.
+// showNode writes a condition to the VirtualNode. The condition reports whether the Node of the VirtualNode is
+// registered or, if the name is taken, the owner of the Node with this name. Each change is written only once, because
+// the controller of another implementation may also write the condition. showNode returns false if the condition must
+// be written again because a write has failed.
 func (c *Controller) showNode(ctx context.Context, problem error) (shown bool) {
 	next := offloadingv1beta1.VirtualNodeCondition{Type: offloadingv1beta1.NodeConditionType,
 		Status: offloadingv1beta1.RunningConditionStatus, Reason: RegisteredReason, Message: printable.Message("Node " + c.config.Name + " is registered")}
@@ -63,8 +64,8 @@ func (c *Controller) showNode(ctx context.Context, problem error) (shown bool) {
 	conditions[at].LastTransitionTime = metav1.NewTime(c.config.Clock.Now().Truncate(time.Second))
 	err := c.patchConditions(ctx, vn, conditions)
 	policy := admission.DenyingPolicy(err)
-	// A write that RBAC forbids is not an error: the roles of another implementation might not permit it, and its own
-	// controllers then write the condition.
+	// A write that RBAC forbids is not an error. The roles of another implementation may not permit it, and its own
+	// controllers write the condition in this case.
 	if err != nil && (policy != "" || !apierrors.IsForbidden(err)) {
 		if policy != "" {
 			c.warnOnce(admission.DeniedReason, admission.Note(policy, err))

@@ -47,7 +47,7 @@ func TestClosedRemoteNamespace(t *testing.T) {
 }
 
 // TestOneQuestionPerNamespace checks that a hundred namespaces and ten resources cause only a hundred access reviews,
-// not thousands.
+// and not thousands.
 func TestOneQuestionPerNamespace(t *testing.T) {
 	l := newLab(t)
 	var asked atomic.Int32
@@ -73,7 +73,7 @@ func TestOneQuestionPerNamespace(t *testing.T) {
 		l.install(l.local, l.kubelet.ExtendedNamespace(local))
 		l.install(l.remote, l.consumer.RemoteNamespace(remoteNamespace))
 	}
-	l.eventually(func() error { // The authorizers take a moment to read the change.
+	l.eventually(func() error { // an authorizer does not apply the change at once
 		for _, s := range []*side{must(newSide(l.options.Local, "rome", false, l.options.withDefaults()))(t), must(newSide(l.options.Remote, "milan", true, l.options.withDefaults()))(t)} {
 			for local, remoteNamespace := range remoteNamespaces {
 				if allowed, err := s.isAllowed(t.Context(), map[bool]string{false: local, true: remoteNamespace}[s.remote], "watch", "asked.example.org", "widgets"); err != nil || !allowed {
@@ -113,7 +113,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 func (f roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return f(request) }
 
 // TestNoNamespaceIsOpenOnBothSides checks that nothing is reflected if every namespace lacks permissions on one side:
-// one namespace in this cluster, and the other one on the provider.
+// one namespace in this cluster, and the other namespace on the provider.
 func TestNoNamespaceIsOpenOnBothSides(t *testing.T) {
 	l := newLab(t)
 	mail, open := l.another("mail")
@@ -134,8 +134,8 @@ func TestNoNamespaceIsOpenOnBothSides(t *testing.T) {
 	l.condition(name, pluginsv1alpha1.MissingPermissionReason, "cluster milan does not let", "in namespace "+closed+".")
 }
 
-// TestRolesOfAnotherInstallation checks that the virtual kubelet waits, and logs this once, if the installation
-// grants no permissions for ReflectedResources.
+// TestRolesOfAnotherInstallation checks that the virtual kubelet waits if the installation grants no permissions for
+// ReflectedResources, and logs this once.
 func TestRolesOfAnotherInstallation(t *testing.T) {
 	l := newLab(t)
 	role := must(l.local.core.RbacV1().ClusterRoles().Get(t.Context(), rbac.VirtualKubeletLocal().Named(l.kubelet.Prefix), metav1.GetOptions{}))(t)
@@ -143,7 +143,7 @@ func TestRolesOfAnotherInstallation(t *testing.T) {
 		return slices.Contains(r.Resources, "reflectedresources") || slices.Contains(r.Resources, "reflectedresources/status")
 	})
 	must(l.local.core.RbacV1().ClusterRoles().Update(t.Context(), role, metav1.UpdateOptions{}))(t)
-	l.eventually(func() error { // The authorizer takes a moment to read the change.
+	l.eventually(func() error { // an authorizer does not apply the change at once
 		review := must(newSide(l.options.Local, "rome", false, l.options.withDefaults()))(t)
 		if allowed, err := review.isAllowed(t.Context(), "", "watch", "plugins.refract.io", "reflectedresources"); err != nil || allowed {
 			return fmt.Errorf("the role still holds, %v", err)

@@ -16,11 +16,11 @@ import (
 	"github.com/refract-project/refract/vk/reflection"
 )
 
-// TestCertificatesFromNothing starts without any definitions or permissions, and follows only the instructions in the
-// conditions. It checks that they suffice until certificates are reflected.
+// TestCertificatesFromNothing starts without any definitions or permissions, and only follows the instructions in the
+// conditions. It checks that these instructions are sufficient for the reflection of certificates.
 func TestCertificatesFromNothing(t *testing.T) {
 	l := newLab(t).start()
-	// The test has a group of its own, because another test uses the real group of cert-manager.
+	// The test uses its own API group, because another test uses the real group of cert-manager.
 	const name, kind = "certificates.cert-manager.example", "Certificate.cert-manager.example"
 	l.reflect(name, "{group: cert-manager.example, version: v1, resource: certificates}")
 	l.condition(name, pluginsv1alpha1.MissingDefinitionReason, "this cluster (rome) has no "+name)

@@ -18,19 +18,19 @@ import (
 )
 
 // definitionsResource is the resource of CustomResourceDefinitions. They are handled as unstructured objects, so that
-// fields of newer Kubernetes versions are copied, too.
+// fields of newer Kubernetes versions are also copied.
 var definitionsResource = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 
 const (
 	// CopiedFromAnnotation is the annotation of a definition that was copied to a provider. Its value is the ID of the
-	// cluster that it was copied from.
+	// cluster that the definition was copied from.
 	CopiedFromAnnotation = "plugins.refract.io/copied-from"
 	// approvedAnnotation is the annotation that Kubernetes requires on definitions in its own API groups.
 	approvedAnnotation = "api-approved.kubernetes.io"
 )
 
-// copyDefinition copies the definition of a resource to the provider if the provider does not have it. A new
-// definition is served only after a moment. Until then, copyDefinition returns an error that describes the progress.
+// copyDefinition copies the definition of a resource to the provider if the provider does not have it. The provider
+// serves a new definition only after a moment. Until then, copyDefinition returns an error that describes the progress.
 func (f *Follower) copyDefinition(ctx context.Context, from, to schema.GroupVersionResource) error {
 	name := to.GroupResource().String()
 	switch {
@@ -76,7 +76,7 @@ func (s *side) getDefinition(ctx context.Context, name string, role rbac.Role) (
 	return definition, nil
 }
 
-// createDefinition creates a definition in the cluster. If this is forbidden, the returned fault names the missing
+// createDefinition creates a definition in the cluster. If this is forbidden, the returned fault contains the missing
 // permission.
 func (s *side) createDefinition(ctx context.Context, definition *unstructured.Unstructured) error {
 	ctx, cancel := s.withTimeout(ctx)
@@ -95,9 +95,9 @@ func (s *side) createDefinition(ctx context.Context, definition *unstructured.Un
 	return s.responseFault(err)
 }
 
-// portableDefinition returns a copy of a definition without the parts that only work in its own cluster: the status,
-// metadata that the API server sets, and the conversion webhook. Only the stored version is copied, because without
-// the webhook, objects of other versions would lose the fields that the stored version does not have.
+// portableDefinition returns a copy of a definition without the parts that are only valid in its own cluster: the
+// status, metadata that the API server sets, and the conversion webhook. Only the stored version is copied. Without the
+// webhook, objects of other versions would lose the fields that the stored version does not have.
 func portableDefinition(original *unstructured.Unstructured, version, cluster string) (*unstructured.Unstructured, error) {
 	spec, ok, err := unstructured.NestedMap(original.Object, "spec")
 	if err != nil || !ok {
@@ -121,8 +121,8 @@ func portableDefinition(original *unstructured.Unstructured, version, cluster st
 	}}, nil
 }
 
-// keepStored removes all versions except the stored one from the spec. It returns an error if the stored version is
-// not the one that reflection writes.
+// keepStored removes all versions except the stored one from the spec. It returns an error if reflection writes another
+// version than the stored one.
 func keepStored(spec map[string]any, name, stored string) error {
 	versions, _, _ := unstructured.NestedSlice(spec, "versions")
 	for _, v := range versions {
@@ -139,7 +139,7 @@ func keepStored(spec map[string]any, name, stored string) error {
 	return fmt.Errorf("CustomResourceDefinition %s has no stored version", name)
 }
 
-// unservedReason returns the reason why a definition is not served, according to its conditions.
+// unservedReason returns the reason in the conditions of a definition why it is not served.
 func unservedReason(definition *unstructured.Unstructured) string {
 	var found []string
 	conditions, _, _ := unstructured.NestedSlice(definition.Object, "status", "conditions")

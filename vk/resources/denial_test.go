@@ -37,7 +37,8 @@ func (l *lab) recordEvents() {
 }
 
 // deny creates an admission policy that denies writes of the virtual kubelet to the status of a ReflectedResource if
-// the CEL expression is false. It returns when the policy denies the JSON patch. The function lift removes the policy.
+// the CEL expression is false. It returns as soon as the policy denies the JSON patch. The function lift removes the
+// policy.
 func (l *lab) deny(name, resource, expression, reason, patch string) (lift func()) {
 	l.Helper()
 	admissions := func(resource string) schema.GroupVersionResource {
@@ -70,7 +71,8 @@ spec:
 	return lift
 }
 
-// denials waits for an Event about the denial of a policy, and returns all Events about denials of the ReflectedResource.
+// denials waits for an Event about a denial by the policy, and returns all Events about denials of the
+// ReflectedResource.
 func (l *lab) denials(resource, policy string) (found []corev1.Event) {
 	l.Helper()
 	l.eventually(func() error {
@@ -91,9 +93,9 @@ func (l *lab) denials(resource, policy string) (found []corev1.Event) {
 	return found
 }
 
-// TestDeniedStatusesAreReported checks that an admission policy that denies a write to the status of a
-// ReflectedResource is reported by one Event, whatever reason the policy gives, and that the status is written once
-// the policy allows it.
+// TestDeniedStatusesAreReported checks that one Event reports if an admission policy denies a write to the status of a
+// ReflectedResource, no matter which reason the policy returns. The status must be written as soon as the policy allows
+// it.
 func TestDeniedStatusesAreReported(t *testing.T) {
 	l := newLab(t)
 	l.recordEvents()

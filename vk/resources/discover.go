@@ -24,13 +24,13 @@ type served struct {
 	resource   schema.GroupResource
 	namespaced bool
 	verbs      []string
-	status     bool // whether the resource has a status subresource that can be patched
+	status     bool // the resource has a status subresource that can be patched
 }
 
-// unserved is the error if a cluster does not serve a resource in the requested version.
+// unserved is the error that a cluster does not serve a resource in the requested version.
 type unserved struct {
 	gvr      schema.GroupVersionResource
-	versions []string // versions that the cluster serves
+	versions []string // versions of the resource that the cluster serves
 }
 
 func (e *unserved) Error() string { return fmt.Sprintf("%s is not served", e.gvr) }
@@ -124,7 +124,7 @@ func (s *side) listGroups(ctx context.Context) (*metav1.APIGroupList, error) {
 	return groups, nil
 }
 
-// mayNotDiscover returns the error for denied discovery. By default, the roles of Kubernetes allow discovery to all
+// mayNotDiscover returns the error for denied discovery. The default roles of Kubernetes allow discovery to all
 // authenticated users.
 func (s *side) mayNotDiscover() error {
 	role := rbac.VirtualKubeletLocal()

@@ -15,19 +15,19 @@ import (
 
 // Engine reflects kinds that can be added and removed at run time. *reflection.Manager implements it.
 type Engine interface {
-	// StartKind starts the reflection of a kind in every offloaded namespace. If a kind of this name is already
+	// StartKind starts the reflection of a kind in every offloaded namespace. If a kind with this name is already
 	// reflected, it is replaced.
 	StartKind(kind reflection.Kind) error
-	// StopKind stops the reflection of a kind, and returns when all of its goroutines have ended. The objects on the
-	// provider stay.
+	// StopKind stops the reflection of a kind, and returns when all goroutines of the kind have ended. The objects on
+	// the provider are kept.
 	StopKind(name string)
 	// Namespaces returns the offloaded namespaces, each with its remote namespace.
 	Namespaces() map[string]string
-	// NamespacesKnown returns a channel that is closed when the offloaded namespaces were read. Kinds can be started
-	// from then on.
+	// NamespacesKnown returns a channel that is closed when the offloaded namespaces have been read. From then on,
+	// kinds can be started.
 	NamespacesKnown() <-chan struct{}
-	// SubscribeNamespaces registers a function that is called after each change in the set of offloaded namespaces
-	// until cancel is called. SubscribeNamespaces does not block.
+	// SubscribeNamespaces registers a function that is called after each change of the offloaded namespaces until
+	// cancel is called. SubscribeNamespaces does not block.
 	SubscribeNamespaces(changed func()) (cancel func())
 	// Reachable reports whether the provider counts as reachable.
 	Reachable() bool
@@ -42,8 +42,8 @@ type Chains interface {
 	RemoveKind(kind string)
 }
 
-// plan has all settings of a reflection that the engine needs. A reflection need not be restarted as long as its plan
-// stays equal.
+// plan contains all settings of a reflection that the engine needs. A reflection is not restarted as long as its plan
+// does not change.
 type plan struct {
 	kind              string // name of the kind and of its chains, for example "Certificate.cert-manager.io"
 	source, target    schema.GroupVersionResource
@@ -55,15 +55,15 @@ type plan struct {
 	podSpecs          string // paths of pod specs, separated by newlines
 }
 
-// withSettings returns the plan with those settings of spec that can be applied without a request to the clusters.
+// withSettings returns the plan with the settings of spec that can be applied without a request to the clusters.
 func (p plan) withSettings(spec *pluginsv1alpha1.ReflectedResourceSpec) plan {
 	p.policy, p.workers, p.statusBack = reflection.Policy(spec.Policy), int(*spec.Workers), spec.StatusBack
 	p.podSpecs = strings.Join(spec.PodSpecPaths, "\n")
 	return p
 }
 
-// patchedResources returns the local resources that must be patched to reflect the status: the status itself, and the
-// object with the annotation that names the owner of the status.
+// patchedResources returns the local resources that are patched when the status is reflected: the status itself, and
+// the object, because one of its annotations contains the owner of the status.
 func (p plan) patchedResources() []string {
 	switch {
 	case !p.statusBack:
@@ -132,8 +132,8 @@ func (f *Follower) recordPlan(name string, p plan) {
 	f.running[name] = p
 }
 
-// adjustReflection applies the settings that need no request to the clusters to a running reflection. It runs before
-// any request is sent, so that objects that are no longer selected are dropped even if a cluster does not respond.
+// adjustReflection changes those settings of a running reflection that need no request to the clusters. It runs before
+// any request is sent, so that objects that are no longer selected are removed even if a cluster does not respond.
 func (f *Follower) adjustReflection(name string, spec *pluginsv1alpha1.ReflectedResourceSpec) {
 	f.mu.Lock()
 	p, runs := f.running[name]
@@ -142,8 +142,8 @@ func (f *Follower) adjustReflection(name string, spec *pluginsv1alpha1.Reflected
 		return
 	}
 	adjusted := p.withSettings(spec)
-	// The reflection of the status can be stopped here, but not started, because starting it requires a permission,
-	// which is checked later.
+	// The reflection of the status can be stopped here, but not started, because starting it requires a permission that
+	// is checked later.
 	adjusted.statusBack = p.statusBack && spec.StatusBack
 	if adjusted == p {
 		return
@@ -153,7 +153,7 @@ func (f *Follower) adjustReflection(name string, spec *pluginsv1alpha1.Reflected
 	}
 }
 
-// stopReflection stops the reflection. The remote objects stay.
+// stopReflection stops the reflection. The remote objects are kept.
 func (f *Follower) stopReflection(name string) {
 	f.mu.Lock()
 	p, runs := f.running[name]

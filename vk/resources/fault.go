@@ -12,19 +12,19 @@ import (
 	pluginsv1alpha1 "github.com/refract-project/refract/api/plugins/v1alpha1"
 )
 
-// fault is the reason why a resource is not reflected. The condition of the ReflectedResource reports it.
+// fault is the reason why a resource is not reflected. It is reported in the condition of the ReflectedResource.
 type fault struct {
 	reason, message string
-	final           bool // can only be resolved by a change to the spec
-	shortly         bool // resolves itself in a moment
-	unserved        bool // one of the clusters does not serve the resource, whatever other problems there are
+	final           bool // only a change of the spec can resolve it
+	shortly         bool // it will resolve itself in a moment
+	unserved        bool // one of the clusters does not serve the resource; there may also be other problems
 }
 
 func (e *fault) Error() string { return e.message }
 
 func (e *fault) toCondition() condition { return condition{reason: e.reason, message: e.message} }
 
-// specFault returns a fault that is caused by the spec itself.
+// specFault returns a fault that is caused by the spec.
 func specFault(format string, arguments ...any) error {
 	return &fault{reason: pluginsv1alpha1.NotReflectableReason, message: fmt.Sprintf(format, arguments...), final: true}
 }
@@ -39,13 +39,14 @@ func missingDefinition(format string, arguments ...any) *fault {
 	return &fault{reason: pluginsv1alpha1.MissingDefinitionReason, message: fmt.Sprintf(format, arguments...)}
 }
 
-// unreachableFault returns the fault of a cluster that is known not to respond, so that calls need not wait for it.
+// unreachableFault returns the fault of a cluster that is known to be unreachable, so that calls do not have to wait
+// for it.
 func (s *side) unreachableFault() error {
 	return &fault{reason: pluginsv1alpha1.UnreachableReason, message: fmt.Sprintf("the API server of %s does not answer", s)}
 }
 
-// responseFault returns the fault for a call without a usable response. This includes rejected credentials, because
-// they concern every resource and are renewed elsewhere.
+// responseFault returns the fault of a call without a usable response. This includes rejected credentials, because they
+// affect every resource and are renewed elsewhere.
 func (s *side) responseFault(err error) error {
 	var known *fault
 	if errors.As(err, &known) {

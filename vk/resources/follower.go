@@ -27,22 +27,22 @@ import (
 	"github.com/refract-project/refract/internal/admission"
 )
 
-// workers is the number of ReflectedResources that are reconciled concurrently. With a single worker, a slow provider
-// would also delay work that does not need the provider.
+// workers is the number of ReflectedResources that are reconciled at the same time. With a single worker, a slow
+// provider would also delay work that does not need the provider.
 const workers = 4
 
 // Options are the options of a Follower. Local, Remote, the cluster IDs, NodeName and Engine are required.
 type Options struct {
-	Local, Remote   *rest.Config // used unchanged; copies of them disable client-side throttling
+	Local, Remote   *rest.Config // not modified; client-side throttling is disabled in copies of them
 	LocalClusterID  string
 	RemoteClusterID string
 	NodeName        string // name of the virtual node, and of its entry in the status
-	VirtualNode     string // name of the VirtualNode, empty if it equals NodeName
+	VirtualNode     string // name of the VirtualNode; empty if it is equal to NodeName
 
 	Engine Engine
 	Chains Chains // plugin chains of the kinds; if nil, objects are reflected unchanged
 
-	// Events writes Events about ReflectedResources. Nil: none is written.
+	// Events writes Events about ReflectedResources. If it is nil, no Events are written.
 	Events record.EventRecorder
 
 	// RolePrefix is the prefix of this installation's role names in messages. If it is empty, the default of package
@@ -53,8 +53,8 @@ type Options struct {
 	RetryMost    time.Duration // maximum of this delay; 0 means 2 min
 	RecheckEvery time.Duration // interval between checks of a running reflection; 0 means 10 min
 
-	Log   *slog.Logger     // nil: slog.Default()
-	Clock clock.WithTicker // nil: the real clock
+	Log   *slog.Logger     // if it is nil, slog.Default() is used
+	Clock clock.WithTicker // if it is nil, the real clock is used
 }
 
 // Defaults of CallTimeout, RetryFirst, RetryMost and RecheckEvery in Options.
@@ -108,12 +108,12 @@ type Follower struct {
 	local, remote *side
 	informer      cache.SharedIndexInformer
 	queue         workqueue.TypedRateLimitingInterface[string]
-	denials       admission.DenialEvents // denied writes to the status of a ReflectedResource
+	denials       admission.DenialEvents // reports denied writes to the status of a ReflectedResource
 
 	mu       sync.Mutex
 	running  map[string]plan     // keyed by the name of the ReflectedResource
 	reported map[string]reported // keyed by the name of the ReflectedResource
-	// looks has the functions that cancel reconciliations in progress, keyed by the name of the ReflectedResource.
+	// looks contains the functions that cancel running reconciliations, keyed by the name of the ReflectedResource.
 	looks            map[string]context.CancelFunc
 	remoteNamespaces map[string]string // offloaded namespaces at the last check
 }
@@ -151,8 +151,8 @@ func New(options Options) (*Follower, error) {
 	return f, nil
 }
 
-// onChange reconciles a ReflectedResource at once after a change, and resets its retries. Changes to the status are
-// ignored, because every virtual kubelet writes its own entry to it.
+// onChange reconciles a ReflectedResource at once after a change, and resets its retries. Changes of the status are
+// ignored, because every virtual kubelet writes its own entry to the status.
 func (f *Follower) onChange(before, object any) {
 	old, _ := before.(metav1.Object)
 	now, _ := object.(metav1.Object)
@@ -164,8 +164,8 @@ func (f *Follower) onChange(before, object any) {
 	}
 }
 
-// reconcileSoon reconciles a ReflectedResource at once and resets its retries. A reconciliation that is already in
-// progress is canceled, because it may wait for an unresponsive provider and does not know the change.
+// reconcileSoon reconciles a ReflectedResource at once and resets its retries. A reconciliation that is already running
+// is canceled, because it may be waiting for an unresponsive provider and does not consider the change.
 func (f *Follower) reconcileSoon(name string) {
 	f.mu.Lock()
 	if end := f.looks[name]; end != nil {
@@ -177,8 +177,8 @@ func (f *Follower) reconcileSoon(name string) {
 }
 
 // Run reconciles ReflectedResources until ctx ends, and returns when all workers have returned. The reflections
-// continue until the engine ends. Run first waits until ReflectedResources are defined and can be read, and until the
-// engine knows the offloaded namespaces. It may be called once.
+// continue until the engine ends. Before it starts, Run waits until ReflectedResources are defined and can be read, and
+// until the engine knows the offloaded namespaces. It may be called once.
 func (f *Follower) Run(ctx context.Context) error {
 	if !f.awaitOwn(ctx) {
 		return nil
@@ -233,8 +233,8 @@ func (f *Follower) reconcileCancelable(ctx context.Context, name string) again {
 	return f.reconcileResource(ctx, name)
 }
 
-// namespacesChanged reconciles all ReflectedResources after the set of offloaded namespaces has changed, because
-// permissions may differ between namespaces.
+// namespacesChanged reconciles all ReflectedResources after a change of the offloaded namespaces, because permissions
+// may differ between namespaces.
 func (f *Follower) namespacesChanged() {
 	f.mu.Lock()
 	now := f.options.Engine.Namespaces()

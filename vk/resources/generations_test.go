@@ -16,14 +16,15 @@ import (
 	pluginsv1alpha1 "github.com/refract-project/refract/api/plugins/v1alpha1"
 )
 
-// observer acts as an operator on the provider, and reads in this cluster which generation the operator has observed.
+// observer acts as an operator on the provider. It also reads in this cluster which generation the operator has
+// observed.
 type observer struct {
 	*lab
 	gvr schema.GroupVersionResource
 }
 
-// observes writes a status with the given generation of the remote object in all fields that operators use. marker
-// identifies the status.
+// observes writes a status with the given generation of the remote object to all fields that operators use for this.
+// marker identifies the status.
 func (o observer) observes(marker string, generation int64) {
 	o.Helper()
 	o.patch(o.remote, o.gvr, o.remoteNamespace, "x", fmt.Sprintf(`status: {marker: %[1]s, observedGeneration: %[2]d, rollout: {observedGeneration: "%[2]d", revision: "7"}, conditions: [
@@ -36,7 +37,7 @@ func (o observer) generation() int64 {
 	return must(o.remote.dynamic.Resource(o.gvr).Namespace(o.remoteNamespace).Get(o.Context(), "x", metav1.GetOptions{}))(o.T).GetGeneration()
 }
 
-// shows waits until the local status has the marker, and compares the generations in the status.
+// shows waits until the local status contains the marker, and compares the generations in the status.
 func (o observer) shows(marker string, own, observed, old int64) {
 	o.Helper()
 	o.sees(o.local, o.gvr, o.shop, "x", func(object *unstructured.Unstructured) string {
@@ -56,9 +57,9 @@ func (o observer) shows(marker string, own, observed, old int64) {
 	})
 }
 
-// TestObservedGenerations checks that a reflected status refers to generations of the local object. The generations
-// of the remote object differ from them, because the remote object may have been created later, and the provider's
-// controllers may change its spec.
+// TestObservedGenerations checks that a reflected status refers to generations of the local object. They differ from
+// the generations of the remote object, which may have been created later, and whose spec the provider's controllers
+// may change.
 func TestObservedGenerations(t *testing.T) {
 	l := newLab(t).withEngine().start()
 	const group, name = "generations.example.org", "widgets.generations.example.org"
@@ -84,7 +85,7 @@ func TestObservedGenerations(t *testing.T) {
 	o.shows("first", 3, 3, 3)
 
 	// The provider's operator changes the remote spec. The local object does not change, so its observed generation
-	// must stay.
+	// must not change either.
 	for _, fill := range []string{"a", "b", "c", "d"} {
 		l.patch(l.remote, o.gvr, l.remoteNamespace, "x", "spec: {free: {"+fill+": 1}}")
 	}
@@ -94,7 +95,7 @@ func TestObservedGenerations(t *testing.T) {
 	o.shows("all", 3, 3, 3)
 
 	// After a local change, the status must refer to the previous generation until the operator has observed the
-	// change, although the remote generation is higher.
+	// change, even though the remote generation is higher.
 	l.patch(l.local, o.gvr, l.shop, "x", "spec: {size: 9}")
 	l.sees(l.remote, o.gvr, l.remoteNamespace, "x", func(copied *unstructured.Unstructured) string {
 		size, _, _ := unstructured.NestedInt64(copied.Object, "spec", "size")
@@ -105,8 +106,8 @@ func TestObservedGenerations(t *testing.T) {
 	o.observes("up to date", o.generation())
 	o.shows("up to date", 4, 4, 3)
 
-	// The remote generation must not change: neither because of a label, nor because the local spec gets a value that
-	// the remote spec already has.
+	// The remote generation must not change because of a label, or because the local spec gets a value that the remote
+	// spec already has.
 	before := must(l.remote.dynamic.Resource(o.gvr).Namespace(l.remoteNamespace).Get(t.Context(), "x", metav1.GetOptions{}))(t)
 	l.patch(l.local, o.gvr, l.shop, "x", "metadata: {labels: {internal.example.org/cost: '7'}}")
 	l.patch(l.local, o.gvr, l.shop, "x", "spec: {free: {a: 1}}")
@@ -200,9 +201,9 @@ func TestAStatusComesBackWhileTheSpecIsRefused(t *testing.T) {
 	})
 }
 
-// TestFieldsThatTheProviderDoesNotKnow checks that if a provider drops a field because it has an earlier definition,
-// an Event names the field and the version of the provider. The field must be sent again with the next change, and
-// must be stored when the provider has the new definition.
+// TestFieldsThatTheProviderDoesNotKnow checks the case that a provider drops a field because it has an earlier
+// definition. An Event must name the field and the version of the provider. The field must be sent again with the next
+// change, and must be stored when the provider has the new definition.
 func TestFieldsThatTheProviderDoesNotKnow(t *testing.T) {
 	l := newLab(t).withEngine().start()
 	const group, name = "dropped.example.org", "widgets.dropped.example.org"
@@ -235,7 +236,7 @@ func TestFieldsThatTheProviderDoesNotKnow(t *testing.T) {
 	versions[0].(map[string]any)["schema"] = map[string]any{"openAPIV3Schema": map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}}
 	require.NoError(t, unstructured.SetNestedSlice(definition.Object, versions, "spec", "versions"))
 	must(l.remote.dynamic.Resource(definitionsResource).Update(t.Context(), definition, metav1.UpdateOptions{}))(t)
-	for size := 2; ; size++ { // The API server applies the definition after some time.
+	for size := 2; ; size++ { // the API server applies the definition only after some time
 		l.patch(l.local, gvr, l.shop, "x", fmt.Sprintf("spec: {size: %d}", size))
 		l.sees(l.remote, gvr, l.remoteNamespace, "x", func(object *unstructured.Unstructured) string {
 			if got, _, _ := unstructured.NestedInt64(object.Object, "spec", "size"); got != int64(size) {
@@ -253,8 +254,8 @@ func TestFieldsThatTheProviderDoesNotKnow(t *testing.T) {
 	}
 }
 
-// TestTheLimitOfAProviderReachesTheObject checks that if an object exceeds the provider's limit on the number of
-// objects, an Event on the object reports this, and the existing objects stay.
+// TestTheLimitOfAProviderReachesTheObject checks that an Event on an object reports if the object exceeds the
+// provider's limit on the number of objects. Existing objects must be kept.
 func TestTheLimitOfAProviderReachesTheObject(t *testing.T) {
 	l := newLab(t).withEngine().start()
 	const group, name = "counted.example.org", "widgets.counted.example.org"

@@ -26,16 +26,17 @@ import (
 var nodesResource = schema.GroupVersionResource{Version: "v1", Resource: "nodes"}
 
 // dropGone removes the status entries of virtual nodes that no longer exist, because their virtual kubelets cannot
-// remove them. A virtual node no longer exists if it has neither a Node nor a VirtualNode: a virtual kubelet that
-// creates no Node has only a VirtualNode, which may have another name. If a request fails, no entries are removed.
+// remove them. A virtual node no longer exists if it has neither a Node nor a VirtualNode. The VirtualNode counts
+// because a virtual kubelet that creates no Node only has a VirtualNode, which may have another name. If a request
+// fails, no entries are removed.
 func (f *Follower) dropGone(ctx context.Context, object *unstructured.Unstructured) error {
 	names, described := statusEntries(object)
 	others := sets.New(names...).Delete(f.options.NodeName)
 	if others.Len() == 0 {
 		return nil
 	}
-	// This list is cheap, because it comes from the API server's cache. Usually all nodes are in it, so that no
-	// further request is needed.
+	// This request is cheap, because the API server answers it from its cache. The list usually contains all nodes, so
+	// that no other request is needed.
 	present, err := f.local.listNames(ctx, nodesResource, metav1.ListOptions{LabelSelector: wire.TypeLabel + "=" + wire.VirtualNodeType, ResourceVersion: "0"})
 	if others = others.Difference(present); err != nil || others.Len() == 0 {
 		return err
@@ -70,7 +71,7 @@ func (s *side) hasNode(ctx context.Context, name string) (bool, error) {
 	return err == nil, err
 }
 
-// statusEntries returns the names of the entries in a status, in order, and the name of the VirtualNode for each
+// statusEntries returns the names of the entries in a status, in their order, and the name of the VirtualNode of each
 // entry.
 func statusEntries(object *unstructured.Unstructured) (names []string, described map[string]string) {
 	list, _, _ := unstructured.NestedSlice(object.Object, "status", "virtualNodes")

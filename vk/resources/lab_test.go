@@ -38,8 +38,8 @@ import (
 
 var reflectedResources = pluginsv1alpha1.ReflectedResourceGVR
 
-// clusters are two control planes that all tests share. The first test starts them. Each test has its own virtual
-// node, users, roles, remote namespace and resources.
+// clusters contains two control planes, which all tests share. The first test starts them. Each test has its own
+// virtual node, users, roles, remote namespace and resources.
 var clusters struct {
 	once             sync.Once
 	err              error
@@ -75,7 +75,7 @@ func startClusters() {
 	}
 }
 
-// lab has a Follower between the two clusters, with the permissions of the chart's roles only.
+// lab contains a Follower between the two clusters. The Follower only has the permissions of the chart's roles.
 type lab struct {
 	*testing.T
 	local, remote         *cluster
@@ -89,7 +89,7 @@ type lab struct {
 	cancel                func()
 }
 
-// cluster is one of the two clusters, with an administrator's clients.
+// cluster is one of the two clusters, with the clients of an administrator.
 type cluster struct {
 	*testenv.Cluster
 	dynamic dynamic.Interface
@@ -167,7 +167,7 @@ func (l *lab) install(c *cluster, objects ...rbac.Object) {
 	require.NoError(l, rbac.Install(l.Context(), c.core, objects...))
 }
 
-// start starts a Follower. It stops at the end of the test or when stop is called.
+// start starts a Follower, which stops at the end of the test or when stop is called.
 func (l *lab) start() *lab {
 	l.Helper()
 	l.follower = must(New(l.options))(l.T)
@@ -204,8 +204,8 @@ func (l *lab) change(name, spec string) {
 	must(l.local.dynamic.Resource(reflectedResources).Patch(l.Context(), name, types.MergePatchType, body, metav1.PatchOptions{}))(l.T)
 }
 
-// define installs a CustomResourceDefinition, which is removed after the test. Every test has an API group of its
-// own, because the removal takes long.
+// define installs a CustomResourceDefinition, which is removed after the test. Every test uses its own API group,
+// because the removal takes a long time.
 func (l *lab) define(c *cluster, text string) {
 	l.Helper()
 	created := l.create(c, definitionsResource, "", text)
@@ -260,7 +260,7 @@ func (l *lab) get(name string) (*unstructured.Unstructured, *pluginsv1alpha1.Vir
 }
 
 // condition waits until the condition Ready has the given reason, refers to the current spec, and contains all of the
-// words.
+// given words.
 func (l *lab) condition(name, reason string, words ...string) metav1.Condition {
 	l.Helper()
 	var found metav1.Condition
@@ -285,7 +285,7 @@ func (l *lab) condition(name, reason string, words ...string) metav1.Condition {
 
 var advice = regexp.MustCompile(`(?m)^(.*) does not let this virtual kubelet .*\. Add to (?:ClusterRole (\S+) here|the ClusterRole there that is bound to rome in .*, its name ends in (-\S+)):\n((?:[- ] ?.*\n)+)`)
 
-// follow follows the instructions in the message of a condition to the letter.
+// follow follows the instructions in the message of a condition exactly.
 func (l *lab) follow(message string) {
 	l.Helper()
 	found := advice.FindAllStringSubmatch(message, -1)

@@ -81,8 +81,8 @@ func TestTargets(t *testing.T) {
 	l.condition("widgets.b.example.org", pluginsv1alpha1.ReflectingReason)
 }
 
-// TestQuietUntilTheDefinitionGoes checks that a running reflection is rechecked without writes, and stops when the
-// resource is no longer served.
+// TestQuietUntilTheDefinitionGoes checks that the checks of a running reflection cause no writes, and that the
+// reflection stops when the resource is no longer served.
 func TestQuietUntilTheDefinitionGoes(t *testing.T) {
 	l := newLab(t)
 	l.options.RecheckEvery = 20 * time.Millisecond
@@ -124,8 +124,8 @@ func TestTwoVirtualNodes(t *testing.T) {
 	}
 }
 
-// TestVirtualNodesThatAreGone checks that the entry of a virtual node that certainly no longer exists is removed by
-// one of the remaining virtual nodes.
+// TestVirtualNodesThatAreGone checks that one of the remaining virtual nodes removes the entry of a virtual node that
+// certainly no longer exists.
 func TestVirtualNodesThatAreGone(t *testing.T) {
 	l := newLab(t)
 	l.options.RecheckEvery = 50 * time.Millisecond
@@ -135,12 +135,12 @@ func TestVirtualNodesThatAreGone(t *testing.T) {
 	l.register(l.node+"-bare", false)
 	l.create(l.local, offloadingv1beta1.VirtualNodeGVR, l.tenant, "{apiVersion: offloading.liqo.io/v1beta1, kind: VirtualNode, metadata: {name: "+l.node+"-nodeless}, spec: {clusterID: milan}}")
 	l.create(l.local, offloadingv1beta1.VirtualNodeGVR, l.tenant, "{apiVersion: offloading.liqo.io/v1beta1, kind: VirtualNode, metadata: {name: "+l.node+"-described}, spec: {clusterID: milan}}")
-	l.options.VirtualNode = l.node + "-described" // name of the VirtualNode that describes our node
+	l.options.VirtualNode = l.node + "-described" // name of the VirtualNode of our node
 	var before []string
 	for _, suffix := range []string{"-gone", "-labelled", "-bare", "-gone-too", "-nodeless"} {
 		before = append(before, fmt.Sprintf("{name: %s%s, clusterID: milan}", l.node, suffix))
 	}
-	// The Node of the first entry is gone, but its VirtualNode exists. The VirtualNode of the second was deleted
+	// The Node of the first entry is gone, but its VirtualNode exists. The VirtualNode of the second entry was deleted
 	// together with its Node.
 	for _, suffix := range []string{"-described", "-gone"} {
 		before = append(before, fmt.Sprintf("{name: %s-of%s, virtualNode: %s%s, clusterID: milan}", l.node, suffix, l.node, suffix))

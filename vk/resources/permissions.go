@@ -30,11 +30,10 @@ const (
 	namedNamespaces = 3
 )
 
-// lack describes the missing permissions for a reflection.
+// lack describes the permissions that are missing for a reflection.
 type lack struct {
 	fault *fault
-	// some means that reflection can begin, because there is at least one namespace without missing permissions on
-	// either side.
+	// some means that reflection can begin, because at least one namespace has all permissions on both sides.
 	some bool
 }
 
@@ -66,8 +65,8 @@ func (f *Follower) checkPermissions(ctx context.Context, p plan) *lack {
 		fault: &fault{reason: pluginsv1alpha1.MissingPermissionReason, message: strings.Join(sentences, "\n")}}
 }
 
-// anyAllowed reports whether there is a namespace for which no permission is denied in this cluster and, in its
-// remote namespace, on the provider.
+// anyAllowed reports whether there is at least one namespace where no permission is denied, neither in this cluster nor
+// in the remote namespace on the provider.
 func anyAllowed(remoteNamespaces map[string]string, shut, closed denials) bool {
 	here, there := shut.deniedNamespaces(), closed.deniedNamespaces()
 	for local, remoteNamespace := range remoteNamespaces {
@@ -86,7 +85,7 @@ func reviewFailure(err error) *lack {
 	return &lack{fault: known}
 }
 
-// rulesOfResource returns a role with only those rules that concern one resource and its subresources.
+// rulesOfResource returns a copy of the role with only the rules about one resource and its subresources.
 func rulesOfResource(role rbac.Role, resource schema.GroupResource) rbac.Role {
 	role.Rules = slices.DeleteFunc(slices.Clone(role.Rules), func(rule rbac.Rule) bool {
 		return !slices.Contains(rule.APIGroups, resource.Group) || !slices.ContainsFunc(rule.Resources, func(r string) bool {
@@ -129,14 +128,14 @@ func (s *side) deniedPermissions(ctx context.Context, role rbac.Role, namespaces
 // not contain are reviewed one by one.
 func (s *side) deniedIn(ctx context.Context, namespace string, required []rbacv1.PolicyRule) (found denials, err error) {
 	var known answer
-	// The rules cannot be read for all namespaces, because a SelfSubjectRulesReview is for a single namespace.
+	// The rules cannot be read for all namespaces, because a SelfSubjectRulesReview only works for a single namespace.
 	if namespace != metav1.NamespaceAll {
 		if known, err = s.namespaceRules(ctx, namespace); err != nil {
 			return nil, err
 		}
 	}
 	_, lacking := validation.Covers(known.rules, required)
-	for _, one := range lacking { // Each of these rules has one verb and one resource.
+	for _, one := range lacking { // each of these rules contains one verb and one resource
 		allowed := false
 		if !known.complete {
 			if allowed, err = s.isAllowed(ctx, namespace, one.Verbs[0], one.APIGroups[0], one.Resources[0]); err != nil {
@@ -174,7 +173,7 @@ func (s *side) describeDenials(role rbac.Role, denied denials) string {
 	return s.forbiddenFault(strings.Join(doing, " and ")+listNamespaces(denied.deniedNamespaces()), role).Error()
 }
 
-// listNamespaces lists the first few namespaces for a message.
+// listNamespaces returns a text with the first few namespaces, for a message.
 func listNamespaces(namespaces []string) string {
 	switch n := len(namespaces); {
 	case n == 0 || namespaces[0] == metav1.NamespaceAll:
@@ -188,7 +187,7 @@ func listNamespaces(namespaces []string) string {
 	}
 }
 
-// forbiddenFault returns the fault for a denied role, with the rules to add.
+// forbiddenFault returns the fault that a role is missing, with the rules to add.
 func (s *side) forbiddenFault(doing string, role rbac.Role) error {
 	rules := make([]rbacv1.PolicyRule, 0, len(role.Rules))
 	for _, rule := range role.Rules {
@@ -202,8 +201,8 @@ func (s *side) forbiddenFault(doing string, role rbac.Role) error {
 		message: fmt.Sprintf("%s does not let this virtual kubelet %s. Add to %s:\n%s", s, doing, s.roleAndCluster(role), text)}
 }
 
-// roleAndCluster returns the role to add rules to, and its cluster. The full name of the role is given only for this
-// cluster, because the prefix of role names in other installations is not known.
+// roleAndCluster returns a text with the cluster and the role that needs additional rules. It contains the full name of
+// the role only for this cluster, because the prefix of role names in other installations is not known.
 func (s *side) roleAndCluster(role rbac.Role) string {
 	if !s.remote {
 		return "ClusterRole " + role.Named(s.prefix) + " here"

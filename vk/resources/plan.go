@@ -20,15 +20,15 @@ import (
 	"github.com/refract-project/refract/vk/reflection"
 )
 
-// reservedGroups are API groups that reflection itself uses.
+// reservedGroups are the API groups that reflection itself uses.
 var reservedGroups = []string{"offloading.liqo.io", pluginsv1alpha1.GroupVersion.Group}
 
 // isReserved reports whether objects of a resource are reflected by default, or determine how other objects are
 // reflected.
 func isReserved(resource schema.GroupResource) bool {
 	switch resource.String() {
-	case "serviceaccounts", // the tokens of ServiceAccounts are reflected by default
-		"events.events.k8s.io": // events under another name
+	case "serviceaccounts", // tokens of ServiceAccounts are reflected by default
+		"events.events.k8s.io": // the same objects as events
 		return true
 	}
 	return slices.ContainsFunc(reflection.DefaultKinds(), func(kind reflection.Kind) bool { return kind.Source.GroupResource() == resource })
@@ -36,7 +36,7 @@ func isReserved(resource schema.GroupResource) bool {
 
 var version = regexp.MustCompile("^v[0-9]+((alpha|beta)[0-9]+)?$")
 
-// decodeSpec reads the spec. The schema of ReflectedResources forbids most of the values that are rejected here, but
+// decodeSpec reads the spec. The schema of ReflectedResources forbids most of the values that decodeSpec rejects, but
 // another version of the CustomResourceDefinition may be installed.
 func decodeSpec(object *unstructured.Unstructured) (*pluginsv1alpha1.ReflectedResourceSpec, error) {
 	fields, ok := object.Object["spec"].(map[string]any)

@@ -19,8 +19,8 @@ import (
 	"github.com/refract-project/refract/vk/reflection"
 )
 
-// TestProviderAway checks that an unreachable provider does not affect a running reflection, and that changes that
-// need no request to the provider are applied.
+// TestProviderAway checks that an unreachable provider does not affect a running reflection, and that changes are
+// applied if they need no request to the provider.
 func TestProviderAway(t *testing.T) {
 	l := newLab(t).start()
 	l.both("away.example.org", "Namespaced")
@@ -42,8 +42,8 @@ func TestProviderAway(t *testing.T) {
 	}
 }
 
-// TestProviderSwallowsRequests checks that work that does not need the provider is not delayed while the provider
-// does not respond, and that no request is sent while the provider is known to be unreachable.
+// TestProviderSwallowsRequests checks that work that does not need the provider is not delayed while the provider does
+// not respond, and that no request is sent while the provider is known to be unreachable.
 func TestProviderSwallowsRequests(t *testing.T) {
 	l := newLab(t)
 	hole := &blackHole{}
@@ -64,7 +64,7 @@ func TestProviderSwallowsRequests(t *testing.T) {
 		}
 		return nil
 	})
-	l.change(name, "{workers: 0}") // this change is made while the previous one is still being processed
+	l.change(name, "{workers: 0}") // at this time, the previous change is still being processed
 	l.condition(name, pluginsv1alpha1.PausedReason)
 	l.stopped(kind)
 
@@ -76,7 +76,7 @@ func TestProviderSwallowsRequests(t *testing.T) {
 	l.condition(name, pluginsv1alpha1.ReflectingReason)
 }
 
-// blackHole is a transport that does not respond to requests while it is open.
+// blackHole is a transport that, while it is open, does not respond to requests.
 type blackHole struct {
 	open      atomic.Bool
 	swallowed atomic.Int32
@@ -93,8 +93,8 @@ func (h *blackHole) wrap(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// TestDefinitionGoesAndMayNotBeCopied checks that the reflection of a resource that is no longer served stops, even
-// if there is another problem.
+// TestDefinitionGoesAndMayNotBeCopied checks that the reflection of a resource that is no longer served stops even if
+// there is another problem.
 func TestDefinitionGoesAndMayNotBeCopied(t *testing.T) {
 	l := newLab(t).start()
 	l.both("gone.example.org", "Namespaced")

@@ -104,8 +104,7 @@ func (l *lab) sees(c *cluster, gvr schema.GroupVersionResource, namespace, name 
 	})
 }
 
-// TestCertificatesCross checks that a Certificate of cert-manager is reflected, and that its status is reflected
-// back.
+// TestCertificatesCross checks that a Certificate of cert-manager is reflected, and that its status is reflected back.
 func TestCertificatesCross(t *testing.T) {
 	l := newLab(t).withEngine().start()
 	const name = "certificates.cert-manager.io"
@@ -169,7 +168,7 @@ spec: {secretName: home, issuerRef: {name: letters}}`)
 		t.Error("an object crossed that was to stay")
 	}
 
-	// After the ReflectedResource is deleted, no further object may be reflected, and the remote objects must stay.
+	// After the ReflectedResource is deleted, no other object may be reflected, and the remote objects must be kept.
 	// The test waits for an object of another resource, which shows that the engine has had enough time.
 	const other = "limitranges"
 	l.reflect(other, "{version: v1, resource: limitranges}")
@@ -200,11 +199,11 @@ spec: {secretName: home, issuerRef: {name: letters}}`)
 }
 
 // TestNamespaceInTrouble checks that a default kind that the virtual kubelet may not read does not delay other kinds,
-// and that a further offloaded namespace is detected at once.
+// and that another offloaded namespace is detected at once.
 func TestNamespaceInTrouble(t *testing.T) {
 	kinds := reflection.DefaultKinds()
 	unreadable := kinds[slices.IndexFunc(kinds, func(k reflection.Kind) bool { return k.Name == reflection.ConfigMapKind })]
-	unreadable.Source.Resource = "limitranges" // none of the virtual kubelet's roles has this resource
+	unreadable.Source.Resource = "limitranges" // no role of the virtual kubelet contains this resource
 	l := newLab(t).withEngine(unreadable)
 	l.options.RecheckEvery = time.Hour
 	l.start()

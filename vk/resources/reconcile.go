@@ -15,14 +15,14 @@ import (
 	"github.com/refract-project/refract/internal/admission"
 )
 
-// again is the time at which a ReflectedResource is reconciled again if no event occurs.
+// again selects when a ReflectedResource is reconciled again if nothing happens before.
 type again int
 
 const (
-	never     again = iota // the object no longer exists
-	later                  // a requirement is missing, so retry with backoff
-	regularly              // no requirement is missing
-	shortly                // an operation takes effect in a moment
+	never     again = iota // not at all, because the object no longer exists
+	later                  // with backoff, because a requirement is missing
+	regularly              // periodically, because no requirement is missing
+	shortly                // in a moment, because an operation has not taken effect yet
 )
 
 // definitionDelay is how long an API server that is not busy takes to serve a new definition.
@@ -68,7 +68,7 @@ func (f *Follower) reconcileResource(ctx context.Context, name string) again {
 	if ctx.Err() != nil {
 		return when
 	}
-	// A request that RBAC forbids is not an error, because roles of earlier versions of Refract do not grant these
+	// A request that RBAC forbids is not an error, because the roles of earlier versions of Refract do not grant these
 	// permissions.
 	if err != nil && (!apierrors.IsForbidden(err) || admission.DenyingPolicy(err) != "") {
 		f.log.Warn("Cannot determine which virtual nodes are gone; their entries stay in the status of the ReflectedResource", "resource", name, "err", err)
@@ -113,8 +113,8 @@ func (f *Follower) handleError(name string, err error) (condition, again) {
 		return f.stopForError(name, err)
 	}
 	switch {
-	// The resource may be served in a moment, because an API server that has just started adds its resources to
-	// discovery one after the other.
+	// The resource may be served in a moment, because an API server that has just started adds resources to discovery
+	// one after the other.
 	case obstacle.shortly:
 		return obstacle.toCondition(), shortly
 	case obstacle.reason == pluginsv1alpha1.UnreachableReason, obstacle.reason == pluginsv1alpha1.MissingPermissionReason:

@@ -57,7 +57,7 @@ func (r *recorder) Reachable() bool {
 	return !r.away
 }
 
-// lose makes Reachable report that the provider is unreachable, or reachable again.
+// lose makes Reachable report that the provider is unreachable or, if away is false, reachable again.
 func (r *recorder) lose(away bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -25,7 +25,7 @@ import (
 // answer is the result of a SelfSubjectRulesReview for a namespace.
 type answer struct {
 	rules    []rbacv1.PolicyRule
-	complete bool // whether the rules contain all permissions of the virtual kubelet
+	complete bool // the rules contain all permissions of the virtual kubelet
 }
 
 // reviews caches answers for a short time, because all ReflectedResources need them when a namespace is offloaded. It
@@ -36,11 +36,11 @@ type reviews struct {
 
 	mu      sync.Mutex
 	answers map[string]*lasting // keyed by namespace
-	// Rules of the previous answer, because most namespaces have equal rules, which need to be stored only once.
+	// The rules of the previous answer. Most namespaces have equal rules, which then only need to be stored once.
 	same []rbacv1.PolicyRule
 }
 
-// lasting is a cached answer with its time. Its fields may only be accessed by the goroutine that has acquired turn.
+// lasting is a cached answer with its time. Only the goroutine that has acquired turn may access the fields.
 type lasting struct {
 	answer
 	turn chan struct{}
@@ -65,8 +65,8 @@ func (r *reviews) acquireEntry(ctx context.Context, namespace string) (place *la
 	}
 }
 
-// shareRules returns the rules of the previous answer if they equal the given rules in any order, so that equal rules
-// are stored once.
+// shareRules returns the rules of the previous answer if they are equal to the given rules in any order. In this way,
+// equal rules are only stored once.
 func (r *reviews) shareRules(rules []rbacv1.PolicyRule) []rbacv1.PolicyRule {
 	slices.SortFunc(rules, func(a, b rbacv1.PolicyRule) int { return strings.Compare(a.String(), b.String()) })
 	r.mu.Lock()
@@ -102,7 +102,7 @@ func (s *side) namespaceRules(ctx context.Context, namespace string) (answer, er
 	result, err := s.authorization.SelfSubjectRulesReviews().Create(ctx, review, metav1.CreateOptions{})
 	switch {
 	case apierrors.IsForbidden(err):
-		return answer{}, nil // the empty answer makes the caller review each permission separately
+		return answer{}, nil // for an empty answer, the caller reviews each permission separately
 	case err != nil:
 		return answer{}, s.responseFault(err)
 	}
@@ -121,8 +121,8 @@ func (s *side) isAllowed(ctx context.Context, namespace, verb, group, resource s
 	resource, subresource, _ := strings.Cut(resource, "/")
 	allowed, err := accessreview.Self(s.authorization)(ctx, authorizationv1.ResourceAttributes{Namespace: namespace, Verb: verb, Group: group, Resource: resource, Subresource: subresource})
 	switch {
-	// Access reviews are denied. The permission counts as granted; if it is missing, the engine fails when it uses
-	// the permission.
+	// Access reviews are forbidden. The permission counts as granted. If it is missing, the engine will fail when it
+	// uses the permission.
 	case apierrors.IsForbidden(err):
 		return true, nil
 	case err != nil:

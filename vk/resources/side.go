@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// side has the clients of one of the two clusters.
+// side contains the clients for one of the two clusters.
 type side struct {
 	id      string
 	remote  bool
@@ -32,7 +32,7 @@ type side struct {
 
 func newSide(config *rest.Config, id string, remote bool, o Options) (*side, error) {
 	s := &side{id: id, remote: remote, timeout: o.CallTimeout, home: o.LocalClusterID, prefix: o.RolePrefix,
-		// Answers must expire before the first retry, so that retries see new permissions.
+		// The answers must expire before the first retry, so that retries see new permissions.
 		reviews: reviews{clock: o.Clock, last: o.RetryFirst / 2, answers: map[string]*lasting{}}}
 	config = rest.CopyConfig(config)
 	config.QPS = -1
@@ -55,7 +55,7 @@ func newSide(config *rest.Config, id string, remote bool, o Options) (*side, err
 	return s, nil
 }
 
-// String returns the name of the cluster as messages show it.
+// String returns the name of the cluster for messages.
 func (s *side) String() string {
 	if s.remote {
 		return "cluster " + s.id
@@ -63,7 +63,7 @@ func (s *side) String() string {
 	return "this cluster (" + s.id + ")"
 }
 
-// withTimeout returns a context with the timeout for one call.
+// withTimeout returns a context with the timeout of one call.
 func (s *side) withTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, s.timeout)
 }

@@ -26,14 +26,15 @@ type condition struct {
 	reason, message string
 }
 
-// reported is the entry that this virtual node wrote last. It is stored because the informer might not show it yet.
+// reported is the entry that this virtual node has written last. It is stored because the informer may not have
+// received it yet.
 type reported struct {
 	uid     types.UID
 	version string
 	entry   pluginsv1alpha1.VirtualNodeReflection
 }
 
-// reportStatus writes the entry of this virtual node if it differs from the existing one.
+// reportStatus writes the entry of this virtual node if it has changed.
 func (f *Follower) reportStatus(ctx context.Context, object *unstructured.Unstructured, c condition) error {
 	present := f.ownEntry(object)
 	desired := f.desiredEntry(object, present, c)
@@ -67,7 +68,8 @@ func (f *Follower) reportStatus(ctx context.Context, object *unstructured.Unstru
 	return nil
 }
 
-// ownEntry returns the entry of this virtual node, at least as new as our last write, or nil if there is none.
+// ownEntry returns the entry of this virtual node, which is at least as new as our last write. It returns nil if there
+// is none.
 func (f *Follower) ownEntry(object *unstructured.Unstructured) *pluginsv1alpha1.VirtualNodeReflection {
 	f.mu.Lock()
 	last, known := f.reported[object.GetName()]
@@ -89,12 +91,12 @@ func (f *Follower) ownEntry(object *unstructured.Unstructured) *pluginsv1alpha1.
 	return &status.VirtualNodes[i]
 }
 
-// desiredEntry returns the entry with the given condition. Its transition time changes only if the status of Ready
-// changes.
+// desiredEntry returns the entry with the given condition. The transition time of the entry changes only if the status
+// of Ready changes.
 func (f *Follower) desiredEntry(object *unstructured.Unstructured, present *pluginsv1alpha1.VirtualNodeReflection, c condition) pluginsv1alpha1.VirtualNodeReflection {
 	message := printable.Message(c.message)
-	// Only this message may have several lines, because the rules to add are YAML. They are generated in this package
-	// and do not contain text from the other cluster.
+	// Only this message may have several lines, because it contains the rules to add as YAML. They are generated in
+	// this package and do not contain text from the other cluster.
 	if c.reason == pluginsv1alpha1.MissingPermissionReason {
 		message = printable.Shorten(printable.Text(c.message), printable.MaxMessage)
 	}
@@ -117,7 +119,7 @@ func (f *Follower) desiredEntry(object *unstructured.Unstructured, present *plug
 	return entry
 }
 
-// equalEntries reports whether two entries are equal. Transition times are ignored, because they depend on the other
+// equalEntries reports whether two entries are equal. Transition times are ignored, because they follow from the other
 // fields.
 func equalEntries(a, b pluginsv1alpha1.VirtualNodeReflection) bool {
 	return a.Name == b.Name && a.VirtualNode == b.VirtualNode && a.ClusterID == b.ClusterID && slices.EqualFunc(a.Conditions, b.Conditions, func(x, y metav1.Condition) bool {

@@ -26,8 +26,8 @@ func parse(t *testing.T, text string) *unstructured.Unstructured {
 	return object
 }
 
-// TestMalformedSpecs checks that specs that the schema of ReflectedResources forbids are rejected with a message.
-// Such specs may occur if another version of the definition is installed.
+// TestMalformedSpecs checks that specs that the schema of ReflectedResources forbids are rejected with a message. Such
+// specs are possible if another version of the definition is installed.
 func TestMalformedSpecs(t *testing.T) {
 	for spec, words := range map[string]string{
 		"null": "spec is missing",
@@ -151,8 +151,8 @@ func FuzzObjects(f *testing.F) {
 	})
 }
 
-// TestMessagesAreLines checks that a message that quotes another cluster is a single line. Only rules to add may have
-// several lines.
+// TestMessagesAreLines checks that a message with text from another cluster has only one line. Only messages with rules
+// to add may have several lines.
 func TestMessagesAreLines(t *testing.T) {
 	follower := &Follower{options: Options{NodeName: "milan", Clock: clock.RealClock{}}}
 	message := func(reason, text string) string {

@@ -15,9 +15,9 @@ import (
 	"github.com/refract-project/refract/internal/rbac"
 )
 
-// awaitOwn waits until ReflectedResources are defined and we may watch them, and logs each missing requirement once.
-// The check is needed because the installation may be older than ReflectedResources, and a watch without permission
-// would log errors forever.
+// awaitOwn waits until ReflectedResources are defined and this process may watch them, and logs each missing
+// requirement once. The installation may be older than ReflectedResources, and a watch without permission would log
+// errors forever.
 func (f *Follower) awaitOwn(ctx context.Context) bool {
 	said := ""
 	for {
@@ -49,9 +49,8 @@ func (f *Follower) ownLack(ctx context.Context) error {
 	return err
 }
 
-// watchDefinitions reconciles a ReflectedResource again when the definition of its resource appears, changes or is
-// deleted. It only makes the reconciliation faster: where definitions may not be watched, the definition is checked
-// periodically.
+// watchDefinitions reconciles a ReflectedResource again when the definition of its resource is created, changed or
+// deleted. This only makes the reconciliation faster: if definitions may not be watched, they are checked periodically.
 func (f *Follower) watchDefinitions(ctx context.Context, s *side) {
 	for !s.mayWatchDefinitions(ctx) {
 		select {
@@ -87,7 +86,8 @@ func (s *side) mayWatchDefinitions(ctx context.Context) bool {
 	return true
 }
 
-// onlyName removes all unused fields, because some definitions have their full text in an annotation.
+// onlyName removes all unused fields from a definition, because some definitions contain their full text in an
+// annotation.
 func onlyName(object any) (any, error) {
 	if m, ok := object.(*metav1.PartialObjectMetadata); ok {
 		return &metav1.PartialObjectMetadata{TypeMeta: m.TypeMeta, ObjectMeta: metav1.ObjectMeta{Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion}}, nil

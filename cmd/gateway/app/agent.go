@@ -58,7 +58,7 @@ func runAgent(ctx context.Context, o *agentOptions) error {
 	return group.Wait()
 }
 
-// agent translates objects into a desired.Host.
+// agent converts objects into a desired.Host.
 type agent struct {
 	options  *agentOptions
 	reader   client.Reader
@@ -66,7 +66,7 @@ type agent struct {
 	nodes    nodes
 }
 
-// buildHost reads the caches. It fails as long as the addresses of this node are not known.
+// buildHost builds a desired.Host from the caches. It returns an error while the addresses of this node are unknown.
 func (a *agent) buildHost(ctx context.Context) (desired.Host, error) {
 	var list corev1.NodeList
 	var ips ipam.IPList
@@ -101,7 +101,8 @@ func (a *agent) buildHost(ctx context.Context) (desired.Host, error) {
 // peerKey identifies a peer: its tenant namespace, and its cluster ID.
 type peerKey struct{ namespace, id string }
 
-// listPeers returns the peers with a gateway of this installation. The others have a gateway of Liqo, whose nodes Liqo connects.
+// listPeers returns the peers with a gateway of this installation. For other peers, Liqo runs the gateway and connects
+// the nodes to it.
 func (a *agent) listPeers(ctx context.Context) ([]desired.Peer, error) {
 	var servers networking.GatewayServerList
 	var clients networking.GatewayClientList
@@ -145,8 +146,8 @@ func (a *agent) listPeers(ctx context.Context) ([]desired.Peer, error) {
 	return all, nil
 }
 
-// findMTU returns the smallest MTU of the links between this node and the gateways. The network
-// plugin's link to another node may be a tunnel with a smaller MTU.
+// findMTU returns the smallest MTU of the links between this node and the gateways. The network plugin's link to
+// another node may be a tunnel with a smaller MTU than the node's own link.
 func findMTU(node netip.Addr, peers []desired.Peer) (int, error) {
 	mtu, err := linkMTU(node)
 	if err != nil {
@@ -164,7 +165,7 @@ func findMTU(node netip.Addr, peers []desired.Peer) (int, error) {
 		}
 		routes, err := netlink.RouteGet(net.ParseIP(string(*internal.IP)))
 		if err != nil || len(routes) == 0 {
-			continue // the pod's network may not be there yet
+			continue // the pod's network may not be ready yet
 		}
 		if link, err := net.InterfaceByIndex(routes[0].LinkIndex); err == nil && link.Flags&net.FlagLoopback == 0 {
 			mtu = min(mtu, link.MTU)
@@ -173,7 +174,7 @@ func findMTU(node netip.Addr, peers []desired.Peer) (int, error) {
 	return mtu, nil
 }
 
-// linkMTU returns the MTU of the link that has an address.
+// linkMTU returns the MTU of the link with the given address.
 func linkMTU(address netip.Addr) (int, error) {
 	links, err := net.Interfaces()
 	if err != nil {
@@ -182,7 +183,7 @@ func linkMTU(address netip.Addr) (int, error) {
 	for _, l := range links {
 		addresses, err := l.Addrs()
 		if err != nil {
-			continue // the link is gone
+			continue // the link no longer exists
 		}
 		for _, a := range addresses {
 			if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr() == address {

@@ -38,19 +38,20 @@ const (
 	restartGrace = 5 * time.Second
 )
 
-// noLatency is the latency of a peer that does not answer, as in Liqo.
+// noLatency is the latency if the peer does not answer, as in Liqo.
 const noLatency = "N/A"
 
-// link is what this process knows about the connection to the peer. Its times are of the clock of this host.
+// link is the state of the connection to the peer, as this process knows it. Times are from the clock of this host.
 type link struct {
-	opened    time.Time // when this pod began to carry the packets of the peering; zero on standby
+	opened    time.Time // when this pod became active; zero while it is a standby
 	connected bool
-	lost      bool // the peer has answered this process once, and no longer does
+	lost      bool // whether the peer answered this process earlier but no longer does
 	latency   time.Duration
-	answered  time.Time // when the last answer came
+	answered  time.Time // time of the last answer
 }
 
-// nextValue returns the value of the Connection that had another one before, and how long the value depends only on that one.
+// nextValue returns the new value of the Connection, given its previous value. kept is how much longer the previous
+// value is kept only because an earlier process has written it.
 func (l link) nextValue(before networking.ConnectionValue, now time.Time) (value networking.ConnectionValue, kept time.Duration) {
 	grace := restartGrace - now.Sub(l.opened)
 	switch {
@@ -66,7 +67,7 @@ func (l link) nextValue(before networking.ConnectionValue, now time.Time) (value
 	return networking.ConnectionFailed, 0
 }
 
-// nextStatus returns the status of a Connection with the value.
+// nextStatus returns the status of a Connection with the given value.
 func (l link) nextStatus(value networking.ConnectionValue, now time.Time) networking.ConnectionStatus {
 	if value != networking.Connected {
 		latency := networking.ConnectionLatency{Value: noLatency, Timestamp: metav1.NewTime(now)}
@@ -76,7 +77,7 @@ func (l link) nextStatus(value networking.ConnectionValue, now time.Time) networ
 	return networking.ConnectionStatus{Value: value, Latency: latency}
 }
 
-// formatLatency returns a latency in the format of Liqo.
+// formatLatency returns a latency in Liqo's format.
 func formatLatency(latency time.Duration) string {
 	if latency.Milliseconds() == 0 {
 		return fmt.Sprintf("%dμs", latency.Microseconds())
@@ -84,7 +85,7 @@ func formatLatency(latency time.Duration) string {
 	return fmt.Sprintf("%dms", latency.Milliseconds())
 }
 
-// connectionKeeper writes to the Connection of a gateway whether the peer answers.
+// connectionKeeper updates the Connection of a gateway, which reports whether the peer answers.
 type connectionKeeper struct {
 	options  *runOptions
 	reader   client.Reader
@@ -96,15 +97,15 @@ type connectionKeeper struct {
 	mutex sync.Mutex
 	link  link
 
-	// The rest belongs to the goroutine of keepConnection.
-	refreshed time.Time              // when the time of an answer was written last
-	recorded  time.Time              // the time of this answer
-	replaced  string                 // resource version that the last write has replaced
+	// The other fields are used only by the goroutine that runs keepConnection.
+	refreshed time.Time              // when the time of an answer was last written
+	recorded  time.Time              // time of this answer
+	replaced  string                 // resource version before the last write
 	written   *networking.Connection // the Connection after the last write
 	failing   bool
 }
 
-// newConnectionKeeper returns a keeper that sends no request before the caches are filled.
+// newConnectionKeeper returns a keeper. It sends no requests until the caches are filled.
 func newConnectionKeeper(config *rest.Config, o *runOptions, reader client.Reader, r *reporter) (*connectionKeeper, error) {
 	writer, err := client.New(config, client.Options{Scheme: newScheme(), Mapper: newMapper()})
 	if err != nil {
@@ -113,7 +114,7 @@ func newConnectionKeeper(config *rest.Config, o *runOptions, reader client.Reade
 	return &connectionKeeper{options: o, reader: reader, writer: writer, reporter: r, changed: make(chan struct{}, 1)}, nil
 }
 
-// requestUpdate lets the Connection be compared. It does not block.
+// requestUpdate triggers a comparison of the Connection. It does not block.
 func (k *connectionKeeper) requestUpdate() {
 	select {
 	case k.changed <- struct{}{}:
@@ -121,7 +122,7 @@ func (k *connectionKeeper) requestUpdate() {
 	}
 }
 
-// recordReport follows the Report of package gateway. It does not block.
+// recordReport processes a Report of package gateway. It does not block.
 func (k *connectionKeeper) recordReport(r gateway.Report) {
 	now := time.Now()
 	k.mutex.Lock()
@@ -143,7 +144,8 @@ func (k *connectionKeeper) recordReport(r gateway.Report) {
 	}
 }
 
-// keepConnection writes the Connection until ctx is done. All that changes during a write and the pause after it is one further write.
+// keepConnection updates the Connection until ctx is done. All changes during a write and the pause after it cause a
+// single further write.
 func (k *connectionKeeper) keepConnection(ctx context.Context, synced <-chan struct{}) error {
 	select {
 	case <-ctx.Done():
@@ -177,7 +179,7 @@ func (k *connectionKeeper) keepConnection(ctx context.Context, synced <-chan str
 	}
 }
 
-// logOutcome counts requests, and logs the first failure of a row.
+// logOutcome counts requests, and logs the first of several consecutive failures.
 func (k *connectionKeeper) logOutcome(wrote bool, err error) {
 	switch {
 	case err != nil:
@@ -196,7 +198,8 @@ func (k *connectionKeeper) logOutcome(wrote bool, err error) {
 	k.failing = err != nil
 }
 
-// updateConnection writes the Connection if it has to change. It returns when to compare it again at the latest.
+// updateConnection writes the Connection if necessary. next is the maximum time until the Connection must be compared
+// again.
 func (k *connectionKeeper) updateConnection(ctx context.Context, now time.Time) (wrote bool, next time.Duration, err error) {
 	k.mutex.Lock()
 	l := k.link
@@ -229,7 +232,8 @@ func (k *connectionKeeper) updateConnection(ctx context.Context, now time.Time) 
 	return true, connectionRefreshInterval, nil
 }
 
-// ensureConnection returns the Connection with this name, and creates it if it does not exist. It returns nil if the cache does not have it yet.
+// ensureConnection returns the Connection with this name, and creates it if it does not exist. It returns nil if the
+// Connection exists but is not in the cache yet.
 func (k *connectionKeeper) ensureConnection(ctx context.Context, gate client.Object) (connection *networking.Connection, created bool, err error) {
 	connection, err = k.readConnection(ctx)
 	if err != nil || connection != nil {
@@ -245,8 +249,8 @@ func (k *connectionKeeper) ensureConnection(ctx context.Context, gate client.Obj
 	return connection, true, nil
 }
 
-// nextWrite returns the value to write, and how long to wait for that. Nothing is written if it is the value from before, unless the peer has
-// answered since the last write.
+// nextWrite returns the value to write and the delay before the write. If the value is unchanged, nothing is written,
+// unless the peer has answered since the last write.
 func (k *connectionKeeper) nextWrite(l link, before networking.ConnectionValue, now time.Time) (networking.ConnectionValue, time.Duration) {
 	value, kept := l.nextValue(before, now)
 	switch {
@@ -262,8 +266,8 @@ func (k *connectionKeeper) nextWrite(l link, before networking.ConnectionValue, 
 	return value, connectionRefreshInterval - now.Sub(k.refreshed)
 }
 
-// activeGateway returns the gateway whose Connection this process writes, or nil. Nodes send packets to the pod in
-// status.internalEndpoint. The measurements of another pod do not apply to these packets.
+// activeGateway returns the gateway whose Connection this process must write, or nil if there is none. Nodes send
+// packets to the pod in status.internalEndpoint, so measurements by another pod do not apply to these packets.
 func (k *connectionKeeper) activeGateway(ctx context.Context) (client.Object, error) {
 	o := k.options
 	gate, endpoint, err := o.readGateway(ctx, k.reader)
@@ -301,7 +305,8 @@ func (o *runOptions) isStandby(endpoint *networking.InternalGatewayEndpoint) boo
 	return string(*endpoint.IP) != o.podIP
 }
 
-// readConnection returns the Connection, or nil. The cache may be behind the last write.
+// readConnection returns the Connection, or nil if it does not exist. The cached object may be older than the last
+// write.
 func (k *connectionKeeper) readConnection(ctx context.Context) (*networking.Connection, error) {
 	found := &networking.Connection{}
 	key := client.ObjectKey{Namespace: k.options.namespace, Name: connectionName(k.options.name)}
@@ -320,9 +325,9 @@ func (k *connectionKeeper) readConnection(ctx context.Context) (*networking.Conn
 // connectionName returns the name of the Connection of a gateway, as in Liqo.
 func connectionName(gatewayName string) string { return "gw-" + gatewayName }
 
-// newConnection returns the Connection of a gateway without its status. It is deleted with the gateway.
+// newConnection returns the Connection of a gateway, without its status. It is deleted together with the gateway.
 func newConnection(gate client.Object, name string) *networking.Connection {
-	// The reference names the object that runs a gateway of Liqo, with the UID of the gateway, as in Liqo.
+	// As in Liqo, the reference names the object that runs a gateway of Liqo, with the UID of the gateway.
 	kind, end, runner := networking.GatewayServerKind, networking.ServerConnection, "WgGatewayServer"
 	if _, ok := gate.(*networking.GatewayClient); ok {
 		kind, end, runner = networking.GatewayClientKind, networking.ClientConnection, "WgGatewayClient"
@@ -333,7 +338,8 @@ func newConnection(gate client.Object, name string) *networking.Connection {
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: gate.GetNamespace(), Name: name,
 			Labels: map[string]string{wire.RemoteClusterIDLabel: gate.GetLabels()[wire.RemoteClusterIDLabel]},
-			// Without blockOwnerDeletion, no permission to update the finalizers of the gateway is needed.
+			// blockOwnerDeletion is not set, because it would require permission to update the finalizers of the
+			// gateway.
 			OwnerReferences: []metav1.OwnerReference{
 				{APIVersion: version, Kind: kind, Name: gate.GetName(), UID: gate.GetUID(), Controller: &isController},
 			},
@@ -344,8 +350,8 @@ func newConnection(gate client.Object, name string) *networking.Connection {
 	}
 }
 
-// checkOwner reports whether a Connection is the gateway's. The error is for the user. There is none for the Connection of a former gateway
-// with the same name: Kubernetes deletes it.
+// checkOwner reports whether a Connection belongs to the gateway. If not, it returns an error for the user. There is no
+// error if the Connection belongs to a former gateway with the same name, because Kubernetes deletes it.
 func checkOwner(connection *networking.Connection, gate client.Object) (owned bool, err error) {
 	owner := metav1.GetControllerOf(connection)
 	switch {

@@ -15,7 +15,7 @@ import (
 	networking "github.com/refract-project/refract/api/networking/v1beta1"
 )
 
-// TestConnectionValues checks the value of a Connection by the value that it had and what this process has seen.
+// TestConnectionValues checks the new value of a Connection for each previous value and each state of the link.
 func TestConnectionValues(t *testing.T) {
 	opened := time.Unix(1000, 0)
 	silent, connected, lost := link{opened: opened}, link{opened: opened, connected: true}, link{opened: opened, lost: true}
@@ -63,7 +63,7 @@ func TestConnectionRefreshes(t *testing.T) {
 	require.Positive(t, wait, "a lost peer is written once")
 }
 
-// TestConnectionOwners checks which Connections a gateway writes, and that its error names the others.
+// TestConnectionOwners checks which Connections a gateway writes. For other Connections, the error must name the owner.
 func TestConnectionOwners(t *testing.T) {
 	gate := &networking.GatewayServer{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant", Name: "milan", UID: "1"}}
 	own := newConnection(gate, "gw-milan")
@@ -86,7 +86,7 @@ func TestConnectionOwners(t *testing.T) {
 	}
 }
 
-// TestLatencies checks that latencies are written as Liqo does.
+// TestLatencies checks that latencies are written in Liqo's format.
 func TestLatencies(t *testing.T) {
 	for latency, want := range map[time.Duration]string{
 		340*time.Microsecond + 999: "340μs", time.Millisecond: "1ms", 12*time.Millisecond + 900*time.Microsecond: "12ms", 3 * time.Second: "3000ms",

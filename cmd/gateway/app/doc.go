@@ -1,7 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package app is the process of a gateway and of the agent on a node: their commands and flags, and the objects that they read.
+// Package app implements the commands of the gateway and of the agent on a node: their flags, and the objects that they
+// read.
 //
 //	NewCommand ─▶ run, agent ─▶ objects (caches) ─▶ peering or host: the inputs of package gateway ─▶ gateway.RunGateway, gateway.RunAgent
 //

@@ -25,19 +25,19 @@ const (
 	endpointRetryInterval = 10 * time.Second
 )
 
-// endpoints chooses one of the addresses of the peer's gateway. Names are resolved when the addresses change and when the peer does not
-// answer, and not while it does.
+// endpoints chooses one of the addresses of the peer's gateway. Names are resolved when the addresses change, and while
+// the peer does not answer.
 type endpoints struct {
 	resolve func(ctx context.Context, network, host string) ([]netip.Addr, error)
 
 	mutex      sync.Mutex
 	spec       networking.EndpointStatus
 	candidates []netip.AddrPort
-	stale      bool // the names have to be resolved again
+	stale      bool // whether the names must be resolved again
 	turn       int
 }
 
-// choose returns the address whose turn it is. If a name cannot be resolved, its last addresses stay.
+// choose returns the current address. If a name cannot be resolved, its previous addresses are kept.
 func (e *endpoints) choose(ctx context.Context, spec networking.EndpointStatus) (netip.AddrPort, error) {
 	e.mutex.Lock()
 	defer e.mutex.Unlock()
@@ -60,7 +60,7 @@ func (e *endpoints) choose(ctx context.Context, spec networking.EndpointStatus) 
 	return e.candidates[e.turn%len(e.candidates)], err
 }
 
-// advance lets the next address have its turn.
+// advance moves on to the next address.
 func (e *endpoints) advance() {
 	e.mutex.Lock()
 	defer e.mutex.Unlock()

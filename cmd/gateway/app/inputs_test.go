@@ -31,7 +31,8 @@ func newIP(name, node, granted string) ipam.IP {
 		Status: ipam.IPStatus{IP: networking.IP(granted)}}
 }
 
-// TestNodes checks that a node with IPv4 and IPv6 is translated, and keeps its addresses while its objects cannot be used.
+// TestNodes checks that a node with IPv4 and IPv6 addresses is converted, and that it keeps its addresses while its
+// objects cannot be used.
 func TestNodes(t *testing.T) {
 	good, goodIP := newNode("192.168.0.1", "fd00:1::/64", "10.1.1.0/24"), newIP("a", "192.168.0.1", "10.70.0.5")
 	for want, c := range map[string]struct {
@@ -42,7 +43,8 @@ func TestNodes(t *testing.T) {
 		"node a, spec.podCIDRs":                                        {newNode("192.168.0.1", "10.1.1.0"), []ipam.IP{goodIP}},
 		"IP liqo/a, status.ip \"fd00::5\" is not an IPv4 address":      {good, []ipam.IP{newIP("a", "192.168.0.1", "fd00::5")}},
 		"IP liqo/b is another one for 192.168.0.1: delete one of them": {good, []ipam.IP{goodIP, newIP("b", "192.168.0.1", "10.70.0.6")}},
-		"": {good, []ipam.IP{newIP("a", "192.168.0.1", ""), newIP("b", "192.168.0.2", "10.70.0.6")}}, // re-created, not yet granted
+		// The IP was recreated, and its address has not been granted yet.
+		"": {good, []ipam.IP{newIP("a", "192.168.0.1", ""), newIP("b", "192.168.0.2", "10.70.0.6")}},
 	} {
 		t.Run(want, func(t *testing.T) {
 			var n nodes
@@ -69,7 +71,8 @@ func TestNodes(t *testing.T) {
 	}
 }
 
-// TestEndpoints checks that the addresses of the peer's gateway take turns, and that a failed resolution changes nothing.
+// TestEndpoints checks that the addresses of the peer's gateway are used in turn, and that a failed resolution does not
+// change them.
 func TestEndpoints(t *testing.T) {
 	names := map[string]string{"gateway.example.org": "203.0.113.7"}
 	e := endpoints{resolve: func(_ context.Context, _, host string) ([]netip.Addr, error) {
@@ -89,7 +92,7 @@ func TestEndpoints(t *testing.T) {
 	e.advance()
 	choose("203.0.113.7:51840")
 	names["gateway.example.org"] = "203.0.113.8"
-	choose("203.0.113.7:51840") // connected: names are not resolved again
+	choose("203.0.113.7:51840") // while the peer is connected, names are not resolved again
 	e.advance()
 	choose("203.0.113.2:51840")
 	e.advance()
@@ -107,7 +110,7 @@ func TestEndpoints(t *testing.T) {
 	choose("invalid AddrPort")
 }
 
-// TestFlags checks the errors of flags, which name the flag.
+// TestFlags checks that errors about flags contain the name of the flag.
 func TestFlags(t *testing.T) {
 	for line, want := range map[string]string{
 		"run": "is not set",
@@ -128,8 +131,8 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-// TestStandby checks which pod of a gateway carries packets: the one in status.internalEndpoint. Without an endpoint, it is a pod that was
-// not started as a standby.
+// TestStandby checks which pod of a gateway is active: the pod in status.internalEndpoint, or, if there is no endpoint,
+// a pod that was not started as a standby.
 func TestStandby(t *testing.T) {
 	address := func(ip networking.IP) *networking.InternalGatewayEndpoint {
 		return &networking.InternalGatewayEndpoint{IP: &ip}

@@ -22,15 +22,16 @@ import (
 	"github.com/refract-project/refract/gateway/desired"
 )
 
-// nodeIPLabel with the value true marks the IPs that nodes have in the external range, as in Liqo. Gateways translate no address for
-// them. With the selector, the cache does not contain the IPs of offloaded pods.
+// nodeIPLabel is a label with the value true on the IPs of nodes in the external range, as in Liqo. Gateways do not
+// translate these addresses. The label is also used as a selector, so that IPs of offloaded pods are not cached.
 const nodeIPLabel = "networking.liqo.io/host-unreachable"
 
-// nodeKinds returns the caches of Nodes and their IPs. Virtual nodes have no address, and of the others only some fields are kept.
+// nodeKinds returns cache options for Nodes and their IPs. Virtual nodes are excluded, because they have no address. Of
+// other Nodes, only some fields are cached.
 func nodeKinds(installation string) map[client.Object]cache.ByObject {
 	real, err := labels.NewRequirement(wire.TypeLabel, selection.NotEquals, []string{wire.VirtualNodeType})
 	if err != nil {
-		panic(err) // the requirement is constant
+		panic(err) // the requirement is constant, so this cannot fail
 	}
 	return map[client.Object]cache.ByObject{
 		&corev1.Node{}: {Label: labels.NewSelector().Add(*real), Transform: shrinkNode},
@@ -52,11 +53,11 @@ func shrinkNode(object any) (any, error) {
 	return small, nil
 }
 
-// nodes translates the Nodes, and remembers the last good addresses of each of them.
+// nodes converts Nodes, and remembers the last valid addresses of each of them.
 type nodes struct{ last map[string]desired.Node }
 
-// translate returns the nodes that have addresses, in the order of their names. A Node or an IP that cannot be used is part of the error, and
-// the node keeps the addresses that it had.
+// translate returns the nodes that have addresses, sorted by name. If a Node or an IP cannot be used, the error reports
+// this, and the node keeps its previous addresses.
 func (n *nodes) translate(list []corev1.Node, ips []ipam.IP) ([]desired.Node, error) {
 	var errs []error
 	found := make(map[string]desired.Node, len(list))
@@ -107,7 +108,8 @@ func translateNode(node *corev1.Node, ips []ipam.IP, last desired.Node) (desired
 	return translated, errors.Join(append(errs, err)...)
 }
 
-// externalAddress returns the address of a node in the external range, or an invalid one if it has none yet.
+// externalAddress returns the address of a node in the external range. It returns an invalid address if the node has
+// none yet.
 func externalAddress(ips []ipam.IP, node, last netip.Addr) (found netip.Addr, err error) {
 	for i := range ips {
 		ip := &ips[i]

@@ -27,17 +27,18 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// objects are the caches of the objects that a process reads.
+// objects contains the caches of the objects that a process reads.
 type objects struct {
 	cache cache.Cache
 	kinds []client.Object
-	// changed receives a value after changes.
+	// changed receives a value when objects have changed.
 	changed chan struct{}
 	// synced is closed when all caches are filled.
 	synced chan struct{}
 }
 
-// newObjects returns caches of the given kinds. It sends no request: the process also starts while the API server is away.
+// newObjects returns caches of the given kinds. It sends no requests, so that the process can start while the API
+// server is unavailable.
 func newObjects(config *rest.Config, kinds map[client.Object]cache.ByObject) (*objects, error) {
 	scheme := newScheme()
 	c, err := cache.New(config, cache.Options{
@@ -64,7 +65,8 @@ func newScheme() *runtime.Scheme {
 	return scheme
 }
 
-// newMapper returns the resources of the kinds. The mapper of client-go reads them from the API server, and fails while it is away.
+// newMapper returns a mapper with the resources of the kinds. client-go's mapper would read them from the API server,
+// and fail while it is unavailable.
 func newMapper() meta.RESTMapper {
 	mapper := meta.NewDefaultRESTMapper(nil)
 	add := func(group schema.GroupVersion, kind, plural, singular string, scope meta.RESTScope) {
@@ -113,8 +115,9 @@ func (o *objects) run(ctx context.Context) error {
 	return <-ended
 }
 
-// followInputs sends an input when the caches are filled, and after each change of it. A change without an effect on the input is ignored, such as
-// the heartbeat of a node. An input that build refuses is not sent: the process continues with the last one.
+// followInputs sends an input when the caches are filled, and whenever it changes. Changes of objects that do not
+// affect the input, such as the heartbeat of a node, are ignored. If build returns an error, nothing is sent, and the
+// process continues with the last input.
 func followInputs[T any](ctx context.Context, o *objects, again <-chan struct{}, build func(context.Context) (T, error), refused func(error), inputs chan<- T) error {
 	select {
 	case <-ctx.Done():
@@ -144,7 +147,8 @@ func followInputs[T any](ctx context.Context, o *objects, again <-chan struct{},
 	}
 }
 
-// findOnly returns the only object of a list. Without any it returns nil, and with several a text for the user.
+// findOnly returns the only object in a list. If there is none, it returns nil. If there are several, it returns nil
+// and a text for the user.
 func findOnly[T any](kind, namespace, peer string, items []T) (*T, string) {
 	switch len(items) {
 	case 0:
@@ -156,7 +160,7 @@ func findOnly[T any](kind, namespace, peer string, items []T) (*T, string) {
 	return nil, fmt.Sprintf(text, len(items), kind, namespace, wire.RemoteClusterIDLabel, peer)
 }
 
-// stripMetadata removes the metadata that inputs do not depend on, so that inputs can be compared, and returns the object.
+// stripMetadata removes metadata that does not affect inputs, so that inputs can be compared. It returns the object.
 func stripMetadata[T client.Object](object T) T {
 	object.SetResourceVersion("")
 	object.SetOwnerReferences(nil)

@@ -20,7 +20,7 @@ import (
 	"github.com/refract-project/refract/internal/connection"
 )
 
-// options are the flags of both commands.
+// options contains the flags that both commands have.
 type options struct {
 	kubeconfig, installation      string
 	mtu                           int
@@ -45,7 +45,7 @@ func (o *options) validate() error {
 	return nil
 }
 
-// runOptions are the flags of the command run.
+// runOptions contains the flags of the command run.
 type runOptions struct {
 	options
 	clusterID, namespace, name, keysDir, podIP, pod, node string
@@ -88,13 +88,14 @@ func (o *runOptions) validate() error {
 	return nil
 }
 
-// agentOptions are the flags of the command agent.
+// agentOptions contains the flags of the command agent.
 type agentOptions struct {
 	options
 	node string
 }
 
-// addFlags registers the flags. The servers of an agent listen on loopback, because the ports of a node are reachable from its network.
+// addFlags adds the flags. The agent's servers listen on the loopback interface, because other hosts can reach the
+// ports of a node.
 func (o *agentOptions) addFlags(flags *pflag.FlagSet, env func(string) string) {
 	o.options.addFlags(flags, env, "127.0.0.1:6095", "127.0.0.1:6094")
 	flags.StringVar(&o.node, "node-name", env("NODE_NAME"), "name of this node; by default $NODE_NAME")

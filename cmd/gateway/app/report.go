@@ -19,10 +19,10 @@ import (
 	"github.com/refract-project/refract/gateway/desired"
 )
 
-// reporter logs and counts the changes of the kernel, and the reasons why objects are not applied.
+// reporter logs and counts the changes of the kernel's configuration, and the reasons why objects are not applied.
 type reporter struct {
 	registry *prometheus.Registry
-	// warn is called for each new reason why a peer's objects are not applied. It must not block, and may be nil.
+	// warn is called for each new reason why the objects of a peer are not applied. It must not block. It may be nil.
 	warn func(text string)
 
 	refusals, repairs           prometheus.Counter
@@ -33,7 +33,7 @@ type reporter struct {
 	refusedProbes               prometheus.Counter
 
 	mutex sync.Mutex
-	// reasons are the reasons that were logged and are not gone yet, by the objects whose check found them.
+	// reasons contains the present reasons, which have been logged, by the name of the check that found them.
 	reasons map[string]map[string]bool
 }
 
@@ -69,7 +69,7 @@ func newReporter() *reporter {
 	}
 }
 
-// report implements the Report of package gateway.
+// report processes a Report of package gateway.
 func (r *reporter) report(g gateway.Report) {
 	if g.Compiled {
 		r.refuse("peers", g.Refused)
@@ -105,7 +105,7 @@ func (r *reporter) report(g gateway.Report) {
 	}
 }
 
-// setActive records whether this pod carries the packets of its peering. A pod on standby does not know whether the peer answers.
+// setActive records whether this pod is active. A standby does not know whether the peer answers.
 func (r *reporter) setActive(active bool) {
 	if active {
 		r.active.Set(1)
@@ -129,7 +129,8 @@ func (r *reporter) count(part string, writes int, err error) {
 	}
 }
 
-// refuse logs and counts the reasons of one check that are new, and forgets those that are gone. err joins the present reasons.
+// refuse logs and counts the new reasons of a check, and drops reasons that no longer apply. err contains the present
+// reasons.
 func (r *reporter) refuse(check string, err error) {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
@@ -163,7 +164,7 @@ func (r *reporter) refuse(check string, err error) {
 	r.refused.Set(float64(total))
 }
 
-// splitErrors returns the errors that were joined.
+// splitErrors returns the errors that are joined in err.
 func splitErrors(err error) []error {
 	var joined interface{ Unwrap() []error }
 	switch {

@@ -40,7 +40,7 @@ import (
 	"github.com/refract-project/refract/internal/printable"
 )
 
-// refusedReason is the reason of the Event of a gateway whose objects are not applied.
+// refusedReason is the reason of Events about a gateway whose objects are not applied.
 const refusedReason = "PeeringRefused"
 
 // cacheAll is the cache of all objects of a kind.
@@ -149,7 +149,7 @@ func runGateway(ctx context.Context, o *runOptions) error {
 	return group.Wait()
 }
 
-// replaceValue sends the latest value to a channel with a buffer for one, without blocking.
+// replaceValue puts the latest value into a channel with a buffer of one, without blocking.
 func replaceValue(channel chan bool, value bool) {
 	for {
 		select {
@@ -188,22 +188,22 @@ func (o *runOptions) kinds() map[client.Object]cache.ByObject {
 	return kinds
 }
 
-// peering translates objects into a desired.Peering.
+// peering converts objects into a desired.Peering.
 type peering struct {
 	options   *runOptions
 	reader    client.Reader
 	reporter  *reporter
 	nodes     nodes
 	endpoints endpoints
-	// retry receives a value when another endpoint of the peer has its turn.
+	// retry receives a value when it is the turn of the peer's next endpoint.
 	retry chan struct{}
-	// standby is true while this pod is on standby. It then tries no endpoints.
+	// standby is true while this pod is a standby. It then does not try endpoints.
 	standby atomic.Bool
 	// key is the private key of this gateway. It belongs to the goroutine that calls build.
 	key keyFile
 }
 
-// build reads the caches.
+// build builds a desired.Peering from the caches.
 func (p *peering) build(ctx context.Context) (desired.Peering, error) {
 	o := p.options
 	input := desired.Peering{ClusterID: o.clusterID, PodMTU: o.mtu}
@@ -246,7 +246,7 @@ func (p *peering) build(ctx context.Context) (desired.Peering, error) {
 	return input, nil
 }
 
-// readPeer reads the ranges and the keys.
+// readPeer reads the ranges and the keys from the caches.
 func (p *peering) readPeer(ctx context.Context, input *desired.Peering) error {
 	o := p.options
 	var configurations networking.ConfigurationList
@@ -300,7 +300,7 @@ func getObject[T client.Object](ctx context.Context, reader client.Reader, names
 	return stripMetadata(into), nil
 }
 
-// tryEndpoints lets the next endpoint have its turn while the peer does not answer.
+// tryEndpoints moves on to the next endpoint at intervals, while the peer does not answer.
 func (p *peering) tryEndpoints(ctx context.Context, connections <-chan bool) error {
 	timer := time.NewTicker(endpointRetryInterval)
 	defer timer.Stop()
@@ -345,7 +345,7 @@ func (p *peering) recordEvents(config *rest.Config) (warn func(reason, text stri
 	return warn, broadcaster.Shutdown, nil
 }
 
-// findGateway returns the object of the gateway from the cache, or nil.
+// findGateway returns the gateway's object from the cache, or nil if it is not there.
 func (p *peering) findGateway() client.Object {
 	for _, object := range []client.Object{&networking.GatewayServer{}, &networking.GatewayClient{}} {
 		key := client.ObjectKey{Namespace: p.options.namespace, Name: p.options.name}

@@ -19,8 +19,9 @@ import (
 // profilingAddress is a loopback address, because profiles contain secrets.
 const profilingAddress = "127.0.0.1:6060"
 
-// serveOperations starts the servers for metrics, probes and profiles. The process is ready when its caches are filled: a gateway must be
-// ready before the peer's key is known, because the key is exchanged when both gateways are ready.
+// serveOperations starts the servers for metrics, probes and profiles. The process is ready when its caches are filled.
+// A gateway must be ready even while the peer's key is unknown, because keys are exchanged only when both gateways are
+// ready.
 func (o *options) serveOperations(ctx context.Context, group *errgroup.Group, metrics prometheus.Gatherer, synced <-chan struct{}) error {
 	health := cmdutil.HealthHandler(map[string]healthz.Checker{"ping": healthz.Ping},
 		map[string]healthz.Checker{"caches": cmdutil.Closed(synced, "waiting for the caches to be filled")})

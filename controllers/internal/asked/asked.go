@@ -3,15 +3,15 @@
 
 // Package asked records in an object the values that a controller last requested.
 //
-// An object that a controller creates may be changed by other clients: by admission, an autoscaler or an
-// administrator. Three values decide whether a different value is written: the last requested one, the one requested
-// now, and the actual one. If the request has not changed, the field keeps its actual value. The record is an
-// annotation of the object, written in the same request as the values, so that it costs no request and outlives the
-// controller.
+// After a controller has written an object, admission, an autoscaler or an administrator may change fields of it. The
+// controller must not revert these changes. Therefore it writes a field only if it requests a different value than the
+// last time. Otherwise the field keeps its actual value. The record of the last requested values is an annotation of
+// the object. It is written in the same request as the values, so that it costs no extra request and survives a restart
+// of the controller.
 //
-// The annotation contains hashes: 4 bytes for a field, 5 for its value. A client that can write it can suppress a
-// requested change, or cause another client's change to be reverted, in this object. It cannot cause writes that the
-// controller would not make otherwise.
+// The annotation contains hashes: 4 bytes for a field, 5 for its value. A client that can write the annotation can make
+// the controller skip a requested change of this object, or revert another client's change. It cannot make the
+// controller write other values or other objects.
 package asked
 
 import (
@@ -29,7 +29,8 @@ const Annotation = "controllers.refract.io/asked"
 // version is the prefix of a record. Records with another prefix are ignored.
 const version = "v1:"
 
-// maxBytes limits the annotation: an object has at most 256 KiB of annotations. A larger record is not written.
+// maxBytes limits the size of the annotation, because all annotations of an object together may have at most 256 KiB. A
+// larger record is not written.
 const maxBytes = 64 << 10
 
 const (
@@ -37,7 +38,7 @@ const (
 	valueBytes = 5
 )
 
-// Values are the requested fields with their values, as hashes.
+// Values contains hashes of the requested fields and of their values.
 type Values map[[fieldBytes]byte][valueBytes]byte
 
 // Set records that value was requested for the field with the given path.
@@ -46,21 +47,21 @@ func (v Values) Set(value string, path ...string) {
 	v[fieldOf(path)] = [valueBytes]byte(sum[:valueBytes])
 }
 
-// Has reports whether value was the last request for the field with the given path.
+// Has reports whether value was the last value requested for the field with the given path.
 func (v Values) Has(value string, path ...string) bool {
 	sum := sha256.Sum256([]byte(value))
 	last, ok := v[fieldOf(path)]
 	return ok && last == [valueBytes]byte(sum[:valueBytes])
 }
 
-// Keep copies the record of the field with the given path from last.
+// Keep copies the entry for the field with the given path from last, if there is one.
 func (v Values) Keep(last Values, path ...string) {
 	if value, ok := last[fieldOf(path)]; ok {
 		v[fieldOf(path)] = value
 	}
 }
 
-// Forget removes the field with the given path.
+// Forget removes the entry for the field with the given path.
 func (v Values) Forget(path ...string) { delete(v, fieldOf(path)) }
 
 func fieldOf(path []string) [fieldBytes]byte {
@@ -91,7 +92,7 @@ func parse(text string) (Values, bool) {
 
 // Record holds the last requested values.
 type Record struct {
-	// Metadata are the labels and annotations, Content are all other fields.
+	// Metadata contains the labels and annotations. Content contains all other fields.
 	Metadata, Content Values
 }
 

@@ -9,10 +9,10 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// Field is the name of a map in the metadata.
+// Field is the name of a string map in the metadata: labels or annotations.
 type Field string
 
-// Fields of the metadata that are recorded.
+// The fields of the metadata that are recorded.
 const (
 	Labels      Field = "labels"
 	Annotations Field = "annotations"
@@ -29,11 +29,11 @@ func MetadataValues(labels, annotations map[string]string) Values {
 	return values
 }
 
-// Merge returns the labels or annotations that an object should have, given its actual and its desired ones. Entries
-// are as desired, except that an entry whose request has not changed keeps its actual value, even if another client
-// has changed or removed it. Entries of this project, which are used to find, count and restrict objects, are always
-// as desired. If the metadata has no record, the request for an existing entry counts as unchanged unless owned
-// returns true, i.e. unless this project has written the entry.
+// Merge returns the labels or annotations that an object should have. An entry gets its desired value if the request
+// for this entry has changed since the last write. Otherwise it keeps its actual value, even if another client has
+// changed or removed it. This project's own entries always get the desired value, because they are used to find, count
+// and restrict objects. If the record contains no metadata, the request for an existing entry counts as unchanged
+// unless owned returns true, i.e. unless this project wrote the entry.
 func (r *Record) Merge(field Field, actual, desired map[string]string, owned func(key string) bool) map[string]string {
 	merged := maps.Clone(desired)
 	for key, value := range desired {

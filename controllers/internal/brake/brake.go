@@ -1,15 +1,15 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package brake keeps a controller from fighting with another client about the objects that it enforces. Without the
-// brake, the controller would revert every deletion and change at once, forever.
+// Package brake limits fights between a controller and another client over the objects that the controller enforces.
+// Without the brake, the controller would immediately revert every deletion and change, forever.
 //
-// If another client keeps deleting an object, the controller waits for a growing period before it recreates the object,
-// because the absence gives nobody more permissions. If another client keeps reverting the content of an object, the
-// content is still corrected, but only every few seconds: it may restrict a consumer or direct traffic, and a fight
-// must not circumvent that. Package asked describes which changes are accepted. Objects that restrict consumers or
-// grant permissions, and the metadata of namespaces (Client), are also corrected every few seconds, whether they are
-// changed or deleted.
+// If another client keeps deleting an object, the controller recreates the object after increasing delays. This is
+// safe, because the absence of the object gives nobody more permissions. If another client keeps reverting the content
+// of an object, the content is still corrected, but only every few seconds: it may restrict a consumer or direct
+// traffic, and a fight must not disable that. Package asked describes which changes by other clients are accepted.
+// Objects that restrict consumers or grant permissions, and the metadata of namespaces (Client), are also corrected
+// every few seconds, whether they are changed or deleted.
 package brake
 
 import (
@@ -35,8 +35,8 @@ import (
 )
 
 // Brake decides when one controller may recreate or correct an object that another client keeps deleting or reverting.
-// The objects have the same names and namespaces as the objects that request them, unless Named or In is called. It is
-// safe for concurrent use.
+// Each enforced object is requested by another object, and has the same name and namespace, unless Named or In is
+// called. It is safe for concurrent use.
 type Brake struct {
 	kind      schema.GroupVersionKind // kind of the enforced objects
 	live      client.Reader
@@ -48,7 +48,8 @@ type Brake struct {
 	changes   *oscillation.Guard[types.NamespacedName]
 }
 
-// New returns the brake of a controller that enforces objects of the kind, which are read from live. c may be nil.
+// New returns the brake of a controller that enforces objects of the kind. The objects are read with live. c may be
+// nil.
 func New(kind schema.GroupVersionKind, live client.Reader, r *report.Reporter, c clock.PassiveClock) *Brake {
 	if c == nil {
 		c = clock.RealClock{}
@@ -60,31 +61,31 @@ func New(kind schema.GroupVersionKind, live client.Reader, r *report.Reporter, c
 	}
 }
 
-// Named sets the function that returns the name of the object for the name of the object that requests it.
+// Named sets a function that returns the name of an enforced object, given the name of the object that requests it.
 func (b *Brake) Named(nameOf func(request string) string) *Brake {
 	b.nameOf = nameOf
 	return b
 }
 
-// Restoring makes the brake recreate deleted objects as often as it corrects changed objects: every ten seconds at most.
-// Use it for objects whose absence takes something away from the party that requests them.
+// Restoring makes the brake recreate deleted objects as often as it corrects changed objects, i.e. at most every ten
+// seconds. It is for objects whose absence would harm the party that requests them.
 func (b *Brake) Restoring() *Brake {
 	b.creations = oscillation.New[types.NamespacedName](b.clock, oscillation.Protective)
 	return b
 }
 
-// In returns a brake for objects that are read from live and are in another namespace than the objects that request
-// them, possibly of another cluster. The brake shares its records with b. An object must always have the same namespace.
+// In returns a brake for enforced objects in the given namespace, which may be in another cluster. They are read with
+// live. The brake shares its records with b. An enforced object must always be in the same namespace.
 func (b *Brake) In(namespace string, live client.Reader) *Brake {
 	other := *b
 	other.namespace, other.live = namespace, live
 	return &other
 }
 
-// created is the only state that the brake records for an existing object.
+// created is the only state that is recorded for an object that exists.
 const created = 1
 
-// MayCreate returns *oscillation.QuarantineError if another client keeps deleting the object that request stands for.
+// MayCreate returns a *oscillation.QuarantineError if another client keeps deleting the object that request requests.
 func (b *Brake) MayCreate(ctx context.Context, request client.Object, action string) error {
 	return b.reported(ctx, request, action, nil, b.creations, b.creations.MayWrite(client.ObjectKeyFromObject(request), causeOf(request), created))
 }
@@ -94,8 +95,8 @@ func (b *Brake) Created(request client.Object) {
 	b.creations.RecordWrite(client.ObjectKeyFromObject(request), causeOf(request), created)
 }
 
-// MayChange returns *oscillation.QuarantineError if another client keeps reverting the patch. desired is the input of
-// the patch in addition to the request: a write after desired has changed is not part of a fight.
+// MayChange returns a *oscillation.QuarantineError if another client keeps reverting the patch. desired is a text with
+// all inputs of the patch apart from the request. If desired has changed, a write is not part of a fight.
 func (b *Brake) MayChange(ctx context.Context, request client.Object, action, desired string, patch jsonpatch.Patch) error {
 	cause := causeOf(request) ^ hashOf(desired)
 	return b.reported(ctx, request, action, patch, b.changes, b.changes.MayWrite(client.ObjectKeyFromObject(request), cause, hashOf(patch.String())))
@@ -112,12 +113,13 @@ func (b *Brake) Forget(key types.NamespacedName) {
 	b.changes.DropKey(key)
 }
 
-// Quarantined returns the number of objects that are not written at the moment.
+// Quarantined returns the number of objects that are quarantined, i.e. not written at the moment.
 func (b *Brake) Quarantined() int { return b.creations.Quarantined() + b.changes.Quarantined() }
 
-// Wait returns the result of a reconciliation. If err consists of quarantines only, the reconciliation is repeated when
-// the first of them ends, and does not fail. If err also contains another error, it is retried at that time, unless the
-// quarantine is long: the backoff of the other error must not delay the correction of objects that restrict a party.
+// Wait returns the result of a reconciliation. If err contains only quarantines, the reconciliation is not a failure,
+// and is repeated when the first quarantine ends. If err also contains another error, the reconciliation fails. If the
+// quarantine is short, it is still repeated when the quarantine ends, because the backoff of the other error must not
+// delay the correction of objects that restrict a party.
 func Wait(wait time.Duration, err error) (time.Duration, error) {
 	fight := onlyFight(err)
 	switch {
@@ -132,10 +134,10 @@ func Wait(wait time.Duration, err error) (time.Duration, error) {
 	return min(wait, fight.Left), nil
 }
 
-// IsFight reports whether err consists of quarantines only.
+// IsFight reports whether err contains only quarantines.
 func IsFight(err error) bool { return onlyFight(err) != nil }
 
-// onlyFight returns the quarantine in err that ends first, or nil if err contains any other error.
+// onlyFight returns the quarantine in err that ends first. It returns nil if err contains any other error.
 func onlyFight(err error) (fight *oscillation.QuarantineError) {
 	switch e := err.(type) { //nolint:errorlint // errors.As would find one among others
 	case *oscillation.QuarantineError:
@@ -156,8 +158,8 @@ func onlyFight(err error) (fight *oscillation.QuarantineError) {
 	return fight
 }
 
-// reported returns the error and reports the beginning of a quarantine, with the client that causes it. A quarantine
-// that is no longer than the previous one is not reported again, unless the client was unknown before.
+// reported reports the beginning of a quarantine, together with the client that causes it, and returns err. A
+// quarantine that is no longer than the previous one is reported again only if the client was unknown before.
 func (b *Brake) reported(ctx context.Context, request client.Object, action string, patch jsonpatch.Patch, g *oscillation.Guard[types.NamespacedName], err error) error {
 	var fight *oscillation.QuarantineError
 	key := types.NamespacedName{Namespace: request.GetNamespace(), Name: b.nameOf(request.GetName())}
@@ -171,8 +173,8 @@ func (b *Brake) reported(ctx context.Context, request client.Object, action stri
 	return err
 }
 
-// blame determines the client that reverts the writes, unless it is known, and returns whether to report the
-// quarantine. The first attempt may fail: right after a write of ours, the object has no other field manager.
+// blame finds out which client reverts the writes, unless it is already known. It reports whether the quarantine should
+// be reported. The first attempt may fail, because immediately after our write the object has no other field manager.
 func blame(ctx context.Context, live client.Reader, kind schema.GroupVersionKind, key types.NamespacedName, request client.Object,
 	fields []string, fight *oscillation.QuarantineError, record func(rival string),
 ) bool {
@@ -187,7 +189,7 @@ func blame(ctx context.Context, live client.Reader, kind schema.GroupVersionKind
 	return fight.Grew || known
 }
 
-// pathsOf returns the paths of the fields that the patch changes.
+// pathsOf returns the paths of the fields in the patch.
 func pathsOf(patch jsonpatch.Patch) (fields []string) {
 	for _, operation := range patch {
 		if operation.Op != "test" {
@@ -197,8 +199,8 @@ func pathsOf(patch jsonpatch.Patch) (fields []string) {
 	return fields
 }
 
-// describeRival describes the client that deletes the object with the given key, or writes its fields, and reports
-// whether the client is known.
+// describeRival describes the client that deletes the object with the given key or writes its fields. known is false if
+// the client is not known.
 func describeRival(ctx context.Context, live client.Reader, kind schema.GroupVersionKind, key types.NamespacedName, request client.Object,
 	fields []string,
 ) (rival string, known bool) {
@@ -213,7 +215,7 @@ func describeRival(ctx context.Context, live client.Reader, kind schema.GroupVer
 	return oscillation.DescribeWriter(found.ManagedFields, "", fields), oscillation.HasOtherWriter(found.ManagedFields, "")
 }
 
-// causeOf returns a hash of the request.
+// causeOf returns a hash of the requesting object.
 func causeOf(request client.Object) uint64 {
 	text := string(request.GetUID()) + "/" + strconv.FormatInt(request.GetGeneration(), 10)
 	for _, entries := range []map[string]string{request.GetLabels(), request.GetAnnotations()} {

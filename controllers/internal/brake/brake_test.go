@@ -21,8 +21,8 @@ import (
 	"github.com/refract-project/refract/internal/oscillation"
 )
 
-// A reconciliation whose only error is a quarantine does not count as failed: it is repeated when the quarantine ends.
-// With another error it is retried as usual.
+// TestOnlyAQuarantineIsWaitedFor checks that a reconciliation whose only error is a quarantine does not fail, and is
+// repeated when the quarantine ends. With another error, it must be retried as usual.
 func TestOnlyAQuarantineIsWaitedFor(t *testing.T) {
 	fight, other := &oscillation.QuarantineError{Left: time.Minute}, errors.New("other")
 	for name, tc := range map[string]struct {
@@ -44,7 +44,8 @@ func TestOnlyAQuarantineIsWaitedFor(t *testing.T) {
 	}
 }
 
-// Another error does not delay the correction of an object that restricts a party.
+// TestAnotherErrorDelaysNoRestoration checks that another error does not delay the correction of an object that
+// restricts a party.
 func TestAnotherErrorDelaysNoRestoration(t *testing.T) {
 	fight, other := &oscillation.QuarantineError{Left: 7 * time.Second}, errors.New("other")
 	inner := reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) {
@@ -58,7 +59,8 @@ func TestAnotherErrorDelaysNoRestoration(t *testing.T) {
 	assert.ErrorIs(t, failed, other)
 }
 
-// A patch is the same in each round of a fight, whatever the resource version.
+// TestThePatchOfARestorationIsTheSameEachTime checks that the patch counts as the same in each round of a fight,
+// although the resource version differs.
 func TestThePatchOfARestorationIsTheSameEachTime(t *testing.T) {
 	read := func(version string) (string, []string) {
 		before := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", ResourceVersion: version, Labels: map[string]string{"a": "b"}}}

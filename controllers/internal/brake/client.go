@@ -21,13 +21,13 @@ import (
 	"github.com/refract-project/refract/internal/oscillation"
 )
 
-// restoreAction is the action of the Events about objects that restrict consumers.
+// restoreAction is the action of Events about objects that restrict consumers.
 const restoreAction = "Restore"
 
-// Client returns a client that sends creations and patches of some kinds through inner, but at most every ten seconds
-// while another client keeps deleting or reverting the objects. It is for objects that restrict or admit a party,
-// which are never left as another client has changed them. Attempts before the ten seconds fail with
-// *oscillation.QuarantineError.
+// Client returns a client that limits creations and patches of some kinds to one every ten seconds while another client
+// keeps deleting or reverting the object. It sends requests through inner. Earlier attempts fail with a
+// *oscillation.QuarantineError. It is for objects that restrict or admit a party: a change of them by another client
+// must never persist.
 func Client(inner client.Client, live client.Reader, recorder events.EventRecorder, c clock.PassiveClock, kinds ...schema.GroupVersionKind) *RestoringClient {
 	if c == nil {
 		c = clock.RealClock{}
@@ -44,14 +44,14 @@ type RestoringClient struct {
 	kinds  []schema.GroupVersionKind
 }
 
-// restored identifies an object that is created and patched.
+// restored identifies an object that is restored.
 type restored struct {
 	kind schema.GroupVersionKind
 	key  types.NamespacedName
 }
 
-// Unguarded returns the inner client of a RestoringClient, and any other client unchanged. Use it for writes that
-// this cluster itself reverts later.
+// Unguarded returns the inner client of a RestoringClient. It returns any other client unchanged. Use it for writes
+// that this cluster itself reverts later.
 func Unguarded(c client.Client) client.Client {
 	if restoring, ok := c.(*RestoringClient); ok {
 		return restoring.Client
@@ -59,8 +59,8 @@ func Unguarded(c client.Client) client.Client {
 	return c
 }
 
-// Quarantined returns the number of objects that a RestoringClient does not restore at the moment, and 0 for any other
-// client.
+// Quarantined returns the number of objects that a RestoringClient does not restore at the moment. It returns 0 for any
+// other client.
 func Quarantined(c client.Client) int {
 	if restoring, ok := c.(*RestoringClient); ok {
 		return restoring.guard.Quarantined()
@@ -68,8 +68,8 @@ func Quarantined(c client.Client) int {
 	return 0
 }
 
-// Desired is an option of Create and Patch, with the desired content of the object. A write after Desired has changed
-// is not part of a fight. Use it for content that depends on more than a few rarely changed settings.
+// Desired is an option of Create and Patch. It contains the desired content of the object. If it has changed, a write
+// is not part of a fight. Use it for content that depends on more than a few settings that rarely change.
 type Desired string
 
 // ApplyToCreate implements client.CreateOption.
@@ -78,7 +78,7 @@ func (Desired) ApplyToCreate(*client.CreateOptions) {}
 // ApplyToPatch implements client.PatchOption.
 func (Desired) ApplyToPatch(*client.PatchOptions) {}
 
-// causeIn returns the hash of the option Desired, or 0 if the option is not used.
+// causeIn returns a hash of the option Desired, or 0 if the option is not set.
 func causeIn[O any](options []O) uint64 {
 	for _, option := range options {
 		if desired, ok := any(option).(Desired); ok {
@@ -103,7 +103,8 @@ func (b *RestoringClient) Patch(ctx context.Context, object client.Object, patch
 	return b.write(ctx, object, causeIn(options), content, func() error { return b.Client.Patch(ctx, object, patch, options...) })
 }
 
-// Delete implements client.Client. After a deletion by this client, the next creation does not continue a fight.
+// Delete implements client.Client. If this client itself has deleted an object, the next creation does not count as
+// part of a fight.
 func (b *RestoringClient) Delete(ctx context.Context, object client.Object, options ...client.DeleteOption) error {
 	err := b.Client.Delete(ctx, object, options...)
 	if kind, known := b.GroupVersionKindFor(object); err == nil && known == nil {
@@ -112,8 +113,8 @@ func (b *RestoringClient) Delete(ctx context.Context, object client.Object, opti
 	return err
 }
 
-// readPatch returns the content and the fields of a patch. The resource version of a merge patch, which differs each
-// time, is not part of the content.
+// readPatch returns the content and the fields of a patch. The resource version in a merge patch is not part of the
+// content, because it differs each time.
 func readPatch(patch client.Patch, object client.Object) (text string, fields []string, err error) {
 	data, err := patch.Data(object)
 	if err != nil || patch.Type() != types.MergePatchType {
@@ -130,8 +131,8 @@ func readPatch(patch client.Patch, object client.Object) (text string, fields []
 	return string(data), oscillation.PatchedFields(content), err
 }
 
-// write calls send unless the same content was written and reverted too often. content returns the content and the
-// names of the written fields.
+// write calls send, unless the same content has been written and reverted too often. content returns the content of the
+// write and the names of the written fields.
 func (b *RestoringClient) write(ctx context.Context, object client.Object, cause uint64, content func() (string, []string, error), send func() error) error {
 	kind, err := b.GroupVersionKindFor(object)
 	if err != nil || !slices.Contains(b.kinds, kind) {

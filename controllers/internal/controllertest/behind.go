@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Behind returns a client that reads an outdated version of one object, like a cache for some seconds after etcd was
-// restored.
+// Behind returns a client that reads an outdated version of one object, as a cache does for some seconds after a
+// restore of etcd.
 func Behind(c client.Client, shown client.Object) client.Client {
 	return &behind{Client: c, shown: shown}
 }

@@ -10,8 +10,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// ShiftedClock is a running clock that a test sets forward. Its timers and tickers are real ones, so that controllers
-// that wait with them go on. The zero value shows the time. It is safe for concurrent use.
+// ShiftedClock is a running clock that a test can set forward. Its timers and tickers are real, so that controllers
+// that use them continue to run. The zero value shows the actual time. It is safe for concurrent use.
 type ShiftedClock struct {
 	clock.RealClock
 	offset atomic.Int64
@@ -25,5 +25,5 @@ func (c *ShiftedClock) Now() time.Time {
 	return c.RealClock.Now().Add(time.Duration(c.offset.Load()))
 }
 
-// Since returns the time since at, by the shifted clock.
+// Since returns the time since at, according to the shifted clock.
 func (c *ShiftedClock) Since(at time.Time) time.Duration { return c.Now().Sub(at) }

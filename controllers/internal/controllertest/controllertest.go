@@ -4,7 +4,7 @@
 // Package controllertest runs the controllers against real control planes, with the roles and all admission policies of
 // the chart. A test fails if a policy denies a request of a controller.
 //
-// A package's TestMain starts its clusters once; each test has its own namespace and manager:
+// The TestMain of a package starts its clusters once. Each test has its own namespace and manager:
 //
 //	func TestMain(m *testing.M) { os.Exit(controllertest.Main(m, &provider)) }
 //
@@ -43,23 +43,23 @@ import (
 // for the garbage collector, which discovers new kinds every 30 s.
 const patience = 3 * time.Minute
 
-// ManagerUser is the user of the controllers, which the chart's policies apply to.
+// ManagerUser is the user of the controllers. The chart's policies apply to this user.
 var ManagerUser = policies.ManagerUser(metav1.NamespaceDefault)
 
-// Cluster is a control plane shared by the tests of a package.
+// Cluster is a control plane that the tests of a package share.
 type Cluster struct {
-	// Options configures the control plane. It is set before Main.
+	// Options configures the control plane. It must be set before Main.
 	Options testenv.Options
-	// ID is the cluster ID that peers use.
+	// ID is the cluster's ID.
 	ID string
 
 	*testenv.Cluster
-	// Client is an uncached client with the permissions of an administrator.
+	// Client is an uncached client with an administrator's permissions.
 	Client client.Client
 }
 
-// Main starts the clusters, runs the tests, stops the clusters, and returns the exit code. Under -short it starts no
-// clusters, and leaves out the tests that use them.
+// Main starts the clusters, runs the tests, stops the clusters, and returns the exit code. With -short, it does not
+// start the clusters, and skips the tests that use them.
 func Main(m *testing.M, clusters ...*Cluster) int {
 	if testenv.IsShort() {
 		return testenv.RunWithoutClusters(m)
@@ -108,7 +108,7 @@ func start(clusters []*Cluster) error {
 	return nil
 }
 
-// Grant installs roles and their bindings.
+// Grant creates roles and their bindings.
 func (c *Cluster) Grant(ctx context.Context, objects ...rbac.Object) error {
 	clients, err := kubernetes.NewForConfig(c.Config())
 	if err != nil {
@@ -117,7 +117,7 @@ func (c *Cluster) Grant(ctx context.Context, objects ...rbac.Object) error {
 	return rbac.Install(ctx, clients, objects...)
 }
 
-// Namespace creates a namespace for one test, in which pods can be created.
+// Namespace creates a namespace for one test. Pods can be created in it.
 func (c *Cluster) Namespace(t *testing.T) string {
 	t.Helper()
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}
@@ -128,7 +128,7 @@ func (c *Cluster) Namespace(t *testing.T) string {
 	return namespace.Name
 }
 
-// Extended creates a namespace as Namespace does, and marks it as one that the consumer has offloaded to this cluster.
+// Extended creates a namespace like Namespace, and marks it as a remote namespace of the consumer.
 func (c *Cluster) Extended(t *testing.T, consumer string) string {
 	t.Helper()
 	name := c.Namespace(t)
@@ -143,7 +143,7 @@ func (c *Cluster) Create(t *testing.T, obj client.Object) {
 	require.NoErrorf(t, c.Client.Create(t.Context(), obj), "creating %T %s", obj, client.ObjectKeyFromObject(obj))
 }
 
-// Get reads the object of that name, or ends the test.
+// Get reads the object with this name, or ends the test.
 func (c *Cluster) Get(t *testing.T, obj client.Object, namespace, name string) {
 	t.Helper()
 	require.NoErrorf(t, c.Client.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: name}, obj), "getting %T %s/%s", obj, namespace, name)
@@ -182,7 +182,7 @@ func (c *Cluster) AwaitGone(t *testing.T, obj client.Object) {
 	})
 }
 
-// Events returns the Events about the object of that kind and name.
+// Events returns the Events about the object with this kind and name.
 func (c *Cluster) Events(t *testing.T, namespace, kind, name string) []eventsv1.Event {
 	t.Helper()
 	list := &eventsv1.EventList{}
@@ -196,7 +196,7 @@ func (c *Cluster) Events(t *testing.T, namespace, kind, name string) []eventsv1.
 	return events
 }
 
-// AwaitEvent waits for an Event with the reason and returns it.
+// AwaitEvent waits for an Event with this reason, and returns it.
 func (c *Cluster) AwaitEvent(t *testing.T, namespace, kind, name, reason string) eventsv1.Event {
 	t.Helper()
 	var found eventsv1.Event
@@ -213,7 +213,7 @@ func (c *Cluster) AwaitEvent(t *testing.T, namespace, kind, name, reason string)
 	return found
 }
 
-// Eventually waits until holds returns nil. It fails the test with the last error of holds after a timeout.
+// Eventually waits until holds returns nil. After a timeout, the test fails with the last error of holds.
 func Eventually(t *testing.T, what string, holds func() error) {
 	t.Helper()
 	deadline := time.Now().Add(patience)

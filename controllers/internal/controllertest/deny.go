@@ -16,16 +16,16 @@ import (
 	"github.com/refract-project/refract/internal/admission"
 )
 
-// Deny creates an admission policy with the given name that denies an operation of the controllers in a namespace,
-// until mend is called or the test ends. It returns when the API server denies attempt, which is called with the
-// client of the controllers. Take the denials from Manager.Writes.Denied, otherwise they fail the test.
+// Deny creates an admission policy that denies an operation of the controllers in a namespace, until mend is called or
+// the test ends. It waits until the API server denies attempt, which is called with the client of the controllers. A
+// test must read the expected denials with Manager.Writes.Denied. Other denials fail the test.
 func (c *Cluster) Deny(t *testing.T, name string, operation admissionv1.OperationType, group, resource, namespace string, attempt func(client.Client) error) (mend func()) {
 	t.Helper()
 	return c.DenyAs(t, name, metav1.StatusReasonForbidden, operation, group, resource, namespace, attempt)
 }
 
-// DenyAs does the same as Deny, with a policy that gives the given reason. Invalid is the default of policies, and also
-// the reason of an outdated JSON patch.
+// DenyAs is like Deny, with a policy that returns the given reason. Invalid is the default reason of policies. The API
+// server also returns it for an outdated JSON patch.
 func (c *Cluster) DenyAs(t *testing.T, name string, reason metav1.StatusReason, operation admissionv1.OperationType, group, resource, namespace string, attempt func(client.Client) error) (mend func()) {
 	t.Helper()
 	policy := &admissionv1.ValidatingAdmissionPolicy{

@@ -15,8 +15,8 @@ import (
 
 const managerRole = "liqo-controller-manager"
 
-// Forbid revokes a permission of the controllers until mend is called, or the test ends. It affects every manager on
-// the cluster, so it must not be used in parallel tests.
+// Forbid revokes a permission of the controllers until mend is called or the test ends. It must not be used in parallel
+// tests, because it affects all managers in the cluster.
 func (c *Cluster) Forbid(t *testing.T, verb, resource string) (mend func()) {
 	t.Helper()
 	role := &rbacv1.ClusterRole{}
@@ -60,8 +60,8 @@ func groupOf(role *rbacv1.ClusterRole, resource string) string {
 	return group
 }
 
-// AwaitAccess waits until the API server allows or denies access as expected. The API server watches roles and applies
-// changes after a short delay.
+// AwaitAccess waits until the API server allows or denies access as expected. A change of roles takes effect after a
+// short delay.
 func (c *Cluster) AwaitAccess(t *testing.T, access authorizationv1.SubjectAccessReviewSpec, allowed bool) {
 	t.Helper()
 	Eventually(t, "the API server to act on changed roles", func() error {

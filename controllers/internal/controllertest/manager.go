@@ -32,15 +32,15 @@ import (
 
 // Manager is a running manager with all controllers.
 type Manager struct {
-	// Writes records the manager's requests other than reads.
+	// Writes records the manager's requests, except for reads.
 	Writes  *Writes
 	metrics *prometheus.Registry
 	stop    context.CancelFunc
 	ended   chan error
 }
 
-// StartManager starts all controllers in the cluster, with the roles that the chart gives them, and stops them at the
-// end of the test. It returns when their caches are filled.
+// StartManager starts all controllers in the cluster, with the roles in the chart. It returns when their caches are
+// filled. The controllers are stopped at the end of the test.
 func (c *Cluster) StartManager(t *testing.T, change ...func(*controllers.Options)) *Manager {
 	t.Helper()
 	m, err := c.TryManager(t, change...)
@@ -48,7 +48,7 @@ func (c *Cluster) StartManager(t *testing.T, change ...func(*controllers.Options
 	return m
 }
 
-// TryManager is StartManager for a manager that may refuse to start.
+// TryManager is like StartManager, but returns an error if the manager does not start.
 func (c *Cluster) TryManager(t *testing.T, change ...func(*controllers.Options)) (*Manager, error) {
 	t.Helper()
 	options := controllers.Options{
@@ -89,7 +89,7 @@ func launch(ctx context.Context, access *rest.Config, options controllers.Option
 	if err != nil {
 		return nil, err
 	}
-	// The manager outlives the test's context, because cleanups may need the manager. Stop ends the manager.
+	// Cleanups may need the manager, so it must outlive the test's context. Stop ends the manager.
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	m := &Manager{stop: stop, ended: make(chan error, 1)}
 	if err := controllers.Register(ctx, mgr, options); err != nil {
@@ -104,7 +104,7 @@ func launch(ctx context.Context, access *rest.Config, options controllers.Option
 	return m, nil
 }
 
-// Stop stops the manager, as SIGTERM does. Further calls have no effect.
+// Stop stops the manager as SIGTERM would. Further calls have no effect.
 func (m *Manager) Stop(t *testing.T) {
 	t.Helper()
 	if m.ended == nil {
@@ -112,14 +112,14 @@ func (m *Manager) Stop(t *testing.T) {
 	}
 	m.stop()
 	if !assert.NoError(t, <-m.ended, "stopping manager") {
-		// Whatever kept it from ending is still running.
+		// The stacks show which goroutine has not ended.
 		assert.NoError(t, pprof.Lookup("goroutine").WriteTo(t.Output(), 1))
 	}
 	m.ended = nil
 }
 
-// Metric returns the sum of the counters, or gauges, of that name with the given labels, which are alternating names
-// and values.
+// Metric returns the sum of the counters or gauges with this name and these labels. labels contains names and values in
+// turn.
 func (m *Manager) Metric(t *testing.T, name string, labels ...string) float64 {
 	t.Helper()
 	families, err := m.metrics.Gather()
@@ -148,9 +148,9 @@ func hasLabels(metric *dto.Metric, labels []string) bool {
 	return true
 }
 
-// Writes counts requests other than reads, Events included. It leaves out requests that found their object changed or
-// deleted (404, or 409 except for a creation): on a slow machine a cache is behind more often, and they write nothing.
-// It is safe for concurrent use.
+// Writes records requests other than reads, including requests for Events. Requests that failed because the object had
+// been changed or deleted (404, or 409 except for a creation) are not counted: they write nothing, and their number
+// depends on the speed of the machine. Writes is safe for concurrent use.
 type Writes struct {
 	mu     sync.Mutex
 	seen   []*write
@@ -158,13 +158,14 @@ type Writes struct {
 }
 
 type write struct {
-	// request is "METHOD path".
+	// request is the method and the path, separated by a space.
 	request string
-	// outdated is true if the object had been changed or deleted.
+	// outdated is true if the object had been changed or deleted before the request.
 	outdated bool
 }
 
-// Denied returns the responses to writes that an admission policy denied. Unless it is called, a denial fails the test.
+// Denied returns the responses to writes that an admission policy denied. If a test does not call it, a denial fails
+// the test.
 func (w *Writes) Denied() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -173,8 +174,7 @@ func (w *Writes) Denied() []string {
 	return denied
 }
 
-// About returns the writes whose path contains each of the parts, as
-// "METHOD path".
+// About returns the writes whose path contains all of the parts, as "METHOD path".
 func (w *Writes) About(parts ...string) []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -195,7 +195,7 @@ func (w *Writes) wrap(next http.RoundTripper) http.RoundTripper {
 		}
 		current := &write{request: request.Method + " " + request.URL.Path}
 		w.mu.Lock()
-		w.seen = append(w.seen, current) // before the response, because a test may see the effect earlier
+		w.seen = append(w.seen, current) // recorded before the response is returned, because a test may see the effect immediately
 		w.mu.Unlock()
 		response, err := next.RoundTrip(request)
 		if err == nil && (response.StatusCode == http.StatusNotFound || response.StatusCode == http.StatusConflict && request.Method != http.MethodPost) {

@@ -20,8 +20,8 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// BoundClaim creates a claim with data on a provider, and the volume that represents it, as virtual kubelets do. Both
-// are deleted after the test.
+// BoundClaim creates a claim with data on a provider, and the volume that represents the data, as a virtual kubelet
+// would. Both are deleted after the test.
 func (c *Cluster) BoundClaim(t *testing.T, provider, namespace string, policy corev1.PersistentVolumeReclaimPolicy) (*corev1.PersistentVolumeClaim, *corev1.PersistentVolume) {
 	t.Helper()
 	size, modes := corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}, []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
@@ -50,7 +50,7 @@ func (c *Cluster) BoundClaim(t *testing.T, provider, namespace string, policy co
 	return claim, volume
 }
 
-// Release deletes an object and removes its finalizers. It may be called after the test's context has ended.
+// Release deletes an object after removing its finalizers. It may be called after the test's context is done.
 func (c *Cluster) Release(t *testing.T, object client.Object) {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())

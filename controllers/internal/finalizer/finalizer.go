@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package finalizer adds and removes finalizers of objects.
+// Package finalizer adds finalizers to objects and removes them.
 package finalizer
 
 import (
@@ -12,9 +12,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 )
 
-// Ensure adds the finalizer to obj or removes it, with at most one write, which fails if the object has changed
-// meanwhile. On success obj has the new finalizers and resourceVersion. Removing the finalizer from an object that no
-// longer exists is not an error.
+// Ensure adds the finalizer to obj if present is true, and removes it if present is false. It sends at most one write,
+// which fails if the object has been changed in the meantime. After a success, obj has the new finalizers and
+// resourceVersion. It is not an error if the object no longer exists when the finalizer is removed.
 func Ensure(ctx context.Context, c client.Client, obj client.Object, name string, present bool) error {
 	if controllerutil.ContainsFinalizer(obj, name) == present {
 		return nil

@@ -3,9 +3,10 @@
 
 // Package fresh prevents irreversible actions based on an outdated cache.
 //
-// A cache follows the API server within milliseconds, with one exception: after etcd was restored from a backup, it has
-// the objects from before the restore until its watch notices, which takes seconds. If an object was being deleted
-// then, but no longer is, it must not be finalized, because that would delete its objects on another cluster.
+// A cache follows the API server within milliseconds, with one exception: after etcd has been restored from a backup,
+// the cache contains the objects from before the restore for some seconds, until its watch fails. An object may have
+// been marked for deletion before the restore, but not after it. Such an object must not be finalized, because its
+// objects on another cluster would be deleted.
 package fresh
 
 import (
@@ -17,8 +18,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
 
-// Check reads a cached custom resource from the API server, and fails unless it is the same object in the same
-// generation, and being deleted if the cached one is. live must not be cached.
+// Check compares a cached custom resource with the API server. It returns an error unless the API server has the same
+// object (by UID), in the same generation, and either both are being deleted or neither is. The reader live must not be
+// cached.
 func Check(ctx context.Context, c client.Client, live client.Reader, object client.Object) error {
 	kind, err := apiutil.GVKForObject(object, c.Scheme())
 	if err != nil {

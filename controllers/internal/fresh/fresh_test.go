@@ -30,7 +30,7 @@ func TestCheck(t *testing.T) {
 	}
 	require.NoError(t, check(nm))
 
-	// An outdated cache shows the object as being deleted, although a restore of etcd has undone the deletion.
+	// The outdated cache shows that the object is being deleted, although a restore of etcd has undone the deletion.
 	restored := nm.DeepCopy()
 	now := metav1.Now()
 	restored.DeletionTimestamp = &now

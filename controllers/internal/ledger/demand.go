@@ -15,20 +15,21 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Prefixes of resource names in a ResourceQuota. A Quota may use them as well.
+// Prefixes of resource names in a ResourceQuota. A Quota may use them, too.
 const (
 	requestsPrefix = "requests."
 	limitsPrefix   = "limits."
 )
 
-// demandOf returns the amounts that a pod counts in a Quota, according to the rules of Kubernetes: the sum of the
-// requests of its containers, or the requests of its largest init container if they are larger, plus sidecars and
-// overhead. Limits are added up by the same rules, under names such as limits.cpu, and the pod itself counts as one
-// pod. During a resize, the larger of the current and the new size counts.
+// demandOf returns the amounts with which a pod counts towards a Quota, according to the rules of Kubernetes: the sum
+// of the requests of its containers, or the requests of its largest init container if these are larger, plus sidecars
+// and overhead. Limits are added up by the same rules, under names such as limits.cpu. The pod itself counts as one
+// pod. During a resize, the larger one of the current and the new size counts.
 func demandOf(pod *corev1.Pod) corev1.ResourceList {
 	defaulted := &corev1.Pod{Spec: withDefaultRequests(&pod.Spec), Status: pod.Status}
 	demand := corev1.ResourceList{}
-	// A resize that the node cannot carry out at present uses no resources yet, but the node may carry it out later.
+	// If the node cannot carry out a resize at present, it does not use resources yet. But the node may carry it out
+	// later.
 	for _, options := range []helpers.PodResourcesOptions{{}, {UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: true}} {
 		raiseResources(demand, helpers.PodRequests(defaulted, options))
 		for name, limit := range helpers.PodLimits(defaulted, options) {
@@ -39,8 +40,8 @@ func demandOf(pod *corev1.Pod) corev1.ResourceList {
 	return demand
 }
 
-// withDefaultRequests returns a copy of spec with each missing request set to the limit. The API server sets the same
-// defaults.
+// withDefaultRequests returns a copy of spec in which each missing request is set to the limit, as the API server does
+// by default.
 func withDefaultRequests(spec *corev1.PodSpec) corev1.PodSpec {
 	defaulted := *spec
 	defaulted.Containers, defaulted.InitContainers = withRequests(spec.Containers), withRequests(spec.InitContainers)
@@ -78,7 +79,7 @@ func withRequests(containers []corev1.Container) []corev1.Container {
 	return defaulted
 }
 
-// limitsOf returns the limits of a Quota under the resource names that demandOf uses.
+// limitsOf returns the limits in a Quota under the resource names that demandOf uses.
 func limitsOf(resources corev1.ResourceList) corev1.ResourceList {
 	limits := corev1.ResourceList{}
 	for name, limit := range resources {
@@ -92,9 +93,9 @@ func limitsOf(resources corev1.ResourceList) corev1.ResourceList {
 	return limits
 }
 
-// IsSized reports whether each container of a pod declares requests for CPU and memory, and all amounts that count
-// under the given names, which are a result of LimitedResources. A LimitRange does not change such amounts. A pod with
-// a runtime class is not sized, because the class may add an overhead.
+// IsSized reports whether the amounts of a pod are final: each container declares requests for CPU and memory, and all
+// amounts that count under the given names, which come from LimitedResources. A LimitRange does not change such
+// amounts. A pod with a runtime class is not sized, because the class may add an overhead.
 func IsSized(spec *corev1.PodSpec, names []corev1.ResourceName) bool {
 	if ptr.Deref(spec.RuntimeClassName, "") != "" {
 		return false
@@ -115,8 +116,8 @@ func IsSized(spec *corev1.PodSpec, names []corev1.ResourceName) bool {
 	return true
 }
 
-// isOfContainers reports whether containers can request the resource. Numbers of objects and the storage of claims are
-// resources that they cannot request.
+// isOfContainers reports whether containers can request the resource. They cannot request numbers of objects and the
+// storage of claims.
 func isOfContainers(name corev1.ResourceName) bool {
 	switch name {
 	case corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage:
@@ -130,7 +131,7 @@ func isOfContainers(name corev1.ResourceName) bool {
 	return strings.Contains(text, "/") && !isObject
 }
 
-// excess is a resource whose demand exceeds a Quota.
+// excess is a resource for which the demand exceeds a Quota.
 type excess struct {
 	name                   corev1.ResourceName
 	requested, used, limit resource.Quantity
@@ -144,8 +145,8 @@ func (e *excess) String() string {
 	return fmt.Sprintf("%s: requested %s, used %s, limited %s", e.name, e.requested.String(), e.used.String(), e.limit.String())
 }
 
-// findExcess returns the resources, sorted by name, whose demand exceeds the difference between the limit and the
-// usage used. The pod may always keep its present amounts.
+// findExcess returns the resources for which the demand exceeds the limit minus the usage, sorted by name. The pod may
+// always keep its present amounts.
 func findExcess(demand, present, used, limits corev1.ResourceList) (over []excess) {
 	for _, name := range slices.Sorted(maps.Keys(demand)) {
 		wants, has := demand[name], present[name]
@@ -172,7 +173,7 @@ func addResources(sum, more corev1.ResourceList) {
 	}
 }
 
-// raiseResources sets each resource of list to the larger of its amounts in list and other.
+// raiseResources sets each resource in list to the larger one of its amounts in list and other.
 func raiseResources(list, other corev1.ResourceList) {
 	for name, quantity := range other {
 		if present, ok := list[name]; !ok || quantity.Cmp(present) > 0 {

@@ -12,7 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// TestIsSized checks which pods a LimitRange or a runtime class can enlarge in a resource that a Quota names.
+// TestIsSized checks for which pods a LimitRange or a runtime class can increase a resource that a Quota limits.
 func TestIsSized(t *testing.T) {
 	const storage = corev1.ResourceEphemeralStorage
 	amounts := func(names ...corev1.ResourceName) corev1.ResourceList {

@@ -21,8 +21,8 @@ import (
 	"github.com/refract-project/refract/controllers/internal/tenancy"
 )
 
-// judgeRequest returns the reason why a request is refused, or nil, and reports whether a Quota limits it. If announced
-// is true, the usage includes the announced requests. The lock must be held.
+// judgeRequest returns the reason why a request is refused, or nil. limited reports whether a Quota limits the request.
+// If announced is true, the usage includes the announced requests. The lock must be held.
 func (l *Ledger) judgeRequest(ctx context.Context, request Request, announced bool) (refusal *Refusal, limited bool, err error) {
 	if l.options.Off {
 		return nil, false, nil
@@ -37,8 +37,8 @@ func (l *Ledger) judgeRequest(ctx context.Context, request Request, announced bo
 		refusal, err := l.judgeUnlimited(ctx, who, request, demand, present)
 		return refusal, false, err
 	}
-	// The creator of a ShadowPod is unknown if it was written while no webhook responded, or before there were
-	// Quotas. Such a pod counts in all Quotas of its consumer.
+	// The creator of a ShadowPod is unknown if it was written before there were Quotas, or while the webhook was
+	// unavailable. Such a pod counts towards all Quotas of its consumer.
 	applied := slices.DeleteFunc(slices.Clone(quotas), func(q offloading.Quota) bool { return who.creator != "" && EscapeUser(q.Spec.User) != who.creator })
 	switch {
 	case len(applied) == 0 && !isNew(request, demand, present):
@@ -57,9 +57,9 @@ func (l *Ledger) judgeRequest(ctx context.Context, request Request, announced bo
 	return refusal, true, err
 }
 
-// presentDemand returns the amounts that the pod of a request has, or nil if there is no pod. Amounts that were written
-// belong to them before the cache shows them. Those of a write whose outcome is unknown do not: its retry is judged by
-// the present limits.
+// presentDemand returns the amounts of the pod in a request, or nil if there is no pod. They include amounts that were
+// written but are not in the cache yet. They do not include the amounts of a write with unknown outcome, because its
+// retry must fit into the present limits.
 func (l *Ledger) presentDemand(request Request) corev1.ResourceList {
 	if request.Present == nil {
 		return nil
@@ -71,7 +71,7 @@ func (l *Ledger) presentDemand(request Request) corev1.ResourceList {
 	return present
 }
 
-// isGrowing reports whether a request demands more than the pod has at present.
+// isGrowing reports whether a request demands more than the pod has.
 func isGrowing(demand, present corev1.ResourceList) bool {
 	for name, wants := range demand {
 		if wants.Cmp(present[name]) > 0 {
@@ -81,8 +81,8 @@ func isGrowing(demand, present corev1.ResourceList) bool {
 	return false
 }
 
-// isNew reports whether a request would start something new: a first pod, another pod in place of the existing one,
-// or a larger pod.
+// isNew reports whether a request would start something new: a first pod, another pod instead of the existing one, or a
+// larger pod.
 func isNew(request Request, demand, present corev1.ResourceList) bool {
 	switch {
 	case request.Returns:
@@ -93,8 +93,8 @@ func isNew(request Request, demand, present corev1.ResourceList) bool {
 	return isGrowing(demand, present)
 }
 
-// judgeBy checks a request against one Quota. For a pod that was already running and does not grow, only the
-// available resources are checked, not whether it declares the required requests and limits.
+// judgeBy checks a request against one Quota. If the pod was already running and does not grow, judgeBy checks only the
+// available resources, and not whether the pod declares the required requests and limits.
 func (l *Ledger) judgeBy(q *offloading.Quota, request Request, demand, present, used corev1.ResourceList) *Refusal {
 	remedy := fmt.Sprintf("ask an administrator of this cluster to change Quota %s/%s", q.Namespace, q.Name)
 	if ptr.Deref(q.Spec.Cordoned, false) && isNew(request, demand, present) {
@@ -124,7 +124,7 @@ func newRefusal(field, rule, remedy string) *Refusal {
 	return &Refusal{Refusal: tenancy.Refusal{Field: field, Rule: rule, Remedy: remedy}}
 }
 
-// judgeUnlimited checks a request from a consumer without any Quota. It refuses new pods if a Quota is required.
+// judgeUnlimited checks a request of a consumer without any Quota. It refuses new pods if a Quota is required.
 func (l *Ledger) judgeUnlimited(ctx context.Context, who owner, request Request, demand, present corev1.ResourceList) (*Refusal, error) {
 	required := l.options.Required
 	if !required && l.options.OfTenants {
@@ -140,7 +140,7 @@ func (l *Ledger) judgeUnlimited(ctx context.Context, who owner, request Request,
 		fmt.Sprintf("ask an administrator of this cluster to accept a ResourceSlice of the consumer, or create a Quota for user %q in its tenant namespace", who.creator)), nil
 }
 
-// isTenant reports whether a consumer has joined with a Tenant instead of refractctl.
+// isTenant reports whether a consumer has joined with a Tenant, and not with refractctl.
 func (l *Ledger) isTenant(ctx context.Context, consumer string) (bool, error) {
 	tenants := &auth.TenantList{}
 	if err := l.reader.List(ctx, tenants, client.UnsafeDisableDeepCopy); err != nil {
@@ -167,7 +167,7 @@ func QuotasOf(ctx context.Context, reader client.Reader, consumer string) ([]off
 	}), nil
 }
 
-// enforcementOf returns the rule of a Quota that decides which requests and limits pods must declare.
+// enforcementOf returns which requests and limits pods must declare according to a Quota.
 func (l *Ledger) enforcementOf(q *offloading.Quota) offloading.LimitsEnforcement {
 	if q.Spec.LimitsEnforcement != "" {
 		return q.Spec.LimitsEnforcement
@@ -175,8 +175,8 @@ func (l *Ledger) enforcementOf(q *offloading.Quota) offloading.LimitsEnforcement
 	return l.options.Limits
 }
 
-// checkDeclaration returns a Refusal if a pod lacks a request or limit that the Quota requires. Zero counts as
-// missing: a container that requests zero may use any amount, and a limit of zero is not a limit.
+// checkDeclaration returns a Refusal if a pod does not declare a request or limit that the Quota requires. Zero counts
+// as missing: a container that requests zero may use any amount, and a limit of zero is no limit.
 func (l *Ledger) checkDeclaration(spec *corev1.PodSpec, q *offloading.Quota) *Refusal {
 	strict := l.enforcementOf(q)
 	ask := requiredDeclaration{limits: map[corev1.ResourceName]bool{}, equal: strict == offloading.HardLimitsEnforcement}
@@ -185,7 +185,7 @@ func (l *Ledger) checkDeclaration(spec *corev1.PodSpec, q *offloading.Quota) *Re
 	}
 	for name := range limitsOf(q.Spec.Resources) {
 		if bare, ok := strings.CutPrefix(string(name), limitsPrefix); ok {
-			// Without a limit, the usage of the resource could not be counted.
+			// If there were no limit, the usage of the resource could not be counted.
 			ask.limits[corev1.ResourceName(bare)] = true
 		}
 		if name == corev1.ResourceEphemeralStorage && len(ask.requests) > 0 {
@@ -210,7 +210,7 @@ type requiredDeclaration struct {
 }
 
 // missingField returns the first required field that a pod lacks, and the rule that requires it. It returns empty
-// strings if no field is missing.
+// strings if the pod has all required fields.
 func (d *requiredDeclaration) missingField(spec *corev1.PodSpec) (field, rule string) {
 	said := ptr.Deref(spec.Resources, corev1.ResourceRequirements{})
 	for _, list := range []struct {
@@ -227,8 +227,8 @@ func (d *requiredDeclaration) missingField(spec *corev1.PodSpec) (field, rule st
 	return "", ""
 }
 
-// undeclaredField returns the first required field that a container lacks. Fields that the pod declares for all its
-// containers do not count as missing.
+// undeclaredField returns the first required field that a container lacks. A field that the pod declares for all
+// containers is not missing.
 func (d *requiredDeclaration) undeclaredField(container, pod *corev1.ResourceRequirements) string {
 	for _, name := range d.requests {
 		if !isPositive(container.Requests, name) && !isPositive(pod.Requests, name) {
@@ -248,7 +248,7 @@ func (d *requiredDeclaration) undeclaredField(container, pod *corev1.ResourceReq
 	return ""
 }
 
-// unequalLimit returns the first limit that differs from its request.
+// unequalLimit returns the first limit that differs from the request for the same resource.
 func (d *requiredDeclaration) unequalLimit(resources *corev1.ResourceRequirements) string {
 	if !d.equal {
 		return ""

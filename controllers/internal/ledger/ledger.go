@@ -25,19 +25,19 @@ import (
 
 // Options are the settings of a Ledger.
 type Options struct {
-	// Off means that Quotas are not enforced.
+	// Off disables the enforcement of Quotas.
 	Off bool
-	// Limits is the LimitsEnforcement of Quotas that do not specify any. An empty value means None.
+	// Limits is the LimitsEnforcement of Quotas that do not specify one. An empty value means None.
 	Limits offloading.LimitsEnforcement
-	// Required means that pods of consumers without any Quota are refused. If it is false, such consumers are not
+	// Required makes the ledger refuse the pods of consumers without any Quota. Otherwise such consumers are not
 	// limited.
 	Required bool
-	// OfTenants has the effect of Required, but only for consumers that have joined with a Tenant. Without OfTenants,
-	// such a consumer could free itself of limits by deleting its ResourceSlice, which deletes the Quota.
+	// OfTenants has the same effect as Required, but only for consumers that have joined with a Tenant. Without it,
+	// such a consumer could get rid of its limits by deleting its ResourceSlice, because this deletes the Quota.
 	OfTenants bool
 }
 
-// Ledger computes the usage of the users of consumers, and reserves resources of pending writes. It is safe for
+// Ledger computes the usage of consumers' users, and reserves the resources of pending writes. It is safe for
 // concurrent use.
 type Ledger struct {
 	reader  client.Reader
@@ -45,19 +45,20 @@ type Ledger struct {
 	now     func() time.Time
 
 	mu sync.Mutex
-	// reserved holds the pending demand of pods that the cache does not show yet.
+	// reserved contains the pending demand of pods that are not up to date in the cache.
 	reserved map[types.NamespacedName]*reservation
-	// announced holds the requests that the webhook of this process has admitted and that the controller has not
+	// announced contains requests that the webhook of this process has admitted, and about which the controller has not
 	// decided yet.
 	announced map[types.NamespacedName]announcement
 }
 
-// reservation is the demand of one pod beyond its demand in the cache.
+// reservation is the demand of one pod in addition to its demand in the cache.
 type reservation struct {
 	owner owner
-	// open is the demand of a write that is pending, or whose outcome is unknown.
+	// open is the demand of a write that is pending or has an unknown outcome.
 	open corev1.ResourceList
-	// settled is the demand of the pod in its last written version. It is nil once the cache shows this version.
+	// settled is the demand of the last version of the pod that was written. It is nil when the cache contains this
+	// version.
 	settled corev1.ResourceList
 	version string
 }
@@ -79,16 +80,16 @@ type announcement struct {
 	expires time.Time
 }
 
-// owner identifies the user of a consumer that a pod belongs to. The creator is empty if the pod was created before any
-// Quota existed.
+// owner identifies the user of a consumer to whom a pod belongs. The creator is empty if the pod was created before
+// there was a Quota.
 type owner struct{ origin, creator string }
 
 func ownerOf(labels map[string]string) owner {
 	return owner{labels[wire.OriginLabel], labels[wire.CreatorUserLabel]}
 }
 
-// sharesQuota reports whether the pods of both owners count in a common Quota. A pod without a creator counts in all
-// Quotas of its consumer.
+// sharesQuota reports whether the pods of both owners count towards the same Quota. A pod without a creator counts
+// towards all Quotas of its consumer.
 func (o owner) sharesQuota(other owner) bool {
 	return o.origin == other.origin && (o.creator == other.creator || o.creator == "" || other.creator == "")
 }
@@ -99,7 +100,7 @@ type Request struct {
 	Labels map[string]string
 	// Spec is the requested spec of the pod.
 	Spec *corev1.PodSpec
-	// Present is the pod to change, or nil for a creation.
+	// Present is the pod to change. It is nil if the pod is created.
 	Present *corev1.Pod
 	// Replaces is true if Present is changed by more than a resize, so that it becomes another pod.
 	Replaces bool
@@ -107,8 +108,8 @@ type Request struct {
 	Returns bool
 }
 
-// New returns a ledger that reads Quotas, namespaces and the pods of consumers from reader, a cache. The pods
-// must contain their resource requests.
+// New returns a ledger. reader is a cache of the Quotas, the namespaces and the pods of consumers. The pods must
+// contain their resource requests.
 func New(reader client.Reader, options Options) *Ledger {
 	return &Ledger{
 		reader: reader, options: options, now: time.Now,
@@ -119,8 +120,8 @@ func New(reader client.Reader, options Options) *Ledger {
 // NeedsTenants reports whether the ledger reads Tenants.
 func (l *Ledger) NeedsTenants() bool { return l.options.OfTenants }
 
-// LimitedResources returns the names of the resources in the Quotas that apply to a pod with these labels, as demandOf
-// uses them. The result limited reports whether the consumer has any Quota.
+// LimitedResources returns the names of the resources in the Quotas that apply to a pod with these labels. They are the
+// names that demandOf uses. limited reports whether the consumer has a Quota at all.
 func (l *Ledger) LimitedResources(ctx context.Context, labels map[string]string) (names []corev1.ResourceName, limited bool, err error) {
 	if l.options.Off {
 		return nil, false, nil
@@ -132,9 +133,10 @@ func (l *Ledger) LimitedResources(ctx context.Context, labels map[string]string)
 	return names, len(quotas) > 0, err
 }
 
-// ReserveResources returns a Refusal if the request exceeds a Quota. Otherwise it reserves the larger of the current
-// and the new size of the pod, until SettleReservation or ReleaseReservation is called. Call neither of them if the
-// outcome of the write is unknown: the next ReserveResources for this pod replaces the reservation.
+// ReserveResources returns a Refusal if the request exceeds a Quota. Otherwise it reserves the larger one of the
+// current and the new size of the pod, until SettleReservation or ReleaseReservation is called. If the outcome of the
+// write is unknown, neither must be called. The next call of ReserveResources for this pod then replaces the
+// reservation.
 func (l *Ledger) ReserveResources(ctx context.Context, request Request) (*Refusal, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -155,7 +157,7 @@ func (l *Ledger) ReserveResources(ctx context.Context, request Request) (*Refusa
 	return nil, nil //nolint:nilnil // not refused
 }
 
-// SettleReservation ends the reservation of a pod that was written, as soon as the cache shows the written version.
+// SettleReservation records that a pod was written. Its reservation ends when the cache contains the written version.
 func (l *Ledger) SettleReservation(pod *corev1.Pod) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -164,7 +166,7 @@ func (l *Ledger) SettleReservation(pod *corev1.Pod) {
 	}
 }
 
-// ReleaseReservation ends the reservation of a write that did not happen.
+// ReleaseReservation ends the reservation of a write that was not executed.
 func (l *Ledger) ReleaseReservation(key types.NamespacedName) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -178,7 +180,7 @@ func (l *Ledger) ReleaseReservation(key types.NamespacedName) {
 }
 
 // ObservePod ends the reservation of a pod if the cached pod has the written version or a later one. It reports whether
-// the pod still has a reservation. pod is nil if the cache does not show it.
+// the pod still has a reservation. pod is nil if the cache does not contain the pod.
 func (l *Ledger) ObservePod(key types.NamespacedName, pod *corev1.Pod) (isReserved bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -188,15 +190,16 @@ func (l *Ledger) ObservePod(key types.NamespacedName, pod *corev1.Pod) (isReserv
 	return l.reserved[key] != nil
 }
 
-// DropReservation drops the reservation of a pod that does not exist, and that nothing will create.
+// DropReservation drops the reservation of a pod that does not exist and will not be created.
 func (l *Ledger) DropReservation(key types.NamespacedName) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.reserved, key)
 }
 
-// AnnounceRequest returns a Refusal if the request, together with recently announced requests, exceeds a Quota. It
-// reserves nothing, because the API server may still refuse the request and the controller makes the final decision.
+// AnnounceRequest returns a Refusal if the request, together with recently announced requests, exceeds a Quota. It does
+// not reserve resources, because the API server may still refuse the request, and the controller makes the final
+// decision.
 func (l *Ledger) AnnounceRequest(ctx context.Context, request Request, dryRun bool) (*Refusal, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -212,8 +215,8 @@ func (l *Ledger) AnnounceRequest(ctx context.Context, request Request, dryRun bo
 	return refusal, err
 }
 
-// usedBeside returns the usage of the pods that share a Quota with the given owner, except the pod with the given key.
-// If announced is true, the usage includes the announced requests. The lock must be held.
+// usedBeside returns the usage of the pods that share a Quota with the given owner, without the pod with the given key.
+// If announced is true, it includes the announced requests. The lock must be held.
 func (l *Ledger) usedBeside(ctx context.Context, who owner, key types.NamespacedName, announced bool) (corev1.ResourceList, error) {
 	pods := &corev1.PodList{}
 	selector := labels.SelectorFromSet(labels.Set{wire.OriginLabel: who.origin})
@@ -253,7 +256,7 @@ func (l *Ledger) usedBeside(ctx context.Context, who owner, key types.Namespaced
 	return used, nil
 }
 
-// observePod ends the reservation of a pod if the cache shows the written version or a later one.
+// observePod ends the reservation of a pod if the cache contains the written version or a later one.
 func (l *Ledger) observePod(key types.NamespacedName, pod *corev1.Pod) {
 	entry := l.reserved[key]
 	if entry == nil || entry.settled == nil {
@@ -261,7 +264,7 @@ func (l *Ledger) observePod(key types.NamespacedName, pod *corev1.Pod) {
 	}
 	order, err := resourceversion.CompareResourceVersion(pod.ResourceVersion, entry.version)
 	if err != nil || order < 0 {
-		// If the order of the versions is unknown, the reservation stays.
+		// If the order of the versions is unknown, the reservation is kept.
 		return
 	}
 	if entry.settled = nil; entry.open == nil {
@@ -272,7 +275,7 @@ func (l *Ledger) observePod(key types.NamespacedName, pod *corev1.Pod) {
 // Refusal is the reason why a request exceeds a Quota.
 type Refusal struct {
 	tenancy.Refusal
-	// Discreet is the reason without the numbers, for clients that are not identified. It is nil if the reason
-	// contains no numbers.
+	// Discreet is the reason without numbers, for clients that are not identified. It is nil if the reason does not
+	// contain numbers.
 	Discreet *tenancy.Refusal
 }

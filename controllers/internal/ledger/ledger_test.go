@@ -29,8 +29,8 @@ func specOf(t *testing.T, text string) *corev1.PodSpec {
 	return spec
 }
 
-// Init containers and sidecars count as they do in Kubernetes. In earlier versions their requests were rounded before
-// the comparison, or ignored.
+// TestDemand checks that init containers and sidecars count as in Kubernetes. Earlier versions ignored their requests,
+// or rounded them before the comparison.
 func TestDemand(t *testing.T) {
 	const container = `containers: [{name: a, resources: {requests: {cpu: %}}}]`
 	for name, tc := range map[string]struct{ spec, cpu string }{
@@ -61,8 +61,8 @@ func TestDemand(t *testing.T) {
 	}
 }
 
-// TestLimitsAreCounted checks that limits are added up by the same rules as requests, and that a pod without limits
-// counts none.
+// TestLimitsAreCounted checks that limits are added up by the same rules as requests, and that a pod without limits has
+// no demand for them.
 func TestLimitsAreCounted(t *testing.T) {
 	const container = "containers: [{name: a, resources: {requests: {cpu: 100m}, " +
 		"limits: {cpu: 300m, memory: 2Gi, ephemeral-storage: 1Gi}}}]\ninitContainers: "
@@ -120,7 +120,8 @@ func TestExceeds(t *testing.T) {
 	}
 }
 
-// TestTheSmallerOfTwoLimitsCounts checks that the smaller limit applies if a Quota names a resource twice, in any order.
+// TestTheSmallerOfTwoLimitsCounts checks that if a Quota contains a resource under two names, the smaller limit
+// applies.
 func TestTheSmallerOfTwoLimitsCounts(t *testing.T) {
 	for _, resources := range []corev1.ResourceList{
 		{"cpu": resource.MustParse("4"), "requests.cpu": resource.MustParse("2")},
@@ -171,7 +172,8 @@ func TestDeclared(t *testing.T) {
 	}
 }
 
-// Each container must declare the resources that a Quota limits, because the usage could not be counted otherwise.
+// TestDeclaredForTheResourcesOfTheQuota checks that each container must declare the resources that a Quota limits.
+// Otherwise their usage could not be counted.
 func TestDeclaredForTheResourcesOfTheQuota(t *testing.T) {
 	const sized = `containers: [{name: a, resources: {requests: {cpu: 1, memory: 1Gi}}}]`
 	for _, tc := range []struct {
@@ -195,7 +197,8 @@ func TestDeclaredForTheResourcesOfTheQuota(t *testing.T) {
 	}
 }
 
-// sized returns a request to create a pod with one container that requests the given CPU, in a namespace of rome.
+// sized returns a request to create a pod in a namespace of rome. The pod has one container, which requests the given
+// CPU.
 func sized(name, creator, cpu string) Request {
 	labels := map[string]string{wire.OriginLabel: "rome"}
 	if creator != "" {
@@ -205,7 +208,7 @@ func sized(name, creator, cpu string) Request {
 		{Name: "main", Image: "a", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}}}}}}
 }
 
-// resized returns a request to change a pod whose size is from and whose resourceVersion is 1.
+// resized returns a request to change a pod that has the CPU from and the resourceVersion 1.
 func resized(request Request, from string) Request {
 	before := sized(request.Key.Name, request.Labels[wire.CreatorUserLabel], from)
 	request.Present = podOf(before, "1")
@@ -216,7 +219,7 @@ func podOf(request Request, version string) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: request.Key.Namespace, Name: request.Key.Name, Labels: request.Labels, ResourceVersion: version}, Spec: *request.Spec}
 }
 
-// shelf is a fake cache with the objects of a test.
+// shelf replaces the cache, and contains the objects of a test.
 type shelf struct {
 	client.Reader
 	pods   []corev1.Pod
@@ -254,7 +257,7 @@ func take(t *testing.T, l *Ledger, request Request, fits bool) {
 }
 
 // TestWritesOfUnknownOutcomeFollowALoweredQuota checks that a pod whose resize may or may not have been executed does
-// not grow beyond a Quota that was lowered afterwards, and that the resources of the first attempt stay reserved.
+// not exceed a Quota that was lowered afterwards, and that the resources of the first attempt stay reserved.
 func TestWritesOfUnknownOutcomeFollowALoweredQuota(t *testing.T) {
 	shelf := &shelf{quotas: []offloading.Quota{quotaFor("rome", "2")}}
 	l := New(shelf, Options{})
@@ -269,8 +272,8 @@ func TestWritesOfUnknownOutcomeFollowALoweredQuota(t *testing.T) {
 	take(t, l, sized("other", "rome", "900m"), true)
 }
 
-// An option determines whether consumers without a Quota are limited. If they are, running pods may stay or shrink,
-// but may not grow or be replaced.
+// TestWithoutQuota checks that an option determines whether consumers without a Quota are limited. If they are, running
+// pods may stay or shrink, but may not grow or be replaced.
 func TestWithoutQuota(t *testing.T) {
 	fresh := sized("web", "rome", "1")
 	again, smaller, larger, other := fresh, resized(fresh, "2"), resized(fresh, "500m"), resized(fresh, "1")
@@ -290,7 +293,8 @@ func TestWithoutQuota(t *testing.T) {
 	}
 }
 
-// With a cordoned Quota, running pods may stay or shrink, but may not grow or be replaced.
+// TestCordonedQuota checks that if a Quota is cordoned, running pods may stay or shrink, but may not grow or be
+// replaced.
 func TestCordonedQuota(t *testing.T) {
 	q := quotaFor("rome", "10")
 	q.Spec.Cordoned = new(bool)
@@ -306,8 +310,8 @@ func TestCordonedQuota(t *testing.T) {
 	}
 }
 
-// TestUserWithoutAQuota checks that a user of a consumer may start and enlarge nothing if only other users of that
-// consumer have a Quota.
+// TestUserWithoutAQuota checks that a user may not start or enlarge pods if only other users of the same consumer have
+// a Quota.
 func TestUserWithoutAQuota(t *testing.T) {
 	l := New(&shelf{quotas: []offloading.Quota{quotaFor("rome-gpu", "10")}}, Options{})
 	fresh := sized("web", "rome", "1")
@@ -319,13 +323,13 @@ func TestUserWithoutAQuota(t *testing.T) {
 	take(t, l, again, true)
 }
 
-// TestDeclarationsAreRequired checks that a new pod must declare the requests that its Quota requires, but not a pod
-// that returns.
+// TestDeclarationsAreRequired checks that a new pod must declare the requests that its Quota requires, but that a
+// recreated pod need not.
 func TestDeclarationsAreRequired(t *testing.T) {
 	q := quotaFor("rome", "10")
 	q.Spec.LimitsEnforcement = offloading.SoftLimitsEnforcement
 	l := New(&shelf{quotas: []offloading.Quota{q}}, Options{})
-	silent := sized("web", "rome", "1") // it requests no memory
+	silent := sized("web", "rome", "1") // this pod does not request memory
 	again := silent
 	again.Returns = true
 	take(t, l, silent, false)
@@ -333,8 +337,8 @@ func TestDeclarationsAreRequired(t *testing.T) {
 	take(t, l, again, true)
 }
 
-// TestWrittenSizesMayStay checks that a pod may keep the size that was just written, even if the cache still shows the
-// former one and the Quota was lowered.
+// TestWrittenSizesMayStay checks that a pod may keep a size that was just written, even if the cache still contains the
+// former size and the Quota was lowered.
 func TestWrittenSizesMayStay(t *testing.T) {
 	cache := &shelf{quotas: []offloading.Quota{quotaFor("rome", "2")}, pods: []corev1.Pod{*podOf(sized("web", "rome", "100m"), "1")}}
 	l := New(cache, Options{})
@@ -346,7 +350,7 @@ func TestWrittenSizesMayStay(t *testing.T) {
 	take(t, l, resized(sized("web", "rome", "2001m"), "100m"), false)
 }
 
-// A pod that was created a moment ago counts although it is not in the cache yet.
+// TestPendingPodsCount checks that a pod that was created a moment ago counts although it is not in the cache yet.
 func TestPendingPodsCount(t *testing.T) {
 	l := New(&shelf{quotas: []offloading.Quota{quotaFor("rome", "1")}}, Options{})
 	first, second := sized("first", "rome", "1"), sized("second", "rome", "1")
@@ -357,7 +361,8 @@ func TestPendingPodsCount(t *testing.T) {
 	take(t, l, second, true)
 }
 
-// Concurrent resizes cannot exceed a Quota together, and no pod loses its present resources.
+// TestReservations checks that concurrent resizes together cannot exceed a Quota, and that no pod loses its present
+// resources.
 func TestReservations(t *testing.T) {
 	cache := &shelf{quotas: []offloading.Quota{quotaFor("rome", "2")}}
 	l := New(cache, Options{})
@@ -366,19 +371,19 @@ func TestReservations(t *testing.T) {
 	take(t, l, resized(first, "100m"), true)
 	take(t, l, resized(second, "100m"), false)
 
-	// A failed write releases the reservation. A successful write keeps the reservation until the cache shows the
-	// written version.
+	// A failed write releases the reservation. A successful write keeps it until the cache contains the written
+	// version.
 	l.ReleaseReservation(first.Key)
 	take(t, l, resized(second, "100m"), true)
 	l.SettleReservation(podOf(second, "5"))
 	take(t, l, resized(first, "100m"), false)
-	cache.pods[1].ResourceVersion = "4" // the version of another change
+	cache.pods[1].ResourceVersion = "4" // this is the version of another change
 	take(t, l, resized(first, "100m"), false)
 	cache.pods[1] = *podOf(sized("second", "rome", "200m"), "6")
 	take(t, l, resized(first, "100m"), true)
 	l.SettleReservation(podOf(first, "7"))
 
-	// A pod that shrinks counts with its former size until the cache shows the new size.
+	// A pod that shrinks counts with its former size until the cache contains the new size.
 	take(t, l, resized(sized("first", "rome", "100m"), "1300m"), true)
 	take(t, l, resized(second, "200m"), false)
 	l.SettleReservation(podOf(sized("first", "rome", "100m"), "8"))
@@ -388,7 +393,8 @@ func TestReservations(t *testing.T) {
 	take(t, l, resized(second, "200m"), true)
 }
 
-// A resize that a node has not completed yet counts with the allocated resources.
+// TestAllocatedResourcesCount checks that a resize that a node has not completed yet counts with the allocated
+// resources.
 func TestAllocatedResourcesCount(t *testing.T) {
 	pod := podOf(sized("web", "rome", "100m"), "1")
 	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", AllocatedResources: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}}}
@@ -402,7 +408,8 @@ func TestAllocatedResourcesCount(t *testing.T) {
 	}
 }
 
-// A pod whose creator is unknown counts in every Quota of its consumer, and must fit in all of them.
+// TestPodsWithoutACreator checks that a pod with an unknown creator counts towards every Quota of its consumer, and
+// must fit into all of them.
 func TestPodsWithoutACreator(t *testing.T) {
 	cache := &shelf{quotas: []offloading.Quota{quotaFor("rome", "2"), quotaFor("rome-gpu", "1")}, pods: []corev1.Pod{*podOf(sized("old", "", "600m"), "1")}}
 	l := New(cache, Options{})
@@ -419,7 +426,8 @@ func TestPodsWithoutACreator(t *testing.T) {
 	take(t, l, resized(sized("old", "", "500m"), "600m"), true)
 }
 
-// The webhook counts the changes that it has admitted. The controller does not count these changes a second time.
+// TestAnnouncements checks that the webhook counts the changes that it has admitted, and that the controller does not
+// count them again.
 func TestAnnouncements(t *testing.T) {
 	l := New(&shelf{quotas: []offloading.Quota{quotaFor("rome", "2")}}, Options{})
 	now := time.Now()

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// EscapeUser converts a user name to a label value, as Liqo does. A name that is too long for a label is truncated and
-// gets a hash, which makes it unique. Liqo does not support such names.
+// EscapeUser converts a user name to a label value in the same way as Liqo. A name that is too long for a label value
+// is truncated, and a hash makes it unique. Liqo does not support such names.
 func EscapeUser(user string) string {
 	escaped := strings.Trim(strings.Map(func(r rune) rune {
 		switch {

@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package memo keeps state of an object between two reconciliations, in memory.
+// Package memo keeps state about objects in memory, from one reconciliation to the next.
 package memo
 
 import (
@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Memo holds a value per object. The zero value is empty and ready for use. It is safe for concurrent use. Callers
-// that set a value must drop it when the object is deleted.
+// Memo holds one value for each object. The zero value is empty and ready for use. A Memo is safe for concurrent use. A
+// caller that sets a value for an object must drop it when the object is deleted.
 type Memo[V any] struct {
 	values sync.Map
 }

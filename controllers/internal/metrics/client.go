@@ -13,14 +13,14 @@ import (
 	"github.com/refract-project/refract/internal/admission"
 )
 
-// counted counts the writes of a client and the denials by admission policies.
+// counted is a client that counts its writes, and denials by admission policies.
 type counted struct {
 	client.Client
 	writes, denials *prometheus.CounterVec
 }
 
-// countDenial counts a failed write if an admission policy denied it. The controller may handle it as an expected
-// refusal.
+// countDenial counts a failed write if an admission policy denied it. Denials must be counted here, because a
+// controller may treat them as expected errors.
 func (c *counted) countDenial(err error) error {
 	if err != nil {
 		if policy := admission.DenyingPolicy(err); policy != "" {
@@ -33,19 +33,19 @@ func (c *counted) countDenial(err error) error {
 func (c *counted) count(obj runtime.Object, subresource, verb string) {
 	gvk, err := c.GroupVersionKindFor(obj)
 	if err != nil {
-		return // the write is not sent, because the client does not know the kind either
+		return // the client does not know the kind either, so it does not send the write
 	}
 	c.writes.WithLabelValues(gvk.Kind, subresource, verb).Inc()
 }
 
-// countApply counts an apply, whose configuration has its own kind.
+// countApply counts an apply request. The kind is in the apply configuration.
 func (c *counted) countApply(obj runtime.ApplyConfiguration, subresource string) {
 	if named, ok := obj.(interface{ GetKind() *string }); ok && named.GetKind() != nil {
 		c.writes.WithLabelValues(*named.GetKind(), subresource, "apply").Inc()
 	}
 }
 
-// Create counts the request and forwards it, as all of the following methods do.
+// Create counts the write and forwards it, like all of the following methods.
 func (c *counted) Create(ctx context.Context, obj client.Object, opts ...client.CreateOption) error {
 	c.count(obj, "", "create")
 	return c.countDenial(c.Client.Create(ctx, obj, opts...))
@@ -82,7 +82,7 @@ func (c *counted) SubResource(name string) client.SubResourceClient {
 	return &countedPart{SubResourceClient: c.Client.SubResource(name), whole: c, name: name}
 }
 
-// countedPart counts the writes to a subresource as writes of the object's kind.
+// countedPart counts writes to a subresource as writes of the object's kind.
 type countedPart struct {
 	client.SubResourceClient
 	whole *counted

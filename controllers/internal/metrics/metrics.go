@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package metrics counts the work of the controllers: the writes of their clients, the Events of their recorders, and
-// their reconciliation errors.
+// Package metrics counts what the controllers do: the writes of their clients, the Events of their recorders, and the
+// errors of their reconciliations.
 package metrics
 
 import (
@@ -22,21 +22,21 @@ import (
 	"github.com/refract-project/refract/internal/eventrecorder"
 )
 
-// Values of the cluster label: the cluster that a controller writes to.
+// The values of the label cluster: the cluster that a controller writes to.
 const (
-	// Local is the cluster that the controllers run in.
+	// Local is the cluster where the controllers run.
 	Local = "local"
 	// Provider is any cluster that namespaces are offloaded to.
 	Provider = "provider"
 )
 
-// Metrics holds the metrics of all controllers. It is safe for concurrent use.
+// Metrics contains the metrics of all controllers. It is safe for concurrent use.
 type Metrics struct {
 	writes, denials, failures, warnings        *prometheus.CounterVec
 	peerUp, peerLatency, peerExpiry, peerIssue *prometheus.GaugeVec
 }
 
-// New returns the metrics. They are registered with registerer unless it is nil.
+// New returns the metrics. It registers them with registerer, unless registerer is nil.
 func New(registerer prometheus.Registerer) (*Metrics, error) {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
@@ -63,15 +63,15 @@ func New(registerer prometheus.Registerer) (*Metrics, error) {
 	return m, register(registerer, m.writes, m.denials, m.failures, m.warnings, m.peerUp, m.peerLatency, m.peerExpiry, m.peerIssue)
 }
 
-// Peer is the state of a peered cluster. The zero value stands for a former peer.
+// Peer is the state of a peered cluster. The zero value means that the cluster is no longer a peer.
 type Peer struct {
-	// Server and Network report whether the cluster's API server and the network to the cluster are up. nil means
-	// that this is not checked.
+	// Server reports whether the cluster's API server is up. Network reports whether the network to the cluster is up.
+	// They are nil if this is not checked.
 	Server, Network *bool
-	// Latency is the latency of the API server, 0 if it was not probed.
+	// Latency is the latency of the API server. It is 0 if the API server was not probed.
 	Latency time.Duration
-	// Credentials is the validity of the credentials for the cluster. It is zero if there are no credentials or their
-	// expiry is unknown.
+	// Credentials is the validity period of the credentials for the cluster. It is zero if there are no credentials or
+	// if they have no known expiry.
 	Credentials credentials.Validity
 }
 
@@ -101,8 +101,8 @@ func (m *Metrics) Peer(cluster string, state Peer) {
 	}
 }
 
-// RegisterQuarantined exports the number of a controller's objects that are not written because another client keeps
-// reverting them.
+// RegisterQuarantined exports how many of a controller's objects are not written because another client keeps reverting
+// them.
 func RegisterQuarantined(registerer prometheus.Registerer, controller string, quarantined func() int) error {
 	return register(registerer, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "refract_controller_quarantined",
 		Help:        "Objects that the controller leaves alone for a while because another client keeps reverting them.",
@@ -120,17 +120,17 @@ func register(registerer prometheus.Registerer, collectors ...prometheus.Collect
 	return errors.Join(problems...)
 }
 
-// Client returns a client that counts the writes through c for the controller. cluster is Local or Provider.
+// Client returns a client that counts the controller's writes through c. cluster is Local or Provider.
 func (m *Metrics) Client(c client.Client, controller, cluster string) client.Client {
 	labels := prometheus.Labels{"controller": controller, "destination": cluster}
 	return &counted{Client: c, writes: m.writes.MustCurryWith(labels), denials: m.denials.MustCurryWith(labels)}
 }
 
-// Failed returns a function that counts the errors of the controller's reconciliations. Interruption by a shutdown is
-// not an error.
+// Failed returns a function that counts the errors of a controller's reconciliations. It does not count reconciliations
+// that a shutdown interrupts.
 func (m *Metrics) Failed(controller string) func(error) {
 	for _, class := range report.Classes() {
-		m.failures.WithLabelValues(controller, string(class)) // create the counter with 0, because rate() needs two values
+		m.failures.WithLabelValues(controller, string(class)) // create the counter with the value 0, because rate() needs two values
 	}
 	return func(err error) {
 		if !errors.Is(err, context.Canceled) {
@@ -139,8 +139,8 @@ func (m *Metrics) Failed(controller string) func(error) {
 	}
 }
 
-// Recorder returns a recorder that counts the Warning Events of the controller. It shortens notes and removes their
-// control characters.
+// Recorder returns a recorder that counts a controller's Warning Events. It also shortens notes and removes control
+// characters from them.
 func (m *Metrics) Recorder(recorder events.EventRecorder, controller string) events.EventRecorder {
 	return &countedEvents{EventRecorder: recorder, warnings: m.warnings.MustCurryWith(prometheus.Labels{"controller": controller})}
 }
@@ -150,7 +150,7 @@ type countedEvents struct {
 	warnings *prometheus.CounterVec
 }
 
-// Eventf counts Warning Events and forwards the Event.
+// Eventf forwards the Event, and counts it if it is a Warning.
 func (r *countedEvents) Eventf(regarding, related runtime.Object, kind, reason, action, note string, args ...any) {
 	if kind == corev1.EventTypeWarning {
 		r.warnings.WithLabelValues(reason).Inc()

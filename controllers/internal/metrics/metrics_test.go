@@ -99,8 +99,8 @@ func TestAReplicaThatDoesNotLeadEnforcesNothing(t *testing.T) {
 	}
 }
 
-// TestEveryKindOfWriteIsCounted checks that all methods of the client count their writes. Without this test, a write
-// that bypasses the counter would go unnoticed.
+// TestEveryKindOfWriteIsCounted checks that all methods of the client count their writes. Otherwise a write that
+// bypasses the counter would go unnoticed.
 func TestEveryKindOfWriteIsCounted(t *testing.T) {
 	namespace := provider.Namespace(t)
 	registry := prometheus.NewRegistry()
@@ -173,8 +173,8 @@ func TestInterruptionsAreNoErrorsAndNormalEventsNoWarnings(t *testing.T) {
 	}
 }
 
-// Control characters in the note of an Event are escaped and long notes are shortened, because controllers quote other
-// clusters and Events are shown on terminals.
+// TestNotesOfEventsAreEscaped checks that control characters in notes are escaped and long notes are shortened:
+// controllers quote other clusters, and Events are displayed in terminals.
 func TestNotesOfEventsAreEscaped(t *testing.T) {
 	m, err := metrics.New(prometheus.NewRegistry())
 	require.NoError(t, err)

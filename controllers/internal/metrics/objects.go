@@ -19,16 +19,16 @@ import (
 // scrape.
 const countTimeout = time.Second
 
-// Enforced identifies the objects that one controller enforces.
+// Enforced describes the objects that a controller enforces.
 type Enforced struct {
 	Controller string
 	// List is an empty list of the kind.
 	List client.ObjectList
-	// Meant reports whether an object of the kind belongs to the controller.
+	// Meant reports whether the controller enforces an object of the kind.
 	Meant func(client.Object) bool
 }
 
-// objects counts the cached objects in every scrape.
+// objects is a collector that counts the cached objects whenever it is scraped.
 type objects struct {
 	reader   client.Reader
 	active   <-chan struct{}
@@ -37,8 +37,8 @@ type objects struct {
 	gauge    *prometheus.Desc
 }
 
-// RegisterObjects exports the numbers of enforced objects according to reader, which must read from a cache. Until
-// active is closed, another replica is the leader and enforces the objects, so no numbers are exported.
+// RegisterObjects exports the numbers of enforced objects. reader must read from a cache. Until active is closed, no
+// numbers are exported, because another replica is the leader and enforces the objects.
 func RegisterObjects(registerer prometheus.Registerer, reader client.Client, active <-chan struct{}, enforced []Enforced) error {
 	o := &objects{
 		reader: reader, active: active, enforced: enforced,
@@ -54,11 +54,11 @@ func RegisterObjects(registerer prometheus.Registerer, reader client.Client, act
 	return register(registerer, o)
 }
 
-// Describe sends the only metric.
+// Describe sends the description of the only metric.
 func (o *objects) Describe(to chan<- *prometheus.Desc) { to <- o.gauge }
 
-// Collect counts the objects. A kind whose cache cannot be read yet is omitted, because its number is unknown and the
-// other metrics must still be reported.
+// Collect counts the objects. If the cache of a kind cannot be read yet, its number is unknown and omitted, so that the
+// other metrics are still exported.
 func (o *objects) Collect(to chan<- prometheus.Metric) {
 	select {
 	case <-o.active:

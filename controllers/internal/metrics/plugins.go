@@ -14,29 +14,29 @@ import (
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
 )
 
-// The states of declared plugins. A plugin may have several states at once.
+// The states of declared plugins. A plugin may have several of them at the same time.
 const (
 	// ReadyPlugin means that all reachable virtual nodes run the active revision.
 	ReadyPlugin = "Ready"
-	// NotReadyPlugin means that not all reachable virtual nodes run the active revision.
+	// NotReadyPlugin means that some reachable virtual nodes do not run the active revision.
 	NotReadyPlugin = "NotReady"
 	// RefusedPlugin means that the module cannot be fetched, verified or accepted.
 	RefusedPlugin = "Refused"
-	// WaitingPlugin means that the candidate waits for its approval.
+	// WaitingPlugin means that the candidate waits for approval.
 	WaitingPlugin = "WaitingForApproval"
 	// RolledBackPlugin means that the newest revision was rolled back.
 	RolledBackPlugin = "RolledBack"
 )
 
-// declaredPlugins exports the states of ReflectionPlugins.
+// declaredPlugins is a collector that exports the states of ReflectionPlugins.
 type declaredPlugins struct {
 	reader client.Reader
 	active <-chan struct{}
 	gauge  *prometheus.Desc
 }
 
-// RegisterPlugins exports the states of the ReflectionPlugins according to reader, which must read from a cache.
-// Until active is closed, another replica is the leader and exports the states.
+// RegisterPlugins exports the states of the ReflectionPlugins. reader must read from a cache. Until active is closed,
+// nothing is exported, because another replica is the leader.
 func RegisterPlugins(registerer prometheus.Registerer, reader client.Reader, active <-chan struct{}) error {
 	return register(registerer, &declaredPlugins{
 		reader: reader, active: active,
@@ -44,10 +44,10 @@ func RegisterPlugins(registerer prometheus.Registerer, reader client.Reader, act
 	})
 }
 
-// Describe sends the only metric.
+// Describe sends the description of the only metric.
 func (d *declaredPlugins) Describe(to chan<- *prometheus.Desc) { to <- d.gauge }
 
-// Collect reads the states. If the cache cannot be read yet, the metric is omitted.
+// Collect exports the states. If the cache cannot be read yet, the metric is omitted.
 func (d *declaredPlugins) Collect(to chan<- prometheus.Metric) {
 	select {
 	case <-d.active:
@@ -71,7 +71,7 @@ func (d *declaredPlugins) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// pluginStates maps each state to whether the plugin has it.
+// pluginStates returns, for each state, whether the plugin has it.
 func pluginStates(p *plugins.ReflectionPlugin) map[string]bool {
 	conditions := p.Status.Conditions
 	isFalse := func(kind string) bool { return apimeta.IsStatusConditionFalse(conditions, kind) }
@@ -82,7 +82,7 @@ func pluginStates(p *plugins.ReflectionPlugin) map[string]bool {
 	return map[string]bool{
 		ReadyPlugin:    isReady,
 		NotReadyPlugin: !isReady && p.Status.ActiveRevision != "",
-		// A module that is accepted without a signature is not refused.
+		// A module without a signature that is accepted nevertheless does not count as refused.
 		RefusedPlugin:    isFalse(plugins.FetchedCondition) || isFalse(plugins.AcceptedCondition) || isFalse(plugins.VerifiedCondition) && !isAccepted,
 		WaitingPlugin:    isStopped && rehearsed.Reason != string(plugins.RolledBackPlugin),
 		RolledBackPlugin: isStopped && rehearsed.Reason == string(plugins.RolledBackPlugin),

@@ -16,20 +16,20 @@ import (
 	"github.com/refract-project/refract/internal/ipmap"
 )
 
-// configurations is the resource of Liqo's network module that stores the ranges of another cluster and the local
-// ranges they are remapped to.
+// configurations is the resource where Liqo's network module stores the ranges of another cluster and the local ranges
+// that they are remapped to.
 var configurations = schema.GroupVersionResource{Group: "networking.liqo.io", Version: "v1beta1", Resource: "configurations"}
 
-// cidrsConfigured is the condition of a Configuration that is remapped completely.
+// cidrsConfigured is the type of the condition which reports that all ranges of a Configuration are remapped.
 const cidrsConfigured = "NetworkCIDRsConfigured"
 
-// configuration holds the fields of a Configuration that this package reads.
+// configuration contains the fields of a Configuration that this package reads.
 type configuration struct {
 	Spec struct {
 		Remote side `json:"remote"`
 	} `json:"spec"`
 	Status struct {
-		// Remote holds the local ranges, in the order of the ranges of the spec that they stand for.
+		// Remote contains the local ranges, in the order of the corresponding ranges in the spec.
 		Remote     side               `json:"remote"`
 		Conditions []metav1.Condition `json:"conditions"`
 	} `json:"status"`
@@ -42,10 +42,10 @@ type side struct {
 	} `json:"cidr"`
 }
 
-// network holds the address mapping of another cluster.
+// network is the address mapping of another cluster.
 type network struct {
 	pods, all *ipmap.Table
-	// fault is the reason why the mapping is unknown. It is nil if the mapping is known.
+	// fault is the reason why the mapping is unknown, or nil if it is known.
 	fault error
 }
 
@@ -73,8 +73,8 @@ func read(object *unstructured.Unstructured) network {
 	return network{pods: pods, all: all}
 }
 
-// incomplete returns an error that describes the missing parts. Releases of Liqo without the condition only set the
-// ranges.
+// incomplete returns an error that describes the parts that are missing. Releases of Liqo that do not set the condition
+// set only the ranges.
 func (c *configuration) incomplete(generation int64) error {
 	from, to := c.Spec.Remote.CIDR, c.Status.Remote.CIDR
 	condition := meta.FindStatusCondition(c.Status.Conditions, cidrsConfigured)
@@ -93,7 +93,8 @@ func (c *configuration) incomplete(generation int64) error {
 	return nil
 }
 
-// isConfigured reports whether a Configuration was accepted according to its condition, which Liqo 1.2 sets, too.
+// isConfigured reports whether the condition of a Configuration says that it was accepted. Liqo 1.2 also sets this
+// condition.
 func isConfigured(object any) bool {
 	c := &configuration{}
 	u, ok := object.(*unstructured.Unstructured)

@@ -68,7 +68,8 @@ func TestTwoConfigurationsOfOneClusterAreOneTooMany(t *testing.T) {
 	}
 }
 
-// A Configuration that was refused, or that nobody has looked at yet, does not put the one of the cluster itself out of use.
+// TestOnlyTheAcceptedConfigurationCounts checks that a Configuration that was refused or not processed yet does not
+// invalidate the cluster's accepted Configuration.
 func TestOnlyTheAcceptedConfigurationCounts(t *testing.T) {
 	forge := func(namespace, conditions string) any {
 		object := &unstructured.Unstructured{}

@@ -14,15 +14,15 @@ import (
 	"github.com/refract-project/refract/internal/ipmap"
 )
 
-// MapAddress returns the local address for an address in the given cluster. An address outside the ranges of that
-// cluster is returned unchanged.
+// MapAddress returns the local address for an address in the given cluster. If no range of the cluster contains the
+// address, it is returned unchanged.
 func (n *Networks) MapAddress(ctx context.Context, cluster, address string) (string, error) {
 	mapped, _, err := n.find(ctx, cluster, address, func(known network) *ipmap.Table { return known.all })
 	return mapped, err
 }
 
-// MapOwn maps an address as MapAddress does, but returns ErrForeign if the ranges of the cluster are known and do not
-// contain the address.
+// MapOwn returns the same address as MapAddress. However, it returns ErrForeign if the ranges of the cluster are known
+// and do not contain the address.
 func (n *Networks) MapOwn(ctx context.Context, cluster, address string) (string, error) {
 	mapped, within, err := n.find(ctx, cluster, address, func(known network) *ipmap.Table { return known.all })
 	if err == nil && !within {
@@ -31,8 +31,8 @@ func (n *Networks) MapOwn(ctx context.Context, cluster, address string) (string,
 	return mapped, err
 }
 
-// MapPod returns the local address of a pod in the given cluster. It returns ErrOutside if the address is in no pod
-// range of that cluster.
+// MapPod returns the local address of a pod in the given cluster. It returns ErrOutside if no pod range of the cluster
+// contains the address.
 func (n *Networks) MapPod(ctx context.Context, cluster, address string) (string, error) {
 	mapped, within, err := n.find(ctx, cluster, address, func(known network) *ipmap.Table { return known.pods })
 	if err == nil && !within {
@@ -56,7 +56,8 @@ func (n *Networks) find(ctx context.Context, cluster, address string, choose fun
 	return mapped, within, nil
 }
 
-// network returns the network of a cluster. Without a network module no address is remapped.
+// network returns the network of a cluster. remapped is false if this cluster has no network module, so that addresses
+// are not remapped.
 func (n *Networks) network(ctx context.Context, cluster string) (known network, remapped bool, err error) {
 	select {
 	case <-n.answered:
@@ -86,8 +87,8 @@ type APIServers struct {
 	Client   client.Reader
 }
 
-// MapAPIServer returns the local address of ip in the cluster origin. If Liqo does not connect the networks of the
-// two clusters, they may share a network, and the address is unchanged.
+// MapAPIServer returns the local address for the address ip in the cluster origin. If Liqo does not connect the
+// networks of the two clusters, it returns ip, because the clusters may share a network.
 func (a APIServers) MapAPIServer(ctx context.Context, origin, ip string) (string, error) {
 	mapped, err := a.Networks.MapAddress(ctx, origin, ip)
 	if !errors.Is(err, ErrUnknown) {

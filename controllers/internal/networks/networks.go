@@ -3,11 +3,10 @@
 
 // Package networks maps the addresses of other clusters to the addresses that this cluster uses for them.
 //
-// If the networks of two clusters overlap, Liqo's network module remaps the ranges of the other cluster, and
-// publishes the mapping in a Configuration. This package watches Configurations. A cluster without the network module
-// does not serve Configurations, and addresses are not mapped until the module is installed. An installation is
-// detected within a minute. Addresses are never guessed: an unknown mapping is an error that describes the missing
-// part.
+// If the networks of two clusters overlap, Liqo's network module remaps the ranges of the other cluster, and publishes
+// the mapping in a Configuration. This package watches Configurations. If the network module is not installed, the API
+// server does not serve Configurations, and addresses are not mapped. Its installation is detected within a minute. An
+// unknown mapping is an error that describes what is missing; an address is never guessed.
 package networks
 
 import (
@@ -27,16 +26,17 @@ import (
 	"github.com/refract-project/refract/controllers/internal/optionalapi"
 )
 
-// Everybody stands for all clusters in a notification of followers.
+// Everybody is passed to followers instead of a cluster ID. It means that the networks of all clusters may have
+// changed.
 const Everybody = ""
 
-// Errors of an address that cannot be mapped. An incomplete or malformed Configuration causes other errors.
+// Reasons why an address cannot be mapped. An incomplete or malformed Configuration causes other errors.
 var (
 	// ErrUnknown means that the cluster has no Configuration.
 	ErrUnknown = errors.New("its network is not known here")
-	// ErrOutside means that the address is in no pod range of the cluster.
+	// ErrOutside means that no pod range of the cluster contains the address.
 	ErrOutside = errors.New("it is in no pod range of that cluster")
-	// ErrForeign means that the address is in no range of the cluster.
+	// ErrForeign means that no range of the cluster contains the address.
 	ErrForeign = errors.New("it is in no range of that cluster's Configuration")
 	// ErrNotYet means that the Configurations have not been read yet.
 	ErrNotYet = errors.New("they are being read")
@@ -46,18 +46,19 @@ var (
 type Networks struct {
 	informer cache.SharedIndexInformer
 	heard    cache.ResourceEventHandlerRegistration
-	// answered is closed when the Configurations were read for the first time, or when reading them has failed.
+	// answered is closed when the Configurations have been read for the first time, or when an attempt to read them has
+	// failed.
 	answered chan struct{}
 	close    func()
 
 	mu        sync.RWMutex
 	resource  state
-	refusal   error              // error of the last attempt to read, nil after a success
+	refusal   error              // error of the last attempt to read, or nil after a success
 	networks  map[string]network // keyed by cluster ID
 	followers []func(cluster string)
 }
 
-// state is the state of the Configuration resource in this cluster.
+// state says whether this cluster serves Configurations.
 type state int
 
 const (
@@ -69,7 +70,8 @@ const (
 // byCluster is the index of Configurations by cluster.
 const byCluster = "cluster"
 
-// New returns Networks that watch the Configurations of the cluster at config, once a manager starts them.
+// New returns Networks that watch the Configurations in the cluster that config describes, after a manager has started
+// them.
 func New(config *rest.Config) (*Networks, error) {
 	n := &Networks{answered: make(chan struct{}), networks: map[string]network{}}
 	n.close = sync.OnceFunc(func() { close(n.answered) })
@@ -80,7 +82,7 @@ func New(config *rest.Config) (*Networks, error) {
 	}
 	n.heard, err = n.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(object any) { n.changed(object) },
-		// The old and the new version may belong to different clusters, so the networks of both clusters are updated.
+		// The two versions may belong to different clusters, so the networks of both clusters are updated.
 		UpdateFunc: func(before, now any) { n.changed(before); n.changed(now) },
 		DeleteFunc: func(object any) { n.changed(object) },
 	})
@@ -97,7 +99,7 @@ func indexByCluster(object any) ([]string, error) {
 	return nil, nil
 }
 
-// Start watches until ctx ends. Replicas that are not the leader watch, too.
+// Start watches Configurations until ctx is done. Replicas that are not the leader watch them, too.
 func (n *Networks) Start(ctx context.Context) error {
 	go func() {
 		if cache.WaitFor(ctx, "", n.heard.HasSyncedChecker()) {
@@ -111,8 +113,8 @@ func (n *Networks) Start(ctx context.Context) error {
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
 func (n *Networks) NeedLeaderElection() bool { return false }
 
-// Follow registers f, which is called with the ID of each cluster whose network has changed, or with Everybody. f must
-// not block.
+// Follow registers a function that is called with the ID of each cluster whose network has changed, or with Everybody.
+// It must not block.
 func (n *Networks) Follow(f func(cluster string)) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -140,7 +142,7 @@ func (n *Networks) note(err error) {
 	}
 }
 
-// changed updates the network of the cluster that a Configuration belongs to.
+// changed updates the network of the cluster to which a Configuration belongs.
 func (n *Networks) changed(object any) {
 	if tombstone, ok := object.(cache.DeletedFinalStateUnknown); ok {
 		object = tombstone.Obj
@@ -159,7 +161,7 @@ func (n *Networks) changed(object any) {
 	}
 }
 
-// set updates the network of a cluster and reports whether it changed.
+// set updates the network of a cluster, and reports whether it has changed.
 func (n *Networks) set(cluster string, found []any) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -173,9 +175,9 @@ func (n *Networks) set(cluster string, found []any) bool {
 	return !known || !reflect.DeepEqual(before, now)
 }
 
-// readAll reads the Configurations of a cluster. More than one Configuration is an error, because they may contradict
-// each other. If any is configured, the others do not count: who may create Configurations in the tenant namespace of
-// one cluster could otherwise cut off another cluster.
+// readAll reads the Configurations of a cluster. Several Configurations are an error, because they may contradict each
+// other. However, if one of them is configured, the others are ignored. Otherwise anybody who may create Configurations
+// in the tenant namespace of one cluster could cut off another cluster.
 func readAll(found []any) network {
 	if slices.ContainsFunc(found, isConfigured) {
 		found = slices.DeleteFunc(slices.Clone(found), func(object any) bool { return !isConfigured(object) })

@@ -33,7 +33,7 @@ var provider = controllertest.Cluster{
 
 func TestMain(m *testing.M) { os.Exit(controllertest.Main(m, &provider)) }
 
-// parse reads an object from YAML.
+// parse parses an object in YAML.
 func parse(t *testing.T, text string) *unstructured.Unstructured {
 	t.Helper()
 	object := &unstructured.Unstructured{}
@@ -48,7 +48,7 @@ func definition(t *testing.T) *unstructured.Unstructured {
 	return parse(t, string(text))
 }
 
-// undefine removes the network module's resource from the cluster.
+// undefine removes the resource of the network module from the cluster.
 func undefine(t *testing.T) {
 	t.Helper()
 	crd := definition(t)
@@ -72,8 +72,8 @@ func define(t *testing.T) {
 	})
 }
 
-// configure creates the Configuration of a cluster, or changes the ranges in it. cidrs lists the pod ranges, followed
-// by the external ranges. The remapped ranges are not set.
+// configure creates the Configuration of a cluster, or changes its ranges. cidrs contains the pod ranges, followed by
+// the external ranges. The remapped ranges are not set.
 func configure(t *testing.T, namespace, cluster, cidrs string) *unstructured.Unstructured {
 	t.Helper()
 	configuration := parse(t, fmt.Sprintf(`
@@ -88,7 +88,7 @@ spec: {remote: {cidr: %s}}`, cluster, namespace, cluster, cidrs))
 	return configuration
 }
 
-// remap sets the remapped ranges in a Configuration, which completes it.
+// remap sets the remapped ranges of a Configuration, so that it is complete.
 func remap(t *testing.T, configuration *unstructured.Unstructured, cidrs string) {
 	t.Helper()
 	provider.PatchStatus(t, configuration, string(must(yaml.YAMLToJSON([]byte(fmt.Sprintf(
@@ -104,7 +104,7 @@ func must[T any](value T, err error) func(*testing.T) T {
 	}
 }
 
-// peer creates a ForeignCluster whose API server is reachable.
+// peer creates a ForeignCluster with a reachable API server.
 func peer(t *testing.T, id string, networking bool) {
 	t.Helper()
 	fc := &core.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: id}, Spec: core.ForeignClusterSpec{ClusterID: core.ClusterID(id)}}
@@ -112,7 +112,7 @@ func peer(t *testing.T, id string, networking bool) {
 	provider.PatchStatus(t, fc, fmt.Sprintf(`{"status":{"observedGeneration":1,"modules":{"networking":{"enabled":%t,"conditions":[{"type":"NetworkConnectionStatus","status":"Established"}]},"authentication":{"enabled":false},"offloading":{"enabled":false}}}}`, networking))
 }
 
-// shadow creates a ShadowEndpointSlice with an endpoint for each address.
+// shadow creates a ShadowEndpointSlice with one endpoint per address.
 func shadow(t *testing.T, namespace, name, origin, direct string, addresses ...string) *unstructured.Unstructured {
 	t.Helper()
 	var endpoints []any
@@ -168,8 +168,9 @@ func awaitNote(t *testing.T, namespace, kind, name, reason, text string) {
 
 const sliceKind = offloading.ShadowEndpointSliceKind
 
-// Addresses are unchanged until the network module is installed. After that they follow each change to the module's
-// Configurations. While a Configuration cannot be read, the last addresses stay.
+// TestAddressesFollowTheNetworkModule checks that addresses are unchanged until the network module is installed, and
+// then follow each change of the module's Configurations. While a Configuration is incomplete, the previous addresses
+// must stay.
 func TestAddressesFollowTheNetworkModule(t *testing.T) {
 	undefine(t)
 	namespace := provider.Extended(t, "home")
@@ -186,7 +187,7 @@ func TestAddressesFollowTheNetworkModule(t *testing.T) {
 		t.Error("the EndpointSlice was written while nothing was known")
 	}
 	remap(t, home, "{pod: [10.30.0.0/16, 10.31.0.0/16], external: [10.80.0.0/16]}")
-	// The last address is left out, because it does not belong to the consumer.
+	// The last address does not belong to the consumer, so it is omitted.
 	before = awaitAddresses(t, namespace, "slice", "10.30.0.1", "10.31.0.2", "10.80.0.3")
 	awaitNote(t, namespace, sliceKind, "slice", "ForbiddenAddress", "192.0.2.1")
 
@@ -212,8 +213,9 @@ func TestAddressesFollowTheNetworkModule(t *testing.T) {
 	awaitAddresses(t, namespace, "slice", "10.0.0.1", "10.1.0.2", "10.70.0.3", "192.0.2.1")
 }
 
-// Endpoints in a third cluster are mapped by the network of the third cluster, even if the network of the consumer is
-// unknown. An address that is in no pod range of the third cluster is left out and reported.
+// TestDirectConnectionsAreMappedByTheThirdCluster checks that endpoints in a third cluster are mapped with the network
+// of that cluster, even if the network of the consumer is unknown. An address in none of the third cluster's pod ranges
+// must be omitted and reported.
 func TestDirectConnectionsAreMappedByTheThirdCluster(t *testing.T) {
 	define(t)
 	namespace := provider.Extended(t, "director")
@@ -235,8 +237,9 @@ func TestDirectConnectionsAreMappedByTheThirdCluster(t *testing.T) {
 	awaitAddresses(t, namespace, "slice", "10.30.0.1", "10.31.0.2", "10.40.0.4", "10.0.0.5")
 }
 
-// The host alias for the consumer's API server is mapped like the addresses of pods. A pod is created only when the
-// mapping is known, unless the clusters share a network that Liqo does not manage.
+// TestTheAPIServerIsMapped checks that the host alias for the consumer's API server is mapped like the addresses of
+// pods. A pod must not be created before the mapping is known, unless the clusters share a network that Liqo does not
+// manage.
 func TestTheAPIServerIsMapped(t *testing.T) {
 	define(t)
 	namespaces := map[string]string{"far": provider.Extended(t, "connected"), "near": provider.Extended(t, "shared")}

@@ -34,11 +34,10 @@ const fieldOwner = client.FieldOwner(wire.NamespaceMapFieldManager)
 // tenantSuffix is the suffix of the resources that consumers create in their tenant namespaces.
 const tenantSuffix = ".authentication.liqo.io"
 
-// OfRemoteNamespaces returns the limits in counts that apply to remote namespaces.
+// OfRemoteNamespaces returns the limits that apply to remote namespaces.
 func OfRemoteNamespaces(counts corev1.ResourceList) corev1.ResourceList { return filter(counts, false) }
 
-// OfTenantNamespaces returns the limits in counts that apply to tenant namespaces. They limit ResourceSlices and
-// Renews.
+// OfTenantNamespaces returns the limits that apply to tenant namespaces. They limit ResourceSlices and Renews.
 func OfTenantNamespaces(counts corev1.ResourceList) corev1.ResourceList { return filter(counts, true) }
 
 func filter(counts corev1.ResourceList, ofTenants bool) corev1.ResourceList {
@@ -51,23 +50,23 @@ func filter(counts corev1.ResourceList, ofTenants bool) corev1.ResourceList {
 
 // Options are the settings of Counts.
 type Options struct {
-	// Limits is the maximum number of objects of each kind in a namespace, by resources such as count/secrets. Other
-	// kinds are not limited.
+	// Limits contains the maximum number of objects of each kind in a namespace. The keys are resources such as
+	// count/secrets. Kinds that are not in the list are not limited.
 	Limits corev1.ResourceList
-	// RecountDelay is how long a limit is left out of the ResourceQuota because the cluster does not count the limited
-	// kind yet; 0 means 2 minutes.
+	// RecountDelay is how long a limit is omitted from the ResourceQuota because the cluster does not count the kind
+	// yet. The default, for 0, is 2 minutes.
 	RecountDelay time.Duration
 }
 
-// Counts maintains a ResourceQuota in namespaces of consumers. It is safe for concurrent use.
+// Counts maintains the ResourceQuotas in the namespaces of consumers. It is safe for concurrent use.
 type Counts struct {
 	client    client.Client
-	unguarded client.Client // used for the limits that Raise has changed
+	unguarded client.Client // client for the limits that Raise has changed
 	options   Options
 
-	// uncounted holds the resources that the cluster does not count, by ResourceQuota.
+	// uncounted contains the resources that the cluster does not count, by ResourceQuota.
 	uncounted memo.Memo[uncounted]
-	// raised holds the ResourceQuotas that Raise has changed.
+	// raised contains the ResourceQuotas that Raise has changed.
 	raised memo.Memo[bool]
 }
 
@@ -76,16 +75,16 @@ func New(c client.Client, options Options) *Counts {
 	return &Counts{client: c, unguarded: brake.Unguarded(c), options: options}
 }
 
-// uncounted holds the resources in a namespace that kube-controller-manager does not count yet: it discovers new CRDs
-// only after some time. The API server denies the creation of objects with a limit but without a count, so these
-// limits are left out until the count exists.
+// uncounted contains the resources in a namespace that kube-controller-manager does not count yet, because it discovers
+// new CRDs only after some time. While a resource has a limit but no count, the API server denies the creation of its
+// objects. Therefore these limits are omitted until the counts exist.
 type uncounted struct {
 	resources map[corev1.ResourceName]bool
 	until     time.Time
 }
 
-// Ensure creates or updates the ResourceQuota of a namespace. additional contains limits for further resources. A new
-// ResourceQuota gets the labels and annotations of metadata.
+// Ensure creates or updates the ResourceQuota of a namespace. additional contains limits for further resources. If the
+// ResourceQuota is created, it gets the labels and annotations of metadata.
 func (c *Counts) Ensure(ctx context.Context, namespace string, additional corev1.ResourceList, metadata metav1.ObjectMeta) error {
 	key, limits := keyOf(namespace), c.options.Limits
 	if len(additional) > 0 {
@@ -114,15 +113,16 @@ func (c *Counts) Ensure(ctx context.Context, namespace string, additional corev1
 	return nil
 }
 
-// Raise increases the limit of one kind by the needed number of objects until Ensure is called. It is for objects
-// that this cluster must create even if the consumer has reached the limit. A consumer can cause this at any time, so
-// these writes do not count as a fight with another client, which would delay the limit.
+// Raise increases the limit of one kind by the needed number of objects until Ensure is called. It is for objects that
+// this cluster must create even if the consumer has reached the limit. A consumer can cause such writes at any time.
+// They are not counted as a fight with another client over the ResourceQuota, because the brake for fights would delay
+// them.
 func (c *Counts) Raise(ctx context.Context, namespace string, kind corev1.ResourceName, needed int64) error {
 	key := keyOf(namespace)
 	actual := &corev1.ResourceQuota{}
 	err := c.client.Get(ctx, key, actual)
 	if apierrors.IsNotFound(err) {
-		return nil // no kind is limited
+		return nil // no kind is limited, so there is no ResourceQuota
 	}
 	if err != nil {
 		return fmt.Errorf("getting ResourceQuota %s, %w", key, err)
@@ -132,7 +132,7 @@ func (c *Counts) Raise(ctx context.Context, namespace string, kind corev1.Resour
 	if !limited {
 		return nil
 	}
-	// The configured limit is the base, because earlier calls of Raise have not changed it.
+	// The increase is relative to the configured limit, so that repeated calls do not add up.
 	if configured, ok := c.options.Limits[kind]; ok {
 		limit = configured.DeepCopy()
 	}
@@ -167,8 +167,8 @@ func (c *Counts) create(ctx context.Context, key types.NamespacedName, limits co
 	return nil // the watch event of the ResourceQuota triggers another reconciliation
 }
 
-// noteUncounted records the resources with a limit but without a count. If the status is missing, nothing is denied,
-// so nothing is recorded.
+// noteUncounted records the resources that have a limit but no count. If the ResourceQuota has no status, the API
+// server denies nothing yet, so nothing is recorded.
 func (c *Counts) noteUncounted(actual *corev1.ResourceQuota) {
 	missing := map[corev1.ResourceName]bool{}
 	for name := range actual.Status.Hard {
@@ -181,7 +181,7 @@ func (c *Counts) noteUncounted(actual *corev1.ResourceQuota) {
 	}
 }
 
-// hard returns the limits of a namespace, without the limits of resources that the cluster does not count at the
+// hard returns the limits of a namespace. It omits the limits of resources that the cluster does not count at the
 // moment.
 func (c *Counts) hard(key types.NamespacedName, limits corev1.ResourceList) corev1.ResourceList {
 	left, ok := c.uncounted.Get(key)
@@ -203,7 +203,7 @@ func (c *Counts) Forget(namespace string) {
 	c.raised.Drop(keyOf(namespace))
 }
 
-// RecountAfter returns the delay until Ensure must be called again because the cluster does not count some resources
+// RecountAfter returns the delay until Ensure must be called again, because the cluster does not count some resources
 // of the namespace. It returns 0 if all resources are counted.
 func (c *Counts) RecountAfter(namespace string) time.Duration {
 	if _, ok := c.uncounted.Get(keyOf(namespace)); ok {
@@ -223,8 +223,8 @@ func keyOf(namespace string) types.NamespacedName {
 	return types.NamespacedName{Namespace: namespace, Name: wire.ObjectCountsQuota}
 }
 
-// Changed reports whether a change to a ResourceQuota is relevant. Changes in the counts are not relevant, because they
-// occur with every new object.
+// Changed reports whether a change to a ResourceQuota is relevant. Changes of the counts are not, because every new
+// object causes one.
 func Changed(before, now *corev1.ResourceQuota) bool {
 	return before.ResourceVersion == now.ResourceVersion || !equality.Semantic.DeepEqual(before.Spec, now.Spec) ||
 		!equality.Semantic.DeepEqual(before.Status.Hard, now.Status.Hard) || len(before.Status.Used) != len(now.Status.Used)

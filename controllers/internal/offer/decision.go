@@ -16,20 +16,21 @@ import (
 	"github.com/refract-project/refract/internal/printable"
 )
 
-// Reasons of the condition Resources, the same as in Liqo, and the action of the Events about the condition.
+// The reasons of the condition Resources, which are the same as in Liqo, and the action of the Events about the
+// condition.
 const (
 	AcceptedReason = "ResourceSliceResourcesAccepted"
 	DeniedReason   = "ResourceSliceResourcesDenied"
 	DecideAction   = "Decide"
 )
 
-// DenyResources writes that the resources of a slice are not granted. The previous grant stays in the slice's status,
+// DenyResources sets the condition that the resources of a slice are not granted. The status keeps the previous grant,
 // for pods that are still running.
 func DenyResources(slice *auth.ResourceSlice, message string) {
 	SetCondition(slice, auth.ResourcesCondition, auth.ResourceSliceDenied, DeniedReason, message)
 }
 
-// SetCondition writes a condition of a slice.
+// SetCondition sets a condition in the status of a slice.
 func SetCondition(slice *auth.ResourceSlice, what auth.ResourceSliceConditionType, decision auth.ResourceSliceConditionStatus, reason, message string) {
 	condition := slice.Status.Condition(what)
 	if condition == nil {
@@ -56,8 +57,8 @@ func ReportDecisions(reporter *report.Reporter, before, now *auth.ResourceSlice)
 	}
 }
 
-// RequestsForSlices returns reconcile requests for the ResourceSlices that answers selects, for example after a change
-// in their inputs. options can restrict them to a namespace.
+// RequestsForSlices returns a reconcile request for each ResourceSlice for which answers returns true. It is called
+// when something has changed that the decisions about slices depend on. options can restrict the slices to a namespace.
 func RequestsForSlices(ctx context.Context, c client.Reader, answers func(client.Object) bool, options ...client.ListOption) (requests []reconcile.Request) {
 	list := &auth.ResourceSliceList{}
 	if err := c.List(ctx, list, options...); err != nil {

@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package offer grants resources of a provider to its consumers, and writes the offer into the status of a
-// ResourceSlice.
+// Package offer decides which of a provider's resources its consumers are granted, and sets this offer in the status of
+// ResourceSlices.
 package offer
 
 import (
@@ -22,33 +22,34 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// Offer holds the resources, classes and labels that this cluster grants to consumers. The zero value grants every
+// Offer describes the resources, classes and labels that this cluster grants to consumers. The zero value grants every
 // request, and offers no classes.
 type Offer struct {
-	// Resources are the resources that a ResourceSlice is granted by default, if it does not name them.
+	// Resources is the amount of each resource that is granted if a ResourceSlice does not request the resource.
 	Resources corev1.ResourceList
-	// Limit is the maximum of each resource that all ResourceSlices of a consumer may be granted together. A resource
-	// that is not in the list is unlimited.
+	// Limit is the maximum of each resource that may be granted to all ResourceSlices of a consumer together. Resources
+	// that are not in the list are unlimited.
 	Limit corev1.ResourceList
-	// OtherClasses means that other controllers decide on ResourceSlices, even on ResourceSlices of the default class.
+	// OtherClasses means that other controllers decide about ResourceSlices, even about those of the default class.
 	OtherClasses bool
-	// Storage offers the StorageClasses of this cluster. DefaultStorageClass names the default class; if it is empty,
-	// the cluster's default applies.
+	// Storage offers the StorageClasses of this cluster. DefaultStorageClass is the name of the default class. If it is
+	// empty, the cluster's own default class is used.
 	Storage             bool
 	DefaultStorageClass string
-	// IngressClasses and LoadBalancerClasses are the offered classes. One class of each list may be the default.
+	// IngressClasses and LoadBalancerClasses are the offered classes. At most one class in each list may be the
+	// default.
 	IngressClasses      []offloading.IngressType
 	LoadBalancerClasses []offloading.LoadBalancerType
-	// Labels are set on virtual nodes.
+	// Labels are the labels that virtual nodes get.
 	Labels map[string]string
 }
 
-// IsResponsibleFor reports whether the controllers of this cluster decide on the resources of a slice.
+// IsResponsibleFor reports whether this cluster's controllers decide about the resources of a slice.
 func (o *Offer) IsResponsibleFor(slice *auth.ResourceSlice) bool {
 	return !o.OtherClasses && (slice.Spec.Class == "" || slice.Spec.Class == auth.DefaultResourceSliceClass)
 }
 
-// defaultClassAnnotation marks the default StorageClass (Kubernetes).
+// defaultClassAnnotation is the annotation with which Kubernetes marks the default StorageClass.
 const defaultClassAnnotation = "storageclass.kubernetes.io/is-default-class"
 
 // Publisher writes offers into ResourceSlices. It is safe for concurrent use.
@@ -58,8 +59,8 @@ type Publisher struct {
 	Client, Live client.Reader
 }
 
-// PublishOffer decides on the resources of a slice, and sets the offer in its status without storing it. A request
-// that exceeds the limit is denied. If the slice already has a grant, it is kept.
+// PublishOffer decides about the resources of a slice, and sets the offer in its status. It does not write the slice to
+// the API server. A request that exceeds the limit is denied, but an existing grant is kept.
 func (p *Publisher) PublishOffer(ctx context.Context, slice *auth.ResourceSlice, desired corev1.ResourceList) error {
 	refused, err := p.excessReasons(ctx, slice, desired)
 	if err != nil {
@@ -84,7 +85,7 @@ func (p *Publisher) PublishOffer(ctx context.Context, slice *auth.ResourceSlice,
 	return nil
 }
 
-// excessReasons returns the reasons why the request of a slice cannot be granted, or an empty string if it can.
+// excessReasons returns why the request of a slice cannot be granted, or an empty string if it can.
 func (p *Publisher) excessReasons(ctx context.Context, slice *auth.ResourceSlice, desired corev1.ResourceList) (string, error) {
 	var reasons []string
 	for _, name := range slices.Sorted(maps.Keys(desired)) {
@@ -96,7 +97,7 @@ func (p *Publisher) excessReasons(ctx context.Context, slice *auth.ResourceSlice
 		return strings.Join(reasons, "; "), nil
 	}
 	others := &auth.ResourceSliceList{}
-	// The slices are read without a cache, because the cache may lack recent grants.
+	// The slices are read without a cache, because a cache may lack recent grants.
 	if err := p.Live.List(ctx, others, client.InNamespace(slice.Namespace)); err != nil {
 		return "", fmt.Errorf("listing the ResourceSlices in namespace %s, %w", slice.Namespace, err)
 	}
@@ -110,7 +111,8 @@ func (p *Publisher) excessReasons(ctx context.Context, slice *auth.ResourceSlice
 		}
 		asked, named := desired[name]
 		if !named {
-			// A slice that was created for an offer is granted only the resources that it names.
+			// A slice that requests only an offer is granted only the resources that it names, so it cannot exceed the
+			// limit of another resource.
 			if IsForOffer(slice) {
 				continue
 			}
@@ -125,8 +127,8 @@ func (p *Publisher) excessReasons(ctx context.Context, slice *auth.ResourceSlice
 	return strings.Join(reasons, "; "), nil
 }
 
-// storageClasses returns the StorageClasses of this cluster sorted by name. StorageClasses of virtual nodes are left
-// out.
+// storageClasses returns the StorageClasses of this cluster, sorted by name. StorageClasses of virtual nodes are
+// omitted.
 func (p *Publisher) storageClasses(ctx context.Context) (offered []offloading.StorageType, err error) {
 	offer := &p.Offer
 	if !offer.Storage {
@@ -148,8 +150,8 @@ func (p *Publisher) storageClasses(ctx context.Context) (offered []offloading.St
 	return offered, nil
 }
 
-// IsForOffer reports whether a slice only requests an offer, as refractctl peer creates it. Such a slice gets neither
-// a certificate nor a Quota.
+// IsForOffer reports whether a slice requests only an offer, like the slices that refractctl peer creates. Such a slice
+// gets neither a certificate nor a Quota.
 func IsForOffer(slice *auth.ResourceSlice) bool {
 	return slice.Labels[wire.NegotiateLabel] == "true" && slice.Labels[wire.ReplicatedLabel] != "true" && slice.Labels[wire.ReplicationLabel] != "true" && len(slice.Spec.CSR) == 0
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/refract-project/refract/internal/dynamicclient"
 )
 
-// NewClient returns a client like client.New, for manager.Options. Options that apply to every write, such as a field
-// owner, have no effect on the creation of unstructured objects.
+// NewClient returns a client like client.New, for manager.Options. When it creates an unstructured object, options that
+// apply to all writes, such as a field owner, have no effect.
 func NewClient(config *rest.Config, options client.Options) (client.Client, error) {
 	usual, err := client.New(config, options)
 	if err != nil {
@@ -34,14 +34,14 @@ func NewClient(config *rest.Config, options client.Options) (client.Client, erro
 	return &creator{Client: usual, dynamic: dynamicClient}, nil
 }
 
-// creator creates unstructured objects directly, without the inner client.
+// creator is a client that creates unstructured objects with the dynamic client.
 type creator struct {
 	client.Client
 	dynamic dynamic.Interface
 }
 
-// Create stores the API server's response in the object. Other goroutines may read the object's old content, so its
-// map is replaced, not modified.
+// Create stores the API server's response in the object. It replaces the object's map instead of modifying it, because
+// other goroutines may still read the old map.
 func (c *creator) Create(ctx context.Context, object client.Object, opts ...client.CreateOption) error {
 	u, ok := object.(*unstructured.Unstructured)
 	if !ok {

@@ -27,7 +27,7 @@ import (
 // InformerConstructor is the type of cache.Options.NewInformer.
 type InformerConstructor = func(toolscache.ListerWatcher, runtime.Object, time.Duration, toolscache.Indexers) toolscache.SharedIndexInformer
 
-// Decoding holds the decoding options of each kind that is decoded only partially.
+// Decoding contains the options for each kind of which only a part is decoded.
 type Decoding map[schema.GroupVersionKind]dynamicclient.Options
 
 // client returns a client that decodes objects of the kind with its options.
@@ -39,8 +39,9 @@ func (d Decoding) client(config *rest.Config, kind schema.GroupVersionKind) (dyn
 	return dynamicClient.Resource(resourceOf(kind)), nil
 }
 
-// NewInformer returns the constructor for a cache of the cluster at config. It uses the selectors of the given options.
-// Kinds that are restricted to namespaces, and all objects that are not unstructured, are read as usual.
+// NewInformer returns the constructor of informers for the cache of the cluster at config. The informers use the
+// selectors in byObject. Typed objects, and kinds that are restricted to namespaces, are read with controller-runtime's
+// own informers.
 func NewInformer(config *rest.Config, byObject map[client.Object]cache.ByObject, decoding Decoding) (InformerConstructor, error) {
 	sources := map[schema.GroupVersionKind]toolscache.ListerWatcher{}
 	for object, options := range byObject {
@@ -61,12 +62,12 @@ func NewInformer(config *rest.Config, byObject map[client.Object]cache.ByObject,
 	}, nil
 }
 
-// pageSize is the number of objects per request to an API server that cannot stream a list. The whole response is
-// held in memory, and each object in it may be larger than 1 MiB.
+// pageSize is the number of objects per request to an API server that cannot stream a list. The whole response is held
+// in memory, and a single object in it may be larger than 1 MiB.
 const pageSize = 25
 
-// source lists and watches the objects of a kind. A list is read in pages from etcd, because API servers ignore the
-// page size when they read from their watch cache.
+// source returns a ListerWatcher for the objects of a kind. It reads lists in pages from etcd, because API servers
+// ignore the page size when they read from their watch cache.
 func source(resource dynamic.ResourceInterface, options cache.ByObject) toolscache.ListerWatcher {
 	narrow := func(o *metav1.ListOptions) {
 		if options.Label != nil {
@@ -93,7 +94,7 @@ func source(resource dynamic.ResourceInterface, options cache.ByObject) toolscac
 	}, resource)
 }
 
-// listPage returns one page of objects. They are transformed at once, so that only their small form is in memory
+// listPage returns one page of objects. It transforms them at once, so that only the transformed objects are in memory
 // while the next pages are read.
 func listPage(ctx context.Context, resource dynamic.ResourceInterface, o metav1.ListOptions, transform toolscache.TransformFunc) (runtime.Object, error) {
 	page, err := resource.List(ctx, o)
@@ -110,8 +111,8 @@ func listPage(ctx context.Context, resource dynamic.ResourceInterface, o metav1.
 	return page, nil
 }
 
-// resourceOf returns the resource of a kind. All kinds used here have the usual plural name, so that no expensive
-// lookup is needed.
+// resourceOf returns the resource of a kind. All kinds that are used here have the usual plural name, so that no
+// discovery is needed.
 func resourceOf(kind schema.GroupVersionKind) schema.GroupVersionResource {
 	plural, _ := meta.UnsafeGuessKindToResource(kind)
 	return plural

@@ -36,7 +36,7 @@ func unstructuredSlice() *unstructured.Unstructured {
 	return slice
 }
 
-// source replaces the source that controller-runtime would read from, and records its calls.
+// source replaces the source that controller-runtime would use, and records how it is called.
 type source chan string
 
 func (s source) List(metav1.ListOptions) (runtime.Object, error) { return nil, s.tell("list") }

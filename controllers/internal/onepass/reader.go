@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// NewReader returns an uncached reader. Like the informers, it decodes single unstructured objects of the given kinds
-// within their limits. All other objects are read with the reader usual.
+// NewReader returns an uncached reader. If a single unstructured object of one of the given kinds is read, it is
+// decoded within the limits of the kind, as in the informers. All other objects are read with usual.
 func NewReader(config *rest.Config, usual client.Reader, decoding Decoding) (client.Reader, error) {
 	r := &reader{Reader: usual, resources: map[schema.GroupVersionKind]dynamic.NamespaceableResourceInterface{}}
 	for kind := range decoding {

@@ -8,8 +8,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 )
 
-// DropManagedFields is a transform of a cache, like cache.TransformStripManagedFields. The latter decodes the
-// managedFields of an unstructured object to check whether they exist: a tenth of the controllers' CPU time while
+// DropManagedFields is a cache transform like cache.TransformStripManagedFields. The latter decodes the managedFields
+// of an unstructured object to check whether there are any, which takes a tenth of the controllers' CPU time while
 // offloaded pods are deleted.
 func DropManagedFields(object any) (any, error) {
 	if u, ok := object.(*unstructured.Unstructured); ok {

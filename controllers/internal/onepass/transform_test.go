@@ -25,7 +25,7 @@ func TestManagedFieldsAreDropped(t *testing.T) {
 	for given, want := range map[any]any{
 		object: &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": "web"}, "data": map[string]any{"key": "value"}}},
 		typed:  &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web"}},
-		// The tombstone of an object whose deletion the watch has missed.
+		// A tombstone stands for an object whose deletion was missed by the watch.
 		toolscache.DeletedFinalStateUnknown{Key: "web"}: toolscache.DeletedFinalStateUnknown{Key: "web"},
 		&unstructured.Unstructured{}:                    &unstructured.Unstructured{},
 	} {

@@ -3,10 +3,10 @@
 
 // Package optionalapi watches resources that a cluster may not serve, such as those of Liqo's network module.
 //
-// The cache of a manager fails, or logs an error every ten seconds, if it watches a resource whose CRD is not installed.
-// The informers of this package wait instead: they try again with the backoff of client-go (at first after a second, then
-// up to a minute later) and log nothing while the API server answers that there is no such resource. So a CRD can be
-// installed, removed and installed again while the process runs.
+// The cache of a manager fails, or logs an error every ten seconds, if it watches a resource whose CRD is not
+// installed. The informers of this package retry with client-go's backoff instead (after one second at first, and up to
+// a minute later). They log nothing while the API server does not serve the resource. A CRD can therefore be installed,
+// removed and installed again while the process runs.
 package optionalapi
 
 import (
@@ -30,13 +30,13 @@ import (
 type Options struct {
 	// Indexers are the indexers of the informer.
 	Indexers cache.Indexers
-	// Observe is called with the result of each request to list or watch the resource, unless it is nil. It is
-	// NotFound if the cluster does not serve the resource.
+	// Observe is called with the result of each request that lists or watches the resource. The result is a NotFound
+	// error if the cluster does not serve the resource. Observe may be nil.
 	Observe func(error)
 }
 
-// NewInformer returns an informer of the resource in the cluster at config, whose objects are unstructured. The caller
-// runs it.
+// NewInformer returns an informer of the resource in the cluster that config describes. The objects are unstructured.
+// The caller must run the informer.
 func NewInformer(config *rest.Config, resource schema.GroupVersionResource, options Options) (cache.SharedIndexInformer, error) {
 	client, err := dynamicclient.New(config, dynamicclient.Options{})
 	if err != nil {
@@ -70,7 +70,7 @@ func listerWatcher(client dynamic.Interface, resource schema.GroupVersionResourc
 	}, client)
 }
 
-// handleWatchError handles errors of the watch. It does not log that the resource is not served.
+// handleWatchError handles errors of the watch. It does not log that the cluster does not serve the resource.
 func handleWatchError(ctx context.Context, r *cache.Reflector, err error) {
 	if !apierrors.IsNotFound(err) {
 		cache.DefaultWatchErrorHandler(ctx, r, err)

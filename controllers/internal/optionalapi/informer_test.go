@@ -30,7 +30,8 @@ func TestMain(m *testing.M) { os.Exit(controllertest.Main(m, &cluster)) }
 
 var resource = schema.GroupVersionResource{Group: "networking.liqo.io", Version: "v1beta1", Resource: "connections"}
 
-// An informer waits silently for the CRD of its resource, and has the objects once there are any. Other errors are logged.
+// TestAResourceIsWatchedOnceItIsServed checks that an informer waits without log messages until the CRD of its resource
+// is installed, and then has the objects. Other errors must be logged.
 func TestAResourceIsWatchedOnceItIsServed(t *testing.T) {
 	var mu sync.Mutex
 	var logged []string
@@ -88,7 +89,7 @@ func TestAResourceIsWatchedOnceItIsServed(t *testing.T) {
 		return nil
 	})
 
-	// Nobody has granted anything to this user.
+	// This user has no permissions.
 	config, err := cluster.ConfigFor("nobody")
 	require.NoError(t, err)
 	forbidden, err := optionalapi.NewInformer(config, resource, optionalapi.Options{})

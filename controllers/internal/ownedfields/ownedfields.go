@@ -1,9 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ownedfields reads from the managedFields of an object which labels and annotations a field manager wrote.
-// Only these labels and annotations may be removed when they are no longer desired, because all others have other
-// owners.
+// Package ownedfields finds out which labels and annotations a field manager wrote, according to the managedFields of
+// an object. A controller may remove only these labels and annotations, because others own the rest.
 package ownedfields
 
 import (
@@ -14,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Only returns the entries of manager. A cache needs no other entries.
+// Only returns the entries that belong to manager. A cache does not need the other entries.
 func Only(entries []metav1.ManagedFieldsEntry, manager string) []metav1.ManagedFieldsEntry {
 	var kept []metav1.ManagedFieldsEntry
 	for _, entry := range entries {
@@ -25,19 +24,19 @@ func Only(entries []metav1.ManagedFieldsEntry, manager string) []metav1.ManagedF
 	return kept
 }
 
-// Metadata are the keys of labels and annotations that one manager wrote.
+// Metadata contains the keys of the labels and annotations that one manager wrote.
 type Metadata struct {
 	Labels, Annotations map[string]struct{}
 }
 
-// OwnsLabel reports whether the manager wrote the label key.
+// OwnsLabel reports whether the manager wrote the label with this key.
 func (m Metadata) OwnsLabel(key string) bool { _, ok := m.Labels[key]; return ok }
 
-// OwnsAnnotation reports whether the manager wrote the annotation key.
+// OwnsAnnotation reports whether the manager wrote the annotation with this key.
 func (m Metadata) OwnsAnnotation(key string) bool { _, ok := m.Annotations[key]; return ok }
 
-// Of returns the labels and annotations that manager wrote according to entries. If an entry cannot be parsed, its
-// fields do not count as written by manager, so that they are not removed.
+// Of returns the labels and annotations that manager wrote according to entries. The fields of an entry that cannot be
+// parsed are not included, so that they are not removed.
 func Of(entries []metav1.ManagedFieldsEntry, manager string) Metadata {
 	owned := Metadata{Labels: map[string]struct{}{}, Annotations: map[string]struct{}{}}
 	for _, entry := range Only(entries, manager) {
@@ -49,7 +48,7 @@ func Of(entries []metav1.ManagedFieldsEntry, manager string) Metadata {
 	return owned
 }
 
-// fields is the relevant part of the trie in FieldsV1. A key consists of "f:" and the name of the field.
+// fields is the part of the trie in FieldsV1 that this package reads. A key is "f:" followed by the name of the field.
 type fields struct {
 	Metadata struct {
 		Labels      map[string]json.RawMessage `json:"f:labels"`

@@ -3,11 +3,11 @@
 
 // Package ownranges determines the addresses that belong to this cluster.
 //
-// A consumer must not direct traffic of this cluster to the cluster's own pods, Services and nodes, and a provider's
-// pods must not be reachable from the pods of consumers. Administrators can configure the ranges (--own-cidrs). The
-// ranges that the API server knows are added: the pod ranges and addresses of nodes, the ranges of Services
-// (ServiceCIDR, Kubernetes 1.33, otherwise the cluster IPs of the Service kubernetes), and the addresses of the API
-// server. The ranges of a network plugin that does not use spec.podCIDRs of nodes must be configured.
+// A consumer must not be able to direct this cluster's traffic to the cluster's own pods, Services and nodes. On a
+// provider, pods of consumers must not reach the provider's own pods. Administrators can configure the ranges
+// (--own-cidrs). The ranges that the API server knows are added: the pod ranges and addresses of nodes, the ranges of
+// Services (ServiceCIDR, Kubernetes 1.33, otherwise the cluster IPs of the Service kubernetes), and the addresses of
+// the API server. If the network plugin does not use spec.podCIDRs of nodes, its ranges must be configured.
 package ownranges
 
 import (
@@ -43,7 +43,7 @@ const refreshInterval = time.Minute
 // notifyDelay is how long changes are collected until followers are notified.
 const notifyDelay = 2 * time.Second
 
-// ErrNotRead is returned while the ranges have not been read yet.
+// ErrNotRead is the error until the ranges have been read for the first time.
 var ErrNotRead = errors.New("the ranges of this cluster are being read")
 
 // Ranges tracks the address ranges of this cluster. It is safe for concurrent use.
@@ -61,11 +61,11 @@ type Ranges struct {
 	synced          bool
 	lastError       error // error of the last attempt to read, nil after a success
 	followers       []func()
-	pending         *time.Timer // timer of the next notification, nil if none is due
+	pending         *time.Timer // timer of the next notification, or nil if no notification is due
 }
 
-// New returns Ranges that consist of the configured ranges and, once a manager has started them, of the ranges that the
-// API server knows. reader must not be cached.
+// New returns Ranges that contain the configured ranges. After a manager has started them, they also contain the ranges
+// that the API server knows. reader must not be cached.
 func New(configured ipmap.Ranges, clientset kubernetes.Interface, reader client.Reader) (*Ranges, error) {
 	r := &Ranges{configured: configured, reader: reader, pods: map[string][]netip.Prefix{}, addresses: map[string][]netip.Prefix{}}
 	factory := informers.NewSharedInformerFactoryWithOptions(clientset, 0, informers.WithTransform(trimNode),
@@ -82,7 +82,7 @@ func New(configured ipmap.Ranges, clientset kubernetes.Interface, reader client.
 	return r, nil
 }
 
-// trimNode removes everything except the ranges and addresses of a node.
+// trimNode is a cache transform that removes everything except the ranges and addresses of a node.
 func trimNode(object any) (any, error) {
 	node, ok := object.(*corev1.Node)
 	if !ok {
@@ -95,7 +95,7 @@ func trimNode(object any) (any, error) {
 	}, nil
 }
 
-// Start keeps the ranges up to date until ctx ends.
+// Start keeps the ranges up to date until ctx is done.
 func (r *Ranges) Start(ctx context.Context) error {
 	go r.nodes.RunWithContext(ctx)
 	if !cache.WaitForCacheSync(ctx.Done(), r.nodes.HasSynced) {
@@ -116,15 +116,15 @@ func (r *Ranges) Start(ctx context.Context) error {
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
 func (r *Ranges) NeedLeaderElection() bool { return false }
 
-// Follow registers f, which is called after the ranges have changed. f must not block.
+// Follow registers a function that is called after the ranges have changed. It must not block.
 func (r *Ranges) Follow(f func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.followers = append(r.followers, f)
 }
 
-// All returns the ranges of pods, Services and nodes, and the addresses of the API server. It returns an error while
-// they are unknown, and ErrNotRead until they were read for the first time. The caller must not modify the result.
+// All returns the ranges of pods, Services and nodes, and the addresses of the API server. If they are unknown, it
+// returns an error: ErrNotRead if they have not been read yet. The caller must not modify the result.
 func (r *Ranges) All() (ipmap.Ranges, error) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -199,7 +199,7 @@ func (r *Ranges) setNode(object any) {
 	same := slices.Equal(r.pods[node.Name], pods) && slices.Equal(r.addresses[node.Name], addresses)
 	r.mu.RUnlock()
 	if same {
-		return // the ranges are unchanged: most updates to a Node only change its status
+		return // most updates to a Node change only its status, and not its ranges
 	}
 	r.change(func() { r.pods[node.Name], r.addresses[node.Name] = pods, addresses })
 }
@@ -218,7 +218,7 @@ func (r *Ranges) change(apply func()) {
 	r.mu.Lock()
 	wasSynced := r.synced
 	apply()
-	if !r.synced { // the ranges are incomplete until all nodes are listed
+	if !r.synced { // the ranges are incomplete until all nodes have been listed
 		r.mu.Unlock()
 		return
 	}
@@ -232,8 +232,8 @@ func (r *Ranges) change(apply func()) {
 	r.known = all.Summarize()
 	changed := !wasSynced || !slices.Equal(before, r.known)
 	if changed && r.pending == nil {
-		// Notifications are delayed and combined: many nodes may come and go at once, and each change may lead to a
-		// write in every namespace of a consumer.
+		// Notifications are delayed and combined, because many nodes may come and go at once, and each notification may
+		// lead to a write in every namespace of a consumer.
 		delay := notifyDelay
 		if !wasSynced {
 			delay = 0
@@ -263,7 +263,7 @@ func appendPrefixes(ranges []netip.Prefix, cidrs []string) []netip.Prefix {
 	return ranges
 }
 
-// appendAddresses appends the valid addresses to ranges. Loopback addresses, which test clusters use, are left out,
+// appendAddresses appends the valid addresses to ranges. Loopback addresses occur in test clusters. They are omitted,
 // because they do not lead to another machine.
 func appendAddresses(ranges []netip.Prefix, addresses []string) []netip.Prefix {
 	for _, address := range addresses {

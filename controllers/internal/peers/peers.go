@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package peers contains queries about other clusters for several controllers.
+// Package peers contains the queries about other clusters that several controllers need.
 package peers
 
 import (
@@ -30,14 +30,14 @@ func Find(ctx context.Context, c client.Reader, id string) (*core.ForeignCluster
 	return nil, nil
 }
 
-// IsDead reports whether an administrator has declared that the cluster is lost permanently. A cluster without a
+// IsDead reports whether an administrator has declared that the cluster is permanently lost. A cluster without a
 // ForeignCluster is not dead.
 func IsDead(cluster *core.ForeignCluster) bool {
 	return cluster != nil && cluster.Annotations[wire.PermanentlyUnreachableAnnotation] == "true"
 }
 
-// NoNetworkReason is the reason of the network condition of a ForeignCluster that is declared to have no pod network to
-// this cluster.
+// NoNetworkReason is the reason of the network condition if a ForeignCluster is declared to have no pod network to this
+// cluster.
 const NoNetworkReason = "NoNetwork"
 
 // HasNoNetwork reports whether the cluster is declared to have no pod network to this cluster.
@@ -47,9 +47,9 @@ func HasNoNetwork(cluster *core.ForeignCluster) bool {
 	})
 }
 
-// IsOutgoing distinguishes the NamespaceMap that this cluster sends to a provider from the maps that it receives,
-// which are in the same namespace if the clusters have peered in both directions. The outgoing map has the name of
-// the provider, and the provider cannot create another map with that name.
+// IsOutgoing reports whether this cluster sends the NamespaceMap to a provider. If the two clusters have peered in both
+// directions, the maps that this cluster receives are in the same namespace. A map that is sent has the name of the
+// provider, and the provider cannot create another map with that name.
 func IsOutgoing(namespaceMap client.Object) bool {
 	labels := namespaceMap.GetLabels()
 	return labels[wire.ReplicationLabel] == "true" && labels[wire.ReplicatedLabel] != "true" &&

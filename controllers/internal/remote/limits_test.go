@@ -28,7 +28,7 @@ import (
 	"github.com/refract-project/refract/controllers/internal/remote"
 )
 
-// hostile is the API server of a provider that sends the same compressed body in all responses.
+// hostile is a provider's API server whose responses all have the same compressed body.
 type hostile struct {
 	contentType string
 	write       func(body io.Writer)
@@ -75,7 +75,7 @@ func open(t *testing.T, server http.Handler, options remote.Options) *remote.Rem
 	return opened
 }
 
-// allocated returns the number of MiB that do allocates.
+// allocated returns how many MiB the function do allocates.
 func allocated(do func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -84,8 +84,8 @@ func allocated(do func()) uint64 {
 	return (after.TotalAlloc - before.TotalAlloc) >> 20
 }
 
-// mostMiB limits the allocations for one response. They include the server's allocations, because the server runs in
-// this process.
+// mostMiB limits the allocations for one response. This includes the allocations of the server, which runs in this
+// process.
 const mostMiB = 64
 
 func TestAnswersAreLimitedByWhatTheyBecome(t *testing.T) {
@@ -132,13 +132,13 @@ func TestOrdinaryAnswersAreRead(t *testing.T) {
 	assert.Len(t, list.Items, remote.MaxItems)
 }
 
-// An endless watch must not fill the memory.
+// TestWatchesAreLimitedByWhatTheyBecome checks that an endless watch does not use up the memory.
 func TestWatchesAreLimitedByWhatTheyBecome(t *testing.T) {
 	event := `{"type":"ADDED","object":{"apiVersion":"meta.k8s.io/v1","kind":"PartialObjectMetadata","metadata":{"name":"%d","annotations":{%s}}}}` + "\n"
 	annotations := strings.Repeat(`"a":"",`, 1000) + `"a":""`
 	server := &hostile{contentType: "application/json"}
 	server.write = func(body io.Writer) {
-		for i := 0; ; i++ { // ends when the client closes the connection
+		for i := 0; ; i++ { // the loop ends when the client closes the connection
 			if _, err := fmt.Fprintf(body, event, i, annotations); err != nil {
 				return
 			}

@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package remote connects the controllers of a consumer to the consumer's tenant namespaces on providers. The
-// controllers read, write and watch objects of one kind in these namespaces.
+// Package remote gives the controllers of a consumer access to the consumer's tenant namespaces on providers. The
+// controllers read, write and watch objects of one kind there.
 package remote
 
 import (
@@ -32,11 +32,11 @@ import (
 	"github.com/refract-project/refract/internal/connection"
 )
 
-// Access has the data that is required to reach the tenant namespace of a consumer on a provider.
+// Access contains the data that is needed to access a consumer's tenant namespace on a provider.
 type Access struct {
 	// Kubeconfig is the kubeconfig of the provider.
 	Kubeconfig []byte
-	// Namespace is the tenant namespace. Provider is the ID that the provider must report.
+	// Namespace is the tenant namespace. Provider is the cluster ID that the provider must report.
 	Namespace, Provider string
 }
 
@@ -54,30 +54,30 @@ type Options struct {
 	Scheme *runtime.Scheme
 	// Kind is the kind of the objects on the providers. It must be namespaced.
 	Kind schema.GroupVersionKind
-	// Others are further namespaced kinds that the clients may read and write. They are not watched.
+	// Others are further namespaced kinds that the clients can read and write. They are not watched.
 	Others []schema.GroupVersionKind
-	// Selector selects the watched objects; nil selects all objects.
+	// Selector selects the watched objects. If it is nil, all objects are watched.
 	Selector labels.Selector
-	// SameName restricts the watch to the object with the same name as the object that the Remote is opened for.
+	// SameName restricts the watch to the object whose name is the name that the Remote was opened with.
 	SameName bool
-	// Observe wraps the client of each provider. If it is nil, the client is not wrapped.
+	// Observe wraps the client of each provider. It may be nil.
 	Observe func(client.Client) client.Client
 }
 
-// Pool has one Remote for each object of this cluster that needs one. It is safe for concurrent use.
+// Pool contains a Remote for each object of this cluster that needs one. It is safe for concurrent use.
 type Pool struct {
 	options Options
 	events  chan event.GenericEvent
 
 	mu sync.Mutex
-	// lifetime ends with the manager.
+	// lifetime is done when the manager stops.
 	lifetime context.Context
 	remotes  map[types.NamespacedName]*Remote
 }
 
-// Remote accesses one provider. Only one goroutine may use it at a time.
+// Remote accesses one provider. It must not be used concurrently.
 type Remote struct {
-	// Client reads and writes objects of the kinds. It is not cached.
+	// Client reads and writes objects of the kinds in the Options. It is not cached.
 	client.Client
 	// Namespace is the tenant namespace.
 	Namespace string
@@ -96,15 +96,15 @@ func NewPool(options Options) *Pool {
 	return &Pool{options: options, events: make(chan event.GenericEvent), lifetime: context.Background(), remotes: map[types.NamespacedName]*Remote{}}
 }
 
-// Bind sets the context of all watches that are started afterwards.
+// Bind sets the context of watches that are started later.
 func (p *Pool) Bind(ctx context.Context) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.lifetime = ctx
 }
 
-// Events returns the changes on the providers. The object of an event has only the name and namespace that the Remote
-// was opened with.
+// Events returns the changes on the providers. The object in an event has only the name and namespace with which the
+// Remote was opened.
 func (p *Pool) Events() <-chan event.GenericEvent { return p.events }
 
 // Drop stops the watch of a Remote and removes it.
@@ -121,8 +121,8 @@ func (p *Pool) drop(key types.NamespacedName) {
 	}
 }
 
-// ParseKubeconfig reads the kubeconfig of a provider, as connection.Parse does, and sets the user agent of the
-// controller manager. Without it, the provider would record the name of the program as the field manager of writes.
+// ParseKubeconfig parses the kubeconfig of a provider like connection.Parse, and sets the user agent of the controller
+// manager. Otherwise the provider would record the name of the executable as the field manager of writes.
 func ParseKubeconfig(kubeconfig []byte) (*rest.Config, error) {
 	config, err := connection.Parse(kubeconfig)
 	if err != nil {
@@ -132,8 +132,8 @@ func ParseKubeconfig(kubeconfig []byte) (*rest.Config, error) {
 	return config, nil
 }
 
-// Open returns the Remote of an object, with the current credentials. Open sends no requests, because the pool is
-// locked while it runs, and an unresponsive provider must not block access to other providers.
+// Open returns the Remote of an object, with the current credentials. Open sends no requests: it holds the lock of the
+// pool, and an unresponsive provider must not block access to other providers.
 func (p *Pool) Open(key types.NamespacedName, access Access) (*Remote, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -166,7 +166,7 @@ func (p *Pool) dial(key types.NamespacedName, config *rest.Config, access Access
 		return nil, err
 	}
 	conn.Expect(connection.Peer{ClusterID: access.Provider, TenantNamespace: access.Namespace})
-	// A client that has a mapper sends no discovery requests.
+	// With a static mapper, the client sends no discovery requests.
 	mapper := meta.NewDefaultRESTMapper([]schema.GroupVersion{p.options.Kind.GroupVersion()})
 	for _, kind := range append([]schema.GroupVersionKind{p.options.Kind}, p.options.Others...) {
 		mapper.Add(kind, meta.RESTScopeNamespace)
@@ -183,7 +183,7 @@ func (p *Pool) dial(key types.NamespacedName, config *rest.Config, access Access
 }
 
 // Watch starts to report changes as events of the pool, until the Remote is dropped. Further calls have no effect.
-// Watch does not wait for a request to the provider.
+// Watch does not wait for the provider.
 func (r *Remote) Watch() error {
 	if r.watching {
 		return nil

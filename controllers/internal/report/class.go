@@ -20,29 +20,29 @@ import (
 	"github.com/refract-project/refract/internal/apifailure"
 )
 
-// Class is the class of an error, which determines the party that can fix it.
+// Class is the class of an error. It determines who can fix the error.
 type Class string
 
 const (
-	// Foreign means that an object with the same name but another owner exists.
+	// Foreign means that an object has the same name but another owner.
 	Foreign Class = "foreign"
-	// Provider means that a provider is unreachable or refuses a request.
+	// Provider means that a provider is unreachable or refused a request.
 	Provider Class = "provider"
 	// Conflict means that the object was changed in the meantime. The next attempt reads the new version.
 	Conflict Class = "conflict"
-	// Forbidden means that a role, a quota or an admission webhook denies the request.
+	// Forbidden means that a role, a quota or an admission webhook denied the request.
 	Forbidden Class = "forbidden"
-	// Policy means that an admission policy denies a write of the controller.
+	// Policy means that an admission policy denied a write of the controller.
 	Policy Class = "policy"
-	// Invalid means that the API server rejects the requested values as invalid.
+	// Invalid means that the API server rejected the requested values as invalid.
 	Invalid Class = "invalid"
 	// Missing means that a required object does not exist, such as a CRD.
 	Missing Class = "missing"
 	// Throttled means that the API server limits the rate of requests (HTTP 429).
 	Throttled Class = "throttled"
-	// Unavailable means that the API server does not respond in time.
+	// Unavailable means that the API server did not respond in time.
 	Unavailable Class = "unavailable"
-	// Other means any other error. The log contains the details.
+	// Other means any other error. The log contains details.
 	Other Class = "other"
 )
 
@@ -65,8 +65,8 @@ func Errorf(class Class, format string, args ...any) error {
 	return classified{error: fmt.Errorf(format, args...), class: class}
 }
 
-// ClassOf returns the class of err: the class that was passed to Errorf, or else the class that follows from the API
-// server's response.
+// ClassOf returns the class of err. This is the class that was passed to Errorf, or else the class that matches the
+// response of the API server.
 func ClassOf(err error) Class {
 	var known classified
 	if errors.As(err, &known) {
@@ -109,16 +109,16 @@ func classOfUnanswered(err error) Class {
 // Failure is a reconciliation error.
 type Failure struct {
 	error
-	// Request names the object that was reconciled.
+	// Request identifies the object that was reconciled.
 	Request reconcile.Request
 }
 
 // Unwrap returns the cause.
 func (f *Failure) Unwrap() error { return f.error }
 
-// Failures returns a reconciler that calls failed with each error of inner, wrapped in a *Failure. failed may be nil.
-// An error created by Later is logged, and the request is retried after the delay of Later. If the API server limits
-// the rate of requests, the request is retried after the delay that the API server suggests.
+// Failures returns a reconciler that calls failed for each error of inner, wrapped in a *Failure. failed may be nil. If
+// the error was created by Later, it is logged, and the request is retried after that delay. If the API server
+// throttles requests, the request is retried after the delay that the API server suggests.
 func Failures(inner reconcile.Reconciler, failed func(error)) reconcile.Reconciler {
 	return reconcile.Func(func(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 		result, err := inner.Reconcile(ctx, request)

@@ -18,14 +18,14 @@ import (
 	"github.com/refract-project/refract/internal/admission"
 )
 
-// ReconcileAction is the action of Events that concern a reconciliation as a whole.
+// ReconcileAction is the action of Events about a reconciliation as a whole.
 const ReconcileAction = "Reconcile"
 
 // regardingTimeout limits the request for the object of an Event. The request blocks a worker of the controller.
 const regardingTimeout = 5 * time.Second
 
-// Denials returns a function for the failures of a controller that reconciles objects of the given kind. If an
-// admission policy denied a request, the function writes a Warning Event on the object. live must not be cached.
+// Denials returns a function for the failures of a controller that reconciles objects of a kind. If an admission policy
+// denied a request, the function writes a Warning Event about the object. live must not be cached.
 func Denials(kind schema.GroupVersionKind, live client.Reader, recorder events.EventRecorder) func(error) {
 	reporter := New(recorder)
 	return func(err error) {
@@ -40,7 +40,7 @@ func Denials(kind schema.GroupVersionKind, live client.Reader, recorder events.E
 		object.SetGroupVersionKind(kind)
 		if err := live.Get(ctx, failure.Request.NamespacedName, object); err != nil {
 			if apierrors.IsNotFound(err) {
-				return // the object is gone
+				return // the object no longer exists
 			}
 			log.Log.Error(err, "Cannot report the denial of a policy", "policy", policy, "kind", kind.Kind, "object", failure.Request.String())
 			return

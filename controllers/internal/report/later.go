@@ -30,8 +30,8 @@ const (
 	maxThrottledDelay = 30 * time.Second
 )
 
-// Refusals counts an API server's refusals of an object's writes. No refusal is final, because admission in the
-// cluster may change. The zero value is ready for use. Refusals is safe for concurrent use.
+// Refusals counts how often an API server has refused the writes of an object. A refusal is never final, because
+// admission in the cluster may change. The zero value is ready for use. Refusals is safe for concurrent use.
 type Refusals struct{ counts memo.Memo[refusals] }
 
 type refusals struct {
@@ -40,8 +40,8 @@ type refusals struct {
 	retryAt time.Time // see RetryAt
 }
 
-// Next counts a refusal of a version of the object, and returns the delay before the next attempt. The delay is
-// randomized between one and two times the base delay, so that objects that were refused at the same time are not all
+// Next counts a refusal of a version of the object, and returns the delay before the next attempt. The delay is a
+// random value between one and two times the base delay, so that objects that were refused at the same time are not
 // retried at the same time.
 func (r *Refusals) Next(key types.NamespacedName, version string) time.Duration {
 	last, _ := r.counts.Get(key)
@@ -61,15 +61,15 @@ func (r *Refusals) Next(key types.NamespacedName, version string) time.Duration 
 	return delay + rand.N(delay)
 }
 
-// RetryAt has refusals before the given time be followed by an attempt at that time. They are not counted, because
-// admission may apply former rules until then.
+// RetryAt sets the time of the next attempt after refusals before the given time. These refusals are not counted,
+// because admission may still apply outdated rules until then.
 func (r *Refusals) RetryAt(key types.NamespacedName, at time.Time) {
 	last, _ := r.counts.Get(key)
 	last.retryAt = at
 	r.counts.Set(key, last)
 }
 
-// Drop removes the refusals of an object.
+// Drop removes the record of an object.
 func (r *Refusals) Drop(key types.NamespacedName) { r.counts.Drop(key) }
 
 // In returns the objects in a namespace whose last write was refused.
@@ -82,7 +82,7 @@ func (r *Refusals) In(namespace string) (keys []types.NamespacedName) {
 	return keys
 }
 
-// later is an error whose retry is delayed for longer than usual.
+// later is an error after which the request is retried later than usual.
 type later struct {
 	error
 	after time.Duration
@@ -91,11 +91,12 @@ type later struct {
 // Unwrap returns the cause.
 func (l *later) Unwrap() error { return l.error }
 
-// Later returns an error that wraps err. Failures requeues the object after the delay.
+// Later returns an error that wraps err. If a reconciler in Failures returns it, the object is requeued after the
+// delay.
 func Later(err error, after time.Duration) error { return &later{err, after} }
 
-// retryAfter returns the delay that was passed to Later, or that an overloaded API server suggests. It is 0 if err, or
-// one of the errors joined in err, must be retried soon.
+// retryAfter returns the delay that was passed to Later, or the delay that an overloaded API server suggests. It is 0
+// if err, or one of the errors that are joined in err, must be retried soon.
 func retryAfter(err error) time.Duration {
 	if several, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // each of its errors is looked at
 		after := time.Duration(0)
@@ -120,8 +121,8 @@ func retryAfter(err error) time.Duration {
 	return 0
 }
 
-// throttledDelay returns the delay that the API server suggests with HTTP 429, plus a random part of up to half of it,
-// which spreads the requests.
+// throttledDelay returns the delay that the API server suggests in a response 429. To spread the requests, it adds a
+// random part of up to half the delay.
 func throttledDelay(err error) time.Duration {
 	after := minThrottledDelay
 	if seconds, ok := apierrors.SuggestsClientDelay(err); ok && seconds > 0 {
@@ -130,8 +131,8 @@ func throttledDelay(err error) time.Duration {
 	return after + rand.N(after/2+1)
 }
 
-// postponed returns the result of a reconciliation whose error has a delay (see retryAfter). It returns false for any
-// other error.
+// postponed returns the result of a reconciliation whose error has a delay (see retryAfter). For any other error, it
+// returns false.
 func postponed(result reconcile.Result, err error) (reconcile.Result, bool) {
 	after := retryAfter(err)
 	if after == 0 {

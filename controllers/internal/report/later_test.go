@@ -42,7 +42,8 @@ func TestLater(t *testing.T) {
 	}
 }
 
-// An overloaded API server is asked again after the delay that it suggests, within limits.
+// TestRequestsAreRepeatedWhenTheAPIServerSuggests checks that a request to an overloaded API server is repeated after
+// the delay that the API server suggests, within limits.
 func TestRequestsAreRepeatedWhenTheAPIServerSuggests(t *testing.T) {
 	for suggested, want := range map[int]time.Duration{0: time.Second, 7: 7 * time.Second, 3600: 30 * time.Second} {
 		inner := reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) {
@@ -79,8 +80,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// While admission may apply former rules, refusals are followed by an attempt at the end of that time, for each version
-// of the object, and they do not lengthen later delays.
+// TestRefusalsByFormerRules checks that refusals while admission may apply outdated rules are followed by an attempt at
+// the end of this time, for each version of the object. These refusals must not lengthen later delays.
 func TestRefusalsByFormerRules(t *testing.T) {
 	var r Refusals
 	key := types.NamespacedName{Namespace: "shop", Name: "web"}

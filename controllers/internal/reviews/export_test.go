@@ -8,5 +8,5 @@ import "time"
 // NewHTTPServer exports newHTTPServer for the tests of package reviews_test.
 var NewHTTPServer = newHTTPServer
 
-// SetShutdownTimeout changes the shutdownTimeout of one server.
+// SetShutdownTimeout changes the shutdown timeout of a server.
 func (s *Server) SetShutdownTimeout(timeout time.Duration) { s.shutdownTimeout = timeout }

@@ -19,17 +19,17 @@ import (
 )
 
 const (
-	// headBytes is how much of the beginning of a review is read. The object comes after the user and the names,
-	// which rarely take more than some KiB.
+	// headBytes is the number of bytes at the beginning of a review that are read to find the object. The object
+	// follows the user and the names, which rarely take more than a few KiB.
 	headBytes = 32 << 10
-	// tailBytes is an upper bound for the bytes after the object in the review of a creation.
+	// tailBytes is the maximum number of bytes after the object in the review of a creation.
 	tailBytes = 4 << 10
 )
 
-// RefuseLarge returns a handler that refuses, with the message, to create objects of more than the given number of
-// bytes, and forwards all other requests to next. Only the beginning of a refused review is parsed, because decoding
-// all of it would take a thousand times as long and several times its size in memory. The handler is safe for
-// concurrent use.
+// RefuseLarge returns a handler that refuses reviews of the creation of objects with more than most bytes. The response
+// contains the message. All other requests are forwarded to next. Only the beginning of a refused review is parsed,
+// because decoding the whole review would take a thousand times as long, and several times its size in memory. The
+// handler is safe for concurrent use.
 func RefuseLarge(next http.Handler, most int64, message string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		if request.ContentLength <= most {
@@ -38,15 +38,15 @@ func RefuseLarge(next http.Handler, most int64, message string) http.Handler {
 		}
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout))
 		body := bufio.NewReaderSize(request.Body, headBytes)
-		beginning, _ := body.Peek(headBytes) // an error is not lost: next gets it when it reads the body
+		beginning, _ := body.Peek(headBytes) // next gets a read error when it reads the body
 		head, ok := parseHead(beginning)
 		if !ok || head.operation != string(admissionv1.Create) || request.ContentLength-head.object <= most+tailBytes {
 			request.Body = readCloser{body, request.Body}
 			next.ServeHTTP(w, request)
 			return
 		}
-		// The rest of the body is read before the response is sent. An API server that cannot send its whole request
-		// might not read the response, and then applies its failure policy.
+		// The rest of the body is read before the response is sent. Otherwise an API server that is still sending its
+		// request might not read the response, and apply its failure policy.
 		if _, err := io.Copy(io.Discard, body); err != nil {
 			return
 		}
@@ -59,17 +59,17 @@ type readCloser struct {
 	io.Closer
 }
 
-// head has the fields of a review that come before the object, and the offset of the object.
+// head contains the fields of a review before the object, and the offset of the object.
 type head struct {
 	uid       string
 	operation string
 	object    int64
 }
 
-// errObject stops the parser at the object of a review.
+// errObject stops the parser when it reaches the object of a review.
 var errObject = errors.New("the object begins")
 
-// parseHead reads the beginning of a review. ok is false if the object does not begin within text.
+// parseHead parses the beginning of a review. ok is false if text ends before the object begins.
 func parseHead(text []byte) (found head, ok bool) {
 	decoder := jsontext.NewDecoder(bytes.NewReader(text))
 	err := readFields(decoder, func(key string) error {
@@ -92,7 +92,8 @@ func parseHead(text []byte) (found head, ok bool) {
 	return found, errors.Is(err, errObject)
 }
 
-// readFields calls read for each field of a JSON object. The decoder is then at the value of the field.
+// readFields calls read for each field of a JSON object. The callback must read the value of the field from the
+// decoder.
 func readFields(decoder *jsontext.Decoder, read func(key string) error) error {
 	if _, err := decoder.ReadToken(); err != nil {
 		return err
@@ -118,12 +119,12 @@ func readString(decoder *jsontext.Decoder, value *string) error {
 	return err
 }
 
-// writeRefusal writes the response to a review.
+// writeRefusal responds to a review with a refusal.
 func writeRefusal(w http.ResponseWriter, uid, message string) {
 	review := admissionv1.AdmissionReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "AdmissionReview"},
 		Response: &admissionv1.AdmissionResponse{UID: types.UID(uid), Result: &metav1.Status{Status: metav1.StatusFailure, Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden, Message: message}},
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(review) // fails only if the connection is lost
+	_ = json.NewEncoder(w).Encode(review) // this fails only if the connection is lost
 }

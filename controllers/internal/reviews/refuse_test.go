@@ -20,7 +20,7 @@ import (
 	"github.com/refract-project/refract/controllers/internal/reviews"
 )
 
-// review returns a review of an object that has the given number of bytes, in the encoding of an API server.
+// review returns a review of an object with the given number of bytes, as an API server encodes it.
 func review(t testing.TB, operation admissionv1.Operation, user string, bytes int) string {
 	t.Helper()
 	const around = len(`{"a":""}`)
@@ -35,7 +35,8 @@ func review(t testing.TB, operation admissionv1.Operation, user string, bytes in
 	return string(text)
 }
 
-// The creation of a large object is refused without parsing it. All other reviews are forwarded unchanged.
+// TestLargeCreationsAreRefused checks that the creation of a large object is refused without parsing the object, and
+// that all other reviews are forwarded unchanged.
 func TestLargeCreationsAreRefused(t *testing.T) {
 	t.Parallel()
 	const most = 100 << 10

@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package reviews limits the memory for admission reviews in the webhook server. One user can cause hundreds of
-// reviews at once, with an object of some MiB each, and a review must be decoded before its user is known.
+// Package reviews limits the memory that the webhook server needs for admission reviews. A single user can cause
+// hundreds of concurrent reviews of objects of several MiB, and a review must be decoded before its user is known.
 package reviews
 
 import (
@@ -13,22 +13,21 @@ import (
 )
 
 const (
-	// smallBytes is the maximum size of a small review. Small reviews do not queue behind larger ones. Reviews of
-	// ordinary pods have some 10 KiB.
+	// smallBytes is the maximum size of a small review. Small reviews do not have to wait for larger ones. The review
+	// of an ordinary pod has a few dozen KiB.
 	smallBytes = 128 << 10
-	// maxReviewBytes is the assumed size of a review without a content length. The handler does not read more than
-	// this.
+	// maxReviewBytes limits the size of a review. A review without a content length is assumed to have this size.
 	maxReviewBytes = 7 << 20
-	// maxTotalBytes limits the total size of the small reviews that are decoded at the same time, and separately of
-	// all larger ones. Decoded reviews take about five times as much memory.
+	// maxTotalBytes limits the total size of all small reviews that are decoded at the same time. The same limit
+	// applies separately to larger reviews. A decoded review takes about five times as much memory.
 	maxTotalBytes = 8 << 20
 	// bodyTimeout limits how long a sender occupies part of maxTotalBytes. API servers do not wait longer for a
 	// response.
 	bodyTimeout = 5 * time.Second
 )
 
-// Limit returns a handler that forwards requests to next in order of arrival, as soon as the limits have room for
-// their bodies. A request is not forwarded if its sender no longer waits. The handler is safe for concurrent use.
+// Limit returns a handler that forwards requests to next in the order of their arrival, as soon as the limits permit
+// their size. It drops requests whose sender no longer waits. The handler is safe for concurrent use.
 func Limit(next http.Handler) http.Handler {
 	return &limited{next: next, small: semaphore.NewWeighted(maxTotalBytes), large: semaphore.NewWeighted(maxTotalBytes)}
 }
@@ -52,7 +51,7 @@ func (l *limited) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 		return
 	}
 	defer room.Release(size)
-	// The error is ignored, because only the recorder in tests does not support deadlines.
+	// This fails only with the recorder in tests, which does not support deadlines.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout))
 	request.Body = http.MaxBytesReader(w, request.Body, size)
 	l.next.ServeHTTP(w, request)

@@ -21,7 +21,7 @@ import (
 	"github.com/refract-project/refract/controllers/internal/reviews"
 )
 
-// reader is a handler that reads bodies and then blocks until it is released.
+// reader is a handler that reads the body of a request and then blocks until it is released.
 type reader struct {
 	release         chan struct{}
 	held, most, all atomic.Int64
@@ -48,7 +48,7 @@ func TestLargeReviewsWaitForEachOther(t *testing.T) {
 	t.Parallel()
 	const size, count = 3 << 20, 40
 	handler := &reader{release: make(chan struct{})}
-	// The client uses a single connection, as API servers do.
+	// The client uses a single connection, like an API server.
 	server := httptest.NewUnstartedServer(nil)
 	server.EnableHTTP2, server.Config = true, reviews.NewHTTPServer(reviews.Limit(handler))
 	server.StartTLS()
@@ -68,7 +68,7 @@ func TestLargeReviewsWaitForEachOther(t *testing.T) {
 	}
 	require.Eventually(t, func() bool { return handler.all.Load() == 2 }, time.Minute, time.Millisecond, "two of them fit")
 
-	// A small review must not wait for the large ones.
+	// A small review must not wait for large ones.
 	var small errgroup.Group
 	small.Go(func() error { return send(10 << 10) })
 	require.Eventually(t, func() bool { return handler.all.Load() == 3 }, time.Minute, time.Millisecond, "the small one waits")
@@ -98,7 +98,7 @@ func TestASenderThatStallsGivesItsRoomBack(t *testing.T) {
 			}
 		}
 	}()
-	_, err := hold.Write([]byte("{")) // when Write returns, the byte was read, so the review occupies its room
+	_, err := hold.Write([]byte("{")) // when Write returns, the byte has been read, so the review counts towards the limit
 	require.NoError(t, err)
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL, bytes.NewReader(make([]byte, 6<<20)))
 	require.NoError(t, err)

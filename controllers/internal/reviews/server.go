@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	// An API server sends all reviews over one HTTP/2 connection. The flow control window of the connection is as
-	// large as the windows of all its streams together, so that reviews that wait for room, and are not read yet, do
-	// not use it up.
+	// An API server sends all reviews over a single HTTP/2 connection. The flow control window of the connection is as
+	// large as the windows of all its streams together. Otherwise reviews that wait, and whose bodies are not read yet,
+	// would use up the window of the connection.
 	maxStreams      = 250
 	streamBytes     = 64 << 10
 	connectionBytes = maxStreams * streamBytes
@@ -37,8 +37,9 @@ const (
 	shutdownTimeout = 6 * time.Second
 )
 
-// Server is a webhook server whose connections have flow control windows for waiting reviews. The registration and
-// the metrics come from controller-runtime's server, which has no setting for the windows.
+// Server is a webhook server whose flow control windows are large enough for waiting reviews. It is needed because
+// controller-runtime's server does not let its users set the windows. Registration and metrics are the same as in
+// controller-runtime.
 type Server struct {
 	webhook.Server
 	address         string
@@ -52,8 +53,7 @@ func NewServer(address string, config *tls.Config) *Server {
 	return &Server{Server: webhook.NewServer(webhook.Options{WebhookMux: http.NewServeMux()}), address: address, tls: config, shutdownTimeout: shutdownTimeout}
 }
 
-// Start serves until the context is done. It completes the reviews in progress, unless they take longer than API servers
-// wait for them.
+// Start serves until ctx is done. It then completes the reviews in progress, but waits no longer than API servers do.
 func (s *Server) Start(ctx context.Context) error {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.address)
 	if err != nil {
@@ -90,7 +90,7 @@ func (s *Server) StartedChecker() healthz.Checker {
 	}
 }
 
-// newHTTPServer returns a server in which reviews that wait for room do not block other reviews.
+// newHTTPServer returns a server in which waiting reviews do not block other reviews.
 func newHTTPServer(handler http.Handler) *http.Server {
 	return &http.Server{
 		Handler: handler, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: 1 << 20,

@@ -16,8 +16,8 @@ import (
 	"github.com/refract-project/refract/controllers/internal/reviews"
 )
 
-// A review that is not answered does not keep the process from ending: its connection is closed after the time that API
-// servers wait for a review.
+// TestAReviewInProgressDoesNotBlockTheEnd checks that a review without a response does not keep the process from
+// ending. The connection must be closed after the time that API servers wait for a response.
 func TestAReviewInProgressDoesNotBlockTheEnd(t *testing.T) {
 	t.Parallel()
 	certificates := httptest.NewUnstartedServer(nil)

@@ -18,22 +18,22 @@ import (
 	"github.com/refract-project/refract/internal/dynamicclient"
 )
 
-// Limits of a shadow object. They are far above the sizes of real pods and EndpointSlices. 20,000 decoded values take
-// 6 MiB of memory. An API server would store objects that take ten times as much.
+// Limits of a shadow object. They are far higher than the sizes of real pods and EndpointSlices. Decoding 20,000 values
+// takes 6 MiB of memory. API servers store objects that would take ten times as much.
 var Limits = dynamicclient.Limits{Bytes: 512 << 10, Values: 20_000, MetadataBytes: 64 << 10}
 
-// contentField is the field with the content of a shadow object. The cache keeps this field as text.
+// contentField is the field that has the content of a shadow object. The cache stores it as undecoded text.
 const contentField = "spec"
 
-// MaxKeptBytes is the maximum size of an object's content, and of its labels and annotations, in the cache. Anything
-// larger is not cached, but read when it is needed.
+// MaxKeptBytes is the maximum size of an object's content, and of its labels and annotations, in the cache. Larger
+// content is not cached, but read when it is needed.
 const MaxKeptBytes = 32 << 10
 
-// absentField marks a cached object whose content is not in the cache.
+// absentField marks a cached object with content that was dropped from the cache.
 const absentField = "refract.io/content-absent"
 
-// Compact drops the given text fields, the labels and the annotations of an object if they are larger than maxBytes.
-// It modifies the object.
+// Compact drops the content, and the labels and annotations of an object, if they are larger than maxBytes. fields are
+// the text fields with the content. Compact modifies the object.
 func Compact(object *unstructured.Unstructured, maxBytes int, fields ...string) {
 	for _, field := range fields {
 		if text, ok := object.Object[field].(string); ok && len(text) > maxBytes {
@@ -44,7 +44,7 @@ func Compact(object *unstructured.Unstructured, maxBytes int, fields ...string) 
 	metadata, _ := object.Object["metadata"].(map[string]any)
 	for _, field := range []string{"labels", "annotations"} {
 		if entries, ok := metadata[field].(map[string]any); ok && sizeOf(entries) > maxBytes {
-			// A hash of the entries is kept, so that changes to them are detected.
+			// A hash of the entries is kept, so that changes can be detected.
 			kept := map[string]any{absentField: hashOf(entries)}
 			if origin, ok := entries[wire.OriginLabel]; ok {
 				kept[wire.OriginLabel] = origin
@@ -71,19 +71,19 @@ func hashOf(entries map[string]any) string {
 	return hex.EncodeToString(hash.Sum(nil))
 }
 
-// IsCompact reports whether Compact has dropped anything.
+// IsCompact reports whether Compact has dropped anything from the object.
 func IsCompact(object *unstructured.Unstructured) bool {
 	_, absent := object.Object[absentField]
 	return absent
 }
 
-// LacksMetadata reports whether Compact has dropped labels or annotations.
+// LacksMetadata reports whether Compact has dropped labels or annotations from the object.
 func LacksMetadata(object *unstructured.Unstructured) bool {
 	return object.GetLabels()[absentField] != "" || object.GetAnnotations()[absentField] != ""
 }
 
-// Whole returns a copy of a cached object with decoded content. Content that is not in the cache is read from live.
-// Whole returns nil if the object no longer exists or was replaced by another object with its name.
+// Whole returns a copy of a cached object with its content decoded. Content that is not in the cache is read with live.
+// Whole returns nil if the object no longer exists, or if another object has its name by now.
 func Whole(ctx context.Context, live client.Reader, cached *unstructured.Unstructured, fields ...string) (*unstructured.Unstructured, error) {
 	whole := &unstructured.Unstructured{Object: maps.Clone(cached.Object)}
 	if IsCompact(cached) {
@@ -111,7 +111,7 @@ func Whole(ctx context.Context, live client.Reader, cached *unstructured.Unstruc
 	return whole, nil
 }
 
-// Whole calls the function Whole for a shadow object of this kind.
+// Whole calls the function Whole with the content field of shadow objects.
 func (k Kind) Whole(ctx context.Context, live client.Reader, cached *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	return Whole(ctx, live, cached, contentField)
 }

@@ -19,26 +19,27 @@ import (
 	"github.com/refract-project/refract/controllers/internal/memo"
 )
 
-// The objects that were created for a shadow object are deleted when the shadow object is gone. The cluster's garbage
-// collector also deletes them, but it is slow after its start and under load, and does not run while the
-// kube-controller-manager is down. Until then, undesired pods run and traffic is sent to undesired endpoints.
+// When a shadow object is gone, its controller deletes the objects that were created for it. The garbage collector
+// would also delete them, but it is slow after its start and under load, and it does not run while
+// kube-controller-manager is down. Until it has deleted them, undesired pods run, and undesired endpoints receive
+// traffic.
 
 // DeletionRetryDelay is the delay until an object is checked again because it differed from the cached version.
 const DeletionRetryDelay = 200 * time.Millisecond
 
-// Gone determines whether objects of a kind are gone permanently. It is safe for concurrent use.
+// Gone finds out whether objects of a kind are permanently gone. It is safe for concurrent use.
 type Gone struct {
 	kind Kind
 	live client.Reader
-	last memo.Memo[types.UID] // UID of the deleted object, kept until its dependent is gone
+	last memo.Memo[types.UID] // UID of the deleted object; kept until its dependent is gone
 }
 
-// NewGone returns a Gone. If the watch has not delivered the deletion of an object, live is read, which must not be
-// cached.
+// NewGone returns a Gone for a kind. If the watch has not delivered the deletion of an object, Gone reads the object
+// with live, which must not be cached.
 func NewGone(kind Kind, live client.Reader) *Gone { return &Gone{kind: kind, live: live} }
 
-// Predicate returns a predicate that records the deletions that the watch has delivered. An object that is merely
-// missing in a list does not count as deleted, because it may have been restored since.
+// Predicate returns a predicate that records deletions delivered by the watch. An object that is only missing from a
+// list does not count as deleted, because it may have been restored in the meantime.
 func (g *Gone) Predicate() predicate.Predicate {
 	return predicate.Funcs{DeleteFunc: func(e event.DeleteEvent) bool {
 		if !e.DeleteStateUnknown {
@@ -48,11 +49,11 @@ func (g *Gone) Predicate() predicate.Predicate {
 	}}
 }
 
-// Forget drops the record of an object whose dependent is gone.
+// Forget drops the record of a deleted object. It is called when the object's dependent is gone.
 func (g *Gone) Forget(key types.NamespacedName) { g.last.Drop(key) }
 
-// Check returns an error unless the object with that UID is gone. If the watch has not delivered the deletion, for
-// example after a restart or after etcd was restored, Check reads from the API server.
+// Check returns an error unless the object with this UID is gone. If the watch has not delivered the deletion, for
+// example after a restart or a restore of etcd, Check reads the object from the API server.
 func (g *Gone) Check(ctx context.Context, key types.NamespacedName, uid types.UID) error {
 	if gone, known := g.last.Get(key); known && gone == uid {
 		return nil
@@ -69,7 +70,7 @@ func (g *Gone) Check(ctx context.Context, key types.NamespacedName, uid types.UI
 	return nil
 }
 
-// OwnerOf returns the controller reference of the object made if its owner has this kind, and nil if not.
+// OwnerOf returns the controller reference of made if it refers to this kind, and nil otherwise.
 func (k Kind) OwnerOf(made client.Object) *metav1.OwnerReference {
 	owner := metav1.GetControllerOf(made)
 	if owner == nil || owner.Kind != string(k) || owner.APIVersion != k.gvk().GroupVersion().String() || owner.Name != made.GetName() {
@@ -78,14 +79,14 @@ func (k Kind) OwnerOf(made client.Object) *metav1.OwnerReference {
 	return owner
 }
 
-// WaitsForDependents reports whether an object is being deleted in the foreground.
+// WaitsForDependents reports whether an object is being deleted with foreground propagation.
 func WaitsForDependents(shadow client.Object) bool {
 	return shadow.GetDeletionTimestamp() != nil && slices.Contains(shadow.GetFinalizers(), metav1.FinalizerDeleteDependents)
 }
 
-// Delete deletes made, a dependent of an object that is gone. It does not delete a dependent that has changed since the
-// cached version, because it may no longer have an owner (--cascade=orphan). wait is the delay until the next attempt;
-// 0 means that none is needed.
+// Delete deletes made, the dependent of an object that is gone. It does not delete a dependent that has changed since
+// it was cached, because the owner reference may have been removed (--cascade=orphan). wait is the delay until the next
+// attempt, or 0 if none is needed.
 func Delete(ctx context.Context, c client.Client, made client.Object) (wait time.Duration, err error) {
 	if made.GetDeletionTimestamp() != nil {
 		return 0, nil

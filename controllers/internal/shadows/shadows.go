@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package shadows has the common logic of the controllers of shadow kinds, which watch shadow objects and the objects
-// created from them.
+// Package shadows contains the common code of the controllers of shadow kinds. These controllers watch shadow objects
+// and the objects that are created from them.
 package shadows
 
 import (
@@ -26,7 +26,7 @@ import (
 // Kind is a shadow kind: ShadowPod or ShadowEndpointSlice.
 type Kind string
 
-// MissingOriginReason is the reason of the Event on a shadow object that does not name its consumer.
+// MissingOriginReason is the reason of the Event about a shadow object that does not name its consumer.
 const MissingOriginReason = "MissingOrigin"
 
 func (k Kind) gvk() schema.GroupVersionKind { return offloading.GroupVersion.WithKind(string(k)) }
@@ -50,9 +50,9 @@ func (k Kind) Owner(shadow *unstructured.Unstructured) []metav1.OwnerReference {
 	return []metav1.OwnerReference{*metav1.NewControllerRef(shadow, k.gvk())}
 }
 
-// CacheOptions restricts the manager's cache to shadow objects of the kind, and to the objects of made's kind with the
-// label value managedBy, which are trimmed. Cached objects must not be modified. Their content is held as text, up to
-// maxBytes: see Whole.
+// CacheOptions configures the manager's cache. It contains the shadow objects of the kind, and the objects of made's
+// kind whose managed-by label is managedBy. The latter are transformed with trim. The content of a shadow object is
+// stored as text if it is not larger than maxBytes returns (see Whole). Cached objects must not be modified.
 func (k Kind) CacheOptions(maxBytes func(shadow *unstructured.Unstructured) int, made client.Object, managedBy string, trim toolscache.TransformFunc) map[client.Object]cache.ByObject {
 	shared := true
 	compact := func(object any) (any, error) {
@@ -76,8 +76,8 @@ func (k Kind) Decoding() onepass.Decoding {
 	return onepass.Decoding{k.gvk(): {DropManagedFields: true, Text: []string{contentField}, Limits: Limits}}
 }
 
-// Controller returns the builder of a controller with n workers that reconciles an object of the kind when anything
-// other than its status has changed.
+// Controller returns the builder of a controller with n workers. It reconciles an object of the kind when a field other
+// than its status has changed.
 func (k Kind) Controller(mgr manager.Manager, name string, n int, predicates ...predicate.Predicate) *builder.Builder {
 	return builder.ControllerManagedBy(mgr).
 		Named(name).

@@ -9,8 +9,8 @@ import (
 	"github.com/refract-project/refract/internal/tenantlimits"
 )
 
-// checkClaims checks the PersistentVolumeClaims of ephemeral volumes, because a controller of this cluster creates
-// them with its own permissions.
+// checkClaims checks the PersistentVolumeClaims of ephemeral volumes. A controller of this cluster creates these claims
+// with its own permissions, so the consumer's permissions do not apply.
 func (c *podCheck) checkClaims() *Refusal {
 	for i := range c.spec.Volumes {
 		ephemeral := c.spec.Volumes[i].Ephemeral
@@ -26,13 +26,13 @@ func (c *podCheck) checkClaims() *Refusal {
 	return nil
 }
 
-// claimCheck checks the spec of a claim against the limits of its consumer. The chart's admission policies enforce the
-// same rules.
+// claimCheck checks a claim's spec against the limits of its consumer. The chart's admission policies enforce the same
+// rules.
 type claimCheck struct {
 	limits    tenantlimits.Limits
 	namespace string
 	claim     *corev1.PersistentVolumeClaimSpec
-	field     string // path of the claim's spec in the pod's spec, with a trailing dot
+	field     string // path of the claim's spec in the pod's spec, followed by a dot
 }
 
 // firstRefusal returns the first violation of the limits, or nil if the claim is allowed.
@@ -59,9 +59,9 @@ func (c *claimCheck) checkVolume() *Refusal {
 	return nil
 }
 
-// checkClass checks the StorageClass of a claim. The empty class is refused, because such a claim binds volumes that
-// were created for another purpose. A claim without a class gets the default class of this cluster, which only the
-// admission policy for claims can check. If no class is allowed, the default class is not allowed either.
+// checkClass checks the StorageClass of a claim. The empty class is refused, because such a claim would bind existing
+// volumes that were created for another purpose. A claim without a class gets the default class of this cluster, which
+// only the admission policy for claims can check. If no class at all is allowed, the default class is refused, too.
 func (c *claimCheck) checkClass() *Refusal {
 	switch class := c.claim.StorageClassName; {
 	case class == nil && len(c.limits.List(tenantlimits.StorageClasses)) == 0:

@@ -1,11 +1,11 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tenancy restricts what consumers, which are tenants of this cluster, may run in it.
+// Package tenancy restricts the pods that consumers, the tenants of this cluster, may run.
 //
-// A consumer writes ShadowPods freely, and the controllers create pods from them with their own permissions. So this
-// package checks a pod against the limits of the provider: the Pod Security level of its namespace, the nodes that it
-// selects and tolerates, its classes, volumes and credentials, and labels and annotations that components of the
-// cluster trust. The API server checks the same pods again, by the label of the namespace and by the chart's
-// admission policies.
+// A consumer can write any ShadowPod, and the controllers create pods from ShadowPods with their own permissions.
+// Therefore this package checks each pod against the limits that the provider sets: the Pod Security level of its
+// namespace, the nodes that it selects and tolerates, its classes, volumes and credentials, and the labels and
+// annotations that components of the cluster trust. The API server checks the pods again, with Pod Security admission
+// and the chart's admission policies.
 package tenancy

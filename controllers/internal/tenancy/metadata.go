@@ -13,7 +13,7 @@ import (
 	"github.com/refract-project/refract/internal/tenantlimits"
 )
 
-// checkMetadata returns a Refusal if an object of a consumer must not have one of the labels or annotations.
+// checkMetadata returns a Refusal if a consumer's object must not have one of these labels or annotations.
 func checkMetadata(limits tenantlimits.Limits, labels, annotations map[string]string) *Refusal {
 	for _, key := range slices.Sorted(maps.Keys(labels)) {
 		if limits.DeniesLabel(key) {
@@ -33,8 +33,8 @@ func deniedMetadata(field, key string, allow *tenantlimits.Setting) *Refusal {
 		fmt.Sprintf("remove it, or exclude it from reflection in the consumer with offloading.reflection.skip.%s in the values of the Refract chart; %s", field, limitRemedy(allow))}
 }
 
-// DropDenied removes, in place, the labels and annotations that objects of the consumer must not have, and returns a
-// Refusal that names the first removed one. Use it where missing metadata is better than an outdated object.
+// DropDenied removes the labels and annotations that the consumer's objects must not have from the maps. It returns a
+// Refusal that names the first of them. It is for objects that are better without some metadata than outdated.
 func (p *Policy) DropDenied(namespace *corev1.Namespace, labels, annotations map[string]string) *Refusal {
 	limits, err := p.options.Limits.With(namespace.Annotations)
 	first := checkMetadata(limits, labels, annotations)

@@ -13,7 +13,8 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// Consumer returns the ID of the consumer of a tenant namespace, or an empty string for other namespaces.
+// Consumer returns the ID of the consumer that a tenant namespace belongs to. It returns an empty string for other
+// namespaces.
 func Consumer(ctx context.Context, c client.Reader, namespace string) (string, error) {
 	object := &corev1.Namespace{}
 	if err := c.Get(ctx, client.ObjectKey{Name: namespace}, object); err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/refract-project/refract/internal/tenantlimits"
 )
 
-// podCheck checks the spec of a pod against the limits of its consumer. The chart's admission policies enforce the same
+// podCheck checks a pod's spec against the limits of its consumer. The chart's admission policies enforce the same
 // rules.
 type podCheck struct {
 	limits    tenantlimits.Limits
@@ -45,8 +45,7 @@ func (c *podCheck) checkScheduling() *Refusal {
 	return nil
 }
 
-// checkNodeSelection checks how the pod selects nodes. Topology keys are ignored, because they spread pods but do not
-// select nodes.
+// checkNodeSelection checks how the pod selects nodes. It ignores topology keys, because they only spread pods.
 func (c *podCheck) checkNodeSelection() *Refusal {
 	const rule = "consumers must not select nodes by %q"
 	for _, key := range slices.Sorted(maps.Keys(c.spec.NodeSelector)) {
@@ -87,8 +86,8 @@ func (c *podCheck) checkTolerations() *Refusal {
 	return nil
 }
 
-// checkPodAffinity refuses affinity to pods of other tenants, so that a pod does not get onto their nodes. Because
-// anti-affinity is symmetric, it is refused as well: it would keep pods of other tenants off the node.
+// checkPodAffinity refuses affinity to the pods of other tenants, so that the pod cannot get onto their nodes.
+// Anti-affinity is refused, too, because it is symmetric: it would keep the pods of other tenants off the pod's node.
 func (c *podCheck) checkPodAffinity() *Refusal {
 	if c.spec.Affinity == nil || c.limits.Enabled(tenantlimits.CrossNamespaceAffinity) {
 		return nil
@@ -121,8 +120,8 @@ func (c *podCheck) checkPodAffinity() *Refusal {
 	return nil
 }
 
-// checkClasses checks the classes of the pod. System priority classes are never allowed, because such pods preempt
-// components that the cluster needs.
+// checkClasses checks the classes of the pod. System priority classes are never allowed, because pods with such a class
+// preempt components that the cluster needs.
 func (c *podCheck) checkClasses() *Refusal {
 	priority, runtime := c.spec.PriorityClassName, c.spec.RuntimeClassName
 	switch {
@@ -136,8 +135,8 @@ func (c *podCheck) checkClasses() *Refusal {
 	return nil
 }
 
-// checkGracePeriods checks the pod's grace period and the grace periods of probes, which apply when a failed probe
-// ends a container.
+// checkGracePeriods checks the grace periods of the pod and of its probes. The grace period of a probe applies when the
+// failed probe ends a container.
 func (c *podCheck) checkGracePeriods() *Refusal {
 	limit, limited := c.limits.Number(tenantlimits.MaxTerminationGracePeriod)
 	if !limited {
@@ -190,7 +189,8 @@ func isCredential(source corev1.VolumeProjection) bool {
 	return source.ServiceAccountToken != nil || source.PodCertificate != nil
 }
 
-// checkVolumes checks the types of the volumes in the stored spec, because newer versions of Kubernetes may add types.
+// checkVolumes checks the types of the volumes. It reads the stored spec, because newer versions of Kubernetes may add
+// types.
 func (c *podCheck) checkVolumes() *Refusal {
 	volumes, _ := c.stored["volumes"].([]any)
 	for _, item := range volumes {
@@ -212,8 +212,8 @@ func (c *podCheck) checkVolumes() *Refusal {
 	return nil
 }
 
-// checkHostNamespaces refuses the node's network namespace in any case, and the other namespaces of the node unless
-// the provider grants them.
+// checkHostNamespaces always refuses the network namespace of the node. It refuses the node's other namespaces unless
+// the provider allows them.
 func (c *podCheck) checkHostNamespaces() *Refusal {
 	if c.spec.HostNetwork {
 		return &Refusal{podField + "hostNetwork", "pods of consumers do not use the network of their node", "omit the field"}
@@ -228,12 +228,12 @@ func (c *podCheck) checkHostNamespaces() *Refusal {
 	return nil
 }
 
-// refuseHostNamespace returns the Refusal of a field that requests a namespace of the node.
+// refuseHostNamespace returns the Refusal for a field that requests a namespace of the node.
 func refuseHostNamespace(field string) *Refusal {
 	return refuseField(field, tenantlimits.HostNamespaces, "pods of consumers do not use this namespace of their node")
 }
 
-// refuseField returns a Refusal for a field of the pod that a limit does not allow.
+// refuseField returns the Refusal for a field of the pod that violates a limit.
 func refuseField(field string, setting *tenantlimits.Setting, rule string, args ...any) *Refusal {
 	return &Refusal{podField + field, fmt.Sprintf(rule, args...), limitRemedy(setting)}
 }

@@ -19,21 +19,21 @@ import (
 	"github.com/refract-project/refract/internal/tenantlimits"
 )
 
-// EnforceLabel is the label of a namespace with the Pod Security level of its pods. Namespaces of consumers get the
-// label when they are created. A level that an administrator has set on an existing namespace is respected.
+// EnforceLabel is the label of a namespace that contains the Pod Security level of its pods. Namespaces of consumers
+// get the label when they are created. A level that an administrator has set on an existing namespace is respected.
 // (Kubernetes: Pod Security admission.)
 const EnforceLabel = psapi.EnforceLevelLabel
 
-// Options are the provider's settings for its tenants. The zero value is the default.
+// Options are the provider's settings for its tenants. The zero value contains the defaults.
 type Options struct {
-	// PodSecurity is the Pod Security level of all consumers; an empty level means baseline. Levels overrides it for
-	// some consumers, by cluster ID.
+	// PodSecurity is the Pod Security level of all consumers. An empty level means baseline. Levels overrides the level
+	// for some consumers, by cluster ID.
 	PodSecurity string
 	Levels      map[string]string
-	// ReservedPrefixes are additional prefixes that a consumer's namespaces must not have.
+	// ReservedPrefixes are additional prefixes that the names of a consumer's namespaces must not have.
 	ReservedPrefixes []string
-	// NamePatterns are regular expressions (RE2), by cluster ID, that must match the whole names of a consumer's
-	// namespaces.
+	// NamePatterns contains regular expressions (RE2), by cluster ID. They must match the complete names of the
+	// consumer's namespaces.
 	NamePatterns map[string]string
 	// Limits apply to all consumers. The annotations of a namespace override them for its consumer.
 	Limits tenantlimits.Limits
@@ -78,16 +78,16 @@ func (o *Options) Level(clusterID string) string {
 	return string(psapi.LevelBaseline)
 }
 
-// Refusal is the reason why a requested pod is not allowed.
+// Refusal is the reason why a pod is not allowed.
 type Refusal struct {
 	Field string // path of the field in the ShadowPod
 	Rule  string
-	// Remedy names the setting that allows the pod, and who can change the setting.
+	// Remedy names the setting that would allow the pod, and who can change it.
 	Remedy string
 }
 
-// maxRuleBytes leaves room for the field and the remedy in an Event. The rule may quote text of any length from the
-// consumer.
+// maxRuleBytes limits the length of Rule, which may quote text of any length from the consumer. It leaves room for the
+// field and the remedy in an Event.
 const maxRuleBytes = 512
 
 // Error implements the interface error.
@@ -105,7 +105,7 @@ type Policy struct {
 	evaluator policy.Evaluator
 }
 
-// NewPolicy returns the policy of the options, which must be valid.
+// NewPolicy returns the policy for the options, which must be valid.
 func NewPolicy(o Options) (*Policy, error) {
 	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
 	if err != nil {
@@ -116,7 +116,7 @@ func NewPolicy(o Options) (*Policy, error) {
 
 const podField = "spec.pod."
 
-// CheckNamespace returns a Refusal unless the namespace was created for the consumer origin.
+// CheckNamespace returns a Refusal unless the namespace was created for the consumer with the ID origin.
 func CheckNamespace(namespace *corev1.Namespace, origin string) *Refusal {
 	owner := namespace.Labels[wire.RemoteClusterIDLabel]
 	if namespace.Annotations[wire.ManagedByNamespaceMapAnnotation] == "" || owner == "" {
@@ -130,7 +130,7 @@ func CheckNamespace(namespace *corev1.Namespace, origin string) *Refusal {
 	return nil
 }
 
-// CheckPod returns a Refusal if the pod is not allowed, otherwise nil. spec is the stored spec of the ShadowPod.
+// CheckPod returns a Refusal if the pod is not allowed, and nil otherwise. spec is the stored spec of the ShadowPod.
 func (p *Policy) CheckPod(namespace *corev1.Namespace, labels, annotations map[string]string, spec map[string]any) *Refusal {
 	pod := &corev1.Pod{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(spec, &pod.Spec); err != nil {
@@ -161,7 +161,7 @@ func limitRemedy(setting *tenantlimits.Setting) string {
 		setting.Value(), setting.Name)
 }
 
-// checkSecurity checks the pod against the Pod Security level in its namespace's label. Without a label, the
+// checkSecurity checks the pod against the Pod Security level in the label of its namespace. If there is no label, the
 // consumer's level applies.
 func (p *Policy) checkSecurity(namespace *corev1.Namespace, pod *corev1.Pod) *Refusal {
 	text := namespace.Labels[EnforceLabel]
@@ -180,8 +180,8 @@ func (p *Policy) checkSecurity(namespace *corev1.Namespace, pod *corev1.Pod) *Re
 		"an administrator of this cluster can set the level of the consumer, or label " + EnforceLabel + " of the namespace"}
 }
 
-// Names and prefixes of namespaces that consumers can never have. "liqo-" is not a reserved prefix, because
-// "liqo-demo-rome" is the documented mapping of a consumer's liqo-demo.
+// Names and prefixes that the namespaces of consumers must not have. "liqo-" is not reserved, because a consumer's
+// namespace liqo-demo is offloaded to liqo-demo-rome, as documented.
 var (
 	reservedNames    = []string{"default", "liqo", "liqo-system", "refract", "refract-system"}
 	reservedPrefixes = []string{"kube-", "openshift-", "liqo-tenant-"}
@@ -189,8 +189,8 @@ var (
 
 func anchorPattern(pattern string) string { return "^(?:" + pattern + ")$" }
 
-// CheckName returns an error if a new namespace of a consumer may not have the name. limits are the limits of the
-// consumer, and installation is the namespace of the controllers.
+// CheckName returns an error if a new namespace of a consumer must not have the name. limits are the limits of the
+// consumer. installation is the namespace of the controllers.
 func (o *Options) CheckName(limits tenantlimits.Limits, clusterID, name, installation string) error {
 	if problems := validation.IsDNS1123Label(name); len(problems) > 0 {
 		return fmt.Errorf("it is not a valid name: %s", problems[0])

@@ -12,8 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A consumer chooses the values that a refusal quotes. The refusal, with the remedy, must still fit into an Event and a
-// condition.
+// TestRefusalsAreShort checks that a refusal with its remedy fits into an Event and a condition, whatever values of the
+// consumer it quotes.
 func TestRefusalsAreShort(t *testing.T) {
 	p, err := NewPolicy(Options{})
 	require.NoError(t, err)
@@ -27,7 +27,8 @@ func TestRefusalsAreShort(t *testing.T) {
 	}
 }
 
-// The refusal names the trusted key and the setting that allows it. Metadata that nothing trusts is not refused.
+// TestTrustedMetadata checks that the refusal names the trusted key, and the setting that allows it. Metadata that no
+// component trusts must not be refused.
 func TestTrustedMetadata(t *testing.T) {
 	p, err := NewPolicy(Options{})
 	require.NoError(t, err)
@@ -56,7 +57,7 @@ func TestTrustedMetadata(t *testing.T) {
 	}
 }
 
-// An invalid limit allows nothing, and denied keys are still dropped.
+// TestInvalidLimits checks that an invalid limit allows nothing, and that denied keys are still dropped.
 func TestInvalidLimits(t *testing.T) {
 	p, err := NewPolicy(Options{})
 	require.NoError(t, err)

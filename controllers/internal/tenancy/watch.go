@@ -12,8 +12,8 @@ import (
 	"github.com/refract-project/refract/internal/tenantlimits"
 )
 
-// RulesChanged selects updates to namespaces that may allow or forbid what consumers request: other owners, limits and
-// Pod Security levels.
+// RulesChanged selects the updates of namespaces that may change which requests of consumers are allowed: changes of
+// the owner, of limits and of the Pod Security level.
 func RulesChanged(e event.UpdateEvent) bool {
 	before, after := e.ObjectOld, e.ObjectNew
 	return before.GetLabels()[wire.RemoteClusterIDLabel] != after.GetLabels()[wire.RemoteClusterIDLabel] ||

@@ -1,13 +1,14 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tenantcondition keeps the condition of a consumer, on the provider, when its Tenant is deleted.
+// Package tenantcondition preserves the condition of a consumer's Tenant (Active, Cordoned or Drained) when the Tenant
+// is deleted on the provider.
 //
-// The user that joins for a consumer may delete its Tenant and create it again, to end a peering and to start another
-// one. Such a deletion must not undo a cordon or a drain. Therefore the condition is recorded on the tenant
-// namespace, which such a user cannot write, together with the UID of the Tenant. A Tenant with another UID gets the
-// recorded condition. The record is removed when an administrator sets the recorded Tenant to Active. An admission
-// policy of the chart admits the deletion of a cordoned or drained Tenant once the record exists.
+// The user who joins a consumer may delete the consumer's Tenant to end a peering, and create it again to start another
+// one. This must not undo a cordon or a drain. Therefore the condition and the UID of the Tenant are recorded on the
+// tenant namespace, which this user cannot write. A Tenant with another UID gets the recorded condition. The record is
+// removed when an administrator sets the recorded Tenant to Active. An admission policy of the chart admits the
+// deletion of a cordoned or drained Tenant once the record exists.
 package tenantcondition
 
 import (
@@ -32,7 +33,8 @@ type Record struct {
 	UID       types.UID
 }
 
-// parseRecord returns the record on a tenant namespace. An annotation without a valid condition is ignored.
+// parseRecord returns the record on a tenant namespace. It returns an empty record if the annotation contains no valid
+// condition.
 func parseRecord(namespace client.Object) Record {
 	condition, uid, _ := strings.Cut(namespace.GetAnnotations()[wire.TenantConditionAnnotation], "/")
 	if severity(auth.TenantCondition(condition)) == 0 {
@@ -41,8 +43,8 @@ func parseRecord(namespace client.Object) Record {
 	return Record{Condition: auth.TenantCondition(condition), UID: types.UID(uid)}
 }
 
-// IsMissingIn reports whether a Tenant lacks the recorded condition, because it was created after the deletion of the
-// recorded Tenant.
+// IsMissingIn reports whether a Tenant lacks the recorded condition. This is the case if the Tenant was created after
+// the recorded Tenant was deleted.
 func (r Record) IsMissingIn(tenant *auth.Tenant) bool {
 	return r.UID != tenant.UID && severity(tenant.Spec.TenantCondition) < severity(r.Condition)
 }
@@ -57,7 +59,7 @@ func ReadRecord(ctx context.Context, reader client.Reader, namespace string) (Re
 }
 
 // RestoreCondition sets the recorded condition on a Tenant that lacks it. It returns the restored condition, or an
-// empty one if there was nothing to restore.
+// empty condition if there was nothing to restore.
 func RestoreCondition(ctx context.Context, c client.Client, live client.Reader, tenant *auth.Tenant) (auth.TenantCondition, error) {
 	record, err := ReadRecord(ctx, live, tenant.Namespace)
 	if err != nil || !record.IsMissingIn(tenant) {
@@ -65,7 +67,8 @@ func RestoreCondition(ctx context.Context, c client.Client, live client.Reader, 
 	}
 	desired := tenant.DeepCopy()
 	desired.Spec.TenantCondition = record.Condition
-	// The record is updated after the Tenant, because a record that names an Active Tenant would be removed.
+	// The Tenant is updated before the record. In the opposite order, a failure in between would leave a record with
+	// the UID of an Active Tenant, and RecordCondition would remove this record.
 	if err := c.Patch(ctx, desired, client.MergeFromWithOptions(tenant, client.MergeFromWithOptimisticLock{})); err != nil {
 		return "", fmt.Errorf("restoring spec.tenantCondition of Tenant %s, %w", client.ObjectKeyFromObject(tenant), err)
 	}
@@ -73,7 +76,7 @@ func RestoreCondition(ctx context.Context, c client.Client, live client.Reader, 
 }
 
 // RecordCondition records the condition of a Tenant. If the Tenant is Active, it removes the Tenant's record instead.
-// The record of another Tenant is replaced only if the condition of this one is at least as severe.
+// If the record is of another Tenant, it is replaced only if the new condition is at least as severe.
 func RecordCondition(ctx context.Context, c client.Client, live client.Reader, tenant *auth.Tenant) error {
 	record, err := ReadRecord(ctx, live, tenant.Namespace)
 	if err != nil {
@@ -110,7 +113,7 @@ func writeRecord(ctx context.Context, c client.Client, namespace string, record 
 	return nil
 }
 
-// severity orders conditions by how much they limit a consumer. It returns 0 for Active and for unknown conditions.
+// severity ranks conditions by how much they restrict a consumer. It returns 0 for Active and for unknown conditions.
 func severity(condition auth.TenantCondition) int {
 	switch condition {
 	case auth.TenantCordoned:

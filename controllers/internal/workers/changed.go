@@ -8,8 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 )
 
-// Changed reports whether an update is relevant: either fields other than the status have changed, or the event is a
-// resync. Updates to the status alone are not relevant.
+// Changed is an event filter. It ignores updates in which only the status has changed, but not resyncs.
 func Changed(e event.UpdateEvent) bool {
 	before, now := e.ObjectOld, e.ObjectNew
 	return before.GetResourceVersion() == now.GetResourceVersion() ||

@@ -15,18 +15,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// Lanes process objects independently: each object has its own worker, which processes the object without delay.
-// Shared workers could all be blocked by objects whose servers do not respond. Lanes are meant for a small number of
-// objects, one per peer.
+// Lanes is a queue with one worker per object. If objects shared workers, the objects of servers that do not respond
+// could block all workers. Lanes is meant for few objects, such as one per peer.
 //
-// Lanes are both a reconciler, which only enqueues the requests of a controller, and a runnable, which a manager must
-// start.
+// Lanes is both a reconciler and a runnable. As a reconciler, it only enqueues the requests of a controller. A manager
+// must start the runnable, which processes them.
 type Lanes struct {
 	inner reconcile.Reconciler
 	queue workqueue.TypedRateLimitingInterface[reconcile.Request]
 }
 
-// NewLanes returns lanes that process requests with inner.
+// NewLanes returns lanes that call inner for each request.
 func NewLanes(inner reconcile.Reconciler) *Lanes {
 	return &Lanes{inner: inner, queue: workqueue.NewTypedRateLimitingQueue(newRateLimiter())}
 }
@@ -37,13 +36,13 @@ func (l *Lanes) Reconcile(_ context.Context, request reconcile.Request) (reconci
 	return reconcile.Result{}, nil
 }
 
-// Start processes requests until ctx ends, and returns when all workers have stopped.
+// Start processes requests until ctx is done, and returns when all workers have stopped.
 func (l *Lanes) Start(ctx context.Context) error {
 	defer context.AfterFunc(ctx, l.queue.ShutDown)()
 	var working sync.WaitGroup
 	defer working.Wait()
 	for {
-		request, ended := l.queue.Get() // Get does not return a request that is being processed
+		request, ended := l.queue.Get() // Get does not return an object that is being processed
 		if ended {
 			return nil
 		}

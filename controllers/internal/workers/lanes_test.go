@@ -20,7 +20,7 @@ func requestOf(name string) reconcile.Request {
 	return reconcile.Request{NamespacedName: types.NamespacedName{Name: name}}
 }
 
-// start returns running lanes, and a function that stops them and waits for their end.
+// start returns running lanes, and a function that stops them and waits until they have stopped.
 func start(t *testing.T, inner reconcile.Func) (lanes *Lanes, end func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -83,7 +83,7 @@ func TestOneAtATimeAndNoRequestIsLost(t *testing.T) {
 	})
 	ask(t, lanes, "a")
 	<-begun
-	ask(t, lanes, "a") // as if the object changed while it is processed
+	ask(t, lanes, "a") // the object changes while it is being processed
 	ask(t, lanes, "a")
 	close(goOn)
 	<-done
@@ -94,7 +94,7 @@ func TestOneAtATimeAndNoRequestIsLost(t *testing.T) {
 }
 
 func TestWhatFailedIsTriedAgain(t *testing.T) {
-	attempts := map[string]int{} // needs no lock: an object is processed by one worker at a time
+	attempts := map[string]int{} // no lock is needed, because an object is processed by one worker at a time
 	done := make(chan struct{}, 2)
 	lanes, end := start(t, func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 		if _, bounded := ctx.Deadline(); !bounded {
@@ -114,7 +114,7 @@ func TestWhatFailedIsTriedAgain(t *testing.T) {
 	})
 	ask(t, lanes, "a")
 	<-done
-	ask(t, lanes, "a") // enqueued after the fourth attempt
+	ask(t, lanes, "a") // this request is enqueued after the fourth attempt
 	<-done
 	if n := lanes.queue.NumRequeues(requestOf("a")); n != 0 {
 		t.Errorf("a terminal error is tried again: %d", n)

@@ -24,8 +24,9 @@ const (
 	reconcileTimeout = 30 * time.Second
 )
 
-// Options returns the options of a controller with n workers. Retries are limited per object, without a shared rate
-// limit, so that ten broken objects do not delay a thousand new ones. Flow control is left to the API server.
+// Options returns the options of a controller with n workers. Retries are limited per object. There is no shared rate
+// limit, so ten objects that fail do not delay a thousand new ones. The API server limits the overall rate with API
+// Priority and Fairness.
 func Options(n int) controller.Options {
 	return controller.Options{
 		MaxConcurrentReconciles: n,

@@ -4,11 +4,11 @@
 //go:build wasip1
 
 // An example of a plugin in the portable tier. It is written with Extism's PDK and does not use Refract's SDK, so a
-// plugin in Rust, C or JavaScript has the same structure. It labels objects with the team in its configuration, and
-// excludes objects of the team "private" from reflection.
+// plugin in Rust, C or JavaScript has the same structure. It labels each object with the team named in its
+// configuration, and excludes objects of the team "private" from reflection.
 //
 // The object is passed as JSON, so the cost grows with the size of the object. (The SDK uses handles instead.) The
-// answer is a JSON Patch, so that fields that it does not name stay unchanged.
+// plugin returns a JSON Patch. Fields that the patch does not name stay unchanged.
 package main
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/extism/go-pdk"
 )
 
-// input has the fields of the input that this plugin reads.
+// input contains the fields of the input that this plugin reads.
 type input struct {
 	Object struct {
 		Metadata struct {
@@ -58,7 +58,7 @@ func fail(err error) int32 {
 	return 1
 }
 
-// label returns a patch that sets the label, or the reason why the object is not reflected.
+// label returns a patch that sets the label, or a reason not to reflect the object.
 func label(in *input) (any, error) {
 	team, labels := in.Config.Team, in.Object.Metadata.Labels
 	switch {
@@ -66,7 +66,7 @@ func label(in *input) (any, error) {
 		return nil, errors.New("the configuration names no team: set config.team in the plugin's options")
 	case labels["team"] == "private":
 		return map[string]string{"skip": "it is private"}, nil
-	case labels == nil: // JSON Patch does not create missing parents of a new value, so the whole map is added.
+	case labels == nil: // JSON Patch does not create missing parents of a new value, so the patch adds the whole map.
 		return []operation{{"add", "/metadata/labels", map[string]string{"team": team}}}, nil
 	}
 	return []operation{{"add", "/metadata/labels/team", team}}, nil

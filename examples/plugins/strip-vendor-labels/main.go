@@ -1,9 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// An example of a plugin that removes labels and annotations of cloud vendors. They are intended only for the
-// controllers of the consumer's cloud. If the provider runs in another cloud, they are useless, or its controllers
-// may even react to them.
+// An example of a plugin that removes the labels and annotations of cloud vendors. They are meant for the controllers
+// of the consumer's cloud. In the provider's cloud they are useless, and controllers there might even react to them.
 //
 // README.md shows how to write, build, test and use a plugin like this one.
 package main
@@ -22,8 +21,8 @@ var plugin = sdk.Register(sdk.Manifest{
 
 func main() {}
 
-// vendors has the globs that are used if the configuration lists none, one glob per line. The part before the slash
-// is the domain of the vendor that has defined the key.
+// vendors contains one glob per line. It is used if the configuration has no list of globs. The part of a key before
+// the slash is the domain of the vendor that defined the key.
 const vendors = `*.amazonaws.com/*
 *.eksctl.io/*
 alb.ingress.kubernetes.io/*
@@ -47,7 +46,8 @@ func outgoing(ctx sdk.Context, object sdk.Object) error {
 	return nil
 }
 
-// strip removes the keys that match the configured globs. If an empty list is configured, it removes no keys.
+// strip removes the keys that match the configured globs. An empty list in the configuration means that no keys are
+// removed.
 func strip(from sdk.StringMap, configured sdk.Node) {
 	removed := 0
 	if configured.Exists() {

@@ -14,19 +14,18 @@ import (
 
 const module = "strip-vendor-labels.wasm"
 
-// TestCases checks that the compiled module gives the results in testdata on the real host.
+// TestCases runs the compiled module on the real host, and compares the results with testdata.
 func TestCases(t *testing.T) {
 	plugintest.Run(t, module, "testdata", plugintest.Native(plugin))
 }
 
-// TestProperties checks with generated objects that the compiled module has no faults, is idempotent, and has the same
+// TestProperties checks on generated objects that the compiled module does not fail, is idempotent, and gives the same
 // results as the native build.
 func TestProperties(t *testing.T) {
 	plugintest.Property(t, module, "testdata", 1000, plugintest.Native(plugin))
 }
 
-// TestNative runs the hook in the test process instead of the compiled module, so that you can set a breakpoint in
-// outgoing.
+// TestNative runs the native build of the hook in the test process, so that you can set a breakpoint in outgoing.
 func TestNative(t *testing.T) {
 	result, err := plugin.RunNative(sdk.Call{Hook: sdk.HookOutgoing, Object: map[string]any{
 		"metadata": map[string]any{"labels": map[string]any{"cloud.google.com/gke-nodepool": "a", "app": "web"}},

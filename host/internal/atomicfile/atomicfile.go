@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package atomicfile writes files atomically: after a failure, the old content is unchanged.
+// Package atomicfile writes files atomically: if writing fails, the file keeps its old content.
 package atomicfile
 
 import (
@@ -18,8 +18,8 @@ const (
 	abandonedAge = time.Hour
 )
 
-// Write replaces the content of path, and creates a missing folder. A file, link or folder at path is replaced.
-// A power failure may damage the content, so callers must verify it with a digest when they read it.
+// Write replaces the content of path, and creates missing folders. If path is a file, a link or a folder, it is
+// replaced. A power failure may damage the content, so callers must verify it with a digest when they read it.
 func Write(path string, content []byte) error {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -51,8 +51,8 @@ func replaceFile(temp, path string) error {
 	return os.Rename(temp, path)
 }
 
-// RemoveAbandoned removes from dir the temporary files left behind by processes that were killed during Write. Files
-// younger than abandonedAge are kept.
+// RemoveAbandoned removes temporary files from dir that were left behind by processes killed during Write. Files
+// younger than abandonedAge are kept, because their writer may still be running.
 func RemoveAbandoned(dir string) error {
 	entries, err := os.ReadDir(dir)
 	for _, entry := range entries {

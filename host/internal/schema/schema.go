@@ -12,9 +12,9 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 )
 
-// Check validates a configuration with a schema of draft 2020-12 or 7. A nil config counts as an empty configuration.
-// An empty schema accepts every configuration. A schema with references is rejected, because the schema is written by
-// the plugin's author, and a cyclic reference would overflow the stack of the host, which would end the process.
+// Check validates a configuration with a JSON schema of draft 2020-12 or draft 7. A nil config is treated as an empty
+// configuration. An empty schema accepts every configuration. Schemas with references are rejected: a cyclic reference
+// in a schema from a plugin's author would overflow the stack, and end the host process.
 func Check(schema, config map[string]any) (err error) {
 	if len(schema) == 0 {
 		return nil
@@ -52,7 +52,7 @@ func resolveSchema(schema map[string]any) (*jsonschema.Resolved, error) {
 	return parsed.Resolve(nil)
 }
 
-// containsRef reports whether a schema contains a $ref. A property with the name "$ref" does not count.
+// containsRef reports whether a schema contains a $ref. A property that is named "$ref" does not count as a reference.
 func containsRef(value any) bool {
 	switch v := value.(type) {
 	case map[string]any:

@@ -21,7 +21,7 @@ func TestCheck(t *testing.T) {
 	}, "additionalProperties": {"type": "boolean"}}`
 	for name, test := range map[string]struct {
 		config map[string]any
-		says   string // text that the error must contain; empty if the configuration is valid
+		says   string // text that the error must contain, or empty if the configuration is valid
 	}{
 		"all of it":            {map[string]any{"globs": []any{"a"}, "mode": "soft", "n": int64(3), "one": true, "else": true}, ""},
 		"null":                 {map[string]any{"globs": []any{"a"}, "n": nil}, ""},
@@ -46,7 +46,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestSchemasThatCannotBeUsed checks that invalid and hostile schemas result in an error.
+// TestSchemasThatCannotBeUsed checks that invalid and hostile schemas are rejected with an error.
 func TestSchemasThatCannotBeUsed(t *testing.T) {
 	for name, schema := range map[string]string{
 		"refers to itself":      `{"allOf": [{"$ref": "#"}]}`,

@@ -16,8 +16,8 @@ import (
 // the clock.
 const MaxClockSkew = time.Minute
 
-// ClockOffset returns how far the clock of the API server is ahead of the local clock. It is unknown if a proxy has
-// removed the Date header.
+// ClockOffset returns how far the API server's clock is ahead of the local clock. known is false if a proxy has removed
+// the Date header.
 func (c *Cluster) ClockOffset(ctx context.Context) (offset time.Duration, known bool, err error) {
 	httpClient, err := rest.HTTPClientFor(c.Config)
 	if err != nil {

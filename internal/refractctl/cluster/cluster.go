@@ -1,11 +1,11 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cluster provides the access to a cluster for commands that join two clusters.
+// Package cluster provides access to clusters for the commands that join two clusters.
 //
-// A Cluster is the access that the user has specified. Inspect determines what is installed in the cluster, and
-// returns a Side. A Writer creates objects on a Side and can remove them again if its run fails; a Remover removes
-// objects, or lists them in a dry run. Neither changes an object that refractctl has not created.
+// A Cluster is a cluster with the access that the user has specified. Inspect finds out what is installed in the
+// cluster, and returns a Side. A Writer creates objects on a Side, and can remove them if the run fails. A Remover
+// removes objects, or lists them in a dry run. Neither of them changes objects that refractctl has not created.
 package cluster
 
 import (
@@ -35,14 +35,15 @@ import (
 type Cluster struct {
 	// Name is the user's name for the cluster: a context or a server.
 	Name string
-	// Config, Client and Clientset access the same cluster, with the permissions of an administrator. They are nil
+	// Config, Client and Clientset give access to the cluster with the permissions of an administrator. They are nil
 	// for a cluster that cannot be accessed.
 	Config    *rest.Config
 	Client    client.Client
 	Clientset kubernetes.Interface
-	// Invitation describes a provider that is accessed with an invitation. It is nil for access as an administrator.
+	// Invitation is set if the cluster is a provider that is accessed with an invitation. It is nil if the user is an
+	// administrator.
 	Invitation *invitation.Invitation
-	// KnownID is the ID of a cluster that cannot be accessed. It is empty for other clusters.
+	// KnownID is the ID of a cluster that cannot be accessed. It is empty for all other clusters.
 	KnownID string
 }
 
@@ -60,14 +61,14 @@ func (c *Cluster) IsAbsent() bool { return c.Client == nil }
 // IsInvited reports whether the cluster is accessed with an invitation.
 func (c *Cluster) IsInvited() bool { return c.Invitation != nil }
 
-// Side describes one of the two clusters of a command, as Inspect has found it: its access, its installation, its UID,
-// and whether it runs Liqo. It is immutable.
+// Side describes one of the two clusters of a command: its access, its installation, its UID, and whether it runs Liqo.
+// Inspect returns it. It is immutable.
 type Side struct {
 	*Cluster
-	// Installation describes the release. If the cluster cannot be accessed, it contains only the ID; if the cluster
-	// runs Liqo, only the ID and the namespace.
+	// Installation describes the release. It contains only the ID if the cluster cannot be accessed, and only the ID
+	// and the namespace if the cluster runs Liqo.
 	Installation *release.Installation
-	// UID distinguishes the cluster from another cluster with the same ID. It is empty if the cluster cannot be
+	// UID distinguishes the cluster from other clusters with the same ID. It is empty if the cluster cannot be
 	// accessed.
 	UID string
 	// RunsLiqo is true if the cluster runs Liqo.
@@ -83,8 +84,8 @@ func (s *Side) Manager() rbac.Manager {
 		Subject: rbac.ServiceAccount(s.Installation.Namespace, s.Installation.ServiceAccount)}
 }
 
-// Inspect determines the installed version and its settings. For a cluster that cannot be accessed, it returns only
-// the known ID.
+// Inspect finds out which version is installed, and its settings. For a cluster that cannot be accessed, it returns
+// only the known ID.
 func (c *Cluster) Inspect(ctx context.Context) (*Side, error) {
 	if c.IsAbsent() {
 		return &Side{Cluster: c, Installation: &release.Installation{ClusterID: c.KnownID}}, nil
@@ -105,8 +106,8 @@ func (c *Cluster) Inspect(ctx context.Context) (*Side, error) {
 	return c.identify(ctx, &Side{Cluster: c, Installation: installation})
 }
 
-// useInvitation returns a description of the provider from its invitation, because a consumer has no permission to
-// read it from the provider.
+// useInvitation returns the description of the provider from its invitation, because a consumer may not read it from
+// the provider.
 func (c *Cluster) useInvitation(ctx context.Context) (*Side, error) {
 	_, err := c.Clientset.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	if apierrors.IsUnauthorized(err) {
@@ -119,7 +120,7 @@ func (c *Cluster) useInvitation(ctx context.Context) (*Side, error) {
 		Installation: &release.Installation{ClusterID: c.Invitation.Provider, Version: c.Invitation.Version}}, nil
 }
 
-// identify reads the UID of the cluster and stores it in side.
+// identify reads the UID of the cluster and sets it in side.
 func (c *Cluster) identify(ctx context.Context, side *Side) (*Side, error) {
 	system := &corev1.Namespace{}
 	if err := c.Client.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, system); err != nil {
@@ -130,13 +131,13 @@ func (c *Cluster) identify(ctx context.Context, side *Side) (*Side, error) {
 }
 
 const (
-	// LiqoIDName is the value of the name label on the ConfigMap with the ID of the cluster, which the chart creates as
-	// Liqo does. LiqoIDKey is the key of the ID in the ConfigMap.
+	// LiqoIDName is the value of the name label on the ConfigMap with the cluster's ID. Liqo and the chart create this
+	// ConfigMap. LiqoIDKey is the key of the ID in it.
 	LiqoIDName = "clusterid-configmap"
 	LiqoIDKey  = "CLUSTER_ID"
 )
 
-// InspectAsProvider determines the installed version, either of this software or of Liqo.
+// InspectAsProvider finds out which version of Refract or Liqo is installed.
 func (c *Cluster) InspectAsProvider(ctx context.Context) (*Side, error) {
 	side, err := c.Inspect(ctx)
 	if !errors.Is(err, release.ErrNotInstalled) {
@@ -155,10 +156,10 @@ func (c *Cluster) InspectAsProvider(ctx context.Context) (*Side, error) {
 	return c.identify(ctx, &Side{Cluster: c, RunsLiqo: true, Installation: &release.Installation{ClusterID: ids.Items[0].Data[LiqoIDKey], Namespace: ids.Items[0].Namespace}})
 }
 
-// oldestLiqo is the first version of Liqo that has the resources that refractctl creates on a provider.
+// oldestLiqo is the first version of Liqo that supports the resources that refractctl creates on a provider.
 var oldestLiqo = version.MustParseGeneric("1.0.0")
 
-// requireTenants fails if the provider's version of Liqo is too old, according to the version or the CRDs.
+// requireTenants returns an error if the provider's version of Liqo is too old, according to its version or CRDs.
 func (c *Cluster) requireTenants(ctx context.Context, label string) error {
 	found, err := version.ParseGeneric(label)
 	if err == nil && found.LessThan(oldestLiqo) {

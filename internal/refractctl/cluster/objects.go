@@ -25,7 +25,7 @@ import (
 const (
 	// FieldOwner is the field manager of refractctl.
 	FieldOwner = client.FieldOwner(negotiation.Creator)
-	// ManagedByLabel has the value ManagedBy on objects that refractctl has created.
+	// ManagedByLabel is a label with the value ManagedBy on objects that refractctl has created.
 	ManagedByLabel = release.ManagedByLabel
 	ManagedBy      = release.ManagedBy
 )
@@ -37,16 +37,16 @@ func Meta(namespace, name string, labels map[string]string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: all}
 }
 
-// IsOurs reports whether refractctl has created the object, and may therefore change and delete it.
+// IsOurs reports whether refractctl has created the object, so that it may change and delete it.
 func IsOurs(object client.Object) bool { return object.GetLabels()[ManagedByLabel] == ManagedBy }
 
-// Describe returns the kind, the namespace and the name of an object as text.
+// Describe returns the kind, the namespace and the name of an object, for messages.
 func Describe(object *metav1.PartialObjectMetadata) string {
 	return object.Kind + " " + strings.TrimPrefix(client.ObjectKeyFromObject(object).String(), "/")
 }
 
-// Find returns the metadata and the kind of an object in the cluster. The metadata is nil if the object does not
-// exist.
+// Find returns the metadata and the kind of an object in the cluster. If the object does not exist, the metadata is
+// nil.
 func (c *Cluster) Find(ctx context.Context, object client.Object) (*metav1.PartialObjectMetadata, schema.GroupVersionKind, error) {
 	kind, err := apiutil.GVKForObject(object, c.Client.Scheme())
 	if err != nil {
@@ -61,7 +61,7 @@ func (c *Cluster) Find(ctx context.Context, object client.Object) (*metav1.Parti
 	if err != nil {
 		return nil, kind, fmt.Errorf("cluster %s: getting %s %s, %w", c.Name, kind.Kind, client.ObjectKeyFromObject(object), err)
 	}
-	// The response may lack the kind.
+	// The response may not contain the kind.
 	found.SetGroupVersionKind(kind)
 	return found, kind, nil
 }
@@ -71,7 +71,7 @@ func (c *Cluster) Annotate(ctx context.Context, object client.Object, key string
 	return c.AnnotateAll(ctx, object, map[string]any{key: value})
 }
 
-// AnnotateAll sets annotations of an object. Annotations whose value is nil are removed.
+// AnnotateAll sets annotations of an object. An annotation whose value is nil is removed.
 func (c *Cluster) AnnotateAll(ctx context.Context, object client.Object, annotations map[string]any) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": annotations}})
 	if err != nil {
@@ -84,8 +84,8 @@ func (c *Cluster) AnnotateAll(ctx context.Context, object client.Object, annotat
 	return nil
 }
 
-// DescribeRemaining describes what is left in a namespace that refractctl has created and deleted. It returns "" if
-// the namespace is gone, or belongs to another owner and therefore stays.
+// DescribeRemaining describes what is left in a namespace that refractctl has created and deleted. It returns "" if the
+// namespace is gone, or if it belongs to someone else and was therefore not deleted.
 func (c *Cluster) DescribeRemaining(ctx context.Context, name string) (remaining string, err error) {
 	namespace := &corev1.Namespace{}
 	err = c.Client.Get(ctx, client.ObjectKey{Name: name}, namespace)

@@ -17,7 +17,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// RequirePeer fails if the cluster has no objects of the peer. The error lists the existing peers.
+// RequirePeer returns an error if the cluster has no objects of the peer. The error lists the existing peers.
 func (s *Side) RequirePeer(ctx context.Context, peer string) error {
 	for _, object := range []client.Object{&corev1.Namespace{ObjectMeta: Meta("", wire.TenantNamespace(peer), nil)}, &core.ForeignCluster{ObjectMeta: Meta("", peer, nil)}} {
 		if found, _, err := s.Find(ctx, object); err != nil || found != nil {
@@ -27,7 +27,7 @@ func (s *Side) RequirePeer(ctx context.Context, peer string) error {
 	return s.NotPeered(ctx, peer)
 }
 
-// NotPeered returns the error for a cluster that has no objects of the peer. The error lists the existing peers.
+// NotPeered returns the error for a cluster that has no objects of the peer. It lists the existing peers.
 func (s *Side) NotPeered(ctx context.Context, peer string) error {
 	namespaces, clusters, peers := &corev1.NamespaceList{}, &core.ForeignClusterList{}, sets.New[string]()
 	if err := s.Client.List(ctx, namespaces, client.MatchingLabels{wire.TenantNamespaceLabel: "true"}, client.HasLabels{wire.RemoteClusterIDLabel}); err != nil {

@@ -20,8 +20,8 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// PodRanges returns the pod ranges of a cluster, from Liqo's Networks if they exist, or else from the nodes. Nodes
-// have no pod ranges if the network plugin has its own IPAM.
+// PodRanges returns the pod ranges of a cluster. They come from Liqo's Networks if these exist, or else from the nodes.
+// Nodes have no pod ranges if the network plugin uses its own IPAM.
 func (c *Cluster) PodRanges(ctx context.Context) ([]netip.Prefix, error) {
 	if c.Invitation != nil {
 		return c.Invitation.PodRanges, nil
@@ -40,9 +40,9 @@ func (c *Cluster) PodRanges(ctx context.Context) ([]netip.Prefix, error) {
 	return ranges, nil
 }
 
-// ServiceRanges returns the cluster IP ranges of a cluster, from Liqo's Networks if they exist, or else from the
-// ServiceCIDRs. Kubernetes has ServiceCIDRs since version 1.33. In older clusters only the address of the API
-// server's own Service is known.
+// ServiceRanges returns the cluster IP ranges of a cluster. They come from Liqo's Networks if these exist, or else from
+// the ServiceCIDRs, which Kubernetes has since version 1.33. For older clusters, only the address of the API server's
+// Service is known.
 func (c *Cluster) ServiceRanges(ctx context.Context) ([]netip.Prefix, error) {
 	if c.Invitation != nil {
 		return c.Invitation.ServiceRanges, nil
@@ -73,11 +73,11 @@ func (c *Cluster) ServiceRanges(ctx context.Context) ([]netip.Prefix, error) {
 	return ranges, nil
 }
 
-// networks is the kind of Liqo's records of the ranges that a cluster uses.
+// networks is the kind of objects in which Liqo records the ranges of a cluster.
 var networks = schema.GroupVersionKind{Group: "ipam.liqo.io", Version: "v1alpha1", Kind: "NetworkList"}
 
-// liqoRanges returns the ranges of the cluster itself in Liqo's Networks of the given type. It returns no ranges if
-// Liqo's network module is not installed.
+// liqoRanges returns the cluster's own ranges from Liqo's Networks of the given type. It returns none if Liqo's network
+// module is not installed.
 func (c *Cluster) liqoRanges(ctx context.Context, networkType string) (ranges []netip.Prefix, err error) {
 	all := &unstructured.UnstructuredList{}
 	all.SetGroupVersionKind(networks)
@@ -95,7 +95,7 @@ func (c *Cluster) liqoRanges(ctx context.Context, networkType string) (ranges []
 	return ranges, nil
 }
 
-// isUnavailable reports whether err means that a resource is not served, or that listing it is forbidden.
+// isUnavailable reports whether err means that a resource is not served or may not be listed.
 func isUnavailable(err error) bool {
 	return apimeta.IsNoMatchError(err) || apierrors.IsNotFound(err) || apierrors.IsForbidden(err)
 }

@@ -35,7 +35,7 @@ func side(t *testing.T, api *testenv.Cluster) *Cluster {
 	return &Cluster{Name: api.Name(), Config: api.Config(), Client: c, Clientset: kubernetes.NewForConfigOrDie(api.Config())}
 }
 
-// networkDefinition is the CRD of Liqo's Networks, reduced to the fields that this package reads.
+// networkDefinition is the CRD of Liqo's Networks, with only the fields that this package reads.
 const networkDefinition = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -51,7 +51,8 @@ spec:
       schema: {openAPIV3Schema: {type: object, properties: {spec: {type: object, x-kubernetes-preserve-unknown-fields: true}}}}
 `
 
-// The ranges of a cluster are read from its nodes and ServiceCIDRs, or from the Networks of Liqo's network module.
+// TestRangesOfACluster checks that the ranges of a cluster are read from its nodes and ServiceCIDRs, or from Liqo's
+// Networks.
 func TestRangesOfACluster(t *testing.T) {
 	api := testenv.ForTest(t, testenv.Options{CRDPaths: []string{"../../../api/crds"}, NoScheduler: true})[0]
 	rome := side(t, api)
@@ -83,7 +84,7 @@ func TestRangesOfACluster(t *testing.T) {
 		network.SetLabels(labels)
 		require.EventuallyWithT(t, func(c *assert.CollectT) { assert.NoError(c, rome.Client.Create(t.Context(), network)) }, time.Minute, 100*time.Millisecond)
 	}
-	declare("milan-pod", nil, "10.9.0.0/16") // declares a Network of another cluster
+	declare("milan-pod", nil, "10.9.0.0/16") // this is the Network of another cluster
 	pods, err = rome.PodRanges(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, ranges("10.1.0.0/24"), pods)
@@ -101,8 +102,8 @@ func TestRangesOfACluster(t *testing.T) {
 	assert.ErrorContains(t, err, "reading Network default/malformed")
 }
 
-// If the command runs twice at the same time, each object is created by only one of the two runs. Only this run
-// removes the object if it fails.
+// TestObjectOfAnotherRunIsNotTakenBack checks that if a command runs twice at the same time, each object is created by
+// only one of the runs, and that only this run removes the object if it fails.
 func TestObjectOfAnotherRunIsNotTakenBack(t *testing.T) {
 	api := testenv.ForTest(t, testenv.Options{CRDPaths: []string{"../../../api/crds"}, NoScheduler: true})[0]
 	connection := side(t, api)

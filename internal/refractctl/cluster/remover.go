@@ -18,19 +18,19 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Remover removes objects from a cluster in one run, and records which objects it has removed or left. In a dry run
-// it changes nothing, and records what it would remove. It is not safe for concurrent use.
+// Remover removes objects from a cluster during one run. It records which objects it has removed, and which were left.
+// In a dry run, it does not change the cluster, and records what it would remove. It is not safe for concurrent use.
 type Remover struct {
 	*Side
 	dryRun        bool
 	removed, left []*metav1.PartialObjectMetadata
 }
 
-// NewRemover returns a Remover without any records.
+// NewRemover returns a Remover without records.
 func NewRemover(side *Side, dryRun bool) *Remover { return &Remover{Side: side, dryRun: dryRun} }
 
-// Removed returns the removed objects. In a dry run, these include the contents of deleted namespaces, and the
-// objects that controllers would remove with a virtual node.
+// Removed returns the objects that were removed. In a dry run, these include the contents of deleted namespaces, and
+// the objects that controllers would remove together with a virtual node.
 func (r *Remover) Removed() []*metav1.PartialObjectMetadata { return r.removed }
 
 // Left returns the objects that were found but not removed.
@@ -56,7 +56,7 @@ func (r *Remover) Remove(ctx context.Context, objects ...client.Object) error {
 	return nil
 }
 
-// RemoveAnyones deletes an object if it exists, regardless of its owner.
+// RemoveAnyones deletes an object if it exists, no matter who created it.
 func (r *Remover) RemoveAnyones(ctx context.Context, object client.Object) error {
 	found, _, err := r.Find(ctx, object)
 	if err != nil || found == nil {
@@ -65,7 +65,7 @@ func (r *Remover) RemoveAnyones(ctx context.Context, object client.Object) error
 	return r.Delete(ctx, found)
 }
 
-// Delete deletes an object that exists. In a dry run it only records the object.
+// Delete deletes an existing object. In a dry run, it only records the object.
 func (r *Remover) Delete(ctx context.Context, found *metav1.PartialObjectMetadata) error {
 	err := r.Change(func() error { return r.Client.Delete(ctx, found, client.Preconditions{UID: &found.UID}) })
 	if client.IgnoreNotFound(err) != nil {
@@ -83,7 +83,7 @@ func (r *Remover) Change(write func() error) error {
 	return write()
 }
 
-// RecordRemoved records an object that another client removes as part of the run.
+// RecordRemoved records an object that another client removes as a part of the run.
 func (r *Remover) RecordRemoved(object *metav1.PartialObjectMetadata) {
 	if !r.HasRemoved(object.UID) {
 		r.removed = append(r.removed, object)
@@ -95,7 +95,7 @@ func (r *Remover) HasRemoved(uid types.UID) bool {
 	return slices.ContainsFunc(r.removed, func(one *metav1.PartialObjectMetadata) bool { return one.UID == uid })
 }
 
-// RecordLeft records an object that is not removed.
+// RecordLeft records an object that is left.
 func (r *Remover) RecordLeft(kind schema.GroupVersionKind, namespace, name string) {
 	object := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	object.SetGroupVersionKind(kind)
@@ -106,9 +106,9 @@ func (r *Remover) RecordLeft(kind schema.GroupVersionKind, namespace, name strin
 // duplicate EndpointSlices.
 var unlistedKinds = sets.New("Event", "Endpoints")
 
-// PreviewAll records, in a dry run, all objects in a namespace, or all objects with the given labels in any
-// namespace, as removed. Controllers would remove them, or they would be deleted with the namespace. Kinds that the
-// user may not list are left out.
+// PreviewAll records objects as removed in a dry run: all objects in a namespace, or all objects with the given labels.
+// In a real run, controllers would remove them, or they would be deleted with the namespace. Kinds that the user may
+// not list are omitted.
 func (r *Remover) PreviewAll(ctx context.Context, options ...client.ListOption) error {
 	if !r.dryRun {
 		return nil
@@ -146,7 +146,7 @@ func (r *Remover) PreviewAll(ctx context.Context, options ...client.ListOption) 
 	return nil
 }
 
-// PreviewContents records, in a dry run, the contents of a namespace that is removed.
+// PreviewContents records the contents of a namespace as removed in a dry run, in which the namespace is removed.
 func (r *Remover) PreviewContents(ctx context.Context, namespace client.Object) error {
 	if !r.dryRun {
 		return nil

@@ -16,14 +16,14 @@ import (
 	"github.com/refract-project/refract/internal/accessreview"
 )
 
-// Right is a permission that the user needs: some verbs for one resource.
+// Right is a permission that the user needs: verbs for a resource.
 type Right struct {
 	Verbs                              []string
 	Group, Resource, Subresource, Name string
 }
 
-// RightToManage returns the permission to create, update and remove objects. Updates are needed when the command is
-// run again.
+// RightToManage returns the permission to create, update and remove objects. Updates are needed when a command is run
+// again.
 func RightToManage(group, resource string) Right {
 	return Right{Verbs: []string{"create", "get", "patch", "delete"}, Group: group, Resource: resource}
 }
@@ -33,7 +33,7 @@ func RightToList(group, resource string) Right {
 	return Right{Verbs: []string{"list"}, Group: group, Resource: resource}
 }
 
-// OnlyVerbs returns the rights restricted to the given verbs.
+// OnlyVerbs returns the rights, restricted to the given verbs.
 func OnlyVerbs(rights []Right, verbs ...string) (some []Right) {
 	for _, r := range rights {
 		r.Verbs = slices.DeleteFunc(slices.Clone(r.Verbs), func(verb string) bool { return !slices.Contains(verbs, verb) })
@@ -46,8 +46,8 @@ func (r *Right) attributes(verb string) authorizationv1.ResourceAttributes {
 	return authorizationv1.ResourceAttributes{Verb: verb, Group: r.Group, Resource: r.Resource, Subresource: r.Subresource, Name: r.Name}
 }
 
-// RequireRights returns an error that lists the permissions that the user lacks. Resources that the cluster does not
-// serve, because its version is older, need no permission.
+// RequireRights returns an error with the permissions that the user lacks. No permissions are needed for resources that
+// the cluster does not serve because its version is older.
 func (c *Cluster) RequireRights(ctx context.Context, rights []Right) error {
 	rights = slices.DeleteFunc(slices.Clone(rights), func(r Right) bool {
 		_, err := c.Client.RESTMapper().KindFor(schema.GroupVersionResource{Group: r.Group, Resource: r.Resource})

@@ -23,8 +23,8 @@ import (
 	"github.com/refract-project/refract/test/support/apistub"
 )
 
-// Tests in this package that call testenv.ForTest need a control plane: the tests of Liqo's Networks, and of two runs
-// at the same time.
+// Tests in this package that call testenv.ForTest need a real control plane, because they test Liqo's Networks or
+// concurrent runs.
 
 func access(s *peeringtest.Side) *cluster.Cluster {
 	return &cluster.Cluster{Name: s.ID, Config: s.Config, Client: s.Client, Clientset: s.Clientset}
@@ -81,11 +81,11 @@ func TestInspect(t *testing.T) {
 	require.Error(t, err)
 }
 
-// peeringtestSide returns the access of a client that has not discovered anything yet.
+// peeringtestSide returns the same cluster with a client that has not discovered any resources yet.
 func peeringtestSide(t *testing.T, s *peeringtest.Side) *peeringtest.Side { return s.As(t, s.Config) }
 
-// With an invitation, the description of the provider is taken from the invitation. If the provider rejects the
-// token, the invitation has ended.
+// TestInspectWithAnInvitation checks that the description of the provider comes from the invitation. If the provider
+// rejects the token, the invitation has ended.
 func TestInspectWithAnInvitation(t *testing.T) {
 	t.Parallel()
 	stub := peeringtest.New(t, "milan")
@@ -105,8 +105,8 @@ func TestInspectWithAnInvitation(t *testing.T) {
 	require.ErrorContains(t, err, "cluster milan: using the invitation")
 }
 
-// Objects of other owners are not changed or removed. A writer can remove the objects that it has created, and no
-// others.
+// TestWriterAndRemover checks that objects of others are neither changed nor removed, and that a writer can remove only
+// the objects that it has created.
 func TestWriterAndRemover(t *testing.T) {
 	t.Parallel()
 	stub := peeringtest.New(t, "milan").Install(t, "10.2.0.0/16").Play(t)
@@ -141,7 +141,8 @@ func TestWriterAndRemover(t *testing.T) {
 	assert.Equal(t, before, stub.Inventory())
 }
 
-// A tenant namespace is not used if it lacks the labels, belongs to another cluster, or is being deleted.
+// TestCheckTenant checks that a tenant namespace is not used if it lacks the labels, belongs to another cluster, or is
+// being deleted.
 func TestCheckTenant(t *testing.T) {
 	t.Parallel()
 	stub := peeringtest.New(t, "milan").Install(t, "10.2.0.0/16")
@@ -203,8 +204,8 @@ func TestClockOffset(t *testing.T) {
 	assert.Less(t, offset.Abs(), cluster.MaxClockSkew)
 }
 
-// The ranges of a cluster are read from its nodes. The address of the API server's Service is used if ServiceCIDRs
-// are not served.
+// TestRanges checks that the ranges of a cluster are read from its nodes. If ServiceCIDRs are not served, the address
+// of the API server's Service must be used.
 func TestRanges(t *testing.T) {
 	t.Parallel()
 	stub := peeringtest.New(t, "milan").Install(t, "10.2.0.0/16")

@@ -15,9 +15,9 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// CheckTenant reports whether the tenant namespace for a peer exists. It fails if the namespace cannot be used, for
-// example because it belongs to another cluster that uses the same ID. In this case, the identity in the namespace
-// would give access to the namespaces of the other cluster.
+// CheckTenant reports whether the tenant namespace for a peer exists. It returns an error if the namespace cannot be
+// used, for example because it belongs to another cluster with the same ID. The identity in this namespace would give
+// the peer access to the other cluster's namespaces.
 func (s *Side) CheckTenant(ctx context.Context, peer *Side) (exists bool, err error) {
 	name, found := wire.TenantNamespace(peer.ID()), &corev1.Namespace{}
 	err = s.Client.Get(ctx, client.ObjectKey{Name: name}, found)
@@ -36,7 +36,7 @@ func (s *Side) CheckTenant(ctx context.Context, peer *Side) (exists bool, err er
 	return true, s.checkOwner(found, peer)
 }
 
-// CheckTenantOwner fails if the tenant namespace for a peer belongs to another cluster that uses the same ID.
+// CheckTenantOwner returns an error if the tenant namespace for a peer belongs to another cluster with the same ID.
 func (s *Side) CheckTenantOwner(ctx context.Context, peer *Side) error {
 	tenant, _, err := s.Find(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: wire.TenantNamespace(peer.ID())}})
 	if err != nil || tenant == nil {
@@ -70,8 +70,8 @@ func (w *Writer) CreateTenant(ctx context.Context, peer *Side) error {
 	return w.Apply(ctx, &corev1.Namespace{ObjectMeta: object})
 }
 
-// recordUID records the UID of the peer on its tenant namespace. When a tenant namespace is created for an
-// invitation, the UID is not known yet.
+// recordUID records the UID of the peer on its tenant namespace. If the namespace was created for an invitation, the
+// UID was not known at that time.
 func (w *Writer) recordUID(ctx context.Context, peer *Side) error {
 	tenant := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: wire.TenantNamespace(peer.ID())}}
 	found, _, err := w.Find(ctx, tenant)

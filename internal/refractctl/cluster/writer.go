@@ -20,24 +20,24 @@ import (
 	"github.com/refract-project/refract/internal/progress"
 )
 
-// Writer creates and updates the objects of one run in a cluster. It records the objects that it has created, so that
-// a failed run can remove them. It is not safe for concurrent use.
+// Writer creates and updates objects in a cluster during one run. It records which objects it has created, so that they
+// can be removed if the run fails. It is not safe for concurrent use.
 type Writer struct {
 	*Side
-	// created lists the objects that this run has created, in order of creation.
+	// created lists the objects that this run has created, in the order of their creation.
 	created []*metav1.PartialObjectMetadata
 }
 
-// NewWriter returns a Writer without any records.
+// NewWriter returns a Writer without records.
 func NewWriter(side *Side) *Writer { return &Writer{Side: side} }
 
-// neverStored is a resourceVersion that no object has. An apply with this version creates an object, or fails with a
-// conflict if the object already exists. So if the command runs twice at the same time, only one run creates the
-// object, and only this run removes it after a failure.
+// neverStored is a resourceVersion that no object has. An apply with it either creates the object, or fails with a
+// conflict if the object exists. Therefore, if a command runs twice at the same time, only one run creates the object,
+// and only this run removes it after a failure.
 const neverStored = "9223372036854775807"
 
-// Apply creates the objects in the given order. Existing objects are updated if refractctl has created them. Objects
-// of other owners, such as the chart, are not changed.
+// Apply creates the objects, in order. Existing objects are updated only if refractctl created them. Objects of others,
+// such as the chart, are not changed.
 func (w *Writer) Apply(ctx context.Context, objects ...client.Object) error {
 	for _, object := range objects {
 		if err := w.applyOne(ctx, object); err != nil {
@@ -81,8 +81,8 @@ func (w *Writer) applyOne(ctx context.Context, object client.Object) error {
 	return nil
 }
 
-// isOursAlone reports whether no other client has written to an applied object. Another client may have created it at
-// the same time.
+// isOursAlone reports whether no other client has written the applied object. Another client may have created it at the
+// same time.
 func isOursAlone(applied client.Object) bool {
 	return !slices.ContainsFunc(applied.GetManagedFields(), func(entry metav1.ManagedFieldsEntry) bool { return entry.Manager != string(FieldOwner) })
 }
@@ -94,16 +94,16 @@ func (w *Writer) recordCreated(object client.Object) {
 	w.created = append(w.created, created)
 }
 
-// Remove deletes the objects in reverse order. Objects that do not exist, or that refractctl has not created, are
+// Remove deletes the objects in reverse order. Objects that do not exist or that refractctl has not created are
 // skipped.
 func (w *Writer) Remove(ctx context.Context, objects ...client.Object) error {
 	return NewRemover(w.Side, false).Remove(ctx, objects...)
 }
 
-// HasCreated reports whether this run has created objects that still exist.
+// HasCreated reports whether this run has created objects that have not been removed.
 func (w *Writer) HasCreated() bool { return len(w.created) > 0 }
 
-// DescribeCreated describes the created objects to the user: the first one, and the number of further ones.
+// DescribeCreated describes the created objects for the user: the first one, and the number of the others.
 func (w *Writer) DescribeCreated() string {
 	first := Describe(w.created[0])
 	if more := len(w.created) - 1; more > 0 {
@@ -112,9 +112,9 @@ func (w *Writer) DescribeCreated() string {
 	return first
 }
 
-// RemoveCreated deletes the objects that this run has created, the last object first, and waits for deleted
-// namespaces. If it deletes the tenant namespace of the peer, it also deletes the peer's ForeignCluster. After an
-// error, HasCreated and DescribeCreated describe the remaining objects.
+// RemoveCreated deletes the objects that this run has created, in reverse order, and waits until deleted namespaces are
+// gone. If it deletes the peer's tenant namespace, it also deletes the peer's ForeignCluster. After an error,
+// HasCreated and DescribeCreated describe the remaining objects.
 func (w *Writer) RemoveCreated(ctx context.Context, peer string, report progress.Reporter) error {
 	for _, object := range slices.Backward(slices.Clone(w.created)) {
 		if err := w.deleteExactly(ctx, object); err != nil {
@@ -133,7 +133,7 @@ func (w *Writer) RemoveCreated(ctx context.Context, peer string, report progress
 	return nil
 }
 
-// deleteExactly deletes an object. If another object has its name now, that object is not deleted.
+// deleteExactly deletes an object. It does not delete another object that has the same name by now.
 func (c *Cluster) deleteExactly(ctx context.Context, object client.Object) error {
 	uid := object.GetUID()
 	err := c.Client.Delete(ctx, object, client.Preconditions{UID: &uid})
@@ -144,8 +144,8 @@ func (c *Cluster) deleteExactly(ctx context.Context, object client.Object) error
 	return nil
 }
 
-// deleteForeignCluster deletes the ForeignCluster of a peer if it was created after the tenant namespace, i.e. by the
-// controllers.
+// deleteForeignCluster deletes the ForeignCluster of a peer if it was created after the tenant namespace, which means
+// that the controllers created it.
 func (c *Cluster) deleteForeignCluster(ctx context.Context, peer string, since metav1.Time) error {
 	cluster := &core.ForeignCluster{}
 	err := c.Client.Get(ctx, types.NamespacedName{Name: peer}, cluster)

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package connectivity tests a virtual node. It runs one pod on the virtual node and one in this cluster, in a
-// temporary namespace, and checks that the pods can resolve and reach each other. Finally it removes everything that
-// it has created.
+// temporary namespace, and checks that the pods can resolve each other's names and reach each other. Finally, it
+// removes everything that it has created.
 package connectivity
 
 import (
@@ -33,31 +33,32 @@ import (
 	"github.com/refract-project/refract/internal/refractctl/connectivity/probe"
 )
 
-// Result is the result of one check.
+// Result is the result of a check.
 type Result struct {
 	// Check is the name of the check.
 	Check string `json:"check"`
 	OK    bool   `json:"ok"`
-	// Message has the error and the remedy of a failed check, or the result of a successful one.
+	// Message contains the error and the remedy if the check failed, and the result otherwise.
 	Message string `json:"message,omitempty"`
 }
 
-// Test is a connectivity test of one virtual node.
+// Test is a connectivity test of a virtual node.
 type Test struct {
 	Client client.Client
 	Config *rest.Config
 	// VirtualNode is the name of the virtual node.
 	VirtualNode string
-	// Image is the image of the test pods, which must contain the controller manager. Image pull secrets are not
-	// copied, because the provider could read them.
+	// Image is the image of the test pods. It must contain the controller manager. Image pull secrets are not copied to
+	// the test namespace, because the provider could read them.
 	Image string
-	// NetworkOnly means that only the checks of addresses are run.
+	// NetworkOnly restricts the test to the checks of addresses.
 	NetworkOnly bool
 	// PodTimeout limits the wait for the remote namespace and for each pod.
 	PodTimeout time.Duration
-	// CheckTimeout limits how long each check is repeated. kube-proxy and DNS are updated with a delay.
+	// CheckTimeout limits how long each check is repeated until it succeeds. kube-proxy and DNS are updated with a
+	// delay.
 	CheckTimeout time.Duration
-	// Progress receives a line for each step and for each wait.
+	// Progress receives a line for each step, and for each condition that is waited for.
 	Progress progress.Reporter
 
 	clients   kubernetes.Interface
@@ -70,20 +71,20 @@ const (
 	namespacePrefix = "refract-test-"
 	managedByLabel  = "app.kubernetes.io/managed-by"
 	managedBy       = "refractctl"
-	// testLabel has the value "true" on test namespaces.
+	// testLabel is a label of test namespaces. Its value is "true".
 	testLabel = "plugins.refract.io/connectivity-test"
 	// leftoverAge is the age at which a test namespace counts as a leftover. No test takes this long.
 	leftoverAge = 6 * time.Hour
 )
 
-// here and there are the names of the two pods and of their Services. The pod there runs on the virtual node.
+// here and there are the names of the two pods, and of their Services. The pod "there" runs on the virtual node.
 const (
 	here  = "here"
 	there = "there"
 )
 
-// Run runs all checks, and removes the created objects even if ctx is done. It returns an error if some checks could
-// not be run or some objects could not be removed. It returns the results of the completed checks in any case.
+// Run runs all checks. It removes the created objects even if ctx is done. It returns an error if some checks could not
+// be run, or if some objects could not be removed. In any case, it returns the results of the completed checks.
 func (t *Test) Run(ctx context.Context) (results []Result, err error) {
 	if t.clients, err = kubernetes.NewForConfig(t.Config); err != nil {
 		return nil, err
@@ -115,15 +116,15 @@ func (t *Test) Run(ctx context.Context) (results []Result, err error) {
 	}
 	made := t.results
 	t.runChecks(ctx, pods)
-	// The checks have failed only because the context is done.
+	// The checks failed only because ctx is done.
 	if ctx.Err() != nil {
 		return made, progress.Ended(ctx, ctx.Err())
 	}
 	return t.results, nil
 }
 
-// removeLeftovers deletes the namespaces of earlier tests that were killed. It does not wait for the deletions and
-// ignores errors, because the test does not depend on them.
+// removeLeftovers deletes the namespaces that killed tests have left behind. It neither waits for the deletions nor
+// reports errors, because the test does not depend on them.
 func (t *Test) removeLeftovers(ctx context.Context, now time.Time) {
 	namespaces := &corev1.NamespaceList{}
 	if err := t.Client.List(ctx, namespaces, client.MatchingLabels{managedByLabel: managedBy, testLabel: "true"}); err != nil {
@@ -143,8 +144,8 @@ func (t *Test) removeLeftovers(ctx context.Context, now time.Time) {
 	}
 }
 
-// offloadNamespace offloads the test namespace and waits for the result. A timeout is recorded as a result, and is
-// not an error.
+// offloadNamespace offloads the test namespace and waits until this has succeeded. A timeout is recorded as a result,
+// and is not returned as an error.
 func (t *Test) offloadNamespace(ctx context.Context, hostname string) (bool, error) {
 	nso := &offloading.NamespaceOffloading{
 		ObjectMeta: metav1.ObjectMeta{Namespace: t.namespace, Name: offloading.NamespaceOffloadingName},
@@ -172,7 +173,7 @@ func (t *Test) offloadNamespace(ctx context.Context, hostname string) (bool, err
 	what := "the namespace is offloaded to " + t.VirtualNode
 	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
 		switch missing {
-		case "": // no status was read
+		case "": // the status has not been read
 			missing = err.Error()
 		case unobserved:
 			missing += ", which does not answer: check that it runs (refractctl doctor)"
@@ -190,7 +191,8 @@ func (t *Test) offloadNamespace(ctx context.Context, hostname string) (bool, err
 // unobserved is the message for a namespace that no controller has reconciled.
 const unobserved = "waiting for the controller manager of this cluster"
 
-// notOffloaded returns the reason why the test namespace is not offloaded yet, or an empty string if it is offloaded.
+// notOffloaded returns why the test namespace is not offloaded yet. It returns an empty string if the namespace is
+// offloaded.
 func notOffloaded(nso *offloading.NamespaceOffloading) string {
 	switch {
 	case nso.Status.ObservedGeneration != nso.Generation:
@@ -201,7 +203,7 @@ func notOffloaded(nso *offloading.NamespaceOffloading) string {
 	return progress.Offloading(nso)
 }
 
-// startPods creates a pod and its Service for each cluster.
+// startPods creates a pod and a Service for each of the two clusters.
 func (t *Test) startPods(ctx context.Context, hostname string) error {
 	for _, name := range []string{here, there} {
 		if err := t.Client.Create(ctx, t.serviceFor(name)); err != nil {
@@ -222,8 +224,8 @@ func (t *Test) serviceFor(name string) *corev1.Service {
 	}
 }
 
-// podFor returns a pod that must run on the virtual node with the hostname. If hostname is empty, the pod must run on
-// any other node.
+// podFor returns a pod for the virtual node with the given hostname. If hostname is empty, the pod is for any other
+// node.
 func (t *Test) podFor(name, hostname string) *corev1.Pod {
 	where := corev1.NodeSelectorRequirement{Key: wire.TypeLabel, Operator: corev1.NodeSelectorOpNotIn, Values: []string{wire.VirtualNodeType}}
 	if name == there {
@@ -261,8 +263,8 @@ func isReady(pod *corev1.Pod) bool {
 // program is the path of the program in the image.
 const program = "/usr/bin/controller-manager"
 
-// awaitPods waits until both pods are ready. If one of them does not become ready, awaitPods adds a result and
-// returns no pods.
+// awaitPods waits until both pods are ready. If a pod does not become ready, awaitPods adds a result and returns no
+// pods.
 func (t *Test) awaitPods(ctx context.Context) (map[string]*corev1.Pod, error) {
 	pods := map[string]*corev1.Pod{}
 	for _, name := range []string{here, there} {
@@ -292,7 +294,7 @@ func (t *Test) awaitPods(ctx context.Context) (map[string]*corev1.Pod, error) {
 	return pods, nil
 }
 
-// describeTrouble returns the reason why a pod is not ready: its last Warning Event or, if there is none, its phase.
+// describeTrouble returns why a pod is not ready: its last Warning Event, or its phase if there is no such Event.
 func (t *Test) describeTrouble(ctx context.Context, pod *corev1.Pod) string {
 	events, err := t.clients.CoreV1().Events(t.namespace).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + pod.Name + ",type=Warning"})
 	if err == nil && len(events.Items) > 0 {
@@ -306,8 +308,8 @@ func (t *Test) runChecks(ctx context.Context, pods map[string]*corev1.Pod) {
 	get := func(from, host string) func(context.Context) (string, error) {
 		return func(ctx context.Context) (string, error) { return t.getFromPod(ctx, from, host) }
 	}
-	// Without a network between the clusters, the remote pod has no address in this cluster, and can only reach its
-	// own cluster.
+	// Without a network between the clusters, the remote pod has no address in this cluster, and can reach only its own
+	// cluster.
 	apart := pods[there].Status.PodIP == ""
 	var checks []check
 	if !t.NetworkOnly {
@@ -337,14 +339,14 @@ func (t *Test) runChecks(ctx context.Context, pods map[string]*corev1.Pod) {
 	}
 }
 
-// check is one of the concurrent checks.
+// check is one of the checks, which run concurrently.
 type check struct {
 	what, remedy string
-	// do performs the check. The returned text must contain the greeting of a probe.
+	// do performs the check. Its result must contain the response of a probe.
 	do func(context.Context) (string, error)
 }
 
-// runConcurrently runs the checks concurrently, because a failing check takes all of its time. The results are in the
+// runConcurrently runs the checks concurrently, because a failing check takes until its timeout. The results are in the
 // order of the checks.
 func (t *Test) runConcurrently(ctx context.Context, checks []check) {
 	results := make([]Result, len(checks))
@@ -380,7 +382,7 @@ func (t *Test) repeatCheck(ctx context.Context, c *check) Result {
 	return Result{Check: c.what, Message: fmt.Sprintf("%s: %s", strings.TrimSpace(last.Error()), c.remedy)}
 }
 
-// getFromPod sends a request to a server from within a pod.
+// getFromPod sends a request to a server from a pod.
 func (t *Test) getFromPod(ctx context.Context, from, host string) (string, error) {
 	request := t.clients.CoreV1().RESTClient().Post().Resource("pods").Namespace(t.namespace).Name(from).SubResource("exec").VersionedParams(&corev1.PodExecOptions{
 		Command: []string{program, probe.Name, probe.Get, fmt.Sprintf("http://%s:%d/", host, probe.Port)}, Stdout: true, Stderr: true,
@@ -392,7 +394,7 @@ func (t *Test) getFromPod(ctx context.Context, from, host string) (string, error
 	var out, errOut bytes.Buffer
 	if err := executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: &out, Stderr: &errOut}); err != nil {
 		if said := strings.TrimPrefix(strings.TrimSpace(errOut.String()), "controller-manager: "); said != "" {
-			// The error of the request only says that the command has failed, so it is replaced with the output.
+			// The error only reports that the command failed, so it is replaced by the output of the command.
 			err = errors.New(said)
 		}
 		return out.String(), err
@@ -417,13 +419,13 @@ const (
 )
 
 // cleanUp removes the created objects. Kubernetes deletes the contents of a namespace five seconds after the deletion
-// was requested, and retries after another five seconds if something is left. Therefore the pods are deleted first,
-// and the five seconds of both clusters overlap.
+// was requested, and retries after another five seconds if something is left. Therefore the pods are deleted first, and
+// the deletions of the two namespaces overlap.
 func (t *Test) cleanUp(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, cleanTimeout)
 	defer cancel()
 	t.Progress.Report("namespace %s is removed", t.namespace)
-	// If this fails, the remote namespace is deleted together with the local one, which takes longer.
+	// If this fails, the remote namespace is deleted when the local one is, which takes longer.
 	_ = t.unoffloadNamespace(ctx)
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: t.namespace}}
 	if err := t.Client.Delete(ctx, namespace); client.IgnoreNotFound(err) != nil {
@@ -438,7 +440,7 @@ func (t *Test) cleanUp(ctx context.Context) error {
 	})
 }
 
-// unoffloadNamespace ends the offloading of the namespace. Its pods must be deleted already.
+// unoffloadNamespace ends the offloading of the namespace. The pods must have been deleted before.
 func (t *Test) unoffloadNamespace(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, podsTimeout)
 	defer cancel()
@@ -459,7 +461,7 @@ func (t *Test) unoffloadNamespace(ctx context.Context) error {
 	return nil
 }
 
-// podsLeft returns a message if any pods are left, and an empty string otherwise.
+// podsLeft returns a message if there are any pods left, and an empty string otherwise.
 func (t *Test) podsLeft(ctx context.Context) (string, error) {
 	pods, err := t.clients.CoreV1().Pods(t.namespace).List(ctx, metav1.ListOptions{})
 	if err != nil || len(pods.Items) == 0 {

@@ -42,8 +42,8 @@ func clientOf(t *testing.T, config *rest.Config) client.Client {
 	return c
 }
 
-// testOf returns a test of a virtual node that exists, and the lines that the test reports. No controller offloads
-// anything in this cluster.
+// testOf returns a test of an existing virtual node, and the lines that the test reports. There are no controllers that
+// offload namespaces in this cluster.
 func testOf(t *testing.T, config *rest.Config, name string) (*Test, *[]string) {
 	t.Helper()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{wire.TypeLabel: wire.VirtualNodeType, corev1.LabelHostname: name}}}
@@ -66,7 +66,8 @@ func tests(t *testing.T) (names []string) {
 	return names
 }
 
-// If the namespace is not offloaded in time, the test returns a result that contains the reason, and no error.
+// TestOffloadingIsBounded checks that the test returns a result with the reason, and no error, if the namespace is not
+// offloaded in time.
 func TestOffloadingIsBounded(t *testing.T) {
 	test, said := testOf(t, cluster.Config(), "milan")
 	begun := time.Now()
@@ -79,7 +80,7 @@ func TestOffloadingIsBounded(t *testing.T) {
 
 	test, _ = testOf(t, cluster.Config(), "milan")
 	progress := test.Progress
-	test.Progress = func(line string) { // the callback acts as the controller
+	test.Progress = func(line string) { // this callback does the work of the controller
 		progress(line)
 		nso := &offloading.NamespaceOffloading{}
 		if test.Client.Get(t.Context(), client.ObjectKey{Namespace: test.namespace, Name: offloading.NamespaceOffloadingName}, nso) != nil {
@@ -94,7 +95,7 @@ func TestOffloadingIsBounded(t *testing.T) {
 	assert.Equal(t, "not after 3s: InProgress; milan: CreationLoopBackOff, the name is reserved", results[0].Message)
 }
 
-// The results are returned even if the namespace cannot be removed.
+// TestResultsOutliveTheCleanup checks that the results are returned even if the namespace cannot be removed.
 func TestResultsOutliveTheCleanup(t *testing.T) {
 	admin := clientOf(t, cluster.Config())
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "tester"}, Rules: []rbacv1.PolicyRule{
@@ -112,7 +113,7 @@ func TestResultsOutliveTheCleanup(t *testing.T) {
 	require.Len(t, results, 1)
 	assert.Equal(t, "the namespace is offloaded to turin", results[0].Check)
 
-	// The test leaves its namespace behind, and a later test removes the namespace.
+	// The test has left its namespace behind. A later test must remove it.
 	left := tests(t)
 	require.Len(t, left, 1)
 	foreign := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "mine", Labels: map[string]string{testLabel: "true", managedByLabel: managedBy}}}

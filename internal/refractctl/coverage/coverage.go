@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package coverage determines which NetworkPolicies and PodDisruptionBudgets of an offloaded namespace are not
-// enforced by its providers. It reads the objects from the API servers, and runs the default plugin on each policy as
+// Package coverage determines which NetworkPolicies and PodDisruptionBudgets of an offloaded namespace are not enforced
+// by its providers. It reads the objects from the API servers, and runs the default plugin on each NetworkPolicy, as
 // virtual kubelets do. It does not change anything.
 package coverage
 
@@ -24,11 +24,11 @@ import (
 	"github.com/refract-project/refract/internal/reflectionpolicy"
 )
 
-// Report is the result for one namespace.
+// Report contains the results for one namespace.
 type Report struct {
-	// Gaps are the rules that this cluster enforces but a provider does not, each with its remedy.
+	// Gaps describes the rules that this cluster enforces but a provider does not, each with its remedy.
 	Gaps []string
-	// Notes are general remarks that apply to every namespace with such objects.
+	// Notes contains general remarks, which apply to every namespace with such objects.
 	Notes []string
 }
 
@@ -84,7 +84,7 @@ type kind struct {
 	name, singular, group, resource string
 	flag                            string // name of the kind in the flags of a virtual kubelet
 	value                           string // value in the provider's chart that permits the kind
-	without                         string // consequence if none of the objects is reflected
+	without                         string // consequence if none of the kind's objects is reflected
 }
 
 var (
@@ -97,15 +97,15 @@ var (
 // provider is a provider of the examined namespace.
 type provider struct {
 	id, tenant string            // cluster ID of the provider, and its tenant namespace in this cluster
-	remote     string            // remote namespace
+	remote     string            // remote namespace on the provider
 	namespaces map[string]string // all namespaces that are offloaded to the provider, with their remote namespaces
 	nodes      []offloading.VirtualNode
-	arguments  []string // flags that all of the provider's virtual kubelets have
+	arguments  []string // flags that all virtual kubelets of the provider have
 	client     client.Client
 }
 
-// addGap adds a gap to the report if there are objects of the kind but none of them is reflected. It reports whether
-// any objects are reflected.
+// addGap adds a gap to the report if there are objects of the kind but none of them is reflected. It returns whether
+// any object is reflected.
 func (p *provider) addGap(ctx context.Context, report *Report, k kind, namespace string, count int) (reflected bool) {
 	switch {
 	case count == 0:
@@ -120,8 +120,8 @@ func (p *provider) addGap(ctx context.Context, report *Report, k kind, namespace
 	return true
 }
 
-// addExclusion adds a gap to the report if an object is not reflected because of its annotations or the policy of its
-// kind. It reports whether this is so.
+// addExclusion adds a gap to the report if an object is not reflected because of its annotations or its kind's policy.
+// It returns whether it has added a gap.
 func (p *provider) addExclusion(report *Report, k kind, object client.Object) bool {
 	annotations := map[string]any{}
 	for key, value := range object.GetAnnotations() {
@@ -143,12 +143,12 @@ func (p *provider) addExclusion(report *Report, k kind, object client.Object) bo
 	return true
 }
 
-// switchedOff reports whether the flags of all virtual kubelets of the provider disable reflection of the kind.
+// switchedOff reports whether reflection of the kind is disabled by the flags of all virtual kubelets of the provider.
 func (p *provider) switchedOff(k kind) bool {
 	return slices.Contains(p.arguments, "--"+k.flag+"-reflection-workers=0")
 }
 
-// providersOf returns the providers that a namespace is offloaded to and that have accepted it.
+// providersOf returns the providers that a namespace is offloaded to and which have accepted it.
 func providersOf(ctx context.Context, c client.Client, namespace string) (found []*provider, err error) {
 	all := &offloading.NamespaceMapList{}
 	if err := c.List(ctx, all); err != nil {
@@ -175,8 +175,8 @@ func providersOf(ctx context.Context, c client.Client, namespace string) (found 
 	return found, nil
 }
 
-// readKubelets reads the virtual nodes of the provider, and the flags of their virtual kubelets. It also works if the
-// credentials cannot be read.
+// readKubelets reads the provider's virtual nodes and the flags of their virtual kubelets. It does not need the
+// provider's credentials.
 func (p *provider) readKubelets(ctx context.Context, c client.Client) error {
 	nodes, kubelets := &offloading.VirtualNodeList{}, &appsv1.DeploymentList{}
 	if err := c.List(ctx, nodes, client.InNamespace(p.tenant)); err != nil {

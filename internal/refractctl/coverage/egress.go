@@ -17,9 +17,9 @@ import (
 	"github.com/refract-project/refract/internal/tenantlimits"
 )
 
-// openedEgress returns a gap if policies restrict egress, but the provider's own egress policy lets all pods reach any
-// outside address. Earlier versions of Refract created that policy. NetworkPolicies are additive, so the restriction
-// has no effect. If the provider does not respond, it is assumed that there is no such policy.
+// openedEgress returns a gap if policies restrict egress although the provider's own egress policy allows all pods to
+// reach any outside address. Earlier versions of Refract created such a policy. NetworkPolicies are additive, so the
+// restriction has no effect. If the provider does not respond, openedEgress returns no gap.
 func (p *provider) openedEgress(ctx context.Context, namespace string, policies []networkingv1.NetworkPolicy) (gaps []string) {
 	var names []string
 	for i := range policies {

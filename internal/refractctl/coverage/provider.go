@@ -18,8 +18,8 @@ import (
 // answerTimeout limits the wait for a provider, which is often unreachable from the user's computer.
 const answerTimeout = 5 * time.Second
 
-// newClient returns a client for the provider that uses the credentials of its virtual kubelets. It returns nil if
-// these credentials cannot be read or used.
+// newClient returns a client for the provider with the credentials of its virtual kubelets. It returns nil if these
+// credentials cannot be read or used.
 func (p *provider) newClient(ctx context.Context, c client.Client) client.Client {
 	for i := range p.nodes {
 		if p.nodes[i].Spec.KubeconfigSecretRef == nil {
@@ -41,9 +41,8 @@ func (p *provider) newClient(ctx context.Context, c client.Client) client.Client
 	return nil
 }
 
-// deniesKind reports whether this cluster lacks the permission to create objects of the kind on the provider. If the
-// provider does not respond, it is assumed that the permission exists. Virtual kubelets report a missing permission
-// in Events.
+// deniesKind reports whether this cluster lacks the permission to create objects of the kind on the provider. It
+// returns false if the provider does not respond. Virtual kubelets report a missing permission in Events, too.
 func (p *provider) deniesKind(ctx context.Context, k kind) bool {
 	if p.client == nil {
 		return false

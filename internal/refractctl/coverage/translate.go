@@ -19,8 +19,8 @@ import (
 // policyKind is the name that plugins use for the kind NetworkPolicy.
 const policyKind = "NetworkPolicy." + networkingv1.GroupName
 
-// untranslatedPolicies returns the warnings of the default plugin. The remapping of addresses by a network is not
-// examined, because only virtual kubelets have the mapping.
+// untranslatedPolicies returns the warnings that the default plugin emits for the policies. It does not check whether
+// the addresses in them can be remapped, because only virtual kubelets have the mapping.
 func (p *provider) untranslatedPolicies(ctx context.Context, namespace string, policies []networkingv1.NetworkPolicy) (gaps []string, err error) {
 	h, err := host.New(ctx, host.NewConfig())
 	if err != nil {
@@ -58,7 +58,7 @@ func (p *provider) untranslatedPolicies(ctx context.Context, namespace string, p
 	return gaps, nil
 }
 
-// pluginContext returns the plugin's input that describes the two clusters.
+// pluginContext returns the part of the plugin's input that describes the two clusters.
 func (p *provider) pluginContext(namespace string) map[string]any {
 	namespaces := map[string]any{}
 	for local, remote := range p.namespaces {
@@ -70,7 +70,8 @@ func (p *provider) pluginContext(namespace string) map[string]any {
 	}
 }
 
-// labelsNotReflected returns the label keys that at least one of the provider's virtual nodes does not reflect.
+// labelsNotReflected returns the label keys that are excluded from reflection on at least one of the provider's virtual
+// nodes.
 func (p *provider) labelsNotReflected() []any {
 	keys := []any{}
 	for i := range p.nodes {

@@ -44,8 +44,8 @@ func (p *Examination) checkWebhookAuthority(ctx context.Context, configuration *
 	return nil
 }
 
-// checkAuthority checks that the CA bundle of a webhook contains the CA signs, which signs the webhook's certificate.
-// signs is empty if the CA is not known.
+// checkAuthority checks that the CA bundle of a webhook contains signs, the CA certificate that signs the webhook's
+// certificate. signs is empty if this CA certificate is not known.
 func (p *Examination) checkAuthority(webhook *admissionregistrationv1.MutatingWebhook, signs []byte, installed *release.Installation) {
 	subject, bundle := "webhook "+webhook.Name, webhook.ClientConfig.CABundle
 	restart := fmt.Sprintf("restart the controller manager, which renews it: kubectl -n %s rollout restart deployment %s-controller-manager", installed.Namespace, installed.Name)
@@ -66,8 +66,8 @@ func (p *Examination) checkAuthority(webhook *admissionregistrationv1.MutatingWe
 }
 
 // expiryWarningPeriod is the remaining lifetime below which a certificate should have been renewed. The webhook CA is
-// renewed when a third of its lifetime is left. Certificates of virtual kubelets are renewed when a fifth is left,
-// and may be valid for only one day.
+// renewed when a third of its lifetime is left. Certificates of virtual kubelets are renewed when a fifth is left, and
+// may be valid for only one day.
 const expiryWarningPeriod = 2 * time.Hour
 
 func earliestExpiry(certificates []*x509.Certificate) time.Time {
@@ -76,7 +76,7 @@ func earliestExpiry(certificates []*x509.Certificate) time.Time {
 
 func formatDay(t time.Time) string { return t.UTC().Format(time.DateOnly) }
 
-// servingCertificate checks the certificate that a virtual kubelet uses to serve logs and exec to the API server.
+// servingCertificate checks the certificate with which a virtual kubelet serves logs and exec to the API server.
 func (p *Examination) servingCertificate(ctx context.Context, vn *offloading.VirtualNode, node *corev1.Node) error {
 	requests := &certificatesv1.CertificateSigningRequestList{}
 	err := p.Client.List(ctx, requests)
@@ -159,8 +159,8 @@ func (p *Examination) checkCertificate(vn *offloading.VirtualNode, shown *x509.C
 // dialTimeout is short, because users are often outside the network of the cluster.
 const dialTimeout = time.Second
 
-// shownBy returns the certificate that the virtual kubelet of a node serves, or nil if this computer cannot reach the
-// virtual kubelet.
+// shownBy connects to the virtual kubelet of a node and returns its serving certificate. It returns nil if this
+// computer cannot reach the virtual kubelet.
 func shownBy(ctx context.Context, node *corev1.Node) *x509.Certificate {
 	port := node.Status.DaemonEndpoints.KubeletEndpoint.Port
 	for _, address := range node.Status.Addresses {
@@ -182,8 +182,8 @@ func shownBy(ctx context.Context, node *corev1.Node) *x509.Certificate {
 	return nil
 }
 
-// checkConnection adds a finding if the API server could not reach a virtual kubelet. In this case, answer is a
-// Status.
+// checkConnection adds a finding if the API server could not reach a virtual kubelet. In this case, answer contains the
+// Status object of the error.
 func (p *Examination) checkConnection(vn *offloading.VirtualNode, answer string, err error) {
 	subject, text, status := "node "+vn.Name, fmt.Sprint(err), &metav1.Status{}
 	if json.Unmarshal([]byte(answer), status) == nil && status.Message != "" {

@@ -41,7 +41,7 @@ type world struct {
 	clientset kubernetes.Interface
 	scheme    *runtime.Scheme
 	installed *release.Installation
-	// vn is a VirtualNode whose kubeconfig is in secret. The kubeconfig has a token of a ServiceAccount without
+	// vn is a VirtualNode whose kubeconfig is in secret. The kubeconfig contains the token of a ServiceAccount without
 	// permissions.
 	vn     *offloading.VirtualNode
 	secret *corev1.Secret
@@ -52,7 +52,8 @@ const (
 	providerTenant = "liqo-tenant-rome"  // tenant namespace on the provider, milan
 )
 
-// The findings in a cluster depend on the responses from its API server. The last case stops the API server.
+// TestAgainstAnAPIServer checks the findings that depend on responses of the API server. The last case stops the API
+// server.
 func TestAgainstAnAPIServer(t *testing.T) {
 	w := newWorld(t)
 	t.Run("permissions of a virtual kubelet", w.kubelet)
@@ -91,12 +92,12 @@ func newWorld(t *testing.T) *world {
 	require.NoError(t, err)
 	w.secret.Data = map[string][]byte{wire.KubeconfigSecretKey: kubeconfig}
 	require.NoError(t, w.client.Create(t.Context(), w.secret))
-	w.secret.ResourceVersion = "" // the update then overwrites any version
+	w.secret.ResourceVersion = "" // without a resource version, the update overwrites any version
 	return w
 }
 
-// quotas checks the findings about the Quotas of rome. There are none as long as rome is only a provider. When it is
-// also a consumer, a missing or cordoned Quota is reported.
+// quotas checks the findings about the Quotas of rome. There are no findings as long as rome is only a provider. When
+// it is also a consumer, a missing or cordoned Quota is reported.
 func (w *world) quotas(t *testing.T) {
 	look := func(p *Examination) error { return p.checkQuotas(t.Context(), w.installed) }
 	rome := &core.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "rome", Labels: map[string]string{wire.RemoteClusterIDLabel: "rome"}}, Spec: core.ForeignClusterSpec{ClusterID: "rome"}}
@@ -122,13 +123,13 @@ func (w *world) quotas(t *testing.T) {
 	w.finds(t, look, "Warning|Quotas of consumer rome|Quota liqo-tenant-rome/rome is cordoned")
 }
 
-// Pods that are bound to a virtual node and not offloaded are reported with the remedy.
+// waitingPods checks that pods that are bound to a virtual node and not offloaded are reported with the remedy.
 func (w *world) waitingPods(t *testing.T) {
 	vn := w.vn.DeepCopy()
 	require.NoError(t, w.client.Create(t.Context(), vn))
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "agent"},
 		Spec: corev1.PodSpec{NodeName: vn.Name, Containers: []corev1.Container{{Name: "agent", Image: "agent"}}}}
-	testenv.Eventually(t, func() error { return w.client.Create(t.Context(), pod) }) // the service account comes after the namespace
+	testenv.Eventually(t, func() error { return w.client.Create(t.Context(), pod) }) // retries until the namespace has a ServiceAccount
 	t.Cleanup(func() {
 		for _, object := range []client.Object{vn, pod} {
 			require.NoError(t, w.client.Delete(context.Background(), object, client.GracePeriodSeconds(0)))
@@ -145,7 +146,7 @@ func (w *world) waitingPods(t *testing.T) {
 			"exclude nodes with the label liqo.io/type=virtual-node in the node affinity of the DaemonSet or Deployment")
 }
 
-// finds waits for a finding, because it takes a while until an API server applies new roles.
+// finds waits for a finding, because an API server does not apply new roles at once.
 func (w *world) finds(t *testing.T, look func(*Examination) error, want string) {
 	t.Helper()
 	testenv.Eventually(t, func() error {
@@ -164,8 +165,8 @@ func (w *world) finds(t *testing.T, look func(*Examination) error, want string) 
 	})
 }
 
-// The permissions of a virtual kubelet are checked in the whole cluster, in its tenant namespace and in offloaded
-// namespaces.
+// kubelet checks that the permissions of a virtual kubelet are checked in the whole cluster, in its tenant namespace
+// and in offloaded namespaces.
 func (w *world) kubelet(t *testing.T) {
 	look := func(p *Examination) error { return p.kubeletRights(t.Context(), w.vn, w.installed) }
 	const lacks, well = "Error|permissions of the virtual kubelet liqo-tenant-milan/milan|ServiceAccount liqo-tenant-milan/milan may not ",
@@ -185,7 +186,7 @@ func (w *world) kubelet(t *testing.T) {
 	w.finds(t, look, well)
 }
 
-// A provider that does not enforce the policies of an offloaded namespace is reported.
+// policies checks that a provider that does not enforce the policies of an offloaded namespace is reported.
 func (w *world) policies(t *testing.T) {
 	look := func(p *Examination) error { return p.checkNamespaces(t.Context(), w.installed) }
 	offloaded := &offloading.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: offloading.NamespaceOffloadingName},
@@ -198,8 +199,8 @@ func (w *world) policies(t *testing.T) {
 	require.NoError(t, w.client.Delete(t.Context(), offloaded))
 }
 
-// The provider is accessed with the credentials of the virtual kubelet. It is not an error if this computer cannot
-// reach the provider.
+// provider checks that the provider is accessed with the credentials of the virtual kubelet, and that it is not an
+// error if this computer cannot reach the provider.
 func (w *world) provider(t *testing.T) {
 	look := func(p *Examination) error { return p.checkCredentials(t.Context(), w.vn, w.installed) }
 	const subject = "Secret liqo-tenant-milan/kubeconfig|"
@@ -229,7 +230,8 @@ func (w *world) provider(t *testing.T) {
 	w.finds(t, look, "OK|"+subject+"cluster milan answers and accepts the credentials in it")
 }
 
-// A webhook that cannot be reached causes the rejection of pods, unless its failurePolicy is Ignore.
+// webhook checks that an unreachable webhook is reported. It causes the rejection of pods unless its failurePolicy is
+// Ignore.
 func (w *world) webhook(t *testing.T) {
 	extended := &offloading.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: offloading.NamespaceOffloadingName}}
 	require.NoError(t, w.client.Create(t.Context(), extended))
@@ -249,7 +251,7 @@ func (w *world) webhook(t *testing.T) {
 	w.finds(t, look, "Error|webhook|"+NotCalled)
 }
 
-// If no installation can be found, this does not always mean that there is none.
+// installation checks the findings if no installation can be found. This does not always mean that there is none.
 func (w *world) installation(t *testing.T) {
 	found := func(c client.Client) string {
 		found := (&Examination{Client: c}).Examine(t.Context())

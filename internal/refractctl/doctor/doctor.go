@@ -38,7 +38,7 @@ import (
 // Level is the severity of a finding.
 type Level string
 
-// The levels, from the best to the worst.
+// The levels, from the least to the most severe.
 const (
 	OK      Level = "OK"
 	Warning Level = "Warning"
@@ -155,7 +155,7 @@ const startGrace = time.Minute
 func (p *Examination) isStarting(d *appsv1.Deployment) bool {
 	for _, condition := range d.Status.Conditions {
 		if condition.Type == appsv1.DeploymentProgressing {
-			// The reason of a healthy rollout changes only when the rollout is complete.
+			// After the rollout is complete, a healthy Deployment keeps the reason NewReplicaSetAvailable.
 			return condition.Status == corev1.ConditionTrue && condition.Reason != "NewReplicaSetAvailable" &&
 				p.Now.Sub(condition.LastUpdateTime.Time) < startGrace
 		}
@@ -299,7 +299,7 @@ func (p *Examination) checkNode(vn *offloading.VirtualNode, node *corev1.Node) {
 	p.providerVersion(node)
 }
 
-// checkFolderPlugins reports plugins in the folder of a virtual kubelet that are not loaded.
+// checkFolderPlugins reports plugins that are in the plugin folder of a virtual kubelet but are not loaded.
 func (p *Examination) checkFolderPlugins(node *corev1.Node) {
 	_, condition := nodeutil.GetNodeCondition(&node.Status, folderplugins.ConditionType)
 	if condition == nil || condition.Status == corev1.ConditionTrue {
@@ -312,8 +312,8 @@ func (p *Examination) checkFolderPlugins(node *corev1.Node) {
 	p.addFinding("node "+node.Name, level, "the folder of its virtual kubelet has plugins that do not load. %s", condition.Message)
 }
 
-// providerVersion compares the Kubernetes versions of provider and consumer. A virtual node reports the version of this
-// cluster as its kubelet version.
+// providerVersion compares the Kubernetes versions of provider and consumer. The kubelet version of a virtual node is
+// the version of the consumer, which is this cluster.
 func (p *Examination) providerVersion(node *corev1.Node) {
 	provider, own := node.Labels[wire.ProviderVersionLabel], node.Status.NodeInfo.KubeletVersion
 	older, known := serverversion.IsOlder(provider, own)
@@ -365,8 +365,8 @@ func (p *Examination) checkCredentials(ctx context.Context, vn *offloading.Virtu
 	})
 }
 
-// shownTimePeriod is the remaining lifetime of credentials below which the time of their expiry is shown in addition
-// to the date.
+// shownTimePeriod is the remaining lifetime of credentials below which the time of their expiry is shown in addition to
+// the date.
 const shownTimePeriod = 2 * 24 * time.Hour
 
 // checkAccess checks the kubeconfig in a Secret. secret is nil if the Secret does not exist. checkAccess returns nil

@@ -17,7 +17,7 @@ import (
 	"github.com/refract-project/refract/internal/refractctl/release"
 )
 
-// A rollout counts as starting if it has just begun, but not if it is complete, stuck or old.
+// TestStarting checks that a rollout counts as starting if it has just begun, but not if it is complete, stuck or old.
 func TestStarting(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
@@ -40,7 +40,7 @@ func TestStarting(t *testing.T) {
 	assert.False(t, (&Examination{Now: now}).isStarting(&appsv1.Deployment{}))
 }
 
-// If there are several installations, the remedy is to uninstall one of them.
+// TestNotFound checks that the remedy for several installations is to uninstall one of them.
 func TestNotFound(t *testing.T) {
 	t.Parallel()
 	several := fmt.Errorf("%w, by the Deployments a/b and c/d: uninstall one", release.ErrSeveral)

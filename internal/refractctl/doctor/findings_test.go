@@ -116,7 +116,7 @@ func crd(spec map[string]any) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": "quotas.offloading.liqo.io"}, "spec": spec}}
 }
 
-// Each case is a state of the cluster, with the finding that a check must report about it.
+// TestFindings checks the finding for each of many states of the cluster.
 func TestFindings(t *testing.T) {
 	t.Parallel()
 	vn := &offloading.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan"}, Spec: offloading.VirtualNodeSpec{ClusterID: "milan"}}
@@ -171,7 +171,7 @@ func TestFindings(t *testing.T) {
 
 	for name, test := range map[string]struct {
 		look func(*Examination)
-		want string // level, subject, and some words of the message; "" means no finding
+		want string // the level, the subject, and some words of the message; "" means no finding
 	}{
 		"provider in error": {func(p *Examination) {
 			p.checkCluster("ForeignCluster milan", foreignCluster(core.Condition{Type: core.APIServerStatusCondition, Status: core.ConditionStatusError, Reason: "APIServerUnreachable", Message: "check the firewall"}))
@@ -361,8 +361,8 @@ func TestTheLatestRequestOfAVirtualKubeletCounts(t *testing.T) {
 	assert.Nil(t, latestFor(vn, nil))
 }
 
-// As many CRDs are embedded as the release has, the version is one that can be compared, and the chart's webhook has
-// the expected name.
+// TestEmbedded checks that all CRDs of the release are embedded, that the version can be compared, and that the chart's
+// webhook has the expected name.
 func TestEmbedded(t *testing.T) {
 	t.Parallel()
 	crds, err := embeddedDefinitions()
@@ -379,7 +379,7 @@ func TestEmbedded(t *testing.T) {
 	assert.Contains(t, string(template), "name: "+podWebhook+"\n")
 }
 
-// The expected permissions of a controller manager depend on its flags.
+// TestRightsOfTheControllerManager checks that the expected permissions of a controller manager depend on its flags.
 func TestRightsOfTheControllerManager(t *testing.T) {
 	t.Parallel()
 	manager := rbac.Manager{Namespace: "liqo", Subject: rbac.ServiceAccount("liqo", "refract-controller-manager")}

@@ -28,8 +28,8 @@ import (
 	"github.com/refract-project/refract/internal/refractctl/release"
 )
 
-// mostMissing is the maximum number of missing permissions that are listed. A virtual kubelet without roles lacks
-// about a hundred.
+// mostMissing is the maximum number of missing permissions that are listed. A virtual kubelet without any roles lacks
+// about a hundred permissions.
 const mostMissing = 5
 
 func listMissing(missing []string) string {
@@ -42,7 +42,7 @@ func listMissing(missing []string) string {
 // kubeletRights checks each permission that a virtual kubelet needs in this cluster.
 func (p *Examination) kubeletRights(ctx context.Context, vn *offloading.VirtualNode, installed *release.Installation) error {
 	if vn.Spec.KubeconfigSecretRef == nil {
-		return nil // no kubeconfig for the provider, so there is nothing to check
+		return nil // there is no kubeconfig for the provider, so there is nothing to check
 	}
 	subject := "permissions of the virtual kubelet " + client.ObjectKeyFromObject(vn).String()
 	offloaded, err := p.offloadedNamespaces(ctx, vn)
@@ -55,8 +55,8 @@ func (p *Examination) kubeletRights(ctx context.Context, vn *offloading.VirtualN
 		"run refractctl install, which updates the roles of all virtual nodes, and refractctl peer, which updates those of this one")
 }
 
-// mostOffloaded is the maximum number of namespaces that are examined. The controller manager binds the same role in
-// all namespaces.
+// mostOffloaded is the maximum number of offloaded namespaces where permissions are checked. A few are enough, because
+// the controller manager binds the same role in all of them.
 const mostOffloaded = 5
 
 // offloadedNamespaces returns some of the namespaces that are offloaded to the provider of a virtual node.
@@ -68,7 +68,7 @@ func (p *Examination) offloadedNamespaces(ctx context.Context, vn *offloading.Vi
 	var names []string
 	for i := range maps.Items {
 		if maps.Items[i].Labels[wire.ReplicatedLabel] == "true" {
-			// The map of a peer that is a consumer of this cluster is skipped.
+			// This map belongs to a consumer of this cluster.
 			continue
 		}
 		for name, status := range maps.Items[i].Status.CurrentMapping {
@@ -101,12 +101,12 @@ func kubeletRightsOf(kubelet rbac.Kubelet, offloaded []string) []authorizationv1
 	return sortedRights(rights)
 }
 
-// provider describes the access of this cluster to a provider.
+// provider describes how this cluster accesses a provider.
 type provider struct {
-	// subject is the subject of the findings, which is the Secret with the kubeconfig.
+	// subject is the subject of the findings: the Secret with the kubeconfig.
 	subject string
 	config  *rest.Config
-	// tenant is the namespace of this cluster on the provider.
+	// tenant is the tenant namespace of this cluster on the provider.
 	tenant string
 }
 
@@ -114,7 +114,7 @@ type provider struct {
 const answerTimeout = 5 * time.Second
 
 // remoteRights checks each permission that this cluster needs in its tenant namespace on a provider. It returns only
-// errors of this cluster.
+// errors of requests to this cluster.
 func (p *Examination) remoteRights(ctx context.Context, vn *offloading.VirtualNode, installed *release.Installation, of *provider) error {
 	// A provider that runs Liqo grants the permissions of Liqo's virtual kubelet.
 	err := p.Client.Get(ctx, client.ObjectKey{Namespace: vn.Namespace, Name: peering.KeysSecret}, &corev1.Secret{})

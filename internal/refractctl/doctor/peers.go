@@ -151,7 +151,7 @@ func (p *Examination) checkKnownIn(ctx context.Context, in *cluster.Cluster, id 
 	}
 	for i := range clusters.Items {
 		if found := &clusters.Items[i]; string(found.Spec.ClusterID) == id {
-			// For this cluster, the ForeignClusters were already checked.
+			// The ForeignClusters of this cluster were already checked.
 			if in != p.Cluster {
 				p.checkCluster("ForeignCluster "+found.Name+" in "+in.Name, found)
 			}

@@ -15,11 +15,12 @@ import (
 	"github.com/refract-project/refract/internal/refractctl/cluster"
 )
 
-// renewal describes how credentials are renewed: remedy is for expired credentials, and outlook for credentials that
-// are still valid.
+// renewal describes how credentials are renewed. The text remedy is for expired credentials, and the text outlook is
+// for credentials that are still valid.
 type renewal struct{ remedy, outlook string }
 
-// renewalOf returns how the credentials are renewed. It returns the zero value if their origin is not known.
+// renewalOf returns how the credentials are renewed. It returns the zero value if the origin of the credentials is not
+// known.
 func renewalOf(vn *offloading.VirtualNode, secret *corev1.Secret, config *rest.Config) renewal {
 	events := fmt.Sprintf("; the Events CredentialsNotRenewed of VirtualNode %s/%s say why the controller manager has not", vn.Namespace, vn.Name)
 	const byItself = ", renewed by the controller manager before"

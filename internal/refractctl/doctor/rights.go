@@ -36,7 +36,7 @@ func (p *Examination) userRights(ctx context.Context, _ *release.Installation) e
 	return nil
 }
 
-// optional lists flags of the controller manager with the additional roles that each of them requires.
+// optional maps flags of the controller manager to the additional roles that each flag requires.
 var optional = map[string]func(rbac.Manager) []rbac.Object{
 	"--vk-options-default-template":    rbac.Manager.VirtualNodes,
 	"--approve-serving-certificates":   rbac.Manager.ServingCertificates,
@@ -125,7 +125,7 @@ func describeRight(r authorizationv1.ResourceAttributes) string {
 	return text
 }
 
-// refusedRights returns the permissions that a ServiceAccount lacks in this cluster.
+// refusedRights returns descriptions of the permissions that a ServiceAccount lacks in this cluster.
 func (p *Examination) refusedRights(ctx context.Context, namespace, name string, rights []authorizationv1.ResourceAttributes) (missing []string, err error) {
 	isAllowed := accessreview.ServiceAccount(p.Client, namespace, name)
 	return refusedRights(ctx, rights, func(ctx context.Context, right authorizationv1.ResourceAttributes) (bool, error) {

@@ -61,7 +61,7 @@ func (p *Examination) compareInstalled(own, installed string) {
 }
 
 // compareVersions returns a positive number if one is a later version than other, and a negative number if it is an
-// earlier version. known is false if either is a custom version.
+// earlier version. known is false if either version is a custom version.
 func compareVersions(one, other string) (difference int, known bool) {
 	parsed, err := version.ParseGeneric(one)
 	if err != nil {
@@ -92,7 +92,7 @@ func (p *Examination) checkDefinitions(ctx context.Context, installed *release.I
 			return err
 		}
 		liqos := liqo != nil && strings.HasSuffix(want.GetName(), ".liqo.io")
-		// If this refractctl is older than the installation, this was already reported.
+		// If this refractctl is older than the installation, this was already reported, and the schemas may differ.
 		p.checkSchema(want, got, !liqos && (!known || difference >= 0))
 	}
 	return nil
@@ -147,7 +147,7 @@ func embeddedDefinitions() (crds []*unstructured.Unstructured, err error) {
 	return crds, nil
 }
 
-// normalizeNumbers returns value with normalized types of numbers, which otherwise depend on the decoder.
+// normalizeNumbers returns value with all numbers in the same type. Without it, the types would depend on the decoder.
 func normalizeNumbers(value any) (decoded any) {
 	data, err := json.Marshal(value)
 	if err != nil || json.Unmarshal(data, &decoded) != nil {

@@ -22,8 +22,8 @@ import (
 // shownOwners is the maximum number of owners of waiting pods that are listed for each node.
 const shownOwners = 10
 
-// checkWaitingPods lists the pods that are bound to virtual nodes but are not offloaded, and would wait forever.
-// Examples are pods of a DaemonSet that tolerates every taint, in a namespace that is not offloaded.
+// checkWaitingPods lists the pods that are bound to virtual nodes but are not offloaded, and would wait forever. An
+// example is a pod of a DaemonSet that tolerates every taint, in a namespace that is not offloaded.
 func (p *Examination) checkWaitingPods(ctx context.Context, _ *release.Installation) error {
 	nodes := &offloading.VirtualNodeList{}
 	if err := p.Client.List(ctx, nodes); err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// Pods that wait on a virtual node are listed by their owners. Offloaded pods and pods that are being deleted are not
-// listed.
+// TestWaitingPodsAreListedByOwner checks that pods that wait on a virtual node are listed by their owners. Offloaded
+// pods and pods that are being deleted are not listed.
 func TestWaitingPodsAreListedByOwner(t *testing.T) {
 	t.Parallel()
 	pod := func(name, reason string, owner ...metav1.OwnerReference) corev1.Pod {

@@ -45,16 +45,15 @@ var newAccountBackoff = wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2
 // Address is the address at which the consumer reaches the API server of its provider.
 type Address struct {
 	Consumer, Provider *cluster.Side
-	// ChosenURL is the address that the user has set. If it is empty, the address in the kubeconfig of the provider
-	// is used.
+	// ChosenURL is the address that the user has set. If it is empty, the address in the provider's kubeconfig is used.
 	ChosenURL string
-	// IsUnchecked means that this computer does not send requests to ChosenURL.
+	// IsUnchecked means that refractctl does not send requests to ChosenURL.
 	IsUnchecked bool
 }
 
 // FlagName returns the name of the flag that sets the address.
 func (a *Address) FlagName() string {
-	if a.Consumer.IsAbsent() { // the command for invitations has a flag without the prefix
+	if a.Consumer.IsAbsent() { // the flag of the command for invitations has no prefix
 		return "--api-server-url"
 	}
 	return "--remote-api-server-url"
@@ -63,11 +62,12 @@ func (a *Address) FlagName() string {
 // URL returns the address.
 func (a *Address) URL() string { return cmp.Or(a.ChosenURL, a.Provider.Config.Host) }
 
-// Check returns an error if the address would lead the consumer to itself, to another cluster, or nowhere.
+// Check returns an error if the address does not lead the consumer to the provider, but to itself, to another cluster,
+// or nowhere.
 func (a *Address) Check(ctx context.Context) error {
 	server, err := connection.ParseServer(a.URL())
 	if err != nil {
-		shown := a.URL()[strings.LastIndex(a.URL(), "@")+1:] // without a password
+		shown := a.URL()[strings.LastIndex(a.URL(), "@")+1:] // the part after the credentials
 		return fmt.Errorf("the API server of %s is %q: it %w, give one with %s", a.Provider.Name, shown, err, a.FlagName())
 	}
 	if err := errors.Join(a.checkHost(ctx, server), a.checkProxy(server)); err != nil {
@@ -80,14 +80,14 @@ func (a *Address) Check(ctx context.Context) error {
 	if err := a.requireAnswer(ctx, ca); err != nil || !a.Provider.IsInvited() {
 		return err
 	}
-	// Provider.Config comes from the invitation, so it has the consumer's token and can test access.
+	// Provider.Config comes from the invitation. It contains the consumer's token, with which the access can be tested.
 	config := rest.CopyConfig(a.Provider.Config)
 	config.Host = a.ChosenURL
 	return a.requireAccess(ctx, config)
 }
 
-// checkHost refuses malformed addresses, and addresses that mean the local machine wherever they are used. A loopback
-// address that the user has chosen is accepted, because both clusters may run on one machine.
+// checkHost returns an error for malformed addresses, and for addresses that always refer to the local machine. A
+// loopback address that the user has set is accepted, because both clusters may run on the same machine.
 func (a *Address) checkHost(ctx context.Context, server *url.URL) error {
 	chosen := a.ChosenURL != ""
 	isUseless := func(address netip.Addr) bool {
@@ -104,14 +104,14 @@ func (a *Address) checkHost(ctx context.Context, server *url.URL) error {
 		a.Provider.Name, server.Host, a.Consumer.Name, a.FlagName())
 }
 
-// resolve returns the addresses of a host according to the resolver of this computer. It returns no addresses if the
-// host cannot be resolved.
+// resolve returns the addresses of a host according to this computer's resolver. It returns no addresses if the host
+// cannot be resolved.
 func (a *Address) resolve(ctx context.Context, host string) []netip.Addr {
 	if address, err := netip.ParseAddr(host); err == nil {
 		return []netip.Addr{address.Unmap()}
 	}
-	// RFC 6761 reserves these names for the local machine, regardless of the resolver. Docker Desktop uses
-	// ".docker.internal" for the machine it runs on.
+	// These names are reserved for the local machine (RFC 6761), regardless of the resolver. Docker Desktop uses
+	// ".docker.internal" for the machine where it runs.
 	if host == "localhost" || strings.HasSuffix(host, ".localhost") || strings.HasSuffix(host, ".docker.internal") {
 		return []netip.Addr{netip.IPv6Loopback()}
 	}
@@ -130,9 +130,9 @@ func (a *Address) resolve(ctx context.Context, host string) []netip.Addr {
 	return addresses
 }
 
-// checkProxy refuses an address that this computer reaches through a proxy. The consumer would connect to the address
-// directly, because the consumer's kubeconfig must not name a proxy, and its pods do not have the environment of this
-// computer. A proxy in the environment does not matter if the address is not checked from here.
+// checkProxy returns an error for an address that this computer reaches through a proxy. The consumer would connect to
+// the address directly: its kubeconfig must not contain a proxy, and its pods do not have this computer's environment.
+// If the address is not checked from this computer, a proxy in the environment does not matter.
 func (a *Address) checkProxy(server *url.URL) error {
 	if a.Provider.Config.Proxy != nil && a.ChosenURL == "" {
 		proxy, err := a.Provider.Config.Proxy(&http.Request{URL: server})
@@ -145,7 +145,7 @@ func (a *Address) checkProxy(server *url.URL) error {
 	if a.IsUnchecked {
 		return nil
 	}
-	// client-go uses http.ProxyFromEnvironment, which reads the same variables.
+	// This library function reads the same variables as http.ProxyFromEnvironment, which client-go uses.
 	switch proxy, err := httpproxy.FromEnvironment().ProxyFunc()(server); {
 	case err != nil:
 		return fmt.Errorf("reading the proxy in the environment variable HTTPS_PROXY, %w", err)
@@ -157,8 +157,8 @@ func (a *Address) checkProxy(server *url.URL) error {
 	return nil
 }
 
-// requireAnswer requests the version at the address, without credentials. The server must have a certificate of the
-// provider's CA.
+// requireAnswer requests the version of the server at the address, without credentials. The server must have a
+// certificate that was issued by the provider's CA.
 func (a *Address) requireAnswer(ctx context.Context, ca []byte) error {
 	config := &rest.Config{TLSClientConfig: rest.TLSClientConfig{CAData: ca, ServerName: a.Provider.Config.ServerName}, Timeout: answerTimeout}
 	redirect.Refuse(config)
@@ -178,7 +178,7 @@ func (a *Address) requireAnswer(ctx context.Context, ca []byte) error {
 	defer func() { _ = response.Body.Close() }()
 	switch response.StatusCode {
 	case http.StatusUnauthorized, http.StatusForbidden:
-		return nil // the server requires authentication, so it has responded
+		return nil // a server that requires authentication has responded, too
 	case http.StatusOK:
 		if info := (&version.Info{}); json.NewDecoder(response.Body).Decode(info) == nil && info.GitVersion != "" {
 			return nil
@@ -188,7 +188,7 @@ func (a *Address) requireAnswer(ctx context.Context, ca []byte) error {
 		a.FlagName(), a.ChosenURL, response.Status, a.Provider.Name)
 }
 
-// explainSilence returns an error that describes why an address does not respond, and the remedy.
+// explainSilence returns an error that describes why the address does not respond, and the remedy.
 func (a *Address) explainSilence(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return err
@@ -211,8 +211,8 @@ func (a *Address) explainSilence(ctx context.Context, err error) error {
 		"If %s can reach it and this computer cannot, set --skip-url-check", a.FlagName(), a.ChosenURL, a.Provider.Name, err, a.Consumer.Name)
 }
 
-// requireAccess fails unless the consumer's credentials are accepted at the address. They are refused if another
-// cluster has certificates of the same CA, or if a gateway accepts only its own tokens.
+// requireAccess returns an error if the consumer's credentials are not accepted at the address. This happens if another
+// cluster has certificates from the same CA, or if a gateway accepts only its own tokens.
 func (a *Address) requireAccess(ctx context.Context, config *rest.Config) error {
 	config.Timeout = answerTimeout
 	clientset, err := kubernetes.NewForConfig(config)

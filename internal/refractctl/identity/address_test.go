@@ -22,21 +22,21 @@ import (
 	"github.com/refract-project/refract/internal/refractctl/release"
 )
 
-// side returns a cluster that cannot be accessed. config only provides the host.
+// side returns a cluster that cannot be accessed. config is only used for its host.
 func side(id string, config *rest.Config) *cluster.Side {
 	return &cluster.Side{Cluster: &cluster.Cluster{Name: id, Config: config, KnownID: id}, Installation: &release.Installation{ClusterID: id}}
 }
 
-// accessible returns a cluster that appears to be accessible, but has no server.
+// accessible returns a cluster that seems to be accessible, but has no server.
 func accessible(id string) *cluster.Side {
 	s := side(id, nil)
 	s.Client = struct{ client.Client }{}
 	return s
 }
 
-// An address is accepted if an API server with a certificate of the provider's CA responds there, even if the server
-// requires authentication, and refused otherwise. An address that must not be checked is accepted, too. No credentials
-// are sent to the server. (Package test/join tests this with real API servers.)
+// TestWhoAnswersAtTheAddress checks that an address is accepted only if an API server with a certificate from the
+// provider's CA responds, even with a request for authentication. An address that must not be checked is accepted, too.
+// No credentials may be sent to the server. (Package test/join tests this with real API servers.)
 func TestWhoAnswersAtTheAddress(t *testing.T) {
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -86,7 +86,7 @@ func TestWhoAnswersAtTheAddress(t *testing.T) {
 	}
 }
 
-// A server is refused if it redirects the check to another server.
+// TestTheAddressLeadsNowhereElse checks that a server is refused if it redirects the check to another server.
 func TestTheAddressLeadsNowhereElse(t *testing.T) {
 	asked := false
 	elsewhere := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -94,8 +94,8 @@ func TestTheAddressLeadsNowhereElse(t *testing.T) {
 		_, _ = w.Write([]byte(`{"gitVersion":"v1.36.3"}`))
 	}))
 	defer elsewhere.Close()
-	// Both servers have the certificate of package httptest, so the verification of the certificate alone would not
-	// detect the redirect.
+	// Both servers have the same certificate, so verifying the certificate would not be sufficient to detect the
+	// redirect.
 	server := httptest.NewTLSServer(http.RedirectHandler(elsewhere.URL+"/version", http.StatusTemporaryRedirect))
 	defer server.Close()
 	provider := side("milan", &rest.Config{Host: "https://milan.example"})
@@ -105,11 +105,11 @@ func TestTheAddressLeadsNowhereElse(t *testing.T) {
 	assert.False(t, asked)
 }
 
-// k3d, kind, Docker Desktop and others write addresses into kubeconfigs that would lead a pod to itself, or nowhere.
-// Such an address is refused if it comes from the kubeconfig. If the user has set it with the flag, it is refused only
-// if no server can have this address.
+// TestAddressesThatMeanThisMachine checks addresses that k3d, kind, Docker Desktop and others write to kubeconfigs, but
+// that would lead a pod to itself or nowhere. Such an address must be refused if it comes from the kubeconfig. If the
+// user has set it with the flag, it must be refused only if no server can have this address.
 func TestAddressesThatMeanThisMachine(t *testing.T) {
-	// found is true if the host is accepted in the kubeconfig, and chosen if it is accepted in the flag.
+	// found is true if the host is accepted in the kubeconfig. chosen is true if it is accepted in the flag.
 	for host, want := range map[string]struct{ found, chosen bool }{
 		"127.0.0.1":               {false, true},
 		"127.8.8.8":               {false, true},
@@ -143,8 +143,8 @@ func TestAddressesThatMeanThisMachine(t *testing.T) {
 	}
 }
 
-// The address becomes part of the consumer's kubeconfig, which must not contain credentials of the administrator. The
-// error does not show the password.
+// TestAnAddressIsOnlyAnAddress checks that the address contains no credentials, because it becomes a part of the
+// consumer's kubeconfig. The error must not contain the password.
 func TestAnAddressIsOnlyAnAddress(t *testing.T) {
 	for _, address := range []string{"https://admin:secret@milan.invalid:6443", "https://admin@milan.invalid", "https://milan.invalid:6443/?timeout=1s", "https://milan.invalid/#first"} {
 		for _, isUnchecked := range []bool{false, true} {
@@ -164,8 +164,8 @@ func TestAnAddressIsOnlyAnAddress(t *testing.T) {
 	}
 }
 
-// An address behind a proxy is refused, because pods of the consumer do not use the proxy of the administrator's
-// kubeconfig.
+// TestAnAddressBehindAProxyIsRefused checks that an address is refused if the administrator's kubeconfig contains a
+// proxy, because the consumer's pods do not use this proxy.
 func TestAnAddressBehindAProxyIsRefused(t *testing.T) {
 	proxy, err := url.Parse("http://user:secret@proxy.example:3128")
 	require.NoError(t, err)
@@ -178,8 +178,9 @@ func TestAnAddressBehindAProxyIsRefused(t *testing.T) {
 	require.NoError(t, o.Check(t.Context()))
 }
 
-// An address that this computer reaches through a proxy of its environment is refused, whether it comes from the
-// kubeconfig or from the user, unless NO_PROXY excludes it or it is not checked from here.
+// TestAnAddressBehindAProxyOfTheEnvironmentIsRefused checks that an address from the kubeconfig or from the user is
+// refused if this computer's environment sets a proxy for it. It must be accepted if NO_PROXY excludes it, or if it is
+// not checked from this computer.
 func TestAnAddressBehindAProxyOfTheEnvironmentIsRefused(t *testing.T) {
 	t.Setenv("NO_PROXY", "")
 	t.Setenv("no_proxy", "")
@@ -189,9 +190,9 @@ func TestAnAddressBehindAProxyOfTheEnvironmentIsRefused(t *testing.T) {
 	direct := func(*http.Request) (*url.URL, error) { return nil, nil }
 	for name, test := range map[string]struct {
 		address Address
-		proxy   func(*http.Request) (*url.URL, error) // of the kubeconfig
+		proxy   func(*http.Request) (*url.URL, error) // proxy in the kubeconfig
 		without string                                // value of NO_PROXY
-		host    string                                // host that is refused, "" if none is
+		host    string                                // host that is refused, or "" if none is
 	}{
 		"the address of the kubeconfig":          {host: "milan.invalid"},
 		"that address without the proxy":         {without: ".invalid"},
@@ -224,7 +225,8 @@ func TestAnAddressBehindAProxyOfTheEnvironmentIsRefused(t *testing.T) {
 	require.ErrorContains(t, o.Check(t.Context()), "HTTPS_PROXY")
 }
 
-// The consumer's token is tested at its address, because a gateway may accept only the administrator's token.
+// TestCredentialsAreTriedWhereTheyAreUsed checks that the consumer's token is tested at the address that the consumer
+// will use, because a gateway may accept only the administrator's token.
 func TestCredentialsAreTriedWhereTheyAreUsed(t *testing.T) {
 	accepted := "of rome"
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {

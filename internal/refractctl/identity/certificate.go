@@ -22,8 +22,8 @@ import (
 	"github.com/refract-project/refract/internal/refractctl/tenant"
 )
 
-// CertificateIssuer requests client certificates that the provider signs. The private key is written only to the
-// Secret of the consumer.
+// CertificateIssuer requests client certificates from the provider. The private key is written only to the consumer's
+// Secret.
 type CertificateIssuer struct{ Tenant tenant.Tenant }
 
 // signTimeout limits how long a signer may take. The signers of Kubernetes take less than a second.

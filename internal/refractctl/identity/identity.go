@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package identity provides a consumer's access to a provider: a kubeconfig with the Address at which the consumer
-// reaches the provider, and with credentials from an Issuer.
+// Package identity provides a consumer's access to a provider. It is a kubeconfig with the Address at which the
+// consumer reaches the provider, and with credentials from an Issuer.
 package identity
 
 import (
@@ -24,16 +24,16 @@ import (
 	"github.com/refract-project/refract/internal/refractctl/cluster"
 )
 
-// Kind is the kind of credentials that a consumer uses to authenticate at its provider.
+// Kind is the kind of credentials that a consumer uses to authenticate to its provider.
 type Kind string
 
 const (
-	// Tokens are issued for a ServiceAccount on the provider, and become invalid when it is deleted. The consumer's
-	// controller manager renews them.
+	// Tokens are tokens of a ServiceAccount on the provider. They become invalid when the ServiceAccount is deleted.
+	// The consumer's controller manager renews them.
 	Tokens Kind = "token"
-	// Certificates are signed by the provider. The consumer's controller manager renews them if the provider's
-	// controller manager supports it (authentication.enabled). Otherwise refractctl peer renews them. A certificate
-	// cannot be revoked before it expires.
+	// Certificates are client certificates from the provider. The consumer's controller manager renews them if the
+	// provider's controller manager supports this (authentication.enabled). Otherwise refractctl peer renews them. A
+	// certificate cannot be revoked before it expires.
 	Certificates Kind = "certificate"
 )
 
@@ -49,11 +49,11 @@ func ParseKind(name string) (Kind, error) {
 // SecretName returns the name of the Secret with the kubeconfig for a provider. It is the same as in Liqo.
 func SecretName(provider string) string { return "kubeconfig-controlplane-" + provider }
 
-// Identity is the access of a consumer to its provider.
+// Identity is a consumer's access to its provider.
 type Identity struct {
 	Kubeconfig []byte
 	Expires    time.Time
-	// IsNew is true if the identity was just issued.
+	// IsNew is true if the identity has just been issued.
 	IsNew bool
 }
 
@@ -61,12 +61,12 @@ type Identity struct {
 type Issuer interface {
 	// Issue returns new credentials and the time at which they expire.
 	Issue(ctx context.Context) (*clientcmdapi.AuthInfo, time.Time, error)
-	// IsReusable reports whether existing credentials belong to the consumer and are of the kind that the issuer
+	// IsReusable reports whether existing credentials belong to the consumer, and are of the kind that this issuer
 	// issues. The caller has already checked that they are valid.
 	IsReusable(ctx context.Context, config *rest.Config) (bool, error)
 }
 
-// Obtain returns the existing identity if at least a third of its lifetime is left, and a new one otherwise.
+// Obtain returns the existing identity if at least a third of its lifetime is left. Otherwise it issues a new one.
 func (a *Address) Obtain(ctx context.Context, issuer Issuer) (*Identity, error) {
 	secret := &corev1.Secret{}
 	key := client.ObjectKey{Namespace: wire.TenantNamespace(a.Provider.ID()), Name: SecretName(a.Provider.ID())}
@@ -86,8 +86,8 @@ func (a *Address) Obtain(ctx context.Context, issuer Issuer) (*Identity, error) 
 	return a.issue(ctx, issuer)
 }
 
-// reuse returns the identity in a kubeconfig. It returns nil if the kubeconfig is for another server or user, is not
-// of the desired kind, or expires soon.
+// reuse returns the identity in a kubeconfig. It returns nil if the kubeconfig is for another server or user, is not of
+// the desired kind, or expires soon.
 func (a *Address) reuse(ctx context.Context, issuer Issuer, kubeconfig []byte, now time.Time) (*Identity, error) {
 	config, err := connection.Parse(kubeconfig)
 	if err != nil {
@@ -107,7 +107,7 @@ func (a *Address) reuse(ctx context.Context, issuer Issuer, kubeconfig []byte, n
 	return &Identity{Kubeconfig: kubeconfig, Expires: validity.Until}, nil
 }
 
-// issue returns a new identity. It fails unless the provider accepts the new credentials at the address.
+// issue returns a new identity. It returns an error if the provider does not accept the new credentials at the address.
 func (a *Address) issue(ctx context.Context, issuer Issuer) (*Identity, error) {
 	user, expires, err := issuer.Issue(ctx)
 	if err != nil {
@@ -120,7 +120,7 @@ func (a *Address) issue(ctx context.Context, issuer Issuer) (*Identity, error) {
 	return &Identity{Kubeconfig: kubeconfig, Expires: expires, IsNew: true}, a.CheckKubeconfig(ctx, kubeconfig)
 }
 
-// Kubeconfig returns a kubeconfig for the provider with the credentials.
+// Kubeconfig returns a kubeconfig for the provider with the given credentials.
 func (a *Address) Kubeconfig(user *clientcmdapi.AuthInfo) ([]byte, error) {
 	config, err := a.ClientConfig(user)
 	if err != nil {
@@ -133,8 +133,8 @@ func (a *Address) Kubeconfig(user *clientcmdapi.AuthInfo) ([]byte, error) {
 	return kubeconfig, nil
 }
 
-// ClientConfig returns the content of the kubeconfig for the provider. Its cluster and its context have the name of
-// the provider.
+// ClientConfig returns the content of the kubeconfig for the provider. The cluster and the context are named after the
+// provider.
 func (a *Address) ClientConfig(user *clientcmdapi.AuthInfo) (*clientcmdapi.Config, error) {
 	ca, err := a.readAuthority()
 	if err != nil {
@@ -149,8 +149,8 @@ func (a *Address) ClientConfig(user *clientcmdapi.AuthInfo) (*clientcmdapi.Confi
 	return config, nil
 }
 
-// readAuthority returns the CA certificates that verify the provider's API server. It returns none if the system's CA
-// certificates verify it.
+// readAuthority returns the CA certificates for verifying the provider's API server. It returns none if the system's CA
+// certificates are sufficient.
 func (a *Address) readAuthority() ([]byte, error) {
 	tls := a.Provider.Config.TLSClientConfig
 	switch {

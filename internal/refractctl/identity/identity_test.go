@@ -21,7 +21,7 @@ import (
 	"github.com/refract-project/refract/test/support/apistub"
 )
 
-// stubs returns a consumer and a provider that has admitted it.
+// stubs returns a consumer, and a provider that has admitted it.
 func stubs(t *testing.T) (rome, milan *peeringtest.Side, a *Address, consumer tenant.Tenant) {
 	t.Helper()
 	rome, milan = peeringtest.New(t, "rome").Install(t, "10.1.0.0/16"), peeringtest.New(t, "milan").Install(t, "10.2.0.0/16").Play(t)
@@ -39,14 +39,14 @@ func stubs(t *testing.T) (rome, milan *peeringtest.Side, a *Address, consumer te
 	return rome, milan, a, consumer
 }
 
-// keep stores an identity as the command does.
+// keep stores an identity in the same way as the command.
 func keep(t *testing.T, a *Address, kubeconfig []byte) {
 	t.Helper()
 	require.NoError(t, cluster.NewWriter(a.Consumer).Apply(t.Context(), &corev1.Secret{ObjectMeta: cluster.Meta(wire.TenantNamespace("milan"), SecretName("milan"), nil), Data: map[string][]byte{wire.KubeconfigSecretKey: kubeconfig}}))
 }
 
-// An identity is reused if the provider accepts it, at least a third of its lifetime is left, it is of the desired
-// kind, and it is for the same server.
+// TestObtain checks that an identity is reused only if the provider accepts it, at least a third of its lifetime is
+// left, it is of the desired kind, and it is for the same server.
 func TestObtain(t *testing.T) {
 	t.Parallel()
 	for name, issuerOf := range map[string]func(tenant.Tenant) Issuer{
@@ -93,7 +93,8 @@ func TestObtain(t *testing.T) {
 	}
 }
 
-// A token is not reused if its ServiceAccount was recreated, or if the user may not review tokens.
+// TestTokensOfRecreatedAccounts checks that a token is not reused if its ServiceAccount was recreated, or if the user
+// may not review tokens.
 func TestTokensOfRecreatedAccounts(t *testing.T) {
 	t.Parallel()
 	_, milan, a, consumer := stubs(t)
@@ -119,7 +120,7 @@ func TestTokensOfRecreatedAccounts(t *testing.T) {
 	assert.Nil(t, reused)
 }
 
-// The kubeconfig of another peering is not replaced.
+// TestSecretsOfOthersStay checks that the kubeconfig of another peering is not replaced.
 func TestSecretsOfOthersStay(t *testing.T) {
 	t.Parallel()
 	rome, _, a, consumer := stubs(t)
@@ -131,8 +132,8 @@ func TestSecretsOfOthersStay(t *testing.T) {
 	require.ErrorContains(t, err, "cluster rome: getting Secret liqo-tenant-milan/kubeconfig-controlplane-milan")
 }
 
-// If an invitation has ended, the provider is accessed with the renewed token of the peering, provided that this
-// token is still accepted.
+// TestResume checks that if an invitation has ended, the provider is accessed with the renewed token of the peering,
+// provided that this token is still accepted.
 func TestResume(t *testing.T) {
 	t.Parallel()
 	_, milan, a, consumer := stubs(t)

@@ -21,9 +21,9 @@ import (
 	"github.com/refract-project/refract/internal/connection"
 )
 
-// The cases are administrators' kubeconfigs as tools and clouds write them. The consumer's kubeconfig must be for the
-// same server, verify the server with the same certificates and name, and contain none of the administrator's
-// credentials. If data is missing, the command must report this.
+// TestKubeconfigsAsToolsWriteThem checks administrators' kubeconfigs in the forms that tools and clouds write. The
+// consumer's kubeconfig must be for the same server, verify the server with the same certificates and name, and contain
+// none of the administrator's credentials. If data is missing, the command must report this.
 func TestKubeconfigsAsToolsWriteThem(t *testing.T) {
 	server := httptest.NewTLSServer(nil)
 	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
@@ -33,7 +33,7 @@ func TestKubeconfigsAsToolsWriteThem(t *testing.T) {
 	embedded := "certificate-authority-data: " + base64.StdEncoding.EncodeToString(authority)
 	for name, test := range map[string]struct {
 		cluster, user string
-		want          string // expected part of the error
+		want          string // text that the error must contain
 		name          string // expected TLS server name of the provider
 	}{
 		"kind":                     {"server: https://127.0.0.1:41847\n" + embedded, "client-certificate-data: QQ==", "which pods of rome cannot reach", ""},
@@ -76,7 +76,7 @@ func TestKubeconfigsAsToolsWriteThem(t *testing.T) {
 			assert.Equal(t, raw.Clusters["milan"].Server, result.Clusters["milan"].Server)
 			assert.Equal(t, test.name, result.Clusters["milan"].TLSServerName)
 			assert.Equal(t, &clientcmdapi.AuthInfo{Token: "of rome", Extensions: result.AuthInfos["rome"].Extensions}, result.AuthInfos["rome"])
-			if !strings.Contains(test.cluster, "certificate-authority") { // without a CA in the kubeconfig, the system's CA certificates are used
+			if !strings.Contains(test.cluster, "certificate-authority") { // otherwise the CA certificates of the system are used
 				assert.Empty(t, result.Clusters["milan"].CertificateAuthorityData)
 				return
 			}

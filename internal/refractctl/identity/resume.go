@@ -21,7 +21,7 @@ import (
 	"github.com/refract-project/refract/internal/refractctl/invitation"
 )
 
-// Resume inspects a provider whose invitation has ended. It uses the token that the consumer has renewed since the
+// Resume accesses a provider whose invitation has ended. It uses the token that the consumer has renewed since the
 // clusters were joined.
 func Resume(ctx context.Context, consumer *cluster.Side, invited *cluster.Cluster, ended *invitation.EndedError) (*cluster.Side, error) {
 	current, err := readCurrentAccess(ctx, consumer, invited.Invitation.Provider)
@@ -41,14 +41,14 @@ func Resume(ctx context.Context, consumer *cluster.Side, invited *cluster.Cluste
 		return nil, fmt.Errorf("cluster %s: %w", invited.Name, err)
 	}
 	side, err := resumed.Inspect(ctx)
-	if errors.As(err, new(*invitation.EndedError)) { // the consumer has lost its access
+	if errors.As(err, new(*invitation.EndedError)) { // the consumer's access has ended, too
 		return nil, fmt.Errorf("%w; if it has revoked the access of this cluster, end the peering with refractctl unpeer %s --force", ended, invited.Invitation.Provider)
 	}
 	return side, err
 }
 
-// leadsTo reports whether a kubeconfig is for the same API server as the kubeconfig in use. Without this check, the
-// token could be sent to a server named by a file from another source.
+// leadsTo reports whether a kubeconfig is for the same API server as the kubeconfig in use. Otherwise the token could
+// be sent to a server named in a file from another source.
 func leadsTo(config, inUse *rest.Config) bool {
 	switch {
 	case config.Insecure, config.ServerName != inUse.ServerName:
@@ -59,7 +59,7 @@ func leadsTo(config, inUse *rest.Config) bool {
 	return config.Host == inUse.Host
 }
 
-// readCurrentAccess returns the current access of the consumer to its provider, or nil if it has none.
+// readCurrentAccess returns the consumer's current access to its provider, or nil if there is none.
 func readCurrentAccess(ctx context.Context, consumer *cluster.Side, provider string) (*rest.Config, error) {
 	secret, key := &corev1.Secret{}, client.ObjectKey{Namespace: wire.TenantNamespace(provider), Name: SecretName(provider)}
 	if err := consumer.Client.Get(ctx, key, secret); err != nil {

@@ -23,7 +23,8 @@ import (
 	"github.com/refract-project/refract/internal/refractctl/peeringtest"
 )
 
-// The token of a peering is sent only to the API server of the provider, even if another file names the provider.
+// TestWhereATokenIsSent checks that the token of a peering is sent only to the API server of the provider, even if
+// another file names the provider.
 func TestWhereATokenIsSent(t *testing.T) {
 	inUse := &rest.Config{Host: "https://milan.example", BearerToken: "renewed", TLSClientConfig: rest.TLSClientConfig{CAData: []byte("milan")}}
 	for name, test := range map[string]struct {
@@ -42,8 +43,8 @@ func TestWhereATokenIsSent(t *testing.T) {
 	}
 }
 
-// If an expired invitation was changed to lead to another server, the token of the peering is not sent to this
-// server.
+// TestTokenIsSentToTheProviderAlone checks that the token of a peering is not sent to another server if an expired
+// invitation was changed to lead to this server.
 func TestTokenIsSentToTheProviderAlone(t *testing.T) {
 	stub := peeringtest.New(t, "rome")
 	rome := side("rome", nil)

@@ -43,9 +43,9 @@ func (i TokenIssuer) Issue(ctx context.Context) (*clientcmdapi.AuthInfo, time.Ti
 	return &clientcmdapi.AuthInfo{Token: answer.Status.Token}, answer.Status.ExpirationTimestamp.Time, nil
 }
 
-// IsReusable reports whether the provider accepts a token as the consumer's. The ServiceAccount may have been
-// recreated, which invalidates its earlier tokens. Without permission to review tokens, IsReusable returns false, so
-// that a new token is requested.
+// IsReusable reports whether the provider accepts a token as a token of the consumer. Tokens become invalid if the
+// ServiceAccount is recreated. Without permission to review tokens, IsReusable returns false, so that a new token is
+// requested.
 func (i TokenIssuer) IsReusable(ctx context.Context, config *rest.Config) (bool, error) {
 	provider := i.Tenant.Provider
 	if config.BearerToken == "" || provider.IsInvited() {

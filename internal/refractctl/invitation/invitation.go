@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package invitation reads and writes invitations. With an invitation, the administrator of a consumer can join a
-// provider without having access to it.
+// Package invitation reads and writes invitations. An invitation lets the administrator of a consumer join a provider
+// without having access to the provider.
 package invitation
 
 import (
@@ -21,8 +21,8 @@ import (
 	core "github.com/refract-project/refract/api/core/v1beta1"
 )
 
-// Invitation is contained in a kubeconfig that the administrator of a provider gives to the administrator of a
-// consumer. With it, the clusters can be joined with only the consumer's own permissions on the provider. The
+// Invitation is part of a kubeconfig that a provider's administrator gives to a consumer's administrator. It contains
+// what refractctl must know about the provider to join the clusters with only the consumer's own permissions. The
 // kubeconfig contains a token of the consumer's ServiceAccount, and must be kept secret.
 type Invitation struct {
 	// Consumer and Provider are the IDs of the clusters. ProviderUID distinguishes the provider from other clusters
@@ -41,8 +41,8 @@ type Invitation struct {
 // extensionName is the name of the extension that contains the Invitation in a kubeconfig's cluster.
 const extensionName = "peering.refract.io"
 
-// IsIn reports whether a context of a kubeconfig contains an invitation, even if the invitation cannot be read. ""
-// stands for the current context.
+// IsIn reports whether a context of a kubeconfig contains an invitation, even an invalid one. The context "" is the
+// current context.
 func IsIn(config *clientcmdapi.Config, context string) bool {
 	_, found := findExtension(config, context)
 	return found
@@ -57,8 +57,8 @@ func findExtension(config *clientcmdapi.Config, context string) (extension runti
 	return extension, found
 }
 
-// Parse returns the invitation in a context of a kubeconfig, or nil if there is none. "" stands for the current
-// context.
+// Parse returns the invitation in a context of a kubeconfig, or nil if the context contains none. The context "" is the
+// current context.
 func Parse(config *clientcmdapi.Config, context string) (*Invitation, error) {
 	found, ok := findExtension(config, context)
 	if !ok {
@@ -72,7 +72,7 @@ func Parse(config *clientcmdapi.Config, context string) (*Invitation, error) {
 	if err := json.Unmarshal(extension.Raw, invitation); err != nil {
 		return nil, fmt.Errorf("the extension %s of the kubeconfig cannot be read: ask for another invitation (%w)", extensionName, err)
 	}
-	// Without the UID, the provider could not be distinguished from another cluster with the same ID.
+	// Without the UID, another cluster with the same ID could not be distinguished from the provider.
 	if invitation.ProviderUID == "" || invitation.Provider == "" || invitation.Consumer == "" {
 		return nil, fmt.Errorf("the extension %s of the kubeconfig does not say which clusters it is for: ask for another invitation", extensionName)
 	}
@@ -94,8 +94,8 @@ func (i *Invitation) Embed(cluster *clientcmdapi.Cluster) error {
 	return nil
 }
 
-// LimitResources returns an error if the resources of a virtual node exceed the resources that the provider grants.
-// Resources that are not set get the granted amount.
+// LimitResources returns the resources of a virtual node. Resources that are not requested get the amount that the
+// provider grants. It returns an error if a request exceeds this amount.
 func (i *Invitation) LimitResources(resources corev1.ResourceList) (corev1.ResourceList, error) {
 	all := corev1.ResourceList{}
 	maps.Copy(all, i.Resources)
@@ -110,11 +110,11 @@ func (i *Invitation) LimitResources(resources corev1.ResourceList) (corev1.Resou
 	return all, nil
 }
 
-// EndedError is returned for an invitation that the provider does not accept, or no longer accepts.
+// EndedError is the error for an invitation that the provider does not accept, or no longer accepts.
 type EndedError struct {
 	// Cluster is the user's name for the provider. Consumer is the ID of the invited cluster.
 	Cluster, Consumer string
-	// Expiry is the time at which the token of the invitation expires. It is zero if this is unknown.
+	// Expiry is the time at which the token of the invitation expires. It is zero if the time is unknown.
 	Expiry time.Time
 }
 

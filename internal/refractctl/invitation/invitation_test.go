@@ -28,7 +28,7 @@ func kubeconfig(extension runtime.Object) *clientcmdapi.Config {
 	return config
 }
 
-// An invitation that was embedded in a kubeconfig can be read from it again.
+// TestEmbedAndParse checks that an invitation can be read from the kubeconfig in which it was embedded.
 func TestEmbedAndParse(t *testing.T) {
 	t.Parallel()
 	written := &Invitation{Consumer: "rome", Provider: "milan", ProviderUID: "uid", Version: "0.2.0", PodRanges: []netip.Prefix{netip.MustParsePrefix("10.2.0.0/16")},
@@ -49,8 +49,8 @@ func TestEmbedAndParse(t *testing.T) {
 	assert.False(t, IsIn(read, "turin"))
 }
 
-// A kubeconfig without an invitation belongs to an administrator. An invalid invitation is an error, so that the
-// kubeconfig is not mistaken for an administrator's.
+// TestParseRefuses checks that a kubeconfig without an invitation is treated as an administrator's kubeconfig. An
+// invalid invitation must be an error, so that its kubeconfig is not mistaken for an administrator's.
 func TestParseRefuses(t *testing.T) {
 	t.Parallel()
 	found, err := Parse(kubeconfig(nil), "")

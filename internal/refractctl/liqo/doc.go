@@ -1,11 +1,12 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package liqo runs Refract's virtual kubelet in place of Liqo's under Liqo's controllers, and can revert this.
+// Package liqo replaces Liqo's virtual kubelet by Refract's, under the control of Liqo's controllers, and can revert
+// this.
 //
-// Liqo's webhook writes the whole Deployment of a virtual kubelet into its VirtualNode, and Liqo's controller keeps
-// the Deployment in sync with the VirtualNode. So the virtual kubelet is replaced by changing the image in the
-// VirtualNode. Refract's virtual kubelet needs permissions that Liqo's role lacks, such as to create TokenReviews,
-// because it authenticates callers of logs and exec. Objects of Liqo are never deleted, and changes are recorded in
-// annotations.
+// Liqo's webhook writes the whole Deployment of a virtual kubelet into its VirtualNode, and Liqo's controller keeps the
+// Deployment in sync with the VirtualNode. Therefore changing the image in the VirtualNode replaces the virtual
+// kubelet. Refract's virtual kubelet needs permissions that Liqo's role does not grant. For example, it creates
+// TokenReviews to authenticate the callers of logs and exec. Liqo's objects are never deleted, and changes to them are
+// recorded in annotations.
 package liqo

@@ -30,13 +30,13 @@ import (
 	"github.com/refract-project/refract/internal/refractctl/doctor"
 )
 
-// Options select the virtual kubelets to replace. They must not be used concurrently.
+// Options selects the virtual kubelets to replace. It must not be used concurrently.
 type Options struct {
 	Client    client.Client
 	Clientset kubernetes.Interface
-	// Nodes are the names of the virtual nodes. An empty list selects all virtual nodes, and the VkOptionsTemplates
-	// of later virtual nodes. A later virtual node gets the image from its template, but gets its permissions only
-	// when Adopt is called again.
+	// Nodes are the names of the virtual nodes. If it is empty, all virtual nodes and VkOptionsTemplates are selected.
+	// Virtual nodes that are created later then get the image from their template, but get the permissions only when
+	// Adopt is called again.
 	Nodes []string
 	// Image is the image of Refract's virtual kubelet.
 	Image string
@@ -46,25 +46,25 @@ type Options struct {
 	changed []client.ObjectKey
 }
 
-// Changed returns the VirtualNodes whose image Adopt or Revert has changed successfully.
+// Changed returns the VirtualNodes whose image was successfully changed by Adopt or Revert.
 func (o *Options) Changed() []client.ObjectKey { return o.changed }
 
 const (
 	containerName = "virtual-kubelet"
-	// ignoreUnknown is the argument that lets the virtual kubelet start even with unknown flags of a newer version of
-	// Liqo.
+	// ignoreUnknown is an argument with which the virtual kubelet starts even if there are unknown flags from a newer
+	// version of Liqo.
 	ignoreUnknown = "--ignore-unknown-flags"
-	// defaultTemplate is the VkOptionsTemplate in Liqo's chart. It applies to virtual nodes that do not name a
-	// template.
+	// defaultTemplate is the VkOptionsTemplate in Liqo's chart. It applies to virtual nodes without a template of their
+	// own.
 	defaultTemplate = "virtual-kubelet-default"
 	fieldOwner      = client.FieldOwner("refractctl")
 )
 
-// containers is the path of the containers of the Deployment in a VirtualNode.
+// containers is the path of the list of containers in a VirtualNode, which contains the Deployment.
 var containers = []string{"spec", "template", "spec", "template", "spec", "containers"}
 
 // Check reports which virtual kubelet each virtual node runs, and whether the prerequisites of Refract's virtual
-// kubelet are met. It changes nothing.
+// kubelet are met. It does not change anything.
 func (o *Options) Check(ctx context.Context) ([]doctor.Finding, error) {
 	nodes, err := o.selectedNodes(ctx)
 	if err != nil {
@@ -106,14 +106,14 @@ func (o *Options) Check(ctx context.Context) ([]doctor.Finding, error) {
 	return found, nil
 }
 
-// Adopt makes the virtual nodes run the image, one after another, and returns when all of them are ready. A virtual
-// node that does not become ready is reverted. Adopt may be called again, even with another image.
+// Adopt makes the virtual nodes run the image, one after the other, and returns when all of them are ready. If a
+// virtual node does not become ready, it is reverted. Adopt may be called again, even with another image.
 func (o *Options) Adopt(ctx context.Context) error {
 	nodes, err := o.selectedNodes(ctx)
 	if err != nil {
 		return err
 	}
-	// All virtual nodes are checked before any is changed.
+	// All virtual nodes are checked before the first one is changed.
 	for i := range nodes {
 		if err := o.checkAdoptable(ctx, &nodes[i]); err != nil {
 			return err
@@ -152,8 +152,8 @@ func (o *Options) Adopt(ctx context.Context) error {
 	})
 }
 
-// checkAdoptable refuses a VirtualNode without an image that could be replaced. It also refuses a VirtualNode that does
-// not run Liqo's image if the image to restore is not recorded.
+// checkAdoptable returns an error if a VirtualNode has no image that can be replaced. It also returns an error if the
+// VirtualNode runs an image other than Liqo's and its previous image is not recorded.
 func (o *Options) checkAdoptable(ctx context.Context, vn *offloading.VirtualNode) error {
 	image := imageOf(vn)
 	if image == "" {
@@ -171,7 +171,7 @@ func (o *Options) checkAdoptable(ctx context.Context, vn *offloading.VirtualNode
 	return err
 }
 
-// Revert restores the previous images of adopted virtual nodes, and revokes the granted permissions.
+// Revert restores the previous images of adopted virtual nodes, and revokes the permissions that Adopt granted.
 func (o *Options) Revert(ctx context.Context) error {
 	nodes, err := o.selectedNodes(ctx)
 	if err != nil {
@@ -211,7 +211,7 @@ func (o *Options) Revert(ctx context.Context) error {
 	return nil
 }
 
-// putBack restores the previous image of one virtual node, calls happened, and then revokes the granted permissions.
+// putBack restores the previous image of a virtual node, calls happened, and then revokes the granted permissions.
 func (o *Options) putBack(ctx context.Context, vn *offloading.VirtualNode, happened func() error) error {
 	current := &offloading.VirtualNode{}
 	if err := o.Client.Get(ctx, client.ObjectKeyFromObject(vn), current); err != nil {
@@ -234,8 +234,8 @@ func (o *Options) putBack(ctx context.Context, vn *offloading.VirtualNode, happe
 	return o.withdrawRights(ctx, current, len(adopted) == 0)
 }
 
-// rememberImage handles a virtual node that was created from an adopted VkOptionsTemplate. It records the former
-// image in an annotation of the VirtualNode before the VkOptionsTemplate is restored.
+// rememberImage records the previous image of a virtual node that was created from an adopted VkOptionsTemplate in an
+// annotation. This is done before the VkOptionsTemplate is restored.
 func (o *Options) rememberImage(ctx context.Context, vn *offloading.VirtualNode) error {
 	if vn.Annotations[wire.FormerImageAnnotation] != "" {
 		return nil
@@ -244,7 +244,7 @@ func (o *Options) rememberImage(ctx context.Context, vn *offloading.VirtualNode)
 	if err == nil && former == "" && ignoresUnknown(vn) {
 		var template *offloading.VkOptionsTemplate
 		if template, err = o.templateOf(ctx, vn); template != nil && isOfUpgrade(vn, template) {
-			// The virtual node was created after an upgrade of Liqo: the image is already Liqo's, and only the argument
+			// The virtual node was created after an upgrade of Liqo, so it already has Liqo's image. Only the argument
 			// has to be removed.
 			former = imageOf(vn)
 		}
@@ -261,8 +261,8 @@ func (o *Options) rememberImage(ctx context.Context, vn *offloading.VirtualNode)
 }
 
 // formerImage returns the image that an adopted virtual node ran before, or "" if the node is not adopted. A virtual
-// node that ignores unknown flags but has no annotation was created from an adopted VkOptionsTemplate: its former
-// image is the former image of the template. The image of the virtual node itself may be any image that the template
+// node that ignores unknown flags but has no annotation was created from an adopted VkOptionsTemplate. In this case its
+// former image is the template's former image, because the virtual node's own image may be any image that the template
 // has had since it was adopted.
 func (o *Options) formerImage(ctx context.Context, vn *offloading.VirtualNode) (string, error) {
 	if former := vn.Annotations[wire.FormerImageAnnotation]; former != "" || !ignoresUnknown(vn) {
@@ -275,10 +275,10 @@ func (o *Options) formerImage(ctx context.Context, vn *offloading.VirtualNode) (
 	case isAdopted(template):
 		return template.Annotations[wire.FormerImageAnnotation], nil
 	}
-	return template.Spec.ContainerImage, nil // an upgrade of Liqo has set this image
+	return template.Spec.ContainerImage, nil // an upgrade of Liqo set this image
 }
 
-// templateOf returns the VkOptionsTemplate of a virtual node, or nil if the template is not known.
+// templateOf returns the VkOptionsTemplate of a virtual node, or nil if it is unknown.
 func (o *Options) templateOf(ctx context.Context, vn *offloading.VirtualNode) (found *offloading.VkOptionsTemplate, err error) {
 	all := &offloading.VkOptionsTemplateList{}
 	if err := o.Client.List(ctx, all); err != nil {
@@ -300,14 +300,14 @@ func (o *Options) templateOf(ctx context.Context, vn *offloading.VirtualNode) (f
 	return found, nil
 }
 
-// isOfUpgrade reports whether a virtual node was created after an upgrade of Liqo had changed the image of an adopted
+// isOfUpgrade reports whether a virtual node was created after an upgrade of Liqo changed the image of an adopted
 // VkOptionsTemplate.
 func isOfUpgrade(vn *offloading.VirtualNode, template *offloading.VkOptionsTemplate) bool {
 	return template.Annotations[wire.FormerImageAnnotation] != "" && !isAdopted(template) && imageOf(vn) == template.Spec.ContainerImage
 }
 
-// isAdopted reports whether Adopt was the last to change a VkOptionsTemplate. An upgrade of Liqo sets another image,
-// and may or may not keep annotations and arguments.
+// isAdopted reports whether Adopt made the last change of a VkOptionsTemplate's image. An upgrade of Liqo sets another
+// image. It may keep the annotations and arguments, or remove them.
 func isAdopted(template *offloading.VkOptionsTemplate) bool {
 	adopted, known := template.Annotations[wire.AdoptedImageAnnotation]
 	return template.Annotations[wire.FormerImageAnnotation] != "" && slices.Contains(template.Spec.ExtraArgs, ignoreUnknown) &&
@@ -328,8 +328,8 @@ func (o *Options) adoptedUIDs(ctx context.Context) (uids []types.UID, err error)
 	return uids, nil
 }
 
-// takeBack revokes the permissions of a virtual node that could not be adopted. If the virtual node was already
-// adopted before, it keeps its permissions.
+// takeBack revokes the permissions of a virtual node that could not be adopted, unless the node had been adopted
+// earlier.
 func (o *Options) takeBack(ctx context.Context, vn *offloading.VirtualNode) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), takeBackTimeout)
 	defer cancel()
@@ -363,9 +363,9 @@ func (o *Options) selectedNodes(ctx context.Context) ([]offloading.VirtualNode, 
 	return meant, nil
 }
 
-// checkNamespace refuses a VirtualNode outside the tenant namespace of its provider. Its ServiceAccount would get the
-// permissions of a virtual kubelet. A user who may create VirtualNodes in any other namespace must not be able to
-// grant these permissions.
+// checkNamespace returns an error for a VirtualNode outside the tenant namespace of its provider. The ServiceAccount of
+// the VirtualNode would get the permissions of a virtual kubelet. A user who may create VirtualNodes in another
+// namespace must not be able to obtain these permissions.
 func (o *Options) checkNamespace(ctx context.Context, vn *offloading.VirtualNode) error {
 	namespace := &corev1.Namespace{}
 	if err := o.Client.Get(ctx, client.ObjectKey{Name: vn.Namespace}, namespace); err != nil {
@@ -385,14 +385,14 @@ func imageOf(vn *offloading.VirtualNode) string {
 	return ""
 }
 
-// ignoresUnknown reports whether the virtual kubelet of a VirtualNode has the flag --ignore-unknown-flags. Only Adopt
-// sets this flag, either on the VirtualNode or on its VkOptionsTemplate.
+// ignoresUnknown reports whether the virtual kubelet in a VirtualNode has the flag --ignore-unknown-flags. Only Adopt
+// sets this flag, on the VirtualNode or on its VkOptionsTemplate.
 func ignoresUnknown(vn *offloading.VirtualNode) bool {
 	container := containerOf(vn)
 	return container != nil && slices.Contains(container.Args, ignoreUnknown)
 }
 
-// containerOf returns the container of the virtual kubelet in a VirtualNode, or nil if it does not exist.
+// containerOf returns the container of the virtual kubelet in a VirtualNode, or nil if there is none.
 func containerOf(vn *offloading.VirtualNode) *corev1.Container {
 	if vn.Spec.Template == nil {
 		return nil
@@ -404,8 +404,8 @@ func containerOf(vn *offloading.VirtualNode) *corev1.Container {
 	return nil
 }
 
-// replaceImage sets the image in a VirtualNode. All other fields stay unchanged, including fields that this program
-// does not know. Setting the former image restores the original VirtualNode.
+// replaceImage sets the image in a VirtualNode. All other fields, including unknown fields, stay unchanged, so that the
+// original VirtualNode can be restored by setting the former image.
 func (o *Options) replaceImage(ctx context.Context, vn *offloading.VirtualNode, image string) error {
 	key := client.ObjectKeyFromObject(vn)
 	former, err := o.formerImage(ctx, vn)
@@ -461,7 +461,7 @@ func (o *Options) replaceImage(ctx context.Context, vn *offloading.VirtualNode, 
 	return nil
 }
 
-// awaitImage waits until the Deployment of a virtual kubelet runs the image, and its node is ready.
+// awaitImage waits until the Deployment of a virtual kubelet runs the image and the node is ready.
 func (o *Options) awaitImage(ctx context.Context, vn *offloading.VirtualNode, image string) error {
 	key := client.ObjectKey{Namespace: vn.Namespace, Name: "vk-" + vn.Name}
 	return o.Progress.Await(ctx, "virtual node "+vn.Name, func(ctx context.Context) (string, error) {
@@ -503,8 +503,8 @@ func (o *Options) awaitImage(ctx context.Context, vn *offloading.VirtualNode, im
 	})
 }
 
-// missingParts returns a message until the Node has the address of a pod with the image. For some seconds after its
-// end, the former pod keeps its lease and the address of the Node.
+// missingParts returns a message until the Node has the address of a pod with the image. The former pod's lease and
+// address are still in effect for some seconds after the pod has ended.
 func (o *Options) missingParts(ctx context.Context, vn *offloading.VirtualNode, node *corev1.Node, deployment *appsv1.Deployment, image string) (missing string, err error) {
 	if vn.Spec.CreateNode != nil && !*vn.Spec.CreateNode {
 		return "", nil // another client maintains this Node
@@ -529,7 +529,7 @@ func (o *Options) missingParts(ctx context.Context, vn *offloading.VirtualNode, 
 	return "the new replica does not serve the node yet: it waits for the lease of the old one", nil
 }
 
-// changeTemplates changes all VkOptionsTemplates. They are the templates of later virtual nodes.
+// changeTemplates changes all VkOptionsTemplates, from which later virtual nodes are created.
 func (o *Options) changeTemplates(ctx context.Context, change func(*offloading.VkOptionsTemplate)) error {
 	all := &offloading.VkOptionsTemplateList{}
 	if err := o.Client.List(ctx, all); err != nil {

@@ -42,7 +42,7 @@ const (
 	tenant               = "liqo-tenant-milan"
 )
 
-// world is a cluster with Liqo. All its virtual nodes have the provider milan.
+// world is a cluster that runs Liqo. The provider of all its virtual nodes is milan.
 type world struct {
 	*testing.T
 	client.WithWatch
@@ -50,7 +50,7 @@ type world struct {
 	template  *offloading.VkOptionsTemplate
 }
 
-// begin creates the objects of a Liqo installation. At the end of the test it removes them, together with all virtual
+// begin creates the objects of a Liqo installation. At the end of the test, it removes them, together with all virtual
 // nodes and their permissions.
 func begin(t *testing.T) *world {
 	t.Helper()
@@ -77,8 +77,8 @@ func begin(t *testing.T) *world {
 	return w
 }
 
-// patch intercepts patches of VirtualNodes and keeps the Deployments of their virtual kubelets in sync, as Liqo's
-// controller does. The Deployments have no replicas, because there is no node to run them.
+// patch intercepts patches of VirtualNodes, and updates the Deployments of their virtual kubelets as Liqo's controller
+// would. The Deployments have no replicas, because there is no node that could run them.
 func (w *world) patch(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, options ...client.PatchOption) error {
 	err := c.Patch(ctx, object, patch, options...)
 	if err != nil || object.GetObjectKind().GroupVersionKind().Kind != offloading.VirtualNodeKind {
@@ -104,14 +104,14 @@ func (w *world) vkOptionsTemplate(name, image string) *offloading.VkOptionsTempl
 	return template
 }
 
-// virtualNode creates a virtual node from a VkOptionsTemplate, as Liqo does.
+// virtualNode creates a virtual node from a VkOptionsTemplate, as Liqo would.
 func (w *world) virtualNode(name string, of *offloading.VkOptionsTemplate) *offloading.VirtualNode {
 	w.Helper()
 	require.NoError(w, w.Get(w.Context(), client.ObjectKeyFromObject(of), of))
 	return w.virtualNodeOf(name, of)
 }
 
-// virtualNodeOf creates a virtual node as virtualNode does, but uses the template unchanged.
+// virtualNodeOf is like virtualNode, but does not change the template.
 func (w *world) virtualNodeOf(name string, of *offloading.VkOptionsTemplate) *offloading.VirtualNode {
 	w.Helper()
 	labels := map[string]string{wire.VirtualNodeLabel: name}
@@ -141,8 +141,7 @@ func (w *world) options(image string, nodes ...string) *Options {
 	return &Options{Client: w, Clientset: w.clientset, Nodes: nodes, Image: image, Progress: func(line string) { w.Log(line) }}
 }
 
-// runs checks the image and the recorded former image of a virtual node. Only an adopted node may ignore unknown
-// flags.
+// runs checks the image of a virtual node and the recorded former image. Only an adopted node may ignore unknown flags.
 func (w *world) runs(vn *offloading.VirtualNode, image, former string) {
 	w.Helper()
 	require.NoError(w, w.Get(w.Context(), client.ObjectKeyFromObject(vn), vn))
@@ -155,8 +154,8 @@ func (w *world) runs(vn *offloading.VirtualNode, image, former string) {
 	assert.Equal(w, args, vn.Spec.Template.Spec.Template.Spec.Containers[0].Args, vn.Name)
 }
 
-// granted returns the RBAC objects in the cluster whose names begin with the name of the project, with a description
-// of each: kind, name and version.
+// granted returns the RBAC objects in the cluster whose names begin with the name of the project, with a description:
+// kind, name and version.
 func (w *world) granted(ctx context.Context) map[client.Object]string {
 	w.Helper()
 	granted := map[client.Object]string{}
@@ -211,7 +210,8 @@ func (w *world) installed(objects ...rbac.Object) {
 	require.NoError(w, rbac.Install(w.Context(), w.clientset, objects...))
 }
 
-// If Refract was installed beside Liqo with adoptLiqo, its roles have the prefix refract. They are not changed.
+// TestRolesOfAnInstallationAreLeftAsTheyAre checks that the roles of an installation of Refract that was installed
+// beside Liqo with adoptLiqo are not changed. These roles have the prefix refract.
 func TestRolesOfAnInstallationAreLeftAsTheyAre(t *testing.T) {
 	w := begin(t)
 	chart := rbac.Kubelet{Prefix: "refract", NodeName: "turin", TenantNamespace: tenant, KubeconfigSecret: "kubeconfig", Subject: rbac.ServiceAccount(tenant, "turin")}
@@ -238,8 +238,8 @@ func TestRolesOfAnInstallationAreLeftAsTheyAre(t *testing.T) {
 	assert.Equal(t, before, w.inventory(), "after reverting")
 }
 
-// Earlier versions granted permissions under the prefix of an installation, and overwrote its roles. These
-// permissions are revoked, too.
+// TestRightsOfEarlierVersionsAreRevoked checks that permissions from earlier versions are revoked, too. Earlier
+// versions granted permissions under the prefix of an installation, and overwrote its roles.
 func TestRightsOfEarlierVersionsAreRevoked(t *testing.T) {
 	w := begin(t)
 	vn := w.virtualNode("milan", w.template)
@@ -265,8 +265,8 @@ func TestRightsOfEarlierVersionsAreRevoked(t *testing.T) {
 	assert.Empty(t, w.inventory())
 }
 
-// If all virtual nodes were adopted, virtual nodes that are created later get the image from the VkOptionsTemplate,
-// but no permissions.
+// TestVirtualNodesThatAreCreatedLater checks that virtual nodes that are created after all others were adopted get the
+// image from the VkOptionsTemplate, but no permissions.
 func TestVirtualNodesThatAreCreatedLater(t *testing.T) {
 	w := begin(t)
 	custom := w.vkOptionsTemplate("custom", liqoV2)
@@ -296,7 +296,7 @@ func TestVirtualNodesThatAreCreatedLater(t *testing.T) {
 	for vn, former := range map[*offloading.VirtualNode]string{first: liqoV1, second: liqoV1, third: liqoV2} {
 		w.runs(vn, refractV2, former)
 	}
-	// The virtual node looks as if it had been created while the VkOptionsTemplate still had the other image.
+	// This virtual node has the state of a node that was created while the VkOptionsTemplate had the other image.
 	w.template.Spec.ContainerImage = refractV1
 	between := w.virtualNodeOf("between", w.template)
 	require.NoError(t, w.options(refractV2, "between").Adopt(t.Context()))
@@ -318,8 +318,8 @@ func TestVirtualNodesThatAreCreatedLater(t *testing.T) {
 	}
 }
 
-// If a revert is interrupted after the VkOptionsTemplates were restored, the former image of each virtual node is
-// still recorded.
+// TestAnInterruptedRevertGoesOn checks that the former image of each virtual node is still recorded if a revert is
+// interrupted after the VkOptionsTemplates were restored.
 func TestAnInterruptedRevertGoesOn(t *testing.T) {
 	w := begin(t)
 	require.NoError(t, w.options(refractV1).Adopt(t.Context()))
@@ -342,9 +342,9 @@ func TestAnInterruptedRevertGoesOn(t *testing.T) {
 	w.runs(later, liqoV1, "")
 }
 
-// An upgrade of Liqo changes the image of the VkOptionsTemplate, and may or may not keep the arguments. In both cases,
-// Adopt records the image of the upgrade for virtual nodes that are created later, and Revert restores this image in
-// all virtual nodes.
+// TestAnUpgradeOfLiqo checks the effect of an upgrade of Liqo, which changes the image of the VkOptionsTemplate and may
+// or may not keep the arguments. In both cases, Adopt must record the new image for virtual nodes that are created
+// later, and Revert must restore this image in all virtual nodes.
 func TestAnUpgradeOfLiqo(t *testing.T) {
 	for name, arguments := range map[string][]string{"with Liqo's arguments": {"--later=1"}, "with ours": {"--later=1", ignoreUnknown}} {
 		t.Run(name, func(t *testing.T) {
@@ -367,7 +367,7 @@ func TestAnUpgradeOfLiqo(t *testing.T) {
 	}
 }
 
-// A revert after an upgrade of Liqo leaves the image of the upgrade.
+// TestARevertAfterAnUpgradeOfLiqo checks that a revert after an upgrade of Liqo keeps the image of the upgrade.
 func TestARevertAfterAnUpgradeOfLiqo(t *testing.T) {
 	w := begin(t)
 	require.NoError(t, w.options(refractV1).Adopt(t.Context()))
@@ -382,8 +382,8 @@ func TestARevertAfterAnUpgradeOfLiqo(t *testing.T) {
 	assert.Equal(t, liqoV2, w.template.Spec.ContainerImage)
 }
 
-// If no VkOptionsTemplate records the former image of a virtual node, the node is not adopted, because this could not
-// be reverted.
+// TestTheImageToPutBackIsKnown checks that a virtual node is not adopted if its former image is not recorded in a
+// VkOptionsTemplate, because this could not be reverted.
 func TestTheImageToPutBackIsKnown(t *testing.T) {
 	w := begin(t)
 	vn := w.virtualNode("milan", w.vkOptionsTemplate("of-the-user", refractV1))

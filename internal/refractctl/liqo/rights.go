@@ -19,10 +19,10 @@ import (
 )
 
 const (
-	// rolePrefix is the prefix of the roles that virtual kubelets get in addition to Liqo's. No installation uses
-	// this prefix, so that roles of an installation are never overwritten.
+	// rolePrefix is the prefix of the roles that virtual kubelets get in addition to Liqo's role. No installation uses
+	// this prefix, so the roles of an installation are never overwritten.
 	rolePrefix = "refract-adopted"
-	// formerRolePrefix is the prefix that earlier versions used. With adoptLiqo, the chart uses it, too.
+	// formerRolePrefix is the prefix that earlier versions used. The chart uses it, too, if adoptLiqo is set.
 	formerRolePrefix = "refract"
 )
 
@@ -31,7 +31,7 @@ const (
 	managedBy      = "refractctl-liqo"
 )
 
-// kubeletRights returns the roles and bindings of one virtual kubelet, with the given prefix in their names.
+// kubeletRights returns the roles and bindings of a virtual kubelet. Their names have the given prefix.
 func kubeletRights(vn *offloading.VirtualNode, prefix string) []rbac.Object {
 	secret := ""
 	if vn.Spec.KubeconfigSecretRef != nil {
@@ -70,8 +70,8 @@ func (o *Options) missingRights(ctx context.Context, vn *offloading.VirtualNode)
 	return missing, nil
 }
 
-// withdrawRights deletes the permissions that were granted to a virtual kubelet, including permissions that earlier
-// versions granted. Roles that several virtual kubelets share are deleted with the last virtual kubelet.
+// withdrawRights deletes the permissions that were granted to a virtual kubelet by this version or an earlier one.
+// Roles that virtual kubelets share are deleted if last is true.
 func (o *Options) withdrawRights(ctx context.Context, vn *offloading.VirtualNode, last bool) error {
 	for _, prefix := range []string{rolePrefix, formerRolePrefix} {
 		shared := []string{rbac.VirtualKubeletLocal().Named(prefix), rbac.VirtualKubeletExtended().Named(prefix)}
@@ -88,8 +88,8 @@ func (o *Options) withdrawRights(ctx context.Context, vn *offloading.VirtualNode
 	return nil
 }
 
-// withdrawOne deletes an object that this command has created. A shared role is deleted only if no other binding
-// refers to it, because an earlier version has overwritten roles of the chart.
+// withdrawOne deletes an object that this command has created. A shared role is deleted only if no other binding refers
+// to it, because earlier versions overwrote roles of the chart.
 func (o *Options) withdrawOne(ctx context.Context, object client.Object, shared bool) error {
 	found := object.DeepCopyObject().(client.Object)
 	if err := o.Client.Get(ctx, client.ObjectKeyFromObject(object), found); err != nil {
@@ -106,7 +106,7 @@ func (o *Options) withdrawOne(ctx context.Context, object client.Object, shared 
 	return client.IgnoreNotFound(o.Client.Delete(ctx, found))
 }
 
-// boundByOthers reports whether a ClusterRole has a binding that this command has not created.
+// boundByOthers reports whether a binding that was not created by this command refers to the ClusterRole.
 func (o *Options) boundByOthers(ctx context.Context, role string) (bool, error) {
 	clusterRoleBindings, roleBindings := &rbacv1.ClusterRoleBindingList{}, &rbacv1.RoleBindingList{}
 	if err := o.Client.List(ctx, clusterRoleBindings); err != nil {

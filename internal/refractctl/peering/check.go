@@ -108,8 +108,8 @@ func (p *pair) checkVersions() error {
 var (
 	tenantRights  = []cluster.Right{cluster.RightToManage("", "namespaces"), cluster.RightToManage(plugins.GroupVersion.Group, "peernetworks")}
 	bindingRights = []cluster.Right{cluster.RightToManage("", "serviceaccounts"), cluster.RightToManage(rbacv1.GroupName, "clusterrolebindings"), cluster.RightToManage(rbacv1.GroupName, "rolebindings")}
-	// nodeRights are the permissions to create and remove a virtual node. The PodDisruptionBudget of its Deployment
-	// is not removed, because it is deleted with the virtual node.
+	// nodeRights are the permissions to create and remove a virtual node. Removing the PodDisruptionBudget of its
+	// Deployment needs no permission, because it is deleted with the virtual node.
 	nodeRights = slices.Concat(bindingRights, []cluster.Right{
 		cluster.RightToManage("", "secrets"), cluster.RightToManage(rbacv1.GroupName, "clusterroles"), cluster.RightToManage(rbacv1.GroupName, "roles"), cluster.RightToManage(offloading.GroupVersion.Group, "virtualnodes"),
 		{Verbs: []string{"create", "patch"}, Group: "policy", Resource: "poddisruptionbudgets"},
@@ -130,8 +130,8 @@ var (
 	}
 )
 
-// leavingRights are the permissions, in either cluster, to remove the objects that controllers have created for a
-// peer, and to determine whether the clusters are also joined in the other direction.
+// leavingRights are the permissions to remove the objects that controllers have created for a peer, and to determine
+// whether the clusters are also joined in the other direction. They are needed in both clusters.
 var leavingRights = slices.Concat(foundRights, []cluster.Right{
 	{Verbs: []string{"get", "delete"}, Group: coordinationv1.GroupName, Resource: "leases"}, cluster.RightToList(offloading.GroupVersion.Group, "virtualnodes"), cluster.RightToList(auth.GroupVersion.Group, "tenants"),
 })
@@ -213,8 +213,8 @@ func (p *pair) checkPeers(ctx context.Context) error {
 // checkNode fails if the name of the new virtual node is already in use.
 func (p *pair) checkNode(ctx context.Context, name string) error {
 	consumer, provider := p.consumer, p.provider.ID()
-	// The ServiceAccount of the virtual node would have the same name as the ServiceAccount that the peer uses as a
-	// consumer of this cluster.
+	// The ServiceAccount of the virtual node would have the name of the ServiceAccount that the peer uses as a consumer
+	// of this cluster.
 	if name == wire.ConsumerServiceAccount {
 		return fmt.Errorf("the virtual node cannot be called %s: set another --virtual-node", name)
 	}
@@ -246,7 +246,7 @@ func (p *pair) checkNode(ctx context.Context, name string) error {
 	return nil
 }
 
-// Comparison shows whether two clusters fit together. Each check has its own error, which is nil if the check has
+// Comparison describes whether two clusters can be joined. Each check has its own error, which is nil if the check has
 // found no problems.
 type Comparison struct {
 	// ConsumerID and ProviderID are the IDs of the clusters.
@@ -255,7 +255,7 @@ type Comparison struct {
 }
 
 // Compare checks the IDs, clocks and versions of two clusters as Peer does. The clusters may already be joined, in
-// either direction. It changes nothing. It fails if the clusters cannot be compared.
+// either direction. Compare changes nothing. It fails if the clusters cannot be compared.
 func (o *Options) Compare(ctx context.Context) (*Comparison, error) {
 	p, err := o.inspect(ctx)
 	if err != nil {

@@ -24,10 +24,10 @@ import (
 	"github.com/refract-project/refract/internal/refractctl/tenant"
 )
 
-// CreateNode creates one more virtual node for a provider that this cluster is already joined with, and returns when
-// the node is Ready. The provider does not have to be accessible; its ID is sufficient. If the provider can be
-// accessed, the resources are requested from it. The user has to make sure that all virtual nodes of a provider
-// together do not exceed the resources that the provider grants.
+// CreateNode creates one more virtual node for a provider that is already joined with this cluster, and returns when
+// the node is Ready. The provider does not have to be accessible, because its ID is sufficient. If the provider can be
+// accessed, the resources are requested from it. The user must make sure that all virtual nodes of a provider together
+// do not exceed the resources that the provider grants.
 func (o *Options) CreateNode(ctx context.Context) (*Joined, error) {
 	joined, err := o.createNode(ctx)
 	return joined, progress.Ended(ctx, err)
@@ -65,7 +65,7 @@ func (o *Options) createNode(ctx context.Context) (*Joined, error) {
 	return joined, p.awaitReady(ctx, node.name)
 }
 
-// inspectJoined inspects the clusters, and checks that they are joined and that further virtual nodes are possible.
+// inspectJoined inspects the clusters, and checks that they are joined and that more virtual nodes are possible.
 func (o *Options) inspectJoined(ctx context.Context) (*pair, error) {
 	consumer, err := o.Consumer.Inspect(ctx)
 	if err != nil {
@@ -109,7 +109,7 @@ func (p *pair) checkCreate(ctx context.Context, name string) (pullSecrets []*cor
 	return pullSecrets, errors.Join(problems...)
 }
 
-// addNode creates one more virtual node. If the provider can be reached, it first requests the resources there.
+// addNode creates one more virtual node. If the provider can be reached, addNode first requests the resources from it.
 func (j *joining) addNode(ctx context.Context, node *nodeTerms, network *podnetwork.Network, pullSecrets []*corev1.Secret) error {
 	offered := &offeredNode{nodeTerms: *node}
 	if !j.provider.IsAbsent() {
@@ -139,8 +139,8 @@ func (j *joining) negotiateNode(ctx context.Context, node *nodeTerms) (*offeredN
 	return j.awaitOffer(ctx, node)
 }
 
-// findOthersNode returns the VirtualNode with the given name if it was created by another client, such as liqoctl or
-// a GitOps tool. It returns nil if there is no such VirtualNode.
+// findOthersNode returns the VirtualNode with the given name if another client has created it, such as liqoctl or a
+// GitOps tool. Otherwise, it returns nil.
 func (p *pair) findOthersNode(ctx context.Context, name string) (*offloading.VirtualNode, error) {
 	vn := &offloading.VirtualNode{}
 	key := client.ObjectKey{Namespace: wire.TenantNamespace(p.provider.ID()), Name: name}

@@ -22,9 +22,9 @@ import (
 	"github.com/refract-project/refract/test/support/testenv"
 )
 
-// A VirtualNode that liqoctl has created gets the ServiceAccount and the roles of its virtual kubelet, which uses the
-// Secret that the VirtualNode names to access the provider. The VirtualNode itself is not changed, and flags that
-// would change it are refused.
+// TestVirtualNodeOfAnotherTool checks that a VirtualNode that liqoctl has created gets the ServiceAccount and the roles
+// of its virtual kubelet, which accesses the provider with the Secret that the VirtualNode refers to. The VirtualNode
+// itself is not changed, and flags that would change it are refused.
 func TestVirtualNodeOfAnotherTool(t *testing.T) {
 	connection := side(t, testenv.ForTest(t, testenv.Options{CRDPaths: []string{"../../../api/crds"}, NoScheduler: true})[0])
 	rome, milan := inspected(t, "rome", connection), absent(t, "milan")

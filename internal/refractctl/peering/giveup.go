@@ -18,7 +18,7 @@ import (
 	"github.com/refract-project/refract/internal/refractctl/cluster"
 )
 
-// GiveUp ends a peering with a provider that is lost permanently. It does not wait for the provider and removes
+// GiveUp ends a peering with a provider that is lost permanently. It does not wait for the provider, and removes
 // nothing from it. The returned Removal is not nil if the removal has begun, even if there is an error.
 func (o *Options) GiveUp(ctx context.Context) (*Removal, error) {
 	removal, err := o.giveUp(ctx)
@@ -56,7 +56,7 @@ func (o *Options) giveUp(ctx context.Context) (*Removal, error) {
 	return l.removal(), err
 }
 
-// inspectConsumer inspects the consumer. Only the ID of the provider is known.
+// inspectConsumer inspects only the consumer. Of the provider, only the ID is known.
 func (o *Options) inspectConsumer(ctx context.Context) (*pair, error) {
 	consumer, err := o.Consumer.Inspect(ctx)
 	if err != nil {
@@ -69,7 +69,7 @@ func (o *Options) inspectConsumer(ctx context.Context) (*pair, error) {
 	return newPair(consumer, provider, o.Progress), nil
 }
 
-// abandonProvider declares the provider permanently lost. If there are no virtual nodes, this is not necessary.
+// abandonProvider declares the provider permanently lost. This is not necessary if there are no virtual nodes.
 func (l *leaving) abandonProvider(ctx context.Context, hasNodes bool) error {
 	l.Report("%s: giving up %s: what it has of this cluster stays there", l.consumer.ID(), l.provider.ID())
 	if err := AbandonPeer(ctx, l.consumer.Client, l.provider.ID()); err != nil && hasNodes {

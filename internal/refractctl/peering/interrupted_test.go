@@ -24,8 +24,8 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return f(request) }
 
-// interruptedAt returns the same clusters with clients that call cancel at the write with the given number, counted
-// from 1, and then send no more requests. If isServed is true, the API server still executes this write.
+// interruptedAt returns the same clusters with other clients. At the write with the given number, counted from 1, the
+// clients call cancel, and then send no more requests. If isServed is true, the API server still executes this write.
 func (s *stubs) interruptedAt(number int, isServed bool, cancel func()) (interrupted *stubs, isReached func() bool) {
 	count := 0
 	wrap := func(side *peeringtest.Side) *peeringtest.Side {
@@ -52,8 +52,8 @@ func (s *stubs) interruptedAt(number int, isServed bool, cancel func()) (interru
 	return &stubs{T: s.T, rome: wrap(s.rome), milan: wrap(s.milan)}, func() bool { return count >= number }
 }
 
-// Each command is interrupted at each of its writes, before and after the API server executes the write. The error says
-// so, and another run has the same result as a run without an interruption.
+// TestInterruptedCommands interrupts each command at each of its writes, both before and after the API server executes
+// the write. The error must report this, and another run must have the same result as a run without an interruption.
 func TestInterruptedCommands(t *testing.T) {
 	t.Parallel()
 	join := func(_ context.Context, s *stubs) error { return s.peer(s.options()) }
@@ -69,7 +69,7 @@ func TestInterruptedCommands(t *testing.T) {
 	for name, test := range map[string]struct {
 		before, run func(ctx context.Context, s *stubs) error
 		writes      int    // minimum number of writes
-		complete    string // accepted error of the second run, if the first run was interrupted after its last write
+		complete    string // error that is accepted from the second run if the first run was interrupted after its last write
 	}{
 		"generate peering-user": {func(context.Context, *stubs) error { return nil }, invite, 5, ""},
 		"delete peering-user": {invite, func(ctx context.Context, s *stubs) error {

@@ -16,11 +16,11 @@ import (
 	"github.com/refract-project/refract/internal/refractctl/podnetwork"
 )
 
-// Invite admits a consumer on a provider, and returns a kubeconfig with an invitation. The consumer does not have to
-// be accessible; its ID is sufficient. Peer accepts this kubeconfig in place of an administrator's kubeconfig of the
-// provider. The kubeconfig is valid for the given lifetime, but a peering that was created with it stays valid after
-// that. Invite may be called again. If it fails, it removes the objects that it has created, as Peer does. A dry run
-// ends after the checks, and returns no kubeconfig.
+// Invite admits a consumer on a provider, and returns a kubeconfig with an invitation. The consumer does not have to be
+// accessible, because its ID is sufficient. Peer accepts this kubeconfig in place of an administrator's kubeconfig of
+// the provider. The kubeconfig is valid for the given lifetime, but a peering that was created with it remains valid
+// after that. Invite may be called again. If it fails, it removes the objects that it has created, as Peer does. A dry
+// run ends after the checks, and returns no kubeconfig.
 func (o *Options) Invite(ctx context.Context, lifetime time.Duration) (kubeconfig []byte, expires time.Time, err error) {
 	p, err := o.inspectForInvitation(ctx)
 	if err != nil {
@@ -45,7 +45,7 @@ func (o *Options) Invite(ctx context.Context, lifetime time.Duration) (kubeconfi
 	return kubeconfig, expires, nil
 }
 
-// inspectForInvitation inspects the provider. Only the ID of the consumer is known.
+// inspectForInvitation inspects only the provider. Of the consumer, only the ID is known.
 func (o *Options) inspectForInvitation(ctx context.Context) (*pair, error) {
 	provider, err := o.Provider.Inspect(ctx)
 	if err != nil {
@@ -62,7 +62,7 @@ func (o *Options) inspectForInvitation(ctx context.Context) (*pair, error) {
 }
 
 // settleInvitation returns the settings of the user together with the limits that the provider already enforces. The
-// kind of credentials is not chosen until the consumer is joined.
+// kind of credentials is chosen only when the consumer is joined.
 func (p *pair) settleInvitation(ctx context.Context, o *Options) (*terms, error) {
 	resources, err := p.enforcedResources(ctx, o.Resources)
 	if err != nil {

@@ -31,9 +31,9 @@ import (
 	"github.com/refract-project/refract/internal/refractctl/cluster"
 )
 
-// A provider that runs Liqo grants access and resources when Tenants, ResourceSlices and Renews are created.
-// Consumers that run Liqo have controllers that create these objects. This program creates them on the provider
-// itself, with the permissions of the provider's administrator.
+// A provider that runs Liqo grants access and resources for Tenants, ResourceSlices and Renews. The controllers of
+// consumers that run Liqo create these objects. This program creates them directly on the provider, with the
+// permissions of the provider's administrator.
 
 const (
 	// KeysSecret is the Secret in the provider's tenant namespace that contains the consumer's signing key. It has
@@ -42,7 +42,7 @@ const (
 	privateKeyKey = "privateKey"
 	publicKeyKey  = "publicKey"
 	// issuedSecret is the Secret where Liqo stores the certificate that it has signed for the controllers of a
-	// consumer. The Secret with the certificate for a ResourceSlice has the name of the ResourceSlice.
+	// consumer. The certificate for a ResourceSlice is in a Secret with the name of the ResourceSlice.
 	issuedSecret = "liqo-remote-certificate"
 )
 
@@ -201,9 +201,9 @@ func (j *joining) credentialsFrom(ctx context.Context, key ed25519.PrivateKey, s
 }
 
 // renewAtLiqo requests a new certificate from a provider that runs Liqo. As long as a Secret contains an earlier
-// certificate, Liqo (v1.1.2) responds to a Renew with that certificate. So the Secret is deleted first. Consumers
-// cannot delete it, and must not be able to: without the Secret, Liqo signs a certificate for any user of the cluster
-// that the Renew names.
+// certificate, Liqo (v1.1.2) responds to a Renew with this certificate. Therefore, the Secret is deleted first.
+// Consumers cannot delete it, and must not be able to: without the Secret, Liqo signs a certificate for any user of the
+// cluster that is named in the Renew.
 func (j *joining) renewAtLiqo(ctx context.Context, spec auth.RenewSpec) (params *auth.AuthParams, err error) {
 	spec.ConsumerClusterID = core.ClusterID(j.consumer.ID())
 	name, issued := "controlplane-"+j.provider.ID(), issuedSecret
@@ -309,8 +309,8 @@ func isGranted(asked, granted corev1.ResourceList) bool {
 	return true
 }
 
-// describeMissing returns a description of what is still missing in the provider's response. It fails if the provider
-// denies the request.
+// describeMissing returns a description of what is missing in the provider's response. It fails if the provider denies
+// the request.
 func (j *joining) describeMissing(ctx context.Context, slice *auth.ResourceSlice) (missing string, err error) {
 	if err := j.provider.Client.Get(ctx, client.ObjectKeyFromObject(slice), slice); err != nil {
 		return "", fmt.Errorf("cluster %s: getting ResourceSlice %s, %w", j.provider.Name, client.ObjectKeyFromObject(slice), err)
@@ -357,7 +357,7 @@ func (p *pair) acceptLiqoOffer(t nodeTerms, status *auth.ResourceSliceStatus) no
 	return t
 }
 
-// harmlessLabels returns the labels except the reserved ones, which a provider must not set.
+// harmlessLabels returns the labels without the reserved ones, which a provider must not set.
 func harmlessLabels(labels map[string]string) map[string]string {
 	kept := map[string]string{}
 	for key, value := range labels {

@@ -63,8 +63,8 @@ func side(t *testing.T, api *testenv.Cluster) *cluster.Cluster {
 	return &cluster.Cluster{Name: api.Name(), Config: api.Config(), Client: c, Clientset: kubernetes.NewForConfigOrDie(api.Config())}
 }
 
-// TestProviderThatAnswersAsLiqo checks that the handshake and the resource request succeed, that they can be repeated,
-// and that no objects are left after the end of the peering.
+// TestProviderThatAnswersAsLiqo checks that the handshake and the resource request succeed and can be repeated, and
+// that no objects are left after the end of the peering.
 func TestProviderThatAnswersAsLiqo(t *testing.T) {
 	environment := testenv.Options{CRDPaths: []string{"../../../api/crds"}, NoScheduler: true}
 	clusters := testenv.ForTest(t, environment, environment)
@@ -179,8 +179,8 @@ func TestLabelsOfAProvider(t *testing.T) {
 	assert.Equal(t, kept, harmlessLabels(offered))
 }
 
-// TestLabelsOfALiqoProvider checks that labels of the provider are only copied if the user accepts them or the
-// virtual node already has them.
+// TestLabelsOfALiqoProvider checks that labels of the provider are copied only if the user accepts them or the virtual
+// node already has them.
 func TestLabelsOfALiqoProvider(t *testing.T) {
 	var said []string
 	p := newPair(absent(t, "x"), absent(t, "y"), func(line string) { said = append(said, line) })

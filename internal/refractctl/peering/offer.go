@@ -34,7 +34,7 @@ type offeredNode struct {
 }
 
 // nodeRequest returns the ResourceSlice that requests a virtual node's resources from the provider. The provider's
-// controllers respond in its status, which the consumer's controllers then follow.
+// controllers respond in its status, and the consumer's controllers apply the response.
 func (p *pair) nodeRequest(name string, resources corev1.ResourceList) *auth.ResourceSlice {
 	labels := map[string]string{wire.NegotiateLabel: "true", wire.RemoteClusterIDLabel: p.consumer.ID()}
 	return &auth.ResourceSlice{ObjectMeta: cluster.Meta(p.tenant.Namespace(), cmp.Or(name, p.provider.ID()), labels), Spec: auth.ResourceSliceSpec{
@@ -42,7 +42,8 @@ func (p *pair) nodeRequest(name string, resources corev1.ResourceList) *auth.Res
 	}}
 }
 
-// requestNode creates the request on the provider. A provider of an older version might not serve ResourceSlices.
+// requestNode creates the request on the provider. If the provider has an older version, it may not serve
+// ResourceSlices.
 func (j *joining) requestNode(ctx context.Context, name string, resources corev1.ResourceList) error {
 	err := j.atProvider.Apply(ctx, j.nodeRequest(name, resources))
 	if apimeta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
@@ -71,8 +72,8 @@ func (p *pair) findRequests(ctx context.Context) ([]client.Object, error) {
 // longer.
 const offerTimeout = 5 * time.Second
 
-// awaitOffer waits for the offer of the provider. If the provider does not respond in time, the result has no offer
-// yet. The controllers follow the offer when the provider responds later.
+// awaitOffer waits for the offer of the provider. If the provider does not respond in time, the result contains no
+// offer. The controllers apply the offer when the provider responds later.
 func (p *pair) awaitOffer(ctx context.Context, t *nodeTerms) (*offeredNode, error) {
 	var slice *auth.ResourceSlice
 	var own bool
@@ -126,8 +127,8 @@ func (p *pair) readOffer(slice *auth.ResourceSlice, own bool, t *nodeTerms) (*ne
 	return nil, nil //nolint:nilnil // as documented
 }
 
-// covers reports whether all requested resources were granted. The provider may have granted more, because an
-// invitation may be for more.
+// covers reports whether all requested resources were granted. The provider may have granted more, because the
+// resources of an invitation may be higher.
 func covers(granted, asked corev1.ResourceList) bool {
 	for name, quantity := range asked {
 		if is, ok := granted[name]; !ok || is.Cmp(quantity) < 0 {
@@ -144,8 +145,8 @@ type NodeRequest struct {
 }
 
 // FindRequest determines whether the request of a virtual node can be withdrawn from the provider. It must be called
-// before the virtual node is removed. ProviderID is the cluster ID in the VirtualNode, or empty if the VirtualNode no
-// longer exists.
+// before the virtual node is removed. ProviderID is the cluster ID in the VirtualNode. It is empty if the VirtualNode
+// no longer exists.
 func (o *Options) FindRequest(ctx context.Context) (*NodeRequest, error) {
 	p, err := o.inspect(ctx)
 	if err != nil {
@@ -161,7 +162,7 @@ func (o *Options) FindRequest(ctx context.Context) (*NodeRequest, error) {
 	if r.isKept() {
 		return r, nil
 	}
-	// Other clusters may use the same IDs, so the request could belong to another consumer.
+	// If another cluster uses the same ID, the request may belong to another consumer.
 	if err := p.checkTenants(ctx); err != nil {
 		return nil, err
 	}
@@ -171,8 +172,8 @@ func (o *Options) FindRequest(ctx context.Context) (*NodeRequest, error) {
 // ProviderID returns the ID of the provider.
 func (r *NodeRequest) ProviderID() string { return r.provider.ID() }
 
-// isKept reports whether the request stays when the virtual node is removed. The request of the first virtual node
-// stays until the end of the peering, because other virtual nodes use its classes. Requests also stay on a provider
+// isKept reports whether the request is kept when the virtual node is removed. The request of the first virtual node is
+// kept until the end of the peering, because other virtual nodes use its classes. Requests are also kept on a provider
 // that runs Liqo or is accessed with an invitation.
 func (r *NodeRequest) isKept() bool {
 	return r.provider.RunsLiqo || r.provider.IsInvited() || r.node == r.provider.ID()
@@ -187,7 +188,7 @@ func (r *NodeRequest) Withdraw(ctx context.Context) (found bool, removal *Remova
 
 func (r *NodeRequest) withdraw(ctx context.Context, remover *cluster.Remover) (found bool, err error) {
 	request, _, err := r.provider.Find(ctx, r.nodeRequest(r.node, nil))
-	// The provider may have an older version, without ResourceSlices or without the permission for the consumer to read
+	// The provider may have an older version that does not serve ResourceSlices or does not permit the consumer to read
 	// them.
 	if err == nil && request == nil || apimeta.IsNoMatchError(err) || apierrors.IsForbidden(err) && r.isKept() {
 		return false, nil

@@ -18,7 +18,7 @@ import (
 	"github.com/refract-project/refract/internal/refractctl/tenant"
 )
 
-// Options are the clusters to join and the settings of the peering. They are not changed by a run.
+// Options are the clusters to join and the settings of the peering. A run does not change them.
 type Options struct {
 	Consumer, Provider *cluster.Cluster
 	// ProviderID is the ID that the provider must have. If it is "", any ID is accepted.
@@ -29,13 +29,13 @@ type Options struct {
 	// Credentials is the kind of the consumer's credentials on the provider. The default is the kind of the existing
 	// peering, or tokens.
 	Credentials identity.Kind
-	// Resources are the resources that the virtual node offers and the provider enforces. Resources that are not set
-	// stay unchanged; for a new virtual node they default to DefaultResources. With an invitation, both the default
-	// and the maximum are the resources of the invitation.
+	// Resources are the resources that the virtual node offers and the provider enforces. Resources that are not set do
+	// not change. For a new virtual node, they default to DefaultResources. With an invitation, both the default and
+	// the maximum are the resources of the invitation.
 	Resources corev1.ResourceList
 	// TenantLimits are limits of the consumer on the provider.
 	TenantLimits tenant.Limits
-	// Node contains further settings of the virtual node.
+	// Node contains the other settings of the virtual node.
 	Node NodeOptions
 	// AcceptedLabels lists the labels that the provider may offer for the virtual node. The default is the list of
 	// the existing virtual node, or no labels.
@@ -64,7 +64,7 @@ func DefaultResources() corev1.ResourceList {
 	}
 }
 
-// pair describes the consumer and the provider of a run, as Inspect has found them. It is immutable.
+// pair describes the consumer and the provider of a run, as they were found by Inspect. It is immutable.
 type pair struct {
 	consumer, provider *cluster.Side
 	// tenant identifies the consumer as a tenant of the provider.

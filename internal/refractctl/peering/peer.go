@@ -28,10 +28,10 @@ type Joined struct {
 	VirtualNode string
 }
 
-// Peer joins the clusters and returns when the virtual node is Ready. It may be called again: existing objects stay,
-// and credentials with less than a third of their lifetime left are replaced. If Peer fails, it removes the objects
-// that it has created. If ctx ends, the objects stay, so that the next call can continue. A dry run ends after the
-// checks.
+// Peer joins the clusters and returns when the virtual node is Ready. It may be called again: existing objects are
+// kept, and credentials are replaced if less than a third of their lifetime is left. If Peer fails, it removes the
+// objects that it has created. If ctx ends, it keeps the objects, so that the next call can continue. A dry run ends
+// after the checks.
 func (o *Options) Peer(ctx context.Context) (*Joined, error) {
 	joined, err := o.peer(ctx)
 	return joined, progress.Ended(ctx, err)
@@ -107,8 +107,8 @@ func (j *joining) join(ctx context.Context, t *terms, network *podnetwork.Networ
 	return j.createNode(ctx, offered, network, pullSecrets)
 }
 
-// admitConsumer creates the consumer's namespace and permissions on the provider. A new consumer has no credentials
-// to use them yet.
+// admitConsumer creates the consumer's namespace and permissions on the provider. A new consumer cannot use them yet,
+// because it has no credentials.
 func (j *joining) admitConsumer(ctx context.Context, given corev1.ResourceList, limits tenant.Limits) error {
 	if j.provider.IsInvited() {
 		// The administrator of the provider has admitted the consumer with the invitation.
@@ -189,8 +189,8 @@ func (j *joining) enforceQuota(ctx context.Context, given corev1.ResourceList) e
 	return j.atProvider.Remove(ctx, j.tenant.Quota(nil)) // an earlier peering may have left the Quota
 }
 
-// declareRenewal permits the consumer to request its next certificate, or revokes the permission. An invited consumer,
-// whose kind of credentials is unknown, keeps its permission.
+// declareRenewal permits the consumer to request its next certificate, or revokes this permission. A consumer that was
+// invited keeps the permission, because its kind of credentials is unknown.
 func (j *joining) declareRenewal(ctx context.Context, kind identity.Kind) (renews bool, err error) {
 	switch kind {
 	case "":
@@ -257,9 +257,9 @@ func (p *pair) reportExpiry(kind identity.Kind, expires time.Time, renews bool) 
 const takeBackTimeout = 30 * time.Second
 
 // takeBack removes the objects that this run has created in both clusters, after the run has failed with err. It
-// returns err together with a list of the remaining objects. After an interruption or a timeout, all objects stay, so
-// that the command can continue when it is run again. again and undo are the commands to continue the run, and to
-// remove the remaining objects.
+// returns err together with a list of the remaining objects. After an interruption or a timeout, it keeps all objects,
+// so that the command can continue when it is run again. The argument again is the command that continues the run, and
+// undo is the command that removes the remaining objects.
 func (j *joining) takeBack(ctx context.Context, err error, again, undo string) error {
 	if ctx.Err() != nil && !errors.Is(err, clientcert.ErrNotSigned) {
 		return progress.Ended(ctx, err)

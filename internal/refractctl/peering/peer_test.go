@@ -32,10 +32,10 @@ import (
 	"github.com/refract-project/refract/test/support/apistub"
 )
 
-// Tests in this package that call testenv.ForTest need control planes: the tests of a provider that runs Liqo, and of
-// the deletion of namespaces. All other tests use stubs of API servers.
+// The tests in this package that call testenv.ForTest need control planes. These are the tests of a provider that runs
+// Liqo, and of the deletion of namespaces. All other tests use stubs of API servers.
 
-// stubs are two clusters with stubs of API servers, each with an installation.
+// stubs contains two clusters with stubs of API servers. There is an installation in each of them.
 type stubs struct {
 	*testing.T
 	rome, milan *peeringtest.Side
@@ -68,7 +68,7 @@ func (s *stubs) inventory() []string { return append(s.rome.Inventory(), s.milan
 
 func (s *stubs) writes() int { return s.rome.Writes() + s.milan.Writes() }
 
-// within limits the duration of a run that waits for API servers that are unavailable.
+// within runs a function with a time limit, because the function waits for API servers that are unavailable.
 func (s *stubs) within(run func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(s.Context(), 30*time.Second)
 	defer cancel()
@@ -83,8 +83,8 @@ func (s *stubs) unpeer(o *Options) error {
 	return s.within(func(ctx context.Context) error { _, err := o.Unpeer(ctx); return err })
 }
 
-// A second run changes nothing except steps that the first run might not have completed. The end of the peering leaves
-// no objects.
+// TestPeerAndUnpeer checks that a second run changes nothing, except for steps that the first run may not have
+// completed, and that no objects are left after the end of the peering.
 func TestPeerAndUnpeer(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []identity.Kind{identity.Tokens, identity.Certificates} {
@@ -128,7 +128,7 @@ func TestPeerAndUnpeer(t *testing.T) {
 	}
 }
 
-// A dry run makes the same checks as a real run, but does not write anything.
+// TestDryRunOfPeer checks that a dry run makes the same checks as a real run, but writes nothing.
 func TestDryRunOfPeer(t *testing.T) {
 	t.Parallel()
 	s := newStubs(t)
@@ -152,8 +152,8 @@ func TestDryRunOfPeer(t *testing.T) {
 	assert.ElementsMatch(t, dry, real[:len(dry)])
 }
 
-// Settings for which no flag is set are not changed. This is tested for the settings of the virtual node, the accepted
-// labels, the resources, the address and the mode of the network.
+// TestSettingsAreKept checks that settings do not change if their flags are not set. It tests the settings of the
+// virtual node, the accepted labels, the resources, the address and the mode of the network.
 func TestSettingsAreKept(t *testing.T) {
 	t.Parallel()
 	s := newStubs(t)
@@ -177,7 +177,8 @@ func TestSettingsAreKept(t *testing.T) {
 	assert.NotEqual(t, before, s.inventory())
 }
 
-// The clusters can be joined in both directions at the same time. Each peering can be ended without the other one.
+// TestDirectionsAreIndependent checks that the clusters can be joined in both directions at the same time, and that
+// each peering can be ended without the other one.
 func TestDirectionsAreIndependent(t *testing.T) {
 	t.Parallel()
 	s := newStubs(t)
@@ -196,8 +197,7 @@ func TestDirectionsAreIndependent(t *testing.T) {
 	assert.True(t, removal.IsReverse)
 }
 
-// interrupt makes a write to the cluster fail, and all later ones. number is the number of the first failing write,
-// counted from 1.
+// interrupt makes the write with the given number, counted from 1, and all later writes to the cluster fail.
 func interrupt(side *peeringtest.Side, number int, failure *apistub.Failure) (isReached func() bool) {
 	count := 0
 	side.OnRequest(func(r apistub.Request) *apistub.Failure {
@@ -212,14 +212,14 @@ func interrupt(side *peeringtest.Side, number int, failure *apistub.Failure) (is
 	return func() bool { return count >= number }
 }
 
-// Whichever write fails in a run of peer, the error names the cause or says how to continue, and a second run has the
-// same result as a run without a failure.
+// TestPeerFailsAtAnyWrite checks for each write of peer that, if it fails, the error contains the cause or the way to
+// continue, and a second run has the same result as a run without a failure.
 func TestPeerFailsAtAnyWrite(t *testing.T) {
 	t.Parallel()
 	complete := newStubs(t)
 	require.NoError(t, complete.peer(complete.options()))
 	want := withoutServers(complete)
-	// fail makes the write with the given number fail, and reports whether the run has that many writes.
+	// fail makes the write with the given number fail. It reports whether the run has so many writes.
 	fail := func(t *testing.T, at, number int, failure *apistub.Failure, message string) bool {
 		s := newStubs(t)
 		side := []*peeringtest.Side{s.rome, s.milan}[at]
@@ -273,7 +273,7 @@ func withoutServers(s *stubs) (lines []string) {
 	return lines
 }
 
-// A failed run removes the objects that it has created, if the clusters permit it.
+// TestPeerTakesBack checks that a failed run removes the objects that it has created, if the clusters permit this.
 func TestPeerTakesBack(t *testing.T) {
 	t.Parallel()
 	for number := 1; number <= 6; number++ {
@@ -295,7 +295,8 @@ func TestPeerTakesBack(t *testing.T) {
 	}
 }
 
-// If any read of a dry run fails, the error names the cluster, and nothing is written.
+// TestPeerFailsAtAnyRead checks for each read of a dry run that, if it fails, the error contains the name of the
+// cluster, and nothing is written.
 func TestPeerFailsAtAnyRead(t *testing.T) {
 	t.Parallel()
 	for at, id := range []string{"rome", "milan"} {
@@ -308,7 +309,7 @@ func TestPeerFailsAtAnyRead(t *testing.T) {
 				side := []*peeringtest.Side{s.rome, s.milan}[at]
 				side.OnRequest(func(r apistub.Request) *apistub.Failure {
 					what := r.Verb + " " + r.Resource + " " + r.Name
-					if r.Resource == "clusterroles" { // all reads of ClusterRoles count as one read
+					if r.Resource == "clusterroles" { // all reads of ClusterRoles count as a single read
 						what = r.Resource
 					}
 					if failed[what] || read != "" && read != what {
@@ -330,7 +331,8 @@ func TestPeerFailsAtAnyRead(t *testing.T) {
 	}
 }
 
-// All problems that prevent clusters from being joined are found together, before anything is changed.
+// TestPeerRefuses checks that all problems that prevent clusters from being joined are reported together, before
+// anything is changed.
 func TestPeerRefuses(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -375,7 +377,8 @@ func TestPeerRefuses(t *testing.T) {
 	}
 }
 
-// A cluster with an older version serves fewer resources. The clusters are joined without these resources.
+// TestPeerWithoutCRDs checks that a cluster with an older version, which serves fewer resources, can be joined without
+// these resources.
 func TestPeerWithoutCRDs(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -400,7 +403,7 @@ func TestPeerWithoutCRDs(t *testing.T) {
 	}
 }
 
-// With an invitation the consumer is joined without access to the provider.
+// TestPeerWithAnInvitation checks that the consumer can be joined with an invitation, without access to the provider.
 func TestPeerWithAnInvitation(t *testing.T) {
 	t.Parallel()
 	s := newStubs(t)
@@ -451,7 +454,7 @@ func TestPeerWithAnInvitation(t *testing.T) {
 	require.True(t, errors.As(err, &ended), "%v", err)
 }
 
-// namespace returns a namespace, with an annotation if one is given.
+// namespace returns a namespace with the given labels and, if it is given, an annotation.
 func namespace(name string, labels map[string]string, annotation ...string) *corev1.Namespace {
 	n := &corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
 	if len(annotation) > 0 {

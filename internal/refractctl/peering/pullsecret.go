@@ -17,8 +17,8 @@ import (
 	"github.com/refract-project/refract/internal/refractctl/cluster"
 )
 
-// findPullSecrets reads the image pull secrets of the virtual kubelet from the namespace of the release. If a Secret
-// cannot be used, there is only a warning, because nodes may have their own credentials.
+// findPullSecrets reads the image pull Secrets of the virtual kubelet from the namespace of the release. It only warns
+// of a Secret that cannot be used, because nodes may have their own credentials.
 func (p *pair) findPullSecrets(ctx context.Context) (secrets []*corev1.Secret, err error) {
 	c := p.consumer
 	templates := &offloading.VkOptionsTemplateList{}
@@ -49,9 +49,9 @@ func (p *pair) findPullSecrets(ctx context.Context) (secrets []*corev1.Secret, e
 	return secrets, nil
 }
 
-// copiedPullSecrets returns copies of the image pull secrets in the namespace of the virtual kubelet, because
-// Kubernetes only reads image pull secrets from a pod's own namespace. The copies do not leave this cluster, because
-// a peer may not read Secrets in its tenant namespace.
+// copiedPullSecrets returns copies of the image pull Secrets in the namespace of the virtual kubelet, because
+// Kubernetes only reads image pull Secrets from the namespace of the pod. The copies remain in this cluster, because a
+// peer may not read Secrets in its tenant namespace.
 func (p *pair) copiedPullSecrets(originals []*corev1.Secret) []client.Object {
 	copies := make([]client.Object, 0, len(originals))
 	for _, original := range originals {

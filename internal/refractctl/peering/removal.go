@@ -22,11 +22,11 @@ type Object struct {
 type Removal struct {
 	// Consumer and Provider are the IDs of the clusters.
 	Consumer, Provider string
-	// Removed are the objects that were removed, or would have been removed in a dry run. In a dry run, these include
-	// the contents of deleted namespaces, and the objects that controllers would remove with a virtual node.
+	// Removed contains the objects that were removed or, in a dry run, would be removed. In a dry run, they include the
+	// contents of deleted namespaces, and the objects that controllers would remove with a virtual node.
 	Removed []Object
-	// Left are the objects of the peering that were not removed: objects that other clients have created, objects
-	// that the peering in the other direction still needs, and objects that the administrator of the provider has to
+	// Left contains the objects of the peering that were not removed: objects that other clients have created, objects
+	// that the peering in the other direction still needs, and objects that the administrator of the provider must
 	// remove.
 	Left []Object
 	// IsReverse is true if the clusters are also joined in the other direction.
@@ -38,7 +38,7 @@ type leaving struct {
 	*pair
 	atConsumer, atProvider *cluster.Remover
 	dryRun, deleteData     bool
-	// isReverse becomes true when the run detects that the clusters are also joined in the other direction.
+	// isReverse is set when the run detects that the clusters are also joined in the other direction.
 	isReverse bool
 }
 
@@ -46,7 +46,7 @@ func (p *pair) beginRemoval(o *Options) *leaving {
 	return &leaving{pair: p, atConsumer: cluster.NewRemover(p.consumer, o.DryRun), atProvider: cluster.NewRemover(p.provider, o.DryRun), dryRun: o.DryRun, deleteData: o.DeleteData}
 }
 
-// removal returns the objects that were removed or left so far.
+// removal returns the objects that have been removed or left so far.
 func (l *leaving) removal() *Removal {
 	return &Removal{Consumer: l.consumer.ID(), Provider: l.provider.ID(), IsReverse: l.isReverse,
 		Removed: append(objectsOf(l.consumer, l.atConsumer.Removed()), objectsOf(l.provider, l.atProvider.Removed())...),

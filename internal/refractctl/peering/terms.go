@@ -27,7 +27,8 @@ import (
 )
 
 // terms are all settings that a run uses to join the clusters: the user's settings, the settings of an existing
-// peering, and defaults. Therefore, running the command again, for example to renew credentials, changes nothing else.
+// peering, and defaults. As a result, running the command again, for example to renew credentials, changes nothing
+// else.
 type terms struct {
 	nodeTerms
 	// given are the resources that the user has set.
@@ -46,8 +47,7 @@ type nodeTerms struct {
 	accepted  negotiation.Acceptance
 	// presentLabels are the labels of the existing virtual node.
 	presentLabels map[string]string
-	// declaredRanges are the provider's pod ranges, either as the user has set them or as recorded on the existing
-	// virtual node.
+	// declaredRanges are the provider's pod ranges. They were set by the user or recorded on the existing virtual node.
 	declaredRanges []netip.Prefix
 }
 
@@ -77,9 +77,9 @@ func (p *pair) settleNetwork(ctx context.Context, settings podnetwork.Settings, 
 	return settings.Keep(ctx, p.consumer, p.provider)
 }
 
-// nameNode returns the name of the virtual node. If the user has not set it, this is the name of the provider's only
-// virtual node, or the ID of the provider if there is no virtual node or one with this name. nameNode fails if the
-// provider has several virtual nodes with other names.
+// nameNode returns the name of the virtual node. If the user has not set it, it is the name of the provider's only
+// virtual node. If the provider has no virtual node, or one with the provider's ID as its name, it is this ID. nameNode
+// fails if the provider has several virtual nodes with other names.
 func (p *pair) nameNode(ctx context.Context, given string) (string, error) {
 	if given != "" {
 		return given, nil
@@ -135,7 +135,7 @@ func (p *pair) settleNode(ctx context.Context, o *Options) (*nodeTerms, error) {
 	}
 	t.node.keep(&vn.Spec, request)
 	if p.provider.RunsLiqo {
-		// The selector of the provider is not kept, because the provider sends it again.
+		// The selector of the provider is not kept, because the provider will send it again.
 		t.node.NodeSelector = nil
 	}
 	t.presentLabels = vn.Spec.Labels
@@ -150,9 +150,8 @@ func (p *pair) settleNode(ctx context.Context, o *Options) (*nodeTerms, error) {
 	return t, err
 }
 
-// completeResources adds the amounts in others for resources that the user has not set. With an invitation, the
-// resources of the invitation are used in place of others, because a provider changes the resources by sending a new
-// invitation.
+// completeResources adds the amounts in others for resources that the user has not set. With an invitation, it uses the
+// resources of the invitation in place of others, because a provider changes the resources by sending a new invitation.
 func (p *pair) completeResources(given, others corev1.ResourceList) (corev1.ResourceList, error) {
 	if p.provider.IsInvited() {
 		return p.provider.Invitation.LimitResources(given)
@@ -168,9 +167,9 @@ func overlay(resources, others corev1.ResourceList) corev1.ResourceList {
 	return all
 }
 
-// enforcedResources returns the limits that the provider enforces for the consumer: the existing limits, changed by
-// the user's settings. It does not depend on objects on the consumer. If it did, a user who may edit a VirtualNode on
-// the consumer could be granted more by the next run of a command.
+// enforcedResources returns the limits that the provider enforces for the consumer, which are the existing limits,
+// changed by the user's settings. They must not depend on objects on the consumer. Otherwise, a user who may edit a
+// VirtualNode on the consumer could be granted more by the next run of a command.
 func (p *pair) enforcedResources(ctx context.Context, given corev1.ResourceList) (corev1.ResourceList, error) {
 	quota := p.tenant.Quota(nil)
 	err := p.provider.Client.Get(ctx, client.ObjectKeyFromObject(quota), quota)
@@ -202,8 +201,8 @@ func (p *pair) requestedResources(ctx context.Context, vn *offloading.VirtualNod
 	return vn.Spec.ResourceQuota.Hard, nil // a user has created this VirtualNode
 }
 
-// keep adds the settings of an earlier command that this command has not set. Fields that follow the provider, or
-// that another client has written, are left out.
+// keep adds the settings of an earlier command that this command does not set. It leaves out fields that follow the
+// provider or that another client has written.
 func (n *NodeOptions) keep(spec *offloading.VirtualNodeSpec, request *negotiation.Request) {
 	if patch := spec.OffloadingPatch; patch != nil {
 		if len(n.NodeSelector) == 0 {

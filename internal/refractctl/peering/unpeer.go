@@ -34,9 +34,9 @@ import (
 	"github.com/refract-project/refract/internal/remotedata"
 )
 
-// Unpeer drains and removes the virtual nodes of the provider, then everything that Peer created on both sides. It
-// may be called again after it was interrupted. The returned Removal is not nil if the removal has begun, even if
-// there is an error.
+// Unpeer drains and removes the virtual nodes of the provider, and then everything that Peer has created in both
+// clusters. It may be called again after an interruption. The returned Removal is not nil if the removal has begun,
+// even if there is an error.
 func (o *Options) Unpeer(ctx context.Context) (*Removal, error) {
 	removal, err := o.unpeer(ctx)
 	return removal, progress.Ended(ctx, err)
@@ -81,7 +81,7 @@ func (l *leaving) unpeer(ctx context.Context, name string, nodes []offloading.Vi
 	err = finishConsumer(ctx)
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return err // both removals have failed with the same error
+		return err // both removals have the same error
 	case err != nil || problem != nil:
 		return errors.Join(problem, err)
 	}
@@ -105,8 +105,9 @@ func (o *Options) inspectForRemoval(ctx context.Context) (*pair, error) {
 	return newPair(consumer, provider, o.Progress), nil
 }
 
-// checkData fails if the provider has data of volumes that would be lost with the virtual nodes, or with the remote
-// namespaces if there are no virtual nodes. It is called before anything is changed.
+// checkData fails if the provider has data of volumes that would be lost with the virtual nodes. If there are no
+// virtual nodes, it checks the data that would be lost with the remote namespaces. It is called before anything is
+// changed.
 func (p *pair) checkData(ctx context.Context, nodes []offloading.VirtualNode, deleteData bool) error {
 	if len(nodes) == 0 {
 		return nil
@@ -166,7 +167,7 @@ func (l *leaving) removeNodes(ctx context.Context, name string, nodes []offloadi
 			return "", err
 		}
 	}
-	// The virtual kubelets for the provider have used this Lease to elect a leader.
+	// The virtual kubelets for the provider used this Lease to elect a leader.
 	return last, removeLease(ctx, l.atConsumer, l.provider.ID(), wire.SharedLease)
 }
 
@@ -229,8 +230,7 @@ func (l *leaving) confirmDeletion(ctx context.Context, vn *offloading.VirtualNod
 	}))
 }
 
-// removeLease deletes a Lease in the tenant namespace for a peer. The process that renewed the Lease must have
-// stopped.
+// removeLease deletes a Lease in the tenant namespace for a peer. The process that renews the Lease must have stopped.
 func removeLease(ctx context.Context, remover *cluster.Remover, peer, name string) error {
 	return remover.RemoveAnyones(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: wire.TenantNamespace(peer), Name: name}})
 }
@@ -246,8 +246,8 @@ func (l *leaving) endRemoteNamespaces(ctx context.Context, hasNodes bool) error 
 }
 
 // previewRemoteNamespaces records, in a dry run, the remote namespaces that would be deleted with the last virtual
-// node: all of them if data is deleted, and otherwise only namespaces without claims. With an invitation, their
-// contents cannot be read.
+// node. If data is deleted, these are all of them, and otherwise only namespaces without claims. The contents cannot be
+// read with an invitation.
 func (l *leaving) previewRemoteNamespaces(ctx context.Context) error {
 	names, err := l.tenant.RemoteNamespaces(ctx)
 	if err != nil {
@@ -286,13 +286,13 @@ func (l *leaving) requireUnused(ctx context.Context) error {
 	return nil
 }
 
-// finisher is a function that waits for the removals that were begun in a cluster, and completes them.
+// finisher is a function that waits for the removals that have begun in a cluster, and completes them.
 type finisher func(ctx context.Context) error
 
-// nothingLeft is the finisher of a cluster without objects to remove.
+// nothingLeft is the finisher for a cluster without objects to remove.
 func nothingLeft(context.Context) error { return nil }
 
-// end completes a removal. In a dry run it then lists the objects that would be removed.
+// end completes a removal. In a dry run, it also lists the objects that would be removed.
 func (l *leaving) end(ctx context.Context, finish finisher) error {
 	if err := finish(ctx); err != nil || !l.dryRun {
 		return err
@@ -341,8 +341,8 @@ func (l *leaving) removeServingRequests(ctx context.Context) error {
 	return nil
 }
 
-// leaveProvider removes the objects of the peering from the provider. With an invitation they stay, and the
-// provider's administrator has to remove them.
+// leaveProvider removes the objects of the peering from the provider. With an invitation, it keeps them, and the
+// provider's administrator must remove them.
 func (l *leaving) leaveProvider(ctx context.Context) (finisher, error) {
 	if l.provider.IsInvited() {
 		l.atProvider.RecordLeft(corev1.SchemeGroupVersion.WithKind("Namespace"), "", l.tenant.Namespace())
@@ -380,8 +380,8 @@ func (l *leaving) revokeRenewal(ctx context.Context) ([]client.Object, error) {
 	return append(requests, append(l.tenant.Access(), l.tenant.Quota(nil))...), nil
 }
 
-// leave removes the objects, the tenant namespace and finally the ForeignCluster of a peer. The tenant namespace and
-// the ForeignCluster stay if the clusters are also joined in the other direction.
+// leave removes the objects, the tenant namespace and finally the ForeignCluster of a peer. It keeps the tenant
+// namespace and the ForeignCluster if the clusters are also joined in the other direction.
 func (l *leaving) leave(ctx context.Context, remover *cluster.Remover, peer string, objects []client.Object) (finisher, error) {
 	if err := remover.Remove(ctx, objects...); err != nil {
 		return nil, err
@@ -427,7 +427,7 @@ func isStillPeered(ctx context.Context, c *cluster.Remover, peer string) (bool, 
 	if err != nil {
 		return false, err
 	}
-	// A consumer that runs Liqo has a Tenant instead. The Tenant of a consumer that refractctl has admitted does not
+	// A consumer that runs Liqo has a Tenant instead. If refractctl has admitted the consumer, the Tenant does not
 	// count, because it is deleted with the consumer's access.
 	tenants := &auth.TenantList{}
 	if err := c.Client.List(ctx, tenants, client.InNamespace(namespace)); err != nil && !apimeta.IsNoMatchError(err) {

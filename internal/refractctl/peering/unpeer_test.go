@@ -33,7 +33,7 @@ import (
 	"github.com/refract-project/refract/test/support/testenv"
 )
 
-// joined returns two clusters that are joined, and the inventory that they had before.
+// joined returns two joined clusters, and their inventory from before they were joined.
 func joined(t *testing.T) (s *stubs, apart []string) {
 	t.Helper()
 	s = newStubs(t)
@@ -42,7 +42,8 @@ func joined(t *testing.T) (s *stubs, apart []string) {
 	return s, apart
 }
 
-// Whichever write of unpeer fails, a second run continues, with the same final result.
+// TestUnpeerFailsAtAnyWrite checks for each write of unpeer that, if it fails, a second run continues and has the same
+// final result.
 func TestUnpeerFailsAtAnyWrite(t *testing.T) {
 	t.Parallel()
 	for at, id := range []string{"rome", "milan"} {
@@ -68,7 +69,7 @@ func TestUnpeerFailsAtAnyWrite(t *testing.T) {
 	}
 }
 
-// If something must not be removed, the command fails before anything is changed.
+// TestUnpeerRefuses checks that the command fails before anything is changed if something must not be removed.
 func TestUnpeerRefuses(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -98,7 +99,8 @@ func TestUnpeerRefuses(t *testing.T) {
 	}
 }
 
-// If remote namespaces still exist after the virtual nodes are gone, unpeer fails instead of deleting them.
+// TestUnpeerKeepsRemoteNamespaces checks that, if remote namespaces still exist after the virtual nodes are gone,
+// unpeer fails instead of deleting them.
 func TestUnpeerKeepsRemoteNamespaces(t *testing.T) {
 	t.Parallel()
 	s, apart := joined(t)
@@ -120,8 +122,8 @@ func TestUnpeerKeepsRemoteNamespaces(t *testing.T) {
 	assert.Equal(t, apart, s.inventory())
 }
 
-// Claims that only the provider knows are named as soon as the controllers have found them. The provider is not changed
-// before their deletion is confirmed.
+// TestUnpeerNamesClaimsOfTheProvider checks that claims that only the provider knows are listed as soon as the
+// controllers have found them. The provider is not changed before the deletion of these claims is confirmed.
 func TestUnpeerNamesClaimsOfTheProvider(t *testing.T) {
 	t.Parallel()
 	s, _ := joined(t)
@@ -139,8 +141,8 @@ func TestUnpeerNamesClaimsOfTheProvider(t *testing.T) {
 	assert.Equal(t, before, s.milan.Writes())
 }
 
-// Data on the provider is deleted only if the user confirms it. The confirmation is in the VirtualNode before the
-// VirtualNode is deleted, because the controllers read it there.
+// TestUnpeerRecordsTheConfirmation checks that data on the provider is deleted only if the user confirms it. The
+// confirmation must be in the VirtualNode before the VirtualNode is deleted, because the controllers read it there.
 func TestUnpeerRecordsTheConfirmation(t *testing.T) {
 	t.Parallel()
 	s, _ := joined(t)
@@ -171,7 +173,8 @@ func TestUnpeerRecordsTheConfirmation(t *testing.T) {
 	assert.True(t, s.said("the data of the volumes disk of claim shop/data is deleted"), s.lines)
 }
 
-// No requests are sent to a provider that is given up, and an interrupted run can be continued.
+// TestGiveUp checks that no requests are sent to a provider that is given up, and that an interrupted run can be
+// continued.
 func TestGiveUp(t *testing.T) {
 	t.Parallel()
 	milan, err := cluster.Absent("milan")
@@ -211,8 +214,8 @@ func TestGiveUp(t *testing.T) {
 	}
 }
 
-// If the consumer has access through other bindings, the objects that refractctl has created are still withdrawn, and
-// the error names the bindings that are left.
+// TestWithdrawReportsWhatIsLeft checks the case that the consumer has access through other bindings. The objects that
+// refractctl has created must still be withdrawn, and the error must list the remaining bindings.
 func TestWithdrawReportsWhatIsLeft(t *testing.T) {
 	t.Parallel()
 	s, _ := joined(t)
@@ -231,8 +234,8 @@ func TestWithdrawReportsWhatIsLeft(t *testing.T) {
 	require.ErrorContains(t, err, "there is no peering with rome")
 }
 
-// A further virtual node can be created with and without access to the provider. Its resource request is withdrawn when
-// the node is removed.
+// TestCreateNodeAndWithdrawItsRequest checks that one more virtual node can be created with and without access to the
+// provider, and that its resource request is withdrawn when the node is removed.
 func TestCreateNodeAndWithdrawItsRequest(t *testing.T) {
 	t.Parallel()
 	for name, absent := range map[string]bool{"with access": false, "without access": true} {
@@ -294,12 +297,12 @@ func TestCreateNodeAndWithdrawItsRequest(t *testing.T) {
 	}
 }
 
-// The response from the provider determines the settings of the virtual node.
+// TestOffers checks that the response of the provider determines the settings of the virtual node.
 func TestOffers(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		status    auth.ResourceSliceStatus
-		want      string // expected text in the progress
+		want      string // text that the progress must contain
 		wantError string
 		cpu       string
 	}{
@@ -331,7 +334,7 @@ func TestOffers(t *testing.T) {
 	}
 }
 
-// Comparing two clusters and checking the user's permissions change nothing.
+// TestCompare checks that comparing two clusters and checking the user's permissions change nothing.
 func TestCompare(t *testing.T) {
 	t.Parallel()
 	s := newStubs(t)
@@ -349,8 +352,8 @@ func TestCompare(t *testing.T) {
 	assert.Zero(t, s.writes())
 }
 
-// The image pull secrets of the installation are copied to the namespace of the virtual kubelet. For a Secret that
-// cannot be used, there is only a warning.
+// TestPullSecretsAreCopied checks that the image pull Secrets of the installation are copied to the namespace of the
+// virtual kubelet. There is only a warning about a Secret that cannot be used.
 func TestPullSecretsAreCopied(t *testing.T) {
 	t.Parallel()
 	s := newStubs(t)
@@ -370,7 +373,7 @@ func TestPullSecretsAreCopied(t *testing.T) {
 	assert.Equal(t, apart, s.inventory())
 }
 
-// The report of the expiry of credentials names who renews them.
+// TestReportExpiry checks that the report about the expiry of credentials states who renews them.
 func TestReportExpiry(t *testing.T) {
 	t.Parallel()
 	s := newStubs(t)
@@ -384,7 +387,7 @@ func TestReportExpiry(t *testing.T) {
 	require.ErrorContains(t, err, "interrupted; run the command again to continue")
 }
 
-// inspected returns the Side of a cluster with the given ID and no release.
+// inspected returns the Side of a cluster that has the given ID and no release.
 func inspected(t *testing.T, id string, c *cluster.Cluster) *cluster.Side {
 	t.Helper()
 	return &cluster.Side{Cluster: c, Installation: &release.Installation{ClusterID: id, Namespace: "liqo", RolePrefix: "liqo", ServiceAccount: "refract-controller-manager"}}
@@ -400,8 +403,8 @@ func absent(t *testing.T, id string) *cluster.Side {
 	return s
 }
 
-// Consumers that run Liqo have a Tenant in this cluster. If a peer has one, its tenant namespace is kept when the
-// peer is no longer a provider.
+// TestTenantOfAPeerIsLeft checks that the tenant namespace of a peer is kept when the peer is no longer a provider, if
+// the peer has a Tenant in this cluster. Consumers that run Liqo have such a Tenant.
 func TestTenantOfAPeerIsLeft(t *testing.T) {
 	connection := side(t, testenv.ForTest(t, testenv.Options{CRDPaths: []string{"../../../api/crds"}, NoScheduler: true})[0])
 	rome := &cluster.Side{Cluster: connection, Installation: &release.Installation{ClusterID: "rome", Namespace: "liqo"}}
@@ -426,8 +429,8 @@ func TestTenantOfAPeerIsLeft(t *testing.T) {
 	assert.Error(t, rome.Client.Get(t.Context(), key, namespace))
 }
 
-// The Tenant of a consumer that refractctl has admitted is not a reason to keep its namespace once the consumer has
-// no access.
+// TestTenantOfAConsumerWithoutAccess checks that a tenant namespace is not kept because of the Tenant of a consumer
+// that refractctl has admitted if the consumer has no access.
 func TestTenantOfAConsumerWithoutAccess(t *testing.T) {
 	milan := inspected(t, "milan", side(t, testenv.ForTest(t, testenv.Options{CRDPaths: []string{"../../../api/crds"}, NoScheduler: true})[0]))
 	rome := tenant.Tenant{Provider: milan, Consumer: "rome"}

@@ -34,7 +34,7 @@ import (
 	"github.com/refract-project/refract/internal/refractctl/tenant"
 )
 
-// NodeOptions are the settings of a virtual node, except its resources.
+// NodeOptions are the settings of a virtual node except for its resources.
 type NodeOptions struct {
 	// Labels are the labels of the Node.
 	Labels map[string]string
@@ -83,7 +83,7 @@ type nodeObjects struct {
 	name, secretName string
 }
 
-// objectsOfNode returns a nodeObjects for the virtual node. On a provider that runs Liqo, the virtual kubelet and the
+// objectsOfNode returns the nodeObjects of the virtual node. On a provider that runs Liqo, the virtual kubelet and the
 // controllers are different users.
 func (p *pair) objectsOfNode(name string) nodeObjects {
 	if p.provider.RunsLiqo {
@@ -96,8 +96,7 @@ func (n nodeObjects) namespace() string { return wire.TenantNamespace(n.provider
 
 // all returns the objects that a virtual node needs, except the tenant namespace, the Secrets and the VirtualNode.
 func (n nodeObjects) all() []client.Object {
-	// The first Secret is used for all virtual nodes of the provider. The controller manager needs permissions for this
-	// Secret.
+	// The first Secret is used for all virtual nodes of the provider. The controller manager needs permissions for it.
 	return append(n.own(), tenant.OwnRoles(n.consumer.Installation.RolePrefix, nil, n.consumer.Manager().Provider(n.namespace(), identity.SecretName(n.provider.ID())))...)
 }
 
@@ -194,8 +193,8 @@ func (t *nodeTerms) nodeAnnotations(network *podnetwork.Network) map[string]stri
 	return annotations
 }
 
-// desiredNode returns a VirtualNode whose virtual kubelet is scheduled like the controller manager. Only the required
-// fields are set, because the CRD stores the template of the Deployment without a schema.
+// desiredNode returns a VirtualNode whose virtual kubelet is scheduled in the same way as the controller manager. Only
+// the required fields are set, because the CRD stores the template of the Deployment without a schema.
 func (p *pair) desiredNode(ctx context.Context, offered *offeredNode, network *podnetwork.Network) (*unstructured.Unstructured, error) {
 	provider, t := p.provider.ID(), &offered.nodeTerms
 	node := &offloading.VirtualNode{
@@ -219,8 +218,8 @@ func (p *pair) desiredNode(ctx context.Context, offered *offeredNode, network *p
 	return p.withScheduling(node)
 }
 
-// applyOffer sets the resources and settings that the provider grants on a virtual node, except settings that the user
-// has set with a flag or on the existing VirtualNode. If there is no offer yet, the existing values stay.
+// applyOffer applies the resources and settings that the provider grants to a virtual node. It leaves out settings that
+// the user has set with a flag or on the existing VirtualNode. If there is no offer yet, the existing values are kept.
 func (p *pair) applyOffer(ctx context.Context, offered *offeredNode, vn *offloading.VirtualNode) error {
 	maps.Copy(vn.Annotations, negotiation.Annotations(offered.resources, offered.node.explicit()...))
 	present := &offloading.VirtualNode{}
@@ -242,7 +241,7 @@ func (p *pair) applyOffer(ctx context.Context, offered *offeredNode, vn *offload
 		p.Report("%s: warning: %s", p.consumer.ID(), negotiation.DescribeRefused(refused, p.provider.ID()))
 	}
 	vn.Spec.ResourceQuota.Hard = vn.Spec.ResourceQuota.Hard.DeepCopy()
-	// The flags have set the requested resources, and the offer overrides their amounts.
+	// The flags have set the requested resources. The offer overrides their amounts.
 	maps.Copy(vn.Spec.ResourceQuota.Hard, offer.Resources)
 	request.Apply(offer, vn)
 	return nil

@@ -14,10 +14,10 @@ import (
 	"github.com/refract-project/refract/internal/refractctl/cluster"
 )
 
-// Withdraw deletes the objects that a provider has for a consumer. The consumer does not have to be accessible; its
-// ID is sufficient. Withdraw fails if the consumer still uses the objects, if there are no objects, or if the
-// consumer still has access afterwards through objects that other clients have created. The returned Removal is not
-// nil if the removal has begun, even if there is an error.
+// Withdraw deletes the objects that a provider has for a consumer. The consumer does not have to be accessible, because
+// its ID is sufficient. Withdraw fails if the consumer still uses the objects, if there are no objects, or if the
+// consumer still has access afterwards through objects that other clients have created. The returned Removal is not nil
+// if the removal has begun, even if there is an error.
 func (o *Options) Withdraw(ctx context.Context) (*Removal, error) {
 	removal, err := o.withdraw(ctx)
 	return removal, progress.Ended(ctx, err)
@@ -29,7 +29,7 @@ func (o *Options) withdraw(ctx context.Context) (*Removal, error) {
 		return nil, err
 	}
 	access, err := p.tenant.FindAccess(ctx, nil)
-	// If the user has no permission to list bindings, only objects with known names are removed at first.
+	// If the user may not list bindings, only objects with known names are removed first.
 	if err != nil && !apierrors.IsForbidden(err) {
 		return nil, err
 	}
@@ -43,7 +43,7 @@ func (o *Options) withdraw(ctx context.Context) (*Removal, error) {
 	return l.removal(), err
 }
 
-// inspectProvider inspects the provider. Only the ID of the consumer is known.
+// inspectProvider inspects only the provider. Of the consumer, only the ID is known.
 func (o *Options) inspectProvider(ctx context.Context) (*pair, error) {
 	provider, err := o.Provider.Inspect(ctx)
 	if err != nil {

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package peeringtest provides clusters for tests of the commands that join clusters. Their API servers are stubs
-// (package apistub), and the package acts in place of their controllers: virtual nodes become ready, ResourceSlices
-// are granted, and certificates are signed.
+// (package apistub), and the package does the work of their controllers: it makes virtual nodes ready, grants
+// ResourceSlices, and signs certificates.
 package peeringtest
 
 import (
@@ -45,7 +45,7 @@ import (
 	"github.com/refract-project/refract/test/support/apistub"
 )
 
-// Side is one cluster, accessed with the permissions of its administrator.
+// Side is one of the two clusters, accessed with the permissions of its administrator.
 type Side struct {
 	*apistub.Server
 	// ID is the ID of the cluster.
@@ -55,10 +55,10 @@ type Side struct {
 	Clientset kubernetes.Interface
 }
 
-// RolePrefix is the prefix of the roles of an installation.
+// RolePrefix is the prefix of the names of an installation's roles.
 const RolePrefix = "liqo"
 
-// newScheme returns the scheme with all kinds that the commands use.
+// newScheme returns the scheme with all kinds that the commands of refractctl use.
 var newScheme = sync.OnceValues(func() (*runtime.Scheme, error) {
 	log.SetLogger(logr.Discard())
 	scheme := runtime.NewScheme()
@@ -81,7 +81,7 @@ func New(tb testing.TB, id string) *Side {
 	return (&Side{Server: server, ID: id}).As(tb, server.Config())
 }
 
-// Install creates the objects of a Refract installation, and one node, in the cluster.
+// Install creates the objects of a Refract installation and one node in the cluster.
 func (s *Side) Install(tb testing.TB, podCIDR string) *Side {
 	tb.Helper()
 	labels := map[string]string{"app.kubernetes.io/component": "controller-manager", "app.kubernetes.io/name": "controller-manager", "app.kubernetes.io/instance": "refract",
@@ -123,7 +123,7 @@ func (s *Side) As(tb testing.TB, config *rest.Config) *Side {
 	return &Side{Server: s.Server, ID: s.ID, Config: config, Client: c, Clientset: clientset}
 }
 
-// Play acts in place of the controllers: each VirtualNode gets a ready Node, each tenant namespace gets a
+// Play does the work of the controllers: each VirtualNode gets a ready Node, each tenant namespace gets a
 // ForeignCluster, ResourceSlices are granted as requested, and approved certificates are signed.
 func (s *Side) Play(tb testing.TB) *Side {
 	tb.Helper()
@@ -134,7 +134,7 @@ func (s *Side) Play(tb testing.TB) *Side {
 		switch kind := object.GetKind(); {
 		case kind == offloading.VirtualNodeKind && change.Verb == "delete":
 			s.Remove(corev1.SchemeGroupVersion.WithKind("Node"), "", name)
-			// The VirtualNode's objects are deleted here, as the garbage collector would do.
+			// The stub has no garbage collector, so the VirtualNode's objects are deleted here.
 			s.Remove(policyv1.SchemeGroupVersion.WithKind("PodDisruptionBudget"), object.GetNamespace(), "vk-"+name)
 		case change.Verb == "delete":
 		case kind == offloading.VirtualNodeKind:
@@ -184,7 +184,7 @@ func newAuthority(tb testing.TB) *authority {
 	return &authority{certificate, key}
 }
 
-// sign returns a certificate for the certificate request. It is valid for a year.
+// sign returns a certificate for a certificate request. The certificate is valid for a year.
 func (a *authority) sign(tb testing.TB, request []byte) []byte {
 	tb.Helper()
 	block, _ := pem.Decode(request)

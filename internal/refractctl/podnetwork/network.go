@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package podnetwork determines the network between the pods of two clusters, checks that their address ranges are
-// compatible, and records the network in PeerNetworks.
+// Package podnetwork finds out what network connects the pods of two clusters, checks that the address ranges of the
+// clusters are compatible, and records the network in PeerNetworks.
 package podnetwork
 
 import (
@@ -29,14 +29,14 @@ import (
 
 // Settings are the user's settings of the network.
 type Settings struct {
-	// Mode determines whether pods can reach the pods of the other cluster. If it is "", the mode of the existing
-	// peering or of the consumer's installation applies.
+	// Mode determines whether the pods of the clusters can reach each other. If it is "", the mode of the existing
+	// peering is used, or else the mode of the consumer's installation.
 	Mode plugins.NetworkMode
-	// ConsumerRanges and ProviderRanges are the pod ranges of the clusters. The default is the pod ranges of their
-	// nodes. If ProviderRanges is set, pod addresses outside of it are not reflected.
+	// ConsumerRanges and ProviderRanges are the pod ranges of the clusters. By default, they are the pod ranges of the
+	// nodes. If ProviderRanges is set, pod addresses outside of these ranges are not reflected.
 	ConsumerRanges, ProviderRanges []netip.Prefix
-	// OverlappingRanges disables the check that pod ranges do not overlap, for a network that translates addresses
-	// between the clusters. If it is nil, the setting of the existing peering applies, or false.
+	// OverlappingRanges disables the check that pod ranges do not overlap. It is for networks that translate addresses
+	// between the clusters. If it is nil, the setting of the existing peering is used, or else false.
 	OverlappingRanges *bool
 }
 
@@ -45,11 +45,11 @@ func (s Settings) AreSet() bool {
 	return s.Mode != "" || s.OverlappingRanges != nil || len(s.ConsumerRanges)+len(s.ProviderRanges) > 0
 }
 
-// declaredLocal and declaredRemote are the possible values in the list of wire.DeclaredRangesAnnotation.
+// declaredLocal and declaredRemote are the values that the list in wire.DeclaredRangesAnnotation may contain.
 const declaredLocal, declaredRemote = "local", "remote"
 
-// Keep returns the settings, completed with the settings that the PeerNetwork of an existing peering records.
-// isJoined is true if there is such a PeerNetwork.
+// Keep completes the settings with the settings in the PeerNetwork of an existing peering. isJoined reports whether
+// there is such a PeerNetwork.
 func (s Settings) Keep(ctx context.Context, consumer, provider *cluster.Side) (kept Settings, isJoined bool, err error) {
 	declared := &plugins.PeerNetwork{}
 	key := client.ObjectKey{Namespace: wire.TenantNamespace(provider.ID()), Name: provider.ID()}
@@ -76,7 +76,7 @@ func (s Settings) Keep(ctx context.Context, consumer, provider *cluster.Side) (k
 	return s, true, nil
 }
 
-// parseRanges parses ranges that the API server has already validated.
+// parseRanges parses ranges that were validated by the API server.
 func parseRanges(cidrs []plugins.CIDR) (ranges []netip.Prefix) {
 	for _, cidr := range cidrs {
 		if prefix, err := netip.ParsePrefix(string(cidr)); err == nil {
@@ -86,7 +86,7 @@ func parseRanges(cidrs []plugins.CIDR) (ranges []netip.Prefix) {
 	return ranges
 }
 
-// declaredSides returns the value of wire.DeclaredRangesAnnotation for the ranges that the user has set.
+// declaredSides returns the value of wire.DeclaredRangesAnnotation: the clusters for which the user has set ranges.
 func (s Settings) declaredSides() string {
 	var set []string
 	if len(s.ConsumerRanges) > 0 {
@@ -98,7 +98,7 @@ func (s Settings) declaredSides() string {
 	return strings.Join(set, ",")
 }
 
-// Ranges are the known address ranges of a cluster.
+// Ranges contains the known address ranges of a cluster.
 type Ranges struct{ Pods, Services []netip.Prefix }
 
 // Network describes the network that connects the pods of two clusters.
@@ -108,9 +108,9 @@ type Network struct {
 	ConsumerRanges, ProviderRanges Ranges
 }
 
-// Learn determines the address ranges of the clusters, and the network between them. The default network is the
-// setting of the consumer's installation. A cluster that cannot be accessed is not read. If this is the consumer, the
-// mode stays empty.
+// Learn determines the address ranges of the clusters and the network between them. If the mode is not set, the mode of
+// the consumer's installation is used. A cluster that cannot be accessed is not read. If the consumer cannot be
+// accessed, the mode stays empty.
 func Learn(ctx context.Context, consumer, provider *cluster.Side, settings Settings) (*Network, error) {
 	n := &Network{Settings: settings, Consumer: consumer, Provider: provider}
 	var err error
@@ -127,8 +127,8 @@ func Learn(ctx context.Context, consumer, provider *cluster.Side, settings Setti
 	return n, err
 }
 
-// readRanges returns the ranges of a cluster. pods are the pod ranges that the user has set; if there are any, the
-// pod ranges are not read from the cluster.
+// readRanges returns the ranges of a cluster. pods contains the pod ranges that the user has set. If it is empty, the
+// pod ranges are read from the cluster.
 func readRanges(ctx context.Context, side *cluster.Side, pods []netip.Prefix) (ranges Ranges, err error) {
 	ranges.Pods = pods
 	if side.IsAbsent() {
@@ -143,8 +143,8 @@ func readRanges(ctx context.Context, side *cluster.Side, pods []netip.Prefix) (r
 	return ranges, err
 }
 
-// defaultMode returns the mode of the consumer's installation. It determines whether virtual kubelets reflect the
-// provider's pod addresses unchanged.
+// defaultMode returns the mode of the consumer's installation: whether its virtual kubelets reflect the provider's pod
+// addresses unchanged.
 func defaultMode(ctx context.Context, consumer *cluster.Side) (plugins.NetworkMode, error) {
 	templates := &offloading.VkOptionsTemplateList{}
 	if err := consumer.Client.List(ctx, templates, client.InNamespace(consumer.Installation.Namespace)); err != nil {
@@ -167,9 +167,9 @@ func defaultMode(ctx context.Context, consumer *cluster.Side) (plugins.NetworkMo
 	return plugins.ReachableNetwork, nil
 }
 
-// Declare creates the PeerNetwork on a side, which describes the network to its peer. A PeerNetwork of a gateway is
-// left unchanged. If the mode is empty, no PeerNetwork is created, because the mode is not known until the consumer
-// is joined.
+// Declare creates a PeerNetwork in the cluster of writer, which describes the network to the peer. A PeerNetwork of a
+// gateway is left unchanged. If the mode is empty, no PeerNetwork is created, because the mode becomes known only when
+// the consumer is joined.
 func (n *Network) Declare(ctx context.Context, writer *cluster.Writer, report progress.Reporter) error {
 	if n.Mode == "" {
 		return nil
@@ -198,7 +198,7 @@ func (n *Network) Declare(ctx context.Context, writer *cluster.Writer, report pr
 	return err
 }
 
-// describeSide returns the pod ranges in their canonical form, sorted and without duplicates.
+// describeSide describes the ranges of a cluster. The ranges are in canonical form, sorted and without duplicates.
 func describeSide(ranges Ranges) (side plugins.NetworkSide) {
 	set := map[netip.Prefix]bool{}
 	for _, prefix := range ranges.Pods {

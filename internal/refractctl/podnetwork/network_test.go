@@ -29,7 +29,8 @@ func inspect(t *testing.T, s *peeringtest.Side) *cluster.Side {
 
 func prefix(text string) []netip.Prefix { return []netip.Prefix{netip.MustParsePrefix(text)} }
 
-// Network settings from one run of refractctl are kept by the next run, unless flags override them.
+// TestSettingsOfANetworkAreKept checks that the network settings of one run of refractctl also apply to the next run,
+// unless flags override them.
 func TestSettingsOfANetworkAreKept(t *testing.T) {
 	t.Parallel()
 	stub := peeringtest.New(t, "rome").Install(t, "10.1.0.0/16")
@@ -57,7 +58,7 @@ func TestSettingsOfANetworkAreKept(t *testing.T) {
 	assert.ErrorContains(t, err, "cluster rome: getting PeerNetwork liqo-tenant-milan/milan")
 }
 
-// Each side describes its own cluster as local.
+// TestBothSidesDeclareTheNetwork checks that the PeerNetwork of each cluster describes this cluster as local.
 func TestBothSidesDeclareTheNetwork(t *testing.T) {
 	t.Parallel()
 	here, there := peeringtest.New(t, "rome").Install(t, "10.1.0.0/16"), peeringtest.New(t, "milan").Install(t, "10.2.0.0/16")
@@ -89,8 +90,8 @@ func TestBothSidesDeclareTheNetwork(t *testing.T) {
 	assert.False(t, isJoined)
 }
 
-// The default mode is taken from the consumer's installation. As long as the consumer is unknown, the mode is
-// unknown, too.
+// TestDefaultMode checks that the default mode is the mode of the consumer's installation. While the consumer is
+// unknown, the mode is unknown, too.
 func TestDefaultMode(t *testing.T) {
 	t.Parallel()
 	stub := peeringtest.New(t, "rome").Install(t, "10.1.0.0/16")
@@ -114,7 +115,8 @@ func TestDefaultMode(t *testing.T) {
 	assert.ErrorContains(t, err, "cluster rome: listing VkOptionsTemplates")
 }
 
-// A provider is refused if its pod ranges overlap with the pod ranges of another peer, unless it is already joined.
+// TestRangesOfOtherPeers checks that a provider is refused if its pod ranges overlap the pod ranges of another peer,
+// unless the clusters are already joined.
 func TestRangesOfOtherPeers(t *testing.T) {
 	t.Parallel()
 	stub := peeringtest.New(t, "rome").Install(t, "10.1.0.0/16")

@@ -18,17 +18,17 @@ import (
 	"github.com/refract-project/refract/internal/refractctl/cluster"
 )
 
-// Tolerance determines whether overlaps are only reported, because a running peering must not lose its credentials
-// due to a new check.
+// Tolerance determines whether an overlap is only a warning. Clusters that are already joined must not lose their
+// credentials because a later version checks more.
 type Tolerance struct {
-	// IsJoined is true if the clusters are already joined. IsUnchanged is true if, in addition, no flag changes their
-	// network.
+	// IsJoined is true if the clusters are already joined. IsUnchanged is true if they are joined and no flag changes
+	// their network.
 	IsJoined, IsUnchanged bool
 }
 
-// CheckRanges refuses pod ranges that overlap, because an address would belong to a pod in each cluster. The check is
-// omitted if pods are not supposed to reach each other, or if a network such as Liqo's translates addresses. For
-// unknown ranges, there is a warning.
+// CheckRanges returns an error if pod ranges overlap, because an address could then belong to a pod in either cluster.
+// There is no check if pods need not reach each other, or if a network such as Liqo's translates addresses. If ranges
+// are unknown, CheckRanges reports a warning.
 func (n *Network) CheckRanges(ctx context.Context, tolerance Tolerance, report progress.Reporter) error {
 	if ptr.Deref(n.OverlappingRanges, false) || n.Mode == plugins.NoNetwork {
 		return nil
@@ -53,7 +53,7 @@ func (n *Network) CheckRanges(ctx context.Context, tolerance Tolerance, report p
 	return errors.Join(n.tolerate(n.checkServices(), tolerance, report), n.checkOtherPeers(ctx, tolerance, report))
 }
 
-// tolerate returns err, so that the clusters are not joined, or reports it as a warning and returns nil.
+// tolerate either returns err, so that the clusters are not joined, or reports it as a warning and returns nil.
 func (n *Network) tolerate(err error, tolerance Tolerance, report progress.Reporter) error {
 	if err == nil || !tolerance.IsUnchanged {
 		return err
@@ -62,9 +62,9 @@ func (n *Network) tolerate(err error, tolerance Tolerance, report progress.Repor
 	return nil
 }
 
-// checkServices refuses pod ranges of one cluster that overlap with cluster IPs of the other cluster, because
-// kube-proxy would redirect packets for such a pod to a Service. The cluster IPs of both clusters may overlap,
-// because they are not used across clusters.
+// checkServices returns an error if pod ranges of one cluster overlap cluster IPs of the other cluster: kube-proxy
+// would redirect packets for such a pod to a Service. The cluster IPs of the two clusters may overlap, because they are
+// used only within a cluster.
 func (n *Network) checkServices() error {
 	for _, side := range []struct {
 		pods, services         *cluster.Side
@@ -83,11 +83,11 @@ func (n *Network) checkServices() error {
 	return nil
 }
 
-// checkOtherPeers refuses pod ranges of the provider that overlap with pod ranges of another peer, because the
-// consumer could reach only one of them. Clusters that are already joined stay joined.
+// checkOtherPeers returns an error if pod ranges of the provider overlap pod ranges of another peer, because the
+// consumer could reach only one of the peers. Clusters that are already joined stay joined.
 func (n *Network) checkOtherPeers(ctx context.Context, tolerance Tolerance, report progress.Reporter) error {
 	if n.Consumer.IsAbsent() {
-		return nil // the PeerNetworks cannot be read
+		return nil // the consumer cannot be accessed, so its other peers are unknown
 	}
 	others := &plugins.PeerNetworkList{}
 	err := n.Consumer.Client.List(ctx, others)

@@ -76,7 +76,7 @@ func TestPodsMustNotHaveAddressesOfServices(t *testing.T) {
 	}
 }
 
-// Joined clusters stay joined even if a later version makes additional checks.
+// TestOverlapOfJoinedClusters checks that joined clusters stay joined even if a later version checks more.
 func TestOverlapOfJoinedClusters(t *testing.T) {
 	rome, milan := absent(t, "rome"), absent(t, "milan")
 	ranges := []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}

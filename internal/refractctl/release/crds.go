@@ -17,11 +17,11 @@ import (
 // fieldOwner is the field owner of the objects that this package applies.
 const fieldOwner = client.FieldOwner("refractctl")
 
-// LiqoDefinition is a CRD that is part of every installation of Liqo, with or without its network module, but not of
+// LiqoDefinition is a CRD that is part of every installation of Liqo, with or without Liqo's network module, but not of
 // this chart.
 const LiqoDefinition = "firewallconfigurations.networking.liqo.io"
 
-// DefinitionKind is the kind of CRDs.
+// DefinitionKind is the kind CustomResourceDefinition.
 var DefinitionKind = schema.GroupVersionKind{Group: apiextensionsv1.GroupName, Version: "v1", Kind: "CustomResourceDefinition"}
 
 // applyCRDs creates missing CRDs and updates existing ones. If Liqo is installed, the existing CRDs belong to Liqo,
@@ -110,8 +110,8 @@ func (i *Installer) crdExists(ctx context.Context, name string) (bool, error) {
 	return err == nil, err
 }
 
-// describePending returns the condition that is still missing before objects of the kind can be created. It returns
-// an empty string when they can be created.
+// describePending returns the condition that is not met yet and without which objects of the kind cannot be created. It
+// returns an empty string if objects can be created.
 func (i *Installer) describePending(ctx context.Context, name string) (missing string, err error) {
 	crd, err := i.readCRD(ctx, name)
 	if err != nil {

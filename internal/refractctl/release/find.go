@@ -38,20 +38,20 @@ type Installation struct {
 	// Consumes is true if virtual nodes can be created in this cluster.
 	Consumes bool
 	// HoldsToQuotas is true if Quotas of consumers are enforced in this cluster. If it is false, there must be no
-	// Quotas, because no webhook records the creators of pods.
+	// Quotas, because no webhook records which consumer created a pod.
 	HoldsToQuotas bool
 	// Isolates is true if network policies allow only the served ports of the installation's pods
 	// (networkPolicies.enabled).
 	Isolates bool
 }
 
-// Errors that Find returns.
+// The errors of Find.
 var (
 	ErrNotInstalled = errors.New("found no installation of Refract")
 	ErrSeveral      = errors.New("there is more than one installation of Refract")
 )
 
-// InstanceLabel is the label with the name of the release. All objects of the release have it.
+// InstanceLabel is the label with the name of the release. It is set on all objects of the release.
 const InstanceLabel = "app.kubernetes.io/instance"
 
 const (
@@ -72,8 +72,7 @@ const (
 )
 
 // listManagers returns the Deployments of the controller managers of all installations. Their name label is
-// "controller-manager", which Liqo's tools select. It is "refract" in older versions, and in installations beside
-// Liqo.
+// "controller-manager", which Liqo's tools select, or "refract" in older versions and in installations beside Liqo.
 func listManagers(ctx context.Context, c client.Client) ([]appsv1.Deployment, error) {
 	named, err := labels.NewRequirement(nameLabel, selection.In, []string{chartName, controllerManager})
 	if err != nil {
@@ -89,8 +88,8 @@ func listManagers(ctx context.Context, c client.Client) ([]appsv1.Deployment, er
 	}), nil
 }
 
-// Find returns the installation of Refract. The error is ErrNotInstalled if there is none, and wraps ErrSeveral if
-// there are several.
+// Find returns the installation of Refract. The error is ErrNotInstalled if there is no installation, and wraps
+// ErrSeveral if there are several.
 func Find(ctx context.Context, c client.Client) (*Installation, error) {
 	managers, err := listManagers(ctx, c)
 	if err != nil {
@@ -102,7 +101,7 @@ func Find(ctx context.Context, c client.Client) (*Installation, error) {
 	case 1:
 		found := describeInstallation(&managers[0])
 		policy := &networkingv1.NetworkPolicy{}
-		// The policy has the same name as the Deployment.
+		// The network policy has the same name as the Deployment.
 		err := c.Get(ctx, client.ObjectKeyFromObject(&managers[0]), policy)
 		if client.IgnoreNotFound(err) != nil {
 			return nil, fmt.Errorf("getting NetworkPolicy %s, %w", client.ObjectKeyFromObject(&managers[0]), err)

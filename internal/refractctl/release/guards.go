@@ -45,7 +45,7 @@ func (i *Installer) checkDowngrade(config *action.Configuration, chart *chartv2.
 		i.Name, i.Namespace, last.Chart.Metadata.Version, chart.Metadata.Version, last.Chart.Metadata.Version)
 }
 
-// isEarlier reports whether own is an earlier version than other. It returns false if either is not a semantic
+// isEarlier reports whether own is an earlier version than other. It returns false if either of them is not a semantic
 // version.
 func isEarlier(own, other string) bool {
 	parsed, err := version.ParseSemantic(own)
@@ -56,8 +56,8 @@ func isEarlier(own, other string) bool {
 	return err == nil && difference < 0
 }
 
-// checkKeepsID fails if a release would change the ID of a cluster that has peers, because the peers have tenant
-// namespaces, credentials and remote namespaces for the current ID.
+// checkKeepsID fails if a release would change the ID of a cluster that has peers, because the tenant namespaces,
+// credentials and remote namespaces on the peers belong to the current ID.
 func (i *Installer) checkKeepsID(ctx context.Context, planned *releasev1.Release) error {
 	found, err := Find(ctx, i.Client)
 	if errors.Is(err, ErrNotInstalled) {

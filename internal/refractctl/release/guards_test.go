@@ -26,7 +26,8 @@ func latest(t *testing.T, i *installer) int {
 	return history[len(history)-1].Version
 }
 
-// The ID of a cluster cannot change as long as it has peers, because they identify the cluster by this ID.
+// TestInstallKeepsTheIDOfAJoinedCluster checks that the ID of a cluster cannot change as long as the cluster has peers,
+// because they identify it by this ID.
 func TestInstallKeepsTheIDOfAJoinedCluster(t *testing.T) {
 	install(t, "kept", "refract", "rome")
 	i := newInstaller(t, "kept", "refract")
@@ -62,7 +63,8 @@ func TestInstallKeepsTheIDOfAJoinedCluster(t *testing.T) {
 	assert.Equal(t, "turin", found.ClusterID)
 }
 
-// An older program does not replace the release of a newer program without AllowDowngrade.
+// TestInstallRefusesADowngrade checks that an older program does not replace the release of a newer program without
+// AllowDowngrade.
 func TestInstallRefusesADowngrade(t *testing.T) {
 	install(t, "newer", "refract", "rome")
 	i := newInstaller(t, "newer", "refract")

@@ -41,7 +41,8 @@ type Installer struct {
 	DryRun bool
 	// AllowDowngrade permits Install to replace a release of a newer version of the chart.
 	AllowDowngrade bool
-	// Progress receives a line for each step and for each condition that is awaited. Lines do not end with a newline.
+	// Progress receives a line for each step and for each condition that the installer waits for. Lines do not end with
+	// a newline.
 	Progress progress.Reporter
 }
 
@@ -86,7 +87,7 @@ func (i *Installer) installChart(ctx context.Context, values map[string]any) (*R
 	if err := i.checkDowngrade(config, chart); err != nil {
 		return nil, err
 	}
-	// A dry run finds errors in the values before anything is changed.
+	// The dry run finds errors in the values before anything is changed.
 	planned, err := i.applyChart(ctx, chart, values, upgrade, true)
 	if err != nil {
 		return nil, err
@@ -142,12 +143,13 @@ func isDeployed(config *action.Configuration, name string) (bool, error) {
 // helmTimeout limits how long Helm may wait for the deletion of objects.
 const helmTimeout = 2 * time.Minute
 
-// By default, Helm's library uses the name of the program as the field manager. Then kubectl-refract could not upgrade
-// an installation made with refractctl, and neither of them could upgrade an installation made with helm.
+// init sets the field manager to "helm". By default, Helm's library uses the name of the program as the field manager.
+// Then kubectl-refract could not upgrade an installation made with refractctl, and neither of them could upgrade an
+// installation made with helm.
 func init() { kube.ManagedFieldsManager = "helm" }
 
 func (i *Installer) applyChart(ctx context.Context, chart *chartv2.Chart, values map[string]any, upgrade, dryRun bool) (*releasev1.Release, error) {
-	config, err := i.newConfiguration() // a dry run modifies the configuration, so each dry run needs a new one
+	config, err := i.newConfiguration() // a dry run modifies the configuration, so it gets its own
 	if err != nil {
 		return nil, err
 	}
@@ -183,7 +185,7 @@ func (i *Installer) applyChart(ctx context.Context, chart *chartv2.Chart, values
 	return typedRelease(done)
 }
 
-// ValuesError means that values do not match the schema of the chart. Nothing was changed.
+// ValuesError means that the values do not match the schema of the chart. Nothing was changed.
 type ValuesError struct{ error }
 
 // classifyError returns a ValuesError if Helm has refused the values. Helm has no type for this error.
@@ -202,7 +204,7 @@ func typedRelease(release ri.Releaser) (*releasev1.Release, error) {
 	return result, nil
 }
 
-// kubeVersion returns the version of the cluster. A dry run of Helm's library would not request it.
+// kubeVersion returns the version of the cluster. Helm's library would not request it in a dry run.
 func (i *Installer) kubeVersion() (*common.KubeVersion, error) {
 	discovery, err := i.Getter.ToDiscoveryClient()
 	if err != nil {
@@ -218,7 +220,7 @@ func (i *Installer) kubeVersion() (*common.KubeVersion, error) {
 // mostRevisions is how many revisions of the release are kept. It is the same number as in Helm.
 const mostRevisions = 10
 
-// Await waits until the Deployments of the release are available, and reports which ones are still pending.
+// Await waits until the Deployments of the release are available, and reports which ones are not available yet.
 func (i *Installer) Await(ctx context.Context) error { return progress.Ended(ctx, i.awaitAll(ctx)) }
 
 func (i *Installer) awaitAll(ctx context.Context) error {
@@ -251,8 +253,9 @@ func (i *Installer) awaitKubelets(ctx context.Context) error {
 	return nil
 }
 
-// describeKubelet returns why a virtual kubelet does not run with the settings of its template yet. It returns "" if the
-// virtual kubelet does, or if waiting cannot help: if the Deployment was deleted, or if the ServiceAccount is missing.
+// describeKubelet returns why a virtual kubelet does not run with the settings of its template yet. It returns "" if
+// the virtual kubelet runs with these settings, or if waiting cannot help because the Deployment was deleted or the
+// ServiceAccount is missing.
 func (i *Installer) describeKubelet(ctx context.Context, key client.ObjectKey) (string, error) {
 	deployment := &appsv1.Deployment{}
 	if err := i.Client.Get(ctx, key, deployment); apierrors.IsNotFound(err) {
@@ -274,7 +277,8 @@ func (i *Installer) describeKubelet(ctx context.Context, key client.ObjectKey) (
 }
 
 // hasAccount reports whether the ServiceAccount of a virtual kubelet exists. Without the ServiceAccount, no pods of the
-// Deployment are created. A user who may not read ServiceAccounts waits for the pods.
+// Deployment are created. If the user may not read ServiceAccounts, it returns true, so that the command waits for the
+// pods.
 func (i *Installer) hasAccount(ctx context.Context, deployment *appsv1.Deployment) (bool, error) {
 	key := client.ObjectKey{Namespace: deployment.Namespace, Name: deployment.Spec.Template.Spec.ServiceAccountName}
 	if key.Name == "" { // the pods have the default ServiceAccount of the namespace
@@ -295,7 +299,7 @@ func (i *Installer) describeOutdated(ctx context.Context, deployment *appsv1.Dep
 	name, generation, _ := strings.Cut(deployment.Annotations[wire.TemplateAnnotation], "@")
 	namespace, name, ours := strings.Cut(name, "/")
 	if !ours {
-		return "", nil // another implementation creates the Deployment
+		return "", nil // another implementation has created the Deployment
 	}
 	template := &offloading.VkOptionsTemplate{}
 	err := i.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, template)
@@ -312,7 +316,7 @@ func (i *Installer) describeOutdated(ctx context.Context, deployment *appsv1.Dep
 }
 
 // Unavailable returns why some replicas of a Deployment are not available yet, including the reason of one of their
-// pods if there is any. It returns "" if all replicas are available.
+// pods if there is one. It returns "" if all replicas are available.
 func Unavailable(ctx context.Context, c client.Client, key client.ObjectKey) (missing string, err error) {
 	deployment := &appsv1.Deployment{}
 	if err := c.Get(ctx, key, deployment); err != nil {
@@ -326,7 +330,7 @@ func Unavailable(ctx context.Context, c client.Client, key client.ObjectKey) (mi
 		return "", nil
 	}
 	missing = fmt.Sprintf("%d of %d replicas are up to date and available", min(status.UpdatedReplicas, status.AvailableReplicas), want)
-	if deployment.Spec.Selector == nil { // an API server would refuse it, but a proxy or an aggregated one may answer
+	if deployment.Spec.Selector == nil { // an API server would reject this, but a proxy or an aggregated API server may return it
 		return "", fmt.Errorf("the spec of Deployment %s has no selector: check that the server of the kubeconfig is an API server of Kubernetes", key)
 	}
 	selector, err := metav1.LabelSelectorAsSelector(deployment.Spec.Selector)
@@ -345,7 +349,7 @@ func Unavailable(ctx context.Context, c client.Client, key client.ObjectKey) (mi
 	return missing, nil
 }
 
-// troubleOf returns the reason why a pod does not run, or an empty string if it runs or is starting.
+// troubleOf returns the reason why a pod does not run, or an empty string if the pod runs or is starting.
 func troubleOf(pod *corev1.Pod) string {
 	for _, status := range pod.Status.ContainerStatuses {
 		if waiting := status.State.Waiting; waiting != nil && waiting.Reason != "" && waiting.Reason != "ContainerCreating" {

@@ -30,8 +30,8 @@ func newKubelet(provider, account string) *appsv1.Deployment {
 	}
 }
 
-// A command does not wait for a virtual kubelet whose ServiceAccount is missing, because only a user can create it. The
-// ServiceAccount may also be deleted during the wait.
+// TestAwaitKubeletsWithoutServiceAccounts checks that a command does not wait for a virtual kubelet whose
+// ServiceAccount is missing, because only a user can create it. The ServiceAccount may also be deleted during the wait.
 func TestAwaitKubeletsWithoutServiceAccounts(t *testing.T) {
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-cuneo", Name: "cuneo"}}
 	create(t, tenant("cuneo"), newKubelet("cuneo", "cuneo"))
@@ -53,7 +53,7 @@ func TestAwaitKubeletsWithoutServiceAccounts(t *testing.T) {
 	assert.Contains(t, i.said[1], warning)
 }
 
-// A command does not wait for a virtual kubelet that is deleted, and waits for all others.
+// TestAwaitKubelets checks that a command waits for all virtual kubelets except one that is deleted.
 func TestAwaitKubelets(t *testing.T) {
 	kubelet := newKubelet("asti", "")
 	create(t, tenant("asti"))
@@ -74,7 +74,7 @@ func TestAwaitKubelets(t *testing.T) {
 	assert.NoError(t, err)
 }
 
-// afterAccount calls done after each ServiceAccount that is read.
+// afterAccount is a client that calls done after each read of a ServiceAccount.
 type afterAccount struct {
 	client.Client
 	done func()
@@ -88,7 +88,8 @@ func (a *afterAccount) Get(ctx context.Context, key client.ObjectKey, object cli
 	return err
 }
 
-// A command does not fail if the Deployment of a virtual kubelet is deleted between two reads of its state.
+// TestDescribeKubeletDuringItsDeletion checks that a command does not fail if the Deployment of a virtual kubelet is
+// deleted between two reads of its state.
 func TestDescribeKubeletDuringItsDeletion(t *testing.T) {
 	kubelet := newKubelet("biella", "biella")
 	create(t, tenant("biella"), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: kubelet.Namespace, Name: "biella"}})

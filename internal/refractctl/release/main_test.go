@@ -32,8 +32,8 @@ func TestMain(m *testing.M) {
 	os.Exit(testenv.Main(m, &cluster, testenv.Options{CRDPaths: []string{"../../../api/crds"}, NoScheduler: true}))
 }
 
-// installer is the Installer of a release together with its progress lines. Each installer has its own client, as
-// separate processes would, because the set of installed CRDs changes.
+// installer is the Installer of a release together with its progress lines. Each installer has its own client, as each
+// process would, because the set of installed CRDs changes.
 type installer struct {
 	*Installer
 	said []string
@@ -58,7 +58,7 @@ func newInstaller(t *testing.T, namespace, name string) *installer {
 // texts returns all progress lines.
 func (i *installer) texts() string { return strings.Join(i.said, "\n") }
 
-// valuesFor returns the values that an installation requires.
+// valuesFor returns the values that every installation requires.
 func valuesFor(id string) map[string]any {
 	image := func(name string) map[string]any {
 		return map[string]any{"image": map[string]any{"name": "registry.example.com/refract/" + name}}

@@ -17,9 +17,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// checkManifest decodes each object of a manifest as the API server would, but before anything is changed. In the dry
-// run of a first installation, Helm does not decode the objects, because the cluster does not have their kinds. If a
-// kind is not in the scheme, its objects are only parsed as YAML.
+// checkManifest decodes each object of a manifest as the API server would, but before anything is changed. Helm does
+// not decode the objects in the dry run of a first installation, because the cluster does not have their kinds yet.
+// Objects whose kind is not in the scheme are only parsed as YAML.
 func checkManifest(scheme *runtime.Scheme, manifest string) error {
 	decoder := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
 	documents := utilyaml.NewYAMLReader(bufio.NewReader(strings.NewReader(manifest)))
@@ -47,7 +47,8 @@ func checkManifest(scheme *runtime.Scheme, manifest string) error {
 	}
 }
 
-// nameIn returns the name of an object, which may have any type, because an invalid type may be the problem.
+// nameIn returns the name of an object. The result may have any type, because an invalid type may be the error to
+// report.
 func nameIn(object map[string]any) any {
 	metadata, _ := object["metadata"].(map[string]any)
 	return metadata["name"]

@@ -17,7 +17,7 @@ import (
 	definitions "github.com/refract-project/refract/api/crds"
 )
 
-// releaseAnnotation names the release of an object. Helm sets it.
+// releaseAnnotation is the annotation with the name of the release that an object belongs to. Helm sets it.
 const releaseAnnotation = "meta.helm.sh/release-name"
 
 // listNetworkCRDs returns the CRDs of the network in the cluster that the chart has installed. Helm keeps them when it
@@ -48,7 +48,7 @@ func (i *Installer) listNetworkCRDs(ctx context.Context) (found []*unstructured.
 	return found, nil
 }
 
-// listNetworkUses returns the kinds of these CRDs, with the instructions to remove their objects.
+// listNetworkUses returns these CRDs as uses, with the instructions to remove their objects.
 func (i *Installer) listNetworkUses(ctx context.Context) (uses []use, err error) {
 	found, err := i.listNetworkCRDs(ctx)
 	for _, crd := range found {
@@ -70,7 +70,7 @@ func (i *Installer) listNetworkUses(ctx context.Context) (uses []use, err error)
 	return uses, err
 }
 
-// storedVersion returns the version of a CRD that etcd has.
+// storedVersion returns the version that etcd stores the objects in of a CRD.
 func storedVersion(crd *unstructured.Unstructured) string {
 	versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
 	for _, version := range versions {

@@ -15,7 +15,7 @@ import (
 	"github.com/refract-project/refract/internal/refractctl/release"
 )
 
-// The selector of a Deployment may be missing, or have operators.
+// TestUnavailableReadsTheSelector checks that the selector of a Deployment may be missing or have operators.
 func TestUnavailableReadsTheSelector(t *testing.T) {
 	t.Parallel()
 	rome := peeringtest.New(t, "rome")

@@ -23,8 +23,8 @@ const unfinishedAge = 5 * time.Minute
 
 // takeOver prepares the upgrade of a release whose last operation was interrupted, because the process was killed or
 // lost its connection to the API server. Helm refuses to upgrade such a release until its Secret is edited. takeOver
-// marks the last revision of the release as failed; in a dry run only in memory. It fails if the operation may still
-// be running.
+// marks the last revision of the release as failed. In a dry run, it does so only in memory. It fails if the operation
+// may still be running.
 func (i *Installer) takeOver(config *action.Configuration, dryRun bool) error {
 	history, err := listRevisions(config, i.Name)
 	if err != nil {
@@ -38,7 +38,8 @@ func (i *Installer) takeOver(config *action.Configuration, dryRun bool) error {
 	if !status.IsPending() && status != common.StatusUninstalling {
 		return nil
 	}
-	// If another clock is ahead, begun may be in the future. The operation then counts as recent until this time.
+	// If the clock of the other program is ahead, begun may be in the future. The operation then counts as recent until
+	// that time has passed.
 	if until := begun.Add(unfinishedAge); time.Now().Before(until) {
 		return fmt.Errorf("release %s/%s: another installation is in progress since %s (revision %d is %s): wait for it, or run the command again after %s if it was interrupted",
 			i.Namespace, i.Name, begun.UTC().Format(time.RFC3339), last.Version, status, until.UTC().Format(time.RFC3339))
@@ -62,7 +63,8 @@ func (i *Installer) takeOver(config *action.Configuration, dryRun bool) error {
 	return nil
 }
 
-// listRevisions returns the revisions of a release in ascending order. It returns none if the release does not exist.
+// listRevisions returns the revisions of a release in ascending order. The result is empty if the release does not
+// exist.
 func listRevisions(config *action.Configuration, name string) ([]*releasev1.Release, error) {
 	stored, err := config.Releases.History(name)
 	if err != nil && !errors.Is(err, driver.ErrReleaseNotFound) {

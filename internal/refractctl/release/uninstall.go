@@ -54,9 +54,9 @@ func (i *Installer) Uninstall(ctx context.Context, withCRDs, force bool) error {
 	return nil
 }
 
-// checkRemovable fails if the cluster has an installation other than this release. Without this check, the command
-// would appear to succeed, and the CRDs that the other installation uses would be removed. there reports whether the
-// release exists.
+// checkRemovable fails if the cluster has an installation other than this release. Otherwise, the command would appear
+// to succeed and would remove the CRDs that the other installation uses. The argument there reports whether the release
+// exists.
 func (i *Installer) checkRemovable(ctx context.Context, there, withCRDs bool) error {
 	found, err := listManagers(ctx, i.Client)
 	if err != nil {

@@ -42,8 +42,8 @@ func crds(t *testing.T) (count int) {
 	return count
 }
 
-// Uninstalling a release that does not exist fails if there is another release, and the CRDs of the other release are
-// kept. It succeeds if no release exists.
+// TestUninstallNamesTheOtherRelease checks that uninstalling a release that does not exist fails if there is another
+// release, and keeps the CRDs of the other release. It succeeds if no release exists.
 func TestUninstallNamesTheOtherRelease(t *testing.T) {
 	_, err := newInstaller(t, "liqo", "refract").Install(t.Context(), valuesFor("rome"))
 	require.NoError(t, err)
@@ -86,8 +86,8 @@ func TestUninstallNamesTheOtherRelease(t *testing.T) {
 	install(t, "liqo", "refract", "rome") // the other tests need the CRDs
 }
 
-// All objects that need the controllers count as in use, including peers without any workload. User objects also
-// count if the CRDs are to be deleted.
+// TestUninstallListsWhatIsInUse checks that all objects that need the controllers count as in use, including peers
+// without any workload. User objects also count if the CRDs are to be deleted.
 func TestUninstallListsWhatIsInUse(t *testing.T) {
 	uses := func(withCRDs bool) []string {
 		t.Helper()
@@ -147,8 +147,8 @@ func TestUninstallListsWhatIsInUse(t *testing.T) {
 	}, uses(true))
 }
 
-// The CRDs of the network that the chart has installed are kept by Helm, and are removed with the others unless they have objects. CRDs
-// of Liqo or of an administrator are kept.
+// TestUninstallRemovesTheCRDsOfTheNetwork checks that the CRDs of the network that the chart has installed, which Helm
+// keeps, are removed with the others unless they have objects. CRDs of Liqo or of an administrator are kept.
 func TestUninstallRemovesTheCRDsOfTheNetwork(t *testing.T) {
 	i := newInstaller(t, "liqo", "refract")
 	given := valuesFor("rome")
@@ -208,7 +208,7 @@ func TestUninstallRemovesTheCRDsOfTheNetwork(t *testing.T) {
 	install(t, "liqo", "refract", "rome") // the other tests need the CRDs
 }
 
-// unreadable is a client whose reads of CRDs fail after a given number of reads.
+// unreadable is a client that can read only a given number of CRDs.
 type unreadable struct {
 	client.Client
 	reads int
@@ -225,7 +225,7 @@ func (u *unreadable) Get(ctx context.Context, key client.ObjectKey, object clien
 	return u.Client.Get(ctx, key, object, options...)
 }
 
-// If reading a CRD fails, this must not lead to the conclusion that the CRDs belong to Liqo.
+// TestUninstallDoesNotTakeAnErrorForLiqo checks that the CRDs do not count as Liqo's if reading a CRD fails.
 func TestUninstallDoesNotTakeAnErrorForLiqo(t *testing.T) {
 	for reads := range 2 {
 		i := newInstaller(t, "nowhere", "refract")

@@ -33,8 +33,8 @@ func (e *InUseError) Error() string {
 	return "the installation is still in use:\n  " + strings.Join(e.Uses, "\n  ")
 }
 
-// use is a kind whose objects need the controllers or their CRD. remedy returns the instructions to remove such an
-// object.
+// use is a kind of which objects are in use if they need the controllers or their CRD. remedy returns the instructions
+// to remove such an object.
 type use struct {
 	kind   schema.GroupVersionKind
 	remedy func(object client.Object) string
@@ -56,8 +56,8 @@ var (
 			return "a consumer runs pods here: end its peering with refractctl unpeer"
 		}},
 	}
-	// requested lists the kinds whose objects need the controllers of a provider. If Liqo is installed, its
-	// controllers reconcile them instead.
+	// requested lists the kinds whose objects need the controllers of a provider. If Liqo is installed, its controllers
+	// reconcile these objects instead.
 	requested = []use{
 		{auth.GroupVersion.WithKind(auth.ResourceSliceKind), func(o client.Object) string {
 			// A consumer that runs Liqo has created this slice.
@@ -74,7 +74,7 @@ var (
 		}},
 	}
 	// written lists the kinds whose objects are written by users. These objects can be deleted without a controller,
-	// but would be deleted with the CRDs.
+	// but they would be deleted together with the CRDs.
 	written = []use{
 		{plugins.GroupVersion.WithKind(plugins.ReflectedResourceKind), func(o client.Object) string {
 			return "it would be deleted with its CRD: save it if you need it, and delete it with: kubectl delete reflectedresource " + o.GetName()
@@ -91,7 +91,7 @@ var (
 	}
 )
 
-// peerOf returns the cluster ID that belongs to a tenant namespace.
+// peerOf returns the cluster ID in the name of a tenant namespace.
 func peerOf(tenant string) string { return strings.TrimPrefix(tenant, wire.TenantNamespacePrefix) }
 
 // endConsumer returns the instructions to end the peering with the consumer of a tenant namespace.
@@ -139,13 +139,13 @@ func (i *Installer) checkUnused(ctx context.Context, withCRDs bool) error {
 	return nil
 }
 
-// listing has the texts about objects in use, and the namespaces of these objects.
+// listing contains the descriptions of the objects in use, and the namespaces of these objects.
 type listing struct {
 	uses  []string
 	named sets.Set[string]
 }
 
-// mostShown is how many objects of a kind are listed.
+// mostShown is the maximum number of objects of a kind that are listed.
 const mostShown = 5
 
 func (l *listing) addObjects(kind string, objects []client.Object, remedy func(client.Object) string) {
@@ -185,9 +185,9 @@ func (i *Installer) findUses(ctx context.Context, found *listing, uses []use, sk
 	return nil
 }
 
-// findPeerings adds the tenant namespaces of peerings that refractctl has created and that have no other listed
+// findPeerings adds the tenant namespaces of peerings that refractctl has created if they contain no other listed
 // objects. Examples are the tenant namespace of a consumer without offloaded namespaces, or of a provider without a
-// virtual node. Tenant namespaces without any access do not count, because Liqo leaves them behind.
+// virtual node. Tenant namespaces without any access do not count, because Liqo does not delete them.
 func (i *Installer) findPeerings(ctx context.Context, found *listing) error {
 	tenants := &corev1.NamespaceList{}
 	if err := i.Client.List(ctx, tenants, client.MatchingLabels{wire.TenantNamespaceLabel: "true"}); err != nil {

@@ -20,8 +20,8 @@ import (
 	"github.com/refract-project/refract/internal/refractctl/cluster"
 )
 
-// FindAccess returns the bindings whose subjects include the user, the group or the ServiceAccount of the consumer.
-// Bindings that remover has removed are left out; remover may be nil.
+// FindAccess returns the bindings whose subjects include the consumer's user, group or ServiceAccount. Bindings that
+// remover has removed are omitted. remover may be nil.
 func (t Tenant) FindAccess(ctx context.Context, remover *cluster.Remover) (access []*metav1.PartialObjectMetadata, err error) {
 	c := t.Provider
 	subjects := []rbacv1.Subject{rbac.User(t.Consumer), rbac.Group(t.Consumer), rbac.ServiceAccount(t.Namespace(), wire.ConsumerServiceAccount), rbac.Group(serviceaccount.MakeNamespaceGroupName(t.Namespace()))}
@@ -49,7 +49,7 @@ func (t Tenant) FindAccess(ctx context.Context, remover *cluster.Remover) (acces
 	return access, nil
 }
 
-// ReportLeft reports the objects that a removal has left on the provider, and who can remove them. It fails if any of
+// ReportLeft reports the objects that were left on the provider, and who can remove them. It returns an error if any of
 // them gives the consumer access.
 func (t Tenant) ReportLeft(ctx context.Context, remover *cluster.Remover, access []*metav1.PartialObjectMetadata, report progress.Reporter) error {
 	c := t.Provider
@@ -81,14 +81,14 @@ func (t Tenant) ReportLeft(ctx context.Context, remover *cluster.Remover, access
 		c.Name, t.Consumer, strings.Join(sets.List(names), " and "), strings.Join(sets.List(remedies), "; "))
 }
 
-// Annotations of objects in a Helm release. Helm does not delete an object with the policy keep.
+// Annotations of the objects of a Helm release. Helm does not delete objects with the policy keep.
 const (
 	helmPolicy           = "helm.sh/resource-policy"
 	helmRelease          = "meta.helm.sh/release-name"
 	helmReleaseNamespace = "meta.helm.sh/release-namespace"
 )
 
-// remedyFor returns the instructions to remove an object that refractctl has left.
+// remedyFor returns instructions for removing an object that refractctl has left.
 func remedyFor(object *metav1.PartialObjectMetadata) string {
 	owner, release := metav1.GetControllerOf(object), object.Annotations[helmRelease]
 	switch {

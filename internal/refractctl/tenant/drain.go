@@ -22,11 +22,11 @@ import (
 	"github.com/refract-project/refract/internal/refractctl/cluster"
 )
 
-// Drain revokes the access of a consumer that refractctl has admitted, and deletes its remote namespaces. If
-// deleteData is true, the data of their claims is deleted, too. If the consumer has a Tenant, which the caller has
-// drained, the controllers revoke the access, and Drain waits for them. The tenant namespace, the account and the
-// Quota of the consumer stay, so that Activate can admit it again. The consumer does not have to be accessible; its
-// ID is sufficient.
+// Drain revokes the access of a consumer that refractctl has admitted, and deletes its remote namespaces. If deleteData
+// is true, the data of their claims is deleted, too. If the consumer has a Tenant, the caller must have drained the
+// Tenant. The controllers then revoke the access, and Drain waits for them. The consumer's tenant namespace, account
+// and Quota are kept, so that Activate can admit it again. Only the consumer's ID is needed; the consumer need not be
+// accessible.
 func Drain(ctx context.Context, provider *cluster.Cluster, consumer string, deleteData bool, report progress.Reporter) error {
 	return progress.Ended(ctx, drain(ctx, provider, consumer, deleteData, report))
 }
@@ -51,7 +51,7 @@ func drain(ctx context.Context, provider *cluster.Cluster, consumer string, dele
 	if enforced != nil && enforced.Spec.TenantCondition == auth.TenantDrained {
 		remaining, err := t.awaitRevoked(ctx, namespace, report)
 		if err == nil {
-			// The controllers also delete the remote namespaces, but they may have stopped in the meantime.
+			// The controllers also delete the remote namespaces, but they may have been stopped in the meantime.
 			return t.endDrain(ctx, remaining, cluster.NewRemover(side, false), deleteData, report)
 		}
 		if !errors.Is(err, errNotRevoked) {
@@ -59,7 +59,8 @@ func drain(ctx context.Context, provider *cluster.Cluster, consumer string, dele
 		}
 		report.Report("the controller manager of cluster %s does not revoke the access of %s: removing its bindings", side.Name, consumer)
 	}
-	// The annotation is set first. Without it, an interrupted drain would look like a consumer without a peering.
+	// The annotation is set first. Otherwise a consumer whose drain was interrupted would look like a consumer without
+	// a peering.
 	if err := side.Annotate(ctx, namespace, wire.DrainedTenantAnnotation, "true"); err != nil {
 		return err
 	}
@@ -77,7 +78,7 @@ func drain(ctx context.Context, provider *cluster.Cluster, consumer string, dele
 	return t.ReportLeft(ctx, remover, access, report)
 }
 
-// endDrain deletes the remote namespaces of a consumer, and fails if the consumer still has access.
+// endDrain deletes the remote namespaces of a consumer. It returns an error if the consumer still has access.
 func (t Tenant) endDrain(ctx context.Context, access []*metav1.PartialObjectMetadata, remover *cluster.Remover, deleteData bool, report progress.Reporter) error {
 	if err := t.deleteMaps(ctx, deleteData, report); err != nil {
 		return err
@@ -85,8 +86,8 @@ func (t Tenant) endDrain(ctx context.Context, access []*metav1.PartialObjectMeta
 	return t.ReportLeft(ctx, remover, access, report)
 }
 
-// findEnforced returns the Tenant that the controllers of the provider use to drain and activate the consumer. It
-// returns nil if there is none, or if the user may not list Tenants.
+// findEnforced returns the consumer's Tenant if the provider's controllers enforce it. It returns nil if there is no
+// Tenant, or if the user may not list Tenants.
 func (t Tenant) findEnforced(ctx context.Context) (*auth.Tenant, error) {
 	tenants := &auth.TenantList{}
 	err := t.Provider.Client.List(ctx, tenants, client.InNamespace(t.Namespace()))
@@ -109,12 +110,12 @@ func (t Tenant) findEnforced(ctx context.Context) (*auth.Tenant, error) {
 // controllers would have emptied them.
 const revocationTimeout = 10 * time.Second
 
-// errNotRevoked means that no controller enforces the Tenant of a consumer: the controller manager is down, or this
-// controller is disabled (tenants.objects).
+// errNotRevoked means that no controller enforces the Tenant of a consumer: either the controller manager is down, or
+// the controller is disabled (tenants.objects).
 var errNotRevoked = errors.New("the controller manager does not revoke the access")
 
-// awaitRevoked waits until the controllers have removed the access of a consumer to its tenant namespace, and returns
-// the access that remains. The consumer may still be allowed to read the health of the API server.
+// awaitRevoked waits until the controllers have revoked the consumer's access to its tenant namespace. It returns the
+// remaining access. The consumer may still be allowed to read the health of the API server.
 func (t Tenant) awaitRevoked(ctx context.Context, namespace client.Object, report progress.Reporter) (remaining []*metav1.PartialObjectMetadata, err error) {
 	bindings, begun := t.bindings(namespace), time.Now()
 	err = report.Await(ctx, "the access of "+t.Consumer, func(ctx context.Context) (string, error) {
@@ -140,7 +141,7 @@ func (t Tenant) awaitRevoked(ctx context.Context, namespace client.Object, repor
 	return remaining, err
 }
 
-// Activate restores the access of a consumer that Drain has revoked. It does nothing for other consumers.
+// Activate restores the access of a consumer that was drained with Drain. It does nothing for other consumers.
 func Activate(ctx context.Context, provider *cluster.Cluster, consumer string) error {
 	return progress.Ended(ctx, activate(ctx, provider, consumer))
 }
@@ -161,18 +162,18 @@ func activate(ctx context.Context, provider *cluster.Cluster, consumer string) e
 	return side.Annotate(ctx, namespace, wire.DrainedTenantAnnotation, nil)
 }
 
-// IsDrained reports whether Drain has revoked the access of the consumer of a tenant namespace.
+// IsDrained reports whether the consumer of a tenant namespace was drained with Drain.
 func IsDrained(namespace client.Object) bool {
 	return namespace.GetAnnotations()[wire.DrainedTenantAnnotation] == "true"
 }
 
-// wasDrained reports whether the Tenant of a consumer was drained, even if it has been deleted since.
+// wasDrained reports whether the consumer's Tenant was drained, even if the Tenant has been deleted since.
 func wasDrained(namespace client.Object) bool {
 	return strings.HasPrefix(namespace.GetAnnotations()[wire.TenantConditionAnnotation], string(auth.TenantDrained)+"/")
 }
 
-// RequireActive fails for a consumer that the administrator of the provider has drained. It does nothing in a run with
-// an invitation, which admits no consumers and has no permission to read the tenant namespace.
+// RequireActive returns an error if the provider's administrator has drained the consumer. If the user has an
+// invitation, it does nothing: the command then does not admit a consumer, and may not read the tenant namespace.
 func (t Tenant) RequireActive(ctx context.Context) error {
 	if t.Provider.IsInvited() {
 		return nil
@@ -188,7 +189,7 @@ func (t Tenant) RequireActive(ctx context.Context) error {
 	return fmt.Errorf("cluster %s: consumer %s was drained: run refractctl activate tenant %s there first", t.Provider.Name, t.Consumer, t.Consumer)
 }
 
-// deleteMaps deletes the NamespaceMaps of the consumer, and waits until its remote namespaces are gone.
+// deleteMaps deletes the NamespaceMaps of the consumer, and waits until the remote namespaces are gone.
 func (t Tenant) deleteMaps(ctx context.Context, deleteData bool, report progress.Reporter) error {
 	c := t.Provider
 	found, err := t.Maps(ctx)
@@ -208,7 +209,7 @@ func (t Tenant) deleteMaps(ctx context.Context, deleteData bool, report progress
 	return report.Await(ctx, "the remote namespaces of "+t.Consumer, t.describeMaps)
 }
 
-// describeMaps lists the NamespaceMaps and remote namespaces that are still there.
+// describeMaps lists the NamespaceMaps and remote namespaces that still exist.
 func (t Tenant) describeMaps(ctx context.Context) (string, error) {
 	left, err := t.Maps(ctx)
 	var names []string

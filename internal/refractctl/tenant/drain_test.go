@@ -46,7 +46,7 @@ func absent(t *testing.T, id string) *cluster.Side {
 	return side
 }
 
-// installed creates the Deployment that identifies an installation.
+// installed creates the Deployment by which an installation is recognized.
 func installed(t *testing.T, c *cluster.Cluster, id string) {
 	t.Helper()
 	labels := map[string]string{"app.kubernetes.io/component": "controller-manager", "app.kubernetes.io/name": "controller-manager", "app.kubernetes.io/instance": "refract", "helm.sh/chart": "refract-0.2.0"}
@@ -58,9 +58,9 @@ func installed(t *testing.T, c *cluster.Cluster, id string) {
 	}))
 }
 
-// A drained consumer has no bindings and no NamespaceMap, and refractctl peer refuses to admit it. Its Quota stays.
-// Activate admits it again with the same bindings. If the consumer has access through other bindings, this is an
-// error that names them.
+// TestConsumersAreDrainedAndActivated checks that a drained consumer has no bindings and no NamespaceMap, that
+// refractctl peer refuses to admit it, and that its Quota is kept. Activate must admit it again with the same bindings.
+// If the consumer has access through other bindings, the error must name them.
 func TestConsumersAreDrainedAndActivated(t *testing.T) {
 	milan := access(t, testenv.ForTest(t, testenv.Options{CRDPaths: []string{"../../../api/crds"}, NoScheduler: true})[0])
 	installed(t, milan, "milan")
@@ -95,7 +95,7 @@ func TestConsumersAreDrainedAndActivated(t *testing.T) {
 	}
 
 	require.NoError(t, Activate(t.Context(), milan, "rome"), "nothing was drained")
-	for range 2 { // in the second pass, nothing is left to remove
+	for range 2 { // in the second iteration, there is nothing left to remove
 		require.NoError(t, drain())
 		assert.Empty(t, bound())
 		assert.Error(t, milan.Client.Get(t.Context(), client.ObjectKeyFromObject(mapping()), mapping()))
@@ -109,7 +109,7 @@ func TestConsumersAreDrainedAndActivated(t *testing.T) {
 	assert.ElementsMatch(t, before, bound())
 	assert.False(t, IsDrained(namespace()))
 	require.NoError(t, rome.RequireActive(t.Context()))
-	// The recorded condition of a deleted Tenant counts, too.
+	// The recorded condition of a deleted Tenant has the same effect.
 	for _, condition := range []auth.TenantCondition{auth.TenantDrained, auth.TenantCordoned} {
 		require.NoError(t, milan.Annotate(t.Context(), namespace(), wire.TenantConditionAnnotation, string(condition)+"/1"))
 		assert.Equal(t, condition == auth.TenantDrained, rome.RequireActive(t.Context()) != nil)
@@ -120,9 +120,9 @@ func TestConsumersAreDrainedAndActivated(t *testing.T) {
 	require.ErrorContains(t, drain(), "rome still has access, by RoleBinding "+tenant+"/by-hand")
 }
 
-// The access of a consumer with a Tenant is revoked by the controllers (tested in controllers/tenantaccess). Drain
-// does not remove the bindings itself, and returns when the controllers have emptied them. The consumer cannot be
-// admitted again as long as its Tenant is drained.
+// TestAConsumerWithATenantIsDrainedByTheControllers checks that Drain does not remove the bindings of a consumer with a
+// Tenant itself, and returns when the controllers have removed their subjects. (The controllers are tested in
+// controllers/tenantaccess.) The consumer must not be admitted while its Tenant is drained.
 func TestAConsumerWithATenantIsDrainedByTheControllers(t *testing.T) {
 	milan := access(t, testenv.ForTest(t, testenv.Options{CRDPaths: []string{"../../../api/crds"}, NoScheduler: true})[0])
 	installed(t, milan, "milan")

@@ -19,15 +19,15 @@ import (
 	"github.com/refract-project/refract/internal/refractctl/cluster"
 )
 
-// renewalAccess returns the objects that permit the consumer to request its next certificate.
+// renewalAccess returns the objects that allow the consumer to request its next certificate.
 func (t Tenant) renewalAccess() []client.Object {
 	prefix := t.Provider.Installation.RolePrefix
 	return OwnRoles(prefix, nil, []rbac.Object{rbac.Peer(prefix, t.Consumer).Renewal(t.Namespace())})
 }
 
-// PermitRenewal permits the consumer to request its next certificate if two conditions are met: the chart has created
+// PermitRenewal allows the consumer to request its next certificate if two conditions are met: the chart has created
 // the role for renewals (authentication.enabled), and refractctl has created the tenant namespace, which records the
-// key. If they are not met, it revokes the permission. renews reports whether the conditions are met.
+// key. Otherwise it revokes this permission. renews reports whether the conditions are met.
 func (t Tenant) PermitRenewal(ctx context.Context, writer *cluster.Writer) (renews bool, err error) {
 	role := rbac.RemoteRenewal().Named(t.Provider.Installation.RolePrefix)
 	err = t.Provider.Client.Get(ctx, client.ObjectKey{Name: role}, &rbacv1.ClusterRole{})
@@ -46,7 +46,7 @@ func (t Tenant) PermitRenewal(ctx context.Context, writer *cluster.Writer) (rene
 	return false, t.RevokeRenewal(ctx, cluster.NewRemover(writer.Side, false))
 }
 
-// RevokeRenewal ensures that the holder of the current certificate gets no further one.
+// RevokeRenewal ensures that the holder of the current certificate cannot get another one.
 func (t Tenant) RevokeRenewal(ctx context.Context, remover *cluster.Remover) error {
 	if err := remover.Remove(ctx, t.renewalAccess()...); err != nil {
 		return err
@@ -58,8 +58,8 @@ func (t Tenant) RevokeRenewal(ctx context.Context, remover *cluster.Remover) err
 	return remover.Change(func() error { return t.writeKeys(ctx, nil) })
 }
 
-// RecordKey records the key of the certificate in a kubeconfig of the consumer. If the certificate is new, its key
-// replaces all recorded keys.
+// RecordKey records the key of the certificate in a consumer's kubeconfig. If the certificate is new, its key replaces
+// all recorded keys.
 func (t Tenant) RecordKey(ctx context.Context, kubeconfig []byte, isNew bool) error {
 	config, err := connection.Parse(kubeconfig)
 	if err != nil {
@@ -84,9 +84,9 @@ func (t Tenant) RecordKey(ctx context.Context, kubeconfig []byte, isNew bool) er
 	return t.writeKeys(ctx, clientcert.Keys{fingerprint})
 }
 
-// writeKeys records keys on the tenant namespace if it exists. An empty list removes the record.
+// writeKeys records keys on the tenant namespace if the namespace exists. An empty list removes the record.
 func (t Tenant) writeKeys(ctx context.Context, keys clientcert.Keys) error {
-	var value any // null removes the annotation
+	var value any // nil removes the annotation
 	if len(keys) > 0 {
 		value = keys.String()
 	}

@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tenant contains what a provider has for one of its consumers: the account, its permissions, the Quota, the
+// Package tenant manages the objects that a provider has for one of its consumers: its account, permissions, Quota,
 // limits, the keys of its certificates, and its remote namespaces. Drain revokes the consumer's access, and Activate
 // restores it.
 package tenant
@@ -25,17 +25,17 @@ import (
 	"github.com/refract-project/refract/internal/tenantlimits"
 )
 
-// Tenant is a consumer on its provider. The consumer does not have to be accessible; its ID is sufficient.
+// Tenant is a consumer on its provider. Only the consumer's ID is needed; the consumer need not be accessible.
 type Tenant struct {
 	Provider *cluster.Side
-	// Consumer is the ID of the consumer. It is also the name of the consumer's user.
+	// Consumer is the ID of the consumer. It is also the consumer's user name.
 	Consumer string
 }
 
 // Namespace returns the name of the tenant namespace.
 func (t Tenant) Namespace() string { return wire.TenantNamespace(t.Consumer) }
 
-// NamespaceObject returns an object for the tenant namespace that has only its name, for use in requests.
+// NamespaceObject returns the tenant namespace as an object that has only a name, for use in requests.
 func (t Tenant) NamespaceObject() *corev1.Namespace {
 	return &corev1.Namespace{ObjectMeta: cluster.Meta("", t.Namespace(), nil)}
 }
@@ -59,7 +59,7 @@ func (t Tenant) Quota(resources corev1.ResourceList) *offloading.Quota {
 		Spec: offloading.QuotaSpec{User: t.Consumer, LimitsEnforcement: offloading.NoLimitsEnforcement, Resources: resources}}
 }
 
-// bindings returns the bindings of the consumer. The binding for certificate renewals is included if the tenant
+// bindings returns the bindings of the consumer. They include the binding for certificate renewals if the tenant
 // namespace records keys of the consumer's certificates.
 func (t Tenant) bindings(namespace client.Object) []client.Object {
 	all := t.Access()
@@ -75,7 +75,7 @@ func (t Tenant) bindings(namespace client.Object) []client.Object {
 	})
 }
 
-// SharedRoles returns the names of the chart's ClusterRoles that the bindings of a peering refer to.
+// SharedRoles returns the names of the chart's ClusterRoles to which the bindings of a peering refer.
 func SharedRoles(prefix string) []string {
 	var names []string
 	for _, role := range []rbac.Role{rbac.VirtualKubeletLocal(), rbac.VirtualKubeletExtended(), rbac.VirtualKubeletRemote(), rbac.VirtualKubeletRemoteClusterwide(), rbac.RemoteControlPlane()} {
@@ -98,8 +98,8 @@ func OwnRoles(prefix string, labels map[string]string, objects []rbac.Object) []
 	return own
 }
 
-// Limits are limits of one consumer, by the name of the setting. A nil value removes a limit, so that the provider's
-// default applies. Limits that are not in the map stay unchanged.
+// Limits contains limits of one consumer, by the name of the setting. A nil value removes the limit, so that the
+// provider's default applies. Limits that are not in the map are not changed.
 type Limits map[string]*string
 
 // CheckLimits returns an error if the limits cannot be set with this access, because only the provider may set them.
@@ -124,7 +124,7 @@ func (t Tenant) CheckLimits(limits Limits) error {
 	return nil
 }
 
-// SetLimits sets the limits as annotations of the tenant namespace.
+// SetLimits sets the limits in annotations of the tenant namespace.
 func (t Tenant) SetLimits(ctx context.Context, limits Limits) error {
 	if len(limits) == 0 {
 		return nil

@@ -26,10 +26,10 @@ import (
 	"github.com/refract-project/refract/test/support/apistub"
 )
 
-// Tests in this package that call testenv.ForTest use a real control plane, because the API server's handling of
-// bindings is part of the test.
+// Tests in this package that call testenv.ForTest use a real control plane, because they also test how the API server
+// handles bindings.
 
-// admitted returns a provider with a stub as its API server, which has admitted rome.
+// admitted returns a provider that has admitted rome. Its API server is a stub.
 func admitted(t *testing.T) (*peeringtest.Side, *cluster.Cluster, Tenant, *cluster.Writer) {
 	t.Helper()
 	stub := peeringtest.New(t, "milan").Install(t, "10.2.0.0/16").Play(t)
@@ -49,7 +49,8 @@ func putMap(t *testing.T, stub *peeringtest.Side) {
 		Status:     offloading.NamespaceMapStatus{CurrentMapping: map[string]offloading.RemoteNamespaceStatus{"shop": {RemoteNamespace: "shop-rome"}}}})
 }
 
-// Whichever write of a drain fails, the drain continues when it is run again. Activate restores the former state.
+// TestDrainFailsAtAnyWrite checks that a drain can be continued after any of its writes has failed, and that Activate
+// restores the previous state.
 func TestDrainFailsAtAnyWrite(t *testing.T) {
 	t.Parallel()
 	for number := 1; ; number++ {
@@ -93,8 +94,8 @@ func TestDrainFailsAtAnyWrite(t *testing.T) {
 	}
 }
 
-// A drain confirms in the NamespaceMap that data may be deleted before it deletes the NamespaceMap, and only if the user
-// confirms it: the controllers keep data otherwise.
+// TestDrainRecordsTheConfirmation checks that a drain confirms the deletion of data in the NamespaceMap before it
+// deletes the NamespaceMap, but only if the user has confirmed it. Otherwise the controllers keep the data.
 func TestDrainRecordsTheConfirmation(t *testing.T) {
 	t.Parallel()
 	for _, deleteData := range []bool{false, true} {
@@ -117,7 +118,8 @@ func TestDrainRecordsTheConfirmation(t *testing.T) {
 	}
 }
 
-// For a consumer with a Tenant, the drain waits until the controllers have revoked the access.
+// TestDrainWaitsForTheControllers checks that the drain of a consumer with a Tenant waits until the controllers have
+// revoked the access.
 func TestDrainWaitsForTheControllers(t *testing.T) {
 	t.Parallel()
 	stub, c, rome, _ := admitted(t)
@@ -127,7 +129,7 @@ func TestDrainWaitsForTheControllers(t *testing.T) {
 	var said []string
 	require.NoError(t, Drain(t.Context(), c, "rome", false, func(line string) {
 		said = append(said, line)
-		for _, object := range rome.Access() { // the loop acts as the controllers
+		for _, object := range rome.Access() { // this loop does the work of the controllers
 			if binding, ok := object.(*rbacv1.RoleBinding); ok {
 				stub.Remove(rbacv1.SchemeGroupVersion.WithKind("RoleBinding"), binding.Namespace, binding.Name)
 			}
@@ -143,7 +145,8 @@ func TestDrainNeedsAConsumer(t *testing.T) {
 	require.NoError(t, Activate(t.Context(), c, "turin"))
 }
 
-// The remedy for an object that is left depends on who has created it: an owner, Helm, refractctl or another client.
+// TestRemedies checks that the remedy for an object that is left depends on whether an owner, Helm, refractctl or
+// another client created it.
 func TestRemedies(t *testing.T) {
 	t.Parallel()
 	for want, object := range map[string]metav1.ObjectMeta{
@@ -176,8 +179,8 @@ func TestLimits(t *testing.T) {
 	require.ErrorContains(t, liqo.CheckLimits(Limits{"a": nil}), "runs Liqo, which has no such limits")
 }
 
-// The permission to renew certificates depends on the chart's role. It ends when the record of keys is removed, which
-// a dry run does not do.
+// TestRenewal checks that the permission to renew certificates depends on the chart's role, and is revoked when the
+// record of keys is removed. A dry run must not remove the record.
 func TestRenewal(t *testing.T) {
 	t.Parallel()
 	stub, _, rome, writer := admitted(t)

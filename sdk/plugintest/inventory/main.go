@@ -1,8 +1,9 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// A plugin that records every value that it reads. With it, a test checks that the functions of the SDK that no
-// default plugin uses give the same results on the real host, compiled by TinyGo, as in the native build.
+// A plugin that records every value that it reads. A test runs it compiled by TinyGo on the real host, and in the
+// native build. Both must record the same values. The plugin calls the functions of the SDK that no default plugin
+// uses.
 package main
 
 import "github.com/refract-project/refract/sdk"
@@ -34,7 +35,7 @@ func names(ctx sdk.Context, object sdk.Object, into sdk.Node) {
 	into.SetString("ingressClass", ctx.IngressClass())
 }
 
-// stringMap records the entries of a map. It also reads the keys app and odd]key individually.
+// stringMap records the entries of a map. It also reads the keys "app" and "odd]key" individually.
 func stringMap(from sdk.StringMap, into sdk.Node) {
 	into.SetInt("length", int64(from.Len()))
 	into.SetBool("has", from.Has("app"))

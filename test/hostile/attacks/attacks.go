@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package attacks lists objects that a hostile consumer tries to write on its provider, for tests on real control
-// planes.
+// Package attacks lists the objects that a hostile consumer tries to write on its provider. Tests write them to real
+// control planes.
 package attacks
 
 import (
@@ -24,13 +24,13 @@ type Attack struct {
 	// Tenant is true if the object belongs in the tenant namespace of the consumer, and false if it belongs in a remote
 	// namespace.
 	Tenant bool
-	// Refusal is the expected part of the provider's response.
+	// Refusal is a text that the provider's response must contain.
 	Refusal  string
 	manifest string
 }
 
-// Object returns the object of the attack by the consumer with the given cluster ID, in the given namespace of the
-// provider.
+// Object returns the object that the consumer with the given cluster ID writes in the attack. namespace is the object's
+// namespace on the provider.
 func (a *Attack) Object(consumer, namespace string) (*unstructured.Unstructured, error) {
 	object := &unstructured.Unstructured{}
 	if err := yaml.Unmarshal([]byte(strings.ReplaceAll(a.manifest, "CONSUMER", consumer)), &object.Object); err != nil {
@@ -72,11 +72,11 @@ func inTenant(a Attack) Attack {
 	return a
 }
 
-// attackName is the name of most objects. Objects with another name are an attack because of their name.
+// attackName is the name of most objects. If an object has another name, its name is part of the attack.
 const attackName = "attack"
 
-// Change returns a merge patch that turns an existing permitted object into the object of the attack. ok is false if
-// the attack depends on the name of the object.
+// Change returns a merge patch that changes an existing permitted object to the object of the attack. ok is false if
+// the attack depends on the object's name, or belongs in the tenant namespace.
 func (a *Attack) Change(consumer string) (patch []byte, ok bool, err error) {
 	object, err := a.Object(consumer, "")
 	if err != nil || a.Tenant || object.GetName() != attackName {
@@ -92,15 +92,15 @@ func (a *Attack) Change(consumer string) (patch []byte, ok bool, err error) {
 	return patch, true, nil
 }
 
-// Removal is an object that a consumer must not delete, although it is in a namespace of the consumer.
+// Removal is an object that a consumer must not delete, although the object is in one of the consumer's namespaces.
 type Removal struct {
 	Resource schema.GroupVersionResource
 	Name     string
-	Refusal  string // expected part of the provider's response
+	Refusal  string // text that the provider's response must contain
 }
 
-// RemovalsByConsumer returns the objects that the provider creates in the namespaces of a consumer, and that the
-// consumer must not delete.
+// RemovalsByConsumer returns the objects that the provider creates in a consumer's namespaces and that the consumer
+// must not delete.
 func RemovalsByConsumer() (removals []Removal) {
 	for _, name := range wire.EgressPolicyNames()[:2] {
 		removals = append(removals, Removal{schema.GroupVersionResource{Group: "networking.k8s.io", Version: "v1", Resource: "networkpolicies"}, name, "belongs to this cluster"})

@@ -13,7 +13,7 @@ import (
 	"github.com/refract-project/refract/test/support/permissions"
 )
 
-// TestEveryKindIsAttacked checks that there is an attack with each kind that a role lets a consumer write.
+// TestEveryKindIsAttacked checks that there is an attack for each kind that a role allows a consumer to write.
 func TestEveryKindIsAttacked(t *testing.T) {
 	attacked := map[schema.GroupResource]bool{}
 	for _, attack := range OfConsumer() {

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// certificate returns the certificate of all servers of the process. It replaces the RSA certificate of package
-// httptest, which would take most of the processor time of a connection.
+// certificate returns the certificate of all servers in this process. It replaces the RSA certificate of package
+// httptest, which would take most of the CPU time of a connection.
 var certificate = sync.OnceValue(func() tls.Certificate {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

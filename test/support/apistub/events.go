@@ -12,7 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Events is an EventSink that keeps the Events in memory. The zero value is ready to use. It is safe for concurrent
+// Events is an EventSink that stores the Events in memory. The zero value is ready for use. It is safe for concurrent
 // use.
 type Events struct {
 	mu   sync.Mutex
@@ -52,7 +52,7 @@ func (e *Events) Await(t *testing.T, texts ...string) {
 	}
 }
 
-// Count returns the number of Events that were received so far.
+// Count returns the number of Events so far.
 func (e *Events) Count() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -75,7 +75,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	s.serveObjects(w, r, version, rest)
 }
 
-// serveReadiness responds to a readiness probe. If OnRequest returns a Failure for the probe, the probe fails.
+// serveReadiness responds to a readiness probe. The probe fails if OnRequest returns a Failure for it.
 func (s *Server) serveReadiness(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	failure := (*Failure)(nil)
@@ -124,10 +124,10 @@ func (s *Server) serveResources(w http.ResponseWriter, version schema.GroupVersi
 	answer(w, http.StatusOK, list)
 }
 
-// verbs maps HTTP methods to the verbs of requests for one object.
+// verbs contains the verbs of requests for a single object, by HTTP method.
 var verbs = map[string]string{http.MethodGet: "get", http.MethodPost: "create", http.MethodPut: "update", http.MethodPatch: "patch", http.MethodDelete: "delete"}
 
-// parse returns the Request for an HTTP request. rest are the parts of the path after the version.
+// parse returns the Request for an HTTP request. rest contains the segments of the path after the version.
 func parse(r *http.Request, rest []string) Request {
 	request := Request{Verb: verbs[r.Method], Header: r.Header}
 	if rest[0] == "namespaces" && len(rest) > 2 && rest[2] != "status" && rest[2] != "finalize" {
@@ -196,7 +196,8 @@ func (s *Server) serveObjects(w http.ResponseWriter, r *http.Request, version sc
 	answer(w, code, value)
 }
 
-// jsonOf converts an object of Kubernetes from protobuf, which clients send unless they are configured otherwise.
+// jsonOf converts an object from protobuf to JSON. Clients of built-in kinds use protobuf unless they are configured
+// otherwise.
 func jsonOf(body []byte) ([]byte, error) {
 	object, kind, err := protobuf.NewSerializer(clientgoscheme.Scheme, clientgoscheme.Scheme).Decode(body, nil, nil)
 	if err != nil {
@@ -206,7 +207,7 @@ func jsonOf(body []byte) ([]byte, error) {
 	return json.Marshal(object)
 }
 
-// fail responds with a failure, or closes the connection.
+// fail responds with a failure, or closes the connection without a response.
 func fail(w http.ResponseWriter, failure *Failure, k key) {
 	if failure.Code == 0 {
 		panic(http.ErrAbortHandler)
@@ -216,14 +217,14 @@ func fail(w http.ResponseWriter, failure *Failure, k key) {
 		status = statusOf(failure.Code, failure.Reason, k)
 	}
 	if failure.Status == nil && failure.Reason == metav1.StatusReasonInvalid {
-		// If an object is invalid, the response lists its invalid fields. If the test of a patch fails, the response
-		// lists no fields.
+		// For an invalid object, the response lists the invalid fields. If a test in a patch fails, the response lists
+		// no fields.
 		status.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeFieldValueInvalid, Field: "spec", Message: "Invalid value"}}
 	}
 	answer(w, int(failure.Code), status)
 }
 
-// respond executes a request. change is not nil if a write was executed.
+// respond executes a request and returns the response. change is nil unless a write was executed.
 func (s *Server) respond(r *http.Request, request Request, k key, body []byte) (code int, value any, change *Change) {
 	user := s.authenticate(strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "))
 	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
@@ -267,7 +268,7 @@ func (s *Server) respond(r *http.Request, request Request, k key, body []byte) (
 	return code, present(object, asMetadata), &Change{Verb: request.Verb, Object: object.DeepCopy()}
 }
 
-// nameOf returns the name of a new object. If it only has a generateName, a name is generated.
+// nameOf returns the name of a new object. If the object only has a generateName, nameOf generates a name.
 func nameOf(body []byte) string {
 	object := &metav1.PartialObjectMetadata{}
 	if json.Unmarshal(body, object) != nil || object.Name != "" {
@@ -276,7 +277,7 @@ func nameOf(body []byte) string {
 	return object.GenerateName + rand.String(5)
 }
 
-// isMetadataOnly reports whether a request is only for the metadata of objects.
+// isMetadataOnly reports whether the client requests only the metadata of objects.
 func isMetadataOnly(r *http.Request) bool {
 	return strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadata")
 }
@@ -288,7 +289,7 @@ func present(object *unstructured.Unstructured, asMetadata bool) map[string]any 
 	return map[string]any{"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": object.DeepCopy().Object["metadata"]}
 }
 
-// selectorOf returns a function that reports whether a list or a watch selects an object.
+// selectorOf returns a function that reports whether the list or watch selects an object.
 func selectorOf(r *http.Request) (func(*unstructured.Unstructured) bool, error) {
 	query := r.URL.Query()
 	byLabel, labelErr := labels.Parse(query.Get("labelSelector"))
@@ -304,7 +305,7 @@ func selectorOf(r *http.Request) (func(*unstructured.Unstructured) bool, error) 
 	}, errors.Join(labelErr, fieldErr)
 }
 
-// list returns the response to a list: the selected objects, sorted by name.
+// list returns the response to a list request, with the selected objects sorted by name.
 func (s *Server) list(r *http.Request, k key, asMetadata bool) map[string]any {
 	isSelected, err := selectorOf(r)
 	items := []any{}
@@ -324,7 +325,7 @@ func (s *Server) list(r *http.Request, k key, asMetadata bool) map[string]any {
 	return list
 }
 
-// review responds to access reviews, token reviews and requests for tokens. It returns nil for other requests.
+// review responds to access reviews, token reviews and token requests. It returns nil for other requests.
 func (s *Server) review(r Request, user string, body []byte) any {
 	switch {
 	case r.Resource == "selfsubjectaccessreviews":
@@ -346,7 +347,7 @@ func (s *Server) review(r Request, user string, body []byte) any {
 	case r.Subresource == "token":
 		account := s.objects[key{schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}, r.NS, r.Name}]
 		if account == nil {
-			return nil // the object to which the subresource belongs does not exist
+			return nil // the object of the subresource does not exist
 		}
 		request := &authenticationv1.TokenRequest{}
 		_ = json.Unmarshal(body, request)
@@ -361,7 +362,7 @@ func (s *Server) review(r Request, user string, body []byte) any {
 	return nil
 }
 
-// claims are the claims in a ServiceAccount's token. The token is not signed.
+// claims contains the claims in the token of a ServiceAccount. The token is not signed.
 type claims struct {
 	Subject string    `json:"sub"`
 	Issued  int64     `json:"iat"`
@@ -374,7 +375,7 @@ func tokenFor(user string, uid types.UID, life time.Duration) string {
 	return "e30." + base64.RawURLEncoding.EncodeToString(text) + ".e30"
 }
 
-// authenticate returns the user of a token, or "" if the token is not valid. A token is no longer valid when its
+// authenticate returns the user of a token, or "" if the token is not valid. A token becomes invalid when its
 // ServiceAccount is deleted.
 func (s *Server) authenticate(token string) string {
 	if token == AdminToken {

@@ -1,11 +1,11 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package apistub is an HTTP server that implements enough of the Kubernetes API for tests of programs that use an
-// API server as a store: discovery, reads, watches, server-side apply with field managers, merge patches, updates,
+// Package apistub is an HTTP server that implements enough of the Kubernetes API for tests of programs that use an API
+// server as a store: discovery, reads, watches, server-side apply with field managers, merge patches, updates,
 // deletions with preconditions, access reviews and tokens. It has no admission, no validation and no garbage
-// collection. A deleted namespace is gone at once, with its contents. Tests that depend on decisions of an API server
-// need a real one (package testenv).
+// collection. A deleted namespace and its contents are gone immediately. Tests that depend on the decisions of an API
+// server need a real one (see package testenv).
 //
 // A test can make requests fail as they would with a real API server (OnRequest), and can act as admission (Admit)
 // and as controllers (AfterWrite).
@@ -37,7 +37,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Server is one API server. Its methods may be called concurrently.
+// Server is a stub of an API server. Its methods may be called concurrently.
 type Server struct {
 	http *httptest.Server
 
@@ -46,7 +46,7 @@ type Server struct {
 	objects   map[key]*unstructured.Unstructured
 	version   int
 	writes    int
-	sent      []Request // writes that were requested since the last call of TakeSent
+	sent      []Request // writes that clients have requested since the last call of TakeSent
 	history   []stored
 	changed   chan struct{} // closed when the next change occurs
 
@@ -68,40 +68,40 @@ type key struct {
 	namespace, name string
 }
 
-// Request is a request that the server is about to serve.
+// Request is a request from a client, before it is served.
 type Request struct {
-	// Verb is the verb of the request, as in a Role. Writes have the verbs "create", "update", "patch" and "delete".
-	// Reviews and requests for tokens have the verb "create".
+	// Verb is the verb of the request, as in a Role. The verbs of writes are "create", "update", "patch" and "delete".
+	// Reviews and token requests have the verb "create".
 	Verb                                   string
 	Group, Resource, Subresource, NS, Name string
 	// Header is the header of the HTTP request.
 	Header http.Header
 }
 
-// IsWrite reports whether the request changes a stored object. It returns false for reviews and requests for tokens.
+// IsWrite reports whether the request changes a stored object. Reviews and token requests do not.
 func (r Request) IsWrite() bool {
 	return r.Verb != "get" && r.Verb != "list" && r.Verb != "watch" && !strings.HasSuffix(r.Resource, "reviews") && r.Subresource != "token"
 }
 
-// Failure describes how a request fails. With the zero value, the connection is closed without a response.
+// Failure describes how a request fails. The zero value closes the connection without a response.
 type Failure struct {
 	// Code and Reason are the code and reason of the Status in the response.
 	Code   int32
 	Reason metav1.StatusReason
-	// Status is the whole Status of the response. If it is nil, the Status contains only Code and Reason.
+	// Status is the complete Status in the response. If it is nil, the Status contains only Code and Reason.
 	Status *metav1.Status
-	// IsServed means that the request is executed although the client gets an error, because the response is lost.
+	// IsServed means that the request is executed, but its response is lost, so that the client gets an error.
 	IsServed bool
 }
 
-// Refuse returns a Failure whose response is the given error.
+// Refuse returns a Failure with the given error as the response.
 func Refuse(err *apierrors.StatusError) *Failure {
 	status := err.ErrStatus
 	status.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
 	return &Failure{Code: status.Code, Status: &status}
 }
 
-// Possible failures of an API server, or of the network to it.
+// Failures of an API server, or of the network between the client and the API server.
 var (
 	Lost           = &Failure{}
 	LostAfterwards = &Failure{IsServed: true}
@@ -117,16 +117,18 @@ var (
 // Change is a write that the server has executed.
 type Change struct {
 	Verb string
-	// Object is the object after the write, or before its deletion. It is a copy.
+	// Object is a copy of the object after the write. If the object was deleted, it is a copy of the object before the
+	// deletion.
 	Object *unstructured.Unstructured
 }
 
-// clusterScoped lists the kinds that have no namespace.
+// clusterScoped contains the kinds that are not namespaced.
 var clusterScoped = sets.New("Namespace", "Node", "PersistentVolume", "ClusterRole", "ClusterRoleBinding", "CertificateSigningRequest", "ForeignCluster",
 	"ServiceCIDR", "StorageClass", "IngressClass", "PriorityClass", "RuntimeClass", "ReflectionPlugin", "PluginRevision", "PluginModule", "ReflectedResource")
 
-// New starts a server for the kinds of a scheme. It stops at the end of the test. Clients authenticate with
-// AdminToken, with a token of a ServiceAccount, or with any client certificate, whose common name is the user.
+// New starts a server for the kinds in a scheme. It stops at the end of the test. Clients authenticate with AdminToken,
+// with the token of a ServiceAccount, or with any client certificate. The common name of a certificate is the user
+// name.
 func New(tb testing.TB, scheme *runtime.Scheme) *Server {
 	tb.Helper()
 	s := &Server{resources: map[schema.GroupVersionResource]resource{}, objects: map[key]*unstructured.Unstructured{}, changed: make(chan struct{})}
@@ -148,7 +150,7 @@ func New(tb testing.TB, scheme *runtime.Scheme) *Server {
 	s.http.TLS = &tls.Config{ClientAuth: tls.RequestClientCert, Certificates: []tls.Certificate{certificate()}}
 	s.http.StartTLS()
 	tb.Cleanup(func() {
-		s.http.CloseClientConnections() // closes the connections of watches
+		s.http.CloseClientConnections() // close the connections of watches
 		s.http.Close()
 	})
 	for _, name := range []string{"default", "kube-system", "kube-node-lease"} {
@@ -169,14 +171,14 @@ func (s *Server) Config() *rest.Config {
 }
 
 // OnRequest sets a function that is called before each request for objects, and before each readiness probe ("get",
-// "readyz"). If it returns a Failure, the request fails. It must not use the server.
+// "readyz"). If it returns a Failure, the request fails. The function must not call methods of the server.
 func (s *Server) OnRequest(decide func(Request) *Failure) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.onRequest = decide
 }
 
-// Once makes the next request with the given verb fail.
+// Once makes the next request with this verb fail.
 func (s *Server) Once(verb string, failure *Failure) {
 	isDone := false
 	s.OnRequest(func(r Request) *Failure {
@@ -188,24 +190,24 @@ func (s *Server) Once(verb string, failure *Failure) {
 	})
 }
 
-// Admit sets a function that is called for each object that a client writes, before the object is stored. It may
-// change the object, or refuse it by returning an error. It must not use the server.
+// Admit sets a function that is called for each object that a client writes, before the object is stored. The function
+// may change the object, or refuse it by returning an error. It must not call methods of the server.
 func (s *Server) Admit(admit func(*unstructured.Unstructured) *apierrors.StatusError) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.admit = admit
 }
 
-// AfterWrite sets a function that is called after each write of a client, before the client gets the response. It may
-// write with Put and Remove, which do not call it again.
+// AfterWrite sets a function that is called after each write of a client, before the client gets the response. The
+// function may write with Put and Remove. For these writes it is not called again.
 func (s *Server) AfterWrite(react func(Change)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.afterWrite = react
 }
 
-// RefuseRights sets a function that determines which permissions access reviews deny. All other permissions are
-// granted.
+// RefuseRights sets a function that determines which permissions are denied in access reviews. All other permissions
+// are granted.
 func (s *Server) RefuseRights(refused func(authorizationv1.ResourceAttributes) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -235,7 +237,7 @@ func (s *Server) Unserve(group, plural string) {
 	}
 }
 
-// Put stores objects without any checks, including their status.
+// Put stores objects, including their status, without any checks.
 func (s *Server) Put(tb testing.TB, objects ...client.Object) {
 	tb.Helper()
 	s.mu.Lock()
@@ -289,7 +291,7 @@ func (s *Server) All(kind schema.GroupVersionKind, namespace string) (all []*uns
 	return all
 }
 
-// TakeSent returns the writes that clients have requested since the last call, including writes that have failed.
+// TakeSent returns the writes that clients have requested since its last call. It includes writes that have failed.
 func (s *Server) TakeSent() (sent []Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -304,8 +306,8 @@ func (s *Server) Writes() int {
 	return s.writes
 }
 
-// Inventory returns all objects as sorted lines of JSON, one for each object. Everything that differs between two
-// equal runs is left out: resourceVersion, UID, times, managed fields, and the values of Secrets.
+// Inventory returns all objects as JSON, as one line per object, in sorted order. It omits everything that differs
+// between two runs with the same result: resourceVersions, UIDs, times, managed fields, and the values in Secrets.
 func (s *Server) Inventory() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -315,7 +317,7 @@ func (s *Server) Inventory() []string {
 		for _, field := range []string{"resourceVersion", "uid", "creationTimestamp", "managedFields", "generation"} {
 			unstructured.RemoveNestedField(object.Object, "metadata", field)
 		}
-		if len(object.GetAnnotations()) == 0 { // the annotations are missing or an empty map
+		if len(object.GetAnnotations()) == 0 { // the annotations are missing or empty
 			unstructured.RemoveNestedField(object.Object, "metadata", "annotations")
 		}
 		owners, _, _ := unstructured.NestedSlice(object.Object, "metadata", "ownerReferences")

@@ -23,7 +23,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// store stores an object, with a new resourceVersion.
+// store stores an object with a new resourceVersion.
 func (s *Server) store(k key, object *unstructured.Unstructured) {
 	s.version++
 	object.SetResourceVersion(strconv.Itoa(s.version))
@@ -37,7 +37,7 @@ func (s *Server) store(k key, object *unstructured.Unstructured) {
 	s.objects[k] = object
 }
 
-// erase deletes an object. If it is a namespace, its contents are deleted, too.
+// erase deletes an object. If the object is a namespace, its contents are deleted, too.
 func (s *Server) erase(k key) {
 	s.forget(k)
 	if k.Group != "" || k.Resource != "namespaces" {
@@ -50,7 +50,7 @@ func (s *Server) erase(k key) {
 	}
 }
 
-// forget deletes an object if it exists, and nothing else.
+// forget deletes an object, but not the contents of a namespace. The object need not exist.
 func (s *Server) forget(k key) {
 	if live := s.objects[k]; live != nil {
 		s.version++
@@ -103,13 +103,13 @@ func (s *Server) write(r Request, k key, contentType, manager string, force bool
 	return changed, nil
 }
 
-// delete deletes an object. If the object has finalizers, it is marked as being deleted instead.
+// delete deletes an object. If the object has finalizers, it only marks the object as being deleted.
 func (s *Server) delete(k key, live *unstructured.Unstructured, options *metav1.DeleteOptions) {
 	if len(live.GetFinalizers()) == 0 {
 		s.erase(k)
 		return
 	}
-	live = live.DeepCopy() // watches also report the object before the change, so it must not be modified
+	live = live.DeepCopy() // the old object must not be modified, because watches report it
 	now := metav1.NewTime(time.Now())
 	live.SetDeletionTimestamp(&now)
 	grace := options.GracePeriodSeconds
@@ -120,7 +120,7 @@ func (s *Server) delete(k key, live *unstructured.Unstructured, options *metav1.
 	s.store(k, live)
 }
 
-// change returns an object after the change that a write requests. live is nil for a new object.
+// change returns the object as the requested write would change it. live is nil for a new object.
 func (s *Server) change(r Request, k key, live *unstructured.Unstructured, contentType, manager string, force bool, body []byte) (*unstructured.Unstructured, *metav1.Status) {
 	sent := &unstructured.Unstructured{Object: map[string]any{}}
 	if contentType != string(types.JSONPatchType) {
@@ -167,7 +167,7 @@ func (s *Server) change(r Request, k key, live *unstructured.Unstructured, conte
 	return fields.UpdateNoErrors(before.DeepCopy(), after, manager).(*unstructured.Unstructured), nil
 }
 
-// decode decodes an object from JSON or YAML. Whole numbers become integers.
+// decode decodes an object from JSON or YAML. Whole numbers are decoded as integers.
 func decode(body []byte, into *unstructured.Unstructured) error {
 	text, err := yaml.YAMLToJSON(body)
 	if err != nil {
@@ -176,7 +176,7 @@ func decode(body []byte, into *unstructured.Unstructured) error {
 	return utiljson.Unmarshal(text, &into.Object)
 }
 
-// patched returns an object after a JSON patch or a merge patch was applied.
+// patched applies a JSON patch or a merge patch to an object, and returns the result.
 func patched(before *unstructured.Unstructured, contentType string, patch []byte) (*unstructured.Unstructured, error) {
 	text, err := json.Marshal(before.Object)
 	if err != nil {
@@ -200,14 +200,15 @@ func patched(before *unstructured.Unstructured, contentType string, patch []byte
 	return after, nil
 }
 
-// fieldManager returns the field manager of a kind. It treats lists as atomic, as a real API server does for a CRD
-// without a schema.
+// fieldManager returns the implementation of server-side apply for a kind. It treats lists as atomic, like an API
+// server for a CRD without a schema.
 func (s *Server) fieldManager(k key, subresource string) (*managedfields.FieldManager, error) {
 	kind := k.GroupVersion().WithKind(s.resources[k.GroupVersionResource].kind)
 	return managedfields.NewDefaultCRDFieldManager(managedfields.NewDeducedTypeConverter(), converter{}, converter{}, converter{}, kind, kind.GroupVersion(), subresource, nil)
 }
 
-// converter converts unstructured objects. All objects have the same version, so it returns them unchanged.
+// converter implements conversion for server-side apply. It returns objects unchanged, because each kind has only one
+// version.
 type converter struct{}
 
 func (converter) Convert(in, out, _ any) error {

@@ -13,14 +13,14 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// stored is a change in the store. Watches report these changes.
+// stored is a change in the store, which watches report.
 type stored struct {
 	key
 	version       int
-	before, after *unstructured.Unstructured // copies of the object; nil if there is no object
+	before, after *unstructured.Unstructured // copies of the object; nil if there was or is none
 }
 
-// record adds a change to the history and notifies the watches.
+// record adds a change to the history, and notifies the watches.
 func (s *Server) record(k key, before, after *unstructured.Unstructured) {
 	s.history = append(s.history, stored{k, s.version, before.DeepCopy(), after.DeepCopy()})
 	close(s.changed)
@@ -38,7 +38,7 @@ func (s *Server) since(version int) ([]stored, <-chan struct{}) {
 	return s.history[at:], s.changed
 }
 
-// watch responds to a watch until the client closes the connection or the server stops. It sends the current objects,
+// watch serves a watch until the client closes the connection or the server stops. It first sends the current objects
 // if the client requests them, and then each change.
 func (s *Server) watch(w http.ResponseWriter, r *http.Request, k key) {
 	query := r.URL.Query()
@@ -90,8 +90,8 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k key) {
 	}
 }
 
-// event returns the event with which a watch of a collection reports a change. The object is nil if the watch does
-// not report it.
+// event returns the type and the object of the event with which a watch reports a change. The object is nil if the
+// watch does not report the change.
 func (c stored) event(k key, isSelected func(*unstructured.Unstructured) bool) (watch.EventType, *unstructured.Unstructured) {
 	if c.GroupVersionResource != k.GroupVersionResource || k.namespace != "" && c.namespace != k.namespace {
 		return "", nil

@@ -15,7 +15,7 @@ import (
 	"strings"
 )
 
-// Write is a request that changes objects, read from an API server's audit log.
+// Write is a request to change an object, from the audit log of an API server.
 type Write struct {
 	Verb        string
 	User        string
@@ -30,7 +30,7 @@ type Write struct {
 // IsEvent reports whether the write is a Kubernetes Event.
 func (w Write) IsEvent() bool { return w.Resource == "events" }
 
-// IsRoutine reports whether the write belongs to a leader election, a heartbeat, or a health check of a peer. Such
+// IsRoutine reports whether the write is a part of a leader election, a heartbeat, or a health check of a peer. These
 // writes do not depend on reflection.
 func (w Write) IsRoutine() bool { return w.Resource == "leases" || w.Resource == "foreignclusters" }
 
@@ -46,7 +46,7 @@ func (w Write) Kind() string {
 type auditEvent struct {
 	Verb string
 	User struct{ Username string }
-	// ObjectRef is nil if the request is not for a resource.
+	// ObjectRef is empty if the request is not for a resource.
 	ObjectRef      struct{ Resource, Subresource, Namespace, Name string }
 	ResponseStatus struct {
 		Code    int
@@ -54,8 +54,8 @@ type auditEvent struct {
 	}
 }
 
-// writeVerbs are the verbs of requests that store objects. Reviews such as TokenReviews also have the verb create,
-// but are not stored.
+// writeVerbs are the verbs of requests that store objects. Reviews, such as TokenReviews, also have the verb create,
+// but they are not stored.
 var writeVerbs = map[string]bool{"create": true, "update": true, "patch": true, "delete": true, "deletecollection": true}
 
 func (e auditEvent) write() (Write, bool) {
@@ -68,8 +68,8 @@ func (e auditEvent) write() (Write, bool) {
 	}, true
 }
 
-// Journal reads the writes in the audit log of one API server. Each write is returned once. It is not safe for
-// concurrent use.
+// Journal reads the writes in the audit log of an API server. It returns each write once. It is not safe for concurrent
+// use.
 type Journal struct {
 	path   string
 	offset int64
@@ -84,7 +84,7 @@ func NewJournal(path string) (*Journal, error) {
 	return &Journal{path: path, offset: info.Size()}, nil
 }
 
-// Next returns the writes since the last call. If the last line is incomplete, it is left for the next call.
+// Next returns the writes since the previous call. An incomplete last line is left for the next call.
 func (j *Journal) Next() ([]Write, error) {
 	file, err := os.Open(j.path)
 	if err != nil {
@@ -114,7 +114,7 @@ func (j *Journal) Next() ([]Write, error) {
 	}
 }
 
-// Tally counts writes by verb and resource, for example "create shadowpods".
+// Tally counts writes by verb and resource. A key is, for example, "create shadowpods".
 func Tally(writes []Write) map[string]int {
 	tally := map[string]int{}
 	for _, w := range writes {
@@ -136,8 +136,8 @@ func Of(writes []Write, users ...string) []Write {
 	return own
 }
 
-// Denials returns the requests of Refract's processes that an admission policy has denied since the start of the Lab.
-// Their format is "USER VERB RESOURCE NAME: message".
+// Denials returns the requests of Refract's processes that an admission policy has denied since the Lab was started, in
+// the format "USER VERB RESOURCE NAME: message".
 func (l *Lab) Denials() (denied []string, err error) {
 	for _, side := range []*Side{l.Consumer, l.Provider} {
 		text, err := os.ReadFile(side.AuditLogPath())

@@ -25,7 +25,7 @@ func TestJournal(t *testing.T) {
 	appendTo(t, path, created)
 	journal, err := NewJournal(path)
 	require.NoError(t, err)
-	// Lines that already exist do not count. A new line counts as soon as it is complete.
+	// Existing lines are skipped. A new line is read when it is complete.
 	appendTo(t, path, listed+review+refused+created[:40])
 	got, err := journal.Next()
 	require.NoError(t, err)

@@ -12,7 +12,7 @@ import (
 	"github.com/refract-project/refract/test/support/testenv"
 )
 
-// ReadModule reads the module of a plugin from this checkout. path is relative to the root.
+// ReadModule reads the module of a plugin in this checkout. path is relative to the root of the checkout.
 func (l *Lab) ReadModule(path string) ([]byte, error) {
 	root, err := testenv.ModuleRoot(context.Background())
 	if err != nil {

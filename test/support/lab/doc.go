@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package lab joins two real control planes on loopback as an administrator joins two clusters, and runs Refract's
-// own programs for them. It is used by the demo, the benchmarks and end-to-end tests.
+// Package lab joins two real control planes on the loopback interface in the same way as an administrator, and runs
+// Refract's programs for them. The demo, the benchmarks and end-to-end tests use it.
 //
 // Up starts the clusters, "home" (the consumer) and "cloud" (the provider), installs CRDs and roles, and gives each
 // of Refract's processes its own identity with exactly the roles of the Helm chart (package rbac). No process has the

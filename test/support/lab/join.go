@@ -30,7 +30,7 @@ import (
 	"github.com/refract-project/refract/test/support/testenv/policies"
 )
 
-// kubeconfigSecret is the name of the Secret with the kubeconfig for the provider, in the tenant namespace of the
+// kubeconfigSecret is the name of the Secret with the kubeconfig for the provider. It is in the tenant namespace on the
 // consumer.
 const kubeconfigSecret = "kubeconfig-resourceslice-cloud"
 
@@ -86,16 +86,16 @@ func installCRDs(side *Side) error {
 	return nil
 }
 
-// RemoteStorageClass is the storage class of the provider that the consumer may use.
+// RemoteStorageClass is the provider's storage class that the consumer may use.
 const RemoteStorageClass = "local"
 
-// providerLimits are the limits of the consumer. They permit much, because the provider has no hosts and classes to
+// providerLimits are the limits of the consumer. They are generous, because the provider has no hosts and classes to
 // protect, and because some offloaded applications have annotations for the load balancers of their own cluster.
 var providerLimits = map[string]string{
 	tenantlimits.IngressHosts.Annotation():   "*",
 	tenantlimits.IngressClasses.Annotation(): "*",
 	tenantlimits.StorageClasses.Annotation(): RemoteStorageClass,
-	tenantlimits.MaxNamespaces.Annotation():  "1000", // benchmarks need more namespaces than the default limit permits
+	tenantlimits.MaxNamespaces.Annotation():  "1000", // benchmarks need more namespaces than the default limit
 	"tenants.refract.io/allowed-annotations": "cloud.google.com/*",
 }
 
@@ -138,7 +138,7 @@ func (l *Lab) createAccounts(ctx context.Context) error {
 	return nil
 }
 
-// grant gives each of Refract's processes exactly the roles of the chart.
+// grant gives each of Refract's processes exactly the roles in the chart.
 func (l *Lab) grant(ctx context.Context) error {
 	kubelet := rbac.Kubelet{NodeName: NodeName, TenantNamespace: TenantNamespace, KubeconfigSecret: kubeconfigSecret, Subject: rbac.ServiceAccount(TenantNamespace, kubeletAccount), Plugins: l.opts.DeclaredPlugins}
 	manager := rbac.Manager{Namespace: SystemNamespace, Subject: rbac.ServiceAccount(SystemNamespace, managerAccount)}
@@ -154,8 +154,8 @@ func (l *Lab) grant(ctx context.Context) error {
 	return rbac.Install(ctx, l.Provider.Client, objects...)
 }
 
-// storeIdentity stores the consumer's kubeconfig for the provider in the Secret from which the virtual kubelet and
-// the controller manager read it.
+// storeIdentity stores the consumer's kubeconfig for the provider in the Secret from which the virtual kubelet and the
+// controller manager read it.
 func (l *Lab) storeIdentity(ctx context.Context) error {
 	kubeconfig, err := l.NewIdentity()
 	if err != nil {
@@ -175,7 +175,7 @@ func (l *Lab) storeIdentity(ctx context.Context) error {
 	return nil
 }
 
-// NewIdentity returns a kubeconfig for the provider with a new certificate, as a renewal would create it.
+// NewIdentity returns a kubeconfig for the provider with a new certificate, as after a renewal.
 func (l *Lab) NewIdentity() ([]byte, error) {
 	path := filepath.Join(l.dir, "remote.conf")
 	if err := l.Provider.KubeconfigFor(path, RemoteUser, ConsumerID); err != nil {

@@ -18,8 +18,8 @@ import (
 	"github.com/refract-project/refract/test/support/testenv"
 )
 
-// Kubeconfig returns the path of an administrator's kubeconfig, which has both clusters as the contexts "home" and
-// "cloud". The file exists until Down.
+// Kubeconfig returns the path of an administrator's kubeconfig. It contains the contexts "home" and "cloud" for the two
+// clusters. The file exists until Down is called.
 func (l *Lab) Kubeconfig() string { return filepath.Join(l.dir, "kubeconfig") }
 
 func (l *Lab) writeKubeconfig() error {
@@ -41,7 +41,7 @@ func (l *Lab) writeKubeconfig() error {
 	return nil
 }
 
-// Kubectl runs kubectl as the administrator of both clusters, and returns its standard output. The first argument is
+// Kubectl runs kubectl as an administrator of both clusters, and returns its standard output. The first argument is
 // usually --context=home or --context=cloud.
 func (l *Lab) Kubectl(ctx context.Context, args ...string) (string, error) {
 	path, err := testenv.Kubectl()
@@ -51,7 +51,7 @@ func (l *Lab) Kubectl(ctx context.Context, args ...string) (string, error) {
 	return l.command(ctx, path, args...)
 }
 
-// Apply applies a manifest to a cluster ("home" or "cloud").
+// Apply applies a manifest to a cluster, "home" or "cloud".
 func (l *Lab) Apply(ctx context.Context, cluster string, manifest []byte) error {
 	file, err := os.CreateTemp(l.dir, "manifest-*.yaml")
 	if err != nil {

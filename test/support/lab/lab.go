@@ -21,21 +21,21 @@ import (
 	"github.com/refract-project/refract/test/support/testenv/policies"
 )
 
-// Names that are the same in every Lab. The cluster IDs are also the groups with which the clusters authenticate.
+// Names that are the same in each Lab. The cluster IDs are also the groups with which the clusters authenticate.
 const (
 	// ConsumerID and ProviderID are the cluster IDs.
 	ConsumerID, ProviderID = "home", "cloud"
 	// NodeName is the name of the virtual node for the provider.
 	NodeName = "cloud"
-	// TenantNamespace is the consumer's namespace for all objects that concern the provider. ProviderTenantNamespace
-	// is the consumer's tenant namespace on the provider.
+	// TenantNamespace is the namespace on the consumer for all objects of the peering with the provider.
+	// ProviderTenantNamespace is the consumer's tenant namespace on the provider.
 	TenantNamespace, ProviderTenantNamespace = "liqo-tenant-cloud", "liqo-tenant-home"
 	// SystemNamespace is the namespace of the controller managers.
 	SystemNamespace = "refract-system"
 )
 
-// ServiceAccounts of the processes, as in the chart. The ServiceAccount of the virtual kubelet has the name of its
-// node and is in the tenant namespace. The ServiceAccounts of the controller managers are in SystemNamespace.
+// ServiceAccounts of the processes, as in the chart. The ServiceAccount of the virtual kubelet is named after its node,
+// and is in the tenant namespace. The ServiceAccounts of the controller managers are in SystemNamespace.
 const (
 	kubeletAccount = NodeName
 	managerAccount = policies.ManagerAccount
@@ -44,7 +44,7 @@ const (
 // User names of Refract's processes, as they appear in audit logs.
 const (
 	KubeletUser = "system:serviceaccount:" + TenantNamespace + ":" + kubeletAccount
-	// ManagerUser is the user of the controller manager, which is the same in both clusters.
+	// ManagerUser is the user of the controller manager. It is the same in both clusters.
 	ManagerUser = "system:serviceaccount:" + SystemNamespace + ":" + managerAccount
 	// RemoteUser is the user of the consumer on the provider. It authenticates with a client certificate.
 	RemoteUser = "refract:home"
@@ -53,21 +53,20 @@ const (
 // Users returns the user names of all processes.
 func Users() []string { return []string{KubeletUser, ManagerUser, RemoteUser} }
 
-// Options configures a Lab. With the zero value, each cluster has one simulated node and no progress is reported.
+// Options configures a Lab. With the zero value, each cluster has one simulated node, and progress is not reported.
 type Options struct {
-	// ConsumerNodes and ProviderNodes are the numbers of simulated nodes in the clusters; 0 means 1.
+	// ConsumerNodes and ProviderNodes are the numbers of simulated nodes in the clusters. 0 means 1.
 	ConsumerNodes, ProviderNodes int
 	// Capacity is the capacity of the virtual node, by resource name. If it is nil, the capacity is sufficient for
 	// 10,000 pods.
 	Capacity map[string]string
-	// PluginDir is the folder that the virtual kubelet watches for plugins. The default is a folder of the Lab.
+	// PluginDir is the folder where the virtual kubelet looks for plugins. The default is a folder of the Lab.
 	PluginDir string
 	// KubeletArgs are additional flags of the virtual kubelet. SetKubeletArgs changes them.
 	KubeletArgs []string
-	// APIServerSupport enables access of offloaded pods to the consumer's API server. Their tokens cost two writes
-	// per pod.
+	// APIServerSupport lets offloaded pods access the consumer's API server. Their tokens cost two writes per pod.
 	APIServerSupport bool
-	// Quotas enables the webhook that records the creators of ShadowPods. It costs one call for each ShadowPod.
+	// Quotas enables the webhook that records the creators of ShadowPods. It costs one call per ShadowPod.
 	Quotas bool
 	// DeclaredPlugins makes the consumer's controller manager fetch and store the modules of ReflectionPlugins.
 	DeclaredPlugins bool
@@ -75,8 +74,8 @@ type Options struct {
 	Elect bool
 	// Balanced puts a load balancer between Refract's processes and each API server.
 	Balanced bool
-	// Replicated makes the consumer's API server call the webhook through Lab.Webhook, behind which there may be two
-	// controller managers.
+	// Replicated makes the consumer's API server call the webhook through Lab.Webhook, so that there may be two
+	// controller managers behind it.
 	Replicated bool
 	// Linked makes the consumer's processes connect to the provider through Lab.Link.
 	Linked bool
@@ -84,23 +83,23 @@ type Options struct {
 	Log func(format string, args ...any)
 }
 
-// Side is one of the two clusters, with clients that have the permissions of an administrator. Tests use them to read
-// objects, and to act as users.
+// Side is one of the two clusters, accessed with the permissions of an administrator. Tests use it to read objects, and
+// to act as users.
 type Side struct {
 	*testenv.Cluster
 	ID      string
 	Client  kubernetes.Interface
 	Dynamic dynamic.Interface
-	// Journal reads the writes of all clients since the start of the Lab.
+	// Journal reads the writes of all clients since the Lab was started.
 	Journal *Journal
 	// balancer is the load balancer in front of the API server. It is nil unless Options.Balanced is set.
 	balancer *testenv.Balancer
 }
 
-// Lab is a pair of joined clusters. It is not safe for concurrent use.
+// Lab consists of two joined clusters. It is not safe for concurrent use.
 type Lab struct {
 	Consumer, Provider *Side
-	// PluginDir is the folder that the virtual kubelet watches for plugins.
+	// PluginDir is the folder where the virtual kubelet looks for plugins.
 	PluginDir string
 	// Link connects the consumer to the provider's API server. It is nil unless Options.Linked is set.
 	Link *testenv.Link
@@ -115,7 +114,7 @@ type Lab struct {
 	running   map[string]*testenv.Command
 }
 
-// Up starts and joins the clusters. It does not start Refract's processes. The caller must call Down.
+// Up starts the clusters and joins them. It does not start Refract's processes. The caller must call Down.
 func Up(ctx context.Context, opts Options) (*Lab, error) {
 	opts = opts.withDefaults()
 	dir, remove, err := testenv.TempDir("refract-lab-")
@@ -147,8 +146,7 @@ func (l *Lab) up(ctx context.Context) error {
 			return err
 		}
 	}
-	// Building the programs and starting the control planes run concurrently, because neither uses all CPUs all the
-	// time.
+	// The programs are built while the control planes start, because neither of the two keeps all CPUs busy.
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.Go(func() error {
 		return testenv.BuildCommands(groupCtx, l.bin, "virtual-kubelet", "controller-manager", "refractctl")
@@ -211,8 +209,8 @@ func (l *Lab) balance() (err error) {
 // address returns the host and port of the API server.
 func (s *Side) address() string { return strings.TrimPrefix(s.Config().Host, "https://") }
 
-// direct changes the server in the kubeconfig of one of Refract's processes to the load balancer. Without a load
-// balancer it does nothing.
+// direct replaces the server in the kubeconfig of one of Refract's processes by the load balancer. It does nothing if
+// there is no load balancer.
 func (s *Side) direct(path string) error {
 	if s.balancer == nil {
 		return nil

@@ -19,7 +19,7 @@ import (
 // Metrics contains the metrics of a process, by name.
 type Metrics map[string]*dto.MetricFamily
 
-// KubeletMetrics reads the virtual kubelet's metrics.
+// KubeletMetrics reads the metrics of the virtual kubelet.
 func (l *Lab) KubeletMetrics(ctx context.Context) (Metrics, error) {
 	return scrape(ctx, "http://"+address(l.ports.kubeletMetrics)+"/metrics")
 }
@@ -45,8 +45,8 @@ func scrape(ctx context.Context, url string) (Metrics, error) {
 	return families, nil
 }
 
-// Sum returns the sum of the values of a counter or gauge, or of the observations of a histogram, over all series
-// with the given labels.
+// Sum returns the sum over all series with the given labels: of the values of a counter or gauge, or of the
+// observations of a histogram.
 func (m Metrics) Sum(name string, labels map[string]string) float64 {
 	var sum float64
 	m.each(name, labels, func(metric *dto.Metric) {
@@ -55,8 +55,8 @@ func (m Metrics) Sum(name string, labels map[string]string) float64 {
 	return sum
 }
 
-// Quantile returns the upper bound of the histogram bucket that contains the q-th quantile (0 < q ≤ 1) of all
-// observations, over all series with the given labels. It returns 0 if there are no observations.
+// Quantile returns the upper bound of the histogram bucket that contains the q-th quantile (0 < q ≤ 1) of the
+// observations in all series with the given labels. It returns 0 if there are no observations.
 func (m Metrics) Quantile(name string, labels map[string]string, q float64) float64 {
 	counts, total := map[float64]uint64{}, uint64(0)
 	m.each(name, labels, func(metric *dto.Metric) {

@@ -10,7 +10,7 @@ import (
 	"net"
 )
 
-// listenPorts are the ports of Refract's processes on 127.0.0.1. They stay the same when a process is restarted.
+// listenPorts contains the ports of Refract's processes on 127.0.0.1. A process has the same ports after a restart.
 type listenPorts struct {
 	kubelet, kubeletMetrics, kubeletHealth           int
 	standby, standbyMetrics, standbyHealth           int
@@ -28,8 +28,8 @@ func (p *listenPorts) release() {
 	}
 }
 
-// firstPort and lastPort are the range from which ports are picked. It is below the range that kernels use for
-// outgoing connections (32768 and higher by default), so that a free port can only be taken by another server.
+// firstPort and lastPort are the range that ports are picked from. It is lower than the range that kernels use for
+// outgoing connections (32768 and higher by default), so that only another server can take a free port.
 const firstPort, lastPort = 20000, 32000
 
 func pickPorts() (listenPorts, error) {
@@ -51,9 +51,9 @@ func pickPorts() (listenPorts, error) {
 	return p, nil
 }
 
-// pickPort returns a free TCP port. Labs in other processes may pick ports at the same time. Therefore the UDP port
-// with the same number is bound, which marks the TCP port as taken even while no server listens on it. No server of a
-// Lab uses UDP.
+// pickPort returns a free TCP port. Labs in other processes may pick ports at the same time. Therefore it also binds
+// the UDP port with the same number. This marks the TCP port as taken while no server listens on it. The servers of a
+// Lab do not use UDP.
 func pickPort() (int, io.Closer, error) {
 	const attempts = 200
 	for range attempts {

@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A picked port is not picked again, although no server listens on it yet. After its release it can be picked again.
+// TestPickedPortsAreClaimed checks that a picked port is not picked again before it is released, even if no server
+// listens on it.
 func TestPickedPortsAreClaimed(t *testing.T) {
 	ports, err := pickPorts()
 	require.NoError(t, err)

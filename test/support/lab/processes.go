@@ -31,8 +31,8 @@ const (
 	providerManagerName = "controller-manager-cloud"
 )
 
-// StartAll starts the controller managers of both clusters and the virtual kubelet. It returns when the API server
-// calls the scheduling webhook for pods.
+// StartAll starts the controller managers of both clusters and the virtual kubelet. It waits until the API server calls
+// the scheduling webhook for pods.
 func (l *Lab) StartAll(ctx context.Context) error {
 	if err := l.StartProviderManager(ctx); err != nil {
 		return err
@@ -46,7 +46,7 @@ func (l *Lab) StartAll(ctx context.Context) error {
 	return l.AwaitWebhook(ctx)
 }
 
-// StartKubelet starts the virtual kubelet. Use AwaitNodeReady to wait until it works.
+// StartKubelet starts the virtual kubelet. Use AwaitNodeReady to wait until it is ready.
 func (l *Lab) StartKubelet(ctx context.Context) error {
 	return l.startReplica(ctx, kubeletName, l.ports.kubelet, l.ports.kubeletMetrics, l.ports.kubeletHealth)
 }
@@ -56,8 +56,8 @@ func (l *Lab) StartStandby(ctx context.Context) error {
 	return l.startReplica(ctx, standbyName, l.ports.standby, l.ports.standbyMetrics, l.ports.standbyHealth)
 }
 
-// AwaitStandby waits until the second replica of the virtual kubelet is ready. It is ready if it is the leader, or
-// has read the objects that a leader needs.
+// AwaitStandby waits until the second replica of the virtual kubelet is ready. It is ready if it is the leader, or if
+// it has read the objects that a leader needs.
 func (l *Lab) AwaitStandby(ctx context.Context) error {
 	return l.awaitReady(ctx, l.ports.standbyHealth)
 }
@@ -90,10 +90,10 @@ func (l *Lab) startReplica(ctx context.Context, name string, port, metrics, heal
 	}, l.opts.KubeletArgs...)...)
 }
 
-// SetKubeletArgs sets the additional flags for the next start of the virtual kubelet.
+// SetKubeletArgs sets additional flags for the next start of the virtual kubelet.
 func (l *Lab) SetKubeletArgs(args ...string) { l.opts.KubeletArgs = args }
 
-// StartProviderManager starts the controller manager that enforces the consumer's requests on the provider.
+// StartProviderManager starts the controller manager of the provider, which enforces the consumer's requests.
 func (l *Lab) StartProviderManager(ctx context.Context) error {
 	kubeconfig := filepath.Join(l.dir, "manager-cloud.conf")
 	if err := l.Provider.account(ctx, kubeconfig, SystemNamespace, managerAccount); err != nil {
@@ -106,13 +106,13 @@ func (l *Lab) StartProviderManager(ctx context.Context) error {
 		"--metrics-address="+address(l.ports.providerMetrics), "--health-probe-address="+address(l.ports.providerHealth))...)
 }
 
-// StartConsumerManager starts the controller manager that offloads namespaces of the consumer.
+// StartConsumerManager starts the controller manager of the consumer, which offloads its namespaces.
 func (l *Lab) StartConsumerManager(ctx context.Context) error {
 	return l.startManagerReplica(ctx, consumerManagerName, l.ports.consumerWebhook, l.ports.consumerMetrics, l.ports.consumerHealth)
 }
 
-// StartSecondManager starts a second replica of the consumer's controller manager, and returns when the replica
-// serves the webhook.
+// StartSecondManager starts a second replica of the consumer's controller manager. It waits until the replica serves
+// the webhook.
 func (l *Lab) StartSecondManager(ctx context.Context) error {
 	if err := l.startManagerReplica(ctx, secondManagerName, l.ports.secondWebhook, l.ports.secondMetrics, l.ports.secondHealth); err != nil {
 		return err
@@ -120,10 +120,10 @@ func (l *Lab) StartSecondManager(ctx context.Context) error {
 	return l.awaitReady(ctx, l.ports.secondHealth)
 }
 
-// StopConsumerManager stops the first replica of the consumer's controller manager with SIGTERM, as an upgrade does.
+// StopConsumerManager stops the first replica of the consumer's controller manager with SIGTERM, as in an upgrade.
 func (l *Lab) StopConsumerManager(ctx context.Context) error { return l.stop(ctx, consumerManagerName) }
 
-// StopSecondManager stops the second replica of the consumer's controller manager with SIGTERM, as an upgrade does.
+// StopSecondManager stops the second replica of the consumer's controller manager with SIGTERM, as in an upgrade.
 func (l *Lab) StopSecondManager(ctx context.Context) error { return l.stop(ctx, secondManagerName) }
 
 // WebhookAddresses returns the addresses at which the replicas of the consumer's controller manager serve the
@@ -152,8 +152,8 @@ func (l *Lab) start(side *Side, name, program string, args ...string) error {
 	return nil
 }
 
-// servingCertificate returns the certificate and the key with which the virtual kubelet serves requests of the
-// consumer's API server, for example for logs.
+// servingCertificate returns the certificate and the key with which the virtual kubelet serves requests from the
+// consumer's API server, such as requests for logs.
 func (l *Lab) servingCertificate() (certificate, key string, err error) {
 	certPEM, keyPEM, err := l.Consumer.IssueServing("system:node:"+NodeName, []string{"system:nodes"}, []net.IP{net.IPv4(127, 0, 0, 1)}, nil)
 	if err != nil {
@@ -166,7 +166,7 @@ func (l *Lab) servingCertificate() (certificate, key string, err error) {
 	return certificate, key, os.WriteFile(key, keyPEM, 0o600)
 }
 
-// KillKubelet kills the virtual kubelet, as a crash does.
+// KillKubelet kills the virtual kubelet, as a crash would.
 func (l *Lab) KillKubelet() { l.kill(kubeletName) }
 
 // KillStandby kills the second replica of the virtual kubelet.
@@ -199,7 +199,7 @@ func (l *Lab) AwaitProviderManager(ctx context.Context) error {
 // StopStandby stops the second replica of the virtual kubelet with SIGTERM, and waits until it has ended.
 func (l *Lab) StopStandby(ctx context.Context) error { return l.stop(ctx, standbyName) }
 
-// StopKubelet stops the virtual kubelet with SIGTERM, as an upgrade does.
+// StopKubelet stops the virtual kubelet with SIGTERM, as in an upgrade.
 func (l *Lab) StopKubelet(ctx context.Context) error { return l.stop(ctx, kubeletName) }
 
 func (l *Lab) stop(ctx context.Context, name string) error {
@@ -219,7 +219,7 @@ func (l *Lab) Kubelet() *testenv.Command { return l.running[kubeletName] }
 // Standby returns the second replica of the virtual kubelet, or nil if it is not running.
 func (l *Lab) Standby() *testenv.Command { return l.running[standbyName] }
 
-// Usage returns the resource usage of each running process since its start.
+// Usage returns the resource usage of each running process since it was started.
 func (l *Lab) Usage() (map[string]testenv.Usage, error) {
 	usage := map[string]testenv.Usage{}
 	for name, command := range l.running {
@@ -254,7 +254,7 @@ func (l *Lab) AwaitNodeReady(ctx context.Context) error {
 	})
 }
 
-// Memory returns the resident memory of the processes of the control plane, in bytes.
+// Memory returns the resident memory of the control plane's processes, in bytes.
 func (s *Side) Memory() (int64, error) {
 	var sum int64
 	for name, pid := range s.Processes() {

@@ -14,9 +14,8 @@ import (
 // accurate; a shorter one would affect the measurement.
 const pollInterval = 100 * time.Millisecond
 
-// Wait polls until the condition holds. condition returns a description of what is missing, or an empty string when
-// the condition holds. If ctx ends or a process has ended unexpectedly, Wait returns an error with the last
-// description.
+// Wait calls condition repeatedly until it returns an empty string. Otherwise condition returns a description of what
+// is missing. If ctx is done or a process has ended unexpectedly, Wait returns an error with the last description.
 func (l *Lab) Wait(ctx context.Context, what string, condition func(ctx context.Context) (missing string, err error)) error {
 	last := "nothing was seen yet"
 	for {

@@ -19,8 +19,8 @@ import (
 	"github.com/refract-project/refract/internal/rbac"
 )
 
-// installWebhook installs the scheduling webhook as the chart does, but without a Service, because there is no pod
-// network. at is the loopback address at which the API server calls the controller manager.
+// installWebhook installs the scheduling webhook in the same way as the chart, but without a Service, because there is
+// no pod network. at is the loopback address at which the API server calls the controller manager.
 func (s *Side) installWebhook(ctx context.Context, at string, quotas bool) error {
 	_, port, err := net.SplitHostPort(at)
 	if err != nil {
@@ -48,8 +48,8 @@ func webhookArgs(port int) []string {
 	return []string{"--webhook-host=127.0.0.1", fmt.Sprintf("--webhook-port=%d", port)}
 }
 
-// AwaitWebhook waits until the consumer's API server can call the webhook of the controller manager. For this, the
-// webhook needs a certificate, and its configuration needs the CA bundle.
+// AwaitWebhook waits until the consumer's API server can call the controller manager's webhook. For this, the webhook
+// needs a certificate, and the webhook configuration needs the CA bundle.
 func (l *Lab) AwaitWebhook(ctx context.Context) error {
 	if err := l.awaitReady(ctx, l.ports.consumerHealth); err != nil {
 		return err
@@ -72,7 +72,7 @@ func (l *Lab) awaitReady(ctx context.Context, port int) error {
 	})
 }
 
-// ready checks whether a process is ready. The error contains the response of the process.
+// ready returns an error if a process is not ready. The error contains the response of the process.
 func ready(ctx context.Context, address string) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/readyz?verbose", nil)
 	if err != nil {

@@ -17,11 +17,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nodesVariable is an environment variable. If it is set, tests fail instead of being skipped if namespaces cannot be
-// made.
+// nodesVariable is the name of an environment variable. If it is set, tests that cannot create namespaces fail instead
+// of being skipped.
 const nodesVariable = "REFRACT_NODES"
 
-// Need skips a test if this process cannot make network namespaces.
+// Need skips a test if this process cannot create network namespaces.
 func Need(tb testing.TB) {
 	tb.Helper()
 	host, err := open()
@@ -43,7 +43,7 @@ type Host struct {
 	links  *netlink.Handle
 }
 
-// NewHost makes a namespace with nothing but its loopback interface.
+// NewHost creates a namespace that contains only its loopback interface.
 func NewHost(tb testing.TB, name string) *Host {
 	tb.Helper()
 	Need(tb)
@@ -64,7 +64,7 @@ func NewHost(tb testing.TB, name string) *Host {
 	return h
 }
 
-// open makes a network namespace without entering it.
+// open creates a network namespace without entering it.
 func open() (handle netns.NsHandle, err error) {
 	err = onThread(func() error {
 		handle, err = netns.New()
@@ -73,8 +73,8 @@ func open() (handle netns.NsHandle, err error) {
 	return handle, err
 }
 
-// onThread calls f on a thread that no other goroutine uses, and returns the thread to its namespace. A thread that
-// cannot return ends with its goroutine.
+// onThread calls f on a thread that no other goroutine uses, and then switches the thread back to its own namespace. If
+// this fails, the thread ends together with its goroutine.
 func onThread(f func() error) error {
 	done := make(chan error)
 	go func() {
@@ -92,7 +92,7 @@ func onThread(f func() error) error {
 	return <-done
 }
 
-// Do calls f on a thread in the namespace. Sockets that f opens stay in the namespace.
+// Do calls f on a thread in the host's namespace. Sockets that f opens stay in this namespace.
 func (h *Host) Do(f func() error) error {
 	return onThread(func() error {
 		if err := netns.Set(h.handle); err != nil {
@@ -108,7 +108,8 @@ func (h *Host) Start(command *exec.Cmd) error { return h.Do(command.Start) }
 // Links returns a handle for the links and routes of the namespace.
 func (h *Host) Links() *netlink.Handle { return h.links }
 
-// Cable connects two hosts. Each end has the name of its link and its address; an address without a range has none.
+// Cable connects two hosts with a pair of links. For each host, it takes the name of the link and the address in CIDR
+// notation. If the address is empty, the link gets none.
 func Cable(a *Host, aName string, aAddress string, b *Host, bName, bAddress string) {
 	a.tb.Helper()
 	attributes := netlink.NewLinkAttrs()
@@ -119,7 +120,7 @@ func Cable(a *Host, aName string, aAddress string, b *Host, bName, bAddress stri
 	b.Address(bName, bAddress)
 }
 
-// Address sets a link up and adds an address, unless it is empty.
+// Address adds an address to a link and sets the link up. If the address is empty, it only sets the link up.
 func (h *Host) Address(link, address string) {
 	h.tb.Helper()
 	if address != "" {
@@ -129,7 +130,7 @@ func (h *Host) Address(link, address string) {
 	h.must("setting up "+link, h.links.LinkSetUp(h.link(link)))
 }
 
-// Route adds a route through a link. The next hop may be empty.
+// Route adds a route to a range through a link. The next hop, via, may be empty.
 func (h *Host) Route(to, via, link string) {
 	h.tb.Helper()
 	route := &netlink.Route{Dst: netOf(netip.MustParsePrefix(to)), LinkIndex: h.link(link).Attrs().Index, Scope: unix.RT_SCOPE_LINK}
@@ -139,7 +140,7 @@ func (h *Host) Route(to, via, link string) {
 	h.must("adding a route to "+to, h.links.RouteAdd(route))
 }
 
-// Sysctl writes a setting of the namespace, such as net/ipv4/ip_forward.
+// Sysctl writes a kernel setting of the namespace, such as net/ipv4/ip_forward.
 func (h *Host) Sysctl(name, value string) {
 	h.tb.Helper()
 	h.must("setting "+name, h.Do(func() error { return os.WriteFile("/proc/sys/"+name, []byte(value), 0) }))

@@ -1,9 +1,9 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodelab provides two or three clusters with real nodes (rome, milan and turin) and the machine of an
-// administrator: a shell with refractctl, kubectl, and a kubeconfig with a context for each cluster. Refract is not
-// installed in the clusters, but its images are in the registry.
+// Package nodelab provides two or three clusters with real nodes (rome, milan and turin) and an administrator's
+// machine. The machine has a shell with refractctl and kubectl, and a kubeconfig with a context for each cluster.
+// Refract is not installed in the clusters, but its images are in the registry.
 //
 // The package requires root permissions, and `make node-tools`.
 package nodelab
@@ -29,15 +29,15 @@ import (
 	"github.com/refract-project/refract/test/support/testenv/machine"
 )
 
-// Options configures a Lab. With the zero value, the pods of the two clusters are connected and no progress is
-// reported.
+// Options configures a Lab. The zero value connects the pods of two clusters and reports no progress.
 type Options struct {
-	// Apart means that there is no network between the pods of the two clusters, which use the same address ranges.
+	// Apart leaves the pods of the two clusters without a network between them. Both clusters then use the same address
+	// ranges.
 	Apart bool
-	// Turin adds a third cluster, turin, which is connected with rome.
+	// Turin adds a third cluster, turin, which is connected to rome.
 	Turin bool
 	// CertificateLife is the lifetime of the certificates that milan signs. By default, it is the requested lifetime,
-	// but at most a year.
+	// limited to a year.
 	CertificateLife time.Duration
 	// Log is called with progress messages.
 	Log func(format string, args ...any)
@@ -50,7 +50,7 @@ type Lab struct {
 	Turin    *testenv.Cluster
 	Network  *machine.Network
 	Registry *testenv.Registry
-	// Kubeconfig is the path of a kubeconfig with a context for each cluster, which has the cluster's name. The
+	// Kubeconfig is the path of a kubeconfig that contains a context for each cluster, named after the cluster. The
 	// current context is rome.
 	Kubeconfig string
 	// WorkDir is the working directory of the shell. The default is the working directory of this process.
@@ -130,12 +130,13 @@ func (l *Lab) startClusters(ctx context.Context, o Options) error {
 	return nil
 }
 
-// Clusters returns the clusters that were started. The first one is rome.
+// Clusters returns the clusters of the lab. The first one is rome.
 func (l *Lab) Clusters() []*testenv.Cluster {
 	return slices.DeleteFunc([]*testenv.Cluster{l.Rome, l.Milan, l.Turin}, func(c *testenv.Cluster) bool { return c == nil })
 }
 
-// pushImages builds Refract's images for the platform of this computer, as for a release, and pushes them.
+// pushImages builds Refract's images for the platform of this computer, in the same way as for a release, and pushes
+// them.
 func (l *Lab) pushImages(ctx context.Context) error {
 	source, err := checkout(ctx)
 	if err != nil {
@@ -145,7 +146,7 @@ func (l *Lab) pushImages(ctx context.Context) error {
 		"--platforms=linux/"+runtime.GOARCH, "--source="+source))
 }
 
-// checkout returns the root folder of the sources, which contain the working directory.
+// checkout returns the root folder of the checkout that contains the working directory.
 func checkout(ctx context.Context) (string, error) {
 	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f={{.Dir}}", "github.com/refract-project/refract").Output()
 	if err != nil {
@@ -169,7 +170,7 @@ func (l *Lab) buildCommands(ctx context.Context) error {
 	return testenv.BuildCommands(ctx, bin, "refractctl")
 }
 
-// run runs a command. If the command is canceled, run does not wait for processes that the command has started.
+// run runs a command. When the command is canceled, run does not wait for child processes of the command.
 func run(cmd *exec.Cmd) error {
 	cmd.WaitDelay = time.Second
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -178,8 +179,8 @@ func run(cmd *exec.Cmd) error {
 	return nil
 }
 
-// writeKubeconfig writes the kubeconfig. It contains the addresses that both the administrator and the pods of the
-// other cluster can use.
+// writeKubeconfig writes the kubeconfig. Its addresses can be reached by the administrator and by pods of the other
+// cluster.
 func (l *Lab) writeKubeconfig() error {
 	merged := clientcmdapi.NewConfig()
 	for _, cluster := range l.Clusters() {
@@ -198,11 +199,11 @@ func (l *Lab) writeKubeconfig() error {
 	return clientcmd.WriteToFile(*merged, l.Kubeconfig)
 }
 
-// Path returns the path of a file that the shell can use.
+// Path returns the path of a file in the lab's folder, which the shell can use.
 func (l *Lab) Path(name string) string { return filepath.Join(l.dir, name) }
 
-// Command returns a command that runs a command line in the shell of the administrator, whose computer is in the
-// network of the clusters.
+// Command returns a command that runs a command line in the administrator's shell. The administrator's machine is in
+// the network of the clusters.
 func (l *Lab) Command(line string) *exec.Cmd {
 	cmd := l.Rome.Machines()[0].NetworkCommand("bash", "-c", line)
 	cmd.Dir = l.WorkDir
@@ -210,7 +211,8 @@ func (l *Lab) Command(line string) *exec.Cmd {
 	return cmd
 }
 
-// Run runs a command line in the shell and returns its output. An error contains the output, too.
+// Run runs a command line in the shell and returns its output. If the command fails, the error also contains the
+// output.
 func (l *Lab) Run(line string) (string, error) {
 	var out bytes.Buffer
 	cmd := l.Command(line)
@@ -222,7 +224,7 @@ func (l *Lab) Run(line string) (string, error) {
 	return out.String(), err
 }
 
-// Stop stops all processes and removes all files.
+// Stop stops all processes and removes all files of the lab.
 func (l *Lab) Stop() error {
 	var errs []error
 	for _, cluster := range l.Clusters() {

@@ -13,30 +13,30 @@ import (
 	"github.com/refract-project/refract/internal/rbac"
 )
 
-// Exception excuses permissions of a role that the recorded tests do not use.
+// Exception lists permissions of a role that the recorded tests need not use.
 type Exception struct {
 	// Role is the name of the role in package rbac.
 	Role string
-	// Permissions are the permissions as Compare names them, such as "patch pods/resize".
+	// Permissions lists permissions in the notation of Compare, such as "patch pods/resize".
 	Permissions []string
-	// Tests names the tests that use the permissions under the policies in another package: "FOLDER TEST".
+	// Tests names tests in another package that use the permissions under the policies, as "FOLDER TEST".
 	Tests []string
-	// Reason explains why no such test exists. It is empty if Tests is not.
+	// Reason explains why there is no such test. It is empty if Tests is set.
 	Reason string
-	// Timing is true if it depends on the duration of other requests whether the recorded tests use the permissions.
-	// Otherwise a permission that is used needs no exception.
+	// Timing is true if timing determines whether the recorded tests use the permissions. Without it, an exception for
+	// a permission that is used is an error.
 	Timing bool
 }
 
-// permission is one write that a role grants.
+// permission is one kind of write that a role permits.
 type permission struct {
 	text    string
 	reason  string
 	matches func(Write) bool
 }
 
-// patterns replaces the placeholders in the names of rules with patterns of the names in a cluster. Roles have the
-// default prefix.
+// patterns replaces the placeholders in the names of rules by patterns that match the names in a cluster. Roles have
+// the default prefix.
 var patterns = strings.NewReplacer(
 	rbac.NodeNamePlaceholder, "*",
 	rbac.KubeconfigSecretPlaceholder, "kubeconfig-*",
@@ -50,12 +50,13 @@ var patterns = strings.NewReplacer(
 	rbac.ExtendedRolePlaceholder, rbac.VirtualKubeletExtended().Named(""),
 )
 
-// remedy ends the sentence about a permission that no test uses.
+// remedy is the end of the message about a permission that no test uses.
 const remedy = "Let a test use it under the policies, or name the test of another package that does in the exceptions, " +
 	"or remove the permission from internal/rbac"
 
-// Compare returns a sentence for each write that a role grants and that is neither recorded nor excepted, and for each
-// exception that is wrong: because the write is recorded, or because no role grants it.
+// Compare returns a message for each write that a role permits and that is neither recorded nor covered by an
+// exception. It also returns a message for each exception that is not needed, because the write is recorded or no role
+// permits it.
 func Compare(roles []rbac.Role, record *Record, exceptions []Exception) (problems []string) {
 	problems = Stale(roles, exceptions)
 	record.mu.Lock()
@@ -80,12 +81,12 @@ func Compare(roles []rbac.Role, record *Record, exceptions []Exception) (problem
 	return problems
 }
 
-// Stale returns a sentence for each exception that names a role or a permission that does not exist, that repeats
-// another exception, or that has no reason.
+// Stale returns a message for each exception that names a role or a permission that does not exist, repeats another
+// exception, or has no reason.
 func Stale(roles []rbac.Role, exceptions []Exception) (problems []string) {
 	granted := map[string]bool{}
 	for _, role := range roles {
-		permissions, _ := permissionsOf(role) // Compare reports the error.
+		permissions, _ := permissionsOf(role) // Compare reports this error.
 		for _, p := range permissions {
 			granted[role.Name+": "+p.text] = true
 		}
@@ -109,7 +110,7 @@ func Stale(roles []rbac.Role, exceptions []Exception) (problems []string) {
 	return problems
 }
 
-// find returns the exception of a permission of a role, or nil.
+// find returns the exception for a permission of a role, or nil if there is none.
 func find(exceptions []Exception, role, text string) *Exception {
 	i := slices.IndexFunc(exceptions, func(e Exception) bool { return e.Role == role && slices.Contains(e.Permissions, text) })
 	if i < 0 {
@@ -127,7 +128,7 @@ func (p permission) used(record *Record) bool {
 	return false
 }
 
-// permissionsOf returns the writes that a role grants. It returns none for roles of users.
+// permissionsOf returns the writes that a role permits. It returns none for roles of users.
 func permissionsOf(role rbac.Role) (all []permission, err error) {
 	identity, namespace, err := holderOf(role)
 	if err != nil || identity == "" {
@@ -157,14 +158,14 @@ func permissionsOf(role rbac.Role) (all []permission, err error) {
 	return all, nil
 }
 
-// rolesInTenantNamespaces names the roles that are bound in tenant namespaces only.
+// rolesInTenantNamespaces lists the roles that are bound only in tenant namespaces.
 var rolesInTenantNamespaces = []string{
 	rbac.ControllerManagerTenant().Name, rbac.ControllerManagerProbe().Name, rbac.VirtualKubeletTenant().Name,
 	rbac.GatewayTenant().Name,
 }
 
-// holderOf returns the identity that has a role, and a pattern of the namespaces where the role applies. The identity is
-// empty for a role of users.
+// holderOf returns the identity that holds a role, and a pattern of the namespaces where the role applies. The identity
+// is empty for a role of users.
 func holderOf(role rbac.Role) (holder Identity, namespace string, err error) {
 	namespace = role.Namespace
 	switch {
@@ -188,8 +189,8 @@ func holderOf(role rbac.Role) (holder Identity, namespace string, err error) {
 	return "", "", fmt.Errorf("role %s: package permissions does not know which identity has it. Add the role to holderOf", role.Name)
 }
 
-// spell returns a permission as kubectl spells resources, such as "patch shadowpods.offloading.liqo.io/status", followed
-// by the name to which it is restricted, or by the first of several names and an ellipsis.
+// spell returns a permission in the notation of kubectl, such as "patch shadowpods.offloading.liqo.io/status". If the
+// permission is restricted to names, the first name follows, with an ellipsis if there are more.
 func spell(verb, group, resource string, names []string) string {
 	whole, subresource, isSub := strings.Cut(resource, "/")
 	if group != "" {
@@ -208,7 +209,7 @@ func spell(verb, group, resource string, names []string) string {
 	return text
 }
 
-// match reports whether a name matches one of the patterns. Without patterns, every name matches.
+// match reports whether a name matches one of the patterns. If there are no patterns, every name matches.
 func match(patterns []string, name string) bool {
 	return len(patterns) == 0 || slices.ContainsFunc(patterns, func(pattern string) bool {
 		ok, err := path.Match(pattern, name)

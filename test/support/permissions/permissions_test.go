@@ -95,7 +95,7 @@ func TestCompare(t *testing.T) {
 		role       rbac.Role
 		writes     []Write
 		exceptions []Exception
-		problem    string // part of the only problem, or empty
+		problem    string // part of the only problem, or empty if there is none
 	}{
 		{"a write that is used", pods, []Write{{Manager, "patch", "", "pods", "shop", "web"}}, nil, ""},
 		{"a write that is not used", pods, nil, nil, `role controller-manager: no test uses "patch pods", which is granted to work`},
@@ -149,7 +149,7 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// TestEveryRoleHasAHolder checks that package permissions knows which identity has each role.
+// TestEveryRoleHasAHolder checks that this package knows the identity that holds each role.
 func TestEveryRoleHasAHolder(t *testing.T) {
 	for _, role := range rbac.Roles() {
 		_, err := permissionsOf(role)

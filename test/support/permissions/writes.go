@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package permissions compares the permissions of Refract's processes in package rbac with the writes in the audit logs
-// of the clusters of a test, so that a permission that no test uses is noticed.
+// Package permissions finds permissions of Refract's processes that no test uses. It compares the roles in package rbac
+// with the writes in the audit logs of test clusters.
 package permissions
 
 import (
@@ -23,7 +23,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// Identity is one of the identities of Refract's processes. See package rbac.
+// Identity is the identity of one of Refract's processes (see package rbac).
 type Identity string
 
 const (
@@ -33,14 +33,16 @@ const (
 	Kubelet Identity = "a virtual kubelet"
 	// Consumer is a consumer on a provider: its virtual kubelets and its controller manager.
 	Consumer Identity = "a consumer"
-	// Gateway is the gateway of a peering, or the agent of a node. No test of the chart runs them, so no write is recorded.
+	// Gateway is the gateway of a peering, or the agent on a node. The tests of the chart do not run them, so none of
+	// their writes are recorded.
 	Gateway Identity = "a gateway"
 )
 
-// userAgents are the prefixes of the user agents of Refract's processes. refractctl may use the same identities.
+// userAgents are the prefixes of the user agents of Refract's processes. They distinguish these processes from
+// refractctl, which may use the same identities.
 var userAgents = []string{wire.ControllerManagerProcess + "/", wire.VirtualKubeletProcess + "/"}
 
-// Write is a permission that the API server has checked for a successful write.
+// Write is the permission that the API server checked for a successful write.
 type Write struct {
 	Identity Identity
 	Verb     string
@@ -51,7 +53,7 @@ type Write struct {
 }
 
 // Groups returns the groups of the users of Refract's processes in a cluster. namespace is the namespace of the
-// installation, and peers are the IDs of the other clusters.
+// installation. peers are the IDs of the other clusters.
 func Groups(namespace string, peers ...string) []string {
 	groups := []string{"system:serviceaccounts:" + namespace}
 	for _, peer := range peers {
@@ -60,13 +62,13 @@ func Groups(namespace string, peers ...string) []string {
 	return groups
 }
 
-// Record contains writes, each of them once. Its methods are safe for concurrent use. The zero value is empty.
+// Record is a set of writes. The zero value is empty. It is safe for concurrent use.
 type Record struct {
 	mu     sync.Mutex
 	writes map[Write]bool
 }
 
-// AddFile adds the writes in the audit log at path.
+// AddFile adds the writes in the audit log file at path.
 func (r *Record) AddFile(path string) (err error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -86,7 +88,7 @@ func (r *Record) Add(log io.Reader) error {
 	for reader := bufio.NewReader(log); ; {
 		line, err := reader.ReadBytes('\n')
 		if errors.Is(err, io.EOF) {
-			return nil // A line without an end is an entry that is still being written.
+			return nil // a line without a newline is an entry that is still being written
 		}
 		if err != nil {
 			return fmt.Errorf("reading the audit log, %w", err)
@@ -105,8 +107,8 @@ func (r *Record) Add(log io.Reader) error {
 	}
 }
 
-// writesOf returns the permissions that a request has used. It returns none for a request that reads, that has failed,
-// or that is not from one of Refract's processes.
+// writesOf returns the permissions that a request used. It returns none if the request only reads, has failed, or does
+// not come from one of Refract's processes.
 func writesOf(event *auditv1.Event) ([]Write, error) {
 	ref, status := event.ObjectRef, event.ResponseStatus
 	if reads(event.Verb) || ref == nil || status == nil || status.Code >= http.StatusBadRequest || !isProcess(event.UserAgent) {
@@ -121,7 +123,7 @@ func writesOf(event *auditv1.Event) ([]Write, error) {
 	}
 	writes := []Write{write}
 	if write.Verb == "patch" && status.Code == http.StatusCreated {
-		// Server-side apply has created the object.
+		// Server-side apply created the object.
 		write.Verb = "create"
 		writes = append(writes, write)
 	}
@@ -129,8 +131,8 @@ func writesOf(event *auditv1.Event) ([]Write, error) {
 	return append(writes, implied...), err
 }
 
-// impliedBy returns the permissions that the API server checks in addition for the content of some requests: to bind
-// the role of a binding, and to approve certificates of a signer.
+// impliedBy returns the permissions that the API server checks additionally because of the content of a request: to
+// bind a role, or to approve the certificates of a signer.
 func impliedBy(event *auditv1.Event, write Write) ([]Write, error) {
 	if event.RequestObject == nil {
 		return nil, nil
@@ -164,8 +166,8 @@ func isProcess(userAgent string) bool {
 	return false
 }
 
-// identityOf returns the identity of a user name. A consumer has a ServiceAccount in its tenant namespace, or a client
-// certificate. A virtual kubelet has a ServiceAccount in the tenant namespace of its provider.
+// identityOf returns the identity that a user name belongs to. A consumer has a ServiceAccount in its tenant namespace,
+// or a client certificate. A virtual kubelet has a ServiceAccount in the tenant namespace of its provider.
 func identityOf(user string) Identity {
 	account, ok := strings.CutPrefix(user, "system:serviceaccount:")
 	if !ok {

@@ -26,7 +26,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Fault responds to a request in place of the registry. It may call the registry as next.
+// Fault handles a request in place of the registry. It may pass the request to the registry, which is next.
 type Fault func(w http.ResponseWriter, r *http.Request, next http.Handler)
 
 // Registry is an image registry that runs in this process, on the loopback interface.
@@ -64,12 +64,12 @@ func New(t *testing.T, withTLS bool) *Registry {
 // Host returns the host and the port of the registry, as they appear in the names of images.
 func (r *Registry) Host() string { return r.Listener.Addr().String() }
 
-// Authorities returns the certificate authority of the registry's certificate, in PEM.
+// Authorities returns the certificate of the authority that issued the registry's certificate, in PEM.
 func (r *Registry) Authorities() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: r.Certificate().Raw})
 }
 
-// Inject makes fault respond to all requests from now on. If fault is nil, the registry responds again.
+// Inject makes fault handle all further requests. If fault is nil, the registry handles them again.
 func (r *Registry) Inject(fault Fault) {
 	if fault == nil {
 		r.fault.Store(nil)
@@ -78,10 +78,10 @@ func (r *Registry) Inject(fault Fault) {
 	r.fault.Store(&fault)
 }
 
-// TakeBlobs returns the number of requests for blobs since the last call.
+// TakeBlobs returns the number of requests for blobs since the previous call of TakeBlobs.
 func (r *Registry) TakeBlobs() int64 { return r.blobs.Swap(0) }
 
-// Push stores an image and returns its digest. The current fault applies to Push, too.
+// Push stores an image and returns its digest. The current fault also handles the requests of Push.
 func (r *Registry) Push(t *testing.T, image string, content v1.Image) name.Digest {
 	t.Helper()
 	reference, err := name.ParseReference(r.Host() + "/" + image)
@@ -125,12 +125,12 @@ func IsBlob(r *http.Request) bool {
 	return r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/blobs/sha256:")
 }
 
-// OnManifests returns a fault that only responds to requests for manifests.
+// OnManifests returns a fault that handles requests for manifests with answer, and passes all others to the registry.
 func OnManifests(answer http.HandlerFunc) Fault {
 	return onRequests(answer, func(r *http.Request) bool { return strings.Contains(r.URL.Path, "/manifests/") })
 }
 
-// OnBlobs returns a fault that only responds to requests for blobs.
+// OnBlobs returns a fault that handles requests for blobs with answer, and passes all others to the registry.
 func OnBlobs(answer http.HandlerFunc) Fault { return onRequests(answer, IsBlob) }
 
 func onRequests(answer http.HandlerFunc, isAnswered func(*http.Request) bool) Fault {

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// PushSigned stores the images in a layout that hack/cosign has written, with their signatures, as plugins/<title>:1.
-// Signatures of cosign 2 are tags, those of cosign 3 refer to the image.
+// PushSigned stores images as plugins/<title>:1, with their signatures. The folder contains the layout that hack/cosign
+// has written. Cosign 2 stores a signature as a tag, and cosign 3 as a referrer of the image.
 func (r *Registry) PushSigned(t *testing.T, folder string) {
 	t.Helper()
 	path, err := layout.FromPath(folder)

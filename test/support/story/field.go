@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Check returns an error unless an object meets a condition. A condition is PATH=VALUE, PATH!=VALUE, or PATH~=TEXT,
-// which means that the value contains the text.
+// Check returns an error unless an object meets a condition: PATH=VALUE, PATH!=VALUE, or PATH~=TEXT, which means that
+// the value contains the text.
 func Check(object map[string]any, condition string) error {
 	at := strings.Index(condition, "=")
 	if at < 1 {
@@ -34,7 +34,7 @@ func Check(object map[string]any, condition string) error {
 	return nil
 }
 
-// lookUp returns the value at a path. The package comment describes paths.
+// lookUp returns the value at a path. The package comment describes the syntax of paths.
 func lookUp(value any, path string) (any, error) {
 	for rest := path; rest != ""; {
 		end := strings.IndexAny(rest, ".[/")
@@ -63,7 +63,7 @@ func lookUp(value any, path string) (any, error) {
 	return value, nil
 }
 
-// pick returns the element of a list with the given name or index, or nil if there is none.
+// pick returns the element of a list with the given name or index. It returns nil if there is none.
 func pick(list any, name string) any {
 	elements, _ := list.([]any)
 	if at, err := strconv.Atoi(name); err == nil {

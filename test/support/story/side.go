@@ -28,7 +28,7 @@ import (
 // Side is a cluster in a story, accessed with the permissions of its administrator.
 type Side struct {
 	Namespace string          // default namespace of objects
-	Writes    func() []string // returns the writes of the tested processes so far; nil if they are not known
+	Writes    func() []string // returns the writes of the tested processes so far; may be nil
 
 	client dynamic.Interface
 	mapper meta.RESTMapper
@@ -49,8 +49,7 @@ func NewSide(config *rest.Config, namespace string, writes func() []string) (*Si
 	return &Side{Namespace: namespace, Writes: writes, client: client, mapper: mapper}, nil
 }
 
-// of returns a client for the resource, and the name, for an object that is given as "KIND/NAME" or
-// "KIND/NAMESPACE/NAME".
+// of returns a client and the name of the object "KIND/NAME" or "KIND/NAMESPACE/NAME".
 func (s *Side) of(what string) (resource dynamic.ResourceInterface, name string, err error) {
 	parts := strings.Split(what, "/")
 	if len(parts) < 2 || len(parts) > 3 {
@@ -83,7 +82,7 @@ func (s *Side) resource(gvr schema.GroupVersionResource, namespace string) (dyna
 	return s.client.Resource(gvr).Namespace(namespace), nil
 }
 
-// Get returns the object that is given as "KIND/NAME" or "KIND/NAMESPACE/NAME".
+// Get returns the object "KIND/NAME" or "KIND/NAMESPACE/NAME".
 func (s *Side) Get(ctx context.Context, what string) (*unstructured.Unstructured, error) {
 	resource, name, err := s.of(what)
 	if err != nil {
@@ -92,7 +91,7 @@ func (s *Side) Get(ctx context.Context, what string) (*unstructured.Unstructured
 	return resource.Get(ctx, name, metav1.GetOptions{})
 }
 
-// create creates the objects of a YAML stream. If an object has a status, the status is set, too.
+// create creates the objects in a YAML stream. If an object has a status, create also sets the status.
 func (s *Side) create(ctx context.Context, text string) error {
 	decoder := utilyaml.NewYAMLOrJSONDecoder(strings.NewReader(text), 4096)
 	for {

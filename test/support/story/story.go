@@ -27,24 +27,25 @@ import (
 
 // Stage contains the clusters, the files and the commands that a story uses.
 type Stage struct {
-	Sides map[string]*Side // keyed by the name in the story
+	Sides map[string]*Side // keyed by the names that stories use
 	Home  string           // name of the side whose Events are checked
 	Vars  map[string]string
-	// Files are added to the files of every story.
+	// Files are added to the files of each story.
 	Files    fs.FS
 	Commands map[string]Command // additional commands
-	// Alone means that the stories are played one after the other instead of in parallel.
+	// Alone makes the stories run one after the other instead of in parallel.
 	Alone bool
 	// Settle waits until all pending reactions have happened.
 	Settle func()
-	// Wait calls check until it returns nil. After a timeout it returns the last error. The default is testenv.Wait.
+	// Wait calls check until it returns nil. After a timeout, it returns the last error of check. The default is
+	// testenv.Wait.
 	Wait func(check func() error) error
 }
 
 // Command executes a line of a story.
 type Command func(negated bool, args []string) error
 
-// Run plays every scenario in a folder, each on a new stage.
+// Run plays every scenario in a folder. Each scenario gets its own stage.
 func Run(t *testing.T, dir string, stage func(*testing.T) *Stage) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*.txt"))
@@ -63,11 +64,11 @@ func Run(t *testing.T, dir string, stage func(*testing.T) *Stage) {
 	}
 }
 
-// Play plays one scenario outside of a test, and returns its errors. log is called with the lines of the scenario.
+// Play plays one scenario outside of a test, and returns the error. log is called with each line of the scenario.
 func Play(ctx context.Context, file string, stage *Stage, log func(string)) error {
 	t := &alone{log: log}
 	ended := make(chan struct{})
-	go func() { // a goroutine, because a failure ends it
+	go func() { // the script runs in a goroutine, because a failure ends its goroutine
 		defer close(ended)
 		(&play{ctx: ctx, Stage: stage}).run(t, file)
 	}()
@@ -117,14 +118,13 @@ func (p *play) run(t testscript.T, file string) {
 	})
 }
 
-// inPlace is a testscript.T that runs scripts in the running test instead of a subtest.
+// inPlace is a testscript.T that runs a script in the current test instead of a subtest.
 type inPlace struct{ *testing.T }
 
 // Run implements testscript.T.
 func (t inPlace) Run(_ string, f func(testscript.T)) { f(t) }
 
-// Parallel implements testscript.T. It does nothing, because the running test has already decided whether it is
-// parallel.
+// Parallel implements testscript.T. It does nothing, because the current test decides whether it runs in parallel.
 func (inPlace) Parallel() {}
 
 // Verbose implements testscript.T.
@@ -144,8 +144,8 @@ func (t *alone) FailNow()                           { t.failed = true; runtime.G
 func (t *alone) Run(_ string, f func(testscript.T)) { f(t) }
 func (*alone) Verbose() bool                        { return false }
 
-// side returns the side that the first argument names, and the remaining arguments. args must have at least the length
-// least.
+// side returns the side that the first argument names, and the other arguments. It fails if there are fewer than least
+// arguments.
 func (p *play) side(args []string, least int) (*Side, []string, error) {
 	if len(args) < least {
 		return nil, nil, fmt.Errorf("%d arguments are missing", least-len(args))
@@ -157,7 +157,7 @@ func (p *play) side(args []string, least int) (*Side, []string, error) {
 	return s, args[1:], nil
 }
 
-// object returns a client and a name for the object that the first two arguments name, and the arguments from the
+// object returns a client and a name for the object that the first two arguments describe, and the arguments from the
 // second one on.
 func (p *play) object(args []string, least int) (dynamic.ResourceInterface, string, []string, error) {
 	s, rest, err := p.side(args, least)
@@ -253,7 +253,7 @@ func (p *play) event(_ *testscript.TestScript, negated bool, args []string) erro
 	})
 }
 
-// events lists the type, reason, count and message of the Events about an object, except Events that Kubernetes
+// events lists the type, reason, count and message of each Event about an object, except for Events that Kubernetes
 // itself writes.
 func (p *play) events(ctx context.Context, what string) (found []string, err error) {
 	kind, name, _ := strings.Cut(what, "/")

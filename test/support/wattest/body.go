@@ -11,8 +11,7 @@ import (
 	"github.com/refract-project/refract/internal/leb128"
 )
 
-// signature encodes the parameters and results that are at the beginning of l, and adds the names of the parameters
-// to locals.
+// signature encodes the parameters and results at the beginning of l, and adds the names of the parameters to locals.
 func (a *assembler) signature(l args, locals names) string {
 	params, results := []byte{}, []byte{}
 	l.name()
@@ -29,7 +28,7 @@ func (a *assembler) signature(l args, locals names) string {
 	return string(bytesOf(bytesOf([]byte{0x60}, params), results))
 }
 
-// declared reads the types in (param …), (result …) or (local …). If the first item is a name, it is added to locals.
+// declared returns the types in a (param …), (result …) or (local …). A name before the type is added to locals.
 func declared(n node, locals names, count int) (types []byte) {
 	l := args(n.list[1:])
 	if len(l) > 0 && l[0].isName() {
@@ -46,7 +45,7 @@ func declared(n node, locals names, count int) (types []byte) {
 	return types
 }
 
-// function assembles one function. Its name and exports were already removed from l.
+// function assembles one function, after its name and exports were removed from l.
 func (a *assembler) function(l args) {
 	b := &body{a: a, locals: names{}}
 	sig := a.signature(l, b.locals)
@@ -86,7 +85,8 @@ func (b *body) sequence(l args) {
 	}
 }
 
-// folded assembles a folded instruction (op immediates operands…). In the binary, the operands come first.
+// folded assembles a folded instruction, (op immediates operands…). The binary format has the operands before the
+// instruction.
 func (b *body) folded(n node) {
 	if len(n.list) == 0 {
 		fail(n, "empty instruction")
@@ -129,7 +129,7 @@ func (b *body) foldedIf(n node, l args) {
 	b.close()
 }
 
-// open writes the beginning of a block, loop or if. It removes the label and the result from l.
+// open writes the beginning of a block, loop or if. It removes the label and the result type from l.
 func (b *body) open(op node, l *args) {
 	label := ""
 	if len(*l) > 0 && (*l)[0].isName() {
@@ -210,7 +210,7 @@ func (b *body) plain(n node, l *args) {
 	}
 }
 
-// types removes the leading (param …) and (result …) from l and returns them.
+// types removes each (param …) and (result …) from the beginning of l, and returns them.
 func (b *body) types(l *args) (types args) {
 	for len(*l) > 0 && ((*l)[0].head() == "param" || (*l)[0].head() == "result") {
 		types = append(types, l.next(node{}))

@@ -14,7 +14,7 @@ var valueTypes = map[string]byte{
 	"i32": 0x7f, "i64": 0x7e, "f32": 0x7d, "f64": 0x7c, "v128": 0x7b, "funcref": 0x70, "externref": 0x6f,
 }
 
-// names maps names with a leading $ to indices.
+// names maps names, such as $x, to indices.
 type names map[string]uint32
 
 func (n names) index(of node) uint32 {

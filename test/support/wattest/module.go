@@ -19,11 +19,10 @@ type assembler struct {
 
 	funcs, globals, tables           names
 	funcCount, globalCount, tabCount uint32
-	signatures                       []string // for each function, the key of its type
+	signatures                       []string // key of each function's type
 }
 
-// module assembles the fields of a module. It goes through the fields twice, because a name may be used before its
-// declaration.
+// module assembles the fields of a module. It makes two passes, because a name may be used before its declaration.
 func (a *assembler) module(fields []node) {
 	for _, kind := range []string{"import", "func", "global", "table"} {
 		for _, f := range fields {
@@ -59,7 +58,7 @@ func (a *assembler) declare(kind string, f node) {
 	}
 }
 
-// args are the arguments of a field. Methods remove arguments from the beginning.
+// args contains the arguments of a field. Its methods remove arguments from the beginning.
 type args []node
 
 func (l *args) name() {
@@ -77,7 +76,7 @@ func (l *args) next(of node) node {
 	return n
 }
 
-// exportsOf removes the inline exports from l, and adds them to the module.
+// exportsOf removes inline exports from l, and adds them to the module.
 func (a *assembler) exportsOf(l *args, kind byte, index uint32) {
 	for len(*l) > 0 && (*l)[0].head() == "export" {
 		a.export(l.next(node{}).list[1].str, kind, index)

@@ -5,9 +5,9 @@ package wattest
 
 import "strings"
 
-// opcode contains the encoding of an instruction and the kind of its immediate: l is a local, g a global, f a
-// function, b a label, i and I are integers, d and D floats, m is a memory argument, t a label table, c a type, and r
-// a reference type. o and e open and close a block. 0 and 2 stand for zero bytes (0: one byte, 2: two bytes).
+// opcode is the encoding of an instruction and the kinds of its immediates: l is a local, g a global, f a function, b a
+// label, i and I are integers, d and D floats, m is a memory argument, t a label table, c a type, and r a reference
+// type. o opens a block and e closes one. 0 stands for one zero byte, and 2 for two.
 type opcode struct {
 	code  []byte
 	imm   byte

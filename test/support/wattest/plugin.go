@@ -8,12 +8,12 @@ import (
 	"strings"
 )
 
-// manifestAt is the address of the manifest in the memory of Plugin. Other data of a module may use the memory below
-// this address.
+// manifestAt is the address of the manifest in the memory of a module from Plugin. Modules may use the memory below
+// this address for other data.
 const manifestAt = 32768
 
-// Plugin returns the text of a minimal valid module. The module has memory, reports ABI version 1 and returns the
-// manifest. imports is inserted at the beginning of the text, and fields at the end. Both may contain any constructs
+// Plugin returns the source of a minimal valid plugin. The module has a memory, reports ABI version 1 and returns the
+// manifest. imports is inserted at the beginning of the source, and fields at the end. Both may contain any construct
 // that this package supports.
 func Plugin(manifest, imports, fields string) string {
 	escaped := strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(manifest)

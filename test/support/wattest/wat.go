@@ -1,17 +1,17 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package wattest assembles the subset of the WebAssembly text format that the tests of the host use. With it, tests
-// can have hostile and tiny modules as readable sources instead of binaries.
+// Package wattest assembles the subset of the WebAssembly text format that the tests of the host use. Tests can
+// therefore contain hostile and tiny modules as readable source instead of binaries.
 //
 // The package supports imports of functions; exports, including inline exports; memories, tables, globals, start,
 // active data and element segments; functions with named parameters, locals and labels; flat and folded instructions.
-// The type of each function must be written out. Any other construct is an error that names the line.
+// The type of each function must be written out. For any other construct, the assembler returns an error with the line.
 package wattest
 
 import "fmt"
 
-// Assemble assembles one module, whose source is (module …).
+// Assemble assembles a module. The source is a single (module …).
 func Assemble(source string) (binary []byte, err error) {
 	nodes, err := parse(source)
 	if err != nil {

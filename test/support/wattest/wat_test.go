@@ -15,7 +15,7 @@ import (
 	"github.com/refract-project/refract/test/support/wattest"
 )
 
-// TestBytes compares a module with its expected encoding, which was written by hand according to the specification.
+// TestBytes compares a module with the expected binary, which was written by hand according to the specification.
 func TestBytes(t *testing.T) {
 	got, err := wattest.Assemble(`(module ;; adds
 	  (func (export "add") (param $a i32) (param i32) (result i32)
@@ -31,7 +31,7 @@ func TestBytes(t *testing.T) {
 	}
 }
 
-// TestRuns uses all supported constructs, and checks the results with an engine.
+// TestRuns assembles a module with all supported constructs, and runs it with an engine.
 func TestRuns(t *testing.T) {
 	wasm, err := wattest.Assemble(`(module
 	  (import "env" "twice" (func $twice (param i32) (result i32)))

@@ -16,8 +16,8 @@ import (
 	"github.com/refract-project/refract/vk/reflection"
 )
 
-// LocalClient returns a client configuration and a client for this cluster. The transport of every client of the
-// configuration is wrapped with wrap.
+// LocalClient returns a configuration and a client for this cluster. wrap wraps the transport of every client that is
+// created from the configuration.
 func (o *Options) LocalClient(wrap transport.WrapperFunc) (*rest.Config, kubernetes.Interface, error) {
 	source, path := o.HomeKubeconfigFile()
 	config, err := connection.LoadLocal("--home-kubeconfig", source, path)
@@ -33,7 +33,7 @@ func (o *Options) LocalClient(wrap transport.WrapperFunc) (*rest.Config, kuberne
 	return config, client, nil
 }
 
-// Limited sets the timeout, QPS, burst and user agent of config from the flags, and returns config.
+// Limited sets the timeout, QPS, burst and user agent from the flags in config, and returns config.
 func (o *Options) Limited(config *rest.Config) *rest.Config {
 	config.QPS, config.Burst, config.Timeout = o.ClientQPS, o.ClientBurst, o.ClientTimeout
 	config.UserAgent = wire.VirtualKubeletProcess + "/" + cmdutil.Version()
@@ -58,7 +58,7 @@ func (o *Options) Connect(kubeconfig []byte) (*connection.Connection, error) {
 	return connection.New(o.Limited(config), connection.Limits{Bytes: o.ForeignAnswer.Value()})
 }
 
-// Classes returns the ingress and load balancer classes of the provider, as far as the flags enable them.
+// Classes returns the ingress and load balancer classes of the provider that the flags enable.
 func (o *Options) Classes() (known reflection.Classes) {
 	if o.Ingress {
 		known.Ingress = o.IngressClass

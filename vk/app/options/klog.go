@@ -10,14 +10,14 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// klogFlags adds every flag of klog with the prefix klog, as Liqo does. --klog.v is an alias of --v. All other flags
-// configure the destination and format of the lines that klog itself writes.
+// klogFlags adds every flag of klog with the prefix klog, as Liqo does. --klog.v is an alias of --v. The other flags
+// control where and how klog itself writes log lines.
 func (o *Options) klogFlags(flags *pflag.FlagSet) {
 	all := flag.NewFlagSet("", flag.ContinueOnError)
 	klog.InitFlags(all)
 	all.VisitAll(func(f *flag.Flag) {
 		switch boolean, _ := f.Value.(interface{ IsBoolFlag() bool }); f.Name {
-		case "v": // operationFlags defines --v
+		case "v": // operationFlags defines --v, of which this is an alias
 		case "vmodule":
 			o.inert.Add(flags, "klog."+f.Name, "verbosity is for all files; use --v", f.DefValue, false)
 		default:

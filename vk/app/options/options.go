@@ -16,18 +16,18 @@ import (
 	"github.com/refract-project/refract/vk/reflection"
 )
 
-// AutoSupport is the value of --apiserver-support-mode that derives the mode from the resources of this cluster's API
-// server.
+// AutoSupport is the value of --apiserver-support-mode with which the mode depends on the resources that this cluster's
+// API server serves.
 const AutoSupport = "auto"
 
 // supportModes are the values of --apiserver-support-mode.
 var supportModes = []string{AutoSupport, reflection.SupportTokenAPI, reflection.SupportLegacy}
 
-// Options are the values of the flags. Flags that also exist in Liqo have Liqo's names and defaults.
+// Options contains the values of the flags. Flags that Liqo also has have the same names and defaults as in Liqo.
 type Options struct {
-	// Flags for the access to both clusters.
+	// Flags for access to both clusters.
 	HomeKubeconfig, ForeignKubeconfig, ForeignSecret string
-	EnvKubeconfig                                    string // path from the environment, used instead of HomeKubeconfig
+	EnvKubeconfig                                    string // path from the environment; takes precedence over HomeKubeconfig
 	TenantNamespace, LiqoNamespace, RolePrefix       string
 	HomeClusterID, ForeignClusterID                  string
 	VirtualNode, PodName                             string
@@ -36,14 +36,14 @@ type Options struct {
 	ClientBurst                                      int
 	ForeignAnswer                                    resource.QuantityValue
 
-	// Flags for the Node.
+	// Flags of the Node.
 	NodeName, NodeIP                         string
 	CreateNode, CheckNetwork                 bool
 	LeaseDuration, PingInterval, PingTimeout time.Duration
 	HeartbeatInterval                        time.Duration
 	NodeExtraAnnotations, NodeExtraLabels    map[string]string
 
-	// Flags for reflection.
+	// Flags of reflection.
 	ResyncPeriod, ReferenceTimeout       time.Duration
 	Workers                              map[string]*int
 	Policies                             map[string]*string
@@ -56,33 +56,33 @@ type Options struct {
 	APIServerSupport                     bool
 	SupportMode                          string
 	HomeAPIServerHost, HomeAPIServerPort string
-	ServicePort                          string // port at which pods of this cluster reach the local API server
+	ServicePort                          string // port at which the pods of this cluster reach its API server
 
-	// Flags for storage.
+	// Flags of storage.
 	Storage                                 bool
 	VirtualStorageClass, RemoteStorageClass string
 	Ingress, LoadBalancer                   bool
 	IngressClass, LoadBalancerClass         string
 
-	// Flags for plugins.
+	// Flags of plugins.
 	PluginDir, PluginCacheDir string
 
-	// Flags for the kubelet API.
+	// Flags of the kubelet API.
 	ListenAddress                     string
 	ListenPort                        uint16
 	CertificateType, CertificateDir   string
 	TlsCertFile, TlsKeyFile, ClientCA string
 
-	// Flags for high availability.
+	// Flags of high availability.
 	SharedLease                           bool
 	ElectDuration, ElectRenew, ElectRetry time.Duration
 
-	// Flags for logs and metrics.
+	// Flags of logs and metrics.
 	Logs                          cmdutil.Logs
 	MetricsEnabled, Profiling     bool
 	MetricsAddress, HealthAddress string
 
-	// Flags that control how unknown flags are handled.
+	// Flags that control what happens with unknown flags.
 	IgnoreUnknown bool
 	Ignored       []string
 
@@ -96,8 +96,8 @@ const (
 	IgnoredFlags = "ignored-flags"
 )
 
-// New returns the default values of the flags. Some of them come from the environment variables of the pod, which env
-// looks up.
+// New returns the defaults of the flags. Some defaults come from environment variables of the pod, which are looked up
+// with env.
 func New(env func(string) string) *Options {
 	return &Options{
 		ForeignAnswer:        resource.QuantityValue{Quantity: resource.MustParse("512Mi")},
@@ -119,7 +119,7 @@ func valueOr(value, otherwise string) string {
 	return otherwise
 }
 
-// FlagGroups returns all flags, grouped as in the help.
+// FlagGroups returns all flags in the groups of the help.
 func (o *Options) FlagGroups() cliflag.NamedFlagSets {
 	var groups cliflag.NamedFlagSets
 	o.clusterFlags(&groups)

@@ -19,7 +19,7 @@ import (
 	"github.com/refract-project/refract/internal/cmdutil"
 )
 
-// parse returns the options of a command line, and its flags.
+// parse parses a command line, and returns the options and the flags.
 func parse(t *testing.T, env map[string]string, args ...string) (*Options, *pflag.FlagSet, error) {
 	t.Helper()
 	o := New(func(name string) string { return env[name] })
@@ -31,10 +31,10 @@ func parse(t *testing.T, env map[string]string, args ...string) (*Options, *pfla
 	return o, flags, flags.Parse(args)
 }
 
-// required has the required flags with valid values.
+// required contains the required flags, with valid values.
 var required = []string{"--home-cluster-id=rome", "--foreign-cluster-id=milan", "--nodename=milan", "--node-ip=10.0.0.7", "--foreign-kubeconfig-secret-name=kubeconfig"}
 
-// liqoArguments are the arguments that Liqo's templates give to a virtual kubelet.
+// liqoArguments are the arguments in Liqo's templates for virtual kubelets.
 const liqoArguments = `
 - --foreign-cluster-id=milan
 - --foreign-kubeconfig-secret-name=kubeconfig-resourceslice-milan
@@ -110,7 +110,7 @@ func TestArgumentsOfLiqoTemplatesAreAccepted(t *testing.T) {
 	}
 }
 
-// klogFlags are flags of Liqo's virtual kubelet, each with a value other than klog's default.
+// klogFlags are flags of Liqo's virtual kubelet, each with a value that differs from klog's default.
 var klogFlags = []string{"--klog.add_dir_header", "--klog.alsologtostderr=true", "--klog.log_backtrace_at=main.go:1", "--klog.log_dir=/tmp", "--klog.log_file=/tmp/x",
 	"--klog.log_file_max_size=5", "--klog.logtostderr=false", "--klog.one_output", "--klog.skip_headers", "--klog.skip_log_headers=true", "--klog.stderrthreshold=INFO", "--klog.vmodule=main=4"}
 

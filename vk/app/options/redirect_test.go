@@ -16,8 +16,8 @@ import (
 	"github.com/refract-project/refract/internal/redirect"
 )
 
-// TestThisClusterRedirectsToNoOtherServer checks that the virtual kubelet follows no redirect of its own cluster to
-// another server.
+// TestThisClusterRedirectsToNoOtherServer checks that the virtual kubelet does not follow a redirect from its own
+// cluster to another server.
 func TestThisClusterRedirectsToNoOtherServer(t *testing.T) {
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the request went to the other server") }))
 	t.Cleanup(elsewhere.Close)

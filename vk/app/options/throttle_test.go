@@ -17,8 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestLimitedRequestsOfThisClusterAreReturnedAtOnce checks that the clients for this cluster do not sleep and repeat a
-// request that the API server limits.
+// TestLimitedRequestsOfThisClusterAreReturnedAtOnce checks that the clients for this cluster return the error
+// immediately, instead of waiting and repeating the request, if the API server throttles a request.
 func TestLimitedRequestsOfThisClusterAreReturnedAtOnce(t *testing.T) {
 	var requests atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

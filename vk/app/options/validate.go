@@ -25,7 +25,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection"
 )
 
-// Validate returns all errors of the flags at once. Each error names the flag and how to correct its value.
+// Validate returns the errors of all flags at once. Each error names the flag, and says how to correct its value.
 func (o *Options) Validate() error {
 	if o.VirtualNode == "" {
 		o.VirtualNode = o.NodeName
@@ -63,8 +63,8 @@ func (o *Options) validateProviderAccess() error {
 	return err
 }
 
-// HomeKubeconfigFile returns the path of this cluster's kubeconfig, and the flag or variable that sets the path. If
-// path is empty, the process uses the in-cluster configuration.
+// HomeKubeconfigFile returns the path of this cluster's kubeconfig, and the name of the flag or variable that sets the
+// path. If path is empty, the process uses the in-cluster configuration.
 func (o *Options) HomeKubeconfigFile() (source, path string) {
 	if o.HomeKubeconfig != "" {
 		return "--home-kubeconfig", o.HomeKubeconfig
@@ -141,7 +141,7 @@ func (o *Options) validateNode() error {
 	return errors.Join(faults...)
 }
 
-// labelledName validates the name of an object that is also used as a label value.
+// labelledName validates the name of an object. The name must also be a valid label value.
 func labelledName(name string) []string {
 	return append(validation.IsDNS1123Subdomain(name), validation.IsValidLabelValue(name)...)
 }
@@ -189,7 +189,8 @@ func (o *Options) validateReflection() error {
 	return errors.Join(append(faults, err, err2, err3, err4)...)
 }
 
-// RemoteIPs returns the table that translates addresses of the provider, from the pod ranges and remaps of the flags.
+// RemoteIPs returns the table that translates the provider's addresses, according to the flags with pod ranges and
+// remapped ranges.
 func (o *Options) RemoteIPs() (*ipmap.Table, error) {
 	return ipmap.New(ipmap.Config{PodCIDRs: o.PodCIDRs, PodCIDRRemaps: o.PodCIDRRemaps,
 		ExternalCIDRs: o.ExternalCIDRs, ExternalCIDRRemaps: o.ExternalCIDRRemaps})
@@ -226,7 +227,7 @@ func (o *Options) validateOperation() error {
 	return errors.Join(faults...)
 }
 
-// validateReadable checks that the file named by a flag can be opened. An empty path is valid.
+// validateReadable checks that the file at the path in a flag can be opened. An empty path is valid.
 func validateReadable(flag, path string) error {
 	if path == "" {
 		return nil

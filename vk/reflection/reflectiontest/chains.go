@@ -12,7 +12,7 @@ import (
 	"github.com/refract-project/refract/host/document"
 )
 
-// Chains are plugin chains that are written in Go, so that a test itself shows the effect of its chain.
+// Chains contains plugin chains that are written in Go, so that a test can define what its chain does.
 type Chains struct {
 	mu         sync.Mutex
 	Hooks      map[string]ChainFunc
@@ -28,7 +28,7 @@ func NewChains() *Chains {
 	return c
 }
 
-// MutateService removes the values that the consumer's API server has allocated to a Service.
+// MutateService removes the values that the consumer's API server has assigned to a Service.
 func MutateService(doc document.Node, _ *host.Env) (*host.Outcome, error) {
 	_, err := doc.Remove("spec.clusterIP\nspec.clusterIPs\nspec.ipFamilies\nspec.ports.*.nodePort")
 	return &host.Outcome{}, err
@@ -51,7 +51,7 @@ func (c *Chains) Subscribe(f func(string, host.Hook, uint64)) func() {
 	return func() { c.mu.Lock(); c.subscriber = nil; c.mu.Unlock() }
 }
 
-// Swap replaces a chain. If f is nil, the new chain has no effect.
+// Swap replaces a chain. If f is nil, the new chain does not change objects.
 func (c *Chains) Swap(kind string, hook host.Hook, f ChainFunc) {
 	c.mu.Lock()
 	c.Hooks = maps.Clone(c.Hooks)

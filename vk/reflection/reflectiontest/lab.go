@@ -33,18 +33,18 @@ import (
 	"github.com/refract-project/refract/vk/reflection"
 )
 
-// clusters are the two control planes that all tests share. The first test that needs them starts them. Each lab has
-// its own provider ID, node and namespaces in these control planes.
+// clusters contains the two control planes that all tests share. The first test that needs them starts them. Each lab
+// has its own provider ID, node and namespaces in them.
 var clusters struct {
 	once             sync.Once
 	err              error
 	consumer, remote *testenv.Cluster
 	labs             atomic.Int32
-	granting         sync.Mutex // serializes changes to roles that several labs use
+	granting         sync.Mutex // serializes changes of roles that several labs use
 }
 
-// Main implements TestMain: it runs the tests, stops the clusters that they have started, and then calls the given
-// functions.
+// Main implements TestMain. It runs the tests, stops the clusters that they have started, and then calls the functions
+// in stops.
 func Main(m *testing.M, stops ...func() error) {
 	code := m.Run()
 	for _, cluster := range []*testenv.Cluster{clusters.consumer, clusters.remote} {
@@ -78,7 +78,7 @@ func startClusters() {
 	}
 }
 
-// Lab has one provider, one virtual node, and one offloaded namespace.
+// Lab consists of a provider, a virtual node and an offloaded namespace.
 type Lab struct {
 	*testing.T
 	Local, Remote                         *Side
@@ -89,13 +89,13 @@ type Lab struct {
 	cancel                                func()
 }
 
-// New prepares a Lab with a manager. Start starts the manager.
+// New returns a Lab with a manager that is not running yet. Start starts the manager.
 func New(t *testing.T, change ...func(*reflection.Options)) *Lab {
 	t.Helper()
 	return NewOn(t, Consumer(t), change...)
 }
 
-// Consumer returns the consumer cluster that all labs share.
+// Consumer returns the consumer cluster, which all labs share.
 func Consumer(t *testing.T) *testenv.Cluster {
 	t.Helper()
 	needClusters(t)
@@ -111,7 +111,7 @@ func needClusters(t *testing.T) {
 	}
 }
 
-// NewOn returns a lab with the given cluster as its consumer.
+// NewOn returns a lab that uses the given cluster as its consumer.
 func NewOn(t *testing.T, consumer *testenv.Cluster, change ...func(*reflection.Options)) *Lab {
 	t.Helper()
 	needClusters(t)
@@ -134,8 +134,8 @@ spec: {clusterID: %s}`, l.Node, l.Tenant, l.ID))
 	l.Options = reflection.Options{
 		Local: Must(l.Local.Cluster.ConfigFor(l.Local.user))(t), Remote: Must(l.Remote.Cluster.ConfigFor(l.Remote.user))(t),
 		LocalClusterID: "rome", RemoteClusterID: l.ID, NodeName: l.Node, NodeIP: "10.9.8.7", TenantNamespace: l.Tenant,
-		// ConfigMaps are not reflected by default: most tests count writes, and would otherwise have to count the write
-		// of the root CA, too.
+		// ConfigMaps are not reflected by default. Most tests count writes, and would have to count the ConfigMap of
+		// the root CA, too.
 		Kinds:    Kinds(reflection.PodKind, reflection.ServiceKind, reflection.EndpointSliceKind),
 		Registry: l.Chains, SettleAfter: 200 * time.Millisecond, RecheckAfter: time.Second, ProbeEvery: 100 * time.Millisecond,
 		Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelInfo})),
@@ -160,7 +160,7 @@ func (l *Lab) side(cluster *testenv.Cluster, user string) *Side {
 		Core: Must(kubernetes.NewForConfig(cluster.Config()))(l.T), user: user}
 }
 
-// Grant grants the manager exactly the roles of the released charts.
+// Grant grants the manager exactly the roles in the charts.
 func (l *Lab) Grant() {
 	l.Helper()
 	clusters.granting.Lock()
@@ -180,7 +180,7 @@ func Kinds(names ...string) []reflection.Kind {
 	return slices.DeleteFunc(reflection.DefaultKinds(), func(kind reflection.Kind) bool { return !slices.Contains(names, kind.Name) })
 }
 
-// Admit grants the manager its usual permissions in another namespace of the consumer.
+// Admit grants the manager its usual permissions in a further namespace of the consumer.
 func (l *Lab) Admit(namespace string) {
 	l.Helper()
 	kubelet := rbac.Kubelet{NodeName: l.Node, Subject: rbac.User(l.Local.user)}
@@ -188,7 +188,7 @@ func (l *Lab) Admit(namespace string) {
 	l.granted(l.Local, namespace, "services", "")
 }
 
-// Allow grants the manager permissions for another resource on both sides.
+// Allow grants the manager the permissions for a further resource in both clusters.
 func (l *Lab) Allow(group, resource string) {
 	l.Helper()
 	for _, s := range []*Side{l.Local, l.Remote} {
@@ -203,7 +203,7 @@ func (l *Lab) Allow(group, resource string) {
 	}
 }
 
-// granted waits until the API server's authorizer has read the changed roles.
+// granted waits until the authorizer of the API server uses the changed roles.
 func (l *Lab) granted(s *Side, namespace, resource, group string) {
 	l.Helper()
 	client := Must(kubernetes.NewForConfig(Must(s.Cluster.ConfigFor(s.user))(l.T)))(l.T)
@@ -244,7 +244,7 @@ func (l *Lab) StartUnready() {
 
 func (l *Lab) Stop() { l.cancel() }
 
-// MapNamespaces writes the NamespaceMap of a provider that has accepted all namespaces.
+// MapNamespaces writes the NamespaceMap, as if the provider had accepted all namespaces.
 func (l *Lab) MapNamespaces(extensions map[string]string) {
 	l.Helper()
 	current := map[string]any{}
@@ -282,7 +282,7 @@ func (l *Lab) Eventually(check func() error) {
 	testenv.Eventually(l.T, check)
 }
 
-// ThroughCable makes the manager connect to the provider through a cable, which tests can cut.
+// ThroughCable makes the manager connect to the provider through a cable that the test can cut.
 func (l *Lab) ThroughCable() *testenv.Cable {
 	l.Helper()
 	c := testenv.NewCable(l.T, Must(url.Parse(l.Options.Remote.Host))(l.T).Host)
@@ -290,7 +290,7 @@ func (l *Lab) ThroughCable() *testenv.Cable {
 	return c
 }
 
-// Settled waits until the manager is idle: for a short time, all queues were empty and no object was evaluated.
+// Settled waits until the manager is idle, i.e. until no object has been queued or evaluated for a short time.
 func (l *Lab) Settled() {
 	l.Helper()
 	quiet, last := time.Now(), uint64(0)
@@ -306,13 +306,13 @@ func (l *Lab) Settled() {
 	})
 }
 
-// Evaluated returns the number of evaluations by the manager so far.
+// Evaluated returns how many evaluations the manager has made so far.
 func (l *Lab) Evaluated() uint64 {
 	_, evaluated := l.Manager.Backlog()
 	return evaluated
 }
 
-// Present waits until an object exists and passes all checks.
+// Present waits until an object exists and passes all checks. It returns the object.
 func (l *Lab) Present(s *Side, kind, namespace, name string, check ...func(*unstructured.Unstructured) error) (found *unstructured.Unstructured) {
 	l.Helper()
 	l.Eventually(func() error {
@@ -340,7 +340,7 @@ func (l *Lab) Absent(s *Side, kind, namespace, name string) {
 }
 
 // Field returns a check of the value at a path in the notation of package story, such as "metadata.labels/app". The
-// value "" means that the field does not exist.
+// value "" means that the field must not exist.
 func Field(path, want string) func(*unstructured.Unstructured) error {
 	return func(object *unstructured.Unstructured) error {
 		if object == nil {
@@ -362,7 +362,7 @@ func (l *Lab) Events(namespace, kind, name string) (found []string) {
 	return found
 }
 
-// Event waits for an Event about the object that contains all of the words.
+// Event waits for an Event about the object that contains all the words.
 func (l *Lab) Event(namespace, kind, name string, words ...string) {
 	l.Helper()
 	l.Eventually(func() error {
@@ -409,7 +409,7 @@ func Addresses(want ...string) func(*unstructured.Unstructured) error {
 	}
 }
 
-// AnotherNamespace creates a second namespace on the provider that may become the remote namespace of the lab's
+// AnotherNamespace creates another namespace on the provider, which may become the remote namespace of the lab's
 // namespace.
 func (l *Lab) AnotherNamespace() string {
 	l.Helper()

@@ -16,11 +16,11 @@ import (
 	"github.com/refract-project/refract/plugins"
 )
 
-// compiledPlugins creates the folder with the compiled plugins of all labs, because compiling them for each lab would
-// take half of the processor time of the tests. Main removes it.
+// compiledPlugins creates a folder for compiled plugins, which all labs use: compiling the plugins in each lab would
+// take half of the tests' CPU time. Main removes the folder.
 var compiledPlugins = sync.OnceValues(func() (string, error) { return os.MkdirTemp("", "refract-compiled-") })
 
-// WithDefaultPlugins returns an option that runs the default plugins.
+// WithDefaultPlugins returns an option with which the lab runs the default plugins.
 func WithDefaultPlugins(t *testing.T) func(*reflection.Options) {
 	t.Helper()
 	h := Must(host.New(t.Context(), host.NewConfig().WithCacheDir(Must(compiledPlugins())(t))))(t)

@@ -15,12 +15,12 @@ import (
 	"github.com/refract-project/refract/host/document"
 )
 
-// Owned returns the label selector for objects that the lab's manager creates.
+// Owned returns a label selector for the objects that the lab's manager creates.
 func (l *Lab) Owned() string {
 	return "offloading.liqo.io/origin: rome, offloading.liqo.io/destination: " + l.ID
 }
 
-// Pod creates a pod that is bound to the lab's node.
+// Pod creates a pod that is bound to the lab's virtual node.
 func (l *Lab) Pod(name string) *unstructured.Unstructured {
 	l.Helper()
 	return l.Local.Create(l.T, l.Namespace, fmt.Sprintf(`
@@ -34,14 +34,14 @@ spec:
   tolerations: [{operator: Exists}]`, name, name, l.Node))
 }
 
-// RunRemote acts as the provider: it creates the pod of a ShadowPod and sets its status.
+// RunRemote does the work of the provider: it creates the pod of a ShadowPod and sets its status.
 func (l *Lab) RunRemote(name, status string) *unstructured.Unstructured {
 	l.Helper()
 	return l.RunRemoteWith(name, `{containers: [{name: web, image: "web:1"}]}`, status)
 }
 
-// RunRemoteWith does the same as RunRemote, but creates the pod with the given spec. The API server determines from
-// the spec whether containers may restart.
+// RunRemoteWith is like RunRemote, but creates the pod with the given spec. The spec determines whether the API server
+// allows containers to restart.
 func (l *Lab) RunRemoteWith(name, spec, status string) *unstructured.Unstructured {
 	l.Helper()
 	like := map[string]any{}
@@ -55,7 +55,7 @@ func (l *Lab) RunRemoteWith(name, spec, status string) *unstructured.Unstructure
 		"spec": like,
 	}}
 	var created *unstructured.Unstructured
-	// The create is repeated, because the service account of the namespace might not exist yet.
+	// The service account of the namespace might not exist yet, so the creation is retried.
 	l.Eventually(func() (err error) {
 		created, err = l.Remote.Of("Pod", l.RemoteNS).Create(l.Context(), pod, metav1.CreateOptions{})
 		return err
@@ -73,8 +73,8 @@ func (l *Lab) RemoteStatus(name, status string) {
 
 func (l *Lab) OwnedPod() string { return l.Owned() + ", offloading.liqo.io/nodename: " + l.Node }
 
-// ChainsForPods sets chains that, like the default plugin for pods, set the node IP, add restarts, and handle
-// remoteUnavailable.
+// ChainsForPods sets chains that set the node IP, add restarts, and handle remoteUnavailable, like the default plugin
+// for pods.
 func (l *Lab) ChainsForPods() {
 	l.Chains.Swap("Pod", host.Incoming, func(doc document.Node, env *host.Env) (*host.Outcome, error) {
 		if err := doc.SetString("status.hostIP", env.Context["nodeIP"].(string)); err != nil {

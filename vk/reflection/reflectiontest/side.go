@@ -34,23 +34,23 @@ import (
 	"github.com/refract-project/refract/vk/reflection"
 )
 
-// Side is one of the two clusters, with an administrator's permissions.
+// Side is one of the two clusters, accessed with an administrator's permissions.
 type Side struct {
 	Cluster *testenv.Cluster
 	Dynamic dynamic.Interface
 	Core    kubernetes.Interface
-	user    string // user name of the manager under test
+	user    string // user name of the tested manager
 }
 
-// Resources are the resources of the kinds that tests use. The keys are the kinds without their group; the kinds that
-// are reflected by default have their names as well.
+// Resources contains the resources of the kinds that tests use. The keys are the kinds without their group. For the
+// default kinds, the names of the kinds are also keys.
 var Resources = resources()
 
 func resources() map[string]schema.GroupVersionResource {
 	core, storage, admission := corev1.SchemeGroupVersion, storagev1.SchemeGroupVersion, admissionv1.SchemeGroupVersion
 	all := map[string]schema.GroupVersionResource{
 		"Namespace": core.WithResource("namespaces"), "Node": core.WithResource("nodes"), "ResourceQuota": core.WithResource("resourcequotas"), "PersistentVolume": core.WithResource("persistentvolumes"),
-		reflection.ServiceAccountKind: core.WithResource("serviceaccounts"), // the source of the kind is the pods
+		reflection.ServiceAccountKind: core.WithResource("serviceaccounts"), // objects of this kind are created for pods
 		"StorageClass":                storage.WithResource("storageclasses"), "Lease": {Group: "coordination.k8s.io", Version: "v1", Resource: "leases"},
 		"ShadowPod": offloadingv1beta1.ShadowPodGVR, "ShadowEndpointSlice": offloadingv1beta1.ShadowEndpointSliceGVR,
 		"VirtualNode": offloadingv1beta1.VirtualNodeGVR, "NamespaceMap": offloadingv1beta1.NamespaceMapGVR,
@@ -74,7 +74,7 @@ func (s *Side) CreateNamespace(t *testing.T, name string) {
 	s.Create(t, "", "{apiVersion: v1, kind: Namespace, metadata: {name: "+name+"}}")
 }
 
-// Create creates an object from YAML, and sets its status if the YAML has one.
+// Create creates an object from YAML. If the YAML contains a status, Create also sets the status.
 func (s *Side) Create(t *testing.T, namespace, text string) *unstructured.Unstructured {
 	t.Helper()
 	object := &unstructured.Unstructured{}
@@ -96,7 +96,7 @@ func (s *Side) patch(t *testing.T, kind, namespace, name string, change map[stri
 	return Must(s.Of(kind, namespace).Patch(t.Context(), name, types.MergePatchType, body, metav1.PatchOptions{}, subresource...))(t)
 }
 
-// PatchYAML patches an object. text is a merge patch in YAML.
+// PatchYAML patches an object with a merge patch in YAML.
 func (s *Side) PatchYAML(t *testing.T, kind, namespace, name, text string, subresource ...string) {
 	t.Helper()
 	change := map[string]any{}
@@ -117,19 +117,19 @@ func (s *Side) Delete(t *testing.T, kind, namespace, name string) {
 	require.NoError(t, s.Of(kind, namespace).Delete(t.Context(), name, metav1.DeleteOptions{}))
 }
 
-// Request is an entry in the API server's audit log for a finished request. For a watch, the entry is written when
+// Request is the entry for a finished request in the audit log of the API server. The entry for a watch is written when
 // the watch ends.
 type Request struct {
 	Verb       string
 	RequestURI string
 	User       struct{ Username string }
 	ObjectRef  struct{ Resource, Subresource, Namespace, Name string }
-	// Received and Ended are the times between which the API server served the request.
+	// Received and Ended are the times at which the API server received the request and finished it.
 	Received time.Time `json:"requestReceivedTimestamp"`
 	Ended    time.Time `json:"stageTimestamp"`
 }
 
-// Requests lists the requests of the manager under test, taken from the audit log.
+// Requests returns the requests of the tested manager, from the audit log.
 func (s *Side) Requests(t *testing.T) (found []Request) {
 	t.Helper()
 	file := Must(os.Open(s.Cluster.AuditLogPath()))(t)
@@ -145,7 +145,7 @@ func (s *Side) Requests(t *testing.T) (found []Request) {
 	return found
 }
 
-// Writes lists the writes of the manager to the cluster.
+// Writes returns the manager's writes to the cluster.
 func (s *Side) Writes(t *testing.T) (found []string) {
 	t.Helper()
 	for _, entry := range s.Requests(t) {
@@ -156,7 +156,7 @@ func (s *Side) Writes(t *testing.T) (found []string) {
 	return found
 }
 
-// ConfigMaps creates the given number of ConfigMaps, several of them concurrently.
+// ConfigMaps creates the given number of ConfigMaps, several at a time.
 func (s *Side) ConfigMaps(t *testing.T, namespace string, number int) {
 	t.Helper()
 	var wg sync.WaitGroup
@@ -178,8 +178,8 @@ func (s *Side) ConfigMaps(t *testing.T, namespace string, number int) {
 	wg.Wait()
 }
 
-// DeleteNow deletes an object without grace period. It may be gone already, because the cluster collects the pods of
-// deleted ShadowPods.
+// DeleteNow deletes an object without a grace period. The object may not exist any more, because the garbage collector
+// deletes the pods of deleted ShadowPods.
 func (s *Side) DeleteNow(t *testing.T, kind, namespace, name string) {
 	t.Helper()
 	now := int64(0)

@@ -14,8 +14,8 @@ import (
 	"github.com/refract-project/refract/test/support/story"
 )
 
-// Stage plays stories in a lab, on the sides "consumer" and "provider". In addition to the commands of package story
-// there are:
+// Stage returns a stage for stories in a lab, with the sides "consumer" and "provider". In addition to the commands of
+// package story, stories can use:
 //
 //	start, stop                    the manager; start waits until it reflects, unless the link is cut
 //	cut, mend                      cut or restore the link to the provider; cut waits until the manager has noticed
@@ -90,8 +90,7 @@ func (l *Lab) command(f func()) story.Command {
 	return func(bool, []string) error { f(); return nil }
 }
 
-// newChain returns a chain that makes the changes that every Service needs and, in addition, has one of these
-// effects:
+// newChain returns a chain that makes the changes that every Service needs. In addition, it does one of the following:
 //
 //	nothing                 nothing
 //	label KEY VALUE         sets a label

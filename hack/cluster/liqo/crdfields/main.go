@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// files lists the files of the CRDs that exist in both Liqo and Refract.
+// files lists the files of the CRDs that both Liqo and Refract have.
 var files = []string{
 	"ipam.liqo.io_ips", "ipam.liqo.io_networks", "networking.liqo.io_configurations", "networking.liqo.io_connections",
 	"networking.liqo.io_gatewayclients", "networking.liqo.io_gatewayservers", "networking.liqo.io_publickeies",
@@ -45,8 +45,8 @@ func main() {
 	}
 }
 
-// withoutTexts removes the descriptions from a schema, and also the properties of embedded Service specs, because
-// they come from Kubernetes.
+// withoutTexts removes the descriptions from a schema. It also removes the properties of embedded Service specs,
+// because their schemas come from Kubernetes.
 func withoutTexts(value any) any {
 	switch value := value.(type) {
 	case map[string]any:

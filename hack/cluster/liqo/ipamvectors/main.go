@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Ipamvectors prints decisions of Liqo's address allocator about random networks, as JSON. internal/ipam must make
-// the same decisions.
+// Ipamvectors prints the ranges that Liqo's address allocator grants for random requests, as JSON. internal/ipam must
+// grant the same ranges.
 //
 //	go -C hack/cluster/liqo run ./ipamvectors > internal/ipam/testdata/liqo.json
 package main
@@ -25,7 +25,7 @@ type vector struct {
 	Grant string         `json:"grant"`
 }
 
-// vectors is the number of decisions. In each of them, up to maxInUse ranges are in use.
+// vectors is the number of decisions. Up to maxInUse ranges are already in use in each decision.
 const vectors, maxInUse = 400, 40
 
 func main() {
@@ -59,7 +59,7 @@ func main() {
 }
 
 // randomRange returns a random range inside or outside of the pools. Most ranges are near the beginning of a pool, so
-// that they overlap.
+// that many of them overlap.
 func randomRange(random *rand.Rand) netip.Prefix {
 	starts := [][4]byte{{10, 0, 0, 0}, {10, 0, 0, 0}, {10, 128, 0, 0}, {192, 168, 0, 0}, {172, 16, 0, 0}, {100, 64, 0, 0}}
 	address := starts[random.IntN(len(starts))]

@@ -1,8 +1,9 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The workload for tests and benchmarks of the fuel pass: typical work of plugins and their runtime, without a
-// host. Every export returns a checksum, so that two builds can be compared. Built by ../workload.sh.
+// The workload for tests and benchmarks of the fuel pass. It does the typical work of a plugin and of TinyGo's runtime,
+// and needs no host functions. Every export returns a checksum, so that the results of two builds can be compared.
+// ../workload.sh builds it.
 package main
 
 import (

@@ -1,9 +1,9 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package probe is the program in the pods of a connectivity test. It has a server that returns the name of its pod,
-// and a client that sends a request to such a server. It is part of the controller manager, whose image is available
-// in every cluster.
+// Package probe contains the program that runs in the pods of a connectivity test. It has a server that returns the
+// name of its pod, and a client that sends a request to such a server. The program is part of the controller manager,
+// because the image of the controller manager is available in every cluster.
 package probe
 
 import (
@@ -27,7 +27,7 @@ const (
 	Get   = "get"
 )
 
-// Port is the port of the server. The other constants are prefixes of its responses and log lines.
+// Port is the port of the server. The other constants are prefixes of the server's responses and of log lines.
 const (
 	Port     = 8080
 	Greeting = "refract connectivity test, pod "
@@ -36,7 +36,7 @@ const (
 // timeout limits one request between the pods of a test.
 const timeout = 5 * time.Second
 
-// NewCommand returns the subcommand. It is hidden in the help.
+// NewCommand returns the subcommand of the controller manager. It is hidden in the help.
 func NewCommand() *cobra.Command {
 	command := &cobra.Command{Use: Name, Short: "Serve and ask, in the pods of refractctl test", Hidden: true, Args: cobra.NoArgs}
 	command.AddCommand(

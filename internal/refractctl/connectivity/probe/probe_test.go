@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestRequestsAreNotRedirected checks that a pod of a connectivity test reports a redirect to another server instead of
-// the answer of that server.
+// TestRequestsAreNotRedirected checks that a pod reports a redirect to another server, and does not report the other
+// server's response.
 func TestRequestsAreNotRedirected(t *testing.T) {
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the request went to the other server") }))
 	t.Cleanup(elsewhere.Close)

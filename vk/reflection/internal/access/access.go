@@ -1,7 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package access reads from a pod how it uses an API server: its service account, and the volumes with its tokens.
+// Package access reads from a pod how the pod uses an API server: its service account, and the volumes that contain its
+// tokens.
 package access
 
 import (
@@ -15,7 +16,8 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// WithoutRemedy is the remedy in messages about pods that possibly need no API server.
+// WithoutRemedy is the end of error messages about tokens and service accounts. It tells the user how to opt a pod out
+// of API server access.
 const WithoutRemedy = "or, if the pod needs no API server, recreate it with annotation " + wire.APIServerSupportAnnotation + ": " + wire.APIServerSupportDisabled
 
 // ServiceAccount returns the service account of a pod.
@@ -26,7 +28,8 @@ func ServiceAccount(pod *unstructured.Unstructured) string {
 	return "default"
 }
 
-// Declined returns the annotation that opts a pod out of this cluster's API server, or "" if the pod does not have it.
+// Declined returns the annotation that opts a pod out of access to this cluster's API server. It returns "" if the pod
+// has no such annotation.
 func Declined(pod *unstructured.Unstructured) string {
 	switch mode := raw.Annotations(pod.Object)[wire.APIServerSupportAnnotation]; mode {
 	case wire.APIServerSupportDisabled, wire.APIServerSupportRemote:
@@ -35,7 +38,7 @@ func Declined(pod *unstructured.Unstructured) string {
 	return ""
 }
 
-// Projections lists the sources of projected volumes. The key of each source is the name of its volume.
+// Projections iterates over the sources of projected volumes. The key of each source is the name of its volume.
 func Projections(volumes any) iter.Seq2[string, map[string]any] {
 	return func(yield func(string, map[string]any) bool) {
 		list, _ := volumes.([]any)
@@ -61,11 +64,12 @@ func MountsSecret(volumes any, name string) bool {
 	return false
 }
 
-// secretsField is a field in the reduced spec of a cached pod, which has no volumes. It has an entry "volume/Secret"
-// for each projected Secret.
+// secretsField is an extra field in the reduced spec of a cached pod, which contains no volumes. It is a list with an
+// entry "VOLUME/SECRET" for each projected Secret.
 const secretsField = "projectedSecrets"
 
-// KeepSecrets adds the entries that Secrets reads to kept, the reduced spec that replaces spec in the cache.
+// KeepSecrets adds the projected Secrets of spec to kept, the reduced spec in the cache, so that Secrets can return
+// them.
 func KeepSecrets(spec, kept map[string]any) {
 	var list []any
 	for volume, source := range Projections(spec["volumes"]) {
@@ -78,8 +82,8 @@ func KeepSecrets(spec, kept map[string]any) {
 	}
 }
 
-// Secrets lists the Secrets that a spec projects. The key of each Secret is the name of its volume. It also accepts a
-// reduced spec from KeepSecrets.
+// Secrets iterates over the Secrets that a spec projects. The key of each Secret is the name of its volume. The spec
+// may be a reduced spec with the result of KeepSecrets.
 func Secrets(spec map[string]any) iter.Seq2[string, string] {
 	return func(yield func(string, string) bool) {
 		kept := map[string]any{}

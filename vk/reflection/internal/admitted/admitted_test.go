@@ -37,7 +37,7 @@ func TestDifferences(t *testing.T) {
 	}
 }
 
-// TestRecordsAreApplied checks that a decision of admission applies as long as the same values are requested, and the
+// TestRecordsAreApplied checks that a decision of admission is applied as long as the same values are requested and the
 // results are still stored.
 func TestRecordsAreApplied(t *testing.T) {
 	var none *Record
@@ -145,7 +145,7 @@ func TestListsWithItemsOfOthers(t *testing.T) {
 	}
 }
 
-// keyed is a managedFields entry for one item of a list.
+// keyed is a managedFields entry for one item in a list.
 const keyed = `{"k:{\"port\":80,\"protocol\":\"TCP\"}":{".":{},"f:port":{},"f:name":{}}}`
 
 func names(fields []Field) string {
@@ -156,8 +156,8 @@ func names(fields []Field) string {
 	return strings.Join(texts, " ")
 }
 
-// TestQuantities checks that another notation of a quantity does not count as a decision. Such a difference must not
-// be recorded unless there is a decision about another field.
+// TestQuantities checks that another notation of a quantity does not count as a decision. Such a difference must be
+// recorded only together with a decision about another field.
 func TestQuantities(t *testing.T) {
 	for _, c := range []struct {
 		sent, stored string
@@ -189,10 +189,10 @@ const (
 	sentWhole = `{apiVersion: v1, kind: Thing, metadata: {name: a}, spec: {template: {empty: [], containers: [` + webItem + `, {name: log}]}}}`
 )
 
-// TestDifferencesOfWhole checks which differences between the sent and the stored version count in a copy that only
-// the virtual kubelet writes. Additions to the content count. Additions outside of the content do not count, because
-// they are defaults of the API server. The resources of a container count as one field, and so do lists whose items
-// have no names, unless only a part of the content is compared.
+// TestDifferencesOfWhole checks which differences between the sent and the stored version count in a copy that only the
+// virtual kubelet writes. Additional fields count if they are in the content. Outside of the content they do not,
+// because they are defaults of the API server. The resources of a container count as one field, and so do lists whose
+// items have no names, unless only a part of the content is compared.
 func TestDifferencesOfWhole(t *testing.T) {
 	part := Content{Path: []string{"spec", "template"}, InPart: true}
 	whole := Content{Path: part.Path}
@@ -246,8 +246,8 @@ func TestDifferencesOfWhole(t *testing.T) {
 	}
 }
 
-// TestAdditionsAreApplied checks that a field that admission has added is sent in later writes until another value is
-// requested or stored. A decision about resources must concern all resources of the container.
+// TestAdditionsAreApplied checks that a field that admission has added is included in later writes until another value
+// is requested or stored. A decision about resources must apply to all resources of the container.
 func TestAdditionsAreApplied(t *testing.T) {
 	content := Content{Path: []string{"spec", "template"}, InPart: true}
 	stored := strings.NewReplacer("empty: []", "deadline: 900", `cpu: "2"`, "cpu: 1", "name: log", "name: log, resources: {limits: {cpu: 1}}").Replace(sentWhole)
@@ -277,8 +277,8 @@ func TestAdditionsAreApplied(t *testing.T) {
 	}
 }
 
-// TestItemsStandBesideRequestedOnes checks that items without names that admission has added to a list are sent with
-// whatever list is requested later, in part or as a whole, as long as they are stored.
+// TestItemsStandBesideRequestedOnes checks that items without names that admission has added to a list are included in
+// later writes as long as they are stored, whatever list is requested.
 func TestItemsStandBesideRequestedOnes(t *testing.T) {
 	const a, b, c, spot = `{key: a}`, `{key: b}`, `{key: c}`, `{key: spot}`
 	list := func(items ...string) string { return "[" + strings.Join(items, ", ") + "]" }

@@ -17,15 +17,15 @@ import (
 // Field is a field whose stored value differs from the value that was sent.
 type Field struct {
 	Path    []string
-	Dropped bool // no value is stored
-	Similar bool // the values differ only in the notation of quantities
-	whole   bool // only the virtual kubelet writes the copy
+	Dropped bool // whether no value is stored
+	Similar bool // whether the values differ only in the notation of quantities
+	whole   bool // whether only the virtual kubelet writes the copy
 }
 
 func (f Field) String() string { return strings.ReplaceAll(strings.Join(f.Path, "."), ".[", "[") }
 
-// Differences returns the fields of a sent object whose stored values differ, sorted by path. Additional stored
-// fields are ignored, and so are the labels and annotations of the protocol between the clusters, because admission
+// Differences returns the fields of a sent object whose stored values differ, sorted by path. It ignores additional
+// stored fields. It also ignores the labels and annotations of the protocol between the clusters, because admission
 // must not change them.
 func Differences(sent, stored map[string]any) (fields []Field) {
 	walk(nil, sent, false, func(path []string, value any) bool {
@@ -42,19 +42,19 @@ func Differences(sent, stored map[string]any) (fields []Field) {
 	return fields
 }
 
-// Content describes where a copy that only the virtual kubelet writes has its content.
+// Content describes the location of the content in a copy that only the virtual kubelet writes.
 type Content struct {
-	// Path is the path of the content. Fields outside of the content may get defaults from the API server. An empty
-	// path means that the object itself is the content.
+	// Path is the path of the content. If it is empty, the object itself is the content. Fields outside of the content
+	// may get defaults from the API server.
 	Path []string
-	// InPart means that only some fields of the content are compared. List items are then neither added to an
-	// existing copy nor removed from it.
+	// InPart means that only some fields of the content are compared. List items are then neither added to an existing
+	// copy nor removed from it.
 	InPart bool
 }
 
 // DifferencesOfWhole returns the fields about which admission has decided in a copy that only the virtual kubelet
-// writes, sorted by path. For such a field, the value in the response to a write differs from the value that was
-// sent. Labels, annotations and fields of the content that were added also count. Fields of the content that were not
+// writes, sorted by path. These are the fields whose values in the response to a write differ from the values that were
+// sent. They include labels, annotations and fields of the content that were added. Fields of the content that were not
 // stored do not count: the API server has dropped them because it does not know them, and the next write sends them
 // again.
 func DifferencesOfWhole(sent, stored map[string]any, content Content) (fields []Field) {
@@ -98,7 +98,7 @@ func (c Content) added(path []string, sent, stored any) (fields []Field) {
 	return fields
 }
 
-// addedMetadata lists the labels and annotations of a stored object that were not requested.
+// addedMetadata returns the paths of labels and annotations that are stored but were not requested.
 func addedMetadata(requested, stored map[string]any) (paths [][]string) {
 	for _, field := range []string{"labels", "annotations"} {
 		for key := range raw.Map(raw.Map(stored["metadata"])[field]) {
@@ -111,7 +111,7 @@ func addedMetadata(requested, stored map[string]any) (paths [][]string) {
 	return paths
 }
 
-// addedItems returns the items that newItems returns, as fields.
+// addedItems returns the result of newItems as fields.
 func addedItems(path []string, sent, stored any) (fields []Field) {
 	for _, item := range newItems(sent, stored) {
 		fields = append(fields, Field{Path: append(slices.Clone(path), itemKey(item)), whole: true})
@@ -119,9 +119,9 @@ func addedItems(path []string, sent, stored any) (fields []Field) {
 	return fields
 }
 
-// newItems returns the items in a stored list that were added to the list that was sent. It returns nil if the lists
-// differ in any other way, and for items that are not maps or have names. In a list of texts, such as the arguments of a
-// program, an item has a meaning only in its place.
+// newItems returns the items that were added to a list of maps without names. It returns nil if the lists also differ
+// in another way, and for any other list. In a list of texts, such as the arguments of a program, the meaning of an
+// item depends on its place.
 func newItems(sent, stored any) (added []any) {
 	requested, isList := sent.([]any)
 	items := unnamed(stored)
@@ -142,8 +142,8 @@ func newItems(sent, stored any) (added []any) {
 }
 
 // canDescend reports whether two values of a field are compared part by part. It returns true for maps, and for lists
-// of named items. All other lists, and lists in another order, are compared as a whole, so that the next write sends
-// exactly the stored list, unless items were only added.
+// of named items in the same order. All other lists are compared as a whole, so that the next write sends exactly the
+// stored list, unless items were only added.
 func (c Content) canDescend(path []string, sent, stored any) bool {
 	if isAtomic(path) {
 		return false
@@ -159,18 +159,18 @@ func (c Content) canDescend(path []string, sent, stored any) bool {
 	return c.InPart || slices.EqualFunc(sent.([]any), stored.([]any), func(a, b any) bool { return raw.Map(a)["name"] == raw.Map(b)["name"] })
 }
 
-// isAtomic reports whether a field of a copy that only the virtual kubelet writes is compared as a whole. It returns
-// true for resources, because a request and its limit must agree.
+// isAtomic reports whether a field is compared as a whole in a copy that only the virtual kubelet writes. This is the
+// case for resources, because a request and its limit must be consistent.
 func isAtomic(path []string) bool { return path[0] != "metadata" && path[len(path)-1] == "resources" }
 
-// isItem reports whether a path leads to a named item of a list. Decisions concern the fields of such an item, not
-// the item itself.
+// isItem reports whether a path is the path of a named item in a list. There are decisions about the fields of such an
+// item, but not about the item itself.
 func isItem(path []string) bool { return strings.HasPrefix(path[len(path)-1], "[") }
 
-// itemKey returns the key of an item without a name in a path.
+// itemKey returns the path segment of a list item without a name.
 func itemKey(item any) string { return "[#" + strconv.FormatUint(document.Hash(item), 36) + "]" }
 
-// unnamed returns the items of a list of maps in a map with the keys of itemKey. It returns nil for lists of named items.
+// unnamed returns the items in a list of maps by itemKey. It returns nil for a list of named items.
 func unnamed(list any) map[string]any {
 	items, _ := list.([]any)
 	if len(items) == 0 || named(list) != nil {
@@ -186,8 +186,8 @@ func unnamed(list any) map[string]any {
 	return byContent
 }
 
-// named returns the items of a list in a map with keys of the form "[name]". It returns nil if an item has no name,
-// or two items have the same name.
+// named returns the items in a list by "[NAME]". It returns nil if an item has no name, or if two items have the same
+// name.
 func named(list any) map[string]any {
 	items, _ := list.([]any)
 	byName := make(map[string]any, len(items))
@@ -207,9 +207,8 @@ func OfMetadata(fields []Field) []Field {
 	return slices.DeleteFunc(slices.Clone(fields), func(field Field) bool { return field.Path[0] != "metadata" })
 }
 
-// With returns the record with additional decisions about fields. requested is the object before admission, and
-// stored the object after it. If all fields are similar, no decision is added, because API servers normalize
-// quantities.
+// With returns the record with additional decisions about fields. requested is the object before admission, and stored
+// is the object after it. If all fields are similar, no decision is added, because API servers normalize quantities.
 func (r *Record) With(fields []Field, requested, stored map[string]any) *Record {
 	next := &Record{fields: map[uint64]decision{}}
 	if r != nil {
@@ -228,9 +227,9 @@ func (r *Record) With(fields []Field, requested, stored map[string]any) *Record 
 	return next
 }
 
-// Apply copies the stored values of fields about which admission has decided to requested. A decision is valid as
-// long as the same value is requested and the result of the decision is still stored. Apply modifies requested and
-// returns a record of the valid decisions.
+// Apply changes requested: each field about which admission has decided gets the stored value. A decision is valid as
+// long as the same value is requested and the result of the decision is still stored. Apply returns a record with the
+// valid decisions.
 func (r *Record) Apply(requested, stored map[string]any) *Record {
 	kept := &Record{fields: map[uint64]decision{}}
 	if r.IsEmpty() {
@@ -271,7 +270,7 @@ func (r *Record) Apply(requested, stored map[string]any) *Record {
 	return kept
 }
 
-// addContent adds those fields of the content to requested that admission has added to the copy.
+// addContent adds the fields of the content that admission has added to the copy to requested.
 func (r *Record) addContent(path []string, requested, stored map[string]any, kept *Record) {
 	for key, present := range stored {
 		if isIdentity(path, key) || len(path) == 0 && key == "metadata" {
@@ -290,8 +289,8 @@ func (r *Record) addContent(path []string, requested, stored map[string]any, kep
 	}
 }
 
-// addItems adds the items that admission has added to a list of the copy to the same list in requested. It reports whether
-// there are any.
+// addItems adds the items that admission has added to a list of the copy to the same list in requested. It reports
+// whether it has added any.
 func (r *Record) addItems(requested map[string]any, path []string, value, present any, kept *Record) (isChanged bool) {
 	list, isList := value.([]any)
 	if unnamed(present) == nil || value != nil && !isList {
@@ -321,7 +320,7 @@ func parts(value any) map[string]any {
 	return named(value)
 }
 
-// addMetadata adds those labels and annotations to requested that admission has added to the copy.
+// addMetadata adds the labels and annotations that admission has added to the copy to requested.
 func (r *Record) addMetadata(requested, stored map[string]any, kept *Record) {
 	for _, path := range addedMetadata(requested, stored) {
 		known, ok := r.fields[hashPath(path)]
@@ -340,9 +339,8 @@ func (r *Record) addMetadata(requested, stored map[string]any, kept *Record) {
 	}
 }
 
-// walk calls visit for the reflected fields of an object. If visit returns true for a map, walk visits the fields of
-// the map. If items is true, it also visits the fields of named list items. The path is valid only during the call of
-// visit.
+// walk calls visit for each reflected field of an object. If visit returns true for a map, walk also visits the fields
+// of the map. If items is true, it also visits the fields of named list items. The path is valid only during the call.
 func walk(path []string, fields map[string]any, items bool, visit func(path []string, value any) (below bool)) {
 	for key, value := range fields {
 		if isIdentity(path, key) {
@@ -364,8 +362,8 @@ func walk(path []string, fields map[string]any, items bool, visit func(path []st
 	}
 }
 
-// isIdentity reports whether a field is exempt from decisions of admission: a field that identifies the object, or a
-// label or annotation of the protocol between the clusters.
+// isIdentity reports whether admission cannot decide about a field, because it identifies the object, or is a label or
+// annotation of the protocol between the clusters.
 func isIdentity(path []string, key string) bool {
 	switch {
 	case len(path) == 0:
@@ -378,7 +376,7 @@ func isIdentity(path []string, key string) bool {
 	return wire.IsProtocolKey(key)
 }
 
-// at returns the value at a path and reports whether it is a map. A missing value is nil.
+// at returns the value at a path, and whether the value is a map. It returns nil if there is no value.
 func at(object map[string]any, path []string) (value any, isMap bool) {
 	value = object
 	for _, key := range path {

@@ -13,11 +13,12 @@ import (
 	"github.com/refract-project/refract/host/document"
 )
 
-// Decided returns the differing fields that the manager alone owns through server-side apply, and the open fields,
-// which other clients may have changed. An API server computes the owners of fields before admission changes a write,
-// and a client that changes a field becomes its owner. Therefore, if a value was not requested but still belongs to
-// the manager, admission has set it. Lists with items that the manager does not own never count as decided. A list
-// that differs only in such items is not open either, because the manager's own items are stored as sent.
+// Decided divides differing fields into two groups: decided contains the fields that only the manager owns through
+// server-side apply, and open contains the fields that other clients may have changed. An API server computes the
+// owners of fields before admission changes a write, and a client that changes a field becomes an owner of it.
+// Therefore, if the manager is the only owner of a value that was not requested, admission must have set this value.
+// Lists with items that the manager does not own never count as decided. A list that differs only in such items is not
+// open either, because the manager's own items are stored as sent.
 func Decided(fields []Field, sent, stored map[string]any, entries []metav1.ManagedFieldsEntry, manager string) (decided, open []Field) {
 	var ours []any
 	var others []any
@@ -57,8 +58,8 @@ func Decided(fields []Field, sent, stored map[string]any, entries []metav1.Manag
 	return decided, open
 }
 
-// below returns the part of a trie of fields below a path, and reports whether the trie contains the path or an
-// atomic field above it.
+// below returns the part of a trie of fields below a path. has reports whether the trie contains the path or an atomic
+// field above it.
 func below(owned any, path []string) (trie any, has bool) {
 	for _, key := range path {
 		fields, ok := owned.(map[string]any)
@@ -107,7 +108,7 @@ func ownedPart(owned, value any) (part any, whole bool) {
 	return value, true
 }
 
-// ownedItem returns the trie of a list item, which is identified by its keys or its value.
+// ownedItem returns the trie of a list item. The trie identifies items by their keys or by their value.
 func ownedItem(fields map[string]any, item any) (trie any, has bool) {
 	for name, trie := range fields {
 		kind, text, _ := strings.Cut(name, ":")

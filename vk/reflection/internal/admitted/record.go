@@ -1,20 +1,20 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package admitted records in a copy which of the requested values the provider's admission has replaced.
+// Package admitted records, in the copy of an object, which of the requested values the provider's admission has
+// replaced.
 //
-// If another client of the provider changes a copy, the change is reverted. If the provider's admission changes a
-// copy, the change is a decision of the provider, which is kept until another value is requested for the same field. A
-// copy itself does not show which of the two has changed it. In addition, a policy that applies only to creations does
-// not repeat its decision in later writes. Therefore the decisions are recorded in an annotation of the copy: for each
-// field, a hash of the requested value and a hash of the stored value. A copy that was stored as requested has no
-// record.
+// If another client on the provider changes a copy, the change is reverted. If the provider's admission changes a copy,
+// the change is a decision of the provider. It is kept until another value is requested for the same field. The copy
+// itself does not show whether a client or admission has changed it. In addition, a policy that applies only to
+// creations does not repeat its decision in later writes. Therefore the decisions are recorded in an annotation of the
+// copy: for each field, a hash of the requested value and a hash of the stored value. A copy that was stored as
+// requested has no record.
 //
 // The fields of maps are compared one by one. A list counts as one field: a different value in one of its items is a
 // decision about the whole list, which is kept until another list is requested. Only the requested fields of an item
 // count, because API servers and controllers add further fields. Items that other managers own through server-side
-// apply are not a decision, and they are not reverted. Another notation of a quantity, such as 1024Mi for 1Gi, is not
-// a decision.
+// apply are neither decisions nor reverted. Another notation of a quantity, such as 1024Mi for 1Gi, is not a decision.
 //
 // Some copies, such as ShadowPods, are written only by the virtual kubelet, and each write replaces them. In such
 // copies every value counts, including added ones, and list items with names, such as containers, are compared by
@@ -33,36 +33,35 @@ import (
 	"github.com/refract-project/refract/host/document"
 )
 
-// Annotation is the annotation of a copy that has its record.
+// Annotation is the annotation of a copy that contains its record.
 const Annotation = wire.AdmittedAnnotation
 
-// version is the prefix of a record's text. Records of another version are ignored.
+// version is the prefix of a record's text. Records with another prefix are ignored.
 const version = "v1:"
 
-// maxBytes is the maximum size of the annotation. A larger record is not written, because an object can have at most
-// 256 KiB of annotations.
+// maxBytes is the maximum size of the annotation. A larger record is not written, because all annotations of an object
+// together may have at most 256 KiB.
 const maxBytes = 64 << 10
 
-// Record has the decisions of admission about the fields of a copy. Records are immutable.
+// Record contains the decisions of admission about the fields of a copy. Records are immutable.
 type Record struct {
-	fields map[uint64]decision // keyed by the hash of the field's path
-	whole  bool                // only the virtual kubelet writes the copy
+	fields map[uint64]decision // decisions by the hash of the field's path
+	whole  bool                // whether only the virtual kubelet writes the copy
 }
 
-// decision has the hashes of a field's requested value and of its stored value.
+// decision contains a hash of a field's requested value and a hash of its stored value.
 type decision struct{ requested, stored uint64 }
 
-// absent is the hash that stands for a field that was not requested or is not stored.
+// absent replaces the hash of a value that was not requested or is not stored.
 const absent = 0
 
-// IsEmpty reports whether the record has no decisions.
+// IsEmpty reports whether the record contains no decisions.
 func (r *Record) IsEmpty() bool { return r == nil || len(r.fields) == 0 }
 
-// Equal reports whether two records have the same decisions. A nil record equals an empty record.
+// Equal reports whether two records contain the same decisions. A nil record equals an empty record.
 func (r *Record) Equal(other *Record) bool { return r.Text() == other.Text() }
 
-// Text returns the record as the value of the annotation. It returns "" for an empty record, and for a record that
-// exceeds maxBytes.
+// Text returns the value of the annotation. It returns "" if the record is empty or exceeds maxBytes.
 func (r *Record) Text() string {
 	if r.IsEmpty() {
 		return ""
@@ -80,8 +79,8 @@ func (r *Record) Text() string {
 	return text
 }
 
-// ReadWhole returns the record in the annotations of a copy that only the virtual kubelet writes. Read returns the
-// record of any other copy.
+// ReadWhole returns the record in the annotations of a copy that only the virtual kubelet writes. For other copies, use
+// Read.
 func ReadWhole(annotations map[string]any) *Record {
 	record := Read(annotations)
 	if record != nil {
@@ -90,7 +89,7 @@ func ReadWhole(annotations map[string]any) *Record {
 	return record
 }
 
-// Read returns the record in annotations, or nil if it is missing or malformed.
+// Read returns the record in annotations. It returns nil if the record is missing or malformed.
 func Read(annotations map[string]any) *Record {
 	text, _ := annotations[Annotation].(string)
 	encoded, ok := strings.CutPrefix(text, version)
@@ -108,7 +107,7 @@ func Read(annotations map[string]any) *Record {
 	return record
 }
 
-// hashPath returns the hash of a path. The separator cannot occur in the keys of maps.
+// hashPath returns the hash of a path. The separator does not occur in the keys of maps.
 func hashPath(path []string) uint64 { return document.Hash(strings.Join(path, "\x00")) }
 
 // hashOf returns the hash of a value.
@@ -119,8 +118,8 @@ func hashOf(value any) uint64 {
 	return document.Hash(value)
 }
 
-// hashStored returns the hash of the part of a stored value that was requested. If only the virtual kubelet writes
-// the copy, hashStored returns the hash of the whole stored value.
+// hashStored returns a hash of the part of a stored value that was requested. If only the virtual kubelet writes the
+// copy, it is a hash of the whole stored value.
 func hashStored(requested, stored any, whole bool) uint64 {
 	if stored == nil || whole {
 		return hashOf(stored)
@@ -128,7 +127,7 @@ func hashStored(requested, stored any, whole bool) uint64 {
 	return document.Hash(requestedPart(requested, stored))
 }
 
-// requestedPart returns a stored value without the fields that were added to maps, also to maps in lists.
+// requestedPart returns a stored value without the fields that were added to maps. This includes maps in lists.
 func requestedPart(requested, stored any) any {
 	switch requested := requested.(type) {
 	case map[string]any:

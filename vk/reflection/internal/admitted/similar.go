@@ -12,19 +12,19 @@ import (
 	"github.com/refract-project/refract/host/document"
 )
 
-// quantities matches quantities of an ordinary size. Longer texts are not compared as quantities, because the
-// comparison could take long.
+// quantities matches quantities of ordinary length. Longer texts are not compared as quantities, because the comparison
+// could take long.
 var quantities = regexp.MustCompile(`^[+-]?[0-9.]{1,32}([eE][+-]?[0-9]{1,2}|[KMGTPE]i|[numkMGTPE])?$`)
 
-// AreSimilar reports whether in all fields the values differ only in the notation of quantities, such as 1024Mi and
+// AreSimilar reports whether the values of all fields differ only in the notation of quantities, such as 1024Mi and
 // 1Gi.
 func AreSimilar(fields []Field) bool {
 	return !slices.ContainsFunc(fields, func(field Field) bool { return !field.Similar })
 }
 
-// isSimilar reports whether a stored value equals the sent value except for the notation of quantities. isSimilar
-// does not know which fields are quantities, so that 1 and 1.0 are similar in any field. Therefore its result must
-// not decide whether a value is corrected.
+// isSimilar reports whether a stored value equals the sent value except for the notation of quantities. It is unknown
+// here which fields contain quantities, so 1 and 1.0 are similar in any field. Therefore the result must not be used to
+// decide whether a value is corrected.
 func isSimilar(sent, stored any) bool {
 	switch sent := sent.(type) {
 	case map[string]any:

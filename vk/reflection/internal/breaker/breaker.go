@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package breaker keeps an unreachable provider from blocking workers. After the first call that cannot reach the
-// provider, all calls fail at once and watches wait, until a probe succeeds.
+// Package breaker prevents an unreachable provider from blocking workers. After a call could not reach the provider,
+// all other calls fail immediately, and watches wait, until a probe succeeds.
 package breaker
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/refract-project/refract/internal/apifailure"
 )
 
-// ErrUnreachable is returned, without making a call, while the provider is known to be unreachable.
+// ErrUnreachable is the error of calls that are not made because the provider is known to be unreachable.
 var ErrUnreachable = errors.New("provider is unreachable")
 
 const (
@@ -32,53 +32,54 @@ const (
 	returnPaceInterval = 5 * time.Millisecond
 )
 
-// DeniedError is a response from the provider that denies access: 401 or 403.
+// DeniedError means that the provider responded but denied access, with the status 401 or 403.
 type DeniedError struct{ Err error }
 
 // Error returns the message of the wrapped error.
 func (e *DeniedError) Error() string { return e.Err.Error() }
 
-// Turn returns the random delay of one of n calls that were waiting for the provider.
+// Turn returns the random delay of one of n calls that have waited for the provider, so that they are not made all at
+// once.
 func Turn(n int) time.Duration {
 	return rand.N(min(time.Duration(n)*returnPaceInterval, returnSpreadPeriod) + 1) //nolint:gosec // it only spreads load
 }
 
-// Options are the options of a Breaker. All are required.
+// Options are the options of a Breaker. All of them are required.
 type Options struct {
 	Clock clock.WithTicker
 	Log   *slog.Logger
-	// Every is the time between two probes, and the delay before Do repeats a call that did not reach the provider.
+	// Every is the time between two probes. Do also waits this long before it repeats a call that did not reach the
+	// provider.
 	Every time.Duration
-	// Probe sends a request to the provider, past the breaker. If it returns a *DeniedError, the provider is
+	// Probe sends a request to the provider that bypasses the breaker. If it returns a *DeniedError, the provider is
 	// reachable.
 	Probe func(context.Context) error
-	// Changed is called when the provider becomes unreachable, and when it becomes reachable again.
+	// Changed is called when the provider becomes unreachable, and when it is reachable again.
 	Changed func(reachable bool)
 }
 
-// Breaker is open while the provider is unreachable. While it is open, it rejects calls. It is safe for concurrent
-// use.
+// Breaker rejects calls while the provider is unreachable. It is then open. It is safe for concurrent use.
 type Breaker struct {
 	options Options
 
-	asking sync.Mutex // serializes the probes in Heed
+	asking sync.Mutex // serializes the probes by Heed
 	mu     sync.Mutex
-	ctx    context.Context // ends the probes
-	open   chan struct{}   // closed when the provider is reachable again; nil while the breaker is closed
+	ctx    context.Context // the probes end when it is done
+	open   chan struct{}   // closed when the provider is reachable again; nil if the breaker is not open
 	queue  int             // number of waiting calls
 }
 
 // New returns a closed Breaker.
 func New(options Options) *Breaker { return &Breaker{options: options, ctx: context.Background()} }
 
-// Start makes the probes end when ctx ends. Before Start is called, probes continue until one succeeds.
+// Start makes the probes end when ctx is done. Without Start, probes continue until one succeeds.
 func (b *Breaker) Start(ctx context.Context) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.ctx = ctx
 }
 
-// probing returns the context that ends the probes.
+// probing returns the context of the probes.
 func (b *Breaker) probing() context.Context {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -95,8 +96,8 @@ func (b *Breaker) Allow() error {
 	return nil
 }
 
-// Wait blocks until the breaker is closed or ctx ends. After the breaker is closed, the waiting calls return one
-// after the other; see Turn.
+// Wait blocks until the breaker is closed or ctx is done. When the breaker has closed, the waiting calls return one
+// after the other (see Turn).
 func (b *Breaker) Wait(ctx context.Context) error {
 	b.mu.Lock()
 	open := b.open
@@ -128,8 +129,9 @@ func (b *Breaker) Wait(ctx context.Context) error {
 	}
 }
 
-// Heed evaluates the error of a call and reports whether the provider is unreachable. After a call that exceeded its
-// deadline, a probe decides: the cause may be a slow admission webhook, which must not block other calls.
+// Heed evaluates the error of a call, and reports whether the provider is unreachable. If the call exceeded its
+// deadline, Heed sends a probe to find out: the cause may be a slow admission webhook, which must not block other
+// calls.
 func (b *Breaker) Heed(err error) (lost bool) {
 	switch {
 	case errors.Is(err, ErrUnreachable):
@@ -144,8 +146,8 @@ func (b *Breaker) Heed(err error) (lost bool) {
 	}
 }
 
-// probeProvider probes the provider, unless the provider is already known to be unreachable. It reports whether the
-// provider is reachable.
+// probeProvider probes the provider, unless it is already known to be unreachable. It reports whether the provider is
+// reachable.
 func (b *Breaker) probeProvider() bool {
 	b.asking.Lock()
 	defer b.asking.Unlock()
@@ -161,8 +163,8 @@ func (b *Breaker) probeProvider() bool {
 	return false
 }
 
-// Transport returns a transport that reports every failed attempt to the breaker, including attempts that client-go
-// would retry silently. It makes no attempts while the breaker is open.
+// Transport returns a transport that reports every failed request to the breaker. This includes requests that client-go
+// would retry silently. While the breaker is open, the transport sends no requests.
 func (b *Breaker) Transport(next http.RoundTripper) http.RoundTripper { return transport{b, next} }
 
 type transport struct {
@@ -182,11 +184,11 @@ func (t transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// Do makes a call and repeats it after errors of an unreachable provider: each time, it first waits until the
-// provider is reachable, however long that takes. Other errors, including the end of ctx, are returned at once. If b
-// is nil, the call is made once.
+// Do makes a call, and repeats it if the provider is unreachable. Before each attempt, it waits until the provider is
+// reachable, no matter how long this takes. It returns other errors immediately, including the error of ctx. If b is
+// nil, the call is made only once.
 //
-// Without Do, client-go would retry such calls itself at growing intervals, and report no errors.
+// Without Do, client-go would retry the calls at growing intervals, and would not report errors.
 func Do[T any](ctx context.Context, b *Breaker, call func() (T, error)) (T, error) {
 	if b == nil {
 		return call()
@@ -200,14 +202,14 @@ func Do[T any](ctx context.Context, b *Breaker, call func() (T, error)) (T, erro
 		if err == nil || ctx.Err() != nil || !b.Heed(err) {
 			return result, err
 		}
-		select { // Do waits before the next attempt, because a probe may succeed even though this call fails
+		select { // this delay is needed because a probe may succeed even though the call fails
 		case <-b.options.Clock.After(b.options.Every):
 		case <-ctx.Done():
 		}
 	}
 }
 
-// openBreaker opens the breaker and starts the probes, unless the breaker is already open.
+// openBreaker opens the breaker and starts probing, unless the breaker is already open.
 func (b *Breaker) openBreaker(cause error) {
 	b.mu.Lock()
 	if b.open != nil || b.ctx.Err() != nil {
@@ -222,7 +224,7 @@ func (b *Breaker) openBreaker(cause error) {
 }
 
 func (b *Breaker) untilBack() {
-	var refusing time.Time // time since which the provider denies every probe
+	var refusing time.Time // time since which every probe was denied
 	for {
 		err := b.options.Probe(b.probing())
 		var denied *DeniedError
@@ -233,7 +235,7 @@ func (b *Breaker) untilBack() {
 		case refusing.IsZero():
 			refusing = b.options.Clock.Now()
 		case b.options.Clock.Since(refusing) >= startupGrace:
-			err = nil // The denial lasts. The breaker is closed, so that every call gets the denial as its response.
+			err = nil // The denials continue. The breaker is closed, so that callers get the provider's denial.
 		}
 		if err == nil {
 			break

@@ -44,7 +44,7 @@ func TestBreaker(t *testing.T) {
 			}
 		}})
 	require.NoError(t, b.Allow(), "a closed breaker")
-	for range 20 { // many workers report the error
+	for range 20 { // many workers get the same error
 		b.openBreaker(errors.New("connection refused"))
 	}
 	if err := b.Allow(); !errors.Is(err, ErrUnreachable) {
@@ -74,9 +74,9 @@ func TestBreaker(t *testing.T) {
 	}
 }
 
-// TestBreakerOfAnAPIServerThatStartsTwice checks that an API server that has just started, and denies requests that
-// it allows a moment later, counts as unreachable until it allows them. If the denials last, it counts as reachable.
-// An API server that starts, ends and starts again may deny requests for the full time after each start.
+// TestBreakerOfAnAPIServerThatStartsTwice checks that an API server that has just started, and still denies requests
+// that it will allow a moment later, counts as unreachable until it allows them. If it continues to deny them, it
+// counts as reachable. If it stops and starts again, this time begins again.
 func TestBreakerOfAnAPIServerThatStartsTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begun, again := time.Now(), 4*time.Second
@@ -97,7 +97,7 @@ func TestBreakerOfAnAPIServerThatStartsTwice(t *testing.T) {
 
 func TestBreakerOfAStartingAPIServer(t *testing.T) {
 	for name, tc := range map[string]struct {
-		denies time.Duration // time for which the provider denies requests
+		denies time.Duration // how long the provider denies requests
 		within [2]time.Duration
 	}{
 		"for a moment": {2 * time.Second, [2]time.Duration{2 * time.Second, 4 * time.Second}},
@@ -127,8 +127,8 @@ func TestBreakerOfAStartingAPIServer(t *testing.T) {
 	}
 }
 
-// TestReturnIsSpread checks that calls that have waited for the provider are spread over two seconds, or are made
-// almost at once if there are only a few.
+// TestReturnIsSpread checks that the calls that have waited for the provider are spread over two seconds. If there are
+// only a few, they are made almost immediately.
 func TestReturnIsSpread(t *testing.T) {
 	for n, within := range map[int][2]time.Duration{2000: {time.Second, returnSpreadPeriod}, 10: {0, 10 * returnPaceInterval}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -160,7 +160,7 @@ func TestReturnIsSpread(t *testing.T) {
 	}
 }
 
-// TestDo checks that Do repeats a call that fails because the provider is unreachable, and returns all other errors.
+// TestDo checks that Do repeats a call only if it fails because the provider is unreachable.
 func TestDo(t *testing.T) {
 	var probes atomic.Int32
 	b := newBreaker(t, Options{Every: time.Millisecond,
@@ -172,8 +172,7 @@ func TestDo(t *testing.T) {
 	if result != "list" || err != nil || calls != 3 || probes.Load() != 1 {
 		t.Errorf("after two failures of the way: %q, %v, %d calls, %d probes", result, err, calls, probes.Load())
 	}
-	// These errors must be returned at once, because the provider responds to the probes and thus counts as
-	// reachable.
+	// These errors must be returned immediately: the provider responds to the probes, so it counts as reachable.
 	for _, answer := range []error{forbidden, context.DeadlineExceeded} {
 		if _, err := Do(t.Context(), b, func() (string, error) { return "", answer }); !errors.Is(err, answer) {
 			t.Errorf("%v became %v", answer, err)
@@ -195,7 +194,7 @@ func TestDo(t *testing.T) {
 	}
 }
 
-// newBreaker returns a breaker whose probes end with the test.
+// newBreaker returns a breaker whose probes stop at the end of the test.
 func newBreaker(t *testing.T, o Options) *Breaker {
 	o.Clock, o.Log = clock.RealClock{}, slog.New(slog.DiscardHandler)
 	if o.Changed == nil {
@@ -210,8 +209,8 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestTransport checks that a request without a response opens the breaker, unless the caller has canceled the
-// request, and that no requests are made while the breaker is open.
+// TestTransport checks that a request without a response opens the breaker, unless the caller canceled it. While the
+// breaker is open, no requests may be sent.
 func TestTransport(t *testing.T) {
 	tries := 0
 	refused := errors.New("connection refused")

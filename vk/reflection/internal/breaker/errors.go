@@ -9,5 +9,5 @@ import (
 	"github.com/refract-project/refract/internal/apifailure"
 )
 
-// Lost reports whether a call was made and got no response; see apifailure.IsLost.
+// Lost reports whether a call was made but got no response. See apifailure.IsLost.
 func Lost(err error) bool { return !errors.Is(err, ErrUnreachable) && apifailure.IsLost(err) }

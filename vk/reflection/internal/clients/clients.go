@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package clients has the clients for both clusters. Each call has a deadline. Calls to the provider fail at once
-// while the provider is known to be unreachable.
+// Package clients contains the clients for both clusters. Each call has a deadline. While the provider is known to be
+// unreachable, calls to it fail immediately.
 package clients
 
 import (
@@ -35,46 +35,45 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/readonly"
 )
 
-// FieldValidation is the field validation of our writes. It saves the API server a second, strict decoding, which is
-// the default because API servers warn about unknown fields. Such warnings are not needed, because the written
-// objects come from an API server, and a field that the other API server drops is found by comparing the stored
-// object.
+// FieldValidation is the field validation that is requested for writes. The default of API servers is to decode an
+// object a second time, strictly, in order to warn about unknown fields. These warnings are not needed: the objects
+// come from another API server, and fields that were dropped are found by comparing the stored object.
 const FieldValidation = metav1.FieldValidationIgnore
 
 // Options are the options of New. All fields are required.
 type Options struct {
-	Local, Remote   *rest.Config // used unchanged; copies of them disable client-side rate limits
+	Local, Remote   *rest.Config // they are not modified; clients use copies without client-side rate limits
 	RemoteClusterID string
-	CallTimeout     time.Duration // deadline of each call
-	ProbeEvery      time.Duration // interval of probes of an unreachable provider
+	CallTimeout     time.Duration // timeout of each call
+	ProbeEvery      time.Duration // interval at which an unreachable provider is probed
 	Changed         func(reachable bool)
 	Clock           clock.WithTicker
 	Log             *slog.Logger
 }
 
-// Clients has the clients for this cluster, Local, and for the provider, Remote. It is safe for concurrent use.
+// Clients contains the clients for this cluster (Local) and for the provider (Remote). It is safe for concurrent use.
 type Clients struct {
-	// Local is the client of this cluster. Use it through CallLocal.
+	// Local is the client for this cluster. Use it through CallLocal.
 	Local dynamic.Interface
-	// Core is the client of this cluster for the core API. Use it through CallLocal.
+	// Core is the client for the core API of this cluster. Use it through CallLocal.
 	Core v1.CoreV1Interface
-	// Remote is the client of the provider. Use it through CallRemote.
+	// Remote is the client for the provider. Use it through CallRemote.
 	Remote dynamic.Interface
-	// RemoteWriter is a client of the provider whose responses contain managedFields, which distinguish changes by
-	// admission from other changes.
+	// RemoteWriter is a client for the provider whose responses contain managedFields. They show which changes were
+	// made by admission.
 	RemoteWriter dynamic.Interface
-	// Here is the source of informers for this cluster, and There for the provider.
+	// Here is the source of informers for this cluster. There is the source of informers for the provider.
 	Here, There informer.Source
 
 	breaker       *breaker.Breaker
-	reviews       authorization.SelfSubjectAccessReviewInterface // of the provider
-	probe         rest.Interface                                 // client of the provider that bypasses the breaker
+	reviews       authorization.SelfSubjectAccessReviewInterface // access reviews on the provider
+	probe         rest.Interface                                 // client for the provider that bypasses the breaker
 	remoteVersion func(context.Context) (string, error)
 	options       Options
 }
 
-// New creates the clients without sending requests. The clients have no client-side rate limit, because the number of
-// workers is limited, and the priority and fairness of the API server is better flow control.
+// New creates the clients. It sends no requests. The clients have no client-side rate limit, because the number of
+// workers is limited, and the API server's priority and fairness is better at flow control.
 func New(options Options) (*Clients, error) {
 	c := &Clients{options: options}
 	c.remoteVersion = serverversion.Cached(c.readRemoteVersion, options.Clock)
@@ -134,21 +133,22 @@ func (c *Clients) probeRemote(ctx context.Context) error {
 		if code := status.Status().Code; code == http.StatusUnauthorized || code == http.StatusForbidden {
 			return &breaker.DeniedError{Err: err}
 		}
-		// Any other response below 500 shows that the API server is reachable, for example 404 if it hides this path.
+		// Any other response below 500 also shows that the API server is reachable, for example a 404 from a server
+		// that hides this path.
 		return nil
 	}
 	return err
 }
 
-// Start enables probes of an unreachable provider until ctx ends.
+// Start enables probes of an unreachable provider until ctx is done.
 func (c *Clients) Start(ctx context.Context) { c.breaker.Start(ctx) }
 
 // Reachable returns an error while the provider is known to be unreachable.
 func (c *Clients) Reachable() error { return c.breaker.Allow() }
 
-// CallRemote makes one call to the provider with a deadline. It fails at once while the provider is known to be
-// unreachable. It returns a *failure.SlowError if a call exceeds its deadline although the provider responds to a
-// probe.
+// CallRemote makes a call to the provider, with a deadline. It fails immediately while the provider is known to be
+// unreachable. If the call exceeds its deadline although the provider responds to a probe, the error is a
+// *failure.SlowError.
 func (c *Clients) CallRemote(ctx context.Context, call func(context.Context) error) error {
 	if err := c.breaker.Allow(); err != nil {
 		return err
@@ -162,15 +162,15 @@ func (c *Clients) CallRemote(ctx context.Context, call func(context.Context) err
 	return failure.WrapThrottled("the API server of cluster "+c.options.RemoteClusterID, err)
 }
 
-// CallLocal makes one call to this cluster with a deadline.
+// CallLocal makes a call to this cluster, with a deadline.
 func (c *Clients) CallLocal(ctx context.Context, call func(context.Context) error) error {
 	bounded, cancel := context.WithTimeout(ctx, c.options.CallTimeout)
 	defer cancel()
 	return failure.WrapThrottled("this cluster's API server", call(bounded))
 }
 
-// ReviewRemote reports whether the provider grants this cluster a permission. It returns an error if the provider has
-// found no rule that grants the permission, but could not evaluate all rules.
+// ReviewRemote reports whether the provider grants this cluster a permission. It returns an error if no rule grants the
+// permission but the provider could not evaluate all rules.
 func (c *Clients) ReviewRemote(ctx context.Context, attributes authorizationv1.ResourceAttributes) (allowed bool, err error) {
 	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &attributes}}
 	err = c.CallRemote(ctx, func(ctx context.Context) (err error) {
@@ -182,7 +182,7 @@ func (c *Clients) ReviewRemote(ctx context.Context, attributes authorizationv1.R
 	}
 	problem := review.Status.EvaluationError
 	if strings.Contains(review.Status.Reason, "RBAC: ") {
-		// The RBAC authorizer reports only here that a binding of this cluster has a role that does not exist.
+		// If a binding refers to a role that does not exist, the RBAC authorizer reports this only in the reason.
 		problem = review.Status.Reason
 	}
 	if !review.Status.Allowed && problem != "" {
@@ -191,7 +191,7 @@ func (c *Clients) ReviewRemote(ctx context.Context, attributes authorizationv1.R
 	return review.Status.Allowed, nil
 }
 
-// DescribeRemoteVersion returns the version of the provider's API server, for a message.
+// DescribeRemoteVersion returns a text with the version of the provider's API server, for messages.
 func (c *Clients) DescribeRemoteVersion(ctx context.Context) string {
 	version, err := c.remoteVersion(ctx)
 	if err != nil {

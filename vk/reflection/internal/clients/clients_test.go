@@ -24,7 +24,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/failure"
 )
 
-// lab has Clients for two stub API servers, each with the same ConfigMap.
+// lab contains Clients for two stub API servers, which have the same ConfigMap.
 type lab struct {
 	*Clients
 	t              *testing.T
@@ -64,8 +64,8 @@ func (l *lab) getLocal() error {
 	})
 }
 
-// TestAnUnreachableProviderIsNotCalled checks that after a call that could not reach the provider, further calls fail
-// without a request until a probe succeeds, and that calls to this cluster are still made.
+// TestAnUnreachableProviderIsNotCalled checks that after a call could not reach the provider, further calls fail
+// without a request until a probe succeeds. Calls to this cluster must still be made.
 func TestAnUnreachableProviderIsNotCalled(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -98,7 +98,7 @@ func TestAnUnreachableProviderIsNotCalled(t *testing.T) {
 	require.NoError(t, l.getRemote())
 }
 
-// TestProbes checks for each response from the provider to a probe whether the provider counts as reachable.
+// TestProbes checks for each response to a probe whether the provider counts as reachable.
 func TestProbes(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -117,7 +117,8 @@ func TestProbes(t *testing.T) {
 	}
 }
 
-// TestThrottlingNamesTheCluster checks that the error of a throttled call names the cluster that has throttled it.
+// TestThrottlingNamesTheCluster checks that the error of a throttled call names the cluster whose API server throttled
+// it.
 func TestThrottlingNamesTheCluster(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -132,8 +133,8 @@ func TestThrottlingNamesTheCluster(t *testing.T) {
 	assert.NoError(t, l.Reachable(), "a cluster that throttles is reachable")
 }
 
-// TestTheVersionOfTheProviderIsDescribed checks that DescribeRemoteVersion returns the version of the provider, or a
-// text for messages if the provider does not respond.
+// TestTheVersionOfTheProviderIsDescribed checks that DescribeRemoteVersion returns the provider's version, and a
+// replacement text if the provider does not respond.
 func TestTheVersionOfTheProviderIsDescribed(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

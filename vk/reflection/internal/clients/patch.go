@@ -21,14 +21,14 @@ import (
 	"github.com/refract-project/refract/internal/jsonpatch"
 )
 
-// Unchanged returns the beginning of a patch, which makes the API server reject the patch if the object has changed
-// since it was read. This is needed for fields that are written as a whole, because they may have other writers.
+// Unchanged returns the beginning of a patch: a test that makes the API server reject the patch if the object has
+// changed since it was read. It is needed if the patch replaces a field as a whole that has several writers.
 func Unchanged(object *unstructured.Unstructured) (patch jsonpatch.Patch) {
 	patch.Test("/metadata/resourceVersion", object.GetResourceVersion())
 	return patch
 }
 
-// AddEntries adds operations to a patch that set entries of a map, and create the map if necessary. Entries with an
+// AddEntries adds operations to a patch that set entries of a map. If necessary, they create the map. Entries with an
 // empty value are omitted.
 func AddEntries(patch jsonpatch.Patch, path string, present map[string]any, entries map[string]string) jsonpatch.Patch {
 	maps.DeleteFunc(entries, func(key, value string) bool { return value == "" || present[key] == value })
@@ -43,8 +43,8 @@ func AddEntries(patch jsonpatch.Patch, path string, present map[string]any, entr
 	return patch
 }
 
-// PatchLocal sends a patch for an object of this cluster. kind is used in messages. If a test operation in the patch
-// fails, PatchLocal returns a conflict.
+// PatchLocal sends a patch for an object of this cluster. kind is the name of the object's kind in messages. If a test
+// in the patch fails, PatchLocal returns a conflict.
 func (c *Clients) PatchLocal(ctx context.Context, resource schema.GroupVersionResource, kind string, key cache.ObjectName, patch jsonpatch.Patch, subresources ...string) (*unstructured.Unstructured, error) {
 	name := kind + " " + strings.TrimPrefix(key.String(), "/")
 	body, err := json.Marshal(patch)

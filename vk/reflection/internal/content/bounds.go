@@ -13,8 +13,8 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/failure"
 )
 
-// Data from a provider is limited, because the provider is not an administrator of this cluster, and other clients
-// store and watch the objects. No legitimate value exceeds these limits.
+// Limits of a provider's data. A provider is not an administrator of this cluster, but its data is stored and watched
+// by others here. No legitimate value exceeds these limits.
 const (
 	maxStatusBytes  = 64 << 10
 	MaxMessageBytes = 1 << 10
@@ -22,8 +22,8 @@ const (
 
 const cutMark = " … (cut)"
 
-// CutMessages returns the value with long messages truncated, or the value itself if it has no long messages. It does
-// not modify the value, which may be in a cache.
+// CutMessages truncates the long messages in a value. It returns the value itself if there are none. It does not modify
+// the value, which may be in a cache.
 func CutMessages(value any) any { return replaceTexts("", value, cutMessage) }
 
 func cutMessage(key, text string) string {
@@ -33,14 +33,14 @@ func cutMessage(key, text string) string {
 	return text
 }
 
-// EscapeTexts returns the value with control characters escaped in all texts, or the value itself if it has none. It
-// does not modify the value, which may be in a cache. It is used for local objects that people read, such as Events.
-// EscapeTexts is not used for the status of a pod, whose messages must stay as the containers have written them.
+// EscapeTexts escapes the control characters in all texts of a value. It returns the value itself if there are none. It
+// does not modify the value, which may be in a cache. EscapeTexts is for local objects that people read, such as
+// Events. It is not used for the status of a pod, because its messages must remain as the containers wrote them.
 func EscapeTexts(value any) any {
 	return replaceTexts("", value, func(_, text string) string { return printable.Text(text) })
 }
 
-// replaceTexts returns the value with its texts replaced, or the value itself if no text changes. key is the key of the
+// replaceTexts replaces the texts in a value. It returns the value itself if no text changes. key is the key of the
 // value.
 func replaceTexts(key string, value any, replace func(key, text string) string) any {
 	switch v := value.(type) {
@@ -80,8 +80,8 @@ func replaceTexts(key string, value any, replace func(key, text string) string) 
 	return value
 }
 
-// same reports whether b, the result of replaceTexts for a, is the unchanged argument. Values other than texts, maps
-// and lists, for example numbers, never change.
+// same reports whether b, the result of replaceTexts for a, is a itself. Values other than texts, maps and lists, such
+// as numbers, never change.
 func same(a, b any) bool {
 	if text, isText := a.(string); isText {
 		return text == b
@@ -90,7 +90,7 @@ func same(a, b any) bool {
 	return x.Kind() != document.Map && x.Kind() != document.List || x.Is(y)
 }
 
-// CutStatus returns the status with long messages truncated; see CutMessages.
+// CutStatus truncates long messages in a status (see CutMessages).
 func CutStatus(status map[string]any) map[string]any {
 	cut, _ := CutMessages(status).(map[string]any)
 	return cut

@@ -18,7 +18,7 @@ func TestMessagesAreCut(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("ü", MaxMessageBytes)
 	status := map[string]any{
-		"message": long, "phase": long, // the phase is not truncated, because it is not a message
+		"message": long, "phase": long, // the phase is not a message, so it is not truncated
 		"conditions": []any{map[string]any{"type": "Ready", "message": "short"}, map[string]any{"type": "Other", "message": long}},
 	}
 	before := runtime.DeepCopyJSON(status)

@@ -13,13 +13,13 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// digestField is a field with the hash of the content in an object that is cached without its content. Its value is a
-// json.Number. The decoders used here never produce this type, so a field of this name from an API server is
-// recognized as content.
+// digestField is the field with the hash of the content in an object that is cached without its content. The value is a
+// json.Number. The decoders used here never produce this type, so a field with this name in an object from an API
+// server is recognized as content.
 const digestField = "digest"
 
-// DigestOf returns the hash of the content of an object that is cached without its content. trimmed is false for
-// other objects.
+// DigestOf returns the hash of the content of an object that is cached without its content. For other objects, trimmed
+// is false.
 func DigestOf(object *unstructured.Unstructured) (digest uint64, trimmed bool) {
 	number, trimmed := object.Object[digestField].(json.Number)
 	if trimmed {
@@ -28,8 +28,8 @@ func DigestOf(object *unstructured.Unstructured) (digest uint64, trimmed bool) {
 	return digest, trimmed
 }
 
-// Trimmer returns a function that replaces the content at the path by keep(content) and a hash of the whole content.
-// If keep is nil, Trimmer returns nil.
+// Trimmer returns a function that replaces the content at the path by keep(content) and a hash of the whole content. It
+// returns nil if keep is nil.
 func Trimmer(keep func(map[string]any) map[string]any, path []string) informer.Trim {
 	if keep == nil {
 		return nil
@@ -60,5 +60,5 @@ func Trimmer(keep func(map[string]any) map[string]any, path []string) informer.T
 	}
 }
 
-// KeepNothing is a value for Cache.Copies that caches only the hash of the content.
+// KeepNothing is used for Cache.Copies to cache only the hash of the content.
 func KeepNothing(map[string]any) map[string]any { return nil }

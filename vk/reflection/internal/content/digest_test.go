@@ -20,8 +20,8 @@ func wrapped(value string) *unstructured.Unstructured {
 	}}
 }
 
-// TestTrimmedObjectsKeepTheirHash checks that an object that is cached without its content still has the hash of the
-// content, the fields to keep, and its status.
+// TestTrimmedObjectsKeepTheirHash checks that an object that is cached without its content has the hash of the content,
+// the fields to keep, and its status.
 func TestTrimmedObjectsKeepTheirHash(t *testing.T) {
 	t.Parallel()
 	keep := func(content map[string]any) map[string]any { return map[string]any{"kept": content["kept"]} }
@@ -54,7 +54,7 @@ func TestTrimmedObjectsKeepTheirHash(t *testing.T) {
 	assert.False(t, isTrimmed, "a field of an API server counts as the hash")
 }
 
-// TestIntentsAreFreeOfBookkeeping checks that the labels and annotations that Refract writes do not change the hash
+// TestIntentsAreFreeOfBookkeeping checks that labels and annotations that Refract itself writes do not change the hash
 // of the intent.
 func TestIntentsAreFreeOfBookkeeping(t *testing.T) {
 	t.Parallel()
@@ -68,7 +68,7 @@ func TestIntentsAreFreeOfBookkeeping(t *testing.T) {
 	assert.NotEqual(t, intent, IntentHash(wrapped("b")))
 }
 
-// TestFields checks that Merge, Set and RemoveField change exactly the given fields of an object.
+// TestFields checks that Merge, Set and RemoveField change only the given fields of an object.
 func TestFields(t *testing.T) {
 	t.Parallel()
 	base := map[string]any{"a": "1", "b": "2"}

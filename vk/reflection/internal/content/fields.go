@@ -12,7 +12,7 @@ func IsOwn(key string) bool {
 	return key == "apiVersion" || key == "kind" || key == "metadata" || key == "status"
 }
 
-// Merge returns base with the entries of added and without the keys of dropped.
+// Merge returns base with the entries in added and without the keys in dropped.
 func Merge(base map[string]any, added map[string]string, dropped []string) map[string]any {
 	merged := make(map[string]any, len(base)+len(added))
 	maps.Copy(merged, base)
@@ -25,7 +25,7 @@ func Merge(base map[string]any, added map[string]string, dropped []string) map[s
 	return merged
 }
 
-// Set stores a value at a path. Missing maps on the path are created.
+// Set sets the value at a path. It creates missing maps.
 func Set(object map[string]any, path []string, value any) {
 	for _, key := range path[:len(path)-1] {
 		below := map[string]any{}
@@ -35,7 +35,7 @@ func Set(object map[string]any, path []string, value any) {
 	object[path[len(path)-1]] = value
 }
 
-// RemoveField removes a field of a value. In lists, it removes the field from all items.
+// RemoveField removes the field at a path from a value. In lists, it removes the field from each item.
 func RemoveField(value any, path []string) {
 	switch value := value.(type) {
 	case map[string]any:

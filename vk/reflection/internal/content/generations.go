@@ -11,22 +11,22 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// observedGeneration is the name of the field, anywhere in a status, that shows clients whether the status belongs to
-// the current spec. In the status of a copy, the field has a generation of the copy.
+// observedGeneration is the name of a field, anywhere in a status, that tells clients which generation of the spec the
+// status belongs to. In the status of a copy, it contains a generation of the copy.
 const observedGeneration = "observedGeneration"
 
-// Generations translates generations of a copy to generations of the local object.
+// Generations translates generations of a copy into generations of the local object.
 type Generations struct {
 	// Object is the generation of the local object. If it is 0, observedGeneration is removed from the status.
 	Object int64
-	// Copy is the generation of the copy that corresponds to the generation Object of the object. It is 0 if the copy
-	// differs from the desired state, or if it is not known whether the copy differs.
+	// Copy is the generation of the copy that corresponds to Object. It is 0 if the copy differs from the desired
+	// state, or if this is unknown.
 	Copy int64
 }
 
-// Translate returns the status of the copy with generations of the local object. If the provider has observed the
-// generation Copy, the result has the generation Object. Otherwise the result has the generation in the current
-// status of the object. next is not modified.
+// Translate returns the status of the copy, next, with generations of the local object. If the provider has observed
+// the generation Copy, the result contains the generation Object. Otherwise it contains the generation that is in the
+// object's present status. next is not modified.
 func (g Generations) Translate(next, present map[string]any) map[string]any {
 	next, _ = g.fields(next, present)
 	return next
@@ -81,8 +81,8 @@ func (g Generations) items(next, present []any) (translated []any, changed bool)
 	return translated, changed
 }
 
-// counterpart returns the item of another list that corresponds to item i: the condition of the same type, the item of
-// the same name, or the item at the same index. It returns nil if the other list has no such item.
+// counterpart returns the item in another list that corresponds to item i of list: the condition with the same type,
+// the item with the same name, or the item with the same index. It returns nil if there is none.
 func counterpart(list, other []any, i int) any {
 	for _, key := range []string{"type", "name"} {
 		name, named := raw.Map(list[i])[key].(string)
@@ -101,12 +101,12 @@ func counterpart(list, other []any, i int) any {
 	return other[i]
 }
 
-// observed returns the generation of the object that corresponds to a generation of the copy. The result has the same
-// type as next, because some kinds have the generation as text.
+// observed returns the generation of the object that corresponds to a generation of the copy. The result has the type
+// of next, because some kinds store the generation as text.
 func (g Generations) observed(next, present any) any {
 	generation, ok := generationOf(next)
 	if !ok {
-		return next // the value is not a generation, because it is not a number
+		return next // next is not a number, so it is not a generation
 	}
 	if g.Object == 0 {
 		return nil
@@ -115,8 +115,8 @@ func (g Generations) observed(next, present any) any {
 	if generation != g.Copy || g.Copy == 0 {
 		var known bool
 		if made, known = generationOf(present); !known || made < 0 || made > g.Object {
-			// No earlier generation is known. A client must not conclude that the status belongs to the current
-			// generation.
+			// No earlier generation is known. The result must be lower than the current generation, so that clients do
+			// not take the status for current.
 			made = max(0, g.Object-1)
 		}
 	}

@@ -26,10 +26,10 @@ import (
 // FieldsDroppedReason is the reason of the Event about fields of a copy that the provider has not stored.
 const FieldsDroppedReason = "FieldsDropped"
 
-// sameAdmitted reports whether a copy with a record of the provider's admission is up to date; see same.
+// sameAdmitted does the same as the method same, for a copy that has a record of the provider's admission.
 func (x *Desired) sameAdmitted(w *evaluation.Worker, remote *unstructured.Unstructured, record *admitted.Record) bool {
 	if _, trimmed := content.DigestOf(remote); trimmed {
-		return false // The content of the copy is not known. The copy is then read once in each process.
+		return false // the content of the copy is not known, so the copy is read once in each process
 	}
 	x.admitted = record
 	object := x.Build(w, remote).DeepCopy() // a deep copy, because the result of Build shares memory with the cache
@@ -46,8 +46,8 @@ func (c *Writer) recordOf(remote *unstructured.Unstructured) *admitted.Record {
 }
 
 // WithAdmitted returns the desired copy with those decisions of the provider's admission that are still valid for the
-// existing copy. It returns nil if the existing copy has no record. If the cache has only a part of the copy's
-// content, only the decisions about that part are applied.
+// existing copy. It returns nil if the existing copy has no record. If the cache contains only a part of the copy's
+// content, only the decisions about this part are applied.
 func (x *Desired) WithAdmitted(w *evaluation.Worker, remote *unstructured.Unstructured) *unstructured.Unstructured {
 	record := x.c.recordOf(remote)
 	if record == nil {
@@ -59,7 +59,7 @@ func (x *Desired) WithAdmitted(w *evaluation.Worker, remote *unstructured.Unstru
 }
 
 // isStored reports whether the provider has stored everything that was sent. In the mode Replace, only the virtual
-// kubelet writes the copy, so isStored also requires that nothing else is stored.
+// kubelet writes the copy, so the provider must not have stored anything else.
 func (c *Writer) isStored(sent, remote *unstructured.Unstructured) bool {
 	if c.spec.Mode == Replace {
 		return c.stored(sent) == c.stored(remote)
@@ -67,8 +67,8 @@ func (c *Writer) isStored(sent, remote *unstructured.Unstructured) bool {
 	return document.Of(sent.Object).CoveredBy(document.Of(remote.Object))
 }
 
-// withAdmitted returns the object to send: the desired copy with those decisions of the provider's admission that are
-// still valid. covered reports whether the provider has already stored this object.
+// withAdmitted returns the object to send, which is the desired copy with those decisions of the provider's admission
+// that are still valid. covered reports whether the provider has already stored this object.
 func (c *Writer) withAdmitted(ctx context.Context, w *evaluation.Worker, x *Desired, remote, object *unstructured.Unstructured) (sent *unstructured.Unstructured, covered bool, err error) {
 	record, unchanged := c.recordOf(remote), c.spec.Mode == Apply && raw.Annotations(remote.Object)[AppliedHashAnnotation] == x.hashText(w)
 	if record == nil && !unchanged {
@@ -90,14 +90,14 @@ func (c *Writer) withAdmitted(ctx context.Context, w *evaluation.Worker, x *Desi
 	if covered = c.isStored(object, whole); covered || !unchanged {
 		return object, covered, nil
 	}
-	// The copy may be covered even though it differs, because other clients may have added items to lists.
+	// The copy may be covered even if it differs, because other clients may have added items to lists.
 	_, covered, err = c.findAdmitted(ctx, x, object, whole)
 	return object, covered, err
 }
 
 // findAdmitted returns the decisions of admission about a copy without a record. The record is missing if an earlier
-// version wrote the copy, or if the response to the write was lost. The current state must have been applied to the
-// copy. covered reports whether this state is stored and no decision needs to be recorded.
+// version has written the copy, or if the response to the write was lost. The current state must have been applied to
+// the copy before. covered reports whether this state is stored and no decision needs to be recorded.
 func (c *Writer) findAdmitted(ctx context.Context, x *Desired, object, whole *unstructured.Unstructured) (record *admitted.Record, covered bool, err error) {
 	fields := admitted.Differences(object.Object, whole.Object)
 	if c.spec.FixedSpec { // In this case, the hash in the annotation covers only the applied metadata.
@@ -124,8 +124,8 @@ func (c *Writer) findAdmitted(ctx context.Context, x *Desired, object, whole *un
 	return record, c.isStored(rest, whole), nil
 }
 
-// decidedFields returns the fields that the provider's admission has replaced and the fields that other clients may
-// have changed, according to the field managers of the copy. It also returns the resourceVersion of the copy.
+// decidedFields returns the fields that the provider's admission has replaced, and the fields that other clients may
+// have changed, as determined by the field managers of the copy. It also returns the resourceVersion of the copy.
 func (c *Writer) decidedFields(ctx context.Context, x *Desired, fields []admitted.Field, sent, stored *unstructured.Unstructured) (decided, open []admitted.Field, resourceVersion string, err error) {
 	// stored has managedFields only if it is a response from the API server, because caches drop them.
 	if entries := stored.GetManagedFields(); len(entries) > 0 {
@@ -144,8 +144,8 @@ func (c *Writer) decidedFields(ctx context.Context, x *Desired, fields []admitte
 	return decided, open, found.ResourceVersion, nil
 }
 
-// recordAdmitted compares the stored object with the sent object, and warns about dropped fields. A second write
-// records the decisions of admission in the copy, so that later writes keep them.
+// recordAdmitted compares the stored object with the object that was sent, and warns about dropped fields. A second
+// write records the decisions of admission in the copy, so that later writes keep them.
 func (c *Writer) recordAdmitted(ctx context.Context, w *evaluation.Worker, x *Desired, sent, stored *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	fields := admitted.Differences(sent.Object, stored.Object)
 	c.warnDropped(ctx, w, x, fields)
@@ -155,9 +155,9 @@ func (c *Writer) recordAdmitted(ctx context.Context, w *evaluation.Worker, x *De
 	if admitted.AreSimilar(fields) {
 		return stored, nil
 	}
-	// A difference counts as a decision only according to the field managers, because list items may belong to other
-	// clients. A field that is missing in the schema of a custom resource was never stored and is no decision: later
-	// writes send it again, because the schema may be extended.
+	// A difference is a decision only if the field managers show this, because list items may belong to other clients.
+	// A field that is missing in the schema of a custom resource was never stored, and is no decision: later writes
+	// send it again, because the schema may be extended.
 	decided, _, _, err := c.decidedFields(ctx, x, fields, sent, stored)
 	if err != nil {
 		return nil, err
@@ -218,10 +218,10 @@ func (c *Writer) recordWhole(ctx context.Context, w *evaluation.Worker, x *Desir
 	return nil, &failure.RetryAfter{After: Soon}
 }
 
-// recordTries limits how often the write of a record is tried if other clients write the copy at the same time.
+// recordTries is the maximum number of attempts to write a record while other clients write the copy.
 const recordTries = 5
 
-// compared returns a copy without the content for which decisions are not recorded. The result shares memory with
+// compared returns a copy without the content for which no decisions are recorded. The result shares memory with
 // object.
 func (c *Writer) compared(object *unstructured.Unstructured) *unstructured.Unstructured {
 	if c.spec.Changeable == nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// same reports whether the copy is already up to date. A copy that only the virtual kubelet writes must have exactly
-// this state. Other copies may have additional fields from the provider's controllers.
+// same reports whether the copy is up to date. A copy that only the virtual kubelet writes must have exactly the
+// desired state. Other copies may have additional fields that the provider's controllers have set.
 func (x *Desired) same(w *evaluation.Worker, remote *unstructured.Unstructured) bool {
 	spec := &x.c.spec
 	if record := x.c.recordOf(remote); record != nil {
@@ -33,7 +33,7 @@ func (x *Desired) same(w *evaluation.Worker, remote *unstructured.Unstructured) 
 }
 
 // SameMetadata reports whether a copy that only the virtual kubelet writes has the desired labels and annotations,
-// with the decisions of the provider's admission about them.
+// including the decisions of the provider's admission about them.
 func (x *Desired) SameMetadata(remote *unstructured.Unstructured) bool {
 	spec := &x.c.spec
 	if record := x.c.recordOf(remote); record != nil {
@@ -44,7 +44,7 @@ func (x *Desired) SameMetadata(remote *unstructured.Unstructured) bool {
 }
 
 // covers reports whether the map have contains every entry of base and added, and no key of dropped. If a key is in
-// both base and added, the value of added counts.
+// both base and added, its value must be the value in added.
 func covers(base map[string]any, added map[string]string, dropped []string, have map[string]any) bool {
 	_, ok := count(base, added, dropped, nil, have)
 	return ok
@@ -64,8 +64,7 @@ func (x *Desired) sameAdmittedMetadata(remote *unstructured.Unstructured, record
 	return raw.Equal(labels, present) && raw.Equal(annotations, raw.Annotations(remote.Object))
 }
 
-// equals reports whether covers returns true, and the only further keys of the map in the argument have are the keys in
-// kept.
+// equals reports whether covers returns true and all other keys of the map have are in kept.
 func equals(base map[string]any, added map[string]string, dropped, kept []string, have map[string]any) bool {
 	n, ok := count(base, added, dropped, kept, have)
 	if !ok {
@@ -135,8 +134,8 @@ func (x *Desired) sameField(key string, have any, exact bool) bool {
 	return err == nil && document.Covers(field, have)
 }
 
-// hash returns a hash of the desired state. The hash is stored in an annotation, so it depends neither on the order
-// of keys nor on the process.
+// hash returns a hash of the desired state. The hash is stored in an annotation, so it must not depend on the order of
+// keys or on the process.
 func (x *Desired) hash(w *evaluation.Worker) uint64 {
 	sum := x.metadataHash()
 	if x.c.spec.Payload != "" {
@@ -159,7 +158,7 @@ func (c *Writer) stored(remote *unstructured.Unstructured) uint64 {
 	return content.Hash(remote, c.spec.Into)
 }
 
-// hashText returns the desired value of AppliedHashAnnotation.
+// hashText returns the desired value of the annotation AppliedHashAnnotation.
 func (x *Desired) hashText(w *evaluation.Worker) string {
 	if x.c.spec.FixedSpec {
 		return strconv.FormatUint(x.metadataHash(), 36)

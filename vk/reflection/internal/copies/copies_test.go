@@ -37,7 +37,7 @@ var (
 	configMapKind = corev1.SchemeGroupVersion.WithKind("ConfigMap")
 )
 
-// lab is a Writer for the copies of ConfigMaps, with a stub API server in place of the provider.
+// lab contains a Writer for the copies of ConfigMaps, and a stub API server that acts as the provider.
 type lab struct {
 	t        *testing.T
 	provider *apistub.Server
@@ -81,7 +81,7 @@ func configMap(uid, value string) *unstructured.Unstructured {
 	}}
 }
 
-// converge writes the copy of an object that no plugin mutates. remote is the known state of the copy.
+// converge writes the copy of an object that no plugin mutates. remote is the copy as it is known before the call.
 func (l *lab) converge(local, remote *unstructured.Unstructured) error {
 	l.worker.Reset()
 	l.worker.Doc.Reset(local.Object)
@@ -122,8 +122,8 @@ func modes(t *testing.T, test func(t *testing.T, spec Spec)) {
 	}
 }
 
-// TestACopyIsCreatedUpdatedAndRemoved checks that each state of a copy is written once, and that a state equal to the
-// last one is never written.
+// TestACopyIsCreatedUpdatedAndRemoved checks that each state of a copy is written once, and that nothing is written if
+// the state has not changed.
 func TestACopyIsCreatedUpdatedAndRemoved(t *testing.T) {
 	t.Parallel()
 	modes(t, func(t *testing.T, spec Spec) {
@@ -201,8 +201,8 @@ func TestForeignObjectsAreLeftAlone(t *testing.T) {
 	})
 }
 
-// TestACopyThatTheWatchHasNotShownIsFound checks that our own copy is adopted if it is unknown, because a response
-// was lost or the process was restarted: the object must be enqueued again, and the copy must then be known.
+// TestACopyThatTheWatchHasNotShownIsFound checks that our own copy is adopted if it is unknown because a response was
+// lost or the process was restarted. The object must be enqueued again, and the copy must then be known.
 func TestACopyThatTheWatchHasNotShownIsFound(t *testing.T) {
 	t.Parallel()
 	modes(t, func(t *testing.T, spec Spec) {
@@ -226,7 +226,7 @@ func TestACopyThatTheWatchHasNotShownIsFound(t *testing.T) {
 	})
 }
 
-// revive waits until the breaker is closed again.
+// revive waits until the circuit breaker lets requests pass again.
 func (l *lab) revive() {
 	l.t.Helper()
 	l.writer.clients.Start(l.t.Context())
@@ -236,8 +236,8 @@ func (l *lab) revive() {
 	}
 }
 
-// TestACopyThatIsGoneIsNotUpdated checks that an update that finds no copy, or a foreign object in its place, changes
-// nothing, and that a copy that is gone is recreated by the next attempt.
+// TestACopyThatIsGoneIsNotUpdated checks that an update changes nothing if it finds no copy, or finds a foreign object
+// instead. If the copy is gone, the next attempt must create it again.
 func TestACopyThatIsGoneIsNotUpdated(t *testing.T) {
 	t.Parallel()
 	modes(t, func(t *testing.T, spec Spec) {
@@ -311,7 +311,7 @@ func TestAnImmutableFieldStopsNoOther(t *testing.T) {
 	})
 }
 
-// TestARecreatedObjectReplacesItsCopy checks that the copy of an earlier object of the same name is deleted if it
+// TestARecreatedObjectReplacesItsCopy checks that the copy of an earlier object with the same name is deleted if it
 // cannot become the copy of the new object.
 func TestARecreatedObjectReplacesItsCopy(t *testing.T) {
 	t.Parallel()
@@ -330,8 +330,8 @@ func TestARecreatedObjectReplacesItsCopy(t *testing.T) {
 	assert.Equal(t, "b", data(l.remote()))
 }
 
-// TestLessIsWrittenIfAllIsRefused checks that the part of a copy that the provider accepts is written and the rest is
-// reported, and that the whole copy is retried after a delay.
+// TestLessIsWrittenIfAllIsRefused checks that, if the provider rejects a whole copy, the accepted part is written and
+// the rest is reported, and that the whole copy is retried after a delay.
 func TestLessIsWrittenIfAllIsRefused(t *testing.T) {
 	t.Parallel()
 	modes(t, func(t *testing.T, spec Spec) {
@@ -392,8 +392,8 @@ func TestARefusedCopyIsAnError(t *testing.T) {
 	}
 }
 
-// TestDecisionsOfAdmissionStay checks that a value that the provider's admission has replaced is not written again,
-// and stays when another field changes later.
+// TestDecisionsOfAdmissionStay checks that a value that the provider's admission has replaced is not written again, and
+// is kept when another field changes later.
 func TestDecisionsOfAdmissionStay(t *testing.T) {
 	t.Parallel()
 	modes(t, func(t *testing.T, spec Spec) {
@@ -423,8 +423,8 @@ func TestDecisionsOfAdmissionStay(t *testing.T) {
 	})
 }
 
-// TestAFightEndsInQuarantine checks that a copy that another client reverts again and again is quarantined, that the
-// error names this client, and that a change to the local object ends the quarantine.
+// TestAFightEndsInQuarantine checks that a copy that another client reverts repeatedly is quarantined, that the error
+// names this client, and that a change to the local object ends the quarantine.
 func TestAFightEndsInQuarantine(t *testing.T) {
 	t.Parallel()
 	modes(t, func(t *testing.T, spec Spec) {
@@ -534,8 +534,8 @@ func TestAWrappedCopyHasItsPayloadBelow(t *testing.T) {
 	assert.Len(t, l.provider.TakeSent(), 1)
 }
 
-// TestAnUnknownFieldIsLeftOutOfAnApply checks that if an apply fails because of a field that the provider does not
-// know, it is repeated without the field, and the field is reported.
+// TestAnUnknownFieldIsLeftOutOfAnApply checks that an apply that fails because of a field that the provider does not
+// know is repeated without the field, and that the field is reported.
 func TestAnUnknownFieldIsLeftOutOfAnApply(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, Spec{}, nil)

@@ -22,18 +22,18 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// AppliedHashAnnotation is the annotation with the hash of the applied state, on copies that are written by
-// server-side apply. The provider's controllers add fields to such copies. The hash shows whether the copy may still
-// have fields that were applied earlier and are no longer desired.
+// AppliedHashAnnotation is the annotation with the hash of the applied state. It is set on copies that are written by
+// server-side apply, to which the provider's controllers add fields. The hash shows whether the copy may still contain
+// fields that were applied earlier and are no longer desired.
 const AppliedHashAnnotation = "plugins.refract.io/applied-hash"
 
 // OriginUIDAnnotation is the annotation with the UID of the local object. On ShadowPods and their pods, it identifies
-// the local pod. A later pod of the same name, for example of a StatefulSet, is a different pod and must not show the
-// termination of the first one. On copies that are written by server-side apply, it shows whether the local object
-// was recreated, possibly with another value in an immutable field.
+// the local pod. A later pod with the same name, for example of a StatefulSet, is a different pod and must not show the
+// termination of the first one. On copies that are written by server-side apply, the annotation shows whether the local
+// object was created again, possibly with another value in an immutable field.
 const OriginUIDAnnotation = wire.OriginUIDAnnotation
 
-// StandsForAnother reports whether a copy was created for an earlier local object of the same name.
+// StandsForAnother reports whether a copy was created for an earlier local object with the same name.
 func StandsForAnother(object, local *unstructured.Unstructured) bool {
 	if object == nil {
 		return false
@@ -56,10 +56,10 @@ type Desired struct {
 	annotations map[string]any
 	Extra       map[string]string // annotations that the engine adds
 	local       *unstructured.Unstructured
-	// admitted has the decisions of the provider's admission about desired values. They are recorded in the copy.
+	// admitted contains the decisions of the provider's admission about desired values. They are recorded in the copy.
 	admitted *admitted.Record
 	stored   *unstructured.Unstructured // the copy with its whole content, set together with admitted
-	// Lesser returns reduced objects to try in this order if the API server rejects the whole object.
+	// Lesser returns reduced objects. They are tried in this order if the API server rejects the whole object.
 	Lesser func() []*unstructured.Unstructured
 }
 
@@ -98,8 +98,8 @@ func (c *Writer) checkOutput(root document.View) (labels, annotations map[string
 	return labels, annotations, c.checkRecognized(labels)
 }
 
-// checkRecognized returns an *OutputError if a copy with these labels would count as a copy of another kind.
-// Reflection of this kind would not find its own copy, and reflection of the other kind would delete it.
+// checkRecognized returns an *OutputError if the labels would make the copy count as a copy of another kind. The
+// reflection of this kind would not find its own copy, and the reflection of the other kind would delete it.
 func (c *Writer) checkRecognized(desired map[string]any) error {
 	if c.spec.Except == "" {
 		return nil
@@ -114,8 +114,8 @@ func (c *Writer) checkRecognized(desired map[string]any) error {
 	return &failure.OutputError{Problem: fmt.Sprintf("the labels of the copy do not match %q, by which copies of kind %s are known; remove the label from the object, or exclude the object from reflection", c.spec.Except, c.kind)}
 }
 
-// stringMap returns a map of the metadata, such as labels. If no plugin has changed the map, it shares memory with
-// the cache.
+// stringMap returns a map in the metadata, such as labels. If no plugin has changed the map, it shares memory with the
+// cache.
 func stringMap(node document.View, field string) (map[string]any, error) {
 	switch node.Kind() {
 	case document.Absent, document.Null:
@@ -133,8 +133,8 @@ func stringMap(node document.View, field string) (map[string]any, error) {
 	return values, nil
 }
 
-// payloadKeys lists the fields of the mutated object that are reflected: all except apiVersion, kind, metadata and
-// status.
+// payloadKeys returns the names of the fields of the mutated object that are reflected: all except apiVersion, kind,
+// metadata and status.
 func (x *Desired) payloadKeys(w *evaluation.Worker) []string {
 	w.Keys = x.View.Keys(w.Keys[:0])
 	return slices.DeleteFunc(w.Keys, content.IsOwn)
@@ -173,10 +173,10 @@ func (x *Desired) Build(w *evaluation.Worker, remote *unstructured.Unstructured)
 	return &unstructured.Unstructured{Object: object}
 }
 
-// Metadata returns the metadata to write. For a write that replaces the copy, it contains the existing fields of
-// other managers (finalizers, owners) and the resourceVersion. For an apply, it contains only the desired fields and
-// a precondition, so that the apply cannot change another object of the same name: the UID of the copy, or that no
-// object exists.
+// Metadata returns the metadata to write. For a write that replaces the copy, it contains the resourceVersion and the
+// existing fields of other managers (finalizers and owners). For an apply, it contains only the desired fields and a
+// precondition: the UID of the copy, or that no object exists. With the precondition, the apply cannot change another
+// object with the same name.
 func (x *Desired) Metadata(w *evaluation.Worker, remote *unstructured.Unstructured) map[string]any {
 	spec := &x.c.spec
 	labels, annotations := content.Merge(x.labels, x.c.added, spec.DropLabels), content.Merge(x.annotations, x.Extra, spec.DropAnnotations)

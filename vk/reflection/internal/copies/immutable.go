@@ -15,8 +15,8 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/failure"
 )
 
-// withImmutable returns the object with the copy's values in the immutable fields that the rejection names, so that
-// all other changes can be written. It returns nil if the rejection names a field inside a list, or the copy as a
+// withImmutable returns the object with the copy's values in the immutable fields that the rejection lists, so that all
+// other changes can be written. It returns nil if the rejection is about a field inside a list, or about the copy as a
 // whole.
 func withImmutable(object, remote *unstructured.Unstructured, refusal error) *unstructured.Unstructured {
 	object = object.DeepCopy() // a deep copy, because object shares memory with the cache

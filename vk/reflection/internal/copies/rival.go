@@ -15,8 +15,8 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// mayWrite returns a *oscillation.QuarantineError if another client reverts writes to the copy again and again.
-// object is the next write.
+// mayWrite returns a *oscillation.QuarantineError if another client reverts writes to the copy repeatedly. object is
+// the next write.
 func (c *Writer) mayWrite(ctx context.Context, x *Desired, hash uint64, object *unstructured.Unstructured) error {
 	return x.scope.fights.Describe(x.Key, x.scope.fights.MayWrite(x.Key, x.scope.cause(x.local), hash), func() string { return c.describeRival(ctx, x, object) })
 }

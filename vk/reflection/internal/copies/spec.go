@@ -12,17 +12,18 @@ import (
 type Mode int
 
 const (
-	// Apply is server-side apply. It is for kinds to whose copies the provider's controllers add fields.
+	// Apply is server-side apply. It is used for kinds whose copies get additional fields from the provider's
+	// controllers.
 	Apply Mode = iota
-	// Replace is create and update. It is for kinds that only the virtual kubelet writes, such as ShadowPod.
+	// Replace is create and update. It is used for kinds that only the virtual kubelet writes, such as ShadowPod.
 	Replace
 )
 
 // Spec describes how the copy of an object is stored on the provider. The zero value means an object of the same kind
-// with all of the content, written by server-side apply.
+// with the whole content, written by server-side apply.
 type Spec struct {
-	GVR  schema.GroupVersionResource // empty: the GVR of the source
-	GVK  schema.GroupVersionKind     // empty: the GVK of the source
+	GVR  schema.GroupVersionResource // if it is empty, the GVR of the source
+	GVK  schema.GroupVersionKind     // if it is empty, the GVK of the source
 	Mode Mode
 
 	// Payload is the only field of the mutated object that is reflected. If it is empty, all fields except
@@ -32,7 +33,7 @@ type Spec struct {
 	// same path as in the object.
 	Into []string
 	// FixedSpec means that writes cannot remove fields of the spec. They can only set other values, which the API
-	// server may reject. Therefore only labels and annotations are searched for entries that are no longer desired.
+	// server may reject. Therefore, only labels and annotations are checked for entries that are no longer desired.
 	FixedSpec bool
 
 	// Labels are set on the copy in addition to the labels for origin and destination.
@@ -45,20 +46,21 @@ type Spec struct {
 	KeepLabels []string
 
 	// Changeable returns the part of the content that is updated in an existing copy. All other content stays as the
-	// provider's admission has decided. If Changeable is nil, all of the content is updated.
+	// provider's admission has decided. If Changeable is nil, the whole content is updated.
 	Changeable func(content map[string]any) map[string]any
 
-	// Lesser returns reduced objects to try in this order if the API server rejects the whole object. remote is the
-	// existing copy, or nil for a new one. Lesser must not modify its arguments. If it is nil, no reduced objects are
-	// tried.
+	// Lesser returns reduced objects. They are tried in this order if the API server rejects the whole object. remote
+	// is the existing copy, or nil for a new one. Lesser must not modify its arguments. If Lesser is nil, no reduced
+	// objects are tried.
 	Lesser func(object, remote *unstructured.Unstructured) []*unstructured.Unstructured
-	// LesserEffect is the consequence of sending a reduced object. Events quote it after "the rest was applied".
+	// LesserEffect describes the consequence of sending a reduced object. It is the end of an Event's message, after
+	// "the rest was applied".
 	LesserEffect string
 
 	// Suffix is appended to the names of all copies.
 	Suffix string
-	// Rename returns the names of copies that differ from the names of their objects. If it is nil, every copy has
-	// the name of its object.
+	// Rename returns the names of copies whose names differ from the names of their objects. If it is nil, every copy
+	// has the name of its object.
 	Rename func(localClusterID string) map[string]string
 	// Except is an additional label selector that a copy must match.
 	Except string

@@ -19,8 +19,8 @@ var undeclared = regexp.MustCompile(`((?:\.[A-Za-z0-9_-]+(?:\[[^\]]*\])*)+): fie
 // items matches the selector of a list item in a path.
 var items = regexp.MustCompile(`\[[^\]]*\]`)
 
-// withoutUndeclared returns an object without the fields that the API server does not know according to err, or nil
-// for any other error. In lists, a field is removed from all items.
+// withoutUndeclared returns an object without the fields that are unknown to the API server according to err. For any
+// other error, it returns nil. If a field in a list item is unknown, it is removed from all items.
 func withoutUndeclared(object *unstructured.Unstructured, err error) *unstructured.Unstructured {
 	if err == nil {
 		return nil

@@ -18,9 +18,9 @@ func (c *Writer) trim(copied *unstructured.Unstructured) {
 	}
 }
 
-// WholeCopy returns a copy with its content. If the cache does not have the content, it is read from the provider. If
-// the copy on the provider is a different object than the cached one, the cache is outdated, and WholeCopy returns
-// the error of the method replaced.
+// WholeCopy returns a copy with its whole content. If the cache does not contain all of it, it is read from the
+// provider. If the copy on the provider is not the same object as the cached one, the cache is outdated, and WholeCopy
+// returns the error of the method replaced.
 func (c *Writer) WholeCopy(ctx context.Context, s *Namespace, copied *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	if _, trimmed := content.DigestOf(copied); !trimmed {
 		return copied, nil

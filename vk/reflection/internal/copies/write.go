@@ -33,8 +33,8 @@ func (c *Writer) reader(s *Namespace) dynamic.ResourceInterface {
 	return c.clients.Remote.Resource(c.Resource).Namespace(s.Remote)
 }
 
-// writer returns the client for writes. Its responses contain managedFields, which distinguish changes by admission
-// from other changes.
+// writer returns the client for writes. Its responses contain managedFields, which show whether a change was made by
+// admission.
 func (c *Writer) writer(s *Namespace) dynamic.ResourceInterface {
 	return c.clients.RemoteWriter.Resource(c.Resource).Namespace(s.Remote)
 }
@@ -54,8 +54,8 @@ func (c *Writer) Converge(ctx context.Context, w *evaluation.Worker, s *Namespac
 	return c.Write(ctx, w, x, remote)
 }
 
-// lesser returns reduced objects, which the API server may accept instead of object. They do not get the annotation
-// with the hash of the desired state. With it, the reduced values would count as decisions of admission.
+// lesser returns reduced objects that the API server may accept instead of object. They do not have the annotation with
+// the hash of the desired state. With this annotation, the reduced values would count as decisions of admission.
 func (c *Writer) lesser(object, remote *unstructured.Unstructured) []*unstructured.Unstructured {
 	unstructured.RemoveNestedField(object.Object, "metadata", "annotations", AppliedHashAnnotation)
 	return c.spec.Lesser(object, remote)
@@ -79,13 +79,13 @@ func (c *Writer) Write(ctx context.Context, w *evaluation.Worker, x *Desired, re
 	return c.Update(ctx, w, x, remote, x.Build(w, remote))
 }
 
-// Update sends the desired state of an existing copy. It sends nothing if an earlier response has shown that the
-// update has no effect, or if another client reverts it again and again.
+// Update sends the desired state of an existing copy. It sends nothing if an earlier response has shown that the update
+// has no effect, or if another client reverts it repeatedly.
 func (c *Writer) Update(ctx context.Context, w *evaluation.Worker, x *Desired, remote, object *unstructured.Unstructured) error {
 	key, hash := x.Key, x.hash(w)
 	if x.scope.accepted.Accepted(key, hash, c.stored(remote), c.clock.Now()) {
 		w.Matched = remote.GetGeneration()
-		// The Warning about a rejected part of the last write still applies.
+		// The Warning about the rejected part of the last write is still valid.
 		w.Warned = w.Warned || x.scope.accepted.Expires(key)
 		return nil
 	}
@@ -111,8 +111,8 @@ func (c *Writer) Update(ctx context.Context, w *evaluation.Worker, x *Desired, r
 		return c.vanished(ctx, x, remote, err)
 	}
 	if failure.IsImmutability(err) && StandsForAnother(remote, x.local) {
-		// The local object was recreated with another value of an immutable field. The copy is recreated after its
-		// deletion.
+		// The local object was created again with another value in an immutable field. The copy will be created again
+		// after its deletion.
 		return c.Remove(ctx, w, x.scope, remote)
 	}
 	if failure.IsImmutability(err) && !c.spec.FixedSpec {
@@ -141,8 +141,8 @@ func (c *Writer) Update(ctx context.Context, w *evaluation.Worker, x *Desired, r
 	return err
 }
 
-// sendLesser sends reduced objects after a rejection, and warns about the omitted part. If none is accepted, it
-// returns the error of the last attempt.
+// sendLesser sends reduced objects after a rejection, and warns about the omitted part. If no reduced object is
+// accepted, it returns the error of the last attempt.
 func (c *Writer) sendLesser(ctx context.Context, w *evaluation.Worker, x *Desired, write string, refusal error,
 	send func(context.Context, *Desired, *unstructured.Unstructured) (*unstructured.Unstructured, error)) (sent, stored *unstructured.Unstructured, err error) {
 	err = refusal
@@ -181,7 +181,7 @@ func denied(err error) bool {
 	return (apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)) && !readonly.Refused(err)
 }
 
-// send replaces or applies an existing copy.
+// send replaces an existing copy, or applies the object to it.
 func (c *Writer) send(ctx context.Context, x *Desired, object *unstructured.Unstructured) (stored *unstructured.Unstructured, err error) {
 	err = c.clients.CallRemote(ctx, func(ctx context.Context) (err error) {
 		if c.spec.Mode == Replace {
@@ -194,7 +194,7 @@ func (c *Writer) send(ctx context.Context, x *Desired, object *unstructured.Unst
 	return stored, err
 }
 
-// wrote remembers a write and its result, and records decisions of admission. before is the copy before the write, or
+// wrote remembers a write with its result, and records decisions of admission. before is the copy before the write, or
 // nil for a new copy.
 func (c *Writer) wrote(ctx context.Context, w *evaluation.Worker, hash uint64, x *Desired, before, sent, stored *unstructured.Unstructured) error {
 	switch {
@@ -243,8 +243,8 @@ func (c *Writer) Create(ctx context.Context, w *evaluation.Worker, x *Desired) e
 		if err := c.MustBeFree(ctx, x.scope, key); err != nil {
 			return err
 		}
-		// No object has the name, so the apply is repeated without a resourceVersion: either the name has become free
-		// in the meantime, or the API server does not create objects with a resourceVersion.
+		// No object has this name. The apply is repeated without a resourceVersion, because either the name has become
+		// free in the meantime, or the API server does not create objects with a resourceVersion.
 		object.SetResourceVersion("")
 		stored, err = c.sendNew(ctx, x, object)
 	}
@@ -311,8 +311,8 @@ func (c *Writer) applyWhole(ctx context.Context, x *Desired, object *unstructure
 const rereadDelay = time.Millisecond
 
 // MustBeFree returns an error if a name is not free on the provider. If a foreign object has the name, the error is a
-// *ForeignError. If our own copy has the name, which happens when the watch is late, the copy is recorded and the
-// object is enqueued again.
+// *ForeignError. If our own copy has the name, because the watch is late, the copy is recorded and the object is
+// enqueued again.
 func (c *Writer) MustBeFree(ctx context.Context, s *Namespace, key queue.Key) error {
 	found, err := c.lookUp(ctx, s, key)
 	switch {
@@ -326,8 +326,8 @@ func (c *Writer) MustBeFree(ctx context.Context, s *Namespace, key queue.Key) er
 	return &failure.RetryAfter{After: rereadDelay}
 }
 
-// lookUp reads the object with the name of a copy from the provider, not from the cache, and returns the part that
-// the cache would keep. It returns nil if the object does not exist.
+// lookUp reads the object with the name of a copy from the provider and not from the cache. It returns the part that
+// the cache would contain, or nil if the object does not exist.
 func (c *Writer) lookUp(ctx context.Context, s *Namespace, key queue.Key) (*unstructured.Unstructured, error) {
 	found, err := c.read(ctx, s, c.RemoteName(key.Name))
 	if found != nil {
@@ -351,9 +351,9 @@ func (c *Writer) read(ctx context.Context, s *Namespace, name string) (found *un
 	return found, nil
 }
 
-// vanished handles an update that has found no copy, or a different copy than the cached one. This means that the
-// cache is outdated, and it is not known for how long. The copy is recreated, or the object that has its name is
-// reconciled.
+// vanished handles an update that has found no copy, or a different copy than the cached one. The cache is outdated in
+// this case, and it is not known for how long. The copy is created again, or the object that now has its name is
+// handled.
 func (c *Writer) vanished(ctx context.Context, x *Desired, remote *unstructured.Unstructured, refusal error) error {
 	found, err := c.lookUp(ctx, x.scope, x.Key)
 	if err != nil {
@@ -393,8 +393,8 @@ func (c *Writer) Remove(ctx context.Context, w *evaluation.Worker, s *Namespace,
 	}
 	w.Deleted(evaluation.Out)
 	if err != nil {
-		// The copy no longer exists. An earlier deletion by this process, whose response was lost, may have removed
-		// it. If the watch has never delivered the copy, it will not deliver the deletion either.
+		// The copy no longer exists. It may have been removed by an earlier deletion of this process, whose response
+		// was lost. If the watch has never delivered the copy, it will not deliver the deletion either.
 		s.writes.Vanished(key, uid)
 		return &failure.RetryAfter{After: rereadDelay}
 	}

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package copies writes the copies of objects to the provider. It reads the desired copy from the mutated document,
-// compares it with the existing copy, and creates, updates, applies or deletes the copy, always with a precondition.
+// compares it with the existing copy, and creates, updates, applies or deletes the copy. Each write has a precondition.
 package copies
 
 import (
@@ -32,7 +32,7 @@ type Options struct {
 	Kind   string                      // name of the kind, with its API group
 	Source schema.GroupVersionResource // resource of the local objects
 	Spec   Spec
-	Keep   func(map[string]any) map[string]any // returns the part of a copy's content that is cached; nil: all of it
+	Keep   func(map[string]any) map[string]any // returns the part of a copy's content that is cached; nil means the whole content
 
 	LocalClusterID, RemoteClusterID string
 	// Owned are the labels that identify copies.
@@ -58,8 +58,8 @@ type Writer struct {
 	owned    map[string]string // labels that identify copies
 	added    map[string]string // labels of new copies: owned and Spec.Labels
 	selects  labels.Selector   // selects the copies by their labels
-	// there maps the names of objects to the names of their copies, and here maps the names of copies back. The maps
-	// contain only names that differ.
+	// there maps the names of objects to the names of their copies, and here does the reverse. The maps contain only
+	// names that differ.
 	there, here                     map[string]string
 	localClusterID, remoteClusterID string
 	clients                         *clients.Clients
@@ -94,8 +94,9 @@ func New(o Options) (*Writer, error) {
 	return c, err
 }
 
-// Namespace has the state of the copies of one kind in one remote namespace, in particular about writes to them. The
-// state becomes invalid if the namespace gets another remote namespace, or if its remote namespace is recreated.
+// Namespace contains the state of the copies of one kind in one remote namespace, in particular the writes to them. The
+// state becomes invalid if the local namespace gets another remote namespace, or if the remote namespace is created
+// again.
 type Namespace struct {
 	Local, Remote string // names of the local namespace and of its remote namespace
 	cause         func(local *unstructured.Unstructured) uint64
@@ -104,8 +105,8 @@ type Namespace struct {
 	fights        *oscillation.Guard[queue.Key]
 }
 
-// NewNamespace returns a Namespace without recorded writes. cause returns the hash of all inputs of a copy. A write
-// that another client has reverted is repeated at once only if this hash has changed.
+// NewNamespace returns a Namespace without recorded writes. cause returns the hash of all inputs of a copy. If another
+// client has reverted a write, the write is repeated at once only if this hash has changed.
 func NewNamespace(local, remote string, cause func(local *unstructured.Unstructured) uint64, clock clock.PassiveClock) *Namespace {
 	return &Namespace{Local: local, Remote: remote, cause: cause, writes: mutationcache.New(clock), fights: oscillation.New[queue.Key](clock, oscillation.Standard)}
 }
@@ -113,8 +114,8 @@ func NewNamespace(local, remote string, cause func(local *unstructured.Unstructu
 // Key returns the key of an object in the local namespace.
 func (n *Namespace) Key(name string) queue.Key { return queue.Key{Namespace: n.Local, Name: name} }
 
-// View returns a copy that is at least as new as our last write to it, or nil. cached is the copy as the watch last
-// delivered it, or nil. going reports whether this process has deleted the copy and the deletion is not complete.
+// View returns a copy that is at least as new as our last write to it, or nil. cached is the copy that the watch has
+// delivered last, or nil. going reports whether this process has deleted the copy and the deletion is not complete.
 func (n *Namespace) View(key queue.Key, cached *unstructured.Unstructured) (object *unstructured.Unstructured, going bool) {
 	return n.writes.View(key, cached)
 }
@@ -133,11 +134,11 @@ func (n *Namespace) Unobserved(cached func(queue.Key) *unstructured.Unstructured
 // IsGone reports whether the watch has delivered the deletion of the copy with the given UID.
 func (n *Namespace) IsGone(uid types.UID) bool { return n.writes.IsGone(uid) }
 
-// Forget drops the remembered state of the copy of a deleted object.
+// Forget removes the recorded state of the copy of a deleted object.
 func (n *Namespace) Forget(key queue.Key) {
 	n.fights.DropKey(key)
 	n.accepted.Forget(key)
 }
 
-// Quarantined returns the number of copies that are not written, because another client reverts them again and again.
+// Quarantined returns the number of copies that are not written because another client reverts them repeatedly.
 func (n *Namespace) Quarantined() int { return n.fights.Quarantined() }

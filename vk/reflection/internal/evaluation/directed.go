@@ -8,8 +8,8 @@ import (
 	"slices"
 )
 
-// directedError has the errors of the two directions of reflection. The directions fail independently: an update that
-// the provider rejects does not affect the status of the existing copy.
+// directedError contains an error for each direction of reflection. The directions are independent: if the provider
+// rejects an update, the status of the existing copy is still reflected.
 type directedError struct{ out, back error }
 
 func (e *directedError) Error() string { return errors.Join(e.out, e.back).Error() }
@@ -18,8 +18,7 @@ func (e *directedError) Unwrap() []error {
 	return slices.DeleteFunc([]error{e.out, e.back}, func(err error) bool { return err == nil })
 }
 
-// Directed returns the errors of the two directions as one error, or nil if neither direction failed. Directions
-// treats any other error as an error of the direction Out.
+// Directed combines the errors of the two directions into one error. It returns nil if neither direction failed.
 func Directed(out, back error) error {
 	if out == nil && back == nil {
 		return nil
@@ -27,7 +26,8 @@ func Directed(out, back error) error {
 	return &directedError{out, back}
 }
 
-// Directions returns the errors of the two directions.
+// Directions returns the error of each direction that failed. An error that was not made by Directed is treated as an
+// error of the direction Out.
 func Directions(err error) map[Direction]error {
 	both := &directedError{out: err}
 	errors.As(err, &both)

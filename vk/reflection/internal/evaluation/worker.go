@@ -37,51 +37,50 @@ func (w *Worker) crossed(to Direction, result string) {
 	}
 }
 
-// Unchanged is the result of a Worker that has written no object.
+// Unchanged is the result of an evaluation that has not written anything.
 const Unchanged = "unchanged"
 
-// Worker has the state that one goroutine reuses for every object it evaluates.
+// Worker contains the state that a goroutine reuses for all objects that it evaluates.
 type Worker struct {
 	Doc    *document.Document // document that the plugins mutate
 	Result string             // result for the metrics: unchanged, written or deleted
-	Warned bool               // a warning about the object was written
+	Warned bool               // whether a warning about the object was reported
 	Env    host.Env
 	Keys   []string
-	Out    bool // an object was written on the provider
-	Back   bool // an object was written in this cluster
-	// Matched is the generation of the copy that was found, or has been written, in the desired state. It is 0 if no
-	// copy was compared or written.
+	Out    bool // whether an object was written on the provider
+	Back   bool // whether an object was written in this cluster
+	// Matched is the generation of the copy that was found or written in the desired state. It is 0 if there was none.
 	Matched int64
 
-	steps    Steps  // steps of the object's scope, nil unless the kind is tracked
-	turn     uint64 // turn that Steps.Begin returned when the evaluation began
-	inStep   bool   // set if the copy is up to date
-	excluded string // why the object deliberately has no copy, "" if it has one or does not exist
+	steps    Steps  // steps of the object's scope, or nil if the kind is not tracked
+	turn     uint64 // the turn that Steps.Begin returned for this evaluation
+	inStep   bool   // whether the copy is up to date
+	excluded string // why the object deliberately has no copy; empty if it has a copy or does not exist
 	Chains   ChainRuns
 
-	Domain string // prefix of the state domains of plugins
-	Fresh  bool   // set if plugins must not keep state from one object to the next
-	// Previous is the Worker that evaluates objects with the chains from before a promotion. It is nil until it is
-	// needed.
+	Domain string // prefix of the domains in which plugins keep state
+	Fresh  bool   // whether plugins must not keep state from one object to the next
+	// Previous is the Worker for the chains from before a promotion. It is created when it is first needed.
 	Previous *Worker
 }
 
 // Steps records which objects have copies that are not up to date.
 type Steps interface {
-	// Begin records that the evaluation of an object begins, and returns the turn of the object for Settle.
+	// Begin records that the evaluation of an object has begun. It returns the object's turn, which is passed to
+	// Settle.
 	Begin(name string) uint64
-	// Settle records that the copy of an object is up to date, unless the object was enqueued again after the turn
-	// began. exclusion is why the object deliberately has no copy, or "".
+	// Settle records that the copy of an object is up to date, unless the object was enqueued again after this turn had
+	// begun. exclusion is the reason why the object deliberately has no copy, or "".
 	Settle(name string, turn uint64, exclusion string)
 }
 
-// Reset removes the results of the last object, so that the Worker can evaluate the next object.
+// Reset discards the results for the previous object, so that the Worker can evaluate the next one.
 func (w *Worker) Reset() {
 	w.Result, w.Warned, w.Out, w.Back, w.Matched = Unchanged, false, false, false, 0
 	w.steps, w.inStep, w.excluded, w.Chains = nil, false, "", ChainRuns{}
 }
 
-// Track records the beginning of the evaluation of an object whose kind is tracked.
+// Track records that the evaluation of an object has begun. The kind of the object is tracked.
 func (w *Worker) Track(s Steps, name string) { w.steps, w.turn = s, s.Begin(name) }
 
 // NewWorker returns a Worker with its own document.
@@ -89,21 +88,22 @@ func NewWorker(log *slog.Logger) *Worker {
 	return &Worker{Doc: document.New(), Env: host.Env{Measure: true, Logger: log}}
 }
 
-// Removed records that the object should have no copy and has none, unless err is set, the error of removing the copy.
-// It returns err. exclusion is why the object deliberately has no copy, or "" if the object does not exist.
+// Removed records the result of removing the copy of an object that should have none. If err is nil, the object is up
+// to date. exclusion is the reason why the object deliberately has no copy, or "" if the object does not exist. Removed
+// returns err.
 func (w *Worker) Removed(err error, exclusion string) error {
 	w.inStep, w.excluded = err == nil, exclusion
 	return err
 }
 
-// Converged records that the copy of an object is up to date. remote is the copy before the write, or nil for a new
-// copy. If the copy is being deleted or recreated, the call has no effect.
+// Converged records that the copy of an object is up to date. remote is the copy before the write, or nil if the copy
+// is new. If the copy is being deleted or recreated, it is not up to date, and Converged has no effect.
 func (w *Worker) Converged(remote *unstructured.Unstructured) {
 	w.inStep = w.Result != "deleted" && (remote == nil || remote.GetDeletionTimestamp() == nil)
 }
 
-// Settle records that the copy of the evaluated object is up to date. It must be called after Done of the queue,
-// because Done marks objects that were enqueued in the meantime as behind.
+// Settle passes the result to the steps of the scope: the copy of the object is up to date, if this was recorded. It
+// must be called after the queue's Done, because Done marks objects that were enqueued in the meantime as behind.
 func (w *Worker) Settle(name string) {
 	if w.steps != nil && w.inStep {
 		w.steps.Settle(name, w.turn, w.excluded)
@@ -111,11 +111,11 @@ func (w *Worker) Settle(name string) {
 	w.steps = nil
 }
 
-// ChainRun records whether the chain of one direction ran in an evaluation, and whether a plugin with ignoreFailure
-// failed in this run. The object is then reflected without this plugin's changes.
+// ChainRun records whether the chain of one direction ran during an evaluation, and whether a plugin with ignoreFailure
+// failed. If so, the object was reflected without the changes of this plugin.
 type ChainRun struct{ Ran, Ignored bool }
 
-// ChainRuns has the ChainRun of each direction.
+// ChainRuns contains the ChainRun of each direction.
 type ChainRuns struct{ Outgoing, Incoming ChainRun }
 
 // Direction returns the ChainRun of a direction.
@@ -126,7 +126,7 @@ func (c *ChainRuns) Direction(d Direction) *ChainRun {
 	return &c.Outgoing
 }
 
-// Record records a run of the chain of a hook.
+// Record records that the chain of a hook ran.
 func (c *ChainRuns) Record(hook host.Hook, outcome *host.Outcome) {
 	run := c.Direction(Out)
 	if hook == host.Incoming {
@@ -141,7 +141,7 @@ func (c *ChainRuns) Record(hook host.Hook, outcome *host.Outcome) {
 	}
 }
 
-// IgnoredPluginFailure reports whether a plugin with ignoreFailure has failed in this evaluation.
+// IgnoredPluginFailure reports whether a plugin with ignoreFailure failed in this evaluation.
 func (w *Worker) IgnoredPluginFailure() bool {
 	return w.Chains.Outgoing.Ignored || w.Chains.Incoming.Ignored
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/probation"
 )
 
-// Class is the class of an error. It determines how the error is handled, and is a label of the metrics.
+// Class is the class of an error. It determines how the error is handled, and is the value of a label of the metrics.
 type Class string
 
 const (
@@ -42,10 +42,10 @@ const (
 	Quarantine Class = "quarantine" // another client reverts the copy: Event, no writes for some time
 )
 
-// Answered reports whether errors of the class are responses from an API server that users can correct.
+// Answered reports whether errors of this class are responses of an API server that users can do something about.
 func (c Class) Answered() bool { return c == Refused || c == Denied }
 
-// Reasons of Events about plugins and quarantine.
+// Reasons of Events about plugins and about quarantine.
 const (
 	PluginTrappedReason     = "PluginTrapped"
 	PluginOutOfFuelReason   = "PluginOutOfFuel"
@@ -60,7 +60,7 @@ const (
 	QuarantinedReason       = wire.ReflectionQuarantinedReason
 )
 
-// Classified is an error that determines its own class and reason.
+// Classified is an error that knows its class and reason.
 type Classified interface {
 	error
 	// Classify returns the class of the error and the reason of its Event.
@@ -73,11 +73,10 @@ type Remedied interface {
 	Remedied()
 }
 
-// ForeignError is returned if the provider has an object that has the name of the copy, but is not the copy of this
-// object.
+// ForeignError means that an object on the provider has the name of the copy, but is not the copy of this object.
 type ForeignError struct {
 	Kind, Namespace, Name string
-	Ours                  bool // the object that has the name is the copy of another object of this cluster
+	Ours                  bool // the existing object is the copy of another object of this cluster
 }
 
 func (e *ForeignError) Error() string {
@@ -87,7 +86,7 @@ func (e *ForeignError) Error() string {
 	return fmt.Sprintf("%s %s/%s already exists on the provider and is not managed by Refract; rename or delete one of them", e.Kind, e.Namespace, e.Name)
 }
 
-// ReservedNameError is returned for an object whose name is reserved for the copy of another object. It implements
+// ReservedNameError means that the name of an object is reserved for the copy of another object. It implements
 // Classified and Remedied.
 type ReservedNameError struct{ Kind, Name, Owner string }
 
@@ -99,28 +98,28 @@ func (e *ReservedNameError) Error() string {
 // Classify implements Classified.
 func (e *ReservedNameError) Classify() (Class, string) { return Input, wire.FailedReflectionReason }
 
-// Remedied marks the error as one whose message contains the remedy.
+// Remedied implements Remedied.
 func (e *ReservedNameError) Remedied() {}
 
-// OutputError is returned if the result of the plugin chain is not a valid object.
+// OutputError means that the result of the plugin chain is not a valid object.
 type OutputError struct{ Problem string }
 
 func (e *OutputError) Error() string { return e.Problem }
 
-// InputError is returned for an object that is already invalid before a plugin has mutated it.
+// InputError means that an object was already invalid before plugins mutated it.
 type InputError struct{ Problem string }
 
 func (e *InputError) Error() string { return e.Problem }
 
-// SlowError is returned if a call got no response before its deadline, although the provider's API server responds to
-// a probe.
+// SlowError means that a call got no response before its deadline, although the provider's API server responds to
+// probes.
 type SlowError struct{ Limit time.Duration }
 
 func (e *SlowError) Error() string {
 	return fmt.Sprintf("no response within %s although the provider's API server is available: check for a slow admission webhook for this resource", e.Limit)
 }
 
-// RetryAfter is returned as an error to request another reconciliation after a delay. It does not count as a failure.
+// RetryAfter is an error that requests another reconciliation after a delay. It does not count as a failure.
 type RetryAfter struct{ After time.Duration }
 
 func (e *RetryAfter) Error() string { return "again in " + e.After.String() }
@@ -145,7 +144,7 @@ func Classify(err error) (Class, string) {
 		own     Classified
 	)
 	denied := admission.DenyingPolicy(err) != ""
-	if apifailure.IsOverloaded(err) { // This check comes first, because it takes precedence over all other classes.
+	if apifailure.IsOverloaded(err) { // takes precedence over all other classes
 		return Throttled, ThrottledReason
 	}
 	switch {
@@ -190,18 +189,18 @@ func Classify(err error) (Class, string) {
 	}
 }
 
-// unreachable reports whether err means that a request has not reached the API server, or has got no response.
+// unreachable reports whether err means that a request did not reach the API server or got no response.
 func unreachable(err error) bool {
 	if errors.Is(err, breaker.ErrUnreachable) || apifailure.IsOverdue(err) || breaker.Lost(err) {
 		return true
 	}
-	// Rejected credentials are treated like an unreachable API server. They concern every object, so they must not be
+	// Rejected credentials are treated like an unreachable API server. They affect all objects, so they must not be
 	// reported on each of them.
 	return apifailure.IsUnavailable(err) || apierrors.IsUnauthorized(err)
 }
 
-// MayHaveArrived reports whether a write may have been executed: it was accepted, or it was sent and got no response.
-// A status 5xx does not count as a response, because the API server may have begun the write before.
+// MayHaveArrived reports whether a write may have been executed: it was accepted, or it was sent and got no response. A
+// status 5xx counts as no response, because the API server may already have executed the write.
 func MayHaveArrived(err error) bool {
 	var slow *SlowError
 	var dial *net.OpError
@@ -218,7 +217,7 @@ func MayHaveArrived(err error) bool {
 	}
 }
 
-// Lasts reports whether errors of the class persist until a user makes a change.
+// Lasts reports whether errors of this class persist until a user changes something.
 func (c Class) Lasts() bool {
 	return c != Unreachable && c != Throttled && c != Conflict
 }

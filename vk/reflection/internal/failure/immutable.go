@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// IsImmutability reports whether a change was rejected only because it changes immutable fields.
+// IsImmutability reports whether a change was rejected for no other reason than that it changes immutable fields.
 func IsImmutability(err error) bool {
 	causes := CausesOf(err)
 	return len(causes) > 0 && !slices.ContainsFunc(causes, func(cause metav1.StatusCause) bool {
@@ -20,7 +20,7 @@ func IsImmutability(err error) bool {
 	})
 }
 
-// CausesOf returns the causes in an API server's rejection of an invalid object.
+// CausesOf returns the causes in the API server's response if it has rejected an object as invalid.
 func CausesOf(err error) []metav1.StatusCause {
 	status := apierrors.APIStatus(nil)
 	if !apierrors.IsInvalid(err) || !errors.As(err, &status) || status.Status().Details == nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/refract-project/refract/internal/apifailure"
 )
 
-// Remedy returns the remedy for an error from an API server. It returns "" if there is no remedy, or if the message of
-// the error already contains it.
+// Remedy returns the remedy for an error of an API server. It returns "" if there is none, or if the message of the
+// error already contains it.
 func Remedy(err error) string {
 	var own Remedied
 	switch {
@@ -30,8 +30,8 @@ func Remedy(err error) string {
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota"):
 		return "ask the provider to raise the quota, or delete objects there"
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "cannot "):
-		// The permission may also be missing because the remote namespace is being deleted, since the permissions in
-		// it are deleted first.
+		// If the remote namespace is being deleted, the permission may be missing because the permissions are deleted
+		// first.
 		return "grant the virtual kubelet this permission, or offload the namespace again if the remote namespace is being deleted"
 	case tooLarge(err):
 		return "make the object smaller: reflection adds labels and annotations to the remote object"
@@ -43,7 +43,7 @@ func Remedy(err error) string {
 	return ""
 }
 
-// tooLarge reports whether an object exceeds the size limit of an API server or of its storage.
+// tooLarge reports whether the error means that an object exceeds the size limit of an API server or of its storage.
 func tooLarge(err error) bool {
 	for _, cause := range CausesOf(err) {
 		if cause.Type == metav1.CauseType(validation.ErrorTypeTooLong) {

@@ -35,8 +35,8 @@ func terminating() error {
 	return err
 }
 
-// TestEachErrorHasItsRemedy checks that the message about an error from an API server contains the remedy if users can
-// resolve the error.
+// TestEachErrorHasItsRemedy checks that the message about an error of an API server contains the remedy if there is
+// one.
 func TestEachErrorHasItsRemedy(t *testing.T) {
 	for remedy, err := range map[string]error{
 		"offload the namespace again once it is gone": terminating(),
@@ -56,7 +56,7 @@ func TestEachErrorHasItsRemedy(t *testing.T) {
 	}
 }
 
-// TestImmutability checks that a rejection counts as immutability only if it names immutable fields and nothing else.
+// TestImmutability checks that a rejection counts as immutability only if all of its causes are immutable fields.
 func TestImmutability(t *testing.T) {
 	immutable := field.Invalid(field.NewPath("spec", "a"), "x", "field is immutable")
 	assert.True(t, IsImmutability(invalid(immutable)))
@@ -65,7 +65,7 @@ func TestImmutability(t *testing.T) {
 	assert.False(t, IsImmutability(errors.New("field is immutable")))
 }
 
-// TestErrorsOfPluginsHaveTheirReason checks the class and the Event reason of each error that does not come from an API
+// TestErrorsOfPluginsHaveTheirReason checks the class and the Event reason of errors that do not come from an API
 // server.
 func TestErrorsOfPluginsHaveTheirReason(t *testing.T) {
 	for reason, err := range map[string]error{
@@ -88,8 +88,8 @@ func TestErrorsOfPluginsHaveTheirReason(t *testing.T) {
 	assert.Equal(t, Conflict, class)
 }
 
-// TestClassesThatLast checks which classes of errors persist until a user makes a change, and which ones users can
-// correct.
+// TestClassesThatLast checks which classes of errors persist until a user changes something, and which of them are
+// responses that users can do something about.
 func TestClassesThatLast(t *testing.T) {
 	for class, lasts := range map[Class]bool{Unreachable: false, Throttled: false, Conflict: false, Refused: true, Denied: true, Foreign: true, Plugin: true, Input: true, Quarantine: true} {
 		assert.Equal(t, lasts, class.Lasts(), class)
@@ -97,8 +97,7 @@ func TestClassesThatLast(t *testing.T) {
 	}
 }
 
-// TestWritesThatMayHaveArrived checks for each write error whether MayHaveArrived reports that the write may have been
-// executed.
+// TestWritesThatMayHaveArrived checks for which errors MayHaveArrived reports that the write may have been executed.
 func TestWritesThatMayHaveArrived(t *testing.T) {
 	dial := &url.Error{Op: "Post", URL: "https://127.0.0.1", Err: &net.OpError{Op: "dial", Err: errors.New("refused")}}
 	read := &url.Error{Op: "Post", URL: "https://127.0.0.1", Err: &net.OpError{Op: "read", Err: errors.New("reset")}}
@@ -119,7 +118,7 @@ func TestWritesThatMayHaveArrived(t *testing.T) {
 	}
 }
 
-// TestErrorsNameWhatToDo checks that the messages that users see name the problem and the remedy.
+// TestErrorsNameWhatToDo checks that error messages for users contain the problem and the remedy.
 func TestErrorsNameWhatToDo(t *testing.T) {
 	assert.Contains(t, (&ForeignError{Kind: "ConfigMap", Namespace: "shop", Name: "a"}).Error(), "ConfigMap shop/a already exists on the provider and is not managed by Refract; rename or delete one of them")
 	assert.Contains(t, (&ReservedNameError{Kind: "ConfigMap", Name: "a", Owner: "b"}).Error(), "recreate it with another name")

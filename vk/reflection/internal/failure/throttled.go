@@ -21,12 +21,12 @@ const (
 	maxThrottledDelay = 30 * time.Second
 )
 
-// ThrottledReason is the reason of the Event about an API server that limits the requests of this virtual kubelet.
+// ThrottledReason is the reason of the Event about an API server that throttles this virtual kubelet.
 const ThrottledReason = "RequestsThrottled"
 
-// throttledError is the response 429 of an API server that limits requests.
+// throttledError is a response 429 of an API server that limits requests.
 type throttledError struct {
-	where string // name of the API server that limits requests
+	where string // name of the API server
 	cause error
 }
 
@@ -36,10 +36,10 @@ func (e *throttledError) Error() string {
 
 func (e *throttledError) Unwrap() error { return e.cause }
 
-// Remedied marks the error as one whose message contains the remedy.
+// Remedied implements Remedied.
 func (e *throttledError) Remedied() {}
 
-// WrapThrottled wraps a response 429 in a throttledError. It returns other errors unchanged.
+// WrapThrottled wraps a response 429 in a throttledError. It returns any other error unchanged.
 func WrapThrottled(where string, err error) error {
 	if !apifailure.IsOverloaded(err) {
 		return err
@@ -47,8 +47,8 @@ func WrapThrottled(where string, err error) error {
 	return &throttledError{where, err}
 }
 
-// Pause returns the delay before the next attempt after a response 429: the delay that the API server requests, plus
-// a random part of up to half of it, which spreads the attempts for many objects.
+// Pause returns the delay before the next attempt after a response 429. To the delay that the API server requests, it
+// adds a random part of up to half the delay, so that the attempts for many objects are spread.
 func Pause(err error) time.Duration {
 	after := minThrottledDelay
 	if seconds, ok := apierrors.SuggestsClientDelay(err); ok && seconds > 0 {

@@ -10,8 +10,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// TestPausesAfterThrottling checks that the delay is the one that the API server requests, or one second by default,
-// plus up to half of it. Without this addition, the delay is at most the longest backoff after other errors.
+// TestPausesAfterThrottling checks that the delay is the delay that the API server requests, or one second if it
+// requests none, plus a random part of up to half the delay. Without the random part, the delay is at most the longest
+// backoff after other errors.
 func TestPausesAfterThrottling(t *testing.T) {
 	t.Parallel()
 	for seconds, first := range map[int]time.Duration{0: minThrottledDelay, 3: 3 * time.Second, 1 << 20: maxThrottledDelay} {

@@ -19,12 +19,12 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// Fence is the state of the API server at one moment. An informer whose watch may be late has passed the fence when
-// it shows this state or a later one. A Fence is used by one goroutine only.
+// Fence is the state of the API server at one moment. An informer, whose watch may lag behind, has passed the fence
+// when it contains this state or a later one. A Fence must not be used concurrently.
 type Fence struct {
 	informer *Informer
-	// pending has the objects that the informer does not show yet, with their versions. "" means that the object is
-	// deleted.
+	// pending contains the objects whose state at the fence is not in the informer yet, with their versions. The
+	// version "" means that the object was deleted.
 	pending map[cache.ObjectName]string
 }
 
@@ -32,10 +32,9 @@ type Fence struct {
 func (i *Informer) Fence() *Fence { return &Fence{informer: i} }
 
 // Behind lists the objects from the API server. It returns the name of an object that is older in the informer than at
-// the fence, or whose creation or deletion the informer has not seen. It returns "" if there is no such object; later
-// calls then also return "". Objects are listed because a list is current, unlike a watch. Only metadata is
-// transferred. Changes after the first call are ignored: otherwise the informer of a busy API server would never pass
-// the fence.
+// the fence, or whose creation or deletion is not in the informer. It returns "" if there is no such object, and in all
+// later calls. It uses a list because, unlike a watch, a list is up to date. It transfers only metadata. Changes after
+// the first call are ignored. Otherwise the informer of a busy API server would never pass the fence.
 func (f *Fence) Behind(ctx context.Context) (object string, err error) {
 	list, err := f.informer.stored(ctx)
 	if err != nil {
@@ -64,8 +63,8 @@ func (f *Fence) Behind(ctx context.Context) (object string, err error) {
 	return object, nil
 }
 
-// showsVersion reports whether the informer shows an object in a version, or a later one. If the API server no longer
-// stores the object, showsVersion reports whether the informer no longer shows its old state.
+// showsVersion reports whether the informer contains this version of an object or a later one. If the API server does
+// not store the object any more, it reports whether the informer no longer contains the old state.
 func (f *Fence) showsVersion(name cache.ObjectName, version string, isStored bool, now string) bool {
 	shown := f.informer.peekObject(name)
 	if isStored {
@@ -74,7 +73,7 @@ func (f *Fence) showsVersion(name cache.ObjectName, version string, isStored boo
 	return shown == nil || hasReached(shown, now)
 }
 
-// peekObject returns the same object as Get, but leaves a packed object packed.
+// peekObject returns the same object as Get, but does not unpack it permanently.
 func (i *Informer) peekObject(name cache.ObjectName) *unstructured.Unstructured {
 	found, _, _ := i.indexer.GetByKey(name.String())
 	if kept, ok := found.(*item); ok {
@@ -83,8 +82,7 @@ func (i *Informer) peekObject(name cache.ObjectName) *unstructured.Unstructured 
 	return nil
 }
 
-// hasReached reports whether an object has the given version or a later one. (Kubernetes: versions of one resource
-// are ordered.)
+// hasReached reports whether an object has the given version or a later one. The versions of a resource are ordered.
 func hasReached(object *unstructured.Unstructured, version string) bool {
 	own := object.GetResourceVersion()
 	if own == version {
@@ -94,8 +92,8 @@ func hasReached(object *unstructured.Unstructured, version string) bool {
 	return err == nil && order >= 0
 }
 
-// metadataLister returns a function that lists the metadata of the selected objects from the API server's storage,
-// not from its cache.
+// metadataLister returns a function that lists the metadata of the selected objects. It reads from the API server's
+// storage, not from the API server's cache.
 func (s *Source) metadataLister(resource schema.GroupVersionResource, selected Selection) func(context.Context) (*metav1.PartialObjectMetadataList, error) {
 	return func(ctx context.Context) (*metav1.PartialObjectMetadataList, error) {
 		return breaker.Do(ctx, s.Breaker, func() (*metav1.PartialObjectMetadataList, error) {

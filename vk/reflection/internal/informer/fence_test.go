@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// storing makes the API server of an informer store the given objects, as pairs of name and version.
+// storing defines which objects the API server of an informer stores, as pairs of name and version.
 func (i *Informer) storing(now string, objects ...string) {
 	list := &metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{ResourceVersion: now}}
 	for n := 0; n < len(objects); n += 2 {
@@ -69,8 +69,8 @@ func TestFence(t *testing.T) {
 	}
 }
 
-// TestFenceDoesNotMove checks that the informer of a busy API server passes a fence, because only the objects that
-// were stored at the moment of the fence count.
+// TestFenceDoesNotMove checks that the informer of a busy API server passes a fence, because only the objects that were
+// stored at the fence are considered.
 func TestFenceDoesNotMove(t *testing.T) {
 	t.Parallel()
 	i := newInformer(t, Options{Selection: Selection{Namespace: "shop"}})
@@ -82,7 +82,7 @@ func TestFenceDoesNotMove(t *testing.T) {
 	require.NoError(t, err)
 	assert.NotEmpty(t, object1)
 	require.NoError(t, i.Put(object("busy", "5")))
-	// The API server now stores only these two objects. The objects ends and short were deleted.
+	// The API server now stores only these two objects. The objects ends and short have been deleted.
 	i.storing("20", "busy", "15", "new", "16")
 	behind(t, f, "shop/ends")
 	require.NoError(t, (*store)(i).Delete(object("ends", "18")))

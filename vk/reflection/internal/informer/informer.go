@@ -3,10 +3,10 @@
 
 // Package informer caches selected unstructured objects, without unused fields.
 //
-// An Informer consists of client-go's reflector and a store of this package. A shared informer of client-go has two
-// more queues and five more goroutines for each watch, so that handlers may block. The handlers of an Informer only
-// enqueue a key, so the goroutine that reads the watch can call them. Objects that are not in use are packed to save
-// memory, because most of ten thousand running pods do not change.
+// An Informer consists of client-go's reflector and a store in this package. client-go's shared informers have two more
+// queues and five more goroutines for each watch, so that handlers may block. The handlers of an Informer only enqueue
+// a key, so they are called by the goroutine that reads the watch. Objects that are not in use are packed to save
+// memory: of ten thousand running pods, most do not change.
 package informer
 
 import (
@@ -27,13 +27,13 @@ import (
 // Trim removes the fields of an object that are not cached. It must be idempotent.
 type Trim func(object *unstructured.Unstructured)
 
-// EventFunc handles an event. before is the previous state, or nil for a new object. object is the current state, or
-// the last known state of a deleted object. An EventFunc must not block.
+// EventFunc handles an event. before is the previous state of the object, or nil if the object is new. object is the
+// current state, or the last known state if the object was deleted. An EventFunc must not block.
 type EventFunc func(before, object *unstructured.Unstructured, deleted bool)
 
-// Informer lists and watches selected objects while it runs, and keeps the objects while it does not run. The
-// returned objects must not be modified. An Informer is safe for concurrent use. It implements cache.DoneChecker: it
-// is done when the objects were listed once and the handlers were called for them.
+// Informer lists and watches selected objects while it runs. It keeps the objects when it stops. The returned objects
+// must not be modified. An Informer is safe for concurrent use. It implements cache.DoneChecker: it is done when the
+// objects have been listed once and the handlers have been called for them.
 type Informer struct {
 	source    *cache.ListWatch
 	stored    func(context.Context) (*metav1.PartialObjectMetadataList, error)
@@ -44,10 +44,10 @@ type Informer struct {
 	strings   *Strings
 	private   bool
 	indexes   cache.Indexers // index functions of objects
-	indexer   cache.Indexer  // index of *item, the stored form of an object
-	round     atomic.Uint32  // number of calls of Pack so far
+	indexer   cache.Indexer  // index of objects in their stored form, *item
+	round     atomic.Uint32  // number of calls of Pack
 
-	delivering sync.Mutex // ensures that handlers see every change once and in order
+	delivering sync.Mutex // ensures that handlers are called for each change once and in order
 	handlers   []*EventFunc
 	synced     chan struct{}
 	once       sync.Once
@@ -56,13 +56,14 @@ type Informer struct {
 // Options are the options of an Informer.
 type Options struct {
 	Selection
-	// Trim is applied to every object after DropManagedFields. It may be nil.
+	// Trim is applied to each object after DropManagedFields. It may be nil.
 	Trim     Trim
 	Indexers cache.Indexers
-	// Listed is called with the error, or nil, of each list and of each start of a watch. It may be nil.
+	// Listed is called with the error of each list and of each start of a watch. The error is nil after a success.
+	// Listed may be nil.
 	Listed func(error)
-	// Private means that no part of an object's content is kept after the object is gone. If it is false, strings that
-	// many objects contain may be kept.
+	// Private means that no part of an object's content is kept after the object is gone. Otherwise strings that occur
+	// in many objects may be kept.
 	Private bool
 }
 
@@ -93,12 +94,12 @@ func (s *Source) New(resource schema.GroupVersionResource, o Options) *Informer 
 // starts; see Run.
 const resyncPeriod = time.Nanosecond
 
-// Run keeps the objects up to date until ctx ends. It may be called again after it has returned.
+// Run keeps the objects up to date until ctx is done. It may be called again after it has returned.
 func (i *Informer) Run(ctx context.Context) {
 	reflector := cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(i.source, i.client), &unstructured.Unstructured{}, (*store)(i),
 		cache.ReflectorOptions{Name: "refract", TypeDescription: i.resource.String(), ResyncPeriod: resyncPeriod})
-	// For each watch, the reflector starts a goroutine that triggers resyncs. Resyncs are not used (see Resync), so Goexit
-	// ends the goroutine, which saves a quarter of all goroutines.
+	// For each watch, the reflector starts a goroutine that triggers resyncs. Resyncs are not used (see Resync), so
+	// Goexit ends this goroutine. This saves a quarter of all goroutines.
 	reflector.ShouldResync = func() bool { runtime.Goexit(); return false }
 	reflector.RunWithContext(ctx)
 }
@@ -122,11 +123,11 @@ func (i *Informer) Done() <-chan struct{} { return i.synced }
 // HasSynced reports whether the objects have been listed once.
 func (i *Informer) HasSynced() bool { return cache.IsDone(i) }
 
-// KnownEmpty marks the informer as synced without objects. It is called after Any has returned false. It has no
-// effect if objects were listed before.
+// KnownEmpty marks the informer as synced without objects. It is called after Any has returned false. It has no effect
+// if objects have been listed before.
 func (i *Informer) KnownEmpty() { i.once.Do(func() { close(i.synced) }) }
 
-// OnEvent calls f for every existing object, and then for every change, until remove is called.
+// OnEvent calls f for each existing object, and then for each change, until remove is called.
 func (i *Informer) OnEvent(f EventFunc) (remove func()) {
 	i.delivering.Lock()
 	defer i.delivering.Unlock()
@@ -147,7 +148,7 @@ func (i *Informer) OnEvent(f EventFunc) (remove func()) {
 	}
 }
 
-// Resync calls the handlers for every object as if it had been updated without a change.
+// Resync calls the handlers for each object, as for an update without a change.
 func (i *Informer) Resync() {
 	i.delivering.Lock()
 	defer i.delivering.Unlock()
@@ -156,7 +157,7 @@ func (i *Informer) Resync() {
 	}
 }
 
-// Get returns the object with the given namespace and name, or nil.
+// Get returns the object with the given namespace and name, or nil if it does not exist.
 func (i *Informer) Get(namespace, name string) *unstructured.Unstructured {
 	key := name
 	if namespace != "" {
@@ -169,7 +170,7 @@ func (i *Informer) Get(namespace, name string) *unstructured.Unstructured {
 	return nil
 }
 
-// By returns the objects with the given value in the given index.
+// By returns the objects that have the given value in an index.
 func (i *Informer) By(index, value string) []*unstructured.Unstructured {
 	objects, err := i.indexer.ByIndex(index, value)
 	if err != nil {
@@ -201,7 +202,8 @@ func (i *Informer) All() []*unstructured.Unstructured { return objectsOf(i.index
 // Len returns the number of objects.
 func (i *Informer) Len() int { return len(i.indexer.ListKeys()) }
 
-// Pack packs the objects that were not used since the call before the last one. It must be called periodically.
+// Pack packs the objects that have not been used since the call before the previous one. It must be called
+// periodically.
 func (i *Informer) Pack() {
 	round := i.round.Add(1)
 	for _, kept := range i.indexer.List() {
@@ -211,10 +213,10 @@ func (i *Informer) Pack() {
 	}
 }
 
-// Put stores an object as if the watch had delivered it, for tests.
+// Put stores an object as if the watch had delivered it. It is for tests.
 func (i *Informer) Put(object *unstructured.Unstructured) error { return (*store)(i).Add(object) }
 
-// Drop removes an object as if the watch had delivered its deletion, for tests.
+// Drop removes an object as if the watch had delivered its deletion. It is for tests.
 func (i *Informer) Drop(object *unstructured.Unstructured) error { return (*store)(i).Delete(object) }
 
 var _ cache.DoneChecker = (*Informer)(nil)

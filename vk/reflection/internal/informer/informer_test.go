@@ -17,7 +17,7 @@ import (
 
 func newInformer(t *testing.T, o Options) *Informer {
 	t.Helper()
-	// The address is never used, because the test does not call the client.
+	// The client is not used, so its address does not matter.
 	client, err := dynamic.NewForConfig(&rest.Config{Host: "127.0.0.1:1"})
 	require.NoError(t, err)
 	return (&Source{Client: client, Strings: NewStrings()}).New(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, o)
@@ -71,7 +71,7 @@ func TestHandlersAreToldOfChangesOnce(t *testing.T) {
 	require.NoError(t, s.Delete(object("c", "5")))
 	heard.want(t, "a 1>3 false", "c ->4 false", "c ->5 true")
 
-	// The objects are listed again. An unchanged object must cause no event. An object that is missing in the list
+	// The objects are listed again. An unchanged object must not cause an event. An object that is missing in the list
 	// counts as deleted.
 	require.NoError(t, s.Replace([]any{object("a", "3"), object("d", "6")}, "6"))
 	heard.want(t, "d ->6 false", "b ->2 true")
@@ -92,7 +92,7 @@ func TestHandlersAreToldOfChangesOnce(t *testing.T) {
 	}
 }
 
-// TestAnotherObjectOfTheSameVersion checks that an object replaces another object of the same version. This occurs
+// TestAnotherObjectOfTheSameVersion checks that an object replaces another object with the same version. This happens
 // because an API server whose storage was restored uses versions a second time.
 func TestAnotherObjectOfTheSameVersion(t *testing.T) {
 	t.Parallel()
@@ -110,8 +110,7 @@ func TestAnotherObjectOfTheSameVersion(t *testing.T) {
 	}
 }
 
-// TestDeletedObjectsAreTrimmed checks that handlers get a deleted object in the form in which the informer has stored
-// it.
+// TestDeletedObjectsAreTrimmed checks that handlers get a deleted object in the form that the informer stored.
 func TestDeletedObjectsAreTrimmed(t *testing.T) {
 	t.Parallel()
 	i := newInformer(t, Options{Trim: DropSpec})

@@ -13,15 +13,16 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// item is one state of an object in the index. It is unpacked while it is used, and packed otherwise. Another state
-// of the object is another item. An item is safe for concurrent use.
+// item is one state of an object in the index. It is unpacked while it is in use, and packed otherwise. Each state of
+// an object is a new item. An item is safe for concurrent use.
 type item struct {
 	cache.ObjectName
-	// indexed has the values of each index. They are stored because the indexer needs them again to remove the item.
+	// indexed contains the values of the object in each index. They are stored because the indexer needs them when it
+	// removes the item.
 	indexed map[string][]string
 	object  atomic.Pointer[unstructured.Unstructured]
-	packed  atomic.Pointer[packed] // set before the field object becomes nil
-	used    atomic.Uint32          // value of Informer.round at the last use
+	packed  atomic.Pointer[packed] // set before object becomes nil
+	used    atomic.Uint32          // value of Informer.round when the object was last used
 }
 
 func newItem(object *unstructured.Unstructured, indexers cache.Indexers, round uint32) (*item, error) {
@@ -41,7 +42,7 @@ func newItem(object *unstructured.Unstructured, indexers cache.Indexers, round u
 	return i, nil
 }
 
-// indexOf returns an index function that returns the values that newItem has computed.
+// indexOf returns an index function with the values that newItem has computed.
 func indexOf(name string) cache.IndexFunc {
 	return func(kept any) ([]string, error) {
 		if i, ok := kept.(*item); ok {
@@ -51,7 +52,7 @@ func indexOf(name string) cache.IndexFunc {
 	}
 }
 
-// useObject returns the object and keeps it unpacked for some time.
+// useObject returns the object, and keeps it unpacked for some time.
 func (i *item) useObject(round uint32) *unstructured.Unstructured {
 	i.used.Store(round)
 	if object := i.object.Load(); object != nil {
@@ -62,7 +63,7 @@ func (i *item) useObject(round uint32) *unstructured.Unstructured {
 	return object
 }
 
-// peekObject returns the object. If the object is packed, it stays packed.
+// peekObject returns the object. A packed object stays packed.
 func (i *item) peekObject() *unstructured.Unstructured {
 	if object := i.object.Load(); object != nil {
 		return object

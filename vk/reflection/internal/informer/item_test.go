@@ -46,7 +46,7 @@ func TestUnusedObjectsArePacked(t *testing.T) {
 	}
 	want := object("unused", "1")
 	DropManagedFields(want)
-	for range 2 { // Both uses must return the object: the first one unpacks it, and the second one finds it unpacked.
+	for range 2 { // The first use unpacks the object, and the second use finds it unpacked.
 		if got := i.Get("shop", "unused"); !reflect.DeepEqual(got, want) {
 			t.Errorf("%v was kept as %v", want, got)
 		}
@@ -56,8 +56,8 @@ func TestUnusedObjectsArePacked(t *testing.T) {
 	}
 }
 
-// TestPackedObjectsChangeLikeOthers checks that handlers and indexes see the same values whether or not an object was
-// packed before.
+// TestPackedObjectsChangeLikeOthers checks that handlers and indexes get the same values whether or not an object was
+// packed.
 func TestPackedObjectsChangeLikeOthers(t *testing.T) {
 	t.Parallel()
 	i := newInformer(t, Options{Indexers: cache.Indexers{"version": byVersion}})
@@ -89,8 +89,8 @@ func TestIndexesRefuseBadObjects(t *testing.T) {
 	}
 }
 
-// TestPackingWhileInUse packs, uses and replaces the objects of an informer concurrently. It checks that no object is
-// missing at any time and, with the race detector, that the accesses are synchronized.
+// TestPackingWhileInUse packs, uses and replaces the objects of an informer concurrently. No object may be missing at
+// any time. With the race detector, it also checks that accesses are synchronized.
 func TestPackingWhileInUse(t *testing.T) {
 	t.Parallel()
 	i := newInformer(t, Options{Selection: Selection{Namespace: "shop"}})

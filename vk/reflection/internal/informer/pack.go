@@ -12,23 +12,22 @@ import (
 )
 
 // Strings packs the content of objects. A packed pod takes some hundred bytes without pointers that the garbage
-// collector must follow. Unpacked, its maps take ten kilobytes and more. Objects of a kind have the same keys and
-// mostly the same strings, so Strings stores each string once. A nil Strings does not pack objects. Strings is safe
-// for concurrent use.
+// collector must follow. When it is unpacked, its maps take ten kilobytes or more. The objects of a kind have the same
+// keys and mostly the same strings, so Strings stores each string only once. A nil Strings does not pack objects.
+// Strings is safe for concurrent use.
 type Strings struct {
 	mu      sync.Mutex
 	current *table
-	met     map[string]struct{} // strings that have occurred once and are stored as soon as they occur again
+	met     map[string]struct{} // strings that have occurred once; they are stored when they occur again
 }
 
 const (
-	// tableMost is the maximum number of strings in a table. When a table is full, a new one is started. The full
-	// table is freed together with the objects that use it.
+	// tableMost is the maximum number of strings in a table. When a table is full, a new one is started. A full table
+	// is freed together with the objects that use it.
 	tableMost = 1 << 14
-	// metMost limits the number of remembered strings that occurred once. When it is reached, all of them are
-	// forgotten.
+	// metMost is the maximum number of strings in met. When it is reached, all of them are dropped.
 	metMost = 1 << 13
-	// textMost is the maximum length of a stored string, in bytes.
+	// textMost is the maximum length of a stored string in bytes.
 	textMost = 64
 )
 
@@ -39,8 +38,8 @@ func NewStrings() *Strings {
 
 // table assigns numbers to strings. The number of a string never changes.
 type table struct {
-	mu      sync.RWMutex // protects strings; numbers is used only while an object is packed
-	strings []any        // stored as any, which saves an allocation whenever a string is used as a value
+	mu      sync.RWMutex // protects strings; numbers is used only while an object is being packed
+	strings []any        // the type is any, so that using a string as a value needs no allocation
 	numbers map[string]uint64
 }
 
@@ -67,8 +66,9 @@ type packed struct {
 	table *table
 }
 
-// Tags of packed values. After the tag, a string has its number in the table, or its length and its bytes. A list or
-// a map has the number of its elements. A json.Number, which a Trim may produce, has its text.
+// Tags of packed values. The tag of a string is followed by its number in the table, or by its length and bytes. The
+// tag of a list or a map is followed by the number of elements. The tag of a json.Number, which a Trim may produce, is
+// followed by its text.
 const (
 	tagNull = iota
 	tagFalse
@@ -82,7 +82,7 @@ const (
 	tagMap
 )
 
-// packContent packs the content of an object. It returns nil if the content has a value of an unknown type. The
+// packContent packs the content of an object. It returns nil if the content contains a value of an unknown type. The
 // strings of a private object are not stored in the table.
 func (s *Strings) packContent(object map[string]any, private bool) *packed {
 	if s == nil {

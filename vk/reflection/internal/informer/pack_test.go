@@ -18,7 +18,7 @@ import (
 func packTwice(t testing.TB, s *Strings, object map[string]any) *packed {
 	t.Helper()
 	require.NotNil(t, s.packContent(object, false))
-	// Only now are the strings stored in the table, because they have occurred before.
+	// The strings are stored in the table only now, because they have occurred before.
 	again := s.packContent(object, false)
 	require.NotNil(t, again)
 	return again
@@ -95,8 +95,8 @@ func TestNothingOfPrivateObjectsIsKept(t *testing.T) {
 	}
 }
 
-// TestStringsAreBounded checks that a client that creates ever new labels cannot make memory grow without limit, and
-// that objects that were packed before stay readable.
+// TestStringsAreBounded checks that a client that keeps creating new labels cannot make the memory grow without limit,
+// and that objects that were packed earlier can still be read.
 func TestStringsAreBounded(t *testing.T) {
 	t.Parallel()
 	s := NewStrings()
@@ -116,7 +116,7 @@ func TestStringsAreBounded(t *testing.T) {
 	}
 }
 
-// somePod returns a pod that is typical for the content of a cache.
+// somePod returns a typical cached pod.
 func somePod(tb testing.TB) map[string]any {
 	tb.Helper()
 	var object map[string]any
@@ -153,8 +153,8 @@ func BenchmarkUnpack(b *testing.B) {
 	}
 }
 
-// BenchmarkJSON measures how long the standard library takes to encode the same object as JSON and to decode it, for
-// comparison with packing.
+// BenchmarkJSON measures, for comparison with packing, how long the standard library takes to encode and decode the
+// same object as JSON.
 func BenchmarkJSON(b *testing.B) {
 	pod := somePod(b)
 	b.ReportAllocs()

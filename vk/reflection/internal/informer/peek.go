@@ -8,11 +8,11 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Peek returns the same object as Get, but leaves a packed object packed, so that a loop over all objects does not
-// unpack the whole cache.
+// Peek returns the same object as Get, but a packed object stays packed. A loop over all objects thus does not unpack
+// the whole cache.
 func (i *Informer) Peek(key cache.ObjectName) *unstructured.Unstructured { return i.peekObject(key) }
 
-// KeysIn returns the keys of the objects of a namespace, in no particular order.
+// KeysIn returns the keys of the objects in a namespace, in any order.
 func (i *Informer) KeysIn(namespace string) []cache.ObjectName {
 	texts, err := i.indexer.ListKeys(), error(nil)
 	if i.namespace == "" {

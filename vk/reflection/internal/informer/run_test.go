@@ -22,7 +22,8 @@ import (
 	"github.com/refract-project/refract/internal/dynamicclient"
 )
 
-// stream returns an API server that has no objects at first, and sends the objects from a channel to the watch.
+// stream returns an API server that has no objects at first, and sends the objects that it receives from a channel to
+// the watch.
 func stream(t *testing.T, comes <-chan string) *httptest.Server {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -50,8 +51,8 @@ func stream(t *testing.T, comes <-chan string) *httptest.Server {
 	return server
 }
 
-// TestWatchesGoOnWithoutResync checks that a running watch has no goroutine that waits for a resync, and that the
-// watch still delivers objects.
+// TestWatchesGoOnWithoutResync checks that a running watch has no goroutine that waits for a resync, and still delivers
+// objects.
 func TestWatchesGoOnWithoutResync(t *testing.T) {
 	comes := make(chan string)
 	client, err := dynamicclient.New(&rest.Config{Host: stream(t, comes).URL}, dynamicclient.Options{})

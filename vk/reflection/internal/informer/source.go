@@ -28,15 +28,15 @@ type Selection struct {
 }
 
 // Source is a cluster whose objects are watched. If it has a Breaker, watches wait while the cluster is unreachable,
-// and resume as soon as it is reachable.
+// and are resumed when it is reachable again.
 type Source struct {
 	Client   dynamic.Interface
-	Metadata metadata.Interface // nil if no Fence is used
+	Metadata metadata.Interface // may be nil if no Fence is used
 	Breaker  *breaker.Breaker
 	Strings  *Strings
 }
 
-// observeLists makes a ListWatch call the function listed with the result of each list and each start of a watch.
+// observeLists makes a ListWatch call listed with the result of each list, and of each start of a watch.
 func observeLists(source *cache.ListWatch, listed func(error)) {
 	list, watched := source.ListWithContextFunc, source.WatchFuncWithContext
 	source.ListWithContextFunc = func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
@@ -51,8 +51,8 @@ func observeLists(source *cache.ListWatch, listed func(error)) {
 	}
 }
 
-// ListWatch lists and watches the selected objects. If the Source has a Breaker, requests wait until the cluster is
-// reachable.
+// ListWatch returns a ListWatch for the selected objects. If the Source has a Breaker, requests wait until the cluster
+// is reachable.
 func (s *Source) ListWatch(resource schema.GroupVersionResource, selected Selection) *cache.ListWatch {
 	of := s.Client.Resource(resource).Namespace(selected.Namespace)
 	return &cache.ListWatch{
@@ -75,9 +75,9 @@ func (s *Source) ListWatch(resource schema.GroupVersionResource, selected Select
 	}
 }
 
-// onOwnStack returns the result of request, which runs in its own goroutine. Requests need a large stack, which the
-// goroutine of the watch would keep for hours, because Go shrinks a stack only if less than a quarter is used. This
-// matters because a virtual kubelet has ten watches for each namespace.
+// onOwnStack calls request in a separate goroutine, and returns its result. Requests need a large stack. The goroutine
+// of a watch would keep such a stack for hours, because Go shrinks a stack only if less than a quarter of it is used.
+// This matters because a virtual kubelet has ten watches per namespace.
 func onOwnStack[T any](request func() (T, error)) (result T, err error) {
 	done := make(chan struct{})
 	go func() {

@@ -10,14 +10,14 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// store is an Informer as the cache.ReflectorStore that client-go's reflector fills.
+// store is an Informer in its role as the cache.ReflectorStore that client-go's reflector fills.
 type store Informer
 
 var _ cache.TransformingStore = (*store)(nil)
 
 func (s *store) asInformer() *Informer { return (*Informer)(s) }
 
-// Transformer implements cache.TransformingStore. It trims the objects of a streaming first list as they arrive.
+// Transformer implements cache.TransformingStore. It trims the objects of a streamed first list when they arrive.
 func (s *store) Transformer() cache.TransformFunc {
 	return func(object any) (any, error) {
 		if u, ok := object.(*unstructured.Unstructured); ok {
@@ -44,7 +44,7 @@ func (s *store) Add(object any) error {
 // Update implements cache.ReflectorStore.
 func (s *store) Update(object any) error { return s.Add(object) }
 
-// putObject stores an object and calls the handlers. If listed is true, an object that has not changed is skipped.
+// putObject stores an object and calls the handlers. If listed is true, an unchanged object is skipped.
 func (s *store) putObject(object any, listed bool) error {
 	u, ok := object.(*unstructured.Unstructured)
 	if !ok {
@@ -112,11 +112,11 @@ func (s *store) Replace(list []any, _ string) error {
 	return nil
 }
 
-// Resync implements cache.ReflectorStore. It has no effect, because resyncs are started with Informer.Resync, which
-// needs no goroutine for each informer.
+// Resync implements cache.ReflectorStore. It does nothing, because resyncs are started with Informer.Resync, which does
+// not need a goroutine for each informer.
 func (s *store) Resync() error { return nil }
 
-// callHandlers calls the handlers. The caller must hold i.delivering.
+// callHandlers calls the handlers. i.delivering must be locked.
 func (i *Informer) callHandlers(before, object *unstructured.Unstructured, deleted bool) {
 	for _, f := range i.handlers {
 		(*f)(before, object, deleted)

@@ -11,7 +11,7 @@ import (
 	"github.com/refract-project/refract/host"
 )
 
-// Metrics are the metrics of one Manager. The first two metrics have the names and labels that Liqo's dashboards use.
+// Metrics contains the metrics of one Manager. The first two have the names and labels that Liqo's dashboards use.
 type Metrics struct {
 	Items, ItemErrors *prometheus.CounterVec
 	Objects           *prometheus.CounterVec
@@ -54,7 +54,8 @@ func New() *Metrics {
 	}
 }
 
-// Register registers the metrics, including the depths of the queues and the numbers of quarantined objects.
+// Register registers the metrics. It also registers metrics for the depths of the queues and the numbers of quarantined
+// objects.
 func (m *Metrics) Register(registerer prometheus.Registerer, reachable func() bool, depths, quarantined func() map[string]int) error {
 	if registerer == nil {
 		return nil
@@ -75,7 +76,8 @@ func (m *Metrics) Register(registerer prometheus.Registerer, reachable func() bo
 	return errors.Join(faults...)
 }
 
-// countCollector exports one number for each kind. It is a collector because kinds are added and removed at run time.
+// countCollector exports one number for each kind. It computes the series when they are scraped, because kinds are
+// added and removed at run time.
 type countCollector struct {
 	desc   *prometheus.Desc
 	counts func() map[string]int
@@ -109,7 +111,7 @@ func (m *Metrics) ForgetKind(kind, liqoName string) {
 	}
 }
 
-// Forget removes the series of a namespace, which would otherwise be exposed forever.
+// Forget removes the series of a namespace. Otherwise they would be exported forever.
 func (m *Metrics) Forget(namespace string) {
 	for _, counters := range []*prometheus.CounterVec{m.Items, m.ItemErrors} {
 		counters.DeletePartialMatch(prometheus.Labels{"namespace": namespace})

@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package mutation runs the plugin chains on objects, and reports the warnings of the plugins.
+// Package mutation runs the plugin chains for objects, and reports the warnings of the plugins.
 package mutation
 
 import (
@@ -29,7 +29,8 @@ type Runner interface {
 	Run(ctx context.Context, kind string, hook host.Hook, doc *document.Document, env *host.Env) (*host.Outcome, error)
 }
 
-// Chains runs the plugin chains of all kinds. *host.Registry implements it. Each Run uses one generation of a chain.
+// Chains runs the plugin chains of all kinds. It is implemented by *host.Registry. Each Run uses a single generation of
+// a chain, even if the chain is swapped during the run.
 type Chains interface {
 	Runner
 	Subscribe(f func(kind string, hook host.Hook, generation uint64)) (cancel func())
@@ -40,21 +41,22 @@ type Mutator struct {
 	Kind         string
 	Confidential bool // see Chain.Confidential
 	Chains       Chains
-	Probations   *probation.Set // plugins on probation, may be nil
-	// CheckOutput returns an error if the result in the worker's document is not a valid object. CheckOutput is
-	// called only while there are probations. It may be nil.
+	Probations   *probation.Set // plugins on probation; may be nil
+	// CheckOutput returns an error if the result in the worker's document is not a valid object. It is called only
+	// while plugins are on probation. It may be nil.
 	CheckOutput func(w *evaluation.Worker, hook host.Hook) error
 	Events      *report.KindReporter
 	Metrics     *metrics.Metrics
-	// Remapper returns the implementation of the plugins' function remap_ip for a namespace and a hook.
+	// Remapper returns the function remap_ip that plugins can call, for a namespace and a hook.
 	Remapper func(namespace string, hook host.Hook) func(ip string) (mapped string, ok bool)
 }
 
-// Input is an object for a chain, with the context for its plugins. Both maps are shared and must not be modified.
+// Input is the input of a chain: an object, and the context for its plugins. Both maps are shared and must not be
+// modified.
 type Input struct{ Object, Context map[string]any }
 
-// Mutate runs the chain of the hook on an object. The chain runs the plugins whose selectors match local, the object
-// of this cluster. The result is in the worker's document.
+// Mutate runs the chain of the hook for an object. Only the plugins whose selectors match local, the object of this
+// cluster, are called. The result is in the worker's document.
 func (m *Mutator) Mutate(ctx context.Context, w *evaluation.Worker, hook host.Hook, namespace string, local map[string]any, in *Input) (*host.Outcome, error) {
 	outcome, err := m.Run(ctx, m.Chains, w, hook, namespace, local, in)
 	m.observe(ctx, w, hook, namespace, local, in, outcome, err)
@@ -65,7 +67,7 @@ func (m *Mutator) Mutate(ctx context.Context, w *evaluation.Worker, hook host.Ho
 	return outcome, err
 }
 
-// Run runs one of the chains of the kind on an object. Its only effect is the result in the worker's document.
+// Run runs one of the kind's chains for an object. Its only effect is the result in the worker's document.
 func (m *Mutator) Run(ctx context.Context, chains Runner, w *evaluation.Worker, hook host.Hook, namespace string, local map[string]any, in *Input) (*host.Outcome, error) {
 	w.Doc.Reset(in.Object)
 	w.Env.Context, w.Env.RemapIP = in.Context, m.Remapper(namespace, hook)
@@ -80,7 +82,7 @@ func (m *Mutator) Run(ctx context.Context, chains Runner, w *evaluation.Worker, 
 	return chains.Run(ctx, m.Kind, hook, w.Doc, &w.Env)
 }
 
-// Warnings reports the warnings from plugins and from the guard as Events about an object of this cluster.
+// Warnings reports the warnings of plugins and of the guard as Events about local, the object of this cluster.
 func (m *Mutator) Warnings(w *evaluation.Worker, local *unstructured.Unstructured, outcome *host.Outcome) {
 	for _, warning := range outcome.Warnings {
 		w.Warned = true
@@ -92,7 +94,7 @@ func (m *Mutator) Warnings(w *evaluation.Worker, local *unstructured.Unstructure
 	}
 }
 
-// CheckAnnotations warns about annotations that have no effect because their names have the wrong case.
+// CheckAnnotations warns about annotations that have no effect because their keys are in the wrong case.
 func (m *Mutator) CheckAnnotations(w *evaluation.Worker, object *unstructured.Unstructured) {
 	for name := range raw.Annotations(object.Object) {
 		if !strings.HasPrefix(name, "liqo.io/") {
@@ -107,8 +109,8 @@ func (m *Mutator) CheckAnnotations(w *evaluation.Worker, object *unstructured.Un
 	}
 }
 
-// IncomingStatus runs the incoming chain on a copy and truncates long messages of the result. It returns nil if a
-// plugin skips the copy, or if the copy has no status yet. root is the context of the hook.
+// IncomingStatus runs the incoming chain for a copy, and returns the resulting status with long messages truncated. It
+// returns nil if a plugin skips the copy, or if the copy has no status yet. root is the context of the hook.
 func (m *Mutator) IncomingStatus(ctx context.Context, w *evaluation.Worker, root map[string]any, local, remote *unstructured.Unstructured) (map[string]any, error) {
 	in := IncomingInput(root, local, remote)
 	if in == nil {
@@ -129,8 +131,8 @@ func (m *Mutator) IncomingStatus(ctx context.Context, w *evaluation.Worker, root
 	return content.CutStatus(next), nil
 }
 
-// OutputStatus returns the status in the result of the incoming chain. It returns nil if the status is absent and not
-// required.
+// OutputStatus returns the status in the result of the incoming chain. If the result has no status, it returns nil, or
+// an error if a status is required.
 func OutputStatus(w *evaluation.Worker, required bool) (map[string]any, error) {
 	status := w.Doc.Root().View().Field("status")
 	if !status.Exists() && !required {
@@ -143,8 +145,8 @@ func OutputStatus(w *evaluation.Worker, required bool) (map[string]any, error) {
 	return next, nil
 }
 
-// IncomingInput returns the input of the incoming chain, or nil if the copy has no status. root is the context of the
-// hook.
+// IncomingInput returns the input of the incoming chain. It returns nil if the copy has no status. root is the context
+// of the hook.
 func IncomingInput(root map[string]any, local, remote *unstructured.Unstructured) *Input {
 	if remote.Object["status"] == nil {
 		return nil

@@ -24,7 +24,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/report"
 )
 
-// chain is a function that is used as a plugin chain.
+// chain is a function that acts as a plugin chain.
 type chain func(hook host.Hook, env *host.Env) (*host.Outcome, error)
 
 func (c chain) Run(_ context.Context, _ string, hook host.Hook, _ *document.Document, env *host.Env) (*host.Outcome, error) {
@@ -55,8 +55,8 @@ func object(status any) *unstructured.Unstructured {
 	return made
 }
 
-// TestPluginsShareNothingOfConfidentialObjects checks that a plugin may keep state between the objects of a
-// namespace, but not between objects whose content is confidential.
+// TestPluginsShareNothingOfConfidentialObjects checks that a plugin may keep state from one object of a namespace to
+// the next, unless the objects are confidential.
 func TestPluginsShareNothingOfConfidentialObjects(t *testing.T) {
 	t.Parallel()
 	for confidential, domain := range map[bool]string{false: "shop", true: "shop/1"} {
@@ -75,8 +75,8 @@ func TestPluginsShareNothingOfConfidentialObjects(t *testing.T) {
 	}
 }
 
-// TestIncomingStatuses checks that the status that the incoming chain returns is used, with long messages truncated,
-// that there is no status if a plugin skips the copy, and that a failed plugin or an invalid status is an error.
+// TestIncomingStatuses checks the result of the incoming chain. A status is returned with long messages truncated. A
+// skipped copy has no status. A failed plugin and an invalid status are errors.
 func TestIncomingStatuses(t *testing.T) {
 	t.Parallel()
 	failed := errors.New("trapped")
@@ -114,7 +114,8 @@ func TestIncomingStatuses(t *testing.T) {
 	}
 }
 
-// TestUsersHearOfWarnings checks that Events report the warnings of plugins, and annotations in the wrong case.
+// TestUsersHearOfWarnings checks that Events report the warnings of plugins, and annotations whose keys are in the
+// wrong case.
 func TestUsersHearOfWarnings(t *testing.T) {
 	t.Parallel()
 	m, events := newMutator(t, false, nil)

@@ -13,11 +13,11 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/probation"
 )
 
-// PreviewDomain is the prefix of the state domains of previews, which have no effect. It keeps plugins from sharing
-// state between previews and reflection.
+// PreviewDomain is the prefix of the state domains that are used in previews. It prevents plugins from sharing state
+// between previews and actual reflection.
 const PreviewDomain = "preview/"
 
-// observe counts a run of a chain for its plugins that are on probation.
+// observe counts a run of a chain for each of its plugins that is on probation.
 func (m *Mutator) observe(ctx context.Context, w *evaluation.Worker, hook host.Hook, namespace string, local map[string]any, in *Input, outcome *host.Outcome, err error) {
 	if len(m.Probations.Current()) > 0 && ctx.Err() == nil {
 		err = m.withOutput(w, hook, outcome, err)
@@ -27,8 +27,8 @@ func (m *Mutator) observe(ctx context.Context, w *evaluation.Worker, hook host.H
 	}
 }
 
-// withOutput returns the error of a run. If the run has succeeded, it returns the error of the result, which
-// reflection would find only after the run.
+// withOutput returns the error of a run. If the run succeeded, it checks the result and returns that error. Reflection
+// checks the result only after the run.
 func (m *Mutator) withOutput(w *evaluation.Worker, hook host.Hook, outcome *host.Outcome, err error) error {
 	if err != nil || outcome == nil || outcome.Skipped || m.CheckOutput == nil {
 		return err
@@ -39,19 +39,19 @@ func (m *Mutator) withOutput(w *evaluation.Worker, hook host.Hook, outcome *host
 	return nil
 }
 
-// Release records that an object no longer needs a copy, for another reason than a skip. The object is then no longer
-// reported as one whose copy is kept during a probation.
+// Release records that an object no longer needs a copy for a reason other than a skip. A probation then no longer
+// reports its copy as held.
 func (m *Mutator) Release(namespace, name string) {
 	m.Probations.Release(probation.Object{Kind: m.Kind, Namespace: namespace, Name: name})
 }
 
-// ReleaseNamespace does the same as Release for all objects of a namespace.
+// ReleaseNamespace calls Release for all objects of a namespace.
 func (m *Mutator) ReleaseNamespace(namespace string) {
 	m.Probations.ReleaseNamespace(m.Kind, namespace)
 }
 
-// MayRemove returns a *probation.HeldError if the copy of a skipped object must stay, because the plugin that has
-// caused the skip is on probation.
+// MayRemove returns a *probation.HeldError if the copy of a skipped object must be kept because the plugin that skipped
+// the object is on probation.
 func (m *Mutator) MayRemove(ctx context.Context, w *evaluation.Worker, hook host.Hook, namespace string, local map[string]any, in *Input) error {
 	return m.Probations.MayRemove(m.onProbation(in.Object), func(previous probation.Runner) (*host.Outcome, error) {
 		return m.runPrevious(ctx, previous, w, hook, namespace, local, in)
@@ -63,8 +63,8 @@ func (m *Mutator) onProbation(object map[string]any) probation.Object {
 	return probation.Object{Kind: m.Kind, Namespace: u.GetNamespace(), Name: u.GetName(), UID: string(u.GetUID()), ResourceVersion: u.GetResourceVersion()}
 }
 
-// runPrevious runs the chain from before a promotion on the same input. The result of the worker's own chain is not
-// changed.
+// runPrevious runs the chain from before a promotion on the same input. It does not change the result of the worker's
+// own chain.
 func (m *Mutator) runPrevious(ctx context.Context, previous probation.Runner, w *evaluation.Worker, hook host.Hook, namespace string, local map[string]any, in *Input) (*host.Outcome, error) {
 	if w.Previous == nil {
 		w.Previous = evaluation.NewWorker(w.Env.Logger)

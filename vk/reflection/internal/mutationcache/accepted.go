@@ -10,20 +10,20 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Acceptances remembers writes that an API server has stored in a different form, so that the same write, which would
-// change nothing, is not repeated. The zero value is ready to use. Acceptances is safe for concurrent use.
+// Acceptances remembers writes that an API server stored in a different form. Such a write is not repeated, because it
+// would not change anything. The zero value is ready for use. Acceptances is safe for concurrent use.
 type Acceptances struct {
 	mu    sync.Mutex
 	byKey map[cache.ObjectName]acceptance
 }
 
-// acceptance has the hash of a write and the hash of its result.
+// acceptance contains a hash of a write and a hash of its result.
 type acceptance struct {
 	asked, stored uint64
-	until         time.Time // time at which a partly rejected write is retried, zero if the write was not rejected
+	until         time.Time // time at which a partly rejected write is retried, or zero if no part was rejected
 }
 
-// Accept remembers that the API server has stored the write with the hash asked in a form with the hash stored.
+// Accept records that the API server stored the write with the hash asked in a form that has the hash stored.
 func (a *Acceptances) Accept(key cache.ObjectName, asked, stored uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -33,7 +33,7 @@ func (a *Acceptances) Accept(key cache.ObjectName, asked, stored uint64) {
 	a.byKey[key] = acceptance{asked: asked, stored: stored}
 }
 
-// Expire makes the acceptance of a write end at the given time, so that the write is then retried.
+// Expire sets the time at which the acceptance of the last write ends. The write is then retried.
 func (a *Acceptances) Expire(key cache.ObjectName, until time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -43,15 +43,15 @@ func (a *Acceptances) Expire(key cache.ObjectName, until time.Time) {
 	}
 }
 
-// Expires reports whether the acceptance of the last write to an object expires.
+// Expires reports whether the acceptance of the last write of an object will expire.
 func (a *Acceptances) Expires(key cache.ObjectName) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return !a.byKey[key].until.IsZero()
 }
 
-// Accepted reports whether the same write had the same result before. It returns false after the acceptance has
-// expired.
+// Accepted reports whether the last write of an object was the same and had the same result. It returns false if the
+// acceptance has expired.
 func (a *Acceptances) Accepted(key cache.ObjectName, asked, stored uint64, now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -59,7 +59,7 @@ func (a *Acceptances) Accepted(key cache.ObjectName, asked, stored uint64, now t
 	return ok && known.asked == asked && known.stored == stored && (known.until.IsZero() || now.Before(known.until))
 }
 
-// Forget removes the remembered write to a deleted object.
+// Forget removes the record of a deleted object.
 func (a *Acceptances) Forget(key cache.ObjectName) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -1,9 +1,9 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package mutationcache remembers the responses from an API server to our writes until the watch has delivered the
-// results, like client-go's mutation cache. In addition, it tracks which events of the watch are only the result of our
-// own write (an echo), which objects are known to be deleted, and which writes the watch has never reported.
+// Package mutationcache remembers the API server's responses to our writes until the watch has delivered the results,
+// like client-go's mutation cache. It also finds out which events of the watch only reflect our own write (echoes),
+// which objects are known to be deleted, and which writes the watch has failed to report.
 package mutationcache
 
 import (
@@ -22,37 +22,36 @@ import (
 // while the watch is slow.
 const Grace = 10 * time.Second
 
-// Cache remembers the API server's responses to our writes until the watch has delivered them. A reconciliation thus
-// sees its own earlier writes, and events that are only echoes of these writes can be ignored. A Cache is safe for
-// concurrent use.
+// Cache remembers the API server's responses to our writes until the watch has delivered them. A reconciliation can
+// thus read its own earlier writes, and ignore events that are only echoes of them. A Cache is safe for concurrent use.
 type Cache struct {
 	clock clock.PassiveClock
 	mu    sync.Mutex
 	last  map[cache.ObjectName]written
-	// flying has the writes that wait for a response, each with the events that the watch has delivered since the
+	// flying contains the writes that have no response yet, with the events that the watch has delivered since each
 	// write began.
 	flying map[cache.ObjectName][]step
-	// gone has the UIDs of objects that were deleted recently. Neither an outdated cache nor a response that arrives
-	// after the deletion may bring such an object back. ring is the order in which the UIDs are forgotten. It grows on
-	// demand, because every kind in every namespace has a Cache.
+	// gone contains the UIDs of recently deleted objects. An outdated cache, or a response that arrives after the
+	// deletion, must not make such an object reappear. ring contains the UIDs in the order they are dropped. It grows
+	// on demand, because there is a Cache for every kind in every namespace.
 	gone map[types.UID]bool
 	ring []types.UID
 	next int
 }
 
-// goneMemory is the number of remembered deletions. If more deletions are delivered while a write waits for its
-// response, a deletion may be missed until the next event. A larger number needs more memory.
+// goneMemory is the number of deletions that are remembered. If the watch delivers more deletions while a write waits
+// for its response, a deletion may be missed until the next event. A larger number takes more memory.
 const goneMemory = 8192
 
 type written struct {
 	object  *unstructured.Unstructured // nil if the write was a deletion
 	uid     types.UID
-	base    uint64 // version before the write, 0 if the object did not exist
+	base    uint64 // version before the write, or 0 if the object did not exist
 	version uint64 // version in the response
 	at      time.Time
 }
 
-// step is an event of the watch. It leads from one version of an object to the next.
+// step is an event of the watch, i.e. the transition from one version of an object to the next.
 type step struct {
 	uid      types.UID
 	from, to uint64
@@ -64,7 +63,8 @@ func New(clock clock.PassiveClock) *Cache {
 	return &Cache{clock: clock, last: map[cache.ObjectName]written{}, flying: map[cache.ObjectName][]step{}, gone: map[types.UID]bool{}}
 }
 
-// Wrote records the response to a create, update, apply or patch. before is the known state before the write, or nil.
+// Wrote records the response to a create, update, apply or patch. before is the known state before the write. It may be
+// nil.
 func (c *Cache) Wrote(key cache.ObjectName, before, object *unstructured.Unstructured) {
 	c.putEntry(key, written{object: object, uid: object.GetUID(), base: versionOf(before), version: versionOf(object)})
 }
@@ -85,7 +85,7 @@ func (c *Cache) putEntry(key cache.ObjectName, entry written) {
 	c.last[key] = entry
 }
 
-// noteGone records whether the object with the given UID was deleted or exists.
+// noteGone records that the object with the given UID was deleted, or that it exists.
 func (c *Cache) noteGone(uid types.UID, gone bool) {
 	switch {
 	case !gone:
@@ -100,7 +100,7 @@ func (c *Cache) noteGone(uid types.UID, gone bool) {
 	}
 }
 
-// Vanished records that the object no longer exists on the API server, although the watch has not delivered the
+// Vanished records that the object no longer exists on the API server although the watch has not delivered the
 // deletion.
 func (c *Cache) Vanished(key cache.ObjectName, uid types.UID) {
 	c.mu.Lock()
@@ -111,15 +111,15 @@ func (c *Cache) Vanished(key cache.ObjectName, uid types.UID) {
 	}
 }
 
-// IsGone reports whether an object is known to have been deleted recently, from the watch or from another source.
+// IsGone reports whether the object is known to have been deleted recently, from the watch or another source.
 func (c *Cache) IsGone(uid types.UID) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.gone[uid]
 }
 
-// View returns the cached object or the result of our last write, whichever is newer. going reports whether we have
-// deleted the cached object and the watch has not delivered the deletion yet.
+// View returns the cached object or the result of our last write, whichever is newer. going reports whether we deleted
+// the cached object and the watch has not delivered the deletion yet.
 func (c *Cache) View(key cache.ObjectName, cached *unstructured.Unstructured) (object *unstructured.Unstructured, going bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -135,7 +135,7 @@ func (c *Cache) View(key cache.ObjectName, cached *unstructured.Unstructured) (o
 		return cached, false
 	}
 	if c.clock.Since(entry.at) > Grace {
-		return cached, false // the entry is kept, because Unobserved needs it
+		return cached, false // the entry is kept because Unobserved needs it
 	}
 	if entry.object == nil {
 		return cached, cached != nil
@@ -144,15 +144,15 @@ func (c *Cache) View(key cache.ObjectName, cached *unstructured.Unstructured) (o
 }
 
 // isIncludedIn reports whether a state with the given version is at least as new as the write. All objects of a
-// resource share one sequence of versions, so this also works if another object has got the same name.
+// resource share one sequence of versions, so the comparison is also valid if another object has the same name by now.
 func (w written) isIncludedIn(version uint64) bool {
 	return version > w.version || version == w.version && w.object != nil
 }
 
-// Unobserved forgets the writes that the watch should have delivered long ago. It returns the keys of the objects for
-// which the cache does not show the write either. Such a write happened in a gap of the watch: a restarted watch does
-// not report objects that were created and deleted while it was interrupted. If we have deleted an object that we
-// created in the same gap, its key is also returned, because objects may wait for the deletion.
+// Unobserved drops writes that the watch should have delivered long ago. It returns the keys of the objects whose write
+// is not in the cache, either. Such a write was lost in a gap of the watch: after a restart, a watch does not report
+// objects that were created and deleted during the interruption. If we deleted an object that we had created in the
+// same gap, its key is also returned, because other objects may wait for the deletion.
 func (c *Cache) Unobserved(cached func(cache.ObjectName) *unstructured.Unstructured) (keys []cache.ObjectName) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -168,12 +168,12 @@ func (c *Cache) Unobserved(cached func(cache.ObjectName) *unstructured.Unstructu
 	return keys
 }
 
-// Seen processes an event of the watch and reports whether the event is only the echo of our last write. An echo
-// leads from the state that the write was based on to the state that the write has produced. Any other event
-// includes a change by another client.
+// Seen processes an event of the watch and reports whether the event is only the echo of our last write. An echo is a
+// transition from the state before our write to the state in its response. Any other event includes a change by another
+// client.
 //
-// While a write waits for its response, it is not known whether an event is the echo, so Seen keeps the event for
-// End.
+// While a write has no response, it is unknown whether an event is the echo. Seen then keeps the event, and End
+// evaluates it.
 func (c *Cache) Seen(key cache.ObjectName, before, object *unstructured.Unstructured, deleted bool) (echo bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -197,15 +197,16 @@ func (c *Cache) isEcho(key cache.ObjectName, s step) bool {
 	return !s.deleted && entry.object != nil && s.uid == entry.uid && s.to == entry.version && s.from == entry.base
 }
 
-// Begin announces a write. It must be called before the write, because the watch is often faster than the response.
+// Begin records that a write is about to be sent. It must be called before the write, because the watch is often faster
+// than the response.
 func (c *Cache) Begin(key cache.ObjectName) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.flying[key] = nil
 }
 
-// End records that the write has completed or failed. news reports whether the watch has delivered an event other
-// than the echo of the write since Begin.
+// End records that the write has succeeded or failed. news reports whether the watch has delivered an event other than
+// the write's echo since Begin.
 func (c *Cache) End(key cache.ObjectName) (news bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -216,8 +217,8 @@ func (c *Cache) End(key cache.ObjectName) (news bool) {
 	return news
 }
 
-// versionOf returns the resourceVersion, or 0 for nil. Since Kubernetes 1.35, API servers guarantee that it is an
-// increasing number.
+// versionOf returns the resourceVersion of an object, or 0 if object is nil. Since Kubernetes 1.35, it is guaranteed to
+// be an increasing number.
 func versionOf(object *unstructured.Unstructured) uint64 {
 	if object == nil {
 		return 0

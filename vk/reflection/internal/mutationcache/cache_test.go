@@ -82,7 +82,7 @@ func TestCache(t *testing.T) {
 	clock.Step(Grace + time.Second)
 	expect("the event came before the answer", see(nil), "absent")
 
-	// The object is created, deleted and recreated while the watch is late. The deleted object must not come back.
+	// The object is created, deleted and recreated while the watch lags behind. The deleted object must not reappear.
 	c.Wrote(key, nil, object("first", "30"))
 	c.Deleted(key, object("first", "30"))
 	c.Seen(key, nil, object("first", "30"), false)
@@ -92,9 +92,8 @@ func TestCache(t *testing.T) {
 	expect("the watch has the second", see(object("second", "32")), "32")
 }
 
-// TestUnobserved checks that Unobserved reports each write and deletion of ours once if the watch has not delivered it
-// within Grace. An example is a copy that we have created and another client has deleted while the watch was
-// interrupted.
+// TestUnobserved checks that Unobserved returns each of our writes and deletions once if the watch has not delivered it
+// within Grace, such as a copy that we created and another client deleted while the watch was interrupted.
 func TestUnobserved(t *testing.T) {
 	clock := fakeClock()
 	c := New(clock)
@@ -117,7 +116,7 @@ func TestUnobserved(t *testing.T) {
 		t.Errorf("the watch still has time, and %v are looked at", got)
 	}
 	clock.Step(Grace + time.Second)
-	// A call to View must not prevent Unobserved from reporting the object.
+	// A call of View must not prevent Unobserved from returning the object.
 	if seen, _ := c.View(named("lost"), nil); seen != nil {
 		t.Error("a write that the watch should have delivered long ago is believed")
 	}
@@ -129,12 +128,12 @@ func TestUnobserved(t *testing.T) {
 	}
 }
 
-// TestEchoBeforeTheAnswer checks that an echo that the watch delivers before the response to the write is recognized
-// when the response arrives.
+// TestEchoBeforeTheAnswer checks that an echo that arrives before the response to the write is recognized when the
+// response arrives.
 func TestEchoBeforeTheAnswer(t *testing.T) {
 	for name, tc := range map[string]struct {
-		events []string // events of the watch: versions, each following the previous one
-		answer string   // version in the response, "" if the write failed
+		events []string // versions in the events of the watch, each following the previous one
+		answer string   // version in the response, or "" if the write failed
 		news   bool
 	}{
 		"nothing":                {nil, "12", false},
@@ -166,7 +165,7 @@ func TestEchoBeforeTheAnswer(t *testing.T) {
 	}
 }
 
-// TestDeletionBeforeTheAnswer checks that an object does not come back if the watch delivers its deletion before the
+// TestDeletionBeforeTheAnswer checks that an object does not reappear if the watch delivers its deletion before the
 // response to a write.
 func TestDeletionBeforeTheAnswer(t *testing.T) {
 	c := New(fakeClock())
@@ -180,7 +179,7 @@ func TestDeletionBeforeTheAnswer(t *testing.T) {
 	if len(c.last) != 0 {
 		t.Error("a deletion that the watch has delivered is remembered forever")
 	}
-	// The object comes back, because it was not deleted: it had only lost its labels for a while.
+	// The object must reappear: it was not deleted, but had only lost its labels for a while.
 	c.Seen(key, nil, object("u", "12"), false)
 	c.Wrote(key, object("u", "12"), object("u", "13"))
 	if got, _ := c.View(key, object("u", "12")); got.GetResourceVersion() != "13" {
@@ -198,8 +197,8 @@ func TestDeletionsAreBounded(t *testing.T) {
 	}
 }
 
-// TestVanished checks that an object that is known to be deleted is not returned, whatever the cache contains, and
-// that writes to the object are forgotten.
+// TestVanished checks that an object that is known to be deleted is not returned even if it is in the cache, and that
+// writes of the object are dropped.
 func TestVanished(t *testing.T) {
 	c := New(fakeClock())
 	c.Wrote(key, object("u", "10"), object("u", "11"))
@@ -216,13 +215,13 @@ func TestVanished(t *testing.T) {
 	if got, _ := c.View(key, object("v", "12")); got == nil || got.GetUID() != "v" {
 		t.Error("another object of its name is not shown")
 	}
-	// The response to a write arrives after the deletion.
+	// The response to a write arrives after the deletion of the object.
 	c.Wrote(key, object("v", "12"), object("v", "13"))
 	c.Wrote(key, object("u", "11"), object("u", "14"))
 	if got, _ := c.View(key, nil); got != nil {
 		t.Errorf("a write to what is gone is shown: version %s", got.GetResourceVersion())
 	}
-	// An event of one object must not remove the state of another object.
+	// An event of one object must not drop the state of another object.
 	c.Wrote(key, nil, object("w", "20"))
 	c.Vanished(key, "u")
 	if got, _ := c.View(key, nil); got == nil || got.GetUID() != "w" {
@@ -230,8 +229,8 @@ func TestVanished(t *testing.T) {
 	}
 }
 
-// TestEndOfAnEarlierObject checks that the deletion of an earlier object of the same name does not count as the
-// deletion of our object, or as an echo.
+// TestEndOfAnEarlierObject checks that the deletion of an earlier object with the same name counts neither as the
+// deletion of our object nor as an echo.
 func TestEndOfAnEarlierObject(t *testing.T) {
 	c := New(fakeClock())
 	c.Wrote(key, nil, object("ours", "12"))

@@ -46,7 +46,7 @@ var fieldStatus = Status{Back: true, Subresource: true, Fields: []string{"loadBa
 // wholeStatus is the status of a custom resource, which is reflected as a whole.
 var wholeStatus = Status{Back: true, Subresource: true}
 
-// lab is a Writer for the statuses of Services, with a stub API server in place of this cluster.
+// lab is a Writer for the statuses of Services in this cluster, which is represented by a stub API server.
 type lab struct {
 	t       *testing.T
 	cluster *apistub.Server
@@ -77,8 +77,8 @@ func newLab(t *testing.T, spec Status) *lab {
 	return l
 }
 
-// put stores a Service with annotations. If address is set, its load balancer has this address, and manager is the
-// field manager of the status.
+// put stores a Service with annotations. If address is set, it is the address of the load balancer in the status, and
+// manager is the field manager of the status.
 func (l *lab) put(annotations map[string]string, address, manager string) *unstructured.Unstructured {
 	service := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1", "kind": "Service", "metadata": map[string]any{"name": "web", "namespace": "shop"}, "spec": map[string]any{"loadBalancerClass": "cloud"},
@@ -99,7 +99,7 @@ func (l *lab) put(annotations map[string]string, address, manager string) *unstr
 	return l.stored()
 }
 
-// cached returns an object in the form in which the caches contain it.
+// cached returns an object in the form that caches contain.
 func (l *lab) cached(object *unstructured.Unstructured) *unstructured.Unstructured {
 	object.SetManagedFields(nil)
 	return object
@@ -127,17 +127,17 @@ func shownAddress(object *unstructured.Unstructured) string {
 	return address
 }
 
-// TestOwnersOfAStatus checks for each possible owner of a status whether the provider's status is shown, and which
-// annotations the object has afterwards.
+// TestOwnersOfAStatus checks, for each possible owner of a status, whether the provider's status is written, and which
+// annotations the object then has.
 func TestOwnersOfAStatus(t *testing.T) {
 	t.Parallel()
 	hash := (&Writer{spec: fieldStatus}).hashShown(balancer("1.1.1.1"))
 	for name, c := range map[string]struct {
 		annotations map[string]string
-		present     string // address in the status before the test
-		manager     string // field manager of the status
-		shown       bool   // the provider's address must be shown afterwards
-		from        string // StatusFromAnnotation after the test
+		present     string // address in the initial status
+		manager     string // field manager of the initial status
+		shown       bool   // whether the provider's address must be in the status afterwards
+		from        string // expected value of StatusFromAnnotation
 		event       string
 	}{
 		"nobody, and empty": {shown: true, from: "milan"},
@@ -177,8 +177,8 @@ func classOf(class string) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"loadBalancerClass": class}}}
 }
 
-// TestAnEmptyStatusIsNotClaimed checks that a status without any reflected field does not make the provider its
-// owner.
+// TestAnEmptyStatusIsNotClaimed checks that the provider does not become the owner of a status if it has no value for
+// any reflected field.
 func TestAnEmptyStatusIsNotClaimed(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, fieldStatus)
@@ -187,8 +187,8 @@ func TestAnEmptyStatusIsNotClaimed(t *testing.T) {
 	assert.Empty(t, l.cluster.TakeSent())
 }
 
-// TestOwnersOfAWholeStatus checks for each possible owner whether the provider's status is shown if the status is
-// reflected as a whole, as for a custom resource.
+// TestOwnersOfAWholeStatus checks, for each possible owner, whether the provider's status is written if the status is
+// reflected as a whole, as for custom resources.
 func TestOwnersOfAWholeStatus(t *testing.T) {
 	t.Parallel()
 	for from, shown := range map[string]bool{"": true, "milan": true, "gone": true, "turin": false, "rome": false} {
@@ -203,9 +203,9 @@ func TestOwnersOfAWholeStatus(t *testing.T) {
 	}
 }
 
-// TestARetractedStatusIsRemoved checks what remains of a status after its copy is removed: the reflected fields are
-// removed; a status that is reflected as a whole stays, but loses its annotations; a status of another owner is
-// unchanged.
+// TestARetractedStatusIsRemoved checks the status after its copy was removed. Reflected fields must be removed. A
+// status that is reflected as a whole must be kept without its annotations. A status with another owner must not
+// change.
 func TestARetractedStatusIsRemoved(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, fieldStatus)
@@ -226,7 +226,7 @@ func TestARetractedStatusIsRemoved(t *testing.T) {
 	assert.Empty(t, l.cluster.TakeSent(), "it is not ours")
 }
 
-// TestStatusesArePaced checks that a constantly changing status is written in a burst at first, and then once per
+// TestStatusesArePaced checks that a status that keeps changing is written in a burst at first, and then once per
 // second.
 func TestStatusesArePaced(t *testing.T) {
 	t.Parallel()
@@ -246,8 +246,8 @@ func TestStatusesArePaced(t *testing.T) {
 	assert.Zero(t, l.writer.Delays.Len())
 }
 
-// TestAStatusThatIsRevertedEndsInQuarantine checks that a status that another client reverts again and again is no
-// longer written.
+// TestAStatusThatIsRevertedEndsInQuarantine checks that a status is no longer written if another client keeps reverting
+// it.
 func TestAStatusThatIsRevertedEndsInQuarantine(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, wholeStatus)
@@ -265,8 +265,8 @@ func TestAStatusThatIsRevertedEndsInQuarantine(t *testing.T) {
 	assert.Equal(t, 1, l.writer.Quarantined())
 }
 
-// TestAStatusInAnotherFormIsWrittenOnce checks that a status is not written again if the API server has stored it in
-// a different form.
+// TestAStatusInAnotherFormIsWrittenOnce checks that a status is not written again if the API server has stored it in a
+// different form.
 func TestAStatusInAnotherFormIsWrittenOnce(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, fieldStatus)
@@ -283,7 +283,7 @@ func TestAStatusInAnotherFormIsWrittenOnce(t *testing.T) {
 	assert.Empty(t, l.cluster.TakeSent())
 }
 
-// TestLargeStatusesAreNotWritten checks that a status that exceeds the size limit is not written to this cluster.
+// TestLargeStatusesAreNotWritten checks that a status that exceeds the size limit is not written.
 func TestLargeStatusesAreNotWritten(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, wholeStatus)
@@ -292,8 +292,8 @@ func TestLargeStatusesAreNotWritten(t *testing.T) {
 	assert.NotContains(t, l.stored().Object, "status")
 }
 
-// TestPatchesAreForTheKnownObject checks the preconditions of a patch: if the object no longer exists, no error is
-// returned; another object of the same name is not changed; a failed test operation is a conflict.
+// TestPatchesAreForTheKnownObject checks the preconditions of a patch. If the object no longer exists, there must be no
+// error. Another object with the same name must not be changed. A failed test in the patch must be a conflict.
 func TestPatchesAreForTheKnownObject(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, fieldStatus)
@@ -319,8 +319,7 @@ func TestPatchesAreForTheKnownObject(t *testing.T) {
 	assert.Nil(t, stored)
 }
 
-// TestErrorsOfThisClusterHaveTheirClass checks that each error of this cluster's API server is returned with its
-// class.
+// TestErrorsOfThisClusterHaveTheirClass checks the class of each error of this cluster's API server.
 func TestErrorsOfThisClusterHaveTheirClass(t *testing.T) {
 	t.Parallel()
 	for class, refusal := range map[failure.Class]*apierrors.StatusError{
@@ -337,7 +336,7 @@ func TestErrorsOfThisClusterHaveTheirClass(t *testing.T) {
 	}
 }
 
-// TestContentThatIsNotCachedIsRead checks that the content of an object is read if the cache has only its hash.
+// TestContentThatIsNotCachedIsRead checks that the content of an object is read if the cache contains only its hash.
 func TestContentThatIsNotCachedIsRead(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, fieldStatus)

@@ -23,43 +23,43 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// StatusFromAnnotation is the annotation of a local object whose status comes from a provider. Its value is the
-// cluster ID of the provider. An object has only one status, but may have copies on several providers and a
-// controller in this cluster. The first of them to write the status owns it until the owner retracts the status, the
-// status is empty, or the owner's cluster is no longer known to this cluster.
+// StatusFromAnnotation is an annotation of a local object whose status comes from a provider. Its value is the cluster
+// ID of the provider. An object has only one status, but it may have copies on several providers, and a controller in
+// this cluster. Whichever writes the status first owns it, until the owner retracts the status, the status is empty, or
+// the owner's cluster is no longer known to this cluster.
 //
-// If the value is the ID of this cluster, a controller of this cluster owns the status, because it wrote the status
-// after the provider; see yield. The controller is the owner until the status is empty again, or the class of the
-// object names another controller.
+// If the value is the ID of this cluster, a controller of this cluster owns the status, because it has overwritten the
+// provider's status (see yield). It is the owner until the status is empty, or the class of the object names another
+// controller.
 const StatusFromAnnotation = wire.StatusFromAnnotation
 
-// StatusHashAnnotation accompanies StatusFromAnnotation. If StatusFromAnnotation names a provider,
-// StatusHashAnnotation has a hash of the reflected status. If the status no longer has this hash, the managedFields
-// show who wrote it. If StatusFromAnnotation has the ID of this cluster, StatusHashAnnotation has a hash of the
-// fields that determine which controller is responsible.
+// StatusHashAnnotation is set together with StatusFromAnnotation. If StatusFromAnnotation is a provider, it contains a
+// hash of the reflected status. If the hash of the status differs, the managedFields show who has written the status
+// since then. If StatusFromAnnotation is this cluster, it contains a hash of the fields that determine which controller
+// is responsible.
 const StatusHashAnnotation = wire.StatusHashAnnotation
 
-// StatusOverruledReason is the reason of the Event that a provider's status is no longer shown, because a controller
-// of this cluster writes the status.
+// StatusOverruledReason is the reason of the Event about a provider's status that is no longer written because a
+// controller of this cluster writes the status.
 const StatusOverruledReason = "StatusOverruled"
 
-// ownership describes who owns a status, from the view of this virtual kubelet.
+// ownership says who owns a status, from the point of view of this virtual kubelet.
 type ownership int
 
 const (
 	// owned means that this virtual kubelet writes the status.
 	owned ownership = iota
-	// free means that the status has no owner. This virtual kubelet may write it as soon as the provider has a
-	// status.
+	// free means that the status has no owner. This virtual kubelet may write it when the provider has a status.
 	free
 	// foreign means that another cluster, or a controller of this cluster, owns the status.
 	foreign
-	// overruled means that a controller of this cluster has written the status after this virtual kubelet.
+	// overruled means that a controller of this cluster has overwritten the status that this virtual kubelet had
+	// written.
 	overruled
 )
 
-// ownerOf returns the ownership of the status of an object. If the ownership is overruled, by is the field manager
-// that has written the status.
+// ownerOf returns the ownership of an object's status. If it is overruled, by is the field manager that wrote the
+// status.
 func (o *Writer) ownerOf(ctx context.Context, local *unstructured.Unstructured, present map[string]any) (_ ownership, by string, err error) {
 	from, _ := raw.Annotations(local.Object)[StatusFromAnnotation].(string)
 	said, _ := raw.Annotations(local.Object)[StatusHashAnnotation].(string)
@@ -68,14 +68,14 @@ func (o *Writer) ownerOf(ctx context.Context, local *unstructured.Unstructured, 
 	case from == o.remoteClusterID && (whole || said == "" || o.claimsNothing(present) || said == o.hashShown(present)):
 		return owned, "", nil
 	case from == o.remoteClusterID:
-		// A difference alone does not show another writer, because the API server also defaults and drops fields.
-		// Only a field manager shows it.
+		// A difference does not prove that there is another writer, because API servers also add defaults and drop
+		// fields. Only a field manager proves it.
 		if by, err = o.statusWriter(ctx, local); by != "" && err == nil {
 			return overruled, by, nil
 		}
 		return owned, "", err
 	case whole && from == "":
-		// The user has enabled the status, and knows whether a controller of this cluster owns it.
+		// The user has enabled this status, and knows whether a controller of this cluster owns it.
 		return owned, "", nil
 	case from != "" && from != o.localClusterID && !o.knowsCluster(from):
 		return owned, "", nil
@@ -86,8 +86,8 @@ func (o *Writer) ownerOf(ctx context.Context, local *unstructured.Unstructured, 
 	case from != "":
 		return foreign, "", nil
 	}
-	// Either another client has removed our annotations, for example with kubectl replace, or we have never written
-	// the status.
+	// Either another client has removed our annotations, for example with kubectl replace, or we have never written the
+	// status.
 	lost, err := o.isLostStatus(ctx, local, present)
 	if err == nil && lost {
 		return owned, "", nil
@@ -95,8 +95,8 @@ func (o *Writer) ownerOf(ctx context.Context, local *unstructured.Unstructured, 
 	return foreign, "", err
 }
 
-// claimsNothing reports whether the reflected fields of a status are empty, because the owner has removed them, or
-// because the API server has cleared them, for example after the type of a Service has changed.
+// claimsNothing reports whether the reflected fields of a status are empty. Either the owner has removed them, or the
+// API server has cleared them, for example after a change of a Service's type.
 func (o *Writer) claimsNothing(status map[string]any) bool {
 	for _, field := range o.spec.Fields {
 		if !raw.IsEmpty(status[field]) {
@@ -106,7 +106,7 @@ func (o *Writer) claimsNothing(status map[string]any) bool {
 	return true
 }
 
-// hashShown returns the hash of the reflected fields.
+// hashShown returns a hash of the reflected fields.
 func (o *Writer) hashShown(status map[string]any) string {
 	fields := map[string]any{}
 	for _, field := range o.spec.Fields {
@@ -117,7 +117,7 @@ func (o *Writer) hashShown(status map[string]any) string {
 	return strconv.FormatUint(document.Hash(fields), 16)
 }
 
-// hashClass returns the hash of the fields that determine which controller is responsible for an object.
+// hashClass returns a hash of the fields that determine which controller is responsible for an object.
 func (o *Writer) hashClass(local *unstructured.Unstructured) string {
 	var sum uint64
 	for _, path := range o.spec.Class {
@@ -126,15 +126,15 @@ func (o *Writer) hashClass(local *unstructured.Unstructured) string {
 	return strconv.FormatUint(sum, 16)
 }
 
-// statusWriter returns the field manager, other than Refract, that has written the reflected fields of the status, or
-// "" if there is none.
+// statusWriter returns the field manager that has written the reflected fields of the status, or "" if there is none.
+// Refract's own field managers are ignored.
 func (o *Writer) statusWriter(ctx context.Context, local *unstructured.Unstructured) (manager string, err error) {
 	entries, err := o.managersHere(ctx, local)
 	return writerOf(entries, o.spec.Fields), err
 }
 
-// managersHere reads the field managers of an object of this cluster from the API server, because the cache drops
-// them. The list is empty if the object no longer exists.
+// managersHere reads the field managers of a local object from the API server, because they are not cached. It returns
+// an empty list if the object no longer exists.
 func (o *Writer) managersHere(ctx context.Context, local *unstructured.Unstructured) (entries []metav1.ManagedFieldsEntry, err error) {
 	err = o.clients.CallLocal(ctx, func(ctx context.Context) error {
 		found, err := o.clients.Here.Metadata.Resource(o.source).Namespace(local.GetNamespace()).Get(ctx, local.GetName(), metav1.GetOptions{})
@@ -149,8 +149,8 @@ func (o *Writer) managersHere(ctx context.Context, local *unstructured.Unstructu
 	return entries, nil
 }
 
-// writerOf returns the field manager, other than Refract, that was the last one to write some of the given fields of
-// the status.
+// writerOf returns the last field manager that has written one of the given fields of the status. Refract's own field
+// managers are ignored.
 func writerOf(entries []metav1.ManagedFieldsEntry, fields []string) (manager string) {
 	var last metav1.Time
 	for i := range entries {
@@ -174,7 +174,7 @@ func ownsAny(set []byte, fields []string) bool {
 		Status map[string]map[string]any `json:"f:status"`
 	}
 	if json.Unmarshal(set, &decoded) != nil {
-		return true // If a set cannot be parsed, its manager counts as an owner.
+		return true // If a set cannot be parsed, its manager is treated as an owner.
 	}
 	for _, field := range fields {
 		if len(decoded.Status["f:"+field]) > 0 {
@@ -184,8 +184,8 @@ func ownsAny(set []byte, fields []string) bool {
 	return false
 }
 
-// strangers remembers statuses that have no annotations of Refract because a field manager of this cluster has
-// written them. The zero value is ready to use. strangers is safe for concurrent use.
+// strangers remembers statuses without Refract's annotations that a field manager of this cluster has written. The zero
+// value is ready for use. strangers is safe for concurrent use.
 type strangers struct {
 	mu     sync.Mutex
 	hashes map[queue.Key]string
@@ -212,8 +212,7 @@ func (s *strangers) forget(key queue.Key) {
 	delete(s.hashes, key)
 }
 
-// isLostStatus reports whether a virtual kubelet has written a status and the annotations of this status were removed
-// later.
+// isLostStatus reports whether a virtual kubelet wrote a status whose annotations were removed later.
 func (o *Writer) isLostStatus(ctx context.Context, local *unstructured.Unstructured, present map[string]any) (bool, error) {
 	key, hash := raw.Key(local), o.hashShown(present)
 	if o.strangers.knows(key, hash) {
@@ -226,9 +225,9 @@ func (o *Writer) isLostStatus(ctx context.Context, local *unstructured.Unstructu
 	return err == nil && by == "", err
 }
 
-// yield stops writing a status that a controller of this cluster also writes. If it did not stop, the virtual kubelet
-// and the controller would overwrite each other's status forever. Only the user can decide which of the two statuses is
-// right, so an Event lists the options.
+// yield stops writing a status that a controller of this cluster also writes. Otherwise the virtual kubelet and the
+// controller would keep overwriting each other's status. Only the user can decide which status is right, so an Event
+// describes the options.
 func (o *Writer) yield(ctx context.Context, w *evaluation.Worker, local *unstructured.Unstructured, by string) error {
 	patch := clients.AddEntries(clients.Unchanged(local), "/metadata/annotations", raw.Annotations(local.Object),
 		map[string]string{StatusFromAnnotation: o.localClusterID, StatusHashAnnotation: o.hashClass(local)})
@@ -243,9 +242,8 @@ func (o *Writer) yield(ctx context.Context, w *evaluation.Worker, local *unstruc
 	return nil
 }
 
-// remark updates the annotations of a status that is already correct. This is necessary if the API server has stored
-// the status in a different form, or if another client has removed the annotations. An empty status needs no
-// annotations.
+// remark updates the annotations of a status that is already correct. This is needed if the API server has stored the
+// status in a different form, or if another client has removed the annotations. An empty status needs no annotations.
 func (o *Writer) remark(ctx context.Context, local *unstructured.Unstructured, present map[string]any) error {
 	have := raw.Annotations(local.Object)
 	if o.spec.Fields == nil || o.claimsNothing(present) || have[StatusFromAnnotation] == o.remoteClusterID && have[StatusHashAnnotation] == nil {

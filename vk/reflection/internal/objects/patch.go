@@ -14,18 +14,18 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/readonly"
 )
 
-// PatchLocal patches an object of this cluster if its UID is unchanged. If the object no longer exists, it returns
-// nil and no error.
+// PatchLocal patches an object of this cluster if its UID has not changed. If the object no longer exists, it returns
+// nil without an error.
 func (o *Writer) PatchLocal(ctx context.Context, local *unstructured.Unstructured, patch jsonpatch.Patch, subresources ...string) (*unstructured.Unstructured, error) {
 	key := raw.Key(local)
 	if err := readonly.Refuse(ctx, "patch", o.sourceKind, key.Namespace, key.Name); err != nil {
 		return nil, err
 	}
-	patch.Test("/metadata/uid", string(local.GetUID())) // another object may have the name now
+	patch.Test("/metadata/uid", string(local.GetUID())) // another object may have the name by now
 	defer o.queue.Writing(o.localWrites, key)()
 	stored, err := o.clients.PatchLocal(ctx, o.source, o.sourceKind, key, patch, subresources...)
 	if apierrors.IsNotFound(err) {
-		return nil, nil // this is no error, because the watch will report the deletion
+		return nil, nil // this is not an error, because the watch will report the deletion
 	}
 	if err != nil {
 		return nil, err

@@ -12,9 +12,8 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// mayShow returns a *oscillation.QuarantineError if another client reverts the written status again and again.
-// mayShow is not used for the statuses of pods, because Kubernetes itself also writes them whenever a node becomes
-// not ready.
+// mayShow returns a *oscillation.QuarantineError if another client keeps reverting the status that we write. It is not
+// used for the statuses of pods, because Kubernetes itself also writes them when a node becomes not ready.
 func (o *Writer) mayShow(ctx context.Context, local *unstructured.Unstructured, status map[string]any, hash uint64) error {
 	key := raw.Key(local)
 	return o.shown.Describe(key, o.shown.MayWrite(key, hash, hash), func() string {

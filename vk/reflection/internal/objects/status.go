@@ -20,8 +20,8 @@ import (
 )
 
 // ShowStatus writes the status of a copy to the local object, unless another cluster or a controller of this cluster
-// owns the status. next returns the new status, or nil if the copy has no status. next is called only if the status
-// may be written.
+// owns the status. It calls next only if it may write the status. next returns the new status, or nil if the copy has
+// no status.
 func (o *Writer) ShowStatus(ctx context.Context, w *evaluation.Worker, local, remote *unstructured.Unstructured, next func() (map[string]any, error)) error {
 	present, _ := local.Object["status"].(map[string]any)
 	owner, by, err := o.ownerOf(ctx, local, present)
@@ -55,7 +55,7 @@ func (o *Writer) statusSubresource() []string {
 	return nil
 }
 
-// mergeStatus returns the status present with the reflected fields of next.
+// mergeStatus returns the present status with the reflected fields of next.
 func (o *Writer) mergeStatus(present, next map[string]any) map[string]any {
 	merged := maps.Clone(present)
 	if merged == nil {
@@ -71,7 +71,7 @@ func (o *Writer) mergeStatus(present, next map[string]any) map[string]any {
 	return merged
 }
 
-// writeStatus writes the status and the annotations that name its owner. For a custom resource the annotations are
+// writeStatus writes the status, and the annotations that name its owner. For a custom resource, the annotations are
 // written first, because the API server ignores them in a status write.
 func (o *Writer) writeStatus(ctx context.Context, w *evaluation.Worker, local *unstructured.Unstructured, status map[string]any) error {
 	mark := clients.AddEntries(nil, "/metadata/annotations", raw.Annotations(local.Object), o.marked(status))
@@ -85,7 +85,7 @@ func (o *Writer) writeStatus(ctx context.Context, w *evaluation.Worker, local *u
 	return o.PutStatus(ctx, w, local, status, mark)
 }
 
-// marked returns the annotations of a status that is written by this virtual kubelet.
+// marked returns the annotations of a status that this virtual kubelet writes.
 func (o *Writer) marked(status map[string]any) map[string]string {
 	marks := map[string]string{StatusFromAnnotation: o.remoteClusterID}
 	if o.spec.Fields != nil {
@@ -94,12 +94,12 @@ func (o *Writer) marked(status map[string]any) map[string]string {
 	return marks
 }
 
-// PutStatus writes the status in one patch together with the changes in with, and remembers how the API server has
-// stored the status.
+// PutStatus writes the status in one patch, together with the changes in with. It remembers in which form the API
+// server has stored the status.
 func (o *Writer) PutStatus(ctx context.Context, w *evaluation.Worker, local *unstructured.Unstructured, status map[string]any, with jsonpatch.Patch) error {
 	key := raw.Key(local)
-	// The hash covers more than the status, because the stored form of a status also depends on other fields of the
-	// object: a Service that is not a load balancer has no address in its status.
+	// The hash also covers other fields of the object, because the stored form of a status depends on them. For
+	// example, a Service that is not a load balancer has no address in its status.
 	asked := document.Hash(status)
 	known := asked ^ content.IntentHash(local)
 	if o.accepted.Accepted(key, known, document.Hash(local.Object["status"]), o.clock.Now()) {
@@ -129,13 +129,13 @@ func (o *Writer) PutStatus(ctx context.Context, w *evaluation.Worker, local *uns
 		return nil
 	}
 	made, _ := stored.Object["status"].(map[string]any)
-	// The annotations may be wrong now, because the API server may have stored the status in a different form.
+	// The annotations may be wrong, because the API server may have stored the status in a different form.
 	return o.remark(ctx, stored, made)
 }
 
-// RetractStatus removes the reflected status from a local object when its copy is being deleted. If the kind reflects
-// its status as a whole, the previous status is not known. Such a status stays, and only the annotations that name
-// the owner are removed.
+// RetractStatus removes the reflected fields of the status from a local object when its copy is being deleted. If the
+// status is reflected as a whole, its previous content is unknown, so the status is kept, and only the annotations that
+// name the owner are removed.
 func (o *Writer) RetractStatus(ctx context.Context, w *evaluation.Worker, local *unstructured.Unstructured) error {
 	if from, _ := raw.Annotations(local.Object)[StatusFromAnnotation].(string); from != o.remoteClusterID {
 		return nil
@@ -164,9 +164,9 @@ func (o *Writer) RetractStatus(ctx context.Context, w *evaluation.Worker, local 
 	return nil
 }
 
-// generations returns the generations of an object and its copy after the copy was compared or written. Object is 0
-// for kinds without a status subresource, because every status write would increase the generation of the object and so
-// require another write.
+// generations returns the generations of an object and of its copy after the copy was compared or written. For kinds
+// without a status subresource, Object is 0: every status write would increase the generation of the object, and
+// therefore require another write.
 func (o *Writer) generations(w *evaluation.Worker, local, remote *unstructured.Unstructured) (g content.Generations) {
 	if o.spec.Subresource {
 		g.Object = local.GetGeneration()

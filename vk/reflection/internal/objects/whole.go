@@ -14,8 +14,8 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/content"
 )
 
-// Whole returns an object of this cluster with its content. If the cache does not have the content, it is read from
-// the API server. Whole returns nil if the object no longer exists.
+// Whole returns an object of this cluster with its content. If the content is not cached, it is read from the API
+// server. Whole returns nil if the object no longer exists.
 func (o *Writer) Whole(ctx context.Context, object *unstructured.Unstructured) (found *unstructured.Unstructured, err error) {
 	if _, trimmed := content.DigestOf(object); !trimmed {
 		return object, nil

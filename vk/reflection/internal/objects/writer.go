@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package objects patches objects of this cluster. Most patches write statuses and the annotations that name the
-// owner of a status.
+// Package objects patches objects of this cluster. Most of the patches write statuses, and the annotations that name
+// the owner of a status.
 package objects
 
 import (
@@ -22,7 +22,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/statusdelay"
 )
 
-// Options are the options of New. All fields are required unless a comment says otherwise.
+// Options are the options of New. Fields are required unless stated otherwise.
 type Options struct {
 	Kind   string                      // name of the kind, with its API group
 	Source schema.GroupVersionResource // resource of the objects
@@ -31,7 +31,7 @@ type Options struct {
 	LocalClusterID, RemoteClusterID string
 	// KnowsCluster reports whether this cluster has a virtual node for the cluster with the given ID.
 	KnowsCluster func(id string) bool
-	// SettlePeriod is the delay of statusdelay.Policy.Settle; 0 means no delay.
+	// SettlePeriod is the delay of statusdelay.Policy.Settle. 0 means no delay.
 	SettlePeriod time.Duration
 
 	Clients *clients.Clients
@@ -43,10 +43,10 @@ type Options struct {
 
 // Writer writes to the local objects of one kind. It is safe for concurrent use.
 type Writer struct {
-	// Delays decides when the statuses of the objects are written.
+	// Delays decides when statuses are written.
 	Delays *statusdelay.Policy
 
-	kind, sourceKind                string // name of the kind with its API group, and without
+	kind, sourceKind                string // name of the kind with its API group, and without it
 	source                          schema.GroupVersionResource
 	spec                            Status
 	localClusterID, remoteClusterID string
@@ -58,8 +58,8 @@ type Writer struct {
 	clock                           clock.PassiveClock
 
 	localWrites *mutationcache.Cache
-	accepted    mutationcache.Acceptances     // forms in which this cluster's API server has stored statuses
-	shown       *oscillation.Guard[queue.Key] // detects statuses that another client reverts again and again
+	accepted    mutationcache.Acceptances     // the forms in which this cluster's API server has stored statuses
+	shown       *oscillation.Guard[queue.Key] // detects statuses that another client keeps reverting
 	strangers   strangers
 }
 
@@ -74,34 +74,32 @@ func New(o Options) *Writer {
 	}
 }
 
-// View returns an object that is at least as new as our last write to it, or nil. cached is the object as the watch last
-// delivered it, or nil.
+// View returns an object that is at least as new as our last write of it. cached is the object that the watch last
+// delivered, or nil. The result is nil if the object does not exist.
 func (o *Writer) View(key queue.Key, cached *unstructured.Unstructured) *unstructured.Unstructured {
 	object, _ := o.localWrites.View(key, cached)
 	return object
 }
 
-// Seen records a change that the watch has delivered. echo reports whether the change is only the result of our own
-// write.
+// Seen records a change that the watch has delivered. echo reports whether the change only reflects our own write.
 func (o *Writer) Seen(before, object *unstructured.Unstructured, deleted bool) (echo bool) {
 	return o.localWrites.Seen(raw.Key(object), before, object, deleted)
 }
 
-// Accepted reports whether the API server has stored status after an earlier write of asked; see Accept.
+// Accepted reports whether the API server stored status after an earlier write of asked (see Accept).
 func (o *Writer) Accepted(key queue.Key, asked, status uint64) bool {
 	return o.accepted.Accepted(key, asked, status, o.clock.Now())
 }
 
-// Accept remembers that the API server has stored status after a write of asked.
+// Accept records that the API server stored status after a write of asked. The arguments are hashes.
 func (o *Writer) Accept(key queue.Key, asked, status uint64) {
 	o.accepted.Accept(key, asked, status)
 }
 
-// Quarantined returns the number of statuses that are not written, because another client reverts them again and
-// again.
+// Quarantined returns the number of statuses that are not written because another client keeps reverting them.
 func (o *Writer) Quarantined() int { return o.shown.Quarantined() }
 
-// Forget drops the remembered state of a deleted object.
+// Forget drops the state of a deleted object.
 func (o *Writer) Forget(key queue.Key) {
 	o.accepted.Forget(key)
 	o.strangers.forget(key)

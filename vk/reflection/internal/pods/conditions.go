@@ -16,11 +16,11 @@ import (
 	"github.com/refract-project/refract/host/document"
 )
 
-// gatesNotReady is the reason that a kubelet gives if a pod is not ready although all of its containers are.
+// gatesNotReady is the reason that a kubelet sets if a pod is not ready although all of its containers are.
 const gatesNotReady = "ReadinessGatesNotReady"
 
-// ofKubelets lists the conditions of a pod that a kubelet writes. For offloaded pods this is a kubelet of the
-// provider. Other conditions belong to their writers (Kubernetes: conditions owned by the kubelet).
+// ofKubelets lists the conditions of a pod that are written by a kubelet. For offloaded pods, this is a kubelet of the
+// provider. Other conditions belong to the clients that write them.
 var ofKubelets = []corev1.PodConditionType{corev1.PodScheduled, corev1.PodReady, corev1.PodInitialized, corev1.ContainersReady,
 	corev1.PodReadyToStartContainers, corev1.PodResizeInProgress, corev1.PodResizePending, corev1.AllContainersRestarting}
 
@@ -29,15 +29,15 @@ func ofKubelet(condition map[string]any) bool {
 	return slices.Contains(ofKubelets, corev1.PodConditionType(kind))
 }
 
-// Conditions merges the conditions of a pod that no kubelet writes: readiness gates, evictions, preemptions, and
-// custom conditions. Conditions written by clients of this cluster are never changed. Conditions written on the
-// provider are reflected. A note distinguishes the two: it lists the conditions that were reflected from the
+// Conditions merges the conditions of a pod that are not written by a kubelet: readiness gates, evictions, preemptions,
+// and custom conditions. Conditions written by clients of this cluster are never changed. Conditions written on the
+// provider are reflected. A note distinguishes the two. It contains the conditions that were reflected from the
 // provider, with their content at that time.
 //
-// next is the status from the provider, and local is the current local status. gates are the pod's readiness gates in
-// order. followed contains the gates whose value is taken from the provider, or "*" for all gates; other gates can
-// only be set in this cluster. now is the transition time of changed conditions. Conditions returns the status to
-// write and the note to store with it.
+// next is the status from the provider, and local is the current status in this cluster. gates contains the pod's
+// readiness gates, in order. followed contains the gates whose value is taken from the provider, or "*" for all gates.
+// The other gates can be set only in this cluster. now is the transition time of changed conditions. Conditions returns
+// the status to write and the note to store with it.
 func Conditions(next, local map[string]any, gates, followed []string, note string, now time.Time) (map[string]any, string) {
 	ignored := gates
 	if slices.Contains(followed, "*") {
@@ -50,7 +50,7 @@ func Conditions(next, local map[string]any, gates, followed []string, note strin
 		return next, ""
 	}
 	taken := map[string]string{}
-	// The error is ignored, because an invalid note counts as empty.
+	// The error is ignored, because an invalid note is treated as empty.
 	_ = json.Unmarshal([]byte(note), &taken)
 	following, kept, judged := map[string]string{}, map[string]map[string]any{}, len(ignored) > 0
 	for _, kind := range types {
@@ -96,7 +96,7 @@ func withoutConditions(status map[string]any, types []string) map[string]any {
 	return status
 }
 
-// contestedTypes returns the types of the conditions that clients of both clusters may write.
+// contestedTypes returns the types of conditions that clients in both clusters may write.
 func contestedTypes(next, local map[string]any, gates []string) []string {
 	types := slices.Clone(gates)
 	for _, status := range []map[string]any{next, local} {
@@ -111,8 +111,8 @@ func contestedTypes(next, local map[string]any, gates []string) []string {
 	return types
 }
 
-// mergeConditions returns the conditions of next, together with the conditions in kept. They have the order of local,
-// because a different order would require a write.
+// mergeConditions returns the conditions in next and kept. They are in the order of local, because a different order
+// would require a write.
 func mergeConditions(next, local map[string]any, kept map[string]map[string]any) (merged []any) {
 	for _, item := range listOf(local["conditions"]) {
 		own, _ := item.(map[string]any)
@@ -132,7 +132,7 @@ func mergeConditions(next, local map[string]any, kept map[string]map[string]any)
 }
 
 // judgeReadiness computes the readiness of a pod from all of its readiness gates. The readiness that the provider's
-// kubelet reports is not sufficient, because that kubelet knows only the gates of the provider's pod.
+// kubelet reports is not sufficient, because this kubelet knows only the gates of the provider's pod.
 func judgeReadiness(status, local map[string]any, gates []string, now time.Time) {
 	ready := findCondition(status, string(corev1.PodReady))
 	closed := slices.IndexFunc(gates, func(gate string) bool { return !isTrue(findCondition(status, gate)) })
@@ -173,7 +173,7 @@ func isTrue(condition map[string]any) bool {
 	return condition["status"] == string(corev1.ConditionTrue)
 }
 
-// putCondition returns the conditions with one of them replaced or added.
+// putCondition returns the conditions with one added or replaced.
 func putCondition(conditions []any, one map[string]any) []any {
 	conditions = slices.Clone(conditions)
 	for i, item := range conditions {
@@ -185,8 +185,8 @@ func putCondition(conditions []any, one map[string]any) []any {
 	return append(conditions, one)
 }
 
-// conditionContent returns those fields of a condition that are compared, as text, or an empty string for nil.
-// Unknown fields are ignored.
+// conditionContent returns the fields of a condition that are compared, as text. Unknown fields are ignored. For nil,
+// it returns an empty string.
 func conditionContent(condition map[string]any) string {
 	if condition == nil {
 		return ""

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// conditions returns a status with the conditions of a pod and additional ones.
+// conditions returns a status with the usual conditions of a pod and additional ones.
 func conditions(t *testing.T, ready, reason, more string) map[string]any {
 	t.Helper()
 	return parse(t, fmt.Sprintf(`{conditions: [{type: ContainersReady, status: "True"}, {type: Ready, status: %q, reason: %q, lastTransitionTime: T1}%s]}`, ready, reason, more))
@@ -25,12 +25,12 @@ func TestGates(t *testing.T) {
 	now := time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
 	const closed = gatesNotReady
 	for name, tc := range map[string]struct {
-		theirs, own     string // readiness gates of the provider's pod, and of the local pod
-		ready, reason   string // status and reason of Ready on the provider
+		theirs, own     string // readiness gates of the provider's pod and of the local pod
+		ready, reason   string // status and reason of the condition Ready on the provider
 		types           []string
-		wantA, wantB    string // status of the conditions a and b afterwards
-		want, wantSince string // status and transition time of Ready afterwards
-		ignored         bool   // the provider's values of readiness gates are ignored
+		wantA, wantB    string // expected status of the conditions a and b
+		want, wantSince string // expected status and transition time of the condition Ready
+		ignored         bool   // whether the provider's values of readiness gates are ignored
 	}{
 		"no gates":                     {ready: "True", want: "True", wantSince: "T1"},
 		"a gate nobody has written":    {ready: "False", reason: closed, types: []string{"a"}, want: "False", wantSince: "T1"},
@@ -75,8 +75,8 @@ func TestGates(t *testing.T) {
 	}
 }
 
-// TestConditionsFollowWhoeverWrites checks that a condition that was reflected from the provider follows the
-// provider's changes, and that a condition that a local client has written is not changed any more.
+// TestConditionsFollowWhoeverWrites checks that a condition that was reflected from the provider follows the provider's
+// changes, and that a condition that a local client has written is no longer changed.
 func TestConditionsFollowWhoeverWrites(t *testing.T) {
 	t.Run("of a gate", func(t *testing.T) { followsWhoeverWrites(t, "a") })
 	t.Run("of no gate", func(t *testing.T) { followsWhoeverWrites(t) })
@@ -88,7 +88,7 @@ func followsWhoeverWrites(t *testing.T, types ...string) {
 	if note == "" {
 		t.Fatal("nothing tells that the condition is the provider's")
 	}
-	// The provider changes the condition, and then removes it.
+	// The provider first changes the condition, and then removes it.
 	for _, theirs := range []string{gate("a", "False"), ""} {
 		got, noted := Conditions(conditions(t, "False", gatesNotReady, theirs), shown, types, types, note, now)
 		if diff := cmp.Diff(conditions(t, "False", gatesNotReady, theirs), got); diff != "" || noted == note {
@@ -108,8 +108,8 @@ func followsWhoeverWrites(t *testing.T, types ...string) {
 	}
 }
 
-// TestConditionsOfKubelets checks that the conditions of kubelets are always taken from the provider, and that the
-// order of the local conditions stays, because a different order would require a write.
+// TestConditionsOfKubelets checks that conditions written by kubelets are always taken from the provider. The order of
+// the local conditions must not change, because a different order would require a write.
 func TestConditionsOfKubelets(t *testing.T) {
 	next := parse(t, `{conditions: [{type: Initialized, status: "True"}, {type: Ready, status: "True"}]}`)
 	local := parse(t, `{conditions: [{type: DisruptionTarget, status: "True"}, {type: Ready, status: "False"}, {type: PodResizePending, status: "True"}]}`)

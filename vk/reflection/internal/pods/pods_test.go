@@ -77,19 +77,19 @@ func TestRejectOthers(t *testing.T) {
 	}
 }
 
-// TestRestartsAreNoted checks that a later process continues with the counts of the earlier one, even if the pod was
-// recreated within the second in which it had started.
+// TestRestartsAreNoted checks that a later process continues with the counts of an earlier one, even if the pod was
+// recreated in the same second that it started.
 func TestRestartsAreNoted(t *testing.T) {
 	shown := parse(t, "{startTime: T1, containerStatuses: [{name: c, restartCount: 4}]}")
 	fresh := parse(t, "{startTime: T1, containerStatuses: [{name: c, restartCount: 0}]}")
 	for text, want := range map[string]map[string]int64{
-		`{"pod":"a","before":{"c":3}}`: {"c": 5}, // the note is about another pod
+		`{"pod":"a","before":{"c":3}}`: {"c": 5}, // the note belongs to another pod
 		`{"pod":"a"}`:                  {"c": 5},
-		`{"pod":"b","before":{"c":4}}`: {"c": 4}, // the note is about this pod
+		`{"pod":"b","before":{"c":4}}`: {"c": 4}, // the note belongs to this pod
 		`{"pod":"b"}`:                  nil,
 		`{"pod":"a","before":{"d":2}}`: {"c": 5, "d": 3},
-		`{"pod":"a","before":{"c":9}}`: {"c": 10}, // the note counts, because the local status had lost the count
-		// Without a note, the difference between the counts is used.
+		`{"pod":"a","before":{"c":9}}`: {"c": 10}, // the note is used, because the local status has lost the count
+		// If there is no note, the difference between the counts is used.
 		"":                                       {"c": 4},
 		"nonsense":                               {"c": 4},
 		`{"pod":"b","before":{"c":-1}}`:          {"c": 4},
@@ -195,13 +195,13 @@ func TestSettle(t *testing.T) {
 	}
 }
 
-// TestContainersThatThePodHasNotHereAreLeftOut checks that statuses of containers that the local pod does not have
+// TestContainersThatThePodHasNotHereAreLeftOut checks that the statuses of containers that the local pod does not have
 // are omitted. Clients compare the number of statuses with the spec, so kubectl would show READY 2/1.
 func TestContainersThatThePodHasNotHereAreLeftOut(t *testing.T) {
 	spec := parse(t, "{restartPolicy: Never, initContainers: [{name: init}], containers: [{name: web}], ephemeralContainers: [{name: debug}]}")
 	next := parse(t, `{containerStatuses: [{name: istio-proxy, ready: true}, {name: web, ready: true}], ephemeralContainerStatuses: [{name: theirs}, {name: debug}],
   initContainerStatuses: [{name: istio-init}], conditions: [{type: ContainersReady, status: "False", message: "containers with unready status: [istio-proxy]"}]}`)
-	// An earlier version of Refract has written the status of istio-proxy, which must be removed, too.
+	// An earlier version of Refract wrote the status of istio-proxy. It must be removed, too.
 	local := parse(t, "{containerStatuses: [{name: istio-proxy, state: {terminated: {exitCode: 0}}}, {name: web}]}")
 	want := parse(t, `{containerStatuses: [{name: web, ready: true}], ephemeralContainerStatuses: [{name: debug}],
   conditions: [{type: ContainersReady, status: "False", message: "containers with unready status: [istio-proxy]"}]}`)
@@ -210,8 +210,8 @@ func TestContainersThatThePodHasNotHereAreLeftOut(t *testing.T) {
 	}
 }
 
-// TestMayRestart checks that a container's restart rules take precedence over its policy, and its policy over the
-// policy of the pod.
+// TestMayRestart checks that the restart rules of a container take precedence over its restart policy, and this policy
+// over the restart policy of the pod.
 func TestMayRestart(t *testing.T) {
 	const rules = ", restartPolicyRules: [{action: Restart, exitCodes: {operator: In, values: [3, 4]}}, {action: Restart, exitCodes: {operator: NotIn, values: [0, 1, 5]}}]"
 	for _, tc := range []struct {

@@ -8,9 +8,9 @@ import (
 	"math"
 )
 
-// Restarts prevents the restart counts of a pod from decreasing when the provider's pod is recreated. The reconciler
-// of a pod keeps a Restarts in memory, and stores its Note with every status. The zero value is empty. Restarts is
-// not safe for concurrent use.
+// Restarts ensures that the restart counts of a pod do not decrease when the provider's pod is recreated. The
+// reconciler keeps a Restarts for each pod in memory, and stores its Note with every status. The zero value is empty.
+// Restarts is not safe for concurrent use.
 type Restarts struct {
 	uid   string
 	extra map[string]int64
@@ -18,11 +18,11 @@ type Restarts struct {
 
 // note is the stored form of Restarts.
 type note struct {
-	Pod    string           `json:"pod"`              // UID of the provider's pod that was last observed
+	Pod    string           `json:"pod"`              // UID of the last observed pod on the provider
 	Before map[string]int64 `json:"before,omitempty"` // sum of the counts of earlier pods, by container
 }
 
-// Note returns the state as text for a later process, or an empty string if no pod was observed yet.
+// Note returns the state as a text for a later process. It returns an empty string if no pod has been observed yet.
 func (r *Restarts) Note() string {
 	if r.uid == "" {
 		return ""
@@ -34,8 +34,8 @@ func (r *Restarts) Note() string {
 	return string(text)
 }
 
-// Recall restores the state from the note of an earlier process, unless this process has already observed the pod. An
-// invalid or missing note is ignored.
+// Recall restores the state from the note of an earlier process, unless this process has already observed the pod. A
+// missing or invalid note is ignored.
 func (r *Restarts) Recall(text string) {
 	var noted note
 	if r.uid != "" || json.Unmarshal([]byte(text), &noted) != nil {
@@ -43,21 +43,22 @@ func (r *Restarts) Recall(text string) {
 	}
 	for _, n := range noted.Before {
 		if n < 0 || n > math.MaxInt32/2 {
-			return // The note is ignored, because the API server would reject such a count.
+			return // The API server would reject such a count, so the note is ignored.
 		}
 	}
 	r.uid, r.extra = noted.Pod, noted.Before
 }
 
-// Extra returns, for each container, the number to add to the restart count of the provider's pod with the given UID.
-// Callers must not modify the map. local is the current local status, and remote the status of the provider's pod.
+// Extra returns, for each container, the number that must be added to the restart count in the provider's pod, which
+// has the given UID. Callers must not modify the map. local is the current status in this cluster, and remote is the
+// status of the provider's pod.
 //
 // If the provider's pod was recreated, the previous counts are added, and the re-creation counts as one restart, so
 // that a count never decreases. (Liqo adds one and drops the counts of the lost pod.)
 //
-// If there is no note, the difference between the local count and the provider's count is used, because an earlier
-// process has added it. A pod that was recreated while no process observed it is recognized by its start time, which
-// never changes.
+// If there is no note, Extra uses the difference between the local count and the provider's count, which an earlier
+// process must have added. A pod that was recreated while no process was running is recognized by its start time,
+// because the start time of a pod never changes.
 func (r *Restarts) Extra(uid string, local, remote map[string]any) map[string]int64 {
 	if r.uid == uid {
 		return r.extra
@@ -84,7 +85,7 @@ func (r *Restarts) Extra(uid string, local, remote map[string]any) map[string]in
 	return r.extra
 }
 
-// startedAnew reports whether the local status belongs to an earlier pod of the provider, and not to the current one.
+// startedAnew reports whether the local status belongs to an earlier pod on the provider, and not to the current one.
 func startedAnew(local, remote map[string]any) bool {
 	shown, known := local["startTime"].(string)
 	return known && shown != "" && shown != remote["startTime"]

@@ -10,14 +10,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// containersOf maps each list of container statuses to the field of the spec with these containers.
+// containersOf contains, for each list of container statuses, the field of the spec with these containers.
 var containersOf = map[string]string{"initContainerStatuses": "initContainers", "containerStatuses": "containers"}
 
-// ephemeralStatuses is the field of the status for ephemeral containers.
+// ephemeralStatuses is the field with the statuses of ephemeral containers.
 const ephemeralStatuses = "ephemeralContainerStatuses"
 
-// AdaptStatus adapts a status of the provider so that this cluster's API server, whose validation is not made for
-// statuses of other clusters, accepts it:
+// AdaptStatus adapts a status from the provider so that this cluster's API server accepts it. The validation of API
+// servers is not designed for statuses from other clusters.
 //
 //   - The quality-of-service class stays as it is, because the field is immutable and the provider may compute
 //     another class.
@@ -27,7 +27,7 @@ const ephemeralStatuses = "ephemeralContainerStatuses"
 //   - Statuses of containers that the local pod does not have, such as sidecars that the provider injects, are
 //     removed, because clients compare the number of statuses with the spec.
 //
-// local is the current status of the pod, and spec its spec in this cluster.
+// local is the current status of the pod in this cluster, and spec is its spec.
 func AdaptStatus(next, local, spec map[string]any) map[string]any {
 	settled := maps.Clone(next)
 	delete(settled, "nominatedNodeName")
@@ -46,7 +46,7 @@ func AdaptStatus(next, local, spec map[string]any) map[string]any {
 	return settled
 }
 
-// dropUndeclared removes the statuses of containers that are not in the spec from a list of statuses.
+// dropUndeclared removes statuses from the list if their containers are not in the spec.
 func dropUndeclared(settled, spec map[string]any, list string) {
 	field := containersOf[list]
 	if list == ephemeralStatuses {
@@ -94,7 +94,7 @@ func keepEnded(settled, local, spec map[string]any, list string) {
 	settled[list] = kept
 }
 
-// endedForGood returns the containers of a list that have terminated and will not be restarted.
+// endedForGood returns the containers in a list that have terminated and will not be restarted.
 func endedForGood(local, spec map[string]any, list string) map[string]map[string]any {
 	policy, _ := spec["restartPolicy"].(string)
 	containers := byName(spec[containersOf[list]])
@@ -107,9 +107,9 @@ func endedForGood(local, spec map[string]any, list string) map[string]map[string
 	return ended
 }
 
-// mayRestart reports whether a container that has terminated with the code may run again. The first restart rule that
-// matches the code decides. If no rule matches, the policy of the container decides, or else the policy of the pod.
-// Ephemeral containers must not run again; container is nil for them.
+// mayRestart reports whether a container that has terminated with this exit code may run again. The first restart rule
+// that matches the code decides. If no rule matches, the restart policy of the container decides, or else the restart
+// policy of the pod. Ephemeral containers are never restarted. For them, container is nil.
 func mayRestart(container map[string]any, policy string, code int64) bool {
 	if container == nil {
 		return false
@@ -154,7 +154,7 @@ func isRestart(rule map[string]any) bool {
 }
 
 // restartsAll reports whether the termination of one container may restart all containers, regardless of their own
-// policies.
+// restart policies.
 func restartsAll(spec map[string]any) bool {
 	for _, list := range containersOf {
 		for _, item := range listOf(spec[list]) {
@@ -196,7 +196,7 @@ func exitCode(container map[string]any) *int64 {
 	return &code
 }
 
-// wholeNumber returns the value of an integer in an unstructured object. ok is false for other values.
+// wholeNumber returns the value of an integer in an unstructured object. ok is false for any other value.
 func wholeNumber(value any) (int64, bool) {
 	switch n := value.(type) {
 	case int64:

@@ -10,19 +10,18 @@ import (
 	"github.com/refract-project/refract/host/document"
 )
 
-// containerSpecs are the container lists whose images and resources may change in a running pod.
+// containerSpecs lists the fields with containers whose images and resources can be changed in a running pod.
 var containerSpecs = []string{"containers", "initContainers"}
 
-// mutable lists the fields of a pod's spec, other than the fields of containers, that may change in a running pod.
+// mutable lists the fields of a pod's spec that can be changed in a running pod, except for the fields of containers.
 var mutable = []string{"activeDeadlineSeconds", "tolerations"}
 
-// ephemeralContainers is the list of containers that may be added to a running pod, but not removed.
+// ephemeralContainers is the field with containers that can be added to a running pod, but not removed.
 const ephemeralContainers = "ephemeralContainers"
 
-// SpecChanged reports whether want differs from the present spec in a mutable field: the image and the resources of a
-// container with the same name, the pod's own resources, activeDeadlineSeconds, tolerations, or an additional
-// ephemeral container. All other fields are immutable. SpecChanged reads the document without building an object from
-// it.
+// SpecChanged reports whether a mutable field in want differs from the present spec: the image or the resources of a
+// container with the same name, the pod's own resources, activeDeadlineSeconds, tolerations, or an additional ephemeral
+// container. All other fields are immutable. SpecChanged reads the document without building an object from it.
 func SpecChanged(want document.View, have map[string]any) bool {
 	for _, field := range mutable {
 		if !sameField(want.Field(field), have[field]) {
@@ -43,7 +42,7 @@ func SpecChanged(want document.View, have map[string]any) bool {
 	return len(furtherEphemeral(want, have)) > 0
 }
 
-// Changeable returns the fields of a spec that SpecChanged compares. The result shares memory with spec, which is not
+// Changeable returns the fields of a spec that SpecChanged compares. The result shares memory with spec. spec is not
 // modified.
 func Changeable(spec map[string]any) map[string]any {
 	kept := map[string]any{}
@@ -75,15 +74,15 @@ func Changeable(spec map[string]any) map[string]any {
 	return kept
 }
 
-// isResized reports whether the resources of a pod, or of a container, have changed. Existing resources may change,
-// but resources cannot be added or removed.
+// isResized reports whether the resources of a pod or a container have changed. Existing resources can be changed, but
+// resources cannot be added or removed.
 func isResized(want document.View, have map[string]any) bool {
 	sizes, present := want.Field("resources"), have["resources"]
 	return !sameField(sizes, nil) && !isNothing(present) && !sameField(sizes, present)
 }
 
-// StartsContainer reports whether the change from the current spec to want would start a container: one with a
-// different image, or an additional ephemeral container.
+// StartsContainer reports whether a change from the present spec to want would start a container: a container with
+// another image, or an additional ephemeral container.
 func StartsContainer(want document.View, have map[string]any) bool {
 	for _, list := range containerSpecs {
 		for i, item := range listOf(have[list]) {
@@ -109,7 +108,7 @@ func imageChanged(desired document.View, i int, present map[string]any) bool {
 	return ok && image != present["image"]
 }
 
-// furtherEphemeral returns the ephemeral containers of want that the current spec does not have.
+// furtherEphemeral returns the ephemeral containers in want that are not in the present spec.
 func furtherEphemeral(want document.View, have map[string]any) (further []any) {
 	desired := want.Field(ephemeralContainers)
 	if desired.Kind() != document.List {
@@ -129,7 +128,7 @@ func furtherEphemeral(want document.View, have map[string]any) (further []any) {
 	return further
 }
 
-// sameField compares two values. A missing field, null, an empty list and an empty map count as equal.
+// sameField compares two values. A missing field, null, an empty list and an empty map are equal.
 func sameField(want document.View, have any) bool {
 	switch want.Kind() {
 	case document.Absent, document.Null:
@@ -176,7 +175,7 @@ func containerAt(containers document.View, i int, name any) (container document.
 	return container, ok && text == name
 }
 
-// UpdateSpec returns the current spec with the mutable fields of want.
+// UpdateSpec returns the present spec with the mutable fields of want.
 func UpdateSpec(want document.View, have map[string]any) map[string]any {
 	updated := updateSpec(want, have, true)
 	if isResized(want, have) {
@@ -188,8 +187,8 @@ func UpdateSpec(want document.View, have map[string]any) map[string]any {
 	return updated
 }
 
-// UpdatePlain returns the same as UpdateSpec, but with the current resources and ephemeral containers, which clients of
-// a pod change through subresources.
+// UpdatePlain is like UpdateSpec, but keeps the present resources and ephemeral containers. Clients change these
+// through subresources.
 func UpdatePlain(want document.View, have map[string]any) map[string]any {
 	return updateSpec(want, have, false)
 }

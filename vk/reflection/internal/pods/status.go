@@ -12,7 +12,7 @@ import (
 	"github.com/refract-project/refract/internal/podend"
 )
 
-// containerLists are the fields of a status that list containers.
+// containerLists are the fields of a status with lists of container statuses.
 var containerLists = []string{"initContainerStatuses", "containerStatuses", ephemeralStatuses}
 
 // Phase returns the phase in a status, or an empty string if there is none.
@@ -27,7 +27,8 @@ func Reason(status map[string]any) string {
 	return reason
 }
 
-// Untouched reports whether no kubelet has started the pod yet: it is Pending and has no container statuses.
+// Untouched reports whether no kubelet has started the pod yet, i.e. whether it is Pending and has no container
+// statuses.
 func Untouched(status map[string]any) bool {
 	if phase := Phase(status); phase != corev1.PodPending && phase != "" {
 		return false
@@ -40,10 +41,10 @@ func Untouched(status map[string]any) bool {
 	return true
 }
 
-// Reject returns the status of a pod that no longer runs, with the given phase and reason. In the result, no
-// condition of a kubelet is True and no container is ready. If the phase is final, every container has terminated.
-// The IP, the exit codes of terminated containers and the conditions of other writers stay: the Job controller, for
-// example, needs to see that a pod was evicted. This corresponds to Liqo's rejected pods.
+// Reject returns the status of a pod that no longer runs, with the given phase and reason. In the result, no condition
+// written by a kubelet is True, and no container is ready. If the phase is final, all containers have terminated. The
+// IP, the exit codes of terminated containers and the conditions of other writers are kept. For example, the Job
+// controller must be able to see that a pod was evicted. This corresponds to Liqo's rejected pods.
 func Reject(status map[string]any, phase corev1.PodPhase, reason, message string, now time.Time) map[string]any {
 	rejected := maps.Clone(status)
 	if rejected == nil {
@@ -66,8 +67,8 @@ func Reject(status map[string]any, phase corev1.PodPhase, reason, message string
 	return rejected
 }
 
-// Interrupt returns the status of a running pod that is temporarily not running. The phase and the states of the
-// containers stay, but the pod is not ready. If the pod was not running, its status is returned unchanged.
+// Interrupt returns the status of a running pod that is temporarily not available. The phase and the states of the
+// containers are kept, but the pod is not ready. If the pod was not running, its status is returned unchanged.
 func Interrupt(status map[string]any, reason, message string, now time.Time) map[string]any {
 	if Phase(status) != corev1.PodRunning {
 		return status
@@ -99,7 +100,7 @@ func Interrupt(status map[string]any, reason, message string, now time.Time) map
 	return interrupted
 }
 
-// editEach returns a list with copies of all maps in the list, each changed by edit.
+// editEach returns a list with changed copies of all maps in the list. edit changes a copy.
 func editEach(list []any, edit func(map[string]any)) []any {
 	edited := make([]any, len(list))
 	for i, item := range list {

@@ -22,8 +22,8 @@ import (
 	"github.com/refract-project/refract/host/document"
 )
 
-// leastEvaluations is the minimum number of evaluations before a revision can be rolled back. With a smaller number,
-// a single object could cause the rollback.
+// leastEvaluations is the minimum number of evaluations before a revision can be rolled back. With a lower minimum, a
+// single object might cause a rollback.
 const leastEvaluations = 20
 
 // Runner runs plugin chains.
@@ -31,23 +31,24 @@ type Runner interface {
 	Run(ctx context.Context, kind string, hook host.Hook, doc *document.Document, env *host.Env) (*host.Outcome, error)
 }
 
-// Options are the options of a Probation. All are required unless stated otherwise.
+// Options are the options of a Probation. They are required unless stated otherwise.
 type Options struct {
 	Plugin   string
 	Revision string // name of the promoted PluginRevision
 	Until    time.Time
 	// Previous runs the chains from before the promotion.
 	Previous Runner
-	// MaxFailedPercent is the maximum percentage of evaluations that the plugin may fail.
+	// MaxFailedPercent is the maximum percentage of evaluations in which the plugin may fail.
 	MaxFailedPercent int32
-	// MaxRemoved is the maximum number of copies that may be deleted because only the new revision skips their
-	// objects.
+	// MaxRemoved is the maximum number of copies that may be deleted because the new revision skips their objects and
+	// the previous one did not.
 	MaxRemoved int64
-	// RollBack is called at most once. message tells users the reason. RollBack must not block.
+	// RollBack returns to the previous revision. It is called at most once, and must not block. message is the reason
+	// in a form for users.
 	RollBack func(message string)
 }
 
-// Object identifies one version of an object.
+// Object identifies a version of an object.
 type Object struct {
 	Kind, Namespace, Name string
 	UID, ResourceVersion  string
@@ -58,27 +59,28 @@ func (o Object) withoutVersion() Object {
 	return o
 }
 
-// identity returns the object without its UID: an object that is created again has the copy of the one before.
+// identity returns the object without its UID and version, because the copy of a deleted object is used again if the
+// object is recreated.
 func (o Object) identity() Object { return Object{Kind: o.Kind, Namespace: o.Namespace, Name: o.Name} }
 
-// Probation is the probation of one promoted revision. It is safe for concurrent use.
+// Probation is the probation of a promoted revision. It is safe for concurrent use.
 type Probation struct {
 	Options
 
 	mu                  sync.Mutex
 	evaluated, failures int64
-	failed              map[Object]bool // failures that were counted; a retry of the same object does not count
-	removed             map[Object]bool // copies that may be deleted
-	held                map[Object]bool // identities of objects whose copies are kept
+	failed              map[Object]bool // failed evaluations; retries of the same version of an object count once
+	removed             map[Object]bool // objects whose copies were permitted to be deleted
+	held                map[Object]bool // identities of objects whose copies are held
 	rolledBack          bool
 }
 
-// New returns a Probation without any counts.
+// New returns a Probation in which nothing is counted yet.
 func New(o Options) *Probation {
 	return &Probation{Options: o, failed: map[Object]bool{}, removed: map[Object]bool{}, held: map[Object]bool{}}
 }
 
-// Continues copies the counts of an earlier Probation of the same revision with other options.
+// Continues copies the counts from an earlier Probation of the same revision with other options.
 func (p *Probation) Continues(earlier *Probation) {
 	earlier.mu.Lock()
 	defer earlier.mu.Unlock()
@@ -86,8 +88,9 @@ func (p *Probation) Continues(earlier *Probation) {
 	earlier.failed, earlier.removed, earlier.held = map[Object]bool{}, map[Object]bool{}, map[Object]bool{}
 }
 
-// count counts an evaluation that ran the plugin. If too many evaluations have failed, it rolls the revision back.
-// failsOnlyNow reports whether the previous chains succeed. It is called after a failure, without holding the lock.
+// count counts an evaluation in which the plugin ran. If too many evaluations have failed, it rolls back the revision.
+// failsOnlyNow reports whether the previous chain succeeds for the object. It is called only after a failure, and
+// without holding the lock.
 func (p *Probation) count(o Object, failed bool, failsOnlyNow func() bool) {
 	p.mu.Lock()
 	again := p.failed[o]
@@ -110,7 +113,7 @@ func (p *Probation) count(o Object, failed bool, failsOnlyNow func() bool) {
 	p.RollBack(fmt.Sprintf("it failed in %d of %d evaluations of its probation (limit %d %%), on which the previous revision does not fail; see the Events on the objects", p.failures, p.evaluated, p.MaxFailedPercent))
 }
 
-// mayRemove reports whether a copy may be deleted, and counts the deletion.
+// mayRemove reports whether the copy of an object may be deleted. If so, it counts the deletion.
 func (p *Probation) mayRemove(o Object) bool {
 	o = o.withoutVersion()
 	p.mu.Lock()
@@ -130,7 +133,7 @@ func (p *Probation) release(o Object) {
 	delete(p.held, o.identity())
 }
 
-// releaseNamespace releases all objects of a kind in a namespace.
+// releaseNamespace removes all objects of a kind in a namespace from the held objects.
 func (p *Probation) releaseNamespace(kind, namespace string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

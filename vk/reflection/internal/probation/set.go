@@ -15,11 +15,11 @@ import (
 	"github.com/refract-project/refract/host"
 )
 
-// Set has all probations of a virtual kubelet. A read is one atomic load. Set is safe for concurrent use. A nil Set
-// is empty.
+// Set contains all probations of a virtual kubelet. Reading it takes one atomic load. A nil Set is empty. A Set is safe
+// for concurrent use.
 type Set struct {
 	clock clock.PassiveClock
-	all   atomic.Pointer[[]*Probation] // the slice is replaced and never modified
+	all   atomic.Pointer[[]*Probation] // the slice is replaced as a whole and never modified
 }
 
 // NewSet returns an empty Set.
@@ -28,7 +28,7 @@ func NewSet(clock clock.PassiveClock) *Set { return &Set{clock: clock} }
 // Replace replaces all probations.
 func (s *Set) Replace(all []*Probation) { s.all.Store(&all) }
 
-// Current returns the probations that have not ended.
+// Current returns the probations that have not ended yet.
 func (s *Set) Current() (found []*Probation) {
 	if s == nil {
 		return nil
@@ -46,7 +46,7 @@ func (s *Set) Current() (found []*Probation) {
 	return found
 }
 
-// Evaluated counts a run of the current chain. before runs a previous chain on the same input. It is called only if a
+// Evaluated counts a run of the current chain. before runs the previous chain on the same input. It is called only if a
 // plugin on probation has failed.
 func (s *Set) Evaluated(o Object, outcome *host.Outcome, err error, before func(Runner) (*host.Outcome, error)) {
 	for _, p := range s.Current() {
@@ -64,21 +64,22 @@ func (s *Set) Evaluated(o Object, outcome *host.Outcome, err error, before func(
 	}
 }
 
-// Release records that an object needs no copy any more for another reason than a skip: it is gone, or is not reflected.
+// Release records that an object no longer needs a copy for a reason other than a skip: it does not exist any more or
+// is not reflected.
 func (s *Set) Release(o Object) {
 	for _, p := range s.Current() {
 		p.release(o)
 	}
 }
 
-// ReleaseNamespace records that the objects of a kind in a namespace are not reflected any more.
+// ReleaseNamespace records that the objects of a kind in a namespace are no longer reflected.
 func (s *Set) ReleaseNamespace(kind, namespace string) {
 	for _, p := range s.Current() {
 		p.releaseNamespace(kind, namespace)
 	}
 }
 
-// InvalidOutputError is returned if no plugin of a chain has failed, and the result is not a valid object.
+// InvalidOutputError means that no plugin of a chain failed, but the result is not a valid object.
 type InvalidOutputError struct{ Err error }
 
 func (e *InvalidOutputError) Error() string { return e.Err.Error() }
@@ -89,8 +90,9 @@ func isInvalidOutput(err error) bool {
 	return errors.As(err, &invalid)
 }
 
-// resultOf reports whether the plugin ran in a chain, and whether this plugin failed. Failures of other plugins do
-// not count. An invalid result counts for each plugin that ran: it is not known which of them has caused it.
+// resultOf reports whether the plugin ran in a chain, and whether this plugin failed. Failures of other plugins do not
+// count. An invalid result counts as a failure of each plugin that ran, because it is not known which of them caused
+// it.
 func resultOf(plugin string, outcome *host.Outcome, err error) (ran, failed bool) {
 	if outcome == nil {
 		return false, false
@@ -103,7 +105,7 @@ func resultOf(plugin string, outcome *host.Outcome, err error) (ran, failed bool
 	return ran, failed || ran && err != nil && (failedPlugin(err) == plugin || isInvalidOutput(err))
 }
 
-// failedPlugin returns the name of the plugin that has caused an error of a chain, or "".
+// failedPlugin returns the name of the plugin that caused the error of a chain, or "" if no plugin did.
 func failedPlugin(err error) string {
 	var (
 		trap   *host.TrapError
@@ -130,10 +132,9 @@ func failedPlugin(err error) string {
 	return ""
 }
 
-// MayRemove returns a *HeldError if the copy of a skipped object must not be deleted. This is the case if a revision
-// on probation has caused the skip, and as many copies as permitted were already deleted. before runs a previous
-// chain on the same input. If this fails, the copy is also kept, because the previous chain would not have deleted
-// it.
+// MayRemove returns a *HeldError if the copy of a skipped object must be kept: a revision on probation has caused the
+// skip, and the permitted number of copies has already been deleted. before runs the previous chain on the same input.
+// If the previous chain fails, the copy is kept, too, because the previous chain would not have deleted it.
 func (s *Set) MayRemove(o Object, before func(Runner) (*host.Outcome, error)) error {
 	for _, p := range s.Current() {
 		if earlier, err := before(p.Previous); err == nil && earlier.Skipped || p.mayRemove(o) {
@@ -144,14 +145,15 @@ func (s *Set) MayRemove(o Object, before func(Runner) (*host.Outcome, error)) er
 	return nil
 }
 
-// HeldError is returned for a copy that must not be deleted during a probation.
+// HeldError means that a copy must not be deleted during a probation.
 type HeldError struct {
 	Plugin, Revision string
-	Until            time.Time     // end of the probation
+	Until            time.Time     // when the probation ends
 	Left             time.Duration // remaining time of the probation
 }
 
-// Error names the end of the probation, not the remaining time, so that every attempt has the same message.
+// Error returns a message with the end of the probation instead of the remaining time, so that the message is the same
+// for every attempt.
 func (e *HeldError) Error() string {
 	return fmt.Sprintf("the copy is not removed yet, because only revision %s of plugin %s skips the object: the removal is held until %s, the end of the probation. "+
 		"Raise spec.rollout.rehearsal.maxRemoved of the ReflectionPlugin, or shorten spec.rollout.probation, to remove it earlier, "+

@@ -16,7 +16,7 @@ import (
 	"github.com/refract-project/refract/host"
 )
 
-// TestHeldRemovalsHaveOneMessage checks that every attempt to delete the same copy has the same message, so that only
+// TestHeldRemovalsHaveOneMessage checks that the message is the same for every attempt to delete a copy, so that only
 // one Event is written.
 func TestHeldRemovalsHaveOneMessage(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC))
@@ -33,7 +33,7 @@ func TestHeldRemovalsHaveOneMessage(t *testing.T) {
 	assert.NoError(t, try())
 }
 
-// TestHeldRemovalsAreCounted checks the metric that the alert about held removals uses.
+// TestHeldRemovalsAreCounted checks the metric on which the alert about held removals is based.
 func TestHeldRemovalsAreCounted(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC))
 	set := NewSet(clock)
@@ -63,7 +63,7 @@ func TestHeldRemovalsAreCounted(t *testing.T) {
 	assert.Equal(t, []float64{0}, held(), "the probation has ended")
 }
 
-// TestLimitsOfFailures checks how many evaluations and failures it takes to roll a revision back.
+// TestLimitsOfFailures checks after how many evaluations and failures a revision is rolled back.
 func TestLimitsOfFailures(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -84,7 +84,7 @@ func TestLimitsOfFailures(t *testing.T) {
 			messages := 0
 			p := New(Options{Plugin: "p", Revision: "p-2", MaxFailedPercent: int32(c.percent), RollBack: func(string) { messages++ }})
 			for i := range c.evaluated {
-				// The failures come last, so that their percentage never exceeds the limit before.
+				// The failures come last, so that their percentage does not exceed the limit earlier.
 				p.count(Object{Kind: "Pod", Name: fmt.Sprint(i)}, i >= c.evaluated-c.failed, func() bool { return !c.previousFails })
 			}
 			assert.Equal(t, c.isRolledBack, messages == 1, "%d times", messages)
@@ -92,7 +92,7 @@ func TestLimitsOfFailures(t *testing.T) {
 	}
 }
 
-// TestRetriesAreCountedOnce checks that the retries of one object that fails do not roll a revision back.
+// TestRetriesAreCountedOnce checks that retries for a single failing object do not roll back a revision.
 func TestRetriesAreCountedOnce(t *testing.T) {
 	t.Parallel()
 	p := New(Options{Plugin: "p", Revision: "p-2", RollBack: func(message string) { t.Error(message) }})

@@ -9,7 +9,7 @@ import (
 )
 
 // arrivals records since when objects have been waiting for a successful evaluation. If the evaluation of a change
-// fails and is retried, the time of the first attempt counts. arrivals is safe for concurrent use.
+// fails and is retried, the time of the first attempt is kept. arrivals is safe for concurrent use.
 type arrivals struct {
 	mu sync.Mutex
 	at map[Key]time.Time
@@ -17,7 +17,7 @@ type arrivals struct {
 
 func newArrivals() *arrivals { return &arrivals{at: map[Key]time.Time{}} }
 
-// note records that an object has changed, unless an earlier change to the object is still waiting.
+// note records that an object has changed, unless an earlier change of the object is still waiting.
 func (a *arrivals) note(key Key, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -26,7 +26,7 @@ func (a *arrivals) note(key Key, now time.Time) {
 	}
 }
 
-// Since returns the time since which an object has been waiting.
+// Since returns since when an object has been waiting.
 func (a *arrivals) Since(key Key) (since time.Time, known bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -34,7 +34,7 @@ func (a *arrivals) Since(key Key) (since time.Time, known bool) {
 	return since, known
 }
 
-// Take returns the time since which an object has been waiting, and removes the record of it.
+// Take returns since when an object has been waiting, and removes the record.
 func (a *arrivals) Take(key Key) (since time.Time, known bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

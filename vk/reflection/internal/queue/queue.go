@@ -18,14 +18,14 @@ import (
 // Key identifies an object of this cluster by its namespace and name.
 type Key = cache.ObjectName
 
-// Queue has the objects of one kind that are waiting for an evaluation, and determines when an object is retried. It
-// is safe for concurrent use.
+// Queue contains the objects of one kind that are waiting for an evaluation, and determines when an object is retried.
+// It is safe for concurrent use.
 type Queue struct {
 	workqueue.TypedDelayingInterface[Key]
 	Retries       retries
 	PluginRetries retries                         // see newPluginRetries
-	PartRetries   workqueue.TypedRateLimiter[Key] // retries of partially rejected writes: see RetryPart
-	Arrivals      *arrivals                       // times since which objects have been waiting
+	PartRetries   workqueue.TypedRateLimiter[Key] // retries of partially rejected writes (see RetryPart)
+	Arrivals      *arrivals                       // since when objects have been waiting
 	clock         clock.WithTicker
 
 	mu     sync.Mutex
@@ -34,7 +34,7 @@ type Queue struct {
 }
 
 // New returns an empty Queue. isUrgent reports whether an object overtakes objects that are not urgent. arrived is
-// called for each object that is enqueued, and must not block.
+// called for each object that is enqueued. It must not block.
 func New(clock clock.WithTicker, isUrgent func(Key) bool, arrived func(Key)) *Queue {
 	q := &Queue{Retries: newRetries(), PluginRetries: newPluginRetries(), Arrivals: newArrivals(), clock: clock, parked: map[Key]struct{}{}}
 	q.PartRetries = workqueue.NewTypedItemExponentialFailureRateLimiter[Key](FirstPartRetry, mostPartRetry)
@@ -63,8 +63,8 @@ func (q *Queue) Tries(key Key) int {
 	return q.Retries.Count(key, evaluation.Out) + q.PluginRetries.Count(key, evaluation.Out) + q.PluginRetries.Count(key, evaluation.Back)
 }
 
-// Writing announces a write to an object, or to its copy. The caller must call done after it has recorded the result
-// of the write. If another client has changed the object in the meantime, done enqueues it again.
+// Writing announces a write of an object or its copy. The caller must call done after it has recorded the result of the
+// write. If another client has changed the object in the meantime, done enqueues it again.
 func (q *Queue) Writing(writes *mutationcache.Cache, key Key) (done func()) {
 	writes.Begin(key)
 	return func() {
@@ -74,7 +74,7 @@ func (q *Queue) Writing(writes *mutationcache.Cache, key Key) (done func()) {
 	}
 }
 
-// Park stores an object, which is not evaluated until Unpark or Resume is called. It is used while the provider is
+// Park stores an object that is not evaluated before Unpark or Resume is called. It is used while the provider is
 // unreachable.
 func (q *Queue) Park(key Key) {
 	q.mu.Lock()
@@ -82,15 +82,15 @@ func (q *Queue) Park(key Key) {
 	q.parked[key] = struct{}{}
 }
 
-// Unpark enqueues the parked objects again with backoff. It is called if the provider turns out to be reachable,
-// because the errors of these objects then had another cause.
+// Unpark enqueues the parked objects again, with backoff. It is called if the provider turns out to be reachable, so
+// that the errors of these objects must have had another cause.
 func (q *Queue) Unpark() {
 	for key := range q.takeParked() {
 		q.AddAfter(key, q.Retries.Next(key, evaluation.Out))
 	}
 }
 
-// Resume enqueues the parked objects again, spread over time. It is called when the provider has become reachable
+// Resume enqueues the parked objects again, spread over some time. It is called when the provider has become reachable
 // again.
 func (q *Queue) Resume() {
 	waiting := q.takeParked()
@@ -107,19 +107,19 @@ func (q *Queue) takeParked() map[Key]struct{} {
 	return waiting
 }
 
-// newQueue creates only the workqueue of a Queue. It has no common rate limit, because an object that fails must not
-// slow down other objects.
+// newQueue creates the workqueue of a Queue. The workqueue has no overall rate limit, because an object that fails must
+// not delay other objects.
 func newQueue(clock clock.WithTicker, slow *slowLane, isUrgent func(Key) bool, arrived func(Key)) workqueue.TypedDelayingInterface[Key] {
 	lanes := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[Key]{Clock: clock, Queue: &lanes{slow: slow, isUrgent: isUrgent, arrived: arrived}})
 	return workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[Key]{Clock: clock, Queue: lanes})
 }
 
-// urgentInARow is the number of urgent keys that are taken before a key that is not urgent, if both are waiting.
+// urgentInARow is the maximum number of urgent keys that are taken in a row while another key is waiting.
 const urgentInARow = 8
 
-// lanes is a queue with three lanes. The fast lane is for urgent keys: during a rollout, status updates and deletions
-// do not wait for the creation of hundreds of pods. The slow lane is for keys whose objects have not changed. lanes
-// is not safe for concurrent use.
+// lanes is a queue with three lanes. The fast lane is for urgent keys, so that status updates and deletions during a
+// rollout do not have to wait for the creation of hundreds of pods. The slow lane is for keys whose objects have not
+// changed. lanes is not safe for concurrent use.
 type lanes struct {
 	isUrgent     func(Key) bool
 	arrived      func(Key)
@@ -157,7 +157,8 @@ func (l *lanes) pushFast(key Key) {
 // Len implements workqueue.Queue.
 func (l *lanes) Len() int { return len(l.urgent) + len(l.rest) + l.slow.len() }
 
-// Pop implements workqueue.Queue. It takes urgent keys first and keys of the slow lane last, but never starves a lane.
+// Pop implements workqueue.Queue. It takes urgent keys first, and keys in the slow lane last, but does not starve any
+// lane.
 func (l *lanes) Pop() Key {
 	if fast := len(l.urgent) + len(l.rest); l.slow.len() > 0 && (fast == 0 || l.fastInARow >= slowInARow) {
 		l.fastInARow = 0
@@ -174,7 +175,7 @@ func (l *lanes) Pop() Key {
 
 func pop(lane *[]Key) Key {
 	first := (*lane)[0]
-	(*lane)[0] = Key{} // frees the strings of the key
+	(*lane)[0] = Key{} // free the strings of the key
 	*lane = (*lane)[1:]
 	return first
 }

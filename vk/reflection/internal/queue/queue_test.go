@@ -42,8 +42,8 @@ func TestUrgentKeysOvertake(t *testing.T) {
 	}
 }
 
-// TestReevaluationsWaitForChanges checks that keys in the slow lane are taken last but not starved, and that they
-// leave the lane when their objects change.
+// TestReevaluationsWaitForChanges checks that keys in the slow lane are taken last but not starved, and leave the lane
+// when their objects change.
 func TestReevaluationsWaitForChanges(t *testing.T) {
 	t.Parallel()
 	slow := &slowLane{}
@@ -62,7 +62,7 @@ func TestReevaluationsWaitForChanges(t *testing.T) {
 	q.Add(Key{Name: "slow-1"})  // the object changes while its key is in the slow lane
 	reevaluate("changed-0")     // the key keeps its place
 	reevaluate("slow-2")        // the key also keeps its place
-	q.Add(Key{Name: "changed"}) // this key is queued behind slow-1, which has left the slow lane
+	q.Add(Key{Name: "changed"}) // this key is queued after slow-1, which has left the slow lane
 	require.Equal(t, 3+slowInARow+1, q.Len())
 	var taken []string
 	for q.Len() > 0 {

@@ -19,26 +19,26 @@ const (
 	mostPluginRetry  = 10 * time.Minute
 )
 
-// newPluginRetries returns the retries of objects whose plugin has failed. The delay doubles with each failure in one
-// direction, until the chain of this direction succeeds.
+// newPluginRetries returns the retries of objects whose plugin has failed. The delay of a direction doubles with each
+// failure until the chain of this direction succeeds.
 func newPluginRetries() retries {
 	return retries{workqueue.NewTypedItemExponentialFailureRateLimiter[attempt](firstPluginRetry, mostPluginRetry)}
 }
 
-// Forget resets the delays of both directions of an object.
+// Forget resets the delays of an object in both directions.
 func (r retries) Forget(key Key) {
 	r.Succeeded(key, evaluation.Out)
 	r.Succeeded(key, evaluation.Back)
 }
 
-// attempt is the key of the rate limiter: one direction of one object.
+// attempt is the key of the rate limiter: an object and a direction.
 type attempt struct {
 	key       Key
 	direction evaluation.Direction
 }
 
 // retries counts the failures of each direction of an object separately, so that failures in one direction do not
-// change the delay in the other direction.
+// affect the delay of the other.
 type retries struct {
 	limiter workqueue.TypedRateLimiter[attempt]
 }
@@ -53,17 +53,17 @@ func newRetries() retries {
 	return retries{workqueue.NewTypedItemExponentialFailureRateLimiter[attempt](backoffFirst, backoffMost)}
 }
 
-// Next counts a failure of one direction of an object, and returns the delay before the retry.
+// Next counts a failure of an object in one direction, and returns the delay before the retry.
 func (r retries) Next(key Key, d evaluation.Direction) time.Duration {
 	return r.limiter.When(attempt{key, d})
 }
 
-// Count returns how often one direction of an object has failed since its last success.
+// Count returns how often an object has failed in one direction since its last success.
 func (r retries) Count(key Key, d evaluation.Direction) int {
 	return r.limiter.NumRequeues(attempt{key, d})
 }
 
-// Succeeded resets the failure count of one direction of an object.
+// Succeeded resets the failure count of an object in one direction.
 func (r retries) Succeeded(key Key, d evaluation.Direction) { r.limiter.Forget(attempt{key, d}) }
 
 const (

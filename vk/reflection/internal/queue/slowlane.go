@@ -5,21 +5,21 @@ package queue
 
 import "sync"
 
-// slowInARow is the number of other keys that are taken before a key of the slow lane, if both are waiting. With a
-// smaller number, changes by users would wait longer while a plugin is replaced.
+// slowInARow is the maximum number of other keys that are taken in a row while a key in the slow lane is waiting. If it
+// were smaller, changes by users would wait longer while a plugin is being replaced.
 const slowInARow = 64
 
-// slowLane has the keys that are evaluated again only because a plugin has changed. A key leaves the lane when its
+// slowLane contains keys that are evaluated again only because a plugin has changed. A key leaves the lane when its
 // object changes. demote is safe for concurrent use. All other calls must be serialized by the caller.
 type slowLane struct {
-	keys    []Key // in order, including keys that have left the lane
+	keys    []Key // in order; includes keys that have left the lane
 	waiting map[Key]bool
 
 	mu      sync.Mutex
 	demoted map[Key]bool
 }
 
-// demote records that the next push of a key must add the key to the slow lane.
+// demote makes the next push of a key add the key to the slow lane.
 func (l *slowLane) demote(key Key) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -29,7 +29,7 @@ func (l *slowLane) demote(key Key) {
 	l.demoted[key] = true
 }
 
-// takeDemoted reports whether a key was demoted since the last call.
+// takeDemoted reports whether a key has been demoted since the last call.
 func (l *slowLane) takeDemoted(key Key) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -46,7 +46,7 @@ func (l *slowLane) push(key Key) {
 	l.waiting[key] = true
 }
 
-// leave removes a key from the lane, and reports whether the key was in the lane.
+// leave removes a key from the lane, and reports whether it was in the lane.
 func (l *slowLane) leave(key Key) bool {
 	if !l.waiting[key] {
 		return false
@@ -57,7 +57,7 @@ func (l *slowLane) leave(key Key) bool {
 
 func (l *slowLane) len() int { return len(l.waiting) }
 
-// pop removes and returns the first key. The lane must not be empty.
+// pop removes the first key and returns it. The lane must not be empty.
 func (l *slowLane) pop() Key {
 	for {
 		if key := pop(&l.keys); l.leave(key) {

@@ -8,27 +8,27 @@ import (
 	"time"
 )
 
-// A container in Kubernetes sees every change to its configuration that was made before its start. Therefore a pod must
-// not reach the provider before the objects that it refers to. An object counts as behind, that is, its copy may be out
-// of date, from the moment when it is enqueued, for any reason, until its evaluation has written the desired copy or
-// has found that no copy is desired. Objects are recorded only if their kind has Kind.Tracked, and only while they are
-// behind. This needs no API calls.
+// A container in Kubernetes sees every change of its configuration that was made before it started. Therefore a pod
+// must not reach the provider before the objects that it refers to. An object counts as behind, i.e. its copy may be
+// outdated, from the moment when it is enqueued for any reason. This ends when its evaluation has written the desired
+// copy, or has found that no copy is desired. Only objects that are behind are recorded, and only if Kind.Tracked is
+// set. This needs no API calls.
 
-// Reference refers to an object of a kind by its name on the provider. An empty name refers to all objects of the
+// Reference refers to an object by its kind and its name on the provider. An empty name refers to all objects of the
 // kind in the namespace.
 type Reference struct{ Kind, Name string }
 
 // Lag describes an object whose copy is not up to date.
 type Lag struct {
-	Kind, Name string // local kind and name; Name is "" until the objects of the kind were listed
-	// Err is the last error of the object, or nil if none has occurred.
+	Kind, Name string // kind and name in this cluster; Name is empty until the objects of the kind have been listed
+	// Err is the last error of the object, or nil if there was none.
 	Err error
-	// Failing is when the provider or a plugin first rejected the current version of the object. It is zero if this
-	// has not happened.
+	// Failing is the time at which the provider or a plugin first rejected the current version of the object. It is
+	// zero if this has not happened.
 	Failing time.Time
 }
 
-// String returns a text with the name of the object and its last error.
+// String returns the name of the object and its last error, for messages.
 func (l Lag) String() string {
 	text := l.Kind + " " + l.Name
 	switch {
@@ -43,16 +43,16 @@ func (l Lag) String() string {
 	return text
 }
 
-// Steps records the objects of a scope whose copies are not up to date, and the objects of other kinds that wait for
+// Steps records which objects of a scope have copies that are not up to date, and which objects of other kinds wait for
 // them. It is safe for concurrent use.
 type Steps struct {
 	mu     sync.Mutex
 	turn   uint64 // incremented with each change
 	behind map[string]*lagging
 	fresh  int // number of objects in behind that have not failed
-	// excluded has, by name, why an object of this cluster deliberately has no copy.
+	// excluded contains why an object of this cluster deliberately has no copy, by the name of the object.
 	excluded map[string]string
-	all      map[Waiter]bool // waiters for all objects, enqueued when fresh becomes 0
+	all      map[Waiter]bool // waiters for all objects; they are enqueued when fresh becomes 0
 }
 
 type lagging struct {
@@ -62,16 +62,16 @@ type lagging struct {
 	waiters map[Waiter]bool
 }
 
-// Waiter is an object that waits for objects of another kind. It is enqueued when they are up to date.
+// Waiter is an object that waits for objects of another kind. It is enqueued when these are up to date.
 type Waiter struct {
 	queue *Queue
 	key   Key
 }
 
-// Waiter returns the Waiter for an object of the Queue.
+// Waiter returns a Waiter for an object in the Queue.
 func (q *Queue) Waiter(key Key) Waiter { return Waiter{q, key} }
 
-// Waiters is a set of objects that wait for the same event. The zero value is ready to use. Waiters is safe for
+// Waiters is a set of objects that wait for the same event. The zero value is ready for use. Waiters is safe for
 // concurrent use.
 type Waiters struct {
 	mu  sync.Mutex
@@ -88,7 +88,7 @@ func (w *Waiters) Add(who Waiter) {
 	w.set[who] = true
 }
 
-// Wake enqueues all objects of the set and empties the set.
+// Wake enqueues all objects in the set, and empties the set.
 func (w *Waiters) Wake() {
 	w.mu.Lock()
 	woken := w.set
@@ -114,7 +114,7 @@ func (s *Steps) Mark(name string) {
 	known.turn = s.turn
 }
 
-// Begin records that the evaluation of an object begins, and returns the turn of the object for Settle.
+// Begin records that the evaluation of an object has begun. It returns the object's turn, which is passed to Settle.
 func (s *Steps) Begin(name string) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,8 +124,9 @@ func (s *Steps) Begin(name string) uint64 {
 	return 0
 }
 
-// Settle records that the copy of an object is up to date, unless the object was enqueued again after the turn began.
-// It enqueues the objects that wait for this object. exclusion is why the object deliberately has no copy, or "".
+// Settle records that the copy of an object is up to date, unless the object was enqueued again after this turn had
+// begun. It enqueues the objects that wait for this object. exclusion is the reason why the object deliberately has no
+// copy, or "".
 func (s *Steps) Settle(name string, turn uint64, exclusion string) {
 	s.mu.Lock()
 	known := s.behind[name]
@@ -163,8 +164,8 @@ func (s *Steps) Exclusion(name string) string {
 	return s.excluded[name]
 }
 
-// Fail records the error of an object whose copy is not up to date. lasts means that the error persists until a user
-// makes a change. The time of the first such error is kept until the object changes.
+// Fail records the error of an object whose copy is not up to date. lasts reports whether the error persists until a
+// user changes something. The time of the first such error is kept until the object changes.
 func (s *Steps) Fail(name string, err error, lasts bool, now time.Time) {
 	s.mu.Lock()
 	known := s.behind[name]
@@ -192,7 +193,7 @@ func (s *Steps) Changed(name string) {
 	}
 }
 
-// Await adds a waiter, which is enqueued when the copy of every object is up to date or has failed, or when WakeAll is
+// Await adds a waiter. It is enqueued when the copy of each object is up to date or has failed, or when WakeAll is
 // called.
 func (s *Steps) Await(who Waiter) {
 	s.mu.Lock()
@@ -203,7 +204,7 @@ func (s *Steps) Await(who Waiter) {
 	s.all[who] = true
 }
 
-// takeAll removes and returns the waiters for all objects if fresh is 0. s.mu must be held.
+// takeAll removes the waiters for all objects and returns them, if fresh is 0. s.mu must be locked.
 func (s *Steps) takeAll() map[Waiter]bool {
 	if s.fresh > 0 {
 		return nil
@@ -213,8 +214,8 @@ func (s *Steps) takeAll() map[Waiter]bool {
 	return all
 }
 
-// Lags appends the named object to into if its copy is not up to date. If name is "", it appends all such objects. The
-// argument who is the waiter to enqueue when these objects are up to date.
+// Lags appends the named object to into if its copy is not up to date. If name is empty, it appends all such objects.
+// who is enqueued when these objects are up to date.
 func (s *Steps) Lags(kind, name string, who Waiter, into []Lag) []Lag {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -244,8 +245,8 @@ func (s *Steps) Lags(kind, name string, who Waiter, into []Lag) []Lag {
 	return into
 }
 
-// WakeAll enqueues all waiters. It is called when the scope ends, when its objects were listed, or when they cannot
-// be listed.
+// WakeAll enqueues all waiters. It is called when the scope ends, when its objects have been listed, or when they
+// cannot be listed.
 func (s *Steps) WakeAll() {
 	s.mu.Lock()
 	woken := []map[Waiter]bool{s.all}

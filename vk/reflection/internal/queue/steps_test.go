@@ -24,7 +24,7 @@ func newTestQueue(t *testing.T) (*Queue, *clocktesting.FakeClock) {
 	return q, clock
 }
 
-// taken removes and returns the keys in the queue.
+// taken removes the keys from the queue and returns them.
 func taken(q *Queue) (names []string) {
 	for q.Len() > 0 {
 		key, _ := q.Get()
@@ -34,8 +34,8 @@ func taken(q *Queue) (names []string) {
 	return names
 }
 
-// TestObjectsWaitForOthers checks that an object counts as behind from the time when it is enqueued until its
-// evaluation is complete, and that its waiters are enqueued then.
+// TestObjectsWaitForOthers checks that an object is behind from the moment when it is enqueued until its evaluation is
+// complete, and that its waiters are then enqueued.
 func TestObjectsWaitForOthers(t *testing.T) {
 	t.Parallel()
 	q, _ := newTestQueue(t)
@@ -53,8 +53,8 @@ func TestObjectsWaitForOthers(t *testing.T) {
 	assert.Equal(t, []string{"pod"}, taken(q))
 }
 
-// TestObjectsDoNotWaitForAllForever checks that an object that waits for all objects of a kind continues when all
-// objects whose copies are still out of date have failed, and waits again when one of them changes.
+// TestObjectsDoNotWaitForAllForever checks that an object that waits for all objects of a kind continues when every
+// object that is still behind has failed, and waits again when one of them changes.
 func TestObjectsDoNotWaitForAllForever(t *testing.T) {
 	t.Parallel()
 	q, clock := newTestQueue(t)
@@ -79,7 +79,7 @@ func TestObjectsDoNotWaitForAllForever(t *testing.T) {
 	assert.Contains(t, Lag{Kind: "Service"}.String(), "which are being read")
 }
 
-// TestWaitersAreWokenOnce checks that Wake enqueues every object of the set exactly once.
+// TestWaitersAreWokenOnce checks that Wake enqueues each object in the set exactly once.
 func TestWaitersAreWokenOnce(t *testing.T) {
 	t.Parallel()
 	q, _ := newTestQueue(t)
@@ -92,8 +92,8 @@ func TestWaitersAreWokenOnce(t *testing.T) {
 	assert.Empty(t, taken(q))
 }
 
-// TestParkedObjectsWaitForTheProvider checks that parked objects are enqueued only when the provider is reachable,
-// and that none of them is lost.
+// TestParkedObjectsWaitForTheProvider checks that parked objects are not enqueued before the provider is reachable, and
+// that none of them gets lost.
 func TestParkedObjectsWaitForTheProvider(t *testing.T) {
 	t.Parallel()
 	for name, release := range map[string]func(*Queue){"it is back": (*Queue).Resume, "it was not away": (*Queue).Unpark} {
@@ -111,7 +111,7 @@ func TestParkedObjectsWaitForTheProvider(t *testing.T) {
 }
 
 // TestTriesAreForgotten checks that Tries counts the failures of an object and of its plugins, and that Forget resets
-// only the failures of its plugins: the object may come back.
+// only the failures of its plugins, because the object may be created again.
 func TestTriesAreForgotten(t *testing.T) {
 	t.Parallel()
 	q, _ := newTestQueue(t)
@@ -125,8 +125,8 @@ func TestTriesAreForgotten(t *testing.T) {
 	assert.Zero(t, q.Tries(key))
 }
 
-// TestAWriteThatMeetsNewsIsEvaluatedAgain checks that an object is not enqueued again after a write during which no
-// other client has changed it.
+// TestAWriteThatMeetsNewsIsEvaluatedAgain checks that an object is not enqueued again after a write if no other client
+// has changed it in the meantime.
 func TestAWriteThatMeetsNewsIsEvaluatedAgain(t *testing.T) {
 	t.Parallel()
 	q, clock := newTestQueue(t)
@@ -134,8 +134,8 @@ func TestAWriteThatMeetsNewsIsEvaluatedAgain(t *testing.T) {
 	assert.Zero(t, q.Len())
 }
 
-// TestExclusionsAreRecorded checks that the reason why an object has no copy is known until the object is enqueued again
-// and has a copy.
+// TestExclusionsAreRecorded checks that the reason why an object has no copy is known until the object is enqueued
+// again and has a copy.
 func TestExclusionsAreRecorded(t *testing.T) {
 	t.Parallel()
 	s := &Steps{}

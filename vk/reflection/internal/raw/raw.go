@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package raw reads fields of unstructured objects in caches without copying them, unlike the accessors of the
-// objects. The results share memory with the cache and must not be modified.
+// Package raw reads fields of cached unstructured objects. Unlike the accessors of the objects, it does not copy the
+// values. The results share memory with the cache and must not be modified.
 package raw
 
 import (
@@ -54,7 +54,7 @@ func Text(object *unstructured.Unstructured, path ...string) string {
 // Equal reports whether two maps have equal content, regardless of the order of keys.
 func Equal(a, b map[string]any) bool { return document.Of(a).Equal(document.Of(b)) }
 
-// IsEmpty reports whether a value is null, an empty list, an empty map, or a map with only such values.
+// IsEmpty reports whether a value is null, an empty list, an empty map, or a map that contains only empty values.
 func IsEmpty(value any) bool {
 	switch v := value.(type) {
 	case nil:

@@ -1,12 +1,12 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package readonly makes it possible to evaluate objects without changing either cluster. If the context of a request
-// is marked, the transport of all clients refuses the request unless it only reads. Thus an evaluation runs the same
-// code that decides about real writes, and this code need not check the mark.
+// Package readonly makes it possible to evaluate objects without changing either cluster. The context of such an
+// evaluation is marked. If a request with a marked context is not a read, the transport of the client refuses it. An
+// evaluation therefore runs the same code as real reflection, and this code does not have to check the mark.
 //
-// A refusal is a response with the status 403 and the reason WouldWrite, and not an error of the transport, because
-// such an error would count as an unreachable provider.
+// A refused request gets a response with the status 403 and the reason WouldWrite. The transport does not return an
+// error, because the provider would then count as unreachable.
 package readonly
 
 import (
@@ -21,12 +21,13 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// WouldWriteReason is the reason in the Status of a refusal. API servers do not use this reason.
+// WouldWriteReason is the reason in the Status of a refused request. API servers do not use this reason.
 const WouldWriteReason metav1.StatusReason = "WouldWrite"
 
 type mark struct{}
 
-// With returns a marked context whose requests cannot change anything. Reads with this context wait for the limiter.
+// With returns a marked context. Requests with this context cannot change anything. Reads with this context wait for
+// the limiter.
 func With(ctx context.Context, reads *rate.Limiter) context.Context {
 	return context.WithValue(ctx, mark{}, reads)
 }
@@ -39,8 +40,8 @@ func limiterOf(ctx context.Context) *rate.Limiter {
 	return reads
 }
 
-// Refuse returns an error if the context is marked. Code that remembers its writes must call Refuse first, because
-// only real writes may be remembered.
+// Refuse returns an error if the context is marked. Code that remembers its writes must call Refuse first, so that it
+// remembers only real writes.
 func Refuse(ctx context.Context, verb, kind, namespace, name string) error {
 	if !Marked(ctx) {
 		return nil
@@ -48,7 +49,7 @@ func Refuse(ctx context.Context, verb, kind, namespace, name string) error {
 	return newRefusal(fmt.Sprintf("%s %s %s/%s", verb, kind, namespace, name))
 }
 
-// Refused reports whether an error is a refusal by this package. Such an error is not a response from the API server.
+// Refused reports whether this package refused the request. Such an error is not a response from the API server.
 func Refused(err error) bool { return apierrors.ReasonForError(err) == WouldWriteReason }
 
 func newRefusal(request string) *apierrors.StatusError {
@@ -58,8 +59,8 @@ func newRefusal(request string) *apierrors.StatusError {
 	}}
 }
 
-// reads reports whether a request only reads. A GET request that connects to a pod, a node or a Service does not
-// count as a read, because it may have effects there.
+// reads reports whether a request only reads. A GET request that connects to a pod, a node or a Service does not count
+// as a read, because it may change something there.
 func reads(request *http.Request) bool {
 	if request.Method != http.MethodGet || request.Header.Get("Upgrade") != "" {
 		return false

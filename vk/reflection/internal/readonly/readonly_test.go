@@ -17,8 +17,8 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/readonly"
 )
 
-// TestOnlyReadsLeave checks that a request with a marked context reaches the server only if it is a GET that opens no
-// connection to a pod, Service or node. With an unmarked context, a GET that opens a connection must reach the server,
+// TestOnlyReadsLeave checks which requests reach the server. With a marked context, these are only GET requests that do
+// not connect to a pod, a Service or a node. With an unmarked context, GET requests that connect must reach the server,
 // too.
 func TestOnlyReadsLeave(t *testing.T) {
 	var arrived atomic.Int64
@@ -50,13 +50,13 @@ func TestOnlyReadsLeave(t *testing.T) {
 	}
 }
 
-// TestReadsWait checks that reads with a marked context are limited. A read that cannot wait long enough is refused
-// with a response, not with an error of the transport.
+// TestReadsWait checks that the limiter applies to reads with a marked context. A read that would have to wait too long
+// must be refused with a response, not with an error of the transport.
 func TestReadsWait(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer server.Close()
 	client := &http.Client{Transport: readonly.Transport(http.DefaultTransport)}
-	// The context has a deadline, because every real call has one.
+	// The context has a deadline, as in every real call.
 	bounded, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	ctx := readonly.With(bounded, rate.NewLimiter(rate.Every(time.Hour), 1))

@@ -12,8 +12,8 @@ import (
 	"strconv"
 )
 
-// Transport returns a transport that refuses writes with a marked context. It must be the outermost transport, so
-// that other transports do not see the refusals. It is safe for concurrent use.
+// Transport returns a transport that refuses writes if the context is marked. It must be the outermost transport, so
+// that other transports do not process the refusals. It is safe for concurrent use.
 func Transport(next http.RoundTripper) http.RoundTripper { return transport{next} }
 
 type transport struct{ next http.RoundTripper }
@@ -27,13 +27,13 @@ func (t transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	case !reads(request):
 		return refuse(request, request.Method+" "+request.URL.Path)
 	case limiter.Wait(request.Context()) != nil:
-		// The refusal is a response, because an error would count as an unreachable API server.
+		// The refusal is a response, because the API server would count as unreachable after an error.
 		return refuse(request, "read "+request.URL.Path+" later, because reads are limited")
 	}
 	return t.next.RoundTrip(request)
 }
 
-// refuse returns the response that refuses a request, without sending the request.
+// refuse returns a response that refuses the request. The request is not sent.
 func refuse(request *http.Request, would string) (*http.Response, error) {
 	if request.Body != nil {
 		if err := request.Body.Close(); err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/queue"
 )
 
-// Limits of the lists in the API type PluginRehearsalResult.
+// The maximum lengths of the lists in the API type PluginRehearsalResult.
 const (
 	mostPaths      = 20
 	mostConflicts  = 10
@@ -25,11 +25,11 @@ const (
 	longestMessage = 256
 )
 
-// mostCounted is the maximum number of different paths that are counted. It limits the memory, because every object
-// may have its own keys.
+// mostCounted is the maximum number of different paths that are counted. It limits the memory, because every object may
+// have different keys.
 const mostCounted = 4096
 
-// findings collects the differences that the rehearsal of a candidate finds.
+// findings collects the differences that the rehearsal of a candidate has found.
 type findings struct {
 	candidate Candidate
 	counts    plugins.PluginRehearsalResult
@@ -89,8 +89,8 @@ func (f *findings) add(kind string, c *engine.Comparison) {
 	f.addExample(kind, c.Key, plugins.ChangedOutcome, "")
 }
 
-// failureOf returns the failure that only the next chain has, or nil. An ignored failure counts, too, because the
-// object would be reflected without the plugin.
+// failureOf returns the error of the next chain if the current chain does not have one, or nil. An ignored failure
+// counts as an error, because the object would be reflected without the plugin's changes.
 func failureOf(pair *engine.Pair) error {
 	if pair.After.Err != nil && pair.Differs() {
 		return pair.After.Err
@@ -98,9 +98,9 @@ func failureOf(pair *engine.Pair) error {
 	return pair.NewFailure()
 }
 
-// heldError returns the error of an object that the next chains hold, or nil. No plugin runs on such an object, so
-// the effect of the candidate is not known. Without the error, a candidate could be promoted although it was not
-// tested on any object.
+// heldError returns the error of an object that the next chains hold, or nil. No plugin runs for such an object, so the
+// effect of the candidate is unknown. If this were not an error, a candidate could be promoted without being tested on
+// a single object.
 func heldError(c *engine.Comparison) error {
 	for _, pair := range []*engine.Pair{c.Outgoing, c.Incoming} {
 		var held *host.HeldError
@@ -111,7 +111,7 @@ func heldError(c *engine.Comparison) error {
 	return nil
 }
 
-// selectorError returns the error of an object that the next chains cannot select plugins for yet, or nil.
+// selectorError returns the error of an object for which the next chains cannot select plugins yet, or nil.
 func selectorError(c *engine.Comparison) error {
 	for _, pair := range []*engine.Pair{c.Outgoing, c.Incoming} {
 		var unknown *host.SelectorError
@@ -122,17 +122,17 @@ func selectorError(c *engine.Comparison) error {
 	return nil
 }
 
-// touches reports whether the plugin ran in at least one of the two evaluations of a pair.
+// touches reports whether the plugin ran in at least one of the two evaluations.
 func (f *findings) touches(pair *engine.Pair) bool {
 	return pair != nil && (slices.Contains(pair.Before.Ran, f.candidate.Plugin) || slices.Contains(pair.After.Ran, f.candidate.Plugin))
 }
 
-// addPaths counts the paths that differ, and reports whether the copy changes. Fields that are immutable in a running
-// pod do not count as changes to its copy.
+// addPaths counts the paths that differ, and reports whether the copy would change. Fields that are immutable in a
+// running pod do not count as a change of its copy.
 func (f *findings) addPaths(kind string, pair *engine.Pair, hasCopy bool) (changes bool) {
 	before, after := &pair.Before, &pair.After
 	if before.Content == nil || after.Content == nil {
-		return true // the object failed or was skipped in one of the evaluations, so all fields differ
+		return true // all fields differ if the object failed or was skipped in one evaluation
 	}
 	changeable := differingPaths(before.Changeable, after.Changeable)
 	for path := range differingPaths(before.Content, after.Content) {
@@ -146,8 +146,7 @@ func (f *findings) addPaths(kind string, pair *engine.Pair, hasCopy bool) (chang
 	return changes
 }
 
-// addConflicts counts the changes by the candidate that a later plugin overwrites. Each path is counted once for each
-// object.
+// addConflicts counts the candidate's changes that a later plugin overwrites. Each path counts once per object.
 func (f *findings) addConflicts(kind string, conflicts []host.Conflict) {
 	seen := map[plugins.RehearsedConflict]bool{}
 	for _, c := range conflicts {
@@ -165,8 +164,8 @@ func (f *findings) addExample(kind string, key queue.Key, outcome plugins.Rehear
 	}
 }
 
-// result returns the counts, the paths that differ most often, and examples, with the worst outcomes first. The same
-// objects always give the same result.
+// result returns the counts, the paths that differ most often, and examples, beginning with the worst outcomes. The
+// result is always the same for the same objects.
 func (f *findings) result() *plugins.PluginRehearsalResult {
 	result := f.counts
 	for path, objects := range f.paths {
@@ -185,7 +184,7 @@ func (f *findings) result() *plugins.PluginRehearsalResult {
 		return cmp.Or(cmp.Compare(b.Objects, a.Objects), strings.Compare(a.Kind, b.Kind), strings.Compare(a.Path, b.Path), strings.Compare(a.Plugin, b.Plugin))
 	})
 	result.Conflicts = result.Conflicts[:min(len(result.Conflicts), mostConflicts)]
-	for n := range mostExamples { // takes the n-th example of every outcome, so that every outcome has at least one
+	for n := range mostExamples { // take the n-th example of every outcome, so that every outcome has an example
 		for _, outcome := range []plugins.RehearsalOutcome{plugins.RemovedOutcome, plugins.ErrorOutcome, plugins.NotDeterministicOutcome, plugins.ChangedOutcome} {
 			if known := f.examples[outcome]; n < len(known) && len(result.Examples) < mostExamples {
 				result.Examples = append(result.Examples, known[n])
@@ -195,9 +194,8 @@ func (f *findings) result() *plugins.PluginRehearsalResult {
 	return &result
 }
 
-// differingPaths returns the paths at which the values differ. Paths do not contain the indices of list elements. If
-// two lists have different lengths, the elements that only one of them has count as a difference of the list as a
-// whole.
+// differingPaths returns the paths at which the values differ, without the indices of list elements. If two lists have
+// different lengths, the additional elements count as a difference of the whole list.
 func differingPaths(before, after any) map[string]struct{} {
 	found := map[string]struct{}{}
 	addDiffering(found, "", before, after)

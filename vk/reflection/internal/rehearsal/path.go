@@ -24,12 +24,12 @@ func join(path, key string) string {
 
 var index = regexp.MustCompile(`\[[0-9]+\]`)
 
-// withoutIndices returns a path without the indices of list elements. Keys that consist of digits are not in
-// brackets, so they stay.
+// withoutIndices removes the indices of list elements from a path. Keys that consist of digits are kept, because they
+// are not in brackets.
 func withoutIndices(path string) string { return index.ReplaceAllString(path, "[]") }
 
-// equal compares two values, at least one of which is not a map, or not a list. An empty map or list equals a missing
-// value.
+// equal compares two values, of which at least one is not a map, or at least one is not a list. An empty map or list
+// equals a missing value.
 func equal(a, b any) bool {
 	return document.Of(withoutEmpty(a)).Equal(document.Of(withoutEmpty(b)))
 }
@@ -48,7 +48,7 @@ func withoutEmpty(value any) any {
 	return value
 }
 
-// cut truncates a text to at most the given number of bytes.
+// cut truncates a text to at most most bytes.
 func cut(text string, most int) string {
 	if len(text) <= most {
 		return text

@@ -1,9 +1,9 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rehearsal determines which objects a new revision of a plugin would change, before the revision is used. It
-// evaluates the cached objects with the current chains and with the next chains, and reports the differences. It
-// writes no objects.
+// Package rehearsal finds out which objects a new revision of a plugin would change, before the revision is used. It
+// evaluates the cached objects with the current chains and with the next chains, which contain the new revision, and
+// reports the differences. It does not write objects.
 //
 // One goroutine evaluates the objects, ordered by kind and name. Reflection has priority: see pace.
 package rehearsal
@@ -35,18 +35,18 @@ const (
 	mostRead = 500
 )
 
-// Candidate is a revision of a plugin that is not used yet.
+// Candidate is a revision of a plugin that is not in use yet.
 type Candidate struct {
 	Plugin string
 	// Against is the name of the active PluginRevision, or "" if there is none.
 	Against string
 	// Kinds are the kinds (Kind.Name) whose chains contain the plugin.
 	Kinds []string
-	// Next runs the complete chains with the revision.
+	// Next runs the complete chains, including the new revision.
 	Next mutation.Runner
 }
 
-// Run rehearses a candidate. If ctx ends, it returns early with the error of ctx. The result does not contain values
+// Run rehearses a candidate. If ctx is done, it returns early with the error of ctx. The result does not contain values
 // of objects.
 func Run(ctx context.Context, m *engine.Manager, c Candidate) (*plugins.PluginRehearsalResult, error) {
 	if err := m.AwaitPreview(ctx); err != nil {
@@ -63,7 +63,7 @@ func Run(ctx context.Context, m *engine.Manager, c Candidate) (*plugins.PluginRe
 		}
 		pace.began = time.Time{} // the time since the kind before was not work
 		for _, key := range keys {
-			// The limit of reads is slower than the pace of evaluations, so it is the pace of kinds that are read.
+			// Kinds that are not cached are limited by the rate of reads, which is slower than the pace.
 			if kind.Cached {
 				if err := pace.wait(ctx); err != nil {
 					return nil, err
@@ -75,7 +75,7 @@ func Run(ctx context.Context, m *engine.Manager, c Candidate) (*plugins.PluginRe
 				return nil, fmt.Errorf("rehearsing plugin %s, %w", c.Plugin, ctx.Err())
 			case err != nil:
 				return nil, fmt.Errorf("rehearsing plugin %s on %s %s, %w", c.Plugin, kind.Name, key, err)
-			// The labels of the namespace will be read in a moment. Until then, the rehearsal fails.
+			// The labels of the namespace have not been read yet, so the rehearsal fails. It will be retried.
 			case compared != nil && selectorError(compared) != nil:
 				return nil, fmt.Errorf("rehearsing plugin %s on %s %s, %w", c.Plugin, kind.Name, key, selectorError(compared))
 			case compared != nil:
@@ -89,7 +89,7 @@ func Run(ctx context.Context, m *engine.Manager, c Candidate) (*plugins.PluginRe
 	return found.result(), nil
 }
 
-// sample returns at most n keys, evenly spread over all keys.
+// sample returns at most n keys, evenly distributed over keys.
 func sample(keys []queue.Key, n int) []queue.Key {
 	if len(keys) <= n {
 		return keys
@@ -101,7 +101,7 @@ func sample(keys []queue.Key, n int) []queue.Key {
 	return chosen
 }
 
-// describeError describes the failure of a plugin without the text from the plugin, which may contain values of the
+// describeError describes the failure of a plugin. It omits the plugin's own text, which may contain values of the
 // object.
 func describeError(err error) string {
 	var (

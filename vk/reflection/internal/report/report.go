@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package report writes Events about objects of this cluster. It omits duplicates and limits the rate.
+// Package report writes Events about objects of this cluster. It suppresses duplicates and limits the rate of Events.
 package report
 
 import (
@@ -28,8 +28,8 @@ const (
 	eventBurst = 100
 )
 
-// Reporter writes Events about objects of this cluster. An Event is not repeated as long as its object has the same
-// problem. The rate is limited by eventRate and eventBurst. A Reporter is safe for concurrent use.
+// Reporter writes Events about objects of this cluster. An Event is not repeated while its object has the same problem.
+// The rate is limited by eventRate and eventBurst. A Reporter is safe for concurrent use.
 type Reporter struct {
 	broadcaster record.EventBroadcaster
 	limiter     flowcontrol.RateLimiter
@@ -41,14 +41,15 @@ type Reporter struct {
 	recorders map[string]record.EventRecorder
 }
 
-// about identifies the object of an Event and the kind that writes the Event, because several kinds may write Events
-// about the same object. For example, two kinds write Events about pods.
+// about identifies the object of an Event and the kind that writes the Event. Events of different kinds are recorded
+// independently, because several kinds may write Events about the same object, such as a pod.
 type about struct {
 	kind string
 	uid  types.UID
 }
 
-// New returns a Reporter that writes no Events before Start. dropped is called for each Event above the rate limit.
+// New returns a Reporter that writes no Events before Start. dropped is called for each Event that exceeds the rate
+// limit.
 func New(dropped func()) *Reporter {
 	return &Reporter{
 		broadcaster: record.NewBroadcaster(), limiter: flowcontrol.NewTokenBucketRateLimiter(eventRate, eventBurst), dropped: dropped,
@@ -56,7 +57,7 @@ func New(dropped func()) *Reporter {
 	}
 }
 
-// Start makes the Reporter write to the sink until Close.
+// Start makes the Reporter write Events to the sink until Close is called.
 func (r *Reporter) Start(sink record.EventSink) {
 	r.broadcaster.StartRecordingToSink(sink)
 	r.started.Store(true)
@@ -65,13 +66,14 @@ func (r *Reporter) Start(sink record.EventSink) {
 // Close stops the Reporter. Events that were not written yet are lost.
 func (r *Reporter) Close() { r.broadcaster.Shutdown() }
 
-// Warn writes a warning Event about a problem of an object. The same problem is reported once until it changes or OK
-// is called.
+// Warn writes a warning Event about a problem of an object. The same problem is reported only once, unless it changes
+// or OK is called.
 func (r *Reporter) Warn(kind string, object *unstructured.Unstructured, reason, message string) {
 	r.writeEvent(kind, object, corev1.EventTypeWarning, reason, message)
 }
 
-// Note writes a normal Event once.
+// Note writes an Event of type Normal about an object. The same Event is not written again unless it changes or OK is
+// called.
 func (r *Reporter) Note(kind string, object *unstructured.Unstructured, reason, message string) {
 	r.writeEvent(kind, object, corev1.EventTypeNormal, reason, message)
 }
@@ -90,11 +92,11 @@ func (r *Reporter) writeEvent(kind string, object *unstructured.Unstructured, ev
 	})
 }
 
-// OK forgets the Events about an object that has no problem any more, or no longer exists, so that the next problem
-// is reported again.
+// OK records that an object has no problem, or no longer exists. The next problem is reported again, even if it is the
+// same.
 func (r *Reporter) OK(kind string, uid types.UID) { r.said.Clear(about{kind, uid}) }
 
-// Recorder returns the EventRecorder of a kind. Its name is shown to users as the source of the Events.
+// Recorder returns the EventRecorder of a kind. Users see its name as the source of the Events.
 func (r *Reporter) Recorder(kind string) record.EventRecorder {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -116,18 +118,15 @@ type KindReporter struct {
 // ForKind returns the KindReporter of a kind.
 func (r *Reporter) ForKind(kind string) *KindReporter { return &KindReporter{r, kind} }
 
-// Warn writes a warning Event about a problem of an object. The same problem is reported once until it changes or OK
-// is called.
+// Warn writes a warning Event about a problem of an object. See Reporter.Warn.
 func (k *KindReporter) Warn(object *unstructured.Unstructured, reason, message string) {
 	k.reporter.Warn(k.kind, object, reason, message)
 }
 
-// Note writes an Event of type Normal about an object. The same Event is not written again until it changes or OK is
-// called.
+// Note writes an Event of type Normal about an object. See Reporter.Note.
 func (k *KindReporter) Note(object *unstructured.Unstructured, reason, message string) {
 	k.reporter.Note(k.kind, object, reason, message)
 }
 
-// OK forgets the Events about an object that has no problem any more, or no longer exists, so that the next problem
-// is reported again.
+// OK records that an object has no problem, or no longer exists. See Reporter.OK.
 func (k *KindReporter) OK(uid types.UID) { k.reporter.OK(k.kind, uid) }

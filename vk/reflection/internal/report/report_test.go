@@ -56,8 +56,8 @@ func TestAnEventIsWrittenOnce(t *testing.T) {
 	}
 }
 
-// TestKindsReportByThemselves checks that the two kinds that write Events about pods do so independently: neither
-// kind suppresses or resets the Events of the other.
+// TestKindsReportByThemselves checks that two kinds can write Events about the same pod independently: neither
+// suppresses or resets the Events of the other.
 func TestKindsReportByThemselves(t *testing.T) {
 	r, written := New(func() { t.Error("an Event is dropped") }), make(sink, 10)
 	r.Start(written)
@@ -76,8 +76,8 @@ func TestKindsReportByThemselves(t *testing.T) {
 	assert.Empty(t, written)
 }
 
-// TestEventsBeforeTheStartAreNotRemembered checks that an Event before Start does not count as written, so that it is
-// written when this replica leads.
+// TestEventsBeforeTheStartAreNotRemembered checks that an Event before Start does not count as reported, so that it is
+// written when this replica becomes the leader.
 func TestEventsBeforeTheStartAreNotRemembered(t *testing.T) {
 	r, written := New(func() { t.Error("an Event is dropped") }), make(sink, 10)
 	defer r.Close()
@@ -104,7 +104,7 @@ func TestTooManyEventsAreDropped(t *testing.T) {
 		t.Errorf("%d Events of %d are dropped", dropped, 3*eventBurst)
 	}
 	before := dropped
-	// This Event must be written now, because a dropped Event does not count as reported.
+	// A dropped Event does not count as reported, so the Reporter tries again to write it, and drops it again.
 	r.Warn("Service", object(3*eventBurst-1), "Failed", "all of them")
 	if dropped != before+1 {
 		t.Error("an Event that was dropped is not tried again")

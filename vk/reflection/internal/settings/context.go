@@ -19,33 +19,33 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// values are the inputs of the plugins' context that can change at run time. A values struct is immutable: a change
-// replaces the whole struct.
+// values contains the inputs of the plugins' context that can change at run time. It is immutable: each change replaces
+// the whole struct.
 type values struct {
 	patch             map[string]any // offloadingPatch of the VirtualNode
 	loadBalancerClass string
 	ingressClass      string
 	storageClass      string
-	virtualNodes      map[string]any // cluster ID for each virtual node, by node name
+	virtualNodes      map[string]any // cluster IDs of the virtual nodes, by node name
 	apiServerIPs      []any
-	apiServerExpected bool // the network is going to report the addresses of this cluster's API server
+	apiServerExpected bool // the network will report the addresses of this cluster's API server
 }
 
-// Contexts caches the context roots of the plugins for one namespace. The roots are computed again when the values
-// have changed.
+// Contexts caches the context roots of the plugins for one namespace. They are computed again after the values have
+// changed.
 type Contexts struct {
-	Local, Remote string // names of the local namespace and of its remote namespace
+	Local, Remote string // names of the namespace in this cluster and of its remote namespace
 	latest        atomic.Pointer[contexts]
 }
 
-// contexts has the context root of each hook for one version of the values.
+// contexts contains the context root of each hook for one version of the values.
 type contexts struct {
 	of    *values
 	hooks [2]map[string]any
 }
 
 // Context returns the context root for a hook in a namespace. The root is shared and must not be modified. Plugins
-// cannot write to it.
+// cannot modify it.
 func (s *Settings) Context(t *Contexts, hook host.Hook) map[string]any {
 	now := s.values.Load()
 	if known := t.latest.Load(); known != nil && known.of == now {
@@ -85,8 +85,8 @@ func (s *Settings) newContext(now *values, t *Contexts, hook host.Hook) map[stri
 	return root
 }
 
-// apiServerAddresses returns the addresses that the DNS names of this cluster's API server resolve to. If the address
-// is configured as an IP, it applies to all names and to the environment variables.
+// apiServerAddresses returns the addresses to which the DNS names of this cluster's API server resolve. If an IP
+// address is configured as the host, it applies to all names and to the environment variables.
 func (s *Settings) apiServerAddresses(now *values) []any {
 	if host := s.options.APIServer.Host; net.ParseIP(host) != nil {
 		return []any{host}
@@ -94,15 +94,14 @@ func (s *Settings) apiServerAddresses(now *values) []any {
 	return now.apiServerIPs
 }
 
-// awaitsAPIServer reports whether pods must wait because the network has not reported yet how the provider reaches
-// this cluster's API server. Pods do not wait if there is no network that reports it. Liqo's network is expected to
-// report it once it has created an IP resource for the API server. The existence of the IP CRD does not mean that the
-// network will report it.
+// awaitsAPIServer reports whether pods must wait because the network has not reported yet how the provider reaches this
+// cluster's API server. If no network reports it, pods do not wait. A network is expected to report it if it has
+// created an IP resource for the API server. The existence of the IP CRD does not mean that the network will report it.
 func (s *Settings) awaitsAPIServer(now *values) bool {
 	return s.options.APIServer.Host == "" && now.apiServerExpected && len(now.apiServerIPs) == 0
 }
 
-// change replaces the values by an edited copy, and reports whether the copy differs.
+// change replaces the values by a copy that edit has changed. It reports whether the copy differs.
 func (s *Settings) change(edit func(*values)) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,7 +117,7 @@ func (s *Settings) change(edit func(*values)) bool {
 }
 
 // virtualNodeChanged handles an event of the VirtualNode. If the VirtualNode is deleted or cannot be parsed, the last
-// valid patch still applies, because this virtual kubelet is only deleted after its VirtualNode.
+// valid patch remains in effect, because this virtual kubelet is deleted only after its VirtualNode.
 func (s *Settings) virtualNodeChanged(_, object *unstructured.Unstructured, deleted bool) {
 	if deleted {
 		return
@@ -142,8 +141,8 @@ func (s *Settings) virtualNodeChanged(_, object *unstructured.Unstructured, dele
 	}
 }
 
-// withSkipLists returns the patch with the skip lists of the VkOptionsTemplate: the labels and annotations that are not
-// reflected. All other fields come from the user's patch.
+// withSkipLists returns the patch with the skip lists of the VkOptionsTemplate, i.e. the labels and annotations that
+// are not reflected. All other fields come from the user's patch.
 func withSkipLists(patch, effective map[string]any) map[string]any {
 	for _, field := range []string{"labelsNotReflected", "annotationsNotReflected"} {
 		all, _ := patch[field].([]any)
@@ -164,7 +163,7 @@ func withSkipLists(patch, effective map[string]any) map[string]any {
 	return patch
 }
 
-// defaultClass returns the class that is marked as default, or the first class if none is marked.
+// defaultClass returns the class that is marked as the default, or the first class if none is marked.
 func defaultClass(classes any, field string) string {
 	list, _ := classes.([]any)
 	first := ""
@@ -181,7 +180,7 @@ func defaultClass(classes any, field string) string {
 	return first
 }
 
-// nodeChanged updates the cluster IDs after an event of a node.
+// nodeChanged handles an event of a node. It updates the cluster IDs.
 func (s *Settings) nodeChanged(_, node *unstructured.Unstructured, deleted bool) {
 	cluster, _ := raw.Labels(node.Object)[wire.RemoteClusterIDLabel].(string)
 	changed := s.change(func(v *values) {
@@ -202,9 +201,9 @@ func (s *Settings) nodeChanged(_, node *unstructured.Unstructured, deleted bool)
 	}
 }
 
-// standsForProvider reports whether the node is the virtual node of this virtual kubelet. The check is needed because
-// a virtual kubelet that was started with the name of a real node must not change the pods of this node. If the
-// labels of its own node are removed later, it must still reflect the pods of the node.
+// standsForProvider reports whether the node is the virtual node of this virtual kubelet. A virtual kubelet that was
+// started with the name of a real node must not change the pods of that node. If the labels of the virtual kubelet's
+// own node are removed later, the pods of the node must still be reflected.
 func (s *Settings) standsForProvider(node *unstructured.Unstructured) bool {
 	labels := raw.Labels(node.Object)
 	return node.GetName() == s.options.NodeName && labels[wire.TypeLabel] == wire.VirtualNodeType && labels[wire.RemoteClusterIDLabel] == s.options.RemoteClusterID

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// addressIndex is the index that finds the IP resources of a namespace by the address that they map.
+	// addressIndex is the index of a namespace's IP resources by the address that they map.
 	addressIndex = "address"
 )
 
@@ -30,7 +30,7 @@ func indexByAddress(object any) ([]string, error) {
 	return []string{u.GetNamespace() + "/" + ip}, nil
 }
 
-// ipChanged handles an event of an IP resource: the mapping of addresses in its namespace and the addresses of this
+// ipChanged handles an event of an IP resource. The mapping of addresses in its namespace and the addresses of this
 // cluster's API server may have changed.
 func (s *Settings) ipChanged(_, ip *unstructured.Unstructured, _ bool) {
 	if ip.GetNamespace() == s.options.LiqoNamespace {
@@ -40,11 +40,12 @@ func (s *Settings) ipChanged(_, ip *unstructured.Unstructured, _ bool) {
 	s.options.Listener.AddressesChanged(ip.GetNamespace())
 }
 
-// locateAPIServer reads the addresses at which offloaded pods reach this cluster's API server from the IP resources.
-// They apply to pods that are offloaded from now on. This corresponds to the host aliases in Liqo's API server support.
+// locateAPIServer reads from the IP resources at which addresses offloaded pods reach this cluster's API server.
+// Changes apply to pods that are offloaded afterwards. This corresponds to the host aliases in Liqo's API server
+// support.
 func (s *Settings) locateAPIServer() {
 	if s.options.APIServer.Host != "" {
-		return // nothing has changed: pods already reach the API server at these addresses
+		return // offloaded pods already use these addresses
 	}
 	addresses, expected := slices.Clone(s.options.APIServer.IPs), false
 	for _, ip := range s.IPs.In(s.options.LiqoNamespace) {
@@ -62,11 +63,11 @@ func (s *Settings) locateAPIServer() {
 	}
 }
 
-// Remapper returns the implementation of the plugins' remap_ip. For the outgoing hook, it translates an address of
-// this cluster into an address that the provider can reach. Pod addresses stay, because the provider itself remaps
-// them. All other addresses need an IP resource in their namespace, and have no mapping until it exists. For the
-// incoming hook, it translates the address of a pod on the provider into the address at which this cluster reaches
-// the pod. Results are not cached, because an address may be reassigned.
+// Remapper returns the function remap_ip that plugins can call. For the outgoing hook, it translates an address of this
+// cluster into an address that the provider can reach. Pod addresses are not changed, because the provider itself
+// remaps them. All other addresses need an IP resource in their namespace, and have no mapping until it exists. For the
+// incoming hook, it translates the address of a pod on the provider into the address at which this cluster reaches the
+// pod. Results are not cached, because an address may be reassigned.
 func (s *Settings) Remapper(namespace string, hook host.Hook) func(string) (string, bool) {
 	if hook == host.Incoming {
 		return s.options.RemoteIPs.Map
@@ -87,9 +88,10 @@ func (s *Settings) Remapper(namespace string, hook host.Hook) func(string) (stri
 	}
 }
 
-// remapBlock translates a CIDR block into the addresses that the provider uses. If the block overlaps remapped pod
-// addresses, it can only be translated if it lies within the addresses of the provider's pods, because this cluster
-// does not know how the provider remaps the local pods. The block of all addresses stays unchanged.
+// remapBlock translates a CIDR block into the addresses that the provider uses. A block that overlaps remapped pod
+// addresses can be translated only if it is completely within the addresses of the provider's pods, because this
+// cluster does not know how the provider remaps the pods of this cluster. The block that contains all addresses is not
+// changed.
 func (s *Settings) remapBlock(text string) (string, bool) {
 	block, err := netip.ParsePrefix(text)
 	if err != nil || block.Bits() == 0 {

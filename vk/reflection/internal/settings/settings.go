@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package settings follows those inputs of the plugins' context that can change at run time: the VirtualNode, the
-// virtual nodes, and the addresses in the network between the clusters.
+// Package settings tracks the inputs of the plugins' context that can change at run time: the VirtualNode, the clusters
+// that have virtual nodes, and the addresses in the network between the clusters.
 package settings
 
 import (
@@ -27,27 +27,27 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/report"
 )
 
-// Resources that the settings are read from.
+// The resources that the settings are read from.
 var (
 	nodesResource = corev1.SchemeGroupVersion.WithResource("nodes")
 	ipsResource   = schema.GroupVersionResource{Group: "ipam.liqo.io", Version: "v1alpha1", Resource: "ips"}
 )
 
-// Listener is notified of changed settings, to reconcile the objects that depend on them.
+// Listener is notified of changed settings, so that it can reconcile the objects that depend on them.
 type Listener interface {
-	// VirtualNodeChanged is called after a change to the patch or the classes of the VirtualNode.
+	// VirtualNodeChanged is called when the patch or the classes of the VirtualNode have changed.
 	VirtualNodeChanged()
-	// NodesChanged is called after a change in the set of clusters that have virtual nodes.
+	// NodesChanged is called when the set of clusters with virtual nodes has changed.
 	NodesChanged()
-	// NodeRegistered is called when the Node of this virtual kubelet is first seen with our labels.
+	// NodeRegistered is called when this virtual kubelet's Node is first seen with our labels.
 	NodeRegistered()
 	// APIServerLocated is called when the network first reports the addresses of this cluster's API server.
 	APIServerLocated()
-	// AddressesChanged is called after a change to an IP resource in a namespace.
+	// AddressesChanged is called when an IP resource in a namespace has changed.
 	AddressesChanged(namespace string)
 }
 
-// Options are the options of New. See engine.Options for the fields that exist in both.
+// Options are the options of New. For fields that are also in engine.Options, see there.
 type Options struct {
 	LocalClusterID, RemoteClusterID string
 	NodeName, NodeIP                string
@@ -61,15 +61,15 @@ type Options struct {
 	LocalPodCIDRs                   ipmap.Ranges
 	FollowIPs, DisableIPReflection  bool
 
-	// Informer returns the shared informer of a resource of this cluster.
+	// Informer returns the shared informer for a resource of this cluster.
 	Informer func(resource schema.GroupVersionResource, o informer.Options) *informer.Informer
 	Listener Listener
-	Events   *report.KindReporter // for Events about the VirtualNode
+	Events   *report.KindReporter // writes Events about the VirtualNode
 	Log      *slog.Logger
 }
 
-// Settings follow the VirtualNode, the virtual nodes, and the addresses in the network between the clusters. They are
-// safe for concurrent use.
+// Settings tracks the VirtualNode, the clusters that have virtual nodes, and the addresses in the network between the
+// clusters. It is safe for concurrent use.
 type Settings struct {
 	// VirtualNode, Nodes and IPs are the informers that the settings are read from. IPs is nil unless Options.FollowIPs
 	// is set.
@@ -78,11 +78,11 @@ type Settings struct {
 	options    Options
 	values     atomic.Pointer[values]
 	mu         sync.Mutex    // serializes changes
-	changes    atomic.Uint64 // number of changes to values and to address mappings
-	nodeIsOurs atomic.Bool   // the Node was seen with our labels
+	changes    atomic.Uint64 // number of changes of values and of address mappings
+	nodeIsOurs atomic.Bool   // whether the Node has been seen with our labels
 }
 
-// New returns the settings. They are updated while their informers run.
+// New returns Settings. They are updated while their informers run.
 func New(o Options) *Settings {
 	s := &Settings{options: o}
 	s.values.Store(&values{virtualNodes: map[string]any{}, apiServerIPs: texts(o.APIServer.IPs)})
@@ -107,32 +107,33 @@ func texts(list []string) []any {
 	return converted
 }
 
-// Changes returns the number of changes to the settings and to address mappings.
+// Changes returns how many changes of settings and address mappings there have been.
 func (s *Settings) Changes() uint64 { return s.changes.Load() }
 
-// OwnNode makes the node count as seen with our labels, for tests.
+// OwnNode makes the Node count as seen with our labels. It is for tests.
 func (s *Settings) OwnNode() { s.nodeIsOurs.Store(true) }
 
-// NodeIsOurs reports whether the Node was seen with our labels. Until then, the pods of the Node are not reflected.
+// NodeIsOurs reports whether the Node has been seen with our labels. Until then, the Node's pods are not reflected.
 func (s *Settings) NodeIsOurs() bool { return s.nodeIsOurs.Load() }
 
-// Node returns the cached Node of this virtual kubelet, or nil.
+// Node returns this virtual kubelet's Node from the cache, or nil if it is not there.
 func (s *Settings) Node() *unstructured.Unstructured { return s.Nodes.Get("", s.options.NodeName) }
 
-// ClusterOf returns the ID of the cluster that a virtual node represents, or "" if the node is not a virtual node.
+// ClusterOf returns the ID of the cluster that a virtual node represents. It returns "" if the node is not a virtual
+// node.
 func (s *Settings) ClusterOf(node string) string {
 	id, _ := s.values.Load().virtualNodes[node].(string)
 	return id
 }
 
-// Hash returns the hash of those settings that come from the VirtualNode.
+// Hash returns a hash of the settings that come from the VirtualNode.
 func (s *Settings) Hash() uint64 {
 	now := s.values.Load()
 	return content.FieldHash("patch", document.Of(now.patch)) + content.FieldHash(now.loadBalancerClass, document.Of(now.ingressClass)) +
 		content.FieldHash("storageClass", document.Of(now.storageClass))
 }
 
-// NodesHash returns the hash of the clusters of the virtual nodes.
+// NodesHash returns a hash of the cluster IDs of the virtual nodes.
 func (s *Settings) NodesHash() uint64 {
 	return content.FieldHash("nodes", document.Of(s.values.Load().virtualNodes))
 }

@@ -37,7 +37,7 @@ func (l *listener) take() (heard []string) { heard, l.heard = l.heard, nil; retu
 func newSettings(t *testing.T, edit func(*Options)) (*Settings, *listener) {
 	t.Helper()
 	l := &listener{}
-	// The client is not used, because the informers do not run.
+	// The client sends no requests, because the informers do not run.
 	client, err := dynamic.NewForConfig(&rest.Config{Host: "http://127.0.0.1:1"})
 	require.NoError(t, err)
 	source := informer.Source{Client: client, Strings: informer.NewStrings()}
@@ -71,8 +71,8 @@ func ip(namespace, name, from, to string, labels map[string]string) *unstructure
 	return made
 }
 
-// TestContextFollowsTheVirtualNode checks which fields of the VirtualNode are in the context of plugins, and that the
-// context does not change if the VirtualNode becomes invalid or is deleted.
+// TestContextFollowsTheVirtualNode checks which fields of the VirtualNode are in the plugins' context. The context must
+// not change if the VirtualNode becomes invalid or is deleted.
 func TestContextFollowsTheVirtualNode(t *testing.T) {
 	t.Parallel()
 	s, l := newSettings(t, func(o *Options) { o.Classes.Ingress = "configured" })
@@ -102,8 +102,7 @@ func TestContextFollowsTheVirtualNode(t *testing.T) {
 	assert.Equal(t, next["offloadingPatch"], s.Context(shop, host.Outgoing)["offloadingPatch"])
 }
 
-// TestNodesOfThisVirtualKubelet checks which Node counts as the Node of this virtual kubelet, and which clusters are
-// known.
+// TestNodesOfThisVirtualKubelet checks which Node counts as this virtual kubelet's Node, and which clusters are known.
 func TestNodesOfThisVirtualKubelet(t *testing.T) {
 	t.Parallel()
 	s, l := newSettings(t, nil)
@@ -126,8 +125,7 @@ func TestNodesOfThisVirtualKubelet(t *testing.T) {
 	assert.True(t, s.NodeIsOurs(), "a virtual kubelet whose node has lost its labels continues")
 }
 
-// TestTheAPIServerIsLocated checks that pods wait for the address of the API server only if the network is going to
-// report one.
+// TestTheAPIServerIsLocated checks that pods wait for the API server's address only if the network will report it.
 func TestTheAPIServerIsLocated(t *testing.T) {
 	t.Parallel()
 	s, l := newSettings(t, nil)
@@ -151,8 +149,7 @@ func TestTheAPIServerIsLocated(t *testing.T) {
 	assert.Equal(t, []any{"10.1.2.3"}, configured.Context(shop, host.Outgoing)["apiServer"].(map[string]any)["ips"]) //nolint:forcetypeassert // made here
 }
 
-// TestAddressesAreRemapped checks to which address of the provider remap_ip translates each kind of address in outgoing
-// chains.
+// TestAddressesAreRemapped checks how remap_ip translates each kind of address in outgoing chains.
 func TestAddressesAreRemapped(t *testing.T) {
 	t.Parallel()
 	pods := ipmap.Ranges{netip.MustParsePrefix("10.200.0.0/16")}

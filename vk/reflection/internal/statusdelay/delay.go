@@ -8,8 +8,8 @@
 //   - Batch: changes to many objects are written together.
 //   - Pace: one object is written a limited number of times per second.
 //
-// A status that waits is not lost: the object is evaluated again after the delay, and its latest status is written. Only
-// pods settle and are batched, except for a status that is urgent; every kind is paced.
+// A delayed status is not lost: the object is evaluated again after the delay, and its latest status is written. Settle
+// and Batch apply only to the statuses of pods that are not urgent. Pace applies to every kind.
 package statusdelay
 
 import (
@@ -31,7 +31,8 @@ const (
 	// EndpointSlices of its Services, which are reflected in turn. A longer period delays each status; with a shorter one,
 	// the controllers see fewer changes at once.
 	batchPeriod = 500 * time.Millisecond
-	// batchAtOnce is the number of statuses per period that are not held back, so that a few changes cause no delay.
+	// batchAtOnce is the number of statuses per period that are written without a delay, so that a few changes are
+	// visible at once.
 	batchAtOnce = 5
 
 	// pacePerSecond and PaceBurst limit the status writes of one object: a burst, as for a pod that starts, then one
@@ -46,29 +47,29 @@ type Policy struct {
 	settlePeriod time.Duration
 
 	mu       sync.Mutex
-	batchEnd time.Time // end of the latest batch period
-	atOnce   int       // number of statuses in this batch period that were not held back
+	batchEnd time.Time // end of the current batch period
+	atOnce   int       // number of statuses in this batch period that were written without a delay
 	paces    map[cache.ObjectName]*rate.Limiter
 }
 
-// New returns the Policy of a kind. settlePeriod is the delay of Settle.
+// New returns the Policy of a kind. settlePeriod is the delay that Settle applies.
 func New(settlePeriod time.Duration) *Policy {
 	return &Policy{settlePeriod: settlePeriod, paces: map[cache.ObjectName]*rate.Limiter{}}
 }
 
-// Status has the delays of one status. The zero value is a status without a change. Only one goroutine at a time may
-// use a Status.
+// Status has the state of the delays of one object's status. The zero value is a status without a change. A Status must
+// not be used concurrently.
 type Status struct {
-	copied types.UID // UID of the copy that settles
-	since  time.Time // time since which the copy settles
-	due    time.Time // time at which a changed status may be written, zero if it has not changed: see Batch
+	copied types.UID // UID of the copy whose first status is delayed
+	since  time.Time // time since which that status is delayed
+	due    time.Time // time at which the changed status may be written (see Batch); zero if it has not changed
 }
 
-// Written records that the latest status has been written, or that there is nothing to write.
+// Written records that the latest status was written, or that there was nothing to write.
 func (s *Status) Written() { s.due = time.Time{} }
 
-// Settle returns how much longer the first status of a copy with this UID waits, or a value that is not positive if the
-// copy has settled.
+// Settle returns how much longer the first status of the copy with this UID must wait. The result is not positive if
+// the status may be written.
 func (p *Policy) Settle(s *Status, copied types.UID, now time.Time) time.Duration {
 	if s.copied != copied {
 		s.copied, s.since = copied, now
@@ -76,8 +77,8 @@ func (p *Policy) Settle(s *Status, copied types.UID, now time.Time) time.Duratio
 	return p.settlePeriod - now.Sub(s.since)
 }
 
-// Batch returns how long a changed status is held back to be written with others, or 0 to write it now. A status is
-// held back only once per change, so the caller must call Written after it has written the status.
+// Batch returns how long a changed status must wait to be written together with others, or 0 if it may be written now.
+// A status waits only once per change, so the caller must call Written after it has written the status.
 func (p *Policy) Batch(s *Status, now time.Time) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -113,14 +114,14 @@ func (p *Policy) Pace(key cache.ObjectName, now time.Time) time.Duration {
 	return wait
 }
 
-// Forget drops the pace of a deleted object.
+// Forget drops the state of Pace for a deleted object.
 func (p *Policy) Forget(key cache.ObjectName) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.paces, key)
 }
 
-// Len returns the number of objects whose pace is remembered.
+// Len returns the number of objects for which Pace keeps state.
 func (p *Policy) Len() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -33,7 +33,7 @@ func TestManyStatusesAreWrittenTogether(t *testing.T) {
 	t.Parallel()
 	p, begin := New(0), time.Now()
 	var statuses [100]Status
-	written := map[time.Duration]int{} // keyed by the time since begin
+	written := map[time.Duration]int{} // the keys are times since begin
 	for i := range statuses {
 		at := time.Duration(i) * 10 * time.Millisecond
 		wait := p.Batch(&statuses[i], begin.Add(at))
@@ -50,8 +50,8 @@ func TestManyStatusesAreWrittenTogether(t *testing.T) {
 	assert.NotZero(t, p.Batch(&statuses[0], begin.Add(2*batchPeriod)), "the next change")
 }
 
-// TestStatusesThatAreNotWrittenYet checks that a status counts only once among the statuses that are not held back,
-// even if it is passed to Batch several times because it is not written yet for another reason.
+// TestStatusesThatAreNotWrittenYet checks that a status counts only once towards batchAtOnce, even if it is passed to
+// Batch several times because another delay still applies.
 func TestStatusesThatAreNotWrittenYet(t *testing.T) {
 	t.Parallel()
 	p, now := New(0), time.Now()
@@ -71,7 +71,7 @@ func TestObjectsArePacedApart(t *testing.T) {
 	for range PaceBurst {
 		assert.Zero(t, p.Pace(key, now))
 	}
-	for range 3 { // an attempt that must wait does not count as a write
+	for range 3 { // an attempt that is delayed does not count as a write
 		assert.Equal(t, time.Second, p.Pace(key, now))
 	}
 	assert.Zero(t, p.Pace(cache.ObjectName{Name: "other"}, now))

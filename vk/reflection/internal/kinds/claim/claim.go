@@ -18,23 +18,24 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// OriginVolumeAnnotation, on claims of the provider, names the volume of this cluster whose data they hold. A later
-// claim of the same name is a different claim: it must not get the data of the first claim, and its deletion must not
-// affect these data.
+// OriginVolumeAnnotation is an annotation of claims on the provider. It contains the name of this cluster's volume
+// whose data the claim holds. A later claim with the same name is a different claim: it must not get the data of the
+// earlier claim, and its deletion must not affect this data.
 const OriginVolumeAnnotation = "plugins.refract.io/origin-volume"
 
-// claimView has the objects that the reconciliation of a claim depends on.
+// claimView contains the objects on which the reconciliation of a claim depends.
 type claimView struct {
 	key    queue.Key
 	scope  *engine.Scope
-	local  *unstructured.Unstructured // claim of this cluster, nil if it no longer exists
-	remote *unstructured.Unstructured // our claim on the provider, nil if it does not exist
+	local  *unstructured.Unstructured // claim in this cluster, or nil if it no longer exists
+	remote *unstructured.Unstructured // our claim on the provider, or nil if it does not exist
 	volume *unstructured.Unstructured // volume of local, if it represents a volume of the provider
-	// elsewhere means that local is bound to a volume of another owner.
+	// elsewhere means that local is bound to a volume that belongs to someone else.
 	elsewhere bool
 }
 
-// Reconcile implements engine.Handler. It follows the life of a claim. This corresponds to Liqo's persistent storage.
+// Reconcile implements engine.Handler. It handles all phases in the life of a claim. This corresponds to Liqo's
+// persistent storage.
 //
 //   - Once a node of this provider is selected for a claim of the virtual class, a claim is created on the provider,
 //     and a volume that represents it in this cluster. Kubernetes binds the volume to the claim of this cluster, and
@@ -44,9 +45,9 @@ type claimView struct {
 //     claim and then the volume; Retain keeps both, until the policy is changed to Delete. A new claim of the same
 //     name waits until the data were deleted or, if the policy is Retain, reports the retained claim.
 //
-// The provider's claim has the only copy of the data. It is not deleted unless the volume that represents it has been
-// released under the policy Delete, or it has never had a volume. A volume of an earlier claim whose deletion fails does
-// not affect the present claim.
+// The provider's claim has the only copy of the data. It is deleted only if the volume that represents it was released
+// under the policy Delete, or if it has never had a volume. If the deletion of an earlier claim's volume fails, this
+// does not affect the present claim.
 func (h *handler) Reconcile(ctx context.Context, w *evaluation.Worker, s *engine.Scope, key queue.Key) error {
 	v := &claimView{key: key, scope: s, local: s.Object(key)}
 	var going bool
@@ -75,7 +76,7 @@ func (h *handler) Reconcile(ctx context.Context, w *evaluation.Worker, s *engine
 	return evaluation.Directed(out, cmp.Or(back, dropped))
 }
 
-// runClaim reconciles a claim that exists.
+// runClaim reconciles an existing claim.
 func (h *handler) runClaim(ctx context.Context, w *evaluation.Worker, v *claimView) error {
 	var err error
 	switch {
@@ -95,15 +96,15 @@ func (h *handler) runClaim(ctx context.Context, w *evaluation.Worker, v *claimVi
 	return err
 }
 
-// isVirtual reports whether a claim has the virtual storage class, which means that the virtual kubelet provisions
-// its volume.
+// isVirtual reports whether a claim has the virtual storage class, so that the virtual kubelet provisions its volume.
 func (h *handler) isVirtual(claim *unstructured.Unstructured) bool {
 	annotations := raw.Annotations(claim.Object)
 	return classOf(claim) == h.Options().Storage.Class &&
 		(annotations[wire.StorageProvisionerAnnotation] == wire.StorageProvisioner || annotations[wire.BetaStorageProvisionerAnnotation] == wire.StorageProvisioner)
 }
 
-// selectedHere returns the node that was selected for a claim, and whether it is a virtual node of our provider.
+// selectedHere returns the node that was selected for a claim. here reports whether it is a virtual node of our
+// provider.
 func (h *handler) selectedHere(claim *unstructured.Unstructured) (node string, here bool) {
 	node, _ = raw.Annotations(claim.Object)[wire.SelectedNodeAnnotation].(string)
 	return node, node != "" && h.Settings.ClusterOf(node) == h.Options().RemoteClusterID
@@ -117,12 +118,12 @@ func classOf(claim *unstructured.Unstructured) string {
 	return raw.Text(claim, "spec", "storageClassName")
 }
 
-// boundVolume returns the name of the volume that a claim is bound to, or requests to be bound to.
+// boundVolume returns the name of the volume that a claim is bound to, or requests to be bound.
 func boundVolume(claim *unstructured.Unstructured) string {
 	return raw.Text(claim, "spec", "volumeName")
 }
 
-// ownVolume returns the name of the volume of a claim, whether or not the volume exists.
+// ownVolume returns the name of the volume for a claim, whether or not the volume exists.
 func ownVolume(claim *unstructured.Unstructured) string {
 	if bound := boundVolume(claim); bound != "" {
 		return bound
@@ -135,8 +136,8 @@ func isBound(claim *unstructured.Unstructured) bool {
 	return raw.Text(claim, "status", "phase") == string(corev1.ClaimBound)
 }
 
-// isEphemeral reports whether a claim belongs to a generic ephemeral volume of a pod. The provider creates its own
-// claim from the pod's template, and would not use a reflected claim.
+// isEphemeral reports whether a claim belongs to a generic ephemeral volume of a pod. The provider creates a claim of
+// its own from the pod's template, and would not use a reflected claim.
 func isEphemeral(claim *unstructured.Unstructured) bool {
 	owner := metav1.GetControllerOf(claim)
 	return owner != nil && owner.Kind == "Pod" && owner.APIVersion == "v1"

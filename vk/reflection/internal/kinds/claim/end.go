@@ -16,7 +16,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// ofClaim returns our volumes for all claims, present and earlier, with the given key.
+// ofClaim returns our volumes for all present and earlier claims with the given key.
 func (v *volumes) ofClaim(key queue.Key) []*unstructured.Unstructured {
 	found := v.informer.By(claimIndex, key.String())
 	current := found[:0]
@@ -28,9 +28,9 @@ func (v *volumes) ofClaim(key queue.Key) []*unstructured.Unstructured {
 	return current
 }
 
-// volumeBehind returns the name of the volume whose data our claim on the provider holds. The name is read from the
-// annotation. If Liqo created the claim, there is no annotation, and the volume is the only candidate. It returns ""
-// if the volume is not known.
+// volumeBehind returns the name of the volume whose data our claim on the provider holds. The annotation contains the
+// name. If Liqo created the claim, there is no annotation, and the volume must be the only candidate. volumeBehind
+// returns "" if the volume is unknown.
 func (h *handler) volumeBehind(v *claimView) string {
 	if noted, _ := raw.Annotations(v.remote.Object)[OriginVolumeAnnotation].(string); noted != "" {
 		return noted
@@ -45,7 +45,7 @@ func (h *handler) volumeBehind(v *claimView) string {
 }
 
 // ownClaim reports whether our claim on the provider belongs to the present claim of this cluster, and not to an
-// earlier claim of the same name.
+// earlier claim with the same name.
 func (h *handler) ownClaim(v *claimView) bool {
 	if v.local == nil || v.elsewhere {
 		return false
@@ -54,12 +54,12 @@ func (h *handler) ownClaim(v *claimView) bool {
 	return behind == "" || behind == ownVolume(v.local)
 }
 
-// endClaim deletes our claim on the provider if the claim of this cluster no longer exists, or is a different one,
-// unless its data must be kept.
+// endClaim deletes our claim on the provider if the claim in this cluster no longer exists or is a different one. It
+// does not delete the claim if its data must be kept.
 func (h *handler) endClaim(ctx context.Context, w *evaluation.Worker, v *claimView) error {
 	behind := h.volumeBehind(v)
 	if volume := h.volumes.getVolume(behind); volume != nil && !isReleased(volume) {
-		// The data must be kept: the volume is in use, maybe by a claim of another name, or is about to be released.
+		// The data must be kept: the volume is in use, maybe by a claim with another name, or will be released soon.
 		return nil
 	}
 	if !h.mayEnd(v, behind) {
@@ -81,7 +81,7 @@ func (h *handler) mayEnd(v *claimView, behind string) bool {
 	return known && gone == behind || boundVolume(v.remote) == "" // the claim has no data yet
 }
 
-// tellRetained returns an error for a claim if a retained claim has its name on the provider. The error names the
+// tellRetained returns an error if a retained claim on the provider has the name of the claim. The error describes the
 // retained claim.
 func (h *handler) tellRetained(v *claimView, behind string) error {
 	if v.local == nil || v.elsewhere || boundVolume(v.local) != "" || !h.isVirtual(v.local) {
@@ -96,8 +96,8 @@ func (h *handler) tellRetained(v *claimView, behind string) error {
 			" persistentVolumeReclaimPolicy to Delete, or delete the claim on the provider"}
 }
 
-// dropReleased deletes volumes that were released under the policy Delete, as soon as their claims on the provider no
-// longer exist. We are their provisioner, so no other component deletes them.
+// dropReleased deletes volumes that were released under the policy Delete when their claims on the provider no longer
+// exist. We are the provisioner of these volumes, so no other component deletes them.
 func (h *handler) dropReleased(ctx context.Context, w *evaluation.Worker, v *claimView) error {
 	for _, volume := range h.volumes.ofClaim(v.key) {
 		if !mayGo(volume) || v.remote != nil && h.volumeBehind(v) == volume.GetName() {
@@ -111,7 +111,7 @@ func (h *handler) dropReleased(ctx context.Context, w *evaluation.Worker, v *cla
 }
 
 // NotOffloaded implements engine.Handler. It deletes released volumes in a namespace that is no longer offloaded. The
-// provider deletes the remote namespace with all of its content.
+// provider deletes the remote namespace with all of its contents.
 func (h *handler) NotOffloaded(ctx context.Context, w *evaluation.Worker, key queue.Key) error {
 	if state, known := h.NamespaceState(key.Namespace); !known || state != namespaces.NotOffloaded {
 		return nil

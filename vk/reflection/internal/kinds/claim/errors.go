@@ -12,8 +12,8 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/failure"
 )
 
-// claimError is a problem that prevents the volume of a claim. It has the reason that users know from other
-// provisioners, and the remedy.
+// claimError is a problem that prevents a claim from getting a volume. Its reason is the reason that users know from
+// other provisioners. Its message contains the remedy.
 type claimError struct {
 	reason string
 	cause  error
@@ -29,10 +29,10 @@ func (e *claimError) Error() string {
 
 func (e *claimError) Unwrap() error { return e.cause }
 
-// Remedied implements engine.Remedied.
+// Remedied implements failure.Remedied.
 func (e *claimError) Remedied() {}
 
-// Classify implements engine.Classified. Errors of classes that are generally shown to users get the reason of the
+// Classify implements failure.Classified. Errors of classes that are generally shown to users get the reason of the
 // claimError. Failures of plugins keep their own reason.
 func (e *claimError) Classify() (failure.Class, string) {
 	kind, reason := failure.Classify(e.cause)
@@ -42,28 +42,28 @@ func (e *claimError) Classify() (failure.Class, string) {
 	return kind, reason
 }
 
-// keptError is an obstacle that lasts until some object changes, so that retries are useless.
+// keptError is an obstacle that remains until an object changes, so that retries are useless.
 type keptError struct{ problem string }
 
 func (e *keptError) Error() string { return e.problem }
 
-// Classify implements engine.Classified.
+// Classify implements failure.Classified.
 func (e *keptError) Classify() (failure.Class, string) {
 	return failure.Input, failure.InvalidObjectReason
 }
 
-// lostError means that the provider's claim no longer exists. Retries are needed, because the claim may be restored,
-// which no watch reports.
+// lostError means that the provider's claim no longer exists. It must be retried, because the claim may be restored,
+// and no watch would report this.
 type lostError struct{ problem string }
 
 func (e *lostError) Error() string { return e.problem }
 
-// Classify implements engine.Classified.
+// Classify implements failure.Classified.
 func (e *lostError) Classify() (failure.Class, string) {
 	return failure.Foreign, wire.FailedReflectionReason
 }
 
-// addRemedy adds the remedy to the error of a claim that the provider refused.
+// addRemedy adds the remedy to the error for a claim that the provider has refused.
 func addRemedy(reason string, err error) error {
 	if err == nil {
 		return nil

@@ -17,10 +17,10 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// sizePath is the only field in the spec of a bound claim that may change.
+// sizePath is the only field in the spec of a bound claim that can be changed.
 const sizePath = "spec.resources.requests.storage"
 
-// followClaim keeps a bound claim and the provider's claim in sync.
+// followClaim synchronizes a bound claim with the provider's claim.
 func (h *handler) followClaim(ctx context.Context, w *evaluation.Worker, v *claimView) error {
 	if isEphemeral(v.local) {
 		return nil
@@ -36,7 +36,7 @@ func (h *handler) followClaim(ctx context.Context, w *evaluation.Worker, v *clai
 	return evaluation.Directed(kept, h.showClaim(ctx, w, v))
 }
 
-// lostClaim returns an error if the provider's claim is gone. The claim must not be created again: the new claim
+// lostClaim returns an error if the provider's claim is gone. The claim must not be recreated, because the new claim
 // would be empty although the volume had data.
 func (h *handler) lostClaim(ctx context.Context, v *claimView) error {
 	if err := h.Copies.MustBeFree(ctx, v.scope.Namespace, v.key); err != nil {
@@ -47,8 +47,8 @@ func (h *handler) lostClaim(ctx context.Context, v *claimView) error {
 		remedy: "restore it there with its labels, or delete and recreate this claim"}
 }
 
-// showClaim reflects capacity and conditions back. The capacity is also written to the volume, because Kubernetes
-// shows the capacity of the volume, too.
+// showClaim reflects the capacity and the conditions of the provider's claim. It also writes the capacity to the
+// volume, because Kubernetes shows the capacity of the volume, too.
 func (h *handler) showClaim(ctx context.Context, w *evaluation.Worker, v *claimView) error {
 	if !isBound(v.local) {
 		return nil
@@ -84,8 +84,8 @@ func sizeOf(claim *unstructured.Unstructured) any {
 	return raw.Nested(claim.Object, "spec", "resources", "requests", "storage")
 }
 
-// compareSizes compares two quantities: difference is negative if a is smaller than b. known is false if one of them
-// is not a quantity.
+// compareSizes compares two quantities. difference is negative if a is less than b. known is false if one of them is
+// not a quantity.
 func compareSizes(a, b any) (known bool, difference int) {
 	first, err := resource.ParseQuantity(fmt.Sprint(a))
 	second, err2 := resource.ParseQuantity(fmt.Sprint(b))
@@ -95,15 +95,15 @@ func compareSizes(a, b any) (known bool, difference int) {
 	return true, first.Cmp(second)
 }
 
-// boundSize limits the requested size of the mutated claim to sizes that the provider's claim can have: an unbound
-// claim cannot be resized, and no claim can shrink, although it may have been expanded on the provider.
+// boundSize limits the requested size of the mutated claim to sizes that the provider's claim can have. An unbound
+// claim cannot be resized. A claim cannot shrink, even if it was expanded on the provider.
 func boundSize(w *evaluation.Worker, remote *unstructured.Unstructured) error {
 	if remote == nil {
 		return nil
 	}
 	desired, err := w.Doc.Root().At(sizePath)
 	if err != nil {
-		// The result of the chain is not a claim. This is not reported here, because Desired returns an error for it.
+		// The result of the chain is not a claim. Desired returns an error for it.
 		return nil
 	}
 	asked, have := desired.Value(), sizeOf(remote)

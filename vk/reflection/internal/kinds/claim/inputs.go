@@ -13,7 +13,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/mutation"
 )
 
-// Inputs implements engine.Handler. The chains run only on claims that also exist on the provider.
+// Inputs implements engine.Handler. The chains run only for claims that also exist on the provider.
 func (h *handler) Inputs(s *engine.Scope, local *unstructured.Unstructured) (in engine.ChainInputs) {
 	remote, going := s.Copy(local.GetName())
 	if remote == nil || going || isEphemeral(local) || !h.ownClaim(&claimView{key: s.Key(local.GetName()), scope: s, local: local, remote: remote}) {
@@ -26,7 +26,7 @@ func (h *handler) Inputs(s *engine.Scope, local *unstructured.Unstructured) (in 
 	return in
 }
 
-// outgoingInput returns the input of the outgoing chain. remote is the provider's claim, or nil.
+// outgoingInput returns the input of the outgoing chain. remote is the provider's claim, or nil if there is none.
 func outgoingInput(s *engine.Scope, local, remote *unstructured.Unstructured) *mutation.Input {
 	root := s.Context(host.Outgoing)
 	if remote != nil {

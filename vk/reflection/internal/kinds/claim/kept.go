@@ -16,14 +16,13 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// Waiters enqueues the pods that were refused because of a claim. The kind Pod implements it.
+// Waiters enqueues pods that were refused because of a claim. The handler of pods implements it.
 type Waiters interface {
-	// ClaimChanged enqueues the pods that were refused because of a claim.
+	// ClaimChanged enqueues the pods that were refused because of the claim.
 	ClaimChanged(claim queue.Key)
 }
 
-// Extend implements engine.Handler. It registers a handler that enqueues the pods that were refused because of a
-// claim as soon as the claim changes.
+// Extend implements engine.Handler. When a claim changes, it enqueues the pods that were refused because of the claim.
 func (h *handler) Extend(s *engine.Scope) {
 	s.OnObject(func(_, claim *unstructured.Unstructured, _ bool) {
 		if pods, ok := engine.Peer[Waiters](h.Env); ok {
@@ -32,8 +31,8 @@ func (h *handler) Extend(s *engine.Scope) {
 	})
 }
 
-// KeptClass reports whether the volume of a claim exists, or will exist, in this cluster only, and returns the storage
-// class of the claim.
+// KeptClass reports whether the volume of a claim exists, or will exist, only in this cluster. It also returns the
+// storage class of the claim.
 func (h *handler) KeptClass(namespace, name string) (class string, kept bool) {
 	s := h.Scope(namespace)
 	if s == nil {
@@ -46,8 +45,8 @@ func (h *handler) KeptClass(namespace, name string) (class string, kept bool) {
 	return classOf(claim), true
 }
 
-// isKept reports whether a claim stays in this cluster: it has another storage class than the virtual one, and no
-// volume of the provider.
+// isKept reports whether a claim stays in this cluster, because it has neither the virtual storage class nor a volume
+// of the provider.
 func (h *handler) isKept(claim *unstructured.Unstructured) bool {
 	annotations := raw.Annotations(claim.Object)
 	switch {
@@ -55,16 +54,16 @@ func (h *handler) isKept(claim *unstructured.Unstructured) bool {
 		annotations[wire.StorageProvisionerAnnotation] == wire.StorageProvisioner, annotations[wire.BetaStorageProvisionerAnnotation] == wire.StorageProvisioner:
 		return false
 	case classOf(claim) == "" && boundVolume(claim) == "":
-		// The claim has no storage class yet, and may still get the virtual class.
+		// The claim has no storage class yet. It may still get the virtual class.
 		return false
 	}
 	known := h.volumes.getVolume(ownVolume(claim))
 	return known == nil || !isFor(known, claim)
 }
 
-// sendKept clears the selected node of an unbound claim of another class than the virtual one, as provisioners do
-// after a rescheduling error. Without this, the scheduler would wait for the volume forever, because the provisioner
-// of the class never creates a volume on a virtual node. Claims with a volume are not changed.
+// sendKept clears the selected node of an unbound claim of another class than the virtual one, as provisioners do after
+// a rescheduling error. Otherwise the scheduler would wait for the volume forever, because the provisioner of the class
+// never creates volumes on a virtual node. Claims with a volume are not changed.
 func (h *handler) sendKept(ctx context.Context, w *evaluation.Worker, claim *unstructured.Unstructured) error {
 	node, here := h.selectedHere(claim)
 	if !here || isBound(claim) || boundVolume(claim) != "" || !h.isKept(claim) {

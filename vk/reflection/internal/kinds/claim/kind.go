@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package claim reflects PersistentVolumeClaims of the virtual storage class: the provider provisions the volume, and
-// a PersistentVolume of this cluster represents it.
+// Package claim reflects PersistentVolumeClaims of the virtual storage class. The provider provisions a volume, and a
+// PersistentVolume in this cluster represents it.
 package claim
 
 import (
@@ -26,10 +26,10 @@ var (
 func Kind() engine.Kind {
 	return engine.Kind{
 		Name: Name, Source: corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"), Policy: engine.Always, Workers: 3,
-		// No annotation records the owner of the status, because the volume of the claim already identifies the
-		// owner.
+		// The owner of the status is not recorded in an annotation, because the volume of the claim already identifies
+		// the owner.
 		Copy: copies.Spec{FixedSpec: true}, Status: objects.Status{Back: true, Subresource: true}, Follows: engine.Follows{Nodes: true},
-		// Every virtual kubelet needs the claims of its pods; see KeptClass.
+		// Every virtual kubelet needs the claims of its pods (see KeptClass).
 		Needed:  func(*engine.Options) bool { return true },
 		Handler: newHandler,
 	}

@@ -23,13 +23,12 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// placeholderPath is the source of volumes that represent other volumes. Liqo uses the same path, so that each
-// implementation recognizes the volumes of the other one. No node has this folder, and a node that tried to mount it
-// would fail.
+// placeholderPath is the path in volumes that represent other volumes. Liqo uses the same path, so that each
+// implementation recognizes the volumes of the other. No node has this folder, so an attempt to mount it fails.
 const placeholderPath = "/tmp/liqo-placeholder"
 
-// provisionClaim creates the claim on the provider and the volume that represents it, if a node of this provider was
-// selected for the claim of this cluster.
+// provisionClaim creates the claim on the provider, and the volume that represents it, if a node of this provider was
+// selected for the claim.
 func (h *handler) provisionClaim(ctx context.Context, w *evaluation.Worker, v *claimView) error {
 	node, here := h.selectedHere(v.local)
 	class := h.volumes.storageClass(h.Options().Storage.Class)
@@ -44,8 +43,7 @@ func (h *handler) provisionClaim(ctx context.Context, w *evaluation.Worker, v *c
 		return nil
 	}
 	if v.remote != nil && v.remote.GetDeletionTimestamp() != nil {
-		// The provider's claim is being deleted. As soon as it is gone, the watch delivers its deletion, and the
-		// claim is evaluated again.
+		// The provider's claim is being deleted. When the watch delivers its deletion, the claim is evaluated again.
 		return nil
 	}
 	if !isEphemeral(v.local) {
@@ -56,8 +54,8 @@ func (h *handler) provisionClaim(ctx context.Context, w *evaluation.Worker, v *c
 	return h.createVolume(ctx, w, v, class)
 }
 
-// checkClass returns an error if the storage class does not wait for the first consumer. The class must do so,
-// because a volume must be created in the cluster where its first pod runs.
+// checkClass returns an error if the binding mode of the storage class is not WaitForFirstConsumer. It must be, because
+// the volume must be created in the cluster where the first pod runs.
 func (h *handler) checkClass(class *unstructured.Unstructured) error {
 	name := h.Options().Storage.Class
 	switch {
@@ -72,13 +70,13 @@ func (h *handler) checkClass(class *unstructured.Unstructured) error {
 	return nil
 }
 
-// sendAway clears the selected node of a claim, because storage is disabled on this provider.
+// sendAway clears the selected node of a claim, because storage is disabled for this provider.
 func (h *handler) sendAway(ctx context.Context, w *evaluation.Worker, claim *unstructured.Unstructured, node string) error {
 	return h.clearNode(ctx, w, claim, node, fmt.Sprintf("storage is disabled on this provider; cleared selected node %s for rescheduling. Exclude nodes without storage"+
 		" with a node affinity on label %s, or enable storage on the provider", node, wire.StorageAvailableLabel))
 }
 
-// clearNode clears the selected node of a claim, so that the scheduler selects another one.
+// clearNode clears the selected node of a claim, so that the scheduler selects another node.
 func (h *handler) clearNode(ctx context.Context, w *evaluation.Worker, claim *unstructured.Unstructured, node, why string) error {
 	var patch jsonpatch.Patch
 	path := "/metadata/annotations" + jsonpatch.Pointer(wire.SelectedNodeAnnotation)
@@ -93,7 +91,7 @@ func (h *handler) clearNode(ctx context.Context, w *evaluation.Worker, claim *un
 	return nil
 }
 
-// reflectClaim makes the provider's claim equal to the result of the chain.
+// reflectClaim writes the result of the chain to the provider's claim.
 func (h *handler) reflectClaim(ctx context.Context, w *evaluation.Worker, v *claimView) error {
 	outcome, err := h.Mutator.Mutate(ctx, w, host.Outgoing, v.scope.Local, v.local.Object, outgoingInput(v.scope, v.local, v.remote))
 	if err != nil {
@@ -114,7 +112,7 @@ func (h *handler) reflectClaim(ctx context.Context, w *evaluation.Worker, v *cla
 	return h.Copies.Write(ctx, w, x, v.remote)
 }
 
-// createVolume creates the volume that represents the provider's claim. Kubernetes then binds it to the claim of this
+// createVolume creates the volume that represents the provider's claim. Kubernetes then binds it to the claim in this
 // cluster.
 func (h *handler) createVolume(ctx context.Context, w *evaluation.Worker, v *claimView, class *unstructured.Unstructured) error {
 	volume := h.newVolume(v.local, class)
@@ -142,7 +140,7 @@ func (h *handler) createVolume(ctx context.Context, w *evaluation.Worker, v *cla
 }
 
 // newVolume returns a volume that represents the provider's claim. Its capacity is the requested size until the
-// provider reports the actual one.
+// provider reports the actual capacity.
 func (h *handler) newVolume(claim, class *unstructured.Unstructured) *unstructured.Unstructured {
 	spec := map[string]any{
 		"storageClassName": h.Options().Storage.Class,
@@ -162,7 +160,7 @@ func (h *handler) newVolume(claim, class *unstructured.Unstructured) *unstructur
 	return volume
 }
 
-// nodeAffinity returns the node affinity that ties pods with the volume to the provider.
+// nodeAffinity returns the node affinity that restricts pods with the volume to the provider.
 func (h *handler) nodeAffinity() map[string]any {
 	here := map[string]any{"key": wire.RemoteClusterIDLabel, "operator": string(corev1.NodeSelectorOpIn), "values": []any{h.Options().RemoteClusterID}}
 	return map[string]any{"required": map[string]any{"nodeSelectorTerms": []any{map[string]any{"matchExpressions": []any{here}}}}}

@@ -33,7 +33,7 @@ var (
 	classGVK  = storagev1.SchemeGroupVersion.WithKind("StorageClass")
 )
 
-// virtualClaim is an unbound claim of the virtual class, for which the virtual node was selected.
+// virtualClaim is an unbound claim of the virtual class. The virtual node was selected for it.
 const virtualClaim = `
 apiVersion: v1
 kind: PersistentVolumeClaim
@@ -44,7 +44,7 @@ metadata:
 spec: {storageClassName: ` + wire.DefaultStorageClass + `, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
 status: {phase: Pending}`
 
-// lab evaluates the claim data.
+// lab evaluates a claim with the name data.
 type lab struct {
 	*kindtest.Pair
 	t     *testing.T
@@ -67,7 +67,7 @@ func newLab(t *testing.T, isEnabled bool) *lab {
 	return l
 }
 
-// claim stores the claim with other fields in its spec and its status.
+// claim stores the claim with further fields in its spec and status.
 func (l *lab) claim(spec, status string) *unstructured.Unstructured {
 	l.t.Helper()
 	object := kindtest.Object(l.t, virtualClaim)
@@ -116,7 +116,7 @@ func (l *lab) remote() *unstructured.Unstructured {
 	return l.Provider.Get(claimGVK, kindtest.RemoteNamespace, "data")
 }
 
-// volume returns the volume of the claim, or nil.
+// volume returns the volume of the claim, or nil if it does not exist.
 func (l *lab) volume() *unstructured.Unstructured {
 	all := l.Here.All(volumeGVK, "")
 	if len(all) == 0 {
@@ -126,7 +126,7 @@ func (l *lab) volume() *unstructured.Unstructured {
 	return all[0]
 }
 
-// bind binds the claim and the volume on both sides, as Kubernetes does.
+// bind binds the claims and volumes in both clusters, as Kubernetes would.
 func (l *lab) bind() {
 	l.t.Helper()
 	require.NoError(l.t, l.reconcile())
@@ -157,7 +157,8 @@ func (l *lab) setVolume(phase, policy string) {
 	l.sync()
 }
 
-// TestAClaimIsProvisioned checks that the provider gets a claim, and this cluster a volume that represents it.
+// TestAClaimIsProvisioned checks that a claim is created on the provider, and a volume that represents it in this
+// cluster.
 func TestAClaimIsProvisioned(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, true)
@@ -173,8 +174,8 @@ func TestAClaimIsProvisioned(t *testing.T) {
 	assert.Equal(t, writes, l.Here.Writes()+l.Provider.Writes(), "nothing is written twice")
 }
 
-// TestABoundClaimFollows checks that a new size is reflected to the provider, that the provider's capacity is reflected
-// back, and that a claim the provider has expanded is not shrunk.
+// TestABoundClaimFollows checks that a new size is reflected to the provider, and that the provider's capacity is
+// reflected back. A claim that the provider has expanded must not shrink.
 func TestABoundClaimFollows(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, true)
@@ -188,7 +189,7 @@ func TestABoundClaimFollows(t *testing.T) {
 	require.NoError(t, l.reconcile())
 	assert.Equal(t, "2Gi", raw.Nested(l.volume().Object, "spec", "capacity", "storage"))
 	assert.Equal(t, "2Gi", raw.Nested(l.Here.Get(claimGVK, kindtest.Namespace, "data").Object, "status", "capacity", "storage"))
-	// The provider has expanded its claim further: it cannot shrink.
+	// The provider has expanded its claim further, so it cannot shrink.
 	l.setRemote(`{resources: {requests: {storage: 4Gi}}}`, `{capacity: {storage: 4Gi}}`)
 	require.NoError(t, l.reconcile())
 	assert.Equal(t, "4Gi", sizeOf(l.remote()))
@@ -197,7 +198,7 @@ func TestABoundClaimFollows(t *testing.T) {
 	assert.NotNil(t, in.Incoming)
 }
 
-// TestStepsOfAClaim checks, for each state of a claim, the error, the Event and whether a volume is created.
+// TestStepsOfAClaim checks, for each state of a claim, the error, the Event, and whether a volume is created.
 func TestStepsOfAClaim(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -205,7 +206,7 @@ func TestStepsOfAClaim(t *testing.T) {
 		spec       string
 		edit       func(l *lab, claim *unstructured.Unstructured)
 		class      failure.Class
-		text       string // in the error
+		text       string // text that the error must contain
 		event      string
 		hasVolume  bool
 	}{
@@ -326,7 +327,7 @@ func failCreate(with *apistub.Failure) func(*lab, *unstructured.Unstructured) {
 	}
 }
 
-// TestTheEndOfAClaim checks for each reclaim policy and each phase of the volume whether the data on the provider is
+// TestTheEndOfAClaim checks, for each reclaim policy and each phase of the volume, whether the data on the provider is
 // kept after the claim was deleted.
 func TestTheEndOfAClaim(t *testing.T) {
 	t.Parallel()
@@ -357,8 +358,8 @@ func TestTheEndOfAClaim(t *testing.T) {
 	}
 }
 
-// TestARetainedClaimKeepsItsName checks that a new claim with the name of a retained claim never gets the data of the
-// retained claim: it is refused until the data is discarded.
+// TestARetainedClaimKeepsItsName checks that a new claim with the name of a retained claim is refused until the
+// retained data is discarded, so that it never gets this data.
 func TestARetainedClaimKeepsItsName(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, true)
@@ -394,7 +395,7 @@ func TestAClaimThatIsGoneThere(t *testing.T) {
 	assert.Nil(t, l.remote())
 }
 
-// TestAVolumeOfLiqoIsAdopted checks that a volume without our labels is marked as ours.
+// TestAVolumeOfLiqoIsAdopted checks that a volume without our labels gets these labels.
 func TestAVolumeOfLiqoIsAdopted(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, true)
@@ -446,7 +447,8 @@ func TestErrorsOfAVolume(t *testing.T) {
 	}
 }
 
-// TestKeptClaims checks which claims keep their pods in this cluster, and that the pods are enqueued when one changes.
+// TestKeptClaims checks which claims keep their pods in this cluster, and that these pods are enqueued when a claim
+// changes.
 func TestKeptClaims(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, true)
@@ -475,8 +477,8 @@ func TestKeptClaims(t *testing.T) {
 	assert.Equal(t, []string{"web"}, l.Queued(pod.Name))
 }
 
-// TestVolumesOfOtherNamespaces checks that a released volume whose namespace is no longer offloaded is deleted, unless
-// its reclaim policy is Retain, and that a bound volume stays.
+// TestVolumesOfOtherNamespaces checks that a released volume is deleted if its namespace is no longer offloaded, unless
+// its reclaim policy is Retain, and that a bound volume is kept.
 func TestVolumesOfOtherNamespaces(t *testing.T) {
 	t.Parallel()
 	p := kindtest.New(t, func(o *engine.Options) { o.Storage.Enabled = true }, Kind())

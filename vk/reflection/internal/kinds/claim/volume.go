@@ -28,23 +28,23 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// claimIndex finds volumes by their claim.
+// claimIndex is the index of volumes by their claim.
 const claimIndex = "claim"
 
-// volumeKind is the kind of the volumes, for manifests and messages.
+// volumeKind is the kind of volumes in manifests and messages.
 const volumeKind = "PersistentVolume"
 
-// volumes has the PersistentVolumes of this cluster that represent claims of the provider, selected by their labels,
-// and the virtual storage class.
+// volumes contains this cluster's PersistentVolumes that represent claims of the provider, which are selected by their
+// labels, and the virtual storage class.
 type volumes struct {
 	informer, classes *informer.Informer
 	writes            *mutationcache.Cache
-	// gone maps claims (Key) to the names of volumes that other clients have deleted and were allowed to delete. An
-	// entry is kept until its claim is reconciled.
+	// gone contains the names of volumes that other clients have deleted, and were allowed to delete, by claim (Key).
+	// An entry is kept until its claim is reconciled.
 	gone sync.Map
 }
 
-// watchVolumes starts the watches of volumes and storage classes, which are needed only for claims.
+// watchVolumes starts the watches of volumes and storage classes. Only the reflection of claims needs them.
 func (h *handler) watchVolumes() {
 	h.volumes = &volumes{writes: mutationcache.New(h.Clock())}
 	ours := informer.Selection{Labels: labels.Set(h.Ownership()).String()}
@@ -53,7 +53,7 @@ func (h *handler) watchVolumes() {
 	h.volumes.classes = h.WatchLocal(storageClassesResource, informer.Options{Selection: virtual}, func(_, _ *unstructured.Unstructured, _ bool) { h.EnqueueAll() })
 }
 
-// Synced implements engine.Handler. It enqueues the claims that the volumes of a namespace belong to.
+// Synced implements engine.Handler. It enqueues the claims to which the volumes of a namespace belong.
 func (h *handler) Synced(s *engine.Scope, kind *engine.Kind) {
 	if kind.Name == Name {
 		h.enqueueVolumes(func(namespace string) bool { return namespace == s.Local })
@@ -71,7 +71,7 @@ func (h *handler) volumeChanged(before, volume *unstructured.Unstructured, delet
 	}
 }
 
-// enqueueVolumes enqueues the claims of volumes, whether or not the claims exist.
+// enqueueVolumes enqueues the claims of volumes in the selected namespaces, whether or not the claims exist.
 func (h *handler) enqueueVolumes(which func(namespace string) bool) {
 	for _, volume := range h.volumes.informer.All() {
 		if which(claimOf(volume).Namespace) {
@@ -85,11 +85,11 @@ func (h *handler) NamespacesChanged() {
 	h.enqueueVolumes(func(namespace string) bool { return !h.IsExtended(namespace) })
 }
 
-// StartedLeading implements engine.Handler. It enqueues the volumes that a virtual kubelet reconciles only while it
-// is the leader.
+// StartedLeading implements engine.Handler. It enqueues the volumes that a virtual kubelet reconciles only while it is
+// the leader.
 func (h *handler) StartedLeading() { h.NamespacesChanged() }
 
-// indexByClaim indexes volumes by the claim in their spec.claimRef.
+// indexByClaim is an index function of volumes by the claim in their spec.claimRef.
 func indexByClaim(object any) ([]string, error) {
 	if volume, ok := object.(*unstructured.Unstructured); ok {
 		return []string{claimOf(volume).String()}, nil
@@ -102,7 +102,7 @@ func claimOf(volume *unstructured.Unstructured) queue.Key {
 	return queue.Key{Namespace: raw.Text(volume, "spec", "claimRef", "namespace"), Name: raw.Text(volume, "spec", "claimRef", "name")}
 }
 
-// isFor reports whether a volume belongs to this claim, and not to another claim of the same name.
+// isFor reports whether a volume belongs to this claim, and not to another claim with the same name.
 func isFor(volume, claim *unstructured.Unstructured) bool {
 	return volume != nil && claimOf(volume) == raw.Key(claim) && raw.Text(volume, "spec", "claimRef", "uid") == string(claim.GetUID())
 }
@@ -118,13 +118,13 @@ func isReleased(volume *unstructured.Unstructured) bool {
 	return phase == corev1.VolumeReleased || phase == corev1.VolumeFailed
 }
 
-// mayGo reports whether a volume must be deleted together with its data.
+// mayGo reports whether a volume is to be deleted together with its data.
 func mayGo(volume *unstructured.Unstructured) bool {
 	return isReleased(volume) && policyOf(volume) == corev1.PersistentVolumeReclaimDelete
 }
 
-// getVolume returns one of our volumes, at least as new as our last write to it. It returns nil if the volume does
-// not exist.
+// getVolume returns one of our volumes. The result is at least as new as our last write of the volume. It is nil if the
+// volume does not exist.
 func (v *volumes) getVolume(name string) *unstructured.Unstructured {
 	known, going := v.writes.View(queue.Key{Name: name}, v.informer.Get("", name))
 	if going {
@@ -133,12 +133,12 @@ func (v *volumes) getVolume(name string) *unstructured.Unstructured {
 	return known
 }
 
-// storageClass returns the virtual storage class, or nil.
+// storageClass returns the virtual storage class, or nil if it does not exist.
 func (v *volumes) storageClass(name string) *unstructured.Unstructured {
 	return v.classes.Get("", name)
 }
 
-// findVolume finds the volume of a claim. A volume that Liqo created, or that has lost its labels, is marked as ours.
+// findVolume finds the volume of a claim. A volume that Liqo created, or that has lost its labels, gets our labels.
 func (h *handler) findVolume(ctx context.Context, w *evaluation.Worker, v *claimView) error {
 	if v.local == nil {
 		return nil
@@ -160,7 +160,7 @@ func (h *handler) findVolume(ctx context.Context, w *evaluation.Worker, v *claim
 	return err
 }
 
-// adoptVolume reads a volume and marks it as ours. It returns nil if the volume does not represent our claim.
+// adoptVolume reads a volume and adds our labels. It returns nil if the volume does not represent our claim.
 func (h *handler) adoptVolume(ctx context.Context, w *evaluation.Worker, v *claimView, name string) (*unstructured.Unstructured, error) {
 	var found *unstructured.Unstructured
 	err := h.Clients.CallLocal(ctx, func(ctx context.Context) (err error) {
@@ -174,13 +174,13 @@ func (h *handler) adoptVolume(ctx context.Context, w *evaluation.Worker, v *clai
 		return nil, nil
 	}
 	if h.Copies.Managed(found) {
-		// The volume already has our labels. It was not in the cache because the watch has not delivered it yet.
+		// The volume already has our labels. It is not cached yet, because the watch has not delivered it.
 		return found, nil
 	}
 	return h.patchVolume(ctx, w, v.key, found, clients.AddEntries(nil, "/metadata/labels", raw.Labels(found.Object), h.Ownership()))
 }
 
-// isOurs reports whether a volume represents a claim of our provider.
+// isOurs reports whether a volume represents a claim on our provider.
 func (h *handler) isOurs(volume *unstructured.Unstructured) bool {
 	if raw.Annotations(volume.Object)[wire.ProvisionedByAnnotation] != wire.StorageProvisioner {
 		return false
@@ -188,13 +188,13 @@ func (h *handler) isOurs(volume *unstructured.Unstructured) bool {
 	return raw.Equal(map[string]any{"": raw.Nested(volume.Object, "spec", "nodeAffinity")}, map[string]any{"": h.nodeAffinity()})
 }
 
-// persistentVolumes returns the client of the volumes of this cluster.
+// persistentVolumes returns a client for the volumes of this cluster.
 func (h *handler) persistentVolumes() dynamic.ResourceInterface {
 	return h.Clients.Local.Resource(volumesResource)
 }
 
-// volumeWriting announces a write to a volume. The caller must call done after the write. done enqueues the claim
-// again if another client has changed the volume during the write.
+// volumeWriting announces a write of a volume. The caller must call done after the write. If another client has changed
+// the volume during the write, done enqueues the claim again.
 func (h *handler) volumeWriting(name string, claim queue.Key) (done func()) {
 	key := queue.Key{Name: name}
 	h.volumes.writes.Begin(key)
@@ -205,7 +205,7 @@ func (h *handler) volumeWriting(name string, claim queue.Key) (done func()) {
 	}
 }
 
-// patchVolume patches a volume if it has not changed since it was read.
+// patchVolume patches a volume. The patch fails if the volume has changed since it was read.
 func (h *handler) patchVolume(ctx context.Context, w *evaluation.Worker, claim queue.Key, volume *unstructured.Unstructured, patch jsonpatch.Patch) (*unstructured.Unstructured, error) {
 	key := queue.Key{Name: volume.GetName()}
 	defer h.volumeWriting(key.Name, claim)()
@@ -220,8 +220,8 @@ func (h *handler) patchVolume(ctx context.Context, w *evaluation.Worker, claim q
 	return stored, nil
 }
 
-// deleteVolume deletes a volume if it has not changed since it was read, so that a volume is not deleted while it is
-// being bound again.
+// deleteVolume deletes a volume. The deletion fails if the volume has changed since it was read, so that a volume that
+// is being bound again is not deleted.
 func (h *handler) deleteVolume(ctx context.Context, w *evaluation.Worker, volume *unstructured.Unstructured) error {
 	if volume.GetDeletionTimestamp() != nil {
 		return nil

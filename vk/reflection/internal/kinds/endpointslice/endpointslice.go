@@ -1,9 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package endpointslice reflects EndpointSlices together with their Services: the annotations of a Service decide
-// whether its slices are reflected. Plugins can see these annotations, and a change to them causes a reconciliation of
-// the slices.
+// Package endpointslice reflects EndpointSlices. The annotations of a Service decide whether its slices are reflected.
+// Plugins can read these annotations, so the slices are reconciled again when the annotations change.
 package endpointslice
 
 import (
@@ -28,9 +27,9 @@ import (
 const (
 	// Name is the name of the kind.
 	Name = "EndpointSlice.discovery.k8s.io"
-	// ServiceKind is the kind whose objects are watched and whose policy is used for EndpointSlices, too.
+	// ServiceKind is the kind of Services. Services are watched, and their policy also applies to EndpointSlices.
 	ServiceKind = "Service"
-	// serviceIndex finds the slices of a Service.
+	// serviceIndex is the index of slices by their Service.
 	serviceIndex = "service"
 )
 
@@ -48,19 +47,19 @@ func Kind() engine.Kind {
 		Never: func(o *unstructured.Unstructured) bool {
 			return IsAPIServer(o.GetNamespace(), o.GetName()) || IsAPIServer(o.GetNamespace(), serviceOf(o))
 		},
-		// The default plugin skips a slice that has no endpoints to reflect to the provider. This is routine, because it
-		// happens to most slices at some point.
+		// The default plugin skips a slice without endpoints to reflect to the provider. This is normal, because most
+		// slices have none at some point.
 		Chain:   engine.Chain{RoutineSkipper: "endpointslice"},
 		Follows: engine.Follows{Network: true}, Cache: engine.Cache{Copies: content.KeepNothing, Indexers: cache.Indexers{serviceIndex: indexByService}},
 		Handler: func(env *engine.Env) (engine.Handler, error) { return &handler{engine.Base{Env: env}}, nil },
 	}
 }
 
-// IsAPIServer reports whether a Service belongs to this cluster's API server. It is not reflected, because the
-// provider has its own Service of this name.
+// IsAPIServer reports whether a Service is the Service of this cluster's API server. It is not reflected, because the
+// provider has a Service with the same name.
 func IsAPIServer(namespace, name string) bool { return namespace == "default" && name == "kubernetes" }
 
-// indexByService indexes the slices, but not their copies.
+// indexByService is an index function for slices. It does not index copies.
 func indexByService(object any) ([]string, error) {
 	u, ok := object.(*unstructured.Unstructured)
 	if !ok || u.GetKind() == offloadingv1beta1.ShadowEndpointSliceKind {
@@ -84,9 +83,9 @@ func (h *handler) Extend(s *engine.Scope) {
 	})
 }
 
-// serviceChanged enqueues the slices of a Service, because the annotations of the Service decide whether its slices
-// are reflected. When a Service is deleted, the slices that it owns are not enqueued: they are deleted together with
-// it, and until then only the policy would apply to them, so that they might be reflected just before their deletion.
+// serviceChanged enqueues the slices of a Service whose annotations have changed. When a Service is deleted, the slices
+// that it owns are not enqueued, because they are deleted, too. Without the Service, only the policy would apply to
+// them, so they might be reflected just before their deletion.
 func serviceChanged(s *engine.Scope, before, service *unstructured.Unstructured, deleted bool) {
 	if before != nil && !deleted && raw.Equal(requestedAnnotations(before), requestedAnnotations(service)) {
 		return
@@ -98,18 +97,18 @@ func serviceChanged(s *engine.Scope, before, service *unstructured.Unstructured,
 	}
 }
 
-// ownedBy reports whether an object is deleted together with its owner.
+// ownedBy reports whether the object has an owner reference to owner, so that it is deleted together with owner.
 func ownedBy(object, owner *unstructured.Unstructured) bool {
 	return slices.ContainsFunc(object.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return r.UID == owner.GetUID() })
 }
 
-// requestedAnnotations returns the annotations of a Service without the annotations that this virtual kubelet wrote with its
-// status.
+// requestedAnnotations returns the annotations of a Service, except the ones that this virtual kubelet wrote together
+// with the status.
 func requestedAnnotations(service *unstructured.Unstructured) map[string]any {
 	return content.WithoutBookkeeping(raw.Annotations(service.Object))
 }
 
-// serviceAnnotations returns the annotations of the Service of a slice, and whether the Service exists.
+// serviceAnnotations returns the annotations of a slice's Service, and whether the Service exists.
 func serviceAnnotations(s *engine.Scope, slice *unstructured.Unstructured) (annotations map[string]any, exists bool) {
 	services, _ := s.State.(*informer.Informer)
 	service := services.Get(slice.GetNamespace(), serviceOf(slice))
@@ -124,7 +123,7 @@ func (h *handler) Decide(s *engine.Scope, slice *unstructured.Unstructured) (ref
 	return h.Kind().Policy.DecideSlice(raw.Annotations(slice.Object), func() (map[string]any, bool) { return serviceAnnotations(s, slice) })
 }
 
-// Context implements engine.Handler. It adds the annotations of the Service for plugins.
+// Context implements engine.Handler. It passes the annotations of the Service to plugins.
 func (h *handler) Context(s *engine.Scope, slice *unstructured.Unstructured) (field string, value map[string]any) {
 	annotations, _ := serviceAnnotations(s, slice)
 	return "serviceAnnotations", annotations

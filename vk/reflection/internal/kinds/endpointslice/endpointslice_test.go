@@ -28,7 +28,7 @@ var (
 	serviceKind = corev1.SchemeGroupVersion.WithKind(ServiceKind)
 )
 
-// lab is a pair of clusters with the slice web-1 of the Service web. Its methods evaluate this slice.
+// lab is a pair of clusters with the slice web-1 of the Service web. Its methods act on this slice.
 type lab struct {
 	*kindtest.Pair
 	t     *testing.T
@@ -42,7 +42,7 @@ func newLab(t *testing.T, edit func(*engine.Options)) *lab {
 	return l
 }
 
-// service stores the Service with annotations, in flow style.
+// service stores the Service with the given annotations, in YAML flow style.
 func (l *lab) service(annotations string) {
 	l.t.Helper()
 	l.Here.Put(l.t, kindtest.Object(l.t, `{apiVersion: v1, kind: Service, metadata: {name: web, namespace: shop,
@@ -50,7 +50,7 @@ func (l *lab) service(annotations string) {
 	l.syncService()
 }
 
-// slice stores the slice with annotations, in flow style.
+// slice stores the slice with the given annotations, in YAML flow style.
 func (l *lab) slice(annotations string) {
 	l.t.Helper()
 	object := kindtest.Object(l.t, `{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {name: web-1,
@@ -77,7 +77,7 @@ func (l *lab) syncService() {
 	l.Sync(l.Here, l.scope.State.(*informer.Informer), serviceKind, kindtest.Namespace, "web")
 }
 
-// hasCopy evaluates the slice, and reports whether it has a copy.
+// hasCopy evaluates the slice, and reports whether it has a copy afterwards.
 func (l *lab) hasCopy() bool {
 	l.t.Helper()
 	require.NoError(l.t, l.Reconcile(Name, "web-1"))
@@ -90,12 +90,12 @@ const (
 	allow = `{` + wire.AllowReflectionAnnotation + `: "true"}`
 )
 
-// TestSlicesCrossWithTheirServices checks for each policy which annotations decide whether a slice is reflected.
+// TestSlicesCrossWithTheirServices checks, for each policy, which annotations decide whether a slice is reflected.
 func TestSlicesCrossWithTheirServices(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		policy         engine.Policy
-		service, slice string // annotations; "" = there is no Service
+		service, slice string // annotations; if service is "", the Service does not exist
 		crosses        bool
 	}{
 		"neither":                      {engine.DenyList, "{}", "{}", true},

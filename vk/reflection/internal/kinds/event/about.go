@@ -18,20 +18,19 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// involved is the object of this cluster that one of the provider's Events belongs to.
+// involved is the object of this cluster that an Event of the provider belongs to.
 type involved struct {
 	kind   *engine.Kind
 	object *unstructured.Unstructured
-	// sure means that the Event is about the copy of this object, and not about another object that has, or had, the
-	// same name.
+	// sure means that the Event is about the copy of this object, and not about another object with the same name,
+	// which exists or existed before.
 	sure bool
-	// waits means that the Event must wait, because the object is not known until the objects of its kind have been
-	// read.
+	// waits means that the Event must wait, because the objects of this kind have not been read yet.
 	waits bool
 }
 
-// involved returns the object of an Event, or nil if this virtual kubelet does not reflect it. An Event is shown by the
-// virtual kubelet that reflects the object, so virtual kubelets need no other coordination.
+// involved returns the object of an Event, or nil if this virtual kubelet does not reflect the object. Each Event is
+// shown by the virtual kubelet that reflects its object, so virtual kubelets need no other coordination.
 func (h *handler) involved(s *engine.Scope, event *unstructured.Unstructured) *involved {
 	reference := raw.Map(event.Object["involvedObject"])
 	text := func(field string) string { value, _ := reference[field].(string); return value }
@@ -62,19 +61,19 @@ func (h *handler) involved(s *engine.Scope, event *unstructured.Unstructured) *i
 	return &involved{kind: subject.Kind, object: subject.Object, sure: sure}
 }
 
-// belongs has the inputs of the decision whether an Event is about the copy of an object.
+// belongs contains the inputs for the decision whether an Event is about the copy of an object.
 type belongs struct {
 	uid       string
 	at        time.Time // latest time in the Event
 	object    *unstructured.Unstructured
 	copy      *unstructured.Unstructured
 	made      *unstructured.Unstructured // object that the provider's controllers made from the copy
-	unwatched bool                       // the Event is about an object made from the copy that is not watched
+	unwatched bool                       // the Event is about an object that was made from the copy and is not watched
 }
 
-// decide compares uids, and times of the provider's clock. possible means that the Event may be about the copy: an
-// unknown uid may become known in a moment, unless the Event is older than the copy, because it is then about an
-// earlier object of the same name.
+// decide compares uids, and times of the provider's clock. possible means that the Event may be about the copy: a uid
+// that is unknown now may become known in a moment. This is not possible if the Event is older than the copy, because
+// it is then about an earlier object with the same name.
 func (b *belongs) decide() (possible, sure bool) {
 	is := func(candidate *unstructured.Unstructured) bool {
 		return candidate != nil && b.uid != "" && string(candidate.GetUID()) == b.uid
@@ -88,7 +87,8 @@ func (b *belongs) decide() (possible, sure bool) {
 		}
 		return true, true
 	case b.copy == nil:
-		// The copy may be on its way: the provider's Event can arrive before the response to the creation of the copy.
+		// The copy may be unknown only for now: the provider's Event can arrive before the response to the creation of
+		// the copy.
 		return true, false
 	case copies.StandsForAnother(b.copy, b.object) || b.at.Before(b.copy.GetCreationTimestamp().Time):
 		return false, false
@@ -100,8 +100,7 @@ func (b *belongs) decide() (possible, sure bool) {
 // podCreationGrace is the longest time that the provider normally needs to create the pod of a ShadowPod.
 const podCreationGrace = 10 * time.Second
 
-// routine reports whether an Event reports only normal operation. The argument copied is nil if the copy is not
-// known.
+// routine reports whether an Event only reports normal operation. The argument copied is nil if the copy is not known.
 func routine(event *unstructured.Unstructured, kind schema.GroupKind, copied *unstructured.Unstructured) bool {
 	if event.Object["type"] != corev1.EventTypeNormal {
 		return false

@@ -9,20 +9,21 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// entry is the state of one Event of the provider.
+// entry is the state of one of the provider's Events.
 type entry struct {
-	event *unstructured.Unstructured // Event that waits for a reconciliation, or nil
+	event *unstructured.Unstructured // the Event while it waits for a reconciliation, otherwise nil
 	gone  bool                       // the Event was deleted
-	since time.Time                  // time since which event waits
-	seen  uint64                     // hash of the Event that was handled last
-	copy  uint64                     // hash of the copy, 0 if there is no copy
-	wrote time.Time                  // time of the last write
-	said  time.Time                  // time of the Event in the copy, when the copy was read
-	other bool                       // the copy has the other name (see CopyName), because its own name is taken
+	since time.Time                  // time since which the Event waits
+	seen  uint64                     // hash of the last state of the Event that was handled
+	copy  uint64                     // hash of the copy; 0 if there is no copy
+	wrote time.Time                  // time of the last write to the copy
+	said  time.Time                  // time of the Event in the copy when the copy was read
+	other bool                       // the copy has its alternative name (see CopyName), because another object has the first name
 }
 
 // known reports whether an Event contains nothing new since it was handled. If the plugins leave the Event unchanged,
-// the copy has the same hash as the Event, so after a restart an Event can be recognized without a mutation.
+// the copy has the same hash as the Event. An Event can therefore be recognized after a restart without running the
+// plugins.
 func (b *inbox) known(name string, hash uint64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -30,7 +31,7 @@ func (b *inbox) known(name string, hash uint64) bool {
 	return e != nil && e.event == nil && (hash == e.seen || hash == e.copy)
 }
 
-// open returns a copy of the entry of an Event that waits for a reconciliation, or nil.
+// open returns a copy of an Event's entry for a reconciliation, or nil if the Event does not wait for one.
 func (b *inbox) open(name string) *entry {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -42,8 +43,8 @@ func (b *inbox) open(name string) *entry {
 	return &known
 }
 
-// close records the result of a reconciliation of an Event in the opened state. If a newer state has arrived during
-// the reconciliation, it is scheduled.
+// close records that a reconciliation has handled the opened state of an Event. If a newer state has arrived in the
+// meantime, it is scheduled.
 func (b *inbox) close(name string, opened *entry) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -63,7 +64,7 @@ func (b *inbox) close(name string, opened *entry) {
 	}
 }
 
-// record records the copy of an opened Event, which must still be reconciled.
+// record records the copy of an opened Event that still needs a reconciliation.
 func (b *inbox) record(name string, opened *entry) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -72,7 +73,7 @@ func (b *inbox) record(name string, opened *entry) {
 	}
 }
 
-// setCopy sets the fields about the copy from another entry of the same Event.
+// setCopy takes the fields about the copy from another entry of the same Event.
 func (e *entry) setCopy(of *entry) { e.copy, e.wrote, e.other = of.copy, of.wrote, of.other }
 
 // put records the latest state of an Event, which now waits for a reconciliation. The caller holds b.mu.
@@ -99,13 +100,13 @@ func (b *inbox) done(e *entry, hash uint64) {
 	e.event, e.gone, e.seen = nil, false, hash
 }
 
-// drop forgets an Event. The caller holds b.mu.
+// drop removes an Event together with its entry. The caller holds b.mu.
 func (b *inbox) drop(name string, e *entry) {
 	b.done(e, 0)
 	delete(b.entries, name)
 }
 
-// sweep forgets an Event that was handled and has no copy.
+// sweep removes the entry of an Event that was handled and has no copy.
 func (b *inbox) sweep(name string, e *entry) {
 	if e.copy == 0 {
 		delete(b.entries, name)

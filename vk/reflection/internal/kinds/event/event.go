@@ -23,13 +23,14 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/queue"
 )
 
-// eventTries limits the attempts to write the copy of an Event. The limit is acceptable because nothing depends on an
-// Event, and needed because many Events may be impossible to write. With the backoff, the attempts take about four
-// minutes.
+// eventTries limits the attempts to write the copy of an Event. The limit is acceptable because nothing depends on
+// Events, and it is needed because many Events may be impossible to write. With the backoff, the attempts take about
+// four minutes.
 const eventTries = 20
 
-// ignoredTries limits the attempts for an Event that is shown although a plugin with ignoreFailure failed, to about
-// two minutes. Until then, the Event counts as one of at most WaitingMost waiting Events of its namespace.
+// ignoredTries limits the attempts for an Event that is shown although a plugin with ignoreFailure has failed. The
+// attempts take about two minutes. During this time, the Event is one of the waiting Events of its namespace, which
+// WaitingMost limits.
 const ignoredTries = 5
 
 // Limits on warnings. Within these limits, warnings are shown at once. The limits bound the load on this cluster's
@@ -87,7 +88,7 @@ func waitUntilUsed(ctx context.Context, s *engine.Scope) bool {
 // succeeds.
 var readBackoff = wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.1, Steps: 10, Cap: 30 * time.Second}
 
-// readCopies records which Events have copies, and their content, so that no Event is written again.
+// readCopies records which Events have copies, and the content of the copies, so that no Event is written again.
 func (h *handler) readCopies(ctx context.Context, b *inbox) bool {
 	return readBackoff.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
 		options := metav1.ListOptions{LabelSelector: labels.Set(h.Ownership()).String(), Limit: 500}
@@ -110,7 +111,7 @@ func (h *handler) readCopies(ctx context.Context, b *inbox) bool {
 }
 
 // Reconcile implements engine.Handler. It makes the copy of one of the provider's Events equal to the result of the
-// chain. This corresponds to Liqo's event reflection.
+// plugin chain. This corresponds to Liqo's reflection of Events.
 func (h *handler) Reconcile(ctx context.Context, w *evaluation.Worker, s *engine.Scope, key queue.Key) error {
 	in := inboxOf(s)
 	e := in.open(key.Name)
@@ -118,7 +119,7 @@ func (h *handler) Reconcile(ctx context.Context, w *evaluation.Worker, s *engine
 		h.Forget(key)
 		return nil
 	}
-	// The Event was deleted, so its copy is deleted, too, whether or not the object of the Event is known.
+	// The Event was deleted, so its copy is deleted, too, even if the object of the Event is not known.
 	if e.gone {
 		h.Mutator.Release(s.Remote, key.Name)
 		if err := h.takeBack(ctx, w, s, e); err != nil && h.Queue.Tries(key) <= eventTries {
@@ -131,8 +132,7 @@ func (h *handler) Reconcile(ctx context.Context, w *evaluation.Worker, s *engine
 	switch {
 	case about == nil || h.Queue.Tries(key) > eventTries:
 	case about.waits:
-		// The Event is not scheduled here, because the method resume of the inbox schedules it when the object is
-		// known.
+		// The Event is not scheduled here. The method resume of the inbox schedules it when the object is known.
 		return nil
 	case !about.sure && now.Sub(e.since) < unknownObjectGrace:
 		h.schedule.add(key, now.Add(SettlePeriod))
@@ -146,8 +146,8 @@ func (h *handler) Reconcile(ctx context.Context, w *evaluation.Worker, s *engine
 	case about.sure:
 		err := h.show(ctx, w, s, e, about)
 		if class, _ := failure.Classify(err); isWarning(e.event) && (err == nil || class.Answered()) {
-			// A warning counts against the limit only now, because an Event that a plugin stops causes no load on
-			// this cluster's API server.
+			// A warning counts against the limit only now, because an Event that is dropped by a plugin causes no load
+			// on this cluster's API server.
 			in.warnings.AllowN(now, 1)
 		}
 		if err != nil && h.worthAnotherTry(key, err, about) {
@@ -170,14 +170,14 @@ func (h *handler) Reconcile(ctx context.Context, w *evaluation.Worker, s *engine
 	return nil
 }
 
-// worthAnotherTry reports whether an Event is tried again after an error. It also reports the error in a single Event
-// on the object for all Events that cannot be shown.
+// worthAnotherTry reports whether an Event is tried again after an error. It reports the error in a single Event on the
+// object, which stands for all Events that cannot be shown.
 func (h *handler) worthAnotherTry(key queue.Key, err error, about *involved) bool {
 	class, reason := failure.Classify(err)
 	if class == failure.Unreachable || class == failure.Conflict || class.Answered() && !refusedForGood(err) && h.Queue.Tries(key) < eventTries {
 		return true
 	}
-	// The name is removed, so that the text is equal for all Events and is reported only once.
+	// The name is removed, so that the text is the same for all Events and is reported only once.
 	text := strings.ReplaceAll(err.Error(), key.Name, "…")
 	h.Events.Warn(about.object, reason, fmt.Sprintf("cluster %s: Events about this object cannot be shown here: %s", h.Options().RemoteClusterID, text))
 	return class == failure.Plugin

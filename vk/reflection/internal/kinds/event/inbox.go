@@ -30,17 +30,17 @@ const (
 	// unknownObjectGrace is how long an Event waits for its object to become known. It must wait because the Event
 	// and the object arrive in different watches.
 	unknownObjectGrace = 10 * time.Second
-	// WaitingMost limits the Events of one namespace that wait for a write. Each takes 3 KiB. The excess is dropped and
-	// counted.
+	// WaitingMost limits the number of Events of one namespace that wait for a write. Each of them takes 3 KiB. Further
+	// Events are dropped and counted.
 	WaitingMost = 10000
 	// missedMost limits the number of kinds that are remembered because their Events were dropped. A limit is needed
 	// because clients of the provider choose the names of kinds in Events.
 	missedMost = 100
 )
 
-// inbox has the state of the provider's Events in one remote namespace. The watch fills it. An Event that has been
-// handled is not kept: its entry takes about 200 bytes as long as it has a copy in this cluster. An inbox is safe for
-// concurrent use.
+// inbox contains the state of the provider's Events in one remote namespace. The watch fills it. Events that have been
+// handled are not kept, but each Event has an entry of about 200 bytes as long as it has a copy in this cluster. An
+// inbox is safe for concurrent use.
 type inbox struct {
 	h        *handler
 	scope    *engine.Scope
@@ -49,13 +49,13 @@ type inbox struct {
 	mu      sync.Mutex
 	entries map[string]*entry // keyed by the name of the Event
 	waiting int               // number of entries with an Event
-	// missed has the kinds of the objects whose Events were dropped because another virtual kubelet may have shown
-	// the Events.
+	// missed contains the kinds of the objects whose Events were dropped because another virtual kubelet may have shown
+	// these Events.
 	missed map[schema.GroupKind]bool
-	again  context.CancelFunc // restarts the watch, which reads all Events again
+	again  context.CancelFunc // cancels the watch, so that it starts again and reads all Events
 }
 
-// shared, as a missed kind, represents all kinds that another virtual kubelet reflects.
+// shared is an element of missed that represents all kinds that another virtual kubelet reflects.
 var shared = schema.GroupKind{}
 
 // newInbox returns an inbox without Events.
@@ -69,7 +69,7 @@ func inboxOf(s *engine.Scope) *inbox {
 	return in
 }
 
-// Waiting returns the Event of that name if it waits for a reconciliation, or nil.
+// Waiting returns the Event with the given name if it waits for a reconciliation, or nil otherwise.
 func Waiting(s *engine.Scope, name string) *unstructured.Unstructured {
 	if e := inboxOf(s).open(name); e != nil {
 		return e.event
@@ -112,8 +112,8 @@ func (b *inbox) Add(object any) error {
 // Update implements cache.ReflectorStore.
 func (b *inbox) Update(object any) error { return b.Add(object) }
 
-// Replace implements cache.ReflectorStore. A missing Event with a young copy was deleted, because it cannot have
-// expired yet. All other copies are left to expire.
+// Replace implements cache.ReflectorStore. If an Event is missing and its copy is young, the Event was deleted, because
+// it cannot have expired yet. Other copies are left until they expire.
 func (b *inbox) Replace(list []any, _ string) error {
 	there := make(map[string]bool, len(list))
 	for _, object := range list {
@@ -143,9 +143,9 @@ func (b *inbox) Replace(list []any, _ string) error {
 // Resync implements cache.ReflectorStore. It does nothing, because handled Events need no resync.
 func (b *inbox) Resync() error { return nil }
 
-// Delete implements cache.ReflectorStore. Events expire independently on both sides, an hour after the last write, so
-// the end of an Event at this age needs no write in this cluster. The deletion of a younger Event was intended, so
-// its copy is deleted, too.
+// Delete implements cache.ReflectorStore. Events expire independently in both clusters, an hour after the last write.
+// If an Event of this age is deleted, no write is needed in this cluster. If a younger Event is deleted, this was
+// intended, so its copy is deleted, too.
 func (b *inbox) Delete(object any) error {
 	event, ok := object.(*unstructured.Unstructured)
 	if !ok {
@@ -165,7 +165,7 @@ func (b *inbox) Delete(object any) error {
 	return nil
 }
 
-// see handles an Event from the watch by scheduling it. A new warning is enqueued at once.
+// see schedules an Event that has arrived through the watch. A new warning is enqueued at once.
 func (b *inbox) see(event *unstructured.Unstructured) {
 	informer.DropManagedFields(event)
 	name, hash, now := event.GetName(), rawEventHash(event), b.h.Clock().Now()
@@ -205,7 +205,7 @@ func (b *inbox) see(event *unstructured.Unstructured) {
 	}
 }
 
-// later returns the later one of two times.
+// later returns the later of two times.
 func later(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a
@@ -213,8 +213,8 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// resume schedules the Events that waited for the objects of a kind, which are known now, and reads all Events again if
-// Events about such objects were dropped.
+// resume schedules the Events that waited for the objects of the given kind, because these objects are known now. It
+// reads all Events again if Events about such objects were dropped.
 func (b *inbox) resume(kind *engine.Kind) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -248,7 +248,7 @@ func (b *inbox) readAgain() {
 	}
 }
 
-// miss adds the kind of the object of a dropped Event to the field missed.
+// miss adds the kind of a dropped Event's object to the field missed.
 func (b *inbox) miss(kind schema.GroupKind) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

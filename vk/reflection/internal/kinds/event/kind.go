@@ -40,14 +40,14 @@ type handler struct {
 	schedule *schedule
 }
 
-// Extend implements engine.Handler. It starts to receive the provider's Events of the scope's namespace.
+// Extend implements engine.Handler. It starts to receive the provider's Events in the scope's namespace.
 func (h *handler) Extend(s *engine.Scope) {
 	in := newInbox(h, s)
 	s.State = in
 	s.OnRun(func(ctx context.Context) { h.receive(ctx, in) })
 }
 
-// Synced implements engine.Handler. It continues with the Events about objects of a synced kind.
+// Synced implements engine.Handler. It continues with the Events about objects of a kind that has been read.
 func (h *handler) Synced(s *engine.Scope, kind *engine.Kind) { inboxOf(s).resume(kind) }
 
 // StartedLeading implements engine.Handler. It reads all Events again if some were dropped because another virtual

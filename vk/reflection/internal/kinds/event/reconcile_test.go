@@ -43,7 +43,7 @@ func services() engine.Kind {
 		Policy: engine.DenyList, Workers: 1, Status: objects.Status{Back: true}}
 }
 
-// newLab returns a lab in which the Service has a copy.
+// newLab returns a lab whose Service has a copy.
 func newLab(t *testing.T, edit func(*engine.Options)) *lab {
 	t.Helper()
 	l := &lab{Pair: kindtest.New(t, edit, Kind(), services()), t: t}
@@ -57,7 +57,7 @@ func newLab(t *testing.T, edit func(*engine.Options)) *lab {
 	return l
 }
 
-// event returns an Event of the provider about an object with a uid.
+// event returns an Event of the provider about an object with the given uid.
 func event(t *testing.T, kind, uid string, count int) *unstructured.Unstructured {
 	t.Helper()
 	return kindtest.Object(t, fmt.Sprintf(`{apiVersion: v1, kind: Event, metadata: {name: web.1, namespace: shop-rome,
@@ -65,7 +65,7 @@ func event(t *testing.T, kind, uid string, count int) *unstructured.Unstructured
   involvedObject: {apiVersion: v1, kind: Service, name: web, namespace: shop-rome, uid: "%s"}}`, count, kind, count, uid))
 }
 
-// see delivers an Event, and evaluates it.
+// see delivers and evaluates an Event.
 func (l *lab) see(e *unstructured.Unstructured) error {
 	l.t.Helper()
 	require.NoError(l.t, l.in.Add(e))
@@ -112,7 +112,7 @@ func TestLifeOfAShownEvent(t *testing.T) {
 	require.NoError(t, l.Reconcile(Name, "web.1"), "there is nothing to do")
 }
 
-// TestStepsOfAnEvent checks for each Event whether it is shown, waits, or is dropped.
+// TestStepsOfAnEvent checks for many Events whether they are shown, wait or are dropped.
 func TestStepsOfAnEvent(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -188,7 +188,7 @@ func failHere(verb string, with *apistub.Failure) func(*lab, *unstructured.Unstr
 	}
 }
 
-// TestAnEventOfAnUnknownObjectEnds checks that an Event waits for its object for a limited time.
+// TestAnEventOfAnUnknownObjectEnds checks that an Event waits for its object only for a limited time.
 func TestAnEventOfAnUnknownObjectEnds(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, nil)
@@ -234,7 +234,7 @@ func TestEventsAfterARestart(t *testing.T) {
 	require.NoError(t, l.in.Resync())
 }
 
-// TestAnExpiredEventStays checks that the copy of an Event that may have expired is left to expire.
+// TestAnExpiredEventStays checks that the copy of an Event that may have expired is not deleted.
 func TestAnExpiredEventStays(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, nil)
@@ -246,8 +246,8 @@ func TestAnExpiredEventStays(t *testing.T) {
 	require.NoError(t, l.in.Delete("no Event"))
 }
 
-// TestAnExpiredCopyIsCreatedAgain checks that the copy of an Event is created again after it has expired if the Event
-// changes.
+// TestAnExpiredCopyIsCreatedAgain checks that, if an Event changes after its copy has expired, the copy is created
+// again.
 func TestAnExpiredCopyIsCreatedAgain(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, nil)
@@ -269,8 +269,7 @@ func TestManyEventsOfANamespace(t *testing.T) {
 	assert.NotNil(t, Waiting(l.scope, "web.1"))
 }
 
-// TestMissedEventsAreReadAgain checks that the watch is restarted when objects become known whose Events were
-// dropped.
+// TestMissedEventsAreReadAgain checks that the watch is restarted when the objects of dropped Events become known.
 func TestMissedEventsAreReadAgain(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -301,7 +300,7 @@ func TestMissedEventsAreReadAgain(t *testing.T) {
 }
 
 // TestEventsAreShown checks that a running Manager copies an Event of the provider, from the watch through the schedule
-// to the write, although the first list of this cluster's Events fails.
+// to the write, even if the first list of this cluster's Events fails.
 func TestEventsAreShown(t *testing.T) {
 	t.Parallel()
 	p := kindtest.New(t, nil, Kind(), services())

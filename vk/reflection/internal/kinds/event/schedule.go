@@ -15,17 +15,18 @@ import (
 const (
 	// TickInterval is the interval between checks of the schedule.
 	TickInterval = 200 * time.Millisecond
-	// calmTurns and busyTurns are the numbers of Events that are enqueued per tick: 100 or 5 per second. A rollout of
-	// 1,000 pods causes about 5,000 Events that report normal operation. A higher number under load would slow the
-	// rollout down; a lower one in calm times would delay the Events that users see.
+	// calmTurns and busyTurns are the numbers of Events that are enqueued per tick: 20 (100 per second) normally, and 1
+	// (5 per second) under load. A rollout of 1,000 pods causes about 5,000 Events that report normal operation. A
+	// higher number under load would slow the rollout down. A lower number in normal times would delay the Events that
+	// users see.
 	calmTurns, busyTurns = 20, 1
-	// Load counts as high from busyFrom evaluations of other kinds per tick (10 per tick is 50 per second). Status
-	// updates of running pods stay below that.
+	// The load counts as high from busyFrom evaluations of other kinds per tick (10 per tick is 50 per second). Status
+	// updates of running pods stay below this number.
 	busyFrom = 10
 )
 
-// schedule has the keys of Events that can wait. Each key is in the schedule at most once, with its first date. A
-// schedule is safe for concurrent use.
+// schedule contains the keys of Events that can wait. Each key is in the schedule at most once, with its earliest date.
+// A schedule is safe for concurrent use.
 type schedule struct {
 	mu      sync.Mutex
 	dates   dates
@@ -39,7 +40,7 @@ type date struct {
 
 func newSchedule() *schedule { return &schedule{planned: map[queue.Key]bool{}} }
 
-// add schedules a key for a time, unless the key already has a date.
+// add schedules a key for the given time, unless the key is already scheduled.
 func (a *schedule) add(key queue.Key, at time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -50,8 +51,7 @@ func (a *schedule) add(key queue.Key, at time.Time) {
 	heap.Push(&a.dates, date{key, at})
 }
 
-// due removes and returns the keys whose time has come, the longest waiting first, but at most as many as the
-// argument most.
+// due removes and returns at most most keys whose time has come, beginning with the key that has waited longest.
 func (a *schedule) due(now time.Time, most int) (keys []queue.Key) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -69,7 +69,7 @@ func (a *schedule) len() int {
 	return len(a.dates)
 }
 
-// dates is a heap of dates.
+// dates is a heap of scheduled keys, ordered by time.
 type dates []date
 
 func (d dates) Len() int           { return len(d) }
@@ -84,8 +84,8 @@ func (d *dates) Pop() any {
 	return next
 }
 
-// Run implements engine.Handler. It enqueues scheduled Events, and fewer of them while other kinds have many
-// evaluations.
+// Run implements engine.Handler. It enqueues scheduled Events. While other kinds have many evaluations, it enqueues
+// fewer of them.
 func (h *handler) Run(ctx context.Context) {
 	ticker := h.Clock().NewTicker(TickInterval)
 	defer ticker.Stop()

@@ -28,7 +28,7 @@ func TestSchedule(t *testing.T) {
 	for i, name := range []string{"third", "first", "second", "much-later"} {
 		a.add(named(name), start.Add([]time.Duration{3, 1, 2, 3600}[i]*time.Second))
 	}
-	a.add(named("first"), start) // this call has no effect, because the key already has a date
+	a.add(named("first"), start) // this call has no effect, because the key is already scheduled
 	due := func(after time.Duration, most int) (names []string) {
 		for _, key := range a.due(start.Add(after), most) {
 			names = append(names, key.Name)
@@ -55,7 +55,7 @@ func TestSchedule(t *testing.T) {
 	}
 }
 
-// TestBelongs checks that the object of an Event is determined only by uids and by times of the provider's clock.
+// TestBelongs checks that only uids and times of the provider's clock determine the object of an Event.
 func TestBelongs(t *testing.T) {
 	made := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	object := func(uid, origin string) *unstructured.Unstructured {
@@ -92,7 +92,7 @@ func TestBelongs(t *testing.T) {
 	}
 }
 
-// TestRoutineEvents checks that the Events of every pod in a rollout count as routine.
+// TestRoutineEvents checks that the Events that every pod causes during a rollout count as routine.
 func TestRoutineEvents(t *testing.T) {
 	made := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	copied := &unstructured.Unstructured{Object: map[string]any{}}
@@ -113,8 +113,8 @@ func TestRoutineEvents(t *testing.T) {
 	}
 }
 
-// TestEventHash checks that the hash depends on the fields that change in a repeated Event, and not on different
-// notations of the same value by API servers.
+// TestEventHash checks that the hash depends on the fields that change when an Event is repeated, and not on how an API
+// server encodes a value.
 func TestEventHash(t *testing.T) {
 	event := func(text string) uint64 {
 		o := &unstructured.Unstructured{Object: map[string]any{}}
@@ -142,7 +142,8 @@ const benchEvent = `{"apiVersion": "v1", "kind": "Event", "metadata": {"name": "
   "message": "Container image \"registry.example.com/shop/web:1.2.3\" already present on machine", "source": {"component": "kubelet", "host": "worker-7"}, "reportingComponent": "kubelet",
   "reportingInstance": "worker-7", "firstTimestamp": "2026-01-01T00:00:00Z", "lastTimestamp": "2026-01-01T00:00:00Z", "eventTime": null, "count": 1}`
 
-// BenchmarkEventMemory measures the memory of an Event while it waits for a write, and while its copy is known.
+// BenchmarkEventMemory measures the memory that an Event needs while it waits for a write, and afterwards while its
+// copy is known.
 func BenchmarkEventMemory(b *testing.B) {
 	h := &handler{schedule: newSchedule()}
 	heap := func() float64 {

@@ -36,10 +36,10 @@ import (
 // configured otherwise, and the clocks differ.
 const eventExpiryAge = 50 * time.Minute
 
-// eventFields are the fields that change while an Event repeats itself.
+// eventFields are the fields that may change when an Event is repeated.
 var eventFields = []string{"action", "count", "firstTimestamp", "lastTimestamp", "message", "reason", "series", "type"}
 
-// eventHash returns the hash of eventFields, which is never 0. Nulls and empty texts count as absent.
+// eventHash returns the hash of the eventFields, which is never 0. Null and empty strings count as absent.
 func eventHash(event document.View) uint64 {
 	sum := uint64(1)
 	for _, key := range eventFields {
@@ -50,13 +50,13 @@ func eventHash(event document.View) uint64 {
 	return max(sum, 1)
 }
 
-// emptyField reports whether a field is absent, null, or an empty text.
+// emptyField reports whether a field is absent, null, or an empty string.
 func emptyField(field document.View) bool {
 	text, isText := field.Text()
 	return field.Kind() == document.Null || !field.Exists() || isText && text == ""
 }
 
-// rawEventHash returns the eventHash of an Event that no chain has mutated.
+// rawEventHash returns the eventHash of an Event before any plugin has mutated it.
 func rawEventHash(event *unstructured.Unstructured) uint64 {
 	return eventHash(document.Of(event.Object))
 }
@@ -99,7 +99,7 @@ func (h *handler) show(ctx context.Context, w *evaluation.Worker, s *engine.Scop
 	return h.writeCopy(ctx, w, x, e, hash)
 }
 
-// reference returns the reference of an Event in this cluster to its object.
+// reference returns the reference to the object for an Event in this cluster.
 func (v *involved) reference() map[string]any {
 	return map[string]any{
 		"apiVersion": v.kind.Source.GroupVersion().String(), "kind": v.kind.SourceKind().Kind,
@@ -111,8 +111,8 @@ func (v *involved) reference() map[string]any {
 // writeCopy patches the copy, or creates it if it no longer exists, because Events expire. If the name belongs to an
 // object of another client, the copy gets another name.
 func (h *handler) writeCopy(ctx context.Context, w *evaluation.Worker, x *copies.Desired, e *entry, hash uint64) error {
-	// At most four steps are needed: patch the copy, create it, adopt an existing copy, create the copy under the
-	// other name.
+	// At most four steps are needed: patch the copy, create it, adopt an existing copy, and create the copy under its
+	// alternative name.
 	for range 4 {
 		x.Name, x.Namespace = h.CopyName(x.Key.Name, e.other), x.Key.Namespace
 		var err error
@@ -139,7 +139,7 @@ func (h *handler) writeCopy(ctx context.Context, w *evaluation.Worker, x *copies
 					return nil
 				}
 			case e.other:
-				// Both names are taken by other clients, so the Event is not shown.
+				// Other clients have taken both names, so the Event is not shown.
 				return nil
 			default:
 				e.other = true
@@ -151,8 +151,8 @@ func (h *handler) writeCopy(ctx context.Context, w *evaluation.Worker, x *copies
 	return &failure.RetryAfter{After: copies.Soon}
 }
 
-// CopyName returns the name of an Event's copy: the name of the Event or, if other is true because another client has
-// taken this name, the name with a suffix.
+// CopyName returns the name of an Event's copy. This is the name of the Event or, if other is true because another
+// client has taken this name, the name with a suffix.
 func (h *handler) CopyName(name string, other bool) string {
 	if !other {
 		return name
@@ -161,12 +161,12 @@ func (h *handler) CopyName(name string, other bool) string {
 	return strings.TrimRight(name[:min(len(name), 253-len(suffix))], ".-") + suffix
 }
 
-// otherSuffix returns the end of the other name of a copy, which differs for each provider.
+// otherSuffix returns the suffix of a copy's alternative name. It differs for each provider.
 func (h *handler) otherSuffix() string {
 	return fmt.Sprintf(".%08x", uint32(document.Hash(h.Options().RemoteClusterID)))
 }
 
-// eventsHere returns the client of the Events in a namespace of this cluster.
+// eventsHere returns a client for the Events in a namespace of this cluster.
 func (h *handler) eventsHere(namespace string) dynamic.ResourceInterface {
 	return h.Clients.Local.Resource(h.Kind().Source).Namespace(namespace)
 }

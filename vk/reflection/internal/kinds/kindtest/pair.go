@@ -47,14 +47,14 @@ const (
 	Tenant          = "tenant"
 )
 
-// Chain replaces the plugins of a hook.
+// Chain replaces the plugins of one hook.
 type Chain func(doc *document.Document, env *host.Env) (*host.Outcome, error)
 
-// Chains replace the plugins of all kinds. If no Chain is set for a hook, objects are not changed. The zero value is
-// ready to use. Chains are safe for concurrent use.
+// Chains replaces the plugins of all kinds. A hook without a Chain leaves objects unchanged. The zero value is ready
+// for use. Chains is safe for concurrent use.
 type Chains struct{ outgoing, incoming atomic.Pointer[Chain] }
 
-// Set replaces the plugins of a hook by a Chain.
+// Set replaces the plugins of a hook by chain.
 func (c *Chains) Set(hook host.Hook, chain Chain) {
 	if hook == host.Outgoing {
 		c.outgoing.Store(&chain)
@@ -75,10 +75,10 @@ func (c *Chains) Run(_ context.Context, _ string, hook host.Hook, doc *document.
 	return (*chain)(doc, env)
 }
 
-// Subscribe implements mutation.Chains. The chains are never swapped.
+// Subscribe implements mutation.Chains. The chains are never swapped, so nothing is called.
 func (c *Chains) Subscribe(func(string, host.Hook, uint64)) (cancel func()) { return func() {} }
 
-// Skip is a Chain that skips every object.
+// Skip is a Chain whose plugin skips every object.
 func Skip(*document.Document, *host.Env) (*host.Outcome, error) {
 	return &host.Outcome{Skipped: true, Skipper: "strict", SkipReason: "not today"}, nil
 }
@@ -96,14 +96,14 @@ type Pair struct {
 	Here, Provider *apistub.Server
 	Manager        *engine.Manager
 	Clock          *clocktesting.FakeClock
-	Events         apistub.Events // Events about objects of this cluster, if the Pair does not run
+	Events         apistub.Events // Events about objects of this cluster; used only if the Pair does not run
 	Chains         Chains
 	Worker         *evaluation.Worker
 
 	t *testing.T
 }
 
-// New returns a Pair of kinds. edit changes the options of the Manager; nil means that the options stay unchanged.
+// New returns a Pair of clusters with the given kinds. edit changes the options of the Manager. It may be nil.
 func New(t *testing.T, edit func(*engine.Options), kinds ...engine.Kind) *Pair {
 	t.Helper()
 	p := &Pair{t: t, Here: newCluster(t), Provider: newCluster(t)}
@@ -135,8 +135,8 @@ func newCluster(t *testing.T) *apistub.Server {
 	return server
 }
 
-// Prepare returns the ready scope of a kind in a Manager that does not run. The namespace also gets ready scopes of
-// the kinds in beside.
+// Prepare returns the ready scope of a kind in a Manager that does not run. The kinds in beside also get ready scopes
+// for the same namespace.
 func (p *Pair) Prepare(kind string, beside ...string) *engine.Scope {
 	p.t.Helper()
 	p.Manager.ReportTo(&p.Events)
@@ -152,7 +152,7 @@ func (p *Pair) Reconcile(kind, name string) error {
 	return p.Manager.Evaluate(p.t.Context(), p.Worker, kind, Key(name))
 }
 
-// Run runs the Manager until the test ends, with the namespace offloaded and the virtual node registered.
+// Run offloads the namespace, registers the virtual node, and runs the Manager until the test ends.
 func (p *Pair) Run() {
 	p.t.Helper()
 	p.Here.Put(p.t, Object(p.t, `{apiVersion: offloading.liqo.io/v1beta1, kind: VirtualNode, metadata: {name: milan,
@@ -183,7 +183,7 @@ func (p *Pair) Offload(namespaces map[string]string) {
 	p.Here.Put(p.t, m)
 }
 
-// Await waits until done returns true. The clock runs fast during the wait.
+// Await waits until done returns true. The fake clock advances quickly during the wait.
 func (p *Pair) Await(problem string, done func() bool) {
 	p.t.Helper()
 	require.Eventually(p.t, func() bool {
@@ -195,7 +195,7 @@ func (p *Pair) Await(problem string, done func() bool) {
 	}, time.Minute, time.Millisecond, problem)
 }
 
-// HasEvent reports whether an Event of this cluster contains all texts. It can be used only if the Pair runs.
+// HasEvent reports whether this cluster has an Event that contains all texts. It works only if the Pair runs.
 func (p *Pair) HasEvent(texts ...string) bool {
 	return slices.ContainsFunc(p.Here.All(schema.GroupVersionKind{Version: "v1", Kind: "Event"}, Namespace),
 		func(event *unstructured.Unstructured) bool {
@@ -205,7 +205,7 @@ func (p *Pair) HasEvent(texts ...string) bool {
 }
 
 // Sync updates one object in a cache, as the watch of the server would. An object of the provider is stored only if it
-// has the labels of copies.
+// has the labels of a copy.
 func (p *Pair) Sync(server *apistub.Server, cached *informer.Informer, kind schema.GroupVersionKind, namespace, name string) {
 	p.t.Helper()
 	object := server.Get(kind, namespace, name)
@@ -217,7 +217,7 @@ func (p *Pair) Sync(server *apistub.Server, cached *informer.Informer, kind sche
 	}
 }
 
-// Queued returns the sorted names of the objects of a kind that are in the queue, and removes them from the queue.
+// Queued removes all objects of a kind from the queue, and returns their sorted names.
 func (p *Pair) Queued(kind string) (names []string) {
 	p.t.Helper()
 	q := p.Manager.Env(kind).Queue
@@ -230,8 +230,8 @@ func (p *Pair) Queued(kind string) (names []string) {
 	return names
 }
 
-// AwaitQueued checks that no object of a kind is in the queue yet, and that one enters it when the clock is advanced by
-// the given delay.
+// AwaitQueued checks that the queue contains no object of a kind, and that it contains one after the clock has advanced
+// by the given delay.
 func (p *Pair) AwaitQueued(kind string, after time.Duration) {
 	p.t.Helper()
 	q := p.Manager.Env(kind).Queue
@@ -243,10 +243,10 @@ func (p *Pair) AwaitQueued(kind string, after time.Duration) {
 	}, time.Minute, time.Millisecond, "the object is not enqueued")
 }
 
-// Key returns the key of an object of the offloaded namespace.
+// Key returns the queue key of an object in the offloaded namespace.
 func Key(name string) queue.Key { return queue.Key{Namespace: Namespace, Name: name} }
 
-// Object returns the object in a manifest.
+// Object parses a manifest.
 func Object(t *testing.T, text string) *unstructured.Unstructured {
 	t.Helper()
 	object := &unstructured.Unstructured{}
@@ -256,7 +256,8 @@ func Object(t *testing.T, text string) *unstructured.Unstructured {
 	return object
 }
 
-// RequireClass checks the class of an error in one direction. An empty class means that there is no error.
+// RequireClass checks the class of an evaluation's error in one direction. The class "" means that there must be no
+// error.
 func RequireClass(t *testing.T, want failure.Class, direction evaluation.Direction, err error) {
 	t.Helper()
 	found := evaluation.Directions(err)[direction]
@@ -269,7 +270,7 @@ func RequireClass(t *testing.T, want failure.Class, direction evaluation.Directi
 	require.Equal(t, want, class, found)
 }
 
-// RequireRetry checks that an evaluation is repeated after a time.
+// RequireRetry checks that the error makes an evaluation be repeated after the given time.
 func RequireRetry(t *testing.T, want time.Duration, err error) {
 	t.Helper()
 	var later *failure.RetryAfter

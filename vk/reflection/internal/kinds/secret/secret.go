@@ -1,13 +1,13 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package secret reflects Secrets, and finds the tokens of service accounts among their copies.
+// Package secret reflects Secrets, and finds the copies that contain service account tokens.
 //
-// In the mode Legacy, an offloaded pod uses this cluster's API server with the long-lived token of its service
-// account, from a Secret that a user created for it. This Secret is reflected like other Secrets, but only in this
-// mode, because the Secret plugin skips it in all other modes. The pod plugin mounts the copy. The Secret is looked up
-// when a pod is offloaded, and recorded only in the volumes of its ShadowPod, which never change. This corresponds to
-// Legacy in Liqo's API server support.
+// In the mode Legacy, an offloaded pod uses this cluster's API server with the long-lived token of its service account,
+// from a Secret that a user created for it. In this mode, the Secret is reflected like any other Secret. In all other
+// modes, the Secret plugin skips it. The pod plugin mounts the copy. The copy is looked up when a pod is offloaded. Its
+// name is recorded only in the volumes of the ShadowPod, which never change. This corresponds to the mode Legacy of
+// Liqo's API server support.
 package secret
 
 import (
@@ -30,14 +30,14 @@ import (
 // Name is the name of the kind.
 const Name = "Secret"
 
-// accountIndex finds the Secrets with tokens by namespace and service account.
+// accountIndex is the index of Secrets with tokens by namespace and service account.
 const accountIndex = "serviceAccount"
 
 // Kind returns the kind of Secrets.
 func Kind() engine.Kind {
 	return engine.Kind{
 		Name: Name, Source: corev1.SchemeGroupVersion.WithResource("secrets"), Policy: engine.DenyList, Workers: 3, Tracked: true, Chain: engine.Chain{Confidential: true},
-		// Copies with this label are excluded, because the Secrets with tokens of pods belong to another kind.
+		// Copies with this label are excluded: they contain the tokens of pods, and belong to another kind.
 		Copy:    copies.Spec{Except: "!" + wire.ServiceAccountNameLabel},
 		Needed:  func(o *engine.Options) bool { return o.APIServerSupport == engine.SupportLegacy },
 		Cache:   engine.Cache{Copies: keepAccount, Objects: keepAccount, Indexers: cache.Indexers{accountIndex: indexByAccount}},
@@ -45,8 +45,8 @@ func Kind() engine.Kind {
 	}
 }
 
-// keepAccount returns the cached content of a Secret besides its metadata: its type and, if it has a token, a data
-// entry for the token with an empty value. No secret data is cached.
+// keepAccount returns the part of a Secret that is cached in addition to its metadata: its type and, if it has a token,
+// an empty data entry for the token. Secret data is not cached.
 func keepAccount(content map[string]any) map[string]any {
 	kept := map[string]any{"type": content["type"]}
 	if raw.Map(content["data"])[corev1.ServiceAccountTokenKey] != nil {
@@ -55,13 +55,13 @@ func keepAccount(content map[string]any) map[string]any {
 	return kept
 }
 
-// Handler implements engine.Handler. It finds tokens among Secrets.
+// Handler implements engine.Handler. It also finds the Secrets with tokens.
 type Handler struct{ engine.Base }
 
-// Waiters enqueues the pods that wait for the token of a service account. The kind Pod implements it.
+// Waiters enqueues the pods that wait for the token of a service account. The handler of pods implements it.
 type Waiters interface {
-	// AccountTokenChanged enqueues the pods of a service account that are not offloaded yet. An empty account selects
-	// the pods of all service accounts.
+	// AccountTokenChanged enqueues the pods of a service account that are not offloaded yet. An empty account means all
+	// service accounts.
 	AccountTokenChanged(namespace, account string)
 }
 
@@ -72,8 +72,8 @@ func (h *Handler) notifyPods(namespace, account string) {
 	}
 }
 
-// Extend implements engine.Handler. It enqueues the pods of a service account again when its Secrets change, in
-// either cluster.
+// Extend implements engine.Handler. It enqueues the pods of a service account when its Secrets change in either
+// cluster.
 func (h *Handler) Extend(s *engine.Scope) {
 	if h.Options().APIServerSupport != engine.SupportLegacy {
 		return
@@ -91,21 +91,21 @@ func (h *Handler) Extend(s *engine.Scope) {
 	s.OnCopy(s, changed)
 }
 
-// Synced implements engine.Handler. It enqueues the pods that wait until the Secrets are known.
+// Synced implements engine.Handler. It enqueues the pods that wait until the Secrets have been read.
 func (h *Handler) Synced(s *engine.Scope, kind *engine.Kind) {
 	if kind.Name == Name && h.Options().APIServerSupport == engine.SupportLegacy {
 		h.notifyPods(s.Local, "")
 	}
 }
 
-// tokenAccount returns the name of the service account in the annotation of a Secret.
+// tokenAccount returns the service account in the annotation of a Secret.
 func tokenAccount(secret *unstructured.Unstructured) string {
 	account, _ := raw.Annotations(secret.Object)[wire.TokenServiceAccountLabel].(string)
 	return account
 }
 
-// indexByAccount returns the index keys of a Secret with a token. In this cluster, such a Secret has a type of its
-// own. Its copy is recognized by a label and an annotation; the label alone is not sufficient.
+// indexByAccount returns the index key of a Secret with a token. In this cluster, the Secret has a special type. A copy
+// has a label and an annotation with the account; the label alone is not sufficient.
 func indexByAccount(object any) ([]string, error) {
 	secret, ok := object.(*unstructured.Unstructured)
 	if !ok {
@@ -118,22 +118,22 @@ func indexByAccount(object any) ([]string, error) {
 	return []string{secret.GetNamespace() + "/" + account}, nil
 }
 
-// MissingTokenError is returned if the provider does not have exactly one Secret with the token that a pod mounts. It
-// is not a failure: the pod waits, and is enqueued again when the Secrets change.
+// MissingTokenError means that the provider does not have exactly one Secret with the token that a pod mounts. It is
+// not a failure: the pod waits, and is enqueued again when the Secrets change.
 type MissingTokenError struct {
 	account, problem string
-	soon             bool // the Secret may be on its way
-	unknown          bool // the Secrets have not been read
+	soon             bool // the Secret may arrive soon
+	unknown          bool // the Secrets have not been read yet
 }
 
 func (e *MissingTokenError) Error() string {
 	return fmt.Sprintf("the pod waits for the token of service account %s: %s, %s", e.account, e.problem, access.WithoutRemedy)
 }
 
-// Soon reports whether the Secret may arrive in a moment, so that no Event is needed yet.
+// Soon reports whether the Secret may arrive in a moment, so that an Event is not needed yet.
 func (e *MissingTokenError) Soon() bool { return e.soon }
 
-// Unknown reports whether the Secrets have not been read.
+// Unknown reports whether the Secrets have not been read yet.
 func (e *MissingTokenError) Unknown() bool { return e.unknown }
 
 // Classify implements engine.Classified.
@@ -141,8 +141,8 @@ func (e *MissingTokenError) Classify() (failure.Class, string) {
 	return failure.Input, wire.FailedReflectionReason
 }
 
-// AccountToken returns the name of the provider's Secret with the token of a service account of the namespace. The
-// error describes why there is not exactly one.
+// AccountToken returns the name of the provider's Secret that contains the token of a service account. If there is not
+// exactly one such Secret, it returns an error that says why.
 func (h *Handler) AccountToken(namespace, account string) (string, error) {
 	lacking := &MissingTokenError{account: account}
 	s := h.Scope(namespace)
@@ -164,13 +164,13 @@ func (h *Handler) AccountToken(namespace, account string) (string, error) {
 	return "", lacking
 }
 
-// mayStay reports whether the copy of a Secret will stay, because the Secret is still to be reflected. All other
-// copies are about to be deleted.
+// mayStay reports whether the copy of a Secret will remain, because the Secret is still reflected. Other copies will be
+// deleted soon.
 func (h *Handler) mayStay(s *engine.Scope, object, copied *unstructured.Unstructured) bool {
 	return h.Copies.RemoteName(object.GetName()) == copied.GetName() && s.MayCross(object)
 }
 
-// describeProblem returns the problem and the remedy.
+// describeProblem sets the problem and its remedy.
 func (e *MissingTokenError) describeProblem(made, crossed []*unstructured.Unstructured) {
 	switch {
 	case len(made) == 0:
@@ -189,7 +189,8 @@ func (e *MissingTokenError) describeProblem(made, crossed []*unstructured.Unstru
 	}
 }
 
-// secretNames returns the names of at most two Secrets, because the remedy follows them in the message.
+// secretNames returns the names of at most two Secrets, so that the remedy, which follows in the message, is not cut
+// off.
 func secretNames(secrets []*unstructured.Unstructured) string {
 	names := make([]string, 0, len(secrets))
 	for _, secret := range secrets {

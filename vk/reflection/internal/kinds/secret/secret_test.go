@@ -31,15 +31,15 @@ func token(t *testing.T, namespace, name, data string) *unstructured.Unstructure
 	return kindtest.Object(t, text)
 }
 
-// TestTheTokenOfAServiceAccount checks in which states of the Secrets a pod gets the token of its service account,
-// and which message its Event has in all other states.
+// TestTheTokenOfAServiceAccount checks for which Secrets a pod gets the token of its service account, and which message
+// the Event contains otherwise.
 func TestTheTokenOfAServiceAccount(t *testing.T) {
 	t.Parallel()
 	const filled = `{token: eA==}`
 	here, there := kindtest.Namespace, kindtest.RemoteNamespace
 	for name, c := range map[string]struct {
 		objects [][3]string // namespace, name, data
-		skip    bool        // the first Secret has the annotation that excludes it from reflection
+		skip    bool        // the first Secret is excluded from reflection by an annotation
 		want    string
 		problem string
 		soon    bool
@@ -92,8 +92,8 @@ func TestTheTokenOfAServiceAccount(t *testing.T) {
 	}
 }
 
-// TestUnknownSecrets checks that Unknown is true for the error while the Secrets have not been read, so that pods wait
-// without an Event.
+// TestUnknownSecrets checks that the error is Unknown while the Secrets have not been read, so that pods wait without
+// an Event.
 func TestUnknownSecrets(t *testing.T) {
 	t.Parallel()
 	p := kindtest.New(t, nil, Kind())
@@ -104,8 +104,8 @@ func TestUnknownSecrets(t *testing.T) {
 	assert.True(t, missing.Unknown())
 }
 
-// TestSecretsCross checks that a Secret is reflected with its data, that the data are not cached, and that a Secret
-// with the tokens of a pod is not treated as a copy of this kind.
+// TestSecretsCross checks that a Secret is reflected with its data, and that the data is not cached. A Secret with the
+// tokens of a pod must not be treated as a copy of this kind.
 func TestSecretsCross(t *testing.T) {
 	t.Parallel()
 	p := kindtest.New(t, nil, Kind())

@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package token maintains the service-account tokens of offloaded pods in Secrets of the provider. Tokens are not
-// objects of this cluster: they are requested for each pod, and renewed before they expire.
+// Package token stores the service account tokens of offloaded pods in Secrets on the provider. Tokens are not objects
+// of this cluster. They are requested for each pod, and renewed before they expire.
 package token
 
 import (
@@ -20,7 +20,7 @@ const Name = "ServiceAccount"
 
 var podsResource = corev1.SchemeGroupVersion.WithResource("pods")
 
-// Kind returns the kind of service-account tokens.
+// Kind returns the kind of service account tokens.
 func Kind() engine.Kind {
 	return engine.Kind{
 		Name: Name, Source: podsResource, Policy: engine.Always, Workers: 3, PerNode: true, FailureReason: wire.FailedTokensReason,
@@ -36,6 +36,6 @@ func Kind() engine.Kind {
 // Handler implements engine.Handler. It requests the tokens of pods.
 type Handler struct {
 	engine.Base
-	states   sync.Map // engine.Key to *tokenState
-	mounting sync.Map // engine.Key to mounting
+	states   sync.Map // *tokenState by engine.Key
+	mounting sync.Map // mounting by engine.Key
 }

@@ -33,7 +33,7 @@ var (
 
 const secretName = "web" + wire.TokenSecretSuffix
 
-// mounts are the volumes of a pod with a token for an hour.
+// mounts are the volumes of a pod with a token that is valid for an hour.
 const mounts = `[{name: kube-api-access-x, projected: {sources: [{serviceAccountToken: {path: token, expirationSeconds: 3600}}]}}]`
 
 // lab evaluates the tokens of the pod web.
@@ -54,8 +54,8 @@ func newLab(t *testing.T, mode string) *lab {
 	return l
 }
 
-// local stores the pod, with further fields of its metadata. It records that the chain of the pod has run and that the
-// offloaded volumes refer to the Secret.
+// local stores the pod with additional metadata fields. It records that the pod's chain has run, and that the volumes
+// of the offloaded pod refer to the Secret.
 func (l *lab) local(metadata, status string) *unstructured.Unstructured {
 	l.t.Helper()
 	object := kindtest.Object(l.t, `{apiVersion: v1, kind: Pod, metadata: {name: web, namespace: shop`+metadata+`},
@@ -114,8 +114,8 @@ func (l *lab) requireRenewal(err error) {
 	require.Len(l.t, raw.Map(l.secret().Object["data"]), 1)
 }
 
-// TestLifeOfATokenSecret checks that the Secret of a pod is created, not written while it is up to date, renewed in
-// time, and removed when the pod has finished.
+// TestLifeOfATokenSecret checks that the Secret of a pod is created, is not written while it is up to date, is renewed
+// in time, and is deleted when the pod has finished.
 func TestLifeOfATokenSecret(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, engine.SupportTokenAPI)
@@ -138,7 +138,7 @@ func TestLifeOfATokenSecret(t *testing.T) {
 	assert.Nil(t, l.secret(), "a finished pod has no tokens")
 }
 
-// TestStatesWithoutTokens checks in which states of a pod its Secret does not exist, and which Event reports it.
+// TestStatesWithoutTokens checks for which states of a pod there is no Secret, and which Event reports this.
 func TestStatesWithoutTokens(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -180,7 +180,7 @@ func TestStatesWithoutTokens(t *testing.T) {
 	}
 }
 
-// TestTokensWait checks that no token is requested before it is known whether the offloaded pod mounts it.
+// TestTokensWait checks that no token is requested while it is unknown whether the offloaded pod mounts it.
 func TestTokensWait(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, engine.SupportTokenAPI)
@@ -195,7 +195,7 @@ func TestTokensWait(t *testing.T) {
 	assert.False(t, known, "nothing is remembered of a pod whose namespace is not offloaded")
 }
 
-// TestErrorsOfTokens checks for each error its class, and whether its message names the remedy.
+// TestErrorsOfTokens checks the class of each error, and whether the message contains the remedy.
 func TestErrorsOfTokens(t *testing.T) {
 	t.Parallel()
 	onToken := func(failure *apistub.Failure) func(*lab) {
@@ -260,7 +260,7 @@ func TestErrorsOfTokens(t *testing.T) {
 	}
 }
 
-// TestATokenThatWasIssuedIsKept checks that a token is not requested again if it could not be stored.
+// TestATokenThatWasIssuedIsKept checks that an issued token that could not be stored is not requested again.
 func TestATokenThatWasIssuedIsKept(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, engine.SupportTokenAPI)
@@ -272,8 +272,8 @@ func TestATokenThatWasIssuedIsKept(t *testing.T) {
 	assert.Equal(t, 1, *requests)
 }
 
-// TestChangesThatMatterToTokens checks that a change to a pod is reconciled only if it affects the tokens of the pod,
-// or if it is a resync.
+// TestChangesThatMatterToTokens checks that a change of a pod causes a reconciliation only if it affects the pod's
+// tokens, or if it is a resync.
 func TestChangesThatMatterToTokens(t *testing.T) {
 	t.Parallel()
 	h := &Handler{}
@@ -298,8 +298,8 @@ func TestChangesThatMatterToTokens(t *testing.T) {
 	assert.True(t, h.ObjectMatters(nil, before))
 }
 
-// TestTheSecretGoesWithTheShadowPod checks that tokens are reconciled when the ShadowPod is deleted, and that the volumes
-// of the ShadowPod decide whether a pod has tokens.
+// TestTheSecretGoesWithTheShadowPod checks that tokens are reconciled when the ShadowPod is deleted, and that a pod has
+// tokens only if the volumes of its ShadowPod refer to them.
 func TestTheSecretGoesWithTheShadowPod(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, engine.SupportTokenAPI)

@@ -21,29 +21,30 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// tokenSource is one projected service-account token of a pod.
+// tokenSource is a projected service account token of a pod.
 type tokenSource struct {
 	key      string // key in the Secret
-	audience string // "" = this cluster's API server
+	audience string // audience of the token; "" means this cluster's API server
 	seconds  int64  // requested lifetime
 }
 
 // token is an issued token.
 type token struct {
-	value   string // "" if the token is on the provider and was not read
+	value   string // empty if the token is on the provider and was not read
 	sum     string // see tokenSum
 	expires time.Time
 	life    time.Duration
 }
 
-// renewalTime returns the time at which the last fifth of the token's lifetime begins, the same as for kubelets.
+// renewalTime returns the time at which the token must be renewed: the beginning of the last fifth of its lifetime, as
+// for kubelets.
 func (t token) renewalTime() time.Time { return t.expires.Add(-t.life / 5) }
 
-// defaultTokenSeconds is the lifetime that the API server uses if a source has none.
+// defaultTokenSeconds is the lifetime in seconds that the API server uses if a source does not specify one.
 const defaultTokenSeconds = 3600
 
-// tokenSources lists the projected service-account tokens of a pod. The list of a pod never changes, because volumes
-// are immutable.
+// tokenSources returns the projected service account tokens of a pod. They never change, because a pod's volumes are
+// immutable.
 func tokenSources(pod *unstructured.Unstructured) (found []tokenSource) {
 	for volume, source := range access.Projections(raw.Nested(pod.Object, "spec", "volumes")) {
 		if projected := raw.Map(source["serviceAccountToken"]); projected != nil {
@@ -53,7 +54,7 @@ func tokenSources(pod *unstructured.Unstructured) (found []tokenSource) {
 	return found
 }
 
-// newTokenSource returns the source for a serviceAccountToken projection of a volume.
+// newTokenSource returns the tokenSource for a serviceAccountToken in a projected volume.
 func newTokenSource(volume string, projected map[string]any) tokenSource {
 	path, _ := projected["path"].(string)
 	s := tokenSource{key: tokenKey(volume, path), seconds: defaultTokenSeconds}
@@ -64,14 +65,14 @@ func newTokenSource(volume string, projected map[string]any) tokenSource {
 	return s
 }
 
-// tokenKey returns the key of a token in the Secret. The pod plugin computes the same key. This corresponds to Liqo's
-// ServiceAccount reflection.
+// tokenKey returns the key of a token in the Secret. The plugin for pods computes the same key. This corresponds to
+// Liqo's ServiceAccount reflection.
 func tokenKey(volume, path string) string {
 	sum := sha256.Sum256([]byte(path))
 	return volume + "-" + hex.EncodeToString(sum[:3])
 }
 
-// requestToken requests a token from this cluster that is valid only while the pod exists.
+// requestToken requests a token from this cluster. The token is bound to the pod, i.e. valid only while the pod exists.
 func (h *Handler) requestToken(ctx context.Context, pod *unstructured.Unstructured, source tokenSource) (token, error) {
 	account := access.ServiceAccount(pod)
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
@@ -92,13 +93,13 @@ func (h *Handler) requestToken(ctx context.Context, pod *unstructured.Unstructur
 	h.Writes.Count("create", "local")
 	issued := token{value: answer.Status.Token, sum: tokenSum(answer.Status.Token), expires: answer.Status.ExpirationTimestamp.Time, life: time.Duration(source.seconds) * time.Second}
 	if granted := answer.Spec.ExpirationSeconds; granted != nil {
-		// The lifetime in the response counts, because the API server may have limited the requested lifetime.
+		// The lifetime in the response is used, because the API server may limit the requested lifetime.
 		issued.life = time.Duration(*granted) * time.Second
 	}
 	return issued, nil
 }
 
-// tokenError means that a token was not issued.
+// tokenError means that a token could not be requested.
 type tokenError struct {
 	account, remedy string
 	err             error
@@ -110,15 +111,15 @@ func (e *tokenError) Error() string {
 
 func (e *tokenError) Unwrap() error { return e.err }
 
-// Remedied implements engine.Remedied.
+// Remedied implements failure.Remedied.
 func (e *tokenError) Remedied() {}
 
-// deniedToken adds the remedy to the error of a token request. The error is a conflict if the pod no longer exists.
+// deniedToken adds the remedy to the error of a token request. If the pod no longer exists, it returns a conflict.
 func deniedToken(account string, pod *unstructured.Unstructured, err error) error {
 	switch {
 	case isMissing(err, "pods"), apierrors.IsConflict(err):
-		// The pod no longer exists, or was replaced by another pod of the same name. No Event is needed, because the
-		// watch will report this.
+		// The pod no longer exists, or another pod has its name by now. No Event is needed, because the watch will
+		// report this.
 		return apierrors.NewConflict(podsResource.GroupResource(), pod.GetName(), err)
 	case isMissing(err, "serviceaccounts"):
 		return &tokenError{account, "create it, " + access.WithoutRemedy, err}
@@ -131,7 +132,7 @@ func deniedToken(account string, pod *unstructured.Unstructured, err error) erro
 	return &tokenError{account, "correct the token volumes of the pod, " + access.WithoutRemedy, err}
 }
 
-// isMissing reports whether an object of the resource was not found.
+// isMissing reports whether err means that an object of the resource was not found.
 func isMissing(err error, resource string) bool {
 	status := apierrors.APIStatus(nil)
 	if !apierrors.IsNotFound(err) || !errors.As(err, &status) {

@@ -24,8 +24,9 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// TokensAnnotation, on the Secrets of pods' tokens, has the expiry of each token as JSON, so that a virtual kubelet
-// can continue to use the tokens after a restart. Liqo's annotation has only the expiry of the first token.
+// TokensAnnotation is an annotation of the Secrets with pods' tokens. It contains the expiry of each token as JSON, so
+// that a virtual kubelet can continue to use the tokens after a restart. Liqo's annotation contains only the expiry of
+// the first token.
 const TokensAnnotation = "plugins.refract.io/tokens"
 
 // tokenNote describes one token in TokensAnnotation.
@@ -35,16 +36,18 @@ type tokenNote struct {
 	Sum     string    `json:"sum"`     // see tokenSum
 }
 
-// tokenSum returns a short hash of a token, which identifies the token that was written.
+// tokenSum returns a short hash of a token, by which a stored token is recognized.
 func tokenSum(value string) string {
 	sum := sha256.Sum256([]byte(value))
 	return hex.EncodeToString(sum[:6])
 }
 
-// sumsField, in a Secret that is cached without its tokens, has "key:sum" of each token, separated by commas.
+// sumsField is a field in a Secret that is cached without its tokens. It contains "KEY:SUM" for each token, separated
+// by commas.
 const sumsField = "sums"
 
-// tokenSums returns the part of a Secret that is compared with the notes about its tokens.
+// tokenSums returns the part of a Secret's content that is cached: the sums, which are compared with the notes about
+// the tokens.
 func tokenSums(content map[string]any) map[string]any {
 	var list []string
 	for key, value := range raw.Map(content["data"]) {
@@ -59,7 +62,7 @@ func tokenSums(content map[string]any) map[string]any {
 	return map[string]any{sumsField: strings.Join(list, ",")}
 }
 
-// keptSums returns the sums by key. trimmed is false if the Secret contains its tokens instead.
+// keptSums returns the sums by key. trimmed is false if the Secret contains the tokens themselves.
 func keptSums(secret *unstructured.Unstructured) (sums map[string]string, trimmed bool) {
 	if secret == nil {
 		return nil, false
@@ -74,9 +77,9 @@ func keptSums(secret *unstructured.Unstructured) (sums map[string]string, trimme
 	return sums, trimmed
 }
 
-// heldTokens returns the tokens of the sources that are on the provider, or were issued recently. A token counts as
-// missing if it cannot be read or differs from the written one. If the Secret is cached without its tokens, their
-// values are empty.
+// heldTokens returns the tokens that are on the provider or were issued recently, for the given sources. A token that
+// cannot be read, or that differs from the written token, counts as missing. If the Secret is cached without its
+// tokens, the values of the tokens are empty.
 func heldTokens(secret *unstructured.Unstructured, sources []tokenSource, issued map[string]token) map[string]token {
 	held := map[string]token{}
 	notes := tokenNotes(secret, sources)
@@ -104,7 +107,7 @@ func heldTokens(secret *unstructured.Unstructured, sources []tokenSource, issued
 	return held
 }
 
-// tokenNotes reads the notes about the tokens in a Secret, which we or Liqo have written.
+// tokenNotes reads the notes about the tokens in a Secret. They were written by Refract or by Liqo.
 func tokenNotes(secret *unstructured.Unstructured, sources []tokenSource) map[string]tokenNote {
 	notes := map[string]tokenNote{}
 	if secret == nil {
@@ -112,7 +115,7 @@ func tokenNotes(secret *unstructured.Unstructured, sources []tokenSource) map[st
 	}
 	annotations := raw.Annotations(secret.Object)
 	if annotations[wire.ServiceAccountPodUIDAnnotation] == nil {
-		// The notes cannot be used, because it is not known which pod the tokens belong to.
+		// The notes cannot be used, because it is unknown to which pod the tokens belong.
 		return notes
 	}
 	if text, ok := annotations[TokensAnnotation].(string); ok {
@@ -130,7 +133,7 @@ func tokenNotes(secret *unstructured.Unstructured, sources []tokenSource) map[st
 	return notes
 }
 
-// tokenSecret returns the content of the copy: the tokens of a pod. This corresponds to Liqo's ServiceAccount
+// tokenSecret returns the content of the Secret with the tokens of a pod. This corresponds to Liqo's ServiceAccount
 // reflection.
 func tokenSecret(pod *unstructured.Unstructured, held map[string]token) map[string]any {
 	data, notes := map[string]any{}, map[string]tokenNote{}
@@ -158,7 +161,8 @@ func tokenSecret(pod *unstructured.Unstructured, held map[string]token) map[stri
 	}
 }
 
-// labelValue returns the name or, if it is too long for a label, its beginning and a hash of the whole name.
+// labelValue returns the name. If the name is too long for a label value, it returns the beginning of the name with a
+// hash of the whole name.
 func labelValue(name string) string {
 	const sumLength = 8
 	if len(name) <= validation.LabelValueMaxLength {
@@ -168,7 +172,7 @@ func labelValue(name string) string {
 	return name[:validation.LabelValueMaxLength-1-sumLength] + "-" + hex.EncodeToString(sum[:sumLength/2])
 }
 
-// checkTokenNames returns an error if the name of the Secret, which follows from the name of the pod, is too long.
+// checkTokenNames returns an error if the name of the Secret is too long. It is derived from the name of the pod.
 func (h *Handler) checkTokenNames(key queue.Key) error {
 	if name := h.Copies.RemoteName(key.Name); len(name) > validation.DNS1123SubdomainMaxLength {
 		return &failure.InputError{Problem: fmt.Sprintf("Secret name %s for the pod's tokens is too long (%d characters, maximum %d):"+
@@ -177,7 +181,7 @@ func (h *Handler) checkTokenNames(key queue.Key) error {
 	return nil
 }
 
-// inTheWay adds the remedy for the user of the pod to the error that the name of the Secret is taken.
+// inTheWay adds the remedy for the user of the pod to the error that another Secret has the name.
 func inTheWay(err error) error {
 	var foreign *failure.ForeignError
 	if !errors.As(err, &foreign) {

@@ -34,17 +34,17 @@ const (
 	minTokenInterval = time.Minute
 )
 
-// tokenState is the state of a pod's tokens. Only one worker at a time may use it.
+// tokenState is the state of a pod's tokens. It must not be used concurrently.
 type tokenState struct {
 	uid    types.UID
 	issued map[string]token // issued tokens that are not on the provider yet
 }
 
-// Reconcile implements engine.Handler. It keeps the service-account tokens of a pod of this node in a Secret of the
-// provider. The pod plugin makes the volumes of the ShadowPod refer to the Secret. This corresponds to TokenAPI in
-// Liqo's ServiceAccount reflection.
+// Reconcile implements engine.Handler. It maintains a Secret on the provider with the service account tokens of a pod
+// on this node. The plugin for pods makes the volumes of the ShadowPod refer to this Secret. This corresponds to
+// TokenAPI in Liqo's ServiceAccount reflection.
 //
-// Tokens are not objects, so plugins do not see them, and they are never logged.
+// Tokens are not objects, so plugins cannot read them. They are never logged.
 func (h *Handler) Reconcile(ctx context.Context, w *evaluation.Worker, s *engine.Scope, key queue.Key) error {
 	local := h.ObjectOfNode(key)
 	remote, going := s.Copy(key.Name)
@@ -57,7 +57,7 @@ func (h *Handler) Reconcile(ctx context.Context, w *evaluation.Worker, s *engine
 		return h.Copies.Remove(ctx, w, s.Namespace, remote)
 	}
 	if remote != nil && ofAnotherPod(remote, local) {
-		// The tokens of the present pod are requested after the watch has delivered the deletion of this Secret.
+		// The tokens of the present pod are requested when the watch has delivered the deletion of this Secret.
 		return h.Copies.Remove(ctx, w, s.Namespace, remote)
 	}
 	sources := tokenSources(local)
@@ -77,15 +77,15 @@ func (h *Handler) Reconcile(ctx context.Context, w *evaluation.Worker, s *engine
 	return h.keepTokens(ctx, w, s, local, remote, sources)
 }
 
-// ofAnotherPod reports whether the Secret belongs to an earlier pod of the same name. A Secret without the annotation
-// does not count as one.
+// ofAnotherPod reports whether the Secret belongs to an earlier pod with the same name. A Secret without the annotation
+// does not.
 func ofAnotherPod(secret, pod *unstructured.Unstructured) bool {
 	uid, _ := raw.Annotations(secret.Object)[wire.ServiceAccountPodUIDAnnotation].(string)
 	return uid != "" && uid != string(pod.GetUID())
 }
 
-// withoutTokens returns the reason why a pod gets no tokens, or "" if it gets them. An invalid annotation is ignored
-// here, as in the pod plugin, which reports it.
+// withoutTokens returns why a pod gets no tokens, or "" if it gets them. An invalid annotation is ignored here, because
+// the plugin for pods ignores and reports it.
 func withoutTokens(o *engine.Options, pod *unstructured.Unstructured) string {
 	if why := access.Declined(pod); why != "" {
 		return why
@@ -99,7 +99,7 @@ func withoutTokens(o *engine.Options, pod *unstructured.Unstructured) string {
 	return "the virtual kubelet runs without --enable-apiserver-support"
 }
 
-// takeTokensBack deletes the tokens of a pod that must no longer have any.
+// takeTokensBack deletes the tokens of a pod that must not have tokens any more.
 func (h *Handler) takeTokensBack(ctx context.Context, w *evaluation.Worker, s *engine.Scope, local, remote *unstructured.Unstructured, why string) error {
 	if remote == nil {
 		return nil
@@ -112,7 +112,7 @@ func (h *Handler) takeTokensBack(ctx context.Context, w *evaluation.Worker, s *e
 	return nil
 }
 
-// keepTokens ensures that the Secret has, for every source, a token with more than a fifth of its lifetime left.
+// keepTokens ensures that the Secret contains a token for each source, with more than a fifth of its lifetime left.
 func (h *Handler) keepTokens(ctx context.Context, w *evaluation.Worker, s *engine.Scope, local, remote *unstructured.Unstructured, sources []tokenSource) error {
 	key := raw.Key(local)
 	if err := h.checkTokenNames(key); err != nil {
@@ -122,7 +122,7 @@ func (h *Handler) keepTokens(ctx context.Context, w *evaluation.Worker, s *engin
 	held := heldTokens(remote, sources, state.issued)
 	current := h.isCurrent(w, s, local, remote, sources, held)
 	if !current && remote != nil {
-		// The whole Secret is needed, because the tokens that are not renewed are also written again.
+		// The tokens that are not renewed are written again, so the whole Secret is needed.
 		whole, err := h.Copies.WholeCopy(ctx, s.Namespace, remote)
 		if err != nil {
 			return err
@@ -148,8 +148,8 @@ func (h *Handler) keepTokens(ctx context.Context, w *evaluation.Worker, s *engin
 	return &failure.RetryAfter{After: h.untilRenewal(held)}
 }
 
-// isCurrent reports whether a Secret has exactly the required tokens, and none of them is due. It does not need the
-// tokens themselves, which are not cached.
+// isCurrent reports whether a Secret contains exactly the required tokens, and none of them is due for renewal. It does
+// not need the tokens themselves, which are not cached.
 func (h *Handler) isCurrent(w *evaluation.Worker, s *engine.Scope, local, remote *unstructured.Unstructured, sources []tokenSource, held map[string]token) bool {
 	sums, trimmed := keptSums(remote)
 	if !trimmed || len(sums) != len(sources) || anyDue(sources, held, h.Clock().Now()) {
@@ -165,15 +165,15 @@ func (h *Handler) isCurrent(w *evaluation.Worker, s *engine.Scope, local, remote
 	return err == nil && x.SameMetadata(remote)
 }
 
-// renewTokens requests the missing and due tokens, and adds them to held. A token whose renewal is denied stays
-// unchanged.
+// renewTokens requests the tokens that are missing or due, and adds them to held. A token whose renewal is denied is
+// kept.
 func (h *Handler) renewTokens(ctx context.Context, local *unstructured.Unstructured, sources []tokenSource, held map[string]token, state *tokenState) error {
 	now := h.Clock().Now()
 	if !anyDue(sources, held, now) {
 		return nil
 	}
 	if err := h.Clients.Reachable(); err != nil {
-		// The Secret cannot be written at present, so tokens that were requested now could not be stored.
+		// The Secret cannot be written at the moment, so new tokens could not be stored.
 		return err
 	}
 	var denied error
@@ -191,13 +191,13 @@ func (h *Handler) renewTokens(ctx context.Context, local *unstructured.Unstructu
 	return denied
 }
 
-// isDue reports whether the token of a source is missing, or must be renewed.
+// isDue reports whether the token for a source is missing or must be renewed.
 func isDue(source tokenSource, held map[string]token, now time.Time) bool {
 	known, ok := held[source.key]
 	return !ok || !now.Before(known.renewalTime())
 }
 
-// anyDue reports whether the token of any source is due.
+// anyDue reports whether the token for any of the sources is due.
 func anyDue(sources []tokenSource, held map[string]token, now time.Time) bool {
 	for _, source := range sources {
 		if isDue(source, held, now) {
@@ -207,7 +207,7 @@ func anyDue(sources []tokenSource, held map[string]token, now time.Time) bool {
 	return false
 }
 
-// untilRenewal returns the time until the first token must be renewed, plus a jitter that depends on the pod.
+// untilRenewal returns the time until the first token must be renewed, plus a jitter that is derived from the pod.
 func (h *Handler) untilRenewal(held map[string]token) time.Duration {
 	var first token
 	for _, candidate := range held {
@@ -222,7 +222,7 @@ func (h *Handler) untilRenewal(held map[string]token) time.Duration {
 	return max(wait, minTokenInterval)
 }
 
-// tokenStateOf returns the state of a pod's tokens. A new pod of the same name begins with an empty state.
+// tokenStateOf returns the state of a pod's tokens. A new pod with the same name starts with an empty state.
 func (h *Handler) tokenStateOf(key queue.Key, uid types.UID) *tokenState {
 	if known, ok := h.states.Load(key); ok {
 		if state, ok := known.(*tokenState); ok && state.uid == uid {
@@ -240,7 +240,7 @@ func (h *Handler) dropState(key queue.Key) {
 	h.mounting.Delete(key)
 }
 
-// NotOffloaded implements engine.Handler. It forgets the tokens of the pod.
+// NotOffloaded implements engine.Handler. It drops the state of the pod's tokens.
 func (h *Handler) NotOffloaded(_ context.Context, _ *evaluation.Worker, key queue.Key) error {
 	h.dropState(key)
 	return nil

@@ -17,30 +17,30 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// Shadows gives access to the ShadowPods. The kind Pod implements it.
+// Shadows provides the ShadowPods. The handler of pods implements it.
 type Shadows interface {
 	// Shadow returns the cached ShadowPod of a pod. reflected is false if pods are not reflected in the namespace.
 	Shadow(namespace, name string) (shadow *unstructured.Unstructured, reflected bool)
-	// FollowShadows makes the scope wait until the ShadowPods are known, and calls f with the name of each ShadowPod
-	// that is deleted.
+	// FollowShadows makes the scope wait until the ShadowPods have been read, and calls f with the name of each
+	// ShadowPod that is deleted.
 	FollowShadows(s *engine.Scope, f func(name string))
 }
 
-// mounting records whether the offloaded volumes of a pod include its tokens.
+// mounting records whether the volumes of an offloaded pod include its tokens.
 type mounting struct {
 	uid    types.UID
 	mounts bool
 }
 
-// ObjectMatters implements engine.Handler. It ignores most changes to pods, because they are status updates, which do
-// not affect tokens.
+// ObjectMatters implements engine.Handler. It ignores most changes of pods, because they only change the status, which
+// does not affect tokens.
 func (h *Handler) ObjectMatters(before, pod *unstructured.Unstructured) bool {
 	return before == nil || before.GetResourceVersion() == pod.GetResourceVersion() || before.GetUID() != pod.GetUID() ||
 		raw.Annotations(before.Object)[wire.APIServerSupportAnnotation] != raw.Annotations(pod.Object)[wire.APIServerSupportAnnotation] ||
 		podend.Finished(pods.Phase(raw.Status(before))) != podend.Finished(pods.Phase(raw.Status(pod)))
 }
 
-// Extend reconciles tokens when a ShadowPod is deleted: see mountsTokens.
+// Extend reconciles tokens when a ShadowPod is deleted (see mountsTokens).
 func (h *Handler) Extend(s *engine.Scope) {
 	if known, ok := engine.Peer[Shadows](h.Env); ok {
 		known.FollowShadows(s, func(name string) { s.Enqueue(s.Key(name)) })
@@ -48,8 +48,8 @@ func (h *Handler) Extend(s *engine.Scope) {
 }
 
 // mountsTokens reports whether the ShadowPod mounts the tokens, or will mount them when it is created. Pods that were
-// offloaded before tokens were requested do not mount them, and neither do pods that a plugin skips: their
-// credentials must not be on the provider. known is false before the pod's chain has run; the Secret then stays
+// offloaded before tokens were supported do not mount them, and neither do pods that a plugin skips. Credentials of
+// such pods must not be on the provider. known is false before the pod's chain has run. The Secret is then left
 // unchanged.
 func (h *Handler) mountsTokens(key queue.Key, local *unstructured.Unstructured) (mounts, known bool) {
 	all, ok := engine.Peer[Shadows](h.Env)
@@ -73,8 +73,8 @@ func (h *Handler) mountsTokens(key queue.Key, local *unstructured.Unstructured) 
 	return last.mounts, ok && last.uid == local.GetUID()
 }
 
-// Mounts records the volumes of a pod that is about to be offloaded, because its tokens should exist as early as the
-// pod. volumes may be nil.
+// Mounts records the volumes of a pod that will be offloaded, so that its tokens exist as early as the pod. volumes may
+// be nil.
 func (h *Handler) Mounts(key queue.Key, uid types.UID, volumes any) {
 	says := mounting{uid: uid, mounts: access.MountsSecret(volumes, h.Copies.RemoteName(key.Name))}
 	if before, known := h.mounting.Swap(key, says); known && before == says {
