@@ -18,16 +18,17 @@ const (
 	// retryInterval is the pause after an attempt to take over or to write the endpoint, whether it succeeded or not.
 	retryInterval = time.Second
 
-	// minTakeoverPause is how long a pod waits after a takeover between living pods, before it takes over from a pod that does not
+	// minTakeoverDelay is how long a pod waits after a takeover between living pods, before it takes over from a pod that does not
 	// answer. Without it, two pods whose probes are blocked take turns each second.
-	minTakeoverPause = 10 * time.Second
-	// maxTakeoverPause limits the pause, which doubles with each such takeover.
-	maxTakeoverPause = 10 * time.Minute
-	// takeoverMemory is how long a takeover counts for the next pause. It is longer than maxTakeoverPause, or the pause would begin
+	minTakeoverDelay = 10 * time.Second
+	// maxTakeoverDelay limits the delay, which doubles with each such takeover.
+	maxTakeoverDelay = 10 * time.Minute
+	// takeoverMemory is how long a takeover counts for the next pause. It is longer than maxTakeoverDelay, or the pause would begin
 	// again while probes are still blocked.
-	takeoverMemory = 2 * maxTakeoverPause
-	// cacheLag limits how long a View may be older than this pod's own write of the Lease.
-	cacheLag = 10 * time.Second
+	takeoverMemory = 2 * maxTakeoverDelay
+	// maxViewAge limits how long a View may be older than this pod's own write of the Lease. With a longer limit, a pod whose watch has
+	// stopped takes no part in the election for longer.
+	maxViewAge = 10 * time.Second
 )
 
 // Reason is why a pod takes over.
@@ -116,7 +117,7 @@ func (e *Election) Next(v View, ready bool, now time.Time) Step {
 	if !v.Known {
 		return Step{}
 	}
-	if v.Version == e.replaced && !e.won.IsZero() && now.Sub(e.won) < cacheLag {
+	if v.Version == e.replaced && !e.won.IsZero() && now.Sub(e.won) < maxViewAge {
 		v.Holder = e.Own
 	}
 	e.observe(v, now)
@@ -206,9 +207,9 @@ func (e *Election) Won(reason Reason, replaced string, now time.Time) {
 // recordTakeover begins a pause.
 func (e *Election) recordTakeover(now time.Time) {
 	if e.pause == 0 || now.Sub(e.involved) >= takeoverMemory {
-		e.pause = minTakeoverPause
+		e.pause = minTakeoverDelay
 	} else {
-		e.pause = min(2*e.pause, maxTakeoverPause)
+		e.pause = min(2*e.pause, maxTakeoverDelay)
 	}
 	e.involved = now
 }

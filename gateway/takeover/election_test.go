@@ -165,7 +165,7 @@ func TestLeaving(t *testing.T) {
 	require.Zero(t, p.next(held(own, "d")))
 	claim, after := p.run(held(other, "e"), time.Hour, false)
 	require.Equal(t, Lost, claim.Reason)
-	require.Equal(t, minTakeoverPause, after, "this pod has lost the Lease while it was alive")
+	require.Equal(t, minTakeoverDelay, after, "this pod has lost the Lease while it was alive")
 }
 
 // TestOutdatedView checks that a pod that has won does not mistake its own Lease for an old one.
@@ -182,7 +182,7 @@ func TestOutdatedView(t *testing.T) {
 	require.Equal(t, Claim, p.next(View{Known: true}).Action)
 	p.Won(Elected, "", p.now)
 	require.Equal(t, Publish, p.next(View{Known: true}).Action)
-	p.now = p.now.Add(cacheLag)
+	p.now = p.now.Add(maxViewAge)
 	require.Equal(t, Step{Action: Claim, Reason: Elected}, p.next(View{Known: true}), "somebody has deleted the Lease")
 }
 
@@ -211,7 +211,7 @@ func TestBlockedProbes(t *testing.T) {
 	require.Greater(t, len(times), 8)
 	require.Less(t, len(times), 13)
 	for i := 1; i < len(times); i++ {
-		want := min(minTakeoverPause<<(i-1), maxTakeoverPause)
+		want := min(minTakeoverDelay<<(i-1), maxTakeoverDelay)
 		require.InDelta(t, want.Seconds(), (times[i] - times[i-1]).Seconds(), 2, "%s", times)
 	}
 
@@ -221,5 +221,5 @@ func TestBlockedProbes(t *testing.T) {
 	claim, _ := p.run(held(third, "x"), time.Hour, false)
 	require.Equal(t, Step{Action: Claim, Reason: Lost}, claim)
 	p.Won(Lost, "x", p.now)
-	require.Equal(t, minTakeoverPause, p.pause)
+	require.Equal(t, minTakeoverDelay, p.pause)
 }
