@@ -30,6 +30,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	corev1beta1 "github.com/refract-project/refract/api/core/v1beta1"
+	networking "github.com/refract-project/refract/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
 	"github.com/refract-project/refract/controllers/virtualnode"
@@ -160,7 +161,7 @@ var makeScheme = sync.OnceValues(func() (*runtime.Scheme, error) {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
 		clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme,
-		offloadingv1beta1.AddToScheme, corev1beta1.AddToScheme, plugins.AddToScheme,
+		offloadingv1beta1.AddToScheme, corev1beta1.AddToScheme, plugins.AddToScheme, networking.AddToScheme,
 	} {
 		if err := add(s); err != nil {
 			return nil, err
