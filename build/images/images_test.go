@@ -55,7 +55,7 @@ func TestImagesAreReproducibleAndRun(t *testing.T) {
 	printedAgain, err := images(t, "--output="+again)
 	require.NoError(t, err)
 	assert.Equal(t, printed, printedAgain, "digests of two builds")
-	for _, command := range []string{"controller-manager", "virtual-kubelet"} {
+	for _, command := range []string{"controller-manager", "virtual-kubelet", "gateway"} {
 		t.Run(command, func(t *testing.T) {
 			reference, err := name.ParseReference(repository+"/"+command+":"+charts.AppVersion(), name.Insecure)
 			require.NoError(t, err)

@@ -1,7 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Images builds the container images of the controller manager and the virtual kubelet without a container runtime.
+// Images builds the container images of the controller manager, the virtual kubelet and the gateway without a container
+// runtime.
 // For each platform, an image has a single layer, which contains only the command. The same sources give the same
 // digests on every machine.
 //
@@ -28,7 +29,7 @@ import (
 )
 
 // commands lists the commands for which images are built. An image has the name of its command.
-var commands = []string{"controller-manager", "virtual-kubelet"}
+var commands = []string{"controller-manager", "virtual-kubelet", "gateway"}
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -51,7 +52,7 @@ func newCommand() *cobra.Command {
 	var o options
 	command := &cobra.Command{
 		Use:           "images",
-		Short:         "Build the images of controller-manager and virtual-kubelet, without a container runtime",
+		Short:         "Build the images of controller-manager, virtual-kubelet and gateway, without a container runtime",
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,

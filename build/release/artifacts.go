@@ -85,7 +85,7 @@ func (r *release) writeSBOMs(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, command := range []string{"controller-manager", "virtual-kubelet", "refractctl"} {
+	for _, command := range []string{"controller-manager", "virtual-kubelet", "gateway", "refractctl"} {
 		content, err := r.compileCommand(ctx, command, "linux", "amd64")
 		if err != nil {
 			return err

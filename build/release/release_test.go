@@ -56,8 +56,8 @@ func TestRelease(t *testing.T) {
 
 	version := charts.AppVersion()
 	refractctl := "refractctl-" + version + "-linux-" + runtime.GOARCH + ".tar.gz"
-	wanted := []string{refractctl, "plugins-" + version + ".tar.gz", "refract-" + version + ".tgz", "images.txt", "controller-manager.oci.tar", "virtual-kubelet.oci.tar",
-		"refractctl-" + version + ".cdx.json", "controller-manager-" + version + ".cdx.json", "virtual-kubelet-" + version + ".cdx.json"}
+	wanted := []string{refractctl, "plugins-" + version + ".tar.gz", "refract-" + version + ".tgz", "images.txt", "controller-manager.oci.tar", "virtual-kubelet.oci.tar", "gateway.oci.tar",
+		"refractctl-" + version + ".cdx.json", "controller-manager-" + version + ".cdx.json", "virtual-kubelet-" + version + ".cdx.json", "gateway-" + version + ".cdx.json"}
 	sums, err := os.ReadFile(filepath.Join(dir, "SHA256SUMS"))
 	require.NoError(t, err)
 	assert.Equal(t, len(wanted), strings.Count(string(sums), "\n"))
@@ -78,14 +78,14 @@ func TestRelease(t *testing.T) {
 	assert.Contains(t, string(out), version)
 	assert.NotEmpty(t, unpack(t, filepath.Join(dir, "plugins-"+version+".tar.gz"))["pod.wasm"].content)
 
-	for _, repository := range []string{repository + "/controller-manager", repository + "/virtual-kubelet", repository + "/charts/refract"} {
+	for _, repository := range []string{repository + "/controller-manager", repository + "/virtual-kubelet", repository + "/gateway", repository + "/charts/refract"} {
 		reference, err := name.ParseReference(repository+":"+version, name.Insecure)
 		require.NoError(t, err)
 		_, err = remote.Head(reference)
 		assert.NoError(t, err, "%s", reference)
 	}
 
-	for _, command := range []string{"refractctl", "controller-manager", "virtual-kubelet"} {
+	for _, command := range []string{"refractctl", "controller-manager", "virtual-kubelet", "gateway"} {
 		var sbom struct {
 			Components []struct{ Name, Version string }
 		}

@@ -99,12 +99,14 @@ func newInstallCommand(access *clusterAccess) *cobra.Command {
 				setValue(set, clusterID, "discovery", "config", "clusterID")
 			}
 			if registry != "" {
-				for value, command := range map[string]string{"controllerManager": "controller-manager", "virtualKubelet": "virtual-kubelet"} {
+				for command, value := range map[string][]string{
+					"controller-manager": {"controllerManager"}, "virtual-kubelet": {"virtualKubelet"}, "gateway": {"networking", "gateways"},
+				} {
 					image, err := charts.ImageName(registry, command)
 					if err != nil {
 						return usageError(fmt.Errorf("--registry: %w", err))
 					}
-					setValue(set, image, value, "image", "name")
+					setValue(set, image, append(value, "image", "name")...)
 				}
 			}
 			if err := as.setValues(set); err != nil {
