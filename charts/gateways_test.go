@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -120,4 +121,15 @@ func TestGatewaysNeedTheirControllers(t *testing.T) {
 		_, err := render(t, given)
 		require.ErrorContains(t, err, c.text, name)
 	}
+}
+
+// TestDeploymentsAreLimitedWithoutOffloading checks that the policy of the controller manager's Deployments also exists in a cluster that runs
+// gateways, but no virtual kubelets.
+func TestDeploymentsAreLimitedWithoutOffloading(t *testing.T) {
+	given := gatewayValues(t)
+	given["offloading"] = map[string]any{"enabled": false}
+	delete(given, "virtualKubelets")
+	policy := get[*admissionv1.ValidatingAdmissionPolicy](t, objects(t, given), "refract-controller-manager-deployments")
+	assert.Contains(t, policy.Spec.Validations[0].Expression, "false && has(namespaceObject", "no virtual kubelets run")
+	get[*admissionv1.ValidatingAdmissionPolicyBinding](t, objects(t, given), "refract-controller-manager-deployments")
 }

@@ -363,7 +363,7 @@ func hasGateways(mgr manager.Manager) bool {
 	} {
 		_, err := mgr.GetRESTMapper().RESTMapping(networking.GroupVersion.WithKind(kind).GroupKind(), networking.GroupVersion.Version)
 		if apimeta.IsNoMatchError(err) {
-			log.Log.Info("CRD of the network not found, no gateways run; install the chart with networking.gateways.enabled", "kind", kind)
+			log.Log.Info("CRD of the network not found, no gateways run; apply the CRDs in the folder of the chart, crds, and install it with networking.addresses.enabled", "kind", kind)
 			return false
 		}
 	}

@@ -22,6 +22,8 @@ const (
 // restricted to this name.
 const GatewayElection = "gateway"
 
-// GatewayObjectName returns the name of the Deployment, the Service, the ServiceAccount, the Secret with the keys and the Connection of a
-// gateway. liqoctl waits for the Deployment with this name.
+// GatewayServiceAccount is the name of the ServiceAccount of gateways, in each tenant namespace.
+const GatewayServiceAccount = "refract-gateway"
+
+// GatewayObjectName returns the name of the Deployment, the Service, the Secret with the keys and the Connection of a gateway. liqoctl waits for the Deployment with this name.
 func GatewayObjectName(gateway string) string { return "gw-" + gateway }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -30,6 +31,7 @@ import (
 	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/controllers/internal/rollout"
 	"github.com/refract-project/refract/controllers/internal/workers"
+	"github.com/refract-project/refract/internal/admission"
 )
 
 // Options are the settings of the controller.
@@ -54,11 +56,17 @@ type Controller struct {
 	live    client.Reader
 	report  *report.Reporter
 	options Options
-	// ensured has, by tenant namespace, the UID of the gateway and the hash of the Deployment with which the other objects were last created.
-	// They are created again when one of the two changes, when no pod is available, and when this process has started.
-	ensured memo.Memo[string]
+	// ensured has, by tenant namespace, when and for which gateway the other objects than its Deployment and Service were last created.
+	ensured memo.Memo[ensured]
 	// refusals counts, by tenant namespace, the writes that the API server has refused, and the conflicts with objects of others.
 	refusals report.Refusals
+}
+
+// ensured describes when the objects of a gateway were created.
+type ensured struct {
+	// version is the UID of the gateway and the hash of its Deployment.
+	version string
+	at      time.Time
 }
 
 // NewController returns a controller that works through c. live reads past the cache of c.
@@ -89,6 +97,10 @@ const (
 // leaves a gateway down for longer if its ServiceAccount or a binding was deleted.
 const unavailableCheckInterval = 15 * time.Second
 
+// relatedCheckInterval is how often the objects of an available gateway that are not watched are created again if they are missing. A
+// longer interval leaves a gateway without permissions, or its Service without an endpoint, for longer.
+const relatedCheckInterval = 10 * time.Minute
+
 // nodeCheckInterval is how often the node of a gateway with a node port is read, because the cache has virtual nodes only. A longer
 // interval leaves a former address of the node in the status for longer.
 const nodeCheckInterval = time.Minute
@@ -108,7 +120,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, nil
 	}
 	for _, g := range all[1:] {
-		const text = "%s in this namespace runs already, and a peer has one gateway: delete one of them"
+		const text = "%s in this namespace is used, and a peer has one gateway: delete one of them"
 		c.report.Warn(g.object(), surplusReason, runAction, fmt.Sprintf(text, all[0]))
 	}
 	g := all[0]
@@ -122,7 +134,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		c.report.Clear(client.ObjectKeyFromObject(g.object()))
 		c.refusals.Drop(request.NamespacedName)
 	}
-	if why.reason == invalidReason || why.reason == conflictReason {
+	if why.reason == invalidReason || why.reason == conflictReason || why.reason == admission.DeniedReason {
 		again = c.refusals.Next(request.NamespacedName, strconv.FormatInt(g.object().GetGeneration(), 10))
 	}
 	return reconcile.Result{RequeueAfter: again}, nil
@@ -173,8 +185,9 @@ func (c *Controller) findTemplate(ctx context.Context, g gateway) (*appsv1.Deplo
 	var err error
 	switch {
 	case reference.Kind != kind:
-		const text = "the reference to the template has the kind %q instead of %s"
-		return nil, verdict{noTemplateReason, fmt.Sprintf(text, reference.Kind, kind)}, nil
+		const text = "%s.kind is %q: set it to %s"
+		field := map[bool]string{true: "spec.serverTemplateRef", false: "spec.clientTemplateRef"}[g.server != nil]
+		return nil, verdict{noTemplateReason, fmt.Sprintf(text, field, reference.Kind, kind)}, nil
 	case g.server != nil:
 		template := &api.WgGatewayServerTemplate{}
 		err, spec = c.client.Get(ctx, key, template), &template.Spec
@@ -202,12 +215,20 @@ func (c *Controller) checkCluster(ctx context.Context, g gateway) (verdict, erro
 	if err := c.client.Get(ctx, client.ObjectKey{Name: g.object().GetNamespace()}, namespace); err != nil {
 		return verdict{}, fmt.Errorf("getting Namespace %s, %w", g.object().GetNamespace(), err)
 	}
-	if owner := namespace.Labels[wire.RemoteClusterIDLabel]; namespace.Labels[wire.TenantNamespaceLabel] != "true" || owner == "" || owner != g.peer() {
-		const text = "label %s: a gateway to cluster %q is in the namespace of cluster %q: create it in the tenant namespace of its cluster"
-		return verdict{clusterReason, fmt.Sprintf(text, wire.RemoteClusterIDLabel, g.peer(), owner)}, nil
+	owner := namespace.Labels[wire.RemoteClusterIDLabel]
+	switch {
+	case namespace.Labels[wire.TenantNamespaceLabel] != "true" || owner == "":
+		const text = "namespace %s is not the tenant namespace of a cluster: it lacks the labels %s=true and %s"
+		return verdict{clusterReason, fmt.Sprintf(text, namespace.Name, wire.TenantNamespaceLabel, wire.RemoteClusterIDLabel)}, nil
+	case owner != g.peer():
+		const text = "label %s: a gateway to cluster %q is in namespace %s of cluster %q: create it in the tenant namespace of its cluster"
+		return verdict{clusterReason, fmt.Sprintf(text, wire.RemoteClusterIDLabel, g.peer(), namespace.Name, owner)}, nil
 	}
 	return verdict{}, nil
 }
+
+// reservedPorts are the UDP ports on which a gateway listens for others than its peer: for nodes, for its other pods, and for pings.
+var reservedPorts = []int32{6092, 6093, 12345}
 
 // checkSpec refuses what no objects can be created for.
 func checkSpec(_ context.Context, g gateway) (verdict, error) {
@@ -222,8 +243,10 @@ func checkSpec(_ context.Context, g gateway) (verdict, error) {
 	switch {
 	case endpoint.Port < 1 || endpoint.Port > 65535:
 		return verdict{invalidReason, fmt.Sprintf("spec.endpoint.port %d is not a UDP port", endpoint.Port)}, nil
+	case slices.Contains(reservedPorts, endpoint.Port):
+		return verdict{invalidReason, fmt.Sprintf("spec.endpoint.port %d is used by the gateway itself: use another one, such as 51840", endpoint.Port)}, nil
 	case endpoint.ServiceType == corev1.ServiceTypeExternalName:
-		return verdict{invalidReason, "spec.endpoint.serviceType ExternalName leads to no gateway: use LoadBalancer, NodePort or ClusterIP"}, nil
+		return verdict{invalidReason, "spec.endpoint.serviceType ExternalName is not supported: use LoadBalancer, NodePort or ClusterIP"}, nil
 	}
 	return verdict{}, nil
 }
@@ -241,11 +264,12 @@ func (c *Controller) ensure(ctx context.Context, g gateway, template *appsv1.Dep
 	}
 	isAvailable := current != nil && current.Status.AvailableReplicas > 0
 	key, version := client.ObjectKey{Name: g.object().GetNamespace()}, string(g.object().GetUID())+hash
-	if last, _ := c.ensured.Get(key); last != version || !isAvailable {
+	last, _ := c.ensured.Get(key)
+	if last.version != version || !isAvailable || time.Since(last.at) >= relatedCheckInterval {
 		if why, err := c.createRelated(ctx, g, desired, isAvailable); err != nil || why.reason != "" {
 			return 0, why, err
 		}
-		c.ensured.Set(key, version)
+		c.ensured.Set(key, ensured{version, time.Now()})
 	}
 	service, why, err := c.ensureService(ctx, g)
 	if err != nil || why.reason != "" {
@@ -261,17 +285,26 @@ func (c *Controller) ensure(ctx context.Context, g gateway, template *appsv1.Dep
 			return 0, why, err
 		}
 	}
+	again = relatedCheckInterval
 	if service != nil && service.Spec.Type == corev1.ServiceTypeNodePort {
 		again = nodeCheckInterval
 	}
-	if err := c.publish(ctx, g, endpoint); err != nil || isAvailable {
+	if err := c.publish(ctx, g, endpoint); err != nil || isComplete(current) {
 		return again, why, err
 	}
 	problem, err := rollout.FindProblem(ctx, c.live, current)
 	if problem != "" {
-		why = verdict{unavailableReason, fmt.Sprintf("no pod of Deployment %s is available: %s", current.Name, problem)}
+		const text = "%d of %d pods of Deployment %s are available: %s"
+		why = verdict{unavailableReason,
+			fmt.Sprintf(text, current.Status.AvailableReplicas, ptr.Deref(current.Spec.Replicas, 1), current.Name, problem)}
 	}
 	return unavailableCheckInterval, why, err
+}
+
+// isComplete reports whether all pods of a Deployment are available and have its template.
+func isComplete(deployment *appsv1.Deployment) bool {
+	want, status := ptr.Deref(deployment.Spec.Replicas, 1), deployment.Status
+	return status.ObservedGeneration >= deployment.Generation && status.UpdatedReplicas >= want && status.AvailableReplicas >= want
 }
 
 // publish writes the status. An endpoint that is not known at the moment stays as it was: the peer still uses it.

@@ -162,17 +162,18 @@ func TestServer(t *testing.T) {
 	assert.Equal(t, []corev1.KeyToPath{{Key: "privateKey", Path: "privateKey"}}, keys.Secret.Items)
 
 	rome.Get(t, &policyv1.PodDisruptionBudget{}, namespace, "gw-milan")
-	account := rbac.ServiceAccount(namespace, pod.Spec.ServiceAccountName)
+	account := rbac.ServiceAccount(namespace, "refract-gateway")
+	assert.Equal(t, account.Name, pod.Spec.ServiceAccountName)
 	rome.Get(t, &corev1.ServiceAccount{}, namespace, account.Name)
 	for binding, key := range map[client.Object]client.ObjectKey{
-		&rbacv1.RoleBinding{}:        {Namespace: namespace, Name: "liqo-gateway-milan"},
-		&rbacv1.ClusterRoleBinding{}: {Name: "liqo-gateway-nodes-" + namespace + "-milan"},
+		&rbacv1.RoleBinding{}:        {Namespace: namespace, Name: "liqo-gateway"},
+		&rbacv1.ClusterRoleBinding{}: {Name: "liqo-gateway-nodes:" + namespace},
 	} {
 		require.NoError(t, rome.Client.Get(t.Context(), key, binding))
 		require.Len(t, binding.GetOwnerReferences(), 1)
 	}
 	inInstallation := &rbacv1.RoleBinding{}
-	rome.Get(t, inInstallation, metav1.NamespaceDefault, "liqo-gateway-installation-"+namespace+"-milan")
+	rome.Get(t, inInstallation, metav1.NamespaceDefault, "liqo-gateway-installation:"+namespace)
 	assert.Equal(t, []rbacv1.Subject{account}, inInstallation.Subjects)
 	assert.Equal(t, "Namespace", inInstallation.OwnerReferences[0].Kind)
 
@@ -311,11 +312,13 @@ func TestRefusedGateways(t *testing.T) {
 		change       func(*api.GatewayServer)
 		reason, text string
 	}{
-		"another cluster": {func(s *api.GatewayServer) { s.Labels[wire.RemoteClusterIDLabel] = "turin" }, "WrongCluster", `"turin"`},
-		"no template":     {func(s *api.GatewayServer) { s.Spec.ServerTemplateRef.Name = "none" }, "TemplateNotFound", "none does not exist"},
-		"broken template": {func(s *api.GatewayServer) { s.Spec.ServerTemplateRef.Name = "broken" }, "InvalidTemplate", "no container gateway"},
-		"no port":         {func(s *api.GatewayServer) { s.Spec.Endpoint.Port = 0 }, "InvalidGateway", "spec.endpoint.port 0"},
-		"external name":   {func(s *api.GatewayServer) { s.Spec.Endpoint.ServiceType = corev1.ServiceTypeExternalName }, "InvalidGateway", "use LoadBalancer"},
+		"another cluster":     {func(s *api.GatewayServer) { s.Labels[wire.RemoteClusterIDLabel] = "turin" }, "WrongCluster", `"turin"`},
+		"no template":         {func(s *api.GatewayServer) { s.Spec.ServerTemplateRef.Name = "none" }, "TemplateNotFound", "none does not exist"},
+		"broken template":     {func(s *api.GatewayServer) { s.Spec.ServerTemplateRef.Name = "broken" }, "InvalidTemplate", "no container gateway"},
+		"no port":             {func(s *api.GatewayServer) { s.Spec.Endpoint.Port = 0 }, "InvalidGateway", "spec.endpoint.port 0"},
+		"port of the gateway": {func(s *api.GatewayServer) { s.Spec.Endpoint.Port = 6092 }, "InvalidGateway", "used by the gateway itself"},
+		"kind of template":    {func(s *api.GatewayServer) { s.Spec.ServerTemplateRef.Kind = "Other" }, "TemplateNotFound", "set it to WgGatewayServerTemplate"},
+		"external name":       {func(s *api.GatewayServer) { s.Spec.Endpoint.ServiceType = corev1.ServiceTypeExternalName }, "InvalidGateway", "use LoadBalancer"},
 		"refused port": {func(s *api.GatewayServer) {
 			port := int32(80)
 			s.Spec.Endpoint.ServiceType, s.Spec.Endpoint.NodePort = corev1.ServiceTypeNodePort, &port

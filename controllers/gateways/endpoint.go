@@ -6,6 +6,7 @@ package gateways
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -65,7 +66,7 @@ func (c *Controller) findNodeAddresses(ctx context.Context, g gateway) ([]string
 func listAddresses(node *corev1.Node) (addresses []string) {
 	for _, wanted := range []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP} {
 		for _, address := range node.Status.Addresses {
-			if address.Type == wanted {
+			if ip, err := netip.ParseAddr(address.Address); address.Type == wanted && err == nil && ip.Is4() { // as the Service
 				addresses = append(addresses, address.Address)
 			}
 		}

@@ -85,7 +85,7 @@ func (c *Controller) forgeDeployment(g gateway, template *appsv1.Deployment) *ap
 	made.Spec.Selector = &metav1.LabelSelector{MatchLabels: selector}
 	pod := &made.Spec.Template
 	pod.Labels = merge(pod.Labels, selector, map[string]string{wire.RemoteClusterIDLabel: g.peer()})
-	pod.Spec.ServiceAccountName = g.objectName()
+	pod.Spec.ServiceAccountName = wire.GatewayServiceAccount
 	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: keysVolume, VolumeSource: corev1.VolumeSource{
 		// The spec may name any Secret of the namespace. Nothing but a private key is shown to the gateway.
 		Secret: &corev1.SecretVolumeSource{SecretName: secret, DefaultMode: ptr.To[int32](0o400), Items: []corev1.KeyToPath{
@@ -96,6 +96,8 @@ func (c *Controller) forgeDeployment(g gateway, template *appsv1.Deployment) *ap
 		pod.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
 			MaxSkew: 1, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.ScheduleAnyway,
 			LabelSelector: &metav1.LabelSelector{MatchLabels: selector},
+			// Without it, the pods of a former version count, and both new ones can be on one node.
+			MatchLabelKeys: []string{appsv1.DefaultDeploymentUniqueLabelKey},
 		}}
 	}
 	container := findContainer(made)
@@ -147,6 +149,7 @@ func forgeService(g gateway) *corev1.Service {
 		ObjectMeta: g.metadata(g.objectName()),
 		Spec: corev1.ServiceSpec{
 			Type: endpoint.ServiceType, Ports: []corev1.ServicePort{port}, LoadBalancerIP: ptr.Deref(endpoint.LoadBalancerIP, ""),
+			IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}, IPFamilyPolicy: ptr.To(corev1.IPFamilyPolicySingleStack),
 		},
 	}
 }

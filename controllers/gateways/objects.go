@@ -29,14 +29,16 @@ var componentSelector = labels.SelectorFromSet(labels.Set{wire.ComponentLabel: w
 
 // createRelated creates what the pods of a gateway need, if it does not exist.
 func (c *Controller) createRelated(ctx context.Context, g gateway, deployment *appsv1.Deployment, isAvailable bool) (verdict, error) {
-	account := &corev1.ServiceAccount{ObjectMeta: g.metadata(g.objectName())}
-	for _, object := range []client.Object{account, forgeBudget(g, deployment)} {
-		if _, why, err := c.create(ctx, object); err != nil || why.reason != "" {
+	if _, why, err := c.create(ctx, forgeBudget(g, deployment)); err != nil || why.reason != "" {
+		return why, err
+	}
+	if why, err := c.createIdentity(ctx, g); err != nil || why.reason != "" {
+		return why, err
+	}
+	if g.server != nil {
+		if why, err := c.ensureSlice(ctx, g); err != nil || why.reason != "" {
 			return why, err
 		}
-	}
-	if why, err := c.createBindings(ctx, g); err != nil || why.reason != "" {
-		return why, err
 	}
 	return c.createKeys(ctx, g, isAvailable)
 }
@@ -53,29 +55,31 @@ func (c *Controller) createKeys(ctx context.Context, g gateway, isAvailable bool
 	}
 	isNew, why, err := c.create(ctx, secret)
 	if isNew && g.hasKeys() {
-		const text = "Secret %s did not exist and has new keys: copy its publicKey to the PublicKey at the peer"
+		const text = "Secret %s was missing and was created with new keys: copy its publicKey to the PublicKey at the peer"
 		c.report.Warn(g.object(), keysReason, runAction, fmt.Sprintf(text, secret.Name))
 	}
 	return why, err
 }
 
-// createBindings gives the gateway its permissions. The bindings outside of the tenant namespace are deleted with that namespace.
-func (c *Controller) createBindings(ctx context.Context, g gateway) (verdict, error) {
+// createIdentity creates the ServiceAccount and its permissions. All gateways of the tenant namespace share them, and they are deleted with that
+// namespace: a peer that creates one gateway after the other gets no more of them.
+func (c *Controller) createIdentity(ctx context.Context, g gateway) (verdict, error) {
 	namespace := &corev1.Namespace{}
 	key := client.ObjectKey{Name: g.object().GetNamespace()}
 	if err := c.client.Get(ctx, key, namespace); err != nil {
 		return verdict{}, fmt.Errorf("getting Namespace %s, %w", key.Name, err)
 	}
-	ofNamespace := metav1.OwnerReference{APIVersion: "v1", Kind: "Namespace", Name: namespace.Name, UID: namespace.UID}
+	owner := metav1.OwnerReference{APIVersion: "v1", Kind: "Namespace", Name: namespace.Name, UID: namespace.UID}
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace.Name, Name: wire.GatewayServiceAccount}}
 	gateways := rbac.Gateways{Prefix: c.options.RolePrefix, Installation: c.options.Installation}
-	for _, binding := range gateways.Bindings(namespace.Name, g.object().GetName(), rbac.ServiceAccount(namespace.Name, g.objectName())) {
-		owner := ofNamespace
-		if binding.GetNamespace() == namespace.Name {
-			owner = g.ownerReference()
-		}
-		binding.SetOwnerReferences([]metav1.OwnerReference{owner})
-		binding.SetLabels(g.labels())
-		if _, why, err := c.create(ctx, binding.(client.Object)); err != nil || why.reason != "" {
+	objects := []client.Object{account}
+	for _, binding := range gateways.Bindings(namespace.Name, rbac.ServiceAccount(account.Namespace, account.Name)) {
+		objects = append(objects, binding.(client.Object))
+	}
+	for _, object := range objects {
+		object.SetOwnerReferences([]metav1.OwnerReference{owner})
+		object.SetLabels(g.labels())
+		if _, why, err := c.create(ctx, object); err != nil || why.reason != "" {
 			return why, err
 		}
 	}
@@ -88,19 +92,26 @@ func (c *Controller) create(ctx context.Context, object client.Object) (isNew bo
 	if apierrors.IsAlreadyExists(err) {
 		return false, verdict{}, nil
 	}
-	why, err = explainRefusal(object, err)
+	why, err = c.explainRefusal(object, err)
 	return err == nil && why.reason == "", why, err
 }
 
 // explainRefusal returns a verdict if a user has to solve the problem, and otherwise the error.
-func explainRefusal(object client.Object, err error) (verdict, error) {
-	switch {
-	case err == nil:
+func (c *Controller) explainRefusal(object client.Object, err error) (verdict, error) {
+	if err == nil {
 		return verdict{}, nil
-	case (apierrors.IsInvalid(err) || apierrors.IsForbidden(err)) && admission.DenyingPolicy(err) == "":
-		return verdict{invalidReason, fmt.Sprintf("%T %s was rejected: %v", object, object.GetName(), err)}, nil
 	}
-	return verdict{}, fmt.Errorf("writing %T %s, %w", object, client.ObjectKeyFromObject(object), err)
+	if policy := admission.DenyingPolicy(err); policy != "" {
+		return verdict{admission.DeniedReason, admission.Note(policy, err)}, nil
+	}
+	kind, unknown := c.client.GroupVersionKindFor(object)
+	if unknown != nil {
+		return verdict{}, unknown
+	}
+	if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) {
+		return verdict{invalidReason, fmt.Sprintf("%s %s was rejected: %v", kind.Kind, object.GetName(), err)}, nil
+	}
+	return verdict{}, fmt.Errorf("writing %s %s, %w", kind.Kind, client.ObjectKeyFromObject(object), err)
 }
 
 // ensureService creates or updates the Service of a server. A client has none: the result is nil then.
@@ -112,9 +123,6 @@ func (c *Controller) ensureService(ctx context.Context, g gateway) (*corev1.Serv
 	err := c.client.Get(ctx, client.ObjectKeyFromObject(desired), current)
 	switch {
 	case apierrors.IsNotFound(err):
-		if why, err := c.ensureSlice(ctx, g); err != nil || why.reason != "" {
-			return nil, why, err
-		}
 		why, err := c.createOwned(ctx, g, desired)
 		return desired, why, err
 	case err != nil:
@@ -133,7 +141,7 @@ func (c *Controller) ensureService(ctx context.Context, g gateway) (*corev1.Serv
 	if equality.Semantic.DeepEqual(current.Spec, next.Spec) {
 		return current, verdict{}, nil
 	}
-	why, err := explainRefusal(next, c.client.Patch(ctx, next, client.MergeFrom(current), fieldOwner))
+	why, err := c.explainRefusal(next, c.client.Patch(ctx, next, client.MergeFrom(current), fieldOwner))
 	return next, why, err
 }
 
@@ -160,11 +168,11 @@ func (c *Controller) ensureSlice(ctx context.Context, g gateway) (verdict, error
 		return describeConflict(g, current, "EndpointSlice"), nil
 	}
 	next := current.DeepCopy()
-	next.Ports = desired.Ports
+	next.Ports, next.Labels = desired.Ports, merge(current.Labels, desired.Labels)
 	if equality.Semantic.DeepEqual(current, next) {
 		return verdict{}, nil
 	}
-	return explainRefusal(next, c.client.Patch(ctx, next, client.MergeFrom(current), fieldOwner))
+	return c.explainRefusal(next, c.client.Patch(ctx, next, client.MergeFrom(current), fieldOwner))
 }
 
 // readDeployment returns the Deployment of the gateway, or nil.
@@ -206,7 +214,7 @@ func (c *Controller) ensureDeployment(
 	selector := next.Spec.Selector
 	next.Spec = desired.Spec
 	next.Spec.Selector = selector
-	why, err := explainRefusal(next, c.client.Patch(ctx, next, client.MergeFrom(current), fieldOwner))
+	why, err := c.explainRefusal(next, c.client.Patch(ctx, next, client.MergeFrom(current), fieldOwner))
 	if err == nil && why.reason == "" {
 		c.report.Tell(g.object(), nil, updatedReason, runAction, "Updated Deployment "+desired.Name+" of the gateway")
 	}
@@ -219,7 +227,10 @@ func (c *Controller) createOwned(ctx context.Context, g gateway, object client.O
 	if isNew || err != nil || why.reason != "" {
 		return why, err
 	}
-	// Another client has created it, without the label by which the cache finds it.
+	// Another client has created it without the label by which the cache finds it, or the cache is behind our own write.
+	if err := c.live.Get(ctx, client.ObjectKeyFromObject(object), object); err != nil || isOwned(object, g) {
+		return verdict{}, err
+	}
 	kind, err := c.client.GroupVersionKindFor(object)
 	return describeConflict(g, object, kind.Kind), err
 }

@@ -195,7 +195,7 @@ func (p Peering) tunnelConfig(ranges ranges, e end) (tunnel.Config, error) {
 	private, err := wgtypes.NewKey(p.PrivateKey)
 	if err != nil {
 		return tunnel.Config{},
-			fmt.Errorf("%s: the private key in its Secret has %d bytes instead of %d: delete the Secret to make new keys",
+			fmt.Errorf("%s: the private key in its Secret has %d bytes instead of %d: delete the Secret, and then the pods of the gateway, to make new keys",
 				e.name, len(p.PrivateKey), wgtypes.KeyLen)
 	}
 	if p.PublicKey == nil {

@@ -44,7 +44,7 @@ func TestIdentitiesMayWhatTheyNeedAndNoMore(t *testing.T) {
 	objects = append(objects, manager.Provider(tenant, "kubeconfig-milan")...)
 	gateways := rbac.Gateways{Installation: "liqo"}
 	objects = append(objects, gateways.Roles()...)
-	objects = append(objects, gateways.Bindings(tenant, "milan", rbac.ServiceAccount(tenant, "gateway"))...)
+	objects = append(objects, gateways.Bindings(tenant, rbac.ServiceAccount(tenant, "gateway"))...)
 	objects = append(objects, rbac.GatewayAgents{Installation: "liqo", Subject: rbac.ServiceAccount("liqo", "agents")}.Objects()...)
 	for range 2 { // in the second pass, all objects already exist
 		require.NoError(t, rbac.Install(t.Context(), client, objects...))

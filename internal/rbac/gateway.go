@@ -96,15 +96,15 @@ func (g Gateways) Roles() []Object {
 	}
 }
 
-// Bindings returns the bindings of the roles for a gateway in a tenant namespace, whose identity is the subject. The
+// Bindings returns the bindings of the roles for the gateway of a tenant namespace, whose identity is the subject. The
 // controller manager creates them.
-func (g Gateways) Bindings(tenantNamespace, gateway string, subject rbacv1.Subject) []Object {
+func (g Gateways) Bindings(tenantNamespace string, subject rbacv1.Subject) []Object {
 	tenant, nodes := prefixed(g.Prefix, GatewayTenant().Name), prefixed(g.Prefix, GatewayNodes().Name)
 	addresses := prefixed(g.Prefix, GatewayInstallation().Name)
 	return []Object{
-		roleBinding(tenantNamespace, tenant+"-"+gateway, "ClusterRole", tenant, subject),
-		clusterRoleBinding(nodes+"-"+tenantNamespace+"-"+gateway, nodes, subject),
-		roleBinding(g.Installation, addresses+"-"+tenantNamespace+"-"+gateway, "Role", addresses, subject),
+		roleBinding(tenantNamespace, tenant, "ClusterRole", tenant, subject),
+		clusterRoleBinding(nodes+":"+tenantNamespace, nodes, subject),
+		roleBinding(g.Installation, addresses+":"+tenantNamespace, "Role", addresses, subject),
 	}
 }
 

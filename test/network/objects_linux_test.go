@@ -259,7 +259,7 @@ func (s *site) grant(t *testing.T) {
 	clients, err := kubernetes.NewForConfig(s.control.Config())
 	require.NoError(t, err)
 	gateways := rbac.Gateways{Installation: installation}
-	objects := append(gateways.Roles(), gateways.Bindings(s.tenant, gatewayName, rbac.User("gateway"))...)
+	objects := append(gateways.Roles(), gateways.Bindings(s.tenant, rbac.User("gateway"))...)
 	agents := rbac.GatewayAgents{Installation: installation, Subject: rbac.Group(agentsGroup)}
 	require.NoError(t, rbac.Install(t.Context(), clients, append(objects, agents.Objects()...)...))
 }

@@ -304,7 +304,7 @@ administrator. Those of Liqo have Liqo's roles, and are recognised by their name
 {{- define "refract.isVirtualKubelet" -}}
 {{- $user := "request.userInfo.username" }}
 {{- $marked := "authorizer.group('plugins.refract.io').resource('virtualkubelets')" }}
-{{- $liqo := printf "%s.startsWith('system:serviceaccount:liqo-tenant-') && !%s.endsWith(':refract-consumer')" $user $user }}
+{{- $liqo := printf "%s.startsWith('system:serviceaccount:liqo-tenant-') && !%s.endsWith(':refract-consumer') && !%s.endsWith(':refract-gateway')" $user $user $user }}
 {{- printf "%s.startsWith('system:serviceaccount:') && (%s || %s.check('run').allowed() && !%s.check('administer').allowed())" $user $liqo $marked $marked }}
 {{- end }}
 

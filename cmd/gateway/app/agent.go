@@ -126,6 +126,9 @@ func (a *agent) listPeers(ctx context.Context) ([]desired.Peer, error) {
 			byPeer[keyOf(c)] = append(byPeer[keyOf(c)], desired.Peer{Client: c})
 		}
 	}
+	for key, peers := range byPeer {
+		byPeer[key] = preferRunning(peers)
+	}
 	ranges := map[peerKey][]networking.Configuration{}
 	for i := range configurations.Items {
 		c := stripMetadata(&configurations.Items[i])
@@ -144,6 +147,23 @@ func (a *agent) listPeers(ctx context.Context) ([]desired.Peer, error) {
 		}
 	}
 	return all, nil
+}
+
+// preferRunning returns the gateway that the controller manager runs, if there are several of one peer: the other ones wait until it is gone.
+func preferRunning(peers []desired.Peer) []desired.Peer {
+	isRunning := func(p desired.Peer) bool {
+		return p.Server != nil && p.Server.Status.ServerRef != nil || p.Client != nil && p.Client.Status.ClientRef != nil
+	}
+	var running []desired.Peer
+	for _, p := range peers {
+		if isRunning(p) {
+			running = append(running, p)
+		}
+	}
+	if len(running) == 1 {
+		return running
+	}
+	return peers
 }
 
 // findMTU returns the smallest MTU of the links between this node and the gateways. The network plugin's link to

@@ -22,10 +22,13 @@ const privateKeyField = "privateKey"
 // keyCheckInterval is how often the mounted keys are compared. With a longer interval, a gateway uses a replaced key for longer.
 const keyCheckInterval = 10 * time.Second
 
+// keyLength is the length of a private key in bytes (Curve25519).
+const keyLength = 32
+
 // maxKeyFile limits what is read of the file. It is more than the 32 bytes of a key, so that a file that is too long is refused as such.
 const maxKeyFile = 1024
 
-// keyFile is the mounted private key. The key stays if its file disappears, because the connection needs it.
+// keyFile is the mounted private key. The key stays if its file disappears or contains no key, because the connection needs it.
 type keyFile struct {
 	path string
 	last []byte
@@ -35,7 +38,7 @@ type keyFile struct {
 func (k *keyFile) read() ([]byte, error) {
 	key, err := readKey(k.path)
 	switch {
-	case err == nil:
+	case err == nil && (len(key) == keyLength || len(k.last) != keyLength):
 		k.last = key
 	case k.last == nil:
 		return nil, fmt.Errorf("waiting for the private key, which the Secret of the gateway contains: %w", err)

@@ -11,11 +11,19 @@ import (
 	"hash/fnv"
 	"strconv"
 	"strings"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
+
+// creatingReason is the reason of a container that waits for its image and its volumes.
+const creatingReason = "ContainerCreating"
+
+// creationGrace is how long the containers of a pod may be created without being reported. A shorter one reports pods whose images are
+// pulled.
+const creationGrace = time.Minute
 
 // HashSpec returns a hash of a spec. Equal specs have equal hashes in all versions of a type that do not add fields.
 func HashSpec(spec any) (string, error) {
@@ -37,7 +45,13 @@ func FindProblem(ctx context.Context, live client.Reader, deployment *appsv1.Dep
 	}
 	for i := range pods.Items {
 		for _, status := range pods.Items[i].Status.ContainerStatuses {
-			if waiting := status.State.Waiting; waiting != nil && waiting.Reason != "ContainerCreating" {
+			waiting := status.State.Waiting
+			switch {
+			case waiting == nil:
+			case waiting.Reason == creatingReason && time.Since(pods.Items[i].CreationTimestamp.Time) > creationGrace:
+				const text = "pod %s: its containers are not created yet, for example because a volume cannot be mounted: see its Events"
+				return fmt.Sprintf(text, pods.Items[i].Name), nil
+			case waiting.Reason != creatingReason:
 				return strings.TrimSuffix(fmt.Sprintf("pod %s: %s: %s", pods.Items[i].Name, waiting.Reason, waiting.Message), ": "), nil
 			}
 		}
