@@ -34,7 +34,7 @@ import (
 
 // Options are the settings of the controller.
 type Options struct {
-	// Enabled starts the controller.
+	// Enabled determines whether the controller is started.
 	Enabled bool
 	// Workers is the number of tenant namespaces that are reconciled concurrently.
 	Workers int
@@ -54,8 +54,9 @@ type Controller struct {
 	live    client.Reader
 	report  *report.Reporter
 	options Options
-	// ensured has, by tenant namespace, the UID of the gateway and the hash of the Deployment with which the other objects were last created.
-	// They are created again when one of the two changes, when no pod is available, and when this process has started.
+	// ensured has, by tenant namespace, the UID of the gateway and the hash of the Deployment with which the other
+	// objects were last created. The other objects are created again, if they are missing, when one of the two changes,
+	// while no pod is available, and after a start of this process.
 	ensured memo.Memo[string]
 	// refusals counts, by tenant namespace, the writes that the API server has refused, and the conflicts with objects of others.
 	refusals report.Refusals
@@ -128,7 +129,8 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{RequeueAfter: again}, nil
 }
 
-// listGateways returns the gateways in a namespace whose templates are in the namespace of the installation, the one that runs first.
+// listGateways returns the gateways in a namespace whose templates are in the namespace of the installation, in the
+// order of comparePrecedence.
 func (c *Controller) listGateways(ctx context.Context, namespace string) (found []gateway, err error) {
 	servers, clients := &api.GatewayServerList{}, &api.GatewayClientList{}
 	if err := c.client.List(ctx, servers, client.InNamespace(namespace)); err != nil {
@@ -196,7 +198,7 @@ func (c *Controller) findTemplate(ctx context.Context, g gateway) (*appsv1.Deplo
 	return deployment, verdict{}, nil
 }
 
-// checkCluster refuses a gateway for another peer than the one whose tenant namespace it is in.
+// checkCluster returns a verdict if the gateway is not in the tenant namespace of its peer.
 func (c *Controller) checkCluster(ctx context.Context, g gateway) (verdict, error) {
 	namespace := &corev1.Namespace{}
 	if err := c.client.Get(ctx, client.ObjectKey{Name: g.object().GetNamespace()}, namespace); err != nil {
@@ -209,7 +211,7 @@ func (c *Controller) checkCluster(ctx context.Context, g gateway) (verdict, erro
 	return verdict{}, nil
 }
 
-// checkSpec refuses what no objects can be created for.
+// checkSpec returns a verdict if no objects can be created for the spec of the gateway.
 func checkSpec(_ context.Context, g gateway) (verdict, error) {
 	if len(g.object().GetName()) > maxGatewayName {
 		const text = "metadata.name has more than %d characters, so that its Service would have no valid name: choose a shorter one"
@@ -274,7 +276,7 @@ func (c *Controller) ensure(ctx context.Context, g gateway, template *appsv1.Dep
 	return unavailableCheckInterval, why, err
 }
 
-// publish writes the status. An endpoint that is not known at the moment stays as it was: the peer still uses it.
+// publish writes the status. If endpoint is nil, the endpoint in the status is kept, because the peer still uses it.
 func (c *Controller) publish(ctx context.Context, g gateway, endpoint *api.EndpointStatus) error {
 	name, _ := g.secretName()
 	namespace := g.object().GetNamespace()

@@ -53,7 +53,7 @@ import (
 
 // Options are the settings of the controller.
 type Options struct {
-	// Enabled starts the controller.
+	// Enabled determines whether the controller is started.
 	Enabled bool
 	// Namespace is the namespace of the installation. It contains the ConfigMaps and Secrets that sources refer to.
 	Namespace string
@@ -110,7 +110,7 @@ type Controller struct {
 	fetching semaphore
 	// storing is held until the revision of a stored module exists, and while unused modules are deleted.
 	storing sync.Mutex
-	// promoting is the plugin whose candidate becomes active.
+	// promoting is held by the plugin whose candidate becomes active.
 	promoting turn
 	// unused is set when there may be modules that no revision names.
 	unused atomic.Bool

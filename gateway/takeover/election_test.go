@@ -186,8 +186,8 @@ func TestOutdatedView(t *testing.T) {
 	require.Equal(t, Step{Action: Claim, Reason: Elected}, p.next(View{Known: true}), "somebody has deleted the Lease")
 }
 
-// TestBlockedProbes lets two pods run whose probes never arrive. The pauses between their takeovers grow, and each takeover but the first is
-// marked.
+// TestBlockedProbes checks that the pauses between takeovers grow if the probes of two pods never arrive, and that each
+// takeover except for the first one is marked as delayed.
 func TestBlockedProbes(t *testing.T) {
 	pods := map[netip.Addr]*pod{own: newPod(own), other: newPod(other)}
 	view, version := held(own, "0"), 0

@@ -41,7 +41,7 @@ func (a *apiServer) setAway(away bool) {
 	a.away = away
 }
 
-// claim takes the Lease if nobody has changed it since.
+// claim takes the Lease unless it has changed since the view.
 func (a *apiServer) claim(v View, own netip.Addr) (bool, error) {
 	a.mutex.Lock()
 	defer a.mutex.Unlock()
