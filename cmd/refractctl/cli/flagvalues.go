@@ -80,7 +80,7 @@ func checkValues(cmd *cobra.Command, args []string) error {
 	return errors.Join(problems...)
 }
 
-// checkFlag checks the values of a flag of a command that is set.
+// checkFlag checks the values of a flag that is set.
 func checkFlag(cmd *cobra.Command, flag *pflag.Flag) error {
 	flags := cmd.Flags()
 	switch flag.Value.Type() {
