@@ -100,7 +100,8 @@ func TestWhatMayChangeInAPodIsPushed(t *testing.T) {
 	}
 }
 
-// If the provider's admission rewrites images, the change is not reverted.
+// TestWhatTheProviderChangedInThePodStays checks that the change is not reverted if the provider's admission rewrites
+// images.
 func TestWhatTheProviderChangedInThePodStays(t *testing.T) {
 	namespace := extended(t)
 	first := provider.StartManager(t)

@@ -29,8 +29,9 @@ import (
 	"github.com/refract-project/refract/internal/rbac"
 )
 
-// A mutating webhook that is called after ours may raise the requests of a pod. The API server then calls ours again,
-// and the controller compares the stored ShadowPod, which has the raised requests, with the Quota.
+// TestWhatALaterWebhookRequestsIsCompared checks that requests of a pod that a mutating webhook raises after ours are
+// compared with the Quota. The API server calls ours again, and the controller compares the stored ShadowPod, which has
+// the raised requests.
 func TestWhatALaterWebhookRequestsIsCompared(t *testing.T) {
 	const name = "lucca"
 	namespace, _ := limited(t, name, quantities("cpu", "2", "memory", "10Gi", "ephemeral-storage", "10Gi", "pods", "8"))
