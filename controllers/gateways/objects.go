@@ -232,7 +232,8 @@ func isOwned(object client.Object, g gateway) bool {
 	return owner != nil && owner.UID == g.object().GetUID()
 }
 
-// describeConflict returns the verdict on a gateway whose object belongs to somebody else.
+// describeConflict returns the verdict on a gateway if an object with the name of one of its own objects does not
+// belong to it.
 func describeConflict(g gateway, object client.Object, kind string) verdict {
 	const text = "%s %s exists and does not belong to this %s: it is left as it is. Delete it, and the controller manager creates its own"
 	return verdict{conflictReason, fmt.Sprintf(text, kind, object.GetName(), g.kind())}

@@ -14,8 +14,9 @@
 // A stored module is not fetched again. Only promote and rollBack set the active revision (promote.go, rollback.go), so a failing source or a refused
 // module does not change it.
 //
-// Sources are retried for ever, with increasing delays; the condition has the time of the next attempt. Revisions beyond the history limit are deleted,
-// then the PluginModules without a revision, and the reports of deleted virtual nodes.
+// A failed fetch is retried with increasing delays, without a limit. The condition has the time of the next attempt.
+// Revisions beyond the history limit are deleted, then the PluginModules without a revision, and the reports of deleted
+// virtual nodes.
 package plugin
 
 import (

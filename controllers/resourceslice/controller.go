@@ -47,7 +47,7 @@ import (
 
 // Options are the settings of the controller.
 type Options struct {
-	// Enabled starts the controller.
+	// Enabled determines whether the controller is started.
 	Enabled bool
 	// Limits is the LimitsEnforcement of new Quotas. An empty value means None.
 	Limits offloading.LimitsEnforcement

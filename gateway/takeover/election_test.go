@@ -104,7 +104,8 @@ func TestLoss(t *testing.T) {
 	p.now = p.now.Add(time.Hour)
 	require.Equal(t, Probe, p.next(view).Action)
 
-	// Answers that are late count, and so do those of the last probe only. A holder that is not active is as good as lost.
+	// A late answer must count, but only for the probes up to its own, and only once. A holder that is not active must
+	// count as lost.
 	p = newPod(own)
 	p.run(view, 800*time.Millisecond, false)
 	require.True(t, p.Answered(nonceOf(1), true, false))

@@ -253,7 +253,8 @@ func (e *elector) newLease(gate client.Object) *coordinationv1.Lease {
 	}
 }
 
-// holderOf returns the address of the pod that holds the Lease. It is not valid if there is none, or if somebody else has written the Lease.
+// holderOf returns the address of the pod that holds the Lease. It is not valid if there is none, or if another client
+// has written something else to the Lease.
 func holderOf(lease *coordinationv1.Lease) netip.Addr {
 	if lease.Spec.HolderIdentity == nil {
 		return netip.Addr{}

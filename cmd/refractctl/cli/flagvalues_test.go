@@ -47,7 +47,8 @@ var impossible = map[string][]string{
 	"text":      {"", "a\x1b[31m", "a\nb", "a\u202eb"},
 }
 
-// valuesOf maps each flag to its kind of value. A flag that begins with the name of a command is only about this command.
+// valuesOf maps each flag to its kind of value. A key that begins with the name of a command is only for the flag of
+// this command.
 var valuesOf = map[string]string{
 	"api-server-url": "server", "install api-server-url": "server or host", "remote-api-server-url": "server", "registry": "registry", "image": "image",
 	"cluster-id": "cluster", "provider": "cluster", "remote-cluster-id": "cluster", "consumer-cluster-id": "cluster",

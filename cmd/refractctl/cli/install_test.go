@@ -102,7 +102,8 @@ func TestInstallUpgradesCRDs(t *testing.T) {
 	t.Cleanup(func() { assert.NoError(t, c.Delete(context.Background(), quota)) })
 
 	generation := read().GetGeneration()
-	// The time is for the installation itself: nothing runs here, so the command waits until it is over.
+	// Nothing runs in this cluster, so the command waits until the timeout ends. Before that, it must have installed
+	// the release.
 	install := onCluster("install", "--cluster-id=rome", "--registry=registry.example.com/refract", "--timeout=20s")
 	_, said, err := refractctl(t, append(install, "--dry-run")...)
 	require.NoError(t, err)
