@@ -122,7 +122,7 @@ func TestLoss(t *testing.T) {
 	require.Equal(t, Step{Action: Claim, Reason: Lost}, p.next(view))
 }
 
-// TestRetries checks that a pod that cannot write goes on probing, and gives up when the holder is back.
+// TestRetries checks that a pod that cannot write continues to probe the holder, and gives up when the holder is back.
 func TestRetries(t *testing.T) {
 	p, view := newPod(own), held(other, "1")
 	claim, _ := p.run(view, time.Hour, false)

@@ -263,7 +263,7 @@ func (w *load) change(m *loadedMap) {
 // awaitCopies waits until every ConfigMap has a copy with its data and the label that the plugin sets.
 func (w *load) awaitCopies(label string) {
 	w.Helper()
-	w.settled(len(w.maps) + 1) // and the root CA
+	w.settled(len(w.maps) + 1) // including the root CA
 	w.Eventually(func() error {
 		copies, err := w.Remote.Core.CoreV1().ConfigMaps(w.RemoteNS).List(w.Context(), metav1.ListOptions{})
 		if err != nil {

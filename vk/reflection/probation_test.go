@@ -138,7 +138,7 @@ func TestFolderDuringAProbation(t *testing.T) {
 	l := newProbationLab(t, first)
 	l.Local.ConfigMaps(t, l.Namespace, maps)
 	l.Start()
-	l.settled(maps + 1) // and the root CA
+	l.settled(maps + 1) // including the root CA
 	p := l.promote(first, second)
 	l.Settled()
 

@@ -22,7 +22,8 @@ const privateKeyField = "privateKey"
 // keyCheckInterval is how often the mounted keys are compared. With a longer interval, a gateway uses a replaced key for longer.
 const keyCheckInterval = 10 * time.Second
 
-// maxKeyFile limits what is read of the file. It is more than the 32 bytes of a key, so that a file that is too long is refused as such.
+// maxKeyFile limits how many bytes of the file are read. It is more than the 32 bytes of a key, so that a file that is
+// too long is detected.
 const maxKeyFile = 1024
 
 // keyFile is the mounted private key. The key stays if its file disappears, because the connection needs it.
