@@ -210,8 +210,8 @@ func (s *selection) Selects(*host.Env) (bool, error) {
 	return true, nil
 }
 
-// rehearsed is the number of ConfigMaps that TestUpdatesDuringARehearsal rehearses. The figure in RATIONALE.md is of
-// 10,000.
+// rehearsed is the number of ConfigMaps that TestUpdatesDuringARehearsal rehearses. The figure in RATIONALE.md was
+// measured with 10,000.
 var rehearsed = flag.Int("rehearsed", 50, "ConfigMaps in TestUpdatesDuringARehearsal")
 
 // TestUpdatesDuringARehearsal checks that changes of users are reflected while a revision is rehearsed again and again,

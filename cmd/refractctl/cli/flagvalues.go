@@ -104,7 +104,7 @@ func checkFlag(cmd *cobra.Command, flag *pflag.Flag) error {
 		return checkText(cmd, flag, flag.Value.String())
 	}
 	list, isList := flag.Value.(pflag.SliceValue)
-	if !isList || flag.Name == "accept-label" { // no accepted label is a setting
+	if !isList || flag.Name == "accept-label" { // an empty list of accepted labels is a valid value
 		return nil
 	}
 	values := list.GetSlice()

@@ -193,7 +193,7 @@ func TestImpossibleArguments(t *testing.T) {
 	} {
 		for _, value := range impossible[kind] {
 			if strings.HasPrefix(value, "-") {
-				continue // it is taken for a flag
+				continue // it would be parsed as a flag
 			}
 			args := append(strings.Fields(command), value, "--kubeconfig=testdata/unreachable.yaml")
 			out, _, err := refractctl(t, args...)
