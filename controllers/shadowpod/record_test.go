@@ -177,7 +177,7 @@ func TestFieldsThatCannotChangeStayAsAdmissionSetThem(t *testing.T) {
 	generation := pod.Annotations[shadowpod.GenerationAnnotation]
 	provider.Patch(t, shadow, `{"spec":{"pod":{"hostAliases":[{"ip":"10.1.1.2","hostnames":["home"]}],
 		"topologySpreadConstraints":[{"maxSkew":2,"topologyKey":"host","whenUnsatisfiable":"ScheduleAnyway"}]}}}`)
-	aligned(t, pod, func() bool { return pod.Annotations[shadowpod.GenerationAnnotation] != generation }) // untouched checks that no other field has changed
+	aligned(t, pod, func() bool { return pod.Annotations[shadowpod.GenerationAnnotation] != generation })
 	untouched("with fields that cannot change", 2)
 }
 
