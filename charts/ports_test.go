@@ -11,7 +11,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// A process cannot listen on one port twice. The chart refuses such values instead of installing a pod that fails.
+// TestPortsOfAProcessAreDistinct checks that the chart rejects values with which a process would listen on one port
+// twice. Otherwise a pod would be installed that fails.
 func TestPortsOfAProcessAreDistinct(t *testing.T) {
 	for _, test := range []struct{ values, want string }{
 		{"webhook: {port: 8081}", "webhook.port is 8081, the port of the health probes in the same process"},

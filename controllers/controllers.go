@@ -444,7 +444,7 @@ func followOwnRanges(mgr manager.Manager, configured ipmap.Ranges) (*ownranges.R
 	return own, nil
 }
 
-// Scheme returns a scheme with Kubernetes' types and this project's types.
+// Scheme returns a scheme with the types of Kubernetes, Refract and Liqo.
 func Scheme() (*runtime.Scheme, error) {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{

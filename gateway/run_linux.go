@@ -57,8 +57,9 @@ type Options struct {
 	Implementation tunnel.Implementation
 	// LogError receives the errors of wireguard-go. It may be nil.
 	LogError func(format string, values ...any)
-	// LastPeerEndpoint returns the PeerEndpoint of the pod that was active before. A server that becomes active starts a handshake with it,
-	// because the client would go on with the session of the other pod until it misses answers. The function may be nil.
+	// LastPeerEndpoint returns the PeerEndpoint of the pod that was active before. A server that becomes active starts
+	// a handshake with it, because the client would otherwise continue the session with the other pod until it misses
+	// answers. The function may be nil.
 	LastPeerEndpoint func() netip.AddrPort
 	// Report receives each change. It must not block, and is called from several goroutines.
 	Report func(Report)

@@ -20,9 +20,9 @@ type Chain struct {
 	generation uint64
 }
 
-// NewChain returns a chain of the plugins whose manifest lists the hook. A chain without plugins changes nothing, and
-// also has the guard. NewChain returns an error if a path of the guard is malformed, or if there are more than 64
-// plugins.
+// NewChain returns a chain of the plugins whose manifest lists the hook. A chain without plugins has only the guard,
+// which removes the booleans in Guard.Off. NewChain returns an error if a path of the guard is malformed, or if there
+// are more than 64 plugins.
 func NewChain(hook Hook, g Guard, plugins ...*Plugin) (*Chain, error) {
 	entries := make([]Entry, 0, len(plugins))
 	for _, p := range plugins {
@@ -175,8 +175,8 @@ func (c *Chain) runInstance(i *instance, n int, doc *document.Document, env *Env
 	return err
 }
 
-// repeatCall repeats a failed call in a fresh instance, if the failed instance had run before. So an object does not
-// fail because of state that earlier calls have left. It returns the error from the fresh instance.
+// repeatCall repeats a failed call in a fresh instance, if the failed instance had run before. An object therefore does
+// not fail because of state from earlier calls. repeatCall returns the error from the fresh instance.
 func (c *Chain) repeatCall(ctx context.Context, n int, used *instance, cause error, doc *document.Document, env *Env) (*instance, error) {
 	p := used.plugin
 	i, err := p.takeFreshInstance(ctx, used, isIntact(cause))
@@ -192,8 +192,8 @@ func (c *Chain) repeatCall(ctx context.Context, n int, used *instance, cause err
 	return i, err
 }
 
-// mayBeInherited reports whether the call may succeed in a fresh instance. A fresh instance has all limits again,
-// except the time of the chain.
+// mayBeInherited reports whether the cause of an error may be state from earlier calls, so that the call may succeed in
+// a fresh instance. A fresh instance does not reset the timeout of the chain.
 func mayBeInherited(err error) bool {
 	limit, ok := err.(*LimitError)
 	return !ok || limit.Limit != LimitTime

@@ -110,7 +110,7 @@ func (p *Plugin) takeInstance(ctx context.Context, domain string) (*instance, er
 	return i, nil
 }
 
-// takeFreshInstance replaces the caller's instance by one in the initial state. If the old instance is intact, it is
+// takeFreshInstance replaces the caller's instance with one in the initial state. If the old instance is intact, it is
 // reset; otherwise it is discarded.
 func (p *Plugin) takeFreshInstance(ctx context.Context, old *instance, isIntact bool) (*instance, error) {
 	i, domain := old, old.domain
@@ -126,7 +126,7 @@ func (p *Plugin) takeFreshInstance(ctx context.Context, old *instance, isIntact 
 	return i, nil
 }
 
-// replaceInstance closes the caller's instance and replaces it by a new one.
+// replaceInstance closes the caller's instance and replaces it with a new one.
 func (p *Plugin) replaceInstance(old, fresh *instance) {
 	fresh.busy.Store(1)
 	p.hot.CompareAndSwap(old, fresh)

@@ -17,7 +17,7 @@ const (
 	sectionStart  = 8
 )
 
-// exportStart replaces the start section of a module by an export, which the host calls right after instantiation. A
+// exportStart replaces the start section of a module with an export, which the host calls right after instantiation. A
 // start section would make the runtime run the start function during instantiation. If the function failed, there would
 // be no instance from which the host could read the cause. A binary without a start section is returned unchanged, and
 // so is a malformed binary, because the compiler reports the error.

@@ -21,17 +21,17 @@ import (
 )
 
 var (
-	// sharedKey matches the keys of Liqo's labels, annotations, taints and finalizers. ownKey matches this project's
-	// own keys.
+	// sharedKey matches the keys of Liqo's labels, annotations, taints and finalizers. ownKey matches Refract's own
+	// keys.
 	sharedKey = regexp.MustCompile(`^([a-z0-9-]+\.)*liqo\.io/[A-Za-z][A-Za-z0-9._-]*$`)
 	ownKey    = regexp.MustCompile(`^[a-z0-9-]+\.refract\.io/[a-z][a-z0-9._-]*$`)
 	version   = regexp.MustCompile(`/v[0-9]+((alpha|beta)[0-9]+)?$`)
 	quoted    = regexp.MustCompile("`([^`=\n]+)(?:=[^`\n]*)?`") // a key in backquotes, without a value after =
 )
 
-// TestEveryKeyIsInTheTable compares the keys in the constants of api/wire, and this project's own keys in other
-// constants, with the table for users in docs/compatibility.md. Keys of Kubernetes are omitted, because they have their
-// usual meaning.
+// TestEveryKeyIsInTheTable compares the keys in the constants of api/wire, and Refract's own keys in other constants,
+// with the table for users in docs/compatibility.md. Keys of Kubernetes are omitted, because they have their usual
+// meaning.
 func TestEveryKeyIsInTheTable(t *testing.T) {
 	told := toldKeys(t)
 	wire, own := constants(t, "../api/wire", sharedKey), constants(t, "..", ownKey)

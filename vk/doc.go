@@ -16,7 +16,7 @@
 //   - vk/namespaces tracks the offloaded namespaces and the names of their remote namespaces.
 //   - vk/kubeletapi serves the kubelet API (logs, exec, attach, port-forward) from the provider.
 //
-// The controllers also use internal/ipmap, which translates addresses.
+// Addresses are translated by internal/ipmap, which the controller manager uses, too.
 //
 // The lifecycle of a pod: The scheduler binds the pod to the virtual node. Reflection runs the plugin chain and
 // creates a ShadowPod on the provider. The provider's controller creates a pod from it and maintains this pod, even

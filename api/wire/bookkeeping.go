@@ -5,8 +5,8 @@ package wire
 
 import "slices"
 
-// Annotations that the virtual kubelet writes to the consumer's pods together with their status. They record the state
-// that it has shown.
+// Annotations that the virtual kubelet writes to the consumer's pods together with their status. They record how the
+// status was derived, so that the derivation continues after a restart.
 const (
 	// RestartsAnnotation has, as JSON, the UID of the provider's pod that was last observed and the restart counts of
 	// earlier pods.

@@ -17,7 +17,7 @@ func (d DirectConnections) ByAddress() map[string]string {
 	clusters := map[string]string{}
 	for cluster, addresses := range d.ClusterAddresses {
 		for _, address := range addresses {
-			// An address that is listed for two clusters always gets the same one.
+			// An address that is listed for two clusters always gets the ID that is last in the order of strings.
 			clusters[address] = max(cluster, clusters[address])
 		}
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// Every constant that is a field manager, or from which the API server derives one, is listed as one of Refract. Other
-// field managers with similar names are not.
+// TestFieldManagersAreListed checks that IsFieldManager returns true for every constant that is a field manager, or
+// from which the API server derives a field manager, and false for other field managers with similar names.
 func TestFieldManagersAreListed(t *testing.T) {
 	found := 0
 	for name, value := range constants(t) {

@@ -120,5 +120,5 @@ func (r *release) prepareOutput() error {
 // filePath returns the path of a file in the output directory.
 func (r *release) filePath(name string) string { return filepath.Join(r.output, name) }
 
-// errNoPlugins is the error if the checkout has no compiled plugin modules.
+// errNoPlugins is returned if the checkout has no compiled plugin modules.
 var errNoPlugins = errors.New("the checkout has no plugins/NAME/NAME.wasm: run make plugins")

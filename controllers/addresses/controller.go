@@ -34,7 +34,7 @@ import (
 
 // Options are the settings of the controller.
 type Options struct {
-	// Enabled starts this controller and the controller of package network.
+	// Enabled determines whether this controller and the controller of package network are started.
 	Enabled bool
 	// OwnRanges returns the ranges of nodes, pods and Services of this cluster.
 	OwnRanges func() (ipmap.Ranges, error)

@@ -261,8 +261,8 @@ func reasonsOf(refused map[int]refusal) (reasons []string) {
 	return reasons
 }
 
-// TestWhatIsGrantedTwiceIsFound checks that if two controller managers grant the same, one of them finds the grant of
-// the other.
+// TestWhatIsGrantedTwiceIsFound checks that if two controller managers grant the same range or address, one of them
+// finds the grant of the other one.
 func TestWhatIsGrantedTwiceIsFound(t *testing.T) {
 	a, b := network(1, "a 10.1.0.0/16 10.1.0.0/16"), network(2, "b 10.1.0.0/20 10.1.0.0/20")
 	all := []api.Network{a, b}

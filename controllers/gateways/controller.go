@@ -36,7 +36,7 @@ import (
 
 // Options are the settings of the controller.
 type Options struct {
-	// Enabled starts the controller.
+	// Enabled determines whether the controller is started.
 	Enabled bool
 	// Workers is the number of tenant namespaces that are reconciled concurrently.
 	Workers int
@@ -140,7 +140,8 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{RequeueAfter: again}, nil
 }
 
-// listGateways returns the gateways in a namespace whose templates are in the namespace of the installation, the one that runs first.
+// listGateways returns the gateways in a namespace whose templates are in the namespace of the installation, in the
+// order of comparePrecedence.
 func (c *Controller) listGateways(ctx context.Context, namespace string) (found []gateway, err error) {
 	servers, clients := &api.GatewayServerList{}, &api.GatewayClientList{}
 	if err := c.client.List(ctx, servers, client.InNamespace(namespace)); err != nil {
@@ -209,7 +210,7 @@ func (c *Controller) findTemplate(ctx context.Context, g gateway) (*appsv1.Deplo
 	return deployment, verdict{}, nil
 }
 
-// checkCluster refuses a gateway for another peer than the one whose tenant namespace it is in.
+// checkCluster returns a verdict if the gateway is not in the tenant namespace of its peer.
 func (c *Controller) checkCluster(ctx context.Context, g gateway) (verdict, error) {
 	namespace := &corev1.Namespace{}
 	if err := c.client.Get(ctx, client.ObjectKey{Name: g.object().GetNamespace()}, namespace); err != nil {

@@ -204,8 +204,8 @@ func TestClient(t *testing.T) {
 	assert.Empty(t, services.Items)
 }
 
-// TestTemplateChanges checks that a changed template changes its gateways, and that what an administrator has changed in a Deployment stays
-// otherwise.
+// TestTemplateChanges checks that a changed template changes the Deployments of its gateways, and that changes by an
+// administrator to a Deployment are kept otherwise.
 func TestTemplateChanges(t *testing.T) {
 	m := start(t)
 	namespace := tenant(t, "milan")
@@ -289,7 +289,7 @@ func TestLoadBalancer(t *testing.T) {
 	rome.PatchStatus(t, service, `{"status":{"loadBalancer":{"ingress":[{"ip":"203.0.113.2"}]}}}`)
 	awaitAddresses("203.0.113.2")
 
-	// The spec of the server is followed, too.
+	// A changed port in the spec of the server must be applied, too.
 	rome.Patch(t, server, `{"spec":{"endpoint":{"port":51841}}}`)
 	awaitServer(t, server, "the new port", func(s api.GatewayServerStatus) bool { return s.Endpoint.Port == 51841 })
 	slice := &discoveryv1.EndpointSlice{}

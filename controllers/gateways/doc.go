@@ -14,7 +14,7 @@
 // The controller manager can create keys, but not read them: a Secret that exists is used, whatever it contains. New keys are made only if
 // no pod of the gateway runs with the old ones, because with other keys the connection ends until the peer has the public key.
 //
-// Peers, or liqoctl on their behalf, write GatewayServers and GatewayClients. So the templates must be in the namespace of the
-// installation, the labels of the tenant namespace say whose gateway it is, and only one gateway of a tenant
-// namespace runs.
+// Peers, or liqoctl on their behalf, write GatewayServers and GatewayClients. So the templates must be in the namespace
+// of the installation, the labels of the tenant namespace determine the peer of the gateway, and only one gateway of a
+// tenant namespace runs.
 package gateways

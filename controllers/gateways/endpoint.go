@@ -17,7 +17,8 @@ import (
 	api "github.com/refract-project/refract/api/networking/v1beta1"
 )
 
-// findEndpoint returns where the peer reaches a server through its Service. The verdict says what is missing.
+// findEndpoint returns the endpoint at which the peer reaches a server through its Service. If there is none yet, the
+// verdict says what is missing.
 func (c *Controller) findEndpoint(ctx context.Context, g gateway, service *corev1.Service) (*api.EndpointStatus, verdict, error) {
 	endpoint := &api.EndpointStatus{Port: service.Spec.Ports[0].Port, Protocol: ptr.To(corev1.ProtocolUDP)}
 	switch service.Spec.Type {
@@ -41,8 +42,8 @@ func (c *Controller) findEndpoint(ctx context.Context, g gateway, service *corev
 	return endpoint, verdict{}, nil
 }
 
-// findNodeAddresses returns the addresses of the node of the active pod. Every node would forward the packets, but not every node needs to be
-// reachable for the peer.
+// findNodeAddresses returns the addresses of the node of the active pod. Every node would forward the packets, but the
+// peer may be unable to reach the other nodes.
 func (c *Controller) findNodeAddresses(ctx context.Context, g gateway) ([]string, verdict, error) {
 	internal := g.server.Status.InternalEndpoint
 	if internal == nil || internal.Node == nil {

@@ -34,13 +34,14 @@ const (
 	publicKeyField  = "publicKey"
 	// tunnelPort is the name of the UDP port of the tunnel.
 	tunnelPort = "wireguard"
-	// sliceManager says who writes the EndpointSlice. Without it, Kubernetes' own controller could remove the slice.
+	// sliceManager is the manager in a label of the EndpointSlice. Without the label, the EndpointSlice controller of
+	// Kubernetes could remove the slice.
 	sliceManager = "gateway.refract.io"
-	// maxGatewayName is the length of a gateway's name with which the name of its Service is valid.
+	// maxGatewayName is the maximum length of a gateway's name with which the name of its Service is valid.
 	maxGatewayName = 63 - len("gw-")
 )
 
-// parseTemplate returns the Deployment of a template. It is nil if the template is not one of this project.
+// parseTemplate returns the Deployment of a template. It is nil if the template is not one of Refract's.
 func parseTemplate(spec api.GatewayTemplateSpec) (*appsv1.Deployment, error) {
 	if spec.ObjectKind != (api.ObjectKind{APIVersion: appsv1.SchemeGroupVersion.String(), Kind: "Deployment"}) {
 		return nil, nil
@@ -70,7 +71,7 @@ func findContainer(deployment *appsv1.Deployment) *corev1.Container {
 	return &containers[i]
 }
 
-// forgeDeployment completes the Deployment of a template, which is not changed.
+// forgeDeployment returns a copy of the Deployment of a template, completed for the gateway.
 func (c *Controller) forgeDeployment(g gateway, template *appsv1.Deployment) *appsv1.Deployment {
 	name, namespace := g.object().GetName(), g.object().GetNamespace()
 	secret, _ := g.secretName()
@@ -87,7 +88,7 @@ func (c *Controller) forgeDeployment(g gateway, template *appsv1.Deployment) *ap
 	pod.Labels = merge(pod.Labels, selector, map[string]string{wire.RemoteClusterIDLabel: g.peer()})
 	pod.Spec.ServiceAccountName = wire.GatewayServiceAccount
 	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: keysVolume, VolumeSource: corev1.VolumeSource{
-		// The spec may name any Secret of the namespace. Nothing but a private key is shown to the gateway.
+		// The spec may name any Secret of the namespace, so only the key of the private key is mounted.
 		Secret: &corev1.SecretVolumeSource{SecretName: secret, DefaultMode: ptr.To[int32](0o400), Items: []corev1.KeyToPath{
 			{Key: privateKeyField, Path: privateKeyField},
 		}},
@@ -120,7 +121,7 @@ func (c *Controller) forgeDeployment(g gateway, template *appsv1.Deployment) *ap
 	return made
 }
 
-// merge returns all labels. The later ones take precedence.
+// merge returns the union of maps. Values of later maps take precedence.
 func merge(all ...map[string]string) map[string]string {
 	merged := map[string]string{}
 	for _, labels := range all {

@@ -97,8 +97,8 @@ func (g gateway) labels() map[string]string {
 	return map[string]string{wire.RemoteClusterIDLabel: g.peer(), wire.ComponentLabel: wire.GatewayComponent}
 }
 
-// comparePrecedence orders gateways: those that run already come first, and then the older ones. Of two that were created in the same second, kind
-// and name decide.
+// comparePrecedence orders gateways: first the gateways that already have keys, then by age. Gateways that were created
+// in the same second are ordered by kind and name.
 func comparePrecedence(a, b gateway) int {
 	if a.hasKeys() != b.hasKeys() {
 		if a.hasKeys() {

@@ -19,7 +19,7 @@ func forgeKeys(g gateway) (*corev1.Secret, error) {
 	if _, err := rand.Read(random); err != nil {
 		return nil, fmt.Errorf("making a key, %w", err)
 	}
-	// WireGuard keeps private keys in this form (RFC 7748, section 5).
+	// WireGuard clamps private keys like this (RFC 7748, section 5).
 	random[0] &= 248
 	random[31] = random[31]&127 | 64
 	private, err := ecdh.X25519().NewPrivateKey(random)

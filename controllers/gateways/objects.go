@@ -27,7 +27,7 @@ const fieldOwner = client.FieldOwner(wire.GatewayFieldManager)
 // componentSelector selects the objects of gateways.
 var componentSelector = labels.SelectorFromSet(labels.Set{wire.ComponentLabel: wire.GatewayComponent})
 
-// createRelated creates what the pods of a gateway need, if it does not exist.
+// createRelated creates the objects that the pods of a gateway need, unless they exist.
 func (c *Controller) createRelated(ctx context.Context, g gateway, deployment *appsv1.Deployment, isAvailable bool) (verdict, error) {
 	if _, why, err := c.create(ctx, forgeBudget(g, deployment)); err != nil || why.reason != "" {
 		return why, err
@@ -43,8 +43,8 @@ func (c *Controller) createRelated(ctx context.Context, g gateway, deployment *a
 	return c.createKeys(ctx, g, isAvailable)
 }
 
-// createKeys creates the Secret with the keys. A pod that runs keeps its keys, also if the Secret was deleted: with other ones, the
-// peer would refuse it.
+// createKeys creates the Secret with the keys. While a pod is available, a deleted Secret is not replaced, because the
+// peer would reject other keys.
 func (c *Controller) createKeys(ctx context.Context, g gateway, isAvailable bool) (verdict, error) {
 	if _, isGiven := g.secretName(); isGiven || g.hasKeys() && isAvailable {
 		return verdict{}, nil
@@ -86,7 +86,8 @@ func (c *Controller) createIdentity(ctx context.Context, g gateway) (verdict, er
 	return verdict{}, nil
 }
 
-// create creates an object unless one with its name exists. The verdict says why the API server refuses it.
+// create creates an object unless an object with its name exists. The verdict has the reason if the API server rejects
+// the object.
 func (c *Controller) create(ctx context.Context, object client.Object) (isNew bool, why verdict, err error) {
 	err = c.client.Create(ctx, object, fieldOwner)
 	if apierrors.IsAlreadyExists(err) {
@@ -114,7 +115,7 @@ func (c *Controller) explainRefusal(object client.Object, err error) (verdict, e
 	return verdict{}, fmt.Errorf("writing %s %s, %w", kind.Kind, client.ObjectKeyFromObject(object), err)
 }
 
-// ensureService creates or updates the Service of a server. A client has none: the result is nil then.
+// ensureService creates or updates the Service of a server. For a client, it returns nil.
 func (c *Controller) ensureService(ctx context.Context, g gateway) (*corev1.Service, verdict, error) {
 	if g.server == nil {
 		return nil, verdict{}, nil
@@ -145,7 +146,8 @@ func (c *Controller) ensureService(ctx context.Context, g gateway) (*corev1.Serv
 	return next, why, err
 }
 
-// isPortChanged reports whether other ports are desired. The node port may be the choice of Kubernetes.
+// isPortChanged reports whether the desired ports differ from the current ones. If no node port is desired, a node port
+// that Kubernetes has chosen is not a difference.
 func isPortChanged(current, desired []corev1.ServicePort) bool {
 	if len(current) != len(desired) {
 		return true
@@ -188,8 +190,8 @@ func (c *Controller) readDeployment(ctx context.Context, g gateway) (*appsv1.Dep
 	return current, nil
 }
 
-// ensureDeployment creates the Deployment, or updates it if another one is desired than was last written. What admission or an
-// administrator has changed since stays.
+// ensureDeployment creates the Deployment, or updates it if the desired Deployment differs from the last written one.
+// Until then, changes by admission or an administrator are kept.
 func (c *Controller) ensureDeployment(
 	ctx context.Context, g gateway, current, desired *appsv1.Deployment, hash string,
 ) (*appsv1.Deployment, verdict, error) {
@@ -241,7 +243,8 @@ func isOwned(object client.Object, g gateway) bool {
 	return owner != nil && owner.UID == g.object().GetUID()
 }
 
-// describeConflict returns the verdict on a gateway whose object belongs to somebody else.
+// describeConflict returns the verdict on a gateway if an object with the name of one of its own objects does not
+// belong to it.
 func describeConflict(g gateway, object client.Object, kind string) verdict {
 	const text = "%s %s exists and does not belong to this %s: it is left as it is. Delete it, and the controller manager creates its own"
 	return verdict{conflictReason, fmt.Sprintf(text, kind, object.GetName(), g.kind())}

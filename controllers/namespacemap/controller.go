@@ -105,7 +105,7 @@ type Controller struct {
 }
 
 // NewController returns a controller that uses the client c. live must not use a cache, because it also reads
-// namespaces that are not ours.
+// namespaces that are not remote namespaces of consumers.
 func NewController(c client.Client, live client.Reader, recorder events.EventRecorder, options Options) *Controller {
 	counts := objectcounts.New(c, objectcounts.Options{
 		Limits: remoteCounts(options.ObjectCounts), RecountDelay: options.RecountDelay,

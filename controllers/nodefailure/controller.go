@@ -42,7 +42,7 @@ import (
 
 // Options are the settings of the controller.
 type Options struct {
-	// Enabled starts the controller.
+	// Enabled determines whether the controller is started.
 	Enabled bool
 	// Workers is how many pods are reconciled at once.
 	Workers int

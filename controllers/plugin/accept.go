@@ -175,7 +175,7 @@ func defaultPlugins() []string {
 	return modules
 }
 
-// checkKinds checks that the module is for the kinds, and that this cluster serves them.
+// checkKinds checks that the module supports the kinds, and that this cluster serves them.
 func (c *Controller) checkKinds(kinds []string, manifest *plugins.PluginManifest) error {
 	options := source.Options{Kinds: kinds}
 	declared := &host.Manifest{Kinds: manifest.Kinds, Hooks: manifest.Hooks}

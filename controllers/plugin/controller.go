@@ -14,8 +14,9 @@
 // A stored module is not fetched again. Only promote and rollBack set the active revision (promote.go, rollback.go), so a failing source or a refused
 // module does not change it.
 //
-// Sources are retried for ever, with increasing delays; the condition has the time of the next attempt. Revisions beyond the history limit are deleted,
-// then the PluginModules without a revision, and the reports of deleted virtual nodes.
+// A failed fetch is retried with increasing delays, without a limit. The condition has the time of the next attempt.
+// Revisions beyond the history limit are deleted, then the PluginModules without a revision, and the reports of deleted
+// virtual nodes.
 package plugin
 
 import (
@@ -53,7 +54,7 @@ import (
 
 // Options are the settings of the controller.
 type Options struct {
-	// Enabled starts the controller.
+	// Enabled determines whether the controller is started.
 	Enabled bool
 	// Namespace is the namespace of the installation. It contains the ConfigMaps and Secrets that sources refer to.
 	Namespace string
@@ -110,7 +111,7 @@ type Controller struct {
 	fetching semaphore
 	// storing is held until the revision of a stored module exists, and while unused modules are deleted.
 	storing sync.Mutex
-	// promoting is the plugin whose candidate becomes active.
+	// promoting is held by the plugin whose candidate becomes active.
 	promoting turn
 	// unused is set when there may be modules that no revision names.
 	unused atomic.Bool

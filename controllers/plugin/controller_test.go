@@ -151,8 +151,8 @@ func reconciliations(t *testing.T) (n float64) {
 	return n
 }
 
-// A module in a ConfigMap becomes a revision with a stored module, and the next module replaces it. While nothing
-// changes, nothing is written.
+// TestAModuleIsStoredAndFollowed checks that a module in a ConfigMap becomes a revision with a stored module, that the
+// next module replaces it, and that nothing is written while nothing changes.
 func TestAModuleIsStoredAndFollowed(t *testing.T) {
 	manager := start(t, func(o *plugin.Options) { o.Recheck = 100 * time.Millisecond })
 	first := assemble(t, manifest, "", hook)
@@ -224,8 +224,8 @@ func TestAModuleIsStoredAndFollowed(t *testing.T) {
 	})
 }
 
-// The condition Accepted describes the problem of a module or of its settings, with the path or the name of the invalid
-// part.
+// TestWhatIsNotAccepted checks that the condition Accepted describes the problem of a module or of its settings, with
+// the path or the name of the invalid part.
 func TestWhatIsNotAccepted(t *testing.T) {
 	start(t)
 	skipping := strings.Replace(manifest, `"writes"`, `"capabilities":["skip"],"writes"`, 1)
@@ -350,8 +350,8 @@ func TestWhatIsNotAccepted(t *testing.T) {
 	})
 }
 
-// Revisions that are left when a plugin is deleted do not prevent another plugin with the same name. If there is no
-// such plugin, they are deleted.
+// TestOrphanedRevisionsAreDeleted checks that revisions that are left when a plugin is deleted do not prevent another
+// plugin with the same name, and that they are deleted if there is no such plugin.
 func TestOrphanedRevisionsAreDeleted(t *testing.T) {
 	manager := start(t)
 	wasm := assemble(t, manifest, "", hook+`(func (export "orphan"))`)
@@ -387,8 +387,8 @@ func TestOrphanedRevisionsAreDeleted(t *testing.T) {
 	})
 }
 
-// Old revisions are deleted together with their modules, except for the active and the previous revision and as many
-// more as revisionHistoryLimit permits. A paused plugin keeps its active module.
+// TestHistoryAndPause checks that old revisions are deleted together with their modules, except for the active and the
+// previous revision and as many more as revisionHistoryLimit permits, and that a paused plugin keeps its active module.
 func TestHistoryAndPause(t *testing.T) {
 	start(t)
 	version := func(n int) []byte {
@@ -446,7 +446,8 @@ func TestHistoryAndPause(t *testing.T) {
 	active(5)
 }
 
-// Nobody but the controller manager creates, changes or deletes revisions and modules.
+// TestOnlyTheManagerWritesRevisions checks that only the controller manager may create, change and delete revisions and
+// modules.
 func TestOnlyTheManagerWritesRevisions(t *testing.T) {
 	start(t)
 	p := declare(t, assemble(t, manifest, "", hook), nil)

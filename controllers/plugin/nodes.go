@@ -35,8 +35,8 @@ type virtualNode struct {
 	folder string
 }
 
-// listVirtualNodes returns the virtual nodes of this cluster, sorted by name. They include VirtualNodes without a Node, because of spec.createNode or
-// because the virtual kubelet has not created it yet.
+// listVirtualNodes returns the virtual nodes of this cluster, sorted by name. They include VirtualNodes without a Node,
+// which is missing because of spec.createNode, or because the virtual kubelet has not created it yet.
 func listVirtualNodes(ctx context.Context, reader client.Reader) ([]virtualNode, error) {
 	nodes, declared := &corev1.NodeList{}, &offloading.VirtualNodeList{}
 	if err := reader.List(ctx, nodes, client.MatchingLabels{wire.TypeLabel: wire.VirtualNodeType}); err != nil {
@@ -153,8 +153,8 @@ func (c *Controller) listAll(ctx context.Context, _ client.Object) (requests []r
 	return requests
 }
 
-// nodeChanges passes events about Nodes that have an effect on plugins. Nodes that exist at the start are read by the
-// first reconciliations.
+// nodeChanges selects the events of Nodes that affect plugins. Nodes that exist at the start are read by the first
+// reconciliations.
 var nodeChanges = predicate.Funcs{
 	CreateFunc: func(e event.CreateEvent) bool { return !e.IsInInitialList },
 	UpdateFunc: func(e event.UpdateEvent) bool {
@@ -164,7 +164,7 @@ var nodeChanges = predicate.Funcs{
 	},
 }
 
-// virtualNodeChanges passes events about VirtualNodes that have an effect on plugins.
+// virtualNodeChanges selects the events of VirtualNodes that affect plugins.
 var virtualNodeChanges = predicate.Funcs{
 	CreateFunc: func(e event.CreateEvent) bool { return !e.IsInInitialList },
 	UpdateFunc: func(e event.UpdateEvent) bool {

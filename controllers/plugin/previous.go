@@ -14,9 +14,9 @@ import (
 	"github.com/refract-project/refract/internal/pluginrevision"
 )
 
-// isProven reports whether the probation of the active revision is over on all virtual nodes that it is for. Virtual
-// nodes that are not reachable count: the copies that the revision would remove there are still held. A revision that
-// is for none of several virtual nodes has proven nothing.
+// isProven reports whether the probation of the active revision is over on all virtual nodes to which the revision
+// applies. This includes virtual nodes that are not reachable, because the copies that the revision would remove there
+// are still held. A revision that applies to none of the virtual nodes is not proven.
 func (c *Controller) isProven(ctx context.Context, p *plugins.ReflectionPlugin, nodes []virtualNode) (bool, error) {
 	if p.Status.PromotedAt == nil || len(nodes) == 0 {
 		return true, nil // a proven revision was restored, or there are no copies

@@ -13,7 +13,8 @@ import (
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
 )
 
-// The previous revision is the last proven one, whatever becomes active during the probations after it.
+// TestThePreviousRevisionIsProven checks that the previous revision is the last proven one, whatever becomes active
+// during the probations after it.
 func TestThePreviousRevisionIsProven(t *testing.T) {
 	now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 	for name, c := range map[string]struct {
@@ -52,7 +53,8 @@ func TestThePreviousRevisionIsProven(t *testing.T) {
 	}
 }
 
-// A virtual node has passed a probation if the probation began after the present promotion, and long enough ago.
+// TestProbationsArePassed checks that a virtual node has passed a probation only if the probation began after the
+// present promotion, and long enough ago.
 func TestProbationsArePassed(t *testing.T) {
 	now := metav1.NewTime(time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC))
 	ago := func(minutes int) *metav1.Time {
@@ -78,7 +80,7 @@ func TestProbationsArePassed(t *testing.T) {
 	}
 }
 
-// One candidate is promoted at a time.
+// TestPromotionsTakeTurns checks that only one candidate is promoted at a time.
 func TestPromotionsTakeTurns(t *testing.T) {
 	var turn turn
 	assert.True(t, turn.take("a"))

@@ -127,8 +127,8 @@ func (c *Controller) rehearse(ctx context.Context, p *plugins.ReflectionPlugin, 
 	return active, rehearsal.recheckAfter, nil
 }
 
-// takeTurn reports whether a rehearsed candidate may become active now: no other candidate is becoming active, and the
-// active revisions of the other plugins are the same as in its rehearsal.
+// takeTurn reports whether a rehearsed candidate may become active now, which is the case if no other candidate is
+// becoming active, and the active revisions of the other plugins are the same as in its rehearsal.
 func (c *Controller) takeTurn(ctx context.Context, p *plugins.ReflectionPlugin, others string) (bool, error) {
 	if !c.promoting.take(p.Name) {
 		return false, nil
@@ -153,7 +153,8 @@ func (c *Controller) getRevision(ctx context.Context, name string) (*plugins.Plu
 }
 
 // promoteRevision makes a revision active that a rollout, or a user, has chosen. It refuses a revision with kinds that
-// its module is not for, or that this cluster does not serve: it is stored, too, because a CRD may be installed later.
+// its module does not support, or that this cluster does not serve. Such a revision is stored nevertheless, because a
+// CRD may be installed later.
 func (c *Controller) promoteRevision(ctx context.Context, p *plugins.ReflectionPlugin, name string, nodes []virtualNode) error {
 	chosen, err := c.getRevision(ctx, name)
 	if err != nil {

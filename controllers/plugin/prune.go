@@ -50,7 +50,8 @@ func (c *Controller) pruneEntries(ctx context.Context, p *plugins.ReflectionPlug
 	return errors.Join(errs...)
 }
 
-// keepMissing returns the names without a Node. A Node counts even if it has lost the label of virtual nodes.
+// keepMissing returns those of the names for which no Node exists. A Node counts even if it has lost the label of
+// virtual nodes.
 func (c *Controller) keepMissing(ctx context.Context, names []string) (missing []string, err error) {
 	for _, name := range names {
 		node := &metav1.PartialObjectMetadata{}

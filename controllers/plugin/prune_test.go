@@ -23,9 +23,9 @@ import (
 	"github.com/refract-project/refract/controllers/plugin"
 )
 
-// The entries of virtual nodes that no longer exist are removed. The entries of other virtual nodes stay, whether these
-// have a Node, a Node that has lost its label, or only a VirtualNode. The condition Ready follows from the remaining
-// entries.
+// TestEntriesOfGoneNodesAreRemoved checks that the entries of virtual nodes that no longer exist are removed, that the
+// entries of other virtual nodes stay, whether these have a Node, a Node that has lost its label, or only a
+// VirtualNode, and that the condition Ready follows from the remaining entries.
 func TestEntriesOfGoneNodesAreRemoved(t *testing.T) {
 	start(t, func(o *plugin.Options) { o.Recheck = time.Second })
 	p := declare(t, assemble(t, manifest, "", hook+`(func (export "prune"))`), nil)

@@ -14,8 +14,8 @@ import (
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
 )
 
-// setReady sets the condition Ready, and the number of virtual nodes that run the active revision. refused, if set, is
-// the reason why another revision was not made active, and is reported.
+// setReady sets the condition Ready, and the number of virtual nodes that run the active revision. If refused is set,
+// setReady reports it as the reason why another revision was not made active.
 func (c *Controller) setReady(ctx context.Context, p *plugins.ReflectionPlugin, nodes []virtualNode, refused *refusal) error {
 	active := p.Status.ActiveRevision
 	revision, err := c.getRevision(ctx, active)

@@ -13,8 +13,8 @@ import (
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
 )
 
-// The report of a virtual node that is not reachable is awaited for five minutes, counted from its failure or from the
-// creation of the candidate, whichever is later.
+// TestUnreachableVirtualNodesAreWaitedForInVain checks that the report of a virtual node that is not reachable is
+// awaited for five minutes, counted from its failure or from the creation of the candidate, whichever is later.
 func TestUnreachableVirtualNodesAreWaitedForInVain(t *testing.T) {
 	now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 	ago := func(minutes int) time.Time { return now.Add(-time.Duration(minutes) * time.Minute) }
@@ -44,8 +44,8 @@ func TestUnreachableVirtualNodesAreWaitedForInVain(t *testing.T) {
 	}
 }
 
-// Virtual nodes that are not reachable are ignored if another virtual node has reported. Without any report, no
-// revision is promoted.
+// TestOneReportIsNeeded checks that virtual nodes that are not reachable are ignored if another virtual node has
+// reported, and that no revision is promoted without any report.
 func TestOneReportIsNeeded(t *testing.T) {
 	now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 	candidate := &plugins.PluginRevision{ObjectMeta: metav1.ObjectMeta{Name: "p-1", CreationTimestamp: metav1.NewTime(now.Add(-time.Hour))}}

@@ -13,7 +13,8 @@ import (
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
 )
 
-// An entry about the rollback of an earlier promotion does not roll back the present one.
+// TestRollBacksOfEarlierPromotionsAreIgnored checks that an entry about the rollback of an earlier promotion does not
+// roll back the present promotion.
 func TestRollBacksOfEarlierPromotionsAreIgnored(t *testing.T) {
 	now := metav1.NewTime(time.Now().Truncate(time.Second))
 	before := metav1.NewTime(now.Add(-time.Hour))

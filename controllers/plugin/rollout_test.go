@@ -150,9 +150,9 @@ func approve(t *testing.T, p *plugins.ReflectionPlugin, revision string) {
 	cluster.Patch(t, p, fmt.Sprintf(`{"spec":{"rollout":{"rehearsal":{"approved":%q}}}}`, revision))
 }
 
-// A candidate becomes active when all virtual nodes have reported about it and the limits are not exceeded. This
-// includes a virtual node that is unreachable, because the candidate was only just created. The plugin is ready when
-// all reachable virtual nodes run the revision.
+// TestARehearsedRevisionIsPromoted checks that a candidate becomes active when all virtual nodes have reported about it
+// and the limits are not exceeded, and that the plugin is ready when all reachable virtual nodes run the revision. The
+// report of an unreachable virtual node is needed, because the candidate was only just created.
 func TestARehearsedRevisionIsPromoted(t *testing.T) {
 	manager := start(t, func(o *plugin.Options) { o.Recheck = 100 * time.Millisecond })
 	a, b := addNode(t, "milan", corev1.ConditionTrue, time.Hour), addNode(t, "turin", corev1.ConditionTrue, time.Hour)
@@ -223,7 +223,8 @@ func TestARehearsedRevisionIsPromoted(t *testing.T) {
 	reportState(t, first, a, plugins.ActivePlugin, "still its own entry")
 }
 
-// A candidate that exceeds a limit waits for its approval. The message of the condition names the exceeded limit.
+// TestWhatExceedsTheLimitsWaitsForApproval checks that a candidate that exceeds a limit waits for its approval, and
+// that the message of the condition names the exceeded limit.
 func TestWhatExceedsTheLimitsWaitsForApproval(t *testing.T) {
 	start(t)
 	a, b := addNode(t, "milan", corev1.ConditionTrue, time.Hour), addNode(t, "turin", corev1.ConditionTrue, time.Hour)
@@ -264,7 +265,8 @@ func TestWhatExceedsTheLimitsWaitsForApproval(t *testing.T) {
 	}
 }
 
-// A rehearsal needs the reports of the virtual nodes whose provider matches the candidate or the active revision.
+// TestTheProvidersOfBothRevisionsRehearse checks that a rehearsal needs the reports of the virtual nodes whose provider
+// matches the candidate or the active revision.
 func TestTheProvidersOfBothRevisionsRehearse(t *testing.T) {
 	start(t)
 	milan, turin := addNode(t, "milan", corev1.ConditionTrue, time.Hour), addNode(t, "turin", corev1.ConditionTrue, time.Hour)
@@ -291,8 +293,9 @@ func TestTheProvidersOfBothRevisionsRehearse(t *testing.T) {
 	awaitActive(t, p, second)
 }
 
-// If one virtual node rolls back a revision, the controller manager rolls it back on all virtual nodes. Neither a
-// restart of the controller manager nor an approval from before the rollback makes the revision active again.
+// TestARolledBackRevisionIsRejected checks that the controller manager rolls back a revision on all virtual nodes if
+// one virtual node has rolled it back, and that neither a restart of the controller manager nor an approval from before
+// the rollback makes the revision active again.
 func TestARolledBackRevisionIsRejected(t *testing.T) {
 	manager := start(t)
 	a, b := addNode(t, "milan", corev1.ConditionTrue, time.Hour), addNode(t, "turin", corev1.ConditionTrue, time.Hour)
@@ -355,8 +358,8 @@ func TestARolledBackRevisionIsRejected(t *testing.T) {
 	awaitActive(t, p, third)
 }
 
-// All revisions that were rolled back stay rejected, not only the last one: a source that goes back to an earlier one
-// does not make it active again.
+// TestAllRolledBackRevisionsStayRejected checks that all revisions that were rolled back stay rejected, and not only
+// the last one. A source that returns to an earlier revision does not make it active again.
 func TestAllRolledBackRevisionsStayRejected(t *testing.T) {
 	start(t)
 	a := addNode(t, "milan", corev1.ConditionTrue, time.Hour)
@@ -405,9 +408,9 @@ func promoteNext(t *testing.T, p *plugins.ReflectionPlugin, settings string) *pl
 	return awaitActive(t, p, p.Status.CandidateRevision)
 }
 
-// After a second promotion during a probation, objects that the first revision skips do not count as already skipped:
-// the previous revision stays the proven one, and a failure restores it. A virtual node that is not reachable has not
-// passed the probation.
+// TestUnprovenRevisionsAreNotGoneBackTo checks that the previous revision stays the proven one after a second promotion
+// during a probation, and that a failure restores it. Otherwise objects that the first revision skips would count as
+// already skipped. A virtual node that is not reachable has not passed the probation.
 func TestUnprovenRevisionsAreNotGoneBackTo(t *testing.T) {
 	start(t)
 	a, away := addNode(t, "milan", corev1.ConditionTrue, time.Hour), addNode(t, "turin", corev1.ConditionUnknown, time.Hour)
@@ -434,7 +437,8 @@ func TestUnprovenRevisionsAreNotGoneBackTo(t *testing.T) {
 	assert.Nil(t, p.Status.PromotedAt)
 }
 
-// A revision that is restored before its probation is over is on probation again.
+// TestRestoredRevisionsKeepTheirProbation checks that a revision that is restored before its probation is over is on
+// probation again.
 func TestRestoredRevisionsKeepTheirProbation(t *testing.T) {
 	start(t)
 	a := addNode(t, "milan", corev1.ConditionTrue, time.Hour)
@@ -467,7 +471,8 @@ func othersKey(t *testing.T, plugin string, active map[string]string) string {
 	return pluginrevision.OthersKey(found, plugin)
 }
 
-// A report from before the promotion of another plugin does not count, because the chains now contain both plugins.
+// TestCandidatesAreRehearsedTogether checks that a report from before the promotion of another plugin does not count,
+// because the chains now contain both plugins.
 func TestCandidatesAreRehearsedTogether(t *testing.T) {
 	start(t, func(o *plugin.Options) { o.Recheck = time.Hour })
 	// A Node that is ready would become unready, because it has no kubelet, and the plugins would be reconciled.
@@ -517,7 +522,7 @@ func TestCandidatesAreRehearsedTogether(t *testing.T) {
 	awaitActive(t, q, fourth)
 }
 
-// A rollback overrules a pin that was set before it.
+// TestARollbackOverrulesAPin checks that a rollback overrules a pin that was set before it.
 func TestARollbackOverrulesAPin(t *testing.T) {
 	start(t)
 	a := addNode(t, "milan", corev1.ConditionTrue, time.Hour)
@@ -543,8 +548,8 @@ func TestARollbackOverrulesAPin(t *testing.T) {
 	assert.Equal(t, "RolledBack", apimeta.FindStatusCondition(p.Status.Conditions, plugins.RehearsedCondition).Reason)
 }
 
-// The first revision of a plugin stays active, whatever a virtual node reports. Without an active revision, the objects
-// of all virtual nodes would be reflected without the plugin.
+// TestTheFirstRevisionIsNotRolledBack checks that the first revision of a plugin stays active, whatever a virtual node
+// reports. Without an active revision, the objects of all virtual nodes would be reflected without the plugin.
 func TestTheFirstRevisionIsNotRolledBack(t *testing.T) {
 	start(t)
 	a := addNode(t, "milan", corev1.ConditionTrue, time.Hour)
@@ -590,7 +595,7 @@ func awaitMetric(t *testing.T, manager *controllertest.Manager, p *plugins.Refle
 	})
 }
 
-// The metric of a plugin has the states that the alerts of the chart select.
+// TestStatesOfPluginsAreMetrics checks that the metric of a plugin has the states that the alerts of the chart select.
 func TestStatesOfPluginsAreMetrics(t *testing.T) {
 	manager := start(t)
 	a := addNode(t, "milan", corev1.ConditionTrue, time.Hour)

@@ -32,7 +32,8 @@ import (
 	"github.com/refract-project/refract/test/support/registrytest"
 )
 
-// Each fault of a source has its own reason, is followed by another attempt, and does not change the active revision.
+// TestFaultsOfSourcesLeaveTheActiveRevision checks that each fault of a source has its own reason, is followed by
+// another attempt, and does not change the active revision.
 func TestFaultsOfSourcesLeaveTheActiveRevision(t *testing.T) {
 	secure, plain := registrytest.New(t, true), registrytest.New(t, false)
 	start(t, func(o *plugin.Options) {
@@ -104,7 +105,8 @@ func TestFaultsOfSourcesLeaveTheActiveRevision(t *testing.T) {
 	}
 }
 
-// The modules of two plugins are not in memory at the same time while they are fetched.
+// TestModulesAreFetchedOneAfterTheOther checks that the modules of two plugins are not in memory at the same time while
+// they are fetched.
 func TestModulesAreFetchedOneAfterTheOther(t *testing.T) {
 	i := registrytest.New(t, false)
 	start(t, func(o *plugin.Options) { o.Sources.InsecureRegistries = []string{i.Host()} })
@@ -153,8 +155,8 @@ func TestModulesAreFetchedOneAfterTheOther(t *testing.T) {
 	assert.EqualValues(t, 1, most.Load(), "modules that were fetched at the same time")
 }
 
-// A rollback does not wait for the source of the plugin, which might not respond. This applies both before and during a
-// fetch.
+// TestARollbackDoesNotWaitForTheSource checks that a rollback does not wait for the source of the plugin, which might
+// not respond, neither before nor during a fetch.
 func TestARollbackDoesNotWaitForTheSource(t *testing.T) {
 	i := registrytest.New(t, false)
 	options := func(o *plugin.Options) {
@@ -200,7 +202,7 @@ func TestARollbackDoesNotWaitForTheSource(t *testing.T) {
 	}
 }
 
-// Reports of virtual nodes cause no list of the stored modules.
+// TestReportsDoNotListModules checks that reports of virtual nodes cause no list of the stored modules.
 func TestReportsDoNotListModules(t *testing.T) {
 	start(t)
 	node := addNode(t, "milan", corev1.ConditionTrue, time.Hour)
@@ -245,7 +247,8 @@ func moduleRequests(t *testing.T) (n float64) {
 	return n
 }
 
-// A reconciliation whose deadline is over still writes the status with the time of the next attempt.
+// TestTheStatusIsWrittenAfterTheDeadline checks that a reconciliation whose deadline is over still writes the status
+// with the time of the next attempt.
 func TestTheStatusIsWrittenAfterTheDeadline(t *testing.T) {
 	i := registrytest.New(t, false)
 	start(t, func(o *plugin.Options) {

@@ -72,8 +72,8 @@ func newKey(t *testing.T) (*ecdsa.PrivateKey, string) {
 	return key, string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))
 }
 
-// The policy of the installation, which may change, determines which images are accepted. A tag whose image has changed
-// keeps its digest when only the settings of the plugin change.
+// TestImagesAndTheirSignatures checks that the policy of the installation, which may change, determines which images
+// are accepted, and that a tag whose image has changed keeps its digest when only the settings of the plugin change.
 func TestImagesAndTheirSignatures(t *testing.T) {
 	i := registrytest.New(t, false)
 	key, public := newKey(t)
@@ -444,7 +444,8 @@ func TestARevisionWithAnotherContentIsNotUsed(t *testing.T) {
 	assert.NotEqual(t, genuine.Name, p.Status.ActiveRevision)
 }
 
-// A stored module whose content does not have the digest in its name is not used. It is fetched again and replaced.
+// TestADamagedModuleIsReplaced checks that a stored module whose content does not have the digest in its name is not
+// used, but fetched again and replaced.
 func TestADamagedModuleIsReplaced(t *testing.T) {
 	i := registrytest.New(t, false)
 	start(t, func(o *plugin.Options) { o.Sources.InsecureRegistries = []string{i.Host()} })
@@ -489,8 +490,8 @@ func TestADamagedModuleIsReplaced(t *testing.T) {
 	assert.Equal(t, now.Status.ActiveRevision, last.Status.ActiveRevision)
 }
 
-// A module whose stored parts are more or fewer than its revision has, because another version of Go has compressed it,
-// loses no parts, and is not fetched again.
+// TestPartsOfAnotherCompressionAreKept checks that a module with more or fewer stored parts than its revision has loses
+// no parts, and is not fetched again. Another version of Go may have compressed it.
 func TestPartsOfAnotherCompressionAreKept(t *testing.T) {
 	i := registrytest.New(t, false)
 	var requests atomic.Int32
@@ -563,8 +564,9 @@ func TestPartsOfAnotherCompressionAreKept(t *testing.T) {
 	assert.Equal(t, 5, modulesOf(t, digest))
 }
 
-// If a tag cannot be resolved again, or has moved to an image that the policy refuses, the stored module can still get
-// other settings. If the registry is unavailable, its revisions can also become active.
+// TestWhatIsStoredNeedsNoRegistry checks that the stored module can get other settings even if its tag cannot be
+// resolved again, or has moved to an image that the policy refuses, and that its revisions can become active even if
+// the registry is unavailable.
 func TestWhatIsStoredNeedsNoRegistry(t *testing.T) {
 	i := registrytest.New(t, false)
 	key, public := newKey(t)
@@ -619,7 +621,8 @@ func TestWhatIsStoredNeedsNoRegistry(t *testing.T) {
 	assert.Equal(t, metav1.ConditionFalse, apimeta.FindStatusCondition(p.Status.Conditions, plugins.VerifiedCondition).Status)
 }
 
-// If a stored module is lost while its revision exists, the module is stored again without a change to the plugin.
+// TestALostModuleIsStoredAgain checks that a stored module that is lost while its revision exists is stored again
+// without a change to the plugin.
 func TestALostModuleIsStoredAgain(t *testing.T) {
 	i := registrytest.New(t, false)
 	start(t, func(o *plugin.Options) {
@@ -645,7 +648,8 @@ func TestALostModuleIsStoredAgain(t *testing.T) {
 	}
 }
 
-// A module that cannot be stored is not fetched again for each attempt.
+// TestAModuleIsFetchedOnceUntilItIsStored checks that a module that cannot be stored is not fetched again for each
+// attempt.
 func TestAModuleIsFetchedOnceUntilItIsStored(t *testing.T) {
 	i := registrytest.New(t, false)
 	manager := start(t, func(o *plugin.Options) { o.Sources.InsecureRegistries = []string{i.Host()} })

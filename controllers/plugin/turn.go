@@ -21,8 +21,8 @@ import (
 // second of two promotions.
 const turnInterval = time.Second
 
-// turn is held by the plugin whose candidate is promoted after its rehearsal, until its status is written: two
-// candidates that were rehearsed without each other must not become active at once.
+// turn is held by the plugin whose candidate is promoted after its rehearsal, until the plugin's status is written,
+// because two candidates that were rehearsed without each other must not become active at once.
 type turn struct {
 	mu     sync.Mutex
 	holder string
@@ -38,7 +38,7 @@ func (t *turn) take(plugin string) bool {
 	return t.holder == plugin
 }
 
-// pass ends the turn of the plugin, if it has it.
+// pass ends the turn if the plugin has it.
 func (t *turn) pass(plugin string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -62,7 +62,7 @@ func (c *Controller) readOthers(ctx context.Context, p *plugins.ReflectionPlugin
 }
 
 // listCandidates returns requests for the other plugins with a candidate, after the active revision of a plugin has
-// changed: their reports count now, or do not count any more.
+// changed, because this determines which of their reports count.
 func (c *Controller) listCandidates(ctx context.Context, changed client.Object) (requests []reconcile.Request) {
 	all := &plugins.ReflectionPluginList{}
 	if err := c.client.List(ctx, all); err != nil {

@@ -26,8 +26,8 @@ type unstoredModule struct {
 	*module
 }
 
-// keep replaces the module of a plugin. While all modules together exceed the limit, the oldest modules of other
-// plugins are dropped.
+// keep stores the module of a plugin, and drops the plugin's former module. While all modules together exceed the
+// limit, the oldest modules of other plugins are dropped.
 func (u *unstoredModules) keep(plugin string, m *module) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -13,7 +13,8 @@ import (
 	"github.com/refract-project/refract/internal/pluginsource"
 )
 
-// Modules that cannot be stored do not fill the memory: the oldest ones are dropped.
+// TestUnstoredModulesAreLimited checks that the oldest of the modules that cannot be stored are dropped, so that these
+// modules do not fill the memory.
 func TestUnstoredModulesAreLimited(t *testing.T) {
 	var kept unstoredModules
 	large := make([]byte, pluginsource.MaxModuleBytes)

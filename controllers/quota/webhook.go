@@ -128,9 +128,10 @@ func (w *Webhook) Handle(ctx context.Context, request admission.Request) admissi
 		return patch.Admitted()
 	case refusal.Discreet == nil || w.identified:
 		return admission.Denied(refusal.Error())
-	// The response must not contain the usage. The controller reports it in an Event and a condition of the ShadowPod,
-	// which only the consumer can read.
 	case before == nil:
+		// The new ShadowPod is admitted although it exceeds the Quota, because the response to this client must not
+		// contain the usage. The controller does not create the pod, and reports the usage in an Event and a condition of
+		// the ShadowPod, which only the consumer can read.
 		return patch.Admitted()
 	}
 	return admission.Denied(refusal.Discreet.Error())

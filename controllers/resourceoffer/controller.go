@@ -38,7 +38,7 @@ import (
 
 // Options are the settings of the controller.
 type Options struct {
-	// Enabled starts the controller.
+	// Enabled determines whether the controller is started.
 	Enabled bool
 	// Offer describes the resources that this cluster grants to consumers.
 	Offer offer.Offer

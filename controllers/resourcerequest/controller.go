@@ -37,7 +37,7 @@ import (
 
 // Options are the settings of the controller.
 type Options struct {
-	// Enabled starts the controller.
+	// Enabled determines whether the controller is started.
 	Enabled bool
 	// Clock returns the time.
 	Clock clock.PassiveClock

@@ -47,7 +47,7 @@ import (
 
 // Options are the settings of the controller.
 type Options struct {
-	// Enabled starts the controller.
+	// Enabled determines whether the controller is started.
 	Enabled bool
 	// Limits is the LimitsEnforcement of new Quotas. An empty value means None.
 	Limits offloading.LimitsEnforcement
@@ -231,8 +231,8 @@ func own(quota *offloading.Quota, slice *auth.ResourceSlice) {
 	quota.OwnerReferences = nil
 }
 
-// hasCordoned reports whether a ResourceSlice of the consumer is cordoned. If so, its new ResourceSlices are cordoned,
-// too.
+// hasCordoned reports whether a ResourceSlice of the consumer is cordoned, or was cordoned when it was deleted. It
+// looks at the Quotas, which outlive cordoned slices, so that a recreated slice does not escape the cordon.
 func (c *Controller) hasCordoned(ctx context.Context, namespace string) (bool, error) {
 	quotas := &offloading.QuotaList{}
 	if err := c.live.List(ctx, quotas, client.InNamespace(namespace)); err != nil {

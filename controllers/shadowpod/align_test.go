@@ -41,8 +41,8 @@ func TestMetadataFollowsTheShadowPod(t *testing.T) {
 	}
 }
 
-// Labels that this project uses to find, count and restrict pods are restored. The provider may change all other
-// labels.
+// TestALabelTakenFromThePodIsPutBack checks that labels are restored which Refract uses to find, count and restrict
+// pods. The provider may change all other labels.
 func TestALabelTakenFromThePodIsPutBack(t *testing.T) {
 	namespace := extended(t)
 	provider.StartManager(t)
@@ -100,7 +100,8 @@ func TestWhatMayChangeInAPodIsPushed(t *testing.T) {
 	}
 }
 
-// If the provider's admission rewrites images, the change is not reverted.
+// TestWhatTheProviderChangedInThePodStays checks that the change is not reverted if the provider's admission rewrites
+// images.
 func TestWhatTheProviderChangedInThePodStays(t *testing.T) {
 	namespace := extended(t)
 	first := provider.StartManager(t)

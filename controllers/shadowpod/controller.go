@@ -101,7 +101,7 @@ type Controller struct {
 	released memo.Memo[string]
 	// gone determines whether ShadowPods are gone.
 	gone *shadows.Gone
-	// ran holds, by name, the UID of the ShadowPod whose pod existed last.
+	// ran holds, by name, the UID of the last ShadowPod whose pod was seen.
 	ran memo.Memo[types.UID]
 	// forbidden counts the attempts to create a pod that the API server forbade.
 	forbidden memo.Memo[int]

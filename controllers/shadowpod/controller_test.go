@@ -102,8 +102,9 @@ func TestAPodDeletedWhileNobodyLookedComesBack(t *testing.T) {
 	awaitPod(t, shadow, pod.UID)
 }
 
-// A kubelet also sets a terminal phase for a pod that it stops because the pod is deleted. Such a pod has not finished,
-// so it is recreated.
+// TestAPodStoppedByItsDeletionComesBack checks that a pod that was deleted is recreated although it has a terminal
+// phase. A kubelet also sets such a phase for a pod that it stops because the pod is deleted. The pod has not finished
+// in this case.
 func TestAPodStoppedByItsDeletionComesBack(t *testing.T) {
 	for _, phase := range []corev1.PodPhase{corev1.PodFailed, corev1.PodSucceeded} {
 		t.Run(string(phase), func(t *testing.T) {
@@ -188,8 +189,8 @@ func TestAForeignPodWithOurLabelIsLeftAlone(t *testing.T) {
 	}
 }
 
-// If the consumer deletes a pod of a StatefulSet and creates the next one at once, the new pod waits until the old
-// one is gone.
+// TestASuccessorWaitsForThePodOfItsPredecessor checks that the new pod waits until the old one is gone if the consumer
+// deletes a pod of a StatefulSet and creates the next one at once.
 func TestASuccessorWaitsForThePodOfItsPredecessor(t *testing.T) {
 	namespace := extended(t)
 	provider.StartManager(t)
@@ -250,7 +251,8 @@ func TestAMalformedShadowPodStopsNothingElse(t *testing.T) {
 	settle(t, namespace)
 }
 
-// In a new namespace, pods may arrive earlier than its service account. This is not reported.
+// TestAPodThatIsForbiddenForAMomentIsNoNews checks that nothing is reported about pods that arrive in a new namespace
+// earlier than its service account.
 func TestAPodThatIsForbiddenForAMomentIsNoNews(t *testing.T) {
 	provider.StartManager(t)
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{

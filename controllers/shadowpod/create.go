@@ -44,7 +44,7 @@ const (
 	updateAction = "UpdatePod"
 )
 
-// errForeign is the error if a pod with the desired name exists that has another owner.
+// errForeign is returned if a pod with the desired name exists and has another owner.
 var errForeign = report.Errorf(report.Foreign, "a pod of this name exists that is not ours")
 
 // create creates the pod of shadow if this cluster allows it. It returns the delay until the next attempt; 0 means that
@@ -296,8 +296,8 @@ func requestedAnnotations(shadow *unstructured.Unstructured) map[string]string {
 }
 
 // mapAPIServer returns a copy of spec with the host aliases of the consumer's API server set to the address that this
-// cluster has to use. An address that the consumer has set by value is already valid in this cluster; in this case the
-// containers' variables contain it.
+// cluster has to use. An address that the consumer has set by value is already valid in this cluster, and stays
+// unchanged. See isSetByValue.
 func (c *Controller) mapAPIServer(ctx context.Context, origin string, spec map[string]any) (map[string]any, error) {
 	aliases, ok := spec["hostAliases"].([]any)
 	if !ok || c.options.APIServerMapper == nil {

@@ -134,7 +134,7 @@ func container(fields map[string]any) []any {
 	return []any{all}
 }
 
-// Each case has a field that the consumer sets in a ShadowPod, and the expected result: the pod that is created, or
+// TestWhatIsForged checks the result of each field that the consumer sets in a ShadowPod: the pod that is created, or
 // the refusal.
 func TestWhatIsForged(t *testing.T) {
 	t.Parallel()
@@ -197,7 +197,8 @@ func fieldOf(object *unstructured.Unstructured, path string) any {
 	return value
 }
 
-// A ShadowPod that names no consumer or contains no pod is reported, and not retried.
+// TestUnusableShadowPods checks that a ShadowPod that names no consumer or contains no pod is reported, and not
+// retried.
 func TestUnusableShadowPods(t *testing.T) {
 	t.Parallel()
 	for want, shadow := range map[string]*unstructured.Unstructured{
@@ -214,7 +215,8 @@ func TestUnusableShadowPods(t *testing.T) {
 	}
 }
 
-// The reason why the creation of a pod fails determines whether it is reported and retried.
+// TestFailedCreations checks that the reason why the creation of a pod fails determines whether it is reported and
+// retried.
 func TestFailedCreations(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -269,7 +271,7 @@ func (d *desk) podLines() (lines []string) {
 	return lines
 }
 
-// A read that fails changes nothing.
+// TestFailedReads checks that a read that fails changes nothing.
 func TestFailedReads(t *testing.T) {
 	t.Parallel()
 	for _, resource := range []string{"shadowpods", "pods", "namespaces"} {
@@ -292,7 +294,8 @@ func TestFailedReads(t *testing.T) {
 	}
 }
 
-// An existing pod with the name is only deleted if it belongs to an earlier ShadowPod with the same name.
+// TestPodsOfOthers checks that an existing pod with the name is deleted only if it belongs to an earlier ShadowPod with
+// the same name.
 func TestPodsOfOthers(t *testing.T) {
 	t.Parallel()
 	owned := func(kind schema.GroupVersionKind, uid types.UID) []metav1.OwnerReference {
@@ -328,8 +331,8 @@ func TestPodsOfOthers(t *testing.T) {
 	}
 }
 
-// A change to the ShadowPod is applied to the running pod where Kubernetes allows it. Changes that other clients have
-// made since then stay.
+// TestWhatIsAligned checks that a change to the ShadowPod is applied to the running pod where Kubernetes allows it, and
+// that changes that other clients have made since then stay.
 func TestWhatIsAligned(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -367,7 +370,8 @@ func TestWhatIsAligned(t *testing.T) {
 	}
 }
 
-// A change that this cluster does not allow leaves the running pod unchanged, until the change is corrected.
+// TestRefusedChanges checks that a change that this cluster does not allow leaves the running pod unchanged, until the
+// change is corrected.
 func TestRefusedChanges(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
@@ -383,7 +387,7 @@ func TestRefusedChanges(t *testing.T) {
 	assert.Contains(t, fmt.Sprint(fieldOf(d.pod(), "spec.containers")), "main:2")
 }
 
-// The reason why the patch of a pod fails determines whether it is reported.
+// TestFailedChanges checks that the reason why the patch of a pod fails determines whether it is reported.
 func TestFailedChanges(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -418,8 +422,8 @@ func TestFailedChanges(t *testing.T) {
 	}
 }
 
-// A lost pod is recreated, unless it has finished. This also holds if only an earlier controller process has seen
-// that it finished.
+// TestTheEndOfPods checks that a lost pod is recreated, unless it has finished, even if only an earlier controller
+// process has seen that it finished.
 func TestTheEndOfPods(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -464,7 +468,7 @@ func TestTheEndOfPods(t *testing.T) {
 	}
 }
 
-// If a ShadowPod is gone, its pod is deleted. A pod of another owner is kept.
+// TestOrphans checks that the pod of a ShadowPod that is gone is deleted, and that a pod of another owner is kept.
 func TestOrphans(t *testing.T) {
 	t.Parallel()
 	for _, policy := range []string{"Always", "Never"} {

@@ -20,9 +20,9 @@ import (
 	"github.com/refract-project/refract/controllers/internal/controllertest"
 )
 
-// A disruption budget counts offloaded pods. Kubernetes determines the expected number of pods from the scale of their
-// controllers, so a ShadowPod has a scale. Without it, Kubernetes would allow no eviction of offloaded pods, and a
-// provider could not drain its nodes.
+// TestDisruptionBudgetsCountOffloadedPods checks that a disruption budget counts offloaded pods. Kubernetes determines
+// the expected number of pods from the scale of their controllers, so a ShadowPod has a scale. Without it, Kubernetes
+// would allow no eviction of offloaded pods, and a provider could not drain its nodes.
 func TestDisruptionBudgetsCountOffloadedPods(t *testing.T) {
 	for name, spec := range map[string]policyv1.PodDisruptionBudgetSpec{
 		"most":       {MaxUnavailable: ptr.To(intstr.FromInt32(1))},

@@ -28,8 +28,8 @@ func quarantined(t *testing.T, namespace, name string) bool {
 	return false
 }
 
-// A client of this cluster deletes a pod whenever it is created. The pod is then not recreated until the request
-// changes, which an Event reports.
+// TestAPodThatIsAlwaysDeletedIsLeftAlone checks that a pod which a client of this cluster deletes whenever it is
+// created is not recreated until the request changes, and that an Event reports this.
 func TestAPodThatIsAlwaysDeletedIsLeftAlone(t *testing.T) {
 	namespace := extended(t)
 	m := provider.StartManager(t)
@@ -57,9 +57,9 @@ func TestAPodThatIsAlwaysDeletedIsLeftAlone(t *testing.T) {
 	awaitPod(t, shadow, "")
 }
 
-// A client of this cluster reverts an enforced label of a pod whenever it is written. The key of the label is in a
-// domain of this project. The Event names the client and the label. The label is still corrected, but only every few
-// seconds.
+// TestAPodThatIsAlwaysChangedIsCorrectedSlowly checks that an enforced label of a pod which a client of this cluster
+// reverts whenever it is written is corrected only every few seconds, and that the Event names the client and the
+// label. The key of the label is in a domain of Refract.
 func TestAPodThatIsAlwaysChangedIsCorrectedSlowly(t *testing.T) {
 	namespace := extended(t)
 	m := provider.StartManager(t)

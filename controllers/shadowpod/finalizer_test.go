@@ -180,7 +180,8 @@ func TestNothingHangsOnTheFinalizer(t *testing.T) {
 	}
 }
 
-// A pod that has lost its label is not in the cache, but is still recreated if it is deleted.
+// TestAPodThatLostItsLabelAndIsDeletedComesBack checks that a pod that has lost its label, and is therefore not in the
+// cache, is still recreated if it is deleted.
 func TestAPodThatLostItsLabelAndIsDeletedComesBack(t *testing.T) {
 	namespace := extended(t)
 	first := provider.StartManager(t)
@@ -197,8 +198,8 @@ func TestAPodThatLostItsLabelAndIsDeletedComesBack(t *testing.T) {
 	awaitPod(t, shadow, pod.UID)
 }
 
-// After etcd was restored, a pod has a finalizer again that was already removed. The finalizer must be removed again,
-// so that it does not block the deletion of the namespace forever.
+// TestAReleasedPodThatHasItsFinalizerAgainIsReleasedAgain checks that a finalizer that was already removed is removed
+// again if the pod has it after etcd was restored. Otherwise it would block the deletion of the namespace forever.
 func TestAReleasedPodThatHasItsFinalizerAgainIsReleasedAgain(t *testing.T) {
 	namespace := extended(t)
 	provider.StartManager(t)
@@ -222,8 +223,9 @@ func TestAReleasedPodThatHasItsFinalizerAgainIsReleasedAgain(t *testing.T) {
 	provider.AwaitGone(t, pod)
 }
 
-// If an admission policy denies the removal of the finalizer, an Event reports it, because the pod cannot be deleted
-// meanwhile. The removal is retried. A policy without a reason is answered as an outdated patch is.
+// TestADeniedReleaseIsReported checks that an Event reports an admission policy that denies the removal of the
+// finalizer, because the pod cannot be deleted meanwhile, and that the removal is retried. The policy denies with the
+// reason Invalid, with which the API server also rejects an outdated patch.
 func TestADeniedReleaseIsReported(t *testing.T) {
 	namespace := extended(t)
 	m := provider.StartManager(t)

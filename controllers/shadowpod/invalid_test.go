@@ -17,8 +17,8 @@ import (
 	"github.com/refract-project/refract/controllers/internal/controllertest"
 )
 
-// A pod that a LimitRange of the provider makes invalid is created when the LimitRange is gone, without a change on the
-// consumer.
+// TestAPodIsValidWithoutALimitRange checks that a pod that a LimitRange of the provider makes invalid is created when
+// the LimitRange is gone, without a change on the consumer.
 func TestAPodIsValidWithoutALimitRange(t *testing.T) {
 	namespace := extended(t)
 	limits := &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "small"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{{
@@ -54,8 +54,8 @@ func TestAPodIsValidWithoutALimitRange(t *testing.T) {
 	}
 }
 
-// A pod whose sidecar would become an ordinary init container, which never ends, is not created. A pod that only
-// loses less important fields is created, with a Warning.
+// TestFieldsThatTheAPIServerDrops checks that a pod whose sidecar would become an ordinary init container, which never
+// ends, is not created, and that a pod that only loses less important fields is created, with a Warning.
 func TestFieldsThatTheAPIServerDrops(t *testing.T) {
 	namespace := extended(t)
 	always := corev1.ContainerRestartPolicyAlways
@@ -93,8 +93,8 @@ func TestFieldsThatTheAPIServerDrops(t *testing.T) {
 	}
 }
 
-// The API server of the provider has a feature disabled and drops the field without an error, as an older API server
-// would. The Event names the field and the version.
+// TestAFieldOfADisabledFeature checks that the Event names the field and the version if the API server of the provider
+// has a feature disabled and drops the field without an error, as an older API server would.
 func TestAFieldOfADisabledFeature(t *testing.T) {
 	namespace := extended(t)
 	m := provider.StartManager(t)

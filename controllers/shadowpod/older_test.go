@@ -21,8 +21,9 @@ import (
 	"github.com/refract-project/refract/test/support/testenv"
 )
 
-// The API server of an older provider has no image volumes. It would create the pod without the volume and its mount,
-// beside another volume that it has.
+// TestVolumesThatAnOlderProviderDoesNotHave checks that a pod with an image volume is not created if the API server of
+// an older provider does not support such volumes. The API server would create the pod without the volume and its
+// mount. It makes no difference whether the pod has another volume.
 func TestVolumesThatAnOlderProviderDoesNotHave(t *testing.T) {
 	testenv.NeedControlPlane(t)
 	cluster, err := testenv.Start(t.Context(), testenv.Options{Name: "older", CRDPaths: []string{"../../api/crds"}, NoScheduler: true,

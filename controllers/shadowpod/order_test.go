@@ -29,8 +29,9 @@ import (
 	"github.com/refract-project/refract/internal/rbac"
 )
 
-// A mutating webhook that is called after ours may raise the requests of a pod. The API server then calls ours again,
-// and the controller compares the stored ShadowPod, which has the raised requests, with the Quota.
+// TestWhatALaterWebhookRequestsIsCompared checks that the raised requests are compared with the Quota if a mutating
+// webhook that is called after Refract's webhook raises the requests of a pod. The API server then calls Refract's
+// webhook again, and the controller compares the stored ShadowPod, which has the raised requests.
 func TestWhatALaterWebhookRequestsIsCompared(t *testing.T) {
 	const name = "lucca"
 	namespace, _ := limited(t, name, quantities("cpu", "2", "memory", "10Gi", "ephemeral-storage", "10Gi", "pods", "8"))
@@ -72,8 +73,8 @@ func TestWhatALaterWebhookRequestsIsCompared(t *testing.T) {
 	})
 }
 
-// raiseLater registers a webhook that the API server calls after ours. It sets the CPU request and limit of the
-// ShadowPods in a namespace, except ShadowPods with an annotation.
+// raiseLater registers a webhook that the API server calls after Refract's webhook. It sets the CPU request and limit
+// of the ShadowPods in a namespace, except ShadowPods with an annotation.
 func raiseLater(t *testing.T, namespace, cpu string) {
 	t.Helper()
 	patch := []byte(`[{"op":"replace","path":"/spec/pod/containers/0/resources/requests/cpu","value":"` + cpu + `"},

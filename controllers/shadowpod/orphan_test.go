@@ -48,8 +48,8 @@ func started(t *testing.T, shadow *unstructured.Unstructured) *corev1.Pod {
 	return pod
 }
 
-// A pod is deleted with its ShadowPod. The garbage collector of this cluster is disabled, so only the controller
-// deletes pods.
+// TestAPodIsDeletedWithItsShadowPod checks that a pod is deleted with its ShadowPod. The garbage collector of this
+// cluster is disabled, so only the controller deletes pods.
 func TestAPodIsDeletedWithItsShadowPod(t *testing.T) {
 	namespace := extended(t)
 	m := provider.StartManager(t)
@@ -77,8 +77,8 @@ func TestAPodIsDeletedWithItsShadowPod(t *testing.T) {
 	})
 }
 
-// If a ShadowPod was deleted while no controller ran, its pod is found and deleted at the start. Pods that were
-// released from their ShadowPod stay.
+// TestAnOrphanIsFoundAtTheStart checks that the pod of a ShadowPod that was deleted while no controller ran is found
+// and deleted at the start, and that pods that were released from their ShadowPod stay.
 func TestAnOrphanIsFoundAtTheStart(t *testing.T) {
 	namespace := extended(t)
 	first := provider.StartManager(t)
@@ -96,7 +96,8 @@ func TestAnOrphanIsFoundAtTheStart(t *testing.T) {
 	assert.Nil(t, kept.DeletionTimestamp, "a pod without an owner was deleted")
 }
 
-// A recreated ShadowPod does not wait until the garbage collector has deleted the old pod.
+// TestTheNextShadowPodEndsThePodOfTheLast checks that a recreated ShadowPod does not wait until the garbage collector
+// has deleted the old pod.
 func TestTheNextShadowPodEndsThePodOfTheLast(t *testing.T) {
 	namespace := extended(t)
 	first := provider.StartManager(t)
@@ -130,8 +131,8 @@ func (o *outdated) Get(ctx context.Context, key client.ObjectKey, object client.
 	return o.Client.Get(ctx, key, object, options...)
 }
 
-// No pod is deleted because of an outdated cache, which may lack an existing ShadowPod, or show a former owner of a
-// pod.
+// TestNoPodIsDeletedOnAnOutdatedCache checks that no pod is deleted because of an outdated cache, which may lack an
+// existing ShadowPod, or show a former owner of a pod.
 func TestNoPodIsDeletedOnAnOutdatedCache(t *testing.T) {
 	namespace := extended(t)
 	running := provider.StartManager(t)

@@ -35,8 +35,8 @@ func (b *behind) Get(ctx context.Context, key client.ObjectKey, object client.Ob
 	return b.Client.Get(ctx, key, object, options...)
 }
 
-// A pod is not recreated for a ShadowPod that exists only in the cache: it would start, and then be deleted because
-// its owner does not exist.
+// TestNoPodForAShadowPodThatIsNoMore checks that a pod is not recreated for a ShadowPod that exists only in the cache.
+// Such a pod would start, and then be deleted because its owner does not exist.
 func TestNoPodForAShadowPodThatIsNoMore(t *testing.T) {
 	namespace := extended(t)
 	cached := &behind{Client: provider.Client}

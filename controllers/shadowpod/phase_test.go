@@ -20,7 +20,8 @@ import (
 	"github.com/refract-project/refract/internal/podend"
 )
 
-// A pod failed and was deleted while no controller ran. Its phase is final only if it failed before its deletion.
+// TestFinalPhaseOfAPodThatFailedAndWasDeletedUnseen checks that the phase of a pod that failed and was deleted while no
+// controller ran is final only if the pod failed before its deletion.
 func TestFinalPhaseOfAPodThatFailedAndWasDeletedUnseen(t *testing.T) {
 	asked := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 	ended := func(exit int32, after time.Duration) corev1.ContainerStatus {
@@ -62,8 +63,8 @@ func TestFinalPhaseOfAPodThatFailedAndWasDeletedUnseen(t *testing.T) {
 	}
 }
 
-// The API server validates little of spec.pod. Invalid parts are passed on to the pod, or ignored, but cause no
-// panic.
+// TestMalformedShadowPodsAreComparedWithoutPanic checks that invalid parts of spec.pod, of which the API server
+// validates little, are passed on to the pod, or ignored, but cause no panic.
 func TestMalformedShadowPodsAreComparedWithoutPanic(t *testing.T) {
 	pod := &corev1.Pod{Spec: corev1.PodSpec{
 		Containers:     []corev1.Container{{Name: "main", Image: "a"}},
@@ -143,8 +144,8 @@ func TestForgeKeepsWhatNobodyHasHeardOfAndTheCacheAsItIs(t *testing.T) {
 	}
 }
 
-// An address that the consumer has set by value is already valid in this cluster. The variables of the containers
-// show that it was set by value.
+// TestForgeKeepsAnAPIServerThatIsSetByValue checks that an address that the consumer has set by value is kept, because
+// it is already valid in this cluster. The variables of the containers show that it was set by value.
 func TestForgeKeepsAnAPIServerThatIsSetByValue(t *testing.T) {
 	shadow := kind.New()
 	shadow.SetLabels(map[string]string{wire.OriginLabel: "home"})

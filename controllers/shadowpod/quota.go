@@ -71,7 +71,7 @@ func (c *Controller) withDefaults(ctx context.Context, pod *unstructured.Unstruc
 	case apifailure.IsUndecided(err):
 		return nil, fmt.Errorf("asking for the defaults of pod %s, %w", client.ObjectKeyFromObject(pod), err)
 	case err != nil:
-		return spec, nil //nolint:nilerr // so will the creation be, which reports it
+		return spec, nil //nolint:nilerr // the creation fails with the same error, which is then reported
 	}
 	return typedSpec(tried.Object["spec"])
 }

@@ -64,7 +64,8 @@ func quantities(pairs ...string) corev1.ResourceList {
 	return list
 }
 
-// A pod that exceeds a Quota waits, which is reported once. It is created when another pod is gone, and not earlier.
+// TestQuota checks that a pod that exceeds a Quota waits, that this is reported once, and that the pod is created when
+// another pod is gone, and not earlier.
 func TestQuota(t *testing.T) {
 	namespace, q := limited(t, "padua", quantities("cpu", "1"))
 	m := provider.StartManager(t)
@@ -125,7 +126,8 @@ func TestQuota(t *testing.T) {
 	})
 }
 
-// Many concurrent pods cannot exceed a Quota together, and the pods of another consumer do not count.
+// TestQuotaUnderLoad checks that many concurrent pods cannot exceed a Quota together, and that the pods of another
+// consumer do not count.
 func TestQuotaUnderLoad(t *testing.T) {
 	namespace, _ := limited(t, "trapani", quantities("cpu", "100", "pods", "5"))
 	other, _ := limited(t, "agrigento", quantities("pods", "2"))
@@ -162,8 +164,8 @@ func TestQuotaUnderLoad(t *testing.T) {
 	})
 }
 
-// A cordoned Quota admits no new pods, but a lost pod is recreated. The declarations that a Quota requires are
-// enforced.
+// TestQuotaRules checks that a cordoned Quota admits no new pods, but a lost pod is recreated, and that the
+// declarations that a Quota requires are enforced.
 func TestQuotaRules(t *testing.T) {
 	namespace, q := limited(t, "enna", quantities("cpu", "10", "memory", "10Gi"))
 	provider.Delete(t, q)
@@ -215,8 +217,8 @@ func sizes(cpu, image string) string {
 	return fmt.Sprintf(`{"spec":{"pod":{"containers":[{"name":"main","image":%q,"resources":{"requests":{"cpu":%q}}}]}}}`, image, cpu)
 }
 
-// With a cordoned Quota, or without a required Quota, a running pod may shrink, and may be recreated unchanged. It
-// must not grow or be replaced, either while it runs or when it is lost.
+// TestWhatRunsBecomesNothingElse checks that with a cordoned Quota, or without a required Quota, a running pod may
+// shrink, and may be recreated unchanged, but must not grow or be replaced, either while it runs or when it is lost.
 func TestWhatRunsBecomesNothingElse(t *testing.T) {
 	for name, closed := range map[string]func(t *testing.T, q *offloading.Quota){
 		"cordoned":    func(t *testing.T, q *offloading.Quota) { provider.Patch(t, q, `{"spec":{"cordoned":true}}`) },
@@ -310,8 +312,8 @@ func awaitAdmitted(t *testing.T, shadow *unstructured.Unstructured, what string)
 	})
 }
 
-// If a change does not fit into the Quota, the pod is not changed, and the reason is reported. Labels are still
-// updated, because no Quota counts them.
+// TestRefusedChangesLeaveThePod checks that the pod is not changed, and the reason is reported, if a change does not
+// fit into the Quota. Labels are still updated, because no Quota counts them.
 func TestRefusedChangesLeaveThePod(t *testing.T) {
 	namespace, q := limited(t, "matera", quantities("cpu", "1"))
 	provider.StartManager(t)
@@ -342,8 +344,8 @@ func TestRefusedChangesLeaveThePod(t *testing.T) {
 	awaitAdmitted(t, shadow, "the Quota was raised")
 }
 
-// If the policy of this cluster does not allow a generation, no part of it is written: neither its other fields nor a
-// label that is changed later.
+// TestRefusedGenerationsAreNotWritten checks that no part of a generation is written if the policy of this cluster does
+// not allow the generation: neither its other fields nor a label that is changed later.
 func TestRefusedGenerationsAreNotWritten(t *testing.T) {
 	namespace := extended(t)
 	provider.StartManager(t)
@@ -379,7 +381,8 @@ func tolerates(pod *corev1.Pod, key string) bool {
 	return false
 }
 
-// The defaults of a LimitRange in this cluster already count before the pod is created.
+// TestDefaultsOfANamespaceCount checks that the defaults of a LimitRange in this cluster already count before the pod
+// is created.
 func TestDefaultsOfANamespaceCount(t *testing.T) {
 	namespace, _ := limited(t, "lecce", quantities("cpu", "1", "memory", "1Gi"))
 	provider.StartManager(t)

@@ -76,9 +76,9 @@ func memoryOf(pod *corev1.Pod) string {
 	return pod.Spec.Containers[0].Resources.Requests.Memory().String()
 }
 
-// Changes that admission, an autoscaler or an administrator of the provider made to a pod stay when another field is
-// changed on the consumer, even after a restart of the controller. Changes on the consumer are applied, even in the
-// same fields.
+// TestChangesOfTheProviderOutliveThoseAtHome checks that changes that admission, an autoscaler or an administrator of
+// the provider made to a pod stay when another field is changed on the consumer, even after a restart of the
+// controller, and that changes on the consumer are applied, even in the same fields.
 func TestChangesOfTheProviderOutliveThoseAtHome(t *testing.T) {
 	namespace := extended(t)
 	mutating(t, namespace)
@@ -131,8 +131,9 @@ func TestChangesOfTheProviderOutliveThoseAtHome(t *testing.T) {
 	aligned(t, pod, func() bool { return pod.Spec.Containers[0].Image == "registry.example/main:1" })
 }
 
-// Admission of the provider may set fields that cannot change in a pod. They stay when a toleration is added on the
-// consumer, next to the one that admission has added, and when the consumer changes the same fields of the ShadowPod.
+// TestFieldsThatCannotChangeStayAsAdmissionSetThem checks that immutable fields that the provider's admission has set
+// in a pod stay when a toleration is added on the consumer, in addition to the one that admission has added, and when
+// the consumer changes the same fields of the ShadowPod.
 func TestFieldsThatCannotChangeStayAsAdmissionSetThem(t *testing.T) {
 	namespace := extended(t)
 	shadow := shadowPod(namespace, "web")
@@ -176,11 +177,12 @@ func TestFieldsThatCannotChangeStayAsAdmissionSetThem(t *testing.T) {
 	generation := pod.Annotations[shadowpod.GenerationAnnotation]
 	provider.Patch(t, shadow, `{"spec":{"pod":{"hostAliases":[{"ip":"10.1.1.2","hostnames":["home"]}],
 		"topologySpreadConstraints":[{"maxSkew":2,"topologyKey":"host","whenUnsatisfiable":"ScheduleAnyway"}]}}}`)
-	aligned(t, pod, func() bool { return pod.Annotations[shadowpod.GenerationAnnotation] != generation }) // and nothing else
+	aligned(t, pod, func() bool { return pod.Annotations[shadowpod.GenerationAnnotation] != generation })
 	untouched("with fields that cannot change", 2)
 }
 
-// A size that was rejected stays in the ShadowPod, but the size that an autoscaler has set is not reverted.
+// TestARefusedSizeLeavesOthersAlone checks that a size that was rejected stays in the ShadowPod, but the size that an
+// autoscaler has set is not reverted.
 func TestARefusedSizeLeavesOthersAlone(t *testing.T) {
 	namespace := extended(t)
 	mutating(t, namespace)
@@ -207,7 +209,8 @@ func older(t *testing.T, pod *corev1.Pod) {
 	provider.Patch(t, pod, fmt.Sprintf(`{"metadata":{"labels":{"app":%q},"annotations":{%q:null,"note":"one"}}}`, pod.Name, asked.Annotation))
 }
 
-// In a pod of an earlier version, only changes that are made after the upgrade are applied.
+// TestPodsOfAnEarlierVersion checks that in a pod of an earlier version, only changes that are made after the upgrade
+// are applied.
 func TestPodsOfAnEarlierVersion(t *testing.T) {
 	namespace := extended(t)
 	mutating(t, namespace)
@@ -256,7 +259,8 @@ func TestPodsOfAnEarlierVersion(t *testing.T) {
 	})
 }
 
-// If a consumer writes a record into its ShadowPod, the record of the pod is not affected.
+// TestTheRecordIsNotTheConsumers checks that the record of the pod is not affected if a consumer writes a record into
+// its ShadowPod.
 func TestTheRecordIsNotTheConsumers(t *testing.T) {
 	namespace := extended(t)
 	provider.StartManager(t)

@@ -32,8 +32,8 @@ func admitted(shadow *unstructured.Unstructured) (status, message string) {
 	return "", ""
 }
 
-// If a consumer requests features that no tenant may use, no pod is created. A single Event names the field and the
-// rule, and says who can change the rule.
+// TestRefusesWhatTenantsMayNotRun checks that no pod is created if a consumer requests features that no tenant may use.
+// A single Event names the field and the rule, and says who can change the rule.
 func TestRefusesWhatTenantsMayNotRun(t *testing.T) {
 	namespace := extended(t)
 	m := provider.StartManager(t)
@@ -89,8 +89,8 @@ func TestRefusesWhatTenantsMayNotRun(t *testing.T) {
 	}
 }
 
-// A pod with labels or annotations that components of the provider trust is refused, unless the provider allows them
-// for this consumer.
+// TestRefusesTrustedMetadata checks that a pod with labels or annotations that components of the provider trust is
+// refused, unless the provider allows them for this consumer.
 func TestRefusesTrustedMetadata(t *testing.T) {
 	namespace, trusting := extended(t), extended(t)
 	provider.Patch(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: trusting}}, `{"metadata":{"annotations":{"tenants.refract.io/allowed-labels":"istio.io/*","tenants.refract.io/allowed-annotations":"iam.amazonaws.com/role"}}}`)
@@ -128,7 +128,7 @@ func TestRefusesTrustedMetadata(t *testing.T) {
 	}
 }
 
-// Pods get a token of this cluster's API server only if they request one.
+// TestTokensOnRequest checks that pods get a token of this cluster's API server only if they request one.
 func TestTokensOnRequest(t *testing.T) {
 	namespace := extended(t)
 	provider.StartManager(t)
@@ -149,8 +149,8 @@ func TestTokensOnRequest(t *testing.T) {
 	}
 }
 
-// The namespace determines the owner of a ShadowPod, regardless of the ShadowPod's labels. A namespace that is not
-// offloaded has no owner.
+// TestRefusesOtherOriginsAndNamespaces checks that the namespace determines the owner of a ShadowPod, regardless of the
+// ShadowPod's labels, and that a namespace that is not offloaded has no owner.
 func TestRefusesOtherOriginsAndNamespaces(t *testing.T) {
 	namespace, foreign := extended(t), provider.Namespace(t)
 	provider.StartManager(t)
@@ -171,7 +171,8 @@ func TestRefusesOtherOriginsAndNamespaces(t *testing.T) {
 	}
 }
 
-// The provider can allow features for all consumers, for one consumer, or for one namespace.
+// TestAllowsWhatTheProviderAllows checks that the provider can allow features for all consumers, for one consumer, or
+// for one namespace.
 func TestAllowsWhatTheProviderAllows(t *testing.T) {
 	allowed, labelled := extended(t), extended(t)
 	provider.Patch(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: labelled}}, fmt.Sprintf(`{"metadata":{"labels":{%q:"baseline"}}}`, tenancy.EnforceLabel))

@@ -67,7 +67,8 @@ func awaitCPU(t *testing.T, pod *corev1.Pod, want ...string) {
 	})
 }
 
-// A resize on the consumer causes one write on the provider, regardless of the number of containers.
+// TestAResizeOfManyContainersIsOneWrite checks that a resize on the consumer causes one write on the provider,
+// regardless of the number of containers.
 func TestAResizeOfManyContainersIsOneWrite(t *testing.T) {
 	namespace := extended(t)
 	m := provider.StartManager(t)
@@ -80,8 +81,8 @@ func TestAResizeOfManyContainersIsOneWrite(t *testing.T) {
 	}
 }
 
-// One container grows by the amount by which another one shrinks. The sizes must be written together, because the pod
-// would temporarily exceed its limit otherwise.
+// TestSizesThatFitTogetherAreNotRefused checks that the sizes are written together if one container grows by the amount
+// by which another one shrinks. Otherwise the pod would temporarily exceed its limit.
 func TestSizesThatFitTogetherAreNotRefused(t *testing.T) {
 	namespace := extended(t)
 	m := provider.StartManager(t)
@@ -96,7 +97,7 @@ func TestSizesThatFitTogetherAreNotRefused(t *testing.T) {
 	}
 }
 
-// A rejected size delays the other sizes by only one request.
+// TestARefusedSizeDoesNotKeepTheOthersBack checks that a rejected size delays the other sizes by only one request.
 func TestARefusedSizeDoesNotKeepTheOthersBack(t *testing.T) {
 	namespace := extended(t)
 	provider.StartManager(t)

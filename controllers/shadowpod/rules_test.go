@@ -36,8 +36,8 @@ func awaitNotAdmitted(t *testing.T, shadow *unstructured.Unstructured) {
 	})
 }
 
-// A refused pod is created, or changed, as soon as its namespace allows it. Its next regular attempt would follow later
-// than the test waits.
+// TestRefusedPodsFollowTheRulesOfTheirNamespace checks that a refused pod is created, or changed, as soon as its
+// namespace allows it. Its next regular attempt would follow later than the test waits.
 func TestRefusedPodsFollowTheRulesOfTheirNamespace(t *testing.T) {
 	limited, strict, unowned, running := extended(t), extended(t), provider.Namespace(t), extended(t)
 	patch := func(namespace, metadata string) {
@@ -88,7 +88,8 @@ func TestRefusedPodsFollowTheRulesOfTheirNamespace(t *testing.T) {
 	}
 }
 
-// A refused pod is tried again even if no event announces that its namespace allows it.
+// TestRefusedPodsAreTriedAgain checks that a refused pod is tried again even if no event announces that its namespace
+// allows it.
 func TestRefusedPodsAreTriedAgain(t *testing.T) {
 	namespace := extended(t)
 	policy, err := tenancy.NewPolicy(tenancy.Options{})

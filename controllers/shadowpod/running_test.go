@@ -27,7 +27,8 @@ func running(t *testing.T, pod *corev1.Pod) {
 		"state":{"running":{}},"resources":{"requests":{"cpu":"100m"}}}]}}`)
 }
 
-// kubectl debug and in-place resizes of the consumer's pod are applied to the provider's pod while it runs.
+// TestRunningPodsAreResizedAndDebugged checks that kubectl debug and in-place resizes of the consumer's pod are applied
+// to the provider's pod while it runs.
 func TestRunningPodsAreResizedAndDebugged(t *testing.T) {
 	namespace := extended(t)
 	m := provider.StartManager(t)
@@ -82,7 +83,8 @@ func TestRunningPodsAreResizedAndDebugged(t *testing.T) {
 	}
 }
 
-// An API server that cannot resize pods is distinguished from a pod that is gone.
+// TestSubresourcesThatAreNotServed checks that an API server that cannot resize pods is distinguished from a pod that
+// is gone.
 func TestSubresourcesThatAreNotServed(t *testing.T) {
 	namespace := extended(t)
 	provider.StartManager(t)
@@ -99,7 +101,8 @@ func TestSubresourcesThatAreNotServed(t *testing.T) {
 	}
 }
 
-// A size that the provider rejects is reported. It delays the other changes by only one request.
+// TestARefusedSizeIsToldAndTheRestGoesOn checks that a size that the provider rejects is reported, and delays the other
+// changes by only one request.
 func TestARefusedSizeIsToldAndTheRestGoesOn(t *testing.T) {
 	namespace := extended(t)
 	provider.StartManager(t)
@@ -125,8 +128,9 @@ func TestARefusedSizeIsToldAndTheRestGoesOn(t *testing.T) {
 	})
 }
 
-// Tenants may not use the defaults of `kubectl debug`. The debug container stays in the consumer's pod forever, so it
-// must not block a resize or the recreation of the pod.
+// TestARefusedDebuggerKeepsNothingBack checks that a refused debug container does not block a resize or the recreation
+// of the pod. Tenants may not use the defaults of `kubectl debug`, and the debug container stays in the consumer's pod
+// forever.
 func TestARefusedDebuggerKeepsNothingBack(t *testing.T) {
 	namespace := extended(t)
 	provider.StartManager(t)
@@ -160,8 +164,8 @@ func TestARefusedDebuggerKeepsNothingBack(t *testing.T) {
 	}
 }
 
-// Admission of the provider may deny debug containers. An Event names the reason, other changes go on, and the debug
-// container is added once it is allowed.
+// TestADebuggerThatAdmissionDenies checks that an Event names the reason if admission of the provider denies a debug
+// container, that other changes are still applied, and that the debug container is added once it is allowed.
 func TestADebuggerThatAdmissionDenies(t *testing.T) {
 	namespace := extended(t)
 	m := provider.StartManager(t)

@@ -61,7 +61,8 @@ func TestALargeShadowPodIsRefusedUntilItIsSmaller(t *testing.T) {
 	}
 }
 
-// A pod whose large spec is not cached is recreated: the spec is read when it is needed.
+// TestAPodOfALargeSpecIsRecreated checks that a pod whose large spec is not cached is recreated. The spec is read when
+// it is needed.
 func TestAPodOfALargeSpecIsRecreated(t *testing.T) {
 	namespace := extended(t)
 	provider.StartManager(t)
@@ -84,7 +85,8 @@ func TestAPodOfALargeSpecIsRecreated(t *testing.T) {
 	})
 }
 
-// If a ShadowPod has become too large, its running pod stays unchanged, including its labels.
+// TestAPodOfAShadowPodThatHasBecomeTooLargeIsLeftAlone checks that the running pod of a ShadowPod that has become too
+// large stays unchanged, including its labels.
 func TestAPodOfAShadowPodThatHasBecomeTooLargeIsLeftAlone(t *testing.T) {
 	namespace := extended(t)
 	provider.StartManager(t)
@@ -101,7 +103,8 @@ func TestAPodOfAShadowPodThatHasBecomeTooLargeIsLeftAlone(t *testing.T) {
 	assert.Equal(t, pod.Annotations, now.Annotations)
 }
 
-// For a ShadowPod that has no pod or was refused, the cache holds little more than the identity of the ShadowPod.
+// TestARefusedShadowPodCostsItsKey checks that the cache holds little more than the identity of a ShadowPod that has no
+// pod or was refused.
 func TestARefusedShadowPodCostsItsKey(t *testing.T) {
 	compact := transformOf(t)
 	shadow := func(phase, status string, generation int64, bytes int) *unstructured.Unstructured {
@@ -153,7 +156,8 @@ func transformOf(t *testing.T) func(any) (any, error) {
 	return nil
 }
 
-// 400 hostile ShadowPods, as the API server sends them, take no more memory than 400 names.
+// TestHostileShadowPodsTakeLittleMemory checks that 400 hostile ShadowPods, as the API server sends them, take no more
+// memory than 400 names.
 func TestHostileShadowPodsTakeLittleMemory(t *testing.T) {
 	namespace := extended(t)
 	decoding := shadowpod.Decoding()

@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// After an interruption, a watch first shows pods in their current state. They are reconciled even if they are
-// already running.
+// TestPodsThatAreFirstSeenRunningAreLookedAt checks that pods are reconciled even if they are already running when a
+// watch first shows them. After an interruption, a watch shows pods only in their current state.
 func TestPodsThatAreFirstSeenRunningAreLookedAt(t *testing.T) {
 	c := NewController(nil, nil, nil, Options{})
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())

@@ -51,7 +51,7 @@ import (
 
 // Options are the settings of the controller.
 type Options struct {
-	// Enabled starts the controller.
+	// Enabled determines whether the controller is started.
 	Enabled bool
 	// RolePrefix is the prefix of the names of this installation's ClusterRoles. If it is empty, it is
 	// rbac.DefaultPrefix.

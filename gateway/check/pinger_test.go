@@ -88,7 +88,7 @@ func TestPinger(t *testing.T) {
 	send(pinger, `{"clusterID":"milan","msgType":"PONG","refract":true,"moved":true,"timeStamp":"`+stamp()+`"}`)
 	<-reconnects
 
-	// And so does this one, to a client of Refract.
+	// The gateway of this test must do the same for a client of Refract.
 	const last = "2020-01-01T00:00:00.2Z"
 	send(pinger, `{"clusterID":"rome","msgType":"PING","refract":true,"timeStamp":"`+last+`"}`)
 	for stamp() != last {

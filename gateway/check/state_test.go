@@ -125,7 +125,7 @@ func TestMovedPeers(t *testing.T) {
 	require.True(t, k.Connected())
 	require.Equal(t, interval, k.Interval())
 
-	// A pod that never answers is a loss as any other.
+	// A pod that never answers must count as lost, too.
 	stamp = k.now.Add(-interval).String()
 	require.False(t, k.Moved(stamp, k.now.Add(time.Minute)), "an answer that is a minute old")
 	require.True(t, k.Moved(stamp, k.now))

@@ -156,7 +156,7 @@ func ResumeTunnel(p Peering, present netstate.State) (Gateway, error) {
 	return Gateway{Tunnel: keys, MTU: end.mtu, Ping: netip.AddrPortFrom(end.other, PingPort)}, nil
 }
 
-// errNotOneGateway is the error for a peering with both or neither of the two ends of the tunnel.
+// errNotOneGateway is returned for a peering with both or neither of the two ends of the tunnel.
 var errNotOneGateway = errors.New("a gateway is either a GatewayServer or a GatewayClient: delete one of them")
 
 // end describes this cluster's end of the tunnel.

@@ -153,8 +153,8 @@ type Rule struct {
 // Action is the action of a rule. Exactly one field is set.
 type Action struct {
 	Accept, Drop, NoTrack bool
-	// TranslateSource and TranslateDestination replace an address by an address in the given range, with the same host
-	// bits.
+	// TranslateSource and TranslateDestination replace an address with an address in the given range, with the same
+	// host bits.
 	TranslateSource, TranslateDestination netip.Prefix
 	// KeepSource keeps the source address, and prevents later chains, such as those of kube-proxy and the network
 	// plugin, from replacing it.

@@ -82,9 +82,9 @@ type Step struct {
 	Action Action
 	// Target is the pod to probe.
 	Target netip.Addr
-	// Reason of a claim.
+	// Reason is the reason of a claim.
 	Reason Reason
-	// Delayed is true for a claim that had to wait because of an earlier takeover: then probes may be blocked.
+	// Delayed is true for a claim that had to wait because of an earlier takeover. In this case, probes may be blocked.
 	Delayed bool
 }
 
@@ -98,12 +98,13 @@ type Election struct {
 	pending []nonce
 	// leaving is true if the last answer has announced the end of the target.
 	leaving bool
-	// attempted is when this pod has tried to write, whatever came of it.
+	// attempted is the time of this pod's last attempt to write, successful or not.
 	attempted time.Time
 	// delayed is true while the target is lost and this pod has to wait.
 	delayed bool
 
-	// involved is the time of the last takeover between this pod and another one that was alive, and pause how long to wait after it.
+	// involved is the time of the last takeover because of unanswered probes in which this pod gained or lost the
+	// Lease. pause is how long this pod waits after it.
 	involved time.Time
 	pause    time.Duration
 
@@ -136,13 +137,14 @@ func (e *Election) Next(v View, ready bool, now time.Time) Step {
 	case reason != "" && mayWrite:
 		return Step{Action: Claim, Reason: reason, Delayed: e.delayed}
 	case e.target.IsValid() && e.target != e.Own:
-		// The probes go on between attempts: the holder may be back before the next one.
+		// Probes are also sent between attempts, because the holder may be back before the next attempt.
 		return Step{Action: Probe, Target: e.target}
 	}
 	return Step{}
 }
 
-// findReason returns why this pod, which does not hold the Lease, has to take it. It returns nothing while the holder may live.
+// findReason returns why this pod, which does not hold the Lease, has to take it. It returns an empty reason as long as
+// the holder may be alive.
 func (e *Election) findReason(v View, now time.Time) Reason {
 	switch {
 	case !v.Holder.IsValid() && (!v.Endpoint.IsValid() || v.Endpoint == e.Own):
@@ -172,18 +174,20 @@ func (e *Election) observe(v View, now time.Time) {
 // Sent records a probe.
 func (e *Election) Sent(n nonce) {
 	e.pending = append(e.pending, n)
-	// A late answer counts as well, but nothing is kept for ever.
+	// Late answers count, too, but the number of pending probes must be limited.
 	e.pending = e.pending[max(0, len(e.pending)-4*missedProbes):]
 }
 
-// Answered records an answer of the target, and returns false if this pod sent no such probe, or has accepted an answer to it or to a later one.
+// Answered records an answer of the target, and returns false if this pod sent no such probe, or has already accepted
+// an answer to it or to a later probe.
 func (e *Election) Answered(n nonce, active, leaving bool) bool {
 	i := slices.Index(e.pending, n)
 	if i < 0 {
 		return false
 	}
 	e.leaving = leaving
-	// A holder that does not carry packets is as good as lost.
+	// The answer of a holder that does not carry packets does not count, so that the holder is replaced like a lost
+	// one.
 	if active {
 		e.pending, e.delayed = e.pending[i+1:], false
 	} else {
@@ -195,7 +199,7 @@ func (e *Election) Answered(n nonce, active, leaving bool) bool {
 // Attempted records that this pod has tried to write.
 func (e *Election) Attempted(now time.Time) { e.attempted = now }
 
-// Won records that this pod has replaced a version of the Lease by its own.
+// Won records that this pod has replaced a version of the Lease with its own.
 func (e *Election) Won(reason Reason, replaced string, now time.Time) {
 	e.replaced, e.won = replaced, now
 	if reason == Lost {

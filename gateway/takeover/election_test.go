@@ -104,7 +104,8 @@ func TestLoss(t *testing.T) {
 	p.now = p.now.Add(time.Hour)
 	require.Equal(t, Probe, p.next(view).Action)
 
-	// Answers that are late count, and so do those of the last probe only. A holder that is not active is as good as lost.
+	// A late answer must count, but only for the probes up to its own, and only once. A holder that is not active must
+	// count as lost.
 	p = newPod(own)
 	p.run(view, 800*time.Millisecond, false)
 	require.True(t, p.Answered(nonceOf(1), true, false))
@@ -121,7 +122,7 @@ func TestLoss(t *testing.T) {
 	require.Equal(t, Step{Action: Claim, Reason: Lost}, p.next(view))
 }
 
-// TestRetries checks that a pod that cannot write goes on probing, and gives up when the holder is back.
+// TestRetries checks that a pod that cannot write continues to probe the holder, and gives up when the holder is back.
 func TestRetries(t *testing.T) {
 	p, view := newPod(own), held(other, "1")
 	claim, _ := p.run(view, time.Hour, false)
@@ -186,8 +187,8 @@ func TestOutdatedView(t *testing.T) {
 	require.Equal(t, Step{Action: Claim, Reason: Elected}, p.next(View{Known: true}), "somebody has deleted the Lease")
 }
 
-// TestBlockedProbes lets two pods run whose probes never arrive. The pauses between their takeovers grow, and each takeover but the first is
-// marked.
+// TestBlockedProbes checks that the pauses between takeovers grow if the probes of two pods never arrive, and that each
+// takeover except for the first one is marked as delayed.
 func TestBlockedProbes(t *testing.T) {
 	pods := map[netip.Addr]*pod{own: newPod(own), other: newPod(other)}
 	view, version := held(own, "0"), 0

@@ -25,8 +25,9 @@ type Options struct {
 	Address netip.Addr
 	// View reads the caches. It must not block.
 	View func() View
-	// Claim takes the Lease unless it has changed since the View, and writes the address of this pod to the status of the gateway. It returns false if
-	// another pod was first. The error does not matter to the election: the write is tried again.
+	// Claim takes the Lease unless it has changed since the View, and writes the address of this pod to the status of
+	// the gateway. It returns false if another pod was first. The error has no effect on the election, because the
+	// write is tried again.
 	Claim func(ctx context.Context, v View, step Step) (won bool, err error)
 	// Publish writes the address of this pod to the status of the gateway, if this pod still holds the Lease.
 	Publish func(ctx context.Context) error
@@ -111,7 +112,7 @@ func (m *Member) Run(ctx context.Context) error {
 	}
 }
 
-// act performs the next step of the election. A write delays the next probe, but no answer.
+// act performs the next step of the election. A write delays the next probe, but not the answers to other pods.
 func (m *Member) act(ctx context.Context) {
 	v := m.options.View()
 	m.mutex.Lock()
@@ -238,7 +239,8 @@ func (m *Member) Peer() netip.AddrPort {
 	return m.peer
 }
 
-// Leave lets another pod take over, and reports whether one will: this pod is active, and another one has probed it within the last second.
+// Leave lets another pod take over. It reports whether this can be expected, because this pod is active and another pod
+// has probed it within the last second.
 func (m *Member) Leave() bool {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()

@@ -41,7 +41,7 @@ func (a *apiServer) setAway(away bool) {
 	a.away = away
 }
 
-// claim takes the Lease if nobody has changed it since.
+// claim takes the Lease unless it has changed since the view.
 func (a *apiServer) claim(v View, own netip.Addr) (bool, error) {
 	a.mutex.Lock()
 	defer a.mutex.Unlock()
@@ -110,7 +110,8 @@ func await(t *testing.T, condition func() bool) {
 	require.Eventually(t, condition, time.Minute, 10*time.Millisecond)
 }
 
-// TestMembers elects one of two pods, kills it, and hands over from the other one to a third one.
+// TestMembers checks that a pod is elected, that another pod takes over when it is killed and the API server is
+// available, and that a third pod takes over at once when the second one leaves.
 func TestMembers(t *testing.T) {
 	a := &apiServer{view: View{Known: true}}
 	first := start(t, a, private)
@@ -149,7 +150,8 @@ func TestMembers(t *testing.T) {
 	require.Equal(t, third.address, a.read().Holder, "a pod that leaves does not take over")
 }
 
-// TestForgedPackets sends packets that no pod of the gateway has sent. None has an answer or keeps a dead holder alive.
+// TestForgedPackets checks that packets that no pod of the gateway has sent are dropped, and do not keep a pod from
+// taking over from a lost holder.
 func TestForgedPackets(t *testing.T) {
 	holder, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 77, byte(rand.IntN(250)), byte(1+rand.IntN(250))), Port: Port})
 	require.NoError(t, err)
@@ -196,7 +198,8 @@ func TestForgedPackets(t *testing.T) {
 	require.GreaterOrEqual(t, m.refused.Load(), int64(10*missedProbes))
 }
 
-// TestForgedProbes sends probes, of which only the last one is answered.
+// TestForgedProbes checks that only an authenticated probe to the pod itself is answered. All other packets must be
+// dropped.
 func TestForgedProbes(t *testing.T) {
 	a := &apiServer{view: View{Known: true}}
 	m := start(t, a, private)
@@ -228,7 +231,8 @@ func TestForgedProbes(t *testing.T) {
 	require.Equal(t, int64(5), m.refused.Load())
 }
 
-// TestOtherLinks sends an authenticated probe through a link that is not the one of the pod.
+// TestOtherLinks checks that an authenticated probe is dropped if it arrives on another link than the pod's, and that
+// Open returns an error if no link has the pod's address.
 func TestOtherLinks(t *testing.T) {
 	m := start(t, &apiServer{}, private)
 	m.mutex.Lock()

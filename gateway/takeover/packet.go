@@ -41,7 +41,7 @@ func deriveKey(private []byte) []byte {
 	return mac.Sum(nil)
 }
 
-// nonce identifies a probe. The answer has the same.
+// nonce identifies a probe. The answer contains the same nonce.
 type nonce [nonceSize]byte
 
 // packet is a probe or its answer. Both have the same length.
@@ -83,8 +83,8 @@ func decode(key []byte, target netip.Addr, data []byte) (p packet, ok bool) {
 	return p, true
 }
 
-// authenticate returns the MAC of a packet. It covers the address of the pod that is probed, so that nobody at the address of a pod that
-// is gone can let another pod answer.
+// authenticate returns the MAC of a packet. It covers the address of the probed pod. Otherwise a process that has got
+// the address of a former pod could pass probes on to another pod, and return the answers.
 func authenticate(key []byte, target netip.Addr, body []byte) []byte {
 	mac := hmac.New(sha256.New, key)
 	mac.Write(body)

@@ -119,8 +119,8 @@ func (d *Device) Apply(c Config) (writes int, err error) {
 // Reconnect forgets the sessions of all peers and their last endpoints, so that the next packet to a peer starts a handshake
 // with the configured endpoint. WireGuard itself would use a session that the peer has lost for up to 15 s.
 //
-// A device without a ListenPort gets another port. To nodes in between it is a new connection, so that they do not go on sending its packets
-// to a pod that is gone, as their connection tracking does while packets of the old connection arrive.
+// A device without a ListenPort gets another port. Nodes between the gateways then see a new connection. While packets
+// of the old connection arrive, the connection tracking of such a node would send them to a pod that no longer exists.
 func (d *Device) Reconnect(c Config) error {
 	changes := &wgtypes.Config{}
 	if c.ListenPort == 0 {

@@ -78,8 +78,8 @@ func TestUntouchedSubtreesAreShared(t *testing.T) {
 	}
 }
 
-// TestBaseIsNeverModified checks, also with the race detector, that the base is not modified when many Documents edit
-// it while other goroutines read it.
+// TestBaseIsNeverModified checks, in particular under the race detector, that the base is not modified when many
+// Documents edit it while other goroutines read it.
 func TestBaseIsNeverModified(t *testing.T) {
 	base := pod()
 	var wg sync.WaitGroup

@@ -228,7 +228,7 @@ func (c *Chains) accept(ctx context.Context, origin Origin, list []wanted) accep
 // holds reports whether objects must wait for a plugin that cannot run because of err.
 func (c *Chains) holds(w *wanted, err error) bool {
 	switch {
-	case errors.Is(err, errNoModule) && !w.hasOptions: // a file that is not about a plugin
+	case errors.Is(err, errNoModule) && !w.hasOptions: // an options file without a module, whose options could not be read
 		return false
 	case w.hasOptions && w.Options.IgnoreFailure:
 		return false

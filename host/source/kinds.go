@@ -50,7 +50,8 @@ func (c *Chains) RemoveKind(kind string) {
 	c.version++
 }
 
-// forgetChains has the chains of a kind built again when they are needed, also those of candidates. c.mu must be held.
+// forgetChains drops the chains of a kind, including the chains of candidates. They are built again when they are
+// needed. c.mu must be held.
 func (c *Chains) forgetChains(kind string) {
 	for _, hook := range []host.Hook{host.Outgoing, host.Incoming} {
 		key := host.ChainKey{Kind: kind, Hook: hook}

@@ -120,8 +120,8 @@ func (c *Chains) swapChains(ctx context.Context, next roster) error {
 		}
 	}
 	if len(changed) > 0 {
-		// Candidates follow first: an object that the new chains skip, and those of a candidate do not, would count as
-		// skipped because of the declared plugins.
+		// Candidates follow first. Otherwise an object that the new chains skip, but the chains of a candidate do not,
+		// would count as skipped because of the declared plugins.
 		if c.current.hasDeclaredOf(next) {
 			for k := range c.candidates {
 				k.follow(ctx, next)

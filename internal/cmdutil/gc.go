@@ -58,7 +58,8 @@ func adjustGC(ctx context.Context, c *collected) {
 	runtime.SetFinalizer(c, func(*collected) { adjustGC(ctx, &collected{}) })
 }
 
-// liveBytes returns the size of the heap after the last collection, plus the size of the stacks. Go counts both.
+// liveBytes returns the size of the heap after the last collection, plus the size of the stacks. GOGC is a percentage
+// of their sum.
 func liveBytes() uint64 {
 	samples := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"}}
 	metrics.Read(samples)

@@ -123,7 +123,7 @@ func looksLikeKubeconfig(text []byte) error {
 	return nil
 }
 
-// readableError replaces the library's error for an empty kubeconfig by a readable one. The library treats an empty
+// readableError replaces the library's error for an empty kubeconfig with a readable one. The library treats an empty
 // kubeconfig like a missing one.
 func readableError(err error) error {
 	if clientcmd.IsEmptyConfig(err) {
@@ -135,7 +135,7 @@ func readableError(err error) error {
 // Config returns a configuration for clients. It contains no credentials, because the transport adds them.
 func (c *Connection) Config() *rest.Config { return rest.CopyConfig(c.config) }
 
-// URL returns the server in the first kubeconfig. Requests must use this URL, and the transports replace it by the
+// URL returns the server in the first kubeconfig. Requests must use this URL, and the transports replace it with the
 // current address.
 func (c *Connection) URL() *url.URL { return c.api.base }
 

@@ -12,7 +12,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// OutsideError is the error for another party's kubeconfig that needs more than the credentials embedded in it.
+// OutsideError is returned for another party's kubeconfig that needs more than the credentials embedded in it.
 type OutsideError struct {
 	// Field is the name of the field in the kubeconfig, such as tokenFile.
 	Field string

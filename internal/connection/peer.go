@@ -50,9 +50,9 @@ const (
 	identityTimeout = 10 * time.Second
 )
 
-// Expect makes all requests fail if the API server is found to belong to another cluster than the peer. API servers of
-// other implementations have no ID, and are trusted. Expect must be called before the first request. It sends no
-// request itself.
+// Expect makes all requests fail if the API server is found to belong to another cluster than the peer. A cluster that
+// reports no ID, for example because it runs Liqo, is trusted, and asked again later. Expect must be called before the
+// first request. It sends no request itself.
 func (c *Connection) Expect(peer Peer) { c.peer.Store(&peer) }
 
 // guard is a transport that sends requests only if the API server was confirmed as the expected one. It is safe for

@@ -24,7 +24,7 @@ type Use struct {
 	Holder string
 }
 
-// ExhaustedError is the error if no pool has a free range of the requested size.
+// ExhaustedError is returned if no pool has a free range of the requested size.
 type ExhaustedError struct {
 	// Wish is the range that the caller requested.
 	Wish netip.Prefix

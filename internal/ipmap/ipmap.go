@@ -133,7 +133,7 @@ func (t *Table) Unmap(block netip.Prefix) (own netip.Prefix, within, ok bool) {
 	return block, false, true
 }
 
-// Remap replaces the network bits of addr by the network bits of to, and keeps the host bits. An address of another
+// Remap replaces the network bits of addr with the network bits of to, and keeps the host bits. An address of another
 // family is returned unchanged.
 func Remap(addr netip.Addr, to netip.Prefix) netip.Addr {
 	if addr.Is4() != to.Addr().Is4() {

@@ -111,8 +111,8 @@ func checkLabels(offered map[string]string) (kept map[string]string, problems []
 }
 
 // IsReserved reports whether the key of a label belongs to Kubernetes (except for the topology labels), a cluster
-// autoscaler, Liqo or this project. Otherwise a provider could label its node as a control plane node, or as suitable
-// for workloads that node-restriction.kubernetes.io/ protects.
+// autoscaler, Liqo or Refract. Otherwise a provider could label its node as a control plane node, or as suitable for
+// workloads that node-restriction.kubernetes.io/ protects.
 func IsReserved(key string) bool {
 	domain, _, prefixed := strings.Cut(key, "/")
 	if !prefixed {

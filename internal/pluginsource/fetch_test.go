@@ -387,7 +387,8 @@ func TestFaultsOfRegistries(t *testing.T) {
 	})
 }
 
-// A blob is read to its end, also after the end of the archive in it, because its digest and its size are known only there.
+// TestAlteredArchives checks that an archive with other content, or with more bytes after its end, is rejected because
+// of its digest. A blob is read to its end, because its digest and its size are known only there.
 func TestAlteredArchives(t *testing.T) {
 	whole, other := tarred("plugin.wasm"), tarred("other1.wasm")
 	require.Len(t, other, len(whole))
@@ -407,7 +408,8 @@ func TestAlteredArchives(t *testing.T) {
 	}
 }
 
-// A blob must have the size in its manifest. A blob that is too large by its manifest is not requested.
+// TestSizesOfBlobs checks that a blob must have the size in its manifest, and that a blob that is too large according
+// to its manifest is not requested.
 func TestSizesOfBlobs(t *testing.T) {
 	own := int64(len(wasm))
 	for size, want := range map[int64]Reason{own: "", own + 1: Truncated, maxArchiveBytes: Truncated, maxArchiveBytes + 1: TooLarge} {
@@ -426,7 +428,8 @@ func TestSizesOfBlobs(t *testing.T) {
 	}
 }
 
-// The manifests of signatures have their own size limit, because an image may have many of them.
+// TestManifestsOfSignaturesAreLimited checks that the manifests of signatures have their own size limit, because an
+// image may have many of them.
 func TestManifestsOfSignaturesAreLimited(t *testing.T) {
 	f := registrytest.New(t, true)
 	digest := f.Push(t, "plugins/a:1", registrytest.Image(t, layerOf(wasm, "application/wasm")))
@@ -450,7 +453,7 @@ func TestManifestsOfSignaturesAreLimited(t *testing.T) {
 	}
 }
 
-// All requests of one attempt share a time budget, and fail when it is used up.
+// TestBudget checks that all requests of one attempt share a time budget, and fail when it is used up.
 func TestBudget(t *testing.T) {
 	short.NeedTime(t, "slow answers")
 	// One slow answer fits into the budget, also on a busy machine, and two do not.
@@ -480,7 +483,8 @@ func TestBudget(t *testing.T) {
 	assert.Less(t, time.Since(started), 2*budget)
 }
 
-// Only a limited number of the manifests that refer to an image is opened, all with the same token.
+// TestReferrersAreLimited checks that only a limited number of the manifests that refer to an image is opened, all with
+// the same token.
 func TestReferrersAreLimited(t *testing.T) {
 	f := registrytest.New(t, true)
 	f.Push(t, "plugins/a:1", registrytest.Image(t, layerOf(wasm, "application/wasm")))
@@ -524,7 +528,7 @@ func TestReferrersAreLimited(t *testing.T) {
 	assert.Zero(t, foreign.Load())
 }
 
-// Credentials are sent only to their registry, even if it redirects to another host.
+// TestCredentials checks that credentials are sent only to their registry, even if it redirects to another host.
 func TestCredentials(t *testing.T) {
 	var leaked atomic.Pointer[string]
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -732,8 +736,8 @@ func TestTokenServersOfInsecureRegistries(t *testing.T) {
 	}
 }
 
-// If several entries contain a repository, the credentials of the longest entry are used. An entry that ends within a
-// segment of the repository's path is for another host or path.
+// TestCredentialsOfTheLongestEntry checks that the credentials of the longest entry are used if several entries contain
+// a repository. An entry that ends within a segment of the repository's path is for another host or path.
 func TestCredentialsOfTheLongestEntry(t *testing.T) {
 	config := []byte(`{"auths":{
 		"registry.example.com": {"username": "host"}, "https://REGISTRY.example.com:443/plugins/": {"username": "folder"},

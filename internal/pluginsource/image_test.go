@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Each image has only one accepted spelling. Other spellings are refused, because servers and resolvers treat them as
-// the same image, but a policy would not.
+// TestParseImage checks that each image has only one accepted spelling. Other spellings are rejected, because servers
+// and resolvers treat them as the same image, but a policy would not.
 func TestParseImage(t *testing.T) {
 	sum := "sha256:" + strings.Repeat("0", 64)
 	for image, want := range map[string]string{
@@ -42,7 +42,7 @@ func TestParseImage(t *testing.T) {
 	}
 }
 
-// Each URL has only one accepted spelling of its host and path, too.
+// TestParseURL checks that each URL has only one accepted spelling of its host and path.
 func TestParseURL(t *testing.T) {
 	for text, want := range map[string]string{
 		"https://Files.Example.com:443/plugins/a.wasm": "https://files.example.com/plugins/a.wasm",

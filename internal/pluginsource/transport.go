@@ -185,7 +185,7 @@ func (b *limitedBody) Read(p []byte) (int, error) {
 	if b.left.Add(int64(-n)) < 0 {
 		return 0, tooLarge(b.request, b.most)
 	}
-	if err != nil { // also for io.EOF, because a canceled response may end like a complete one
+	if err != nil { // includes io.EOF, because a canceled response may end like a complete one
 		if cause := context.Cause(b.ctx); cause != nil {
 			err = cause
 		}

@@ -5,7 +5,7 @@
 //
 // A terminal interprets some characters: they can move the cursor, rename the window, or overwrite earlier output.
 // Other characters are invisible, or reverse the direction of writing. The author of a text could use them to deceive
-// the reader. This package replaces such characters by their JSON escapes, such as \u001b. Within a JSON document,
+// the reader. This package replaces such characters with their JSON escapes, such as \u001b. Within a JSON document,
 // these escapes do not change the meaning.
 package printable
 

@@ -5,7 +5,7 @@
 //
 // By default, client-go waits for the delay in such a response (429 or 5xx) and repeats the request up to ten times,
 // until the deadline of the call. The server can thus block a worker for as long as it likes, and the error is a
-// timeout. The processes of this project have their own queues, which retry each object.
+// timeout. The processes of Refract have their own queues, which retry each object.
 //
 // The commands of refractctl do not use this package. They have no queue, and end with the first error, so that a
 // server that limits requests for a second would stop a command halfway. The timeout of each request (15 s) and an

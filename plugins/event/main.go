@@ -47,7 +47,7 @@ func incoming(ctx sdk.Context, event sdk.Object) error {
 	return nil
 }
 
-// moveRelated replaces the remote namespace by the consumer's namespace in the reference to the related object.
+// moveRelated replaces the remote namespace with the consumer's namespace in the reference to the related object.
 func moveRelated(ctx sdk.Context, event sdk.Object) {
 	related := event.Get("related")
 	if !related.Exists() {

@@ -15,8 +15,8 @@ var accessModes = [...]string{"ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", 
 
 const oncePod = "ReadWriteOncePod"
 
-// setAccessModes replaces the access modes of the claim by the modes in list. Empty entries are ignored. If all entries
-// are empty, the claim keeps its modes, because API servers reject a claim without access modes.
+// setAccessModes replaces the access modes of the claim with the modes in list. Empty entries are ignored. If all
+// entries are empty, the claim keeps its modes, because API servers reject a claim without access modes.
 func setAccessModes(claim sdk.Object, list string) error {
 	if strings.Trim(list, ", \t\n") == "" {
 		return nil

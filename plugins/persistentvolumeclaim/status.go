@@ -35,7 +35,7 @@ func incoming(ctx sdk.Context, claim sdk.Object) error {
 	return nil
 }
 
-// keep replaces the value at path by the value in the consumer's claim. If the consumer's claim has no value, keep
+// keep replaces the value at path with the value in the consumer's claim. If the consumer's claim has no value, keep
 // removes the field.
 func keep(claim, local sdk.Object, path string) {
 	if present := local.Get(path); present.Exists() {

@@ -10,8 +10,8 @@ import (
 	"github.com/refract-project/refract/sdk"
 )
 
-// setAffinity replaces the pod's affinity by the node affinity in the offloadingPatch, and by the anti-affinity that
-// the pod's preset requests.
+// setAffinity replaces the pod's affinity with the node affinity in the offloadingPatch, and with the anti-affinity
+// that the pod's preset requests.
 func (o *offloading) setAffinity() {
 	preset := o.annotation("[" + wire.AntiAffinityPresetAnnotation + "]")
 	if preset == wire.AntiAffinityPropagate {

@@ -108,7 +108,7 @@ func (a *access) setServiceAccount() {
 	}
 }
 
-// renameRootCA replaces a reference to the ConfigMap with the root CA by a reference to the copy of the consumer's
+// renameRootCA changes a reference to the ConfigMap with the root CA to a reference to the copy of the consumer's
 // ConfigMap.
 func (a *access) renameRootCA(n sdk.Node, path string) {
 	if !n.Is(path, wire.RootCAConfigMap) {

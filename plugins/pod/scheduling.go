@@ -14,7 +14,7 @@ const local = "nodeName\nnodeSelector\nschedulerName" +
 	"\nschedulingGates\nworkloadRef\nschedulingGroup" +
 	"\n" + hostNetwork
 
-// schedule replaces the consumer's scheduling constraints by the constraints in the offloadingPatch.
+// schedule replaces the consumer's scheduling constraints with the constraints in the offloadingPatch.
 func (o *offloading) schedule() {
 	o.spec.Remove(local)
 	if !o.keepsHostNamespaces() {

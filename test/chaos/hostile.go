@@ -143,8 +143,8 @@ const foreignNamespace = "kube-system"
 // stolenNamespace is the remote namespace to which the hostile provider maps foreignNamespace.
 var stolenNamespace = remote("stolen")
 
-// openStolen creates this remote namespace on the provider, and lets everybody write to it. It is not in the provider's
-// NamespaceMap, so the provider's controllers do not delete it together with the entry.
+// openStolen creates stolenNamespace on the provider, and lets everybody write to it. The namespace is not in the
+// provider's NamespaceMap, so the provider's controllers do not delete it together with the entry.
 func (g *game) openStolen(ctx context.Context) error {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: stolenNamespace}}
 	_, err := g.Provider.Client.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{})

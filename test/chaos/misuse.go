@@ -70,7 +70,7 @@ func fillQuota() fault {
 	}
 }
 
-// credentials replaces the kubeconfig for the provider by an unusable one. The repair creates a new one.
+// credentials replaces the kubeconfig for the provider with an unusable one. The repair creates a new one.
 func credentials(name string, with func(*lab.Lab) ([]byte, error)) fault {
 	replace := func(ctx context.Context, g *game, with func(*lab.Lab) ([]byte, error)) error {
 		kubeconfig, err := with(g.Lab)

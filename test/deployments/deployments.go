@@ -92,7 +92,7 @@ func (c *Cluster) Run(t *testing.T, bin string) (stop func()) {
 }
 
 // locate writes the address of the process to the status of the Deployment's pods, because simulated nodes assign
-// fictitious addresses. It retries after errors.
+// fictitious addresses. It ignores errors, because Run's loop calls it again every 200 ms.
 func (c *Cluster) locate(ctx context.Context, d *appsv1.Deployment) {
 	pods, err := c.Client.CoreV1().Pods(d.Namespace).List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(d.Spec.Selector)})
 	if err != nil {

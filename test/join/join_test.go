@@ -482,7 +482,7 @@ func (w *world) examine() {
 	// This is the remedy that refractctl doctor suggests.
 	w.must("peer", "--remote-context=milan", "--remote-api-server-url="+w.milan.Config().Host, "--cpu=3", "--memory=4Gi")
 	assert.NotEqual(w, secret.Data, w.secret().Data)
-	testenv.Eventually(w, func() error { // also waits until the controller has observed the change
+	testenv.Eventually(w, func() error { // the test also waits until the controller has observed the change
 		_, err := w.refractctl("doctor")
 		return err
 	})

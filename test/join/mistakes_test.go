@@ -112,8 +112,8 @@ func (w *world) invite() (flag, file string) {
 	return "--remote-kubeconfig=" + file, file
 }
 
-// wrongAddress checks that peer refuses addresses of milan at which rome would reach no server or the wrong server, and
-// that the error contains the cause and the remedy.
+// wrongAddress checks that the commands peer and generate peering-user reject an address of milan at which rome would
+// reach no server or the wrong server, and that the error contains the cause and the remedy.
 func (w *world) wrongAddress() {
 	w.Helper()
 	rome, milan := w.inventory(w.rome), w.inventory(w.milan)

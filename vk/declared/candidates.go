@@ -33,8 +33,8 @@ type Candidate struct {
 }
 
 // Candidates returns the candidate of each plugin that has one, if the candidate or the plugin's active revision
-// applies to this provider. The result is what the watches have reported. It sends no request, because a stalled
-// request must not delay a promotion or a rollback.
+// applies to this provider. It uses only what the watches have reported, because a stalled request must not delay a
+// promotion or a rollback.
 func (f *Follower) Candidates(ctx context.Context) (candidates []Candidate, err error) {
 	all, err := f.watchedPlugins()
 	if err != nil {

@@ -14,9 +14,9 @@
 //   - After Lead, it reports the state of each revision in the entry of this virtual node (status.go).
 //
 // If an active revision cannot be read or loaded, the earlier revision continues to run. If there is none, the kinds of
-// the plugin are held: nothing is written or deleted for them. With the failure policy Ignore, they are reflected without
-// the plugin. Neither needs intervention, because the module is read again after a second, and later after up to a
-// minute.
+// the plugin are held: nothing is written or deleted for them. With the failure policy Ignore, they are reflected
+// without the plugin. A module that could not be read is read again after a second, and later after up to a minute,
+// without any intervention.
 //
 // Labels of namespaces are watched as soon as a plugin selects by them (namespaces.go).
 package declared

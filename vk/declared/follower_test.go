@@ -140,7 +140,7 @@ func (l *lab) grant() {
 	}
 }
 
-// newChains replaces the chains by new chains, as in a new process.
+// newChains replaces the chains with new ones, as in a new process.
 func (l *lab) newChains() {
 	l.Helper()
 	h, err := host.New(l.Context(), host.NewConfig())

@@ -84,9 +84,9 @@ func (f *Follower) runningOf(p *plugins.ReflectionPlugin, find func(name string)
 	return a
 }
 
-// restorePrevious returns a plugin whose previous revision is active. If that one is unproven, it is on probation as
-// after a promotion, without a revision to go back to: the removals that its own probation held stay held. Those that
-// the settings permit were permitted to the other revision.
+// restorePrevious returns a plugin whose previous revision is active. If the previous revision is unproven, it is on
+// probation as after a promotion, but cannot be rolled back, and removals that its own probation held stay held. The
+// number of removals that the settings approve does not apply, because they were approved for the other revision.
 func restorePrevious(p *plugins.ReflectionPlugin) *plugins.ReflectionPlugin {
 	restored := p.DeepCopy()
 	restored.Status.ActiveRevision, restored.Status.PreviousRevision, restored.Status.PreviousUnproven = p.Status.PreviousRevision, "", false

@@ -314,9 +314,10 @@ func TestProbationsOutliveUnreadRevisions(t *testing.T) {
 	assert.Equal(t, []string{"v2"}, left)
 }
 
-// A change of the plugin directory during a probation is not one of the revision: the chains from before the promotion
-// have the changed plugins, too, from the moment at which they run. What one of them skips, or spoils, is then neither
-// held nor counted as a failure of the revision. The probation goes on.
+// TestProbationsFollowTheFolder checks that a change of the plugin directory during a probation is not attributed to
+// the revision. The chains from before the promotion have the changed plugins, too, as soon as these run. An object
+// that a changed plugin skips or fails on is neither held nor counted as a failure of the revision, and the probation
+// continues.
 func TestProbationsFollowTheFolder(t *testing.T) {
 	w := newWorkbench(t)
 	f := w.probe(w.newPlugin(w.clock.Now()), w.newRevision(1), w.newRevision(2))
@@ -348,7 +349,8 @@ func TestProbationsFollowTheFolder(t *testing.T) {
 	assert.Equal(t, before.Until, f.only().Until)
 }
 
-// A revision is not compared with itself if the previous one cannot be loaded: all removals are held until it can.
+// TestRevisionsAreNotComparedWithThemselves checks that a revision is not compared with itself if the previous revision
+// cannot be loaded. All removals are held until it can be loaded.
 func TestRevisionsAreNotComparedWithThemselves(t *testing.T) {
 	w := newWorkbench(t)
 	p, lost := w.newPlugin(w.clock.Now()), w.newRevision(1)

@@ -48,9 +48,9 @@ type attempt struct {
 	retryAt  time.Time // the zero value means at once
 }
 
-// RunRehearsals rehearses the candidates one after another, and reports the results, until ctx ends. changed has an
-// element when the set of plugins, or what LeadsShared returns, has changed: then the present rehearsal ends, unless
-// its candidate is still the same. A rehearsal that fails is repeated with growing delays. It begins after Lead.
+// RunRehearsals rehearses the candidates one after another, and reports the results, until ctx ends. changed must
+// receive an element when the set of plugins or the result of LeadsShared has changed. The present rehearsal then ends,
+// unless its candidate is unchanged. A failed rehearsal is repeated with growing delays. Rehearsals begin after Lead.
 func (f *Follower) RunRehearsals(ctx context.Context, changed <-chan struct{}, rehearse Rehearsal) error {
 	chains, ok := f.options.Chains.(CandidateChains)
 	if !ok {

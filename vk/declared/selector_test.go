@@ -37,7 +37,7 @@ func namespaceOf(name, tier string) *metav1.PartialObjectMetadata {
 }
 
 // TestNamespaceMatchesAreRemembered checks that the labels of a namespace are matched once, and again only after they
-// have changed. A change to another plugin keeps what is remembered, and a change of the selector begins anew.
+// have changed. A change to another plugin must not drop the results. A change of the selector must drop them.
 func TestNamespaceMatchesAreRemembered(t *testing.T) {
 	namespaces := newNamespaces(nil)
 	all := selectors{namespaces: namespaces, next: map[string]*selector{}}

@@ -145,7 +145,7 @@ func (f *Follower) desiredEntry(revision *plugins.PluginRevision, present *plugi
 	}
 	other := f.otherEntry(revision.Name, p)
 	isActive := p != nil && p.Status.ActiveRevision == revision.Name
-	if isActive { // the controller manager must learn of the failure, also if the revision runs on because the previous one is lost
+	if isActive { // the rollback is reported even if the revision continues to run because the previous one is lost
 		for _, entry := range []*plugins.VirtualNodePlugin{other, present} {
 			if isRollBack(entry, p) {
 				return entry

@@ -174,9 +174,9 @@ func adaptResponse(response *http.Response) error {
 	return readableError(response)
 }
 
-// readableError replaces a Status object in the body by its message, because the API server shows the body of a failed
-// log request unchanged. If an upgrade was refused, the Status object is kept, because clients of a stream parse it. In
-// both cases the provider's text is escaped, because clients show it on a terminal.
+// readableError replaces a Status object in the body with its message, because the API server shows the body of a
+// failed log request unchanged. If an upgrade was refused, the Status object is kept, because clients of a stream parse
+// it. In both cases the provider's text is escaped, because clients show it on a terminal.
 func readableError(response *http.Response) error {
 	isStream := response.Request.Header.Get("Upgrade") != ""
 	if response.StatusCode < http.StatusBadRequest && !isStream {

@@ -55,7 +55,7 @@ func newTestMapper(t *testing.T) (*Mapper, *heard, *clocktesting.FakeClock) {
 	return m, handler, clock
 }
 
-// put replaces the NamespaceMaps in the store by a map with the given mapping, and evaluates it.
+// put replaces the NamespaceMaps in the store with a single map that has the given mapping, and evaluates it.
 func put(t *testing.T, m *Mapper, uid string, born time.Time, mapping map[string]any) {
 	t.Helper()
 	desired := map[string]any{}

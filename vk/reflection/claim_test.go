@@ -172,9 +172,9 @@ func TestAClassThatDoesNotExpandIsTold(t *testing.T) {
 	l.Event(l.Namespace, reflection.ClaimKind, "data", "Warning", "VolumeResizeFailed", "must support resize", "allowVolumeExpansion", l.ID)
 }
 
-// TestClassOfTheProvider checks which storage class the provider's claim gets, in this order: the class of the
-// annotation, the class of the provider's existing claim, the negotiated class, even if it has changed at run time,
-// the class of the flag, and the provider's default.
+// TestClassOfTheProvider checks the precedence of the sources of the storage class of the provider's claim: the
+// annotation, the provider's existing claim, the negotiated classes (the default one, otherwise the first one), which
+// may change at run time, and the flag. See TestDefaultClassOfTheProvider for a claim without any of them.
 func TestClassOfTheProvider(t *testing.T) {
 	t.Parallel()
 	l := newClaimLab(t, "Delete")

@@ -112,8 +112,8 @@ func (l *declaredLab) candidate(all ...source.Declared) reflection.PluginCandida
 	return c
 }
 
-// reevaluated is the number of ConfigMaps that TestRevisionWithoutDifferenceWritesNothing evaluates again. The figure in
-// RATIONALE.md is of 10,000.
+// reevaluated is the number of ConfigMaps that TestRevisionWithoutDifferenceWritesNothing evaluates again. The figure
+// in RATIONALE.md was measured with 10,000.
 var reevaluated = flag.Int("reevaluated", 10, "ConfigMaps in TestRevisionWithoutDifferenceWritesNothing")
 
 // TestRevisionWithoutDifferenceWritesNothing checks that all objects are evaluated again after a plugin is replaced by

@@ -85,7 +85,7 @@ func TestRehearsalOfManyPodsRequestsNothing(t *testing.T) {
 	require.Zero(t, requests.Load())
 }
 
-// swapped is the number of swaps in TestSwapsLoseNothing. The figure in RATIONALE.md is of 1,000.
+// swapped is the number of swaps in TestSwapsLoseNothing. The figure in RATIONALE.md was measured with 1,000.
 var swapped = flag.Int("swapped", 100, "swaps in TestSwapsLoseNothing")
 
 // Load of TestSwapsLoseNothing. There are so many writers that the time of one request does not limit them.
@@ -136,7 +136,7 @@ func TestSwapsLoseNothing(t *testing.T) {
 	load.awaitCopies("v1")
 	load.requireWrites(before, 0)
 
-	// Swaps alone write nothing and need no memory.
+	// Swaps alone must write nothing, and must not need more memory.
 	before, filled := len(l.Remote.Writes(t)), heapInUse()
 	for n := range *swapped {
 		l.declare(revisions[n%2])
@@ -147,7 +147,7 @@ func TestSwapsLoseNothing(t *testing.T) {
 		heap>>10, filled>>10, load.created(), heapInUse()>>10)
 	require.Len(t, l.Remote.Writes(t), before)
 
-	// The last revision, which comes while objects are written, too, has other results.
+	// The last revision has other results. Objects are also written while it is swapped.
 	load.forget()
 	stop = load.start()
 	load.await(50)
@@ -263,7 +263,7 @@ func (w *load) change(m *loadedMap) {
 // awaitCopies waits until every ConfigMap has a copy with its data and the label that the plugin sets.
 func (w *load) awaitCopies(label string) {
 	w.Helper()
-	w.settled(len(w.maps) + 1) // and the root CA
+	w.settled(len(w.maps) + 1) // including the root CA
 	w.Eventually(func() error {
 		copies, err := w.Remote.Core.CoreV1().ConfigMaps(w.RemoteNS).List(w.Context(), metav1.ListOptions{})
 		if err != nil {
@@ -283,8 +283,8 @@ func (w *load) awaitCopies(label string) {
 	w.Settled()
 }
 
-// requireWrites checks the writes of copies, except for the first ones: each copy was written at most once for each
-// change of its object, and as often as more says, and at least once if this permits any write.
+// requireWrites checks the writes since the given number of first writes: each copy was written at most once for each
+// change of its object, plus the number in more, and at least once if this sum is not 0.
 func (w *load) requireWrites(first, more int) {
 	w.Helper()
 	writes := map[string]int{}

@@ -36,7 +36,7 @@ func newProbationLab(t *testing.T, active source.Declared) *probationLab {
 	return l
 }
 
-// promote replaces a plugin by its next revision, which is then on probation. The chains from before the promotion
+// promote replaces a plugin with its next revision, which is then on probation. The chains from before the promotion
 // stay loaded.
 func (l *probationLab) promote(active, next source.Declared, change ...func(*reflection.ProbationOptions)) *reflection.Probation {
 	l.Helper()
@@ -138,7 +138,7 @@ func TestFolderDuringAProbation(t *testing.T) {
 	l := newProbationLab(t, first)
 	l.Local.ConfigMaps(t, l.Namespace, maps)
 	l.Start()
-	l.settled(maps + 1) // and the root CA
+	l.settled(maps + 1) // including the root CA
 	p := l.promote(first, second)
 	l.Settled()
 
@@ -256,7 +256,7 @@ func TestRevisionThatFailsForPodsIsRolledBack(t *testing.T) {
 	}
 }
 
-// breaksLabels replaces the labels of objects with the label do: fail by a string, which is not a valid result.
+// breaksLabels replaces the labels of objects that have the label do: fail with a string, which is not a valid result.
 const breaksLabels = `(func (export "outgoing") (result i32)
 	  (if (i32.eq (i32.const 1) (call $is (i32.const 1) (i32.const 100) (i32.const 18) (i32.const 150) (i32.const 4)))
 	    (then (call $set (i32.const 1) (i32.const 0) (i32.const 15) (i32.const 150) (i32.const 4))))

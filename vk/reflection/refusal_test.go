@@ -83,7 +83,7 @@ func hasStatus(phase, reason string) func(*unstructured.Unstructured) error {
 }
 
 // TestPodsFailWhenTheProviderDrainsTheConsumer checks that pods whose offloading was withdrawn fail long before the end
-// of RefusalGrace, also a pod that had not begun yet. A pod that is scheduled afterwards waits with a reason, because
+// of RefusalGrace, even a pod that had not started yet. A pod that is scheduled afterwards waits with a reason, because
 // its replacement would be refused as well. It is offloaded once the provider activates the consumer again.
 func TestPodsFailWhenTheProviderDrainsTheConsumer(t *testing.T) {
 	t.Parallel()

@@ -135,7 +135,7 @@ func TestRehearsalRepeatsEveryEvaluation(t *testing.T) {
 	l := newDeclaredLab(t)
 	l.Local.ConfigMaps(t, l.Namespace, maps)
 	l.Start()
-	l.settled(maps + 1) // and the root CA
+	l.settled(maps + 1) // including the root CA
 	candidate := l.candidate(declaredPlugin("team", "team-1", module(t, "1", alternates)))
 	got := reflectiontest.Must(reflection.RehearsePlugin(t.Context(), l.Manager, candidate))(t)
 	require.EqualValues(t, maps+1, got.NotDeterministic)
@@ -175,7 +175,7 @@ func TestRehearsalDoesNotCountOnWhatIsHeld(t *testing.T) {
 	l := newDeclaredLab(t)
 	l.labelled("map", "do: pass")
 	l.Start()
-	l.settled(2) // and the root CA
+	l.settled(2) // including the root CA
 	team := declaredPlugin("team", "team-1", module(t, "1", fmt.Sprintf(setsLabel, "v1")))
 	lost := declaredPlugin("zeal", "zeal-1", nil)
 	lost.Err, lost.Options.Kinds = errors.New("the module is lost"), []string{"ConfigMap"}
@@ -210,8 +210,8 @@ func (s *selection) Selects(*host.Env) (bool, error) {
 	return true, nil
 }
 
-// rehearsed is the number of ConfigMaps that TestUpdatesDuringARehearsal rehearses. The figure in RATIONALE.md is of
-// 10,000.
+// rehearsed is the number of ConfigMaps that TestUpdatesDuringARehearsal rehearses. The figure in RATIONALE.md was
+// measured with 10,000.
 var rehearsed = flag.Int("rehearsed", 50, "ConfigMaps in TestUpdatesDuringARehearsal")
 
 // TestUpdatesDuringARehearsal checks that changes of users are reflected while a revision is rehearsed again and again,

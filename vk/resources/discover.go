@@ -27,7 +27,7 @@ type served struct {
 	status     bool // the resource has a status subresource that can be patched
 }
 
-// unserved is the error that a cluster does not serve a resource in the requested version.
+// unserved is returned if a cluster does not serve a resource in the requested version.
 type unserved struct {
 	gvr      schema.GroupVersionResource
 	versions []string // versions of the resource that the cluster serves

@@ -35,7 +35,7 @@ var (
 	limitRanges  = schema.GroupVersionResource{Version: "v1", Resource: "limitranges"}
 )
 
-// withEngine replaces the recorder by a real reflection.Manager with the default plugins and the given kinds.
+// withEngine replaces the recorder with a real reflection.Manager with the default plugins and the given kinds.
 func (l *lab) withEngine(kinds ...reflection.Kind) *lab {
 	l.Helper()
 	wasm := must(host.New(l.Context(), host.NewConfig()))(l.T)

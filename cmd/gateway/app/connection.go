@@ -50,8 +50,8 @@ type link struct {
 	answered  time.Time // time of the last answer
 }
 
-// nextValue returns the new value of the Connection, given its previous value. kept is how much longer the previous
-// value is kept only because an earlier process has written it.
+// nextValue returns the new value of the Connection, given its previous value. kept is the remaining time for which the
+// previous value is kept only because an earlier process has written it.
 func (l link) nextValue(before networking.ConnectionValue, now time.Time) (value networking.ConnectionValue, kept time.Duration) {
 	grace := restartGrace - now.Sub(l.opened)
 	switch {

@@ -88,7 +88,8 @@ func (e *elector) recordReport(r gateway.Report) {
 	}
 }
 
-// handOver returns when another pod has become active, or at once if none will.
+// handOver lets another pod take over. It returns when another pod has become active, after handOverTimeout, or at once
+// if no takeover can be expected.
 func (e *elector) handOver(ctx context.Context) {
 	if !e.member.Leave() {
 		return
@@ -129,7 +130,7 @@ func (e *elector) view() (v takeover.View) {
 	return v
 }
 
-// claim takes the Lease, and writes the endpoint if it has succeeded.
+// claim takes the Lease. If it succeeds, it writes the endpoint.
 func (e *elector) claim(ctx context.Context, v takeover.View, step takeover.Step) (won bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, electionWriteTimeout)
 	defer cancel()
@@ -176,8 +177,8 @@ func (e *elector) takeLease(ctx context.Context, v takeover.View, gate client.Ob
 	return true, nil
 }
 
-// publish writes the endpoint if this pod still holds the Lease. The cache may show an endpoint that another pod has written, and not yet that
-// the other pod has taken the Lease before.
+// publish writes the endpoint if this pod still holds the Lease. This is checked because the cache may already have the
+// endpoint of another pod, but still have the former holder of the Lease.
 func (e *elector) publish(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, electionWriteTimeout)
 	defer cancel()
@@ -208,7 +209,7 @@ func (e *elector) writeEndpoint(ctx context.Context, gate client.Object) error {
 	return nil
 }
 
-// logOutcome logs the first failure of a row.
+// logOutcome logs the first of several consecutive failures.
 func (e *elector) logOutcome(err error) {
 	if errors.Is(err, context.Canceled) {
 		return
@@ -252,7 +253,8 @@ func (e *elector) newLease(gate client.Object) *coordinationv1.Lease {
 	}
 }
 
-// holderOf returns the address of the pod that holds the Lease. It is not valid if there is none, or if somebody else has written the Lease.
+// holderOf returns the address of the pod that holds the Lease. It is not valid if there is none, or if another client
+// has written something else to the Lease.
 func holderOf(lease *coordinationv1.Lease) netip.Addr {
 	if lease.Spec.HolderIdentity == nil {
 		return netip.Addr{}

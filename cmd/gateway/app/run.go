@@ -46,7 +46,8 @@ const refusedReason = "PeeringRefused"
 // cacheAll is the cache of all objects of a kind.
 var cacheAll = cache.ByObject{}
 
-// runGateway runs a gateway until ctx is done. The active one of several pods then hands over to another one first.
+// runGateway runs a gateway until ctx is done. If the gateway has several pods, the active pod then hands over to
+// another pod before it ends.
 func runGateway(ctx context.Context, o *runOptions) error {
 	config, err := o.restConfig()
 	if err != nil {
@@ -326,8 +327,8 @@ func (p *peering) tryEndpoints(ctx context.Context, connections <-chan bool) err
 	}
 }
 
-// recordEvents returns a function that writes warning Events about the gateway, which is the object that its owner looks at. The reporter uses
-// it, too.
+// recordEvents returns a function that writes warning Events about the GatewayServer or GatewayClient. The reporter
+// uses the function, too.
 func (p *peering) recordEvents(config *rest.Config) (warn func(reason, text string), closeEvents func(), err error) {
 	clients, err := kubernetes.NewForConfig(config)
 	if err != nil {

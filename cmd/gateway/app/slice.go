@@ -31,8 +31,8 @@ const (
 	sliceRetryInterval = time.Second
 )
 
-// sliceKeeper leads the Service of a server to the active pod. The controller manager creates the EndpointSlice; the active pod writes its
-// endpoint, so that the Service also follows while the controller manager is down.
+// sliceKeeper leads the Service of a server to the active pod. The controller manager creates the EndpointSlice; the
+// active pod writes its endpoint, so that the Service follows the active pod even while the controller manager is down.
 type sliceKeeper struct {
 	options *runOptions
 	reader  client.Reader

@@ -150,9 +150,9 @@ func TestOffloadAndUnoffload(t *testing.T) {
 	}
 }
 
-// TestOffloadComputesTheRemoteName checks that a namespace whose remote namespace would have a name of more than 63
-// characters is refused before anything is created.
-// Namespaces with the credentials of peerings are refused. Offloading a namespace of Kubernetes itself gives a warning.
+// TestNamespacesThatAreNotOffloaded checks that a tenant namespace and the namespace of the installation are refused
+// before anything is created, because they contain credentials, and that offloading a namespace of Kubernetes itself
+// gives a warning.
 func TestNamespacesThatAreNotOffloaded(t *testing.T) {
 	create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "liqo-tenant-lecce", Labels: map[string]string{wire.TenantNamespaceLabel: "true"}}})
 	manager(t, admin(t), "own-namespace", "rome", "1.0.0")
@@ -167,6 +167,8 @@ func TestNamespacesThatAreNotOffloaded(t *testing.T) {
 	require.NoError(t, admin(t).Delete(t.Context(), &offloading.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-public", Name: "offloading"}}))
 }
 
+// TestOffloadComputesTheRemoteName checks that a namespace whose remote namespace would have a name of more than 63
+// characters is refused before anything is created, unless another mapping strategy is set.
 func TestOffloadComputesTheRemoteName(t *testing.T) {
 	id := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "clusterid-configmap", Labels: map[string]string{"app.kubernetes.io/name": "clusterid-configmap"}},
@@ -400,7 +402,8 @@ func TestPluginRun(t *testing.T) {
 	}
 }
 
-// All documents of a file are processed in order, even if earlier documents have failed.
+// TestPluginRunOnEveryDocument checks that all documents of a file are processed in order, even if earlier documents
+// have failed.
 func TestPluginRunOnEveryDocument(t *testing.T) {
 	object := func(name string) string {
 		return "apiVersion: v1\nkind: Service\nmetadata:\n  name: " + name + "\n  namespace: shop\nspec:\n  clusterIP: 10.96.0.7\n"
@@ -419,7 +422,7 @@ func TestPluginRunOnEveryDocument(t *testing.T) {
 	}
 }
 
-// In both hooks, the guard of the engine runs after the plugin.
+// TestPluginRunGuardsBothHooks checks that the guard of the engine runs after the plugin in both hooks.
 func TestPluginRunGuardsBothHooks(t *testing.T) {
 	wasm, err := wattest.Assemble(wattest.Plugin(`{"name":"forger","version":"1","kinds":["*"],"hooks":["outgoing","incoming"],"writes":["*"]}`,
 		`(import "refract" "set_string" (func $set (param i32 i32 i32 i32 i32)))`,

@@ -59,7 +59,8 @@ func TestHarmfulContextsAreNotOffered(t *testing.T) {
 	assert.Equal(t, "plain\n:4\n", out)
 }
 
-// Arguments are completed from the cluster, even under the name that kubectl uses for completion.
+// TestNamesAreCompleted checks that arguments are completed from the cluster, even under the name that kubectl uses for
+// completion.
 func TestNamesAreCompleted(t *testing.T) {
 	virtualNode(t, "liqo-tenant-como", "tab-node")
 	create(t, &core.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "tab-peer"}, Spec: core.ForeignClusterSpec{ClusterID: "tab-peer"}})

@@ -15,7 +15,8 @@ import (
 	"github.com/refract-project/refract/test/support/testenv"
 )
 
-// The results of a test are printed even if its namespace cannot be deleted.
+// TestResultsArePrintedInSpiteOfTheCleanup checks that the results of a test are printed even if its namespace cannot
+// be deleted.
 func TestResultsArePrintedInSpiteOfTheCleanup(t *testing.T) {
 	node(t, "como")
 	create(t, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "tester"}, Rules: []rbacv1.PolicyRule{

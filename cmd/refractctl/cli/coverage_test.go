@@ -37,9 +37,10 @@ func uncovered(t *testing.T, namespaces ...string) string {
 	return out.String()
 }
 
-// Offloading a namespace prints which of its policies a provider does not enforce: policies that cannot be
-// translated, objects that are excluded by their annotations or by an AllowList, kinds that the provider does not
-// grant, and kinds whose reflection is disabled. In this test, the cluster is its own provider.
+// TestOffloadTellsWhatIsNotCovered checks that offloading a namespace prints which of its policies a provider does not
+// enforce: policies that cannot be translated, objects that are excluded by their annotations or by an AllowList, kinds
+// that the provider does not grant, and kinds whose reflection is disabled. In this test, the cluster is its own
+// provider.
 func TestOffloadTellsWhatIsNotCovered(t *testing.T) {
 	const namespace, remote, tenant, account = "guarded", "guarded-rome", "liqo-tenant-padua", "padua"
 	for _, name := range []string{namespace, remote, tenant} {

@@ -29,7 +29,8 @@ func writeKubeconfig(t *testing.T, server string, ca []byte, user *clientcmdapi.
 	return file
 }
 
-// If an API server rejects the credentials, or a context has no credentials, the error names the cause.
+// TestCredentialsThatAreRejected checks that the error names the cause if an API server rejects the credentials, or if
+// a context has no credentials.
 func TestCredentialsThatAreRejected(t *testing.T) {
 	for name, test := range map[string]struct {
 		user clientcmdapi.AuthInfo
@@ -55,7 +56,8 @@ func TestCredentialsThatAreRejected(t *testing.T) {
 	}
 }
 
-// A kubeconfig with an auth-provider, which clients no longer have, cannot be used. The error names the replacement.
+// TestAuthProviders checks that a kubeconfig with an auth-provider, which clients no longer support, is rejected with
+// an error that names the replacement.
 func TestAuthProviders(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{"azure": "kubelogin convert-kubeconfig", "gcp": "gke-gcloud-auth-plugin", "oidc": "kubectl oidc-login", "openstack": "use an exec plugin"} {
@@ -78,7 +80,7 @@ func TestImpersonationNeedsACluster(t *testing.T) {
 	}
 }
 
-// Each cluster is accessed as the user of its own flags.
+// TestImpersonationInBothClusters checks that each cluster is accessed as the user of its own flags.
 func TestImpersonationInBothClusters(t *testing.T) {
 	rome, milan := peeringtest.New(t, "rome").Install(t, "10.1.0.0/16").Play(t), peeringtest.New(t, "milan").Install(t, "10.2.0.0/16").Play(t)
 	var mu sync.Mutex

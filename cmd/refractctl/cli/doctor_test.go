@@ -107,7 +107,8 @@ func unreachableNode(t *testing.T, namespace, name string) {
 	require.NoError(t, admin(t).Status().Patch(t.Context(), node, client.MergeFrom(before)))
 }
 
-// Two clusters are compared. For each cluster, the output shows how it reaches the other cluster.
+// TestDoctorComparesClusters checks that doctor compares two clusters, and shows for each cluster how it reaches the
+// other one.
 func TestDoctorComparesClusters(t *testing.T) {
 	milan := testenv.ForTest(t, testenv.Options{Name: "milan", CRDPaths: []string{"../../../api/crds"}, NoScheduler: true})[0]
 	here := admin(t)

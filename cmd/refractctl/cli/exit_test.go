@@ -112,8 +112,8 @@ func TestTheWorstOfSeveralErrorsGivesTheExitCode(t *testing.T) {
 	assert.NoError(t, runWithin(t.Context(), 1, func(ctx context.Context) error { <-ctx.Done(); return nil }))
 }
 
-// The help of a command shows only its own flags. The flags that all commands share with kubectl are listed in a
-// single place.
+// TestHelpShowsTheFlagsOfTheCommand checks that the help of a command shows only its own flags. The flags that all
+// commands share with kubectl are listed in a single place.
 func TestHelpShowsTheFlagsOfTheCommand(t *testing.T) {
 	for _, command := range []string{"peer", "drain virtualnode", "info"} {
 		help, _, err := refractctl(t, append(strings.Fields(command), "--help")...)

@@ -80,7 +80,7 @@ func checkValues(cmd *cobra.Command, args []string) error {
 	return errors.Join(problems...)
 }
 
-// checkFlag checks the values of a flag of a command that is set.
+// checkFlag checks the values of a flag that is set.
 func checkFlag(cmd *cobra.Command, flag *pflag.Flag) error {
 	flags := cmd.Flags()
 	switch flag.Value.Type() {
@@ -104,7 +104,7 @@ func checkFlag(cmd *cobra.Command, flag *pflag.Flag) error {
 		return checkText(cmd, flag, flag.Value.String())
 	}
 	list, isList := flag.Value.(pflag.SliceValue)
-	if !isList || flag.Name == "accept-label" { // no accepted label is a setting
+	if !isList || flag.Name == "accept-label" { // an empty list of accepted labels is a valid value
 		return nil
 	}
 	values := list.GetSlice()

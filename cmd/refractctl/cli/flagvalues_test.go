@@ -47,7 +47,8 @@ var impossible = map[string][]string{
 	"text":      {"", "a\x1b[31m", "a\nb", "a\u202eb"},
 }
 
-// valuesOf maps each flag to its kind of value. A flag that begins with the name of a command is only about this command.
+// valuesOf maps each flag to its kind of value. A key that begins with the name of a command is only for the flag of
+// this command.
 var valuesOf = map[string]string{
 	"api-server-url": "server", "install api-server-url": "server or host", "remote-api-server-url": "server", "registry": "registry", "image": "image",
 	"cluster-id": "cluster", "provider": "cluster", "remote-cluster-id": "cluster", "consumer-cluster-id": "cluster",
@@ -104,7 +105,7 @@ func checkedFlags(command *cobra.Command) (flags []*pflag.Flag) {
 	return flags
 }
 
-// Every command that has flags with values is in the tests of impossible values.
+// TestImpossibleValuesOfEveryCommand checks that validArgs has an entry for every command whose flags take values.
 func TestImpossibleValuesOfEveryCommand(t *testing.T) {
 	t.Parallel()
 	root := NewCommand("refractctl")
@@ -121,8 +122,8 @@ func TestImpossibleValuesOfEveryCommand(t *testing.T) {
 	visit(root)
 }
 
-// Impossible values are refused before a cluster is accessed, in a dry run and without it, with the flag and as wrong
-// usage. Every flag with a value is tried.
+// TestImpossibleValues checks for every flag with a value that impossible values are rejected as wrong usage before a
+// cluster is accessed, with and without --dry-run, and that the error names the flag.
 func TestImpossibleValues(t *testing.T) {
 	t.Parallel()
 	for command, valid := range validArgs {
@@ -168,7 +169,8 @@ func TestImpossibleValues(t *testing.T) {
 	}
 }
 
-// An address without a scheme is completed by the chart, and only by the chart.
+// TestAddressWithoutAScheme checks that only install accepts an API server address without a scheme. The chart adds the
+// scheme.
 func TestAddressWithoutAScheme(t *testing.T) {
 	t.Parallel()
 	for address, accepted := range map[string]string{
@@ -182,7 +184,7 @@ func TestAddressWithoutAScheme(t *testing.T) {
 	}
 }
 
-// Names in arguments are checked as well, by the first command that uses them.
+// TestImpossibleArguments checks that impossible names in arguments are rejected as wrong usage.
 func TestImpossibleArguments(t *testing.T) {
 	t.Parallel()
 	for command, kind := range map[string]string{
@@ -191,7 +193,7 @@ func TestImpossibleArguments(t *testing.T) {
 	} {
 		for _, value := range impossible[kind] {
 			if strings.HasPrefix(value, "-") {
-				continue // it is taken for a flag
+				continue // it would be parsed as a flag
 			}
 			args := append(strings.Fields(command), value, "--kubeconfig=testdata/unreachable.yaml")
 			out, _, err := refractctl(t, args...)

@@ -25,7 +25,7 @@ import (
 	"github.com/refract-project/refract/internal/refractctl/release"
 )
 
-// Values come from files and flags, with the same precedence as in helm.
+// TestInstallTakesValuesAsHelmDoes checks that values come from files and flags, with the same precedence as in helm.
 func TestInstallTakesValuesAsHelmDoes(t *testing.T) {
 	folder := t.TempDir()
 	file := func(name, text string) string {
@@ -69,8 +69,8 @@ func TestInstallTakesValuesAsHelmDoes(t *testing.T) {
 	}
 }
 
-// If an earlier release has installed a CRD and there are objects of its kind, the CRD is updated to the current
-// schema. The objects stay unchanged, and a dry run names the CRD.
+// TestInstallUpgradesCRDs checks that a CRD which an earlier release has installed is updated to the current schema
+// even if there are objects of its kind, that the objects stay unchanged, and that a dry run names the CRD.
 func TestInstallUpgradesCRDs(t *testing.T) {
 	c := admin(t)
 	const name = "quotas.offloading.liqo.io"
@@ -102,7 +102,8 @@ func TestInstallUpgradesCRDs(t *testing.T) {
 	t.Cleanup(func() { assert.NoError(t, c.Delete(context.Background(), quota)) })
 
 	generation := read().GetGeneration()
-	// The time is for the installation itself: nothing runs here, so the command waits until it is over.
+	// Nothing runs in this cluster, so the command waits until the timeout ends. Before that, it must have installed
+	// the release.
 	install := onCluster("install", "--cluster-id=rome", "--registry=registry.example.com/refract", "--timeout=20s")
 	_, said, err := refractctl(t, append(install, "--dry-run")...)
 	require.NoError(t, err)
@@ -128,8 +129,9 @@ func TestInstallUpgradesCRDs(t *testing.T) {
 	require.NotNil(t, after.Spec.Cordoned, "the field is stored now")
 }
 
-// Images come from the registry that is set, with or without a trailing slash. A cluster ID must be short enough for
-// the prefixes that are added to it.
+// TestInstallRefusesNamesThatCannotWork checks that images come from the registry that is set, with or without a
+// trailing slash, and that names and addresses that cannot work are rejected as wrong usage. A cluster ID must be short
+// enough for the prefixes that are added to it.
 func TestInstallRefusesNamesThatCannotWork(t *testing.T) {
 	manifest, _, err := refractctl(t, onCluster("install", "--dry-run", "--cluster-id="+strings.Repeat("x", 51), "--registry=registry.example.com/refract/")...)
 	require.NoError(t, err)

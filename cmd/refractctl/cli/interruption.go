@@ -45,7 +45,7 @@ func (a *clusterAccess) endWhenInterrupted(config *rest.Config) {
 // not store that the release failed.
 const recordTimeout = 5 * time.Second
 
-// errInterrupted is the error of a read that is sent after an interruption.
+// errInterrupted is returned instead of sending a read after an interruption.
 var errInterrupted = fmt.Errorf("the command was interrupted before the request was sent, %w", context.Canceled)
 
 // interruptible is a transport for requests that are not derived from the context of the command: discovery and Helm

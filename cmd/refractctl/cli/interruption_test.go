@@ -20,8 +20,8 @@ import (
 // requests.
 const interruptedEnd = time.Minute
 
-// A command ends when it is interrupted, even if an API server accepts its requests and never responds. The first
-// requests of most commands are discovery, which has no context.
+// TestInterruptedCommandsEndAtOnce checks that a command ends when it is interrupted, even if an API server accepts its
+// requests and never responds. The first requests of most commands are discovery, which has no context.
 func TestInterruptedCommandsEndAtOnce(t *testing.T) {
 	t.Parallel()
 	var interrupt func()

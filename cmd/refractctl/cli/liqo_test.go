@@ -47,9 +47,9 @@ spec:
             - {name: virtual-kubelet, image: "liqo/virtual-kubelet:v1", command: [/usr/bin/virtual-kubelet], args: [--nodename=adoptable, --later=1], futureField: kept}
 `
 
-// In a cluster without nodes, no virtual kubelet can run, so adopted virtual nodes do not become ready and are
-// reverted. (Package test/liqo adopts on real nodes, under Liqo's own controllers. Package test/join has a stand-in
-// for Liqo's webhook.)
+// TestAVirtualKubeletThatDoesNotGetReadyIsPutBack checks that adopted virtual nodes are reverted if they do not become
+// ready. In a cluster without nodes, no virtual kubelet can run. (Package test/liqo adopts on real nodes, under Liqo's
+// own controllers. Package test/join has a stand-in for Liqo's webhook.)
 func TestAVirtualKubeletThatDoesNotGetReadyIsPutBack(t *testing.T) {
 	c := admin(t)
 	vn := &unstructured.Unstructured{}

@@ -33,8 +33,8 @@ func commandOf(t *testing.T, path string) *cobra.Command {
 	return command
 }
 
-// Each flag of liqoctl has the same meaning in this program, or has no effect, or fails with an error that names the
-// replacement.
+// TestFlagsOfLiqoctl checks that each flag of liqoctl has the same meaning in this program, or has no effect, or fails
+// with an error that names the replacement.
 func TestFlagsOfLiqoctl(t *testing.T) {
 	for i := range liqoctl {
 		of := &liqoctl[i]
@@ -80,7 +80,8 @@ func TestFlagsOfLiqoctl(t *testing.T) {
 	}
 }
 
-// If this program lacks a command or flag of liqoctl, the error is a single sentence that names the replacement.
+// TestUsersOfLiqoctlAreToldWhatToUse checks that the error is a single sentence that names the replacement if this
+// program lacks a command or flag of liqoctl.
 func TestUsersOfLiqoctlAreToldWhatToUse(t *testing.T) {
 	for args, want := range map[string]string{
 		"authenticate --remote-context=milan":                                   "run refractctl peer",
@@ -111,7 +112,7 @@ func TestUsersOfLiqoctlAreToldWhatToUse(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// Flags of liqoctl install set the values of the chart.
+// TestInstallTakesFlagsOfLiqoctl checks that flags of liqoctl install set the values of the chart.
 func TestInstallTakesFlagsOfLiqoctl(t *testing.T) {
 	out, _, err := refractctl(t, onCluster("install", "--dry-run", "--cluster-id=rome", "--registry=registry.example.com/refract", "--cluster-labels=topology.kubernetes.io/zone=eu-1,tier=gold",
 		"--global-labels=team=shop", "--global-annotations=note=a", "--enable-metrics", "--pod-cidr=10.1.0.0/16", "--service-cidr=10.2.0.0/16", "--set=authentication.enabled=true,tenants.unlimitedResources=true",
@@ -124,8 +125,8 @@ func TestInstallTakesFlagsOfLiqoctl(t *testing.T) {
 	require.ErrorContains(t, err, `--pod-cidr: "10.1.0.0" is not an address range`)
 }
 
-// A command of liqoctl has a replacement only if this program does not have the command. Each replacement is a command of
-// this program, with the flags that are named together with it.
+// TestReplacementsOfLiqoctlExist checks that a command of liqoctl has a replacement only if this program does not have
+// the command, and that each replacement is a command of this program, with the flags that are named together with it.
 func TestReplacementsOfLiqoctlExist(t *testing.T) {
 	texts := map[string]string{}
 	for i := range liqoctl {
@@ -169,8 +170,8 @@ var longFlag = regexp.MustCompile(`--([a-z-]+)`)
 
 const liqoctlPage = "../../../docs/liqo.md"
 
-// The documentation must contain the table of this package. (make test-liqo compares the table with the help of liqoctl
-// itself.)
+// TestTableOfLiqoctl checks that the documentation contains the table of this package. (make test-liqo compares the
+// table with the help of liqoctl itself.)
 func TestTableOfLiqoctl(t *testing.T) {
 	page, err := os.ReadFile(liqoctlPage)
 	require.NoError(t, err)

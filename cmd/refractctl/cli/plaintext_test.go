@@ -80,7 +80,8 @@ func TestWhatPeopleReadIsPlain(t *testing.T) {
 	}
 }
 
-// Programs get the exact output. It is escaped only on a terminal, where people read it.
+// TestWhatProgramsReadIsExact checks that programs get the exact output. It is escaped only on a terminal, where people
+// read it.
 func TestWhatProgramsReadIsExact(t *testing.T) {
 	value := map[string]any{"kind": "List", "apiVersion": "v1", "metadata": map[string]any{"name": "x"}, "text": "\u202e\x1bend"}
 	for format, plain := range map[string]bool{"json": true, "yaml": true, "jsonpath={.text}": true, "go-template={{.text}}": true} {
@@ -136,7 +137,8 @@ func hostile(t *testing.T) string {
 	return server.URL
 }
 
-// Errors and warnings of an API server are escaped in all output of the program.
+// TestErrorsOfAnAPIServerArePlain checks that errors and warnings of an API server are escaped in all output of the
+// program.
 func TestErrorsOfAnAPIServerArePlain(t *testing.T) {
 	s := &stranger{url: hostile(t)}
 	file := s.kubeconfig(t, false, func(c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) { c.InsecureSkipTLSVerify = true })

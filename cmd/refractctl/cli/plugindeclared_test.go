@@ -110,8 +110,8 @@ func TestApprovingShowsTheReportAndWritesOneField(t *testing.T) {
 	assert.Equal(t, exitUsage, exitCode(err))
 }
 
-// An approval from before a rollback is first removed. It is set again once the controller manager has observed the
-// removal.
+// TestApprovingAgainAfterARollback checks that an approval from before a rollback is removed, and set again once the
+// controller manager has observed the removal.
 func TestApprovingAgainAfterARollback(t *testing.T) {
 	p := declaredPluginOf(t, "again", func(s *plugins.ReflectionPluginSpec) {
 		s.Rollout = plugins.PluginRollout{Strategy: plugins.RehearseRollout, Rehearsal: &plugins.PluginRehearsal{Approved: "again-2"}}
@@ -185,7 +185,8 @@ func TestRollingBackPinsARevision(t *testing.T) {
 	assert.Equal(t, "pinned-4", out)
 }
 
-// The chain contains the plugins in the order in which they run, and the reasons why all other plugins are left out.
+// TestListingTheChainOfAKind checks that the chain contains the plugins in the order in which they run, and the reasons
+// why all other plugins are left out.
 func TestListingTheChainOfAKind(t *testing.T) {
 	const provider, nodeName = "chain-milan", "chain-milan"
 	node(t, nodeName)
@@ -267,8 +268,8 @@ func TestListingTheChainOfAKind(t *testing.T) {
 	assert.Contains(t, offered, "chain-b-1")
 }
 
-// Plugins in the folder of a virtual kubelet are listed with the state that the annotation of its Node reports, both in
-// the chain of a kind and in the list of plugins.
+// TestListingPluginsInFolders checks that plugins in the folder of a virtual kubelet are listed with the state that the
+// annotation of its Node reports, both in the chain of a kind and in the list of plugins.
 func TestListingPluginsInFolders(t *testing.T) {
 	const nodeName = "folder-milan"
 	node(t, nodeName)

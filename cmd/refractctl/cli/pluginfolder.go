@@ -31,9 +31,10 @@ type folderPlugins struct {
 	nodes   int
 }
 
-// readFolderPlugins reads the plugins in the folders of virtual kubelets from the annotations of their Nodes. If node
-// is empty, it reads them for all virtual nodes. Problems are written to warnings, because the declared plugins can be
-// listed even if the folders cannot be read.
+// readFolderPlugins returns the plugins that virtual kubelets have loaded from their folders, as listed in annotations
+// of the Nodes. If node is empty, it returns the plugins of all virtual nodes. A missing permission and an invalid
+// annotation are only written to warnings, because the declared plugins can be listed without them. Other errors are
+// returned.
 func readFolderPlugins(ctx context.Context, c client.Client, node string, warnings io.Writer) (found folderPlugins, err error) {
 	nodes := &corev1.NodeList{}
 	err = c.List(ctx, nodes, client.MatchingLabels{wire.TypeLabel: wire.VirtualNodeType})

@@ -89,8 +89,8 @@ func (s *stranger) outside() map[string]func(*clientcmdapi.Cluster, *clientcmdap
 	}
 }
 
-// Each command that accepts a kubeconfig of another cluster refuses a kubeconfig that needs more than its own content.
-// The command fails before it connects to any server.
+// TestAKubeconfigOfAnotherPartyIsData checks that each command that accepts a kubeconfig of another cluster rejects a
+// kubeconfig that needs more than its own content, before it connects to any server.
 func TestAKubeconfigOfAnotherPartyIsData(t *testing.T) {
 	s := newStranger(t)
 	commands := map[string][]string{
@@ -128,8 +128,8 @@ func TestAKubeconfigOfAnotherPartyIsData(t *testing.T) {
 	}
 }
 
-// An invitation with forbidden fields is refused everywhere: as the kubeconfig of the command itself, and merged into
-// another kubeconfig.
+// TestAnInvitationIsDataEverywhere checks that an invitation with forbidden fields is rejected as the kubeconfig of the
+// command itself, and if it is merged into another kubeconfig.
 func TestAnInvitationIsDataEverywhere(t *testing.T) {
 	s := newStranger(t)
 	for field, change := range s.outside() {
@@ -153,8 +153,8 @@ func TestAnInvitationIsDataEverywhere(t *testing.T) {
 	}
 }
 
-// A user's own kubeconfig may run the commands of a cloud provider and refer to files, either because of a flag or
-// because the context is in the user's kubeconfig.
+// TestOnesOwnKubeconfigMayRunCommands checks that a user's own kubeconfig may run the commands of a cloud provider and
+// refer to files, either because of a flag or because the context is in the user's kubeconfig.
 func TestOnesOwnKubeconfigMayRunCommands(t *testing.T) {
 	s := newStranger(t)
 	file := s.kubeconfig(t, false, func(c *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) {
@@ -174,7 +174,7 @@ func TestOnesOwnKubeconfigMayRunCommands(t *testing.T) {
 	assert.Equal(t, exitUsage, exitCode(err), "%v", err)
 }
 
-// Neither cluster can redirect refractctl to another server.
+// TestRefractctlFollowsNoRedirects checks that neither cluster can redirect refractctl to another server.
 func TestRefractctlFollowsNoRedirects(t *testing.T) {
 	s := newStranger(t)
 	target := s.url

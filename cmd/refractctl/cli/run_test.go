@@ -48,7 +48,8 @@ func writeObjects(t *testing.T, text string) string {
 	return file
 }
 
-// Restrictions in the options and the manifest apply in a trial as they do in a virtual kubelet.
+// TestPluginRunHeedsTheOptions checks that restrictions in the options and the manifest apply in a trial as they do in
+// a virtual kubelet.
 func TestPluginRunHeedsTheOptions(t *testing.T) {
 	objects := writeObjects(t, podAndService)
 	for name, tc := range map[string]struct{ options, failure, note string }{
@@ -143,8 +144,8 @@ func TestContextOfATrial(t *testing.T) {
 	}
 }
 
-// The output shows the capabilities of a module, its schema, and the restrictions by its options, because a user may
-// have to decide whether to run the module.
+// TestPluginInspectShowsPermissionsAndSchema checks that the output shows the capabilities of a module, its schema, and
+// the restrictions by its options. A user may have to decide from them whether to run the module.
 func TestPluginInspectShowsPermissionsAndSchema(t *testing.T) {
 	out, _, err := refractctl(t, "plugin", "inspect", "../../../plugins/secret/secret.wasm")
 	require.NoError(t, err)

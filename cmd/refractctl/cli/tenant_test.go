@@ -41,8 +41,8 @@ func isCordoned(t *testing.T, quota *offloading.Quota) bool {
 	return ptr.Deref(quota.Spec.Cordoned, false)
 }
 
-// A consumer that has joined with refractctl has a Quota but, if tenants.objects is false, no Tenant. The commands then
-// cordon and uncordon the Quota.
+// TestConsumersAreCordoned checks that the commands cordon and uncordon the Quota of a consumer that has joined with
+// refractctl but, because tenants.objects is false, has no Tenant.
 func TestConsumersAreCordoned(t *testing.T) {
 	create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "liqo-tenant-monza"}})
 	quota := quotaOf(t, "monza", "monza")
@@ -63,8 +63,8 @@ func TestConsumersAreCordoned(t *testing.T) {
 	assert.Equal(t, exitUsage, exitCode(err))
 }
 
-// If the drained Tenant of a consumer was deleted, only the record of the drain is left. refractctl activate tenant
-// removes the record.
+// TestTheRecordOfADrainIsRemoved checks that refractctl activate tenant removes the record of a drain, which is left if
+// the drained Tenant of a consumer was deleted.
 func TestTheRecordOfADrainIsRemoved(t *testing.T) {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "liqo-tenant-novara", Annotations: map[string]string{wire.TenantConditionAnnotation: "Drained/1"}}}
 	create(t, namespace)
@@ -77,7 +77,8 @@ func TestTheRecordOfADrainIsRemoved(t *testing.T) {
 	require.ErrorContains(t, err, "consumer novara has neither a Tenant nor a Quota")
 }
 
-// refractctl uncordon resourceslice also removes the Quota that stays after a cordoned ResourceSlice was deleted.
+// TestACordonWithoutItsResourceSlice checks that refractctl uncordon resourceslice also removes the Quota that stays
+// after a cordoned ResourceSlice was deleted.
 func TestACordonWithoutItsResourceSlice(t *testing.T) {
 	create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "liqo-tenant-asti", Labels: map[string]string{wire.RemoteClusterIDLabel: "asti"}}})
 	kept := quotaOf(t, "asti", auth.ResourceSliceUser("kept", "asti"))
@@ -92,8 +93,9 @@ func TestACordonWithoutItsResourceSlice(t *testing.T) {
 	assert.True(t, apierrors.IsNotFound(admin(t).Get(t.Context(), client.ObjectKeyFromObject(kept), kept)))
 }
 
-// refractctl's commands for Tenants and ResourceSlices change the same fields as Liqo's commands, and wait for the
-// controllers. (The controllers are tested in controllers/authentication and controllers/resourceslice.)
+// TestTenantsAreCordonedAndDrained checks that refractctl's commands for Tenants and ResourceSlices change the same
+// fields as Liqo's commands, and wait for the controllers. (The controllers are tested in controllers/authentication
+// and controllers/resourceslice.)
 func TestTenantsAreCordonedAndDrained(t *testing.T) {
 	const namespace = "liqo-tenant-pavia"
 	create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
@@ -150,8 +152,8 @@ func TestTenantsAreCordonedAndDrained(t *testing.T) {
 	assert.Equal(t, "pavia: its access is revoked, and its remote namespaces are deleted\npavia: drained\n", progress)
 }
 
-// For a consumer that refractctl has admitted, the controllers create a Tenant (controllers/tenantaccess). The
-// commands wait for its Quota and its RoleBindings.
+// TestTenantsOfAdmittedConsumers checks that the commands wait for the Quota and the RoleBindings of a consumer that
+// refractctl has admitted. The controllers create a Tenant for such a consumer (controllers/tenantaccess).
 func TestTenantsOfAdmittedConsumers(t *testing.T) {
 	const namespace = "liqo-tenant-imola"
 	create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})

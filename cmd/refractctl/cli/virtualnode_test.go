@@ -148,7 +148,8 @@ func TestVirtualNodesAreCordonedAndDrained(t *testing.T) {
 	assert.Equal(t, "milan: uncordoned\n", progress, "there is no drain to wait for")
 }
 
-// The condition of an earlier drain is not mistaken for the success of the current drain.
+// TestADrainThatIsOverIsNotThisOne checks that the condition of an earlier drain is not mistaken for the success of the
+// current drain.
 func TestADrainThatIsOverIsNotThisOne(t *testing.T) {
 	vn := virtualNode(t, "liqo-tenant-udine", "udine")
 	node(t, "udine")
@@ -177,7 +178,7 @@ func TestADrainThatIsOverIsNotThisOne(t *testing.T) {
 	assert.Equal(t, "udine: The node is drained\n", progress)
 }
 
-// A real worker with the name of a virtual node is not changed.
+// TestNodesOfOthersAreNotCordoned checks that a real worker with the name of a virtual node is not changed.
 func TestNodesOfOthersAreNotCordoned(t *testing.T) {
 	virtualNode(t, "liqo-tenant-lecce", "lecce")
 	_, _, err := refractctl(t, onCluster("cordon", "virtualnode", "lecce")...)

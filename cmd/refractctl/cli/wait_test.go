@@ -13,8 +13,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// A drain takes minutes, and the API server may be restarted in the meantime. The command then waits for the API
-// server, and continues.
+// TestAwaitsAnAPIServer checks that a command waits for an API server that is restarted in the meantime, and then
+// continues. A drain takes minutes.
 func TestAwaitsAnAPIServer(t *testing.T) {
 	var out strings.Builder
 	away := apierrors.NewServiceUnavailable("etcd is starting")

@@ -33,7 +33,7 @@ func MetadataValues(labels, annotations map[string]string) Values {
 // for this entry has changed since the last write. Otherwise it keeps its actual value, even if another client has
 // changed or removed it. This project's own entries always get the desired value, because they are used to find, count
 // and restrict objects. If the record contains no metadata, the request for an existing entry counts as unchanged
-// unless owned returns true, i.e. unless this project wrote the entry.
+// unless owned returns true, i.e. unless Refract wrote the entry.
 func (r *Record) Merge(field Field, actual, desired map[string]string, owned func(key string) bool) map[string]string {
 	merged := maps.Clone(desired)
 	for key, value := range desired {

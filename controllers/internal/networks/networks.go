@@ -58,7 +58,7 @@ type Networks struct {
 	followers []func(cluster string)
 }
 
-// state says whether this cluster serves Configurations.
+// state is whether this cluster serves Configurations, as far as this is known.
 type state int
 
 const (

@@ -43,7 +43,7 @@ const refreshInterval = time.Minute
 // notifyDelay is how long changes are collected until followers are notified.
 const notifyDelay = 2 * time.Second
 
-// ErrNotRead is the error until the ranges have been read for the first time.
+// ErrNotRead is returned until the ranges have been read for the first time.
 var ErrNotRead = errors.New("the ranges of this cluster are being read")
 
 // Ranges tracks the address ranges of this cluster. It is safe for concurrent use.

@@ -40,7 +40,8 @@ func keyOf(t *testing.T, title string) Key {
 	return key
 }
 
-// Signatures that cosign has written, in either layout, are valid only for their own image and key.
+// TestSignaturesOfCosign checks that signatures that cosign has written, in either layout, are valid only for their own
+// image and key.
 func TestSignaturesOfCosign(t *testing.T) {
 	host := newSignedRegistry(t).Host()
 	trusted, other := keyOf(t, "trusted"), keyOf(t, "other")
@@ -77,7 +78,7 @@ func TestSignaturesOfCosign(t *testing.T) {
 	}
 }
 
-// An attachment that cannot be read does not hide a valid signature.
+// TestAttachmentsThatCannotBeRead checks that an attachment that cannot be read does not hide a valid signature.
 func TestAttachmentsThatCannotBeRead(t *testing.T) {
 	trusted := keyOf(t, "trusted")
 	for title, c := range map[string]struct {
@@ -143,8 +144,8 @@ func TestAttachmentsThatCannotBeRead(t *testing.T) {
 	})
 }
 
-// A valid signature by a trusted key counts only if every field of the signed statement is as in a signature of this
-// image.
+// TestWhatIsSignedIsASignature checks that a valid signature by a trusted key counts only if every field of the signed
+// statement is as in a signature of this image.
 func TestWhatIsSignedIsASignature(t *testing.T) {
 	public, private, err := ed25519.GenerateKey(nil)
 	require.NoError(t, err)
@@ -175,7 +176,8 @@ func TestWhatIsSignedIsASignature(t *testing.T) {
 	}
 }
 
-// The number of signatures in a bundle is limited, because verifying each of them takes time.
+// TestSignaturesOfABundleAreLimited checks that the number of signatures in a bundle is limited, because verifying each
+// of them takes time.
 func TestSignaturesOfABundleAreLimited(t *testing.T) {
 	for n, says := range map[int]string{maxSignatures: "", maxSignatures + 1: "more than 8"} {
 		text := fmt.Sprintf(`{"dsseEnvelope":{"payloadType":%q,"payload":"","signatures":[%s]}}`, inTotoPayloadType, strings.TrimSuffix(strings.Repeat(`{"sig":"AAAA"},`, n), ","))

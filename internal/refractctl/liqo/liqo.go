@@ -300,8 +300,8 @@ func (o *Options) templateOf(ctx context.Context, vn *offloading.VirtualNode) (f
 	return found, nil
 }
 
-// isOfUpgrade reports whether a virtual node was created after an upgrade of Liqo changed the image of an adopted
-// VkOptionsTemplate.
+// isOfUpgrade reports whether an upgrade of Liqo changed the image of an adopted VkOptionsTemplate, and the virtual
+// node has the image of the upgrade.
 func isOfUpgrade(vn *offloading.VirtualNode, template *offloading.VkOptionsTemplate) bool {
 	return template.Annotations[wire.FormerImageAnnotation] != "" && !isAdopted(template) && imageOf(vn) == template.Spec.ContainerImage
 }

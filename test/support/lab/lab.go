@@ -209,7 +209,7 @@ func (l *Lab) balance() (err error) {
 // address returns the host and port of the API server.
 func (s *Side) address() string { return strings.TrimPrefix(s.Config().Host, "https://") }
 
-// direct replaces the server in the kubeconfig of one of Refract's processes by the load balancer. It does nothing if
+// direct replaces the server in the kubeconfig of one of Refract's processes with the load balancer. It does nothing if
 // there is no load balancer.
 func (s *Side) direct(path string) error {
 	if s.balancer == nil {

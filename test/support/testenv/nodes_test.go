@@ -16,8 +16,8 @@ import (
 	"github.com/refract-project/refract/test/support/testenv"
 )
 
-// In two clusters with real nodes, pods can reach each other, names can be resolved, and cutting a connection has an
-// effect.
+// TestRealNodes checks that in two clusters with real nodes, pods can reach each other, names can be resolved, and
+// cutting a connection has an effect.
 func TestRealNodes(t *testing.T) {
 	clusters := testenv.NodesForTest(t, testenv.Options{Name: "rome", Nodes: 2}, testenv.Options{Name: "milan", Nodes: 1})
 	require.NoError(t, testenv.Connect(clusters[0], clusters[1]))

@@ -15,8 +15,8 @@ import (
 	"github.com/refract-project/refract/test/support/testenv"
 )
 
-// After a rewind, new objects are gone, changed ones are as before, and deleted ones exist again. This also holds if
-// the snapshot is restored a second time.
+// TestRewind checks that after a rewind, new objects are gone, changed objects are as before, and deleted objects exist
+// again, even if the snapshot is restored a second time.
 func TestRewind(t *testing.T) {
 	c := testenv.ForTest(t, testenv.Options{NoScheduler: true})[0]
 	configMaps := clientset(t, c.Config()).CoreV1().ConfigMaps("default")

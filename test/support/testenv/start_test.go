@@ -99,7 +99,8 @@ func TestStopEndsEverythingAndTwiceIsFine(t *testing.T) {
 	}
 }
 
-// If a program that the test has started ends, this does not count as a failure of the cluster.
+// TestEndedCommandDoesNotCountAsAComponent checks that it does not count as a failure of the cluster if a program that
+// the test has started ends.
 func TestEndedCommandDoesNotCountAsAComponent(t *testing.T) {
 	c := testenv.ForTest(t, testenv.Options{NoScheduler: true})[0]
 	command, err := c.StartCommand("kubelet", "/bin/sh", "-c", "echo out of film >&2; sleep 600")
@@ -112,7 +113,7 @@ func TestEndedCommandDoesNotCountAsAComponent(t *testing.T) {
 	require.NoError(t, c.AddKwokNodes(t.Context(), 1, nil))
 }
 
-// The scheduler, which exits when its cache is inconsistent, is restarted.
+// TestTheSchedulerIsStartedAgain checks that the scheduler, which exits when its cache is inconsistent, is restarted.
 func TestTheSchedulerIsStartedAgain(t *testing.T) {
 	c := testenv.ForTest(t, testenv.Options{})[0]
 	first := c.Processes()["kube-scheduler"]
@@ -126,7 +127,8 @@ func TestTheSchedulerIsStartedAgain(t *testing.T) {
 	require.NoError(t, c.AddKwokNodes(t.Context(), 1, nil), "its end is no failure of the cluster")
 }
 
-// While the API server is down, no other process can take its port.
+// TestPortStaysReservedDuringAnOutage checks that no other process can take the port of the API server while the API
+// server is down.
 func TestPortStaysReservedDuringAnOutage(t *testing.T) {
 	c := testenv.ForTest(t, testenv.Options{NoScheduler: true})[0]
 	require.NoError(t, c.StopAPIServer())

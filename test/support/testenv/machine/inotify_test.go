@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A limit is raised, and never lowered.
+// TestRaiseInotifyLimit checks that a limit is raised, and never lowered.
 func TestRaiseInotifyLimit(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "limit")
 	for before, want := range map[string]string{"128\n": "2048", "8192\n": "8192\n"} {

@@ -133,8 +133,8 @@ func read(t *testing.T, path string) string {
 	return string(content)
 }
 
-// Two runs on one computer do not affect each other: their machines have the same names and addresses, but are in
-// separate networks.
+// TestNetworksOfMachinesAreApart checks that two runs on one computer do not affect each other. Their machines have the
+// same names and addresses, but are in separate networks.
 func TestNetworksOfMachinesAreApart(t *testing.T) {
 	testenv.NeedNodes(t)
 	for _, greeting := range []string{"first", "second"} {

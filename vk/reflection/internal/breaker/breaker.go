@@ -19,7 +19,7 @@ import (
 	"github.com/refract-project/refract/internal/apifailure"
 )
 
-// ErrUnreachable is the error of calls that are not made because the provider is known to be unreachable.
+// ErrUnreachable is returned for calls that are not made because the provider is known to be unreachable.
 var ErrUnreachable = errors.New("provider is unreachable")
 
 const (

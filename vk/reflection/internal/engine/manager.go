@@ -4,7 +4,7 @@
 // Package engine reflects objects of all kinds. Its files form layers. Apart from callbacks, a file calls only the
 // files below it in this list:
 //
-//	preview.go, subject.go, inspect.go    what others learn of a running Manager
+//	preview.go, subject.go, inspect.go    what other packages learn about a running Manager
 //	handler.go, reconcile.go, env.go      the kinds: what they may override, and what they use
 //	manager.go                            the start of everything
 //	lifecycle.go, standby.go              starts and stops of namespaces, kinds, and the leading replica

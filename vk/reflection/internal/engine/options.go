@@ -90,7 +90,7 @@ type Options struct {
 	ResyncPeriod time.Duration // resync period of all informers; 0 means never
 	CallTimeout  time.Duration // deadline of each API call; 0 means 10 s
 	ProbeEvery   time.Duration // interval of probes of an unreachable provider; 0 means 1 s
-	RecheckAfter time.Duration // delay before an object with a taken name is tried again; 0 means 30 s
+	RecheckAfter time.Duration // delay before an object is tried again whose name is taken on the provider; 0 means 30 s
 	SettleAfter  time.Duration // how long the status of a Pending pod of the provider may be delayed; 0 means 1 s
 	MapGrace     time.Duration // how long a new NamespaceMap may lack a namespace without effect; 0 means 1 min
 	// ReferenceTimeout limits how long a pod waits until the objects that it refers to are up to date on the provider.

@@ -82,7 +82,7 @@ func (m *Manager) isPreviewable() bool {
 // IsLeading reports whether this virtual kubelet reflects the kinds that all virtual nodes of its provider share.
 func (m *Manager) IsLeading() bool { return m.leading.Load() }
 
-// PreviewKind is a kind whose objects can be previewed. Events are not cached, so they cannot be.
+// PreviewKind is a kind whose objects can be previewed. Events cannot be previewed, because they are not cached.
 type PreviewKind struct {
 	Name   string
 	Cached bool // the content of the objects is cached
@@ -145,14 +145,14 @@ type Evaluation struct {
 	Ran     []string // plugins that ran
 	// Failed are the plugins whose failures are ignored, and that have failed.
 	Failed []IgnoredFailure
-	// Content has the fields that cross; it is set if the results of the pair differ. Changeable is the part of the
-	// content that can change in an existing copy.
+	// Content has the fields that are reflected. It is set if the results of the pair differ. Changeable is the part of
+	// the content that can change in an existing copy.
 	Content, Changeable map[string]any
 
 	hash uint64
 }
 
-// IgnoredFailure is the failure of a plugin without whose edits the object crosses.
+// IgnoredFailure is the failure of a plugin with IgnoreFailure: the object is reflected without the plugin's edits.
 type IgnoredFailure struct {
 	Plugin string
 	Err    error

@@ -63,8 +63,8 @@ func (r *reflector) reconcileCopy(ctx context.Context, w *evaluation.Worker, s *
 	if err != nil || whole == nil {
 		return err != nil, err
 	}
-	// The object from the API server may be newer than the cached one. Nothing changes on doubt: the watch will deliver
-	// the newer object.
+	// The object from the API server may be newer than the cached one. If in doubt, nothing is changed, because the
+	// watch will deliver the newer object.
 	if whole != local {
 		if decided, err := r.handler.Decide(s, whole); err != nil || !decided.Cross {
 			return false, nil
@@ -122,8 +122,8 @@ func (r *reflector) leaveOut(s *Scope, local *unstructured.Unstructured, owner s
 }
 
 // disable removes the copy of an object that is deliberately not reflected: by an annotation, by the policy, or because
-// a plugin skips it. One Event reports this, except for an object that never crossed and existed before this process.
-// The reflected status is removed even if the provider refuses the deletion.
+// a plugin skips it. One Event reports this, except for an object that was never reflected and existed before this
+// process. The reflected status is removed even if the provider refuses the deletion.
 func (r *reflector) disable(ctx context.Context, w *evaluation.Worker, s *Scope, local, remote *unstructured.Unstructured, explicit bool, reason string) error {
 	removed, retracted := r.copies.Remove(ctx, w, s.Namespace, remote), error(nil)
 	if r.kind.Status.Back {

@@ -75,8 +75,8 @@ func (s *Scope) Object(key queue.Key) *unstructured.Unstructured {
 	return s.r.objects.View(key, s.objects.Get(key.Namespace, key.Name))
 }
 
-// Copy returns the copy of an object that is at least as new as our last write to it, or nil. going reports that our
-// deletion of the copy is under way.
+// Copy returns the copy of an object that is at least as new as our last write to it, or nil. going reports whether
+// this process has deleted the copy, but the watch has not delivered the deletion yet.
 func (s *Scope) Copy(name string) (object *unstructured.Unstructured, going bool) {
 	return s.View(s.Key(name), s.CachedCopy(name))
 }
@@ -153,7 +153,7 @@ func (r *reflector) forget(key queue.Key) {
 	r.queue.Forget(key)
 }
 
-// MayCross reports whether the policy allows an object to cross, or cannot decide.
+// MayCross reports whether the policy allows the reflection of an object, or cannot decide.
 func (s *Scope) MayCross(object *unstructured.Unstructured) bool {
 	decided, err := s.r.handler.Decide(s, object)
 	return err != nil || decided.Cross

@@ -136,7 +136,7 @@ func (m *Manager) reflector(kind string) *reflector {
 	return nil
 }
 
-// replace replaces the list of reflectors by an edited copy, so that goroutines that still read the previous list are
+// replace replaces the list of reflectors with an edited copy, so that goroutines that still read the previous list are
 // not affected.
 func (m *Manager) replace(edit func([]*reflector) []*reflector) {
 	m.mu.Lock()

@@ -43,7 +43,7 @@ const StatusHashAnnotation = wire.StatusHashAnnotation
 // controller of this cluster writes the status.
 const StatusOverruledReason = "StatusOverruled"
 
-// ownership says who owns a status, from the point of view of this virtual kubelet.
+// ownership describes the owner of a status, from the point of view of this virtual kubelet.
 type ownership int
 
 const (

@@ -101,7 +101,7 @@ func (s *Settings) awaitsAPIServer(now *values) bool {
 	return s.options.APIServer.Host == "" && now.apiServerExpected && len(now.apiServerIPs) == 0
 }
 
-// change replaces the values by a copy that edit has changed. It reports whether the copy differs.
+// change replaces the values with a copy that edit has changed. It reports whether the copy differs.
 func (s *Settings) change(edit func(*values)) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -17,7 +17,7 @@ type entry struct {
 	seen  uint64                     // hash of the last state of the Event that was handled
 	copy  uint64                     // hash of the copy; 0 if there is no copy
 	wrote time.Time                  // time of the last write to the copy
-	said  time.Time                  // time of the Event in the copy when the copy was read
+	said  time.Time                  // event time in the copy, as of the last list of copies
 	other bool                       // the copy has its alternative name (see CopyName), because another object has the first name
 }
 

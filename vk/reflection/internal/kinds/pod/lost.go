@@ -21,12 +21,12 @@ import (
 // default, Kubernetes evicts pods from a node that is not ready after the same time.
 const RefusalGrace = 5 * time.Minute
 
-// showRefusal updates the status of a pod that does not exist on the provider, and that it refuses to run: the provider
-// has revoked the access of this cluster (a drained Tenant), deleted the namespace, or has no quota left. A pod that has
-// run is not ready, and fails after RefusalGrace, so that its controller replaces it. It fails at once if the access was
-// revoked, because then the provider does not recreate it. While the provider still has the pod or its ShadowPod, or
-// does not respond, the status is not changed. refusal is the error of the last attempt. showRefusal returns it until
-// the pod fails, so that another attempt is made.
+// showRefusal updates the status of a pod that does not exist on the provider, and that the provider refuses to run.
+// The provider has revoked the access of this cluster (a drained Tenant), deleted the namespace, or has no quota left.
+// A pod that has run is not ready, and fails after RefusalGrace, so that its controller replaces it. It fails at once
+// if the access was revoked, because then the provider does not recreate it. While the provider still has the pod or
+// its ShadowPod, or does not respond, the status is not changed. refusal is the error of the last attempt. showRefusal
+// returns it until the pod fails, so that another attempt is made.
 func (h *Handler) showRefusal(ctx context.Context, w *evaluation.Worker, v *podView, refusal error) error {
 	switch {
 	case refusal == nil:

@@ -19,9 +19,9 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// RemoteReferencesAnnotation, on pods of this cluster, lists kinds, separated by commas, or "*" for all: the provider
-// has its own objects of these kinds with the names in the pod's spec, so the pod is offloaded, and not warned of
-// ConfigMaps and Secrets that are not reflected.
+// RemoteReferencesAnnotation, on pods of this cluster, lists kinds, separated by commas, or "*" for all kinds. The
+// provider has its own objects of these kinds with the names in the pod's spec. Therefore the pod is offloaded, and no
+// Event warns about ConfigMaps and Secrets that are not reflected.
 const RemoteReferencesAnnotation = "plugins.refract.io/remote-references"
 
 // Kinds that RemoteReferencesAnnotation may name.

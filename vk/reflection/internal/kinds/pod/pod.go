@@ -352,9 +352,9 @@ func (h *Handler) hasten(ctx context.Context, v *podView) error {
 const stragglerGrace = 2 * time.Second
 
 // shadowIsGone returns an error as long as the pod may have a ShadowPod that the cache does not show. The cache alone
-// is not sufficient, because it shows the past, and a create without a response may have succeeded. Only a deletion
-// delivered by the watch, or the API server itself, proves that there is no ShadowPod. If the pod were released
-// earlier, another pod of the same name could run in this cluster at the same time.
+// is not sufficient, because it may be outdated, and a create request without a response may have succeeded. Only a
+// deletion delivered by the watch, or the API server itself, proves that there is no ShadowPod. If the pod were
+// released earlier, another pod of the same name could run in this cluster at the same time.
 func (h *Handler) shadowIsGone(ctx context.Context, v *podView) error {
 	known := v.state.shadow
 	switch {
@@ -372,9 +372,9 @@ func (h *Handler) shadowIsGone(ctx context.Context, v *podView) error {
 	return nil
 }
 
-// letGo deletes a pod that has neither a ShadowPod nor a pod on the provider. Before, it sets a final phase, as a
-// kubelet does, because a controller that holds the pod with a finalizer (a Job counts its pods this way) may wait
-// for a final phase.
+// letGo deletes a pod that has neither a ShadowPod nor a pod on the provider. Before the deletion, it sets a final
+// phase, as a kubelet does, because a controller that holds the pod with a finalizer (a Job counts its pods this way)
+// may wait for a final phase.
 func (h *Handler) letGo(ctx context.Context, w *evaluation.Worker, v *podView) error {
 	if len(v.local.GetFinalizers()) > 0 && !podend.Finished(pods.Phase(v.status)) {
 		over := pods.Reject(v.status, corev1.PodFailed, wire.RemotePodTerminatedReason, "", h.Clock().Now())
