@@ -256,6 +256,26 @@ var unwrittenByManagers = []permissions.Exception{
 
 var unwrittenByGateways = []permissions.Exception{
 	{
+		Role: "controller-manager-gateways", Tests: []string{"controllers/gateways TestServer"},
+		Permissions: []string{
+			"patch gatewayservers.networking.liqo.io/status", "create secrets", "create serviceaccounts", "create deployments.apps",
+			"create poddisruptionbudgets.policy", "create services",
+			"create rolebindings.rbac.authorization.k8s.io", "create clusterrolebindings.rbac.authorization.k8s.io",
+		},
+	},
+	{
+		Role: "controller-manager-gateways", Tests: []string{"controllers/gateways TestClient"},
+		Permissions: []string{"patch gatewayclients.networking.liqo.io/status"},
+	},
+	{
+		Role: "controller-manager-gateways", Tests: []string{"controllers/gateways TestTemplateChanges"},
+		Permissions: []string{"patch deployments.apps"},
+	},
+	{
+		Role: "controller-manager-gateways", Tests: []string{"controllers/gateways TestLoadBalancer"},
+		Permissions: []string{"patch services"},
+	},
+	{
 		Role: "gateway", Reason: "needs root; test/network TestPodsByObjects uses it with the roles",
 		Permissions: []string{
 			"create connections.networking.liqo.io", "patch connections.networking.liqo.io/status", "create events",
