@@ -16,7 +16,6 @@ var (
 	own   = netip.MustParseAddr("10.1.0.1")
 	other = netip.MustParseAddr("10.1.0.2")
 	third = netip.MustParseAddr("10.1.0.3")
-	none  netip.Addr
 	begun = time.Unix(1000, 0)
 )
 
