@@ -56,6 +56,7 @@ import (
 	"github.com/refract-project/refract/controllers/namespaceoffloading"
 	"github.com/refract-project/refract/controllers/negotiation"
 	"github.com/refract-project/refract/controllers/network"
+	"github.com/refract-project/refract/controllers/nodeaddresses"
 	"github.com/refract-project/refract/controllers/nodefailure"
 	"github.com/refract-project/refract/controllers/objectquota"
 	"github.com/refract-project/refract/controllers/plugin"
@@ -288,7 +289,10 @@ func newControllers(mgr manager.Manager, live client.Reader, m *metrics.Metrics,
 		running.Failed = m.Failed("gateways")
 		restoring := brake.Client(c("gateways"), live, recorder("gateways"), o.Clock,
 			appsv1.SchemeGroupVersion.WithKind("Deployment"), corev1.SchemeGroupVersion.WithKind("Service"))
-		controllers = append(controllers, gateways.NewController(restoring, live, recorder("gateways"), running))
+		controllers = append(controllers, gateways.NewController(restoring, live, recorder("gateways"), running),
+			nodeaddresses.NewController(c("nodeaddresses"), nodeaddresses.Options{
+				Installation: o.Installation, Nodes: own.Nodes, FollowNodes: own.Follow, Failed: m.Failed("nodeaddresses"),
+			}))
 	}
 	if admission := o.Authentication; admission.Enabled {
 		admission.APIServer.Config = mgr.GetConfig()

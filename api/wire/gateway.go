@@ -13,6 +13,8 @@ const (
 	GatewayComponent = "gateway"
 	// GatewayNameLabel is the name of the GatewayServer or GatewayClient.
 	GatewayNameLabel = "networking.liqo.io/gateway-name"
+	// NodeIPLabel ("true") marks the IPs of nodes in the external range. Gateways do not translate these addresses.
+	NodeIPLabel = "networking.liqo.io/host-unreachable"
 	// GatewayNamespaceLabel is the tenant namespace of the peer.
 	GatewayNamespaceLabel = "networking.liqo.io/gateway-namespace"
 )

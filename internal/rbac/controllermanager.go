@@ -389,6 +389,8 @@ func ControllerManagerGateways() Role {
 				"policy", on("poddisruptionbudgets"), do("create")),
 			grant("to let peers reach them",
 				"", on("services"), do("get", "list", "watch", "create", "patch")),
+			grant("to request the addresses by which peers see nodes, and to replace those of nodes with a new address",
+				"ipam.liqo.io", on("ips"), do("get", "list", "watch", "create", "delete")),
 			grant("to grant them access to their tenant namespace",
 				"rbac.authorization.k8s.io", on("rolebindings"), do("create")),
 			grant("to let them read the addresses of nodes",

@@ -264,6 +264,10 @@ var unwrittenByGateways = []permissions.Exception{
 		},
 	},
 	{
+		Role: "controller-manager-gateways", Tests: []string{"controllers/nodeaddresses TestNodes"},
+		Permissions: []string{"create ips.ipam.liqo.io", "delete ips.ipam.liqo.io"},
+	},
+	{
 		Role: "controller-manager-gateways", Tests: []string{"controllers/gateways TestClient"},
 		Permissions: []string{"patch gatewayclients.networking.liqo.io/status"},
 	},

@@ -22,11 +22,7 @@ import (
 	"github.com/refract-project/refract/gateway/desired"
 )
 
-// nodeIPLabel is a label with the value true on the IPs of nodes in the external range, as in Liqo. Gateways do not
-// translate these addresses. The label is also used as a selector, so that IPs of offloaded pods are not cached.
-const nodeIPLabel = "networking.liqo.io/host-unreachable"
-
-// nodeKinds returns cache options for Nodes and their IPs. Virtual nodes are excluded, because they have no address. Of
+// nodeKinds returns cache options for Nodes and their IPs. IPs of offloaded pods are not cached. Virtual nodes are excluded, because they have no address. Of
 // other Nodes, only some fields are cached.
 func nodeKinds(installation string) map[client.Object]cache.ByObject {
 	real, err := labels.NewRequirement(wire.TypeLabel, selection.NotEquals, []string{wire.VirtualNodeType})
@@ -37,7 +33,7 @@ func nodeKinds(installation string) map[client.Object]cache.ByObject {
 		&corev1.Node{}: {Label: labels.NewSelector().Add(*real), Transform: shrinkNode},
 		&ipam.IP{}: {
 			Namespaces: map[string]cache.Config{installation: {}},
-			Label:      labels.SelectorFromSet(labels.Set{nodeIPLabel: "true"}),
+			Label:      labels.SelectorFromSet(labels.Set{wire.NodeIPLabel: "true"}),
 		},
 	}
 }

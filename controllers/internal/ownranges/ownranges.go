@@ -137,6 +137,20 @@ func (r *Ranges) All() (ipmap.Ranges, error) {
 	return nil, ErrNotRead
 }
 
+// Nodes returns the real nodes, with their UIDs, addresses and pod ranges. The second result is false until all of them are known. The caller
+// must not modify the nodes.
+func (r *Ranges) Nodes() (nodes []*corev1.Node, isKnown bool) {
+	if !r.nodes.HasSynced() {
+		return nil, false
+	}
+	for _, object := range r.nodes.GetStore().List() {
+		if node, ok := object.(*corev1.Node); ok {
+			nodes = append(nodes, node)
+		}
+	}
+	return nodes, true
+}
+
 // read reads the ranges of Services and the addresses of the API server.
 func (r *Ranges) read(ctx context.Context) error {
 	services, err := r.readServices(ctx)
