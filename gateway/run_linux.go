@@ -41,7 +41,7 @@ type Report struct {
 	Connection *Connection
 	// Latency is the round-trip time of a ping to the connected peer. It is 0 in reports about anything else.
 	Latency time.Duration
-	// PeerEndpoint is set when packets to the peer go to another address than before.
+	// PeerEndpoint is set when packets to the peer go to a different address than before.
 	PeerEndpoint netip.AddrPort
 }
 

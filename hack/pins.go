@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package hack provides the versions of the tools that hack/tools.sh builds, and the folders that contain them. The
-// scripts and this package read the same file, pins.env. Several checkouts can therefore share a cache that contains
-// several versions of a tool.
+// scripts and this package read the versions from pins.env. The name of a tool's folder contains its version, so that
+// checkouts that need different versions can share a cache.
 package hack
 
 import (

@@ -56,9 +56,11 @@ type Controller struct {
 	live    client.Reader
 	report  *report.Reporter
 	options Options
-	// ensured has, by tenant namespace, when and for which gateway the other objects than its Deployment and Service were last created.
+	// ensured records, for each tenant namespace, when the objects of the gateway other than its Deployment and Service were last
+	// created, and for which version of the gateway.
 	ensured memo.Memo[ensured]
-	// refusals counts, by tenant namespace, the writes that the API server has refused, and the conflicts with objects of others.
+	// refusals counts, for each tenant namespace, writes that the API server has refused, and conflicts with objects that do not
+	// belong to the gateway.
 	refusals report.Refusals
 }
 
@@ -69,7 +71,7 @@ type ensured struct {
 	at      time.Time
 }
 
-// NewController returns a controller that works through c. live reads past the cache of c.
+// NewController returns a controller that uses the client c; live must not be cached.
 func NewController(c client.Client, live client.Reader, recorder events.EventRecorder, options Options) *Controller {
 	return &Controller{client: c, live: live, report: report.New(recorder), options: options}
 }

@@ -92,7 +92,7 @@ func clusterIP(_ *rand.Rand, namespace, name string) client.Object {
 	return service(namespace, name, corev1.ServiceTypeClusterIP)
 }
 
-// loadBalancer returns a Service without node ports, because it would exhaust the limit of node ports.
+// loadBalancer returns a Service of type LoadBalancer. It has no node ports, because it would otherwise count against their limit.
 func loadBalancer(_ *rand.Rand, namespace, name string) client.Object {
 	balanced := service(namespace, name, corev1.ServiceTypeLoadBalancer)
 	balanced.Spec.AllocateLoadBalancerNodePorts = ptr.To(false)

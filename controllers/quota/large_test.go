@@ -58,7 +58,7 @@ func TestALargeShadowPodIsNotDecoded(t *testing.T) {
 	}
 }
 
-// TestALargeCreationIsRefusedAsAnUpdate checks that the creation of a 1.27 MiB ShadowPod is refused after only the
+// TestALargeCreationIsRefusedAsAnUpdate checks that the creation of a 1.24 MiB ShadowPod is refused after only the
 // beginning of the review was read. The message must be the same as for an update, whose review is decoded completely.
 func TestALargeCreationIsRefusedAsAnUpdate(t *testing.T) {
 	webhook := NewWebhook(ledger.New(nil, ledger.Options{Off: true}), true)

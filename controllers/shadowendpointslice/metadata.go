@@ -15,7 +15,7 @@ import (
 )
 
 // dropDenied removes the labels and annotations that consumers must not set. The EndpointSlice is written without them.
-// If it was not written at all, outdated endpoints would remain.
+// If it were not written at all, outdated endpoints would remain.
 func (c *Controller) dropDenied(ctx context.Context, desired *unstructured.Unstructured) (*tenancy.Refusal, error) {
 	if c.options.Policy == nil {
 		return nil, nil

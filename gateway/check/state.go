@@ -39,7 +39,7 @@ type State struct {
 	pending map[string]time.Time // time stamps of pings without an answer, and when they were sent
 	last    time.Time            // when the last ping was sent that was answered
 	stamp   string               // time stamp of that ping
-	moved   bool                 // another pod of the peer's gateway answers, and no ping to it was answered yet
+	moved   bool                 // another pod of the peer's gateway has taken over, and has not answered a ping yet
 
 	refract, connected, lost bool
 	answers                  int // number of consecutive answers

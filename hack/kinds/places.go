@@ -96,8 +96,8 @@ func updateRules(content string, kinds []reflection.Kind) (string, error) {
 	groups := map[string][]string{"events.k8s.io": {"events"}}
 	for _, kind := range kinds {
 		resource := kind.Source.Resource
-		// The kind of the tokens has the resource of pods, which is already in the list, because tokens are requested
-		// for pods. The rule names ServiceAccounts instead, because the tokens belong to them.
+		// Two kinds have the resource "pods": pods themselves, and the tokens of ServiceAccounts, which are requested for
+		// pods. For the second one, the rule contains "serviceaccounts" instead.
 		if slices.Contains(groups[kind.Source.Group], resource) {
 			resource = kind.Flag() + "s"
 		}

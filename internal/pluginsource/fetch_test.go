@@ -43,7 +43,7 @@ const stall = 2 * time.Second
 
 var wasm = []byte("\x00asm\x01\x00\x00\x00 and more of it, so that it can be truncated")
 
-// reasonOfError returns the reason of an error, or "" if it has no reason.
+// reasonOfError returns the reason of an error. It returns "" if err is nil, and "unclassified: " with the message if err is not an *Error.
 func reasonOfError(err error) Reason {
 	var e *Error
 	if errors.As(err, &e) {

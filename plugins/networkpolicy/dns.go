@@ -6,7 +6,7 @@ package main
 import "github.com/refract-project/refract/sdk"
 
 const (
-	// dnsNamespace is the namespace of a cluster's DNS. It is not offloaded, because each cluster has its own DNS.
+	// dnsNamespace is the namespace of a cluster's DNS. It is usually not offloaded, because each cluster has its own DNS.
 	dnsNamespace = "kube-system"
 	dnsPort      = 53
 )

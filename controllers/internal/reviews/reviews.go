@@ -14,7 +14,7 @@ import (
 
 const (
 	// smallBytes is the maximum size of a small review. Small reviews do not have to wait for larger ones. The review
-	// of an ordinary pod has a few dozen KiB.
+	// of an ordinary pod is a few dozen KiB.
 	smallBytes = 128 << 10
 	// maxReviewBytes limits the size of a review. A review without a content length is assumed to have this size.
 	maxReviewBytes = 7 << 20

@@ -12,7 +12,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 )
 
-// Check validates a configuration with a JSON schema of draft 2020-12 or draft 7. A nil config is treated as an empty
+// Check validates a configuration against a JSON schema of draft 2020-12 or draft 7. A nil config is treated as an empty
 // configuration. An empty schema accepts every configuration. Schemas with references are rejected: a cyclic reference
 // in a schema from a plugin's author would overflow the stack, and end the host process.
 func Check(schema, config map[string]any) (err error) {

@@ -133,7 +133,7 @@ func (w *Writer) RemoveCreated(ctx context.Context, peer string, report progress
 	return nil
 }
 
-// deleteExactly deletes an object. It does not delete another object that has the same name by now.
+// deleteExactly deletes an object by its UID. If the object has been replaced by another one with the same name, the new one is kept.
 func (c *Cluster) deleteExactly(ctx context.Context, object client.Object) error {
 	uid := object.GetUID()
 	err := c.Client.Delete(ctx, object, client.Preconditions{UID: &uid})

@@ -20,7 +20,7 @@ import (
 // releaseAnnotation is the annotation with the name of the release that an object belongs to. Helm sets it.
 const releaseAnnotation = "meta.helm.sh/release-name"
 
-// listNetworkCRDs returns the CRDs of the network in the cluster that the chart has installed. Helm keeps them when it
+// listNetworkCRDs returns the CRDs of the network that the chart has installed in the cluster. Helm keeps them when it
 // removes the release. CRDs of Liqo or of an administrator are left out.
 func (i *Installer) listNetworkCRDs(ctx context.Context) (found []*unstructured.Unstructured, err error) {
 	files, err := fs.Glob(definitions.Network(), "*.yaml")

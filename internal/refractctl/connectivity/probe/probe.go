@@ -27,7 +27,8 @@ const (
 	Get   = "get"
 )
 
-// Port is the port of the server. The other constants are prefixes of the server's responses and of log lines.
+// Port is the port of the server. Greeting is the beginning of its responses, and of the line that it logs when it starts. The
+// name of the pod follows.
 const (
 	Port     = 8080
 	Greeting = "refract connectivity test, pod "
