@@ -258,9 +258,10 @@ var unwrittenByGateways = []permissions.Exception{
 	{
 		Role: "controller-manager-gateways", Tests: []string{"controllers/gateways TestServer"},
 		Permissions: []string{
-			"patch gatewayservers.networking.liqo.io/status", "create secrets", "create serviceaccounts", "create deployments.apps",
-			"create poddisruptionbudgets.policy", "create services",
-			"create rolebindings.rbac.authorization.k8s.io", "create clusterrolebindings.rbac.authorization.k8s.io",
+			"patch gatewayservers.networking.liqo.io/status", "create secrets", "create serviceaccounts",
+			"create poddisruptionbudgets.policy", "create services", "create clusterrolebindings.rbac.authorization.k8s.io",
+			"bind clusterroles.rbac.authorization.k8s.io $(GATEWAY_ROLE) …",
+			"bind roles.rbac.authorization.k8s.io $(GATEWAY_INSTALLATION_ROLE)",
 		},
 	},
 	{
