@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	// maxPartBytes is the maximum number of bytes of a module in one PluginModule. With base64 encoding and metadata,
-	// the object remains smaller than etcd's limit of 1.5 MiB.
+	// maxPartBytes is the maximum number of bytes of a compressed module in one PluginModule. With base64 encoding and
+	// metadata, the object remains smaller than etcd's limit of 1.5 MiB.
 	maxPartBytes = 900_000
 	// maxParts is the maximum number of parts that the API accepts. It limits the number of reads if an object was
 	// altered in etcd.
