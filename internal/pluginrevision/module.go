@@ -28,7 +28,7 @@ const (
 	maxParts = 64
 )
 
-// MissingError is the error for a module of which a part does not exist.
+// MissingError is the error for a module with a missing part.
 type MissingError struct {
 	// Part is the name of the missing PluginModule.
 	Part string

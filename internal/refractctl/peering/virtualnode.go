@@ -318,8 +318,8 @@ func (p *pair) describeUnregistered(ctx context.Context, name string) (string, e
 	return "its virtual kubelet has not registered the node yet", nil
 }
 
-// describeUnfinished returns the message of the condition of the virtual node that is not met yet. It returns "" if
-// all conditions are met, or if none was reported yet.
+// describeUnfinished returns the reason and the message of the first condition of the virtual node that is not met yet.
+// It returns "" if there is no such condition with a message.
 func (p *pair) describeUnfinished(ctx context.Context, name string) (string, error) {
 	vn := &offloading.VirtualNode{}
 	key := client.ObjectKey{Namespace: wire.TenantNamespace(p.provider.ID()), Name: name}
