@@ -22,8 +22,9 @@ import (
 
 func TestMain(m *testing.M) { reflectiontest.Main(m, stopShared) }
 
-// TestDenialsReachTheUser checks that if the policies of a provider deny an object, an Event names the field and who
-// can allow it, and that other objects are still reflected.
+// TestDenialsReachTheUser checks that if the policies of a provider deny an object, an Event names the field and, if
+// the administrator of the provider can allow it, how this is done. It also checks that other objects are still
+// reflected.
 func TestDenialsReachTheUser(t *testing.T) {
 	l := reflectiontest.New(t, reflectiontest.WithDefaultPlugins(t))
 	l.Options.Kinds = reflectiontest.Kinds(reflection.PodKind, reflection.ServiceKind, reflection.EndpointSliceKind, reflection.ConfigMapKind, reflection.IngressKind, reflection.SecretKind,

@@ -53,7 +53,8 @@ func gatewayPods(t *testing.T, given map[string]any) map[string]corev1.PodSpec {
 	return pods
 }
 
-// TestGateways checks the privileges of gateways and agents: the capability NET_ADMIN and nothing else.
+// TestGateways checks the privileges of gateways and agents. Their only capability is NET_ADMIN, and only agents use
+// the network of the node.
 func TestGateways(t *testing.T) {
 	given := gatewayValues(t)
 	for name, pod := range gatewayPods(t, given) {
@@ -123,8 +124,8 @@ func TestGatewaysNeedTheirControllers(t *testing.T) {
 	}
 }
 
-// TestDeploymentsAreLimitedWithoutOffloading checks that the policy of the controller manager's Deployments also exists in a cluster that runs
-// gateways, but no virtual kubelets.
+// TestDeploymentsAreLimitedWithoutOffloading checks that a cluster that runs gateways, but no virtual kubelets, also
+// has the policy for the Deployments that the controller manager creates.
 func TestDeploymentsAreLimitedWithoutOffloading(t *testing.T) {
 	given := gatewayValues(t)
 	given["offloading"] = map[string]any{"enabled": false}

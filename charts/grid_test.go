@@ -42,8 +42,8 @@ type property struct {
 	Properties map[string]*property `json:"properties"`
 }
 
-// settings returns test values for each property of the schema: values other than the default, values at the limits,
-// and strings that YAML would parse as another type.
+// settings returns test values for each property of the schema, such as extreme numbers and strings that YAML would
+// parse as another type.
 func settings(t *testing.T) (all []setting) {
 	t.Helper()
 	schema := struct {
@@ -180,15 +180,15 @@ func TestParserIsStrict(t *testing.T) {
 // aValue matches the name of a chart value in an error message of the chart or of its schema.
 var aValue = regexp.MustCompile(`at '/[a-zA-Z]+|[a-z][a-zA-Z]+\.[a-z][a-zA-Z]+`)
 
-// TestGridOfValues checks that all values that the chart accepts, alone and in combination, result in objects that an
-// API server accepts, and that errors about rejected values name the value.
+// TestGridOfValues checks that each test value that the chart accepts results in valid objects, that an API server
+// accepts the objects of random combinations of these values, and that errors about rejected values name a value.
 func TestGridOfValues(t *testing.T) {
 	testenv.NeedControlPlane(t)
 	const draws, share = 40, 0.3
 	all, parse := settings(t), parser{}
 	var taken []setting
 	for i, one := range all {
-		// Each value is tested in one of the cases here. The random combinations below test it in all cases.
+		// Each value is tested in one of the cases here. The random combinations below also test it in other cases.
 		base := cases[i%len(cases)]
 		rendered, err := render(t, changed(t, base, one))
 		if err != nil {

@@ -164,8 +164,8 @@ func kindsInTenantNamespaces(h *held) []client.Object {
 	}
 }
 
-// TestEveryKindOfConsumersIsTried checks that the tests of labels and annotations try each kind that a role of package rbac
-// lets a consumer write, and no other. A peering user is a person who joins for the consumer: TestPeeringUsersDecideNothing.
+// TestEveryKindOfConsumersIsTried checks that the tests of labels and annotations try each kind that a role of package
+// rbac lets a consumer write, and no other. Peering users are tested in TestPeeringUsersDecideNothing.
 func TestEveryKindOfConsumersIsTried(t *testing.T) {
 	tried := map[schema.GroupResource]bool{}
 	for _, object := range append(kindsOfConsumers(remoteNamespace), kindsInTenantNamespaces(&held{T: t})...) {

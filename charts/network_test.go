@@ -16,8 +16,8 @@ import (
 	"github.com/refract-project/refract/api/crds"
 )
 
-// TestNetworkCRDs checks that the CRDs of the network are installed only together with the controllers that keep its
-// Configurations, and that they stay when the release is uninstalled.
+// TestNetworkCRDs checks that the network CRDs are installed only together with the controllers that use them, and that
+// they stay when the release is uninstalled.
 func TestNetworkCRDs(t *testing.T) {
 	files, err := fs.Glob(crds.Network(), "*.yaml")
 	require.NoError(t, err)

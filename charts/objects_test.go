@@ -154,7 +154,7 @@ func TestObjectsOfConsumers(t *testing.T) {
 	freeIP := probe.Spec.ClusterIP
 	h.must(h.admin.Delete(t.Context(), probe))
 
-	h.await(rome, &wishes[0], wishes[0].says) // The API server begins to enforce all policies at the same time.
+	h.await(rome, &wishes[0], wishes[0].says) // The attempts below are not repeated, so the policies must be enforced.
 
 	// These allowances are needed so that objects are not rejected before the field under test is checked.
 	first := map[string]string{"allowed-annotations": "volume.beta.kubernetes.io/*", "storage-classes": allowances["storage-classes"], "ingress-hosts": allowances["ingress-hosts"]}
@@ -207,7 +207,7 @@ func (h *held) try(c client.Client, w *wish, text, clusterIP, says string) {
 	}
 }
 
-// change is an update that adds forbidden content to an existing object.
+// change is a patch of an existing object. It must be rejected with the text in says, or allowed if this text is empty.
 type change struct {
 	what, patch, says string
 	kind              types.PatchType
@@ -302,7 +302,7 @@ func TestClaimsOfEphemeralVolumes(t *testing.T) {
 func TestClaimsWithoutAClass(t *testing.T) {
 	h := hold(t)
 	rome := h.as("rome-kubelet", "rome")
-	h.await(rome, &wishes[0], wishes[0].says) // The API server begins to enforce all policies at the same time.
+	h.await(rome, &wishes[0], wishes[0].says) // The attempts below are not repeated, so the policies must be enforced.
 	h.annotate(remoteNamespace, map[string]string{"storage-classes": "*"})
 	h.await(rome, &wishes[0], "")
 	none := &wish{"a claim without a class", claimOf(small), "spec.storageClassName", "", ""}

@@ -82,7 +82,7 @@ func TestSizesOfObjects(t *testing.T) {
 	nm.Spec.DesiredMapping = map[string]string{strings.Repeat("n", 63): strings.Repeat("r", 253)}
 	h.must(h.admin.Create(t.Context(), nm, client.DryRunAll))
 
-	// The total size of a consumer's request is limited.
+	// The labels, annotations and fields of a consumer's request are limited in number and size.
 	many := map[string]string{}
 	for i := range 65 {
 		many[fmt.Sprintf("k%d", i)] = "v"

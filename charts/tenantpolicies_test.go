@@ -101,7 +101,7 @@ func TestTenantNamespacesAreShared(t *testing.T) {
 			"{" + renew + `, metadata: {name: refract-consumer}}`,
 			"{" + lease + `, metadata: {name: refract-heartbeat}, spec: {leaseDurationSeconds: 120}}`,
 		}
-		// A ResourceQuota counts these requests if the consumer has joined with a Tenant.
+		// Only a consumer that has joined with a Tenant may create these requests, because a ResourceQuota then counts them.
 		of := []string{"{" + slice + `, metadata: {name: mine, labels: ` + incomingLabels + `}}`, "{" + renew + `, metadata: {name: mine, labels: ` + incomingLabels + `}}`}
 		if name == "Liqo's control-plane certificate" {
 			allowed = append(allowed, of...)

@@ -24,7 +24,8 @@ func Version(component string) string {
 }
 
 // ToolDir returns the folder in the cache that contains the files of a component. The folder does not exist before
-// `make tools` has built the component. ToolDir returns an error if neither REFRACT_CACHE nor the home folder is set.
+// `make tools` has built the component. ToolDir returns an error if REFRACT_CACHE is not set and the user has no cache
+// folder.
 func ToolDir(component string) (string, error) {
 	cache := os.Getenv("REFRACT_CACHE")
 	if cache == "" {

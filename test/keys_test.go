@@ -58,7 +58,7 @@ func merged(a, b map[string]string) map[string]string {
 	return all
 }
 
-// toldKeys returns the keys in the first column of each table on the page.
+// toldKeys returns the keys in the first column of each table in the section Labels and annotations.
 func toldKeys(t *testing.T) map[string]bool {
 	t.Helper()
 	text, err := os.ReadFile("../docs/compatibility.md")

@@ -15,7 +15,7 @@ var files embed.FS
 //go:embed network/*.yaml
 var networkFiles embed.FS
 
-// FS returns the CRDs of every installation, as a YAML file for each kind that is named GROUP_PLURAL.yaml.
+// FS returns the CRDs of every installation, as one YAML file for each kind, with the name GROUP_PLURAL.yaml.
 func FS() fs.FS { return files }
 
 // Network returns the CRDs of the network between the clusters, as files like the files of FS. They are separate

@@ -101,7 +101,7 @@ func served(t *testing.T, c discovery.DiscoveryInterface) {
 	}
 }
 
-// discovered returns the resources in a list with their subresources, by plural.
+// discovered returns the resources in a list, sorted by their plurals, and checks their categories.
 func discovered(t *testing.T, list *metav1.APIResourceList) []resource {
 	t.Helper()
 	status := map[string]bool{}

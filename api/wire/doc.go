@@ -9,7 +9,7 @@
 // annotation with which a user excludes a Secret. They are defined only here, with the names that Liqo uses. Code,
 // plugins and tests use these constants.
 //
-// The files are named after the objects: node.go for virtual nodes, reflection.go for reflected objects, pod.go and
-// service.go for annotations of users, storage.go for annotations that Kubernetes writes to claims, namespace.go for
-// the mapping of namespaces and the replication of custom resources, and events.go for reasons.
+// The files are named after the objects, such as node.go for virtual nodes, reflection.go for reflected objects, pod.go
+// and service.go for annotations of users, storage.go for annotations that Kubernetes writes to claims, namespace.go
+// for the mapping of namespaces and the replication of custom resources, and events.go for reasons.
 package wire

@@ -27,5 +27,6 @@ const GatewayElection = "gateway"
 // GatewayServiceAccount is the name of the ServiceAccount of gateways, in each tenant namespace.
 const GatewayServiceAccount = "refract-gateway"
 
-// GatewayObjectName returns the name of the Deployment, the Service, the Secret with the keys and the Connection of a gateway. liqoctl waits for the Deployment with this name.
+// GatewayObjectName returns the name of a gateway's Deployment, Service, key Secret and Connection. liqoctl waits for
+// this Deployment.
 func GatewayObjectName(gateway string) string { return "gw-" + gateway }

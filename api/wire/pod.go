@@ -124,8 +124,8 @@ const (
 // name, because the provider has its own ConfigMap of this name.
 const RootCAConfigMap = "kube-root-ca.crt"
 
-// RemoteRootCAConfigMap returns the name of the copy of RootCAConfigMap. It ends with the first five characters of
-// the consumer's cluster ID.
+// RemoteRootCAConfigMap returns the name of the copy of RootCAConfigMap. It contains the first five characters of the
+// consumer's cluster ID.
 func RemoteRootCAConfigMap(localClusterID string) string {
 	const significant = 5
 	name := RootCAConfigMap + "." + localClusterID[:min(len(localClusterID), significant)]

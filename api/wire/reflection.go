@@ -16,7 +16,7 @@ const (
 )
 
 // Annotations with which users determine whether an object is reflected. They can be on the object, or on the Service
-// of an EndpointSlice. An annotation counts as set unless its value is "false", in upper or lower case.
+// of an EndpointSlice. The value is "true" or "false", in upper or lower case, or empty, which means true.
 const (
 	// SkipReflectionAnnotation excludes an object from reflection (policy DenyList).
 	SkipReflectionAnnotation = "liqo.io/skip-reflection"

@@ -42,7 +42,8 @@ func images(t *testing.T, args ...string) (string, error) {
 }
 
 // TestImagesAreReproducibleAndRun checks the images in a registry: on each platform, they contain only the command and
-// run it as the user that the chart expects. A second build in another directory must give identical images.
+// an empty /tmp, and run the command as the user that the chart expects. A second build in another directory must give
+// identical images.
 func TestImagesAreReproducibleAndRun(t *testing.T) {
 	short.NeedTime(t, "all images to be built twice")
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))

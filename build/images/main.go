@@ -2,9 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Images builds the container images of the controller manager, the virtual kubelet and the gateway without a container
-// runtime.
-// For each platform, an image has a single layer, which contains only the command. The same sources give the same
-// digests on every machine.
+// runtime. For each platform, an image has a single layer, which contains only the command and an empty /tmp. The same
+// sources give the same digests on every machine.
 //
 //	go run ./build/images --output=dist
 //	go run ./build/images --push=registry.example.com/refract --tag=0.2.0

@@ -15,7 +15,7 @@ import (
 	"helm.sh/helm/v4/pkg/registry"
 )
 
-// makeImages writes the images to archives and pushes them to the registry. It writes their digests to a file.
+// makeImages writes the images to archives, and their digests to a file. If a registry is set, it also pushes the images.
 func (r *release) makeImages(ctx context.Context) error {
 	destination, err := filepath.Abs(r.output)
 	if err != nil {

@@ -33,7 +33,7 @@ func main() {
 	}
 }
 
-// release contains the settings of a run and its results.
+// release contains the settings of a run.
 type release struct {
 	source, output, push string
 	platforms, images    []string

@@ -33,8 +33,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// nameAnnotation is the annotation with the name of an image in the layout: v2 for an image, and v2.signature for its
-// signatures.
+// nameAnnotation is the annotation with the name of an image in the layout, such as v2. The names of its signatures
+// have a suffix, such as v2.signature or v3.referrer.
 const nameAnnotation = "org.opencontainers.image.ref.name"
 
 func main() {

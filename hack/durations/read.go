@@ -172,8 +172,8 @@ func (r *reader) position(node ast.Node) token.Position {
 	return at
 }
 
-// addNamed records the durations in a declaration. A variable is recorded if its value contains time units, such as a
-// backoff.
+// addNamed records the durations in a declaration. A constant or variable is recorded if its value contains a unit of
+// time.
 func (r *reader) addNamed(d *durations, decl *ast.GenDecl) {
 	before := ""
 	for _, spec := range decl.Specs {
@@ -199,7 +199,7 @@ func (r *reader) addNamed(d *durations, decl *ast.GenDecl) {
 	}
 }
 
-// addFlag records the default of a flag.
+// addFlag records the default of a flag. It returns false if the call does not define a flag.
 func (r *reader) addFlag(d *durations, call *ast.CallExpr) bool {
 	function, ok := call.Fun.(*ast.SelectorExpr)
 	if !ok || function.Sel.Name != "DurationVar" || len(call.Args) != 4 {
@@ -213,7 +213,8 @@ func (r *reader) addFlag(d *durations, call *ast.CallExpr) bool {
 	return true
 }
 
-// value returns the duration of an expression in the format of flags, such as 10m.
+// value returns the duration of an expression in the format of flags, such as 10m. It returns the source of an
+// expression that cannot be evaluated.
 func (r *reader) value(expression ast.Expr) string {
 	if value, ok := r.evaluate(expression); ok {
 		return short(time.Duration(value))

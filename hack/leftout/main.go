@@ -6,7 +6,7 @@
 //
 //	go test -short -json ./... | go run ./hack/leftout
 //
-// It exits with status 1 if a test or the input fails.
+// It exits with status 1 if a test failed or the input cannot be read.
 package main
 
 import (

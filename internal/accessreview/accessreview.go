@@ -39,8 +39,8 @@ func ServiceAccount(c client.Writer, namespace, name string) Reviewer {
 	}
 }
 
-// concurrency is the number of permissions that Refused reviews at the same time. API Priority and Fairness would
-// throttle more concurrent reviews.
+// concurrency is the number of permissions that Refused reviews at the same time. With more concurrent reviews, API
+// Priority and Fairness might throttle the client.
 const concurrency = 8
 
 // Refused returns the permissions that are not granted, in the order of the argument all. It reviews several

@@ -16,8 +16,8 @@ import (
 // DeniedReason is the reason of Events about requests that a policy denied.
 const DeniedReason = "PolicyDenied"
 
-// denial matches the beginning of an API server's message about a denial by a ValidatingAdmissionPolicy. The message is
-// parsed because the Status has no field for the policy.
+// denial matches the part of an API server's message that reports a denial by a ValidatingAdmissionPolicy. The message
+// is parsed because the Status has no field for the policy.
 var denial = regexp.MustCompile(`ValidatingAdmissionPolicy '([^']+)' with binding '[^']+' denied request[^\x00-\x1f"]*`)
 
 // DenyingPolicy returns the name of the ValidatingAdmissionPolicy that denied the request, or "" if no policy denied

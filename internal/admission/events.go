@@ -20,7 +20,8 @@ type DenialEvents struct {
 }
 
 // Report writes an Event about the object if err is a denial by a policy. The same denial is reported only once. After
-// Report has been called with another result, a denial is reported again. If recorder is nil, Report writes no Event.
+// a call with an err that is not a denial, the same denial is reported again. If recorder is nil, Report writes no
+// Event.
 func (d *DenialEvents) Report(recorder record.EventRecorder, object runtime.Object, uid types.UID, nodeName string, err error) {
 	policy := DenyingPolicy(err)
 	if policy == "" {

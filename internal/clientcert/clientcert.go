@@ -181,7 +181,8 @@ func Sign(ctx context.Context, c client.Client, live client.Reader, request Requ
 	defer cancel()
 	begun := time.Now()
 	err = progress.Poll(bounded, func(context.Context) (bool, error) {
-		// If the timeout ends during this request, this does not mean that the API server is unavailable.
+		// This request is not limited by the timeout. Otherwise, the end of the timeout could look like an unavailable
+		// API server.
 		if err := live.Get(ctx, client.ObjectKeyFromObject(csr), csr); err != nil {
 			return false, fmt.Errorf("getting CertificateSigningRequest %s, %w", name, err)
 		}

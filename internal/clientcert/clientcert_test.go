@@ -127,7 +127,7 @@ func TestValidityFor(t *testing.T) {
 	assert.False(t, ValidityFor([]byte("?"), rome, nil).Known(), "no certificate")
 }
 
-// FuzzCheck searches for a request that Check accepts although it contains something that Check does not examine.
+// FuzzCheck searches for a request that Check accepts although its subject has another organization.
 func FuzzCheck(f *testing.F) {
 	_, key, err := ed25519.GenerateKey(rand.Reader)
 	require.NoError(f, err)

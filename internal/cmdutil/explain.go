@@ -18,8 +18,8 @@ import (
 	"github.com/refract-project/refract/internal/redirect"
 )
 
-// Explain adds the remedy to errors that often occur in a new installation: an API server that does not respond,
-// rejects the credentials, or lacks the CRDs.
+// Explain adds the remedy to errors that often occur in a new installation, such as an API server that does not
+// respond, rejects the credentials, or lacks the CRDs. It returns other errors unchanged.
 func Explain(err error) error {
 	var unanswered *url.Error
 	var untrusted *tls.CertificateVerificationError

@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	// leastGarbage is the minimum amount of garbage that is collected. A collection scans the whole live heap.
-	// Collecting less garbage more often would cost CPU time, and save little memory.
+	// leastGarbage is how much garbage may accumulate before a collection, even if the live heap is small. A collection
+	// scans the whole live heap. Collecting less garbage more often would cost CPU time, and save little memory.
 	leastGarbage = 28 << 20
 	// morePercent determines how much garbage, in addition to leastGarbage, may accumulate before a collection. It is a
-	// percentage of the live heap.
+	// percentage of the part of the live heap that exceeds leastGarbage.
 	morePercent = 160
 	// mostPercent limits the percentage that results for a small live heap.
 	mostPercent = 400
@@ -44,7 +44,7 @@ func SpareGC(ctx context.Context) {
 // MemoryLimitVariable is the environment variable with the memory limit of the container, in bytes.
 const MemoryLimitVariable = "REFRACT_MEMORY_LIMIT"
 
-// collected is an object that the next garbage collection frees. This triggers its cleanup. It contains a pointer, so
+// collected is an object that the next garbage collection frees. This triggers its finalizer. It contains a pointer, so
 // that it is allocated separately.
 type collected struct{ _ *collected }
 

@@ -44,7 +44,7 @@ func (l *Logs) Validate() error {
 // mostLogged is the maximum length of a logged value in bytes. The responses of other clusters may have any length.
 const mostLogged = 16 << 10
 
-// Install makes controller-runtime, klog and slog write their logs to out. It removes control characters and shortens
+// Install makes controller-runtime, klog and slog write their logs to out. It escapes control characters and shortens
 // long values.
 func (l *Logs) Install(out io.Writer) error {
 	if err := l.Validate(); err != nil {

@@ -8,8 +8,8 @@ import (
 	"runtime/debug"
 )
 
-// Version returns the version of this build: the version of the module if it was built with `go install …@version`, and
-// otherwise the commit. The Go release is appended.
+// Version returns the version of the main module, such as that in `go install …@version`, followed by the commit, if it
+// is known, and the Go release.
 func Version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

@@ -19,8 +19,8 @@ import (
 type Limits struct {
 	// Bytes is the maximum size of the body after decompression.
 	Bytes int64
-	// Values is the maximum number of JSON objects, lists and list elements. Each of them takes 50 to 500 bytes after
-	// decoding, even if its text is short.
+	// Values is the maximum of jsoncost.Cost.Values, which approximates the number of JSON objects, lists, fields and
+	// list elements. Each of them takes 50 to 500 bytes after decoding, even if its text is short.
 	Values int64
 	// Items is the maximum number of items of a list.
 	Items int64

@@ -43,7 +43,7 @@ func (s Secret) errEmpty() error {
 }
 
 // Await reads the kubeconfig repeatedly until use accepts it. This may take long, because the peering may still be in
-// progress. Whenever the error of use changes, problem is called. Await returns only errors of ctx.
+// progress. Whenever the error of reading or of use changes, problem is called. Await returns only errors of ctx.
 func (s Secret) Await(ctx context.Context, retry time.Duration, use func(kubeconfig []byte) error, problem func(error)) ([]byte, error) {
 	said := ""
 	for {

@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package credentials reads the expiry time and the token in a kubeconfig. It does not verify the credentials, because
-// the API server does.
+// Package credentials reads the validity period of the credentials in a kubeconfig, and the ServiceAccount of a token.
+// It does not verify the credentials, because the API server does.
 package credentials
 
 import (
@@ -16,11 +16,11 @@ import (
 	"k8s.io/client-go/util/cert"
 )
 
-// Validity is the validity period of a client certificate or a token. It is zero if there are no credentials or if they
-// have no known expiry time, as with tokens that Kubernetes did not issue.
+// Validity is the validity period of a client certificate or a token. It is zero if there are no credentials, or if
+// they do not contain both times. For example, a token that is not a JWT contains none.
 type Validity struct{ From, Until time.Time }
 
-// ValidityOf returns the validity of the credentials in a kubeconfig.
+// ValidityOf returns the validity of the token in config, or of the client certificate if there is no token.
 func ValidityOf(config *rest.Config) Validity {
 	if config.BearerToken != "" {
 		claims := readClaims(config.BearerToken)

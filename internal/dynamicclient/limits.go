@@ -20,7 +20,8 @@ import (
 type Limits struct {
 	// Bytes is the maximum size of the object's JSON.
 	Bytes int64
-	// Values is the maximum number of objects, lists and list elements in the object.
+	// Values is the maximum of jsoncost.Cost.Values for the object, which approximates the number of its objects,
+	// lists, fields and list elements.
 	Values int64
 	// MetadataBytes is the maximum size of the object's metadata without the managedFields.
 	MetadataBytes int64
@@ -38,8 +39,8 @@ func Excess(object *unstructured.Unstructured) string {
 	return excess
 }
 
-// ExceededBy returns the limit that the text of an object exceeds. The result does not contain the actual size, which
-// would change with each status write.
+// ExceededBy returns the limit that the text of an object exceeds, or "" if it exceeds none. The result does not
+// contain the actual size, which would change with each status write.
 func (l Limits) ExceededBy(text []byte) string {
 	if l.Bytes > 0 && int64(len(text)) > l.Bytes {
 		return l.ExcessBytes()

@@ -6,11 +6,11 @@ package eventrecorder
 import "sync"
 
 const (
-	// subjectsMost is the maximum number of objects whose Events are remembered to avoid duplicates. When it is
-	// exceeded, all records are dropped.
+	// subjectsMost is the maximum number of objects whose Events are remembered to avoid duplicates. When it has been
+	// reached, the next Event drops all records.
 	subjectsMost = 50000
-	// textsMost is the maximum number of remembered Events of one object. When it is exceeded, the records of the
-	// object are dropped.
+	// textsMost is the maximum number of remembered Events of one object. When it has been reached, the next Event
+	// drops the records of the object.
 	textsMost = 32
 )
 

@@ -12,7 +12,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// TestFieldManagersOfNodesAreShort checks that names have the length that the API server accepts, and that different
+// TestFieldManagersOfNodesAreShort checks that names are not longer than the API server accepts, and that different
 // virtual nodes have different names.
 func TestFieldManagersOfNodesAreShort(t *testing.T) {
 	names := map[string]bool{}

@@ -3,7 +3,7 @@
 
 // Package folderplugins describes the plugins in a virtual kubelet's plugin folder on its Node. An annotation describes
 // each plugin, for refractctl. A condition shows whether all plugins are loaded. Everybody who may read Nodes can read
-// both, so they contain neither configurations and errors of plugins nor values of objects.
+// both, so they contain no configurations or errors of plugins, and no values of objects.
 package folderplugins
 
 import (
@@ -35,8 +35,8 @@ type Plugin struct {
 	Name string `json:"name"`
 	// State is LoadedState or FailedState.
 	State string `json:"state"`
-	// IsRunning is true if the plugin is part of chains. If State is FailedState, an earlier version of the plugin is
-	// running.
+	// IsRunning is true if the plugin is part of chains. If State is FailedState nevertheless, an earlier version of
+	// the plugin is running.
 	IsRunning bool `json:"running"`
 	// Version, Kinds, Hooks, Priority and Replaces describe the running version. Kinds lists the kinds whose chains
 	// contain the plugin.

@@ -9,7 +9,7 @@ import (
 )
 
 // FindAddress returns a free address of the range: the first one after last that is not in use. At the end of the
-// range, the search continues at the beginning. If last is the zero value, the search starts with the first address.
+// range, the search continues at the beginning. If last is not in the range, the search starts with the first address.
 // FindAddress may return reserved addresses at the beginning of the range, unless the caller passes them in inUse.
 func FindAddress(r netip.Prefix, inUse map[netip.Addr]bool, last netip.Addr) (netip.Addr, error) {
 	r = r.Masked()

@@ -109,7 +109,7 @@ func findFree(block netip.Prefix, uses []Use, bits int) (netip.Prefix, bool) {
 	return findFree(second, ofSecond, bits)
 }
 
-// isSplit reports whether a part of the block is in use, but not the whole block.
+// isSplit reports whether a part of the block is in use, but no range in use contains the whole block.
 func isSplit(block netip.Prefix, uses []Use) bool {
 	return len(uses) > 0 && !slices.ContainsFunc(uses, func(u Use) bool { return contains(u.Range, block) })
 }

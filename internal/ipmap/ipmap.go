@@ -223,7 +223,7 @@ func (r Ranges) Summarize() Ranges {
 	return summary
 }
 
-// parentOf returns the range that consists of first and second, its two halves.
+// parentOf returns the range whose two halves are first and second, and whether there is such a range.
 func parentOf(first, second netip.Prefix) (netip.Prefix, bool) {
 	if first.Bits() != second.Bits() || first.Bits() == 0 || first.Addr().Is4() != second.Addr().Is4() {
 		return netip.Prefix{}, false

@@ -13,10 +13,11 @@ import "bytes"
 type Cost struct {
 	// Bytes is the length of the text.
 	Bytes int64
-	// Values is the number of objects, lists and list elements. Each takes 50 to 500 bytes after decoding.
+	// Values is the number of opening brackets and commas, which approximates the number of objects, lists, fields and
+	// list elements. Each takes 50 to 500 bytes after decoding.
 	Values int64
-	// Items is the number of elements in lists that are direct fields of the root. In a Kubernetes list, this is the
-	// number of objects.
+	// Items is the number of objects and lists that are elements of lists in direct fields of the root. In a Kubernetes
+	// list, this is the number of its objects.
 	Items int64
 }
 

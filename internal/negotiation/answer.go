@@ -36,7 +36,7 @@ func Find(all []auth.ResourceSlice, node, provider string) (slice *auth.Resource
 	return slice, false
 }
 
-// AnswerOf returns the provider's decision and its reason. Both are empty if the provider has not decided yet.
+// AnswerOf returns the provider's decision, and the reason for a denial. Both are empty if the provider has not decided yet.
 func AnswerOf(slice *auth.ResourceSlice) (answer Answer, message string) {
 	condition := slice.Status.Condition(auth.ResourcesCondition)
 	switch {
@@ -48,7 +48,7 @@ func AnswerOf(slice *auth.ResourceSlice) (answer Answer, message string) {
 	return Denied, shortenText(condition.Message)
 }
 
-// shortenText returns the beginning of a provider's text, for use in messages.
+// shortenText returns the beginning of a provider's text in quotes, for use in messages.
 func shortenText(text string) string {
 	const most = 400
 	if len(text) > most {

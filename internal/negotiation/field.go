@@ -32,7 +32,7 @@ const (
 var fields = []Field{ResourceQuota, StorageClasses, IngressClasses, LoadBalancerClasses, Labels}
 
 // Manager is the field manager of the fields that follow the provider. Creator is the field manager of refractctl,
-// which creates VirtualNodes with these annotations.
+// which creates VirtualNodes with the result of Annotations.
 const (
 	Manager = wire.NegotiationFieldManager
 	Creator = "refractctl"

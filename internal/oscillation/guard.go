@@ -69,7 +69,7 @@ type write struct {
 
 // QuarantineError means that an object is not written because its desired or actual state keeps alternating.
 type QuarantineError struct {
-	Writes int           // number of reverted writes
+	Writes int           // number of writes in the fight
 	For    time.Duration // duration of the quarantine
 	Left   time.Duration // remaining time of the quarantine
 	Began  bool          // whether the quarantine began with this call
@@ -179,7 +179,8 @@ func (g *Guard[K]) Quarantined() (n int) {
 	return n
 }
 
-// sweepHistories drops the records of objects that are not in a fight. It only does so from time to time.
+// sweepHistories drops the records of objects that were not written recently and are not in a fight. It only does so
+// from time to time.
 func (g *Guard[K]) sweepHistories(now time.Time) {
 	if now.Sub(g.swept) < slowWindow {
 		return
@@ -222,7 +223,7 @@ func (h *history) forgetCalm(now time.Time) {
 }
 
 // continuesFight reports whether writing the state would be part of a fight: it continues the fight before the
-// quarantine, completes the sequence A, B, A, B, or exceeds writeLimit while only two states alternate.
+// quarantine, completes the sequence A, B, A, B, or exceeds writeLimit with at most two different states.
 func (h *history) continuesFight(state uint64, now time.Time) bool {
 	n := len(h.writes)
 	if !h.until.IsZero() {

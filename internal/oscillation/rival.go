@@ -91,8 +91,8 @@ func ownersOf(entries []metav1.ManagedFieldsEntry, paths []string) (owners []met
 }
 
 // ownsField reports whether a set of owned fields contains the field at a path. Unless exact is true, it is sufficient
-// if a field above it is owned as a whole. Names of fields, such as the keys of labels, may contain dots, so that a
-// path with a dot may seem to be below another field.
+// if a field above it is owned as a whole. Names of fields, such as the keys of labels, may contain dots, so each part
+// of the path that ends before a dot is tried as a name.
 func ownsField(owned map[string]any, path string, exact bool) bool {
 	for end := 1; end <= len(path); end++ {
 		if end < len(path) && path[end] != '.' {

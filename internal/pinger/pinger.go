@@ -22,7 +22,7 @@ import (
 
 const (
 	// lostPings is how many pings in a row must be lost before an API server counts as unreachable. With a smaller
-	// number, a single lost packet would take down a node or endpoints; a larger number delays the detection.
+	// number, a short disturbance would take down a node or endpoints; a larger number delays the detection.
 	lostPings = 3
 	// retryDelay is the delay after a lost ping. It is short, so that a failure is confirmed within seconds instead
 	// of several intervals.
@@ -62,9 +62,9 @@ func New(ping func(context.Context) error, interval, timeout time.Duration, clk 
 	return p
 }
 
-// Settled returns a channel that is closed when the state of the server is known: after the first response, or after a
-// few seconds without a response. Before that, the state is only an assumption, and must not overwrite a state that an
-// earlier process has reported.
+// Settled returns a channel that is closed when the state of the server is known: after the first successful ping, or
+// after lostPings pings in a row were lost. Before that, the state is only an assumption, and must not overwrite a
+// state that an earlier process has reported.
 func (p *Pinger) Settled() <-chan struct{} { return p.settled }
 
 // Unreachable returns the reason why the server counts as down, or nil if it is up.
@@ -116,7 +116,7 @@ func (p *Pinger) recordResult(err error) time.Duration {
 		if p.lost >= lostPings {
 			next = min(p.interval, downInterval)
 			if was == nil || errors.Is(was, errNoAnswerYet) {
-				p.down = err // the first error is kept, so that the reported reason does not change
+				p.down = err // this error is kept while the server is down, so that the reported reason does not change
 			}
 		}
 	}

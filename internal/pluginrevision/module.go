@@ -20,15 +20,15 @@ import (
 )
 
 const (
-	// maxPartBytes is the maximum number of bytes of a module in one PluginModule. With base64 encoding and metadata,
-	// the object remains smaller than etcd's limit of 1.5 MiB.
+	// maxPartBytes is the maximum number of bytes of a compressed module in one PluginModule. With base64 encoding and
+	// metadata, the object remains smaller than etcd's limit of 1.5 MiB.
 	maxPartBytes = 900_000
 	// maxParts is the maximum number of parts that the API accepts. It limits the number of reads if an object was
 	// altered in etcd.
 	maxParts = 64
 )
 
-// MissingError is the error for a module of which a part does not exist.
+// MissingError is the error for a module with a missing part.
 type MissingError struct {
 	// Part is the name of the missing PluginModule.
 	Part string

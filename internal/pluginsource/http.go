@@ -52,7 +52,7 @@ func ParseURL(text string) (*url.URL, error) {
 	return u, nil
 }
 
-// RedactURL returns a URL without user name, password and query, which may be secrets.
+// RedactURL returns a URL without user name, password, query and fragment, which may be secrets.
 func RedactURL(text string) string {
 	u, err := url.Parse(text)
 	if err != nil {
@@ -137,7 +137,7 @@ func redactError(err error) error {
 	return err
 }
 
-// redacted returns the URL without the password and the query, because the query may contain a token.
+// redacted returns the URL without user name, password, query and fragment. The query may contain a token.
 func redacted(u *url.URL) string {
 	short := *u
 	short.User, short.RawQuery, short.Fragment, short.RawFragment = nil, "", "", ""

@@ -244,9 +244,9 @@ const (
 	signatureAnnotation = "dev.cosignproject.cosign/signature"
 )
 
-// Attachments returns the layers that are attached to the image: first the layers with a tag of cosign 2, followed by
-// the layers of referrers. A layer that cannot be read is an Attachment with an Err, because another one may have the
-// required signature.
+// Attachments returns the layers that are attached to the image: first the layers of the manifest with the tag of
+// cosign 2, followed by the layers of referrers. A layer that cannot be read is an Attachment with an Err, because
+// another one may have the required signature.
 func (i *Image) Attachments(ctx context.Context) []Attachment {
 	ctx, done := i.registry.spend(ctx)
 	defer done()

@@ -42,7 +42,7 @@ const (
 type Options struct {
 	// InsecureRegistries are the registries, as host or host:port, that may be accessed over HTTP without TLS.
 	InsecureRegistries []string
-	// StallTimeout limits how long a server may send nothing. The default is 30 s.
+	// StallTimeout limits how long a server may send nothing, or less than minBytesPerSecond on average. The default is 30 s.
 	StallTimeout time.Duration
 	// Budget is how long all requests for a module and its signatures may take together; 0 is 5 minutes.
 	Budget time.Duration
@@ -131,8 +131,8 @@ func withLimit(ctx context.Context, most int64) context.Context {
 	return context.WithValue(ctx, limitKey{}, most)
 }
 
-// limitOf returns the maximum size of the response to a request. A request that follows a redirect has no limit in
-// its context, and is taken for one of a blob, which registries redirect.
+// limitOf returns the maximum size of the response to a request. If its context has no limit, a request that follows a
+// redirect counts as a request for a blob, because registries redirect such requests.
 func limitOf(request *http.Request) int64 {
 	if most, ok := request.Context().Value(limitKey{}).(int64); ok {
 		return most
@@ -147,7 +147,7 @@ func tooLarge(request *http.Request, most int64) error {
 	return Errorf(TooLarge, "the response of %s has more than %d bytes, the maximum", request.URL.Host, most)
 }
 
-// limitedBody is a body that returns an error if it is too large, or if no bytes arrive for a while.
+// limitedBody is a body that returns an error if it is too large, or if its bytes arrive too slowly.
 type limitedBody struct {
 	io.ReadCloser
 	request *http.Request

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Evicts reports whether a drain evicts the pod. A drain does not evict the pods of DaemonSets and static pods, because
+// Evicts reports whether a drain evicts the pod. A drain evicts neither the pods of DaemonSets nor static pods, because
 // they would be recreated immediately. These pods are deleted with the node.
 func Evicts(pod metav1.Object) bool {
 	owner := metav1.GetControllerOf(pod)

@@ -33,7 +33,7 @@ var throughOthers = map[string]string{
 }
 
 // TestWordsOfOthersAreLines finds all code that sets the message of a condition or the note of an Event. The text must
-// be a constant, or be converted to a line by this package, unless the file is in throughOthers.
+// be a literal, or be converted to a line by this package, unless the file is in throughOthers.
 func TestWordsOfOthersAreLines(t *testing.T) {
 	files, found, used := token.NewFileSet(), 0, map[string]bool{}
 	root := filepath.Join("..", "..")
@@ -130,7 +130,7 @@ func writtenTexts(n ast.Node) (texts []ast.Expr) {
 	return texts
 }
 
-// isLine reports whether an expression is a constant or the call of a function that returns a line.
+// isLine reports whether an expression is a literal or the call of a function that returns a line.
 func isLine(text ast.Expr) bool {
 	switch text := text.(type) {
 	case *ast.BasicLit:

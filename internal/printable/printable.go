@@ -20,6 +20,7 @@ import (
 )
 
 // Text returns text as valid UTF-8. It escapes control, format and private-use characters, except line breaks and tabs.
+// \r\n becomes \n.
 func Text(text string) string {
 	if strings.IndexFunc(text, isHarmful) < 0 && utf8.ValidString(text) {
 		return text

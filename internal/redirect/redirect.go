@@ -32,7 +32,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s redirects to another server, %s: the redirect was not followed; set the server of the kubeconfig to the address of the API server itself", e.From, e.To)
 }
 
-// Check returns an Error if the URLs differ in their scheme or host.
+// Check returns an Error if the URLs differ in their scheme, host or port.
 func Check(from, to *url.URL) error {
 	if from.Scheme == to.Scheme && hostOf(from) == hostOf(to) {
 		return nil
@@ -40,7 +40,7 @@ func Check(from, to *url.URL) error {
 	return &Error{From: serverOf(from), To: serverOf(to)}
 }
 
-// hostOf returns the host of a URL with its port.
+// hostOf returns the host and the port of a URL. The default is the port of the scheme.
 func hostOf(u *url.URL) string {
 	host, port := strings.ToLower(u.Hostname()), u.Port()
 	if port == "" {

@@ -7,9 +7,9 @@
 // until the deadline of the call. The server can thus block a worker for as long as it likes, and the error is a
 // timeout. The processes of Refract have their own queues, which retry each object.
 //
-// The commands of refractctl do not use this package. They have no queue, and end with the first error, so that a
-// server that limits requests for a second would stop a command halfway. The timeout of each request (15 s) and an
-// interrupt by the user also end client-go's wait.
+// The commands of refractctl do not use this package. They have no queue, and end with the first error. Without
+// client-go's retries, a server that limits requests for a second would stop a command halfway. The timeout of each
+// request (15 s) and an interrupt by the user also end client-go's wait.
 package retryafter
 
 import (

@@ -82,8 +82,8 @@ func TestResponsesAreReturnedAtOnce(t *testing.T) {
 	}
 }
 
-// TestCausesOfAStatusAreKept checks that the error for a refused eviction contains the cause from the Status. The cause
-// shows a drain whether a PodDisruptionBudget blocks the eviction or the API server limits requests.
+// TestCausesOfAStatusAreKept checks that the error for a refused eviction contains the cause from the Status. From the
+// cause, a drain can tell whether a PodDisruptionBudget blocks the eviction or the API server limits requests.
 func TestCausesOfAStatusAreKept(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

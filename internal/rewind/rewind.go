@@ -68,9 +68,9 @@ func (t *transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	return answer, err
 }
 
-// checkVersion reads the current version of the storage with a list. It returns nil if this version is at least known,
-// and a 410 Gone otherwise. If the list fails, it returns the error response of the API server. A response that is not
-// nil is to replace the response to the watch.
+// checkVersion reads the current version of the storage with a list. It returns nil if this version is not lower than
+// known or cannot be compared, and a 410 Gone otherwise. If the list fails, it returns the error response of the API
+// server. A response that is not nil is to replace the response to the watch.
 func (t *transport) checkVersion(watch *http.Request, known uint64) (answer *http.Response, err error) {
 	query := watch.URL.Query()
 	for _, key := range []string{"watch", "resourceVersion", "resourceVersionMatch", "allowWatchBookmarks", "timeoutSeconds", "labelSelector"} {

@@ -10,6 +10,6 @@
 // annotations to the consumer's remote namespaces, where both the controllers and the admission policies read them.
 // Consumers cannot write Namespaces.
 //
-// To add a limit, add a Setting to a table (pods.go, metadata.go) and its value to the chart, and use it in a check
-// and in a policy. The flags, the annotations and the command are generated from the tables.
+// To add a limit, add a Setting to one of the tables, such as the one in pods.go, and its value to the chart, and use
+// it in a check and in a policy. The flags, the annotations and the command are generated from the tables.
 package tenantlimits

@@ -99,7 +99,7 @@ func (b *bench) atMost(what string, value, goal float64, unit string) {
 }
 
 // atMostTime records a figure as atMost does. It is for values that depend on the load of the machine, or on how much
-// work was done before.
+// work was done before. With countsOnly, it records no goal.
 func (b *bench) atMostTime(what string, value, goal float64, unit string) {
 	b.atMost(what, value, goal, unit)
 	if b.countsOnly {
@@ -158,8 +158,8 @@ func (b *bench) join(ctx context.Context) error {
 	return b.kubelet()
 }
 
-// writes returns the writes of Refract's processes to both clusters since the last call. It leaves out heartbeats and
-// leader election.
+// writes returns the writes of Refract's processes to both clusters since the last call. It leaves out heartbeats,
+// leader election and refreshes of quotas.
 func (b *bench) writes() ([]lab.Write, error) {
 	var ours []lab.Write
 	for _, side := range []*lab.Side{b.Consumer, b.Provider} {

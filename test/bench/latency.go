@@ -79,7 +79,7 @@ func (b *bench) updates(ctx context.Context, k *kind) ([]time.Duration, error) {
 	return delays, err
 }
 
-// arrivals records when each value arrived in each copy.
+// arrivals records when each value first arrived in a copy.
 type arrivals struct {
 	mu sync.Mutex
 	at map[string]time.Time

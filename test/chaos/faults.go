@@ -147,8 +147,8 @@ func pauseNodes() fault {
 	}
 }
 
-// restore restores a cluster from a snapshot of its etcd after the other faults have been repaired. All changes since
-// the snapshot are lost.
+// restore takes a snapshot of a cluster's etcd. The repair restores the cluster from the snapshot, so all changes since
+// then are lost.
 func restore(name string, of func(*game) *lab.Side) fault {
 	var backup string
 	var at time.Time

@@ -79,8 +79,8 @@ func (g *game) asConsumer() (dynamic.Interface, error) {
 	return dynamic.NewForConfig(config)
 }
 
-// create tries to create the object of an attack, and returns an error if this succeeds. If the API server is
-// unavailable, the attack has no effect.
+// create tries to create the object of an attack. It returns an error if this succeeds, or if a policy refuses it for
+// another reason than the expected one. If the API server is unavailable, the attack has no effect.
 func (g *game) create(ctx context.Context, client dynamic.Interface, attack *attacks.Attack, namespace string) error {
 	object, err := attack.Object(lab.ConsumerID, namespace)
 	if err != nil {
@@ -125,7 +125,8 @@ func isOtherRefusal(err error, refusal string) bool {
 		!strings.Contains(err.Error(), refusal)
 }
 
-// mustFail returns an error unless err shows that an attack was refused.
+// mustFail returns an error if err is nil, because the attack has then succeeded. If err is not a refusal, mustFail
+// reports that the attack had no effect.
 func (g *game) mustFail(err error, format string, args ...any) error {
 	what := fmt.Sprintf(format, args...)
 	switch {

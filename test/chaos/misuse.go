@@ -70,7 +70,8 @@ func fillQuota() fault {
 	}
 }
 
-// credentials replaces the kubeconfig for the provider with an unusable one. The repair creates a new one.
+// credentials replaces the kubeconfig for the provider with the result of the function with. The repair replaces it
+// with a new one.
 func credentials(name string, with func(*lab.Lab) ([]byte, error)) fault {
 	replace := func(ctx context.Context, g *game, with func(*lab.Lab) ([]byte, error)) error {
 		kubeconfig, err := with(g.Lab)
@@ -105,7 +106,7 @@ func expired(l *lab.Lab) ([]byte, error) {
 	return clientcmd.Write(*config)
 }
 
-// swapPlugins loads a plugin, makes its file invalid, and removes the file again.
+// swapPlugins loads a plugin, makes its file invalid, and loads it again. The repair removes the file.
 func swapPlugins() fault {
 	path := func(g *game) string { return filepath.Join(g.PluginDir, "strip-vendor-labels.wasm") }
 	return fault{name: "swap-plugins", of: "plugins",

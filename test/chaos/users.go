@@ -168,7 +168,7 @@ func (u *users) extend(ctx context.Context, _ *rand.Rand) error {
 	return nil
 }
 
-// withdraw deletes the pods in a namespace, and then stops offloading it.
+// withdraw stops offloading a namespace, and deletes the pods in it.
 func (u *users) withdraw(ctx context.Context, random *rand.Rand) error {
 	u.mu.Lock()
 	few := len(u.namespaces) < mostNamespaces

@@ -246,7 +246,7 @@ func (w *witness) expectEvictions() {
 	w.evicting = true
 }
 
-// evictions returns the pods that were evicted so far.
+// evictions returns the pods that were evicted or lost in a restore so far.
 func (w *witness) evictions() map[types.NamespacedName]bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

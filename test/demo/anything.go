@@ -20,8 +20,8 @@ import (
 //go:embed app
 var files embed.FS
 
-// configuration shows the other objects that an application needs besides pods and Services, and Events, the only kind
-// that is reflected from the provider to the consumer.
+// configuration shows the other objects that an application needs besides pods and Services, and that the status of an
+// Ingress is reflected from the provider to the consumer.
 func (s *story) configuration(ctx context.Context) error {
 	err := s.during("the ConfigMap, the Secret and the Ingress are in the cloud", func() error {
 		return s.lab.Wait(ctx, "configuration", func(ctx context.Context) (string, error) {

@@ -189,7 +189,7 @@ func (s *story) awaitRehearsed(ctx context.Context, reason string) error {
 }
 
 // missingRehearsal returns "" if the plugin's condition Rehearsed has the given reason, and otherwise a description of
-// the condition.
+// all its conditions.
 func (s *story) missingRehearsal(ctx context.Context, reason string) (missing string, err error) {
 	plugin, err := s.lab.Consumer.Dynamic.Resource(reflectionPlugins).Get(ctx, declaredPlugin, metav1.GetOptions{})
 	if err != nil {

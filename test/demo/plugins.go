@@ -107,7 +107,7 @@ func (s *story) awaitStripped(ctx context.Context) error {
 	})
 }
 
-// vendorAnnotations lists the annotations of reflected Services that have the vendor's prefix, as SERVICE/ANNOTATION.
+// vendorAnnotations lists the annotations of reflected Services that have the vendor's prefix, as "SERVICE: ANNOTATION".
 func (s *story) vendorAnnotations(ctx context.Context) ([]string, error) {
 	services, err := s.lab.Provider.Client.CoreV1().Services(remoteNamespace).List(ctx, metav1.ListOptions{})
 	if err != nil {

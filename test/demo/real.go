@@ -72,7 +72,7 @@ func (r *reality) run(line string) error {
 	return nil
 }
 
-// until repeats a command line until its output contains want.
+// until repeats a command line until its output matches the regular expression want.
 func (r *reality) until(ctx context.Context, line, want string) error {
 	pattern := regexp.MustCompile(want)
 	for {

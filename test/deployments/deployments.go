@@ -25,7 +25,7 @@ import (
 	"github.com/refract-project/refract/test/support/testenv"
 )
 
-// Cluster is a control plane for whose Deployments processes run on this machine.
+// Cluster is a control plane whose Deployments run as processes on this machine.
 type Cluster struct {
 	*testenv.Cluster
 	// Client has the permissions of an administrator.

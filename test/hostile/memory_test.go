@@ -62,9 +62,10 @@ func counts(t *testing.T) (sent, stored int) {
 }
 
 // TestNobodysMemoryIsAnothersToSpend runs both controller managers while a consumer floods the provider with
-// ShadowPods, which are refused, and a provider sends the consumer lists that decompress to gigabytes. The memory of
-// both processes must stay limited, and other consumers must be served. The test logs the latencies together with the
-// latencies of plain pods at the same time, because most of both is caused by the API server on the same machine.
+// ShadowPods, which are refused, and a provider sends the consumer lists that would take gigabytes when decoded. The
+// memory of both processes must stay limited, and other consumers must be served. The test logs the latencies together
+// with the latencies of plain pods at the same time, because most of both is caused by the API server on the same
+// machine.
 func TestNobodysMemoryIsAnothersToSpend(t *testing.T) {
 	testenv.NeedControlPlane(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
@@ -129,8 +130,8 @@ func TestNobodysMemoryIsAnothersToSpend(t *testing.T) {
 	})
 }
 
-// report logs the resource usage of a controller manager. It fails the test if the controller manager has used too much
-// memory.
+// report logs the latencies, and the memory usage of a controller manager. It fails the test if the controller manager
+// has used too much memory.
 func report(t *testing.T, manager *testenv.Command, before, during latencies) {
 	t.Helper()
 	log := func(what string, before, during []time.Duration) {

@@ -249,7 +249,7 @@ func (w *world) unchanged(s *side, before string) {
 	})
 }
 
-// explainOnFailure logs the Events of a cluster if the test has failed.
+// explainOnFailure logs the pods and the Events of a cluster if the test has failed.
 func (w *world) explainOnFailure(s *side) {
 	if !w.Failed() {
 		return
@@ -304,7 +304,7 @@ func TestTwoClustersBecomeOne(t *testing.T) {
 	w.must("install", "--cluster-id=milan", "--context=milan", pullSecret, "--set=tenants.ingressHosts={*.rome.example}",
 		`--set-json=offloading.reflection.ingress.ingressClasses=[{"name":"nginx","default":true}]`)
 	w.overlap(server)
-	// other is an object that another program has applied, such as kubectl-refract or helm. It can be updated.
+	// other is applied as another program would apply it, such as kubectl-refract. refractctl install must still succeed.
 	const other = `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"refract-controller-manager","labels":{"app.kubernetes.io/version":"other"}}}`
 	_, err := w.rome.client.AppsV1().Deployments("liqo").Patch(t.Context(), "refract-controller-manager", types.ApplyPatchType, []byte(other), metav1.PatchOptions{FieldManager: "kubectl-refract", Force: ptr.To(true)})
 	require.NoError(t, err)

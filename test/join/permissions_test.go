@@ -18,7 +18,7 @@ import (
 	"github.com/refract-project/refract/test/support/permissions"
 )
 
-// unwritten contains the permissions that no test of this package uses.
+// unwritten contains the permissions that the tests of this package do not use, or do not use in every run.
 var unwritten = slices.Concat(unwrittenByKubelets, unwrittenByConsumers, unwrittenByManagers, unwrittenByGateways)
 
 const (

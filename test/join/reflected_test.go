@@ -49,7 +49,7 @@ func (w *world) reflected() {
 	w.becomes("", deletedFile, "--output=name")
 }
 
-// becomes waits until the output of kubectl get in milan contains the given words.
+// becomes waits until the output of kubectl get in milan consists of the given words.
 func (w *world) becomes(words string, args ...string) {
 	w.Helper()
 	testenv.Eventually(w, func() error {

@@ -23,8 +23,8 @@ import (
 	"github.com/refract-project/refract/test/support/testenv"
 )
 
-// TestWithdrawals checks that the resource request of a virtual node and the access of a consumer are either withdrawn
-// completely, or the command fails.
+// TestWithdrawals checks that a command that withdraws the resource request of a virtual node or the access of a
+// consumer either does so completely or fails.
 func TestWithdrawals(t *testing.T) {
 	t.Parallel()
 	w := begin(t)

@@ -276,8 +276,7 @@ func TestProviderOfLiqo(t *testing.T) {
 }
 
 // TestMigration runs the documented commands for migrating two clusters from Liqo to Refract and back. Offloading must
-// work before, between and after the migrations. The test adds settings for this machine, whose network of machines is
-// also the network of pods.
+// work before, between and after the migrations. The test only adds timeouts to some commands of liqoctl.
 func TestMigration(t *testing.T) {
 	w := begin(t)
 	defer w.explain()
@@ -361,7 +360,8 @@ func (w *world) renews(identity, resource, where string) {
 	w.run("kubectl --namespace=liqo-tenant-milan annotate identity %s liqo.io/renew-", identity)
 }
 
-// grows requests more resources from the provider. Liqo grants them, and Refract enforces rome's new Quota.
+// grows requests more resources from the provider. The provider must grant them, and enforce the additional Quota, also
+// while it is cordoned.
 func (w *world) grows() {
 	w.Helper()
 	w.run("liqoctl create resourceslice more --remote-cluster-id=milan --cpu=1 --memory=1Gi --pods=2")
@@ -372,7 +372,7 @@ func (w *world) grows() {
 	w.run("kubectl --namespace=shop scale deployment/more --replicas=2")
 	w.run("kubectl --namespace=shop rollout status deployment/more --timeout=1m")
 	w.run("kubectl --context=milan --namespace=liqo-tenant-rome annotate resourceslices.authentication.liqo.io more liqo.io/cordon=true")
-	// The Quota remains after the ResourceSlice was deleted.
+	// The cordon of the ResourceSlice also applies to its Quota.
 	w.eventually("true", "kubectl --context=milan --namespace=liqo-tenant-rome get quota %s --output=jsonpath='{.spec.cordoned}'", auth.ResourceSliceUser("more", "rome"))
 	w.run("kubectl --namespace=shop delete pods --selector=app=more --wait=false")
 	w.eventually("", "kubectl --context=milan --namespace=shop-rome get pods --selector=app=more --output=name")

@@ -41,7 +41,7 @@ import (
 // objects from standard input, or as the command gateway.
 const roleVariable = "REFRACT_NETLAB_ROLE"
 
-// lastEndpointVariable is the endpoint of the peer that another pod of the gateway has used.
+// lastEndpointVariable is an environment variable with the endpoint of the peer that another pod of the gateway has used.
 const lastEndpointVariable = "REFRACT_NETLAB_LAST_ENDPOINT"
 
 func lastEndpoint() netip.AddrPort {

@@ -180,8 +180,9 @@ func TestTakeover(t *testing.T) {
 	}
 }
 
-// TestDialOut lets a second server take over at an address that the client does not know, so that only the server can start a handshake. The
-// first one is still running, or a client of Refract would try to connect to it again, from another port.
+// TestDialOut lets a second server take over at an address that the client does not know, so that only the server can
+// start a handshake. The first server keeps running. Otherwise, a client of Refract would try to connect to it again,
+// from another port.
 func TestDialOut(t *testing.T) {
 	netlab.Need(t)
 	rome, milan := &cluster{name: "rome"}, &cluster{name: "milan"}
@@ -342,7 +343,7 @@ func forwardToActivePod(t *testing.T, s *site) {
 	})
 }
 
-// blockPort does what a NetworkPolicy does that forgets a UDP port.
+// blockPort drops packets to a UDP port, like a NetworkPolicy that does not allow the port.
 func blockPort(t *testing.T, node *netlab.Host, port uint16) {
 	t.Helper()
 	inNFTables(t, node, func(c *nftables.Conn) {

@@ -25,7 +25,7 @@ const (
 	lookEvery = 200 * time.Millisecond
 )
 
-// verify runs the checks concurrently, so that a failing check does not delay the others.
+// verify runs the checks one after the other, each as a subtest, so that the others also run if one fails.
 func (w *world) verify(checks []check) {
 	w.Helper()
 	for _, c := range checks {

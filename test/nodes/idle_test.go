@@ -20,8 +20,8 @@ import (
 // idlePlugins is the number of ReflectionPlugins of TestIdlePlugins.
 const idlePlugins = 10
 
-// TestIdlePlugins counts how often the statuses of ten ReflectionPlugins and their PluginRevisions are written while
-// nothing changes, with three virtual nodes: `make test-idle PERIOD=1h`. The count must be 0.
+// TestIdlePlugins checks that ten ReflectionPlugins, their PluginRevisions and their PluginModules are not written
+// while nothing changes, with three virtual nodes: `make test-idle PERIOD=1h`.
 func TestIdlePlugins(t *testing.T) {
 	period, err := time.ParseDuration(os.Getenv("REFRACT_IDLE"))
 	if err != nil {

@@ -19,7 +19,8 @@ const (
 )
 
 // slowLine tests connections between the pods of the clusters, in the namespace both, while the network between the
-// clusters is slow, interrupted and restored. No request may be lost, and running pods must keep running.
+// clusters is slow, interrupted and restored. On the slow network everything must work, changes during the interruption
+// must arrive afterwards, and running pods must keep running.
 func (w *world) slowLine() {
 	w.Helper()
 	const (

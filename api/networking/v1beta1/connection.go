@@ -43,9 +43,9 @@ type ConnectionType string
 
 // The ends of a tunnel.
 const (
-	// ServerConnection waits for the other end.
+	// ServerConnection is the end that waits for the other one to connect.
 	ServerConnection ConnectionType = "Server"
-	// ClientConnection starts the connection.
+	// ClientConnection is the end that starts the connection.
 	ClientConnection ConnectionType = "Client"
 )
 
@@ -63,11 +63,11 @@ type ConnectionValue string
 
 // The states of a tunnel.
 const (
-	// Connected: the other end answers.
+	// Connected means that the other end responds.
 	Connected ConnectionValue = "Connected"
-	// Connecting: it has not answered yet.
+	// Connecting means that the other end has not responded yet.
 	Connecting ConnectionValue = "Connecting"
-	// ConnectionFailed: it does not answer any more.
+	// ConnectionFailed means that the other end no longer responds.
 	ConnectionFailed ConnectionValue = "Error"
 )
 

@@ -175,8 +175,8 @@ func normalizePrefix(prefix string) string {
 	return rest
 }
 
-// checkPrefix returns an error if a normalized prefix cannot match any source. The sources that it is meant for would
-// get the default policy.
+// checkPrefix returns an error if a normalized prefix cannot match any source. Otherwise, the sources that it is meant
+// for would get the default policy.
 func checkPrefix(prefix string) error {
 	if name, isConfigMap := strings.CutPrefix(prefix, "configMap/"); isConfigMap || prefix == "configMap" {
 		if isConfigMap && len(validation.IsDNS1123Subdomain(name)) > 0 {

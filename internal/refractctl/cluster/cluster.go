@@ -5,7 +5,8 @@
 //
 // A Cluster is a cluster with the access that the user has specified. Inspect finds out what is installed in the
 // cluster, and returns a Side. A Writer creates objects on a Side, and can remove them if the run fails. A Remover
-// removes objects, or lists them in a dry run. Neither of them changes objects that refractctl has not created.
+// removes objects, or lists them in a dry run. Apart from Remover.RemoveAnyones and Remover.Delete, neither of them
+// changes objects that refractctl has not created.
 package cluster
 
 import (
@@ -35,8 +36,8 @@ import (
 type Cluster struct {
 	// Name is the user's name for the cluster: a context or a server.
 	Name string
-	// Config, Client and Clientset give access to the cluster with the permissions of an administrator. They are nil
-	// for a cluster that cannot be accessed.
+	// Config, Client and Clientset give access to the cluster with the permissions of the user. They are nil for a
+	// cluster that cannot be accessed.
 	Config    *rest.Config
 	Client    client.Client
 	Clientset kubernetes.Interface
@@ -78,7 +79,7 @@ type Side struct {
 // ID returns the ID that peers use for the cluster.
 func (s *Side) ID() string { return s.Installation.ClusterID }
 
-// Manager returns the name and the namespace of the controller manager.
+// Manager returns the controller manager of the installation, for which package rbac returns roles and bindings.
 func (s *Side) Manager() rbac.Manager {
 	return rbac.Manager{Prefix: s.Installation.RolePrefix, Namespace: s.Installation.Namespace,
 		Subject: rbac.ServiceAccount(s.Installation.Namespace, s.Installation.ServiceAccount)}

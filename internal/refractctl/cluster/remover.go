@@ -83,7 +83,7 @@ func (r *Remover) Change(write func() error) error {
 	return write()
 }
 
-// RecordRemoved records an object that another client removes as a part of the run.
+// RecordRemoved records an object as removed, even if another client removes it as a part of the run.
 func (r *Remover) RecordRemoved(object *metav1.PartialObjectMetadata) {
 	if !r.HasRemoved(object.UID) {
 		r.removed = append(r.removed, object)

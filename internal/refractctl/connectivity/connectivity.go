@@ -116,15 +116,15 @@ func (t *Test) Run(ctx context.Context) (results []Result, err error) {
 	}
 	made := t.results
 	t.runChecks(ctx, pods)
-	// The checks failed only because ctx is done.
+	// If ctx is done, checks may have failed only for this reason, so their results are dropped.
 	if ctx.Err() != nil {
 		return made, progress.Ended(ctx, ctx.Err())
 	}
 	return t.results, nil
 }
 
-// removeLeftovers deletes the namespaces that killed tests have left behind. It neither waits for the deletions nor
-// reports errors, because the test does not depend on them.
+// removeLeftovers deletes the namespaces that killed tests have left behind. It does not wait for the deletions, and
+// reports errors only as warnings, because the test does not depend on them.
 func (t *Test) removeLeftovers(ctx context.Context, now time.Time) {
 	namespaces := &corev1.NamespaceList{}
 	if err := t.Client.List(ctx, namespaces, client.MatchingLabels{managedByLabel: managedBy, testLabel: "true"}); err != nil {
@@ -224,8 +224,8 @@ func (t *Test) serviceFor(name string) *corev1.Service {
 	}
 }
 
-// podFor returns a pod for the virtual node with the given hostname. If hostname is empty, the pod is for any other
-// node.
+// podFor returns the pod with the given name. The pod "there" is for the virtual node with the given hostname, and the
+// pod "here" is for any node that is not virtual.
 func (t *Test) podFor(name, hostname string) *corev1.Pod {
 	where := corev1.NodeSelectorRequirement{Key: wire.TypeLabel, Operator: corev1.NodeSelectorOpNotIn, Values: []string{wire.VirtualNodeType}}
 	if name == there {
@@ -346,8 +346,8 @@ type check struct {
 	do func(context.Context) (string, error)
 }
 
-// runConcurrently runs the checks concurrently, because a failing check takes until its timeout. The results are in the
-// order of the checks.
+// runConcurrently runs the checks concurrently, because a failing check takes as long as its timeout. The results are
+// in the order of the checks.
 func (t *Test) runConcurrently(ctx context.Context, checks []check) {
 	results := make([]Result, len(checks))
 	var all sync.WaitGroup
@@ -440,7 +440,8 @@ func (t *Test) cleanUp(ctx context.Context) error {
 	})
 }
 
-// unoffloadNamespace ends the offloading of the namespace. The pods must have been deleted before.
+// unoffloadNamespace deletes the pods in the namespace, waits until they are gone, and then ends the offloading of the
+// namespace.
 func (t *Test) unoffloadNamespace(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, podsTimeout)
 	defer cancel()

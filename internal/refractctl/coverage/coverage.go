@@ -175,8 +175,8 @@ func providersOf(ctx context.Context, c client.Client, namespace string) (found 
 	return found, nil
 }
 
-// readKubelets reads the provider's virtual nodes and the flags of their virtual kubelets. It does not need the
-// provider's credentials.
+// readKubelets reads the provider's virtual nodes and the flags of their virtual kubelets from this cluster, and
+// creates the client for the provider.
 func (p *provider) readKubelets(ctx context.Context, c client.Client) error {
 	nodes, kubelets := &offloading.VirtualNodeList{}, &appsv1.DeploymentList{}
 	if err := c.List(ctx, nodes, client.InNamespace(p.tenant)); err != nil {

@@ -19,8 +19,8 @@ import (
 // policyKind is the name that plugins use for the kind NetworkPolicy.
 const policyKind = "NetworkPolicy." + networkingv1.GroupName
 
-// untranslatedPolicies returns the warnings that the default plugin emits for the policies. It does not check whether
-// the addresses in them can be remapped, because only virtual kubelets have the mapping.
+// untranslatedPolicies returns a gap for each policy that the default plugin rejects, and for each of its warnings. It
+// does not check whether the addresses in them can be remapped, because only virtual kubelets have the mapping.
 func (p *provider) untranslatedPolicies(ctx context.Context, namespace string, policies []networkingv1.NetworkPolicy) (gaps []string, err error) {
 	h, err := host.New(ctx, host.NewConfig())
 	if err != nil {

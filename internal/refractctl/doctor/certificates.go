@@ -92,7 +92,7 @@ func (p *Examination) servingCertificate(ctx context.Context, vn *offloading.Vir
 	if _, ready := nodeutil.GetNodeCondition(&node.Status, corev1.NodeReady); p.Cluster == nil || ready == nil || ready.Status != corev1.ConditionTrue {
 		return nil
 	}
-	// The request takes the same path as requests for logs and exec, because the API server may verify the
+	// The request takes the same path as requests for logs and exec, so it also shows whether the API server trusts the
 	// certificate.
 	answer, err := p.Cluster.Clientset.CoreV1().RESTClient().Get().Resource("nodes").Name(node.Name).SubResource("proxy").Suffix("healthz").Do(ctx).Raw()
 	p.checkConnection(vn, string(answer), err)
@@ -182,8 +182,8 @@ func shownBy(ctx context.Context, node *corev1.Node) *x509.Certificate {
 	return nil
 }
 
-// checkConnection adds a finding if the API server could not reach a virtual kubelet. In this case, answer contains the
-// Status object of the error.
+// checkConnection adds a finding about whether the API server reaches a virtual kubelet, unless err does not show this.
+// If err is not nil, answer contains the Status object of the error.
 func (p *Examination) checkConnection(vn *offloading.VirtualNode, answer string, err error) {
 	subject, text, status := "node "+vn.Name, fmt.Sprint(err), &metav1.Status{}
 	if json.Unmarshal([]byte(answer), status) == nil && status.Message != "" {

@@ -59,8 +59,8 @@ type Examination struct {
 	Client client.Client
 	// Now is the time of the examination. It determines which certificates have expired.
 	Now time.Time
-	// Cluster is the examined cluster, for checks that need more than a client. If it is nil, the checks of clocks,
-	// permissions and serving certificates are skipped.
+	// Cluster is the examined cluster, for checks that need more than a client. If it is nil, the checks of the clock,
+	// of the user's permissions, of the peer, and of the API server's connections to virtual kubelets are skipped.
 	Cluster *cluster.Cluster
 	// Peer is a peered cluster, or nil. If it is set, both clusters are compared.
 	Peer *cluster.Cluster
@@ -68,7 +68,8 @@ type Examination struct {
 	found []Finding
 }
 
-// Examine runs all checks. If a check cannot be run, this is a finding, and all other checks are still run.
+// Examine runs all checks. If a check cannot be run, this is a finding, and all other checks are still run. If no
+// installation can be found, this is the only finding.
 func (p *Examination) Examine(ctx context.Context) []Finding {
 	p.found = nil
 	installed, err := release.Find(ctx, p.Client)

@@ -116,7 +116,7 @@ const answerTimeout = 5 * time.Second
 // remoteRights checks each permission that this cluster needs in its tenant namespace on a provider. It returns only
 // errors of requests to this cluster.
 func (p *Examination) remoteRights(ctx context.Context, vn *offloading.VirtualNode, installed *release.Installation, of *provider) error {
-	// A provider that runs Liqo grants the permissions of Liqo's virtual kubelet.
+	// This Secret exists only if the provider runs Liqo. Such a provider grants the permissions of Liqo's virtual kubelet.
 	err := p.Client.Get(ctx, client.ObjectKey{Namespace: vn.Namespace, Name: peering.KeysSecret}, &corev1.Secret{})
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("getting Secret %s/%s, %w", vn.Namespace, peering.KeysSecret, err)

@@ -15,8 +15,8 @@ import (
 	"github.com/refract-project/refract/internal/refractctl/cluster"
 )
 
-// renewal describes how credentials are renewed. The text remedy is for expired credentials, and the text outlook is
-// for credentials that are still valid.
+// renewal describes how credentials are renewed. The text remedy is for credentials that have expired or expire soon,
+// and the text outlook is for credentials that are still valid.
 type renewal struct{ remedy, outlook string }
 
 // renewalOf returns how the credentials are renewed. It returns the zero value if the origin of the credentials is not

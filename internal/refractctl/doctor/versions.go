@@ -61,7 +61,7 @@ func (p *Examination) compareInstalled(own, installed string) {
 }
 
 // compareVersions returns a positive number if one is a later version than other, and a negative number if it is an
-// earlier version. known is false if either version is a custom version.
+// earlier version. known is false if either version cannot be parsed.
 func compareVersions(one, other string) (difference int, known bool) {
 	parsed, err := version.ParseGeneric(one)
 	if err != nil {

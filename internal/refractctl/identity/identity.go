@@ -66,7 +66,8 @@ type Issuer interface {
 	IsReusable(ctx context.Context, config *rest.Config) (bool, error)
 }
 
-// Obtain returns the existing identity if at least a third of its lifetime is left. Otherwise it issues a new one.
+// Obtain returns the existing identity if it is still suitable (see reuse). Otherwise it issues a new one. It returns
+// an error if refractctl has not created the existing Secret.
 func (a *Address) Obtain(ctx context.Context, issuer Issuer) (*Identity, error) {
 	secret := &corev1.Secret{}
 	key := client.ObjectKey{Namespace: wire.TenantNamespace(a.Provider.ID()), Name: SecretName(a.Provider.ID())}
@@ -87,7 +88,7 @@ func (a *Address) Obtain(ctx context.Context, issuer Issuer) (*Identity, error) 
 }
 
 // reuse returns the identity in a kubeconfig. It returns nil if the kubeconfig is for another server or user, is not of
-// the desired kind, or expires soon.
+// the desired kind, or if less than a third of the lifetime is left.
 func (a *Address) reuse(ctx context.Context, issuer Issuer, kubeconfig []byte, now time.Time) (*Identity, error) {
 	config, err := connection.Parse(kubeconfig)
 	if err != nil {

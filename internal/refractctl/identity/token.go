@@ -44,8 +44,8 @@ func (i TokenIssuer) Issue(ctx context.Context) (*clientcmdapi.AuthInfo, time.Ti
 }
 
 // IsReusable reports whether the provider accepts a token as a token of the consumer. Tokens become invalid if the
-// ServiceAccount is recreated. Without permission to review tokens, IsReusable returns false, so that a new token is
-// requested.
+// ServiceAccount is recreated. Without permission to review tokens, such as with an invitation, IsReusable returns
+// false, so that a new token is requested.
 func (i TokenIssuer) IsReusable(ctx context.Context, config *rest.Config) (bool, error) {
 	provider := i.Tenant.Provider
 	if config.BearerToken == "" || provider.IsInvited() {

@@ -84,7 +84,7 @@ func Parse(config *clientcmdapi.Config, context string) (*Invitation, error) {
 	return invitation, nil
 }
 
-// Embed adds the invitation to a cluster of a kubeconfig.
+// Embed adds the invitation to a cluster of a kubeconfig. It replaces all extensions of the cluster.
 func (i *Invitation) Embed(cluster *clientcmdapi.Cluster) error {
 	encoded, err := json.Marshal(i)
 	if err != nil {

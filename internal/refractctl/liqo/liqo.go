@@ -404,8 +404,9 @@ func containerOf(vn *offloading.VirtualNode) *corev1.Container {
 	return nil
 }
 
-// replaceImage sets the image in a VirtualNode. All other fields, including unknown fields, stay unchanged, so that the
-// original VirtualNode can be restored by setting the former image.
+// replaceImage sets the image in a VirtualNode, adds --ignore-unknown-flags, and records the former image in an
+// annotation. If image is the recorded one, it instead undoes all of this. Other fields, including unknown ones, stay
+// unchanged.
 func (o *Options) replaceImage(ctx context.Context, vn *offloading.VirtualNode, image string) error {
 	key := client.ObjectKeyFromObject(vn)
 	former, err := o.formerImage(ctx, vn)

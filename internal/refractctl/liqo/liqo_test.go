@@ -391,7 +391,7 @@ func TestTheImageToPutBackIsKnown(t *testing.T) {
 	require.ErrorContains(t, w.options(refractV1).Adopt(t.Context()), remedy)
 	w.runs(vn, refractV1, "")
 
-	// The following lines restore the state before the revert.
+	// This virtual node has the state of a node that was created while the VkOptionsTemplate was adopted.
 	w.template.Spec = offloading.VkOptionsTemplateSpec{ContainerImage: refractV1, ExtraArgs: []string{"--later=1", ignoreUnknown}}
 	later := w.virtualNodeOf("later", w.template)
 	require.ErrorContains(t, w.options(refractV2, "later").Adopt(t.Context()), remedy)

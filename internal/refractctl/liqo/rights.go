@@ -71,7 +71,7 @@ func (o *Options) missingRights(ctx context.Context, vn *offloading.VirtualNode)
 }
 
 // withdrawRights deletes the permissions that were granted to a virtual kubelet by this version or an earlier one.
-// Roles that virtual kubelets share are deleted if last is true.
+// Roles that virtual kubelets share are deleted only if last is true.
 func (o *Options) withdrawRights(ctx context.Context, vn *offloading.VirtualNode, last bool) error {
 	for _, prefix := range []string{rolePrefix, formerRolePrefix} {
 		shared := []string{rbac.VirtualKubeletLocal().Named(prefix), rbac.VirtualKubeletExtended().Named(prefix)}

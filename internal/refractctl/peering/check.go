@@ -89,7 +89,7 @@ func (p *pair) checkClocks(ctx context.Context) error {
 }
 
 // checkVersions checks that the versions of the clusters differ by at most one minor version, because clusters are
-// upgraded one after the other.
+// upgraded one after the other. Custom versions are not compared.
 func (p *pair) checkVersions() error {
 	consumer, err := version.ParseGeneric(p.consumer.Installation.Version)
 	if err != nil {
@@ -210,7 +210,8 @@ func (p *pair) checkPeers(ctx context.Context) error {
 	return errors.Join(err, p.provider.CheckTenantOwner(ctx, p.consumer))
 }
 
-// checkNode fails if the name of the new virtual node is already in use.
+// checkNode fails if the name of the virtual node cannot be used. A virtual node of this provider that refractctl has
+// created may already have the name.
 func (p *pair) checkNode(ctx context.Context, name string) error {
 	consumer, provider := p.consumer, p.provider.ID()
 	// The ServiceAccount of the virtual node would have the name of the ServiceAccount that the peer uses as a consumer

@@ -15,5 +15,6 @@
 // objects that it writes.
 //
 // Everything is checked before anything is changed. Every step is idempotent: an interrupted run continues when the
-// command is run again. Objects that this package did not create are never changed or deleted.
+// command is run again. Objects that neither this package nor the controllers created are never changed, and are
+// deleted only with the tenant namespace that contains them.
 package peering

@@ -69,7 +69,8 @@ func (o *Options) inspectConsumer(ctx context.Context) (*pair, error) {
 	return newPair(consumer, provider, o.Progress), nil
 }
 
-// abandonProvider declares the provider permanently lost. This is not necessary if there are no virtual nodes.
+// abandonProvider declares the provider permanently lost. If there are no virtual nodes, this is not necessary, so
+// errors are ignored.
 func (l *leaving) abandonProvider(ctx context.Context, hasNodes bool) error {
 	l.Report("%s: giving up %s: what it has of this cluster stays there", l.consumer.ID(), l.provider.ID())
 	if err := AbandonPeer(ctx, l.consumer.Client, l.provider.ID()); err != nil && hasNodes {

@@ -42,7 +42,7 @@ const (
 	privateKeyKey = "privateKey"
 	publicKeyKey  = "publicKey"
 	// issuedSecret is the Secret where Liqo stores the certificate that it has signed for the controllers of a
-	// consumer. The certificate for a ResourceSlice is in a Secret with the name of the ResourceSlice.
+	// consumer. For the certificate of a ResourceSlice, a dash and the name of the ResourceSlice are appended.
 	issuedSecret = "liqo-remote-certificate"
 )
 
@@ -329,8 +329,8 @@ func (j *joining) describeMissing(ctx context.Context, slice *auth.ResourceSlice
 	return "", nil
 }
 
-// acceptLiqoOffer returns the settings of the virtual node. Resources, classes, labels and selector that the user has
-// not set are taken from the provider's status.
+// acceptLiqoOffer returns the settings of the virtual node. The resources are those that the provider has granted.
+// Classes, labels and selector that the user has not set are taken from the provider's status.
 func (p *pair) acceptLiqoOffer(t nodeTerms, status *auth.ResourceSliceStatus) nodeTerms {
 	if len(status.Resources) > 0 {
 		t.resources = status.Resources

@@ -171,7 +171,7 @@ func TestProviderThatAnswersAsLiqo(t *testing.T) {
 	})
 }
 
-// TestLabelsOfAProvider checks that labels with a meaning for Kubernetes are not copied from the provider.
+// TestLabelsOfAProvider checks that reserved labels, such as the roles of nodes, are not copied from the provider.
 func TestLabelsOfAProvider(t *testing.T) {
 	kept := map[string]string{"topology.kubernetes.io/zone": "eu-1", "example.com/tier": "gold", "team": "web"}
 	offered := map[string]string{"node-role.kubernetes.io/control-plane": "", "node-restriction.kubernetes.io/pci": "true", "kubernetes.io/hostname": "db-1", "node.k8s.io/a": "b"}

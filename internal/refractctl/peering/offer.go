@@ -179,7 +179,8 @@ func (r *NodeRequest) isKept() bool {
 	return r.provider.RunsLiqo || r.provider.IsInvited() || r.node == r.provider.ID()
 }
 
-// Withdraw deletes the request of a virtual node that was removed, and reports whether the request existed.
+// Withdraw deletes the request of a virtual node that was removed, unless the request is to be kept. found is false if
+// there is no request, or if refractctl has not created it.
 func (r *NodeRequest) Withdraw(ctx context.Context) (found bool, removal *Removal, err error) {
 	remover := cluster.NewRemover(r.provider, false)
 	found, err = r.withdraw(ctx, remover)

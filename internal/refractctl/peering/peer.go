@@ -29,9 +29,9 @@ type Joined struct {
 }
 
 // Peer joins the clusters and returns when the virtual node is Ready. It may be called again: existing objects are
-// kept, and credentials are replaced if less than a third of their lifetime is left. If Peer fails, it removes the
-// objects that it has created. If ctx ends, it keeps the objects, so that the next call can continue. A dry run ends
-// after the checks.
+// kept, and credentials are replaced if less than a third of their lifetime is left. If Peer fails before it waits for
+// the virtual node, it removes the objects that it has created. If ctx ends, it keeps the objects, so that the next
+// call can continue. A dry run ends after the checks.
 func (o *Options) Peer(ctx context.Context) (*Joined, error) {
 	joined, err := o.peer(ctx)
 	return joined, progress.Ended(ctx, err)

@@ -167,9 +167,9 @@ func overlay(resources, others corev1.ResourceList) corev1.ResourceList {
 	return all
 }
 
-// enforcedResources returns the limits that the provider enforces for the consumer, which are the existing limits,
-// changed by the user's settings. They must not depend on objects on the consumer. Otherwise, a user who may edit a
-// VirtualNode on the consumer could be granted more by the next run of a command.
+// enforcedResources returns the limits that the provider enforces for the consumer, which are the existing limits or
+// the default resources, changed by the user's settings. They must not depend on objects on the consumer. Otherwise, a
+// user who may edit a VirtualNode on the consumer could be granted more by the next run of a command.
 func (p *pair) enforcedResources(ctx context.Context, given corev1.ResourceList) (corev1.ResourceList, error) {
 	quota := p.tenant.Quota(nil)
 	err := p.provider.Client.Get(ctx, client.ObjectKeyFromObject(quota), quota)
@@ -198,7 +198,7 @@ func (p *pair) requestedResources(ctx context.Context, vn *offloading.VirtualNod
 	if request != nil && request.Follows(negotiation.ResourceQuota) {
 		return request.Resources, nil
 	}
-	return vn.Spec.ResourceQuota.Hard, nil // a user has created this VirtualNode
+	return vn.Spec.ResourceQuota.Hard, nil // they do not follow an offer
 }
 
 // keep adds the settings of an earlier command that this command does not set. It leaves out fields that follow the
@@ -273,8 +273,8 @@ func (p *pair) settleAccess(ctx context.Context, o *Options) (*identity.Address,
 	return address, p.defaultKind(kind), nil
 }
 
-// defaultKind returns the given kind of credentials, or the default: certificates for a provider that runs Liqo,
-// because it issues nothing else, and tokens for any other provider.
+// defaultKind returns the kind of credentials to use. For a provider that runs Liqo, this is always certificates,
+// because it issues nothing else. For any other provider, it is the given kind or, if none is given, tokens.
 func (p *pair) defaultKind(kind identity.Kind) identity.Kind {
 	if p.provider.RunsLiqo {
 		return identity.Certificates

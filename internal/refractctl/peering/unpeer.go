@@ -106,8 +106,8 @@ func (o *Options) inspectForRemoval(ctx context.Context) (*pair, error) {
 }
 
 // checkData fails if the provider has data of volumes that would be lost with the virtual nodes. If there are no
-// virtual nodes, it checks the data that would be lost with the remote namespaces. It is called before anything is
-// changed.
+// virtual nodes, it checks nothing, because Unpeer then fails as long as remote namespaces exist. It is called before
+// anything is changed.
 func (p *pair) checkData(ctx context.Context, nodes []offloading.VirtualNode, deleteData bool) error {
 	if len(nodes) == 0 {
 		return nil

@@ -429,8 +429,8 @@ func TestTenantOfAPeerIsLeft(t *testing.T) {
 	assert.Error(t, rome.Client.Get(t.Context(), key, namespace))
 }
 
-// TestTenantOfAConsumerWithoutAccess checks that a tenant namespace is not kept because of the Tenant of a consumer
-// that refractctl has admitted if the consumer has no access.
+// TestTenantOfAConsumerWithoutAccess checks that the Tenant of a consumer that refractctl has admitted does not keep
+// the tenant namespace after the consumer's access was removed.
 func TestTenantOfAConsumerWithoutAccess(t *testing.T) {
 	milan := inspected(t, "milan", side(t, testenv.ForTest(t, testenv.Options{CRDPaths: []string{"../../../api/crds"}, NoScheduler: true})[0]))
 	rome := tenant.Tenant{Provider: milan, Consumer: "rome"}

@@ -94,9 +94,10 @@ func (p *pair) objectsOfNode(name string) nodeObjects {
 
 func (n nodeObjects) namespace() string { return wire.TenantNamespace(n.provider.ID()) }
 
-// all returns the objects that a virtual node needs, except the tenant namespace, the Secrets and the VirtualNode.
+// all returns the objects that a virtual node needs, except the tenant namespace, the Secrets, the VirtualNode and the
+// objects that the VirtualNode owns.
 func (n nodeObjects) all() []client.Object {
-	// The first Secret is used for all virtual nodes of the provider. The controller manager needs permissions for it.
+	// This Secret is used for all virtual nodes of the provider, so the controller manager needs permissions for it.
 	return append(n.own(), tenant.OwnRoles(n.consumer.Installation.RolePrefix, nil, n.consumer.Manager().Provider(n.namespace(), identity.SecretName(n.provider.ID())))...)
 }
 
@@ -299,7 +300,7 @@ func (p *pair) awaitReady(ctx context.Context, name string) error {
 	})
 }
 
-// describeUnregistered returns the conditions of a virtual node whose Node does not exist yet.
+// describeUnregistered returns the reason why the Node of a virtual node does not exist yet, as far as it is known.
 func (p *pair) describeUnregistered(ctx context.Context, name string) (string, error) {
 	if missing, err := p.describeUnfinished(ctx, name); missing != "" || err != nil {
 		return missing, err
@@ -317,8 +318,8 @@ func (p *pair) describeUnregistered(ctx context.Context, name string) (string, e
 	return "its virtual kubelet has not registered the node yet", nil
 }
 
-// describeUnfinished returns the message of the condition of the virtual node that is not met yet. It returns "" if
-// all conditions are met, or if none was reported yet.
+// describeUnfinished returns the reason and the message of the first condition of the virtual node that is not met yet.
+// It returns "" if there is no such condition with a message.
 func (p *pair) describeUnfinished(ctx context.Context, name string) (string, error) {
 	vn := &offloading.VirtualNode{}
 	key := client.ObjectKey{Namespace: wire.TenantNamespace(p.provider.ID()), Name: name}

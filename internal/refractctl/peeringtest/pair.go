@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package peeringtest provides clusters for tests of the commands that join clusters. Their API servers are stubs
-// (package apistub), and the package does the work of their controllers: it makes virtual nodes ready, grants
+// (package apistub), and this package does the work of their controllers: it makes virtual nodes ready, grants
 // ResourceSlices, and signs certificates.
 package peeringtest
 
@@ -124,7 +124,7 @@ func (s *Side) As(tb testing.TB, config *rest.Config) *Side {
 }
 
 // Play does the work of the controllers: each VirtualNode gets a ready Node, each tenant namespace gets a
-// ForeignCluster, ResourceSlices are granted as requested, and approved certificates are signed.
+// ForeignCluster, ResourceSlices are granted as requested, and approved CertificateSigningRequests are signed.
 func (s *Side) Play(tb testing.TB) *Side {
 	tb.Helper()
 	authority := newAuthority(tb)

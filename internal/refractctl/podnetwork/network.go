@@ -109,8 +109,8 @@ type Network struct {
 }
 
 // Learn determines the address ranges of the clusters and the network between them. If the mode is not set, the mode of
-// the consumer's installation is used. A cluster that cannot be accessed is not read. If the consumer cannot be
-// accessed, the mode stays empty.
+// the consumer's installation is used; it stays empty if the consumer cannot be accessed. No ranges are read from a
+// cluster that cannot be accessed.
 func Learn(ctx context.Context, consumer, provider *cluster.Side, settings Settings) (*Network, error) {
 	n := &Network{Settings: settings, Consumer: consumer, Provider: provider}
 	var err error
@@ -143,8 +143,8 @@ func readRanges(ctx context.Context, side *cluster.Side, pods []netip.Prefix) (r
 	return ranges, err
 }
 
-// defaultMode returns the mode of the consumer's installation: whether its virtual kubelets reflect the provider's pod
-// addresses unchanged.
+// defaultMode returns the mode of the consumer's installation: no network if its virtual kubelets do not reflect pod
+// addresses or if it uses Liqo's network, and a reachable network otherwise.
 func defaultMode(ctx context.Context, consumer *cluster.Side) (plugins.NetworkMode, error) {
 	templates := &offloading.VkOptionsTemplateList{}
 	if err := consumer.Client.List(ctx, templates, client.InNamespace(consumer.Installation.Namespace)); err != nil {

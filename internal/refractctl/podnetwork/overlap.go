@@ -26,9 +26,9 @@ type Tolerance struct {
 	IsJoined, IsUnchanged bool
 }
 
-// CheckRanges returns an error if pod ranges overlap, because an address could then belong to a pod in either cluster.
-// There is no check if pods need not reach each other, or if a network such as Liqo's translates addresses. If ranges
-// are unknown, CheckRanges reports a warning.
+// CheckRanges returns an error if pod ranges of a cluster overlap pod ranges or cluster IPs of the other cluster, or
+// pod ranges of another peer, because such an address is ambiguous. There is no check if pods need not reach each
+// other, or if a network such as Liqo's translates addresses. If ranges are unknown, CheckRanges reports a warning.
 func (n *Network) CheckRanges(ctx context.Context, tolerance Tolerance, report progress.Reporter) error {
 	if ptr.Deref(n.OverlappingRanges, false) || n.Mode == plugins.NoNetwork {
 		return nil

@@ -110,8 +110,7 @@ func (i *Installer) crdExists(ctx context.Context, name string) (bool, error) {
 	return err == nil, err
 }
 
-// describePending returns the condition that is not met yet and without which objects of the kind cannot be created. It
-// returns an empty string if objects can be created.
+// describePending returns a message until objects of the kind can be created, and an empty string after that.
 func (i *Installer) describePending(ctx context.Context, name string) (missing string, err error) {
 	crd, err := i.readCRD(ctx, name)
 	if err != nil {

@@ -220,7 +220,8 @@ func (i *Installer) kubeVersion() (*common.KubeVersion, error) {
 // mostRevisions is how many revisions of the release are kept. It is the same number as in Helm.
 const mostRevisions = 10
 
-// Await waits until the Deployments of the release are available, and reports which ones are not available yet.
+// Await waits until the Deployments of the release are available and the virtual kubelets run with its settings. It
+// reports what it is waiting for.
 func (i *Installer) Await(ctx context.Context) error { return progress.Ended(ctx, i.awaitAll(ctx)) }
 
 func (i *Installer) awaitAll(ctx context.Context) error {

@@ -20,8 +20,8 @@ import (
 // releaseAnnotation is the annotation with the name of the release that an object belongs to. Helm sets it.
 const releaseAnnotation = "meta.helm.sh/release-name"
 
-// listNetworkCRDs returns the CRDs of the network that the chart has installed in the cluster. Helm keeps them when it
-// removes the release. CRDs of Liqo or of an administrator are left out.
+// listNetworkCRDs returns the network CRDs in the cluster that belong to a release of the chart. Helm keeps these CRDs
+// when it removes the release. Network CRDs of Liqo or of an administrator are left out.
 func (i *Installer) listNetworkCRDs(ctx context.Context) (found []*unstructured.Unstructured, err error) {
 	files, err := fs.Glob(definitions.Network(), "*.yaml")
 	if err != nil {
@@ -48,7 +48,7 @@ func (i *Installer) listNetworkCRDs(ctx context.Context) (found []*unstructured.
 	return found, nil
 }
 
-// listNetworkUses returns these CRDs as uses, with the instructions to remove their objects.
+// listNetworkUses returns a use for each CRD that listNetworkCRDs returns, with the instructions to remove its objects.
 func (i *Installer) listNetworkUses(ctx context.Context) (uses []use, err error) {
 	found, err := i.listNetworkCRDs(ctx)
 	for _, crd := range found {
@@ -70,7 +70,7 @@ func (i *Installer) listNetworkUses(ctx context.Context) (uses []use, err error)
 	return uses, err
 }
 
-// storedVersion returns the version that etcd stores the objects in of a CRD.
+// storedVersion returns the version in which the objects of a CRD are stored, or "" if the CRD has none.
 func storedVersion(crd *unstructured.Unstructured) string {
 	versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
 	for _, version := range versions {

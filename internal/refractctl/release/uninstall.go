@@ -54,9 +54,9 @@ func (i *Installer) Uninstall(ctx context.Context, withCRDs, force bool) error {
 	return nil
 }
 
-// checkRemovable fails if the cluster has an installation other than this release. Otherwise, the command would appear
-// to succeed and would remove the CRDs that the other installation uses. The argument there reports whether the release
-// exists.
+// checkRemovable fails if this release does not exist although Refract is installed, or if the CRDs are to be removed
+// although another installation uses them. Otherwise, the command would appear to succeed, or would break the other
+// installation. The argument there reports whether the release exists.
 func (i *Installer) checkRemovable(ctx context.Context, there, withCRDs bool) error {
 	found, err := listManagers(ctx, i.Client)
 	if err != nil {
@@ -79,7 +79,7 @@ func (i *Installer) checkRemovable(ctx context.Context, there, withCRDs bool) er
 	return nil
 }
 
-// deleteCRDs deletes the CRDs of the chart, and the CRDs of the network that the chart has installed. If Liqo is
+// deleteCRDs deletes the CRDs of the chart, and the network CRDs that belong to a release of the chart. If Liqo is
 // installed, the CRDs belong to Liqo and are kept.
 func (i *Installer) deleteCRDs(ctx context.Context) error {
 	beside, err := i.crdExists(ctx, LiqoDefinition)

@@ -147,8 +147,8 @@ func TestUninstallListsWhatIsInUse(t *testing.T) {
 	}, uses(true))
 }
 
-// TestUninstallRemovesTheCRDsOfTheNetwork checks that the CRDs of the network that the chart has installed, which Helm
-// keeps, are removed with the others unless they have objects. CRDs of Liqo or of an administrator are kept.
+// TestUninstallRemovesTheCRDsOfTheNetwork checks that the network CRDs that belong to the release, and that Helm keeps,
+// are removed with the other CRDs unless they have objects. CRDs of Liqo or of an administrator are kept.
 func TestUninstallRemovesTheCRDsOfTheNetwork(t *testing.T) {
 	i := newInstaller(t, "liqo", "refract")
 	given := valuesFor("rome")

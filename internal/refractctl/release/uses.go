@@ -33,8 +33,8 @@ func (e *InUseError) Error() string {
 	return "the installation is still in use:\n  " + strings.Join(e.Uses, "\n  ")
 }
 
-// use is a kind of which objects are in use if they need the controllers or their CRD. remedy returns the instructions
-// to remove such an object.
+// use is a kind whose objects count as in use, because they need the controllers or their CRD. remedy returns the
+// instructions to remove such an object.
 type use struct {
 	kind   schema.GroupVersionKind
 	remedy func(object client.Object) string

@@ -20,8 +20,9 @@ import (
 	"github.com/refract-project/refract/internal/refractctl/cluster"
 )
 
-// FindAccess returns the bindings whose subjects include the consumer's user, group or ServiceAccount. Bindings that
-// remover has removed are omitted. remover may be nil.
+// FindAccess returns the bindings whose subjects include the consumer's user, its group, its ServiceAccount, or all
+// ServiceAccounts of its tenant namespace. Bindings that are being deleted, or that remover has removed, are omitted.
+// remover may be nil.
 func (t Tenant) FindAccess(ctx context.Context, remover *cluster.Remover) (access []*metav1.PartialObjectMetadata, err error) {
 	c := t.Provider
 	subjects := []rbacv1.Subject{rbac.User(t.Consumer), rbac.Group(t.Consumer), rbac.ServiceAccount(t.Namespace(), wire.ConsumerServiceAccount), rbac.Group(serviceaccount.MakeNamespaceGroupName(t.Namespace()))}

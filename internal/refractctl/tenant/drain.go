@@ -23,10 +23,10 @@ import (
 )
 
 // Drain revokes the access of a consumer that refractctl has admitted, and deletes its remote namespaces. If deleteData
-// is true, the data of their claims is deleted, too. If the consumer has a Tenant, the caller must have drained the
-// Tenant. The controllers then revoke the access, and Drain waits for them. The consumer's tenant namespace, account
-// and Quota are kept, so that Activate can admit it again. Only the consumer's ID is needed; the consumer need not be
-// accessible.
+// is true, the data of their claims is deleted, too. If the consumer's Tenant is drained, the controllers revoke the
+// access, and Drain waits for them. Without such a Tenant, or if the controllers do not act, Drain removes the bindings
+// itself. The consumer's tenant namespace, account and Quota are kept, so that Activate can admit it again. Only the
+// consumer's ID is needed; the consumer need not be accessible.
 func Drain(ctx context.Context, provider *cluster.Cluster, consumer string, deleteData bool, report progress.Reporter) error {
 	return progress.Ended(ctx, drain(ctx, provider, consumer, deleteData, report))
 }

@@ -58,8 +58,8 @@ func (t Tenant) RevokeRenewal(ctx context.Context, remover *cluster.Remover) err
 	return remover.Change(func() error { return t.writeKeys(ctx, nil) })
 }
 
-// RecordKey records the key of the certificate in a consumer's kubeconfig. If the certificate is new, its key replaces
-// all recorded keys.
+// RecordKey records the key of the certificate in a consumer's kubeconfig, and drops all other recorded keys. If the
+// certificate is not new and its key is already recorded, RecordKey changes nothing.
 func (t Tenant) RecordKey(ctx context.Context, kubeconfig []byte, isNew bool) error {
 	config, err := connection.Parse(kubeconfig)
 	if err != nil {

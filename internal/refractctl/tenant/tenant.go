@@ -102,7 +102,8 @@ func OwnRoles(prefix string, labels map[string]string, objects []rbac.Object) []
 // provider's default applies. Limits that are not in the map are not changed.
 type Limits map[string]*string
 
-// CheckLimits returns an error if the limits cannot be set with this access, because only the provider may set them.
+// CheckLimits returns an error if a limit does not exist or has an invalid value, if the provider runs Liqo, or if the
+// user has only an invitation.
 func (t Tenant) CheckLimits(limits Limits) error {
 	switch {
 	case len(limits) == 0:

@@ -178,7 +178,7 @@ func (s *Server) OnRequest(decide func(Request) *Failure) {
 	s.onRequest = decide
 }
 
-// Once makes the next request with this verb fail.
+// Once makes the next request with this verb fail. It replaces the function that was set with OnRequest.
 func (s *Server) Once(verb string, failure *Failure) {
 	isDone := false
 	s.OnRequest(func(r Request) *Failure {

@@ -45,7 +45,7 @@ func scrape(ctx context.Context, url string) (Metrics, error) {
 	return families, nil
 }
 
-// Sum returns the sum over all series with the given labels: of the values of a counter or gauge, or of the
+// Sum returns the sum over all series with the given labels: of the values of a counter or gauge, or of the numbers of
 // observations of a histogram.
 func (m Metrics) Sum(name string, labels map[string]string) float64 {
 	var sum float64

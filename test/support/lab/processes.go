@@ -93,7 +93,7 @@ func (l *Lab) startReplica(ctx context.Context, name string, port, metrics, heal
 // SetKubeletArgs sets additional flags for the next start of the virtual kubelet.
 func (l *Lab) SetKubeletArgs(args ...string) { l.opts.KubeletArgs = args }
 
-// StartProviderManager starts the controller manager of the provider, which enforces the consumer's requests.
+// StartProviderManager starts the controller manager of the provider, which serves the consumer's requests.
 func (l *Lab) StartProviderManager(ctx context.Context) error {
 	kubeconfig := filepath.Join(l.dir, "manager-cloud.conf")
 	if err := l.Provider.account(ctx, kubeconfig, SystemNamespace, managerAccount); err != nil {

@@ -15,7 +15,8 @@ import (
 const pollInterval = 100 * time.Millisecond
 
 // Wait calls condition repeatedly until it returns an empty string. Otherwise condition returns a description of what
-// is missing. If ctx is done or a process has ended unexpectedly, Wait returns an error with the last description.
+// is missing. If ctx is done, Wait returns an error with the last description. It also returns an error if a process
+// has ended unexpectedly.
 func (l *Lab) Wait(ctx context.Context, what string, condition func(ctx context.Context) (missing string, err error)) error {
 	last := "nothing was seen yet"
 	for {

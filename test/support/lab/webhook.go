@@ -19,8 +19,9 @@ import (
 	"github.com/refract-project/refract/internal/rbac"
 )
 
-// installWebhook installs the scheduling webhook in the same way as the chart, but without a Service, because there is
-// no pod network. at is the loopback address at which the API server calls the controller manager.
+// installWebhook installs the scheduling webhook and, if quotas is true, the quota webhook. It does so in the same way
+// as the chart, but without a Service, because there is no pod network. at is the loopback address at which the API
+// server calls the controller manager.
 func (s *Side) installWebhook(ctx context.Context, at string, quotas bool) error {
 	_, port, err := net.SplitHostPort(at)
 	if err != nil {

@@ -74,7 +74,7 @@ func open() (handle netns.NsHandle, err error) {
 }
 
 // onThread calls f on a thread that no other goroutine uses, and then switches the thread back to its own namespace. If
-// this fails, the thread ends together with its goroutine.
+// switching back fails, the thread ends together with its goroutine.
 func onThread(f func() error) error {
 	done := make(chan error)
 	go func() {

@@ -34,7 +34,7 @@ type Options struct {
 	// Apart leaves the pods of the two clusters without a network between them. Both clusters then use the same address
 	// ranges.
 	Apart bool
-	// Turin adds a third cluster, turin, which is connected to rome.
+	// Turin adds a third cluster, turin. Unless Apart is set, its pods are connected to rome's pods.
 	Turin bool
 	// CertificateLife is the lifetime of the certificates that milan signs. By default, it is the requested lifetime,
 	// limited to a year.
@@ -180,7 +180,7 @@ func run(cmd *exec.Cmd) error {
 }
 
 // writeKubeconfig writes the kubeconfig. Its addresses can be reached by the administrator and by pods of the other
-// cluster.
+// clusters.
 func (l *Lab) writeKubeconfig() error {
 	merged := clientcmdapi.NewConfig()
 	for _, cluster := range l.Clusters() {

@@ -82,7 +82,7 @@ func Compare(roles []rbac.Role, record *Record, exceptions []Exception) (problem
 }
 
 // Stale returns a message for each exception that names a role or a permission that does not exist, repeats another
-// exception, or has no reason.
+// exception, or does not have either tests or a reason.
 func Stale(roles []rbac.Role, exceptions []Exception) (problems []string) {
 	granted := map[string]bool{}
 	for _, role := range roles {

@@ -12,8 +12,8 @@ import (
 	"github.com/refract-project/refract/internal/rbac"
 )
 
-// KindsOfConsumers returns the resources that the roles of consumers permit to write, without subresources. It does not
-// consider the roles of peering users, because these belong to people who join a consumer.
+// KindsOfConsumers returns the resources that the roles of consumers permit to write, without subresources. It leaves
+// out the role of peering users, because it belongs to people who join a consumer.
 func KindsOfConsumers() map[schema.GroupResource]bool {
 	kinds := map[schema.GroupResource]bool{}
 	for _, role := range rbac.Roles() {

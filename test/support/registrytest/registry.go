@@ -64,7 +64,7 @@ func New(t *testing.T, withTLS bool) *Registry {
 // Host returns the host and the port of the registry, as they appear in the names of images.
 func (r *Registry) Host() string { return r.Listener.Addr().String() }
 
-// Authorities returns the certificate of the authority that issued the registry's certificate, in PEM.
+// Authorities returns the certificate of the registry in PEM. It is self-signed, so clients must trust it.
 func (r *Registry) Authorities() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: r.Certificate().Raw})
 }

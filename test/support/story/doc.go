@@ -11,8 +11,8 @@
 //	delete SIDE KIND/NAME                     delete an object
 //	expect SIDE KIND/NAME [PATH=VALUE...]     wait until an object exists, with these values (!= other ones,
 //	                                          ~= with this text); negated: until it is gone
-//	event KIND/NAME WORD...                   wait for an Event about an object of the first side, with all the
-//	                                          words; negated: no such Event exists now
+//	event KIND/NAME WORD...                   wait for an Event about an object of the home side, with all the
+//	                                          words; negated: no Event about the object exists now
 //	remember SIDE KIND/NAME PATH VARIABLE     set a variable to the current value
 //	mark                                      clear the record of writes
 //	writes SIDE NUMBER [WORD...]              check the number of writes of the tested processes since the mark,

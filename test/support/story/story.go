@@ -253,8 +253,8 @@ func (p *play) event(_ *testscript.TestScript, negated bool, args []string) erro
 	})
 }
 
-// events lists the type, reason, count and message of each Event about an object, except for Events that Kubernetes
-// itself writes.
+// events lists the type, reason, count and message of each Event about an object, if a component whose name begins with
+// "liqo-" has written the Event. Events of Kubernetes itself are thus left out.
 func (p *play) events(ctx context.Context, what string) (found []string, err error) {
 	kind, name, _ := strings.Cut(what, "/")
 	home := p.Sides[p.Home]

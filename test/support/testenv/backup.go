@@ -36,7 +36,7 @@ func (c *Cluster) etcd(ctx context.Context, method, body string) (io.ReadCloser,
 	return response.Body, nil
 }
 
-// Compact removes the history of all objects, so that every watch that is restarted must list first.
+// Compact removes the history of all objects from etcd, which can then no longer resume a watch from an older revision.
 func (c *Cluster) Compact(ctx context.Context) error {
 	response, err := c.etcd(ctx, "maintenance/status", "{}")
 	if err != nil {

@@ -58,9 +58,9 @@ type Cluster struct {
 	kwokMu sync.Mutex
 }
 
-// Start starts a cluster and returns when its API server accepts pods: the default service account exists, the CRDs
-// are established, and the simulated nodes are Ready. ctx limits only the start, not the lifetime of the cluster. The
-// caller must call Stop.
+// Start starts a cluster and returns when its API server accepts pods: the default service account exists, the CRDs are
+// established, and all nodes are Ready. ctx limits only the start, not the lifetime of the cluster. The caller must
+// call Stop.
 func Start(ctx context.Context, opts Options) (*Cluster, error) { return start(ctx, opts, 0) }
 
 // StartAll starts clusters concurrently and returns them in the order of their options. If one of them fails, all are
@@ -215,7 +215,7 @@ func (c *Cluster) installCRDs() error {
 	return err
 }
 
-// run starts a component and records it under its name.
+// run starts a component, unless it is already running, and records it under its name.
 func (c *Cluster) run(name, path string, args []string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -316,15 +316,15 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 // Name returns the name of the cluster.
 func (c *Cluster) Name() string { return c.opts.Name }
 
-// PodCIDR returns the address range of simulated pods.
+// PodCIDR returns the address range of the pods on the real nodes, or on the simulated nodes if there are no real ones.
 func (c *Cluster) PodCIDR() string { return c.opts.PodCIDR }
 
 // ServiceCIDR returns the address range of Services.
 func (c *Cluster) ServiceCIDR() string { return c.opts.ServiceCIDR }
 
-// AuditLogPath returns the path of the audit log. It has one line of JSON for every finished request (audit.k8s.io/v1
-// Event, level Metadata, stage ResponseComplete), with its user, verb, object and status. The file exists only with
-// Options.AuditLog or Options.AuditWritesOf.
+// AuditLogPath returns the path of the audit log. It has one line of JSON for every recorded request (audit.k8s.io/v1
+// Event, stage ResponseComplete), with its user, verb, object and status. With Options.AuditLog, all requests are
+// recorded. With only Options.AuditWritesOf, these writes are recorded. With neither of them, the file does not exist.
 func (c *Cluster) AuditLogPath() string { return c.path("audit.log") }
 
 // Processes returns the process IDs of the running components, by name ("etcd", "kube-apiserver", …), for

@@ -26,7 +26,7 @@ import (
 	"github.com/refract-project/refract/test/support/testenv"
 )
 
-// TestTwoClusters runs all tests that need running clusters, with the same two clusters. Each test checks one aspect.
+// TestTwoClusters runs several tests with the same two clusters. Each test checks one aspect.
 func TestTwoClusters(t *testing.T) {
 	begun := time.Now()
 	clusters := testenv.ForTest(t,

@@ -45,7 +45,7 @@ func (c *Command) Failure() error {
 func (c *Command) Kill() { c.process.Kill() }
 
 // Interrupt sends SIGTERM to the program and waits until it ends. If ctx ends first, Interrupt kills the program and
-// returns an error.
+// returns an error. If the program fails, it also returns an error.
 func (c *Command) Interrupt(ctx context.Context) error {
 	if c.process.HasEnded() {
 		return nil

@@ -10,7 +10,7 @@ import (
 	"strconv"
 )
 
-// components lists the names of the processes of a cluster.
+// components lists the names of the processes of a control plane, and of kwok.
 var components = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok"}
 
 // etcd and the API server communicate over a Unix socket in the state folder. Its name is relative, so the length of
@@ -23,7 +23,8 @@ const (
 // clientLimits are flags that prevent client-side throttling in the controller manager and the scheduler.
 var clientLimits = []string{"--kube-api-qps=1000", "--kube-api-burst=2000"}
 
-// writeState writes the certificates, keys and kubeconfigs of the components.
+// writeState writes the certificates, keys and kubeconfigs of the components, the administrator's kubeconfig, and the
+// audit policy.
 func (c *Cluster) writeState() error {
 	for _, sub := range []string{"log", "pki"} {
 		if err := os.MkdirAll(filepath.Join(c.dir, sub), 0o700); err != nil {

@@ -146,8 +146,8 @@ func execSleep(t *testing.T, cluster owned) {
 	require.NoError(t, err, "no command runs in the simulated container")
 }
 
-// processesIn lists the processes that have the folder as their working directory or in their arguments, except this
-// process. Zombies are not listed, because they have neither.
+// processesIn lists the processes that have the folder in the path of their working directory or in their arguments. It
+// leaves out kubectl, which only has it in its arguments, and zombies, which have neither.
 func processesIn(t *testing.T, dir string) []string {
 	t.Helper()
 	var found []string

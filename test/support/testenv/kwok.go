@@ -31,8 +31,8 @@ const KwokNodeLabel = "type"
 // nobody is the user as which commands of `kubectl exec` run on this machine if this process runs as root.
 const nobody = 65534
 
-// simulatedCIDR is the address range of simulated nodes in a cluster whose real nodes use PodCIDR. It is TEST-NET-1
-// of RFC 5737.
+// simulatedCIDR is the address range of the pods on simulated nodes in a cluster that also has real nodes, whose pods
+// use PodCIDR. It is TEST-NET-1 of RFC 5737.
 const simulatedCIDR = "192.0.2.0/24"
 
 // kwokConfig is the template of kwok's configuration, which is read after kwok's default stages. A KwokConfiguration

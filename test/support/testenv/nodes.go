@@ -202,7 +202,7 @@ func (n node) render(name, path string) error {
 	return os.Rename(path+".new", path)
 }
 
-// connectPods creates the bridge for the pods of a node, with the node's range of addresses. Addresses of pods are
+// connectPods configures the network of the pods of a node, with the node's range of addresses. Addresses of pods are
 // not translated if the destination has a route back.
 func (c *Cluster) connectPods(m *machine.Machine, n node) error {
 	if err := n.render("masquerade.nft", filepath.Join(n.Dir, "masquerade.nft")); err != nil {
@@ -254,7 +254,7 @@ func Connect(a, b *Cluster) error {
 	return nil
 }
 
-// nodeReady returns an error unless a node is Ready and schedulable.
+// nodeReady returns an error unless a node is Ready and has no taints.
 func (c *Cluster) nodeReady(ctx context.Context, name string) error {
 	node, err := c.clients.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 	if err != nil {

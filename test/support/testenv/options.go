@@ -39,9 +39,9 @@ type Options struct {
 	AuditWritesOf []string
 	// NoScheduler means that there is no scheduler. The test must bind all pods itself.
 	NoScheduler bool
-	// PodCIDR is the range of addresses for simulated pods, and ServiceCIDR the range for cluster IPs. By default,
-	// the clusters of one StartAll get disjoint ranges: 10.244.0.0/16 and 10.96.0.0/16, 10.245.0.0/16 and
-	// 10.97.0.0/16, and so on.
+	// PodCIDR is the range of addresses for pods, and ServiceCIDR the range for cluster IPs. By default, up to 12
+	// clusters of one StartAll get disjoint ranges: 10.244.0.0/16 and 10.96.0.0/16, 10.245.0.0/16 and 10.97.0.0/16,
+	// and so on.
 	PodCIDR, ServiceCIDR string
 	// CRDPaths are files and folders with CustomResourceDefinitions. Start installs them and waits until they are
 	// established.

@@ -19,7 +19,7 @@ import (
 // lifetime is the lifetime of all certificates. It is longer than any test or demo takes.
 const lifetime = 365 * 24 * time.Hour
 
-// authority is a certificate authority that exists only in memory. It is safe for concurrent use.
+// authority is a certificate authority. It is safe for concurrent use.
 type authority struct {
 	cert    *x509.Certificate
 	key     *ecdsa.PrivateKey

@@ -38,8 +38,8 @@ func (c *Cluster) await(ctx context.Context, what string, holds func(context.Con
 	}
 }
 
-// endedComponent returns an error if a component of the cluster has ended. It ignores Commands, because they may end
-// at any time.
+// endedComponent returns an error if a component of the cluster has ended. It ignores Commands, because they may end at
+// any time, and components that are restarted.
 func (c *Cluster) endedComponent() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

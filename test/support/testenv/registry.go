@@ -37,7 +37,7 @@ const registryPort = 5000
 //	coredns:1
 //	metrics-server:1
 //	busybox:1    Debian's, with all its applets
-//	web:1        busybox, and the program workload, which serves HTTP on port 8080 by default
+//	web:1        busybox, and the program workload, which serves HTTP on port 8080 by default (also as web:latest)
 //
 // Nodes pull all images from it, regardless of the registry in their names. For example,
 // registry.example.com/shop/web:1 is stored as shop/web:1. Each image is also available under private/, as

@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// ownLeases are the keys of the leases that the components of a control plane renew.
+// ownLeases is the prefix of the keys of the leases that the components of a control plane renew.
 const ownLeases = "/registry/leases/kube-system/"
 
 // Snapshot holds the objects of a cluster at one moment, as they are stored. See Cluster.Rewind.
@@ -24,7 +24,7 @@ type entry struct {
 	revision string
 }
 
-// Snapshot reads all objects of the cluster.
+// Snapshot reads all objects of the cluster, except the leases in kube-system.
 func (c *Cluster) Snapshot(ctx context.Context) (*Snapshot, error) {
 	entries, err := c.readEntries(ctx, false)
 	if err != nil {
@@ -71,7 +71,7 @@ func (c *Cluster) callEtcd(ctx context.Context, method string, request map[strin
 	return result.Header.Revision, errors.Join(err, response.Close())
 }
 
-// readEntries reads all objects, or only their keys and revisions.
+// readEntries reads all objects, or only their keys and revisions. It leaves out the leases in kube-system.
 func (c *Cluster) readEntries(ctx context.Context, withoutValues bool) (map[string]entry, error) {
 	encode := func(key string) string { return base64.StdEncoding.EncodeToString([]byte(key)) }
 	// The range ends with the last key that begins with "/registry/".

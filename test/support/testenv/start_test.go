@@ -99,8 +99,8 @@ func TestStopEndsEverythingAndTwiceIsFine(t *testing.T) {
 	}
 }
 
-// TestEndedCommandDoesNotCountAsAComponent checks that it does not count as a failure of the cluster if a program that
-// the test has started ends.
+// TestEndedCommandDoesNotCountAsAComponent checks that the end of a program that the test has started does not count as
+// a failure of the cluster.
 func TestEndedCommandDoesNotCountAsAComponent(t *testing.T) {
 	c := testenv.ForTest(t, testenv.Options{NoScheduler: true})[0]
 	command, err := c.StartCommand("kubelet", "/bin/sh", "-c", "echo out of film >&2; sleep 600")

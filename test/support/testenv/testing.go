@@ -98,7 +98,7 @@ func Wait(check func() error) error {
 // real nodes cannot be started.
 const nodesVariable = "REFRACT_NODES"
 
-// NeedNodes skips a test if real nodes cannot be started. The reason names the missing requirement.
+// NeedNodes skips a test under -short, or if real nodes cannot be started. The reason names the missing requirement.
 func NeedNodes(tb testing.TB) {
 	tb.Helper()
 	short.NeedTime(tb, "real nodes")

@@ -25,7 +25,7 @@ type vector struct {
 	Grant string         `json:"grant"`
 }
 
-// vectors is the number of decisions. Up to maxInUse ranges are already in use in each decision.
+// vectors is the number of decisions. Fewer than maxInUse ranges are already in use in each decision.
 const vectors, maxInUse = 400, 40
 
 func main() {

@@ -19,7 +19,7 @@ const (
 )
 
 // raiseInotifyLimit raises the limit in the file at path to min, unless it is already at least min. The limit is not
-// lowered again, because another process may need it by then.
+// lowered again, because another process may rely on it.
 func raiseInotifyLimit(path string, min int) error {
 	content, err := os.ReadFile(path)
 	if err != nil {

@@ -24,7 +24,7 @@ import (
 	"time"
 )
 
-// client is the HTTP client that serve uses for the backend, and that get uses. Each request uses a new connection,
+// client is the HTTP client of get, and of serve for its requests to the backend. Each request uses a new connection,
 // so that the Service chooses a pod each time.
 var client = http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 

@@ -14,7 +14,7 @@ import (
 
 // watchdogScript is the shell script of the watchdog. It waits for the end of its input, which is closed when our
 // process has ended for any reason. Then it kills the process groups and removes the cgroups that were written to its
-// input, and removes the state folder ($1).
+// input, and removes the state folder ($1). After the line "done", it ends without doing so.
 const watchdogScript = `groups= cgroups=
 while read -r kind value; do
 	case $kind in
