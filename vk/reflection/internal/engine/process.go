@@ -276,8 +276,8 @@ func (r *reflector) park(key queue.Key) {
 // sameChange is the maximum delay before an object is enqueued again as part of the same change.
 const sameChange = time.Minute
 
-// passed records how long it took to reflect a change to an object. If the evaluation has written nothing, passed has
-// no effect.
+// passed records how long it took to reflect a change to an object. If the evaluation has written nothing, no duration
+// is recorded.
 func (r *reflector) passed(w *evaluation.Worker, key queue.Key) {
 	since, known := r.queue.Arrivals.Take(key)
 	if !known {
