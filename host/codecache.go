@@ -34,7 +34,7 @@ type codeCache struct {
 	logger  *slog.Logger
 	imports imports
 
-	// mu serializes compilations, because the scratch folder has the entry of a single module.
+	// mu serializes compilations, because the scratch folder may contain the entry of only one module.
 	mu      sync.Mutex
 	engine  wazero.Runtime
 	files   wazero.CompilationCache

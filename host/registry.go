@@ -15,7 +15,7 @@ import (
 	"github.com/refract-project/refract/host/document"
 )
 
-// Registry has the current chain for each kind and hook. Reading a chain is one atomic load. Registry is safe for
+// Registry contains the current chain for each kind and hook. Reading a chain is one atomic load. Registry is safe for
 // concurrent use.
 type Registry struct {
 	guard func(kind string, hook Hook) Guard

@@ -26,7 +26,7 @@ const (
 // runtimes treat zero as an error.
 const wasiTime = 1_640_995_200_000_000_000
 
-// wasiSignatures has the parameters of all functions of preview 1 except proc_exit. i means i32, and l means i64.
+// wasiSignatures contains the parameters of all functions of preview 1 except proc_exit. i means i32, and l means i64.
 // Each function returns an errno.
 var wasiSignatures = map[string]string{
 	"args_get": "ii", "args_sizes_get": "ii", "environ_get": "ii", "environ_sizes_get": "ii",

@@ -259,7 +259,7 @@ func setSchedulable(ctx context.Context, c client.Client, vn *offloading.Virtual
 	if err != nil {
 		return err
 	}
-	// If another Node has this name by now, the patch fails because of the UID.
+	// If the Node was replaced by another one with the same name, the patch fails because of the UID.
 	patch := fmt.Sprintf(`{"metadata":{"uid":%q},"spec":{"unschedulable":%t}}`, node.UID, !is)
 	if err := c.Patch(ctx, node, client.RawPatch(types.MergePatchType, []byte(patch))); err != nil {
 		return fmt.Errorf("patching node %s, %w", vn.Name, err)

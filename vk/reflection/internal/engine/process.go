@@ -183,7 +183,8 @@ func (r *reflector) safely(ctx context.Context, w *evaluation.Worker, key queue.
 }
 
 // isActive reports whether this virtual kubelet reconciles the kind. It reconciles the objects of its node as soon as
-// it is certain that the node belongs to it (see nodeChanged), and objects of the provider while it is the leader.
+// it is certain that the node belongs to it (see Settings.NodeIsOurs), and objects of the provider while it is the
+// leader.
 func (r *reflector) isActive() bool {
 	switch {
 	case r.kind.PerNode:
