@@ -11,7 +11,7 @@ import (
 )
 
 // Env contains the plugins' inputs other than the object, and the outcome. It should be reused: with an Env that was
-// used before, Run allocates no memory. Env is not safe for concurrent use.
+// used before, Run itself usually allocates no memory. Env is not safe for concurrent use.
 type Env struct {
 	// Context is the context root, for example with cluster IDs and namespaces. It has the JSON types of an
 	// unstructured object and is not modified.
@@ -45,7 +45,7 @@ type Env struct {
 
 	ends  time.Duration // deadline of the chain, as a reading of readClock
 	began time.Duration // start of the current call
-	// slowest is the plugin with the slowest earlier call. The next field is the duration of this call.
+	// slowest is the plugin with the slowest earlier call, and longest is the duration of this call.
 	slowest string
 	longest time.Duration
 	clock   time.Time     // the time that readings of the clock are relative to
@@ -79,7 +79,8 @@ const maxWarnings = 16
 // Warning is a plugin's message to the users of the object.
 type Warning struct{ Plugin, Message string }
 
-// Call contains the resources that the call of one plugin has used. They are zero unless Env.Measure is set.
+// Call contains the resources that the call of one plugin has used. Fuel, Memory and Duration are zero unless
+// Env.Measure is set.
 type Call struct {
 	Plugin string
 	// Fuel is the fuel that the call has used, in units. In a fresh instance, the same call uses the same fuel on

@@ -25,8 +25,8 @@ type Guard struct {
 	// that are set in the object stay, although they are in Off. KeptBy should be Unforgeable.
 	KeptBy, KeptValue string
 	KeptOff           []string
-	// AllowedPaths restrict the paths that the plugins of the chain may write. If it is nil, only the manifests
-	// count. If it is empty, plugins may not write.
+	// AllowedPaths restrict the paths that the plugins of the chain may write. If it is nil, only the manifests and
+	// PluginConfig.Writes count. If it is empty, plugins may not write.
 	AllowedPaths []string
 }
 

@@ -8,14 +8,13 @@
 //
 //	informer ─▶ queue ─▶ policy ─▶ document ─▶ chain ─▶ comparison ─▶ write
 //
-// This is also a good order for reading the code: internal/informer; internal/queue, which prioritizes objects
-// with copies over objects to create; then, in internal/engine, reflector.go, process.go and reconcile.go, with
-// ../../internal/reflectionpolicy and internal/mutation on the way; then internal/copies: desired.go, compare.go and write.go.
-// internal/objects writes the statuses back; internal/failure decides what happens after an error; internal/content
-// reduces cached objects to a hash; internal/settings has the context for plugins; internal/statusdelay delays the
-// writes of statuses. In internal/engine, manager.go starts everything, and lifecycle.go starts and stops namespaces and
-// kinds. follow.go starts a kind in a namespace, and watches it on the provider while it has local objects or copies.
-// defaults.go, in this package, lists the default kinds.
+// This is also a good order for reading the code: internal/informer; internal/queue, which prioritizes objects with copies over objects to
+// create; then, in internal/engine, reflector.go, process.go and reconcile.go, with ../../internal/reflectionpolicy and internal/mutation
+// on the way; then internal/copies: desired.go, compare.go and write.go. internal/objects writes the statuses back; internal/failure
+// decides what happens after an error; internal/content reduces cached objects to a hash; internal/settings provides the context for
+// plugins; internal/statusdelay delays the writes of statuses. In internal/engine, manager.go starts everything, and lifecycle.go starts
+// and stops namespaces and kinds. follow.go starts a kind in a namespace, and watches it on the provider while it has local objects or
+// copies. defaults.go, in this package, lists the default kinds.
 //
 // For most kinds a value of the type Kind is sufficient. Kinds with special behavior also have a handler in a package
 // below internal/kinds: pod; token, for the service account tokens of pods, which are requested from this cluster and
