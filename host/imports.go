@@ -77,7 +77,7 @@ func (im imports) instantiateModules(ctx context.Context, r wazero.Runtime) erro
 	return nil
 }
 
-// checkImports returns an error if the module imports a function that the host does not have.
+// checkImports returns an error if the module imports a function that the host does not have, or has with other types.
 func (im imports) checkImports(m wazero.CompiledModule) error {
 	for _, def := range m.ImportedFunctions() {
 		module, name, _ := def.Import()
