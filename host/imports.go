@@ -39,7 +39,7 @@ type goFunction func(i *instance, stack []uint64)
 // Call implements api.GoFunction. ctx is the instance that was passed to CallWithStack as its context.
 func (f goFunction) Call(ctx context.Context, stack []uint64) { f(ctx.(*instance), stack) }
 
-// imports has all host functions, by module and name.
+// imports contains all host functions, by module and name.
 type imports map[string]map[string]hostFunction
 
 func hostImports() imports {

@@ -108,8 +108,8 @@ func (i *instance) wasiStore(ptr, v uint64) uint64 {
 	return wasiSuccess
 }
 
-// wasiRandom fills a buffer from a pseudorandom sequence with a fixed seed (splitmix64). Each instance has its own
-// sequence.
+// wasiRandom fills a buffer from a pseudorandom sequence with a fixed seed (splitmix64). Each instance starts at the
+// beginning of the sequence.
 func wasiRandom(i *instance, stack []uint64) uint64 {
 	buffer := i.guestBytes("random_get", stack[0], stack[1])
 	i.chargeFuel(int64(len(buffer)) / 8)

@@ -201,7 +201,7 @@ func newDrainCommand(access *clusterAccess) *cobra.Command {
 	return command
 }
 
-// isDrained reports whether the Node is cordoned and has no pods that a drain would evict.
+// isDrained reports whether the Node is gone, or is cordoned and has no pods that a drain would evict.
 func isDrained(ctx context.Context, c client.Client, vn *offloading.VirtualNode) (bool, error) {
 	switch node, err := nodeOf(ctx, c, vn); {
 	case apierrors.IsNotFound(err):
@@ -234,8 +234,8 @@ func askForDrain(ctx context.Context, c client.Client, vn *offloading.VirtualNod
 	return changed, nil
 }
 
-// nodeOf returns the Node of a virtual node. It returns an error if the Node with this name is not virtual, for
-// example a real worker.
+// nodeOf returns the Node of a virtual node. It returns an error if the Node with this name is not a virtual node of
+// the same provider, for example if it is a real worker.
 func nodeOf(ctx context.Context, c client.Client, vn *offloading.VirtualNode) (*corev1.Node, error) {
 	node := &corev1.Node{}
 	if err := c.Get(ctx, client.ObjectKey{Name: vn.Name}, node); err != nil {
