@@ -33,11 +33,11 @@
 //   - Overwrite objects of other clients. Only copies with the labels of this pair of clusters are watched. If an
 //     object with another owner has the name of a copy, this is reported on the local object, and the write is
 //     retried later.
-//   - Delete when in doubt. Nothing is evaluated before every relevant cache is filled. After an invalid annotation,
-//     a failed plugin or a missing namespace map, the copy stays. A copy is deleted if the local object is deleted,
-//     if the policy or an annotation excludes the object, or if a plugin skips it, because that is a decision and not
-//     a failure. While a revision of a plugin is on probation, a copy that only the new revision skips stays
-//     (internal/probation). A claim, which may have the only copy of a user's data, is deleted only when Kubernetes
+//   - Delete when in doubt. Nothing is evaluated before every relevant cache is filled. After an invalid annotation, a
+//     failed plugin or a missing namespace map, the copy stays. A copy is deleted if the local object is deleted, if
+//     the policy or an annotation excludes the object, or if a plugin skips it, because that is a decision and not a
+//     failure. While a revision of a plugin is on probation, a copy that only the new revision skips stays
+//     (internal/probation). A claim, which may contain the only copy of a user's data, is deleted only when Kubernetes
 //     has released its volume under the policy Delete.
 //   - Write without a difference. The mutated document is compared with the copy before an object is built from it.
 //     The normalizations of the API server are remembered, so that they are not reverted (only in memory: after a
