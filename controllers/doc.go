@@ -11,7 +11,7 @@
 //	namespacemap         creates the remote namespaces
 //	shadowpod            creates the pods, within the limits of packages tenancy and ledger
 //	shadowendpointslice  creates the EndpointSlices
-//	objectquota          has the API server limit storage, ports and object counts according to the Quotas
+//	objectquota          makes the API server limit storage, ports and object counts according to the Quotas
 //	nodefailure          deletes the pods of failed nodes; off by default
 //	resourceoffer        publishes what this cluster offers to consumers that refractctl peer has joined
 //	tenantaccess         creates Tenants for consumers that refractctl has admitted, and enforces their condition
@@ -25,16 +25,17 @@
 //	virtualnode          runs, drains and removes virtual nodes
 //	resourcerequest      denies ResourceSlices of this cluster that nobody sends to their provider
 //	resourceshare        restores the ResourceSlices of virtual nodes at providers that run Liqo, which delete them in a drain
-//	negotiation          has virtual nodes follow what their providers offer
+//	negotiation          applies the offers of the providers to the virtual nodes
 //	credentials          renews the credentials for the providers
 //	servingcertificate   approves the serving certificates of virtual kubelets
-//	podstatus            labels the pods of virtual nodes that are not ready
+//	podstatus            labels the offloaded pods of a virtual node while the node is not ready
 //	podscheduling        is the admission webhook that lets pods run on virtual nodes
 //	webhookcert          issues the certificate of the webhooks
 //	plugin               fetches, verifies and stores the modules of ReflectionPlugins; off by default
 //
 // On both sides foreigncluster reports whether the other cluster is reachable. Where they are enabled, network decides
-// which ranges this cluster uses to reach a peer, and addresses grants them.
+// which ranges this cluster uses to reach a peer, addresses grants them, gateways runs the gateways of peers, and
+// nodeaddresses requests an address for each real node.
 //
 // If Liqo's network module remaps the addresses of other clusters, package internal/networks reads the mapping from its
 // Configurations.

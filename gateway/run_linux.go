@@ -115,7 +115,7 @@ type gatewayLoop struct {
 	// reconnect receives a request when the peer is lost, connected when it answers, and failed the error of the pings.
 	reconnect, connected chan struct{}
 	failed               chan error
-	// peerEndpoint was reported last.
+	// peerEndpoint is the endpoint that was reported last.
 	peerEndpoint netip.AddrPort
 }
 
@@ -256,7 +256,7 @@ func (g *gatewayLoop) startPings(ctx context.Context, p desired.Peering) {
 	}()
 }
 
-// stopPings returns when the port for pings is closed. See check.Run for the cause.
+// stopPings stops the pings, and returns when their port is closed. check.Run describes the effect of the cause.
 func (g *gatewayLoop) stopPings(cause error) {
 	if g.pings == nil {
 		return

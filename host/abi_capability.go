@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// logLevels has the log levels for the numbers 0 to 3 of the ABI.
+// logLevels contains the log levels for the numbers 0 to 3 of the ABI.
 var logLevels = [...]slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, slog.LevelError}
 
 func abiLog(i *instance, stack []uint64) {

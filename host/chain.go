@@ -137,7 +137,8 @@ func (c *Chain) runPlugin(ctx context.Context, n int, p, before *Plugin, doc *do
 	return err
 }
 
-// dropFailedEdits removes the edits of a failed plugin that has IgnoreFailure, and adds a warning.
+// dropFailedEdits removes the edits of a failed plugin that has IgnoreFailure, and adds a warning. If the plugin is
+// closed, it returns the error instead.
 func (c *Chain) dropFailedEdits(p *Plugin, doc *document.Document, out *Outcome, err error) error {
 	if _, closed := err.(*ClosedError); closed {
 		return err
@@ -176,7 +177,8 @@ func (c *Chain) runInstance(i *instance, n int, doc *document.Document, env *Env
 }
 
 // repeatCall repeats a failed call in a fresh instance, if the failed instance had run before. An object therefore does
-// not fail because of state from earlier calls. repeatCall returns the error from the fresh instance.
+// not fail because of state from earlier calls. repeatCall returns the error from the fresh instance, or cause if there
+// is no fresh instance.
 func (c *Chain) repeatCall(ctx context.Context, n int, used *instance, cause error, doc *document.Document, env *Env) (*instance, error) {
 	p := used.plugin
 	i, err := p.takeFreshInstance(ctx, used, isIntact(cause))
@@ -199,7 +201,7 @@ func mayBeInherited(err error) bool {
 	return !ok || limit.Limit != LimitTime
 }
 
-// endCall returns the instance to the pool, or discards it if it may be broken.
+// endCall returns the instance to the pool, or discards it if it may be broken or its memory has grown.
 func (c *Chain) endCall(p *Plugin, i *instance, err error, out *Outcome) error {
 	switch {
 	case i == nil:
@@ -219,8 +221,8 @@ func (c *Chain) endCall(p *Plugin, i *instance, err error, out *Outcome) error {
 	return err
 }
 
-// isIntact reports whether the module has returned normally, possibly with an error of its own. After a forbidden
-// edit, an instance does not count as intact.
+// isIntact reports whether the error of a call is the module's own, so that the module has returned normally. After any
+// other error, including a forbidden edit, an instance does not count as intact.
 func isIntact(err error) bool {
 	_, ok := err.(*PluginFailedError)
 	return ok

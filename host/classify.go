@@ -57,8 +57,8 @@ func (i *instance) stopCause() fuel.Cause {
 	return fuel.Stopped(i.fuel.Get(), i.depth.Get())
 }
 
-// typedError returns the error of the host function that has ended the call, without the stack trace that wazero
-// adds.
+// typedError returns the error of the host function that has ended the call, without the stack trace that wazero adds,
+// or nil if there is no such error.
 func typedError(err error) error {
 	var access *AccessError
 	if errors.As(err, &access) {

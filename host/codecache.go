@@ -34,7 +34,7 @@ type codeCache struct {
 	logger  *slog.Logger
 	imports imports
 
-	// mu serializes compilations, because the scratch folder has the entry of a single module.
+	// mu serializes compilations, because the scratch folder may contain the entry of only one module.
 	mu      sync.Mutex
 	engine  wazero.Runtime
 	files   wazero.CompilationCache
@@ -150,7 +150,7 @@ const (
 )
 
 // copyEntry copies the stored entry of a module to the scratch folder and returns its file name there, or "" if there
-// is no entry. A damaged entry is removed.
+// is no usable entry. An unreadable or damaged entry is removed.
 func (c *codeCache) copyEntry(entry string) (name string, err error) {
 	content, err := os.ReadFile(entry)
 	if errors.Is(err, fs.ErrNotExist) {

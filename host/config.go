@@ -56,7 +56,7 @@ type Limits struct {
 	// MemoryPages limits the memory of one instance, in pages of 64 KiB. The default is 256 (16 MiB).
 	MemoryPages int
 	// OutputBytes limits the bytes that one call may write: values, keys, logs, warnings, and the output in the
-	// portable tier. The default is 2 MiB, which is more than an API server accepts. In the portable tier, it is
+	// portable tier. The default is 2 MiB, which is more than etcd accepts by default. In the portable tier, it is
 	// increased with the size of the input.
 	OutputBytes int
 	// CallDepth limits the nesting of wasm functions. Small stack frames count as one level, larger ones as several.

@@ -44,8 +44,8 @@
 //
 // # Speed
 //
-// Once the document, the Env and an instance were used before, a run allocates no memory. The hot path consists of
-// Chain.Run, instance.runHook, a host function and document.resolveRoute. This path uses no maps except the object's
-// own, no locks, no Go reflection and no interfaces except wazero's. BenchmarkHost compares the cost of a run with
-// the cost of the same mutation in Go.
+// If the document, the Env and an instance were used before, a run usually allocates no memory. The hot path consists
+// of Chain.Run, instance.runHook, a host function and document.resolveRoute. This path uses no maps except the object's
+// own, no locks, no Go reflection and no interfaces except wazero's. BenchmarkHost compares the cost of a run with the
+// cost of the same mutation in Go.
 package host

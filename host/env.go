@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Env has the plugins' inputs other than the object, and the outcome. It should be reused: with an Env that was used
-// before, Run allocates no memory. Env is not safe for concurrent use.
+// Env contains the plugins' inputs other than the object, and the outcome. It should be reused: with an Env that was
+// used before, Run itself usually allocates no memory. Env is not safe for concurrent use.
 type Env struct {
 	// Context is the context root, for example with cluster IDs and namespaces. It has the JSON types of an
 	// unstructured object and is not modified.
@@ -21,9 +21,9 @@ type Env struct {
 	Domain string
 	// Namespace is the namespace of the object in the consumer's cluster, for selectors.
 	Namespace string
-	// Object is the consumer's object. Selectors use its labels. If Object is nil, the object of the document is
-	// used. Object must be set for the hook Incoming, whose document has the provider's object. The host does not
-	// modify it.
+	// Object is the consumer's object. Selectors use its labels. If Object is nil, the object of the document is used.
+	// Object must be set for the hook Incoming, whose document contains the provider's object. The host does not modify
+	// it.
 	Object map[string]any
 	// RemapIP translates an address, or a block of addresses in CIDR notation, for use in the cluster to which the
 	// object is reflected. It returns false while there is no translation. If RemapIP is nil, no address has a
@@ -39,13 +39,13 @@ type Env struct {
 	Trace func(p *Plugin, edits iter.Seq[Edit])
 
 	out Outcome
-	// selected has the bits of the selected plugins; see Chain.selectPlugins.
+	// selected contains the bits of the selected plugins; see Chain.selectPlugins.
 	selected uint64
 	subject  map[string]any // the consumer's object, only set while selectors are evaluated
 
 	ends  time.Duration // deadline of the chain, as a reading of readClock
 	began time.Duration // start of the current call
-	// slowest is the plugin with the slowest earlier call. The next field is the duration of this call.
+	// slowest is the plugin with the slowest earlier call, and longest is the duration of this call.
 	slowest string
 	longest time.Duration
 	clock   time.Time     // the time that readings of the clock are relative to
@@ -59,8 +59,8 @@ type Outcome struct {
 	Skipped    bool
 	Skipper    string
 	SkipReason string
-	// Warnings has the warnings of plugins for users, which are shown as Events. Each call may add 16 warnings, and
-	// one more with the number of further warnings. Warnings of the guard have no plugin name.
+	// Warnings contains the warnings of plugins for users, which are shown as Events. Each call may add 16 warnings,
+	// and one more with the number of further warnings. Warnings of the guard have no plugin name.
 	Warnings []Warning
 	// Calls has one entry for each plugin that ran, in order.
 	Calls []Call
@@ -79,7 +79,8 @@ const maxWarnings = 16
 // Warning is a plugin's message to the users of the object.
 type Warning struct{ Plugin, Message string }
 
-// Call has the resources that the call of one plugin has used. They are zero unless Env.Measure is set.
+// Call contains the resources that the call of one plugin has used. Fuel, Memory and Duration are zero unless
+// Env.Measure is set.
 type Call struct {
 	Plugin string
 	// Fuel is the fuel that the call has used, in units. In a fresh instance, the same call uses the same fuel on

@@ -43,8 +43,8 @@ func (e *LoadError) Error() string {
 
 func (e *LoadError) Unwrap() error { return e.Err }
 
-// The following errors of a call contain the name of the plugin and the phase. The phase is a hook, or "start" or
-// "manifest" while the plugin is loaded.
+// The errors of a call contain the name of the plugin and the phase (During). The phase is a hook or, while the plugin
+// is loaded, "load", "start" or the name of the called export.
 
 // TrapError is a trap of the guest: unreachable (usually a panic), an access out of bounds, a division by zero, and
 // so on.

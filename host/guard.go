@@ -25,8 +25,8 @@ type Guard struct {
 	// that are set in the object stay, although they are in Off. KeptBy should be Unforgeable.
 	KeptBy, KeptValue string
 	KeptOff           []string
-	// AllowedPaths restrict the paths that the plugins of the chain may write. If it is nil, only the manifests
-	// count. If it is empty, plugins may not write.
+	// AllowedPaths restrict the paths that the plugins of the chain may write. If it is nil, only the manifests and
+	// PluginConfig.Writes count. If it is empty, plugins may not write.
 	AllowedPaths []string
 }
 
@@ -61,7 +61,7 @@ func DefaultGuard(kind string, podSpecs ...string) Guard {
 	return g
 }
 
-// podSpecPaths has the path of the pod spec in each built-in kind that creates pods.
+// podSpecPaths contains the path of the pod spec in each built-in kind that creates pods.
 var podSpecPaths = map[string]string{
 	"Pod":                   "spec",
 	"PodTemplate":           "template.spec",
@@ -101,7 +101,7 @@ type rule struct {
 	manifests   uint64 // bits of the plugins whose manifests list the path in writes
 	narrowed    uint64 // bits of the plugins whose PluginConfig.Writes lists the path
 	children    []*rule
-	// free is used in children of the root: it has the bits of the plugins that may write the entry and everything
+	// free is used in children of the root: it contains the bits of the plugins that may write the entry and everything
 	// below it, without protected paths.
 	free uint64
 }

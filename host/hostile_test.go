@@ -169,7 +169,7 @@ func as[E error](err error) bool {
 	return errors.As(err, &e)
 }
 
-// arena has a host and a well-behaved plugin. It counts the log lines of guests.
+// arena contains a host and a well-behaved plugin. It counts the log lines of guests.
 type arena struct {
 	host *host.Host
 	good *host.Plugin
@@ -241,8 +241,8 @@ func (a *arena) run(t *testing.T, kind, guard string, env *host.Env, plugins ...
 	return out, err
 }
 
-// maxLogged is the maximum size of the log with the default output limit of 2 MiB, because log lines also have
-// attributes.
+// maxLogged is the maximum size of the log with the default output limit of 2 MiB. It is larger than this limit,
+// because log lines also have attributes.
 const maxLogged = 16 << 20
 
 func (a *arena) env() *host.Env {

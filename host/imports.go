@@ -39,7 +39,7 @@ type goFunction func(i *instance, stack []uint64)
 // Call implements api.GoFunction. ctx is the instance that was passed to CallWithStack as its context.
 func (f goFunction) Call(ctx context.Context, stack []uint64) { f(ctx.(*instance), stack) }
 
-// imports has all host functions, by module and name.
+// imports contains all host functions, by module and name.
 type imports map[string]map[string]hostFunction
 
 func hostImports() imports {
@@ -77,7 +77,7 @@ func (im imports) instantiateModules(ctx context.Context, r wazero.Runtime) erro
 	return nil
 }
 
-// checkImports returns an error if the module imports a function that the host does not have.
+// checkImports returns an error if the module imports a function that the host does not have, or has with other types.
 func (im imports) checkImports(m wazero.CompiledModule) error {
 	for _, def := range m.ImportedFunctions() {
 		module, name, _ := def.Import()

@@ -11,8 +11,8 @@ import (
 	"github.com/refract-project/refract/host/document"
 )
 
-// ineffectiveWrites returns a warning for each path in PluginConfig.Writes that has no effect, because the manifest
-// does not request it.
+// ineffectiveWrites returns a warning for each entry of PluginConfig.Writes and PluginConfig.Capabilities that has no
+// effect, because the manifest does not request it.
 func (p *Plugin) ineffectiveWrites() (warnings []string) {
 	for _, path := range p.writes {
 		if !p.manifest.MayWrite(path) {
@@ -34,7 +34,8 @@ func listOrNothing(list []string) string {
 	return strings.Join(list, ", ")
 }
 
-// pathsOverlap reports whether there can be an edit that is at or below both paths. Both paths must be valid.
+// pathsOverlap reports whether there can be an edit that is at or below both paths. It returns false if a path is
+// invalid.
 func pathsOverlap(a, b string) bool {
 	if a == "*" || b == "*" {
 		return true

@@ -27,7 +27,7 @@ type instance struct {
 	hooks  [hooks]api.Function
 	stack  [1]uint64
 
-	// during and the fields below it belong to the current call. doc is nil unless a hook is running.
+	// during and the fields up to reason belong to the current call. doc is nil unless a hook is running.
 	during     string
 	budget     int64 // fuel at the beginning of the call
 	owed       int64 // fuel for work of the host that was not charged yet
@@ -150,7 +150,8 @@ func (i *instance) setFuel(units int64) {
 	}
 }
 
-// fuelLeft returns the remaining fuel. It is negative after the fuel has run out.
+// fuelLeft returns the remaining fuel. It is negative after the fuel has run out. For an unmetered plugin, it is the
+// budget.
 func (i *instance) fuelLeft() int64 {
 	if i.fuel == nil {
 		return i.budget

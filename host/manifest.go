@@ -54,7 +54,7 @@ func MatchesKind(kinds []string, kind, group string) bool {
 	})
 }
 
-// groupOfDefault has the API groups of those kinds that are not in the core group and have a default plugin.
+// groupOfDefault contains the API groups of those kinds that are not in the core group and have a default plugin.
 var groupOfDefault = map[string]string{
 	"Ingress":       "networking.k8s.io",
 	"EndpointSlice": "discovery.k8s.io",

@@ -5,8 +5,8 @@ package host
 
 import "slices"
 
-// MayWrite reports whether the manifest permits edits at or below a path of PluginConfig.Writes. If it does not
-// permit such edits, the path has no effect.
+// MayWrite reports whether the manifest permits any edit at or below a path of PluginConfig.Writes. Otherwise the path
+// has no effect.
 func (m *Manifest) MayWrite(path string) bool {
 	return slices.ContainsFunc(m.Writes, func(declared string) bool { return pathsOverlap(path, declared) })
 }

@@ -93,7 +93,7 @@ const (
 	aBlock                           = "(call $new_block)"
 )
 
-// observed has the arguments with which the observers call each function. "" means that the function has no
+// observed contains the arguments with which the observers call each function. "" means that the function has no
 // parameters.
 var observed = map[string]map[string]string{
 	moduleRefract: {

@@ -33,8 +33,8 @@ type Plugin struct {
 	compiled     wazero.CompiledModule
 	runtime      wazero.Runtime // runtime that has compiled the module
 
-	// hot is the instance that the next call uses without locking, unless the instance is busy. It stays the same
-	// until it is discarded.
+	// hot is the instance that the next call uses without locking, unless the instance is busy. It stays the same until
+	// it is discarded or replaced.
 	hot    atomic.Pointer[instance]
 	closed atomic.Bool
 
@@ -165,7 +165,7 @@ func (p *Plugin) acquireInstance(ctx context.Context) (*instance, error) {
 	return i, nil
 }
 
-// releaseInstance returns an instance to the pool.
+// releaseInstance returns an instance to the pool, or discards it if the pool is full.
 func (p *Plugin) releaseInstance(i *instance) {
 	if p.hot.Load() == i {
 		i.busy.Store(0)
@@ -194,7 +194,7 @@ func (p *Plugin) parkInstance(i *instance) bool {
 	return true
 }
 
-// discardInstance closes an instance whose memory cannot be trusted any more.
+// discardInstance closes an instance that is not used again.
 func (p *Plugin) discardInstance(i *instance) {
 	p.hot.CompareAndSwap(i, nil)
 	// The error is ignored: closing only frees memory, and the error would be the exit code of a module that has not

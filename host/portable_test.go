@@ -111,7 +111,7 @@ func TestPortable(t *testing.T) {
 	}
 }
 
-// declared has the options that a module without a manifest needs.
+// declared contains the options that a module without a manifest needs.
 var declared = PluginConfig{Kinds: []string{"*"}, Writes: []string{"*"}, Capabilities: []string{CapabilitySkip}}
 
 func TestPortableDeclaresItsPowers(t *testing.T) {

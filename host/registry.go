@@ -15,7 +15,7 @@ import (
 	"github.com/refract-project/refract/host/document"
 )
 
-// Registry has the current chain for each kind and hook. Reading a chain is one atomic load. Registry is safe for
+// Registry contains the current chain for each kind and hook. Reading a chain is one atomic load. Registry is safe for
 // concurrent use.
 type Registry struct {
 	guard func(kind string, hook Hook) Guard
@@ -140,7 +140,7 @@ func compareKeys(a, b ChainKey) int {
 	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Hook, b.Hook))
 }
 
-// Generation returns the number of calls of Swap and SwapAll so far.
+// Generation returns the number of swaps so far.
 func (r *Registry) Generation() uint64 { return r.generation.Load() }
 
 // Subscribe registers f, which is called after each swap until cancel is called. It is called in the goroutine of

@@ -15,7 +15,7 @@ type Selector interface {
 }
 
 // NoneOf returns a selector for the objects that none of the given selectors selects. For equal selectors it returns
-// equal results.
+// equal results. Without selectors it returns nil, which selects all objects.
 func NoneOf(selectors ...Selector) Selector {
 	var all Selector
 	for _, s := range selectors {
@@ -60,7 +60,7 @@ func (l Labels) Has(label string) bool {
 	return exists
 }
 
-// ObjectLabels returns the labels of Env.Object, for selectors.
+// ObjectLabels returns the labels of the consumer's object (see Env.Object). Only selectors may call it.
 func (e *Env) ObjectLabels() Labels {
 	metadata, _ := e.subject["metadata"].(map[string]any)
 	fields, _ := metadata["labels"].(map[string]any)

@@ -101,7 +101,7 @@ func TestSelectors(t *testing.T) {
 			t.Errorf("%+v: %q", c, got)
 		}
 	}
-	// These chains have the same plugin with another selector, and without a selector.
+	// These chains contain the same plugin, once with another selector and once without a selector.
 	env = &Env{Namespace: "shop"}
 	negated, err := NewSelectiveChain(Outgoing, DefaultGuard("Thing"), Entry{Plugin: first}, Entry{Plugin: shop, Selector: NoneOf(inNamespace("shop"), inNamespace("other"))})
 	require.NoError(t, err)

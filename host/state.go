@@ -44,8 +44,8 @@ func (i *instance) saveState() *state {
 	return s
 }
 
-// putBack resets the instance to its initial state. It returns false if this is not possible because the memory has
-// grown: it would stay larger, and the guest can read the size.
+// putBack resets the instance to its initial state. It returns false if this is not possible: if the state of the
+// module cannot be restored, or if the memory has grown. The memory would stay larger, and the guest can read its size.
 func (i *instance) putBack() bool {
 	s := i.plugin.initial
 	if s == nil || len(i.memory.bytes) != len(s.memory) || len(i.globals) != len(s.globals) {

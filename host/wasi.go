@@ -26,7 +26,7 @@ const (
 // runtimes treat zero as an error.
 const wasiTime = 1_640_995_200_000_000_000
 
-// wasiSignatures has the parameters of all functions of preview 1 except proc_exit. i means i32, and l means i64.
+// wasiSignatures contains the parameters of all functions of preview 1 except proc_exit. i means i32, and l means i64.
 // Each function returns an errno.
 var wasiSignatures = map[string]string{
 	"args_get": "ii", "args_sizes_get": "ii", "environ_get": "ii", "environ_sizes_get": "ii",
@@ -108,8 +108,8 @@ func (i *instance) wasiStore(ptr, v uint64) uint64 {
 	return wasiSuccess
 }
 
-// wasiRandom fills a buffer from a pseudorandom sequence with a fixed seed (splitmix64). Each instance has its own
-// sequence.
+// wasiRandom fills a buffer from a pseudorandom sequence with a fixed seed (splitmix64). Each instance starts at the
+// beginning of the sequence.
 func wasiRandom(i *instance, stack []uint64) uint64 {
 	buffer := i.guestBytes("random_get", stack[0], stack[1])
 	i.chargeFuel(int64(len(buffer)) / 8)

@@ -50,7 +50,7 @@
 // # Memory
 //
 // Strings from the host are stored in a buffer that the next call of the hook reuses. Use strings.Clone to keep a
-// string in a variable that outlives the call. Reading and writing allocate nothing on the heap.
+// string in a variable that outlives the call. Reading and writing usually allocate nothing on the heap.
 //
 // # Two builds of one source
 //

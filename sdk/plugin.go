@@ -43,7 +43,7 @@ type Manifest struct {
 	ConfigSchema string
 }
 
-// Plugin is a registered plugin. It has methods only in the native build.
+// Plugin is a registered plugin. It has exported methods only in the native build.
 type Plugin struct {
 	manifest Manifest
 	hooks    [2]HookFunc

@@ -4,16 +4,17 @@
 // Package vk is the virtual kubelet: a process that presents another cluster as a node of this cluster. There is one
 // process for each virtual node.
 //
-// It has six parts, which package app assembles:
+// It has seven parts, which package app assembles:
 //
 //   - vk/node maintains the Node object: the resources of the provider (from the VirtualNode), its availability, the
 //     lease.
 //   - vk/reflection reflects objects: pods, the tokens of their service accounts, their claims, Services,
 //     EndpointSlices, Ingresses, NetworkPolicies, PodDisruptionBudgets, ConfigMaps and Secrets. All except tokens are
 //     mutated by a chain of WebAssembly plugins. Statuses and the provider's Events are reflected back.
-//   - vk/resources adds the kinds of ReflectedResources at run time.
+//   - vk/resources adds kinds to reflection at run time, as declared by ReflectedResources.
 //   - vk/declared runs the plugins of ReflectionPlugins.
 //   - vk/namespaces tracks the offloaded namespaces and the names of their remote namespaces.
+//   - vk/heartbeat renews a Lease on the provider, which shows that this cluster is available.
 //   - vk/kubeletapi serves the kubelet API (logs, exec, attach, port-forward) from the provider.
 //
 // Addresses are translated by internal/ipmap, which the controller manager uses, too.
@@ -25,5 +26,5 @@
 // provider's pod no longer exists.
 //
 // The process is stateless. After a restart it reads the objects in both clusters and compares them. If nothing has
-// changed in between, it writes nothing.
+// changed in between, reflection writes nothing.
 package vk

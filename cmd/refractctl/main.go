@@ -1,7 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command refractctl joins clusters, offloads namespaces to them, shows the offloaded objects, and tests plugins.
+// Command refractctl installs Refract, joins clusters, offloads namespaces to them, shows their state, and tests and
+// manages plugins.
 package main
 
 import (

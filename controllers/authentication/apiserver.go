@@ -21,8 +21,8 @@ type APIServer struct {
 	// URL is the address at which consumers reach the API server. If it is empty, the endpoint of the Service
 	// kubernetes is used.
 	URL string
-	// CA contains the PEM certificates that verify the API server. If it is empty, consumers get the certificate
-	// authority that this process itself uses.
+	// CA contains the PEM certificates that verify the API server. If it is empty and TrustedCA is not set, consumers
+	// get the certificate authority that this process itself uses.
 	CA []byte
 	// TrustedCA means that the API server is verified with the certificate authorities of the consumer's system.
 	TrustedCA bool

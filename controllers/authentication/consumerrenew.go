@@ -102,7 +102,8 @@ func (c *Renewals) entitledConsumer(ctx context.Context, renew *auth.Renew) (*co
 	return namespace, consumer, c.active(ctx, namespace.Name, consumer)
 }
 
-// active refuses a consumer if an administrator has cordoned, drained or deleted one of its Tenants.
+// active refuses a consumer if one of its Tenants is being deleted or drained. A cordon is also a reason to refuse it,
+// unless the Tenant belongs to refractctl.
 func (c *Renewals) active(ctx context.Context, namespace, consumer string) error {
 	tenants := &auth.TenantList{}
 	if err := c.issuer.live.List(ctx, tenants, client.InNamespace(namespace)); err != nil {

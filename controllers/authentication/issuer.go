@@ -42,7 +42,7 @@ const signTimeout = 15 * time.Second
 // certificates with requests.
 const signRetryInterval = time.Minute
 
-// refusal is an error that persists until an object changes.
+// refusal is an error that usually persists until an object changes.
 type refusal struct {
 	reason, message string
 	// again is the delay until a retry if no object changes; 0 means no retry.
@@ -193,7 +193,7 @@ type order struct {
 	proxy    *string
 	// present contains the credentials that were issued earlier. They are kept as long as they are usable.
 	present *auth.AuthParams
-	// renew requests a new certificate when two thirds of the lifetime of the present certificate have passed.
+	// renew requests a new certificate when a third of the lifetime of the present certificate has passed.
 	renew bool
 }
 

@@ -198,7 +198,7 @@ func (c *Controller) renewCredentials(ctx context.Context, of providerAccess, se
 	if err != nil {
 		return until, err
 	}
-	// The patch contains the resource version, so it fails if the Secret was changed in the meantime.
+	// The update contains the resource version, so it fails if the Secret was changed in the meantime.
 	changed := secret.DeepCopy()
 	changed.Data[wire.KubeconfigSecretKey] = kubeconfig
 	if err := c.client.Update(ctx, changed); err != nil {
@@ -225,7 +225,8 @@ func (c *Controller) nextToken(ctx context.Context, of providerAccess) (*nextCre
 	return &nextCredentials{config: config, until: answer.Status.ExpirationTimestamp.Time, put: func(user *clientcmdapi.AuthInfo) { user.Token = answer.Status.Token }}, nil
 }
 
-// openProvider returns a client for the provider. It fails if another cluster has taken over the provider's address.
+// openProvider returns a client for the provider. Its requests fail if another cluster has taken over the provider's
+// address.
 func openProvider(config *rest.Config, provider, tenant string) (kubernetes.Interface, error) {
 	conn, err := connection.New(config, remote.SmallAnswers)
 	if err != nil {
@@ -235,7 +236,7 @@ func openProvider(config *rest.Config, provider, tenant string) (kubernetes.Inte
 	return kubernetes.NewForConfig(conn.Config())
 }
 
-// tryCredentials checks whether the provider accepts the token.
+// tryCredentials checks whether the provider accepts the credentials.
 func tryCredentials(ctx context.Context, config *rest.Config, provider, tenant string) error {
 	opened, err := openProvider(config, provider, tenant)
 	if err != nil {

@@ -123,7 +123,8 @@ func requestTarget(ctx context.Context, client *http.Client, target string) erro
 	return errors.Join(err, response.Body.Close())
 }
 
-// probedNetwork probes the address in the annotation of the ForeignCluster. It returns nil if there is no annotation.
+// probedNetwork probes the address in the annotation of the ForeignCluster. It returns nil if there is no annotation or
+// probes are disabled.
 func (c *Controller) probedNetwork(cluster *core.ForeignCluster) *network {
 	id := string(cluster.Spec.ClusterID)
 	target, set := cluster.Annotations[wire.NetworkProbeAnnotation]

@@ -83,8 +83,8 @@ func (c *Controller) readPeerNetwork(ctx context.Context, f *facts) (*plugins.Pe
 	}
 	declared := &plugins.PeerNetwork{}
 	err := c.live.Get(ctx, client.ObjectKey{Namespace: f.tenant, Name: f.id}, declared)
-	// An older release does not contain the CRD of PeerNetworks. Its absence is recorded, so that not every heartbeat
-	// causes a read.
+	// The CRD of PeerNetworks may be missing, because older releases do not contain it. Its absence is recorded, so
+	// that not every heartbeat causes a read.
 	c.absent.recordAbsence(plugins.PeerNetworkKind, meta.IsNoMatchError(err), now)
 	switch {
 	case meta.IsNoMatchError(err), apierrors.IsNotFound(err):
@@ -212,7 +212,7 @@ const (
 	connectionStarted = "Connecting"
 )
 
-// connectedNetwork reads the Connection of a cluster. It returns nil if there is none.
+// connectedNetwork reads the Connections of a cluster, and prefers an established one. It returns nil if there is none.
 func (c *Controller) connectedNetwork(ctx context.Context, f *facts) (*network, error) {
 	now := c.options.Clock.Now()
 	if c.absent.isKnown(networking.ConnectionKind, now) {

@@ -46,7 +46,7 @@ type Options struct {
 	Installation string
 	// RolePrefix is the prefix of the names of the installation's roles.
 	RolePrefix string
-	// Failed is called with the errors of reconciliations, unless it is nil.
+	// Failed is called with each error of a reconciliation. It may be nil.
 	Failed func(error)
 }
 
@@ -107,7 +107,7 @@ const relatedCheckInterval = 10 * time.Minute
 // interval leaves a former address of the node in the status for longer.
 const nodeCheckInterval = time.Minute
 
-// verdict has the reason and the message of the Event of a gateway that does not run as requested.
+// verdict contains the reason and the message of the Event of a gateway that does not run as requested.
 type verdict struct{ reason, message string }
 
 // Reconcile runs the gateway of one tenant namespace, which is the name in the request.
@@ -233,7 +233,7 @@ func (c *Controller) checkCluster(ctx context.Context, g gateway) (verdict, erro
 // reservedPorts are the UDP ports on which a gateway listens for others than its peer: for nodes, for its other pods, and for pings.
 var reservedPorts = []int32{6092, 6093, 12345}
 
-// checkSpec refuses what no objects can be created for.
+// checkSpec returns a verdict if no valid objects can be created for the spec of the gateway.
 func checkSpec(_ context.Context, g gateway) (verdict, error) {
 	if len(g.object().GetName()) > maxGatewayName {
 		const text = "metadata.name has more than %d characters, so that its Service would have no valid name: choose a shorter one"

@@ -67,7 +67,7 @@ func (c *Controller) findNodeAddresses(ctx context.Context, g gateway) ([]string
 func listAddresses(node *corev1.Node) (addresses []string) {
 	for _, wanted := range []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP} {
 		for _, address := range node.Status.Addresses {
-			if ip, err := netip.ParseAddr(address.Address); address.Type == wanted && err == nil && ip.Is4() { // as the Service
+			if ip, err := netip.ParseAddr(address.Address); address.Type == wanted && err == nil && ip.Is4() { // like the Service
 				addresses = append(addresses, address.Address)
 			}
 		}

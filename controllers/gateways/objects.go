@@ -61,8 +61,8 @@ func (c *Controller) createKeys(ctx context.Context, g gateway, isAvailable bool
 	return why, err
 }
 
-// createIdentity creates the ServiceAccount and its permissions. All gateways of the tenant namespace share them, and they are deleted with that
-// namespace: a peer that creates one gateway after the other gets no more of them.
+// createIdentity creates the ServiceAccount and its permissions. All gateways of the tenant namespace share them, and they are deleted with
+// that namespace. So a peer that creates many gateways one after the other gets only one set of them.
 func (c *Controller) createIdentity(ctx context.Context, g gateway) (verdict, error) {
 	namespace := &corev1.Namespace{}
 	key := client.ObjectKey{Name: g.object().GetNamespace()}
@@ -177,7 +177,7 @@ func (c *Controller) ensureSlice(ctx context.Context, g gateway) (verdict, error
 	return c.explainRefusal(next, c.client.Patch(ctx, next, client.MergeFrom(current), fieldOwner))
 }
 
-// readDeployment returns the Deployment of the gateway, or nil.
+// readDeployment returns the Deployment of the gateway, or nil if it does not exist.
 func (c *Controller) readDeployment(ctx context.Context, g gateway) (*appsv1.Deployment, error) {
 	current := &appsv1.Deployment{}
 	key := client.ObjectKey{Namespace: g.object().GetNamespace(), Name: g.objectName()}
@@ -191,7 +191,7 @@ func (c *Controller) readDeployment(ctx context.Context, g gateway) (*appsv1.Dep
 }
 
 // ensureDeployment creates the Deployment, or updates it if the desired Deployment differs from the last written one.
-// Until then, changes by admission or an administrator are kept.
+// Otherwise, changes by admission or an administrator are kept.
 func (c *Controller) ensureDeployment(
 	ctx context.Context, g gateway, current, desired *appsv1.Deployment, hash string,
 ) (*appsv1.Deployment, verdict, error) {

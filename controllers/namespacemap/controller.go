@@ -139,7 +139,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{RequeueAfter: wait}, err
 }
 
-// reconcileMap returns the delay until the next reconciliation.
+// reconcileMap does the work of Reconcile, and returns the delay until the next reconciliation.
 func (c *Controller) reconcileMap(ctx context.Context, request reconcile.Request) (time.Duration, error) {
 	nm := &offloading.NamespaceMap{}
 	err := c.client.Get(ctx, request.NamespacedName, nm)
@@ -293,7 +293,7 @@ func (c *Controller) isReported(s offloading.RemoteNamespaceStatus) bool {
 	return incomplete || len(granted.uncountable) > 0 || isFailed(s)
 }
 
-// removeRemoteNamespaces deletes the remote namespaces that were accepted and are no longer desired. It keeps the
+// removeRemoteNamespaces deletes the remote namespaces that are in the status and are no longer desired. It keeps the
 // entries of namespaces that still exist in current.
 func (c *Controller) removeRemoteNamespaces(ctx context.Context, nm *offloading.NamespaceMap, current map[string]offloading.RemoteNamespaceStatus) error {
 	var problems []error

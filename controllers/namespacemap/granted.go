@@ -206,8 +206,8 @@ func (c *Controller) isNamespaced(resource schema.GroupResource) bool {
 	return err != nil || mapping.Scope.Name() == meta.RESTScopeNameNamespace
 }
 
-// spreadRegrant returns the time at which to read the permissions of a consumer in a namespace again. The times are
-// spread, because all permissions are read at the same time after a restart.
+// spreadRegrant returns the delay until the permissions of a consumer in a namespace are read again. The delays are
+// random, because all permissions are read at the same time after a restart.
 func (c *Controller) spreadRegrant() time.Duration {
 	delay := c.regrantDelay()
 	return delay*6/10 + rand.N(1+delay*3/10) //nolint:gosec // it only spreads load

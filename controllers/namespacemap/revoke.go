@@ -42,7 +42,8 @@ func (c *Controller) revoke(ctx context.Context, tenant string) error {
 	return errors.Join(problems...)
 }
 
-// revokeOrphans revokes the consumer's permissions if it no longer has a trusted map.
+// revokeOrphans revokes the permissions that were granted for a tenant namespace, if the namespace is gone or no longer
+// belongs to a consumer.
 func (c *Controller) revokeOrphans(ctx context.Context, tenant string) error {
 	namespace := &corev1.Namespace{}
 	err := c.uncached.Get(ctx, client.ObjectKey{Name: tenant}, namespace)

@@ -21,9 +21,9 @@ import (
 )
 
 // clearStatuses removes the addresses that providers have reported from the Services and Ingresses of the namespace,
-// because nothing listens at these addresses any more. The virtual kubelet may not do this, because it may be down or
-// have no access to the namespace any more. Addresses that a controller of this cluster has written have no mark of a
-// provider, and are kept.
+// because nothing listens at these addresses any more. This is not left to the virtual kubelet, because it may be down
+// or have no access to the namespace any more. Addresses that a controller of this cluster has written have no mark of
+// a provider, and are kept.
 func (c *Controller) clearStatuses(ctx context.Context, namespace string, of func(provider string) bool) error {
 	services, ingresses := &corev1.ServiceList{}, &networkingv1.IngressList{}
 	for _, list := range []client.ObjectList{services, ingresses} {

@@ -118,7 +118,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{RequeueAfter: wait}, err
 }
 
-// reconcileOffloading returns the delay until the next reconciliation.
+// reconcileOffloading does the work of Reconcile, and returns the delay until the next reconciliation.
 func (c *Controller) reconcileOffloading(ctx context.Context, request reconcile.Request) (time.Duration, error) {
 	nso := &offloading.NamespaceOffloading{}
 	err := c.client.Get(ctx, request.NamespacedName, nso)

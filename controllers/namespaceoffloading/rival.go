@@ -67,7 +67,8 @@ func remoteNamespacesOf(mapping *offloading.NamespaceMap, namespace string) (nam
 	return names
 }
 
-// rivalOf returns another namespace that already has the remote namespace, and the name of the remote namespace.
+// rivalOf returns another namespace that already has or requests the remote namespace, or "" if there is none, and the
+// name of the remote namespace.
 func (c *Controller) rivalOf(nso *offloading.NamespaceOffloading, p *provider) (rival, remoteNamespace string) {
 	remoteNamespace = p.requestedName(nso.Namespace)
 	if remoteNamespace == "" {

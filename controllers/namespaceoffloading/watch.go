@@ -101,8 +101,9 @@ func (c *Controller) listOffloadings(ctx context.Context, match func(*offloading
 	return requests
 }
 
-// mapHandler reconciles only some namespaces after a change of a NamespaceMap: the namespaces whose entries have
-// changed, the namespaces that share a remote namespace with them, and the namespaces that may wait for a name.
+// mapHandler reconciles all namespaces after a NamespaceMap was created or deleted, or its labels have changed. After
+// other changes, it reconciles only some: the namespaces whose entries have changed, the namespaces that share a remote
+// namespace with them, and the namespaces that may wait for a name.
 func (c *Controller) mapHandler() handler.EventHandler {
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	everybody := func(ctx context.Context, obj client.Object, q queue) {

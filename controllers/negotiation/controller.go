@@ -243,7 +243,8 @@ func (c *Controller) follow(ctx context.Context, cached *offloading.VirtualNode,
 	return reconcile.Result{RequeueAfter: refreshInterval}, nil
 }
 
-// unsettled returns how long it takes until a VirtualNode may be changed again.
+// unsettled returns the time until a VirtualNode may be changed again. The result is not positive if it may be changed
+// now.
 func (c *Controller) unsettled(key types.NamespacedName) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -334,8 +334,8 @@ func (c *Controller) listConfigurations(ctx context.Context, network client.Obje
 	return c.list(ctx)
 }
 
-// listNeighbours returns requests for the Configurations in the same namespace as a deleted one, because one of them
-// may take its place.
+// listNeighbours returns requests for the other Configurations in the same namespace, because one of them may take the
+// place of a Configuration that is deleted.
 func (c *Controller) listNeighbours(ctx context.Context, configuration client.Object) []reconcile.Request {
 	neighbours := c.list(ctx, client.InNamespace(configuration.GetNamespace()))
 	return slices.DeleteFunc(neighbours, func(r reconcile.Request) bool { return r.Name == configuration.GetName() })

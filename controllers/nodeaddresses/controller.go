@@ -1,11 +1,12 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodeaddresses requests, for each real node, the address by which peers see its processes.
+// Package nodeaddresses requests an address for each real node of this cluster, by which peers see the node's
+// connections.
 //
-// A peer has no route to the nodes of this cluster, but to its external range. A process of a node, or a client that comes in through a node
-// port, reaches the pods of a peer with the node's own address in that range. Each node has another one, so that the connections of two nodes
-// never have the same port and address.
+// A peer has a route to the external range of this cluster, but not to its nodes. Connections to the pods of a peer that start on a node or
+// enter through its node ports therefore have a source address from the external range. Each node has its own, so that the connections of
+// two nodes never have the same source address and port.
 //
 // The request is an IP in the namespace of the installation, which package addresses grants. It belongs to the Node, so Kubernetes deletes it
 // with the Node.
@@ -44,17 +45,17 @@ type Options struct {
 	Nodes func() ([]*corev1.Node, bool)
 	// FollowNodes registers a function that is called when addresses of nodes have changed.
 	FollowNodes func(func())
-	// Failed is called with the errors of passes, unless it is nil.
+	// Failed is called with each reconciliation error. It may be nil.
 	Failed func(error)
 }
 
-// Controller keeps the IPs of nodes.
+// Controller creates an IP for each real node, and replaces it when the address of the node changes.
 type Controller struct {
 	client  client.Client
 	options Options
 }
 
-// NewController returns a controller that works through c.
+// NewController returns a controller that uses the client c.
 func NewController(c client.Client, options Options) *Controller {
 	return &Controller{client: c, options: options}
 }
@@ -66,7 +67,7 @@ func (c *Controller) Name() string { return "nodeaddresses" }
 func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	nodes, isKnown := c.options.Nodes()
 	if !isKnown {
-		return reconcile.Result{}, nil // the callback of FollowNodes leads here again
+		return reconcile.Result{}, nil // the callback of FollowNodes triggers the next pass
 	}
 	list := &api.IPList{}
 	if err := c.client.List(ctx, list, client.InNamespace(c.options.Installation), client.MatchingLabels{wire.NodeIPLabel: "true"}); err != nil {
@@ -88,7 +89,8 @@ func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 // ipName returns the name of the IP of a node.
 func ipName(node string) string { return "node-" + node }
 
-// findAddress returns the address by which gateways reach a node. It is not valid if the node has none.
+// findAddress returns the first internal IPv4 address of a node, by which gateways reach it. It returns an invalid
+// address if the node has none.
 func findAddress(node *corev1.Node) netip.Addr {
 	for _, a := range node.Status.Addresses {
 		if ip, err := netip.ParseAddr(a.Address); err == nil && ip.Is4() && a.Type == corev1.NodeInternalIP {
@@ -107,7 +109,7 @@ func (c *Controller) ensureIP(ctx context.Context, node *corev1.Node, address ne
 	owner := metav1.GetControllerOf(current)
 	switch {
 	case owner == nil || owner.Kind != "Node":
-		return nil // somebody else has chosen the address of this node
+		return nil // not created by this controller: somebody else has chosen the address of this node
 	case current.DeletionTimestamp != nil, owner.UID == node.UID && string(current.Spec.IP) == address.String():
 		return nil
 	}

@@ -199,8 +199,8 @@ func IsCounted(name corev1.ResourceName) bool {
 	return strings.HasPrefix(string(name), "count/") || strings.Contains(string(name), ".storageclass.storage.k8s.io/")
 }
 
-// ensureResourceQuota updates the ResourceQuota of a namespace if it differs from found, or creates it. A new
-// ResourceQuota does not contain the usage yet.
+// ensureResourceQuota creates, updates or deletes the ResourceQuota of a namespace, so that it contains the limits in
+// hard. found is the present ResourceQuota. A new ResourceQuota does not contain the usage yet.
 func (c *Controller) ensureResourceQuota(ctx context.Context, namespace string, found *corev1.ResourceQuota, hard corev1.ResourceList) error {
 	content, err := json.Marshal(hard)
 	if err != nil {
@@ -234,7 +234,7 @@ func (c *Controller) ensureResourceQuota(ctx context.Context, namespace string, 
 	return nil
 }
 
-// isRemote reports whether a namespace was created for a consumer.
+// isRemote reports whether a namespace was created for a consumer and is not being deleted.
 func isRemote(object client.Object) bool {
 	return object.GetLabels()[wire.RemoteClusterIDLabel] != "" && object.GetAnnotations()[wire.ManagedByNamespaceMapAnnotation] != "" && object.GetDeletionTimestamp() == nil
 }

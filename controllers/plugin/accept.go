@@ -128,7 +128,7 @@ func refuseModule(err error) error {
 	return refusef(reasonsOfStages[failed.Stage], "%v", err)
 }
 
-// reasonsOfStages has the reason of the condition Accepted for each stage of loading a module.
+// reasonsOfStages contains the reason of the condition Accepted for each stage of loading a module.
 var reasonsOfStages = map[host.Stage]string{
 	host.StageSize:       "ModuleTooLarge",
 	host.StageInstrument: "InvalidModule",

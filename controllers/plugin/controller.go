@@ -14,9 +14,9 @@
 // A stored module is not fetched again. Only promote and rollBack set the active revision (promote.go, rollback.go), so a failing source or a refused
 // module does not change it.
 //
-// A failed fetch is retried with increasing delays, without a limit. The condition has the time of the next attempt.
-// Revisions beyond the history limit are deleted, then the PluginModules without a revision, and the reports of deleted
-// virtual nodes.
+// A failed fetch is retried with increasing delays, any number of times. The condition contains the time of the next
+// attempt. Revisions beyond the history limit are deleted, then the PluginModules without a revision, and the reports
+// of deleted virtual nodes.
 package plugin
 
 import (
@@ -98,13 +98,13 @@ type Controller struct {
 	options Options
 
 	loader loader
-	// resolved has the time at which the tag of each plugin was last resolved. refused has the last module of each
-	// plugin that was not accepted. The keys are names of plugins.
+	// resolved contains the time at which the tag of each plugin was last resolved. refused contains the last module of
+	// each plugin that was not accepted. The keys are names of plugins.
 	resolved, refused sync.Map
-	// fetched has the modules that wait until they can be stored.
+	// fetched contains the modules that wait until they can be stored.
 	fetched unstoredModules
-	// checked has the digests of the stored modules whose content was compared with the digest. The value is the time
-	// at which all parts of the module existed.
+	// checked contains the digests of the stored modules whose content was compared with the digest. The value is the
+	// time at which all parts of the module existed.
 	checked sync.Map
 	// fetching is held from the fetch of a module until the module is stored or refused, because several modules of the
 	// maximum size would need much memory.

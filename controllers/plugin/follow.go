@@ -221,7 +221,7 @@ func (c *Controller) failCondition(p *plugins.ReflectionPlugin, kind, reason, me
 	setCondition(p, kind, metav1.ConditionFalse, reason, message)
 }
 
-// actions has the action of the Events about each condition.
+// actions contains the action of the Events about each condition.
 var actions = map[string]string{
 	plugins.FetchedCondition: "Fetch", plugins.VerifiedCondition: "Verify", plugins.AcceptedCondition: "Accept",
 	plugins.RehearsedCondition: "Rehearse", plugins.ReadyCondition: "Promote",

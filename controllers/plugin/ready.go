@@ -82,13 +82,13 @@ func setInactive(p *plugins.ReflectionPlugin) {
 	setCondition(p, plugins.ReadyCondition, metav1.ConditionFalse, reason, message)
 }
 
-// nodeStates has the states of a revision on the virtual nodes.
+// nodeStates contains the states of a revision on the virtual nodes.
 type nodeStates struct {
 	// active is the number of virtual nodes that run the revision.
 	active int
 	// failed and rolledBack are the first entries with these states of reachable virtual nodes.
 	failed, rolledBack *plugins.VirtualNodePlugin
-	// loading, silent and unreachable have the names of the other virtual nodes. A silent one has no entry.
+	// loading, silent and unreachable contain the names of the other virtual nodes. A silent one has no entry.
 	loading, silent, unreachable []string
 }
 

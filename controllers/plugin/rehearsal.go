@@ -18,15 +18,15 @@ import (
 // without the report of a virtual kubelet that is only being restarted.
 const unreachableGrace = 5 * time.Minute
 
-// rehearsal has the reports of the virtual nodes about a candidate.
+// rehearsal contains the reports of the virtual nodes about a candidate.
 type rehearsal struct {
 	candidate string
-	// total is the sum of the reports. reported has the names of the virtual nodes that have sent them.
+	// total is the sum of the reports. reported contains the names of the virtual nodes that have sent them.
 	total    plugins.PluginRehearsalResult
 	reported []string
 	// awaited are the virtual nodes whose reports are missing. skipped are unreachable virtual nodes after the grace.
 	awaited, skipped []string
-	// failed has the entries of virtual nodes that cannot load the candidate.
+	// failed contains the entries of virtual nodes that cannot load the candidate.
 	failed []plugins.VirtualNodePlugin
 	// recheckAfter is the time until the next unreachable virtual node's grace period ends, or 0 if there is none.
 	recheckAfter time.Duration

@@ -14,8 +14,8 @@ import (
 // sufficient for two modules of the maximum size. A module that was dropped because of the limit is fetched again.
 const maxUnstoredBytes = 2 * pluginsource.MaxModuleBytes
 
-// unstoredModules has the fetched modules that are neither stored nor refused yet, one for each plugin. The zero value is empty. It is safe for
-// concurrent use.
+// unstoredModules contains the fetched modules that are neither stored nor refused yet, one for each plugin. The zero value is empty. It is
+// safe for concurrent use.
 type unstoredModules struct {
 	mu   sync.Mutex
 	kept []unstoredModule // sorted by age, the oldest first

@@ -62,8 +62,8 @@ func (p *pod) patchFor(where placement) jsonpatch.Patch {
 	return patch
 }
 
-// patchToleration adds the toleration for virtual nodes, unless the pod already tolerates virtual nodes for a limited
-// time. In this case another toleration would have no effect, because the shortest time applies.
+// patchToleration adds the toleration for virtual nodes, unless the pod already tolerates them. If it does so only for
+// a limited time, another toleration would have no effect, because the shortest time applies.
 func (p *pod) patchToleration() jsonpatch.Patch {
 	taint := &corev1.Taint{Key: wire.VirtualNodeTaint, Value: wire.VirtualNodeTaintValue, Effect: corev1.TaintEffectNoExecute}
 	for i := range p.Spec.Tolerations {

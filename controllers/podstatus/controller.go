@@ -1,13 +1,14 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package podstatus marks the pods of virtual nodes that are not ready, so that they get no traffic.
+// Package podstatus labels the offloaded pods of a virtual node while the node is not ready, so that they get no
+// traffic.
 //
-// Kubernetes marks the pods of such a node as not ready. As long as the virtual kubelet can read the provider's pods,
-// however, it would reflect their readiness and revert this a moment later. The label liqo.io/remote-unavailable
-// prevents that: the virtual kubelet reports a pod with this label as not ready, and leaves its ShadowPod unchanged.
-// The label is removed when the node is ready again. Finished pods are not labelled. The virtual kubelet cannot set the
-// label itself, because it may be the component that has failed.
+// Kubernetes marks the pods of such a node as not ready. However, a virtual kubelet that can still read the provider's
+// pods would reflect their readiness and thereby revert this. The label liqo.io/remote-unavailable prevents that: the
+// virtual kubelet reports a pod with this label as not ready, and leaves its ShadowPod unchanged. The label is removed
+// when the node is ready again. Finished pods are not labelled. The virtual kubelet cannot set the label itself,
+// because it may be the component that has failed.
 package podstatus
 
 import (
@@ -56,7 +57,7 @@ type Options struct {
 	Failed func(error)
 }
 
-// Controller labels the pods of virtual nodes that are not ready.
+// Controller labels the offloaded pods of a virtual node while the node is not ready.
 type Controller struct {
 	client  client.Client
 	live    client.Reader

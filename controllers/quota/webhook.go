@@ -155,8 +155,8 @@ func creatorOf(request *admission.Request, shadow, before *offloading.ShadowPod)
 	return shadow.Labels[wire.CreatorUserLabel] // set by an administrator of this cluster
 }
 
-// sameButForSize reports whether a change of a pod's spec is irrelevant for Quotas, apart from the pod's size. Sizes,
-// tolerations, the deadline and ephemeral containers may change.
+// sameButForSize reports whether two specs of a pod differ only in fields that may change in a running pod: the sizes,
+// the tolerations, the deadline and the ephemeral containers.
 func sameButForSize(before, now *corev1.PodSpec) bool {
 	a, b := before.DeepCopy(), now.DeepCopy()
 	for _, spec := range []*corev1.PodSpec{a, b} {

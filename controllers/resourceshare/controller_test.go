@@ -103,7 +103,7 @@ func (p *peering) slice(name string) *auth.ResourceSlice {
 	return &auth.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Namespace: p.there, Name: name}}
 }
 
-// await waits for a ResourceSlice with another UID than before, and returns it.
+// await waits for a ResourceSlice whose UID differs from that of before, unless before is nil, and returns it.
 func (p *peering) await(name string, before *auth.ResourceSlice) *auth.ResourceSlice {
 	p.Helper()
 	slice := p.slice(name)

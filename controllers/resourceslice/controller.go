@@ -268,7 +268,8 @@ func accepted(slice *auth.ResourceSlice) bool {
 	return slice.Status.Decision(auth.ResourcesCondition) == auth.ResourceSliceAccepted
 }
 
-// cordon returns the value for spec.cordoned. It is nil instead of false, as in the Quotas that Liqo writes.
+// cordon returns the value for spec.cordoned. It is true if the slice is cordoned or not accepted. Otherwise it is nil
+// instead of false, as in the Quotas that Liqo writes.
 func cordon(slice *auth.ResourceSlice) *bool {
 	if !accepted(slice) || cordoned(slice.Annotations) {
 		return ptr.To(true)

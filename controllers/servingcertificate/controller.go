@@ -119,8 +119,8 @@ func (c *Controller) realNodes(ctx context.Context) ([]corev1.Node, error) {
 	return slices.DeleteFunc(nodes.Items, func(node corev1.Node) bool { return node.Labels[wire.TypeLabel] == wire.VirtualNodeType }), nil
 }
 
-// podAddresses returns the addresses of the pods that run as the virtual node's service account. Pods on the host
-// network are excluded.
+// podAddresses returns the addresses of the virtual kubelet's pods that run as the virtual node's service account. Pods
+// on the host network are excluded.
 func (c *Controller) podAddresses(ctx context.Context, vn *offloading.VirtualNode) ([]string, error) {
 	pods := &corev1.PodList{}
 	err := c.live.List(ctx, pods, client.InNamespace(vn.Namespace), client.MatchingLabels{wire.ComponentLabel: wire.VirtualKubeletComponent, wire.VirtualNodeLabel: vn.Name})

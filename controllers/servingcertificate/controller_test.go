@@ -109,7 +109,7 @@ func TestServingCertificates(t *testing.T) {
 	refused := map[string]struct {
 		account string
 		change  func(*x509.CertificateRequest, *spec)
-		event   string // reason of the Event about the virtual kubelet's request
+		event   string // text of the Event about the request, or empty if no Event is written
 	}{
 		"another node": {"milan", func(r *x509.CertificateRequest, _ *spec) { r.Subject.CommonName = "system:node:turin" }, "not that of node milan"},
 		"an administrator": {"milan", func(r *x509.CertificateRequest, _ *spec) {

@@ -73,8 +73,8 @@ type Options struct {
 	FollowOwnRanges func(f func())
 	// Limits apply to all consumers.
 	Limits tenantlimits.Limits
-	// RangesOf contains the address ranges of each consumer. A consumer without an entry may use the ranges of the
-	// network between the clusters.
+	// RangesOf contains the address ranges of each consumer. A consumer without an entry may use the ranges in its
+	// limits or, if there are none, the ranges of the network between the clusters.
 	RangesOf map[string]ipmap.Ranges
 	// Policy restricts the objects of consumers. If it is nil, everything is allowed.
 	Policy *tenancy.Policy

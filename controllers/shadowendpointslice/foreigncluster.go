@@ -31,11 +31,12 @@ func (c *Controller) stateOf(ctx context.Context, clusterID string) (state, erro
 	return observeState(cluster), nil
 }
 
-// observeState derives the state from the conditions. The network must be connected, unless it is not checked. The
-// API server must respond, unless nothing checks it because the consumer sends no heartbeat and provides no access. A
-// ForeignCluster that was not reconciled yet has no conditions. A cluster that is declared dead is unreachable.
+// observeState derives the state from the conditions. The network must be connected, unless it is not checked. The API
+// server must respond, unless nothing checks it because the consumer sends no heartbeat and provides no access. A
+// ForeignCluster that was not reconciled yet has no conditions, and counts as unreachable. A cluster that is declared
+// dead is unreachable.
 //
-// If there is no ForeignCluster, Liqo would keep the last state of the endpoints.
+// Unlike Refract, Liqo keeps the last state of the endpoints if there is no ForeignCluster.
 func observeState(cluster *core.ForeignCluster) state {
 	status := &cluster.Status
 	networking := status.Modules.Networking.Enabled

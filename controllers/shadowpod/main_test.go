@@ -63,7 +63,7 @@ func set(shadow *unstructured.Unstructured, value any, fields ...string) *unstru
 	return shadow
 }
 
-// awaitPod waits for a pod of shadow whose UID is not the UID not.
+// awaitPod waits for a pod of shadow whose UID differs from the argument not.
 func awaitPod(t *testing.T, shadow *unstructured.Unstructured, not types.UID) *corev1.Pod {
 	t.Helper()
 	pod := &corev1.Pod{}

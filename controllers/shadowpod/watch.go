@@ -170,8 +170,8 @@ const admissionDelay = 3 * time.Second
 // become valid waits for minutes, as with admissionDelay.
 const limitsCacheLifetime = 31 * time.Second
 
-// limitsHandler retries the rejected pods of a namespace at once when its LimitRanges change, and, unless they are
-// created, after admissionDelay and after limitsCacheLifetime, when admission certainly applies the change.
+// limitsHandler retries the rejected pods of a namespace at once when its LimitRanges change, and, as long as they are
+// not created, again after admissionDelay and after limitsCacheLifetime, when admission certainly applies the change.
 func (c *Controller) limitsHandler() handler.EventHandler {
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	retry := func(ctx context.Context, limits client.Object, q queue) {

@@ -118,8 +118,8 @@ func isEnforced(object client.Object) bool {
 	return ok && tenant.IsOfRefractctl()
 }
 
-// create creates the Tenant of a consumer that has access. The Tenant gets the consumer's present condition. All reads
-// are uncached, because the peering may have ended a moment ago.
+// create creates the Tenant of a consumer that has access. The Tenant gets the consumer's present condition. It relies
+// only on uncached reads, because the peering may have ended a moment ago.
 func (c *Controller) create(ctx context.Context, namespace, consumer string) error {
 	binding := &rbacv1.RoleBinding{}
 	key := client.ObjectKey{Namespace: namespace, Name: c.bindings(namespace, consumer)[0].Name}

@@ -334,7 +334,7 @@ func TestADrainOfRefractctlHasNoTenant(t *testing.T) {
 	start(t)
 	admit(t, "trento", wire.ManagedByRefractctl, nil).awaitTenant(t)
 	provider.Patch(t, udine.quota(t), `{"metadata":{"labels":{"seen":"true"}}}`)
-	// The controller has only one worker, which has processed the other namespace by now.
+	// The controller has only one worker, which processes the other namespace before this one.
 	admit(t, "rovereto", wire.ManagedByRefractctl, nil).awaitTenant(t)
 	assert.True(t, apierrors.IsNotFound(provider.Client.Get(t.Context(), client.ObjectKeyFromObject(udine.tenant()), udine.tenant())))
 	provider.Patch(t, namespace, `{"metadata":{"annotations":null}}`)

@@ -314,7 +314,7 @@ func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 func (c *Controller) matching(ctx context.Context, matches func(*offloading.VirtualNode) bool) (requests []reconcile.Request) {
 	list := &offloading.VirtualNodeList{}
 	if err := c.client.List(ctx, list); err != nil {
-		return nil // the Deployment is in the cache, or nothing runs yet
+		return nil // the list comes from the cache, so this fails only before the controller runs
 	}
 	for i := range list.Items {
 		if matches(&list.Items[i]) {

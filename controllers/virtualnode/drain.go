@@ -35,8 +35,8 @@ const (
 // evicted in the next rounds.
 const evictionsAtOnce = 200
 
-// drain cordons the node and evicts its pods. It reports whether no pods are left, and lists the remaining pods in a
-// condition of the VirtualNode.
+// drain cordons the node and evicts its pods. It reports whether no pods are left, and writes the number of the
+// remaining pods to a condition of the VirtualNode.
 func (c *Controller) drain(ctx context.Context, v *virtualNode) (drained bool, err error) {
 	if v.node == nil {
 		return true, nil

@@ -54,6 +54,7 @@ func contains(all, some map[string]string) bool {
 }
 
 // nextSpec returns the spec to write. It is the actual spec, unless the desired spec has changed since the last write.
+// A changed spec keeps some actual values (see keepChanges).
 func nextSpec(current, desired *appsv1.Deployment) appsv1.DeploymentSpec {
 	if current.Annotations[wire.TemplateHashAnnotation] == desired.Annotations[wire.TemplateHashAnnotation] {
 		return current.Spec

@@ -231,7 +231,7 @@ func (c *Controller) removeNodeStep(ctx context.Context, v *virtualNode) (done b
 	return err == nil && len(left) == 0, err
 }
 
-// removeNode deletes the Node.
+// removeNode deletes the Node if it exists, and reports this in a condition.
 func (c *Controller) removeNode(ctx context.Context, v *virtualNode) error {
 	if v.node != nil {
 		err := c.client.Delete(ctx, v.node, client.Preconditions{UID: &v.node.UID})

@@ -34,8 +34,8 @@ var ErrMoved = errors.New("another pod of the gateway is active")
 // send more packets to this pod.
 const moveDelay = 20 * time.Millisecond
 
-// Run pings the peer and answers its pings, until ctx is done. If the cause is ErrMoved, Run then repeats its last answer with a mark: a client of
-// Refract starts a handshake with the other pod before it misses answers.
+// Run pings the peer and answers its pings, until ctx is done. If the cause is ErrMoved, Run then repeats its last answer with a mark, so
+// that a client of Refract starts a handshake with the other pod before it misses answers.
 func Run(ctx context.Context, o Options) error {
 	socket, err := net.ListenUDP("udp4", &net.UDPAddr{Port: o.Port})
 	if err != nil {
@@ -87,7 +87,8 @@ func Run(ctx context.Context, o Options) error {
 	}
 }
 
-// answer returns pings to the peer, keeps the last one, and passes on the answers to ours. It ignores everything else.
+// answer answers the peer's pings, stores the last answer, and passes on the peer's answers to this gateway's pings. It
+// ignores everything else.
 func answer(ctx context.Context, socket *net.UDPConn, o Options, answers chan<- message, last *atomic.Pointer[message]) {
 	buffer := make([]byte, maxMessage+1)
 	for {

@@ -18,8 +18,8 @@ const (
 	interval = 300 * time.Millisecond
 	// losses is the number of intervals without an answer after which a gateway of Refract counts as lost.
 	losses = 3
-	// recoveries is the number of answers after a loss with which the peer counts as connected again, so that a line that
-	// flaps is not in use.
+	// recoveries is the number of answers after a loss with which the peer counts as connected again, so that a connection that flaps is
+	// not used.
 	recoveries = 3
 
 	// minReconnectDelay is the pause between the first two attempts to connect again. A handshake that takes longer succeeds in
@@ -37,7 +37,7 @@ const (
 type State struct {
 	begun   time.Time            // when the first ping was sent
 	pending map[string]time.Time // time stamps of pings without an answer, and when they were sent
-	last    time.Time            // when the last ping was sent that was answered
+	last    time.Time            // when the most recent answered ping was sent
 	stamp   string               // time stamp of that ping
 	moved   bool                 // another pod of the peer's gateway has taken over, and has not answered a ping yet
 
@@ -119,8 +119,8 @@ func (s *State) Answered(stamp string, refract bool, now time.Time) bool {
 	return true
 }
 
-// Moved records that another pod of the peer's gateway answers from now on. It returns false unless the last answered ping
-// or a later one has the time stamp, which only the peer knows.
+// Moved records that another pod of the peer's gateway answers from now on. It returns false unless stamp is the time stamp of the last
+// answered ping or of a later one, which only the peer knows.
 func (s *State) Moved(stamp string, now time.Time) bool {
 	sent, isPending := s.pending[stamp]
 	isLast := stamp == s.stamp && now.Sub(s.last) < s.lossAfter()

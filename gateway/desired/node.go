@@ -248,7 +248,8 @@ func (p Peer) way() (w way, err error) {
 	return w, err
 }
 
-// findConflict returns an error if another peer uses one of the addresses. IPAM does not grant an address twice.
+// findConflict returns an error if another peer uses one of the addresses. This is not expected, because IPAM does not
+// grant an address twice.
 func (w way) findConflict(others []way) error {
 	for _, o := range others {
 		for _, a := range w.ranges.remote {

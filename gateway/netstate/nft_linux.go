@@ -109,7 +109,8 @@ func (k *linuxKernel) readChain(c *nftables.Chain) (state chainState, err error)
 }
 
 // writeTable writes a table in one transaction, so that packets pass either all of the old rules or all of the new
-// ones. It writes only the differences, so that the counters in other chains are kept.
+// ones. It writes only the differences, so that the counters in other chains are kept, unless the structure of the
+// table changes.
 func (k *linuxKernel) writeTable(a action, desired Table) error {
 	name := desired.Name
 	present, err := k.readTable(name)

@@ -160,7 +160,8 @@ func (e *Election) findReason(v View, now time.Time) Reason {
 	return Lost
 }
 
-// observe follows the holder. A pod that loses the Lease while it runs has been taken for dead.
+// observe records a change of the pod to probe. If another pod has taken the Lease from this pod while this pod is
+// running, its probes were not answered in time.
 func (e *Election) observe(v View, now time.Time) {
 	if v.target() == e.target {
 		return
@@ -208,7 +209,7 @@ func (e *Election) Won(reason Reason, replaced string, now time.Time) {
 	e.target, e.pending, e.leaving, e.delayed = e.Own, nil, false, false
 }
 
-// recordTakeover begins a pause.
+// recordTakeover records a takeover because of unanswered probes, and sets the pause that follows.
 func (e *Election) recordTakeover(now time.Time) {
 	if e.pause == 0 || now.Sub(e.involved) >= takeoverMemory {
 		e.pause = minTakeoverDelay

@@ -50,7 +50,7 @@ type Member struct {
 	ready, active, leaving bool
 	// peer is the endpoint of the peer: of this pod's own tunnel while it is active, and otherwise from the answers.
 	peer netip.AddrPort
-	// probed is when another pod has probed this one last.
+	// probed is the time of the last probe by another pod.
 	probed time.Time
 }
 

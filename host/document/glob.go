@@ -74,7 +74,7 @@ func (n Node) removeListed(maps *lines, from int32, lists *lines, keep string) (
 	return n.removeKeys(r, &globs)
 }
 
-// globList has globs in one of two forms: a list or a text. The field of the other form is empty.
+// globList contains globs in one of two forms: a list or a text. The field of the other form is empty.
 type globList struct {
 	text string // globs separated by newlines
 	list View

@@ -59,7 +59,7 @@ func checkPaths(paths string) error {
 	return nil
 }
 
-// RemoveElem removes one element of the list n. Later elements move to the front.
+// RemoveElem removes one element of the list n. Later elements move one position toward the front.
 func (n Node) RemoveElem(i int) error {
 	if err := n.checkWritable(""); err != nil {
 		return err

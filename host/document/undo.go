@@ -3,8 +3,8 @@
 
 package document
 
-// undo has the states of nodes at the last Commit. Before the first Commit it is empty, because all nodes except the
-// root were created after Reset.
+// undo contains the states of nodes at the last Commit. Before the first Commit it is empty, because all nodes except
+// the root were created after Reset.
 type undo struct {
 	mark   int32 // nodes with smaller numbers existed at the last Commit
 	nlists int   // Document.nlists at the last Commit

@@ -14,8 +14,8 @@ const (
 // weighRecursion computes the cost of recursion. Only calls that can be part of a cycle reduce the remaining depth:
 // direct calls inside a strongly connected component of the call graph, and all indirect calls, because their targets
 // are unknown. Between two such calls, the stack contains a chain of plain calls, whose length is limited by the call
-// graph. The weight of the heaviest chain is added to each indirect call. weighRecursion returns an error if this
-// weight is too large.
+// graph. An indirect call costs the weight of the heaviest chain that leads to it. weighRecursion returns an error if
+// this weight is too large.
 func (m *module) weighRecursion(depth uint32) error {
 	for i := range m.functions {
 		f := &m.functions[i]

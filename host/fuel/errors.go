@@ -11,7 +11,7 @@ type FormatError struct {
 	Offset int
 	// Section is the name of the part of the binary that was being read: "header", "code", and so on.
 	Section string
-	// Reason describes the bytes that were expected.
+	// Reason describes what is wrong with the bytes.
 	Reason string
 }
 
@@ -25,7 +25,7 @@ func (e *FormatError) Error() string {
 type UnsupportedError struct {
 	// Offset is the position in the binary at which the feature is first used.
 	Offset int
-	// Feature is the name of the WebAssembly proposal, such as "tail calls" or "threads".
+	// Feature is the name of the feature, such as "tail calls" or "threads".
 	Feature string
 }
 

@@ -50,7 +50,7 @@ const (
 type point struct {
 	kind       pointKind
 	start, end int    // bounds of the instruction in the body
-	arg        uint32 // depending on the kind: 1 + the position in function.charges (0 if there is none), shift, or callee
+	arg        uint32 // by kind: 1 + position in function.charges (0: none), shift, or callee (after keepRecursive, cost of the call)
 }
 
 // readCode reads all function bodies.

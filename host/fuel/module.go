@@ -57,7 +57,7 @@ type module struct {
 	limits   Limits
 	pages    uint32
 	sections [len(sectionNames)]section
-	names    []byte // name section without unknown or damaged parts
+	names    []byte // name section with the names of functions only; nil if there are none
 
 	types           []signature
 	importedFuncs   uint32

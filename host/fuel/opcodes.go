@@ -61,7 +61,7 @@ const (
 	immF64
 	immRefType
 	immTypes // vector of value types
-	immBulk  // second opcode; see bulkImmediates
+	immBulk  // second opcode; see bulks
 	immVector
 )
 

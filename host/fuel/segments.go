@@ -105,8 +105,8 @@ func (m *module) readData(r *reader) error {
 	})
 }
 
-// readCustom removes custom sections. Of the name section, it keeps the names of the module and of functions, for
-// readable stack traces. A damaged name section is not an error according to the specification.
+// readCustom removes custom sections. Of the name section, it keeps the names of functions, for readable stack traces.
+// A damaged name section is not an error according to the specification.
 func (m *module) readCustom(r *reader) error {
 	name, err := r.readName()
 	if err != nil || name != "name" || m.names != nil {

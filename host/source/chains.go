@@ -73,7 +73,7 @@ type identity struct {
 	name   string
 }
 
-// roster has the plugins other than the default plugins, by name, and the holds for plugins that cannot run.
+// roster contains the plugins other than the default plugins, by name, and the holds for plugins that cannot run.
 type roster struct {
 	running map[string]*running
 	held    []*hold

@@ -43,10 +43,11 @@ type Declared struct {
 	Err error
 }
 
-// Declare replaces the declared plugins, in addition to the plugins of Apply. It loads new and changed plugins,
-// removes plugins that are no longer in the list, swaps all changed chains at once, and closes unused plugins. If a
-// plugin cannot run, its previous version is used. If it has no previous version, objects of its kinds wait. To
-// retry, for example after Read has failed, call Declare again. The result has one status for each plugin.
+// Declare replaces the declared plugins, in addition to the plugins of Apply. It loads new and changed plugins, removes
+// plugins that are no longer in the list, swaps all changed chains at once, and closes unused plugins. If a plugin
+// cannot run, its previous version is used. If it has no previous version, objects of its kinds wait, unless its
+// options have IgnoreFailure. To retry, for example after Read has failed, call Declare again. The result has one
+// status for each plugin.
 func (c *Chains) Declare(ctx context.Context, plugins []Declared) []Status {
 	c.applying.Lock()
 	defer c.applying.Unlock()

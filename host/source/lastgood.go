@@ -26,7 +26,7 @@ type lastGood struct {
 	marks map[string]mark // keyed by plugin name
 }
 
-// mark has the digest of the stored plugin, and the FileInfo of its file when it was last written or read.
+// mark contains the digest of the stored plugin, and the FileInfo of its file when it was last written or read.
 type mark struct {
 	digest digest
 	file   os.FileInfo

@@ -14,7 +14,8 @@ import (
 // digest identifies a module together with its options.
 type digest [sha256.Size]byte
 
-// pool has the loaded modules. A module with several users is loaded once, and closed when its last user releases it.
+// pool contains the loaded modules. A module with several users is loaded once, and closed when its last user releases
+// it.
 type pool struct {
 	mu      sync.Mutex
 	modules map[digest]*loaded

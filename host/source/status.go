@@ -29,8 +29,8 @@ type Status struct {
 	Origin               Origin
 	// State is the state of the current file.
 	State State
-	// Running reports whether a version of the plugin is in chains. If State is Failed, an earlier version is
-	// running.
+	// Running reports whether a version of the plugin is in chains. If it is true although State is Failed, an earlier
+	// version is running.
 	Running bool
 	// Version and Digest describe the running plugin.
 	Version, Digest string

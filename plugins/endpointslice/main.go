@@ -122,7 +122,7 @@ type remapper struct {
 	lastNode    string // last node that was looked up, and the cluster of this node
 	lastCluster string
 
-	unmapped int // number of addresses without a translation; example is the first such address
+	unmapped int // number of omitted endpoints; example is an address without a translation
 	example  string
 
 	direct  []thirdEndpoint // endpoints in third clusters, in reverse order

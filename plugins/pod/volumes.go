@@ -34,7 +34,7 @@ func (a *access) rewriteVolumes() error {
 }
 
 // chooseClass replaces the virtual storage class of an ephemeral volume with the class that was negotiated with the
-// provider, or by the provider's default class. The plugin persistentvolumeclaim does the same for claims.
+// provider, or with the provider's default class. The plugin persistentvolumeclaim does the same for claims.
 func (a *access) chooseClass(volume sdk.Node) {
 	if class := a.ctx.Node().String("storageClass"); class != "" {
 		volume.SetString(ephemeralClass, class)

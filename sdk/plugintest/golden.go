@@ -63,8 +63,8 @@ func (m *Module) checkWorks(t testing.TB, cases map[string]Case) error {
 	return fmt.Errorf("the plugin works in none of %d cases, so no expected result is written: %w", len(cases), first)
 }
 
-// compareGolden compares an outcome with the golden files of its case, or updates the files. A fault of the plugin
-// fails the test, and is never written to the files.
+// compareGolden compares an outcome with the golden files of its case, or updates the files. A fault of the plugin,
+// which Check reports, is never written to the files.
 func compareGolden(t testing.TB, dir string, out Outcome) {
 	t.Helper()
 	if *update && !expected(out.Err) {

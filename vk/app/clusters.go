@@ -24,8 +24,8 @@ const (
 	unknownVersion = "v1.25.0"
 )
 
-// connectProvider returns a client configuration for the provider. It sends no request to the provider, but waits until
-// the Secret contains a usable kubeconfig. The returned kubeconfig is nil if a flag specifies a kubeconfig file.
+// connectProvider returns a connection to the provider. It sends no request to the provider, but waits until the Secret
+// contains a usable kubeconfig. The returned kubeconfig is nil if a flag specifies a kubeconfig file.
 func (k *kubelet) connectProvider(ctx context.Context) (provider *connection.Connection, kubeconfig []byte, err error) {
 	if k.ForeignKubeconfig != "" {
 		provider, err = k.ConnectByFile()

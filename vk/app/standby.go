@@ -109,7 +109,7 @@ func (s *standby) takePrepared() *active {
 		return a
 	}
 	s.stopPreparation()
-	if a != nil { // the parts are nil if they have just failed
+	if a != nil { // the prepared parts have just failed
 		log.FromContext(s.ctx).Error(a.stopParts(), "The standby caches cannot be used, starting without them")
 	}
 	return nil

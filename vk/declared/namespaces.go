@@ -134,7 +134,7 @@ func (n *Namespaces) lookup(name string) *namespaceLabels {
 	return known.(*namespaceLabels)
 }
 
-// obstacle returns the reason why labels are not known, as the end of a sentence.
+// obstacle returns the reason why labels are not known, as the end of a sentence, or "" if the watch has no error.
 func (n *Namespaces) obstacle() string {
 	if text := n.lastError.Load(); text != nil {
 		return ", because namespaces cannot be watched (" + *text + "): check the ClusterRole of virtual kubelets"

@@ -61,7 +61,7 @@ func (f *Follower) getModule(ctx context.Context, name string) (*plugins.PluginM
 	return decodeObject[plugins.PluginModule](object)
 }
 
-// getRevision returns a PluginRevision that the watch has not reported yet.
+// getRevision reads a PluginRevision from the API server.
 func (f *Follower) getRevision(ctx context.Context, name string) (*plugins.PluginRevision, error) {
 	ctx, cancel := f.withTimeout(ctx)
 	defer cancel()

@@ -131,7 +131,7 @@ func (all attempts) next(candidates []Candidate, now time.Time) (c *Candidate, w
 	return nil, wait
 }
 
-// errSuperseded ends the rehearsal of a revision that is no longer a candidate.
+// errSuperseded ends a rehearsal if its revision is no longer a candidate, or if the other plugins have changed.
 var errSuperseded = errors.New("the candidate is another one")
 
 // attempt rehearses a candidate once. If the rehearsal must be repeated, it sets the time.

@@ -22,8 +22,8 @@ import (
 	"github.com/refract-project/refract/internal/printable"
 )
 
-// reported is the entry that was written last. The watch may not have reported it yet. It is nil if no entry was
-// written.
+// reported is the entry that was written last. The watch may not have reported it yet. The field entry is nil if the
+// last write has removed the entry.
 type reported struct {
 	uid     types.UID
 	version string

@@ -27,8 +27,8 @@ import (
 )
 
 const (
-	// beatsPerLease is the number of heartbeats that may be lost until the Lease expires. Endpoints should not become
-	// unready because a provider is busy.
+	// beatsPerLease is the duration of the Lease in heartbeat intervals. If it were 1, endpoints would become unready
+	// whenever a busy provider missed a heartbeat.
 	beatsPerLease = 4
 	// failedRetryDelay is the delay after a heartbeat without a response. The provider sends no traffic until the
 	// next successful heartbeat.

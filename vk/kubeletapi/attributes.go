@@ -13,8 +13,8 @@ import (
 
 // requiredAccess returns the permissions on the Node that allow the request. One of the permissions is sufficient. A
 // kubelet with fine-grained authorization (Kubernetes 1.33 and later) requires the same permissions: nodes/stats,
-// nodes/metrics, nodes/log and nodes/checkpoint for the paths with these names; nodes/pods, nodes/healthz and
-// nodes/configz for the paths with these names, with nodes/proxy as the alternative; and nodes/proxy for all other
+// nodes/metrics, nodes/log and nodes/checkpoint for /stats, /metrics, /logs and /checkpoint; nodes/pods, nodes/healthz
+// and nodes/configz for the paths with these names, with nodes/proxy as the alternative; and nodes/proxy for all other
 // paths.
 //
 // requiredAccess is stricter than a kubelet in one point: requests that run commands in a container or connect to it

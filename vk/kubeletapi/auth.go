@@ -75,7 +75,7 @@ func (a *Access) anyAllowed(ctx context.Context, asked []authorizationv1.Subject
 	return false, nil
 }
 
-// describeReviews returns the missing permissions in the terms of an RBAC rule.
+// describeReviews returns the required permissions in the terms of an RBAC rule.
 func describeReviews(asked []authorizationv1.SubjectAccessReviewSpec) string {
 	var subresources []string
 	for _, review := range asked {

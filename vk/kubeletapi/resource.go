@@ -52,8 +52,8 @@ func (s *Server) serveResource(w http.ResponseWriter, r *http.Request) {
 	serveMetrics(w, r, s.readCounters(r.Context()).resourceMetrics())
 }
 
-// serveCAdvisor responds to /metrics/cadvisor with the same measurements as serveResource. It is used if the provider
-// does not offer the metrics of its kubelets.
+// serveCAdvisor responds to /metrics/cadvisor with the same measurements as serveResource. It is used if the metrics of
+// the provider's kubelets cannot be read.
 func (s *Server) serveCAdvisor(w http.ResponseWriter, r *http.Request) {
 	serveMetrics(w, r, s.readCounters(r.Context()).cadvisorMetrics())
 }

@@ -102,7 +102,7 @@ func (r *reviewer) isAllowed(ctx context.Context, asked authorizationv1.SubjectA
 	return allowed, nil
 }
 
-// retryCall repeats a call for a few seconds, until the API server responds.
+// retryCall repeats a call a few times, as long as its error may be temporary.
 func retryCall(ctx context.Context, call func(context.Context) error) error {
 	var last error
 	err := wait.ExponentialBackoffWithContext(ctx, reviewBackoff, func(ctx context.Context) (bool, error) {

@@ -39,7 +39,7 @@ var errNotScraped = errors.New("the provider does not scrape its kubelets for ot
 // serveScrape responds to a path below /metrics with the metrics of the provider's kubelets about the pods of this
 // node. The provider must have the API metrics.liqo.io, which Liqo's metric agent serves, because the kubelets
 // themselves would return the metrics of all pods on their nodes. families is the prefix of the metric families to
-// serve. If the provider does not have this API, the handler in the argument otherwise responds instead.
+// serve. If these metrics cannot be read, the handler in the argument otherwise responds instead.
 func (s *Server) serveScrape(path, families string, otherwise http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), metricsTimeout)
@@ -119,8 +119,8 @@ func (s *Server) filterSamples(to io.Writer, from io.Reader, families string) er
 	return errors.Join(lines.Err(), out.Flush())
 }
 
-// isCommentOf reports whether a comment is printable and belongs to a metric family with this prefix. line is the rest
-// of the comment after its first word.
+// isCommentOf reports whether a comment is printable and belongs to a metric family with this prefix. line must begin
+// with "# HELP " or "# TYPE ".
 func isCommentOf(line []byte, families string) bool {
 	return bytes.HasPrefix(line[len("# HELP "):], []byte(families)) && printable.IsLine(string(line))
 }

@@ -63,7 +63,7 @@ type Mapper struct {
 	handled  cache.ResourceEventHandlerRegistration
 
 	mu        sync.RWMutex
-	known     bool // whether there is exactly one usable map
+	known     bool // whether there is a valid map with the name of the provider
 	table     table
 	uid       types.UID       // UID of the current map
 	createdAt time.Time       // when the current map was created
@@ -118,7 +118,8 @@ func (m *Mapper) Run(ctx context.Context) {
 	m.informer.RunWithContext(ctx)
 }
 
-// endGraces evaluates the map again at the end of its grace period.
+// endGraces notifies the handler at the end of the grace period of a new map, because the state of missing namespaces
+// then becomes certain.
 func (m *Mapper) endGraces(ctx context.Context) {
 	var end <-chan time.Time
 	for {
@@ -309,8 +310,8 @@ func (m *Mapper) storedMaps() (all []*unstructured.Unstructured) {
 }
 
 // recordNamed records the namespaces that a map contains. The age of a map that exists at the start follows from its
-// creation timestamp. A map that appears later counts as new, regardless of the API server's clock. A timer starts
-// another evaluation at the end of a new map's grace period.
+// creation timestamp. A map that appears later counts as new, regardless of the API server's clock. A timer makes
+// endGraces notify the handler at the end of a new map's grace period.
 func (m *Mapper) recordNamed(object *unstructured.Unstructured, next table) {
 	if object.GetUID() != m.uid {
 		if m.createdAt = m.options.Clock.Now(); !m.Synced() {

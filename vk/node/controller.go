@@ -225,7 +225,8 @@ func (c *Controller) registerNode(ctx context.Context) error {
 }
 
 // runLibrary runs the node controller of the virtual-kubelet library, which sends heartbeats, renews the lease and
-// patches the status. If the controller ends before ctx, because its first update was rejected, it is started again.
+// patches the status. If the controller ends before ctx, for example because its first update was rejected, it is
+// started again.
 func (c *Controller) runLibrary(ctx context.Context) error {
 	wait := minRetryDelay
 	for ctx.Err() == nil {

@@ -112,7 +112,7 @@ func (c *Controller) recordChange(p part, w intent, before, after *corev1.Node) 
 	}
 }
 
-// differingFields returns the paths of the fields of the Node that another client has changed or removed.
+// differingFields returns the paths of the desired fields that are missing in the Node or have other values there.
 func differingFields(actual, desired *corev1.Node) ([]string, error) {
 	have, err := comparedFields(actual)
 	if err != nil {

@@ -33,9 +33,9 @@ const (
 type takenError struct{ error }
 
 // showNode writes a condition to the VirtualNode. The condition reports whether the Node of the VirtualNode is
-// registered or, if the name is taken, the owner of the Node with this name. Each change is written only once, because
-// the controller of another implementation may also write the condition. showNode returns false if the condition must
-// be written again because a write has failed.
+// registered or, if the name is taken, the owner of the Node with this name. For any other problem, nothing is written.
+// Each change is written only once, because the controller of another implementation may also write the condition.
+// showNode returns false if the condition must be written again because a write has failed.
 func (c *Controller) showNode(ctx context.Context, problem error) (shown bool) {
 	next := offloadingv1beta1.VirtualNodeCondition{Type: offloadingv1beta1.NodeConditionType,
 		Status: offloadingv1beta1.RunningConditionStatus, Reason: RegisteredReason, Message: printable.Message("Node " + c.config.Name + " is registered")}

@@ -34,8 +34,8 @@ func (l *lab) note(name string, condition map[string]any) {
 	reflectiontest.Must(l.Local.Of("Pod", l.Namespace).Patch(l.Context(), name, types.JSONPatchType, body, metav1.PatchOptions{}, "status"))(l.T)
 }
 
-// TestConditionsOfOthers checks that a condition that a local controller has written stays, and that a condition that
-// was written on the provider is updated with it. Neither of the two conditions may cause an additional write.
+// TestConditionsOfOthers checks that a condition that a local controller has written stays, and that a condition from
+// the provider is shown until the provider removes it. Neither of the two conditions may cause an additional write.
 func TestConditionsOfOthers(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

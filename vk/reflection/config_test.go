@@ -133,8 +133,8 @@ func TestImmutableConfigurationIsMadeAgain(t *testing.T) {
 	l.Present(l.Remote, "Secret", l.RemoteNS, "typed", reflectiontest.Field("type", "example.com/other"))
 }
 
-// TestRefusedObjectKeepsItsCopy checks that the copy is kept, and an Event has the reason, if an object is recreated
-// with content that the provider rejects for a reason other than immutability.
+// TestRefusedObjectKeepsItsCopy checks that the copy is kept, and an Event contains the reason, if an object is
+// recreated with content that the provider rejects for a reason other than immutability.
 func TestRefusedObjectKeepsItsCopy(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, func(o *reflection.Options) { o.Kinds = reflectiontest.Kinds(reflection.ServiceKind) })

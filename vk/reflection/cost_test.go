@@ -60,9 +60,9 @@ func TestWhatIsNotReflectedCostsNothing(t *testing.T) {
 }
 
 // watchedOnce checks that the manager has requested each list only once and has never had two initial watches of the
-// same objects open, only in the given namespaces, and from the provider only objects with our labels. An API server
-// may end a watch at any time. If it does so before it has sent all objects, the client requests an initial watch
-// again. The manager must have ended before the call.
+// same objects open, that it has watched only the given namespaces, and that it has requested from the provider only
+// objects with our labels. An API server may end a watch at any time. If it does so before it has sent all objects, the
+// client requests an initial watch again. The manager must have ended before the call.
 func (l *lab) watchedOnce(s *reflectiontest.Side, namespaces ...string) {
 	l.Helper()
 	watches := map[string][]reflectiontest.Request{}

@@ -65,7 +65,7 @@ func declaredPlugin(name, revision string, wasm []byte) source.Declared {
 		Read: func(context.Context) ([]byte, error) { return wasm, nil }}
 }
 
-// declaredLab is a lab whose chains have the default plugins and declared plugins.
+// declaredLab is a lab whose chains contain the default plugins and declared plugins.
 type declaredLab struct {
 	*lab
 	chains *source.Chains
@@ -96,7 +96,7 @@ func (l *declaredLab) declare(all ...source.Declared) {
 	}
 }
 
-// candidate returns the plugin "team" as a candidate. Its next chains have the given declared plugins.
+// candidate returns the plugin "team" as a candidate. Its next chains contain the given declared plugins.
 func (l *declaredLab) candidate(all ...source.Declared) reflection.PluginCandidate {
 	l.Helper()
 	next, statuses, err := l.chains.NewCandidate(l.Context(), all)

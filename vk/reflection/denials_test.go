@@ -19,8 +19,8 @@ import (
 )
 
 // TestStatusesThatAPolicyOfThisClusterDenies checks that if an admission policy of this cluster denies a reflected
-// status, an Event of the local object has the policy's name, for each kind that shows a status, and that the status is
-// written once the policy allows it.
+// status, an Event of the local object contains the policy's name, for each kind that shows a status, and that the
+// status is written once the policy allows it.
 func TestStatusesThatAPolicyOfThisClusterDenies(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, func(o *reflection.Options) {

@@ -8,14 +8,13 @@
 //
 //	informer ─▶ queue ─▶ policy ─▶ document ─▶ chain ─▶ comparison ─▶ write
 //
-// This is also a good order for reading the code: internal/informer; internal/queue, which prioritizes objects
-// with copies over objects to create; then, in internal/engine, reflector.go, process.go and reconcile.go, with
-// ../../internal/reflectionpolicy and internal/mutation on the way; then internal/copies: desired.go, compare.go and write.go.
-// internal/objects writes the statuses back; internal/failure decides what happens after an error; internal/content
-// reduces cached objects to a hash; internal/settings has the context for plugins; internal/statusdelay delays the
-// writes of statuses. In internal/engine, manager.go starts everything, and lifecycle.go starts and stops namespaces and
-// kinds. follow.go starts a kind in a namespace, and watches it on the provider while it has local objects or copies.
-// defaults.go, in this package, lists the default kinds.
+// This is also a good order for reading the code: internal/informer; internal/queue, which prioritizes objects with copies over objects to
+// create; then, in internal/engine, reflector.go, process.go and reconcile.go, with ../../internal/reflectionpolicy and internal/mutation
+// on the way; then internal/copies: desired.go, compare.go and write.go. internal/objects writes the statuses back; internal/failure
+// decides what happens after an error; internal/content reduces cached objects to a hash; internal/settings provides the context for
+// plugins; internal/statusdelay delays the writes of statuses. In internal/engine, manager.go starts everything, and lifecycle.go starts
+// and stops namespaces and kinds. follow.go starts a kind in a namespace, and watches it on the provider while it has local objects or
+// copies. defaults.go, in this package, lists the default kinds.
 //
 // For most kinds a value of the type Kind is sufficient. Kinds with special behavior also have a handler in a package
 // below internal/kinds: pod; token, for the service account tokens of pods, which are requested from this cluster and
@@ -34,11 +33,11 @@
 //   - Overwrite objects of other clients. Only copies with the labels of this pair of clusters are watched. If an
 //     object with another owner has the name of a copy, this is reported on the local object, and the write is
 //     retried later.
-//   - Delete when in doubt. Nothing is evaluated before every relevant cache is filled. After an invalid annotation,
-//     a failed plugin or a missing namespace map, the copy stays. A copy is deleted if the local object is deleted,
-//     if the policy or an annotation excludes the object, or if a plugin skips it, because that is a decision and not
-//     a failure. While a revision of a plugin is on probation, a copy that only the new revision skips stays
-//     (internal/probation). A claim, which may have the only copy of a user's data, is deleted only when Kubernetes
+//   - Delete when in doubt. Nothing is evaluated before every relevant cache is filled. After an invalid annotation, a
+//     failed plugin or a missing namespace map, the copy stays. A copy is deleted if the local object is deleted, if
+//     the policy or an annotation excludes the object, or if a plugin skips it, because that is a decision and not a
+//     failure. While a revision of a plugin is on probation, a copy that only the new revision skips stays
+//     (internal/probation). A claim, which may contain the only copy of a user's data, is deleted only when Kubernetes
 //     has released its volume under the policy Delete.
 //   - Write without a difference. The mutated document is compared with the copy before an object is built from it.
 //     The normalizations of the API server are remembered, so that they are not reverted (only in memory: after a

@@ -15,9 +15,10 @@ import (
 )
 
 // withFewerRules returns reduced copies of a NetworkPolicy, for a provider that rejects the full policy. Without a
-// reduced copy, the provider would have no policy or an outdated one, and the pods would accept traffic that the
-// policy does not allow. The first reduced copy has only those rules that the existing copy also has. The second has
-// no rules. Both isolate the same pods as the policy, and neither allows traffic that the policy does not allow.
+// reduced copy, the provider would have no policy or an outdated one, and the pods would accept traffic that the policy
+// does not allow. If the existing copy has some of the rules, the first reduced copy has only these. The last one has
+// no rules. All reduced copies isolate the same pods as the policy, and none allows traffic that the policy does not
+// allow.
 func withFewerRules(policy, remote *unstructured.Unstructured) (lesser []*unstructured.Unstructured) {
 	spec, present := raw.Map(policy.Object["spec"]), map[string]any{}
 	if remote != nil {

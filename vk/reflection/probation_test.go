@@ -70,8 +70,8 @@ func (l *probationLab) copies(p *reflection.Probation, n, held int) {
 	})
 }
 
-// TestNewSkipsRemoveNothing checks that if a promoted plugin skips every object, only the permitted number of copies
-// is deleted while the plugin is on probation.
+// TestNewSkipsRemoveNothing checks that if a promoted plugin skips every object, no more than the permitted number of
+// copies is deleted while the plugin is on probation.
 func TestNewSkipsRemoveNothing(t *testing.T) {
 	t.Parallel()
 	first, second := declaredPlugin("team", "team-1", module(t, "1", fmt.Sprintf(setsLabel, "v1"))), declaredPlugin("team", "team-2", module(t, "2", skipsAll))

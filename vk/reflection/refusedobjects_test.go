@@ -16,7 +16,7 @@ import (
 )
 
 // TestObjectsThatAPolicyDenies checks that if an admission policy of the provider denies an object, an Event of the
-// local object has the policy's message, and the object is reflected as soon as the policy allows it.
+// local object contains the policy's message, and the object is reflected as soon as the policy allows it.
 func TestObjectsThatAPolicyDenies(t *testing.T) {
 	t.Parallel()
 	l := newClaimLab(t, "Delete", func(o *reflection.Options) {

@@ -25,7 +25,7 @@ func RehearsePlugin(ctx context.Context, m *Manager, c PluginCandidate) (*plugin
 
 // Types for the probation of promoted plugin revisions; see Options.Probations.
 type (
-	// Probations has all probations of a virtual kubelet.
+	// Probations contains all probations of a virtual kubelet.
 	Probations = probation.Set
 	// Probation is the probation of one promoted revision.
 	Probation = probation.Probation

@@ -85,7 +85,7 @@ spec: {nodeName: %s, automountServiceAccountToken: false, containers: [{name: we
 	l.Stop()
 	l.Quiet("a restart", func() { l.Start() })
 
-	// For a pod from a version of Refract that did not record counts, only the status has the count.
+	// For a pod from a version of Refract that did not record counts, only the status contains the count.
 	l.Stop()
 	l.Local.PatchYAML(t, "Pod", l.Namespace, "web", `{metadata: {annotations: {`+pod.RestartsAnnotation+`: null}}}`)
 	l.Local.PatchYAML(t, "Pod", l.Namespace, "bare", `{metadata: {annotations: {`+pod.RestartsAnnotation+`: nonsense}}}`)

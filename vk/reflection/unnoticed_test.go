@@ -160,7 +160,7 @@ func (l *lab) slowAdmission(name string) {
 	})
 }
 
-// question has the fields of an AdmissionReview that the webhook reads.
+// question contains the fields of an AdmissionReview that the webhook reads.
 type question struct {
 	UID, Name         string
 	Object, OldObject map[string]any

@@ -76,8 +76,8 @@ func (s *side) getDefinition(ctx context.Context, name string, role rbac.Role) (
 	return definition, nil
 }
 
-// createDefinition creates a definition in the cluster. If this is forbidden, the returned fault contains the missing
-// permission.
+// createDefinition creates a definition in the cluster. It always returns an error: a fault that says that the
+// definition is not served yet or, if the creation is forbidden, a fault with the missing permission.
 func (s *side) createDefinition(ctx context.Context, definition *unstructured.Unstructured) error {
 	ctx, cancel := s.withTimeout(ctx)
 	defer cancel()
@@ -96,8 +96,9 @@ func (s *side) createDefinition(ctx context.Context, definition *unstructured.Un
 }
 
 // portableDefinition returns a copy of a definition without the parts that are only valid in its own cluster: the
-// status, metadata that the API server sets, and the conversion webhook. Only the stored version is copied. Without the
-// webhook, objects of other versions would lose the fields that the stored version does not have.
+// status, metadata that the API server sets, and the conversion webhook. If there is such a webhook, only the stored
+// version is copied. Without the webhook, objects of other versions would lose the fields that the stored version does
+// not have.
 func portableDefinition(original *unstructured.Unstructured, version, cluster string) (*unstructured.Unstructured, error) {
 	spec, ok, err := unstructured.NestedMap(original.Object, "spec")
 	if err != nil || !ok {
@@ -139,7 +140,8 @@ func keepStored(spec map[string]any, name, stored string) error {
 	return fmt.Errorf("CustomResourceDefinition %s has no stored version", name)
 }
 
-// unservedReason returns the reason in the conditions of a definition why it is not served.
+// unservedReason returns the reason in the conditions of a definition why it is not served, as the end of a sentence,
+// or "" if there is none.
 func unservedReason(definition *unstructured.Unstructured) string {
 	var found []string
 	conditions, _, _ := unstructured.NestedSlice(definition.Object, "status", "conditions")

@@ -54,7 +54,8 @@ func (s *side) discoverResource(ctx context.Context, gvr schema.GroupVersionReso
 	return nil, &unserved{gvr, versions}
 }
 
-// findResource returns the description of a resource and of its status subresource from a list.
+// findResource returns the description of a resource and of its status subresource from a list, or nil if the list does
+// not contain the resource.
 func findResource(list *metav1.APIResourceList, gvr schema.GroupVersionResource) *served {
 	var found *served
 	status := false

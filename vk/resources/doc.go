@@ -16,9 +16,9 @@
 //
 // # When it reconciles again
 //
-// A ReflectedResource is reconciled when it changes, when a namespace is offloaded, and, where definitions
-// may be watched, when a definition is created, changed or deleted. While a requirement is missing, it is also
-// reconciled after 5 s to 2 min. A restart is never needed.
+// A ReflectedResource is reconciled when it changes, when the offloaded namespaces change, and, where definitions may
+// be watched, when a definition is created, changed or deleted. While a requirement is missing, it is also reconciled
+// after 5 s to 2 min. A restart is never needed.
 //
 // # When in doubt
 //

@@ -187,7 +187,7 @@ func listNamespaces(namespaces []string) string {
 	}
 }
 
-// forbiddenFault returns the fault that a role is missing, with the rules to add.
+// forbiddenFault returns the fault that permissions are missing, with the rules to add.
 func (s *side) forbiddenFault(doing string, role rbac.Role) error {
 	rules := make([]rbacv1.PolicyRule, 0, len(role.Rules))
 	for _, rule := range role.Rules {

@@ -23,8 +23,7 @@ import (
 // reservedGroups are the API groups that reflection itself uses.
 var reservedGroups = []string{"offloading.liqo.io", pluginsv1alpha1.GroupVersion.Group}
 
-// isReserved reports whether objects of a resource are reflected by default, or determine how other objects are
-// reflected.
+// isReserved reports whether objects of a resource, or their tokens, are reflected by default.
 func isReserved(resource schema.GroupResource) bool {
 	switch resource.String() {
 	case "serviceaccounts", // tokens of ServiceAccounts are reflected by default

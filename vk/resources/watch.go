@@ -16,8 +16,8 @@ import (
 )
 
 // awaitOwn waits until ReflectedResources are defined and this process may watch them, and logs each missing
-// requirement once. The installation may be older than ReflectedResources, and a watch without permission would log
-// errors forever.
+// requirement once. It returns false when ctx has ended. The installation may be older than ReflectedResources, and a
+// watch without permission would log errors forever.
 func (f *Follower) awaitOwn(ctx context.Context) bool {
 	said := ""
 	for {

@@ -149,7 +149,8 @@ func (a *agent) listPeers(ctx context.Context) ([]desired.Peer, error) {
 	return all, nil
 }
 
-// preferRunning returns the gateway that the controller manager runs, if there are several of one peer: the other ones wait until it is gone.
+// preferRunning returns only the gateway that the controller manager runs, if it runs exactly one of a peer's gateways. The other gateways
+// wait until this one is gone. In all other cases, it returns all gateways.
 func preferRunning(peers []desired.Peer) []desired.Peer {
 	isRunning := func(p desired.Peer) bool {
 		return p.Server != nil && p.Server.Status.ServerRef != nil || p.Client != nil && p.Client.Status.ClientRef != nil

@@ -37,7 +37,8 @@ type endpoints struct {
 	turn       int
 }
 
-// choose returns the current address. If a name cannot be resolved, its previous addresses are kept.
+// choose returns the current address. If a name cannot be resolved although spec has not changed, the previous
+// addresses are kept.
 func (e *endpoints) choose(ctx context.Context, spec networking.EndpointStatus) (netip.AddrPort, error) {
 	e.mutex.Lock()
 	defer e.mutex.Unlock()

@@ -22,8 +22,8 @@ import (
 	"github.com/refract-project/refract/gateway/desired"
 )
 
-// nodeKinds returns cache options for Nodes and their IPs. IPs of offloaded pods are not cached. Virtual nodes are excluded, because they have no address. Of
-// other Nodes, only some fields are cached.
+// nodeKinds returns cache options for Nodes and their IPs. IPs of offloaded pods are not cached, and neither are virtual nodes, because
+// they have no address. Only some fields of the other Nodes are cached.
 func nodeKinds(installation string) map[client.Object]cache.ByObject {
 	real, err := labels.NewRequirement(wire.TypeLabel, selection.NotEquals, []string{wire.VirtualNodeType})
 	if err != nil {
@@ -52,8 +52,8 @@ func shrinkNode(object any) (any, error) {
 // nodes converts Nodes, and remembers the last valid addresses of each of them.
 type nodes struct{ last map[string]desired.Node }
 
-// translate returns the nodes that have addresses, sorted by name. If a Node or an IP cannot be used, the error reports
-// this, and the node keeps its previous addresses.
+// translate returns the nodes that have addresses, sorted by address. If a Node or an IP cannot be used, the error
+// reports this, and the node keeps its previous addresses.
 func (n *nodes) translate(list []corev1.Node, ips []ipam.IP) ([]desired.Node, error) {
 	var errs []error
 	found := make(map[string]desired.Node, len(list))

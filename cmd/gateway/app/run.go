@@ -165,7 +165,8 @@ func replaceValue(channel chan bool, value bool) {
 	}
 }
 
-// kinds returns the caches of a gateway. They need permission for the tenant namespace only, and for Nodes.
+// kinds returns the caches of a gateway. They need permissions only in the tenant namespace, for Nodes, and for the IPs
+// in the namespace of the installation.
 func (o *runOptions) kinds() map[client.Object]cache.ByObject {
 	inNamespace := func(name string) cache.ByObject {
 		by := cache.ByObject{Namespaces: map[string]cache.Config{o.namespace: {}}}
@@ -289,7 +290,7 @@ func (p *peering) readNodes(ctx context.Context, input *desired.Peering) error {
 	return nil
 }
 
-// getObject returns an object, or nil if it does not exist.
+// getObject returns an object without the metadata that stripMetadata removes, or nil if the object does not exist.
 func getObject[T client.Object](ctx context.Context, reader client.Reader, namespace, name string, into T) (found T, err error) {
 	err = reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, into)
 	if apierrors.IsNotFound(err) {

@@ -39,7 +39,7 @@ type clusterAccess struct {
 	contextFlag, fileFlag string
 	// foreign is true if another party may have written the kubeconfig.
 	foreign bool
-	// command is the context of the running command, or nil before it runs. Its end is the end of all requests.
+	// command is the context of the running command, or nil before it runs. When it ends, all requests end.
 	command context.Context //nolint:containedctx // the libraries that use the flags pass no context
 }
 

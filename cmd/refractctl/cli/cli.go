@@ -129,7 +129,8 @@ func newGroup(use, short string, commands ...*cobra.Command) *cobra.Command {
 	return command
 }
 
-// requireCommand returns the run function of a command that only contains other commands. It returns an error.
+// requireCommand returns the run function of a command that only contains other commands. Without arguments it prints
+// the help, and for an unknown argument it returns an error.
 func requireCommand(commands []*cobra.Command) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {

@@ -62,7 +62,7 @@ var valuesOf = map[string]string{
 	"revision": "subdomain", "to": "subdomain", "kind": "resource", "hook": "hook", "fuel": "fuel", "filename": "text", "context": "text", "config": "text",
 }
 
-// validArgs has valid arguments of each command that has flags with values.
+// validArgs contains valid arguments of each command that has flags with values.
 var validArgs = map[string]string{
 	"install":                "--cluster-id=rome --registry=registry.example.com/refract",
 	"uninstall":              "",

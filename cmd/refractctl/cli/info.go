@@ -276,7 +276,7 @@ func countPods(pods []corev1.Pod) []podsInfo {
 	return sorted
 }
 
-// keepPeers removes all information that is not about the given peers.
+// keepPeers removes all information that is not about the given peers. It fails if a peer is unknown.
 func (i *info) keepPeers(peers []string) error {
 	for _, peer := range peers {
 		if !slices.ContainsFunc(i.Clusters, func(c clusterInfo) bool { return c.ID == peer }) {

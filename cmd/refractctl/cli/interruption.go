@@ -56,7 +56,8 @@ type interruptible struct {
 	access *clusterAccess
 }
 
-// RoundTrip implements http.RoundTripper. After the interruption, only Helm's record of the failed release is sent.
+// RoundTrip implements http.RoundTripper. After the interruption, reads fail, and only writes are sent, because Helm
+// then records that the release failed.
 func (i *interruptible) RoundTrip(request *http.Request) (*http.Response, error) {
 	command := i.access.command
 	switch {

@@ -217,7 +217,8 @@ func speakLiqoctl(root *cobra.Command) {
 }
 
 // ensureCommand returns the command with the given path. If it does not exist, a hidden command is added that fails
-// with an error that names the replacement.
+// with an error that names the replacement. For the command completion, which cobra adds later, ensureCommand returns
+// nil.
 func ensureCommand(from *cobra.Command, path []string, instead string) *cobra.Command {
 	if len(path) == 0 {
 		return from
@@ -243,7 +244,7 @@ func ensureCommand(from *cobra.Command, path []string, instead string) *cobra.Co
 	return ensureCommand(child, path[1:], instead)
 }
 
-// addFlags adds the flags of liqoctl that the command does not have.
+// addFlags adds the flags of liqoctl that the command does not have, and the names that its own flags have in liqoctl.
 func (l *liqoCommand) addFlags(command *cobra.Command) {
 	if command == nil {
 		return

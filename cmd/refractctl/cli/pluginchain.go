@@ -145,8 +145,8 @@ func (s *chainScope) exclude(p *declaredPlugin, active *plugins.PluginRevision) 
 }
 
 // findRunning returns the revision of a plugin that the virtual node of the scope runs. This is the active revision,
-// except after the virtual node has rolled it back by itself, or could not load it. Without a virtual node in the scope,
-// or if it runs none, the active revision is returned, or nil.
+// except after the virtual node has rolled it back by itself, or could not load it. Without a virtual node in the
+// scope, or if it runs none, the active revision is returned, or nil if no revision is active.
 func (s *chainScope) findRunning(p *declaredPlugin) *plugins.PluginRevision {
 	active := p.findRevision(p.Status.ActiveRevision)
 	if s.node == "" || active == nil || s.runs(active) {

@@ -42,7 +42,7 @@ func newStranger(t *testing.T) *stranger {
 	return s
 }
 
-// kubeconfig returns a kubeconfig of the stranger after a change. If invitation is true, it has the extension that
+// kubeconfig returns a kubeconfig of the stranger after a change. If invitation is true, it contains the extension that
 // refractctl generate peering-user adds.
 func (s *stranger) kubeconfig(t *testing.T, invitation bool, change func(*clientcmdapi.Cluster, *clientcmdapi.AuthInfo)) string {
 	t.Helper()

@@ -168,7 +168,8 @@ func (t *trial) explainUnmatched(out io.Writer, chains *trialChains, objects []m
 	return nil
 }
 
-// noneMatches returns an error if there is a note for every object. The error contains the first note.
+// noneMatches returns the error for a plugin that runs on no object. It contains the first of the notes about the
+// objects.
 func noneMatches(notes []string) error {
 	if others := len(notes) - 1; others > 0 {
 		return fmt.Errorf("%s; nor does it run on the other %d", notes[0], others)
@@ -243,7 +244,7 @@ func printWarning(out io.Writer, of, text string) {
 	fmt.Fprintf(out, "warning of %s: %s\n", printable.Line(of), printable.Line(text))
 }
 
-// printOutcome prints the warnings, and all other effects of the plugin except the resulting object.
+// printOutcome prints the warnings, and all other effects of the plugins except the resulting object.
 func printOutcome(out io.Writer, outcome *host.Outcome) {
 	if outcome == nil {
 		return
@@ -291,8 +292,8 @@ func readOptional(flag, file string) (map[string]any, error) {
 	return objects[0], nil
 }
 
-// readObjects reads the documents of a YAML or JSON file. Each document must be a map. Whole numbers stay integers. A
-// v1 List is replaced by its items.
+// readObjects reads the documents of a YAML or JSON file. Each document must be a map or empty, and at least one must
+// be a map. Whole numbers stay integers. A v1 List is replaced by its items.
 func readObjects(flag, file string, stdin io.Reader) (objects []map[string]any, err error) {
 	in := stdin
 	if file != "-" || stdin == nil {

@@ -50,7 +50,7 @@ func (f *secretFile) discardPending() {
 	_ = os.Remove(f.pending.Name())
 }
 
-// exposedMode returns the mode of the file that out writes to if users other than its owner can read it, and 0
+// exposedMode returns the mode of the file that out writes to if users other than its owner can access it, and 0
 // otherwise. Shells create such files when output is redirected.
 func exposedMode(out io.Writer) fs.FileMode {
 	file, ok := out.(*os.File)

@@ -158,7 +158,8 @@ func restoreAccess(ctx context.Context, access *clusterAccess, c client.Client, 
 	return tenant.Activate(ctx, o.Provider, consumer)
 }
 
-// limitTenant sets the condition of a consumer's Tenants, and waits until the controllers have enforced it.
+// limitTenant sets the condition of a consumer's Tenants, cordons or uncordons its Quotas, and waits until the
+// controllers have enforced the condition.
 func limitTenant(ctx context.Context, c client.Client, consumer string, limit auth.TenantCondition, cmd *cobra.Command) error {
 	tenants, err := tenantsOf(ctx, c, consumer)
 	if err != nil {
@@ -239,7 +240,7 @@ func cordonOf(quota *offloading.Quota, tenants []auth.Tenant, cordoned bool) map
 	return fields
 }
 
-// tenantsOf returns the Tenants of a consumer.
+// tenantsOf returns the Tenants of a consumer that are not being deleted.
 func tenantsOf(ctx context.Context, c client.Client, consumer string) ([]auth.Tenant, error) {
 	all := &auth.TenantList{}
 	if err := fillLists(ctx, c, all); err != nil && !missingKind(err) {
@@ -275,7 +276,7 @@ func describeConsumers(ctx context.Context, c client.Client) string {
 	return "the consumers " + strings.Join(sets.List(ids), ", ")
 }
 
-// quotasOf returns the Quotas of a consumer that has joined with refractctl. No controller writes these Quotas.
+// quotasOf returns the Quotas of a consumer that has joined with refractctl.
 func quotasOf(ctx context.Context, c client.Client, consumer string) ([]offloading.Quota, error) {
 	all := &offloading.QuotaList{}
 	if err := c.List(ctx, all, client.InNamespace(wire.TenantNamespace(consumer))); err != nil {
@@ -335,7 +336,8 @@ func isEnforced(ctx context.Context, c client.Client, tenant *auth.Tenant, limit
 	}), err
 }
 
-// drainedTenant reports whether all requests of a consumer are gone, and describes the remaining ones.
+// drainedTenant reports whether all ResourceSlices and NamespaceMaps of a consumer are gone, and describes the
+// remaining ones.
 func drainedTenant(requests []auth.ResourceSlice, maps []offloading.NamespaceMap) (bool, string, error) {
 	var left []string
 	begun := true
@@ -476,8 +478,8 @@ func removeCordon(ctx context.Context, c client.Client, namespace, name string, 
 	return true, nil
 }
 
-// awaitQuota waits until the Quota of a ResourceSlice is cordoned, or is no longer cordoned. A missing Quota counts
-// as cordoned, because its user gets no new pods.
+// awaitQuota waits until the Quota of a ResourceSlice exists and is cordoned or, if cordon is false, not cordoned. It
+// does not wait for a ResourceSlice that was not accepted.
 func awaitQuota(ctx context.Context, c client.Client, slice *auth.ResourceSlice, cordon bool, cmd *cobra.Command) error {
 	key := client.ObjectKey{Namespace: slice.Namespace, Name: auth.ResourceSliceUser(slice.Name, string(ptr.Deref(slice.Spec.ConsumerClusterID, "")))}
 	// If the ResourceSlice is denied, its Quota stays cordoned or does not exist.

@@ -63,8 +63,8 @@ func TestConsumersAreCordoned(t *testing.T) {
 	assert.Equal(t, exitUsage, exitCode(err))
 }
 
-// TestTheRecordOfADrainIsRemoved checks that refractctl activate tenant removes the record of a drain, which is left if
-// the drained Tenant of a consumer was deleted.
+// TestTheRecordOfADrainIsRemoved checks that refractctl activate tenant removes the record of a drain, which stays if
+// the drained Tenant of a consumer is deleted.
 func TestTheRecordOfADrainIsRemoved(t *testing.T) {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "liqo-tenant-novara", Annotations: map[string]string{wire.TenantConditionAnnotation: "Drained/1"}}}
 	create(t, namespace)

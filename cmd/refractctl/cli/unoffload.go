@@ -84,7 +84,8 @@ func (u *unoffloading) findVolumes(ctx context.Context, c client.Client, out io.
 	return err
 }
 
-// unoffloadNamespace deletes the NamespaceOffloading of a namespace. It fails if data would be lost.
+// unoffloadNamespace deletes the NamespaceOffloading of a namespace. In a dry run, it only prints this. It fails if
+// data would be lost without a confirmation.
 func (u *unoffloading) unoffloadNamespace(ctx context.Context, c client.Client, out io.Writer, namespace string) error {
 	if err := mustExist(ctx, c, namespace); err != nil {
 		return err

@@ -201,7 +201,7 @@ func newDrainCommand(access *clusterAccess) *cobra.Command {
 	return command
 }
 
-// isDrained reports whether the Node is cordoned and has no pods that a drain would evict.
+// isDrained reports whether the Node is gone, or is cordoned and has no pods that a drain would evict.
 func isDrained(ctx context.Context, c client.Client, vn *offloading.VirtualNode) (bool, error) {
 	switch node, err := nodeOf(ctx, c, vn); {
 	case apierrors.IsNotFound(err):
@@ -234,8 +234,8 @@ func askForDrain(ctx context.Context, c client.Client, vn *offloading.VirtualNod
 	return changed, nil
 }
 
-// nodeOf returns the Node of a virtual node. It returns an error if the Node with this name is not virtual, for
-// example a real worker.
+// nodeOf returns the Node of a virtual node. It returns an error if the Node with this name is not a virtual node of
+// the same provider, for example if it is a real worker.
 func nodeOf(ctx context.Context, c client.Client, vn *offloading.VirtualNode) (*corev1.Node, error) {
 	node := &corev1.Node{}
 	if err := c.Get(ctx, client.ObjectKey{Name: vn.Name}, node); err != nil {
@@ -259,7 +259,7 @@ func setSchedulable(ctx context.Context, c client.Client, vn *offloading.Virtual
 	if err != nil {
 		return err
 	}
-	// If another Node has this name by now, the patch fails because of the UID.
+	// If the Node was replaced by another one with the same name, the patch fails because of the UID.
 	patch := fmt.Sprintf(`{"metadata":{"uid":%q},"spec":{"unschedulable":%t}}`, node.UID, !is)
 	if err := c.Patch(ctx, node, client.RawPatch(types.MergePatchType, []byte(patch))); err != nil {
 		return fmt.Errorf("patching node %s, %w", vn.Name, err)

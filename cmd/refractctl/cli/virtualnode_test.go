@@ -24,7 +24,8 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// virtualNode creates a virtual node and its Node. Its finalizer is kept until the controller would have drained it.
+// virtualNode creates a VirtualNode, and its namespace if it is missing. The finalizer of the VirtualNode stays until
+// the test removes it, as the controller does after a drain.
 func virtualNode(t *testing.T, namespace, name string) *offloading.VirtualNode {
 	t.Helper()
 	if admin(t).Get(t.Context(), client.ObjectKey{Name: namespace}, &corev1.Namespace{}) != nil {
@@ -55,9 +56,9 @@ func (p *printed) String() string {
 
 const tick = 20 * time.Millisecond
 
-// controller acts as the controller: when the function is returns true for the VirtualNode, it sets the conditions one
-// after the other, each after the command has printed the previous one. If the VirtualNode is being deleted, it then
-// removes the finalizer.
+// controller acts as the controller: as soon as is returns true for the VirtualNode, it sets the conditions one after
+// the other, each when the command has printed the previous one. If the VirtualNode is being deleted, it then removes
+// the finalizer.
 func controller(t *testing.T, progress *printed, vn *offloading.VirtualNode, is func(*offloading.VirtualNode) bool, shown ...offloading.VirtualNodeCondition) <-chan error {
 	t.Helper()
 	c, done := admin(t), make(chan error, 1)

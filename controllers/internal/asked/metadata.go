@@ -29,11 +29,11 @@ func MetadataValues(labels, annotations map[string]string) Values {
 	return values
 }
 
-// Merge returns the labels or annotations that an object should have. An entry gets its desired value if the request
-// for this entry has changed since the last write. Otherwise it keeps its actual value, even if another client has
-// changed or removed it. This project's own entries always get the desired value, because they are used to find, count
-// and restrict objects. If the record contains no metadata, the request for an existing entry counts as unchanged
-// unless owned returns true, i.e. unless Refract wrote the entry.
+// Merge returns the entries to write into the labels or annotations of an object. An entry gets its desired value if
+// this value differs from the last requested one. Otherwise it keeps its actual value, even if another client has
+// changed or removed it. Entries with keys of Refract's protocol always get the desired value, because they are used to
+// find, count and restrict objects. If the record contains no metadata, missing entries and the entries for which owned
+// returns true get the desired value, and all others keep their actual value.
 func (r *Record) Merge(field Field, actual, desired map[string]string, owned func(key string) bool) map[string]string {
 	merged := maps.Clone(desired)
 	for key, value := range desired {

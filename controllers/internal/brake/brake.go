@@ -75,17 +75,18 @@ func (b *Brake) Restoring() *Brake {
 }
 
 // In returns a brake for enforced objects in the given namespace, which may be in another cluster. They are read with
-// live. The brake shares its records with b. An enforced object must always be in the same namespace.
+// live. The brake shares its records with b. The namespace must always be the same for the same requesting object.
 func (b *Brake) In(namespace string, live client.Reader) *Brake {
 	other := *b
 	other.namespace, other.live = namespace, live
 	return &other
 }
 
-// created is the only state that is recorded for an object that exists.
+// created is the state that is recorded for each creation, regardless of the content of the object.
 const created = 1
 
-// MayCreate returns a *oscillation.QuarantineError if another client keeps deleting the object that request requests.
+// MayCreate returns a *oscillation.QuarantineError if another client keeps deleting the enforced object. request is the
+// object that requests it.
 func (b *Brake) MayCreate(ctx context.Context, request client.Object, action string) error {
 	return b.reported(ctx, request, action, nil, b.creations, b.creations.MayWrite(client.ObjectKeyFromObject(request), causeOf(request), created))
 }

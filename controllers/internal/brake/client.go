@@ -69,7 +69,7 @@ func Quarantined(c client.Client) int {
 }
 
 // Desired is an option of Create and Patch. It contains the desired content of the object. If it has changed, a write
-// is not part of a fight. Use it for content that depends on more than a few settings that rarely change.
+// is not part of a fight. Use it unless the content depends only on a few settings that rarely change.
 type Desired string
 
 // ApplyToCreate implements client.CreateOption.

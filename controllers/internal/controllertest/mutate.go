@@ -13,9 +13,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Mutate creates an admission policy that changes new objects of a resource in a namespace, until the test ends. The
-// expression must return JSON patches. Mutate waits until the policy is enforced: it creates probe, an object of the
-// resource, until changed returns true.
+// Mutate creates an admission policy that changes new objects of a resource in a namespace, until end is called or the
+// test ends. The expression must return JSON patches. Mutate waits until the policy is enforced: it creates probe, an
+// object of the resource, until changed returns true.
 func (c *Cluster) Mutate(t *testing.T, name, group, resource, namespace, expression string, probe client.Object, changed func() bool) (end func()) {
 	t.Helper()
 	policy := &admissionv1.MutatingAdmissionPolicy{

@@ -50,7 +50,7 @@ func (c *Cluster) BoundClaim(t *testing.T, provider, namespace string, policy co
 	return claim, volume
 }
 
-// Release deletes an object after removing its finalizers. It may be called after the test's context is done.
+// Release deletes an object and removes its finalizers. It may be called after the test's context is done.
 func (c *Cluster) Release(t *testing.T, object client.Object) {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())

@@ -3,10 +3,10 @@
 
 // Package fresh prevents irreversible actions based on an outdated cache.
 //
-// A cache follows the API server within milliseconds, with one exception: after etcd has been restored from a backup,
-// the cache contains the objects from before the restore for some seconds, until its watch fails. An object may have
-// been marked for deletion before the restore, but not after it. Such an object must not be finalized, because its
-// objects on another cluster would be deleted.
+// A cache usually follows the API server within milliseconds. After etcd has been restored from a backup, however, the
+// cache contains the objects from before the restore for some seconds, until its watch fails. An object may have been
+// marked for deletion before the restore, but not after it. Such an object must not be finalized, because its objects
+// on another cluster would be deleted.
 package fresh
 
 import (

@@ -227,8 +227,8 @@ func (d *requiredDeclaration) missingField(spec *corev1.PodSpec) (field, rule st
 	return "", ""
 }
 
-// undeclaredField returns the first required field that a container lacks. A field that the pod declares for all
-// containers is not missing.
+// undeclaredField returns the rule for the first required field that a container lacks, or "" if it lacks none. A field
+// that the pod declares for all containers is not missing.
 func (d *requiredDeclaration) undeclaredField(container, pod *corev1.ResourceRequirements) string {
 	for _, name := range d.requests {
 		if !isPositive(container.Requests, name) && !isPositive(pod.Requests, name) {
@@ -248,7 +248,8 @@ func (d *requiredDeclaration) undeclaredField(container, pod *corev1.ResourceReq
 	return ""
 }
 
-// unequalLimit returns the first limit that differs from the request for the same resource.
+// unequalLimit returns the rule for the first limit that differs from the request for the same resource, or "" if there
+// is none.
 func (d *requiredDeclaration) unequalLimit(resources *corev1.ResourceRequirements) string {
 	if !d.equal {
 		return ""

@@ -52,7 +52,7 @@ type Ledger struct {
 	announced map[types.NamespacedName]announcement
 }
 
-// reservation is the demand of one pod in addition to its demand in the cache.
+// reservation is the demand of one pod that may not be in the cache yet. The larger one of the two demands counts.
 type reservation struct {
 	owner owner
 	// open is the demand of a write that is pending or has an unknown outcome.

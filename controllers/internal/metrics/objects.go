@@ -38,7 +38,7 @@ type objects struct {
 }
 
 // RegisterObjects exports the numbers of enforced objects. reader must read from a cache. Until active is closed, no
-// numbers are exported, because another replica is the leader and enforces the objects.
+// numbers are exported, because another replica may be the leader and enforce the objects.
 func RegisterObjects(registerer prometheus.Registerer, reader client.Client, active <-chan struct{}, enforced []Enforced) error {
 	o := &objects{
 		reader: reader, active: active, enforced: enforced,

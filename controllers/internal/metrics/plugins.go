@@ -36,7 +36,7 @@ type declaredPlugins struct {
 }
 
 // RegisterPlugins exports the states of the ReflectionPlugins. reader must read from a cache. Until active is closed,
-// nothing is exported, because another replica is the leader.
+// nothing is exported, because another replica may be the leader.
 func RegisterPlugins(registerer prometheus.Registerer, reader client.Reader, active <-chan struct{}) error {
 	return register(registerer, &declaredPlugins{
 		reader: reader, active: active,

@@ -73,8 +73,8 @@ func read(object *unstructured.Unstructured) network {
 	return network{pods: pods, all: all}
 }
 
-// incomplete returns an error that describes the parts that are missing. Releases of Liqo that do not set the condition
-// set only the ranges.
+// incomplete returns an error that describes the missing parts, or nil if nothing is missing. Releases of Liqo that do
+// not set the condition set only the ranges.
 func (c *configuration) incomplete(generation int64) error {
 	from, to := c.Spec.Remote.CIDR, c.Status.Remote.CIDR
 	condition := meta.FindStatusCondition(c.Status.Conditions, cidrsConfigured)

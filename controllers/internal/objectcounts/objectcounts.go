@@ -31,7 +31,7 @@ const defaultRecountDelay = 2 * time.Minute
 
 const fieldOwner = client.FieldOwner(wire.NamespaceMapFieldManager)
 
-// tenantSuffix is the suffix of the resources that consumers create in their tenant namespaces.
+// tenantSuffix is the suffix of the names of limits that apply to tenant namespaces.
 const tenantSuffix = ".authentication.liqo.io"
 
 // OfRemoteNamespaces returns the limits that apply to remote namespaces.

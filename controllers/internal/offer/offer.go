@@ -60,7 +60,8 @@ type Publisher struct {
 }
 
 // PublishOffer decides about the resources of a slice, and sets the offer in its status. It does not write the slice to
-// the API server. A request that exceeds the limit is denied, but an existing grant is kept.
+// the API server. A request that exceeds the limit is denied, unless the slice already has a grant: then this grant
+// stays accepted and unchanged.
 func (p *Publisher) PublishOffer(ctx context.Context, slice *auth.ResourceSlice, desired corev1.ResourceList) error {
 	refused, err := p.excessReasons(ctx, slice, desired)
 	if err != nil {
@@ -127,8 +128,8 @@ func (p *Publisher) excessReasons(ctx context.Context, slice *auth.ResourceSlice
 	return strings.Join(reasons, "; "), nil
 }
 
-// storageClasses returns the StorageClasses of this cluster, sorted by name. StorageClasses of virtual nodes are
-// omitted.
+// storageClasses returns the StorageClasses that this cluster offers, sorted by name. The class of volumes on virtual
+// nodes is omitted.
 func (p *Publisher) storageClasses(ctx context.Context) (offered []offloading.StorageType, err error) {
 	offer := &p.Offer
 	if !offer.Storage {

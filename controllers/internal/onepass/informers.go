@@ -40,8 +40,8 @@ func (d Decoding) client(config *rest.Config, kind schema.GroupVersionKind) (dyn
 }
 
 // NewInformer returns the constructor of informers for the cache of the cluster at config. The informers use the
-// selectors in byObject. Typed objects, and kinds that are restricted to namespaces, are read with controller-runtime's
-// own informers.
+// selectors in byObject. Typed objects, kinds that are restricted to namespaces, and kinds that are not in byObject are
+// listed and watched by controller-runtime's own client.
 func NewInformer(config *rest.Config, byObject map[client.Object]cache.ByObject, decoding Decoding) (InformerConstructor, error) {
 	sources := map[schema.GroupVersionKind]toolscache.ListerWatcher{}
 	for object, options := range byObject {

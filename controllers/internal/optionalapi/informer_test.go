@@ -31,7 +31,7 @@ func TestMain(m *testing.M) { os.Exit(controllertest.Main(m, &cluster)) }
 var resource = schema.GroupVersionResource{Group: "networking.liqo.io", Version: "v1beta1", Resource: "connections"}
 
 // TestAResourceIsWatchedOnceItIsServed checks that an informer waits without log messages until the CRD of its resource
-// is installed, and then has the objects. Other errors must be logged.
+// is installed, and then contains the objects. Other errors must be logged.
 func TestAResourceIsWatchedOnceItIsServed(t *testing.T) {
 	var mu sync.Mutex
 	var logged []string

@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Only returns the entries that belong to manager. A cache does not need the other entries.
+// Only returns the entries of manager, without entries about subresources. A cache does not need the other entries.
 func Only(entries []metav1.ManagedFieldsEntry, manager string) []metav1.ManagedFieldsEntry {
 	var kept []metav1.ManagedFieldsEntry
 	for _, entry := range entries {

@@ -6,8 +6,8 @@
 // A consumer must not be able to direct this cluster's traffic to the cluster's own pods, Services and nodes. On a
 // provider, pods of consumers must not reach the provider's own pods. Administrators can configure the ranges
 // (--own-cidrs). The ranges that the API server knows are added: the pod ranges and addresses of nodes, the ranges of
-// Services (ServiceCIDR, Kubernetes 1.33, otherwise the cluster IPs of the Service kubernetes), and the addresses of
-// the API server. If the network plugin does not use spec.podCIDRs of nodes, its ranges must be configured.
+// Services (ServiceCIDRs, since Kubernetes 1.33), the cluster IPs of the Service kubernetes, and the addresses of the
+// API server. If the network plugin does not use spec.podCIDRs of nodes, its ranges must be configured.
 package ownranges
 
 import (
@@ -124,7 +124,7 @@ func (r *Ranges) Follow(f func()) {
 }
 
 // All returns the ranges of pods, Services and nodes, and the addresses of the API server. If they are unknown, it
-// returns an error: ErrNotRead if they have not been read yet. The caller must not modify the result.
+// returns an error, which is ErrNotRead before the first attempt to read them. The caller must not modify the result.
 func (r *Ranges) All() (ipmap.Ranges, error) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -213,7 +213,7 @@ func (r *Ranges) setNode(object any) {
 	same := slices.Equal(r.pods[node.Name], pods) && slices.Equal(r.addresses[node.Name], addresses)
 	r.mu.RUnlock()
 	if same {
-		return // most updates to a Node change only its status, and not its ranges
+		return // most updates to a Node change neither its ranges nor its addresses
 	}
 	r.change(func() { r.pods[node.Name], r.addresses[node.Name] = pods, addresses })
 }
@@ -232,7 +232,7 @@ func (r *Ranges) change(apply func()) {
 	r.mu.Lock()
 	wasSynced := r.synced
 	apply()
-	if !r.synced { // the ranges are incomplete until all nodes have been listed
+	if !r.synced { // the ranges are incomplete until read has succeeded
 		r.mu.Unlock()
 		return
 	}

@@ -25,7 +25,8 @@ const creatingReason = "ContainerCreating"
 // pulled.
 const creationGrace = time.Minute
 
-// HashSpec returns a hash of a spec. Equal specs have equal hashes in all versions of a type that do not add fields.
+// HashSpec returns a hash of the JSON form of a spec. The hash of an unchanged spec may change when a new version of
+// its type adds a field.
 func HashSpec(spec any) (string, error) {
 	text, err := json.Marshal(spec)
 	if err != nil {
@@ -36,8 +37,8 @@ func HashSpec(spec any) (string, error) {
 	return strconv.FormatUint(sum.Sum64(), 36), nil
 }
 
-// FindProblem returns the reason why no pod of a Deployment is available. It is taken from the status of the pods or, if there
-// are none, of the Deployment. It is empty if the status has no reason.
+// FindProblem returns the reason why the pods of a Deployment do not become ready. It is read from the status of the pods or, if they show
+// no reason, from the status of the Deployment. It is empty if neither shows a reason.
 func FindProblem(ctx context.Context, live client.Reader, deployment *appsv1.Deployment) (string, error) {
 	pods := &corev1.PodList{}
 	if err := live.List(ctx, pods, client.InNamespace(deployment.Namespace), client.MatchingLabels(deployment.Spec.Selector.MatchLabels)); err != nil {

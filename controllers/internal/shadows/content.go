@@ -32,8 +32,8 @@ const MaxKeptBytes = 32 << 10
 // absentField marks a cached object with content that was dropped from the cache.
 const absentField = "refract.io/content-absent"
 
-// Compact drops the content, and the labels and annotations of an object, if they are larger than maxBytes. fields are
-// the text fields with the content. Compact modifies the object.
+// Compact drops the content, the labels and the annotations of an object, each if it is larger than maxBytes. fields
+// are the text fields with the content. Of the labels, the origin is kept. Compact modifies the object.
 func Compact(object *unstructured.Unstructured, maxBytes int, fields ...string) {
 	for _, field := range fields {
 		if text, ok := object.Object[field].(string); ok && len(text) > maxBytes {
@@ -83,7 +83,7 @@ func LacksMetadata(object *unstructured.Unstructured) bool {
 }
 
 // Whole returns a copy of a cached object with its content decoded. Content that is not in the cache is read with live.
-// Whole returns nil if the object no longer exists, or if another object has its name by now.
+// Whole returns nil if the object no longer exists, or if another object has taken its name.
 func Whole(ctx context.Context, live client.Reader, cached *unstructured.Unstructured, fields ...string) (*unstructured.Unstructured, error) {
 	whole := &unstructured.Unstructured{Object: maps.Clone(cached.Object)}
 	if IsCompact(cached) {

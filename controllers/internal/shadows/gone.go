@@ -70,7 +70,8 @@ func (g *Gone) Check(ctx context.Context, key types.NamespacedName, uid types.UI
 	return nil
 }
 
-// OwnerOf returns the controller reference of made if it refers to this kind, and nil otherwise.
+// OwnerOf returns the controller reference of made if it refers to an object of this kind with made's name, and nil
+// otherwise.
 func (k Kind) OwnerOf(made client.Object) *metav1.OwnerReference {
 	owner := metav1.GetControllerOf(made)
 	if owner == nil || owner.Kind != string(k) || owner.APIVersion != k.gvk().GroupVersion().String() || owner.Name != made.GetName() {

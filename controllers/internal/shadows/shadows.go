@@ -50,9 +50,10 @@ func (k Kind) Owner(shadow *unstructured.Unstructured) []metav1.OwnerReference {
 	return []metav1.OwnerReference{*metav1.NewControllerRef(shadow, k.gvk())}
 }
 
-// CacheOptions configures the manager's cache. It contains the shadow objects of the kind, and the objects of made's
-// kind whose managed-by label is managedBy. The latter are transformed with trim. The content of a shadow object is
-// stored as text if it is not larger than maxBytes returns (see Whole). Cached objects must not be modified.
+// CacheOptions returns options for the manager's cache. With them, it contains the shadow objects of the kind, and the
+// objects of made's kind whose managed-by label is managedBy. The latter are transformed with trim. The content of a
+// shadow object is stored as text if it is not larger than maxBytes returns (see Whole). Cached objects must not be
+// modified.
 func (k Kind) CacheOptions(maxBytes func(shadow *unstructured.Unstructured) int, made client.Object, managedBy string, trim toolscache.TransformFunc) map[client.Object]cache.ByObject {
 	shared := true
 	compact := func(object any) (any, error) {
@@ -76,8 +77,8 @@ func (k Kind) Decoding() onepass.Decoding {
 	return onepass.Decoding{k.gvk(): {DropManagedFields: true, Text: []string{contentField}, Limits: Limits}}
 }
 
-// Controller returns the builder of a controller with n workers. It reconciles an object of the kind when a field other
-// than its status has changed.
+// Controller returns the builder of a controller with n workers. It reconciles an object of the kind after each change
+// that workers.Changed lets pass.
 func (k Kind) Controller(mgr manager.Manager, name string, n int, predicates ...predicate.Predicate) *builder.Builder {
 	return builder.ControllerManagedBy(mgr).
 		Named(name).

@@ -33,7 +33,7 @@ func deniedMetadata(field, key string, allow *tenantlimits.Setting) *Refusal {
 		fmt.Sprintf("remove it, or exclude it from reflection in the consumer with offloading.reflection.skip.%s in the values of the Refract chart; %s", field, limitRemedy(allow))}
 }
 
-// DropDenied removes the labels and annotations that the consumer's objects must not have from the maps. It returns a
+// DropDenied removes from the maps the labels and annotations that the consumer's objects must not have. It returns a
 // Refusal that names the first of them. It is for objects that are better without some metadata than outdated.
 func (p *Policy) DropDenied(namespace *corev1.Namespace, labels, annotations map[string]string) *Refusal {
 	limits, err := p.options.Limits.With(namespace.Annotations)

@@ -161,8 +161,8 @@ func limitRemedy(setting *tenantlimits.Setting) string {
 		setting.Value(), setting.Name)
 }
 
-// checkSecurity checks the pod against the Pod Security level in the label of its namespace. If there is no label, the
-// consumer's level applies.
+// checkSecurity checks the pod against the Pod Security level in the label of its namespace. If there is no valid
+// label, the consumer's level applies.
 func (p *Policy) checkSecurity(namespace *corev1.Namespace, pod *corev1.Pod) *Refusal {
 	text := namespace.Labels[EnforceLabel]
 	if validLevel(text) != nil || text == "" {
@@ -170,7 +170,7 @@ func (p *Policy) checkSecurity(namespace *corev1.Namespace, pod *corev1.Pod) *Re
 	}
 	level, err := psapi.ParseLevel(text)
 	if err != nil {
-		level = psapi.LevelRestricted // the most restrictive level if the label is invalid
+		level = psapi.LevelRestricted // the most restrictive level, if even the configured level is invalid
 	}
 	result := policy.AggregateCheckResults(p.evaluator.EvaluatePod(psapi.LevelVersion{Level: level, Version: psapi.LatestVersion()}, &pod.ObjectMeta, &pod.Spec))
 	if result.Allowed {

@@ -6,9 +6,9 @@
 //
 // The user who joins a consumer may delete the consumer's Tenant to end a peering, and create it again to start another
 // one. This must not undo a cordon or a drain. Therefore the condition and the UID of the Tenant are recorded on the
-// tenant namespace, which this user cannot write. A Tenant with another UID gets the recorded condition. The record is
-// removed when an administrator sets the recorded Tenant to Active. An admission policy of the chart admits the
-// deletion of a cordoned or drained Tenant once the record exists.
+// tenant namespace, which this user cannot write. A Tenant with another UID gets the recorded condition, unless its own
+// is at least as severe. The record is removed when an administrator sets the recorded Tenant to Active. An admission
+// policy of the chart admits the deletion of a cordoned or drained Tenant once the record exists.
 package tenantcondition
 
 import (
@@ -43,8 +43,8 @@ func parseRecord(namespace client.Object) Record {
 	return Record{Condition: auth.TenantCondition(condition), UID: types.UID(uid)}
 }
 
-// IsMissingIn reports whether a Tenant lacks the recorded condition. This is the case if the Tenant was created after
-// the recorded Tenant was deleted.
+// IsMissingIn reports whether a Tenant lacks the recorded condition: it is not the recorded Tenant, and its condition
+// is less severe than the recorded one.
 func (r Record) IsMissingIn(tenant *auth.Tenant) bool {
 	return r.UID != tenant.UID && severity(tenant.Spec.TenantCondition) < severity(r.Condition)
 }

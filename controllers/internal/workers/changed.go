@@ -8,7 +8,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 )
 
-// Changed is an event filter. It ignores updates in which only the status has changed, but not resyncs.
+// Changed is an event filter. It ignores updates that change only the status, the finalizers or the managedFields. It
+// lets resyncs pass.
 func Changed(e event.UpdateEvent) bool {
 	before, now := e.ObjectOld, e.ObjectNew
 	return before.GetResourceVersion() == now.GetResourceVersion() ||

@@ -17,7 +17,7 @@ func (o *Options) klogFlags(flags *pflag.FlagSet) {
 	klog.InitFlags(all)
 	all.VisitAll(func(f *flag.Flag) {
 		switch boolean, _ := f.Value.(interface{ IsBoolFlag() bool }); f.Name {
-		case "v": // operationFlags defines --v, of which this is an alias
+		case "v": // operationFlags defines this alias
 		case "vmodule":
 			o.inert.Add(flags, "klog."+f.Name, "verbosity is for all files; use --v", f.DefValue, false)
 		default:

@@ -58,7 +58,7 @@ type Options struct {
 	HomeAPIServerHost, HomeAPIServerPort string
 	ServicePort                          string // port at which the pods of this cluster reach its API server
 
-	// Flags of storage.
+	// Flags of storage, ingress and load balancer classes.
 	Storage                                 bool
 	VirtualStorageClass, RemoteStorageClass string
 	Ingress, LoadBalancer                   bool

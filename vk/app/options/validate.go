@@ -25,7 +25,8 @@ import (
 	"github.com/refract-project/refract/vk/reflection"
 )
 
-// Validate returns the errors of all flags at once. Each error names the flag, and says how to correct its value.
+// Validate sets the default of VirtualNode, and returns the errors of all flags at once. Each error names the flag, and
+// says how to correct its value.
 func (o *Options) Validate() error {
 	if o.VirtualNode == "" {
 		o.VirtualNode = o.NodeName

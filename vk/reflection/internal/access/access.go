@@ -20,7 +20,7 @@ import (
 // of API server access.
 const WithoutRemedy = "or, if the pod needs no API server, recreate it with annotation " + wire.APIServerSupportAnnotation + ": " + wire.APIServerSupportDisabled
 
-// ServiceAccount returns the service account of a pod.
+// ServiceAccount returns the name of a pod's service account.
 func ServiceAccount(pod *unstructured.Unstructured) string {
 	if name := raw.Text(pod, "spec", "serviceAccountName"); name != "" {
 		return name
@@ -28,8 +28,8 @@ func ServiceAccount(pod *unstructured.Unstructured) string {
 	return "default"
 }
 
-// Declined returns the annotation that opts a pod out of access to this cluster's API server. It returns "" if the pod
-// has no such annotation.
+// Declined returns a text with the annotation by which a pod declines access to this cluster's API server. It returns
+// "" if the pod has no such annotation.
 func Declined(pod *unstructured.Unstructured) string {
 	switch mode := raw.Annotations(pod.Object)[wire.APIServerSupportAnnotation]; mode {
 	case wire.APIServerSupportDisabled, wire.APIServerSupportRemote:

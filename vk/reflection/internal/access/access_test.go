@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestSecretsOfAKeptSpec checks that a reduced spec contains the same Secrets as the original spec.
+// TestSecretsOfAKeptSpec checks that a reduced spec contains the same projected Secrets as the original spec.
 func TestSecretsOfAKeptSpec(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]map[string]string{

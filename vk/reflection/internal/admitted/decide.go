@@ -270,7 +270,7 @@ func (r *Record) Apply(requested, stored map[string]any) *Record {
 	return kept
 }
 
-// addContent adds the fields of the content that admission has added to the copy to requested.
+// addContent adds to requested those fields of the content that admission has added to the copy.
 func (r *Record) addContent(path []string, requested, stored map[string]any, kept *Record) {
 	for key, present := range stored {
 		if isIdentity(path, key) || len(path) == 0 && key == "metadata" {
@@ -289,7 +289,7 @@ func (r *Record) addContent(path []string, requested, stored map[string]any, kep
 	}
 }
 
-// addItems adds the items that admission has added to a list of the copy to the same list in requested. It reports
+// addItems adds to a list in requested those items that admission has added to the same list of the copy. It reports
 // whether it has added any.
 func (r *Record) addItems(requested map[string]any, path []string, value, present any, kept *Record) (isChanged bool) {
 	list, isList := value.([]any)
@@ -320,7 +320,7 @@ func parts(value any) map[string]any {
 	return named(value)
 }
 
-// addMetadata adds the labels and annotations that admission has added to the copy to requested.
+// addMetadata adds to requested the labels and annotations that admission has added to the copy.
 func (r *Record) addMetadata(requested, stored map[string]any, kept *Record) {
 	for _, path := range addedMetadata(requested, stored) {
 		known, ok := r.fields[hashPath(path)]

@@ -96,8 +96,8 @@ func (b *Breaker) Allow() error {
 	return nil
 }
 
-// Wait blocks until the breaker is closed or ctx is done. When the breaker has closed, the waiting calls return one
-// after the other (see Turn).
+// Wait blocks until the breaker is closed or ctx is done. When the breaker has closed, each waiting call returns after
+// its own random delay (see Turn).
 func (b *Breaker) Wait(ctx context.Context) error {
 	b.mu.Lock()
 	open := b.open
@@ -163,8 +163,9 @@ func (b *Breaker) probeProvider() bool {
 	return false
 }
 
-// Transport returns a transport that reports every failed request to the breaker. This includes requests that client-go
-// would retry silently. While the breaker is open, the transport sends no requests.
+// Transport returns a transport that opens the breaker when a request gets no response, unless the caller has canceled
+// the request. This includes requests that client-go would retry silently. While the breaker is open, the transport
+// sends no requests.
 func (b *Breaker) Transport(next http.RoundTripper) http.RoundTripper { return transport{b, next} }
 
 type transport struct {

@@ -22,14 +22,14 @@ import (
 )
 
 // Unchanged returns the beginning of a patch: a test that makes the API server reject the patch if the object has
-// changed since it was read. It is needed if the patch replaces a field as a whole that has several writers.
+// changed since it was read. It is needed if the patch replaces a whole field to which several clients write.
 func Unchanged(object *unstructured.Unstructured) (patch jsonpatch.Patch) {
 	patch.Test("/metadata/resourceVersion", object.GetResourceVersion())
 	return patch
 }
 
-// AddEntries adds operations to a patch that set entries of a map. If necessary, they create the map. Entries with an
-// empty value are omitted.
+// AddEntries adds operations to a patch that set entries of a map. If necessary, they create the map. Entries that have
+// an empty value or are already present are omitted, and removed from entries.
 func AddEntries(patch jsonpatch.Patch, path string, present map[string]any, entries map[string]string) jsonpatch.Patch {
 	maps.DeleteFunc(entries, func(key, value string) bool { return value == "" || present[key] == value })
 	if len(entries) > 0 && present == nil {

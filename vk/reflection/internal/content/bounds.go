@@ -14,7 +14,7 @@ import (
 )
 
 // Limits of a provider's data. A provider is not an administrator of this cluster, but its data is stored and watched
-// by others here. No legitimate value exceeds these limits.
+// by others here. Legitimate values rarely exceed these limits.
 const (
 	maxStatusBytes  = 64 << 10
 	MaxMessageBytes = 1 << 10
@@ -80,7 +80,7 @@ func replaceTexts(key string, value any, replace func(key, text string) string) 
 	return value
 }
 
-// same reports whether b, the result of replaceTexts for a, is a itself. Values other than texts, maps and lists, such
+// same reports whether a, the result of replaceTexts for b, is b itself. Values other than texts, maps and lists, such
 // as numbers, never change.
 func same(a, b any) bool {
 	if text, isText := a.(string); isText {

@@ -25,7 +25,7 @@ func Merge(base map[string]any, added map[string]string, dropped []string) map[s
 	return merged
 }
 
-// Set sets the value at a path. It creates missing maps.
+// Set sets the value at a path. It creates the maps on the path, and replaces those that exist.
 func Set(object map[string]any, path []string, value any) {
 	for _, key := range path[:len(path)-1] {
 		below := map[string]any{}

@@ -64,7 +64,7 @@ func IntentHash(local *unstructured.Unstructured) uint64 {
 }
 
 // WithoutBookkeeping returns labels or annotations without the entries that Refract writes. It returns the map itself
-// if there are none.
+// if there are none of these, and nil if no other entries are left.
 func WithoutBookkeeping(entries map[string]any) map[string]any {
 	for _, key := range wire.Bookkeeping() {
 		if _, has := entries[key]; !has {

@@ -63,8 +63,8 @@ type Desired struct {
 	Lesser func() []*unstructured.Unstructured
 }
 
-// Desired returns the desired copy that the mutated document contains. It returns an *OutputError if the result of a
-// plugin is not a valid object.
+// Desired returns the desired copy that the mutated document contains. It returns a *failure.OutputError if the result
+// of a plugin is not a valid object.
 func (c *Writer) Desired(w *evaluation.Worker, s *Namespace, local *unstructured.Unstructured) (*Desired, error) {
 	root := w.Doc.Root()
 	labels, annotations, err := c.checkOutput(root.View())
@@ -77,8 +77,8 @@ func (c *Writer) Desired(w *evaluation.Worker, s *Namespace, local *unstructured
 	}, nil
 }
 
-// CheckOutput returns the *OutputError that Desired would return, or nil if the mutated document contains a valid
-// object.
+// CheckOutput returns the *failure.OutputError that Desired would return, or nil if the mutated document contains a
+// valid object.
 func (c *Writer) CheckOutput(w *evaluation.Worker) error {
 	_, _, err := c.checkOutput(w.Doc.Root().View())
 	return err
@@ -98,7 +98,7 @@ func (c *Writer) checkOutput(root document.View) (labels, annotations map[string
 	return labels, annotations, c.checkRecognized(labels)
 }
 
-// checkRecognized returns an *OutputError if the labels would make the copy count as a copy of another kind. The
+// checkRecognized returns a *failure.OutputError if the labels would make the copy count as a copy of another kind. The
 // reflection of this kind would not find its own copy, and the reflection of the other kind would delete it.
 func (c *Writer) checkRecognized(desired map[string]any) error {
 	if c.spec.Except == "" {

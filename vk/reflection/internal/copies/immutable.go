@@ -16,8 +16,8 @@ import (
 )
 
 // withImmutable returns the object with the copy's values in the immutable fields that the rejection lists, so that all
-// other changes can be written. It returns nil if the rejection is about a field inside a list, or about the copy as a
-// whole.
+// other changes can be written. It returns nil if the rejection is about a field inside a list or in the metadata, or
+// about the copy as a whole.
 func withImmutable(object, remote *unstructured.Unstructured, refusal error) *unstructured.Unstructured {
 	object = object.DeepCopy() // a deep copy, because object shares memory with the cache
 	for _, cause := range failure.CausesOf(refusal) {

@@ -65,7 +65,7 @@ func (c *Writer) lesser(object, remote *unstructured.Unstructured) []*unstructur
 func (c *Writer) Write(ctx context.Context, w *evaluation.Worker, x *Desired, remote *unstructured.Unstructured) error {
 	if remote == nil {
 		if x.local.GetDeletionTimestamp() != nil {
-			return nil // the copy is being deleted
+			return nil // there is no copy, and none is created for an object that is being deleted
 		}
 		return c.Create(ctx, w, x)
 	}
@@ -164,7 +164,7 @@ func (c *Writer) sendLesser(ctx context.Context, w *evaluation.Worker, x *Desire
 	return nil, nil, err
 }
 
-// retryPart schedules another attempt of an update that was partially rejected, because the provider's admission may
+// retryPart schedules another attempt of a write that was partially rejected, because the provider's admission may
 // allow the rest later.
 func (c *Writer) retryPart(x *Desired, partial bool) {
 	if !partial {
@@ -311,8 +311,8 @@ func (c *Writer) applyWhole(ctx context.Context, x *Desired, object *unstructure
 const rereadDelay = time.Millisecond
 
 // MustBeFree returns an error if a name is not free on the provider. If a foreign object has the name, the error is a
-// *ForeignError. If our own copy has the name, because the watch is late, the copy is recorded and the object is
-// enqueued again.
+// *failure.ForeignError. If our own copy has the name, because the watch is late, the copy is recorded and the object
+// is enqueued again.
 func (c *Writer) MustBeFree(ctx context.Context, s *Namespace, key queue.Key) error {
 	found, err := c.lookUp(ctx, s, key)
 	switch {

@@ -134,7 +134,7 @@ func (n *Namespace) Unobserved(cached func(queue.Key) *unstructured.Unstructured
 // IsGone reports whether the watch has delivered the deletion of the copy with the given UID.
 func (n *Namespace) IsGone(uid types.UID) bool { return n.writes.IsGone(uid) }
 
-// Forget removes the recorded state of the copy of a deleted object.
+// Forget removes the conflicts and the accepted writes that are recorded for the copy of a deleted object.
 func (n *Namespace) Forget(key queue.Key) {
 	n.fights.DropKey(key)
 	n.accepted.Forget(key)

@@ -45,7 +45,7 @@ type Env struct {
 	Settings *settings.Settings
 	// Mutator runs the plugin chains of the kind.
 	Mutator *mutation.Mutator
-	// Queue has the objects that wait for an evaluation.
+	// Queue contains the objects that wait for an evaluation.
 	Queue *queue.Queue
 	// Events reports to users, in Events about objects of this cluster.
 	Events *report.KindReporter

@@ -90,7 +90,7 @@ func (m *Manager) detach(r *reflector) (ending []*Scope) {
 }
 
 // SetLeading sets whether this virtual kubelet reflects the kinds that belong to the provider rather than to a node.
-// One of the virtual nodes of a provider should lead. A Manager leads until SetLeading(false) is called.
+// One of the virtual nodes of a provider should lead. A Manager leads until SetLeading(false) or Elect is called.
 func (m *Manager) SetLeading(leading bool) {
 	changed := m.setLeading(leading)
 	m.electing.Store(false)

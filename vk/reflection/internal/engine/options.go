@@ -68,8 +68,8 @@ type Options struct {
 	// nil, addresses are unchanged.
 	RemoteIPs     *ipmap.Table
 	LocalPodCIDRs ipmap.Ranges // addresses that the provider itself remaps
-	// ForeignCIDRs has the addresses of the provider's pods and load balancers, as seen from this cluster. It is nil
-	// if they are not known.
+	// ForeignCIDRs contains the addresses of the provider's pods and load balancers, as seen from this cluster. It is
+	// nil if they are not known.
 	ForeignCIDRs        ipmap.Ranges
 	ForeignPodCIDRs     ipmap.Ranges // addresses of the provider's pods alone, without ForeignCIDRs
 	OwnCIDRs            ipmap.Ranges // this cluster's addresses, which no provider may report as its own

@@ -26,7 +26,7 @@ type Preview struct {
 	m     *Manager
 	sides [2]previewSide // before, after
 	reads *rate.Limiter
-	// conflicts has the conflicts of the last run of the next chains.
+	// conflicts contains the conflicts of the last run of the next chains.
 	conflicts host.Conflicts
 }
 
@@ -117,7 +117,7 @@ func (m *Manager) Queued() (waiting int, evaluated uint64) {
 	return waiting, m.evaluated.Load()
 }
 
-// Comparison has the results of both sets of chains for one object.
+// Comparison contains the results of both sets of chains for one object.
 type Comparison struct {
 	Key     queue.Key
 	HasCopy bool
@@ -129,7 +129,7 @@ type Comparison struct {
 	Varies bool
 }
 
-// Pair has the results of one chain before and after.
+// Pair contains the results of one chain before and after.
 type Pair struct{ Before, After Evaluation }
 
 // Differs reports whether the results differ. Two errors are equal, because both leave everything unchanged.
@@ -145,8 +145,8 @@ type Evaluation struct {
 	Ran     []string // plugins that ran
 	// Failed are the plugins whose failures are ignored, and that have failed.
 	Failed []IgnoredFailure
-	// Content has the fields that are reflected. It is set if the results of the pair differ. Changeable is the part of
-	// the content that can change in an existing copy.
+	// Content contains the fields that are reflected. It is set if the results of the pair differ. Changeable is the
+	// part of the content that can change in an existing copy.
 	Content, Changeable map[string]any
 
 	hash uint64

@@ -183,7 +183,8 @@ func (r *reflector) safely(ctx context.Context, w *evaluation.Worker, key queue.
 }
 
 // isActive reports whether this virtual kubelet reconciles the kind. It reconciles the objects of its node as soon as
-// it is certain that the node belongs to it (see nodeChanged), and objects of the provider while it is the leader.
+// it is certain that the node belongs to it (see Settings.NodeIsOurs), and objects of the provider while it is the
+// leader.
 func (r *reflector) isActive() bool {
 	switch {
 	case r.kind.PerNode:
@@ -276,8 +277,8 @@ func (r *reflector) park(key queue.Key) {
 // sameChange is the maximum delay before an object is enqueued again as part of the same change.
 const sameChange = time.Minute
 
-// passed records how long it took to reflect a change to an object. If the evaluation has written nothing, passed has
-// no effect.
+// passed records how long it took to reflect a change to an object. If the evaluation has written nothing, no duration
+// is recorded.
 func (r *reflector) passed(w *evaluation.Worker, key queue.Key) {
 	since, known := r.queue.Arrivals.Take(key)
 	if !known {

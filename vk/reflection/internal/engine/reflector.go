@@ -39,10 +39,10 @@ type reflector struct {
 
 	cancel func()         // stops the workers
 	wg     sync.WaitGroup // running workers
-	// ofNode has the objects of this node in all namespaces. It is nil for kinds that are watched in each offloaded
-	// namespace.
+	// ofNode contains the objects of this node in all namespaces. It is nil for kinds that are watched in each
+	// offloaded namespace.
 	ofNode *informer.Informer
-	// informers has the informers that the handler uses in all namespaces.
+	// informers contains the informers that the handler uses in all namespaces.
 	informers []*informer.Informer
 
 	evaluated atomic.Uint64 // number of evaluated objects

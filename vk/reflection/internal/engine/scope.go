@@ -31,7 +31,7 @@ import (
 // The state of the written copies belongs to the scope: it becomes invalid when the namespace gets another remote
 // namespace, or its remote namespace is recreated.
 type Scope struct {
-	// Namespace has the copies, and the names of both namespaces.
+	// Namespace contains the state of the written copies, and the names of both namespaces.
 	*copies.Namespace
 	// State belongs to the handler, which sets it in Extend.
 	State any
@@ -186,8 +186,7 @@ func (r *reflector) newScope(t *extension) *Scope {
 // informers returns the informers that belong to the scope.
 func (s *Scope) informers() []*informer.Informer { return slices.Concat(s.local, s.remote) }
 
-// listen adds a handler to an informer of another kind, and makes the scope wait until the handler was called for the
-// existing objects.
+// listen adds a handler to an informer, and makes the scope wait until the handler was called for the existing objects.
 func (s *Scope) listen(source *informer.Informer, f informer.EventFunc) {
 	s.undo = append(s.undo, source.OnEvent(f))
 	if !slices.Contains(s.remote, source) {

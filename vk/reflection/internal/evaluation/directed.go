@@ -26,8 +26,8 @@ func Directed(out, back error) error {
 	return &directedError{out, back}
 }
 
-// Directions returns the error of each direction that failed. An error that was not made by Directed is treated as an
-// error of the direction Out.
+// Directions returns the error of each direction, or nil for a direction that did not fail. An error that was not made
+// by Directed is treated as an error of the direction Out.
 func Directions(err error) map[Direction]error {
 	both := &directedError{out: err}
 	errors.As(err, &both)

@@ -80,7 +80,7 @@ func (w *Worker) Reset() {
 	w.steps, w.inStep, w.excluded, w.Chains = nil, false, "", ChainRuns{}
 }
 
-// Track records that the evaluation of an object has begun. The kind of the object is tracked.
+// Track records that the evaluation of an object has begun. It is called only for objects of tracked kinds.
 func (w *Worker) Track(s Steps, name string) { w.steps, w.turn = s, s.Begin(name) }
 
 // NewWorker returns a Worker with its own document.
@@ -97,7 +97,7 @@ func (w *Worker) Removed(err error, exclusion string) error {
 }
 
 // Converged records that the copy of an object is up to date. remote is the copy before the write, or nil if the copy
-// is new. If the copy is being deleted or recreated, it is not up to date, and Converged has no effect.
+// is new. A copy that is being deleted or recreated, however, does not count as up to date.
 func (w *Worker) Converged(remote *unstructured.Unstructured) {
 	w.inStep = w.Result != "deleted" && (remote == nil || remote.GetDeletionTimestamp() == nil)
 }

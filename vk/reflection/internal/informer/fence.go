@@ -32,9 +32,9 @@ type Fence struct {
 func (i *Informer) Fence() *Fence { return &Fence{informer: i} }
 
 // Behind lists the objects from the API server. It returns the name of an object that is older in the informer than at
-// the fence, or whose creation or deletion is not in the informer. It returns "" if there is no such object, and in all
-// later calls. It uses a list because, unlike a watch, a list is up to date. It transfers only metadata. Changes after
-// the first call are ignored. Otherwise the informer of a busy API server would never pass the fence.
+// the fence, or whose creation or deletion is not in the informer. If there is no such object, it returns "", and also
+// in all later calls. It uses a list because, unlike a watch, a list is up to date. It transfers only metadata. Changes
+// after the first call are ignored. Otherwise the informer of a busy API server would never pass the fence.
 func (f *Fence) Behind(ctx context.Context) (object string, err error) {
 	list, err := f.informer.stored(ctx)
 	if err != nil {

@@ -27,8 +27,8 @@ import (
 // Trim removes the fields of an object that are not cached. It must be idempotent.
 type Trim func(object *unstructured.Unstructured)
 
-// EventFunc handles an event. before is the previous state of the object, or nil if the object is new. object is the
-// current state, or the last known state if the object was deleted. An EventFunc must not block.
+// EventFunc handles an event. before is the previous state of the object, or nil if the object is new or was deleted.
+// object is the current state, or the last known state if the object was deleted. An EventFunc must not block.
 type EventFunc func(before, object *unstructured.Unstructured, deleted bool)
 
 // Informer lists and watches selected objects while it runs. It keeps the objects when it stops. The returned objects

@@ -24,7 +24,7 @@ type Metrics struct {
 	Namespaces        prometheus.Gauge
 }
 
-// chainBuckets range from one microsecond to one second. A default plugin takes a few microseconds.
+// chainBuckets range from one microsecond to one second. A default plugin usually takes a few microseconds.
 var chainBuckets = []float64{1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 5e-3, 2e-2, 1e-1, 1}
 
 // crossingBuckets range from one millisecond to half an hour, because objects wait while the provider is unreachable.
@@ -54,8 +54,8 @@ func New() *Metrics {
 	}
 }
 
-// Register registers the metrics. It also registers metrics for the depths of the queues and the numbers of quarantined
-// objects.
+// Register registers the metrics, unless registerer is nil. It also registers metrics for the reachability of the
+// provider, the depths of the queues and the numbers of quarantined objects.
 func (m *Metrics) Register(registerer prometheus.Registerer, reachable func() bool, depths, quarantined func() map[string]int) error {
 	if registerer == nil {
 		return nil
@@ -118,7 +118,7 @@ func (m *Metrics) Forget(namespace string) {
 	}
 }
 
-// Ran records the resources that each plugin of a chain used.
+// Ran records how much time and fuel each plugin of a chain used.
 func (m *Metrics) Ran(kind string, hook host.Hook, outcome *host.Outcome) {
 	for i := range outcome.Calls {
 		call := &outcome.Calls[i]

@@ -110,7 +110,8 @@ func (m *Mutator) CheckAnnotations(w *evaluation.Worker, object *unstructured.Un
 }
 
 // IncomingStatus runs the incoming chain for a copy, and returns the resulting status with long messages truncated. It
-// returns nil if a plugin skips the copy, or if the copy has no status yet. root is the context of the hook.
+// returns nil if a plugin skips the copy, or if the copy has no status yet, and an empty map if the chain has removed
+// the status. root is the context of the hook.
 func (m *Mutator) IncomingStatus(ctx context.Context, w *evaluation.Worker, root map[string]any, local, remote *unstructured.Unstructured) (map[string]any, error) {
 	in := IncomingInput(root, local, remote)
 	if in == nil {

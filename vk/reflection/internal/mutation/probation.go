@@ -27,8 +27,8 @@ func (m *Mutator) observe(ctx context.Context, w *evaluation.Worker, hook host.H
 	}
 }
 
-// withOutput returns the error of a run. If the run succeeded, it checks the result and returns that error. Reflection
-// checks the result only after the run.
+// withOutput returns the error of a run or, if the run succeeded, of the check of its result. Reflection itself checks
+// the result only later.
 func (m *Mutator) withOutput(w *evaluation.Worker, hook host.Hook, outcome *host.Outcome, err error) error {
 	if err != nil || outcome == nil || outcome.Skipped || m.CheckOutput == nil {
 		return err

@@ -144,7 +144,7 @@ func (c *Cache) View(key cache.ObjectName, cached *unstructured.Unstructured) (o
 }
 
 // isIncludedIn reports whether a state with the given version is at least as new as the write. All objects of a
-// resource share one sequence of versions, so the comparison is also valid if another object has the same name by now.
+// resource share one sequence of versions, so the comparison is also valid if another object has taken the same name.
 func (w written) isIncludedIn(version uint64) bool {
 	return version > w.version || version == w.version && w.object != nil
 }

@@ -21,7 +21,7 @@ func (o *Writer) PatchLocal(ctx context.Context, local *unstructured.Unstructure
 	if err := readonly.Refuse(ctx, "patch", o.sourceKind, key.Namespace, key.Name); err != nil {
 		return nil, err
 	}
-	patch.Test("/metadata/uid", string(local.GetUID())) // another object may have the name by now
+	patch.Test("/metadata/uid", string(local.GetUID())) // another object may have taken the name
 	defer o.queue.Writing(o.localWrites, key)()
 	stored, err := o.clients.PatchLocal(ctx, o.source, o.sourceKind, key, patch, subresources...)
 	if apierrors.IsNotFound(err) {

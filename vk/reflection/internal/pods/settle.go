@@ -10,7 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// containersOf contains, for each list of container statuses, the field of the spec with these containers.
+// containersOf contains, for each list of statuses except for that of ephemeral containers, the field of the spec with
+// the containers.
 var containersOf = map[string]string{"initContainerStatuses": "initContainers", "containerStatuses": "containers"}
 
 // ephemeralStatuses is the field with the statuses of ephemeral containers.

@@ -80,7 +80,7 @@ func New(o Options) *Probation {
 	return &Probation{Options: o, failed: map[Object]bool{}, removed: map[Object]bool{}, held: map[Object]bool{}}
 }
 
-// Continues copies the counts from an earlier Probation of the same revision with other options.
+// Continues takes over the counts of an earlier Probation of the same revision with other options.
 func (p *Probation) Continues(earlier *Probation) {
 	earlier.mu.Lock()
 	defer earlier.mu.Unlock()

@@ -52,7 +52,8 @@ func (q *Queue) Reevaluate(key Key) {
 	q.Add(key)
 }
 
-// Forget resets the failure counts of a deleted object.
+// Forget resets the counts of failed plugins and of partially rejected writes of a deleted object. Its other failures
+// are still counted, because the object may be created again.
 func (q *Queue) Forget(key Key) {
 	q.PartRetries.Forget(key)
 	q.PluginRetries.Forget(key)

@@ -215,7 +215,8 @@ func (s *Steps) takeAll() map[Waiter]bool {
 }
 
 // Lags appends the named object to into if its copy is not up to date. If name is empty, it appends all such objects.
-// who is enqueued when these objects are up to date.
+// who is enqueued when the named object is up to date, or, if name is empty, when no object is behind without having
+// failed.
 func (s *Steps) Lags(kind, name string, who Waiter, into []Lag) []Lag {
 	s.mu.Lock()
 	defer s.mu.Unlock()

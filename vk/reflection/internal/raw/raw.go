@@ -45,13 +45,13 @@ func Nested(object map[string]any, path ...string) any {
 	return value
 }
 
-// Text returns the string at a path of fields, or "" if it does not exist.
+// Text returns the string at a path of fields, or "" if there is none.
 func Text(object *unstructured.Unstructured, path ...string) string {
 	value, _ := Nested(object.Object, path...).(string)
 	return value
 }
 
-// Equal reports whether two maps have equal content, regardless of the order of keys.
+// Equal reports whether two maps have equal content.
 func Equal(a, b map[string]any) bool { return document.Of(a).Equal(document.Of(b)) }
 
 // IsEmpty reports whether a value is null, an empty list, an empty map, or a map that contains only empty values.

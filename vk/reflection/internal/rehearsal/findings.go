@@ -195,7 +195,7 @@ func (f *findings) result() *plugins.PluginRehearsalResult {
 }
 
 // differingPaths returns the paths at which the values differ, without the indices of list elements. If two lists have
-// different lengths, the additional elements count as a difference of the whole list.
+// different lengths, each additional element is compared with a missing value.
 func differingPaths(before, after any) map[string]struct{} {
 	found := map[string]struct{}{}
 	addDiffering(found, "", before, after)

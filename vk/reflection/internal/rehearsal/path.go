@@ -28,8 +28,7 @@ var index = regexp.MustCompile(`\[[0-9]+\]`)
 // are not in brackets.
 func withoutIndices(path string) string { return index.ReplaceAllString(path, "[]") }
 
-// equal compares two values, of which at least one is not a map, or at least one is not a list. An empty map or list
-// equals a missing value.
+// equal reports whether two values are equal. An empty map or list equals a missing value.
 func equal(a, b any) bool {
 	return document.Of(withoutEmpty(a)).Equal(document.Of(withoutEmpty(b)))
 }

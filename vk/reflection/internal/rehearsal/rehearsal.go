@@ -61,7 +61,7 @@ func Run(ctx context.Context, m *engine.Manager, c Candidate) (*plugins.PluginRe
 		if !kind.Cached {
 			keys = sample(keys, mostRead)
 		}
-		pace.began = time.Time{} // the time since the kind before was not work
+		pace.began = time.Time{} // the time before the first object of a kind does not count as work
 		for _, key := range keys {
 			// Kinds that are not cached are limited by the rate of reads, which is slower than the pace.
 			if kind.Cached {

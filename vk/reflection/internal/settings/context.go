@@ -116,8 +116,9 @@ func (s *Settings) change(edit func(*values)) bool {
 	return true
 }
 
-// virtualNodeChanged handles an event of the VirtualNode. If the VirtualNode is deleted or cannot be parsed, the last
-// valid patch remains in effect, because this virtual kubelet is deleted only after its VirtualNode.
+// virtualNodeChanged handles an event of the VirtualNode. If the VirtualNode is deleted, the last settings remain in
+// effect, because this virtual kubelet is deleted only after its VirtualNode. They also remain in effect while the
+// patch is invalid.
 func (s *Settings) virtualNodeChanged(_, object *unstructured.Unstructured, deleted bool) {
 	if deleted {
 		return

@@ -45,7 +45,7 @@ func (s *Settings) ipChanged(_, ip *unstructured.Unstructured, _ bool) {
 // support.
 func (s *Settings) locateAPIServer() {
 	if s.options.APIServer.Host != "" {
-		return // offloaded pods already use these addresses
+		return // offloaded pods use the configured host instead
 	}
 	addresses, expected := slices.Clone(s.options.APIServer.IPs), false
 	for _, ip := range s.IPs.In(s.options.LiqoNamespace) {

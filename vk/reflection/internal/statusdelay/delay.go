@@ -9,7 +9,7 @@
 //   - Pace: one object is written a limited number of times per second.
 //
 // A delayed status is not lost: the object is evaluated again after the delay, and its latest status is written. Settle
-// and Batch apply only to the statuses of pods that are not urgent. Pace applies to every kind.
+// and Batch apply only to pods, and there only to statuses that are not urgent. Pace applies to every kind.
 package statusdelay
 
 import (
@@ -57,8 +57,8 @@ func New(settlePeriod time.Duration) *Policy {
 	return &Policy{settlePeriod: settlePeriod, paces: map[cache.ObjectName]*rate.Limiter{}}
 }
 
-// Status has the state of the delays of one object's status. The zero value is a status without a change. A Status must
-// not be used concurrently.
+// Status holds the state of the delays of one object's status. The zero value stands for a status that has not changed.
+// A Status must not be used concurrently.
 type Status struct {
 	copied types.UID // UID of the copy whose first status is delayed
 	since  time.Time // time since which that status is delayed

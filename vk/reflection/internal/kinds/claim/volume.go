@@ -80,12 +80,12 @@ func (h *handler) enqueueVolumes(which func(namespace string) bool) {
 	}
 }
 
-// NamespacesChanged enqueues the volumes whose claims are, or were, in namespaces that are not offloaded.
+// NamespacesChanged enqueues the claims of all volumes whose claims are, or were, in namespaces that are not offloaded.
 func (h *handler) NamespacesChanged() {
 	h.enqueueVolumes(func(namespace string) bool { return !h.IsExtended(namespace) })
 }
 
-// StartedLeading implements engine.Handler. It enqueues the volumes that a virtual kubelet reconciles only while it is
+// StartedLeading implements engine.Handler. It enqueues the claims that a virtual kubelet reconciles only while it is
 // the leader.
 func (h *handler) StartedLeading() { h.NamespacesChanged() }
 

@@ -1,8 +1,9 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package endpointslice reflects EndpointSlices. The annotations of a Service decide whether its slices are reflected.
-// Plugins can read these annotations, so the slices are reconciled again when the annotations change.
+// Package endpointslice reflects EndpointSlices. The annotations of a Service also decide whether its slices are
+// reflected, and plugins can read them. Therefore the slices are reconciled again when the annotations of their Service
+// change.
 package endpointslice
 
 import (
@@ -118,7 +119,8 @@ func serviceAnnotations(s *engine.Scope, slice *unstructured.Unstructured) (anno
 	return requestedAnnotations(service), true
 }
 
-// Decide implements engine.Handler. A slice is reflected if its Service is reflected.
+// Decide implements engine.Handler. The annotations of the slice and of its Service decide whether the slice is
+// reflected.
 func (h *handler) Decide(s *engine.Scope, slice *unstructured.Unstructured) (reflectionpolicy.Verdict, error) {
 	return h.Kind().Policy.DecideSlice(raw.Annotations(slice.Object), func() (map[string]any, bool) { return serviceAnnotations(s, slice) })
 }

@@ -213,8 +213,8 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// resume schedules the Events that waited for the objects of the given kind, because these objects are known now. It
-// reads all Events again if Events about such objects were dropped.
+// resume schedules all waiting Events, because the objects of the given kind are known now. It reads all Events again
+// if Events about such objects were dropped.
 func (b *inbox) resume(kind *engine.Kind) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

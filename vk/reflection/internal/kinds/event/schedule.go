@@ -25,8 +25,8 @@ const (
 	busyFrom = 10
 )
 
-// schedule contains the keys of Events that can wait. Each key is in the schedule at most once, with its earliest date.
-// A schedule is safe for concurrent use.
+// schedule contains the keys of Events that can wait. Each key is in the schedule at most once, with the date of the
+// first call of add. A schedule is safe for concurrent use.
 type schedule struct {
 	mu      sync.Mutex
 	dates   dates

@@ -19,7 +19,7 @@ func (e *unreflectedError) Error() string {
 		e.account, access.WithoutRemedy)
 }
 
-// Classify implements engine.Classified.
+// Classify implements failure.Classified.
 func (e *unreflectedError) Classify() (failure.Class, string) {
 	return failure.Input, wire.FailedReflectionReason
 }

@@ -56,9 +56,9 @@ func keep(spec map[string]any) map[string]any {
 // Handler implements engine.Handler. It offloads pods.
 type Handler struct {
 	engine.Base
-	states  sync.Map // engine.Key to *podState
+	states  sync.Map // queue.Key to *podState
 	blocked blocked
-	// admitted has the pods of the node that a kubelet would have admitted.
+	// admitted contains the pods of the node that a kubelet would have admitted.
 	admitted admitted
 	reviews  reviews
 }

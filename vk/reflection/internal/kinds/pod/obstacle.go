@@ -68,7 +68,7 @@ func (h *Handler) refuseObstacles(ctx context.Context, w *evaluation.Worker, v *
 	return false, nil
 }
 
-// isRemote reports whether RemoteReferencesAnnotation lists a kind.
+// isRemote reports whether RemoteReferencesAnnotation lists a kind, or all kinds.
 func (h *Handler) isRemote(v *podView, kind string) bool {
 	text, _ := raw.Annotations(v.local.Object)[RemoteReferencesAnnotation].(string)
 	return slices.ContainsFunc(strings.Split(text, ","), func(named string) bool {

@@ -63,9 +63,9 @@ type podState struct {
 	refused time.Time
 }
 
-// kept has the inputs of the last evaluation that found the ShadowPod correct. The ShadowPod stays correct until one
-// of the inputs changes. Plugins also see the status of the pod, which is not included, because a change in the status
-// alone does not justify another run of the chain.
+// kept contains the inputs of the last evaluation that found the ShadowPod correct. The ShadowPod stays correct until
+// one of the inputs changes. Plugins also see the status of the pod, which is not included, because a change in the
+// status alone does not justify another run of the chain.
 type kept struct{ local, shadow, epoch uint64 }
 
 func (h *Handler) kept(v *podView) kept {
@@ -78,7 +78,7 @@ type asked struct {
 	since time.Time // time of the create request, zero after the ShadowPod was seen
 }
 
-// podView has the objects that the reconciliation of a pod depends on.
+// podView contains the objects that the reconciliation of a pod depends on.
 type podView struct {
 	key    queue.Key
 	scope  *engine.Scope

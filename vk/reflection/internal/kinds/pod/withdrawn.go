@@ -31,11 +31,11 @@ const (
 	grantReviewInterval = time.Minute
 )
 
-// reviews has the results of access reviews by the provider. They distinguish a provider that has withdrawn the access
-// of this cluster, such as one that has drained its Tenant, from one that lacks a remote namespace for a moment: the
-// permissions in a remote namespace are deleted with it, and return when the provider recreates it. So the permission
-// in the tenant namespace must be gone, too, and this cluster must have had it before. The zero value is ready to use.
-// Safe for concurrent use.
+// reviews contains the results of access reviews by the provider. They distinguish a provider that has withdrawn the
+// access of this cluster, such as one that has drained its Tenant, from one that lacks a remote namespace for a moment:
+// the permissions in a remote namespace are deleted with it, and return when the provider recreates it. So the
+// permission in the tenant namespace must be gone, too, and this cluster must have had it before. The zero value is
+// ready to use. Safe for concurrent use.
 type reviews struct {
 	mu         sync.Mutex
 	granted    bool               // the permission in the tenant namespace was granted before
@@ -43,7 +43,7 @@ type reviews struct {
 	namespaces map[string]*denial // by remote namespace
 }
 
-// denial has the latest denials of the permissions for one remote namespace.
+// denial contains the latest denials of the permissions for one remote namespace.
 type denial struct {
 	requested         time.Time // time of the last review
 	creation, tenancy span

@@ -136,7 +136,7 @@ func (e *MissingTokenError) Soon() bool { return e.soon }
 // Unknown reports whether the Secrets have not been read yet.
 func (e *MissingTokenError) Unknown() bool { return e.unknown }
 
-// Classify implements engine.Classified.
+// Classify implements failure.Classified.
 func (e *MissingTokenError) Classify() (failure.Class, string) {
 	return failure.Input, wire.FailedReflectionReason
 }

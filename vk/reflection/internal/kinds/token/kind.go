@@ -36,6 +36,6 @@ func Kind() engine.Kind {
 // Handler implements engine.Handler. It requests the tokens of pods.
 type Handler struct {
 	engine.Base
-	states   sync.Map // *tokenState by engine.Key
-	mounting sync.Map // mounting by engine.Key
+	states   sync.Map // *tokenState by queue.Key
+	mounting sync.Map // mounting by queue.Key
 }

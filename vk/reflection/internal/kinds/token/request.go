@@ -118,7 +118,7 @@ func (e *tokenError) Remedied() {}
 func deniedToken(account string, pod *unstructured.Unstructured, err error) error {
 	switch {
 	case isMissing(err, "pods"), apierrors.IsConflict(err):
-		// The pod no longer exists, or another pod has its name by now. No Event is needed, because the watch will
+		// The pod no longer exists, or another pod has taken its name. No Event is needed, because the watch will
 		// report this.
 		return apierrors.NewConflict(podsResource.GroupResource(), pod.GetName(), err)
 	case isMissing(err, "serviceaccounts"):

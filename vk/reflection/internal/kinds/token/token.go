@@ -207,7 +207,7 @@ func anyDue(sources []tokenSource, held map[string]token, now time.Time) bool {
 	return false
 }
 
-// untilRenewal returns the time until the first token must be renewed, plus a jitter that is derived from the pod.
+// untilRenewal returns the time until the first token must be renewed, plus a random jitter.
 func (h *Handler) untilRenewal(held map[string]token) time.Duration {
 	var first token
 	for _, candidate := range held {
