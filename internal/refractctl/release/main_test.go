@@ -20,6 +20,7 @@ import (
 
 	auth "github.com/refract-project/refract/api/authentication/v1beta1"
 	core "github.com/refract-project/refract/api/core/v1beta1"
+	networking "github.com/refract-project/refract/api/networking/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
 	"github.com/refract-project/refract/api/wire"
@@ -42,7 +43,7 @@ type installer struct {
 func newInstaller(t *testing.T, namespace, name string) *installer {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, auth.AddToScheme, core.AddToScheme, offloading.AddToScheme, plugins.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, auth.AddToScheme, core.AddToScheme, offloading.AddToScheme, plugins.AddToScheme, networking.AddToScheme} {
 		require.NoError(t, add(scheme))
 	}
 	c, err := client.New(cluster.Config(), client.Options{Scheme: scheme})

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	auth "github.com/refract-project/refract/api/authentication/v1beta1"
+	networking "github.com/refract-project/refract/api/networking/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
 	"github.com/refract-project/refract/internal/rbac"
@@ -135,12 +136,21 @@ func TestUninstallListsWhatIsInUse(t *testing.T) {
 
 	create(t, &plugins.ReflectedResource{ObjectMeta: metav1.ObjectMeta{Name: "certificates.cert-manager.io"}, Spec: plugins.ReflectedResourceSpec{Group: "cert-manager.io", Version: "v1", Resource: "certificates"}},
 		&plugins.PeerNetwork{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "milan"}, Spec: plugins.PeerNetworkSpec{ClusterID: "milan"}},
+		&plugins.ReflectionPlugin{ObjectMeta: metav1.ObjectMeta{Name: "strip"}, Spec: plugins.ReflectionPluginSpec{
+			PluginSettings: plugins.PluginSettings{Kinds: []string{"Service"}},
+			Source:         plugins.PluginSource{ConfigMap: &plugins.ConfigMapSource{Name: "modules", Key: "strip.wasm"}},
+		}},
+		&networking.WgGatewayServerTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "own-server"}},
+		&networking.WgGatewayClientTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "own-client"}},
 		&offloading.VkOptionsTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "large"}},
 		&offloading.VkOptionsTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "of-the-chart", Labels: map[string]string{InstanceLabel: "refract"}}},
 		&offloading.Quota{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "bari"}, Spec: offloading.QuotaSpec{User: "bari", Resources: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("5")}}})
 	assert.Empty(t, uses(false), "the CRDs stay")
 	assert.Equal(t, []string{
 		"ReflectedResource certificates.cert-manager.io: it would be deleted with its CRD: save it if you need it, and delete it with: kubectl delete reflectedresource certificates.cert-manager.io",
+		"ReflectionPlugin strip: it would be deleted with its CRD: save it if you need it, and delete it with: kubectl delete reflectionplugin strip",
+		"WgGatewayServerTemplate shop/own-server: it would be deleted with its CRD: save it if you need it, and delete it with: kubectl -n shop delete wggatewayservertemplate own-server",
+		"WgGatewayClientTemplate shop/own-client: it would be deleted with its CRD: save it if you need it, and delete it with: kubectl -n shop delete wggatewayclienttemplate own-client",
 		"PeerNetwork shop/milan: it would be deleted with its CRD: save it if you need it, and delete it with: kubectl -n shop delete peernetwork milan",
 		"VkOptionsTemplate shop/large: it would be deleted with its CRD: save it if you need it, and delete it with: kubectl -n shop delete vkoptionstemplate large",
 		"Quota shop/bari: it would be deleted with its CRD: save it if you need it, and delete it with: kubectl -n shop delete quota.offloading.liqo.io bari",
@@ -157,7 +167,7 @@ func TestUninstallRemovesTheCRDsOfTheNetwork(t *testing.T) {
 	require.NoError(t, err)
 	ours, err := i.listNetworkCRDs(t.Context())
 	require.NoError(t, err)
-	require.Len(t, ours, 9)
+	require.Len(t, ours, 7)
 	foreign := &unstructured.Unstructured{}
 	foreign.SetGroupVersionKind(DefinitionKind)
 	foreign.SetName("connections.networking.liqo.io")
@@ -189,7 +199,7 @@ func TestUninstallRemovesTheCRDsOfTheNetwork(t *testing.T) {
 	require.NoError(t, i.Uninstall(t.Context(), false, false))
 	left, err := i.listNetworkCRDs(t.Context())
 	require.NoError(t, err)
-	assert.Len(t, left, 8, "they are kept without --crds")
+	assert.Len(t, left, 6, "they are kept without --crds")
 	require.ErrorAs(t, i.Uninstall(t.Context(), true, false), &used, "the release is gone, the objects are not")
 	require.NoError(t, i.Client.Delete(t.Context(), network("pod-cidr")))
 	require.NoError(t, i.Client.Delete(t.Context(), owned))

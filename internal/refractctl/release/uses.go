@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	auth "github.com/refract-project/refract/api/authentication/v1beta1"
+	networking "github.com/refract-project/refract/api/networking/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
 	"github.com/refract-project/refract/api/wire"
@@ -78,6 +79,15 @@ var (
 	written = []use{
 		{plugins.GroupVersion.WithKind(plugins.ReflectedResourceKind), func(o client.Object) string {
 			return "it would be deleted with its CRD: save it if you need it, and delete it with: kubectl delete reflectedresource " + o.GetName()
+		}},
+		{plugins.GroupVersion.WithKind(plugins.ReflectionPluginKind), func(o client.Object) string {
+			return "it would be deleted with its CRD: save it if you need it, and delete it with: kubectl delete reflectionplugin " + o.GetName()
+		}},
+		{networking.GroupVersion.WithKind(networking.WgGatewayServerTemplateKind), func(o client.Object) string {
+			return fmt.Sprintf("it would be deleted with its CRD: save it if you need it, and delete it with: kubectl -n %s delete wggatewayservertemplate %s", o.GetNamespace(), o.GetName())
+		}},
+		{networking.GroupVersion.WithKind(networking.WgGatewayClientTemplateKind), func(o client.Object) string {
+			return fmt.Sprintf("it would be deleted with its CRD: save it if you need it, and delete it with: kubectl -n %s delete wggatewayclienttemplate %s", o.GetNamespace(), o.GetName())
 		}},
 		{plugins.GroupVersion.WithKind(plugins.PeerNetworkKind), func(o client.Object) string {
 			return fmt.Sprintf("it would be deleted with its CRD: save it if you need it, and delete it with: kubectl -n %s delete peernetwork %s", o.GetNamespace(), o.GetName())
