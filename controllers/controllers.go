@@ -320,58 +320,44 @@ func kindOf(scheme *runtime.Scheme, object client.Object) schema.GroupVersionKin
 	return kind
 }
 
-// hasKind reports whether the CRD of a kind in package auth is installed. An upgrade with Helm does not install new
-// CRDs. If this CRD is missing, all other controllers still work.
-func hasKind(mgr manager.Manager, kind string) bool {
-	_, err := mgr.GetRESTMapper().RESTMapping(auth.GroupVersion.WithKind(kind).GroupKind(), auth.GroupVersion.Version)
-	if apimeta.IsNoMatchError(err) {
-		log.Log.Info("CRD not found, its controllers are disabled; install the chart's CRDs", "kind", kind)
-		return false
-	}
-	return true
-}
-
-// hasPlugins reports whether the CRDs of declared plugins are installed. An upgrade with Helm does not install new
-// CRDs. If these CRDs are missing, all other controllers still work.
-func hasPlugins(mgr manager.Manager) bool {
-	for _, kind := range []string{plugins.ReflectionPluginKind, plugins.PluginRevisionKind, plugins.PluginModuleKind} {
-		_, err := mgr.GetRESTMapper().RESTMapping(plugins.GroupVersion.WithKind(kind).GroupKind(), plugins.GroupVersion.Version)
+// hasKinds reports whether the CRDs of all kinds are installed. An upgrade with Helm does not install new CRDs, and all other controllers
+// still work without them. consequence says what the missing CRD means and what to do, for the log.
+func hasKinds(mgr manager.Manager, consequence string, kinds ...schema.GroupVersionKind) bool {
+	for _, kind := range kinds {
+		_, err := mgr.GetRESTMapper().RESTMapping(kind.GroupKind(), kind.Version)
 		if apimeta.IsNoMatchError(err) {
-			log.Log.Info("CRD of declared plugins not found, ReflectionPlugins are not reconciled; install the chart's CRDs", "kind", kind)
+			log.Log.Info("CRD not found", "kind", kind.Kind, "consequence", consequence)
 			return false
 		}
 	}
 	return true
+}
+
+// hasKind reports whether the CRD of a kind in package auth is installed.
+func hasKind(mgr manager.Manager, kind string) bool {
+	return hasKinds(mgr, "its controllers are disabled; install the chart's CRDs", auth.GroupVersion.WithKind(kind))
+}
+
+// hasPlugins reports whether the CRDs of declared plugins are installed.
+func hasPlugins(mgr manager.Manager) bool {
+	return hasKinds(mgr, "ReflectionPlugins are not reconciled; install the chart's CRDs",
+		plugins.GroupVersion.WithKind(plugins.ReflectionPluginKind), plugins.GroupVersion.WithKind(plugins.PluginRevisionKind),
+		plugins.GroupVersion.WithKind(plugins.PluginModuleKind))
 }
 
 // hasNetwork reports whether the CRDs of the network between the clusters are installed.
 func hasNetwork(mgr manager.Manager) bool {
-	for _, kind := range []schema.GroupVersionKind{
+	return hasKinds(mgr, "no addresses are granted; install the chart with networking.addresses.enabled",
 		networking.GroupVersion.WithKind(networking.ConfigurationKind),
-		ipam.GroupVersion.WithKind(ipam.NetworkKind), ipam.GroupVersion.WithKind(ipam.IPKind),
-	} {
-		_, err := mgr.GetRESTMapper().RESTMapping(kind.GroupKind(), kind.Version)
-		if apimeta.IsNoMatchError(err) {
-			log.Log.Info("CRD of the network not found, no addresses are granted; install the chart with networking.addresses.enabled",
-				"kind", kind.Kind)
-			return false
-		}
-	}
-	return true
+		ipam.GroupVersion.WithKind(ipam.NetworkKind), ipam.GroupVersion.WithKind(ipam.IPKind))
 }
 
-// hasGateways reports whether the CRDs of gateways are installed.
+// hasGateways reports whether the CRDs of gateways, and of the addresses of nodes, are installed.
 func hasGateways(mgr manager.Manager) bool {
-	for _, kind := range []string{
-		networking.GatewayServerKind, networking.GatewayClientKind, networking.WgGatewayServerTemplateKind, networking.WgGatewayClientTemplateKind,
-	} {
-		_, err := mgr.GetRESTMapper().RESTMapping(networking.GroupVersion.WithKind(kind).GroupKind(), networking.GroupVersion.Version)
-		if apimeta.IsNoMatchError(err) {
-			log.Log.Info("CRD of the network not found, no gateways run; apply the CRDs in the folder of the chart, crds, and install it with networking.addresses.enabled", "kind", kind)
-			return false
-		}
-	}
-	return true
+	return hasKinds(mgr, "no gateways run; apply the CRDs in the folder crds of the chart, and install it with networking.addresses.enabled",
+		networking.GroupVersion.WithKind(networking.GatewayServerKind), networking.GroupVersion.WithKind(networking.GatewayClientKind),
+		networking.GroupVersion.WithKind(networking.WgGatewayServerTemplateKind),
+		networking.GroupVersion.WithKind(networking.WgGatewayClientTemplateKind), ipam.GroupVersion.WithKind(ipam.IPKind))
 }
 
 // Register adds all controllers to mgr, which must have been created with the ManagerOptions of this package.

@@ -133,7 +133,9 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	case why.reason != "":
 		c.report.Warn(g.object(), why.reason, runAction, why.message)
 	default:
-		c.report.Clear(client.ObjectKeyFromObject(g.object()))
+		if len(all) == 1 { // another gateway may have the same name, and its Event is written once
+			c.report.Clear(client.ObjectKeyFromObject(g.object()))
+		}
 		c.refusals.Drop(request.NamespacedName)
 	}
 	if why.reason == invalidReason || why.reason == conflictReason || why.reason == admission.DeniedReason {
@@ -159,7 +161,7 @@ func (c *Controller) listGateways(ctx context.Context, namespace string) (found 
 		found = append(found, gateway{client: &clients.Items[i]})
 	}
 	found = slices.DeleteFunc(found, func(g gateway) bool {
-		reference, _ := g.templateRef()
+		reference, _, _ := g.templateRef()
 		return reference.Namespace != c.options.Installation || g.object().GetDeletionTimestamp() != nil
 	})
 	slices.SortFunc(found, comparePrecedence)
@@ -182,14 +184,13 @@ func (c *Controller) run(ctx context.Context, g gateway) (again time.Duration, w
 
 // findTemplate returns the Deployment of the gateway's template. It is nil if there is none, or if other controllers run the gateway.
 func (c *Controller) findTemplate(ctx context.Context, g gateway) (*appsv1.Deployment, verdict, error) {
-	reference, kind := g.templateRef()
+	reference, field, kind := g.templateRef()
 	key := client.ObjectKey{Namespace: reference.Namespace, Name: reference.Name}
 	var spec *api.GatewayTemplateSpec
 	var err error
 	switch {
 	case reference.Kind != kind:
 		const text = "%s.kind is %q: set it to %s"
-		field := map[bool]string{true: "spec.serverTemplateRef", false: "spec.clientTemplateRef"}[g.server != nil]
 		return nil, verdict{noTemplateReason, fmt.Sprintf(text, field, reference.Kind, kind)}, nil
 	case g.server != nil:
 		template := &api.WgGatewayServerTemplate{}

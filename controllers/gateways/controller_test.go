@@ -15,6 +15,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,6 +26,8 @@ import (
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers"
 	"github.com/refract-project/refract/controllers/internal/controllertest"
+	"github.com/refract-project/refract/gateway/desired"
+	"github.com/refract-project/refract/gateway/takeover"
 	"github.com/refract-project/refract/internal/rbac"
 	"github.com/refract-project/refract/internal/refractctl/release"
 	"github.com/refract-project/refract/test/support/testenv"
@@ -312,13 +315,15 @@ func TestRefusedGateways(t *testing.T) {
 		change       func(*api.GatewayServer)
 		reason, text string
 	}{
-		"another cluster":     {func(s *api.GatewayServer) { s.Labels[wire.RemoteClusterIDLabel] = "turin" }, "WrongCluster", `"turin"`},
-		"no template":         {func(s *api.GatewayServer) { s.Spec.ServerTemplateRef.Name = "none" }, "TemplateNotFound", "none does not exist"},
-		"broken template":     {func(s *api.GatewayServer) { s.Spec.ServerTemplateRef.Name = "broken" }, "InvalidTemplate", "no container gateway"},
-		"no port":             {func(s *api.GatewayServer) { s.Spec.Endpoint.Port = 0 }, "InvalidGateway", "spec.endpoint.port 0"},
-		"port of the gateway": {func(s *api.GatewayServer) { s.Spec.Endpoint.Port = 6092 }, "InvalidGateway", "used by the gateway itself"},
-		"kind of template":    {func(s *api.GatewayServer) { s.Spec.ServerTemplateRef.Kind = "Other" }, "TemplateNotFound", "set it to WgGatewayServerTemplate"},
-		"external name":       {func(s *api.GatewayServer) { s.Spec.Endpoint.ServiceType = corev1.ServiceTypeExternalName }, "InvalidGateway", "use LoadBalancer"},
+		"another cluster":  {func(s *api.GatewayServer) { s.Labels[wire.RemoteClusterIDLabel] = "turin" }, "WrongCluster", `"turin"`},
+		"no template":      {func(s *api.GatewayServer) { s.Spec.ServerTemplateRef.Name = "none" }, "TemplateNotFound", "none does not exist"},
+		"broken template":  {func(s *api.GatewayServer) { s.Spec.ServerTemplateRef.Name = "broken" }, "InvalidTemplate", "no container gateway"},
+		"no port":          {func(s *api.GatewayServer) { s.Spec.Endpoint.Port = 0 }, "InvalidGateway", "spec.endpoint.port 0"},
+		"port of VXLAN":    {func(s *api.GatewayServer) { s.Spec.Endpoint.Port = desired.VXLANPort }, "InvalidGateway", "used by the gateway itself"},
+		"port of probes":   {func(s *api.GatewayServer) { s.Spec.Endpoint.Port = takeover.Port }, "InvalidGateway", "used by the gateway itself"},
+		"port of pings":    {func(s *api.GatewayServer) { s.Spec.Endpoint.Port = desired.PingPort }, "InvalidGateway", "used by the gateway itself"},
+		"kind of template": {func(s *api.GatewayServer) { s.Spec.ServerTemplateRef.Kind = "Other" }, "TemplateNotFound", "set it to WgGatewayServerTemplate"},
+		"external name":    {func(s *api.GatewayServer) { s.Spec.Endpoint.ServiceType = corev1.ServiceTypeExternalName }, "InvalidGateway", "use LoadBalancer"},
 		"refused port": {func(s *api.GatewayServer) {
 			port := int32(80)
 			s.Spec.Endpoint.ServiceType, s.Spec.Endpoint.NodePort = corev1.ServiceTypeNodePort, &port
@@ -350,6 +355,19 @@ func TestOneGatewayForEachPeer(t *testing.T) {
 	rome.Create(t, second)
 	event := rome.AwaitEvent(t, namespace, api.GatewayClientKind, "second", "AnotherGateway")
 	assert.Contains(t, event.Note, "GatewayServer milan")
+	// The Event is written once, also if the gateways have the same name.
+	named := clientOf(namespace, "milan")
+	rome.Create(t, named)
+	rome.AwaitEvent(t, namespace, api.GatewayClientKind, "milan", "AnotherGateway")
+	for i := range 3 {
+		rome.Patch(t, first, fmt.Sprintf(`{"spec":{"mtu":%d}}`, 1300+i))
+		rome.Patch(t, first, fmt.Sprintf(`{"spec":{"endpoint":{"port":%d}}}`, 51840+i))
+		awaitServer(t, first, "the port", func(s api.GatewayServerStatus) bool { return s.Endpoint != nil && s.Endpoint.Port == int32(51840+i) })
+	}
+	found := slices.DeleteFunc(rome.Events(t, namespace, api.GatewayClientKind, "milan"), func(e eventsv1.Event) bool { return e.Reason != "AnotherGateway" })
+	require.Len(t, found, 1)
+	assert.Nil(t, found[0].Series, "the Event was written again")
+	rome.Delete(t, named)
 	rome.Delete(t, first)
 	awaitDeployment(t, namespace, "second")
 }

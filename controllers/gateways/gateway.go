@@ -42,12 +42,12 @@ func (g gateway) objectName() string { return wire.GatewayObjectName(g.object().
 
 func (g gateway) peer() string { return g.object().GetLabels()[wire.RemoteClusterIDLabel] }
 
-// templateRef returns the reference to the template, and the kind that it must have.
-func (g gateway) templateRef() (reference corev1.ObjectReference, kind string) {
+// templateRef returns the reference to the template, its field in the spec, and the kind that the template must have.
+func (g gateway) templateRef() (reference corev1.ObjectReference, field, kind string) {
 	if g.server != nil {
-		return g.server.Spec.ServerTemplateRef, api.WgGatewayServerTemplateKind
+		return g.server.Spec.ServerTemplateRef, "spec.serverTemplateRef", api.WgGatewayServerTemplateKind
 	}
-	return g.client.Spec.ClientTemplateRef, api.WgGatewayClientTemplateKind
+	return g.client.Spec.ClientTemplateRef, "spec.clientTemplateRef", api.WgGatewayClientTemplateKind
 }
 
 // secretName returns the name of the Secret with the keys, and whether the spec names it.

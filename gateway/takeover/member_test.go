@@ -27,12 +27,20 @@ type apiServer struct {
 	mutex sync.Mutex
 	view  View
 	away  bool
+	// denied counts the attempts to take the Lease while the API server is away.
+	denied int
 }
 
 func (a *apiServer) read() View {
 	a.mutex.Lock()
 	defer a.mutex.Unlock()
 	return a.view
+}
+
+func (a *apiServer) attempts() int {
+	a.mutex.Lock()
+	defer a.mutex.Unlock()
+	return a.denied
 }
 
 func (a *apiServer) setAway(away bool) {
@@ -47,6 +55,7 @@ func (a *apiServer) claim(v View, own netip.Addr) (bool, error) {
 	defer a.mutex.Unlock()
 	switch {
 	case a.away:
+		a.denied++
 		return false, errors.New("connection refused")
 	case a.view.Version != v.Version:
 		return false, nil
@@ -129,7 +138,7 @@ func TestMembers(t *testing.T) {
 	await(t, func() bool { return second.Peer() == client })
 	a.setAway(true)
 	first.stop()
-	time.Sleep(2 * time.Second)
+	await(t, func() bool { return a.attempts() >= 2 })
 	require.Equal(t, first.address, a.read().Endpoint, "nobody takes over while the API server is away")
 	a.setAway(false)
 	await(t, func() bool { return second.won.Load() == 1 })

@@ -15,7 +15,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	networking "github.com/refract-project/refract/api/networking/v1beta1"
@@ -106,12 +105,8 @@ type connectionKeeper struct {
 }
 
 // newConnectionKeeper returns a keeper. It sends no requests until the caches are filled.
-func newConnectionKeeper(config *rest.Config, o *runOptions, reader client.Reader, r *reporter) (*connectionKeeper, error) {
-	writer, err := client.New(config, client.Options{Scheme: newScheme(), Mapper: newMapper()})
-	if err != nil {
-		return nil, fmt.Errorf("creating a client for the Connection, %w", err)
-	}
-	return &connectionKeeper{options: o, reader: reader, writer: writer, reporter: r, changed: make(chan struct{}, 1)}, nil
+func newConnectionKeeper(writer client.Client, o *runOptions, reader client.Reader, r *reporter) *connectionKeeper {
+	return &connectionKeeper{options: o, reader: reader, writer: writer, reporter: r, changed: make(chan struct{}, 1)}
 }
 
 // requestUpdate triggers a comparison of the Connection. It does not block.

@@ -18,7 +18,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -57,11 +56,7 @@ type elector struct {
 }
 
 // newElector returns an elector that answers probes as soon as it runs.
-func newElector(config *rest.Config, o *runOptions, caches *objects, r *reporter, warn func(reason, text string)) (*elector, error) {
-	writer, err := client.New(config, client.Options{Scheme: newScheme(), Mapper: newMapper()})
-	if err != nil {
-		return nil, fmt.Errorf("creating a client for the Lease, %w", err)
-	}
+func newElector(writer client.Client, o *runOptions, caches *objects, r *reporter, warn func(reason, text string)) (_ *elector, err error) {
 	e := &elector{options: o, own: netip.MustParseAddr(o.podIP), reader: caches.cache, writer: writer, reporter: r, warn: warn,
 		synced: caches.synced, demoted: make(chan struct{}, 1)}
 	e.member, err = takeover.Open(takeover.Options{

@@ -13,6 +13,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 )
 
 // privateKeyField is the key of the private key in the Secret of a gateway, as in Liqo. In the mounted Secret, it is the name of the
@@ -22,10 +24,7 @@ const privateKeyField = "privateKey"
 // keyCheckInterval is how often the mounted keys are compared. With a longer interval, a gateway uses a replaced key for longer.
 const keyCheckInterval = 10 * time.Second
 
-// keyLength is the length of a private key in bytes (Curve25519).
-const keyLength = 32
-
-// maxKeyFile limits what is read of the file. It is more than the 32 bytes of a key, so that a file that is too long is refused as such.
+// maxKeyFile limits how much of the file is read. It is more than the length of a key, so that a longer file is refused as such.
 const maxKeyFile = 1024
 
 // keyFile is the mounted private key. The key stays if its file disappears or contains no key, because the connection needs it.
@@ -34,25 +33,33 @@ type keyFile struct {
 	last []byte
 }
 
-// read returns the key. It is not safe for concurrent use.
+// read returns the key, or nil if there was none yet. The error describes why the file cannot be used; the key is then the last one.
+// read is not safe for concurrent use.
 func (k *keyFile) read() ([]byte, error) {
 	key, err := readKey(k.path)
 	switch {
-	case err == nil && (len(key) == keyLength || len(k.last) != keyLength):
-		k.last = key
-	case k.last == nil:
+	case err != nil && k.last == nil:
 		return nil, fmt.Errorf("waiting for the private key, which the Secret of the gateway contains: %w", err)
+	case err != nil:
+		return k.last, fmt.Errorf("the private key is no longer mounted, the last one is used: %w", err)
 	}
-	return k.last, nil
+	k.last = key
+	return key, nil
 }
 
+// readKey returns the 32 bytes of the private key in a file.
 func readKey(path string) ([]byte, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = file.Close() }()
-	return io.ReadAll(io.LimitReader(file, maxKeyFile))
+	key, err := io.ReadAll(io.LimitReader(file, maxKeyFile))
+	if err == nil && len(key) != wgtypes.KeyLen {
+		const text = "%s of the Secret has %d bytes instead of %d: delete the Secret, and then the pods of the gateway, to make new keys"
+		return nil, fmt.Errorf(text, privateKeyField, len(key), wgtypes.KeyLen)
+	}
+	return key, err
 }
 
 // watchKey sends to changed after the key has changed, until ctx is done. Kubernetes replaces the files of a Secret in a running pod.

@@ -69,25 +69,22 @@ func runGateway(ctx context.Context, o *runOptions) error {
 		return err
 	}
 	defer closeEvents()
-	keeper, err := newConnectionKeeper(config, o, objects.cache, p.reporter)
+	writer, err := client.New(config, client.Options{Scheme: newScheme(), Mapper: newMapper()})
 	if err != nil {
-		return err
+		return fmt.Errorf("creating a client, %w", err)
 	}
+	keeper, service := newConnectionKeeper(writer, o, objects.cache, p.reporter), newSliceKeeper(writer, o, objects.cache)
 	var elector *elector
 	var lastPeerEndpoint func() netip.AddrPort
 	if o.standby {
-		if elector, err = newElector(config, o, objects, p.reporter, warn); err != nil {
+		if elector, err = newElector(writer, o, objects, p.reporter, warn); err != nil {
 			return err
 		}
 		lastPeerEndpoint = elector.member.Peer
 	}
-	slices, err := newSliceKeeper(config, o, objects.cache)
-	if err != nil {
-		return err
-	}
 	build := func(ctx context.Context) (desired.Peering, error) {
 		keeper.requestUpdate()
-		slices.requestUpdate()
+		service.requestUpdate()
 		input, err := p.build(ctx)
 		if elector != nil && err == nil {
 			elector.member.SetPrivateKey(input.PrivateKey)
@@ -126,7 +123,7 @@ func runGateway(ctx context.Context, o *runOptions) error {
 	group.Go(func() error { return keeper.keepConnection(ctx, objects.synced) })
 	group.Go(func() error { return watchKey(ctx, o.keysDir, p.retry) })
 	if o.standby {
-		group.Go(func() error { return slices.keepSlice(ctx, objects.synced) })
+		group.Go(func() error { return service.keepSlice(ctx, objects.synced) })
 	}
 	group.Go(func() error {
 		return gateway.RunGateway(ctx, peerings, gateway.Options{
@@ -272,9 +269,10 @@ func (p *peering) readPeer(ctx context.Context, input *desired.Peering) error {
 		stripMetadata(input.PublicKey)
 	}
 	var err error
-	if input.PrivateKey, err = p.key.read(); err != nil && input.Problem == "" {
-		input.Problem = err.Error()
+	if input.PrivateKey, err = p.key.read(); input.PrivateKey == nil && input.Problem == "" {
+		input.Problem, err = err.Error(), nil // it is reported with the other objects
 	}
+	p.reporter.refuse("key", err)
 	return nil
 }
 

@@ -17,7 +17,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -41,12 +40,8 @@ type sliceKeeper struct {
 	changed chan struct{}
 }
 
-func newSliceKeeper(config *rest.Config, o *runOptions, reader client.Reader) (*sliceKeeper, error) {
-	writer, err := client.New(config, client.Options{Scheme: newScheme(), Mapper: newMapper()})
-	if err != nil {
-		return nil, fmt.Errorf("creating a client for the EndpointSlice, %w", err)
-	}
-	return &sliceKeeper{options: o, reader: reader, writer: writer, changed: make(chan struct{}, 1)}, nil
+func newSliceKeeper(writer client.Client, o *runOptions, reader client.Reader) *sliceKeeper {
+	return &sliceKeeper{options: o, reader: reader, writer: writer, changed: make(chan struct{}, 1)}
 }
 
 // requestUpdate lets the EndpointSlice be compared. It does not block.
