@@ -30,3 +30,13 @@ const GatewayServiceAccount = "refract-gateway"
 // GatewayObjectName returns the name of a gateway's Deployment, Service, key Secret and Connection. liqoctl waits for
 // this Deployment.
 func GatewayObjectName(gateway string) string { return "gw-" + gateway }
+
+// Fields of the Secret with the keys of a gateway, as in Liqo. Each key has 32 bytes (Curve25519).
+const (
+	PrivateKeyField = "privateKey"
+	PublicKeyField  = "publicKey"
+)
+
+// ChosenAddressAnnotation ("true") marks a GatewayClient that connects to an address that the user has set, and not to the
+// address of the server.
+const ChosenAddressAnnotation = "plugins.refract.io/chosen-gateway-address"

@@ -29,9 +29,6 @@ const (
 	// keysVolume is the volume with the keys, and keysPath the directory where it is mounted.
 	keysVolume = "keys"
 	keysPath   = "/etc/wireguard/keys"
-	// privateKeyField and publicKeyField are the keys of the Secret, as in Liqo.
-	privateKeyField = "privateKey"
-	publicKeyField  = "publicKey"
 	// tunnelPort is the name of the UDP port of the tunnel.
 	tunnelPort = "wireguard"
 	// sliceManager is the manager in a label of the EndpointSlice. Without the label, the EndpointSlice controller of
@@ -90,7 +87,7 @@ func (c *Controller) forgeDeployment(g gateway, template *appsv1.Deployment) *ap
 	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: keysVolume, VolumeSource: corev1.VolumeSource{
 		// The spec may name any Secret of the namespace, so only the key of the private key is mounted.
 		Secret: &corev1.SecretVolumeSource{SecretName: secret, DefaultMode: ptr.To[int32](0o400), Items: []corev1.KeyToPath{
-			{Key: privateKeyField, Path: privateKeyField},
+			{Key: wire.PrivateKeyField, Path: wire.PrivateKeyField},
 		}},
 	}})
 	if len(pod.Spec.TopologySpreadConstraints) == 0 {

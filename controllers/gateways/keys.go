@@ -30,7 +30,7 @@ func forgeKeys(g gateway) (*corev1.Secret, error) {
 	secret := &corev1.Secret{
 		ObjectMeta: g.metadata(name),
 		Type:       corev1.SecretTypeOpaque,
-		Data:       map[string][]byte{privateKeyField: private.Bytes(), publicKeyField: private.PublicKey().Bytes()},
+		Data:       map[string][]byte{wire.PrivateKeyField: private.Bytes(), wire.PublicKeyField: private.PublicKey().Bytes()},
 	}
 	secret.Labels[wire.GatewayResourceLabel] = "true"
 	return secret, nil

@@ -142,6 +142,22 @@ func RemoteTenant() Role {
 	}
 }
 
+// RemoteNetwork returns the permissions that a consumer needs to connect its gateway to this cluster without the help of this
+// cluster's administrator. They are part of the role RemoteControlPlane. The chart adds them if gateways are enabled.
+func RemoteNetwork() Role {
+	return Role{
+		Name:    "remote-network",
+		Purpose: "a consumer that connects to the gateway of this cluster, in its tenant namespace, as part of remote-controlplane",
+		Scope:   ConsumerScope,
+		Rules: []Rule{
+			grant("to declare its ranges and its public key, which the controller manager and the gateway check",
+				"networking.liqo.io", on("configurations", "publickeies"), do("get", "list", "create", "patch", "delete")),
+			grant("to read where the gateway is",
+				"networking.liqo.io", on("gatewayservers"), do("get", "list")),
+		},
+	}
+}
+
 // RemoteRenewal returns the additional permissions that a consumer needs in its tenant namespace if the provider
 // renews its client certificate.
 func RemoteRenewal() Role {

@@ -58,8 +58,9 @@ func (c *Cluster) Run(t *testing.T, bin string) (stop func()) {
 			for i := range list.Items {
 				d := &list.Items[i]
 				key := d.Namespace + "/" + d.Name
-				if len(d.Spec.Template.Spec.Containers[0].Command) == 0 {
-					continue // only Refract's Deployments have a command
+				command := d.Spec.Template.Spec.Containers[0].Command
+				if len(command) == 0 || filepath.Base(command[0]) == "gateway" {
+					continue // only Refract's Deployments have a command, and gateways need a network of their own
 				}
 				wanted[key] = d.DeletionTimestamp == nil
 				if running[key] != nil {

@@ -398,7 +398,7 @@ func (w *world) overlap(server string) {
 	w.must(append(peer, "--network=none")...)
 	w.must(append(peer, "--pod-cidrs=10.8.0.0/16")...)
 	w.refused(append(peer, "--remote-pod-cidrs=10.9"), `--remote-pod-cidrs: "10.9" is not an address range`)
-	w.refused(append(peer, "--network=vpn"), `--network is "vpn": use reachable or none`)
+	w.refused(append(peer, "--network=vpn"), `--network is "vpn": use gateway, reachable or none`)
 	w.must(append(peer, "--overlapping-ranges")...)
 	w.must("install", "--set=networking.reflectIPs=false")
 	w.must(peer...)

@@ -57,8 +57,6 @@ const (
 )
 
 // PeerNetworkSpec describes the network.
-//
-// +kubebuilder:validation:XValidation:rule="self.mode == 'Gateway' || !has(self.remaps) && !has(self.local.gateway) && !has(self.remote.gateway)",message="remaps and gateways are for the mode Gateway"
 type PeerNetworkSpec struct {
 	// ClusterID is the ID of the peer.
 	//
@@ -83,15 +81,6 @@ type PeerNetworkSpec struct {
 	// +kubebuilder:default={}
 	// +optional
 	Remote NetworkSide `json:"remote,omitempty"`
-
-	// Remaps are ranges of the peer that this cluster reaches at other addresses, because they overlap with ranges of
-	// this cluster.
-	//
-	// +kubebuilder:validation:MaxItems=16
-	// +listType=map
-	// +listMapKey=cidr
-	// +optional
-	Remaps []Remap `json:"remaps,omitempty"`
 }
 
 // CIDR is a range of IPv4 or IPv6 addresses.
@@ -108,43 +97,6 @@ type NetworkSide struct {
 	// +listType=set
 	// +optional
 	PodCIDRs []CIDR `json:"podCIDRs,omitempty"`
-
-	// ServiceCIDRs are the address ranges of the cluster's Services.
-	//
-	// +kubebuilder:validation:MaxItems=16
-	// +listType=set
-	// +optional
-	ServiceCIDRs []CIDR `json:"serviceCIDRs,omitempty"`
-
-	// Gateway is the gateway of the cluster.
-	//
-	// +optional
-	Gateway *Gateway `json:"gateway,omitempty"`
-}
-
-// Gateway is one end of a tunnel. Its private key is in a Secret of its cluster.
-type Gateway struct {
-	// PublicKey is the public key of the gateway in base64 (WireGuard: 32 bytes of Curve25519).
-	//
-	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9+/]{43}=$`
-	PublicKey string `json:"publicKey"`
-
-	// Endpoints are the addresses of the gateway as host:port, the best one first. The list is empty if the gateway
-	// is behind NAT and initiates the connection.
-	//
-	// +kubebuilder:validation:MaxItems=8
-	// +kubebuilder:validation:items:MaxLength=261
-	// +listType=atomic
-	// +optional
-	Endpoints []string `json:"endpoints,omitempty"`
-}
-
-// Remap maps a range of addresses to another range of the same size.
-type Remap struct {
-	// CIDR is the range in the peer.
-	CIDR CIDR `json:"cidr"`
-	// As is the range at which this cluster reaches the peer's range.
-	As CIDR `json:"as"`
 }
 
 // ConnectedCondition is the type of the condition in which the network provider reports whether pods reach each

@@ -64,7 +64,8 @@ func NewCommand(name string) *cobra.Command {
 	withCluster := []*cobra.Command{
 		withResult(newInstallCommand(access)), withResult(newUninstallCommand(access)), withResult(newPeerCommand(access)), withResult(newUnpeerCommand(access)),
 		newDoctorCommand(access), hiddenGroup("force", withResult(newForceUnpeerCommand(access))),
-		newTestCommand(access), newGroup("network", "Test the network between clusters", newNetworkTestCommand(access)),
+		newTestCommand(access), newGroup("network", "Connect the networks of clusters, and test them", newNetworkStatusCommand(access), newNetworkTestCommand(access),
+			withResult(newNetworkConnectCommand(access)), withResult(newNetworkDisconnectCommand(access)), withResult(newNetworkRotateCommand(access))),
 		newGroup("offload", "Offload namespaces to other clusters", newOffloadCommand(access)),
 		newGroup("unoffload", "Stop offloading namespaces", withResult(newUnoffloadCommand(access))),
 		newGroup("cordon", "Keep new pods off virtual nodes, or refuse those of consumers", withResult(newCordonCommand(access)), withResult(newCordonTenantCommand(access)), withResult(newCordonResourceSliceCommand(access))),

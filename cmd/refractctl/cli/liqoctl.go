@@ -106,7 +106,7 @@ func joinFlags(lists ...[]liqoFlag) (all []liqoFlag) {
 
 // Reasons and replacements that several flags have in common.
 const (
-	noNetwork     = "Refract uses the network that is there, see --network of refractctl peer"
+	noNetwork     = "refractctl network connect creates all objects of the network in both clusters"
 	noConfirm     = "no command asks for a confirmation"
 	noSpinner     = "progress is always printed in full"
 	ownTenants    = "tenant namespaces are always named after their cluster, liqo-tenant-ID"
@@ -120,6 +120,12 @@ const (
 var everywhere = joinFlags(
 	ignoredFlags(noConfirm, "skip-confirm"), ignoredFlags(noSpinner, "verbose"), refusedFlags(labelsOfChart, "global-labels=", "global-annotations="),
 )
+
+// gatewayNames lists the flags of gateways.
+var gatewayNames = []string{"gw-client-address", "gw-client-port", "gw-server-service-loadbalancerip", "gw-server-service-location", "gw-server-service-nodeport", "gw-server-service-port", "gw-server-service-type", "mtu"}
+
+// gatewayTemplates lists the flags that select the templates of gateways.
+var gatewayTemplates = []string{"gw-server-type=", "gw-server-template-name=", "gw-server-template-namespace=", "gw-client-type=", "gw-client-template-name=", "gw-client-template-namespace="}
 
 // liqoctl lists the commands of liqoctl v1.1 with their flags. The flags of kubectl (cluster, context, kubeconfig,
 // namespace, user) are the same in both programs.
@@ -168,18 +174,28 @@ var liqoctl = []liqoCommand{
 		others: joinFlags(
 			ignoredFlags("there is no such check", "disable-api-server-sanity-check", "disable-kernel-version-check", "skip-validation"), ignoredFlags("there is no telemetry", "disable-telemetry"),
 			refusedFlags("the values are printed by helm get values", "dump-values-path=", "only-output-values"),
-			refusedFlags("the chart is part of this program: use the program of another version, or helm", "local-chart-path=", "repo-url=", "version="), refusedFlags(noNetwork, "reserved-subnets="),
+			refusedFlags("the chart is part of this program: use the program of another version, or helm", "local-chart-path=", "repo-url=", "version="), refusedFlags("create a Network (ipam.liqo.io) for each range that peers must not get", "reserved-subnets="),
 		)},
 	{path: "install aks", instead: sameEverywhere}, {path: "install eks", instead: sameEverywhere}, {path: "install gke", instead: sameEverywhere}, {path: "install k3s", instead: sameEverywhere},
 	{path: "install kind", instead: sameEverywhere}, {path: "install kubeadm", instead: sameEverywhere}, {path: "install openshift", instead: sameEverywhere},
 	{path: "move volume", instead: "the data of a claim stays where it is: copy it with a job that mounts both claims, or with a backup tool such as Velero"},
-	{path: "network connect", instead: noNetwork}, {path: "network disconnect", instead: noNetwork}, {path: "network reset", instead: noNetwork},
+	{path: "network connect", same: append([]string{"remote-context", "remote-kubeconfig", "timeout"}, gatewayNames...),
+		differing: map[string]string{"proxy-url": "is that of kubectl: a proxy between this program and this cluster"},
+		others: joinFlags(
+			ignoredFlags("the command always waits", "wait"), ignoredFlags("everything is checked before anything is changed", "skip-validation"),
+			refusedFlags("public keys are always exchanged", "disable-sharing-keys"), refusedFlags("the templates of the installation are used", gatewayTemplates...),
+			refusedFlags(namedClusters, "remote-cluster=", "remote-user="), refusedFlags(ownTenants, "remote-namespace="), refusedFlags("the namespace of the installation is found", "remote-liqo-namespace=", "liqo-namespace="),
+		)},
+	{path: "network disconnect", same: []string{"remote-context", "remote-kubeconfig", "timeout"}, others: joinFlags(
+		ignoredFlags("the command always waits", "wait"),
+		refusedFlags(namedClusters, "remote-cluster=", "remote-user="), refusedFlags(ownTenants, "remote-namespace="), refusedFlags("the namespace of the installation is found", "remote-liqo-namespace=", "liqo-namespace="),
+	)},
+	{path: "network reset", instead: "run refractctl network disconnect --release-ranges"},
 	{path: "offload namespace", same: []string{"namespace-mapping-strategy", "ns-selector", "output", "pod-offloading-strategy", "remote-namespace-name", "selector", "timeout"}},
-	{path: "peer", same: []string{"cpu", "memory", "networking-disabled", "pods", "remote-context", "remote-kubeconfig", "resource", "timeout"},
+	{path: "peer", same: append([]string{"cpu", "memory", "networking-disabled", "pods", "remote-context", "remote-kubeconfig", "resource", "timeout"}, gatewayNames...),
 		differing: map[string]string{"proxy-url": "is that of kubectl: a proxy between this program and this cluster"},
 		others: joinFlags(
 			fixedFlags("true", oneHandshake, "create-resource-slice", "create-virtual-node"), refusedFlags("an address of the provider is set with --remote-api-server-url", "in-band"),
-			refusedFlags(noNetwork, "gw-client-address=", "gw-client-port=", "gw-server-service-loadbalancerip=", "gw-server-service-location=", "gw-server-service-nodeport=", "gw-server-service-port=", "gw-server-service-type=", "mtu="),
 			refusedFlags(namedClusters, "remote-cluster=", "remote-user="), refusedFlags(ownTenants, "remote-namespace="), refusedFlags("the provider decides on requests of the class default", "resource-slice-class="),
 			ignoredFlags("ranges that overlap are an error only where pods reach each other", "skip-validation"),
 		)},

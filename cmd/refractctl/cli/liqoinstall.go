@@ -5,18 +5,22 @@ package cli
 
 import (
 	"github.com/spf13/pflag"
+
+	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
 )
 
-// liqoInstall contains the flags of liqoctl install that set values of the chart.
+// liqoInstall contains the flags of install that set values of the chart. All except --network are flags of liqoctl.
 type liqoInstall struct {
 	apiServer                                string
 	metrics                                  bool
 	clusterLabels, globalLabels, annotations map[string]string
 	pods, services                           []string
+	network                                  string
 }
 
 func (l *liqoInstall) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&l.apiServer, "api-server-url", "", "address at which consumers that run Liqo reach the API server of this cluster (apiServer.address)")
+	flags.StringVar(&l.network, "network", "", "what connects the pods of this cluster with those of its peers: gateway (runs gateways and their agents, networking.gateways.enabled), reachable (an existing network) or none (shows no addresses, networking.reflectIPs)")
 	flags.BoolVar(&l.metrics, "enable-metrics", false, "export metrics (metrics.enabled)")
 	flags.StringToStringVar(&l.clusterLabels, "cluster-labels", nil, "labels that this cluster offers for its virtual nodes, as KEY=VALUE (discovery.config.clusterLabels)")
 	flags.StringToStringVar(&l.globalLabels, "global-labels", nil, "labels of all objects of the chart, as KEY=VALUE (common.globalLabels)")
@@ -25,10 +29,26 @@ func (l *liqoInstall) addFlags(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&l.services, "service-cidr", nil, "range of the Services of this cluster, if the API server does not say it (tenants.ownCIDRs)")
 }
 
+// setNetwork sets the values of the network. Values that a network does not need are reset, because those of earlier installs are
+// reused.
+func (l *liqoInstall) setNetwork(set map[string]any) error {
+	mode, err := parseNetwork(l.network)
+	if err != nil || mode == "" {
+		return err
+	}
+	setValue(set, mode != plugins.NoNetwork, "networking", "reflectIPs")
+	setValue(set, mode == plugins.GatewayNetwork, "networking", "addresses", "enabled")
+	setValue(set, mode == plugins.GatewayNetwork, "networking", "gateways", "enabled")
+	return nil
+}
+
 // setValues sets the values of the chart for the flags that are set.
 func (l *liqoInstall) setValues(set map[string]any) error {
 	if l.apiServer != "" {
 		setValue(set, l.apiServer, "apiServer", "address")
+	}
+	if err := l.setNetwork(set); err != nil {
+		return err
 	}
 	if l.metrics {
 		setValue(set, true, "metrics", "enabled")

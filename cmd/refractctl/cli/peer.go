@@ -87,10 +87,12 @@ func parseNetwork(name string) (plugins.NetworkMode, error) {
 		return "", nil
 	case "reachable":
 		return plugins.ReachableNetwork, nil
+	case "gateway":
+		return plugins.GatewayNetwork, nil
 	case "none":
 		return plugins.NoNetwork, nil
 	}
-	return "", fmt.Errorf("--network is %q: use reachable or none", name)
+	return "", fmt.Errorf("--network is %q: use gateway, reachable or none", name)
 }
 
 func parseRanges(flag string, texts []string) (ranges []netip.Prefix, err error) {
@@ -106,7 +108,7 @@ func parseRanges(flag string, texts []string) (ranges []netip.Prefix, err error)
 
 func newPeerCommand(access *clusterAccess) *cobra.Command {
 	t := &twoClusters{access: access}
-	share, limits := &shareFlags{}, &limitFlags{}
+	share, limits, gateway := &shareFlags{}, &limitFlags{}, &gatewayFlags{}
 	var virtualNode, server, kind, network string
 	var ranges, remoteRanges, accepted []string
 	var overlapping, unchecked, unconnected bool
@@ -119,6 +121,7 @@ func newPeerCommand(access *clusterAccess) *cobra.Command {
 			"provider. What no flag sets stays as it is. If you have no access to the provider, ask its administrator to run refractctl generate peering-user, and pass the\n" +
 			"kubeconfig as --remote-kubeconfig.",
 		Example: "  refractctl peer --context=rome --remote-context=milan --cpu=8 --memory=16Gi\n" +
+			"  refractctl peer --context=rome --remote-context=milan --network=gateway\n" +
 			"  refractctl peer --remote-kubeconfig=milan.yaml --remote-api-server-url=https://milan.example.com:6443\n" +
 			"  refractctl peer --remote-context=milan --resource=nvidia.com/gpu=2 --dry-run",
 		Args: cobra.NoArgs,
@@ -148,6 +151,9 @@ func newPeerCommand(access *clusterAccess) *cobra.Command {
 			if o.Network.Mode, err = parseNetwork(network); err != nil {
 				return usageError(err)
 			}
+			if o.Gateways, err = gateway.parseSettings(cmd.Flags()); err != nil {
+				return usageError(err)
+			}
 			if o.Network.ConsumerRanges, err = parseRanges("pod-cidrs", ranges); err != nil {
 				return usageError(err)
 			}
@@ -174,8 +180,9 @@ func newPeerCommand(access *clusterAccess) *cobra.Command {
 	share.addFlags(flags)
 	limits.addFlags(command)
 	flags.StringVar(&kind, "credentials", "", "how this cluster authenticates to the provider: token, which the controller manager renews, or certificate, which it renews as well if authentication.enabled is set in the provider, and this command otherwise (default token); a provider that runs Liqo gives certificates")
-	flags.StringVar(&network, "network", "", "what connects the pods of the clusters: reachable (an existing network: a VPC or VPC peering, Submariner, Cilium, Liqo) or none (default as this cluster is installed)")
-	completeFlag(command, "network", "reachable", "none")
+	flags.StringVar(&network, "network", "", "what connects the pods of the clusters: gateway (gateways of Refract or Liqo in both clusters), reachable (an existing network: a VPC or VPC peering, Submariner, Cilium) or none (default gateway if both clusters run gateways, else as this cluster is installed)")
+	completeFlag(command, "network", "gateway", "reachable", "none")
+	gateway.addFlags(command, "the gateway that waits for connections")
 	flags.BoolVar(&unconnected, "networking-disabled", false, "the same as --network=none, as liqoctl calls it")
 	flags.StringSliceVar(&ranges, "pod-cidrs", nil, "ranges of the pods of this cluster, by default those of its nodes: set them if the network plugin uses others")
 	flags.StringSliceVar(&remoteRanges, "remote-pod-cidrs", nil, "ranges of the provider's pods, as seen from here, by default those of its nodes; if set, addresses outside of them are not shown")

@@ -63,8 +63,8 @@ func (c *consumerFlag) consumerOf(args []string) string {
 }
 
 func newGeneratePeeringUserCommand(access *clusterAccess) *cobra.Command {
-	share, limits, consumer := &shareFlags{}, &limitFlags{}, &consumerFlag{}
-	var server, file string
+	share, limits, consumer, gateway := &shareFlags{}, &limitFlags{}, &consumerFlag{}, &gatewayFlags{}
+	var server, file, network string
 	var ranges []string
 	var life time.Duration
 	var unchecked bool
@@ -93,6 +93,12 @@ func newGeneratePeeringUserCommand(access *clusterAccess) *cobra.Command {
 				return err
 			}
 			if o.Network.ProviderRanges, err = parseRanges("pod-cidrs", ranges); err != nil {
+				return usageError(err)
+			}
+			if o.Network.Mode, err = parseNetwork(network); err != nil {
+				return usageError(err)
+			}
+			if o.Gateways, err = gateway.parseSettings(cmd.Flags()); err != nil {
 				return usageError(err)
 			}
 			if o.TenantLimits, err = limits.parseLimits(); err != nil {
@@ -134,6 +140,9 @@ func newGeneratePeeringUserCommand(access *clusterAccess) *cobra.Command {
 	share.addFlags(flags)
 	limits.addFlags(command)
 	flags.StringSliceVar(&ranges, "pod-cidrs", nil, "ranges of the pods of this cluster, as the consumer sees them, by default those of its nodes")
+	flags.StringVar(&network, "network", "", "what connects the pods of the clusters: gateway (creates the gateway of this cluster, which the kubeconfig then contains), reachable or none (by default the consumer chooses reachable or none)")
+	completeFlag(command, "network", "gateway", "reachable", "none")
+	gateway.addServerFlags(command, "the gateway of this cluster")
 	flags.StringVar(&server, "api-server-url", "", "the API server of this cluster as the consumer reaches it, by default the server of the kubeconfig")
 	addUncheckedFlag(flags, &unchecked, "--api-server-url")
 	flags.StringVar(&file, "output-file", "", "file for the kubeconfig, in place of the standard output, with mode 0600; one of that name is replaced")

@@ -7,6 +7,8 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -38,6 +40,26 @@ func (c *Cluster) PodRanges(ctx context.Context) ([]netip.Prefix, error) {
 		ranges = appendRanges(ranges, nodes.Items[i].Spec.PodCIDRs)
 	}
 	return ranges, nil
+}
+
+// ClusterPodRanges returns the ranges from which the controller manager of Kubernetes gives pod ranges to nodes, also those that are
+// added later. It returns none if the controller manager does not run as a pod of the cluster, or has no such range.
+func (c *Cluster) ClusterPodRanges(ctx context.Context) ([]netip.Prefix, error) {
+	pods := &corev1.PodList{}
+	err := c.Client.List(ctx, pods, client.InNamespace(metav1.NamespaceSystem), client.MatchingLabels{"component": "kube-controller-manager"})
+	if err != nil && !apierrors.IsForbidden(err) {
+		return nil, fmt.Errorf("cluster %s: listing the pods of the controller manager of Kubernetes, %w", c.Name, err)
+	}
+	for i := range pods.Items {
+		for _, container := range pods.Items[i].Spec.Containers {
+			for _, argument := range slices.Concat(container.Command, container.Args) {
+				if cidrs, is := strings.CutPrefix(argument, "--cluster-cidr="); is {
+					return appendRanges(nil, strings.Split(cidrs, ",")), nil
+				}
+			}
+		}
+	}
+	return nil, nil
 }
 
 // ServiceRanges returns the cluster IP ranges of a cluster. They come from Liqo's Networks if these exist, or else from

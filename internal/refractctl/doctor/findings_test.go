@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -30,12 +31,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	core "github.com/refract-project/refract/api/core/v1beta1"
+	networking "github.com/refract-project/refract/api/networking/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/charts"
 	"github.com/refract-project/refract/internal/folderplugins"
 	"github.com/refract-project/refract/internal/rbac"
+	"github.com/refract-project/refract/internal/refractctl/gateways"
 	"github.com/refract-project/refract/internal/refractctl/release"
 )
 
@@ -163,7 +166,12 @@ func TestFindings(t *testing.T) {
 	overlap := peerNetwork(plugins.ReachableNetwork, nil)
 	overlap.Spec.Remote = overlap.Spec.Local
 	remapped := overlap.DeepCopy()
-	remapped.Spec.Remaps = []plugins.Remap{{CIDR: "10.1.0.0/16", As: "10.9.0.0/16"}}
+	remapped.Spec.Mode = plugins.GatewayNetwork
+	gateway := func(change func(*gateways.State)) *gateways.State {
+		s := &gateways.State{Peer: "milan", Role: networking.ServerConnection, Gateway: "GatewayServer milan", Endpoint: "192.0.2.1, UDP port 51840", Pods: "2/2", Value: networking.Connected, Latency: "2ms", HasPublicKey: true}
+		change(s)
+		return s
+	}
 	stale, recent := metav1.NewTime(now.Add(-time.Hour)), metav1.NewTime(now.Add(-time.Second))
 	spec := map[string]any{"scope": "Namespaced", "versions": []any{map[string]any{"name": "v1beta1", "served": true, "maxLength": int64(63)}}}
 	installedSpec := map[string]any{"scope": "Namespaced", "conversion": map[string]any{"strategy": "None"}, "versions": []any{map[string]any{"name": "v1beta1", "served": true, "maxLength": float64(63)}}}
@@ -173,6 +181,23 @@ func TestFindings(t *testing.T) {
 		look func(*Examination)
 		want string // the level, the subject, and some words of the message; "" means no finding
 	}{
+		"gateway connected": {func(p *Examination) { p.checkGateway(gateway(func(*gateways.State) {})) }, "OK|gateway to milan|connected, latency 2ms"},
+		"gateway without a standby": {func(p *Examination) { p.checkGateway(gateway(func(s *gateways.State) { s.Pods = "1/2" })) },
+			"Warning|gateway to milan|connected, but only 1 of 2 pods are available"},
+		"gateway with a problem": {func(p *Examination) {
+			p.checkGateway(gateway(func(s *gateways.State) { s.Value, s.Problem = "", "waiting for an address of Service gw-milan" }))
+		}, "Error|gateway to milan|GatewayServer milan: waiting for an address of Service gw-milan"},
+		"gateway without a key": {func(p *Examination) {
+			p.checkGateway(gateway(func(s *gateways.State) { s.Value, s.HasPublicKey = networking.Connecting, false }))
+		}, "Error|gateway to milan|GatewayServer milan: the PublicKey of milan is missing: run refractctl network connect"},
+		"gateway that is blocked": {func(p *Examination) {
+			p.checkGateway(gateway(func(s *gateways.State) { s.Value = networking.Connecting }))
+		}, "Error|gateway to milan|GatewayServer milan is not connected: the client must reach the server at 192.0.2.1, UDP port 51840, so check firewalls"},
+		"no gateway": {func(p *Examination) { p.checkGateway(&gateways.State{Peer: "milan"}) },
+			"Warning|gateway to milan|there is none, but the ranges of milan are reserved"},
+		"agents that do not run": {func(p *Examination) {
+			p.describeAgents(&appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo", Name: "refract-gateway-agent"}, Status: appsv1.DaemonSetStatus{NumberReady: 1, DesiredNumberScheduled: 2}})
+		}, "Error|DaemonSet liqo/refract-gateway-agent|agents are ready on 1 of 2 nodes"},
 		"provider in error": {func(p *Examination) {
 			p.checkCluster("ForeignCluster milan", foreignCluster(core.Condition{Type: core.APIServerStatusCondition, Status: core.ConditionStatusError, Reason: "APIServerUnreachable", Message: "check the firewall"}))
 		}, "Error|ForeignCluster milan|APIServerStatus is APIServerUnreachable: check the firewall; check that cluster milan runs, and that the pods of this cluster reach its API server; if it is gone for good, run refractctl unpeer milan --force"},

@@ -91,9 +91,9 @@ func (p *Examination) checkNetwork(network *plugins.PeerNetwork) {
 	}
 }
 
-// overlappingRanges returns two pod ranges that have addresses in common, unless the ranges are remapped.
+// overlappingRanges returns two pod ranges that have addresses in common, unless gateways translate the addresses.
 func overlappingRanges(network *plugins.PeerNetwork) (one, other plugins.CIDR, overlap bool) {
-	if len(network.Spec.Remaps) > 0 {
+	if network.Spec.Mode == plugins.GatewayNetwork {
 		return "", "", false
 	}
 	for _, one := range network.Spec.Local.PodCIDRs {

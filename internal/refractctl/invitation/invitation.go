@@ -19,6 +19,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	core "github.com/refract-project/refract/api/core/v1beta1"
+	networking "github.com/refract-project/refract/api/networking/v1beta1"
 )
 
 // Invitation is part of a kubeconfig that a provider's administrator gives to a consumer's administrator. It contains
@@ -36,6 +37,20 @@ type Invitation struct {
 	ServiceRanges []netip.Prefix `json:",omitempty"`
 	// Resources are the resources that the provider grants.
 	Resources corev1.ResourceList
+	// Gateway is the gateway of the provider to the consumer. It is nil if no gateways connect the clusters.
+	Gateway *Gateway `json:",omitempty"`
+}
+
+// Gateway is the gateway of a provider, as the consumer needs to know it.
+type Gateway struct {
+	// Ranges are the ranges of the provider.
+	Ranges networking.ClusterConfigCIDR
+	// Endpoint is where the consumer's gateway connects.
+	Endpoint networking.EndpointStatus
+	// PublicKey has 32 bytes (Curve25519).
+	PublicKey []byte
+	// MTU is the MTU of the tunnel in bytes.
+	MTU int
 }
 
 // extensionName is the name of the extension that contains the Invitation in a kubeconfig's cluster.

@@ -25,6 +25,7 @@ import (
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/refractctl/cluster"
+	"github.com/refract-project/refract/internal/refractctl/gateways"
 	"github.com/refract-project/refract/internal/refractctl/identity"
 	"github.com/refract-project/refract/internal/refractctl/podnetwork"
 	"github.com/refract-project/refract/internal/refractctl/tenant"
@@ -32,7 +33,7 @@ import (
 
 // checkJoin checks whether the clusters can be joined. It changes nothing, and reports all problems together. It
 // returns the image pull secrets for the virtual kubelet.
-func (p *pair) checkJoin(ctx context.Context, t *terms, network *podnetwork.Network, limits tenant.Limits) (pullSecrets []*corev1.Secret, err error) {
+func (p *pair) checkJoin(ctx context.Context, t *terms, network *podnetwork.Network, link *gateways.Link, limits tenant.Limits) (pullSecrets []*corev1.Secret, err error) {
 	problems := []error{
 		p.checkSides(t.credentials),
 		p.tenant.CheckLimits(limits),
@@ -46,6 +47,9 @@ func (p *pair) checkJoin(ctx context.Context, t *terms, network *podnetwork.Netw
 		p.tenant.RequireActive(ctx),
 		p.checkNode(ctx, t.name),
 	}
+	if link != nil {
+		problems = append(problems, link.Check(ctx))
+	}
 	pullSecrets, err = p.findPullSecrets(ctx)
 	return pullSecrets, errors.Join(append(problems, err, network.CheckRanges(ctx, t.tolerance, p.Reporter))...)
 }
@@ -54,10 +58,8 @@ func (p *pair) checkJoin(ctx context.Context, t *terms, network *podnetwork.Netw
 func (p *pair) checkSides(kind identity.Kind) error {
 	consumer, provider := p.consumer, p.provider
 	switch {
-	case consumer.UID == provider.UID:
-		return fmt.Errorf("%s and %s are the same cluster: use another one as the provider", consumer.Name, provider.Name)
-	case consumer.ID() == provider.ID():
-		return fmt.Errorf("both clusters have the id %q: ids are unique among peers, so install Refract in one of them again with another --cluster-id", consumer.ID())
+	case p.checkDifferent() != nil:
+		return p.checkDifferent()
 	case provider.IsInvited() && provider.Invitation.Consumer != consumer.ID():
 		return fmt.Errorf("the invitation of %s is for cluster %q, and %s is %q: request one for it (refractctl generate peering-user %s)",
 			provider.ID(), provider.Invitation.Consumer, consumer.Name, consumer.ID(), consumer.ID())

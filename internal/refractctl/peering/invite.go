@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/refract-project/refract/internal/refractctl/gateways"
 	"github.com/refract-project/refract/internal/refractctl/identity"
 	"github.com/refract-project/refract/internal/refractctl/invitation"
 	"github.com/refract-project/refract/internal/refractctl/podnetwork"
@@ -30,15 +31,19 @@ func (o *Options) Invite(ctx context.Context, lifetime time.Duration) (kubeconfi
 	if err != nil {
 		return nil, expires, err
 	}
-	if err := p.checkInvite(ctx, t, o); err != nil || o.DryRun {
-		return nil, expires, err
-	}
 	network, err := podnetwork.Learn(ctx, p.consumer, p.provider, t.network)
 	if err != nil {
 		return nil, expires, err
 	}
+	link, err := p.findLink(ctx, network, o.Gateways)
+	if err != nil {
+		return nil, expires, err
+	}
+	if err := p.checkInvite(ctx, t, link, o); err != nil || o.DryRun {
+		return nil, expires, err
+	}
 	j := p.beginJoin()
-	kubeconfig, expires, err = j.invite(ctx, t, network, o, lifetime)
+	kubeconfig, expires, err = j.invite(ctx, t, network, link, o, lifetime)
 	if err != nil {
 		return nil, expires, j.takeBack(ctx, err, "refractctl generate peering-user "+p.consumer.ID(), "refractctl delete peering-user "+p.consumer.ID())
 	}
@@ -72,8 +77,13 @@ func (p *pair) settleInvitation(ctx context.Context, o *Options) (*terms, error)
 }
 
 // checkInvite checks whether the consumer can be invited. It changes nothing, and reports all problems together.
-func (p *pair) checkInvite(ctx context.Context, t *terms, o *Options) error {
+func (p *pair) checkInvite(ctx context.Context, t *terms, link *gateways.Link, o *Options) error {
+	var linkProblem error
+	if link != nil {
+		linkProblem = link.Check(ctx)
+	}
 	return errors.Join(
+		linkProblem,
 		p.tenant.CheckLimits(o.TenantLimits),
 		t.address.Check(ctx),
 		p.checkProviderRights(ctx, o.Credentials),
@@ -84,12 +94,19 @@ func (p *pair) checkInvite(ctx context.Context, t *terms, o *Options) error {
 }
 
 // invite admits the consumer and returns a kubeconfig for it.
-func (j *joining) invite(ctx context.Context, t *terms, network *podnetwork.Network, o *Options, lifetime time.Duration) (kubeconfig []byte, expires time.Time, err error) {
+func (j *joining) invite(ctx context.Context, t *terms, network *podnetwork.Network, link *gateways.Link, o *Options, lifetime time.Duration) (kubeconfig []byte, expires time.Time, err error) {
 	if err := j.admitConsumer(ctx, t.given, o.TenantLimits); err != nil {
 		return nil, expires, err
 	}
 	if _, err := j.grant(ctx, t, network); err != nil {
 		return nil, expires, err
+	}
+	var gateway *invitation.Gateway
+	if link != nil {
+		var err error
+		if gateway, err = link.Offer(ctx, j.atProvider); err != nil {
+			return nil, expires, err
+		}
 	}
 	user, expires, err := identity.TokenIssuer{Tenant: j.tenant, Lifetime: lifetime}.Issue(ctx)
 	if err != nil {
@@ -100,7 +117,7 @@ func (j *joining) invite(ctx context.Context, t *terms, network *podnetwork.Netw
 		return nil, expires, err
 	}
 	invited := invitation.Invitation{Consumer: j.consumer.ID(), Provider: j.provider.ID(), ProviderUID: j.provider.UID,
-		Version: j.provider.Installation.Version, PodRanges: network.ProviderRanges.Pods, ServiceRanges: network.ProviderRanges.Services, Resources: t.resources}
+		Version: j.provider.Installation.Version, PodRanges: network.ProviderRanges.Pods, ServiceRanges: network.ProviderRanges.Services, Resources: t.resources, Gateway: gateway}
 	if err := invited.Embed(config.Clusters[j.provider.ID()]); err != nil {
 		return nil, expires, err
 	}

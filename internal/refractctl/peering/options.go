@@ -13,6 +13,7 @@ import (
 	"github.com/refract-project/refract/internal/negotiation"
 	"github.com/refract-project/refract/internal/progress"
 	"github.com/refract-project/refract/internal/refractctl/cluster"
+	"github.com/refract-project/refract/internal/refractctl/gateways"
 	"github.com/refract-project/refract/internal/refractctl/identity"
 	"github.com/refract-project/refract/internal/refractctl/podnetwork"
 	"github.com/refract-project/refract/internal/refractctl/tenant"
@@ -48,6 +49,8 @@ type Options struct {
 	UncheckedURL bool
 	// Network is the network between the pods of the clusters.
 	Network podnetwork.Settings
+	// Gateways are the settings of the gateways, if they connect the clusters.
+	Gateways gateways.Settings
 	// DryRun means that all checks are run, but nothing is changed.
 	DryRun bool
 	// DeleteData confirms to Unpeer that data on the provider may be deleted if its volume has the reclaim policy

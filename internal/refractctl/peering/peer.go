@@ -11,10 +11,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
 	"github.com/refract-project/refract/internal/clientcert"
 	"github.com/refract-project/refract/internal/cmdutil"
 	"github.com/refract-project/refract/internal/progress"
 	"github.com/refract-project/refract/internal/refractctl/cluster"
+	"github.com/refract-project/refract/internal/refractctl/gateways"
 	"github.com/refract-project/refract/internal/refractctl/identity"
 	"github.com/refract-project/refract/internal/refractctl/podnetwork"
 	"github.com/refract-project/refract/internal/refractctl/tenant"
@@ -50,7 +52,11 @@ func (o *Options) peer(ctx context.Context) (*Joined, error) {
 	if err != nil {
 		return nil, err
 	}
-	pullSecrets, err := p.checkJoin(ctx, t, network, o.TenantLimits)
+	link, err := p.findLink(ctx, network, o.Gateways)
+	if err != nil {
+		return nil, err
+	}
+	pullSecrets, err := p.checkJoin(ctx, t, network, link, o.TenantLimits)
 	if err != nil {
 		return nil, err
 	}
@@ -60,10 +66,28 @@ func (o *Options) peer(ctx context.Context) (*Joined, error) {
 		return joined, nil
 	}
 	j := p.beginJoin()
-	if err := j.join(ctx, t, network, pullSecrets, o.TenantLimits); err != nil {
+	if err := j.join(ctx, t, network, link, pullSecrets, o.TenantLimits); err != nil {
 		return nil, j.takeBack(ctx, err, "refractctl peer", "refractctl unpeer")
 	}
+	if link != nil {
+		if err := link.AwaitConnected(ctx); err != nil {
+			return nil, err
+		}
+	}
 	return joined, p.awaitReady(ctx, t.name)
+}
+
+// findLink returns the link of gateways between the clusters. It is nil if no gateways connect them. It returns an error if the user has
+// set gateways, but not the network that uses them.
+func (p *pair) findLink(ctx context.Context, network *podnetwork.Network, settings gateways.Settings) (*gateways.Link, error) {
+	if network.Mode != plugins.GatewayNetwork {
+		if settings.IsSet() {
+			return nil, fmt.Errorf("the flags of gateways need --network=gateway, but the network is %q", network.Mode)
+		}
+		return nil, nil //nolint:nilnil // as documented
+	}
+	clusters := gateways.Clusters{Consumer: p.consumer, Provider: p.provider, ConsumerRanges: network.Settings.ConsumerRanges, ProviderRanges: network.Settings.ProviderRanges}
+	return gateways.Find(ctx, clusters, settings, p.Reporter)
 }
 
 // joining is a run that writes to both clusters. It records the objects that it creates, so that it can remove them
@@ -78,7 +102,7 @@ func (p *pair) beginJoin() *joining {
 }
 
 // join prepares both clusters for a virtual node, and creates it.
-func (j *joining) join(ctx context.Context, t *terms, network *podnetwork.Network, pullSecrets []*corev1.Secret, limits tenant.Limits) error {
+func (j *joining) join(ctx context.Context, t *terms, network *podnetwork.Network, link *gateways.Link, pullSecrets []*corev1.Secret, limits tenant.Limits) error {
 	if err := j.admitConsumer(ctx, t.given, limits); err != nil {
 		return err
 	}
@@ -99,6 +123,12 @@ func (j *joining) join(ctx context.Context, t *terms, network *podnetwork.Networ
 	}
 	if err := network.Declare(ctx, j.atConsumer, j.Reporter); err != nil {
 		return err
+	}
+	// The virtual kubelet needs the ranges of the Configuration when it starts.
+	if link != nil {
+		if err := link.Connect(ctx, j.atConsumer, j.atProvider); err != nil {
+			return err
+		}
 	}
 	offered, err := j.learnOffer(ctx, t)
 	if err != nil {

@@ -29,6 +29,7 @@ import (
 	"github.com/refract-project/refract/internal/progress"
 	"github.com/refract-project/refract/internal/rbac"
 	"github.com/refract-project/refract/internal/refractctl/cluster"
+	"github.com/refract-project/refract/internal/refractctl/gateways"
 	"github.com/refract-project/refract/internal/refractctl/identity"
 	"github.com/refract-project/refract/internal/refractctl/invitation"
 	"github.com/refract-project/refract/internal/remotedata"
@@ -394,6 +395,9 @@ func (l *leaving) leave(ctx context.Context, remover *cluster.Remover, peer stri
 		l.isReverse = true
 		remover.RecordLeft(corev1.SchemeGroupVersion.WithKind("Namespace"), "", wire.TenantNamespace(peer))
 		return nothingLeft, nil
+	}
+	if err := gateways.Forget(ctx, remover, peer); err != nil {
+		return nil, err
 	}
 	network := &plugins.PeerNetwork{ObjectMeta: cluster.Meta(wire.TenantNamespace(peer), peer, nil)}
 	if err := remover.Remove(ctx, network); err != nil && !apimeta.IsNoMatchError(err) {

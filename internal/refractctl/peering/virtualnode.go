@@ -181,7 +181,8 @@ func (t *nodeTerms) nodeAnnotations(network *podnetwork.Network) map[string]stri
 	if network.Mode == plugins.NoNetwork {
 		annotations[wire.AddressesAnnotation] = "false"
 	}
-	if len(t.declaredRanges) > 0 {
+	// With gateways, the virtual kubelet takes the ranges from the Configuration, because they may be translated.
+	if len(t.declaredRanges) > 0 && network.Mode != plugins.GatewayNetwork {
 		ranges := make([]string, len(t.declaredRanges))
 		for i, prefix := range t.declaredRanges {
 			ranges[i] = prefix.String()

@@ -25,6 +25,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/progress"
 	"github.com/refract-project/refract/internal/refractctl/cluster"
+	"github.com/refract-project/refract/internal/refractctl/gateways"
 )
 
 // Settings are the user's settings of the network.
@@ -123,7 +124,7 @@ func Learn(ctx context.Context, consumer, provider *cluster.Side, settings Setti
 	if n.Mode != "" || consumer.IsAbsent() {
 		return n, nil
 	}
-	n.Mode, err = defaultMode(ctx, consumer)
+	n.Mode, err = defaultMode(ctx, consumer, provider)
 	return n, err
 }
 
@@ -143,9 +144,9 @@ func readRanges(ctx context.Context, side *cluster.Side, pods []netip.Prefix) (r
 	return ranges, err
 }
 
-// defaultMode returns the mode of the consumer's installation: no network if its virtual kubelets do not reflect pod
-// addresses or if it uses Liqo's network, and a reachable network otherwise.
-func defaultMode(ctx context.Context, consumer *cluster.Side) (plugins.NetworkMode, error) {
+// defaultMode returns the mode according to the installations: no network if the consumer's virtual kubelets do not reflect pod
+// addresses or if it uses Liqo's network, gateways if they are enabled in both clusters, and a reachable network otherwise.
+func defaultMode(ctx context.Context, consumer, provider *cluster.Side) (plugins.NetworkMode, error) {
 	templates := &offloading.VkOptionsTemplateList{}
 	if err := consumer.Client.List(ctx, templates, client.InNamespace(consumer.Installation.Namespace)); err != nil {
 		return "", fmt.Errorf("cluster %s: listing VkOptionsTemplates, %w", consumer.Name, err)
@@ -155,9 +156,19 @@ func defaultMode(ctx context.Context, consumer *cluster.Side) (plugins.NetworkMo
 			return plugins.NoNetwork, nil
 		}
 	}
+	connects, err := gateways.RunsOwn(ctx, consumer)
+	if err == nil && connects {
+		connects, err = gateways.AreEnabled(ctx, provider)
+	}
+	switch {
+	case err != nil:
+		return "", err
+	case connects:
+		return plugins.GatewayNetwork, nil
+	}
 	liqo := &unstructured.UnstructuredList{}
 	liqo.SetGroupVersionKind(schema.GroupVersionKind{Group: "networking.liqo.io", Version: "v1beta1", Kind: "ConfigurationList"})
-	err := consumer.Client.List(ctx, liqo, client.Limit(1))
+	err = consumer.Client.List(ctx, liqo, client.Limit(1))
 	switch {
 	case err != nil && !apimeta.IsNoMatchError(err):
 		return "", fmt.Errorf("cluster %s: listing the Configurations of Liqo's network, %w", consumer.Name, err)

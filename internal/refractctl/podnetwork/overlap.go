@@ -28,9 +28,9 @@ type Tolerance struct {
 
 // CheckRanges returns an error if pod ranges of a cluster overlap pod ranges or cluster IPs of the other cluster, or
 // pod ranges of another peer, because such an address is ambiguous. There is no check if pods need not reach each
-// other, or if a network such as Liqo's translates addresses. If ranges are unknown, CheckRanges reports a warning.
+// other, or if gateways or a network such as Liqo's translate addresses. If ranges are unknown, CheckRanges reports a warning.
 func (n *Network) CheckRanges(ctx context.Context, tolerance Tolerance, report progress.Reporter) error {
-	if ptr.Deref(n.OverlappingRanges, false) || n.Mode == plugins.NoNetwork {
+	if ptr.Deref(n.OverlappingRanges, false) || n.Mode == plugins.NoNetwork || n.Mode == plugins.GatewayNetwork {
 		return nil
 	}
 	here, there := n.ConsumerRanges.Pods, n.ProviderRanges.Pods
