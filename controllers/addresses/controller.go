@@ -243,7 +243,7 @@ func (c *Controller) removeFinalizers(ctx context.Context, object client.Object)
 	return nil
 }
 
-// Enforces returns an empty list of the enforced kind and a filter for the enforced objects. Metrics use both.
+// Enforces returns an empty list of the enforced kind, and a filter for the enforced objects. Metrics count them.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &api.NetworkList{}, func(client.Object) bool { return true }
 }

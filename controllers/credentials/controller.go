@@ -260,7 +260,7 @@ func withUser(kubeconfig []byte, change func(user *clientcmdapi.AuthInfo)) ([]by
 	return clientcmd.Write(*config)
 }
 
-// Enforces returns an empty list of the enforced kind and a filter for the enforced objects. Metrics use both.
+// Enforces returns an empty list of the enforced kind, and a filter for the enforced objects. Metrics count them.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &offloading.VirtualNodeList{}, func(client.Object) bool { return true }
 }

@@ -134,7 +134,7 @@ func (c *Controller) createIP(ctx context.Context, node *corev1.Node, address ne
 	return nil
 }
 
-// Enforces returns an empty list of the enforced kind and a filter for it. Metrics use both.
+// Enforces returns an empty list of the enforced kind, and a filter for the enforced objects. Metrics count them.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &api.IPList{}, func(ip client.Object) bool { return ip.GetLabels()[wire.NodeIPLabel] == "true" }
 }

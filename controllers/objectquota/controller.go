@@ -243,7 +243,7 @@ func isRemote(object client.Object) bool {
 // seconds.
 func (c *Controller) Quarantined() int { return brake.Quarantined(c.client) }
 
-// Enforces returns an empty list of the enforced kind and a filter for the enforced objects. Metrics use both.
+// Enforces returns an empty list of the enforced kind, and a filter for the enforced objects. Metrics count them.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &offloading.QuotaList{}, func(client.Object) bool { return true }
 }

@@ -28,7 +28,7 @@ var Epoch = time.Unix(0, 0).UTC()
 type File struct {
 	// Path is the path in the image, without a leading slash. Parent directories are created.
 	Path string
-	// Mode has the permission bits.
+	// Mode contains the permission bits.
 	Mode int64
 	// Content is the content of the file. If Link is set, the file is a symbolic link to Link. If Dir is true, it is
 	// a directory.
