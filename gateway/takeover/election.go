@@ -13,8 +13,8 @@ const (
 	// probeInterval is how often a pod probes the holder of the Lease. A shorter interval detects a loss sooner, and
 	// costs more packets.
 	probeInterval = 200 * time.Millisecond
-	// missedProbes is how many probes in a row the holder may leave unanswered before it counts as lost. With fewer, a gateway that is
-	// short of CPU time loses its role.
+	// missedProbes is how many probes in a row the holder may leave unanswered before it counts as lost. With a smaller
+	// number, a gateway that gets too little CPU time loses its role.
 	missedProbes = 5
 	// retryInterval is the pause after an attempt to take over or to write the endpoint, whether it succeeded or not.
 	retryInterval = time.Second

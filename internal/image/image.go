@@ -59,7 +59,7 @@ func New(s Spec) (v1.Image, error) {
 	if s.Fast {
 		level = gzip.BestSpeed
 	}
-	// Without the cache, the layer would be compressed for its digest and again each time that it is written.
+	// Without the cache, the layer would be compressed once to compute its digest, and again for each write.
 	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(content)), nil },
 		tarball.WithMediaType(types.OCILayer), tarball.WithCompressionLevel(level), tarball.WithCompressedCaching)
 	if err != nil {

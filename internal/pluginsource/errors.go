@@ -56,7 +56,7 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// remedies has the remedies by reason. For other reasons, the message itself contains the remedy.
+// remedies contains the remedies by reason. For other reasons, the message itself contains the remedy.
 var remedies = map[Reason]string{
 	Unauthorized:         "set pullSecret to a Secret of type kubernetes.io/dockerconfigjson with credentials that may pull the image",
 	NotFound:             "correct the name in spec.source, or publish the module there",

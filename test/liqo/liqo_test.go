@@ -360,7 +360,7 @@ func (w *world) renews(identity, resource, where string) {
 	w.run("kubectl --namespace=liqo-tenant-milan annotate identity %s liqo.io/renew-", identity)
 }
 
-// grows requests more resources from the provider. The provider must grant them, and enforce the additional Quota, also
+// grows requests more resources from the provider. The provider must grant them, and enforce the additional Quota even
 // while it is cordoned.
 func (w *world) grows() {
 	w.Helper()

@@ -421,7 +421,7 @@ func (e *echoes) record(now time.Time) {
 // await waits until packets that were sent after the call have come back.
 func (e *echoes) await(t *testing.T) {
 	t.Helper()
-	time.Sleep(200 * time.Millisecond) // packets that are under way
+	time.Sleep(200 * time.Millisecond) // wait for packets that are still in transit
 	e.mutex.Lock()
 	before := e.count
 	e.mutex.Unlock()

@@ -201,7 +201,7 @@ func TestCandidatesAreRehearsed(t *testing.T) {
 	assert.Equal(t, want, r.Status.VirtualNodes[0].Rehearsal)
 }
 
-// probed has a follower on the workbench, with its probations.
+// probed is a follower on the workbench, together with its probations.
 type probed struct {
 	*workbench
 	*Follower
