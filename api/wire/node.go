@@ -5,7 +5,7 @@ package wire
 
 // Labels and taints of a virtual node.
 const (
-	// RemoteClusterIDLabel has the ID of the other cluster. It is on nodes, namespaces and most resources of a
+	// RemoteClusterIDLabel contains the ID of the other cluster. It is on nodes, namespaces and most resources of a
 	// peering.
 	RemoteClusterIDLabel = "liqo.io/remote-cluster-id"
 

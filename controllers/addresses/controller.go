@@ -52,7 +52,7 @@ type Controller struct {
 	ips      *report.Reporter
 	options  Options
 
-	// Only the controller's single worker uses these maps.
+	// The following maps are used only by the controller's single worker.
 	lastGranted map[types.UID]netip.Addr // last address that each Network has granted
 	unconfirmed map[types.UID]bool       // objects whose grant may have been written, but has not been checked since
 }

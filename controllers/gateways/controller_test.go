@@ -120,7 +120,8 @@ func awaitServer(t *testing.T, s *api.GatewayServer, what string, isReached func
 	return s.Status
 }
 
-// TestServer checks all objects of a GatewayServer: the ones that liqoctl waits for, and the permissions of the pods.
+// TestServer checks all objects of a GatewayServer, including the objects that liqoctl waits for, and the permissions
+// of the pods.
 func TestServer(t *testing.T) {
 	start(t)
 	namespace := tenant(t, "milan")

@@ -63,7 +63,7 @@ func NewController(c client.Client, options Options) *Controller {
 // Name returns the name of the controller in logs, metrics and Events.
 func (c *Controller) Name() string { return "nodeaddresses" }
 
-// Reconcile makes one pass over all nodes, whatever the request is.
+// Reconcile makes one pass over all nodes. The request is ignored.
 func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	nodes, isKnown := c.options.Nodes()
 	if !isKnown {

@@ -41,7 +41,7 @@ func fromTarGzip(layer io.Reader, _ int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The data after the archive is limited, too. Reading all of it checks the checksum.
+	// The data after the archive is limited, too. Reading to the end verifies the checksum.
 	if _, err := io.Copy(io.Discard, archive); err != nil {
 		return nil, fmt.Errorf("decompressing the layer, %w", err)
 	}

@@ -54,7 +54,7 @@ type Chain func(doc *document.Document, env *host.Env) (*host.Outcome, error)
 // for use. Chains is safe for concurrent use.
 type Chains struct{ outgoing, incoming atomic.Pointer[Chain] }
 
-// Set replaces the plugins of a hook by chain.
+// Set replaces the plugins of a hook with chain.
 func (c *Chains) Set(hook host.Hook, chain Chain) {
 	if hook == host.Outgoing {
 		c.outgoing.Store(&chain)
