@@ -133,7 +133,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	case why.reason != "":
 		c.report.Warn(g.object(), why.reason, runAction, why.message)
 	default:
-		if len(all) == 1 { // another gateway may have the same name, and its Event is written once
+		if len(all) == 1 { // a waiting gateway may have the same name, and Clear would repeat its Event
 			c.report.Clear(client.ObjectKeyFromObject(g.object()))
 		}
 		c.refusals.Drop(request.NamespacedName)

@@ -130,7 +130,7 @@ func (t *table) printDifferences(w io.Writer) error {
 
 func failed(r result) bool { return !r.passed && !r.skipped }
 
-// list prints the title and the tests that the function is selects, each with a remark. It returns the number of these
+// list prints the title and the tests that meet the condition is, each with a remark. It returns the number of these
 // tests.
 func (t *table) list(w io.Writer, title string, is func(test) (bool, string)) (n int) {
 	for _, s := range t.tests {
