@@ -47,8 +47,8 @@ func (c *Controller) followRollback(ctx context.Context, p *plugins.ReflectionPl
 func (c *Controller) watchDuringFetch(ctx context.Context, p *plugins.ReflectionPlugin) (fetching context.Context, end func()) {
 	fetching, cancel := context.WithCancelCause(ctx)
 	key, generation := client.ObjectKeyFromObject(p), p.Generation
-	// A rollback that was reported before the fetch does not interrupt it, because it was already processed. It may
-	// have been refused.
+	// A rollback that was reported before the fetch does not interrupt the fetch, because the rollback was already
+	// processed, and may have been refused.
 	wasRolledBack := c.isRolledBack(ctx, p)
 	go func() {
 		tick := time.NewTicker(interruptInterval)

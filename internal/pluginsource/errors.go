@@ -125,7 +125,7 @@ func classify(err error) error {
 	// go-containerregistry has no types for these errors, which occur for blobs and manifests.
 	case strings.Contains(err.Error(), "error verifying"), strings.Contains(err.Error(), "does not match requested digest"):
 		return &Error{Reason: DigestMismatch, Err: err}
-	// It has no types for refused URLs of token servers, either.
+	// go-containerregistry has no types for refused URLs of token servers, either.
 	case strings.Contains(err.Error(), "invalid realm"):
 		return &Error{Reason: Unavailable, Err: err, remedy: invalidRealmRemedy}
 	case strings.Contains(err.Error(), "refusing token-server redirect"):
