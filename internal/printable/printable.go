@@ -75,8 +75,8 @@ func Message(text string) string { return Shorten(Line(text), MaxMessage) }
 
 const more = " …"
 
-// Shorten truncates a text that is longer than most, in bytes, and adds a mark that shows that the text was truncated.
-// It does not split characters. A shorter text is returned unchanged.
+// Shorten truncates a text that exceeds the maximum length (most, in bytes), and adds a mark that shows that the text
+// was truncated. It does not split characters. A shorter text is returned unchanged.
 func Shorten(text string, most int) string {
 	if len(text) <= most {
 		return text
