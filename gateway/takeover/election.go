@@ -110,8 +110,8 @@ type Election struct {
 	involved time.Time
 	pause    time.Duration
 
-	// replaced is the version of the Lease that this pod replaced at the time won. Views with this version are
-	// outdated.
+	// replaced is the version of the Lease that this pod replaced when it became the holder, and won is the time of
+	// this change. Views with this version are outdated.
 	replaced string
 	won      time.Time
 }

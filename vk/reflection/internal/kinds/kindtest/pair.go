@@ -270,7 +270,7 @@ func RequireClass(t *testing.T, want failure.Class, direction evaluation.Directi
 	require.Equal(t, want, class, found)
 }
 
-// RequireRetry checks that the error makes an evaluation be repeated after the given time.
+// RequireRetry checks that the error causes the evaluation to be repeated after the given time.
 func RequireRetry(t *testing.T, want time.Duration, err error) {
 	t.Helper()
 	var later *failure.RetryAfter
