@@ -36,7 +36,7 @@ func EgressPolicyNames() []string {
 	return []string{EgressIsolationPolicy, n, n + "-2", n + "-3", n + "-4", n + "-5", n + "-6", n + "-7", n + "-8"}
 }
 
-// Names in tenant namespaces, which have the resources of a peering.
+// Names in tenant namespaces, which contain the resources of a peering.
 const (
 	// TenantNamespaceLabel ("true") marks a tenant namespace.
 	TenantNamespaceLabel = "liqo.io/tenant-namespace"

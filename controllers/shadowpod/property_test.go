@@ -431,7 +431,7 @@ func (h *history) replay(visit func(e event, name corev1.ResourceName, was, now 
 	return uses
 }
 
-// verify fails the test if the use of a resource grew beyond its limit or, after the version lowered, beyond its lower
+// verify fails the test if the use of a resource grew beyond its limit or, in versions after lowered, beyond its lower
 // limit. It returns the use of each resource.
 func (h *history) verify(t *testing.T, lowered string) map[corev1.ResourceName]use {
 	t.Helper()

@@ -122,8 +122,8 @@ func (k *Candidate) follow(ctx context.Context, next roster) {
 	}
 }
 
-// IsCurrent reports whether the declared plugins have not changed since the candidate was built, so that Changed is
-// still valid.
+// IsCurrent reports whether the declared plugins are the same as when the candidate was built, so that Changed is still
+// valid.
 func (k *Candidate) IsCurrent() bool {
 	k.chains.mu.Lock()
 	defer k.chains.mu.Unlock()
