@@ -167,7 +167,8 @@ func TestOlderDaemonSetsKeepRunning(t *testing.T) {
 	assert.Len(t, requiredTerms(set), 1, "after a change of the template")
 }
 
-// TestMutatingPolicyNeedsItsAPI checks that API servers without MutatingAdmissionPolicies get none.
+// TestMutatingPolicyNeedsItsAPI checks that the chart installs no MutatingAdmissionPolicy if the API server does not
+// serve this kind.
 func TestMutatingPolicyNeedsItsAPI(t *testing.T) {
 	const beta = "admissionregistration.k8s.io/v1beta1"
 	for _, c := range []struct {

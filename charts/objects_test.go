@@ -64,8 +64,8 @@ const (
 	snapshot = "{apiGroup: snapshot.storage.k8s.io, kind: VolumeSnapshot, name: yesterday}"
 )
 
-// wishes has objects of the kinds that consumers write. "fast" is a class that the tests allow, and "standard" is the
-// default class of the cluster.
+// wishes contains objects of the kinds that consumers write. "fast" is a class that the tests allow, and "standard" is
+// the default class of the cluster.
 var wishes = []wish{
 	{"a claim of any class", claimOf("storageClassName: fast, " + small), "spec.storageClassName", "storage-classes", ""},
 	{"a claim of the default class", claimOf(small), "spec.storageClassName", "storage-classes", ""},

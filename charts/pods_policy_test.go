@@ -154,7 +154,7 @@ var requests = []request{
 	{name: "claim of a pod with a label", limits: map[string]string{classes: "fast"}, says: "volumeClaimTemplate", pod: `{volumes: [{name: a, ephemeral: {volumeClaimTemplate: {metadata: {labels: {velero.io/exclude-from-backup: "true"}}, spec: {accessModes: [ReadWriteOnce], storageClassName: fast, resources: {requests: {storage: 1Gi}}}}}}]}`},
 }
 
-// malformed has specs of pods in which a value does not have the type of its field.
+// malformed contains specs of pods in which a value does not have the type of its field.
 var malformed = []string{
 	`{nodeSelector: kubernetes.io/os}`, `{nodeSelector: [kubernetes.io/os]}`, `{tolerations: all}`, `{tolerations: {key: x}}`, `{tolerations: [x]}`, `{tolerations: [{key: 5}]}`,
 	`{affinity: x}`, `{affinity: {nodeAffinity: x}}`, `{affinity: {nodeAffinity: [x]}}`, `{affinity: {nodeAffinity: {preferredDuringSchedulingIgnoredDuringExecution: x}}}`, `{affinity: {podAffinity: [x]}}`,

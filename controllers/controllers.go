@@ -118,7 +118,7 @@ type Options struct {
 	// ResourceRequests enables the denial of ResourceSlices that no controller of this cluster sends. Register sets
 	// Clock and the callbacks.
 	ResourceRequests resourcerequest.Options
-	// ResourceShares configures the restoring of ResourceSlices at providers that run Liqo. Register sets ClusterID,
+	// ResourceShares configures how ResourceSlices on providers that run Liqo are restored. Register sets ClusterID,
 	// Clock and Failed.
 	ResourceShares resourceshare.Options
 	// Negotiation configures how virtual nodes follow the offers of their providers. Register sets ClusterID, Clock and
@@ -133,8 +133,8 @@ type Options struct {
 	// Addresses configures whether ranges and addresses are granted. Register sets the ranges of this cluster and the
 	// callbacks that report.
 	Addresses addresses.Options
-	// Gateways configures whether the gateways of the network between the clusters are run. Register sets everything but Enabled
-	// and RolePrefix.
+	// Gateways configures whether the gateways of the network between the clusters are run. Register sets all fields
+	// except Enabled and RolePrefix.
 	Gateways gateways.Options
 	// RecordAfter is the age of a pod at which the phase Running is recorded in its ShadowPod.
 	RecordAfter time.Duration
@@ -466,7 +466,8 @@ func ManagerOptions(config *rest.Config) (manager.Options, error) {
 	}, nil
 }
 
-// cacheDeployments restricts the Deployments in the manager's cache to those of virtual kubelets and gateways.
+// cacheDeployments restricts the Deployments in the manager's cache to the Deployments of virtual kubelets and
+// gateways.
 func cacheDeployments() map[client.Object]cache.ByObject {
 	own, err := labels.NewRequirement(wire.ComponentLabel, selection.In, []string{wire.VirtualKubeletComponent, wire.GatewayComponent})
 	if err != nil {
@@ -475,7 +476,8 @@ func cacheDeployments() map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{&appsv1.Deployment{}: {Label: labels.NewSelector().Add(*own)}}
 }
 
-// newDecoding returns the decoding of objects whose size is chosen by consumers.
+// newDecoding returns the decoding options of the kinds that consumers create. They limit the size of the decoded
+// objects.
 func newDecoding() onepass.Decoding {
 	all := shadowpod.Decoding()
 	maps.Copy(all, shadowendpointslice.Decoding())

@@ -17,7 +17,7 @@ import (
 )
 
 // tunnelCheckInterval is how often the WireGuard device is compared with its configuration, because WireGuard sends no
-// notifications. It is how long a peer that somebody removed stays removed.
+// notifications. With a longer interval, it takes longer until a peer that another process has removed is added again.
 const tunnelCheckInterval = 5 * time.Second
 
 // Report describes a change of the kernel's configuration, or the reason why there was none.
@@ -247,7 +247,7 @@ func (g *gatewayLoop) startPings(ctx context.Context, p desired.Peering) {
 	go func() {
 		defer close(running.ended)
 		if err := check.Run(ctx, g.pingOptions(p)); err != nil {
-			// The first error ends the gateway, so nobody receives later errors.
+			// The first error ends the gateway, and later errors are not received.
 			select {
 			case g.failed <- err:
 			default:

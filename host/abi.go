@@ -8,7 +8,7 @@ import "github.com/refract-project/refract/host/document"
 // abiVersion is the version of the plugin ABI that this host implements. The ABI is described in docs/abi.md.
 const abiVersion = 1
 
-// absent is what functions that return the length of a string return for a missing value: -1 as an i32.
+// absent is the result of functions that return the length of a string if the string is missing: -1 as an i32.
 const absent = 0xFFFFFFFF
 
 // refractFunctions returns the functions of the import module "refract". Handles, pointers and lengths are i32.

@@ -102,7 +102,7 @@ type rule struct {
 	narrowed    uint64 // bits of the plugins whose PluginConfig.Writes lists the path
 	children    []*rule
 	// free is used in children of the root: it contains the bits of the plugins that may write the entry and everything
-	// below it, without protected paths.
+	// below it. It is 0 if a path at or below the entry is protected.
 	free uint64
 }
 
@@ -142,7 +142,7 @@ func newGuard(hook Hook, g Guard, plugins []*Plugin) (*guard, error) {
 	return out, err
 }
 
-// setFree computes the free bits, with which most edits are allowed without a descent.
+// setFree computes the free bits. Most edits are allowed because of them, without a descent.
 func (r *rule) setFree() {
 	if slices.ContainsFunc(r.children, func(c *rule) bool { return c.any || c.prefix != "" }) {
 		return

@@ -26,7 +26,7 @@ type Host struct {
 	cache   *codeCache // nil if no cache directory is configured
 
 	mu sync.Mutex
-	// Runtime for modules that are compiled without the cache. It is created when it is first needed.
+	// runtime runs modules that are compiled without the cache. It is created when it is first needed.
 	runtime wazero.Runtime
 }
 

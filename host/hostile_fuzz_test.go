@@ -25,7 +25,7 @@ func realModule(t testing.TB) []byte {
 	return wasm
 }
 
-// damaged has low limits for damaged modules that can still be loaded.
+// damaged contains low limits for damaged modules that can still be loaded.
 var damaged = host.PluginConfig{Limits: host.Limits{Fuel: 1_000_000, MemoryPages: 64}}
 
 // slowestLoad is the maximum time of a load: ten times the longest time that the limits should permit.

@@ -5,10 +5,10 @@ package sdk
 
 import "strings"
 
-// FilterMetadata removes the labels and annotations that the virtual node excludes from reflection. A plugin must
-// call it only after it has read the labels and annotations, because excluded entries must still have an effect on
-// the plugin. Entries of Refract itself stay, see [StringMap.RemoveGlob]. If a map becomes empty, it stays as an
-// empty map.
+// FilterMetadata removes the labels and annotations that the virtual node excludes from reflection. A plugin must call
+// it only after it has read the labels and annotations, because excluded entries must still have an effect on the
+// plugin. Entries of Refract itself are kept (see [StringMap.RemoveGlob]). If a map becomes empty, it stays as an empty
+// map.
 func FilterMetadata(ctx Context, obj Object) {
 	obj.h.removeKeys("metadata.labels\nmetadata.annotations",
 		ctx.root, "offloadingPatch.labelsNotReflected\noffloadingPatch.annotationsNotReflected")

@@ -8,8 +8,8 @@ import "slices"
 // Annotations that the virtual kubelet writes to the consumer's pods together with their status. They record how the
 // status was derived, so that the derivation continues after a restart.
 const (
-	// RestartsAnnotation has, as JSON, the UID of the provider's pod that was last observed and the restart counts of
-	// earlier pods.
+	// RestartsAnnotation contains, as JSON, the UID of the provider's pod that was last observed and the restart counts
+	// of earlier pods.
 	RestartsAnnotation = "plugins.refract.io/restarts"
 	// ReadinessGatesAnnotation contains the conditions that were reflected from the provider, encoded as JSON, each with a
 	// hash of its content on the provider.

@@ -7,7 +7,7 @@ import "strconv"
 
 // DirectConnections is the value of DirectConnectionsDataAnnotation, which is encoded as JSON.
 type DirectConnections struct {
-	// ClusterAddresses has the addresses of endpoints in third clusters, in the form in which the consumer knows
+	// ClusterAddresses contains the addresses of endpoints in third clusters, in the form in which the consumer knows
 	// them. The keys are the IDs of the third clusters.
 	ClusterAddresses map[string][]string `json:"clusterAddresses"`
 }

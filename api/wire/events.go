@@ -5,7 +5,7 @@ package wire
 
 // Reasons of Events about objects that are reflected.
 const (
-	// FailedReflectionReason means that the object could not be written to the other cluster. The message has the
+	// FailedReflectionReason means that the object could not be written to the other cluster. The message contains the
 	// cause.
 	FailedReflectionReason = "FailedReflection"
 	// FailedTokensReason means that the service account tokens of a pod could not be requested, or not be written to

@@ -14,10 +14,10 @@ const (
 	EgressIsolationPolicy = "refract-egress-isolation"
 	EgressNetworkPolicy   = "refract-egress"
 	TenantLimitRange      = "refract-limits"
-	// ManagedByNamespaceMapAnnotation has namespace/name of the NamespaceMap for which a remote namespace was
-	// created. A namespace without this annotation is not a remote namespace of Refract.
+	// ManagedByNamespaceMapAnnotation contains the namespace and name (namespace/name) of the NamespaceMap for which a
+	// remote namespace was created. A namespace without this annotation is not a remote namespace of Refract.
 	ManagedByNamespaceMapAnnotation = "liqo.io/managed-by-namespace-map"
-	// OriginalNameAnnotation has the name of the consumer's namespace.
+	// OriginalNameAnnotation contains the name of the consumer's namespace.
 	OriginalNameAnnotation = "liqo.io/original-name"
 
 	// NamespaceMapFinalizer keeps the provider's copy of a NamespaceMap until its remote namespaces are deleted.
@@ -36,7 +36,7 @@ func EgressPolicyNames() []string {
 	return []string{EgressIsolationPolicy, n, n + "-2", n + "-3", n + "-4", n + "-5", n + "-6", n + "-7", n + "-8"}
 }
 
-// Names in tenant namespaces, which have the resources of a peering.
+// Names in tenant namespaces, which contain the resources of a peering.
 const (
 	// TenantNamespaceLabel ("true") marks a tenant namespace.
 	TenantNamespaceLabel = "liqo.io/tenant-namespace"

@@ -5,7 +5,7 @@ package wire
 
 // Labels and taints of a virtual node.
 const (
-	// RemoteClusterIDLabel has the ID of the other cluster. It is on nodes, namespaces and most resources of a
+	// RemoteClusterIDLabel contains the ID of the other cluster. It is on nodes, namespaces and most resources of a
 	// peering.
 	RemoteClusterIDLabel = "liqo.io/remote-cluster-id"
 
@@ -75,7 +75,8 @@ const (
 const PermanentlyUnreachableAnnotation = "liqo.io/foreign-cluster-permanently-unreachable"
 
 // PluginsConfigMapAnnotation on a VkOptionsTemplate is the name of a ConfigMap in the namespace of each virtual
-// kubelet. Its binaryData has plugin modules for the virtual kubelet, whose pods do not start without the ConfigMap.
+// kubelet. Its binaryData contains plugin modules for the virtual kubelet, whose pods do not start without the
+// ConfigMap.
 const PluginsConfigMapAnnotation = "plugins.refract.io/plugins-configmap"
 
 // TemplateHashAnnotation on the Deployment of a virtual kubelet is a hash of the desired Deployment.
@@ -89,7 +90,7 @@ const TemplateAnnotation = "plugins.refract.io/template"
 // provider, because they cannot be reached.
 const AddressesAnnotation = "plugins.refract.io/reflect-addresses"
 
-// RangesAnnotation on a VirtualNode has the address ranges of the provider's pods and load balancers, as CIDRs
+// RangesAnnotation on a VirtualNode contains the address ranges of the provider's pods and load balancers, as CIDRs
 // separated by commas. Addresses outside of these ranges are not shown.
 const RangesAnnotation = "plugins.refract.io/provider-cidrs"
 
@@ -101,7 +102,7 @@ const OverlappingRangesAnnotation = "plugins.refract.io/overlapping-ranges"
 // "remote", separated by a comma. On other sides, the ranges come from the nodes.
 const DeclaredRangesAnnotation = "plugins.refract.io/declared-ranges"
 
-// APIServerURLAnnotation on the Secret with the kubeconfig of a provider has the address of the provider's API
+// APIServerURLAnnotation on the Secret with the kubeconfig of a provider contains the address of the provider's API
 // server, if the address was declared manually.
 const APIServerURLAnnotation = "plugins.refract.io/api-server-url"
 

@@ -104,7 +104,7 @@ const (
 const (
 	// ConfiguredLabel has the value true on a Configuration if all its ranges are granted.
 	ConfiguredLabel = "configuration.liqo.io/configured"
-	// CIDRTypeLabel has the use of the range in the peer: pod or external.
+	// CIDRTypeLabel contains the use of the range in the peer: pod or external.
 	CIDRTypeLabel = "configuration.liqo.io/cidr-type"
 )
 

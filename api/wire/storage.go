@@ -36,7 +36,7 @@ const (
 
 // Reasons of Events about claims. Kubernetes' own provisioners use the same reasons.
 const (
-	// ProvisioningFailedReason means that no volume could be provisioned. The message has the cause.
+	// ProvisioningFailedReason means that no volume could be provisioned. The message contains the cause.
 	ProvisioningFailedReason = "ProvisioningFailed"
 	// ReschedulingRequiredReason means that no volume will be provisioned on the selected node, and another node must
 	// be selected.

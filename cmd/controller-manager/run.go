@@ -34,7 +34,8 @@ import (
 	"github.com/refract-project/refract/internal/cmdutil"
 )
 
-// restartDelay is the pause between two attempts to start, so that everything from the first attempt can end.
+// restartDelay is the pause between two attempts to start, so that everything that the first attempt has started can
+// end.
 const restartDelay = 2 * time.Second
 
 // runManager runs the controllers. It returns when ctx is done and everything has been shut down. If the API server is

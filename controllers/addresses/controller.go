@@ -52,7 +52,7 @@ type Controller struct {
 	ips      *report.Reporter
 	options  Options
 
-	// Only the controller's single worker uses these maps.
+	// The following maps are used only by the controller's single worker.
 	lastGranted map[types.UID]netip.Addr // last address that each Network has granted
 	unconfirmed map[types.UID]bool       // objects whose grant may have been written, but has not been checked since
 }
@@ -243,7 +243,7 @@ func (c *Controller) removeFinalizers(ctx context.Context, object client.Object)
 	return nil
 }
 
-// Enforces returns an empty list of the enforced kind and a filter for the enforced objects. Metrics use both.
+// Enforces returns an empty list of the enforced kind, and a filter for the enforced objects. Metrics count them.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &api.NetworkList{}, func(client.Object) bool { return true }
 }

@@ -38,8 +38,8 @@ func NewIssuer(c client.Client, live client.Reader, server *APIServer, clock clo
 // signTimeout is shorter than the limit of a reconciliation. The signer of Kubernetes takes less than a second.
 const signTimeout = 15 * time.Second
 
-// signRetryInterval is the retry interval for problems of this cluster. A shorter one floods a cluster that signs no
-// certificates with requests.
+// signRetryInterval is the retry interval for problems of this cluster. With a shorter interval, a cluster that signs
+// no certificates gets too many requests.
 const signRetryInterval = time.Minute
 
 // refusal is an error that usually persists until an object changes.

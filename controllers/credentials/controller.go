@@ -86,8 +86,8 @@ const (
 	secretReadInterval = 10 * time.Minute
 	// minSecretReadInterval replaces secretReadInterval for credentials with a lifetime of minutes.
 	minSecretReadInterval = 10 * time.Second
-	// minRenewalInterval limits how often credentials are renewed that are valid for seconds. A shorter one floods the
-	// provider with requests.
+	// minRenewalInterval limits how often credentials with a lifetime of seconds are renewed. A shorter interval floods
+	// the provider with requests.
 	minRenewalInterval = time.Second
 	// renewalTimeout limits the requests to a provider in one renewal.
 	renewalTimeout = 30 * time.Second
@@ -260,7 +260,7 @@ func withUser(kubeconfig []byte, change func(user *clientcmdapi.AuthInfo)) ([]by
 	return clientcmd.Write(*config)
 }
 
-// Enforces returns an empty list of the enforced kind and a filter for the enforced objects. Metrics use both.
+// Enforces returns an empty list of the enforced kind, and a filter for the enforced objects. Metrics count them.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &offloading.VirtualNodeList{}, func(client.Object) bool { return true }
 }

@@ -158,7 +158,7 @@ func TestATokenThatCannotBeRenewedStays(t *testing.T) {
 	assert.Equal(t, string(first), string(p.stored()))
 }
 
-// TestAnotherClusterIsNotAsked checks that no token is sent to another cluster that has got the address of the
+// TestAnotherClusterIsNotAsked checks that no token is sent to another cluster that has taken over the address of the
 // provider.
 func TestAnotherClusterIsNotAsked(t *testing.T) {
 	p := join(t, "milan-c")

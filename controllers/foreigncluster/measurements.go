@@ -9,11 +9,11 @@ import (
 )
 
 const (
-	// maxMeasurementAge is how long a measurement of the network counts that nobody refreshes. A gateway refreshes its
-	// Connection every ten seconds. A longer age keeps endpoints ready whose gateway is gone.
+	// maxMeasurementAge is how long a measurement of the network is valid if it is not refreshed. A gateway refreshes
+	// its Connection every ten seconds. With a longer age, endpoints stay ready for longer after their gateway is gone.
 	maxMeasurementAge = time.Minute
-	// maxReadGap is the longest pause between two reads of a measurement after which its age goes on. After a longer
-	// one, this process could not read, and the gateways could not write either.
+	// maxReadGap is the maximum time between two reads of a measurement. After a longer gap, the age of the measurement
+	// starts again at zero, because the API server was probably unavailable to the gateways, too.
 	maxReadGap = 3 * refreshInterval
 )
 

@@ -8,8 +8,7 @@ import (
 	"sync"
 )
 
-// runningProbes contains the running probe of each cluster. It is safe for concurrent use; the fields of and lifetime
-// are guarded by mu.
+// runningProbes contains the running probe of each cluster. It is safe for concurrent use: mu guards the other fields.
 type runningProbes[T interface{ stopPinger() }] struct {
 	mu       sync.Mutex
 	lifetime context.Context // probes end when this context ends, i.e. with the manager

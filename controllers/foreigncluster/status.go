@@ -237,8 +237,8 @@ func (c *Controller) checkHeartbeat(status *core.ForeignClusterStatus, f *facts)
 }
 
 const (
-	// latencyWriteInterval is how often the latency is written if it changes by less than half. A shorter one costs
-	// writes.
+	// latencyWriteInterval is how often the latency is written if it changes by less than half. A shorter interval
+	// causes more writes.
 	latencyWriteInterval = 10 * time.Minute
 	// changedLatencyInterval is how often the latency is written if it changes by half or more.
 	changedLatencyInterval = time.Minute

@@ -133,7 +133,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	case why.reason != "":
 		c.report.Warn(g.object(), why.reason, runAction, why.message)
 	default:
-		if len(all) == 1 { // another gateway may have the same name, and its Event is written once
+		if len(all) == 1 { // a waiting gateway may have the same name, and Clear would repeat its Event
 			c.report.Clear(client.ObjectKeyFromObject(g.object()))
 		}
 		c.refusals.Drop(request.NamespacedName)
@@ -231,7 +231,8 @@ func (c *Controller) checkCluster(ctx context.Context, g gateway) (verdict, erro
 	return verdict{}, nil
 }
 
-// reservedPorts are the UDP ports on which a gateway listens for others than its peer: for nodes, for its other pods, and for pings.
+// reservedPorts are the UDP ports that a gateway uses for other purposes than the tunnel: for packets of the nodes, for
+// probes by its other pods, and for pings.
 var reservedPorts = []int32{6092, 6093, 12345}
 
 // checkSpec returns a verdict if no valid objects can be created for the spec of the gateway.
@@ -343,14 +344,14 @@ func (c *Controller) publish(ctx context.Context, g gateway, endpoint *api.Endpo
 // Quarantined returns the number of objects that are left unchanged for a while because of conflicts with another client.
 func (c *Controller) Quarantined() int { return brake.Quarantined(c.client) }
 
-// Enforces returns an empty list of the enforced kind and a filter for it. Metrics use both.
+// Enforces returns an empty list of the enforced kind, and a filter for the enforced objects. Metrics count them.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &api.GatewayServerList{}, func(server client.Object) bool {
 		return server.(*api.GatewayServer).Spec.ServerTemplateRef.Namespace == c.options.Installation
 	}
 }
 
-// CacheOptions restricts the Services in the manager's cache to those of gateways.
+// CacheOptions restricts the Services in the manager's cache to the Services of gateways.
 func CacheOptions() map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{&corev1.Service{}: {Label: componentSelector}}
 }

@@ -120,7 +120,8 @@ func awaitServer(t *testing.T, s *api.GatewayServer, what string, isReached func
 	return s.Status
 }
 
-// TestServer checks all objects of a GatewayServer: the ones that liqoctl waits for, and the permissions of the pods.
+// TestServer checks all objects of a GatewayServer, including the objects that liqoctl waits for, and the permissions
+// of the pods.
 func TestServer(t *testing.T) {
 	start(t)
 	namespace := tenant(t, "milan")
@@ -180,7 +181,7 @@ func TestServer(t *testing.T) {
 	assert.Equal(t, []rbacv1.Subject{account}, inInstallation.Subjects)
 	assert.Equal(t, "Namespace", inInstallation.OwnerReferences[0].Kind)
 
-	// All others are deleted with the gateway.
+	// The other objects of the gateway are deleted together with it.
 	rome.Delete(t, server)
 	for _, object := range []client.Object{deployment, service, slice, secret} {
 		rome.AwaitGone(t, object)
@@ -271,7 +272,8 @@ func TestNodePort(t *testing.T) {
 	awaitServer(t, server, "the new address of the node", func(s api.GatewayServerStatus) bool { return s.Endpoint.Addresses[0] == "10.9.0.3" })
 }
 
-// TestLoadBalancer checks that a server waits for a load balancer, says so, follows its addresses, and keeps the last one.
+// TestLoadBalancer checks that a server waits for a load balancer and reports this in an Event, and that its status
+// follows the addresses of the load balancer and keeps the last one.
 func TestLoadBalancer(t *testing.T) {
 	start(t)
 	namespace := tenant(t, "milan")
@@ -304,7 +306,7 @@ func TestLoadBalancer(t *testing.T) {
 	awaitAddresses("203.0.113.2")
 }
 
-// TestRefusedGateways checks the gateways that do not run, and what their Events say.
+// TestRefusedGateways checks which gateways are not run, and that their Events contain the reason.
 func TestRefusedGateways(t *testing.T) {
 	start(t)
 	template := &api.WgGatewayServerTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "broken"}}
@@ -355,7 +357,7 @@ func TestOneGatewayForEachPeer(t *testing.T) {
 	rome.Create(t, second)
 	event := rome.AwaitEvent(t, namespace, api.GatewayClientKind, "second", "AnotherGateway")
 	assert.Contains(t, event.Note, "GatewayServer milan")
-	// The Event is written once, also if the gateways have the same name.
+	// The Event is written only once even if the gateways have the same name.
 	named := clientOf(namespace, "milan")
 	rome.Create(t, named)
 	rome.AwaitEvent(t, namespace, api.GatewayClientKind, "milan", "AnotherGateway")
@@ -408,8 +410,8 @@ func TestForeignObjects(t *testing.T) {
 	}
 }
 
-// TestKeys checks that an existing Secret is used, that a Secret which the spec names is not created, and that new keys are
-// made only when no pod runs.
+// TestKeys checks that an existing Secret is used, that a Secret named in the spec is not created, and that new keys
+// are generated only while no pod is available.
 func TestKeys(t *testing.T) {
 	start(t)
 	t.Run("adopted", func(t *testing.T) {

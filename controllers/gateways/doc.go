@@ -8,8 +8,8 @@
 // what it needs: keys, a ServiceAccount with its permissions, a disruption budget, and for a server the Service that the
 // peer connects to. It publishes in the status where the peer finds the server, and in which Secret the keys are.
 //
-// The pods themselves elect the active one (package takeover), so that this works while the controller manager is down. The
-// Service has no selector, because its one endpoint is the active pod: that pod writes the EndpointSlice.
+// The pods themselves elect the active one (package takeover), so that this works while the controller manager is down.
+// The Service has no selector, because its only endpoint is the active pod, which writes the EndpointSlice itself.
 //
 // The controller manager can create keys, but not read them: a Secret that exists is used, whatever it contains. New keys are made only if
 // no pod of the gateway runs with the old ones, because with other keys the connection ends until the peer has the public key.

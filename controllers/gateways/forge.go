@@ -94,7 +94,7 @@ func (c *Controller) forgeDeployment(g gateway, template *appsv1.Deployment) *ap
 		pod.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
 			MaxSkew: 1, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.ScheduleAnyway,
 			LabelSelector: &metav1.LabelSelector{MatchLabels: selector},
-			// Without it, pods of a former version would count, and both new pods could be on one node.
+			// Without this key, pods of a former version would count, and both new pods could be on one node.
 			MatchLabelKeys: []string{appsv1.DefaultDeploymentUniqueLabelKey},
 		}}
 	}

@@ -13,7 +13,8 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// forgeKeys returns the Secret of a gateway with new keys: two times 32 bytes (Curve25519), in the format of Liqo.
+// forgeKeys returns the Secret of a gateway with new keys: a private and a public key of 32 bytes each (Curve25519), in
+// the format of Liqo.
 func forgeKeys(g gateway) (*corev1.Secret, error) {
 	random := make([]byte, 32)
 	if _, err := rand.Read(random); err != nil {

@@ -86,8 +86,8 @@ func (c *Controller) createIdentity(ctx context.Context, g gateway) (verdict, er
 	return verdict{}, nil
 }
 
-// create creates an object unless an object with its name exists. The verdict has the reason if the API server rejects
-// the object.
+// create creates an object unless an object with its name exists. If the API server rejects the object, the verdict
+// contains the reason.
 func (c *Controller) create(ctx context.Context, object client.Object) (isNew bool, why verdict, err error) {
 	err = c.client.Create(ctx, object, fieldOwner)
 	if apierrors.IsAlreadyExists(err) {

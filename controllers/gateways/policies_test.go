@@ -24,7 +24,8 @@ import (
 	"github.com/refract-project/refract/internal/rbac"
 )
 
-// TestPolicies checks that the policies of the chart deny what a controller manager that was taken over could create under the name of a gateway.
+// TestPolicies checks that the policies of the chart deny harmful objects that a compromised controller manager could
+// create under the name of a gateway.
 func TestPolicies(t *testing.T) {
 	start(t)
 	namespace, other := tenant(t, "milan"), rome.Namespace(t)
@@ -141,7 +142,8 @@ func TestPolicies(t *testing.T) {
 	assert.ErrorContains(t, manager.Patch(t.Context(), taken, client.MergeFrom(existing), client.DryRunAll), "only objects of gateways")
 }
 
-// TestGatewaysLeadOnlyToThemselves checks what a gateway that was taken over could write to the EndpointSlice of its Service and to its status.
+// TestGatewaysLeadOnlyToThemselves checks that a compromised gateway can write only its own addresses to the
+// EndpointSlice of its Service and to its status.
 func TestGatewaysLeadOnlyToThemselves(t *testing.T) {
 	start(t)
 	namespace := tenant(t, "milan")

@@ -103,7 +103,7 @@ func TestComplement(t *testing.T) {
 	assert.Positive(t, parts)
 }
 
-// TestComplementOfReleases checks that the complement of selectors as in most charts, which select by a name and by the
+// TestComplementOfReleases checks that the complement of the selectors that most charts use, with a name and the
 // release, has at most two selectors.
 func TestComplementOfReleases(t *testing.T) {
 	t.Parallel()

@@ -321,8 +321,8 @@ func TestLimitRange(t *testing.T) {
 	await()
 }
 
-// TestAnOpenedEgressPolicyIsAlwaysRestored checks the case that a client of this cluster opens the NetworkPolicy of a
-// remote namespace whenever it is restored. The policy is still restored every few seconds, and an Event names the
+// TestAnOpenedEgressPolicyIsAlwaysRestored checks the case in which a client of this cluster opens the NetworkPolicy of
+// a remote namespace whenever it is restored. The policy is still restored every few seconds, and an Event names the
 // client.
 func TestAnOpenedEgressPolicyIsAlwaysRestored(t *testing.T) {
 	home := tenant(t, "rome")

@@ -23,9 +23,9 @@ import (
 	"github.com/refract-project/refract/controllers/internal/tenancy"
 )
 
-// TestAccessAndLimitsThatAreAlwaysChangedAreRestoredSlowly checks the case that a client of this cluster reverts the
-// metadata of a remote namespace, or the consumer's RoleBinding, whenever they are restored. They are still restored
-// every few seconds. An Event names the fields and, unless the client only removes fields, the client.
+// TestAccessAndLimitsThatAreAlwaysChangedAreRestoredSlowly checks the case in which a client of this cluster reverts
+// the metadata of a remote namespace, or the consumer's RoleBinding, whenever they are restored. They are still
+// restored every few seconds. An Event names the fields and, unless the client only removes fields, the client.
 func TestAccessAndLimitsThatAreAlwaysChangedAreRestoredSlowly(t *testing.T) {
 	const limit = "tenants.refract.io/scheduler-names"
 	for name, tc := range map[string]struct {

@@ -167,7 +167,7 @@ func subjectsOf(providers []*provider) (subjects []rbacv1.Subject) {
 	return subjects
 }
 
-// boundSubjects returns those of the subjects that are also in bound.
+// boundSubjects returns the subjects that are also in bound.
 func boundSubjects(subjects, bound []rbacv1.Subject) []rbacv1.Subject {
 	return slices.DeleteFunc(subjects, func(s rbacv1.Subject) bool { return !slices.Contains(bound, s) })
 }

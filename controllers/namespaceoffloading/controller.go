@@ -83,8 +83,8 @@ type Controller struct {
 }
 
 // NewController returns a controller that uses the client c. live must not use a cache, because it reads RoleBindings
-// with other owners. c is a brake.RestoringClient, which limits how often a Namespace or RoleBinding is restored that
-// another client keeps changing.
+// with other owners. c is a brake.RestoringClient, which limits how often a Namespace or RoleBinding is restored while
+// another client keeps changing it.
 func NewController(c client.Client, live client.Reader, recorder events.EventRecorder, options Options) *Controller {
 	return &Controller{client: c, uncached: live, report: report.New(recorder), options: options}
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/refract-project/refract/controllers/internal/controllertest"
 )
 
-// TestAccessThatIsAlwaysChangedIsRestoredSlowly checks the case that a client reverts the label of an offloaded
+// TestAccessThatIsAlwaysChangedIsRestoredSlowly checks the case in which a client reverts the label of an offloaded
 // namespace, or the RoleBinding of its virtual kubelets, whenever they are restored. They are still restored every few
 // seconds, and an Event names the client and the fields.
 func TestAccessThatIsAlwaysChangedIsRestoredSlowly(t *testing.T) {

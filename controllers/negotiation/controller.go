@@ -99,9 +99,9 @@ const (
 )
 
 const (
-	// defaultSettlePeriod is the default minimum time between two changes to a VirtualNode. With a shorter one, each of
-	// several changes to an offer in a row is written to the node; with a longer one, pods stay longer on resources
-	// that are no longer offered.
+	// defaultSettlePeriod is the default minimum time between two changes to a VirtualNode. With a shorter period, more
+	// of the changes in a series are written to the VirtualNode individually; with a longer one, pods stay longer on
+	// resources that are no longer offered.
 	defaultSettlePeriod = time.Minute
 	// refreshInterval is how often the slice is read even without a watch event, to detect new credentials and an
 	// upgrade of the provider.
@@ -277,7 +277,7 @@ func (c *Controller) forget(key types.NamespacedName) {
 	delete(c.changed, key)
 }
 
-// Enforces returns an empty list of the enforced kind and a filter for the enforced objects. Metrics use both.
+// Enforces returns an empty list of the enforced kind, and a filter for the enforced objects. Metrics count them.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &offloading.VirtualNodeList{}, follows
 }

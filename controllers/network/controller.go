@@ -305,7 +305,7 @@ func (c *Controller) deleteUnused(ctx context.Context, ranges []remoteRange, own
 	return errors.Join(failures...)
 }
 
-// Enforces returns an empty list of the enforced kind and a filter for the enforced objects. Metrics use both.
+// Enforces returns an empty list of the enforced kind, and a filter for the enforced objects. Metrics count them.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &api.ConfigurationList{}, func(client.Object) bool { return true }
 }

@@ -63,7 +63,7 @@ func NewController(c client.Client, options Options) *Controller {
 // Name returns the name of the controller in logs, metrics and Events.
 func (c *Controller) Name() string { return "nodeaddresses" }
 
-// Reconcile makes one pass over all nodes, whatever the request is.
+// Reconcile makes one pass over all nodes. The request is ignored.
 func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	nodes, isKnown := c.options.Nodes()
 	if !isKnown {
@@ -100,8 +100,8 @@ func findAddress(node *corev1.Node) netip.Addr {
 	return netip.Addr{}
 }
 
-// ensureIP creates the IP of a node. An IP for another address, or for a former node of this name, is deleted: its address is immutable, and
-// the event of the deletion leads to the creation of the next one.
+// ensureIP creates the IP of a node. An IP for another address, or for a former node of this name, is deleted: its
+// address is immutable, and the event of the deletion triggers the creation of the new IP.
 func (c *Controller) ensureIP(ctx context.Context, node *corev1.Node, address netip.Addr, current *api.IP) error {
 	if current == nil {
 		return c.createIP(ctx, node, address)
@@ -109,7 +109,7 @@ func (c *Controller) ensureIP(ctx context.Context, node *corev1.Node, address ne
 	owner := metav1.GetControllerOf(current)
 	switch {
 	case owner == nil || owner.Kind != "Node":
-		return nil // not created by this controller: somebody else has chosen the address of this node
+		return nil // not created by this controller: another client has chosen the address of this node
 	case current.DeletionTimestamp != nil, owner.UID == node.UID && string(current.Spec.IP) == address.String():
 		return nil
 	}
@@ -134,7 +134,7 @@ func (c *Controller) createIP(ctx context.Context, node *corev1.Node, address ne
 	return nil
 }
 
-// Enforces returns an empty list of the enforced kind and a filter for it. Metrics use both.
+// Enforces returns an empty list of the enforced kind, and a filter for the enforced objects. Metrics count them.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &api.IPList{}, func(ip client.Object) bool { return ip.GetLabels()[wire.NodeIPLabel] == "true" }
 }

@@ -99,7 +99,7 @@ func TestNodes(t *testing.T) {
 	require.NoError(t, rome.Client.List(t.Context(), list))
 	assert.Len(t, list.Items, 1, "virtual nodes have no address")
 
-	// A new process writes nothing. An IP that somebody else has created is left as it is.
+	// A new process writes nothing. An IP that another client has created is not changed.
 	m.Stop(t)
 	chosen := &ipam.IP{
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "node-third", Labels: map[string]string{wire.NodeIPLabel: "true"}},

@@ -77,7 +77,7 @@ const (
 	// kubeletGracePeriod is added to the grace period of a pod. A working kubelet has deleted the pod by then, so
 	// that usually no node must be read.
 	kubeletGracePeriod = 2 * time.Second
-	// recheckInterval is how often a pod is checked whose node may still fail.
+	// recheckInterval is how often a pod is checked while its node may still fail.
 	recheckInterval = 10 * time.Second
 )
 
@@ -153,7 +153,7 @@ func (c *Controller) deletePod(ctx context.Context, pod *corev1.Pod, since time.
 	return nil
 }
 
-// Enforces returns an empty list of the enforced kind and a filter for the enforced objects. Metrics use both.
+// Enforces returns an empty list of the enforced kind, and a filter for the enforced objects. Metrics count them.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &corev1.PodList{}, func(pod client.Object) bool { return pod.GetDeletionTimestamp() != nil }
 }

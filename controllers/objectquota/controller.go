@@ -48,8 +48,8 @@ import (
 
 const (
 	// usageDelay is the delay between a change in the usage of one namespace and the update of the other namespaces,
-	// which includes any changes in between. With a shorter one, a consumer that creates and deletes objects causes
-	// more writes. With a longer one, namespaces can exceed a limit together for longer.
+	// which includes any changes in between. With a shorter delay, a consumer that creates and deletes objects causes
+	// more writes. With a longer delay, namespaces can exceed a limit together for longer.
 	usageDelay = time.Second
 	// parallel is the number of consumers that are reconciled at once, so that a consumer with many namespaces does not delay the others.
 	parallel = 4
@@ -243,7 +243,7 @@ func isRemote(object client.Object) bool {
 // seconds.
 func (c *Controller) Quarantined() int { return brake.Quarantined(c.client) }
 
-// Enforces returns an empty list of the enforced kind and a filter for the enforced objects. Metrics use both.
+// Enforces returns an empty list of the enforced kind, and a filter for the enforced objects. Metrics count them.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &offloading.QuotaList{}, func(client.Object) bool { return true }
 }

@@ -85,8 +85,8 @@ const (
 	reconcileTimeout = 8 * time.Minute
 	// statusTimeout limits the write of the status, which is attempted even if a reconciliation took too long.
 	statusTimeout = 10 * time.Second
-	// defaultRecheckInterval is how often a plugin is reconciled without an event. With a longer interval, it is
-	// noticed later that a stored module was deleted.
+	// defaultRecheckInterval is how often a plugin is reconciled without an event. With a longer interval, the deletion
+	// of a stored module is noticed later.
 	defaultRecheckInterval = 5 * time.Minute
 )
 

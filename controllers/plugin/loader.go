@@ -17,7 +17,7 @@ type loader struct {
 	host *host.Host // nil before the first load
 }
 
-// load returns the manifest of a module, which must not be modified.
+// load returns the manifest of a module. The caller must not modify the manifest.
 func (l *loader) load(ctx context.Context, name string, wasm []byte, config host.PluginConfig) (*host.Manifest, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

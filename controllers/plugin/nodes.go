@@ -119,8 +119,8 @@ func joinNames(names []string) string {
 	return fmt.Sprintf("%s and %d others", strings.Join(names[:maxNames], ", "), len(names)-maxNames)
 }
 
-// checkFolders returns an error if a virtual kubelet that the plugin is for runs a plugin of the same name from its
-// folder, because a virtual kubelet runs only one plugin of a name.
+// checkFolders returns an error if one of the virtual kubelets that should run the plugin runs a plugin of the same
+// name from its folder, because a virtual kubelet runs only one plugin of a name.
 func checkFolders(p *plugins.ReflectionPlugin, nodes []virtualNode) error {
 	for _, n := range nodes {
 		if !isForProvider(p.Spec.Match, n.provider) {

@@ -172,8 +172,8 @@ func (c *Controller) promoteRevision(ctx context.Context, p *plugins.ReflectionP
 	return c.activate(ctx, p, name, isProven)
 }
 
-// activate makes a revision active, see replaceActive for isProven. It refuses a revision that does not exist,
-// belongs to another plugin, has lost its module, or is not signed as the policy of signatures requires.
+// activate makes a revision active. See replaceActive for isProven. It refuses a revision that does not exist, belongs
+// to another plugin, has lost its module, or is not signed as the policy of signatures requires.
 func (c *Controller) activate(ctx context.Context, p *plugins.ReflectionPlugin, name string, isProven bool) error {
 	revision := &plugins.PluginRevision{}
 	err := c.live.Get(ctx, client.ObjectKey{Name: name}, revision)

@@ -50,8 +50,7 @@ func (c *Controller) pruneEntries(ctx context.Context, p *plugins.ReflectionPlug
 	return errors.Join(errs...)
 }
 
-// keepMissing returns those of the names for which no Node exists. A Node counts even if it has lost the label of
-// virtual nodes.
+// keepMissing returns the names for which no Node exists. A Node counts even if it has lost the label of virtual nodes.
 func (c *Controller) keepMissing(ctx context.Context, names []string) (missing []string, err error) {
 	for _, name := range names {
 		node := &metav1.PartialObjectMetadata{}

@@ -32,8 +32,8 @@ type rehearsal struct {
 	recheckAfter time.Duration
 }
 
-// gatherRehearsal collects the reports of the virtual nodes about a candidate, compared with the active revision, and
-// with the other plugins as they are.
+// gatherRehearsal collects the reports of the virtual nodes about a candidate. A report counts only if it compares the
+// candidate with the active revision, and was made with the present revisions of the other plugins.
 func gatherRehearsal(candidate *plugins.PluginRevision, active, others string, nodes []virtualNode, now time.Time) *rehearsal {
 	r := &rehearsal{candidate: candidate.Name}
 	for _, n := range nodes {

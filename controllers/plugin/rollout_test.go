@@ -30,8 +30,8 @@ import (
 	"github.com/refract-project/refract/internal/pluginrevision"
 )
 
-// addNode creates the Node of a virtual node. The condition Ready of the Node has had the given status for the time
-// ago.
+// addNode creates the Node of a virtual node. The condition Ready of the Node has the given status, and last changed
+// ago before now.
 func addNode(t *testing.T, provider string, ready corev1.ConditionStatus, ago time.Duration) string {
 	t.Helper()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{

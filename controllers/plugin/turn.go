@@ -17,8 +17,8 @@ import (
 	"github.com/refract-project/refract/internal/pluginrevision"
 )
 
-// turnInterval is the delay before a plugin tries again to be promoted while another one is. A longer one delays the
-// second of two promotions.
+// turnInterval is the retry interval of a promotion while another plugin is being promoted. With a longer interval, the
+// second of two promotions is delayed for longer.
 const turnInterval = time.Second
 
 // turn is held by the plugin whose candidate is promoted after its rehearsal, until the plugin's status is written,

@@ -14,8 +14,8 @@ import (
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
 )
 
-// interruptInterval is how often it is checked during a fetch whether there is a decision that must not wait for the
-// fetch. With a longer interval, virtual nodes run a revision for longer that another virtual node has rolled back.
+// interruptInterval is the interval at which watchDuringFetch looks for a decision that must not wait for the fetch.
+// With a longer interval, a revision that one virtual node has rolled back runs for longer on the other virtual nodes.
 const interruptInterval = time.Second
 
 // errInterrupted ends a fetch because of a decision that must not wait for it.
@@ -47,8 +47,8 @@ func (c *Controller) followRollback(ctx context.Context, p *plugins.ReflectionPl
 func (c *Controller) watchDuringFetch(ctx context.Context, p *plugins.ReflectionPlugin) (fetching context.Context, end func()) {
 	fetching, cancel := context.WithCancelCause(ctx)
 	key, generation := client.ObjectKeyFromObject(p), p.Generation
-	// A rollback that was reported before the fetch does not interrupt it, because it was already processed. It may
-	// have been refused.
+	// A rollback that was reported before the fetch does not interrupt the fetch, because the rollback was already
+	// processed, and may have been refused.
 	wasRolledBack := c.isRolledBack(ctx, p)
 	go func() {
 		tick := time.NewTicker(interruptInterval)

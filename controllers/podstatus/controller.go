@@ -76,7 +76,7 @@ func NewController(c client.Client, live client.Reader, options Options) *Contro
 // Name returns the name of the controller in logs and metrics.
 func (c *Controller) Name() string { return "podstatus" }
 
-// Enforces returns an empty list of the enforced kind and a filter for the enforced objects. Metrics use both.
+// Enforces returns an empty list of the enforced kind, and a filter for the enforced objects. Metrics count them.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &corev1.NodeList{}, func(client.Object) bool { return true } // the cache contains only virtual nodes
 }

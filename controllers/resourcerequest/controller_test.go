@@ -65,13 +65,13 @@ func TestResourceSlicesThatNobodySends(t *testing.T) {
 	})
 	assert.Contains(t, got.Status.Condition(auth.ResourcesCondition).Message, "run refractctl create virtualnode more --provider=milan")
 	consumer.AwaitEvent(t, tenant, auth.ResourceSliceKind, "more", "NotSent")
-	for _, name := range []string{"of-liqo", "of-nobody", "of-another"} { // makes these slices older than claimDelay
+	for _, name := range []string{"of-liqo", "of-nobody", "of-another"} { // these slices are older than claimDelay, too
 		other := &auth.ResourceSlice{}
 		consumer.Get(t, other, tenant, name)
 		assert.Empty(t, other.Status.Conditions, name)
 	}
 
-	// Liqo sends the slice in the end, so the denial is removed.
+	// Liqo finally sends the slice, so the denial is removed.
 	consumer.Patch(t, got, `{"spec":{"csr":"cmVxdWVzdA=="}}`)
 	controllertest.Eventually(t, "the denial to be withdrawn", func() error {
 		if err := consumer.Client.Get(t.Context(), client.ObjectKey{Namespace: tenant, Name: "more"}, got); err != nil || len(got.Status.Conditions) == 0 {

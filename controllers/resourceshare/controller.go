@@ -302,7 +302,7 @@ func (c *Controller) forget(key types.NamespacedName) {
 	delete(c.shares, key)
 }
 
-// Enforces returns an empty list of the enforced kind and a filter for the enforced objects. Metrics use both.
+// Enforces returns an empty list of the enforced kind, and a filter for the enforced objects. Metrics count them.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &offloading.VirtualNodeList{}, hasShare
 }

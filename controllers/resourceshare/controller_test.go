@@ -103,7 +103,8 @@ func (p *peering) slice(name string) *auth.ResourceSlice {
 	return &auth.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Namespace: p.there, Name: name}}
 }
 
-// await waits for a ResourceSlice whose UID differs from that of before, unless before is nil, and returns it.
+// await waits until there is a ResourceSlice, and returns it. If before is not nil, the ResourceSlice must have another
+// UID than before.
 func (p *peering) await(name string, before *auth.ResourceSlice) *auth.ResourceSlice {
 	p.Helper()
 	slice := p.slice(name)

@@ -236,7 +236,7 @@ func isOpen(object client.Object) bool {
 		})
 }
 
-// Enforces returns an empty list of the enforced kind and a filter for the enforced objects. Metrics use both.
+// Enforces returns an empty list of the enforced kind, and a filter for the enforced objects. Metrics count them.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &certificatesv1.CertificateSigningRequestList{}, isOpen
 }

@@ -41,8 +41,8 @@ func TestMetadataFollowsTheShadowPod(t *testing.T) {
 	}
 }
 
-// TestALabelTakenFromThePodIsPutBack checks that labels are restored which Refract uses to find, count and restrict
-// pods. The provider may change all other labels.
+// TestALabelTakenFromThePodIsPutBack checks that the labels with which Refract finds, counts and restricts pods are
+// restored. The provider may change all other labels.
 func TestALabelTakenFromThePodIsPutBack(t *testing.T) {
 	namespace := extended(t)
 	provider.StartManager(t)

@@ -252,7 +252,7 @@ func TestAMalformedShadowPodStopsNothingElse(t *testing.T) {
 }
 
 // TestAPodThatIsForbiddenForAMomentIsNoNews checks that nothing is reported about pods that arrive in a new namespace
-// earlier than its service account.
+// before its service account exists.
 func TestAPodThatIsForbiddenForAMomentIsNoNews(t *testing.T) {
 	provider.StartManager(t)
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{

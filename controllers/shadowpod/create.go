@@ -102,8 +102,8 @@ func (c *Controller) createAllowed(ctx context.Context, shadow *unstructured.Uns
 	}
 	failure := fmt.Errorf("creating pod %s, %w", key, err)
 	if apierrors.IsInvalid(err) {
-		// A LimitRange, a webhook or a disabled feature of this cluster may be the cause, and may change. The refusal is
-		// counted before it is reported, so that a change in answer to the Event retries the pod.
+		// A LimitRange, a webhook or a disabled feature of this cluster may be the cause, and may change. The refusal
+		// is counted before it is reported, so that a change in response to the Event triggers a retry of the pod.
 		failure = report.Later(failure, c.invalid.Next(key, generationOf(shadow)))
 	}
 	if !apierrors.IsForbidden(err) || c.persists(shadow) {

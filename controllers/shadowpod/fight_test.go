@@ -28,8 +28,8 @@ func quarantined(t *testing.T, namespace, name string) bool {
 	return false
 }
 
-// TestAPodThatIsAlwaysDeletedIsLeftAlone checks that a pod which a client of this cluster deletes whenever it is
-// created is not recreated until the request changes, and that an Event reports this.
+// TestAPodThatIsAlwaysDeletedIsLeftAlone checks that a pod that a client of this cluster always deletes is not
+// recreated until the request changes, and that an Event reports this.
 func TestAPodThatIsAlwaysDeletedIsLeftAlone(t *testing.T) {
 	namespace := extended(t)
 	m := provider.StartManager(t)
@@ -57,9 +57,9 @@ func TestAPodThatIsAlwaysDeletedIsLeftAlone(t *testing.T) {
 	awaitPod(t, shadow, "")
 }
 
-// TestAPodThatIsAlwaysChangedIsCorrectedSlowly checks that an enforced label of a pod which a client of this cluster
-// reverts whenever it is written is corrected only every few seconds, and that the Event names the client and the
-// label. The key of the label is in a domain of Refract.
+// TestAPodThatIsAlwaysChangedIsCorrectedSlowly checks that an enforced label that a client of this cluster always
+// reverts is corrected only every few seconds, and that the Event names the client and the label. The key of the label
+// is in a domain of Refract.
 func TestAPodThatIsAlwaysChangedIsCorrectedSlowly(t *testing.T) {
 	namespace := extended(t)
 	m := provider.StartManager(t)

@@ -63,7 +63,7 @@ func set(shadow *unstructured.Unstructured, value any, fields ...string) *unstru
 	return shadow
 }
 
-// awaitPod waits for a pod of shadow whose UID differs from the argument not.
+// awaitPod waits for a pod of shadow. not is a UID that this pod must not have.
 func awaitPod(t *testing.T, shadow *unstructured.Unstructured, not types.UID) *corev1.Pod {
 	t.Helper()
 	pod := &corev1.Pod{}

@@ -29,8 +29,8 @@ import (
 	"github.com/refract-project/refract/internal/rbac"
 )
 
-// TestWhatALaterWebhookRequestsIsCompared checks that the raised requests are compared with the Quota if a mutating
-// webhook that is called after Refract's webhook raises the requests of a pod. The API server then calls Refract's
+// TestWhatALaterWebhookRequestsIsCompared checks that if a mutating webhook that is called after Refract's webhook
+// raises the requests of a pod, the raised requests are compared with the Quota. The API server then calls Refract's
 // webhook again, and the controller compares the stored ShadowPod, which has the raised requests.
 func TestWhatALaterWebhookRequestsIsCompared(t *testing.T) {
 	const name = "lucca"

@@ -55,7 +55,7 @@ var (
 	lowerLimits    = quantities("cpu", "1", "memory", "1000Mi", "ephemeral-storage", "1000Mi", "pods", "4")
 )
 
-// TestUseNeverExceedsTheQuota has clients with the identity of a consumer create, resize, replace and delete
+// TestUseNeverExceedsTheQuota lets clients with the identity of a consumer create, resize, replace and delete
 // ShadowPods and pods concurrently, while the webhook is temporarily unreachable, and then lowers the Quota. The test
 // checks with the history of the pods, as stored by the API server, that neither their requests and limits nor their
 // number ever exceeded the Quota, and that each limit of the Quota was nearly reached.
@@ -431,7 +431,7 @@ func (h *history) replay(visit func(e event, name corev1.ResourceName, was, now 
 	return uses
 }
 
-// verify fails the test if the use of a resource grew beyond its limit or, after the version lowered, beyond its lower
+// verify fails the test if the use of a resource grew beyond its limit or, in versions after lowered, beyond its lower
 // limit. It returns the use of each resource.
 func (h *history) verify(t *testing.T, lowered string) map[corev1.ResourceName]use {
 	t.Helper()

@@ -115,8 +115,9 @@ func isDecided(err error) bool {
 const unseenPodDelay = time.Second
 
 // endReservation ends the reservation of a pod whose ShadowPod is gone, as soon as the cache counts the pod instead, or
-// the pod does not exist. If it ended with the ShadowPod, a pod that the cache does not show yet would count nowhere, and
-// others could be created in its place. It returns the delay until the next call; 0 means that none is needed.
+// the pod does not exist. If the reservation ended with the ShadowPod, a pod that the cache does not show yet would
+// count nowhere, and others could be created in its place. It returns the delay until the next call; 0 means that none
+// is needed.
 func (c *Controller) endReservation(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
 	if c.options.Quotas == nil {
 		return 0, nil

@@ -37,7 +37,7 @@ func awaitNotAdmitted(t *testing.T, shadow *unstructured.Unstructured) {
 }
 
 // TestRefusedPodsFollowTheRulesOfTheirNamespace checks that a refused pod is created, or changed, as soon as its
-// namespace allows it. Its next regular attempt would follow later than the test waits.
+// namespace allows it. Its next regular attempt would come too late for the test.
 func TestRefusedPodsFollowTheRulesOfTheirNamespace(t *testing.T) {
 	limited, strict, unowned, running := extended(t), extended(t), provider.Namespace(t), extended(t)
 	patch := func(namespace, metadata string) {

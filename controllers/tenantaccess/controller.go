@@ -237,7 +237,7 @@ func (c *Controller) writeStatus(ctx context.Context, tenant *auth.Tenant) error
 	return nil
 }
 
-// Enforces returns an empty list of the enforced kind and a filter for the enforced objects. Metrics use both.
+// Enforces returns an empty list of the enforced kind, and a filter for the enforced objects. Metrics count them.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &auth.TenantList{}, isEnforced
 }

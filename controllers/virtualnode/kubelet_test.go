@@ -66,7 +66,7 @@ func bare(t *testing.T, provider, name string, change ...func(*offloading.Virtua
 	return vn
 }
 
-// awaitDeployment waits until is returns true for the Deployment of the virtual kubelet.
+// awaitDeployment waits until the Deployment of the virtual kubelet meets the condition is, and returns it.
 func awaitDeployment(t *testing.T, vn *offloading.VirtualNode, what string, is func(*appsv1.Deployment) bool) *appsv1.Deployment {
 	t.Helper()
 	current := deployment(vn)

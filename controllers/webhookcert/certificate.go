@@ -29,8 +29,8 @@ const (
 	// authorityLifetime is the lifetime of the CA. With a shorter lifetime, the CA changes more often, and calls fail
 	// for a moment until the API server has loaded the new CA.
 	authorityLifetime = 365 * 24 * time.Hour
-	// certificateLifetime is the lifetime of a serving certificate. A shorter one costs more signatures; with a
-	// longer one, a stolen key is usable for longer.
+	// certificateLifetime is the lifetime of a serving certificate. With a shorter lifetime, more signatures are
+	// needed. With a longer lifetime, a stolen key can be used for longer.
 	certificateLifetime = 7 * 24 * time.Hour
 )
 

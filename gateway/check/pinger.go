@@ -72,8 +72,7 @@ func Run(ctx context.Context, o Options) error {
 				o.Reconnect()
 			}
 			m := message{ClusterID: o.RemoteClusterID, MsgType: ping, TimeStamp: now.Format(time.RFC3339Nano), Refract: true}
-			// The write fails if the tunnel has no session or the link is down. For the state, this is a ping without
-			// an answer.
+			// The write fails if the tunnel has no session or the link is down. Such a ping counts as unanswered.
 			_, _ = socket.WriteToUDPAddrPort(m.encode(), o.Peer)
 			state.Sent(m.TimeStamp, now)
 			timer.Reset(state.Interval())

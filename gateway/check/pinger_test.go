@@ -75,7 +75,7 @@ func TestPinger(t *testing.T) {
 	send(pinger, `{"clusterID":"milan","msgType":"PONG","timeStamp":"`+fields["timeStamp"].(string)+`"}`)
 	require.True(t, <-changes)
 	require.Positive(t, <-latencies)
-	// A gateway of Refract sends its last answer again when another of its pods is active.
+	// A gateway of Refract repeats its last answer when another of its pods has become active.
 	stamp := func() string { return fields["timeStamp"].(string) }
 	for fields, _ = receive(); fields["msgType"] != "PING"; {
 		fields, _ = receive()

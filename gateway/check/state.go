@@ -8,26 +8,26 @@ import (
 )
 
 const (
-	// liqoInterval is how often a gateway of Liqo is pinged. It pings as often.
+	// liqoInterval is how often a gateway of Liqo is pinged. It is the interval of Liqo's own pings.
 	liqoInterval = 2 * time.Second
 	// liqoLosses is the number of intervals without an answer after which a gateway of Liqo counts as lost.
 	liqoLosses = 5
 
-	// interval is how often a gateway of Refract is pinged, and any gateway that has not answered yet. A shorter one finds a loss
-	// sooner, and costs more traffic for each peer.
+	// interval is how often a gateway is pinged if it runs Refract or has not answered yet. A shorter interval detects
+	// a loss sooner, and costs more traffic for each peer.
 	interval = 300 * time.Millisecond
 	// losses is the number of intervals without an answer after which a gateway of Refract counts as lost.
 	losses = 3
-	// recoveries is the number of answers after a loss with which the peer counts as connected again, so that a connection that flaps is
-	// not used.
+	// recoveries is the number of answers after a loss that are needed before the peer counts as connected again, so
+	// that a flapping connection is not used.
 	recoveries = 3
 
-	// minReconnectDelay is the pause between the first two attempts to connect again. A handshake that takes longer succeeds in
-	// a later one. With a longer pause, TCP connections stand still for seconds if the first attempt comes before the peer's
-	// gateway is back.
+	// minReconnectDelay is the pause between the first two attempts to reconnect. If a handshake takes longer than the
+	// pause, a later attempt with a longer pause succeeds. A longer first pause stalls TCP connections for seconds if
+	// the peer's gateway is not back at the first attempt.
 	minReconnectDelay = 500 * time.Millisecond
-	// moveReconnectDelay is the pause between the attempts to reach another pod of the peer's gateway, until the peer counts as lost. The
-	// first attempts may come before the network leads to that pod.
+	// moveReconnectDelay is the pause between attempts to reach another pod of the peer's gateway, until the peer
+	// counts as lost. The first attempts may be made before the network routes packets to that pod.
 	moveReconnectDelay = 200 * time.Millisecond
 	// maxReconnectDelay limits the pause, which doubles with each attempt.
 	maxReconnectDelay = 16 * time.Second
@@ -131,8 +131,8 @@ func (s *State) Moved(stamp string, now time.Time) bool {
 	return true
 }
 
-// Check updates the state for the time that has passed. It returns true if it is time to connect again: at once after a
-// loss, and later with pauses that grow.
+// Check updates the state for the time that has passed. It returns true if it is time to reconnect: immediately after a
+// loss, and then after increasing pauses.
 func (s *State) Check(now time.Time) (reconnect bool) {
 	answered := s.last
 	if answered.IsZero() {

@@ -105,8 +105,8 @@ func TestForgedAnswers(t *testing.T) {
 	require.LessOrEqual(t, len(k.pending), 7, "pings without an answer are forgotten")
 }
 
-// TestMovedPeers checks that a peer whose other pod answers is connected again at once, several times, and without a loss. Nobody but the peer can
-// cause that.
+// TestMovedPeers checks that if another pod of the peer's gateway becomes active, reconnecting is attempted immediately
+// and repeatedly, and the peer does not count as lost. Only the peer must be able to cause this.
 func TestMovedPeers(t *testing.T) {
 	k := newClock()
 	require.False(t, k.Moved("", k.now))

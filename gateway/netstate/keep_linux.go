@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// settleDelay collects the notifications of one change, such as a flush of all rules, before the state is read. Traffic is
-	// broken for at least this long after somebody removes a rule.
+	// settleDelay collects the notifications of one change, such as a flush of all rules, before the state is read.
+	// After another process has removed a rule, traffic is interrupted for at least this time.
 	settleDelay = 50 * time.Millisecond
 
 	// recheckInterval is how often the state is read without a notification, in case the kernel dropped one. It also limits how

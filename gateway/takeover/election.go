@@ -10,28 +10,30 @@ import (
 )
 
 const (
-	// probeInterval is how often a pod probes the holder of the Lease. A shorter one finds a loss sooner, and costs more packets.
+	// probeInterval is how often a pod probes the holder of the Lease. A shorter interval detects a loss sooner, and
+	// costs more packets.
 	probeInterval = 200 * time.Millisecond
-	// missedProbes is how many probes in a row the holder may leave unanswered before it counts as lost. With fewer, a gateway that is
-	// short of CPU time loses its role.
+	// missedProbes is how many probes in a row the holder may leave unanswered before it counts as lost. With a smaller
+	// number, a gateway that gets too little CPU time loses its role.
 	missedProbes = 5
 	// retryInterval is the pause after an attempt to take over or to write the endpoint, whether it succeeded or not.
 	retryInterval = time.Second
 
-	// minTakeoverDelay is how long a pod waits after a takeover between living pods, before it takes over from a pod that does not
-	// answer. Without it, two pods whose probes are blocked take turns each second.
+	// minTakeoverDelay is the minimum delay between two takeovers because of unanswered probes. With a shorter delay,
+	// two running pods whose probes are blocked would take over from each other every second.
 	minTakeoverDelay = 10 * time.Second
-	// maxTakeoverDelay limits the delay, which doubles with each such takeover.
+	// maxTakeoverDelay limits the delay, which doubles with each takeover because of unanswered probes. A longer delay
+	// leaves the gateway without an active pod for longer.
 	maxTakeoverDelay = 10 * time.Minute
-	// takeoverMemory is how long a takeover counts for the next pause. It is longer than maxTakeoverDelay, or the pause would begin
-	// again while probes are still blocked.
+	// takeoverMemory is how long a takeover increases the delay before the next one. If it were not longer than
+	// maxTakeoverDelay, the delay would start again at its minimum while probes are still blocked.
 	takeoverMemory = 2 * maxTakeoverDelay
-	// maxViewAge limits how long a View may be older than this pod's own write of the Lease. With a longer limit, a pod whose watch has
-	// stopped takes no part in the election for longer.
+	// maxViewAge is how long after its own write of the Lease a pod ignores Views with an older Lease. With a longer
+	// time, a pod whose watch has stopped takes no part in the election for longer.
 	maxViewAge = 10 * time.Second
 )
 
-// Reason is why a pod takes over.
+// Reason is the reason why a pod takes over.
 type Reason string
 
 const (
@@ -49,15 +51,15 @@ type Action int
 const (
 	// Wait means that there is nothing to do before the next change.
 	Wait Action = iota
-	// Probe means that the holder of the Lease has to be probed.
+	// Probe means that this pod must probe the holder of the Lease.
 	Probe
-	// Claim means that this pod has to take the Lease, and to write its address to the status of the gateway.
+	// Claim means that this pod must take the Lease, and then write its address to the status of the gateway.
 	Claim
-	// Publish means that this pod holds the Lease, and has to write its address to the status of the gateway.
+	// Publish means that this pod holds the Lease, and must write its address to the status of the gateway.
 	Publish
 )
 
-// View contains the state of the Lease and of the gateway, as the caches have it.
+// View contains the state of the Lease and of the gateway according to the caches.
 type View struct {
 	// Known is true if the gateway exists and its objects were read.
 	Known bool
@@ -94,26 +96,28 @@ type Election struct {
 	Own netip.Addr
 
 	target netip.Addr
-	// pending are the probes that were sent after the last one that was answered.
+	// pending contains the probes that were sent after the last answered one.
 	pending []nonce
-	// leaving is true if the last answer has announced the end of the target.
+	// leaving is true if the target is about to end, according to its last answer.
 	leaving bool
 	// attempted is the time of this pod's last attempt to write, successful or not.
 	attempted time.Time
 	// delayed is true while the target is lost and this pod has to wait.
 	delayed bool
 
-	// involved is the time of the last takeover because of unanswered probes in which this pod gained or lost the
-	// Lease. pause is how long this pod waits after it.
+	// involved is the time of the last takeover because of unanswered probes that gave the Lease to this pod or took it
+	// from this pod. pause is how long this pod waits after that takeover.
 	involved time.Time
 	pause    time.Duration
 
-	// replaced is the version of the Lease that this pod has replaced at the time won. Views with this version are outdated.
+	// replaced is the version of the Lease that this pod replaced when it became the holder, and won is the time of
+	// this change. Views with this version are outdated.
 	replaced string
 	won      time.Time
 }
 
-// Next returns the next action. A pod that is not ready, because it cannot carry packets or is about to end, takes no part.
+// Next returns the next action. A pod that is not ready, because it cannot carry packets or is about to end, takes no
+// part in the election.
 func (e *Election) Next(v View, ready bool, now time.Time) Step {
 	if !v.Known {
 		return Step{}
@@ -187,8 +191,8 @@ func (e *Election) Answered(n nonce, active, leaving bool) bool {
 		return false
 	}
 	e.leaving = leaving
-	// The answer of a holder that does not carry packets does not count, so that the holder is replaced like a lost
-	// one.
+	// An answer from a holder that is not active is ignored. If it stays inactive, it is replaced as if it had not
+	// answered.
 	if active {
 		e.pending, e.delayed = e.pending[i+1:], false
 	} else {

@@ -19,7 +19,7 @@ var (
 	begun = time.Unix(1000, 0)
 )
 
-// pod is an Election with a clock that only the test moves.
+// pod is an Election with a clock that only the test advances.
 type pod struct {
 	Election
 	now    time.Time
@@ -97,14 +97,14 @@ func TestLoss(t *testing.T) {
 	require.Equal(t, Step{Action: Claim, Reason: Lost}, claim)
 	require.Equal(t, time.Second, after)
 
-	// A process that was stopped has sent no probes meanwhile.
+	// A process that was suspended has sent no probes in the meantime, so it must probe the holder first.
 	p = newPod(own)
 	p.run(view, time.Minute, true)
 	p.now = p.now.Add(time.Hour)
 	require.Equal(t, Probe, p.next(view).Action)
 
-	// A late answer must count, but only for the probes up to its own, and only once. A holder that is not active must
-	// count as lost.
+	// A late answer must count, but only once, and only for its own probe and earlier ones. A holder that is not active
+	// must count as lost.
 	p = newPod(own)
 	p.run(view, 800*time.Millisecond, false)
 	require.True(t, p.Answered(nonceOf(1), true, false))
@@ -134,7 +134,8 @@ func TestRetries(t *testing.T) {
 	claim, _ = p.run(view, time.Hour, true)
 	require.Zero(t, claim, "the holder answers again")
 
-	// A holder whose status was changed writes it at once, and then once a second.
+	// If the status contains another address, the holder writes its own address immediately, and retries after a
+	// second.
 	p = newPod(own)
 	changed := View{Known: true, Version: "1", Holder: own, Endpoint: other}
 	require.Equal(t, Publish, p.next(changed).Action)
@@ -143,7 +144,8 @@ func TestRetries(t *testing.T) {
 	require.Equal(t, retryInterval, after)
 }
 
-// TestLeaving checks that a pod takes over at once from one that is leaving, unless that one is back before the write succeeds.
+// TestLeaving checks that a pod takes over immediately from a pod that is leaving, unless the latter is back before the
+// write succeeds.
 func TestLeaving(t *testing.T) {
 	p, view := newPod(own), held(other, "1")
 	p.next(view)
@@ -168,7 +170,7 @@ func TestLeaving(t *testing.T) {
 	require.Equal(t, minTakeoverDelay, after, "this pod has lost the Lease while it was alive")
 }
 
-// TestOutdatedView checks that a pod that has won does not mistake its own Lease for an old one.
+// TestOutdatedView checks that a pod that has taken the Lease ignores a View with the previous Lease.
 func TestOutdatedView(t *testing.T) {
 	p, before := newPod(own), held(other, "1")
 	p.run(before, time.Hour, false)
@@ -215,7 +217,7 @@ func TestBlockedProbes(t *testing.T) {
 		require.InDelta(t, want.Seconds(), (times[i] - times[i-1]).Seconds(), 2, "%s", times)
 	}
 
-	// A pod forgets a takeover that is long ago.
+	// A takeover before takeoverMemory no longer increases the pause.
 	p := pods[own]
 	p.now = p.now.Add(takeoverMemory)
 	claim, _ := p.run(held(third, "x"), time.Hour, false)

@@ -19,19 +19,19 @@ import (
 // Port is the UDP port at which a pod of a gateway answers the probes of the other pods.
 const Port = 6093
 
-// Options of a Member.
+// Options are the options of a Member.
 type Options struct {
 	// Address is the IPv4 address of the pod. Only packets that arrive on its link are read.
 	Address netip.Addr
 	// View reads the caches. It must not block.
 	View func() View
 	// Claim takes the Lease unless it has changed since the View, and writes the address of this pod to the status of
-	// the gateway. It returns false if another pod was first. The error has no effect on the election, because the
-	// write is tried again.
+	// the gateway. It returns false if another pod took the Lease first. The error has no effect on the election,
+	// because the write is retried.
 	Claim func(ctx context.Context, v View, step Step) (won bool, err error)
 	// Publish writes the address of this pod to the status of the gateway, if this pod still holds the Lease.
 	Publish func(ctx context.Context) error
-	// Failed is called with the error of a write, and with nil after one that succeeded.
+	// Failed is called with the result of each write, which is nil after a success.
 	Failed func(error)
 	// Refused is called for each packet that is dropped. It must not block.
 	Refused func()
@@ -46,9 +46,10 @@ type Member struct {
 	mutex    sync.Mutex
 	election Election
 	key      []byte
-	// ready is true when the pod can carry packets, active while it does, leaving when it is about to end.
+	// ready is true if the pod can carry packets, active while it does so, and leaving when it is about to end.
 	ready, active, leaving bool
-	// peer is the endpoint of the peer: of this pod's own tunnel while it is active, and otherwise from the answers.
+	// peer is the endpoint of the peer. It comes from this pod's tunnel while this pod is active, and from the answers
+	// of the active pod otherwise.
 	peer netip.AddrPort
 	// probed is the time of the last probe by another pod.
 	probed time.Time
@@ -147,7 +148,7 @@ func (m *Member) probe(target netip.Addr) {
 	m.election.Sent(p.nonce)
 	data := p.encode(m.key, target)
 	m.mutex.Unlock()
-	// The election sees a probe that cannot be sent as one without an answer.
+	// The error is ignored: for the election, a probe that cannot be sent is an unanswered probe.
 	_, _ = m.socket.WriteTo(data, nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(target, Port)))
 }
 
@@ -160,7 +161,7 @@ func (m *Member) receive(ctx context.Context) error {
 		case ctx.Err() != nil || errors.Is(err, net.ErrClosed):
 			return nil
 		case err != nil:
-			// An error of one call, such as a link that is down, does not end the socket.
+			// After an error of one call, for example because the link is down, the socket can still be used.
 			select {
 			case <-ctx.Done():
 			case <-time.After(probeInterval):
@@ -208,7 +209,8 @@ func (m *Member) handle(data []byte, from *net.UDPAddr) bool {
 	return true
 }
 
-// SetPrivateKey derives the key of probes from the private key of the gateway. Without a key, the pod takes no part.
+// SetPrivateKey derives the key of probes from the private key of the gateway. Without a key, the pod takes no part in
+// the election.
 func (m *Member) SetPrivateKey(private []byte) {
 	if len(private) == 0 {
 		return

@@ -17,7 +17,7 @@ const (
 	packetSize    = bodySize + sha256.Size
 )
 
-// The kinds of packet.
+// The kinds of packets.
 const (
 	probeKind  = 1
 	answerKind = 2
@@ -48,7 +48,8 @@ type nonce [nonceSize]byte
 type packet struct {
 	kind, flags byte
 	nonce       nonce
-	// peer is the endpoint of the peer that the active pod sends to. It is not valid in probes, and while there is none.
+	// peer is the endpoint to which the active pod sends the packets for the peer. It is invalid in probes, and while
+	// there is no endpoint.
 	peer netip.AddrPort
 }
 
@@ -83,8 +84,8 @@ func decode(key []byte, target netip.Addr, data []byte) (p packet, ok bool) {
 	return p, true
 }
 
-// authenticate returns the MAC of a packet. It covers the address of the probed pod. Otherwise a process that has got
-// the address of a former pod could pass probes on to another pod, and return the answers.
+// authenticate returns the MAC of a packet. The MAC covers the address of the probed pod. Otherwise a process that has
+// the address of a former pod could forward probes to another pod, and return its answers.
 func authenticate(key []byte, target netip.Addr, body []byte) []byte {
 	mac := hmac.New(sha256.New, key)
 	mac.Write(body)

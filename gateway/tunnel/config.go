@@ -13,8 +13,9 @@ import (
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 )
 
-// sessionLifetime is the time after which WireGuard no longer accepts the keys of a handshake (REJECT_AFTER_TIME). Then nothing
-// arrives from the endpoint to which the peer has moved, and the configured one is tried again.
+// sessionLifetime is the time after which WireGuard no longer accepts the keys of a handshake (REJECT_AFTER_TIME).
+// After this time without a handshake, the configured endpoint is used again instead of the endpoint to which the peer
+// has moved.
 const sessionLifetime = 180 * time.Second
 
 // keepaliveInterval is the interval that WireGuard recommends. Pings are more frequent.
@@ -40,8 +41,8 @@ type Peer struct {
 }
 
 // diff returns the changes that turn a device into the desired one, or nil if there are none. previous contains the
-// endpoints of the last configuration. An endpoint that differs from it was reconfigured, and is applied at once.
-// Otherwise the device may use another endpoint that the peer has moved to.
+// endpoints of the last configuration. A desired endpoint that differs from the previous one is applied immediately.
+// Otherwise the device may continue to use another endpoint to which the peer has moved.
 func diff(present *wgtypes.Device, desired Config, previous map[wgtypes.Key]netip.AddrPort, now time.Time) *wgtypes.Config {
 	changes := &wgtypes.Config{}
 	changed := false

@@ -5,7 +5,7 @@ package fuel
 
 import "fmt"
 
-// instruction is a decoded instruction: its position in the body of the function, and those of its immediates that this
+// instruction is a decoded instruction, with its position in the body of the function and the immediates that this
 // package needs.
 type instruction struct {
 	op         byte

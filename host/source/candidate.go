@@ -15,7 +15,7 @@ import (
 // Candidate contains the chains with a different set of declared plugins. It shares the modules that are already
 // loaded, and keeps all of its modules loaded until Close, so that a Declare with the same plugins need not load any.
 //
-// A change of the plugin directory, or of the kinds, changes the chains of a Candidate just before those of the
+// A change of the plugin directory, or of the kinds, changes the chains of a Candidate just before the chains of the
 // registry. Otherwise the effects of such a change would be attributed to the declared plugins, because a rehearsal and
 // a probation compare the Candidate's results with those of the registry.
 type Candidate struct {
@@ -122,8 +122,8 @@ func (k *Candidate) follow(ctx context.Context, next roster) {
 	}
 }
 
-// IsCurrent reports whether the declared plugins have not changed since the candidate was built, so that Changed is
-// still valid.
+// IsCurrent reports whether the declared plugins are the same as when the candidate was built, so that Changed is still
+// valid.
 func (k *Candidate) IsCurrent() bool {
 	k.chains.mu.Lock()
 	defer k.chains.mu.Unlock()

@@ -185,8 +185,8 @@ func (d *Dir) readModules(ctx context.Context) (folder, []Module, error) {
 	}
 }
 
-// awaitQuiet waits until the directory has been unchanged for the time Quiet, or equals its last known state, and
-// returns its state. It does not wait longer than until end.
+// awaitQuiet waits until the directory has been unchanged for the period Quiet, or equals its last known state, and
+// returns its state. It waits until end at the latest.
 func (d *Dir) awaitQuiet(ctx context.Context, found folder, end time.Time) (folder, error) {
 	for !found.sameAs(d.found) && time.Now().Before(end) {
 		select {

@@ -48,8 +48,8 @@ func (r *reports) have(parts ...string) bool {
 	return false
 }
 
-// watch runs a Dir until the test ends, with an interval of polls that is longer than any test, so that only
-// notifications have an effect.
+// watch runs a Dir until the test ends, with a poll interval that is longer than any test, so that only notifications
+// have an effect.
 func (w *world) watch(path string) *reports {
 	w.t.Helper()
 	r := &reports{}

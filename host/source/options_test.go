@@ -187,7 +187,7 @@ func TestPollReadsModuleAndOptionsTogether(t *testing.T) {
 	done := make(chan error)
 	go func() { done <- d.Run(ctx) }()
 	defer func() { cancel(); require.NoError(t, <-done) }()
-	// These writes take much longer than the interval of polls, so that several polls happen before the options are
+	// These writes take much longer than the poll interval, so that several polls happen before the options are
 	// complete.
 	for n := range 8 {
 		write(t, elsewhere, map[string][]byte{"wasm": plugin(t, fmt.Sprint(n), "Service")})

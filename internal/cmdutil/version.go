@@ -8,8 +8,8 @@ import (
 	"runtime/debug"
 )
 
-// Version returns the version of the main module, such as that in `go install …@version`, followed by the commit, if it
-// is known, and the Go release.
+// Version returns the version of the main module, such as the version in `go install …@version`, followed by the commit
+// if it is known, and by the Go release.
 func Version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

@@ -20,8 +20,9 @@ var lenient = []jsontext.Options{jsontext.AllowDuplicateNames(true), jsontext.Al
 
 var errNotAnObject = errors.New("not a JSON object")
 
-// parsers reuses parsers because of the keys that they remember. The objects of a kind have the same keys. If parsers
-// are reused, a cache of many objects contains each key only once in memory. It is safe for concurrent use.
+// parsers is a pool of parsers, which remember the keys of the objects that they have parsed. The objects of a kind
+// have the same keys. Because parsers are reused, a cache of many objects contains each key only once in memory. It is
+// safe for concurrent use.
 type parsers struct {
 	options Options
 	idle    sync.Pool

@@ -28,7 +28,7 @@ var Epoch = time.Unix(0, 0).UTC()
 type File struct {
 	// Path is the path in the image, without a leading slash. Parent directories are created.
 	Path string
-	// Mode has the permission bits.
+	// Mode contains the permission bits.
 	Mode int64
 	// Content is the content of the file. If Link is set, the file is a symbolic link to Link. If Dir is true, it is
 	// a directory.
@@ -59,7 +59,7 @@ func New(s Spec) (v1.Image, error) {
 	if s.Fast {
 		level = gzip.BestSpeed
 	}
-	// Without the cache, the layer would be compressed for its digest and again each time that it is written.
+	// Without the cache, the layer would be compressed once to compute its digest, and again for each write.
 	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(content)), nil },
 		tarball.WithMediaType(types.OCILayer), tarball.WithCompressionLevel(level), tarball.WithCompressedCaching)
 	if err != nil {

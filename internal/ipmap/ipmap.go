@@ -15,8 +15,8 @@ import (
 	"slices"
 )
 
-// Config contains ranges of the provider. At the same index, it contains the ranges that the consumer uses for them.
-// The lists are the values of the flags with the same names.
+// Config contains the values of the flags for remapped ranges. The lists of ranges of the provider, and the lists of
+// ranges that the consumer uses for them, correspond by index.
 type Config struct {
 	PodCIDRs           []string // --remote-pod-cidr
 	PodCIDRRemaps      []string // --remote-pod-cidr-remap
@@ -30,8 +30,7 @@ type Table struct{ pairs []pair }
 
 type pair struct{ from, to netip.Prefix }
 
-// List is a list of ranges and, at the same index, of the ranges that replace them. Errors contain the names of the
-// lists.
+// List maps the ranges in From to the ranges at the same index in To. Errors contain the names of the two lists.
 type List struct {
 	From, To         []string
 	FromName, ToName string

@@ -143,7 +143,7 @@ func TestUnmap(t *testing.T) {
 		{"192.0.2.0/24", "192.0.2.0/24", false, true},
 		{"10.0.0.0/8", "invalid Prefix", false, false},
 		{"10.70.0.0/15", "invalid Prefix", false, false},
-		{"10.244.4.0/24", "invalid Prefix", false, false}, // on this cluster, these addresses belong to another cluster
+		{"10.244.4.0/24", "invalid Prefix", false, false}, // this block overlaps a remapped range of the other cluster
 		{"0.0.0.0/0", "invalid Prefix", false, false},
 	} {
 		got, within, ok := table.Unmap(netip.MustParsePrefix(tc.block))

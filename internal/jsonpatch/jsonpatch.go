@@ -103,8 +103,8 @@ var escaper = strings.NewReplacer("~", "~0", "/", "~1")
 func Strings(path string, actual, desired map[string]string, owned func(key string) bool) Patch {
 	var p Patch
 	if actual == nil && len(desired) > 0 {
-		// The cached object has no such map. If the object on the server has got one in the meantime, the patch must
-		// fail instead of replacing it.
+		// The cached object has no such map. If such a map was added to the object on the server in the meantime, the
+		// patch must fail instead of replacing it.
 		p.Test(path, nil)
 		p.Add(path, desired)
 		return p

@@ -205,17 +205,17 @@ func Describe(vn *offloading.VirtualNode, of []Field) string {
 	return strings.Join(parts, "; ")
 }
 
-// StorageNames returns the names of the classes, with a mark at the default class.
+// StorageNames returns the names of the classes. The name of the default class is followed by "(default)".
 func StorageNames(all []offloading.StorageType) []string {
 	return classNames(all, func(c *offloading.StorageType) (string, bool) { return c.StorageClassName, c.Default })
 }
 
-// IngressNames returns the names of the classes, with a mark at the default class.
+// IngressNames returns the names of the classes. The name of the default class is followed by "(default)".
 func IngressNames(all []offloading.IngressType) []string {
 	return classNames(all, func(c *offloading.IngressType) (string, bool) { return c.IngressClassName, c.Default })
 }
 
-// LoadBalancerNames returns the names of the classes, with a mark at the default class.
+// LoadBalancerNames returns the names of the classes. The name of the default class is followed by "(default)".
 func LoadBalancerNames(all []offloading.LoadBalancerType) []string {
 	return classNames(all, func(c *offloading.LoadBalancerType) (string, bool) { return c.LoadBalancerClassName, c.Default })
 }

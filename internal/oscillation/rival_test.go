@@ -43,7 +43,7 @@ func TestDifferencesArePaths(t *testing.T) {
 }
 
 // TestOwnFieldManagersAreNoOtherWriters checks that Refract's own controllers do not count as other clients. Otherwise
-// they would be blamed for a fight.
+// they would be reported as rivals.
 func TestOwnFieldManagersAreNoOtherWriters(t *testing.T) {
 	at := metav1.Now()
 	own := []metav1.ManagedFieldsEntry{}

@@ -13,8 +13,8 @@ import (
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
 )
 
-// defaultProbationPeriod is the default of the API. With a shorter one, a revision that fails rarely is not rolled
-// back, and removals are not held for long.
+// defaultProbationPeriod is the default of the API. With a shorter period, a revision that fails only rarely would not
+// be rolled back, and removals would be held only briefly.
 const defaultProbationPeriod = 10 * time.Minute
 
 // ProbationPeriod returns how long a revision of the plugin is on probation.

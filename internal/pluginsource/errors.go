@@ -56,7 +56,7 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// remedies has the remedies by reason. For other reasons, the message itself contains the remedy.
+// remedies contains the remedies by reason. For other reasons, the message itself contains the remedy.
 var remedies = map[Reason]string{
 	Unauthorized:         "set pullSecret to a Secret of type kubernetes.io/dockerconfigjson with credentials that may pull the image",
 	NotFound:             "correct the name in spec.source, or publish the module there",
@@ -125,7 +125,7 @@ func classify(err error) error {
 	// go-containerregistry has no types for these errors, which occur for blobs and manifests.
 	case strings.Contains(err.Error(), "error verifying"), strings.Contains(err.Error(), "does not match requested digest"):
 		return &Error{Reason: DigestMismatch, Err: err}
-	// It has no types for refused URLs of token servers, either.
+	// go-containerregistry has no types for refused URLs of token servers, either.
 	case strings.Contains(err.Error(), "invalid realm"):
 		return &Error{Reason: Unavailable, Err: err, remedy: invalidRealmRemedy}
 	case strings.Contains(err.Error(), "refusing token-server redirect"):

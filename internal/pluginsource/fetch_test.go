@@ -211,7 +211,8 @@ func appendLayer(t *testing.T, image v1.Image, layer v1.Layer) v1.Image {
 	return image
 }
 
-// TestLayouts checks the images that contain one module, as different tools push them, and that all others are refused.
+// TestLayouts checks that images with one module are accepted in the layouts that different tools push, and that all
+// other images are refused.
 func TestLayouts(t *testing.T) {
 	f := registrytest.New(t, false)
 	insecure := Options{InsecureRegistries: []string{f.Host()}}
@@ -456,7 +457,7 @@ func TestManifestsOfSignaturesAreLimited(t *testing.T) {
 // TestBudget checks that all requests of one attempt share a time budget, and fail when it is used up.
 func TestBudget(t *testing.T) {
 	short.NeedTime(t, "slow answers")
-	// One slow answer fits into the budget, also on a busy machine, and two do not.
+	// The budget is sufficient for one slow response, even on a busy machine, but not for two.
 	const budget, delay = 5 * time.Second, 3 * time.Second
 	f := registrytest.New(t, true)
 	f.Push(t, "plugins/a:1", registrytest.Image(t, layerOf(wasm, "application/wasm")))
@@ -575,10 +576,10 @@ func TestCredentials(t *testing.T) {
 	assert.NotContains(t, err.Error(), "secret-text")
 }
 
-// TestTokens checks access with a token of another server, which the registry names. That server gets the credentials,
-// which may be an identity token, the registry gets the token, and a server to which either of them redirects gets
-// neither. A token server without TLS, or with a private address that is not the registry's own, gets no credentials,
-// and is not reached by a redirect, either.
+// TestTokens checks access with a token from a separate server, which the registry specifies. The credentials, which
+// may be an identity token, must be sent only to the token server, and the token only to the registry. A server to
+// which one of them redirects must receive neither. No credentials may be sent to a token server without TLS, or with a
+// private address that is not the registry's own, and redirects to such a server must not be followed.
 func TestTokens(t *testing.T) {
 	const token, basic = "Bearer token-for-one-image", "Basic cHVsbGVyOnNlY3JldA==" // puller:secret
 	const password = `{"username":"puller","password":"secret"}`
@@ -699,9 +700,8 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// TestTokenServersOfInsecureRegistries checks that a registry that may be accessed without TLS cannot lead the
-// credentials to another host without TLS: only the listed hosts are accessed, as token servers and as targets of
-// redirects, too.
+// TestTokenServersOfInsecureRegistries checks that a registry that may be accessed without TLS cannot make the client
+// send credentials to another host without TLS. Token servers and targets of redirects must be listed, too.
 func TestTokenServersOfInsecureRegistries(t *testing.T) {
 	var reached atomic.Int32
 	unlisted := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -764,7 +764,7 @@ func TestCredentialsOfTheLongestEntry(t *testing.T) {
 	}
 }
 
-// TestErrorsHaveRemedies checks that the message of every reason has a remedy, and only one.
+// TestErrorsHaveRemedies checks that the message of every reason has exactly one remedy.
 func TestErrorsHaveRemedies(t *testing.T) {
 	t.Parallel()
 	for _, reason := range []Reason{Unauthorized, NotFound, UntrustedCertificate, Truncated, Stalled, TooLarge, ForbiddenRedirect, DigestMismatch, Unavailable} {

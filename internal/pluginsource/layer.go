@@ -14,9 +14,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// unpackers has, for each media type of a layer, the function that returns the module: the layer is either the module
-// itself or an archive that contains the module. A function reads as much of the layer as it needs. size is the size
-// of the layer.
+// unpackers contains, for each media type of a layer, the function that reads the module from it. The layer is either
+// the module itself or an archive that contains the module. A function reads as much of the layer as it needs. size is
+// the size of the layer.
 var unpackers = map[types.MediaType]func(layer io.Reader, size int64) ([]byte, error){
 	"application/wasm":                                  moduleItself, // media type of the CNCF's Wasm OCI artifact layout
 	"application/vnd.wasm.content.layer.v1+wasm":        moduleItself, // media type of wasm-to-oci
@@ -41,7 +41,7 @@ func fromTarGzip(layer io.Reader, _ int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The data after the archive is limited, too. Reading all of it checks the checksum.
+	// The data after the archive is limited, too. Reading to the end verifies the checksum.
 	if _, err := io.Copy(io.Discard, archive); err != nil {
 		return nil, fmt.Errorf("decompressing the layer, %w", err)
 	}

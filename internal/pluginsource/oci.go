@@ -19,7 +19,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// Registry is an open connection to a registry, for the image that reference names.
+// Registry accesses one image in a registry. It is returned by OCI.Open.
 type Registry struct {
 	reference name.Reference
 	puller    *remote.Puller // holds the token of the registry
@@ -36,8 +36,8 @@ type OCI struct {
 	Authorities []byte
 }
 
-// Open returns access to the image. Credentials are only sent to the registry that they are for, and to the token
-// server that this registry names.
+// Open returns access to the image. Credentials are sent only to the registry that they are for, and to the token
+// server that this registry specifies.
 func (o OCI) Open(options Options) (*Registry, error) {
 	reference, err := ParseImage(o.Image)
 	if err != nil {

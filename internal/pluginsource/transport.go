@@ -201,7 +201,8 @@ func (b *limitedBody) Close() error {
 	return err
 }
 
-// limitedReader returns an error if the content has more than most bytes. what names the content in the error.
+// limitedReader returns an error if the content exceeds the maximum length (most, in bytes). what names the content in
+// the error.
 type limitedReader struct {
 	io.Reader
 	read, most int64
@@ -221,8 +222,8 @@ func (l *limitedReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// readAll reads all of r, and returns an error if the content has more than most bytes. what names the content, and
-// size is its expected size.
+// readAll reads all of r, and returns an error if the content exceeds the maximum length (most, in bytes). what names
+// the content, and size is its expected size.
 func readAll(r io.Reader, size, most int64, what string) ([]byte, error) {
 	data := bytes.NewBuffer(make([]byte, 0, min(max(size, 0), most)+bytes.MinRead))
 	if _, err := data.ReadFrom(limit(r, most, what)); err != nil {

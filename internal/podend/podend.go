@@ -81,9 +81,9 @@ func askedAt(pod *corev1.Pod) time.Time {
 	return pod.DeletionTimestamp.Add(-(time.Duration(grace) * time.Second))
 }
 
-// containersEndedBefore reports whether all containers ended before the time asked. If the pod's phase is Failed, one
-// of them must have failed. If the phase is Succeeded and there are no container statuses, it returns true, because
-// nothing else can have stopped the containers.
+// containersEndedBefore reports whether all containers ended before the deletion was requested. If the pod's phase is
+// Failed, one of them must have failed. If the phase is Succeeded and there are no container statuses, the result is
+// true, because nothing else can have stopped the containers.
 func containersEndedBefore(pod *corev1.Pod, asked time.Time) bool {
 	failed, known := false, false
 	for _, statuses := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {

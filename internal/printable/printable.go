@@ -75,8 +75,8 @@ func Message(text string) string { return Shorten(Line(text), MaxMessage) }
 
 const more = " …"
 
-// Shorten returns text unchanged if it has at most most bytes. Otherwise it returns the whole characters from its
-// beginning that fit, together with a mark that shows that the text was cut.
+// Shorten truncates a text that exceeds the maximum length (most, in bytes), and adds a mark that shows that the text
+// was truncated. It does not split characters. A shorter text is returned unchanged.
 func Shorten(text string, most int) string {
 	if len(text) <= most {
 		return text

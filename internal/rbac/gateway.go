@@ -65,7 +65,8 @@ func GatewayNodes() Role {
 	}
 }
 
-// GatewayAgent returns the permissions that the agents of nodes have beyond those that they share with gateways. They write nothing.
+// GatewayAgent returns the permissions of the agents on nodes in addition to the permissions that they share with
+// gateways. Agents write nothing.
 func GatewayAgent() Role {
 	return Role{
 		Name:    "gateway-agent",

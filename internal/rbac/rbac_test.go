@@ -70,13 +70,15 @@ func excessive(scope Scope, rule rbacv1.PolicyRule) (problems []string) {
 	if slices.Contains(rule.Resources, "clusterroles") && !takesAway && !(named && slices.Equal(rule.Verbs, []string{"bind"})) {
 		problems = append(problems, "more of clusterroles than to bind named ones, or to read or delete them")
 	}
-	// To create a binding grants only roles that the creator may bind, or whose permissions it has. An admission policy limits the subjects.
+	// A client can create a binding only for a role that it may bind, or whose permissions it has. An admission policy
+	// limits the subjects.
 	toCreate := slices.Equal(rule.Verbs, []string{"create"})
 	if slices.Contains(rule.Resources, "clusterrolebindings") && !takesAway && !toCreate {
 		problems = append(problems, "more of clusterrolebindings than to read, create or delete them")
 	}
 	for _, resource := range []string{"secrets", "configmaps"} {
-		// Whoever may create Secrets, but not read them, learns nothing. An admission policy limits which ones.
+		// The permission to create Secrets without reading them reveals no data. An admission policy limits which
+		// Secrets can be created.
 		if slices.Contains(rule.Resources, resource) && !named && !reflected && !toCreate {
 			problems = append(problems, resource+" without a name")
 		}

@@ -43,16 +43,18 @@ const (
 type Scope string
 
 const (
-	// ClusterScope means all namespaces, through a ClusterRoleBinding.
+	// ClusterScope stands for all namespaces. The rules apply through a ClusterRoleBinding.
 	ClusterScope Scope = "Cluster"
-	// ConsumerScope means the namespaces of one consumer, through a RoleBinding to the same ClusterRole in each of
-	// them.
+	// ConsumerScope stands for the namespaces of one consumer. The rules apply through a RoleBinding to the same
+	// ClusterRole in each of them.
 	ConsumerScope Scope = "Consumer"
-	// ExtendedScope means offloaded namespaces, through a RoleBinding to the same ClusterRole in each of them.
+	// ExtendedScope stands for the offloaded namespaces. The rules apply through a RoleBinding to the same ClusterRole
+	// in each of them.
 	ExtendedScope Scope = "Extended"
-	// TenantScope means the tenant namespace of one peer, through a RoleBinding to a ClusterRole that all peers share.
+	// TenantScope stands for the tenant namespace of one peer. The rules apply through a RoleBinding to a ClusterRole
+	// that all peers share.
 	TenantScope Scope = "Tenant"
-	// NamespaceScope means a single namespace, through a Role.
+	// NamespaceScope stands for a single namespace. The rules apply through a Role.
 	NamespaceScope Scope = "Namespace"
 )
 

@@ -14,9 +14,9 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 )
 
-// consumerPermissions is all that another cluster may do in this one: for each role of a consumer and of its users, the
-// verbs on each resource, and the only names of objects, if they are restricted. A kind that is added here needs admission
-// policies, limits of its number and size, and an attack in test/hostile.
+// consumerPermissions lists all permissions of another cluster in this one: for each role of a consumer and of its
+// users, the resources with the verbs and, if the rule is restricted to names, the names of the objects. A kind that is
+// added here needs admission policies, limits on its number and size, and an attack in test/hostile.
 const consumerPermissions = `
 liqo-virtual-kubelet-remote in a namespace of the consumer:
 	configmaps: create delete get list patch watch
@@ -71,7 +71,8 @@ liqo-virtual-kubelet-remote-clusterwide for a consumer that may install CRDs:
 	customresourcedefinitions.apiextensions.k8s.io: create get
 `
 
-// kubeletPermissions is all that a virtual kubelet, or a provider that has taken it over, may do in the cluster of its pods.
+// kubeletPermissions lists all permissions of a virtual kubelet, and thus of a provider that has compromised it, in the
+// cluster of its pods.
 const kubeletPermissions = `
 liqo-virtual-kubelet-local in the cluster:
 	certificatesigningrequests.certificates.k8s.io: create get list watch
@@ -129,7 +130,8 @@ liqo-virtual-kubelet-authentication in one namespace:
 	configmaps extension-apiserver-authentication: get list watch
 `
 
-// gatewayPermissions is all that the gateway of a peering and the agents of nodes may do. A gateway receives packets of another cluster.
+// gatewayPermissions lists all permissions of the gateway of a peering and of the agents on nodes. A gateway receives
+// packets from another cluster.
 const gatewayPermissions = `
 liqo-gateway in the tenant namespace of the peer:
 	configurations.networking.liqo.io: get list watch
@@ -155,7 +157,7 @@ liqo-gateway-agent in the cluster:
 `
 
 // TestPermissionsOfConsumers compares all roles that are granted to another cluster or its users with
-// consumerPermissions. All roles count that no process of this cluster has.
+// consumerPermissions. These are all roles except the roles of this cluster's own processes.
 func TestPermissionsOfConsumers(t *testing.T) {
 	var all strings.Builder
 	for _, role := range Roles() {
@@ -205,7 +207,8 @@ var scopes = map[Scope]string{
 	ConsumerScope: "in a namespace of the consumer", ExtendedScope: "in an offloaded namespace", ClusterScope: "in the cluster", NamespaceScope: "in one namespace", TenantScope: "in the tenant namespace of the peer",
 }
 
-// tableOf returns a line for each resource of the role, with the names that are the only ones, and the verbs.
+// tableOf returns a line for each resource of the role, with the verbs. If a rule is restricted to names, the line
+// contains them.
 func tableOf(role Role) string {
 	verbs := map[string][]string{}
 	for _, rule := range role.Rules {

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// RulesYAML returns the rules of r as the YAML list that the chart includes. A comment above each rule has its
+// RulesYAML returns the rules of r as the YAML list that the chart includes. A comment above each rule contains its
 // reason. The placeholders are kept for the templates.
 func RulesYAML(r Role) ([]byte, error) {
 	var out bytes.Buffer

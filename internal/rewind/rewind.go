@@ -70,7 +70,7 @@ func (t *transport) RoundTrip(request *http.Request) (*http.Response, error) {
 
 // checkVersion reads the current version of the storage with a list. It returns nil if this version is not lower than
 // known or cannot be compared, and a 410 Gone otherwise. If the list fails, it returns the error response of the API
-// server. A response that is not nil is to replace the response to the watch.
+// server. A non-nil response replaces the response to the watch.
 func (t *transport) checkVersion(watch *http.Request, known uint64) (answer *http.Response, err error) {
 	query := watch.URL.Query()
 	for _, key := range []string{"watch", "resourceVersion", "resourceVersionMatch", "allowWatchBookmarks", "timeoutSeconds", "labelSelector"} {

@@ -85,7 +85,7 @@ func setTerm(term sdk.Node, labels sdk.StringMap, keys []string) {
 }
 
 // spreadingKeys returns the label keys for the selector. They are the keys that the annotation lists. If it lists none,
-// they are the keys of all labels that the pods of one owner share. The labels are those of the provider's pod.
+// they are the keys of all labels of the provider's pod that the pods of one owner share.
 func (o *offloading) spreadingKeys() []string {
 	var keys []string
 	listed := o.annotation("[" + wire.AntiAffinityLabelsAnnotation + "]")

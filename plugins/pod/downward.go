@@ -30,7 +30,7 @@ func (a *access) translates() bool {
 	return !a.downwardRemote
 }
 
-// translateVariable replaces an environment variable's reference to a name of the provider's pod by the consumer's
+// translateVariable replaces an environment variable's reference to a name of the provider's pod with the consumer's
 // name.
 func (a *access) translateVariable(variable, source sdk.Node) {
 	var value string

@@ -70,7 +70,7 @@ func (b *bench) kinds() []*kind {
 		{name: "PodDisruptionBudget", source: policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets"), count: few, onCreation: 1, onChange: 1,
 			content: map[string]any{"spec": map[string]any{"maxUnavailable": int64(1), "selector": map[string]any{"matchLabels": map[string]any{"app": "none"}}}}},
 		{name: "EndpointSlice", source: discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), target: offloadingv1beta1.ShadowEndpointSliceGVR,
-			count: few, onCreation: 2, onChange: 2, // the writes are those to the ShadowEndpointSlice and to the provider's EndpointSlice
+			count: few, onCreation: 2, onChange: 2, // the writes to the ShadowEndpointSlice and to the provider's EndpointSlice
 			content: map[string]any{"addressType": "IPv4", "endpoints": []any{endpoint}, "ports": ports}},
 		// Two objects are created: the claim, and the volume for the claim on the consumer.
 		{name: "PersistentVolumeClaim", source: core("persistentvolumeclaims"), count: few, onCreation: 2, onChange: 1,

@@ -85,7 +85,7 @@ func (b *bench) delete(ctx context.Context, k *kind, name string) error {
 	return sources.Delete(ctx, name, metav1.DeleteOptions{})
 }
 
-// each calls do for the objects of a kind with the numbers from (inclusive) to to (exclusive).
+// each calls do for the objects of a kind whose numbers are at least from and less than to.
 func (b *bench) each(ctx context.Context, k *kind, from, to int, do func(context.Context, *kind, string) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallel)

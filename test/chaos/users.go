@@ -118,7 +118,7 @@ func (u *users) look(ctx context.Context) error {
 	return nil
 }
 
-// forget removes pods that another client has ended from the list.
+// forget removes from the list the pods that another client has ended.
 func (u *users) forget(pods map[types.NamespacedName]bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -130,8 +130,8 @@ func (t *table) printDifferences(w io.Writer) error {
 
 func failed(r result) bool { return !r.passed && !r.skipped }
 
-// list prints the title and the tests for which the function is returns true, each with a remark. It returns the number
-// of these tests.
+// list prints the title and the tests that meet the condition is, each with a remark. It returns the number of these
+// tests.
 func (t *table) list(w io.Writer, title string, is func(test) (bool, string)) (n int) {
 	for _, s := range t.tests {
 		matches, remark := is(s)

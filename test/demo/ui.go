@@ -131,7 +131,7 @@ func indent(text, by string) string {
 	return by + strings.ReplaceAll(text, "\n", "\n"+by) + "\n"
 }
 
-// wrap breaks a text into lines of at most width characters, not counting the string by with which each line begins.
+// wrap breaks a text into lines of at most width characters. Each line begins with the string by, which does not count.
 func wrap(text string, width int, by string) string {
 	var b strings.Builder
 	column := 0

@@ -159,7 +159,7 @@ func (w *world) same() func() {
 	}
 }
 
-// TestVirtualKubeletBesideLiqo replaces the virtual kubelet of one of Liqo's virtual nodes by Refract's, and then
+// TestVirtualKubeletBesideLiqo replaces the virtual kubelet of one of Liqo's virtual nodes with Refract's, and then
 // restores Liqo's. Both times, the pods must stay the same, and all operations must work. In the end, no permissions of
 // Refract may be left.
 func TestVirtualKubeletBesideLiqo(t *testing.T) {
@@ -180,7 +180,7 @@ func TestVirtualKubeletBesideLiqo(t *testing.T) {
 	assert.NotContains(w, w.run("kubectl get clusterroles,clusterrolebindings --output=name"), "refract", "what was granted is taken back")
 }
 
-// TestProviderBesideLiqo replaces the offloading part of Liqo's controller manager on the provider by Refract. The
+// TestProviderBesideLiqo replaces the offloading part of Liqo's controller manager on the provider with Refract. The
 // consumer uses Liqo's virtual kubelet, and the clusters are joined by Liqo. The pods must stay the same. Finally
 // Refract is removed, and Liqo must work as before.
 func TestProviderBesideLiqo(t *testing.T) {
@@ -360,7 +360,7 @@ func (w *world) renews(identity, resource, where string) {
 	w.run("kubectl --namespace=liqo-tenant-milan annotate identity %s liqo.io/renew-", identity)
 }
 
-// grows requests more resources from the provider. The provider must grant them, and enforce the additional Quota, also
+// grows requests more resources from the provider. The provider must grant them, and enforce the additional Quota even
 // while it is cordoned.
 func (w *world) grows() {
 	w.Helper()

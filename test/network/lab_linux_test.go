@@ -224,7 +224,7 @@ const (
 	internetRome, internetMil = "203.0.113.1", "203.0.113.2"
 )
 
-// seen contains the ranges where a cluster sees the pods and the external addresses of the other cluster.
+// seen contains the ranges that a cluster uses for the pods and the external addresses of the other cluster.
 type seen struct{ pods, external string }
 
 var (
@@ -245,7 +245,7 @@ func newClusters(t *testing.T) (rome, milan *cluster) {
 	return rome, milan
 }
 
-// describePeerings sets what the gateways and the agents of two clusters know: milan has the server.
+// describePeerings sets the objects of the gateways and the agents of two clusters. The server is in milan.
 func describePeerings(rome, milan *cluster) {
 	rome.peering.Configuration, milan.peering.Configuration = configuration("milan", milanInRome), configuration("rome", romeInMilan)
 	meta := metav1.ObjectMeta{Namespace: "liqo-tenant", Name: "peer", UID: types.UID("uid")}

@@ -37,8 +37,8 @@ const secondGatewayIP = "10.1.2.6"
 const electedTakeovers, lostTakeovers, leavingTakeovers = `refract_gateway_takeovers_total{reason="elected"}`,
 	`refract_gateway_takeovers_total{reason="lost"}`, `refract_gateway_takeovers_total{reason="leaving"}`
 
-// TestTakeover runs two pods of each gateway, kills the active ones, lets them end, and blocks their probes, while a pod of rome sends
-// packets to one of milan and back.
+// TestTakeover runs two pods of each gateway. While a pod of rome exchanges packets with a pod of milan, the test kills
+// the active gateway pods, lets them end, and blocks their probes.
 func TestTakeover(t *testing.T) {
 	netlab.Need(t)
 	options := testenv.Options{CRDPaths: []string{"../../api/crds/network"}, NoScheduler: true}
@@ -163,7 +163,7 @@ func TestTakeover(t *testing.T) {
 		await(t, func() error { return expect(standby.metric("refract_gateway_active"), 1.0) })
 		begun := time.Now()
 		echoes.await(t)
-		// The pod that was active waits before it takes over again, and says why.
+		// The pod that was active waits before it takes over again, and reports the reason in an Event.
 		await(t, func() error { return rome.hasEvent(fmt.Sprintf("UDP port %d", takeover.Port)) })
 		require.Greater(t, time.Since(begun), 8*time.Second)
 		require.LessOrEqual(t, rome.transitions(t)-before, int32(2), "two pods take turns")
@@ -292,7 +292,7 @@ func (s *site) transitions(t *testing.T) int32 {
 	return 0
 }
 
-// readEndpoint returns the address and the node of the active pod, empty if there is none.
+// readEndpoint returns the address and the node of the active pod. They are empty if no pod is active.
 func (s *site) readEndpoint(t *testing.T) (address, node string) {
 	t.Helper()
 	var endpoint *networking.InternalGatewayEndpoint
@@ -418,10 +418,10 @@ func (e *echoes) record(now time.Time) {
 	e.count, e.last = e.count+1, now
 }
 
-// await waits until packets are back that were sent from now on.
+// await waits until packets that were sent after the call have come back.
 func (e *echoes) await(t *testing.T) {
 	t.Helper()
-	time.Sleep(200 * time.Millisecond) // packets that are under way
+	time.Sleep(200 * time.Millisecond) // wait for packets that are still in transit
 	e.mutex.Lock()
 	before := e.count
 	e.mutex.Unlock()

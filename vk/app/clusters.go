@@ -50,8 +50,8 @@ func (k *kubelet) kubeconfigSecret() connection.Secret {
 // unusableKubeconfigReason is the reason of Events about the kubeconfig of the provider.
 const unusableKubeconfigReason = "UnusableKubeconfig"
 
-// warnKubeconfig returns a function that reports an unusable kubeconfig. meanwhile describes what the process does
-// until the kubeconfig is usable.
+// warnKubeconfig returns a function that reports an unusable kubeconfig. The text meanwhile describes what the process
+// does until the kubeconfig is usable.
 func (k *kubelet) warnKubeconfig(ctx context.Context, meanwhile string) func(error) {
 	return func(err error) {
 		log.FromContext(ctx).Error(err, "The kubeconfig of the provider is invalid", "secret", k.ForeignSecret, "meanwhile", meanwhile)

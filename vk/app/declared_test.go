@@ -458,8 +458,8 @@ func (d *declaredLab) awaitRollBack(failing string) (message string) {
 	return message
 }
 
-// testUserRollBack makes another revision active, and has refractctl go back to the one before. The controller manager
-// is started again before, so that it has nothing in its memory and finds the registry down.
+// testUserRollBack makes another revision active, and rolls back to the previous one with refractctl. The controller
+// manager is restarted before the rollback, so that it has no state in memory, and cannot reach the registry.
 func (d *declaredLab) testUserRollBack() {
 	first, err := d.active()
 	d.must(err)

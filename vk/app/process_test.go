@@ -123,7 +123,7 @@ func TestProcess(t *testing.T) {
 		if text, err := os.ReadFile(log); err != nil || !strings.Contains(string(text), "Stopped") || strings.Contains(string(text), "panic") {
 			t.Errorf("the end was not clean: %v\n%s", err, text)
 		}
-		// If the file was not removed, reflection of all kinds would wait after the start, because the broken plugin
+		// If the file were not removed, reflection of all kinds would wait after the start, because the broken plugin
 		// has never run.
 		require.NoError(t, os.Remove(l.PluginDir+"/broken.wasm"))
 		begin = time.Now()

@@ -24,7 +24,7 @@ func (r *readiness) waitFor(missing string) {
 	r.missing = missing
 }
 
-// setActive makes the readiness depend on the state of a from now on, or on the text of waitFor if a is nil.
+// setActive makes the readiness depend on the state of the argument a. If a is nil, it depends on the text of waitFor.
 func (r *readiness) setActive(a *active) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -21,7 +21,7 @@ import (
 	"github.com/refract-project/refract/test/support/lab"
 )
 
-// restored has two clusters, one of which is restored from a backup.
+// restored contains two clusters, one of which is restored from a backup.
 type restored struct {
 	ctx context.Context
 	t   *testing.T

@@ -27,7 +27,7 @@ type activePlugin struct {
 	name     string
 	uid      types.UID
 	revision string
-	// spec of the revision. If the revision cannot be read, see settingsOfUnread.
+	// spec is the spec of the revision. If the revision cannot be read, see settingsOfUnread.
 	spec *plugins.PluginRevisionSpec
 	err  error // why the revision cannot be used; nil if it can be used
 	// promoted is the ReflectionPlugin if the revision is its active one. It is nil if the revision was restored here.

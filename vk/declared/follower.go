@@ -68,16 +68,18 @@ type Options struct {
 }
 
 const (
-	// defaultCallTimeout limits a request to the API server. With a longer one, a stalled request delays a promotion or a rollback.
+	// defaultCallTimeout limits a request to the API server. With a longer timeout, a stalled request delays a
+	// promotion or a rollback.
 	defaultCallTimeout = 10 * time.Second
-	// minRetryDelay and maxRetryDelay bound the delay after a failure. Longer ones keep kinds held that could be reflected again; shorter ones burden an API server that has
-	// problems.
+	// minRetryDelay and maxRetryDelay bound the delay after a failure. Longer delays keep kinds held that could be
+	// reflected again. Shorter delays burden an API server that has problems.
 	minRetryDelay = time.Second
 	maxRetryDelay = time.Minute
 	// defaultPermissionGrace is how long permissions that are missing at the start may take to appear before that is
-	// reported. With a shorter one, an Event reports each upgrade that has not granted them yet.
+	// reported. With a shorter grace, an Event reports each upgrade that has not granted them yet.
 	defaultPermissionGrace = 5 * time.Second
-	// defaultRecheckInterval is the period of checks whether declared plugins have become available. A longer one delays them after an upgrade.
+	// defaultRecheckInterval is the time between two checks for declared plugins in a cluster that had none. With a
+	// longer interval, plugins start later after an upgrade.
 	defaultRecheckInterval = 2 * time.Minute
 )
 

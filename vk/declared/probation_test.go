@@ -201,7 +201,7 @@ func TestCandidatesAreRehearsed(t *testing.T) {
 	assert.Equal(t, want, r.Status.VirtualNodes[0].Rehearsal)
 }
 
-// probed has a follower on the workbench, with its probations.
+// probed is a follower on the workbench, together with its probations.
 type probed struct {
 	*workbench
 	*Follower
@@ -236,7 +236,7 @@ func (f *probed) refreshNow() {
 	f.installPlugins(f.Context(), f.selectActive(all, find))
 }
 
-// only returns the only probation.
+// only returns the single current probation, and fails the test if there are more or none.
 func (f *probed) only() *reflection.Probation {
 	f.workbench.Helper()
 	require.Len(f.workbench, f.set.Current(), 1)

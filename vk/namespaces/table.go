@@ -30,7 +30,7 @@ const (
 // table is the content of a NamespaceMap.
 type table struct {
 	remoteNamespaces map[string]string // accepted entries: remote namespaces by namespace
-	// namespaces of all entries, accepted or not, and of all requests of the consumer
+	// named contains the namespaces of all entries, accepted or not, and of all requests of the consumer.
 	named    map[string]bool
 	doubtful map[string]bool // namespaces with invalid entries; nothing changes for them
 }

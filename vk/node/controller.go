@@ -77,7 +77,7 @@ type Controller struct {
 	config  Config
 	client  kubernetes.Interface
 	dynamic dynamic.Interface
-	// last condition that was written to the VirtualNode, accessed by one goroutine at a time
+	// shown is the last condition that was written to the VirtualNode. Only one goroutine at a time accesses it.
 	shown offloadingv1beta1.VirtualNodeCondition
 	// leaseOwner is the UID of the Node that was last found to own its Lease. Only compareLoop uses it.
 	leaseOwner types.UID

@@ -95,7 +95,7 @@ func (c *Controller) syncLeaseOwner(ctx context.Context, node *corev1.Node) (own
 	return true, nil
 }
 
-// ownersWith returns the owners after replacing any other Node by node.
+// ownersWith returns the owners, with any other Node replaced with node.
 func ownersWith(owners []metav1.OwnerReference, node *corev1.Node) []metav1.OwnerReference {
 	isNode := func(owner metav1.OwnerReference) bool { return owner.Kind == "Node" && owner.UID == node.UID }
 	kept := slices.DeleteFunc(slices.Clone(owners), func(owner metav1.OwnerReference) bool { return owner.Kind == "Node" && !isNode(owner) })

@@ -63,7 +63,7 @@ func testRecreatedNode(t *testing.T, s *suite) {
 func testLeaseOfANodeThatIsGone(t *testing.T, s *suite) {
 	s.createVirtualNode()
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: name,
-		Finalizers:      []string{"example.com/hold"}, // prevents that the garbage collector removes the Lease
+		Finalizers:      []string{"example.com/hold"}, // prevents the garbage collector from removing the Lease
 		OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: name, UID: "gone"}}}}
 	require.NoError(t, client.IgnoreNotFound(s.admin.Delete(t.Context(), lease.DeepCopy())))
 	s.expect("lease", func(ctx context.Context) string {

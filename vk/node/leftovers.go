@@ -24,7 +24,7 @@ type written struct {
 }
 
 // lastWritten reads the library's last write from the annotations of the Node. spoiled lists the annotations that
-// another client has made unreadable. As long as such annotations exist, the library cannot update the Node.
+// another client has corrupted. As long as such annotations exist, the library cannot update the Node.
 func lastWritten(node *corev1.Node) (last written, spoiled []string) {
 	var meta struct {
 		Labels, Annotations map[string]string

@@ -30,7 +30,8 @@ func mergeTaints(node *corev1.Node, ours []corev1.Taint) (taints []corev1.Taint,
 	return taints, applied, changed
 }
 
-// sameTaints compares taints without their order and the time when they were added.
+// sameTaints reports whether two lists contain the same taints. It ignores their order and the times at which they were
+// added.
 func sameTaints(a, b []corev1.Taint) bool {
 	if len(a) != len(b) {
 		return false

@@ -58,7 +58,7 @@ spec:
 	})
 }
 
-// patchAs patches an object as another client, with the field manager manager.
+// patchAs patches an object as another client. manager is its field manager.
 func (l *lab) patchAs(manager, kind, name, change string) {
 	l.Helper()
 	patch, err := yaml.YAMLToJSON([]byte(change))

@@ -253,7 +253,7 @@ func TestUpdatesDuringARehearsal(t *testing.T) {
 // copy.
 func (l *declaredLab) measureUpdates(updates int, value string) []time.Duration {
 	l.Helper()
-	// The watch begins after the existing copies, because their events would delay those of the changes.
+	// The watch begins after the existing copies, because their events would delay the events of the changes.
 	remote := l.Remote.Of("ConfigMap", l.RemoteNS)
 	present := reflectiontest.Must(remote.List(l.Context(), metav1.ListOptions{Limit: 1}))(l.T)
 	copies := reflectiontest.Must(remote.Watch(l.Context(), metav1.ListOptions{ResourceVersion: present.GetResourceVersion()}))(l.T)

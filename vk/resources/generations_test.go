@@ -201,7 +201,7 @@ func TestAStatusComesBackWhileTheSpecIsRefused(t *testing.T) {
 	})
 }
 
-// TestFieldsThatTheProviderDoesNotKnow checks the case that a provider drops a field because it has an earlier
+// TestFieldsThatTheProviderDoesNotKnow checks the case in which a provider drops a field because it has an earlier
 // definition. An Event must name the field and the version of the provider. The field must be sent again with the next
 // change, and must be stored when the provider has the new definition.
 func TestFieldsThatTheProviderDoesNotKnow(t *testing.T) {

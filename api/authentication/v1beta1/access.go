@@ -5,7 +5,7 @@ package v1beta1
 
 // AuthParams are the credentials of a consumer for the API server of its provider, without its private key.
 type AuthParams struct {
-	// CA has the certificates, in PEM, with which the certificate of the API server is verified. If it is empty, the
+	// CA contains the certificates, in PEM, that verify the certificate of the API server. If it is empty, the
 	// certificates of the consumer's system are used.
 	//
 	// +optional
@@ -26,7 +26,7 @@ type AuthParams struct {
 	// +optional
 	ProxyURL *string `json:"proxyURL,omitempty"`
 
-	// AwsConfig has the credentials that Liqo issues on Amazon EKS instead of a certificate. Refract preserves the
+	// AwsConfig contains the credentials that Liqo issues on Amazon EKS instead of a certificate. Refract preserves the
 	// field and never writes it.
 	//
 	// +optional

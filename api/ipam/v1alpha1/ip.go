@@ -51,7 +51,7 @@ type IPSpec struct {
 	// +optional
 	NetworkRef *corev1.ObjectReference `json:"networkRef,omitempty"`
 
-	// ServiceTemplate is a Service with the name of the IP that leads to the address.
+	// ServiceTemplate is the template of a Service that has the name of the IP and routes to the address.
 	//
 	// +optional
 	ServiceTemplate *ServiceTemplate `json:"serviceTemplate,omitempty"`
@@ -73,7 +73,7 @@ type ServiceTemplate struct {
 	// +optional
 	Metadata metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Spec of the Service.
+	// Spec is the spec of the Service.
 	//
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:validation:Type=object
@@ -96,7 +96,7 @@ type IPStatus struct {
 	// +optional
 	CIDR networking.CIDR `json:"cidr,omitempty"`
 
-	// Conditions of the request, while it is not granted. Liqo's CRD does not store them.
+	// Conditions are the conditions of the request while it is not granted. Liqo's CRD does not store them.
 	//
 	// +listType=map
 	// +listMapKey=type

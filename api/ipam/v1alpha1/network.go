@@ -44,7 +44,7 @@ type NetworkSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cidr is immutable: delete the Network and create another"
 	CIDR networking.CIDR `json:"cidr"`
 
-	// PreAllocated is the number of addresses, from the first one, that no IP gets. It is immutable.
+	// PreAllocated is the number of addresses at the beginning of the range that no IP gets. It is immutable.
 	//
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="preAllocated is immutable: delete the Network and create another"
@@ -63,7 +63,7 @@ type NetworkStatus struct {
 	// +optional
 	CIDR networking.CIDR `json:"cidr,omitempty"`
 
-	// Conditions of the request, while it is not granted. Liqo's CRD does not store them.
+	// Conditions are the conditions of the request while it is not granted. Liqo's CRD does not store them.
 	//
 	// +listType=map
 	// +listMapKey=type

@@ -51,12 +51,12 @@ type ConfigurationList struct {
 
 // ConfigurationSpec contains the true ranges of both clusters.
 type ConfigurationSpec struct {
-	// Local are the ranges of this cluster. The controller manager sets them if they are empty.
+	// Local contains the ranges of this cluster. The controller manager sets them if they are empty.
 	//
 	// +optional
 	Local *ClusterConfig `json:"local,omitempty"`
 
-	// Remote are the ranges of the peer, as it uses them itself.
+	// Remote contains the ranges that the peer itself uses.
 	//
 	// +optional
 	Remote ClusterConfig `json:"remote,omitempty"`
@@ -64,7 +64,7 @@ type ConfigurationSpec struct {
 
 // ClusterConfig contains the ranges of one cluster.
 type ClusterConfig struct {
-	// CIDR are the ranges, by their use.
+	// CIDR contains the ranges by their use.
 	//
 	// +optional
 	CIDR ClusterConfigCIDR `json:"cidr,omitempty"`
@@ -72,12 +72,12 @@ type ClusterConfig struct {
 
 // ClusterConfigCIDR contains the ranges of one cluster by their use.
 type ClusterConfigCIDR struct {
-	// Pod are the ranges of the pods.
+	// Pod contains the ranges of the pods.
 	//
 	// +optional
 	Pod []CIDR `json:"pod,omitempty"`
 
-	// External are the ranges of addresses for hosts of the cluster that are not pods.
+	// External contains the ranges of addresses for hosts of the cluster that are not pods.
 	//
 	// +optional
 	External []CIDR `json:"external,omitempty"`
@@ -88,12 +88,13 @@ const ConfiguredCondition = "NetworkCIDRsConfigured"
 
 // ConfigurationStatus contains the local ranges of the peer.
 type ConfigurationStatus struct {
-	// Remote are the local ranges for the ranges of the spec at the same index. A range that is the same in both is not translated.
+	// Remote contains the local ranges that replace the ranges of the spec at the same index. A range that is the same
+	// in both is not translated.
 	//
 	// +optional
 	Remote *ClusterConfig `json:"remote,omitempty"`
 
-	// Conditions of the ranges.
+	// Conditions are the conditions of the ranges.
 	//
 	// +listType=map
 	// +listMapKey=type

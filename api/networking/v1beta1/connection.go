@@ -78,20 +78,20 @@ type ConnectionStatus struct {
 	// +optional
 	Value ConnectionValue `json:"value,omitempty"`
 
-	// Latency of the tunnel.
+	// Latency is the latency of the tunnel.
 	//
 	// +optional
 	Latency ConnectionLatency `json:"latency,omitempty"`
 }
 
-// ConnectionLatency is a measured time for both ways together.
+// ConnectionLatency is a measured round-trip time.
 type ConnectionLatency struct {
-	// Value with its unit, such as 12ms.
+	// Value is the time with its unit, such as 12ms.
 	//
 	// +optional
 	Value string `json:"value,omitempty"`
 
-	// Timestamp of the measurement.
+	// Timestamp is the time of the measurement.
 	//
 	// +optional
 	Timestamp metav1.Time `json:"timestamp,omitempty"`

@@ -47,7 +47,7 @@ type GatewayServerSpec struct {
 	// +optional
 	ServerTemplateRef corev1.ObjectReference `json:"serverTemplateRef,omitempty"`
 
-	// MTU of the tunnel, in bytes.
+	// MTU is the MTU of the tunnel, in bytes.
 	//
 	// +optional
 	MTU int `json:"mtu,omitempty"`
@@ -57,7 +57,7 @@ type GatewayServerSpec struct {
 	// +optional
 	Endpoint Endpoint `json:"endpoint,omitempty"`
 
-	// SecretRef names the Secret with the keys. If it is empty, they are made.
+	// SecretRef names the Secret with the keys. If it is empty, keys are generated.
 	//
 	// +optional
 	SecretRef corev1.LocalObjectReference `json:"secretRef,omitempty"`
@@ -65,7 +65,7 @@ type GatewayServerSpec struct {
 
 // Endpoint is the Service in front of a gateway.
 type Endpoint struct {
-	// Port of the gateway, UDP.
+	// Port is the UDP port of the gateway.
 	//
 	// +optional
 	Port int32 `json:"port,omitempty"`
@@ -77,7 +77,7 @@ type Endpoint struct {
 	// +optional
 	ServiceType corev1.ServiceType `json:"serviceType,omitempty"`
 
-	// NodePort of the Service. If it is empty, Kubernetes chooses it.
+	// NodePort is the node port of the Service. If it is empty, Kubernetes chooses one.
 	//
 	// +optional
 	NodePort *int32 `json:"nodePort,omitempty"`
@@ -95,7 +95,7 @@ type GatewayServerStatus struct {
 	// +optional
 	ServerRef *corev1.ObjectReference `json:"serverRef,omitempty"`
 
-	// Endpoint is where the peer reaches the gateway.
+	// Endpoint is the endpoint at which the peer reaches the gateway.
 	//
 	// +optional
 	Endpoint *EndpointStatus `json:"endpoint,omitempty"`
@@ -105,39 +105,39 @@ type GatewayServerStatus struct {
 	// +optional
 	SecretRef *corev1.ObjectReference `json:"secretRef,omitempty"`
 
-	// InternalEndpoint is where the nodes of this cluster reach the gateway.
+	// InternalEndpoint is the endpoint at which the nodes of this cluster reach the gateway.
 	//
 	// +optional
 	InternalEndpoint *InternalGatewayEndpoint `json:"internalEndpoint,omitempty"`
 }
 
-// EndpointStatus is where a gateway is reached from outside its cluster.
+// EndpointStatus is the endpoint at which a gateway is reached from outside its cluster.
 type EndpointStatus struct {
-	// Addresses or names, the best one first.
+	// Addresses are the addresses or host names of the gateway, the best one first.
 	//
 	// +optional
 	Addresses []string `json:"addresses,omitempty"`
 
-	// Port of all addresses.
+	// Port is the port at each of the addresses.
 	//
 	// +optional
 	Port int32 `json:"port,omitempty"`
 
-	// Protocol of the port.
+	// Protocol is the protocol of the port.
 	//
 	// +kubebuilder:validation:Enum=TCP;UDP
 	// +optional
 	Protocol *corev1.Protocol `json:"protocol,omitempty"`
 }
 
-// InternalGatewayEndpoint is where the nodes of its own cluster reach a gateway.
+// InternalGatewayEndpoint is the endpoint at which the nodes of its own cluster reach a gateway.
 type InternalGatewayEndpoint struct {
-	// IP of the pod.
+	// IP is the address of the gateway's pod.
 	//
 	// +optional
 	IP *IP `json:"ip,omitempty"`
 
-	// Node is the name of the node of the pod.
+	// Node is the name of the pod's node.
 	//
 	// +optional
 	Node *string `json:"node,omitempty"`
@@ -182,17 +182,17 @@ type GatewayClientSpec struct {
 	// +optional
 	ClientTemplateRef corev1.ObjectReference `json:"clientTemplateRef,omitempty"`
 
-	// MTU of the tunnel, in bytes.
+	// MTU is the MTU of the tunnel, in bytes.
 	//
 	// +optional
 	MTU int `json:"mtu,omitempty"`
 
-	// Endpoint of the peer's gateway.
+	// Endpoint is the endpoint of the peer's gateway.
 	//
 	// +optional
 	Endpoint EndpointStatus `json:"endpoint,omitempty"`
 
-	// SecretRef names the Secret with the keys. If it is empty, they are made.
+	// SecretRef names the Secret with the keys. If it is empty, keys are generated.
 	//
 	// +optional
 	SecretRef corev1.LocalObjectReference `json:"secretRef,omitempty"`
@@ -210,7 +210,7 @@ type GatewayClientStatus struct {
 	// +optional
 	SecretRef *corev1.ObjectReference `json:"secretRef,omitempty"`
 
-	// InternalEndpoint is where the nodes of this cluster reach the gateway.
+	// InternalEndpoint is the endpoint at which the nodes of this cluster reach the gateway.
 	//
 	// +optional
 	InternalEndpoint *InternalGatewayEndpoint `json:"internalEndpoint,omitempty"`

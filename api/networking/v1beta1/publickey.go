@@ -30,7 +30,7 @@ type PublicKeyList struct {
 
 // PublicKeySpec is the key.
 type PublicKeySpec struct {
-	// PublicKey are the 32 bytes of the key (Curve25519).
+	// PublicKey contains the 32 bytes of the key (Curve25519).
 	//
 	// +optional
 	PublicKey []byte `json:"publicKey,omitempty"`

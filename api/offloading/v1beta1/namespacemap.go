@@ -32,7 +32,7 @@ type NamespaceMapList struct {
 	Items           []NamespaceMap `json:"items"`
 }
 
-// NamespaceMapSpec has the requests of the consumer.
+// NamespaceMapSpec contains the requests of the consumer.
 type NamespaceMapSpec struct {
 	// DesiredMapping maps names of local namespaces to the names of their remote namespaces.
 	//

@@ -137,7 +137,7 @@ type NamespaceOffloadingStatus struct {
 	// +optional
 	OffloadingPhase OffloadingPhaseType `json:"offloadingPhase,omitempty"`
 
-	// RemoteNamespacesConditions has the conditions of each remote namespace. The keys are the names of the
+	// RemoteNamespacesConditions contains the conditions of each remote namespace. The keys are the names of the
 	// NamespaceMaps, which are the IDs of the remote clusters.
 	//
 	// +optional

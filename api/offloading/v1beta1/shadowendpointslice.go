@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ShadowEndpointSlice has endpoints of the consumer for this provider. An EndpointSlice with the same name and
+// ShadowEndpointSlice contains endpoints of the consumer for this provider. An EndpointSlice with the same name and
 // namespace is created from it. The endpoints are ready only while their cluster is reachable.
 //
 // +kubebuilder:object:root=true

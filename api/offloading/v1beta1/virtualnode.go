@@ -40,7 +40,7 @@ type VirtualNodeList struct {
 	Items           []VirtualNode `json:"items"`
 }
 
-// VirtualNodeSpec has the resources of the node and the configuration of its virtual kubelet.
+// VirtualNodeSpec contains the resources of the node and the configuration of its virtual kubelet.
 type VirtualNodeSpec struct {
 	// ClusterID is the ID of the provider.
 	//
@@ -135,7 +135,7 @@ type DeploymentTemplate struct {
 	Spec appsv1.DeploymentSpec `json:"spec,omitempty"`
 }
 
-// OffloadingPatch has changes for all objects, or for all pods, that a virtual node reflects to its provider.
+// OffloadingPatch contains changes for all objects, or for all pods, that a virtual node reflects to its provider.
 type OffloadingPatch struct {
 	// NodeSelector replaces the node selector of offloaded pods.
 	//
@@ -211,7 +211,7 @@ type LoadBalancerType struct {
 
 // VirtualNodeStatus is the state of the virtual node.
 type VirtualNodeStatus struct {
-	// Conditions has one condition for the virtual kubelet and one for the Node.
+	// Conditions contains one condition for the virtual kubelet and one for the Node.
 	//
 	// +optional
 	Conditions []VirtualNodeCondition `json:"conditions,omitempty"`

@@ -130,7 +130,7 @@ type PluginManifest struct {
 
 // PluginRevisionStatus is the state of a revision on each virtual node.
 type PluginRevisionStatus struct {
-	// VirtualNodes has one entry for each virtual node, written by its virtual kubelet.
+	// VirtualNodes contains one entry for each virtual node, written by its virtual kubelet.
 	//
 	// +kubebuilder:validation:MaxItems=256
 	// +listType=map

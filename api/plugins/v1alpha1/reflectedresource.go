@@ -150,7 +150,7 @@ type TargetResource struct {
 
 // ReflectedResourceStatus is the state of the reflection on each virtual node.
 type ReflectedResourceStatus struct {
-	// VirtualNodes has one entry for each virtual node, written by its virtual kubelet.
+	// VirtualNodes contains one entry for each virtual node, written by its virtual kubelet.
 	//
 	// +listType=map
 	// +listMapKey=name
@@ -193,7 +193,7 @@ const (
 	PausedReason = "Paused"
 	// MissingDefinitionReason means that one of the clusters does not serve the resource.
 	MissingDefinitionReason = "MissingDefinition"
-	// MissingPermissionReason means that the virtual kubelet lacks a permission. The message has the RBAC rule to
+	// MissingPermissionReason means that the virtual kubelet lacks a permission. The message contains the RBAC rule to
 	// add.
 	MissingPermissionReason = "MissingPermission"
 	// NotReflectableReason means that objects of this resource cannot be reflected, or not with these settings.

@@ -234,13 +234,13 @@ type OCISource struct {
 	// +kubebuilder:validation:XValidation:rule="self.matches('^(([a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?([.][a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?)*[.]?|[[][0-9a-fA-F:.]+[]])(:[1-9][0-9]{0,4})?/)?[a-z0-9]+(([.]|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+(([.]|_|__|-+)[a-z0-9]+)*)*(:[a-zA-Z0-9_][a-zA-Z0-9._-]{0,127})?(@[a-z0-9]+:[0-9a-f]{64,128})?$')",message="use HOST/PATH:TAG or HOST/PATH@sha256:DIGEST; parts of the path have lower case letters and digits, and between them single dots, underscores or dashes"
 	Image string `json:"image"`
 
-	// PullSecret is a Secret of type kubernetes.io/dockerconfigjson. Its credentials are sent to the registry for
-	// which they are, and to the token server that this registry names.
+	// PullSecret is a Secret of type kubernetes.io/dockerconfigjson. Its credentials are sent to the registry that they
+	// are for, and to the token server that this registry names.
 	//
 	// +optional
 	PullSecret *SecretReference `json:"pullSecret,omitempty"`
 
-	// CASecret is a Secret whose key ca.crt has the certificate authorities of the registry. They replace the
+	// CASecret is a Secret whose key ca.crt contains the certificate authorities of the registry. They replace the
 	// authorities of the system.
 	//
 	// +optional
@@ -271,7 +271,7 @@ type HTTPSource struct {
 	// +kubebuilder:validation:Pattern=`^[0-9a-f]{64}$`
 	SHA256 string `json:"sha256"`
 
-	// CASecret is a Secret whose key ca.crt has the certificate authorities of the server. They replace the
+	// CASecret is a Secret whose key ca.crt contains the certificate authorities of the server. They replace the
 	// authorities of the system.
 	//
 	// +optional
@@ -374,7 +374,7 @@ type PluginRollout struct {
 	// +optional
 	Strategy RolloutStrategy `json:"strategy,omitempty"`
 
-	// Rehearsal has the limits within which a revision is promoted.
+	// Rehearsal contains the limits within which a revision is promoted.
 	//
 	// +optional
 	Rehearsal *PluginRehearsal `json:"rehearsal,omitempty"`
@@ -397,7 +397,7 @@ type PluginRollout struct {
 	MaxFailedPercent *int32 `json:"maxFailedPercent,omitempty"`
 }
 
-// PluginRehearsal has the limits within which a rehearsed revision is promoted.
+// PluginRehearsal contains the limits within which a rehearsed revision is promoted.
 type PluginRehearsal struct {
 	// MaxErrors is the maximum number of objects for which the plugins may fail.
 	//

@@ -5,7 +5,7 @@ package v1alpha1
 
 import "slices"
 
-// maxEarlierRejectedRevisions is the maximum of EarlierRejectedRevisions.
+// maxEarlierRejectedRevisions is the maximum length of EarlierRejectedRevisions.
 const maxEarlierRejectedRevisions = 20
 
 // IsRejected reports whether the revision was rolled back in its probation.

@@ -23,24 +23,26 @@ import (
 )
 
 const (
-	// connectionRefreshInterval is how often the latency and its time are written while the peer answers, as in Liqo. Whoever reads a
-	// Connection takes one that is not refreshed for a down one.
+	// connectionRefreshInterval is how often the latency and its time are written while the peer answers, as in Liqo.
+	// Readers treat a Connection that is not refreshed as down.
 	connectionRefreshInterval = 10 * time.Second
-	// minConnectionWriteInterval is the pause after a write. Without it, a line that flaps causes a write for each loss.
+	// minConnectionWriteInterval is the pause after a write. With a shorter pause, a flapping connection causes more
+	// writes.
 	minConnectionWriteInterval = time.Second
 	// connectionRetryInterval is the pause after a failed write.
 	connectionRetryInterval = 5 * time.Second
 	// connectionWriteTimeout limits one write.
 	connectionWriteTimeout = 10 * time.Second
-	// restartGrace is how long the Connection keeps the state that an earlier process has written, while this one waits for the first
-	// answer. Without it, the endpoints of the peer are not ready after each restart of a gateway.
+	// restartGrace is how long the Connection keeps the state that an earlier process has written while this process
+	// waits for the first answer. With a shorter time, the endpoints of the peer become unready after each restart of a
+	// gateway.
 	restartGrace = 5 * time.Second
 )
 
 // noLatency is the latency if the peer does not answer, as in Liqo.
 const noLatency = "N/A"
 
-// link is the state of the connection to the peer, as this process knows it. Times are from the clock of this host.
+// link is the state of the connection to the peer, according to this process. Times are from the clock of this host.
 type link struct {
 	opened    time.Time // when this pod became active; zero while it is a standby
 	connected bool
@@ -322,7 +324,8 @@ func connectionName(gatewayName string) string { return "gw-" + gatewayName }
 
 // newConnection returns the Connection of a gateway, without its status. It is deleted together with the gateway.
 func newConnection(gate client.Object, name string) *networking.Connection {
-	// As in Liqo, the reference names the object that runs a gateway of Liqo, with the UID of the gateway.
+	// As in Liqo, the reference contains the kind of the object that would run the gateway in Liqo, and the UID of the
+	// gateway.
 	kind, end, runner := networking.GatewayServerKind, networking.ServerConnection, "WgGatewayServer"
 	if _, ok := gate.(*networking.GatewayClient); ok {
 		kind, end, runner = networking.GatewayClientKind, networking.ClientConnection, "WgGatewayClient"

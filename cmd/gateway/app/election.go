@@ -65,7 +65,7 @@ func newElector(writer client.Client, o *runOptions, caches *objects, r *reporte
 	return e, err
 }
 
-// recordReport follows the Report of package gateway. It does not block.
+// recordReport processes a Report of package gateway. It does not block.
 func (e *elector) recordReport(r gateway.Report) {
 	if r.PeerEndpoint.IsValid() {
 		e.member.SetPeer(r.PeerEndpoint)
@@ -172,8 +172,8 @@ func (e *elector) takeLease(ctx context.Context, v takeover.View, gate client.Ob
 	return true, nil
 }
 
-// publish writes the endpoint if this pod still holds the Lease. This is checked because the cache may already have the
-// endpoint of another pod, but still have the former holder of the Lease.
+// publish writes the endpoint if this pod still holds the Lease. This is checked because the cache may contain the
+// endpoint of another pod before it contains the new holder of the Lease.
 func (e *elector) publish(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, electionWriteTimeout)
 	defer cancel()
@@ -196,7 +196,7 @@ func (e *elector) writeEndpoint(ctx context.Context, gate client.Object) error {
 	}
 	patch, err := json.Marshal(map[string]any{"status": map[string]any{"internalEndpoint": endpoint}})
 	if err != nil {
-		panic(err) // strings cannot fail
+		panic(err) // encoding strings cannot fail
 	}
 	if err := e.writer.Status().Patch(ctx, gate, client.RawPatch(types.MergePatchType, patch)); err != nil {
 		return fmt.Errorf("writing status.internalEndpoint of the gateway %s, %w", client.ObjectKeyFromObject(gate), err)

@@ -24,7 +24,7 @@ const privateKeyField = "privateKey"
 // keyCheckInterval is how often the mounted keys are compared. With a longer interval, a gateway uses a replaced key for longer.
 const keyCheckInterval = 10 * time.Second
 
-// maxKeyFile limits how much of the file is read. It is more than the length of a key, so that a longer file is refused as such.
+// maxKeyFile limits how much of the file is read. It is longer than a key, so that a file that is too long is detected.
 const maxKeyFile = 1024
 
 // keyFile is the mounted private key. The key stays if its file disappears or contains no key, because the connection needs it.
@@ -33,7 +33,7 @@ type keyFile struct {
 	last []byte
 }
 
-// read returns the key, or nil if there was none yet. The error describes why the file cannot be used; the key is then the last one.
+// read returns the key, or nil if there was none yet. If the file cannot be used, it returns the last key and an error.
 // read is not safe for concurrent use.
 func (k *keyFile) read() ([]byte, error) {
 	key, err := readKey(k.path)

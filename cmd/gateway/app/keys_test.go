@@ -14,7 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestKeyFile checks that a key is followed, that it stays while the file is missing or contains no key, and that each of these is an error.
+// TestKeyFile checks that a replaced key is read, and that the last key is returned with an error while the file is
+// missing or contains no key.
 func TestKeyFile(t *testing.T) {
 	k := keyFile{path: filepath.Join(t.TempDir(), privateKeyField)}
 	write := func(content []byte) { require.NoError(t, os.WriteFile(k.path, content, 0o600)) }

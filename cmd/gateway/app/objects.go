@@ -66,7 +66,7 @@ func newScheme() *runtime.Scheme {
 }
 
 // newMapper returns a mapper with the resources of the kinds. client-go's mapper would read them from the API server,
-// and fail while it is unavailable.
+// and would fail while the API server is unavailable.
 func newMapper() meta.RESTMapper {
 	mapper := meta.NewDefaultRESTMapper(nil)
 	add := func(group schema.GroupVersion, kind, plural, singular string, scope meta.RESTScope) {

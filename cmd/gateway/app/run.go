@@ -194,7 +194,7 @@ type peering struct {
 	reporter  *reporter
 	nodes     nodes
 	endpoints endpoints
-	// retry receives a value when it is the turn of the peer's next endpoint.
+	// retry receives a value when the next endpoint of the peer should be tried.
 	retry chan struct{}
 	// standby is true while this pod is a standby. It then does not try endpoints.
 	standby atomic.Bool

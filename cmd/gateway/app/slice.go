@@ -26,12 +26,14 @@ import (
 const (
 	// sliceWriteTimeout limits a write of the EndpointSlice.
 	sliceWriteTimeout = 5 * time.Second
-	// sliceRetryInterval is the pause after a write that has failed. A longer one leaves the Service without the active pod for longer.
+	// sliceRetryInterval is the pause after a write that has failed. With a longer pause, the Service stays without the
+	// active pod for longer.
 	sliceRetryInterval = time.Second
 )
 
-// sliceKeeper leads the Service of a server to the active pod. The controller manager creates the EndpointSlice; the
-// active pod writes its endpoint, so that the Service follows the active pod even while the controller manager is down.
+// sliceKeeper makes the Service of a server route to the active pod. The controller manager creates the EndpointSlice;
+// the active pod writes its endpoint, so that the Service follows the active pod even while the controller manager is
+// down.
 type sliceKeeper struct {
 	options *runOptions
 	reader  client.Reader
@@ -44,7 +46,7 @@ func newSliceKeeper(writer client.Client, o *runOptions, reader client.Reader) *
 	return &sliceKeeper{options: o, reader: reader, writer: writer, changed: make(chan struct{}, 1)}
 }
 
-// requestUpdate lets the EndpointSlice be compared. It does not block.
+// requestUpdate triggers a comparison of the EndpointSlice. It does not block.
 func (k *sliceKeeper) requestUpdate() {
 	select {
 	case k.changed <- struct{}{}:
@@ -78,7 +80,7 @@ func (k *sliceKeeper) keepSlice(ctx context.Context, synced <-chan struct{}) err
 	}
 }
 
-// updateSlice writes this pod to the EndpointSlice if it is active, and not there yet.
+// updateSlice writes this pod's endpoint to the EndpointSlice if the pod is active and the EndpointSlice differs.
 func (k *sliceKeeper) updateSlice(ctx context.Context) error {
 	o := k.options
 	_, endpoint, err := o.readGateway(ctx, k.reader)
@@ -95,7 +97,7 @@ func (k *sliceKeeper) updateSlice(ctx context.Context) error {
 	}
 	patch, err := json.Marshal(map[string]any{"endpoints": []discoveryv1.Endpoint{own}})
 	if err != nil {
-		panic(err) // the type can be encoded
+		panic(err) // this cannot happen, because the type can always be encoded
 	}
 	ctx, cancel := context.WithTimeout(ctx, sliceWriteTimeout)
 	defer cancel()

@@ -111,8 +111,8 @@ func announceHold(t *testing.T, kind string, object client.Object) {
 	})
 }
 
-// TestClaimsOfTheProviderAreNamed checks that claims which only the provider knows are named, with the remedy, as soon
-// as the controllers have found them, and that the flag confirms their deletion.
+// TestClaimsOfTheProviderAreNamed checks that claims that only the provider knows about are named, with the remedy, as
+// soon as the controllers have found them, and that the flag confirms their deletion.
 func TestClaimsOfTheProviderAreNamed(t *testing.T) {
 	create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "archive"}})
 	nso := &offloading.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Namespace: "archive", Name: offloading.NamespaceOffloadingName, Finalizers: []string{hold}}}

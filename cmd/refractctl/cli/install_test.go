@@ -69,8 +69,8 @@ func TestInstallTakesValuesAsHelmDoes(t *testing.T) {
 	}
 }
 
-// TestInstallUpgradesCRDs checks that a CRD which an earlier release has installed is updated to the current schema
-// even if there are objects of its kind, that the objects stay unchanged, and that a dry run names the CRD.
+// TestInstallUpgradesCRDs checks that a CRD that an earlier release has installed is updated to the current schema even
+// if there are objects of its kind, that the objects stay unchanged, and that a dry run names the CRD.
 func TestInstallUpgradesCRDs(t *testing.T) {
 	c := admin(t)
 	const name = "quotas.offloading.liqo.io"

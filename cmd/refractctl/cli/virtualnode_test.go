@@ -56,9 +56,9 @@ func (p *printed) String() string {
 
 const tick = 20 * time.Millisecond
 
-// controller acts as the controller: as soon as is returns true for the VirtualNode, it sets the conditions one after
-// the other, each when the command has printed the previous one. If the VirtualNode is being deleted, it then removes
-// the finalizer.
+// controller acts as the controller: as soon as is returns true for the VirtualNode, it sets the conditions in shown
+// one after the other, each when the command has printed the previous one. If the VirtualNode is being deleted, it then
+// removes the finalizer.
 func controller(t *testing.T, progress *printed, vn *offloading.VirtualNode, is func(*offloading.VirtualNode) bool, shown ...offloading.VirtualNodeCondition) <-chan error {
 	t.Helper()
 	c, done := admin(t), make(chan error, 1)

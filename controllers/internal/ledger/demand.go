@@ -24,7 +24,7 @@ const (
 // demandOf returns the amounts with which a pod counts towards a Quota, according to the rules of Kubernetes: the sum
 // of the requests of its containers, or the requests of its largest init container if these are larger, plus sidecars
 // and overhead. Limits are added up by the same rules, under names such as limits.cpu. The pod itself counts as one
-// pod. During a resize, the larger one of the current and the new size counts.
+// pod. During a resize, the larger of the current and the new size counts.
 func demandOf(pod *corev1.Pod) corev1.ResourceList {
 	defaulted := &corev1.Pod{Spec: withDefaultRequests(&pod.Spec), Status: pod.Status}
 	demand := corev1.ResourceList{}
@@ -173,7 +173,7 @@ func addResources(sum, more corev1.ResourceList) {
 	}
 }
 
-// raiseResources sets each resource in list to the larger one of its amounts in list and other.
+// raiseResources sets each resource in list to the larger of its amounts in list and other.
 func raiseResources(list, other corev1.ResourceList) {
 	for name, quantity := range other {
 		if present, ok := list[name]; !ok || quantity.Cmp(present) > 0 {

@@ -6,7 +6,7 @@
 // The usage of a user is the sum of the requests of its pods in the cache of the manager. There is no counter that
 // could become wrong. A pod counts until it has finished or is deleted, and the result is the same after a restart or
 // in another replica. The resources of a recent creation or change are reserved until the cache contains it. A change
-// counts with the larger one of the current and the new size. A pod without a creator counts towards all Quotas of its
+// counts with the larger of the current and the new size. A pod without a creator counts towards all Quotas of its
 // consumer.
 //
 // Only the additional demand of a change must fit into the Quota. If a Quota is cordoned, or a required Quota is

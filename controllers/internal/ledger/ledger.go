@@ -52,7 +52,7 @@ type Ledger struct {
 	announced map[types.NamespacedName]announcement
 }
 
-// reservation is the demand of one pod that may not be in the cache yet. The larger one of the two demands counts.
+// reservation is the demand of one pod that may not be in the cache yet. The larger of the two demands counts.
 type reservation struct {
 	owner owner
 	// open is the demand of a write that is pending or has an unknown outcome.
@@ -70,8 +70,8 @@ func (r *reservation) totalDemand() corev1.ResourceList {
 	return demand
 }
 
-// announcementPeriod is how long an admitted change counts in the webhook. A longer time keeps refusing other
-// requests if the API server did not store the change; a shorter one ends before the controller has acted.
+// announcementPeriod is how long an admitted change counts in the webhook. With a longer period, other requests are
+// refused for longer if the API server did not store the change. A shorter period ends before the controller has acted.
 const announcementPeriod = 10 * time.Second
 
 type announcement struct {
@@ -133,10 +133,9 @@ func (l *Ledger) LimitedResources(ctx context.Context, labels map[string]string)
 	return names, len(quotas) > 0, err
 }
 
-// ReserveResources returns a Refusal if the request exceeds a Quota. Otherwise it reserves the larger one of the
-// current and the new size of the pod, until SettleReservation or ReleaseReservation is called. If the outcome of the
-// write is unknown, neither must be called. The next call of ReserveResources for this pod then replaces the
-// reservation.
+// ReserveResources returns a Refusal if the request exceeds a Quota. Otherwise it reserves the larger of the current
+// and the new size of the pod, until SettleReservation or ReleaseReservation is called. If the outcome of the write is
+// unknown, neither must be called. The next call of ReserveResources for this pod then replaces the reservation.
 func (l *Ledger) ReserveResources(ctx context.Context, request Request) (*Refusal, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -20,7 +20,7 @@ import (
 // that they are remapped to.
 var configurations = schema.GroupVersionResource{Group: "networking.liqo.io", Version: "v1beta1", Resource: "configurations"}
 
-// cidrsConfigured is the type of the condition which reports that all ranges of a Configuration are remapped.
+// cidrsConfigured is the type of the condition that reports that all ranges of a Configuration are remapped.
 const cidrsConfigured = "NetworkCIDRsConfigured"
 
 // configuration contains the fields of a Configuration that this package reads.

@@ -58,7 +58,7 @@ type Networks struct {
 	followers []func(cluster string)
 }
 
-// state is whether this cluster serves Configurations, as far as this is known.
+// state records whether this cluster serves Configurations.
 type state int
 
 const (

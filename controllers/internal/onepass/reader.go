@@ -15,7 +15,7 @@ import (
 )
 
 // NewReader returns an uncached reader. If a single unstructured object of one of the given kinds is read, it is
-// decoded within the limits of the kind, as in the informers. All other objects are read with usual.
+// decoded within the limits of the kind, as in the informers. The reader usual reads all other objects.
 func NewReader(config *rest.Config, usual client.Reader, decoding Decoding) (client.Reader, error) {
 	r := &reader{Reader: usual, resources: map[schema.GroupVersionKind]dynamic.NamespaceableResourceInterface{}}
 	for kind := range decoding {

@@ -58,7 +58,7 @@ type Options struct {
 	Others []schema.GroupVersionKind
 	// Selector selects the watched objects. If it is nil, all objects are watched.
 	Selector labels.Selector
-	// SameName restricts the watch to the object whose name is the name that the Remote was opened with.
+	// SameName restricts the watch to the object with the name with which the Remote was opened.
 	SameName bool
 	// Observe wraps the client of each provider. It may be nil.
 	Observe func(client.Client) client.Client

@@ -25,7 +25,7 @@ const (
 	// minThrottledDelay is the delay after HTTP 429 if the API server suggests none. A shorter delay adds to the load of
 	// the API server.
 	minThrottledDelay = time.Second
-	// maxThrottledDelay limits the delay that an API server can suggest. With a longer one, the API server of a
+	// maxThrottledDelay limits the delay that an API server can suggest. With a longer maximum, the API server of a
 	// provider could stop a controller for a long time.
 	maxThrottledDelay = 30 * time.Second
 )

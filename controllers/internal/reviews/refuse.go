@@ -26,10 +26,10 @@ const (
 	tailBytes = 4 << 10
 )
 
-// RefuseLarge returns a handler that refuses reviews of the creation of objects with more than most bytes. The response
-// contains the message. All other requests are forwarded to next. Only the beginning of a refused review is parsed,
-// because decoding the whole review would take a thousand times as long, and several times its size in memory. The
-// handler is safe for concurrent use.
+// RefuseLarge returns a handler that refuses reviews of the creation of objects that exceed the maximum size (most, in
+// bytes). The response contains the message. All other requests are forwarded to next. Only the beginning of a refused
+// review is parsed, because decoding the whole review would take a thousand times as long, and several times its size
+// in memory. The handler is safe for concurrent use.
 func RefuseLarge(next http.Handler, most int64, message string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		if request.ContentLength <= most {

@@ -21,8 +21,8 @@ import (
 // creatingReason is the reason of a container that waits for its image and its volumes.
 const creatingReason = "ContainerCreating"
 
-// creationGrace is how long the containers of a pod may be created without being reported. A shorter one reports pods whose images are
-// pulled.
+// creationGrace is how long the containers of a pod may be created without being reported. With a shorter period, pods
+// whose images are still being pulled are reported.
 const creationGrace = time.Minute
 
 // HashSpec returns a hash of the JSON form of a spec. The hash of an unchanged spec may change when a new version of

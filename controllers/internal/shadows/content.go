@@ -32,8 +32,8 @@ const MaxKeptBytes = 32 << 10
 // absentField marks a cached object with content that was dropped from the cache.
 const absentField = "refract.io/content-absent"
 
-// Compact drops the content, the labels and the annotations of an object, each if it is larger than maxBytes. fields
-// are the text fields with the content. Of the labels, the origin is kept. Compact modifies the object.
+// Compact drops the content, the labels and the annotations of an object if they are larger than maxBytes each. fields
+// are the text fields with the content. The origin label is kept. Compact modifies the object.
 func Compact(object *unstructured.Unstructured, maxBytes int, fields ...string) {
 	for _, field := range fields {
 		if text, ok := object.Object[field].(string); ok && len(text) > maxBytes {

@@ -34,7 +34,8 @@ func deniedMetadata(field, key string, allow *tenantlimits.Setting) *Refusal {
 }
 
 // DropDenied removes from the maps the labels and annotations that the consumer's objects must not have. It returns a
-// Refusal that names the first of them. It is for objects that are better without some metadata than outdated.
+// Refusal that names the first of them. It is for objects that are written without the denied metadata instead of not
+// being written at all.
 func (p *Policy) DropDenied(namespace *corev1.Namespace, labels, annotations map[string]string) *Refusal {
 	limits, err := p.options.Limits.With(namespace.Annotations)
 	first := checkMetadata(limits, labels, annotations)

@@ -16,8 +16,8 @@ const (
 	// minRetryDelay is the delay after the first failure of an object; the delay doubles with each further failure.
 	// With a longer delay, recovery from a write conflict takes longer.
 	minRetryDelay = 5 * time.Millisecond
-	// maxRetryDelay limits the delay. A longer limit leaves an object broken after its cause is gone; a shorter one
-	// burdens an API server that has problems.
+	// maxRetryDelay limits the delay. With a longer limit, an object stays broken for longer after the cause is gone. A
+	// shorter limit burdens an API server that has problems.
 	maxRetryDelay = 30 * time.Second
 	// reconcileTimeout limits one reconciliation with all its API calls. With a shorter timeout, reconciliations fail
 	// if the API server is slow; with a longer one, an unresponsive API server can block a worker for longer.

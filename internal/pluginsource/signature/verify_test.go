@@ -144,8 +144,8 @@ func TestAttachmentsThatCannotBeRead(t *testing.T) {
 	})
 }
 
-// TestWhatIsSignedIsASignature checks that a valid signature by a trusted key counts only if every field of the signed
-// statement is as in a signature of this image.
+// TestWhatIsSignedIsASignature checks that a valid signature by a trusted key does not count if the signed statement is
+// of another type, such as an attestation, or is about another image.
 func TestWhatIsSignedIsASignature(t *testing.T) {
 	public, private, err := ed25519.GenerateKey(nil)
 	require.NoError(t, err)

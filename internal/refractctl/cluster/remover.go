@@ -83,7 +83,7 @@ func (r *Remover) Change(write func() error) error {
 	return write()
 }
 
-// RecordRemoved records an object as removed, even if another client removes it as a part of the run.
+// RecordRemoved records an object as removed, even if another client removes it as part of the run.
 func (r *Remover) RecordRemoved(object *metav1.PartialObjectMetadata) {
 	if !r.HasRemoved(object.UID) {
 		r.removed = append(r.removed, object)
@@ -95,7 +95,7 @@ func (r *Remover) HasRemoved(uid types.UID) bool {
 	return slices.ContainsFunc(r.removed, func(one *metav1.PartialObjectMetadata) bool { return one.UID == uid })
 }
 
-// RecordLeft records an object that is left.
+// RecordLeft records an object that is not removed.
 func (r *Remover) RecordLeft(kind schema.GroupVersionKind, namespace, name string) {
 	object := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	object.SetGroupVersionKind(kind)

@@ -31,9 +31,9 @@ type Invitation struct {
 	Consumer, Provider, ProviderUID string
 	// Version is the version of the provider's installation.
 	Version string
-	// PodRanges are the pod ranges of the provider's nodes. It is empty if the nodes have none.
+	// PodRanges contains the pod ranges of the provider's nodes. It is empty if the nodes have none.
 	PodRanges []netip.Prefix
-	// ServiceRanges are the cluster IP ranges of the provider. It is empty if they are unknown.
+	// ServiceRanges contains the cluster IP ranges of the provider. It is empty if they are unknown.
 	ServiceRanges []netip.Prefix `json:",omitempty"`
 	// Resources are the resources that the provider grants.
 	Resources corev1.ResourceList

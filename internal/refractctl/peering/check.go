@@ -212,8 +212,8 @@ func (p *pair) checkPeers(ctx context.Context) error {
 	return errors.Join(err, p.provider.CheckTenantOwner(ctx, p.consumer))
 }
 
-// checkNode fails if the name of the virtual node cannot be used. A virtual node of this provider that refractctl has
-// created may already have the name.
+// checkNode fails if the name of the virtual node cannot be used. It does not fail if the name belongs to an existing
+// virtual node of this provider that refractctl has created.
 func (p *pair) checkNode(ctx context.Context, name string) error {
 	consumer, provider := p.consumer, p.provider.ID()
 	// The ServiceAccount of the virtual node would have the name of the ServiceAccount that the peer uses as a consumer

@@ -247,8 +247,8 @@ func (l *leaving) endRemoteNamespaces(ctx context.Context, hasNodes bool) error 
 }
 
 // previewRemoteNamespaces records, in a dry run, the remote namespaces that would be deleted with the last virtual
-// node. If data is deleted, these are all of them, and otherwise only namespaces without claims. The contents cannot be
-// read with an invitation.
+// node. Unless data is deleted, too, namespaces with claims are recorded as left. The contents cannot be read with an
+// invitation.
 func (l *leaving) previewRemoteNamespaces(ctx context.Context) error {
 	names, err := l.tenant.RemoteNamespaces(ctx)
 	if err != nil {

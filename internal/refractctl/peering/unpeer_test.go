@@ -214,8 +214,8 @@ func TestGiveUp(t *testing.T) {
 	}
 }
 
-// TestWithdrawReportsWhatIsLeft checks the case that the consumer has access through other bindings. The objects that
-// refractctl has created must still be withdrawn, and the error must list the remaining bindings.
+// TestWithdrawReportsWhatIsLeft checks the case in which the consumer has access through other bindings. The objects
+// that refractctl has created must still be withdrawn, and the error must list the remaining bindings.
 func TestWithdrawReportsWhatIsLeft(t *testing.T) {
 	t.Parallel()
 	s, _ := joined(t)

@@ -32,8 +32,8 @@ type Installation struct {
 	RolePrefix string
 	// ServiceAccount is the ServiceAccount of the controller manager, in Namespace.
 	ServiceAccount string
-	// Scheduling has the scheduling settings of the controller manager's pods: node selector, affinity and priority
-	// class name.
+	// Scheduling contains the scheduling settings of the controller manager's pods: node selector, affinity and
+	// priority class name.
 	Scheduling corev1.PodSpec
 	// Consumes is true if virtual nodes can be created in this cluster.
 	Consumes bool

@@ -305,7 +305,7 @@ func (i *Installer) describeOutdated(ctx context.Context, deployment *appsv1.Dep
 	template := &offloading.VkOptionsTemplate{}
 	err := i.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, template)
 	if apierrors.IsNotFound(err) {
-		return "", nil // the Deployment is not updated; the conditions of its VirtualNode have the reason
+		return "", nil // the Deployment is not updated; the conditions of its VirtualNode contain the reason
 	}
 	if err != nil {
 		return "", fmt.Errorf("getting VkOptionsTemplate %s/%s, %w", namespace, name, err)

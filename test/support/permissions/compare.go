@@ -35,7 +35,7 @@ type permission struct {
 	matches func(Write) bool
 }
 
-// patterns replaces the placeholders in the names of rules by patterns that match the names in a cluster. Roles have
+// patterns replaces the placeholders in the names of rules with patterns that match the names in a cluster. Roles have
 // the default prefix.
 var patterns = strings.NewReplacer(
 	rbac.NodeNamePlaceholder, "*",

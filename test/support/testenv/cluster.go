@@ -133,7 +133,7 @@ func (c *Cluster) up(ctx context.Context) error {
 	return nil
 }
 
-// prepare makes all preparations before the first process is started.
+// prepare prepares everything that the first process needs.
 func (c *Cluster) prepare() (err error) {
 	if c.dir, err = c.opts.makeDir(); err != nil {
 		return err

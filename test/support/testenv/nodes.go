@@ -222,7 +222,7 @@ func (c *Cluster) connectPods(m *machine.Machine, n node) error {
 	return errors.Join(os.MkdirAll(folder, 0o755), n.render("pods.conflist", filepath.Join(folder, "10-pods.conflist")))
 }
 
-// routeBetween makes each machine in the list from route packets for the pods on the machines in the list to.
+// routeBetween adds routes to the pods on the machines of one list, to, to each machine of the other list, from.
 func (c *Cluster) routeBetween(from, to []*machine.Machine) error {
 	for _, a := range from {
 		for _, b := range to {

@@ -156,7 +156,7 @@ func TestNetworksOfMachinesAreApart(t *testing.T) {
 				_ = conn.Close()
 			}
 		}()
-		defer func() { // the connection still works when the other network exists
+		defer func() { // checks that the connection still works after the other network was created
 			ctx, cancel := context.WithTimeout(context.Background(), patience)
 			defer cancel()
 			conn, err := one.Dial(ctx, net.JoinHostPort(network.Address(), "5000"))

@@ -28,8 +28,8 @@ func DigestOf(object *unstructured.Unstructured) (digest uint64, trimmed bool) {
 	return digest, trimmed
 }
 
-// Trimmer returns a function that replaces the content at the path by keep(content) and a hash of the whole content. It
-// returns nil if keep is nil.
+// Trimmer returns a function that replaces the content at the path with keep(content) and a hash of the whole content.
+// It returns nil if keep is nil.
 func Trimmer(keep func(map[string]any) map[string]any, path []string) informer.Trim {
 	if keep == nil {
 		return nil

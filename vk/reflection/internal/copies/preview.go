@@ -12,8 +12,8 @@ import (
 // Hash returns a hash of the desired state.
 func (x *Desired) Hash(w *evaluation.Worker) uint64 { return x.hash(w) }
 
-// Content returns the fields of the mutated object that are reflected. Their paths are those in the local object, not
-// in the copy.
+// Content returns the fields of the mutated object that are reflected. Their paths are the paths in the local object,
+// not in the copy.
 func (x *Desired) Content(w *evaluation.Worker) map[string]any {
 	spec := &x.c.spec
 	payload := x.payload(w)

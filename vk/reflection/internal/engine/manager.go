@@ -161,7 +161,7 @@ func (m *Manager) followNamespaces() (err error) {
 	return err
 }
 
-// packPeriod is the interval of the task that packs objects which were not used since its last run.
+// packPeriod is the interval of the task that packs objects that were not used since its last run.
 const packPeriod = 2 * time.Second
 
 // Run reflects until ctx ends and all goroutines have ended. With Options.StandBy, it begins when Lead is called. Run

@@ -55,7 +55,7 @@ type Options struct {
 
 	Registry mutation.Chains // the plugin chains, by Kind.Name: a *host.Registry
 	Kinds    []Kind          // the reflected kinds
-	// Probations are the plugins that were promoted a short time ago. It is nil if there are none.
+	// Probations contains the plugins that were promoted a short time ago. It is nil if there are none.
 	Probations *probation.Set
 
 	// Workers and Policies override the values of a kind, by Kind.Name. A kind with 0 workers is not reflected.

@@ -47,7 +47,8 @@ func (m *Manager) NewPreview(next mutation.Runner, reads *rate.Limiter) *Preview
 	return p
 }
 
-// previewInterval is the period of checks whether the objects have been read. A longer one delays a rehearsal.
+// previewInterval is the interval at which AwaitPreview checks whether the objects have been read. A longer interval
+// delays a rehearsal.
 const previewInterval = 100 * time.Millisecond
 
 // AwaitPreview waits until the objects of all kinds that this virtual kubelet reconciles have been read, except for those

@@ -271,7 +271,8 @@ func (s *Scope) objectChanged(before, object *unstructured.Unstructured, deleted
 }
 
 // cause returns the hash of all inputs of a copy: the object without bookkeeping, the context of its handler, the
-// settings for its kind, and its plugins. Users who change a plugin and go back several times do not fight.
+// settings for its kind, and its plugins. Therefore a user who changes a plugin and goes back several times does not
+// count as a fight.
 func (s *Scope) cause(local *unstructured.Unstructured) uint64 {
 	r := s.r
 	sum := content.IntentHash(local) + r.m.settings.Hash() + content.FieldHash("swaps", document.Of(int64(r.swaps.Load())))

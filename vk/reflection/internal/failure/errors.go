@@ -27,16 +27,18 @@ import (
 type Class string
 
 const (
-	// retry when the provider is reachable again; no Event, because the node reports it
+	// Unreachable means that the provider does not respond. The object is retried when the provider is reachable again.
+	// There is no Event, because the node reports the problem.
 	Unreachable Class = "unreachable"
-	// an API server limits requests: retry after the delay that it requests; Event only if this lasts
+	// Throttled means that an API server limits requests. The object is retried after the delay that the API server
+	// requests. There is an Event only if this lasts.
 	Throttled Class = "throttled"
 	Conflict  Class = "conflict" // retry without an Event
 	Refused   Class = "refused"  // the API server rejected the write: Event, retry with backoff
 	Denied    Class = "policy"   // an admission policy denies the write: Event, retry with backoff
 	Foreign   Class = "foreign"  // another object has the name of the copy: Event, retry later
-	// a plugin trapped, ran out of fuel, failed or returned an invalid result: Event, retry after seconds, later
-	// minutes
+	// Plugin means that a plugin trapped, ran out of fuel, failed or returned an invalid result. There is an Event, and
+	// the object is retried after seconds, and later after minutes.
 	Plugin     Class = "plugin"
 	Input      Class = "input"      // an annotation or a field is invalid: Event, retry on the next change
 	Quarantine Class = "quarantine" // another client reverts the copy: Event, no writes for some time

@@ -10,8 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// containersOf contains, for each list of statuses except for that of ephemeral containers, the field of the spec with
-// the containers.
+// containersOf maps each list of container statuses to the field of the spec with the containers. Ephemeral containers
+// are not included.
 var containersOf = map[string]string{"initContainerStatuses": "initContainers", "containerStatuses": "containers"}
 
 // ephemeralStatuses is the field with the statuses of ephemeral containers.

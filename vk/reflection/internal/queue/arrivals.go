@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// arrivals records since when objects have been waiting for a successful evaluation. If the evaluation of a change
-// fails and is retried, the time of the first attempt is kept. arrivals is safe for concurrent use.
+// arrivals records the times since which objects have been waiting for a successful evaluation. If the evaluation of a
+// change fails and is retried, the time of the first attempt is kept. arrivals is safe for concurrent use.
 type arrivals struct {
 	mu sync.Mutex
 	at map[Key]time.Time
@@ -26,7 +26,7 @@ func (a *arrivals) note(key Key, now time.Time) {
 	}
 }
 
-// Since returns since when an object has been waiting.
+// Since returns the time since which an object has been waiting.
 func (a *arrivals) Since(key Key) (since time.Time, known bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -34,7 +34,7 @@ func (a *arrivals) Since(key Key) (since time.Time, known bool) {
 	return since, known
 }
 
-// Take returns since when an object has been waiting, and removes the record.
+// Take returns the time since which an object has been waiting, and removes the record.
 func (a *arrivals) Take(key Key) (since time.Time, known bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

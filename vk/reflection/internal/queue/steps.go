@@ -204,7 +204,8 @@ func (s *Steps) Await(who Waiter) {
 	s.all[who] = true
 }
 
-// takeAll removes the waiters for all objects and returns them, if fresh is 0. s.mu must be locked.
+// takeAll removes and returns the objects that wait for all objects of the kind. If fresh is not 0, it returns nil.
+// s.mu must be locked.
 func (s *Steps) takeAll() map[Waiter]bool {
 	if s.fresh > 0 {
 		return nil

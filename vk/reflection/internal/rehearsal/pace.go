@@ -17,7 +17,7 @@ const (
 	// restPerSlice is the length of the pause after a slice, in multiples of a slice, while objects are being
 	// reflected. The rehearsal then uses 10 % of a core.
 	restPerSlice = 9
-	// quietPeriod is how long no object has been reflected when the rehearsal runs at full speed. With a shorter time,
+	// quietPeriod is the time without any reflection after which the rehearsal runs at full speed. With a shorter time,
 	// changes that follow each other would be reflected later; with a longer one, a rehearsal takes longer.
 	quietPeriod = time.Second
 )

@@ -47,7 +47,7 @@ func withoutEmpty(value any) any {
 	return value
 }
 
-// cut truncates a text to at most most bytes.
+// cut truncates a text that exceeds the maximum length (most, in bytes).
 func cut(text string, most int) string {
 	if len(text) <= most {
 		return text

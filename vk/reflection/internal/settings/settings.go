@@ -47,7 +47,7 @@ type Listener interface {
 	AddressesChanged(namespace string)
 }
 
-// Options are the options of New. For fields that are also in engine.Options, see there.
+// Options are the options of New. The fields that are also in engine.Options are documented there.
 type Options struct {
 	LocalClusterID, RemoteClusterID string
 	NodeName, NodeIP                string

@@ -22,8 +22,9 @@ import (
 )
 
 const (
-	// DefaultSettlePeriod is how long a pod of the provider may be Pending before its status is written. Most pods start
-	// within this time. A longer period shows later that a pod does not start; a shorter one writes a status twice.
+	// DefaultSettlePeriod is how long a pod of the provider may be Pending before its status is written. Most pods
+	// start within this time. With a longer period, users see later that a pod does not start. With a shorter period, a
+	// status is written twice.
 	DefaultSettlePeriod = time.Second
 
 	// batchPeriod is the time within which changed statuses are written together. During a rollout the controllers of this

@@ -118,7 +118,7 @@ func isReleased(volume *unstructured.Unstructured) bool {
 	return phase == corev1.VolumeReleased || phase == corev1.VolumeFailed
 }
 
-// mayGo reports whether a volume is to be deleted together with its data.
+// mayGo reports whether a volume must be deleted together with its data.
 func mayGo(volume *unstructured.Unstructured) bool {
 	return isReleased(volume) && policyOf(volume) == corev1.PersistentVolumeReclaimDelete
 }

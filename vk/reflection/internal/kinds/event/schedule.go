@@ -51,7 +51,8 @@ func (a *schedule) add(key queue.Key, at time.Time) {
 	heap.Push(&a.dates, date{key, at})
 }
 
-// due removes and returns at most most keys whose time has come, beginning with the key that has waited longest.
+// due removes and returns the keys whose time has come, beginning with the key that has waited longest. most limits the
+// number of keys.
 func (a *schedule) due(now time.Time, most int) (keys []queue.Key) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -54,7 +54,7 @@ type Chain func(doc *document.Document, env *host.Env) (*host.Outcome, error)
 // for use. Chains is safe for concurrent use.
 type Chains struct{ outgoing, incoming atomic.Pointer[Chain] }
 
-// Set replaces the plugins of a hook by chain.
+// Set replaces the plugins of a hook with chain.
 func (c *Chains) Set(hook host.Hook, chain Chain) {
 	if hook == host.Outgoing {
 		c.outgoing.Store(&chain)
@@ -270,7 +270,7 @@ func RequireClass(t *testing.T, want failure.Class, direction evaluation.Directi
 	require.Equal(t, want, class, found)
 }
 
-// RequireRetry checks that the error makes an evaluation be repeated after the given time.
+// RequireRetry checks that the error causes the evaluation to be repeated after the given time.
 func RequireRetry(t *testing.T, want time.Duration, err error) {
 	t.Helper()
 	var later *failure.RetryAfter

@@ -32,7 +32,7 @@ import (
 // rejection is the reason why a kubelet does not admit a pod.
 type rejection struct{ reason, message string }
 
-// admitted records the admitted pods of the node with their resources. The zero value is ready to use. Safe for
+// admitted records the admitted pods of the node with their resources. The zero value is ready for use. It is safe for
 // concurrent use.
 type admitted struct {
 	node atomic.Pointer[corev1.Node] // latest decoded version of the Node

@@ -88,7 +88,7 @@ func waitUntil(lag queue.Lag, since time.Time, limit time.Duration) time.Time {
 	return earlier(until, lag.Failing.Add(limit))
 }
 
-// earlier returns the earlier one of two times.
+// earlier returns the earlier of two times.
 func earlier(a, b time.Time) time.Time {
 	if b.Before(a) {
 		return b

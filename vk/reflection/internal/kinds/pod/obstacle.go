@@ -168,7 +168,7 @@ func (h *Handler) ClaimChanged(claim queue.Key) {
 	}
 }
 
-// blocked maps claims to the pods that were refused because of them. The zero value is ready to use. Safe for
+// blocked maps claims to the pods that were refused because of them. The zero value is ready for use. It is safe for
 // concurrent use.
 type blocked struct {
 	mu sync.Mutex

@@ -35,7 +35,7 @@ const (
 // access of this cluster, such as one that has drained its Tenant, from one that lacks a remote namespace for a moment:
 // the permissions in a remote namespace are deleted with it, and return when the provider recreates it. So the
 // permission in the tenant namespace must be gone, too, and this cluster must have had it before. The zero value is
-// ready to use. Safe for concurrent use.
+// ready for use. It is safe for concurrent use.
 type reviews struct {
 	mu         sync.Mutex
 	granted    bool               // the permission in the tenant namespace was granted before

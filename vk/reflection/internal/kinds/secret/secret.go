@@ -104,8 +104,9 @@ func tokenAccount(secret *unstructured.Unstructured) string {
 	return account
 }
 
-// indexByAccount returns the index key of a Secret with a token. In this cluster, the Secret has a special type. A copy
-// has a label and an annotation with the account; the label alone is not sufficient.
+// indexByAccount returns the namespace and the service account of a Secret with a token, and no key for other Secrets.
+// An annotation contains the account. In addition, a Secret of this cluster must have the type of service account
+// tokens, and a copy on the provider must have a label with the same account.
 func indexByAccount(object any) ([]string, error) {
 	secret, ok := object.(*unstructured.Unstructured)
 	if !ok {

@@ -181,7 +181,7 @@ func (h *Handler) checkTokenNames(key queue.Key) error {
 	return nil
 }
 
-// inTheWay adds the remedy for the user of the pod to the error that another Secret has the name.
+// inTheWay adds a remedy for the pod's user to the error about another Secret with the same name.
 func inTheWay(err error) error {
 	var foreign *failure.ForeignError
 	if !errors.As(err, &foreign) {

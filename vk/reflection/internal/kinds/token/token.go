@@ -24,8 +24,8 @@ import (
 )
 
 const (
-	// tokenRenewalWindow is how long before their renewal other tokens of a pod are renewed along with a due one. A shorter
-	// time would cause more writes.
+	// tokenRenewalWindow is the time before its renewal in which a token is renewed together with another due token of
+	// the same pod. A shorter time would cause more writes.
 	tokenRenewalWindow = 30 * time.Second
 	// maxTokenJitterDelay limits the delay of a token's renewal, which is a twentieth of its lifetime. It spreads the
 	// renewals of tokens of pods that started together.
