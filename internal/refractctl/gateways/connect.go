@@ -59,6 +59,9 @@ func (l *Link) exchangeRanges(ctx context.Context, writers map[*end]*cluster.Wri
 		if e.IsInvited() {
 			continue
 		}
+		if err := l.copyPullSecrets(ctx, e, writers[e]); err != nil {
+			return err
+		}
 		if err := l.declareRanges(ctx, e, writers[e]); err != nil {
 			return err
 		}
@@ -357,6 +360,9 @@ func lastTime(event *eventsv1.Event) *metav1.Time {
 // Offer creates the gateway of the provider for a consumer that cannot be accessed, and returns the contents of the
 // invitation. Without an address of the server, the consumer could not connect, so Offer waits for it.
 func (l *Link) Offer(ctx context.Context, atProvider *cluster.Writer) (*invitation.Gateway, error) {
+	if err := l.copyPullSecrets(ctx, l.provider, atProvider); err != nil {
+		return nil, err
+	}
 	if err := l.declareRanges(ctx, l.provider, atProvider); err != nil {
 		return nil, err
 	}

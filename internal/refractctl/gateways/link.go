@@ -102,6 +102,13 @@ func (e *end) find(ctx context.Context) error {
 	return nil
 }
 
+// HasGateway reports whether a cluster has a gateway to a peer.
+func HasGateway(ctx context.Context, side *cluster.Side, peer string) (bool, error) {
+	e := &end{Side: side, peer: peer}
+	err := e.find(ctx)
+	return e.server != nil || e.client != nil, err
+}
+
 // isNotServed reports whether a request failed because the cluster has no CRD of the kind.
 func isNotServed(err error) bool { return apimeta.IsNoMatchError(err) || apierrors.IsNotFound(err) }
 
@@ -145,6 +152,9 @@ func AreEnabled(ctx context.Context, side *cluster.Side) (bool, error) {
 	return true, nil
 }
 
+// deploymentKind is the kind of the object in templates of Refract. Templates of Liqo contain other kinds.
+const deploymentKind = "Deployment"
+
 // RunsOwn reports whether the controller manager of Refract runs the gateways of a cluster, and not Liqo.
 func RunsOwn(ctx context.Context, side *cluster.Side) (bool, error) {
 	template := &api.WgGatewayClientTemplate{}
@@ -155,7 +165,7 @@ func RunsOwn(ctx context.Context, side *cluster.Side) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("cluster %s: getting the template %s of gateways, %w", side.Name, clientTemplate, err)
 	}
-	return template.Spec.ObjectKind.Kind == "Deployment", nil
+	return template.Spec.ObjectKind.Kind == deploymentKind, nil
 }
 
 // Check returns an error if the clusters cannot be connected. It changes nothing, and reports all problems together.
@@ -194,5 +204,5 @@ var rights = []cluster.Right{
 	cluster.RightToManage(api.GroupVersion.Group, "configurations"), cluster.RightToManage(api.GroupVersion.Group, "gatewayservers"),
 	cluster.RightToManage(api.GroupVersion.Group, "gatewayclients"), cluster.RightToManage(api.GroupVersion.Group, "publickeies"),
 	cluster.RightToList(api.GroupVersion.Group, "connections"), cluster.RightToManage("ipam.liqo.io", "networks"),
-	{Verbs: []string{"get"}, Resource: "secrets"},
+	cluster.RightToManage("", "secrets"),
 }

@@ -310,8 +310,13 @@ func (l *leaving) leaveConsumer(ctx context.Context, node string) (finisher, err
 	if err := l.removeServingRequests(ctx); err != nil {
 		return nil, err
 	}
-	if err := l.removePullSecrets(ctx); err != nil {
+	// Pods of a gateway may still need them: leave then removes them together with the gateway.
+	if connected, err := gateways.HasGateway(ctx, l.consumer, l.provider.ID()); err != nil {
 		return nil, err
+	} else if !connected {
+		if err := l.atConsumer.RemovePullSecrets(ctx, wire.TenantNamespace(l.provider.ID())); err != nil {
+			return nil, err
+		}
 	}
 	objects := append(l.objectsOfNode(node).all(), l.accessSecret("", nil, false))
 	if l.provider.RunsLiqo {
@@ -397,6 +402,9 @@ func (l *leaving) leave(ctx context.Context, remover *cluster.Remover, peer stri
 		return nothingLeft, nil
 	}
 	if err := gateways.Forget(ctx, remover, peer); err != nil {
+		return nil, err
+	}
+	if err := remover.RemovePullSecrets(ctx, wire.TenantNamespace(peer)); err != nil {
 		return nil, err
 	}
 	network := &plugins.PeerNetwork{ObjectMeta: cluster.Meta(wire.TenantNamespace(peer), peer, nil)}
