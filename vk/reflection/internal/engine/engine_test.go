@@ -9,7 +9,9 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -202,6 +204,36 @@ func TestLifeOfAnObject(t *testing.T) {
 	require.True(t, p.m.Ready())
 	p.offload(nil)
 	p.await("the namespace is still reflected", func() bool { return len(p.m.Namespaces()) == 0 })
+}
+
+// TestACopyDoesNotBecomeOlder checks that after Copy has returned the result of a write, it does not return an older
+// state, not even while the watch delivers the result. Otherwise an evaluation would repeat the write.
+func TestACopyDoesNotBecomeOlder(t *testing.T) {
+	t.Parallel()
+	const changes = 200
+	p := newPair(t, nil)
+	p.put("0", nil)
+	p.await("it does not cross", func() bool { return p.value() == "0" })
+	s := p.m.Scope("ConfigMap", "shop")
+	ended, reading := &atomic.Bool{}, &sync.WaitGroup{}
+	reading.Go(func() {
+		for last := uint64(0); !ended.Load(); {
+			copied, _ := s.Copy("settings")
+			version, err := strconv.ParseUint(copied.GetResourceVersion(), 10, 64)
+			if err != nil || version < last {
+				t.Errorf("after version %d of the copy, version %d was returned, %v", last, version, err)
+				return
+			}
+			last = version
+		}
+	})
+	for n := range changes {
+		value := strconv.Itoa(n + 1)
+		p.put(value, nil)
+		p.await("a change does not cross", func() bool { return p.value() == value })
+	}
+	ended.Store(true)
+	reading.Wait()
 }
 
 // TestOrphansAreRemoved checks that a copy is deleted if its object was deleted while no virtual kubelet was running,

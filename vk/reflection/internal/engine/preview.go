@@ -180,7 +180,7 @@ func (p *Preview) Compare(ctx context.Context, k PreviewKind, key queue.Key, plu
 	if s == nil || !s.ready.Load() {
 		return nil, ctx.Err()
 	}
-	local := k.r.objects.View(key, s.objects.Peek(key))
+	local := k.r.objects.View(key, func() *unstructured.Unstructured { return s.objects.Peek(key) })
 	if local == nil || local.GetDeletionTimestamp() != nil {
 		return nil, ctx.Err()
 	}
