@@ -193,7 +193,7 @@ func (p *Preview) Compare(ctx context.Context, k PreviewKind, key queue.Key, plu
 	}
 	in := k.r.handler.Inputs(s, local)
 	c := &Comparison{Key: key}
-	copied, going := s.Copy(key.Name)
+	copied, going := s.PeekCopy(key.Name)
 	c.HasCopy = copied != nil && !going
 	if c.Outgoing, err = p.pair(ctx, s, host.Outgoing, in.Outgoing, local, plugin, c); err != nil {
 		return nil, err

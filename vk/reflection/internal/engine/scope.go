@@ -81,6 +81,13 @@ func (s *Scope) Copy(name string) (object *unstructured.Unstructured, going bool
 	return s.View(s.Key(name), func() *unstructured.Unstructured { return s.CachedCopy(name) })
 }
 
+// PeekCopy returns the same copy as Copy, but a packed copy stays packed. It is for evaluations that visit all objects,
+// such as a rehearsal.
+func (s *Scope) PeekCopy(name string) (object *unstructured.Unstructured, going bool) {
+	remote := queue.Key{Namespace: s.Remote, Name: s.r.copies.RemoteName(name)}
+	return s.View(s.Key(name), func() *unstructured.Unstructured { return s.copies.Peek(remote) })
+}
+
 // CachedCopy returns the copy of an object as the watch last delivered it, or nil.
 func (s *Scope) CachedCopy(name string) *unstructured.Unstructured {
 	return s.copies.Get(s.Remote, s.r.copies.RemoteName(name))
