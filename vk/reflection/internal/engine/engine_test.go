@@ -212,7 +212,7 @@ func TestLifeOfAnObject(t *testing.T) {
 // state, not even while the watch delivers the result. Otherwise an evaluation would repeat the write.
 func TestACopyDoesNotBecomeOlder(t *testing.T) {
 	t.Parallel()
-	const changes = 200
+	const changes = 100
 	p := newPair(t, nil)
 	p.put("0", nil)
 	var s *Scope
