@@ -233,7 +233,9 @@ func (p *Preview) pair(ctx context.Context, s *Scope, hook host.Hook, in *mutati
 // whose memory was reset.
 func (p *Preview) varies(ctx context.Context, s *Scope, hook host.Hook, in *mutation.Input, local *unstructured.Unstructured, first *Evaluation) bool {
 	w := p.sides[1].w
-	defer func() { w.Fresh = false }()
+	// The first run has found the conflicts. The repetitions do not search for them again.
+	w.Env.Trace = nil
+	defer func() { w.Env.Trace, w.Fresh = p.conflicts.Trace, false }()
 	for _, w.Fresh = range []bool{false, true} {
 		again := &Pair{Before: *first}
 		p.evaluate(ctx, s, 1, hook, in, local, &again.After)
