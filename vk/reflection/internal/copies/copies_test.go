@@ -97,6 +97,11 @@ func (l *lab) remote() *unstructured.Unstructured {
 	return found
 }
 
+// view returns the copy if the cache contains this object, or no object if it is nil.
+func (l *lab) view(cached *unstructured.Unstructured) (object *unstructured.Unstructured, going bool) {
+	return l.shop.View(l.shop.Key("settings"), func() *unstructured.Unstructured { return cached })
+}
+
 // created returns the copy that the first call of converge creates.
 func (l *lab) created(local *unstructured.Unstructured) *unstructured.Unstructured {
 	l.t.Helper()
@@ -148,14 +153,14 @@ func TestACopyIsCreatedUpdatedAndRemoved(t *testing.T) {
 		require.Len(t, l.provider.TakeSent(), 1)
 		assert.Equal(t, "b", data(l.remote()))
 		assert.Equal(t, copied.GetUID(), l.remote().GetUID())
-		if view, going := l.shop.View(l.shop.Key("settings"), copied); going || data(view) != "b" {
+		if view, going := l.view(copied); going || data(view) != "b" {
 			t.Error("our own write is not seen before the watch delivers it")
 		}
 
 		require.NoError(t, l.writer.Remove(t.Context(), l.worker, l.shop, l.remote()))
 		assert.Nil(t, l.remote())
 		assert.Equal(t, "deleted", l.worker.Result)
-		if _, going := l.shop.View(l.shop.Key("settings"), copied); !going {
+		if _, going := l.view(copied); !going {
 			t.Error("our own deletion is not seen before the watch delivers it")
 		}
 		require.NoError(t, l.writer.Remove(t.Context(), l.worker, l.shop, nil))
@@ -218,7 +223,7 @@ func TestACopyThatTheWatchHasNotShownIsFound(t *testing.T) {
 		l.revive()
 		var again *failure.RetryAfter
 		require.ErrorAs(t, l.converge(configMap("1", "a"), nil), &again)
-		found, _ := l.shop.View(l.shop.Key("settings"), nil)
+		found, _ := l.view(nil)
 		require.NotNil(t, found)
 		l.provider.TakeSent()
 		require.NoError(t, l.converge(configMap("1", "a"), found))
@@ -246,7 +251,7 @@ func TestACopyThatIsGoneIsNotUpdated(t *testing.T) {
 		l.provider.Remove(configMapKind, "shop-rome", "settings")
 		var again *failure.RetryAfter
 		require.ErrorAs(t, l.converge(configMap("1", "b"), copied), &again)
-		known, _ := l.shop.View(l.shop.Key("settings"), copied)
+		known, _ := l.view(copied)
 		require.Nil(t, known, "the copy is known to be gone")
 		require.NoError(t, l.converge(configMap("1", "b"), nil))
 		assert.Equal(t, "b", data(l.remote()))

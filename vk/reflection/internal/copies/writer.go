@@ -114,10 +114,11 @@ func NewNamespace(local, remote string, cause func(local *unstructured.Unstructu
 // Key returns the key of an object in the local namespace.
 func (n *Namespace) Key(name string) queue.Key { return queue.Key{Namespace: n.Local, Name: name} }
 
-// View returns a copy that is at least as new as our last write to it, or nil. cached is the copy that the watch has
-// delivered last, or nil. going reports whether this process has deleted the copy and the deletion is not complete.
-func (n *Namespace) View(key queue.Key, cached *unstructured.Unstructured) (object *unstructured.Unstructured, going bool) {
-	return n.writes.View(key, cached)
+// View returns a copy that is at least as new as our last write to it, or nil. read returns the copy that the watch has
+// delivered last, or nil; see [mutationcache.Cache.View]. going reports whether this process has deleted the copy and
+// the deletion is not complete.
+func (n *Namespace) View(key queue.Key, read func() *unstructured.Unstructured) (object *unstructured.Unstructured, going bool) {
+	return n.writes.View(key, read)
 }
 
 // Seen records a change that the watch has delivered. echo reports whether the change is only the result of our own

@@ -9,13 +9,16 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -33,6 +36,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/breaker"
 	"github.com/refract-project/refract/vk/reflection/internal/evaluation"
 	"github.com/refract-project/refract/vk/reflection/internal/failure"
+	"github.com/refract-project/refract/vk/reflection/internal/informer"
 	"github.com/refract-project/refract/vk/reflection/internal/objects"
 	"github.com/refract-project/refract/vk/reflection/internal/queue"
 )
@@ -202,6 +206,75 @@ func TestLifeOfAnObject(t *testing.T) {
 	require.True(t, p.m.Ready())
 	p.offload(nil)
 	p.await("the namespace is still reflected", func() bool { return len(p.m.Namespaces()) == 0 })
+}
+
+// TestACopyDoesNotBecomeOlder checks that after Copy has returned the result of a write, it does not return an older
+// state, not even while the watch delivers the result. Otherwise an evaluation would repeat the write.
+func TestACopyDoesNotBecomeOlder(t *testing.T) {
+	t.Parallel()
+	const changes = 100
+	p := newPair(t, nil)
+	p.put("0", nil)
+	var s *Scope
+	p.await("it does not cross", func() bool {
+		if s = p.m.Scope("ConfigMap", "shop"); s == nil {
+			return false
+		}
+		copied, _ := s.Copy("settings")
+		return copied != nil
+	})
+	ended, reading := &atomic.Bool{}, &sync.WaitGroup{}
+	for range 4 {
+		reading.Go(func() {
+			for last := uint64(0); !ended.Load(); {
+				copied, _ := s.Copy("settings")
+				version, err := strconv.ParseUint(copied.GetResourceVersion(), 10, 64)
+				if err != nil || version < last {
+					t.Errorf("after version %d of the copy, version %d was returned, %v", last, version, err)
+					return
+				}
+				last = version
+			}
+		})
+	}
+	for n := range changes {
+		value := strconv.Itoa(n + 1)
+		p.put(value, nil)
+		p.await("a change does not cross", func() bool { return p.value() == value })
+	}
+	ended.Store(true)
+	reading.Wait()
+}
+
+// TestAPreviewUnpacksNothing checks that cached objects and copies that are packed stay packed when a preview compares
+// them. Otherwise a rehearsal would unpack the whole cache.
+func TestAPreviewUnpacksNothing(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, nil)
+	p.here.Put(p.t, object("v1", "Service", "shop", "web"))
+	var s *Scope
+	p.await("it does not cross", func() bool {
+		s = p.m.Scope("Service", "shop")
+		return s != nil && s.CachedCopy("web") != nil
+	})
+	key, remote := s.Key("web"), queue.Key{Namespace: "shop-rome", Name: "web"}
+	isPacked := func(i *informer.Informer, key queue.Key) bool {
+		first := i.Peek(key) // Peek returns the same pointer again if the object is not packed
+		return first != i.Peek(key)
+	}
+	arePacked := func() bool { return isPacked(s.objects, key) && isPacked(s.copies, remote) }
+	p.await("they are not packed", func() bool {
+		s.objects.Pack()
+		s.copies.Pack()
+		return arePacked()
+	})
+	kinds := p.m.PreviewKinds(func(kind string) bool { return kind == "Service" })
+	require.Len(t, kinds, 1)
+	compared, err := p.m.NewPreview(p.chains, rate.NewLimiter(rate.Inf, 1)).Compare(t.Context(), kinds[0], key, "")
+	require.NoError(t, err)
+	require.True(t, compared.HasCopy)
+	require.NotNil(t, compared.Outgoing)
+	require.True(t, arePacked(), "the preview has unpacked the object or its copy")
 }
 
 // TestOrphansAreRemoved checks that a copy is deleted if its object was deleted while no virtual kubelet was running,

@@ -131,7 +131,7 @@ func (e *Env) OfNode() []*unstructured.Unstructured {
 
 // ObjectOfNode returns an object of this node, at least as new as our last write to it, or nil.
 func (e *Env) ObjectOfNode(key queue.Key) *unstructured.Unstructured {
-	return e.Objects.View(key, e.r.ofNode.Get(key.Namespace, key.Name))
+	return e.Objects.View(key, func() *unstructured.Unstructured { return e.r.ofNode.Get(key.Namespace, key.Name) })
 }
 
 // IsLeading reports whether this virtual kubelet reflects the kinds that belong to the provider rather than to a node.

@@ -32,7 +32,8 @@ type Handler interface {
 	// empty value adds no field.
 	Context(s *Scope, object *unstructured.Unstructured) (field string, value map[string]any)
 	// Inputs returns the inputs of the chains of an object that is not being deleted, as Reconcile passes them to
-	// Mutate. It must change nothing, and may be called while another goroutine reconciles the object.
+	// Mutate. It must change nothing, must not unpack cached objects (see Scope.PeekCopy), and may be called while
+	// another goroutine reconciles the object.
 	Inputs(s *Scope, local *unstructured.Unstructured) ChainInputs
 	// Extend adds watches of the kind in a namespace, in addition to its objects and their copies. It is called before
 	// the informers of the scope run.
@@ -121,9 +122,11 @@ func (b Base) Inputs(s *Scope, local *unstructured.Unstructured) (in ChainInputs
 		return in
 	}
 	in.Outgoing = &mutation.Input{Object: local.Object, Context: s.outgoing(local)}
-	remote, going := s.Copy(name)
-	if !r.kind.Status.Back || r.mute || remote == nil || going || copies.StandsForAnother(remote,
-		local) || local.GetDeletionTimestamp() != nil {
+	if !r.kind.Status.Back || r.mute {
+		return in
+	}
+	remote, going := s.PeekCopy(name)
+	if remote == nil || going || copies.StandsForAnother(remote, local) || local.GetDeletionTimestamp() != nil {
 		return in
 	}
 	in.Incoming = mutation.IncomingInput(s.Context(host.Incoming), local, remote)

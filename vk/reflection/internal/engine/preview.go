@@ -181,7 +181,7 @@ func (p *Preview) Compare(ctx context.Context, k PreviewKind, key queue.Key, plu
 	if s == nil || !s.ready.Load() {
 		return nil, ctx.Err()
 	}
-	local := k.r.objects.View(key, s.objects.Peek(key))
+	local := k.r.objects.View(key, func() *unstructured.Unstructured { return s.objects.Peek(key) })
 	if local == nil || local.GetDeletionTimestamp() != nil {
 		return nil, ctx.Err()
 	}
@@ -194,7 +194,7 @@ func (p *Preview) Compare(ctx context.Context, k PreviewKind, key queue.Key, plu
 	}
 	in := k.r.handler.Inputs(s, local)
 	c := &Comparison{Key: key}
-	copied, going := s.Copy(key.Name)
+	copied, going := s.PeekCopy(key.Name)
 	c.HasCopy = copied != nil && !going
 	if c.Outgoing, err = p.pair(ctx, s, host.Outgoing, in.Outgoing, local, plugin, c); err != nil {
 		return nil, err
@@ -234,7 +234,9 @@ func (p *Preview) pair(ctx context.Context, s *Scope, hook host.Hook, in *mutati
 // whose memory was reset.
 func (p *Preview) varies(ctx context.Context, s *Scope, hook host.Hook, in *mutation.Input, local *unstructured.Unstructured, first *Evaluation) bool {
 	w := p.sides[1].w
-	defer func() { w.Fresh = false }()
+	// The first run has found the conflicts. The repetitions do not search for them again.
+	w.Env.Trace = nil
+	defer func() { w.Env.Trace, w.Fresh = p.conflicts.Trace, false }()
 	for _, w.Fresh = range []bool{false, true} {
 		again := &Pair{Before: *first}
 		p.evaluate(ctx, s, 1, hook, in, local, &again.After)

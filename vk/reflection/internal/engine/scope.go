@@ -72,13 +72,20 @@ func (s *Scope) Enqueue(key queue.Key) {
 
 // Object returns an object of this cluster that is at least as new as our last write to it, or nil.
 func (s *Scope) Object(key queue.Key) *unstructured.Unstructured {
-	return s.r.objects.View(key, s.objects.Get(key.Namespace, key.Name))
+	return s.r.objects.View(key, func() *unstructured.Unstructured { return s.objects.Get(key.Namespace, key.Name) })
 }
 
 // Copy returns the copy of an object that is at least as new as our last write to it, or nil. going reports whether
 // this process has deleted the copy, but the watch has not delivered the deletion yet.
 func (s *Scope) Copy(name string) (object *unstructured.Unstructured, going bool) {
-	return s.View(s.Key(name), s.CachedCopy(name))
+	return s.View(s.Key(name), func() *unstructured.Unstructured { return s.CachedCopy(name) })
+}
+
+// PeekCopy returns the same copy as Copy, but a packed copy stays packed. It is for evaluations that visit all objects,
+// such as a rehearsal.
+func (s *Scope) PeekCopy(name string) (object *unstructured.Unstructured, going bool) {
+	remote := queue.Key{Namespace: s.Remote, Name: s.r.copies.RemoteName(name)}
+	return s.View(s.Key(name), func() *unstructured.Unstructured { return s.copies.Peek(remote) })
 }
 
 // CachedCopy returns the copy of an object as the watch last delivered it, or nil.

@@ -120,18 +120,28 @@ func (c *Cache) IsGone(uid types.UID) bool {
 
 // View returns the cached object or the result of our last write, whichever is newer. going reports whether we deleted
 // the cached object and the watch has not delivered the deletion yet.
-func (c *Cache) View(key cache.ObjectName, cached *unstructured.Unstructured) (object *unstructured.Unstructured, going bool) {
+//
+// read returns the cached object, or nil. View calls it once, after it has looked up the last write. In the reverse
+// order, an event of the watch between the two steps would make View return the state before the write: read would
+// return this state, and Seen would have dropped the write. read must return an object that is at least as new as the
+// events passed to Seen. No lock is held during the call.
+func (c *Cache) View(key cache.ObjectName, read func() *unstructured.Unstructured) (object *unstructured.Unstructured, going bool) {
+	c.mu.Lock()
+	entry, ok := c.last[key]
+	c.mu.Unlock()
+	cached := read()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if cached != nil && c.gone[cached.GetUID()] {
 		cached = nil
 	}
-	entry, ok := c.last[key]
-	if !ok {
+	if !ok || c.gone[entry.uid] {
 		return cached, false
 	}
 	if entry.isIncludedIn(versionOf(cached)) {
-		delete(c.last, key)
+		if c.last[key] == entry {
+			delete(c.last, key)
+		}
 		return cached, false
 	}
 	if c.clock.Since(entry.at) > Grace {

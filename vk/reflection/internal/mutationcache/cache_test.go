@@ -22,12 +22,17 @@ func object(uid, version string) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"uid": uid, "resourceVersion": version}}}
 }
 
+// isCached returns the argument of View for a cache that contains this object, or nothing if it is nil.
+func isCached(object *unstructured.Unstructured) func() *unstructured.Unstructured {
+	return func() *unstructured.Unstructured { return object }
+}
+
 func TestCache(t *testing.T) {
 	clock := fakeClock()
 	c := New(clock)
 	see := func(cached *unstructured.Unstructured) string {
 		t.Helper()
-		got, going := c.View(key, cached)
+		got, going := c.View(key, isCached(cached))
 		switch {
 		case going:
 			return "going"
@@ -92,6 +97,56 @@ func TestCache(t *testing.T) {
 	expect("the watch has the second", see(object("second", "32")), "32")
 }
 
+// TestEventsDuringAView checks that View does not return the state before our write if the watch delivers the result, and
+// Seen drops the write, immediately after View has read the cached object. Such a state would be written again.
+func TestEventsDuringAView(t *testing.T) {
+	c := New(fakeClock())
+	for _, tc := range []struct {
+		name  string
+		event func() // between the call of the function that reads the cached object and its return
+		want  string // version that View returns, or "" for nil
+	}{
+		{"none", func() {}, "11"},
+		{"the echo", func() { c.Seen(key, object("u", "10"), object("u", "11"), false) }, "11"},
+		{"a later version", func() { c.Seen(key, object("u", "10"), object("u", "12"), false) }, "11"},
+		{"the deletion", func() { c.Seen(key, nil, object("u", "11"), true) }, ""},
+		{"that the object has vanished", func() { c.Vanished(key, "u") }, ""},
+	} {
+		c = New(fakeClock())
+		c.Wrote(key, object("u", "10"), object("u", "11"))
+		got, going := c.View(key, func() *unstructured.Unstructured { tc.event(); return object("u", "10") })
+		version := ""
+		if got != nil {
+			version = got.GetResourceVersion()
+		}
+		if version != tc.want || going {
+			t.Errorf("%s: View returns version %q, going %t, want version %q", tc.name, version, going, tc.want)
+		}
+	}
+
+	// View must not drop a write that was recorded after the one that it has looked up.
+	c = New(fakeClock())
+	c.Wrote(key, object("u", "10"), object("u", "11"))
+	c.View(key, func() *unstructured.Unstructured {
+		c.Wrote(key, object("u", "11"), object("u", "12"))
+		return object("u", "11")
+	})
+	if got, _ := c.View(key, isCached(object("u", "11"))); got.GetResourceVersion() != "12" {
+		t.Errorf("the later write is forgotten, and version %s is returned", got.GetResourceVersion())
+	}
+
+	// Our deletion is complete when the watch delivers it.
+	c = New(fakeClock())
+	c.Deleted(key, object("u", "10"))
+	got, going := c.View(key, func() *unstructured.Unstructured {
+		c.Seen(key, nil, object("u", "10"), true)
+		return object("u", "10")
+	})
+	if got != nil || going {
+		t.Errorf("after its deletion the object is %v, going %t", got, going)
+	}
+}
+
 // TestUnobserved checks that Unobserved returns each of our writes and deletions once if the watch has not delivered it
 // within Grace, such as a copy that we created and another client deleted while the watch was interrupted.
 func TestUnobserved(t *testing.T) {
@@ -117,7 +172,7 @@ func TestUnobserved(t *testing.T) {
 	}
 	clock.Step(Grace + time.Second)
 	// A call of View must not prevent Unobserved from returning the object.
-	if seen, _ := c.View(named("lost"), nil); seen != nil {
+	if seen, _ := c.View(named("lost"), isCached(nil)); seen != nil {
 		t.Error("a write that the watch should have delivered long ago is believed")
 	}
 	if got, want := look(), []string{"going", "gone", "late", "lost"}; !slices.Equal(got, want) {
@@ -172,7 +227,7 @@ func TestDeletionBeforeTheAnswer(t *testing.T) {
 	c.Seen(key, nil, object("u", "10"), false)
 	c.Seen(key, nil, object("u", "11"), true)
 	c.Wrote(key, nil, object("u", "10"))
-	if got, going := c.View(key, nil); got != nil || going {
+	if got, going := c.View(key, isCached(nil)); got != nil || going {
 		t.Errorf("after its deletion the object is %v, going %t", got, going)
 	}
 	c.Deleted(key, object("u", "10"))
@@ -182,7 +237,7 @@ func TestDeletionBeforeTheAnswer(t *testing.T) {
 	// The object must reappear: it was not deleted, but had only lost its labels for a while.
 	c.Seen(key, nil, object("u", "12"), false)
 	c.Wrote(key, object("u", "12"), object("u", "13"))
-	if got, _ := c.View(key, object("u", "12")); got.GetResourceVersion() != "13" {
+	if got, _ := c.View(key, isCached(object("u", "12"))); got.GetResourceVersion() != "13" {
 		t.Errorf("the object has version %s, want that of the write", got.GetResourceVersion())
 	}
 }
@@ -206,25 +261,25 @@ func TestVanished(t *testing.T) {
 	if !c.IsGone("u") {
 		t.Error("what has vanished is not known to be gone")
 	}
-	if got, _ := c.View(key, object("u", "10")); got != nil {
+	if got, _ := c.View(key, isCached(object("u", "10"))); got != nil {
 		t.Errorf("an object that is gone is shown in version %s", got.GetResourceVersion())
 	}
-	if got, _ := c.View(key, nil); got != nil {
+	if got, _ := c.View(key, isCached(nil)); got != nil {
 		t.Errorf("what was written to it is shown: version %s", got.GetResourceVersion())
 	}
-	if got, _ := c.View(key, object("v", "12")); got == nil || got.GetUID() != "v" {
+	if got, _ := c.View(key, isCached(object("v", "12"))); got == nil || got.GetUID() != "v" {
 		t.Error("another object of its name is not shown")
 	}
 	// The response to a write arrives after the deletion of the object.
 	c.Wrote(key, object("v", "12"), object("v", "13"))
 	c.Wrote(key, object("u", "11"), object("u", "14"))
-	if got, _ := c.View(key, nil); got != nil {
+	if got, _ := c.View(key, isCached(nil)); got != nil {
 		t.Errorf("a write to what is gone is shown: version %s", got.GetResourceVersion())
 	}
 	// An event of one object must not drop the state of another object.
 	c.Wrote(key, nil, object("w", "20"))
 	c.Vanished(key, "u")
-	if got, _ := c.View(key, nil); got == nil || got.GetUID() != "w" {
+	if got, _ := c.View(key, isCached(nil)); got == nil || got.GetUID() != "w" {
 		t.Error("the write to another object is forgotten")
 	}
 }
@@ -237,7 +292,7 @@ func TestEndOfAnEarlierObject(t *testing.T) {
 	if c.Seen(key, nil, object("earlier", "11"), true) {
 		t.Error("the deletion of another object is taken for an echo")
 	}
-	if got, _ := c.View(key, nil); got == nil || got.GetUID() != "ours" {
+	if got, _ := c.View(key, isCached(nil)); got == nil || got.GetUID() != "ours" {
 		t.Error("our write is forgotten with the deletion of another object")
 	}
 

@@ -304,7 +304,8 @@ func TestPatchesAreForTheKnownObject(t *testing.T) {
 	stored, err := l.writer.PatchLocal(t.Context(), local, patch())
 	require.NoError(t, err)
 	assert.Equal(t, map[string]string{"a": "b"}, stored.GetLabels())
-	assert.Equal(t, "b", l.writer.View(queue.Key{Namespace: "shop", Name: "web"}, local).GetLabels()["a"], "our own write is not seen before the watch delivers it")
+	view := l.writer.View(queue.Key{Namespace: "shop", Name: "web"}, func() *unstructured.Unstructured { return local })
+	assert.Equal(t, "b", view.GetLabels()["a"], "our own write is not seen before the watch delivers it")
 	assert.True(t, l.writer.Seen(local, stored, false), "the echo of our own write")
 
 	replaced := local.DeepCopy()

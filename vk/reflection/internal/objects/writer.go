@@ -74,10 +74,10 @@ func New(o Options) *Writer {
 	}
 }
 
-// View returns an object that is at least as new as our last write of it. cached is the object that the watch last
-// delivered, or nil. The result is nil if the object does not exist.
-func (o *Writer) View(key queue.Key, cached *unstructured.Unstructured) *unstructured.Unstructured {
-	object, _ := o.localWrites.View(key, cached)
+// View returns an object that is at least as new as our last write of it. read returns the object that the watch last
+// delivered, or nil; see [mutationcache.Cache.View]. The result is nil if the object does not exist.
+func (o *Writer) View(key queue.Key, read func() *unstructured.Unstructured) *unstructured.Unstructured {
+	object, _ := o.localWrites.View(key, read)
 	return object
 }
 

@@ -15,7 +15,7 @@ import (
 
 // Inputs implements engine.Handler. The chains run only for claims that also exist on the provider.
 func (h *handler) Inputs(s *engine.Scope, local *unstructured.Unstructured) (in engine.ChainInputs) {
-	remote, going := s.Copy(local.GetName())
+	remote, going := s.PeekCopy(local.GetName())
 	if remote == nil || going || isEphemeral(local) || !h.ownClaim(&claimView{key: s.Key(local.GetName()), scope: s, local: local, remote: remote}) {
 		return in
 	}

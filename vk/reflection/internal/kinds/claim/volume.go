@@ -126,7 +126,7 @@ func mayGo(volume *unstructured.Unstructured) bool {
 // getVolume returns one of our volumes. The result is at least as new as our last write of the volume. It is nil if the
 // volume does not exist.
 func (v *volumes) getVolume(name string) *unstructured.Unstructured {
-	known, going := v.writes.View(queue.Key{Name: name}, v.informer.Get("", name))
+	known, going := v.writes.View(queue.Key{Name: name}, func() *unstructured.Unstructured { return v.informer.Get("", name) })
 	if going {
 		return nil
 	}
