@@ -33,8 +33,9 @@ type Options struct {
 	Publish func(ctx context.Context) error
 	// Failed is called with the error of a write, and with nil after one that succeeded.
 	Failed func(error)
-	// Refused is called for each packet that is dropped. It must not block.
-	Refused func()
+	// Answered is called for each probe of another pod that is answered, and Refused for each packet that is dropped. They must not
+	// block.
+	Answered, Refused func()
 }
 
 // Member is one pod of a gateway. Its methods may be called concurrently.
@@ -206,6 +207,7 @@ func (m *Member) handle(data []byte, from *net.UDPAddr) bool {
 		answer.flags |= leavingFlag
 	}
 	_, _ = m.socket.WriteTo(answer.encode(key, m.options.Address), nil, from)
+	m.options.Answered()
 	return true
 }
 

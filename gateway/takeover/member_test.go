@@ -81,7 +81,7 @@ func start(t *testing.T, a *apiServer, private []byte) *member {
 	m := &member{address: netip.AddrFrom4([4]byte{127, byte(1 + rand.IntN(250)), byte(rand.IntN(250)), byte(1 + rand.IntN(250))})}
 	var err error
 	m.Member, err = Open(Options{
-		Address: m.address, View: func() View { m.steps.Add(1); return a.read() }, Failed: func(error) {}, Refused: func() { m.refused.Add(1) },
+		Address: m.address, View: func() View { m.steps.Add(1); return a.read() }, Failed: func(error) {}, Answered: func() {}, Refused: func() { m.refused.Add(1) },
 		Claim: func(_ context.Context, v View, step Step) (bool, error) {
 			won, err := a.claim(v, m.address)
 			if won {

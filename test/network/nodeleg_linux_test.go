@@ -70,8 +70,11 @@ func TestNodeLeg(t *testing.T) {
 				return err
 			}) == nil
 		}
-		require.False(t, answered(rome.node, gatewayIP), "a node, but not through VXLAN")
 		require.False(t, answered(rome.pod, gatewayIP))
+		for _, node := range []*netlab.Host{rome.node, rome.gatewayNode} {
+			inNFTables(t, node, func(c *nftables.Conn) { c.DelTable(&nftables.Table{Name: "cni", Family: nftables.TableFamilyIPv4}) })
+		}
+		require.False(t, answered(rome.node, gatewayIP), "from the address of a node, but not through VXLAN")
 		const reason = "to the gateway itself, from the peer"
 		before := dropped(t, rome.gate)[reason]
 		require.False(t, answered(milan.gate, "169.254.18.2"), "through the tunnel")

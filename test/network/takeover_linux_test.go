@@ -37,6 +37,8 @@ const secondGatewayIP = "10.1.2.6"
 const electedTakeovers, lostTakeovers, leavingTakeovers = `refract_gateway_takeovers_total{reason="elected"}`,
 	`refract_gateway_takeovers_total{reason="lost"}`, `refract_gateway_takeovers_total{reason="leaving"}`
 
+const answeredProbes = "refract_gateway_answered_probes_total"
+
 // TestTakeover runs two pods of each gateway, kills the active ones, lets them end, and blocks their probes, while a pod of rome sends
 // packets to one of milan and back.
 func TestTakeover(t *testing.T) {
@@ -92,7 +94,8 @@ func TestTakeover(t *testing.T) {
 		})
 		t.Run("planned end of the "+end, func(t *testing.T) {
 			active, standby := pods[s].awaitRoles()
-			time.Sleep(time.Second) // the standby has probed
+			answered := active.metric(answeredProbes)
+			await(t, func() error { return expect(active.metric(answeredProbes) > answered, true) })
 			took := standby.metric(leavingTakeovers)
 			echoes.longestGap()
 			begun := time.Now()

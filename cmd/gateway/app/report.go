@@ -30,6 +30,7 @@ type reporter struct {
 	active                      prometheus.Gauge
 	applied, writes, failures   *prometheus.CounterVec
 	statusWrites, takeovers     *prometheus.CounterVec
+	answeredProbes              prometheus.Counter
 	refusedProbes               prometheus.Counter
 	ends, missingEnds, pathMTU  prometheus.Gauge
 
@@ -65,6 +66,8 @@ func newReporter() *reporter {
 			"requests that write the Connection, by result: success or failure", "result"),
 		takeovers: vector("refract_gateway_takeovers_total",
 			"elections that this pod has won, by reason: elected if no pod was active, lost if the active one did not answer, or leaving if it was about to end", "reason"),
+		answeredProbes: counter("refract_gateway_answered_probes_total",
+			"probes of other pods of the gateway that this pod has answered"),
 		refusedProbes: counter("refract_gateway_refused_probes_total",
 			"packets at the port for probes between the pods of the gateway that were dropped, because no other pod has sent them"),
 		pathMTU: gauge("refract_gateway_path_mtu_bytes",
