@@ -5,14 +5,18 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/refract-project/refract/gateway/check"
 	"github.com/refract-project/refract/gateway/desired"
 	"github.com/refract-project/refract/gateway/netstate"
+	"github.com/refract-project/refract/gateway/nodeleg"
 	"github.com/refract-project/refract/gateway/tunnel"
 )
 
@@ -43,6 +47,10 @@ type Report struct {
 	Latency time.Duration
 	// PeerEndpoint is set when packets to the peer go to a different address than before.
 	PeerEndpoint netip.AddrPort
+	// PathMTU is set after each measurement of the path to the peer.
+	PathMTU *PathMTU
+	// Leg is set when other nodes reach the gateway through VXLAN than before, or when other gateways answer the node.
+	Leg *nodeleg.Reached
 }
 
 // Connection is the state of the connection to the peer's gateway through the tunnel.
@@ -50,6 +58,14 @@ type Connection struct {
 	Connected bool
 	// Latency is the round-trip time.
 	Latency time.Duration
+}
+
+// PathMTU is the result of a measurement of the path to the peer.
+type PathMTU struct {
+	// Tunnel is the MTU of the tunnel. Path is the size of the largest packets that reach the peer, at most Tunnel.
+	Tunnel, Path int
+	// Changed is true if packets are limited to a different size than before.
+	Changed bool
 }
 
 // Options are the options of RunGateway.
@@ -71,9 +87,12 @@ type Options struct {
 func RunGateway(ctx context.Context, peerings <-chan desired.Peering, o Options) error {
 	return keep(ctx, desired.GatewayScope, o.Report, func(ctx context.Context, present netstate.State, states chan<- netstate.State) error {
 		g := gatewayLoop{options: o, present: present, states: states, reconnect: make(chan struct{}, 1), connected: make(chan struct{}, 1),
-			failed: make(chan error, 1)}
+			failed: make(chan error, 1), remeasure: make(chan struct{}, 1), measured: make(chan int, 1), pathMTU: desired.ReadPathMTU(present)}
 		defer g.close()
 		defer g.stopPings(nil)
+		defer g.background.Wait()
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
 		timer := time.NewTicker(tunnelCheckInterval)
 		defer timer.Stop()
 		for {
@@ -81,7 +100,7 @@ func RunGateway(ctx context.Context, peerings <-chan desired.Peering, o Options)
 			case <-ctx.Done():
 				return nil
 			case p := <-peerings:
-				if err := g.compile(ctx, p); err != nil {
+				if err := errors.Join(g.answerNodes(ctx, p), g.compile(ctx, p)); err != nil {
 					return err
 				}
 			case <-timer.C:
@@ -92,6 +111,10 @@ func RunGateway(ctx context.Context, peerings <-chan desired.Peering, o Options)
 			case <-g.reconnect:
 				if err := g.device.Reconnect(g.tunnelConfig()); err != nil {
 					g.options.Report(Report{TunnelError: err})
+				}
+			case size := <-g.measured:
+				if err := g.limitPackets(ctx, size); err != nil {
+					return err
 				}
 			case err := <-g.failed:
 				return err
@@ -108,18 +131,53 @@ type gatewayLoop struct {
 	// present is the kernel's configuration at the start.
 	present netstate.State
 	current desired.Gateway
+	// peering contains the objects that were received last.
+	peering desired.Peering
 	// active reports whether this pod carries the packets of the peering. It is nil until the first objects arrive.
 	active *bool
 	// pings is nil while no pings are sent.
 	pings *pings
+	// responder answers the requests of nodes. It is nil until the address of the pod is known.
+	responder  *nodeleg.Responder
+	background sync.WaitGroup
 	// reconnect receives a request when the peer is lost, connected when it answers, and failed the error of the pings.
 	reconnect, connected chan struct{}
 	failed               chan error
 	// peerEndpoint is the endpoint that was reported last.
 	peerEndpoint netip.AddrPort
+	// tunnelMTU is the MTU of the tunnel. pathMTU is the size to which packets are limited, 0 if it is that of the tunnel.
+	tunnelMTU atomic.Int64
+	pathMTU   int
+	// remeasure receives a request to measure the path to the peer, and measured the result.
+	remeasure chan struct{}
+	measured  chan int
+}
+
+// answerNodes answers the requests of the nodes, also while the objects of the peer are refused.
+func (g *gatewayLoop) answerNodes(ctx context.Context, p desired.Peering) (err error) {
+	if g.responder == nil && p.PodIP.IsValid() {
+		g.responder, err = nodeleg.OpenResponder(netip.AddrPortFrom(p.PodIP, desired.EchoPort), desired.VXLANLink, func(r nodeleg.Reached) {
+			g.options.Report(Report{Leg: &r})
+		})
+		if err != nil {
+			return err
+		}
+		g.background.Go(func() { g.responder.Run(ctx) })
+	}
+	if g.responder == nil {
+		return nil
+	}
+	var nodes []nodeleg.End
+	for _, n := range p.Nodes {
+		nodes = append(nodes, nodeleg.End{Name: n.Name, Address: n.IP})
+	}
+	g.responder.SetNodes(nodes, !p.Standby)
+	return nil
 }
 
 func (g *gatewayLoop) compile(ctx context.Context, p desired.Peering) error {
+	g.peering = p
+	p.PathMTU = g.pathMTU
 	compiled, err := desired.CompileGateway(p)
 	g.options.Report(Report{Compiled: true, Refused: err})
 	if err != nil {
@@ -172,7 +230,26 @@ func (g *gatewayLoop) open(compiled desired.Gateway) (err error) {
 
 func (g *gatewayLoop) connect(ctx context.Context, p desired.Peering, compiled desired.Gateway) {
 	g.current = compiled
+	if before := g.tunnelMTU.Swap(int64(compiled.MTU)); before != int64(compiled.MTU) {
+		notify(g.remeasure)
+	}
 	g.followRole(ctx, p)
+}
+
+// limitPackets limits packets to the peer to a size, unless it is that of the tunnel.
+func (g *gatewayLoop) limitPackets(ctx context.Context, size int) error {
+	result := PathMTU{Tunnel: g.current.MTU, Path: min(size, g.current.MTU)}
+	limit := result.Path
+	if limit == result.Tunnel {
+		limit = 0
+	}
+	result.Changed = limit != g.pathMTU
+	g.pathMTU = limit
+	g.options.Report(Report{PathMTU: &result})
+	if !result.Changed {
+		return nil
+	}
+	return g.compile(ctx, g.peering)
 }
 
 // followRole adds the peer to the tunnel if this pod is active, and removes it if the pod is a standby. Two pods with
@@ -231,6 +308,7 @@ func (g *gatewayLoop) reportPeerEndpoint() {
 	if endpoint != g.peerEndpoint {
 		g.peerEndpoint = endpoint
 		g.options.Report(Report{PeerEndpoint: endpoint})
+		notify(g.remeasure)
 	}
 }
 
@@ -278,6 +356,14 @@ func (g *gatewayLoop) pingOptions(p desired.Peering) check.Options {
 			}
 		},
 		Answered: func(latency time.Duration) { g.options.Report(Report{Latency: latency}) },
+		MTU:      func() int { return int(g.tunnelMTU.Load()) }, Remeasure: g.remeasure,
+		PathMTU: func(size int) {
+			select {
+			case <-g.measured: // an earlier result
+			default:
+			}
+			g.measured <- size // only this function sends
+		},
 		Reconnect: func() {
 			if p.Client == nil {
 				return
@@ -318,6 +404,15 @@ func (g *gatewayLoop) close() {
 func RunAgent(ctx context.Context, hosts <-chan desired.Host, report func(Report)) error {
 	return keep(ctx, desired.NodeScope, report, func(ctx context.Context, present netstate.State, states chan<- netstate.State) error {
 		compiler := desired.NewNodeCompiler(present)
+		prober, err := nodeleg.OpenProber(desired.EchoPort, desired.VXLANLink, func(r nodeleg.Reached) { report(Report{Leg: &r}) })
+		if err != nil {
+			return err
+		}
+		var background sync.WaitGroup
+		defer background.Wait()
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		background.Go(func() { prober.Run(ctx) })
 		for {
 			select {
 			case <-ctx.Done():
@@ -329,6 +424,7 @@ func RunAgent(ctx context.Context, hosts <-chan desired.Host, report func(Report
 				case states <- state:
 				case <-ctx.Done():
 				}
+				prober.SetGateways(h.IP, compiler.Gateways())
 			}
 		}
 	})

@@ -233,7 +233,7 @@ func (c *Controller) checkCluster(ctx context.Context, g gateway) (verdict, erro
 
 // reservedPorts are the UDP ports that a gateway uses for other purposes than the tunnel: for packets of the nodes, for
 // probes by its other pods, and for pings.
-var reservedPorts = []int32{6092, 6093, 12345}
+var reservedPorts = []int32{6092, 6093, 6096, 12345}
 
 // checkSpec returns a verdict if no valid objects can be created for the spec of the gateway.
 func checkSpec(_ context.Context, g gateway) (verdict, error) {

@@ -4,13 +4,20 @@
 package check
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 )
 
-// maxMessage is the maximum length of a datagram, as in Liqo.
-const maxMessage = 1024
+const (
+	// maxMessage is the maximum length of a datagram, as in Liqo. Only probes of the path MTU are longer.
+	maxMessage = 1024
+	// maxProbe is the maximum length of a probe.
+	maxProbe = 1<<16 - 1 - datagramHeaders
+	// datagramHeaders is the length of the IPv4 and UDP headers.
+	datagramHeaders = 28
+)
 
 const (
 	ping = "PING"
@@ -28,15 +35,21 @@ type message struct {
 	Refract bool `json:"refract,omitempty"`
 	// Moved is true in the last answer of a pod, when another pod of the gateway has become active. Liqo ignores it.
 	Moved bool `json:"moved,omitempty"`
+	// MTU is the size of the packet in a probe of the path MTU, with the headers, and in its answer. Only gateways of Refract get
+	// such messages. Versions that do not know the field drop it, so that their answers do not count.
+	MTU int `json:"mtu,omitempty"`
 }
 
 // parseMessage parses a datagram. It returns an error for messages that no gateway sends.
 func parseMessage(data []byte) (m message, err error) {
-	if len(data) > maxMessage {
+	if len(data) > maxMessage && data[len(data)-1] != padding {
 		return m, fmt.Errorf("the datagram is longer than %d bytes", maxMessage)
 	}
-	if err := json.Unmarshal(data, &m); err != nil {
+	if err := json.Unmarshal(bytes.TrimRight(data, string(padding)), &m); err != nil {
 		return m, errors.New("the datagram is not JSON")
+	}
+	if isProbe := m.MsgType == ping && m.MTU != 0; isProbe && len(data)+datagramHeaders != m.MTU || !isProbe && len(data) > maxMessage {
+		return m, errors.New("the datagram is not of its size")
 	}
 	if m.MsgType != ping && m.MsgType != pong {
 		return m, errors.New("the datagram is neither a ping nor an answer")
@@ -44,11 +57,20 @@ func parseMessage(data []byte) (m message, err error) {
 	return m, nil
 }
 
+// padding is appended to a probe of the path MTU. It may follow any JSON.
+const padding = ' '
+
+// encodeProbe returns a ping as a datagram whose packet has the size m.MTU.
+func (m message) encodeProbe() []byte {
+	data := m.encode()
+	return append(data, bytes.Repeat([]byte{padding}, max(0, m.MTU-datagramHeaders-len(data)))...)
+}
+
 // encode returns the message as a datagram.
 func (m message) encode() []byte {
 	data, err := json.Marshal(m)
 	if err != nil {
-		panic(err) // encoding strings and a bool cannot fail
+		panic(err) // encoding strings, numbers and bools cannot fail
 	}
 	return data
 }

@@ -18,6 +18,7 @@ import (
 
 	networking "github.com/refract-project/refract/api/networking/v1beta1"
 	"github.com/refract-project/refract/gateway/netstate"
+	"github.com/refract-project/refract/gateway/nodeleg"
 )
 
 // newConfiguration returns the Configuration of a peer that uses the same ranges as this cluster.
@@ -55,6 +56,7 @@ func newPeering() Peering {
 		PublicKey: &networking.PublicKey{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan"},
 			Spec: networking.PublicKeySpec{PublicKey: make([]byte, 32)}},
 		PrivateKey: append(make([]byte, 31), 1), Endpoint: netip.MustParseAddrPort("203.0.113.2:51840"), PodMTU: 1500,
+		PodIP: netip.MustParseAddr("10.1.2.5"),
 		Nodes: []Node{
 			{Name: "a", IP: netip.MustParseAddr("192.168.0.1"), PodRanges: []netip.Prefix{netip.MustParsePrefix("10.1.1.0/24")},
 				External: netip.MustParseAddr("10.70.0.5")},
@@ -141,6 +143,43 @@ func TestServer(t *testing.T) {
 	require.False(t, gateway.Tunnel.Peers[0].Endpoint.IsValid())
 	require.Equal(t, "169.254.18.2:12345", gateway.Ping.String())
 	require.Equal(t, []netip.Prefix{serverAddress}, gateway.State.Links[1].Addresses)
+}
+
+// TestPathMTU checks that packets are limited to the size that reaches the peer, that this is found again after a restart, and that
+// a larger size than that of the tunnel changes nothing.
+func TestPathMTU(t *testing.T) {
+	p := newPeering()
+	full, err := CompileGateway(p)
+	require.NoError(t, err)
+	require.Zero(t, ReadPathMTU(full.State))
+	p.PathMTU = 1216
+	limited, err := CompileGateway(p)
+	require.NoError(t, err)
+	text := format(limited.State)
+	require.Contains(t, text, "route table 21001 10.1.0.0/16 via 169.254.18.1 dev liqo-tunnel mtu 1216")
+	require.Contains(t, text, "tcp option maxseg size set 1176")
+	require.Contains(t, text, "link liqo-tunnel mtu 1340", "probes of that size must leave the gateway")
+	require.Equal(t, 1340, limited.MTU)
+	require.Equal(t, 1216, ReadPathMTU(limited.State))
+	for _, size := range []int{1340, 1400} {
+		p.PathMTU = size
+		same, err := CompileGateway(p)
+		require.NoError(t, err)
+		require.Equal(t, format(full.State), format(same.State))
+	}
+}
+
+// TestRequestsOfNodes checks that a gateway that does not know its address lets no requests of nodes through.
+func TestRequestsOfNodes(t *testing.T) {
+	p := newPeering()
+	p.PodIP = netip.Addr{}
+	gateway, err := CompileGateway(p)
+	require.NoError(t, err)
+	require.NotContains(t, format(gateway.State), "dport 6096")
+	compiler := NewNodeCompiler(netstate.State{})
+	_, err = compiler.Compile(newHost())
+	require.NoError(t, err)
+	require.Equal(t, []nodeleg.End{{Name: "GatewayClient liqo-tenant-milan/milan", Address: netip.MustParseAddr("10.1.2.5")}}, compiler.Gateways())
 }
 
 // TestRangesThatDiffer checks that there are no rules for a range that is not remapped, and that ranges are paired by

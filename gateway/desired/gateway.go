@@ -23,6 +23,9 @@ const TunnelLink = "liqo-tunnel"
 // PingPort is the UDP port at which gateways answer pings through the tunnel, as in Liqo.
 const PingPort = 12345
 
+// EchoPort is the UDP port at which a gateway answers the requests of nodes, through VXLAN only (package nodeleg).
+const EchoPort = 6096
+
 // The routing tables of a gateway. The link on which a packet arrives determines its table.
 const (
 	nodesTable  = 21001
@@ -78,6 +81,11 @@ type Peering struct {
 	Nodes    []Node
 	// PodMTU is the MTU of the pod's own link.
 	PodMTU int
+	// PathMTU is the size of the largest packets that reach the peer. It is 0 if this is not known to be less than the MTU of the
+	// tunnel.
+	PathMTU int
+	// PodIP is the address of the pod. If it is invalid, the gateway does not answer the requests of nodes.
+	PodIP netip.Addr
 	// Standby is true while another pod of the gateway carries the packets. It does not affect the configuration, so
 	// that this pod can take over immediately (see package gateway).
 	Standby bool
@@ -112,6 +120,10 @@ func CompileGateway(p Peering) (Gateway, error) {
 	if err != nil {
 		return Gateway{}, err
 	}
+	mtu, routeMTU := end.mtu, 0
+	if p.PathMTU > 0 && p.PathMTU < end.mtu {
+		mtu, routeMTU = p.PathMTU, p.PathMTU
+	}
 	state := netstate.State{
 		Links: []netstate.Link{
 			vxlan(p.PodMTU, gatewayMAC(end.uid)),
@@ -124,13 +136,23 @@ func CompileGateway(p Peering) (Gateway, error) {
 		// Packets from a peer must not use the routes of the pod, and packets from a node must not be sent to the
 		// internet.
 		Routes: []netstate.Route{{Table: nodesTable, Destination: allAddresses}, {Table: tunnelTable, Destination: allAddresses}},
-		Table:  gatewayTable(ranges, end),
+		Table:  gatewayTable(ranges, end, mtu, p),
 	}
 	for _, r := range ranges.remote {
-		state.Routes = append(state.Routes, netstate.Route{Table: nodesTable, Destination: r.own, Link: TunnelLink, Via: end.other})
+		state.Routes = append(state.Routes, netstate.Route{Table: nodesTable, Destination: r.own, Link: TunnelLink, Via: end.other, MTU: routeMTU})
 	}
 	addNodes(&state, p.Nodes)
 	return Gateway{State: state, Tunnel: keys, MTU: end.mtu, Ping: netip.AddrPortFrom(end.other, PingPort)}, nil
+}
+
+// ReadPathMTU returns the PathMTU of the kernel's configuration.
+func ReadPathMTU(present netstate.State) int {
+	for _, r := range present.Routes {
+		if r.Table == nodesTable && r.Link == TunnelLink {
+			return r.MTU
+		}
+	}
+	return 0
 }
 
 // ResumeTunnel returns the tunnel of a gateway whose Configuration cannot be compiled. It takes the ranges of the peer
@@ -239,13 +261,14 @@ func addNodes(state *netstate.State, nodes []Node) {
 			targets = append(slices.Clone(targets), single(n.External))
 		}
 		addHop(state, hop{hops[n.Name], nodeMAC(n.Name), n.IP}, tunnelTable, targets, 0)
+		addEcho(state, n.IP, nodeMAC(n.Name))
 	}
 }
 
 // gatewayTable returns the nftables rules of a gateway. In the chain arrival, packets have the addresses that they
 // arrived with. In the chain forward, the addresses of the peer are the true ones. For packets from the peer, this is
 // also true in postrouting.
-func gatewayTable(r ranges, e end) netstate.Table {
+func gatewayTable(r ranges, e end, mtu int, p Peering) netstate.Table {
 	var outgoing, incoming []netstate.Rule
 	for _, remote := range r.remote {
 		if remote.own == remote.seen {
@@ -257,11 +280,20 @@ func gatewayTable(r ranges, e end) netstate.Table {
 			Action: netstate.Action{TranslateSource: remote.seen}})
 	}
 	drop, accept := netstate.Action{Drop: true}, netstate.Action{Accept: true}
+	var nodes []netip.Prefix
+	for _, n := range p.Nodes {
+		nodes = append(nodes, single(n.IP))
+	}
+	var echo []netstate.Rule
+	if p.PodIP.IsValid() {
+		echo = []netstate.Rule{{In: VXLANLink, SourceSet: "nodes", Destination: single(p.PodIP), Protocol: netstate.UDP, Port: EchoPort,
+			Count: true, Action: accept, Comment: "request of a node"}}
+	}
 	return netstate.Table{
 		Name: TableName,
-		Sets: []netstate.Set{{Name: "local", Ranges: r.local}, {Name: "remote", Ranges: r.trueRemote()}},
+		Sets: []netstate.Set{{Name: "local", Ranges: r.local}, {Name: "remote", Ranges: r.trueRemote()}, {Name: "nodes", Ranges: nodes}},
 		Chains: []netstate.Chain{
-			{Name: "arrival", Type: netstate.Filter, Hook: netstate.Prerouting, Priority: -150, Rules: []netstate.Rule{
+			{Name: "arrival", Type: netstate.Filter, Hook: netstate.Prerouting, Priority: -150, Rules: slices.Concat(echo, []netstate.Rule{
 				{In: TunnelLink, Source: single(e.other), Destination: single(e.own.Addr()), Action: accept,
 					Comment: "from gateway to gateway"},
 				{In: TunnelLink, SourceSet: "remote", NotSourceSet: true, Count: true, Action: drop,
@@ -270,22 +302,22 @@ func gatewayTable(r ranges, e end) netstate.Table {
 					Comment: "destination outside of this cluster's ranges"},
 				{In: VXLANLink, SourceSet: "local", NotSourceSet: true, Count: true, Action: drop,
 					Comment: "source outside of this cluster's ranges"},
-			}},
+			})},
 			{Name: "prerouting", Type: netstate.NAT, Hook: netstate.Prerouting, Priority: -100, Rules: outgoing},
 			{Name: "postrouting", Type: netstate.NAT, Hook: netstate.Postrouting, Priority: 100, Rules: incoming},
 			{Name: "forward", Type: netstate.Filter, Hook: netstate.Forwarding, Drop: true, Rules: []netstate.Rule{
-				{Opening: true, Action: netstate.Action{MaxSegment: uint16(e.mtu - tcpHeaders)}},
+				{Opening: true, Action: netstate.Action{MaxSegment: uint16(mtu - tcpHeaders)}},
 				{In: TunnelLink, Out: VXLANLink, Count: true, Action: accept, Comment: "from the peer"},
 				{In: VXLANLink, Out: TunnelLink, DestinationSet: "remote", Count: true, Action: accept, Comment: "to the peer"},
 				{Count: true, Action: drop, Comment: "no way through the gateway"},
 			}},
-			{Name: "input", Type: netstate.Filter, Hook: netstate.Input, Rules: []netstate.Rule{
+			{Name: "input", Type: netstate.Filter, Hook: netstate.Input, Rules: slices.Concat(echo, []netstate.Rule{
 				{In: TunnelLink, Protocol: netstate.UDP, Port: PingPort, Action: accept, Comment: "ping of the peer's gateway"},
 				{In: TunnelLink, Protocol: netstate.ICMP, Action: accept},
 				{In: TunnelLink, Count: true, Action: drop, Comment: "to the gateway itself, from the peer"},
 				{In: VXLANLink, Protocol: netstate.ICMP, Action: accept},
 				{In: VXLANLink, Count: true, Action: drop, Comment: "to the gateway itself, from a node"},
-			}},
+			})},
 		},
 	}
 }

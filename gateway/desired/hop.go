@@ -49,6 +49,12 @@ func addHop(state *netstate.State, h hop, table int, targets []netip.Prefix, mtu
 	}
 }
 
+// addEcho adds the next hop of requests and answers to another end of the VXLAN device (package nodeleg). They are sent to the
+// host's own address, but through the device, where the routes do not lead.
+func addEcho(state *netstate.State, host netip.Addr, mac string) {
+	state.Neighbours = append(state.Neighbours, netstate.Neighbour{Link: VXLANLink, IP: host, MAC: mac})
+}
+
 func vxlan(mtu int, mac string) netstate.Link {
 	return netstate.Link{Name: VXLANLink, MTU: mtu - vxlanOverhead, VXLAN: &netstate.VXLAN{ID: vxlanID, Port: VXLANPort, MAC: mac}}
 }

@@ -14,6 +14,7 @@ import (
 
 	networking "github.com/refract-project/refract/api/networking/v1beta1"
 	"github.com/refract-project/refract/gateway/netstate"
+	"github.com/refract-project/refract/gateway/nodeleg"
 )
 
 // peersTable is the routing table with the routes to peers on a node. It contains no other routes.
@@ -132,6 +133,14 @@ func (c *NodeCompiler) Compile(h Host) (netstate.State, error) {
 	return h.state(ways), errors.Join(errs...)
 }
 
+// Gateways returns the active pods of the gateways in the last configuration.
+func (c *NodeCompiler) Gateways() (gateways []nodeleg.End) {
+	for _, w := range c.accepted {
+		gateways = append(gateways, nodeleg.End{Name: w.name, Address: w.pod})
+	}
+	return gateways
+}
+
 // findLast returns the path to a peer in the last valid configuration.
 func (c *NodeCompiler) findLast(p Peer) (way, bool) {
 	for _, uid := range p.uids() {
@@ -200,6 +209,7 @@ func (h Host) state(ways []way) netstate.State {
 	for _, w := range ways {
 		addHop(&state, hop{hops[string(w.uid)], gatewayMAC(w.uid), w.pod}, peersTable, w.ranges.seenRemote(), min(w.mtu,
 			h.MTU-vxlanOverhead))
+		addEcho(&state, w.pod, gatewayMAC(w.uid))
 		table.peers = append(table.peers, w.ranges.seenRemote()...)
 		table.hosts = append(table.hosts, single(w.pod))
 		table.pods = append(table.pods, w.ranges.localPods...)
@@ -273,6 +283,8 @@ func nodeTable(h Host, sets nodeSets) netstate.Table {
 	drop := netstate.Action{Drop: true}
 	host := single(h.IP)
 	postrouting := []netstate.Rule{
+		{Out: VXLANLink, Source: host, Protocol: netstate.UDP, Port: EchoPort, Action: netstate.Action{KeepSource: true},
+			Comment: "requests of the node to gateways"},
 		{Out: VXLANLink, SourceSet: "pods", DestinationSet: "peers", Action: netstate.Action{KeepSource: true},
 			Comment: "pods keep their address"},
 		{In: VXLANLink, SourceSet: "peers", Action: netstate.Action{KeepSource: true}, Comment: "pods of peers keep their address"},

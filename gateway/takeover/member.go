@@ -33,8 +33,9 @@ type Options struct {
 	Publish func(ctx context.Context) error
 	// Failed is called with the result of each write, which is nil after a success.
 	Failed func(error)
-	// Refused is called for each packet that is dropped. It must not block.
-	Refused func()
+	// Answered is called for each probe of another pod that is answered, and Refused for each packet that is dropped. They must not
+	// block.
+	Answered, Refused func()
 }
 
 // Member is one pod of a gateway. Its methods may be called concurrently.
@@ -45,7 +46,7 @@ type Member struct {
 
 	mutex    sync.Mutex
 	election Election
-	key      []byte
+	keys     keys
 	// ready is true if the pod can carry packets, active while it does so, and leaving when it is about to end.
 	ready, active, leaving bool
 	// peer is the endpoint of the peer. It comes from this pod's tunnel while this pod is active, and from the answers
@@ -117,7 +118,7 @@ func (m *Member) Run(ctx context.Context) error {
 func (m *Member) act(ctx context.Context) {
 	v := m.options.View()
 	m.mutex.Lock()
-	step := m.election.Next(v, m.ready && !m.leaving && m.key != nil, time.Now())
+	step := m.election.Next(v, m.ready && !m.leaving && m.keys.current != nil, time.Now())
 	m.mutex.Unlock()
 	switch step.Action {
 	case Wait:
@@ -146,7 +147,7 @@ func (m *Member) probe(target netip.Addr) {
 	_, _ = rand.Read(p.nonce[:]) // never fails
 	m.mutex.Lock()
 	m.election.Sent(p.nonce)
-	data := p.encode(m.key, target)
+	data := p.encode(m.keys.next(target, time.Now()), target)
 	m.mutex.Unlock()
 	// The error is ignored: for the election, a probe that cannot be sent is an unanswered probe.
 	_, _ = m.socket.WriteTo(data, nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(target, Port)))
@@ -179,20 +180,21 @@ func (m *Member) receive(ctx context.Context) error {
 func (m *Member) handle(data []byte, from *net.UDPAddr) bool {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
-	if m.key == nil || len(data) < 2 {
+	if m.keys.current == nil || len(data) < 2 {
 		return false
 	}
 	if data[1] == answerKind {
-		p, ok := decode(m.key, m.election.target, data)
+		p, key, ok := m.keys.decode(m.election.target, data, time.Now())
 		if !ok || !m.election.Answered(p.nonce, p.flags&activeFlag != 0, p.flags&leavingFlag != 0) {
 			return false
 		}
+		m.keys.confirm(m.election.target, key)
 		if p.peer.IsValid() && !m.active {
 			m.peer = p.peer
 		}
 		return true
 	}
-	p, ok := decode(m.key, m.options.Address, data)
+	p, key, ok := m.keys.decode(m.options.Address, data, time.Now())
 	if !ok || p.kind != probeKind {
 		return false
 	}
@@ -205,19 +207,20 @@ func (m *Member) handle(data []byte, from *net.UDPAddr) bool {
 	if m.leaving {
 		answer.flags |= leavingFlag
 	}
-	_, _ = m.socket.WriteTo(answer.encode(m.key, m.options.Address), nil, from)
+	_, _ = m.socket.WriteTo(answer.encode(key, m.options.Address), nil, from)
+	m.options.Answered()
 	return true
 }
 
-// SetPrivateKey derives the key of probes from the private key of the gateway. Without a key, the pod takes no part in
-// the election.
+// SetPrivateKey derives the key of probes from the private key of the gateway. The key before it is accepted for a while. Without a
+// key, the pod takes no part in the election.
 func (m *Member) SetPrivateKey(private []byte) {
 	if len(private) == 0 {
 		return
 	}
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
-	m.key = deriveKey(private)
+	m.keys.replace(deriveKey(private), time.Now())
 }
 
 // SetActive records that the pod can carry packets, and whether it does.

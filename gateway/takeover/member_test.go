@@ -69,8 +69,10 @@ type member struct {
 	*Member
 	address      netip.Addr
 	refused, won atomic.Int64
-	reason       atomic.Value
-	stop         func()
+	// steps counts the steps of the election.
+	steps  atomic.Int64
+	reason atomic.Value
+	stop   func()
 }
 
 // start runs a Member at a loopback address of its own. Its role follows the endpoint.
@@ -79,7 +81,7 @@ func start(t *testing.T, a *apiServer, private []byte) *member {
 	m := &member{address: netip.AddrFrom4([4]byte{127, byte(1 + rand.IntN(250)), byte(rand.IntN(250)), byte(1 + rand.IntN(250))})}
 	var err error
 	m.Member, err = Open(Options{
-		Address: m.address, View: a.read, Failed: func(error) {}, Refused: func() { m.refused.Add(1) },
+		Address: m.address, View: func() View { m.steps.Add(1); return a.read() }, Failed: func(error) {}, Answered: func() {}, Refused: func() { m.refused.Add(1) },
 		Claim: func(_ context.Context, v View, step Step) (bool, error) {
 			won, err := a.claim(v, m.address)
 			if won {
@@ -155,7 +157,8 @@ func TestMembers(t *testing.T) {
 	await(t, func() bool { return fourth.Peer() == client })
 	require.False(t, fourth.Leave(), "it is on standby")
 	third.stop()
-	time.Sleep(2 * time.Second)
+	steps := fourth.steps.Load()
+	await(t, func() bool { return fourth.steps.Load() > steps+missedProbes+1 })
 	require.Equal(t, third.address, a.read().Holder, "a pod that leaves does not take over")
 }
 

@@ -33,6 +33,7 @@ import (
 	"github.com/refract-project/refract/cmd/gateway/app"
 	"github.com/refract-project/refract/gateway"
 	"github.com/refract-project/refract/gateway/desired"
+	"github.com/refract-project/refract/gateway/nodeleg"
 	"github.com/refract-project/refract/gateway/tunnel"
 	"github.com/refract-project/refract/test/support/netlab"
 )
@@ -81,6 +82,8 @@ type event struct {
 	Writes          int
 	TunnelWrites    int
 	PeerEndpoint    netip.AddrPort
+	Leg             *nodeleg.Reached
+	PathMTU         *gateway.PathMTU
 }
 
 // serve runs a process. Each line of standard input contains a new version of its objects. Each line of standard output
@@ -99,7 +102,7 @@ func serve[T any](run func(context.Context, <-chan T, func(gateway.Report)) erro
 	var mutex sync.Mutex
 	encoder := json.NewEncoder(os.Stdout)
 	err := run(context.Background(), inputs, func(r gateway.Report) {
-		e := event{TunnelWrites: r.TunnelWrites, PeerEndpoint: r.PeerEndpoint}
+		e := event{TunnelWrites: r.TunnelWrites, PeerEndpoint: r.PeerEndpoint, Leg: r.Leg, PathMTU: r.PathMTU}
 		if r.Refused != nil {
 			e.Refused = r.Refused.Error()
 		}
@@ -235,10 +238,18 @@ var (
 // newClusters creates two clusters that are joined by gateways. The server is in milan.
 func newClusters(t *testing.T) (rome, milan *cluster) {
 	t.Helper()
+	return newClustersWith(t, func(*cluster) {})
+}
+
+// newClustersWith does the same as newClusters, and calls prepare for both clusters before their processes start.
+func newClustersWith(t *testing.T, prepare func(*cluster)) (rome, milan *cluster) {
+	t.Helper()
 	rome, milan = newCluster(t, "rome"), newCluster(t, "milan")
 	netlab.Cable(rome.gatewayNode, "internet", internetRome+"/24", milan.gatewayNode, "internet", internetMil+"/24")
 	forwardPort(t, milan.gatewayNode, tunnelPort, gatewayIP)
 	describePeerings(rome, milan)
+	prepare(rome)
+	prepare(milan)
 	for _, c := range []*cluster{rome, milan} {
 		c.start(t)
 	}
@@ -267,6 +278,7 @@ func newCluster(t *testing.T, name string) *cluster {
 	t.Helper()
 	c := &cluster{name: name, pod: netlab.NewHost(t, name+"-pod"), node: netlab.NewHost(t, name+"-node"),
 		gatewayNode: netlab.NewHost(t, name+"-gateway-node"), gate: netlab.NewHost(t, name+"-gateway")}
+	c.peering.PodIP = netip.MustParseAddr(gatewayIP)
 	netlab.Cable(c.node, "pod", hop+"/32", c.pod, "eth0", podIP+"/32")
 	netlab.Cable(c.node, "eth0", nodeIP+"/24", c.gatewayNode, "eth0", gatewayNodeIP+"/24")
 	netlab.Cable(c.gatewayNode, "gateway", hop+"/32", c.gate, "eth0", gatewayIP+"/32")

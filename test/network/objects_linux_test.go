@@ -116,6 +116,7 @@ func TestPodsByObjects(t *testing.T) {
 	}
 
 	t.Run("Connections", func(t *testing.T) { checkConnections(t, rome, milan); pass() })
+	t.Run("nodes that do not reach the gateway", func(t *testing.T) { checkNodeLeg(t, rome); pass() })
 	t.Run("restart changes nothing", func(t *testing.T) {
 		for _, c := range all() {
 			before := dump(t, c.host)
@@ -538,6 +539,14 @@ func (b *logBuffer) String() string {
 // and links are noticed.
 type state struct{ links, routes, rules, neighbours []string }
 
+// routesOf returns the routes in a table.
+func routesOf(t *testing.T, host *netlab.Host, table int) []netlink.Route {
+	t.Helper()
+	routes, err := host.Links().RouteListFiltered(unix.AF_INET, &netlink.Route{Table: table}, netlink.RT_FILTER_TABLE)
+	require.NoError(t, err)
+	return routes
+}
+
 func dump(t *testing.T, host *netlab.Host) (s state) {
 	t.Helper()
 	for _, name := range []string{desired.VXLANLink, desired.TunnelLink} {
@@ -559,9 +568,7 @@ func dump(t *testing.T, host *netlab.Host) (s state) {
 	}
 	slices.Sort(s.neighbours)
 	for _, scope := range []int{desired.NodeScope.RouteTables[0], desired.GatewayScope.RouteTables[0], desired.GatewayScope.RouteTables[1]} {
-		routes, err := host.Links().RouteListFiltered(unix.AF_INET, &netlink.Route{Table: scope}, netlink.RT_FILTER_TABLE)
-		require.NoError(t, err)
-		for _, r := range routes {
+		for _, r := range routesOf(t, host, scope) {
 			s.routes = append(s.routes, fmt.Sprint(scope, r.Dst, r.Gw, r.LinkIndex, r.MTU))
 		}
 	}

@@ -134,7 +134,8 @@ func BenchmarkApply(b *testing.B) {
 			for i := 0; b.Loop(); i++ {
 				ip := networking.IP(fmt.Sprintf("10.1.4.%d", i%200+1))
 				h.Peers[0].Client.Status.InternalEndpoint.IP = &ip
-				require.Equal(b, 2, apply(b)) // the forwarding database and the set of known hosts
+				// the forwarding database, the set of known hosts, and the neighbour for requests, whose address changes
+				require.Equal(b, 4, apply(b))
 			}
 		})
 		return nil

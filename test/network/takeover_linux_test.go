@@ -37,6 +37,8 @@ const secondGatewayIP = "10.1.2.6"
 const electedTakeovers, lostTakeovers, leavingTakeovers = `refract_gateway_takeovers_total{reason="elected"}`,
 	`refract_gateway_takeovers_total{reason="lost"}`, `refract_gateway_takeovers_total{reason="leaving"}`
 
+const answeredProbes = "refract_gateway_answered_probes_total"
+
 // TestTakeover runs two pods of each gateway. While a pod of rome exchanges packets with a pod of milan, the test kills
 // the active gateway pods, lets them end, and blocks their probes.
 func TestTakeover(t *testing.T) {
@@ -92,7 +94,8 @@ func TestTakeover(t *testing.T) {
 		})
 		t.Run("planned end of the "+end, func(t *testing.T) {
 			active, standby := pods[s].awaitRoles()
-			time.Sleep(time.Second) // the standby has probed
+			answered := active.metric(answeredProbes)
+			await(t, func() error { return expect(active.metric(answeredProbes) > answered, true) })
 			took := standby.metric(leavingTakeovers)
 			echoes.longestGap()
 			begun := time.Now()
@@ -169,9 +172,7 @@ func TestTakeover(t *testing.T) {
 		require.LessOrEqual(t, rome.transitions(t)-before, int32(2), "two pods take turns")
 		await(t, func() error { return expect(active.metric("refract_gateway_active"), 1.0) })
 		echoes.await(t)
-		inNFTables(t, rome.gatewayNode, func(c *nftables.Conn) {
-			c.DelTable(&nftables.Table{Name: "policy", Family: nftables.TableFamilyIPv4})
-		})
+		allowPorts(t, rome.gatewayNode)
 	})
 	for _, s := range []*site{rome, milan} {
 		for _, c := range pods[s].commands {
@@ -343,12 +344,18 @@ func forwardToActivePod(t *testing.T, s *site) {
 	})
 }
 
-// blockPort drops packets to a UDP port, like a NetworkPolicy that does not allow the port.
+// blockPort drops the packets to a UDP port that a node forwards, like a NetworkPolicy that does not allow the port. allowPorts undoes it.
 func blockPort(t *testing.T, node *netlab.Host, port uint16) {
 	t.Helper()
-	inNFTables(t, node, func(c *nftables.Conn) {
-		table := c.AddTable(&nftables.Table{Name: "policy", Family: nftables.TableFamilyIPv4})
-		chain := c.AddChain(&nftables.Chain{Name: "forward", Table: table, Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookForward,
+	dropAt(t, node, nftables.ChainHookForward, port)
+}
+
+// dropAt drops packets to a UDP port at a hook.
+func dropAt(t *testing.T, host *netlab.Host, hook *nftables.ChainHook, port uint16) {
+	t.Helper()
+	inNFTables(t, host, func(c *nftables.Conn) {
+		table := c.AddTable(policyTable)
+		chain := c.AddChain(&nftables.Chain{Name: "drop", Table: table, Type: nftables.ChainTypeFilter, Hooknum: hook,
 			Priority: nftables.ChainPriorityFilter})
 		c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: []expr.Any{
 			&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1}, &expr.Cmp{Register: 1, Data: []byte{unix.IPPROTO_UDP}},
@@ -357,6 +364,14 @@ func blockPort(t *testing.T, node *netlab.Host, port uint16) {
 			&expr.Verdict{Kind: expr.VerdictDrop},
 		}})
 	})
+}
+
+var policyTable = &nftables.Table{Name: "policy", Family: nftables.TableFamilyIPv4}
+
+// allowPorts removes the rules of blockPort and dropAt.
+func allowPorts(t *testing.T, host *netlab.Host) {
+	t.Helper()
+	inNFTables(t, host, func(c *nftables.Conn) { c.DelTable(policyTable) })
 }
 
 // echoes are packets that a pod sends to another one and back, 10 ms apart.

@@ -283,14 +283,33 @@ func (o *runOptions) readGateway(ctx context.Context, reader client.Reader) (cli
 	if err != nil {
 		return nil, nil, err
 	}
-	if server != nil {
-		return server, server.Status.InternalEndpoint, nil
-	}
 	gatewayClient, err := getObject(ctx, reader, o.namespace, o.name, &networking.GatewayClient{})
-	if err != nil || gatewayClient == nil {
+	if err != nil {
 		return nil, nil, err
 	}
-	return gatewayClient, gatewayClient.Status.InternalEndpoint, nil
+	server, gatewayClient = preferRunningEnd(server, gatewayClient)
+	switch {
+	case server != nil:
+		return server, server.Status.InternalEndpoint, nil
+	case gatewayClient != nil:
+		return gatewayClient, gatewayClient.Status.InternalEndpoint, nil
+	}
+	return nil, nil, nil
+}
+
+// preferRunningEnd returns only the end of the tunnel that the controller manager runs, if there are both and it runs exactly
+// one of them. The pod of a gateway has the name of both, but belongs to that one. In all other cases, it returns what it was given.
+func preferRunningEnd(server *networking.GatewayServer, gatewayClient *networking.GatewayClient) (*networking.GatewayServer, *networking.GatewayClient) {
+	if server == nil || gatewayClient == nil {
+		return server, gatewayClient
+	}
+	switch isServer, isClient := server.Status.ServerRef != nil, gatewayClient.Status.ClientRef != nil; {
+	case isServer && !isClient:
+		return server, nil
+	case isClient && !isServer:
+		return nil, gatewayClient
+	}
+	return server, gatewayClient
 }
 
 // isStandby reports whether nodes send their packets to another pod of the gateway. Without an endpoint, a pod is active unless it was

@@ -60,7 +60,8 @@ func newElector(writer client.Client, o *runOptions, caches *objects, r *reporte
 	e := &elector{options: o, own: netip.MustParseAddr(o.podIP), reader: caches.cache, writer: writer, reporter: r, warn: warn,
 		synced: caches.synced, demoted: make(chan struct{}, 1)}
 	e.member, err = takeover.Open(takeover.Options{
-		Address: e.own, View: e.view, Claim: e.claim, Publish: e.publish, Failed: e.logOutcome, Refused: r.refusedProbes.Inc,
+		Address: e.own, View: e.view, Claim: e.claim, Publish: e.publish, Failed: e.logOutcome,
+		Answered: r.answeredProbes.Inc, Refused: r.refusedProbes.Inc,
 	})
 	return e, err
 }

@@ -155,3 +155,26 @@ func TestStandby(t *testing.T) {
 		}
 	}
 }
+
+// TestServerAndClientOfOneName checks which of a GatewayServer and a GatewayClient with the name of this gateway it runs for.
+func TestServerAndClientOfOneName(t *testing.T) {
+	idle, idleClient := &networking.GatewayServer{}, &networking.GatewayClient{}
+	running, runningClient := idle.DeepCopy(), idleClient.DeepCopy()
+	running.Status.ServerRef, runningClient.Status.ClientRef = &corev1.ObjectReference{}, &corev1.ObjectReference{}
+	for _, c := range []struct {
+		server, wantServer *networking.GatewayServer
+		client, wantClient *networking.GatewayClient
+	}{
+		{server: running, client: idleClient, wantServer: running},
+		{server: idle, client: runningClient, wantClient: runningClient},
+		{server: idle, wantServer: idle},
+		{client: idleClient, wantClient: idleClient},
+		// The objects say nothing, so they are refused.
+		{server: idle, client: idleClient, wantServer: idle, wantClient: idleClient},
+		{server: running, client: runningClient, wantServer: running, wantClient: runningClient},
+	} {
+		server, gatewayClient := preferRunningEnd(c.server, c.client)
+		require.Same(t, c.wantServer, server)
+		require.Same(t, c.wantClient, gatewayClient)
+	}
+}

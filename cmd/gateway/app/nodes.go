@@ -6,6 +6,7 @@
 package app
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -23,14 +24,18 @@ import (
 )
 
 // nodeKinds returns cache options for Nodes and their IPs. IPs of offloaded pods are not cached, and neither are virtual nodes, because
-// they have no address. Only some fields of the other Nodes are cached.
+// they have no address, and nodes with Windows, which have no agent. Only some fields of the other Nodes are cached.
 func nodeKinds(installation string) map[client.Object]cache.ByObject {
 	real, err := labels.NewRequirement(wire.TypeLabel, selection.NotEquals, []string{wire.VirtualNodeType})
 	if err != nil {
 		panic(err) // the requirement is constant, so this cannot fail
 	}
+	connected, err := labels.NewRequirement(corev1.LabelOSStable, selection.NotEquals, []string{string(corev1.Windows)})
+	if err != nil {
+		panic(err)
+	}
 	return map[client.Object]cache.ByObject{
-		&corev1.Node{}: {Label: labels.NewSelector().Add(*real), Transform: shrinkNode},
+		&corev1.Node{}: {Label: labels.NewSelector().Add(*real, *connected), Transform: shrinkNode},
 		&ipam.IP{}: {
 			Namespaces: map[string]cache.Config{installation: {}},
 			Label:      labels.SelectorFromSet(labels.Set{wire.NodeIPLabel: "true"}),
@@ -52,7 +57,7 @@ func shrinkNode(object any) (any, error) {
 // nodes converts Nodes, and remembers the last valid addresses of each of them.
 type nodes struct{ last map[string]desired.Node }
 
-// translate returns the nodes that have addresses, sorted by address. If a Node or an IP cannot be used, the error
+// translate returns the nodes that have addresses, sorted by address and name. If a Node or an IP cannot be used, the error
 // reports this, and the node keeps its previous addresses.
 func (n *nodes) translate(list []corev1.Node, ips []ipam.IP) ([]desired.Node, error) {
 	var errs []error
@@ -72,7 +77,7 @@ func (n *nodes) translate(list []corev1.Node, ips []ipam.IP) ([]desired.Node, er
 	for _, translated := range found {
 		all = append(all, translated)
 	}
-	slices.SortFunc(all, func(a, b desired.Node) int { return a.IP.Compare(b.IP) })
+	slices.SortFunc(all, func(a, b desired.Node) int { return cmp.Or(a.IP.Compare(b.IP), cmp.Compare(a.Name, b.Name)) })
 	return all, errors.Join(errs...)
 }
 

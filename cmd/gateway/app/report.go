@@ -30,7 +30,9 @@ type reporter struct {
 	active                      prometheus.Gauge
 	applied, writes, failures   *prometheus.CounterVec
 	statusWrites, takeovers     *prometheus.CounterVec
+	answeredProbes              prometheus.Counter
 	refusedProbes               prometheus.Counter
+	ends, missingEnds, pathMTU  prometheus.Gauge
 
 	mutex sync.Mutex
 	// reasons contains the present reasons, which have been logged, by the name of the check that found them.
@@ -64,8 +66,16 @@ func newReporter() *reporter {
 			"requests that write the Connection, by result: success or failure", "result"),
 		takeovers: vector("refract_gateway_takeovers_total",
 			"elections that this pod has won, by reason: elected if no pod was active, lost if the active one did not answer, or leaving if it was about to end", "reason"),
+		answeredProbes: counter("refract_gateway_answered_probes_total",
+			"probes of other pods of the gateway that this pod has answered"),
 		refusedProbes: counter("refract_gateway_refused_probes_total",
 			"packets at the port for probes between the pods of the gateway that were dropped, because no other pod has sent them"),
+		pathMTU: gauge("refract_gateway_path_mtu_bytes",
+			"size of the largest packets that reach the gateway of the peer, at most the MTU of the tunnel; 0 before the first measurement, and if the peer does not run Refract"),
+		ends: gauge("refract_gateway_vxlan_ends",
+			"other ends of VXLAN: for the active pod of a gateway the nodes, for an agent the gateways"),
+		missingEnds: gauge("refract_gateway_vxlan_missing_ends",
+			"other ends of VXLAN that do not answer: for the active pod of a gateway the nodes, for an agent the gateways"),
 	}
 }
 
@@ -93,6 +103,21 @@ func (r *reporter) report(g gateway.Report) {
 	if g.Active != nil {
 		r.setActive(*g.Active)
 	}
+	if g.PathMTU != nil {
+		r.pathMTU.Set(float64(g.PathMTU.Path))
+		if g.PathMTU.Changed {
+			slog.Warn("Packets to the peer are limited to another size", "bytes", g.PathMTU.Path, "tunnel", g.PathMTU.Tunnel)
+		}
+	}
+	if g.Leg != nil {
+		r.ends.Set(float64(g.Leg.Total))
+		r.missingEnds.Set(float64(len(g.Leg.Missing)))
+		if len(g.Leg.Missing) > 0 {
+			slog.Warn("Other ends of VXLAN do not answer", "missing", formatNames(g.Leg.Missing), "of", g.Leg.Total)
+		} else {
+			slog.Info("All other ends of VXLAN answer or are new", "ends", g.Leg.Total)
+		}
+	}
 	if c := g.Connection; c != nil {
 		r.latency.Set(c.Latency.Seconds())
 		if c.Connected {
@@ -115,6 +140,7 @@ func (r *reporter) setActive(active bool) {
 	r.active.Set(0)
 	r.connected.Set(0)
 	r.latency.Set(0)
+	r.pathMTU.Set(0)
 	slog.Info("This pod is on standby, another one carries the packets of the peering")
 }
 

@@ -26,7 +26,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/record"
+	events "k8s.io/client-go/tools/record"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -64,11 +64,14 @@ func runGateway(ctx context.Context, o *runOptions) error {
 	}
 	p := &peering{options: o, reader: objects.cache, reporter: newReporter(), retry: make(chan struct{}, 1),
 		endpoints: endpoints{resolve: net.DefaultResolver.LookupNetIP}, key: keyFile{path: filepath.Join(o.keysDir, privateKeyField)}}
-	warn, closeEvents, err := p.recordEvents(config)
+	record, closeEvents, err := p.recordEvents(config)
 	if err != nil {
 		return err
 	}
 	defer closeEvents()
+	warn := func(reason, text string) { record(corev1.EventTypeWarning, reason, text) }
+	p.reporter.warn = func(text string) { warn(refusedReason, text) }
+	legs := newLegReporter(record)
 	writer, err := client.New(config, client.Options{Scheme: newScheme(), Mapper: newMapper()})
 	if err != nil {
 		return fmt.Errorf("creating a client, %w", err)
@@ -121,6 +124,7 @@ func runGateway(ctx context.Context, o *runOptions) error {
 	})
 	group.Go(func() error { return p.tryEndpoints(ctx, connections) })
 	group.Go(func() error { return keeper.keepConnection(ctx, objects.synced) })
+	group.Go(func() error { return legs.run(ctx) })
 	group.Go(func() error { return watchKey(ctx, o.keysDir, p.retry) })
 	if o.standby {
 		group.Go(func() error { return service.keepSlice(ctx, objects.synced) })
@@ -134,6 +138,10 @@ func runGateway(ctx context.Context, o *runOptions) error {
 			LastPeerEndpoint: lastPeerEndpoint,
 			Report: func(r gateway.Report) {
 				p.reporter.report(r)
+				legs.recordReport(r)
+				if r.PathMTU != nil && r.PathMTU.Changed {
+					record(describePathMTU(*r.PathMTU))
+				}
 				keeper.recordReport(r)
 				if elector != nil {
 					elector.recordReport(r)
@@ -147,8 +155,24 @@ func runGateway(ctx context.Context, o *runOptions) error {
 	return group.Wait()
 }
 
+// The reasons of Events about the size of packets that reach the peer.
+const (
+	pathMTUReducedReason  = "PathMTUReduced"
+	pathMTURestoredReason = "PathMTURestored"
+)
+
+// describePathMTU returns the Event about a new limit for packets to the peer.
+func describePathMTU(p gateway.PathMTU) (kind, reason, text string) {
+	if p.Path < p.Tunnel {
+		const text = "packets of %d bytes (spec.mtu) do not reach the gateway of the peer, so packets are limited to the %d bytes that do. " +
+			"Raise the MTU of the network between the gateways, or set spec.mtu of the gateways of both clusters to %d"
+		return corev1.EventTypeWarning, pathMTUReducedReason, fmt.Sprintf(text, p.Tunnel, p.Path, p.Path)
+	}
+	return corev1.EventTypeNormal, pathMTURestoredReason, fmt.Sprintf("packets of %d bytes (spec.mtu) reach the gateway of the peer again", p.Tunnel)
+}
+
 // replaceValue puts the latest value into a channel with a buffer of one, without blocking.
-func replaceValue(channel chan bool, value bool) {
+func replaceValue[T any](channel chan T, value T) {
 	for {
 		select {
 		case channel <- value:
@@ -206,6 +230,7 @@ type peering struct {
 func (p *peering) build(ctx context.Context) (desired.Peering, error) {
 	o := p.options
 	input := desired.Peering{ClusterID: o.clusterID, PodMTU: o.mtu}
+	input.PodIP, _ = netip.ParseAddr(o.podIP) // it is optional with --mtu
 	var err error
 	if input.Server, err = getObject(ctx, p.reader, o.namespace, o.name, &networking.GatewayServer{}); err != nil {
 		return input, err
@@ -213,6 +238,7 @@ func (p *peering) build(ctx context.Context) (desired.Peering, error) {
 	if input.Client, err = getObject(ctx, p.reader, o.namespace, o.name, &networking.GatewayClient{}); err != nil {
 		return input, err
 	}
+	input.Server, input.Client = preferRunningEnd(input.Server, input.Client)
 	switch {
 	case input.Server != nil:
 		input.RemoteClusterID = input.Server.Labels[wire.RemoteClusterIDLabel]
@@ -326,32 +352,28 @@ func (p *peering) tryEndpoints(ctx context.Context, connections <-chan bool) err
 	}
 }
 
-// recordEvents returns a function that writes warning Events about the GatewayServer or GatewayClient. The reporter
-// uses the function, too.
-func (p *peering) recordEvents(config *rest.Config) (warn func(reason, text string), closeEvents func(), err error) {
+// recordEvents returns a function that writes Events about the GatewayServer or GatewayClient. It does not block.
+func (p *peering) recordEvents(config *rest.Config) (record func(kind, reason, text string), closeEvents func(), err error) {
 	clients, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, nil, fmt.Errorf("creating a client for Events, %w", err)
 	}
-	broadcaster := record.NewBroadcaster()
+	broadcaster := events.NewBroadcaster()
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: clients.CoreV1().Events(p.options.namespace)})
 	recorder := broadcaster.NewRecorder(newScheme(), corev1.EventSource{Component: userAgent})
-	warn = func(reason, text string) {
+	record = func(kind, reason, text string) {
 		if object := p.findGateway(); object != nil {
-			recorder.Event(object, corev1.EventTypeWarning, reason, printable.Message(text))
+			recorder.Event(object, kind, reason, printable.Message(text))
 		}
 	}
-	p.reporter.warn = func(text string) { warn(refusedReason, text) }
-	return warn, broadcaster.Shutdown, nil
+	return record, broadcaster.Shutdown, nil
 }
 
 // findGateway returns the gateway's object from the cache, or nil if it is not there.
 func (p *peering) findGateway() client.Object {
-	for _, object := range []client.Object{&networking.GatewayServer{}, &networking.GatewayClient{}} {
-		key := client.ObjectKey{Namespace: p.options.namespace, Name: p.options.name}
-		if p.reader.Get(context.Background(), key, object) == nil {
-			return object
-		}
+	object, _, err := p.options.readGateway(context.Background(), p.reader)
+	if err != nil {
+		return nil
 	}
-	return nil
+	return object
 }

@@ -140,6 +140,12 @@ func (h *Host) Route(to, via, link string) {
 	h.must("adding a route to "+to, h.links.RouteAdd(route))
 }
 
+// SetMTU sets the MTU of a link.
+func (h *Host) SetMTU(link string, mtu int) {
+	h.tb.Helper()
+	h.must("setting the MTU of "+link, h.links.LinkSetMTU(h.link(link), mtu))
+}
+
 // Sysctl writes a kernel setting of the namespace, such as net/ipv4/ip_forward.
 func (h *Host) Sysctl(name, value string) {
 	h.tb.Helper()

@@ -11,6 +11,8 @@ import (
 	"net/netip"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Options are the options of Run.
@@ -25,6 +27,12 @@ type Options struct {
 	Changed   func(connected bool, latency time.Duration)
 	Answered  func(latency time.Duration)
 	Reconnect func()
+	// MTU returns the MTU of the tunnel. If it is not nil, the path to a peer of Refract is measured when the peer becomes
+	// connected, when Remeasure receives a value, and then at intervals. PathMTU is called with the result of each measurement: the
+	// size of the largest packets that reach the peer. It must not block.
+	MTU       func() int
+	Remeasure <-chan struct{}
+	PathMTU   func(size int)
 }
 
 // ErrMoved cancels the context of Run when another pod of this gateway has become active.
@@ -42,13 +50,18 @@ func Run(ctx context.Context, o Options) error {
 		return fmt.Errorf("opening the port for pings, %w", err)
 	}
 	defer socket.Close()
+	if err := setDontFragment(socket); err != nil {
+		return err
+	}
 	answers := make(chan message)
 	var last atomic.Pointer[message]
 	go answer(ctx, socket, o, answers, &last)
 
 	var state State
-	timer := time.NewTimer(0)
+	var path PathMTU
+	timer, pathTimer := time.NewTimer(0), time.NewTimer(0)
 	defer timer.Stop()
+	defer pathTimer.Stop()
 	for {
 		before, accepted := state.Connected(), false
 		select {
@@ -60,8 +73,16 @@ func Run(ctx context.Context, o Options) error {
 				time.Sleep(moveDelay)
 			}
 			return nil
+		case <-o.Remeasure:
+			if state.Connected() && state.Refract() {
+				path.Start(o.MTU(), time.Now())
+			}
+		case <-pathTimer.C:
+			measure(socket, o, &path)
 		case m := <-answers:
-			if !m.Moved {
+			if m.MTU != 0 {
+				path.Answered(m.TimeStamp, time.Now())
+			} else if !m.Moved {
 				accepted = state.Answered(m.TimeStamp, m.Refract, time.Now())
 			} else if state.Moved(m.TimeStamp, time.Now()) {
 				timer.Reset(0)
@@ -79,6 +100,13 @@ func Run(ctx context.Context, o Options) error {
 		}
 		if state.Connected() != before {
 			o.Changed(state.Connected(), state.Latency())
+			path.Stop(0, time.Now())
+			if state.Connected() && state.Refract() && o.MTU != nil {
+				path.Start(o.MTU(), time.Now())
+			}
+		}
+		if !path.Due().IsZero() {
+			pathTimer.Reset(time.Until(path.Due()))
 		}
 		if accepted && state.Connected() {
 			o.Answered(state.Latency())
@@ -86,10 +114,52 @@ func Run(ctx context.Context, o Options) error {
 	}
 }
 
+// measure sends the next probes of the path MTU, or begins the next measurement.
+func measure(socket *net.UDPConn, o Options, path *PathMTU) {
+	now := time.Now()
+	if path.Due().IsZero() || now.Before(path.Due()) {
+		return
+	}
+	if !path.IsRunning() {
+		path.Start(o.MTU(), now)
+	}
+	sizes, isComplete := path.Next(now)
+	if isComplete {
+		o.PathMTU(path.Value())
+	}
+	for _, size := range sizes {
+		m := message{ClusterID: o.RemoteClusterID, MsgType: ping, TimeStamp: time.Now().Format(time.RFC3339Nano), Refract: true, MTU: size}
+		if _, err := socket.WriteToUDPAddrPort(m.encodeProbe(), o.Peer); err != nil {
+			// The link may be about to get another MTU. A probe that was not sent says nothing about the path.
+			path.Stop(mtuRetryDelay, now)
+			return
+		}
+		path.Sent(size, m.TimeStamp)
+	}
+}
+
+// setDontFragment makes the kernel send packets as they are, up to the MTU of the link.
+func setDontFragment(socket *net.UDPConn) error {
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	if err := raw.Control(func(fd uintptr) {
+		failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_PROBE)
+	}); err != nil {
+		return err
+	}
+	if failed != nil {
+		return fmt.Errorf("forbidding fragments of pings, %w", failed)
+	}
+	return nil
+}
+
 // answer answers the peer's pings, stores the last answer, and passes on the peer's answers to this gateway's pings. It
 // ignores everything else.
 func answer(ctx context.Context, socket *net.UDPConn, o Options, answers chan<- message, last *atomic.Pointer[message]) {
-	buffer := make([]byte, maxMessage+1)
+	buffer := make([]byte, maxProbe+1)
 	for {
 		n, from, err := socket.ReadFromUDPAddrPort(buffer)
 		if errors.Is(err, net.ErrClosed) {
@@ -103,7 +173,9 @@ func answer(ctx context.Context, socket *net.UDPConn, o Options, answers chan<- 
 		case err != nil:
 		case m.MsgType == ping && m.ClusterID == o.ClusterID:
 			m.MsgType, m.Moved = pong, false
-			last.Store(&m)
+			if m.MTU == 0 {
+				last.Store(&m)
+			}
 			_, _ = socket.WriteToUDPAddrPort(m.encode(), from)
 		case m.MsgType == pong && m.ClusterID == o.RemoteClusterID:
 			select {
