@@ -22,8 +22,11 @@ import (
 	"github.com/refract-project/refract/internal/rbac"
 )
 
-// Reason of the Event about a ServiceAccount that was created.
-const accountCreatedReason = "ServiceAccountCreated"
+const (
+	// accountCreatedReason is the reason of the Event about a ServiceAccount that was created.
+	accountCreatedReason = "ServiceAccountCreated"
+	managedByLabel       = "app.kubernetes.io/managed-by"
+)
 
 // ensureAccount returns the problem of a virtual kubelet whose ServiceAccount does not exist, or nil. If the controller
 // creates ServiceAccounts, it creates the missing one first. Existing ones are not changed, whoever has created them.
@@ -82,7 +85,7 @@ func (c *Controller) whyNoAccount(v *virtualNode) string {
 
 // createAccount creates the roles and bindings of a virtual kubelet, and then its ServiceAccount. If it is interrupted,
 // the ServiceAccount is still missing, so that it is called again. All objects have the label of the virtual node, with
-// which they are deleted together with it.
+// which they are deleted together with it, and that of refractctl, which updates them as its own.
 func (c *Controller) createAccount(ctx context.Context, v *virtualNode) (*problem, error) {
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: v.Namespace, Name: v.Name}}
 	kubelet := rbac.Kubelet{Prefix: c.options.RolePrefix, NodeName: v.Name, TenantNamespace: v.Namespace,
@@ -92,7 +95,7 @@ func (c *Controller) createAccount(ctx context.Context, v *virtualNode) (*proble
 		objects = append(objects, object)
 	}
 	for _, object := range append(objects, account) {
-		object.SetLabels(map[string]string{wire.VirtualNodeLabel: v.Name, wire.RemoteClusterIDLabel: v.provider()})
+		object.SetLabels(map[string]string{wire.VirtualNodeLabel: v.Name, managedByLabel: wire.ManagedByRefractctl})
 		if wrong, err := c.grant(ctx, v, object); err != nil || wrong != nil {
 			return wrong, err
 		}
@@ -118,7 +121,8 @@ func (c *Controller) grant(ctx context.Context, v *virtualNode, object client.Ob
 		if err != nil || same {
 			return nil, err
 		}
-		return v.withoutAccount(what + " exists and grants something else"), nil
+		return &problem{reason: noAccountReason, retry: accountRetryInterval,
+			message: fmt.Sprintf("ServiceAccount %s/%s does not exist, and the controller manager does not create it, because %s exists and grants something else: delete that", v.Namespace, v.Name, what)}, nil
 	case apierrors.IsNotFound(err): // the API server does not know the new role yet
 		return nil, report.Later(fmt.Errorf("creating %s, %w", what, err), minCheckInterval)
 	case apierrors.IsForbidden(err) && admission.DenyingPolicy(err) == "":
