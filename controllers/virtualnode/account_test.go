@@ -4,6 +4,7 @@
 package virtualnode_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -276,7 +277,8 @@ func TestPoliciesForAccounts(t *testing.T) {
 	require.NoError(t, consumer.Grant(t.Context(), &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "all-powerful-manager"},
 		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"}, Subjects: []rbacv1.Subject{rbac.User(controllertest.ManagerUser)}}))
 	t.Cleanup(func() {
-		consumer.Delete(t, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "all-powerful-manager"}})
+		binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "all-powerful-manager"}}
+		assert.NoError(t, consumer.Client.Delete(context.WithoutCancel(t.Context()), binding))
 	})
 	tenant, other := wire.TenantNamespace("prato"), consumer.Namespace(t)
 	kubelet := kubeletOf("prato", "prato")
