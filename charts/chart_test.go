@@ -101,6 +101,37 @@ func TestRolesAreThoseOfPackageRBAC(t *testing.T) {
 	}
 }
 
+// TestKubeletAccounts checks that the controller manager may create ServiceAccounts of virtual kubelets only if the
+// values say so, and only under the policies.
+func TestKubeletAccounts(t *testing.T) {
+	manager := rbac.Manager{Namespace: releaseNamespace, Subject: rbac.ServiceAccount(releaseNamespace, "refract-controller-manager")}
+	want := grants(manager.KubeletAccounts())
+	for _, enabled := range []bool{true, false} {
+		given := values(t, "pair")
+		given["offloading"] = map[string]any{"createServiceAccounts": enabled}
+		rendered := objects(t, given)
+		found := map[string]any{}
+		for _, object := range rendered {
+			if _, ok := want[key(object)]; ok {
+				found[key(object)] = grantOf(object)
+			}
+		}
+		args := get[*appsv1.Deployment](t, rendered, "refract-controller-manager").Spec.Template.Spec.Containers[0].Args
+		policies := slices.ContainsFunc(rendered, func(object client.Object) bool { return object.GetName() == "refract-controller-manager-kubelet-roles" })
+		assert.Equal(t, enabled, slices.Contains(args, "--create-service-accounts"))
+		assert.Equal(t, enabled, policies)
+		if !enabled {
+			assert.Empty(t, found)
+			continue
+		}
+		assert.Equal(t, want, found)
+		assert.Contains(t, args, "--role-prefix=liqo")
+		given["tenants"] = map[string]any{"admissionPolicies": false}
+		_, err := render(t, given)
+		assert.ErrorContains(t, err, "offloading.createServiceAccounts needs tenants.admissionPolicies")
+	}
+}
+
 // TestKindsThatAProviderDoesNotTake checks that a provider that isolates remote namespaces itself, or must be able to
 // drain its nodes at any time, does not permit consumers to create NetworkPolicies or PodDisruptionBudgets.
 func TestKindsThatAProviderDoesNotTake(t *testing.T) {

@@ -53,6 +53,7 @@ type options struct {
 	networkAddresses, gateways             bool
 	drainTimeout                           time.Duration
 	vkTemplate                             string
+	kubeletAccounts                        bool
 	recordAfter                            time.Duration
 	denyDirectConnections                  bool
 	remoteClusterRole                      string
@@ -103,6 +104,8 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&o.pingTimeout, "foreign-cluster-ping-timeout", 5*time.Second, "timeout of a probe; three failed probes in a row, a second apart, make a peered cluster unavailable")
 	flags.BoolVar(&o.nodeFailure, "enable-node-failure-controller", false, "enable force deletion of offloaded pods that are Terminating on a node that is not ready, so that they are recreated on another node; pods of StatefulSets, and those that write to claims, wait for the taint node.kubernetes.io/out-of-service")
 	flags.StringVar(&o.vkTemplate, "vk-options-default-template", "", "VkOptionsTemplate (namespace/name) of VirtualNodes that reference none; if empty, no virtual kubelet is deployed")
+	flags.BoolVar(&o.kubeletAccounts, "create-service-accounts", false,
+		"create the ServiceAccounts of virtual kubelets, with their roles and bindings, for VirtualNodes in the tenant namespace of their provider that have no spec.template, and no VkOptionsTemplate of another namespace than that of this installation")
 	flags.DurationVar(&o.drainTimeout, "virtual-node-drain-timeout", 10*time.Minute, "how long the drain of a virtual node may take before it is reported as stuck, while it is retried; 0 disables the report")
 	flags.BoolVar(&o.approveServing, "approve-serving-certificates", false, "approve the CertificateSigningRequests of virtual kubelets for their serving certificates (--certificate-type=kubelet)")
 	flags.DurationVar(&o.nodeFailureDelay, "node-failure-delay", time.Minute, "how long a node must have been not ready before its pods are force-deleted")

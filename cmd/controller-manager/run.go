@@ -145,7 +145,7 @@ func serveWithLease(ctx context.Context, o *options, config *rest.Config, lease 
 		Addresses:                  addresses.Options{Enabled: o.networkAddresses},
 		Gateways:                   gateways.Options{Enabled: o.gateways, RolePrefix: o.authentication.rolePrefix},
 		NodeFailure:                nodefailure.Options{Enabled: o.nodeFailure, Workers: o.podWorkers, Delay: o.nodeFailureDelay},
-		VirtualNodes:               virtualnode.Options{Workers: o.spaceWorkers, DefaultTemplate: template, DrainTimeout: o.drainTimeout},
+		VirtualNodes:               virtualnode.Options{Workers: o.spaceWorkers, DefaultTemplate: template, DrainTimeout: o.drainTimeout, CreateAccounts: o.kubeletAccounts, RolePrefix: o.authentication.rolePrefix},
 		Plugins:                    o.pluginOptions(),
 		NamespaceWorkers:           o.spaceWorkers,
 		RecordAfter:                o.recordAfter,

@@ -6,8 +6,9 @@
 //
 // The Deployment of a virtual kubelet is created from a VkOptionsTemplate and the VirtualNode (see Forge), and follows
 // both. The creator of the VirtualNode, such as refractctl or the chart, also creates its ServiceAccount and
-// permissions. This controller grants no permissions: if the ServiceAccount is missing, for example after liqoctl
-// create virtualnode, the controller deploys nothing, and reports in the conditions how to create the ServiceAccount.
+// permissions. If the ServiceAccount is missing, for example after liqoctl create virtualnode, the controller deploys
+// nothing, and reports in the conditions how to create the ServiceAccount. With Options.CreateAccounts, it creates the
+// ServiceAccount with its permissions itself.
 //
 // A virtual node is drained when its VirtualNode is annotated with wire.DrainAnnotation, and before it is removed: when
 // the VirtualNode is deleted, or its createNode is set to false. The node is cordoned and its pods are evicted, within
@@ -62,6 +63,11 @@ type Options struct {
 	// DefaultTemplate is the VkOptionsTemplate for VirtualNodes that do not refer to one. If it is empty, another
 	// controller runs virtual kubelets.
 	DefaultTemplate types.NamespacedName
+	// CreateAccounts is true if the controller creates missing ServiceAccounts of virtual kubelets, with their roles and
+	// bindings. It does so only for VirtualNodes that cannot change what runs with these permissions.
+	CreateAccounts bool
+	// RolePrefix is the prefix of the names of the installation's roles.
+	RolePrefix string
 	// DrainTimeout is how long a drain may take before it is reported as stuck; 0 disables the report.
 	DrainTimeout time.Duration
 	// Clock returns the time.

@@ -10,10 +10,8 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
@@ -91,8 +89,8 @@ func (c *Controller) deploy(ctx context.Context, v *virtualNode) (*problem, erro
 	err = c.live.Get(ctx, client.ObjectKeyFromObject(desired), current)
 	switch {
 	case apierrors.IsNotFound(err):
-		if found, err := c.hasAccount(ctx, desired); err != nil || !found {
-			return v.withoutAccount(desired), err
+		if wrong, err := c.ensureAccount(ctx, v, desired); err != nil || wrong != nil {
+			return wrong, err
 		}
 		if err = c.brake.MayCreate(ctx, v.VirtualNode, deployAction); err != nil {
 			return nil, err
@@ -117,32 +115,11 @@ func (c *Controller) deploy(ctx context.Context, v *virtualNode) (*problem, erro
 		return nil, fmt.Errorf("writing Deployment %s, %w", client.ObjectKeyFromObject(desired), err)
 	}
 	if current.Status.AvailableReplicas == 0 { // the ServiceAccount may have been deleted in the meantime
-		if found, err := c.hasAccount(ctx, desired); err != nil || !found {
-			return v.withoutAccount(desired), err
+		if wrong, err := c.ensureAccount(ctx, v, desired); err != nil || wrong != nil {
+			return wrong, err
 		}
 	}
 	return nil, c.showKubelet(ctx, v, current)
-}
-
-// hasAccount reports whether the ServiceAccount of a virtual kubelet exists. Without the ServiceAccount, the pods of
-// the Deployment would be rejected, and retried with an increasing delay.
-func (c *Controller) hasAccount(ctx context.Context, desired *appsv1.Deployment) (bool, error) {
-	accounts := &metav1.PartialObjectMetadataList{}
-	accounts.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ServiceAccountList"))
-	if err := c.live.List(ctx, accounts, client.InNamespace(desired.Namespace), client.MatchingFields{metav1.ObjectNameField: desired.Spec.Template.Spec.ServiceAccountName}); err != nil {
-		return false, fmt.Errorf("listing ServiceAccounts in namespace %s, %w", desired.Namespace, err)
-	}
-	return len(accounts.Items) > 0, nil
-}
-
-// withoutAccount returns the problem of a missing ServiceAccount. This controller is not allowed to create
-// ServiceAccounts.
-func (v *virtualNode) withoutAccount(desired *appsv1.Deployment) *problem {
-	if name := desired.Spec.Template.Spec.ServiceAccountName; name != v.Name {
-		return &problem{reason: noAccountReason, message: fmt.Sprintf("ServiceAccount %s/%s, which spec.template of this VirtualNode names, does not exist: create it", v.Namespace, name), retry: accountRetryInterval}
-	}
-	return &problem{reason: noAccountReason, message: fmt.Sprintf("ServiceAccount %s/%s does not exist, so the virtual kubelet has no permissions: run refractctl create virtualnode %s --provider=%s, "+
-		"which creates it with its roles and changes nothing else, or list the virtual node in the values of the chart (virtualKubelets)", v.Namespace, v.Name, v.Name, v.provider()), retry: accountRetryInterval}
 }
 
 // update changes the Deployment to the desired one. It keeps the labels and annotations of other owners, and the

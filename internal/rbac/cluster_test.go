@@ -122,6 +122,8 @@ may watch namespacemaps.offloading.liqo.io in liqo-tenant-milan
 not watch namespacemaps.offloading.liqo.io in liqo-tenant-turin
 may watch virtualnodes.offloading.liqo.io in liqo-tenant-milan
 may list virtualnodes.offloading.liqo.io
+not create virtualnodes.offloading.liqo.io in liqo-tenant-milan
+not patch virtualnodes.offloading.liqo.io in liqo-tenant-milan named milan
 not watch virtualnodes.offloading.liqo.io
 may watch foreignclusters.core.liqo.io
 not patch foreignclusters.core.liqo.io/status
@@ -203,6 +205,8 @@ not patch resourceslices.authentication.liqo.io/status in liqo-tenant-rome named
 not delete resourceslices.authentication.liqo.io in liqo-tenant-rome named milan
 not watch resourceslices.authentication.liqo.io in liqo-tenant-paris
 not watch resourceslices.authentication.liqo.io
+not create virtualnodes.offloading.liqo.io in liqo-tenant-rome
+not patch virtualnodes.offloading.liqo.io in liqo-tenant-rome named rome
 `
 	certificateCases = `
 may create renews.authentication.liqo.io in liqo-tenant-rome
@@ -252,6 +256,10 @@ may watch nodes
 not patch nodes named milan
 may get secrets in liqo-tenant-milan named kubeconfig-milan
 may update secrets in liqo-tenant-milan named kubeconfig-milan
+may list secrets in liqo-tenant-milan named kubeconfig-milan
+not create serviceaccounts in liqo-tenant-milan
+not create clusterroles.rbac.authorization.k8s.io
+not bind clusterroles.rbac.authorization.k8s.io named liqo-virtual-kubelet-local
 not update secrets in liqo-tenant-milan named other
 not list secrets in liqo-tenant-milan
 not list secrets

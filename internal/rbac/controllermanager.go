@@ -135,6 +135,8 @@ func ControllerManagerTenant() Role {
 		Rules: []Rule{
 			grant("to authenticate at the provider's API server, and to store the renewed token; no other Secret can be read",
 				"", on("secrets"), do("get", "update"), KubeconfigSecretPlaceholder),
+			grant("to let virtual kubelets read it, where the controller manager creates their ServiceAccounts: it can grant only what it may do itself",
+				"", on("secrets"), do("list", "watch"), KubeconfigSecretPlaceholder),
 			grant("to remove it with the virtual node that owns it",
 				"", on("secrets"), do("delete"), KubeconfigSecretPlaceholder),
 			grant("to remove the disruption budgets of virtual kubelets with their virtual nodes",
@@ -186,6 +188,33 @@ func ControllerManagerVirtualNodes() Role {
 				"", on("serviceaccounts"), do("list", "delete")),
 			grant("to remove their RoleBindings",
 				"rbac.authorization.k8s.io", on("clusterroles", "clusterrolebindings", "roles", "rolebindings"), do("list", "delete")),
+		},
+	}
+}
+
+// ControllerManagerKubeletAccounts returns the additional permissions of the controller manager of a consumer to create
+// the ServiceAccounts of virtual kubelets, with their roles and bindings. The API server lets a client grant only
+// permissions that it has itself, and "bind" only the shared role. So the controller manager has the permissions that
+// differ between virtual kubelets, although it does not use them. The chart's admission policies deny their use, and
+// restrict the roles, bindings and ServiceAccounts to those of one virtual kubelet in its tenant namespace.
+func ControllerManagerKubeletAccounts() Role {
+	return Role{
+		Name:    "controller-manager-kubelet-accounts",
+		Purpose: "the controller manager, where it creates the ServiceAccounts of virtual kubelets",
+		Scope:   ClusterScope,
+		Rules: []Rule{
+			grant("to create the ServiceAccounts",
+				"", on("serviceaccounts"), do("create")),
+			grant("to create their roles and bindings",
+				"rbac.authorization.k8s.io", on("clusterroles", "clusterrolebindings", "roles"), do("create")),
+			grant("to bind this role, which all virtual kubelets have, and no other",
+				"rbac.authorization.k8s.io", on("clusterroles"), do("bind"), LocalRolePlaceholder),
+			grant("to grant it to a virtual kubelet, and for nothing else: for the node of its name",
+				"", on("nodes/status"), do("patch")),
+			grant("to grant it to a virtual kubelet, and for nothing else: for the Leases of its name and of its provider",
+				"coordination.k8s.io", on("leases"), do("create", "get", "update")),
+			grant("to grant it to a virtual kubelet, and for nothing else",
+				"", on("configmaps"), do("get", "list", "watch"), AuthenticationConfigMap),
 		},
 	}
 }

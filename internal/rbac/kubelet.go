@@ -12,6 +12,10 @@ const (
 	MarkerResource = "virtualkubelets"
 )
 
+// AuthenticationConfigMap is the name of the ConfigMap in kube-system with the certificate authority of the client
+// certificates of a cluster.
+const AuthenticationConfigMap = "extension-apiserver-authentication"
+
 // VirtualKubeletLocal returns the permissions that the virtual kubelet needs in all namespaces of its own cluster,
 // because any namespace may be offloaded.
 func VirtualKubeletLocal() Role {
@@ -199,7 +203,7 @@ func VirtualKubeletAuthentication() Role {
 		Namespace: "kube-system",
 		Rules: []Rule{
 			grant("to verify client certificates of this cluster",
-				"", on("configmaps"), do("get", "list", "watch"), "extension-apiserver-authentication"),
+				"", on("configmaps"), do("get", "list", "watch"), AuthenticationConfigMap),
 		},
 	}
 }

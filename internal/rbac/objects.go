@@ -38,31 +38,35 @@ type Kubelet struct {
 
 // Objects returns the roles and bindings of the virtual kubelet. The namespaces must exist.
 func (k Kubelet) Objects() []Object {
-	replace := strings.NewReplacer(NodeNamePlaceholder, k.NodeName, KubeconfigSecretPlaceholder, k.KubeconfigSecret)
 	local, extended := VirtualKubeletLocal(), VirtualKubeletExtended()
 	if k.Plugins {
 		local.Rules = append(local.Rules, VirtualKubeletPlugins().Rules...)
 	}
 	extended.Rules = append(extended.Rules, VirtualKubeletTokens().Rules...)
-	objects := []Object{extended.clusterRole(prefixed(k.Prefix, extended.Name), replace)}
-	for _, r := range []Role{local, VirtualKubeletNode(), VirtualKubeletTenant(), VirtualKubeletLease(), VirtualKubeletAuthentication()} {
-		shared, own := prefixed(k.Prefix, r.Name), prefixed(k.Prefix, r.Name)+"-"+k.NodeName
-		switch {
-		case r.Name == local.Name:
-			// The binding has the same name as in Liqo.
-			objects = append(objects, r.clusterRole(shared, replace),
-				clusterRoleBinding(prefixed(k.Prefix, "node-"+k.NodeName), shared, k.Subject))
-		case r.Scope == ClusterScope:
-			objects = append(objects, r.clusterRole(own, replace), clusterRoleBinding(own, own, k.Subject))
-		default:
-			namespace := r.Namespace
-			if namespace == "" {
-				namespace = k.TenantNamespace
-			}
-			objects = append(objects, r.role(namespace, own, replace), roleBinding(namespace, own, "Role", own, k.Subject))
+	none := strings.NewReplacer()
+	return append([]Object{extended.clusterRole(prefixed(k.Prefix, extended.Name), none), local.clusterRole(prefixed(k.Prefix, local.Name), none)}, k.Access()...)
+}
+
+// Access returns the roles and bindings that belong to this virtual kubelet alone, the roles first. It leaves out the
+// ClusterRoles that all virtual kubelets share.
+func (k Kubelet) Access() (objects []Object) {
+	replace := strings.NewReplacer(NodeNamePlaceholder, k.NodeName, KubeconfigSecretPlaceholder, k.KubeconfigSecret)
+	local := prefixed(k.Prefix, VirtualKubeletLocal().Name)
+	// The binding has the same name as in Liqo.
+	bindings := []Object{clusterRoleBinding(prefixed(k.Prefix, "node-"+k.NodeName), local, k.Subject)}
+	for _, r := range []Role{VirtualKubeletNode(), VirtualKubeletTenant(), VirtualKubeletLease(), VirtualKubeletAuthentication()} {
+		own := prefixed(k.Prefix, r.Name) + "-" + k.NodeName
+		if r.Scope == ClusterScope {
+			objects, bindings = append(objects, r.clusterRole(own, replace)), append(bindings, clusterRoleBinding(own, own, k.Subject))
+			continue
 		}
+		namespace := r.Namespace
+		if namespace == "" {
+			namespace = k.TenantNamespace
+		}
+		objects, bindings = append(objects, r.role(namespace, own, replace)), append(bindings, roleBinding(namespace, own, "Role", own, k.Subject))
 	}
-	return objects
+	return append(objects, bindings...)
 }
 
 // ExtendedNamespace returns the binding that gives the virtual kubelet access to one offloaded namespace. The
@@ -197,6 +201,12 @@ func (m Manager) VirtualNodes() []Object {
 	return m.everywhere(ControllerManagerVirtualNodes())
 }
 
+// KubeletAccounts returns the role and the binding that allow the controller manager of a consumer to create the
+// ServiceAccounts of virtual kubelets, with their permissions.
+func (m Manager) KubeletAccounts() []Object {
+	return m.everywhere(ControllerManagerKubeletAccounts())
+}
+
 // ServingCertificates returns the role and the binding that allow the controller manager to approve the serving
 // certificates of virtual kubelets.
 func (m Manager) ServingCertificates() []Object {
@@ -280,7 +290,8 @@ func (m Manager) everywhere(role Role) []Object {
 	replace := strings.NewReplacer(TenantRolePlaceholder, prefixed(m.Prefix, RemoteTenant().Name),
 		ControlPlaneRolePlaceholder, prefixed(m.Prefix, RemoteControlPlane().Name), RenewalRolePlaceholder, prefixed(m.Prefix, RemoteRenewal().Name),
 		GatewayRolePlaceholder, prefixed(m.Prefix, GatewayTenant().Name), GatewayNodesRolePlaceholder, prefixed(m.Prefix, GatewayNodes().Name),
-		GatewayInstallationRolePlaceholder, prefixed(m.Prefix, GatewayInstallation().Name))
+		GatewayInstallationRolePlaceholder, prefixed(m.Prefix, GatewayInstallation().Name),
+		LocalRolePlaceholder, prefixed(m.Prefix, VirtualKubeletLocal().Name))
 	return []Object{role.clusterRole(name, replace), clusterRoleBinding(name, name, m.Subject)}
 }
 

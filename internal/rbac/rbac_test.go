@@ -65,14 +65,14 @@ func excessive(scope Scope, rule rbacv1.PolicyRule) (problems []string) {
 			problems = append(problems, "the verb "+verb)
 		}
 	}
+	// To create a role or a binding grants only permissions that the creator has, or roles that it may bind. Admission
+	// policies limit the rules and the subjects.
+	toCreate := slices.Equal(rule.Verbs, []string{"create"})
 	// Reading or deleting roles does not grant permissions. Admission policies limit which roles may be deleted.
 	takesAway := !slices.ContainsFunc(rule.Verbs, func(verb string) bool { return verb != "get" && verb != "list" && verb != "delete" })
-	if slices.Contains(rule.Resources, "clusterroles") && !takesAway && !(named && slices.Equal(rule.Verbs, []string{"bind"})) {
-		problems = append(problems, "more of clusterroles than to bind named ones, or to read or delete them")
+	if slices.Contains(rule.Resources, "clusterroles") && !takesAway && !toCreate && !(named && slices.Equal(rule.Verbs, []string{"bind"})) {
+		problems = append(problems, "more of clusterroles than to bind named ones, or to read, create or delete them")
 	}
-	// A client can create a binding only for a role that it may bind, or whose permissions it has. An admission policy
-	// limits the subjects.
-	toCreate := slices.Equal(rule.Verbs, []string{"create"})
 	if slices.Contains(rule.Resources, "clusterrolebindings") && !takesAway && !toCreate {
 		problems = append(problems, "more of clusterrolebindings than to read, create or delete them")
 	}

@@ -31,6 +31,8 @@ const (
 	RenewalRolePlaceholder = "$(RENEWAL_ROLE)"
 	// ExtendedRolePlaceholder is replaced with the name of the role VirtualKubeletExtended, including the prefix.
 	ExtendedRolePlaceholder = "$(EXTENDED_ROLE)"
+	// LocalRolePlaceholder is replaced with the name of the role VirtualKubeletLocal, including the prefix.
+	LocalRolePlaceholder = "$(LOCAL_ROLE)"
 	// GatewayRolePlaceholder is replaced with the name of the role GatewayTenant, including the prefix.
 	GatewayRolePlaceholder = "$(GATEWAY_ROLE)"
 	// GatewayNodesRolePlaceholder is replaced with the name of the role GatewayNodes, including the prefix.
@@ -84,7 +86,7 @@ func Roles() []Role {
 	return []Role{
 		VirtualKubeletLocal(), VirtualKubeletPlugins(), VirtualKubeletExtended(), VirtualKubeletTokens(), VirtualKubeletNode(), VirtualKubeletTenant(), VirtualKubeletLease(), VirtualKubeletAuthentication(),
 		VirtualKubeletRemote(), RemoteNetworkPolicies(), RemoteDisruptionBudgets(), VirtualKubeletRemoteClusterwide(), RemoteControlPlane(), RemoteNetwork(), RemoteTenant(), RemoteRenewal(), PeeringUserTenant(), PeeringUserInstallation(),
-		ControllerManager(), ControllerManagerTenant(), ControllerManagerProbe(), ControllerManagerVirtualNodes(), ControllerManagerServingCertificates(), ControllerManagerNodeFailure(), ControllerManagerResourceSlices(), ControllerManagerResourceOffers(), ControllerManagerTenantAccess(), ControllerManagerGrantedKinds(), ControllerManagerResourceRequests(), ControllerManagerAuthentication(), ControllerManagerPlugins(), ControllerManagerPluginSources(), ControllerManagerLeaderElection(), ControllerManagerWebhook(),
+		ControllerManager(), ControllerManagerTenant(), ControllerManagerProbe(), ControllerManagerVirtualNodes(), ControllerManagerKubeletAccounts(), ControllerManagerServingCertificates(), ControllerManagerNodeFailure(), ControllerManagerResourceSlices(), ControllerManagerResourceOffers(), ControllerManagerTenantAccess(), ControllerManagerGrantedKinds(), ControllerManagerResourceRequests(), ControllerManagerAuthentication(), ControllerManagerPlugins(), ControllerManagerPluginSources(), ControllerManagerLeaderElection(), ControllerManagerWebhook(),
 		ControllerManagerAddresses(), ControllerManagerGateways(),
 		GatewayTenant(), GatewayInstallation(), GatewayNodes(), GatewayAgent(),
 	}

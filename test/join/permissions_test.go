@@ -183,6 +183,21 @@ var unwrittenByManagers = []permissions.Exception{
 		Timing:      true, // A pod may still exist when its virtual node is drained.
 	},
 	{
+		Role: "controller-manager-kubelet-accounts", Tests: []string{"controllers/virtualnode TestAVirtualNodeOfAnotherToolGetsItsAccount"},
+		Permissions: []string{
+			"create serviceaccounts", "create clusterroles.rbac.authorization.k8s.io", "create clusterrolebindings.rbac.authorization.k8s.io",
+			"create roles.rbac.authorization.k8s.io", "bind clusterroles.rbac.authorization.k8s.io $(LOCAL_ROLE)",
+		},
+	},
+	{
+		Role: "controller-manager-kubelet-accounts",
+		Reason: "only granted to virtual kubelets, by controllers/virtualnode TestAVirtualNodeOfAnotherToolGetsItsAccount; " +
+			"controllers/virtualnode TestPoliciesForAccounts shows that the policies deny its use",
+		Permissions: []string{
+			"patch nodes/status", "create leases.coordination.k8s.io", "update leases.coordination.k8s.io",
+		},
+	},
+	{
 		Role: "controller-manager-serving-certificates", Tests: []string{"controllers/servingcertificate TestServingCertificates"},
 		Permissions: []string{"approve signers.certificates.k8s.io kubernetes.io/kubelet-serving"},
 	},

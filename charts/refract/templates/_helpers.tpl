@@ -124,6 +124,7 @@ labels:
 {{- $rules = $rules | replace "$(CONTROL_PLANE_ROLE)" (printf "%s-remote-controlplane" (include "refract.rolePrefix" .root)) -}}
 {{- $rules = $rules | replace "$(RENEWAL_ROLE)" (printf "%s-remote-renewal" (include "refract.rolePrefix" .root)) -}}
 {{- $rules = $rules | replace "$(EXTENDED_ROLE)" (printf "%s-virtual-kubelet-extended" (include "refract.rolePrefix" .root)) -}}
+{{- $rules = $rules | replace "$(LOCAL_ROLE)" (printf "%s-virtual-kubelet-local" (include "refract.rolePrefix" .root)) -}}
 {{- $rules = $rules | replace "$(GATEWAY_ROLE)" (printf "%s-gateway" (include "refract.rolePrefix" .root)) -}}
 {{- $rules = $rules | replace "$(GATEWAY_NODES_ROLE)" (printf "%s-gateway-nodes" (include "refract.rolePrefix" .root)) -}}
 {{- $rules = $rules | replace "$(GATEWAY_INSTALLATION_ROLE)" (printf "%s-gateway-installation" (include "refract.rolePrefix" .root)) -}}
@@ -131,6 +132,17 @@ labels:
 {{- $rules = $rules | replace "$(NODE_NAME)" (quote .name) | replace "$(KUBECONFIG_SECRET)" (quote .kubeconfigSecretName) -}}
 {{- end -}}
 {{ $rules }}
+{{- end -}}
+
+{{/*
+refract.kubeletAccounts: "true" if the controller manager creates the ServiceAccounts of virtual kubelets. Admission policies limit the permissions that it
+has for this.
+*/}}
+{{- define "refract.kubeletAccounts" -}}
+{{- if and .Values.offloading.enabled .Values.controllerManager.enabled .Values.offloading.createServiceAccounts -}}
+{{- if not .Values.tenants.admissionPolicies }}{{ fail "offloading.createServiceAccounts needs tenants.admissionPolicies: without them, the controller manager could give these permissions to anybody" }}{{ end -}}
+true
+{{- end -}}
 {{- end -}}
 
 {{/* refract.shadowPodsScale: empty if the CRD of ShadowPods in the cluster has no scale subresource, such as Liqo's. Kubernetes then cannot count the pods of a PodDisruptionBudget, and allows no eviction. */}}

@@ -28,6 +28,7 @@ import (
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/rbac"
+	"github.com/refract-project/refract/internal/refractctl/cluster"
 	"github.com/refract-project/refract/internal/refractctl/coverage"
 	"github.com/refract-project/refract/internal/refractctl/peering"
 	"github.com/refract-project/refract/internal/refractctl/release"
@@ -172,7 +173,9 @@ func (w *world) kubelet(t *testing.T) {
 	const lacks, well = "Error|permissions of the virtual kubelet liqo-tenant-milan/milan|ServiceAccount liqo-tenant-milan/milan may not ",
 		"OK|permissions of the virtual kubelet liqo-tenant-milan/milan|ServiceAccount liqo-tenant-milan/milan has them all"
 	w.finds(t, look, lacks)
-	w.finds(t, look, " other permissions: run refractctl install, which updates the roles of all virtual nodes, and refractctl peer")
+	w.finds(t, look, " other permissions: run refractctl install, which updates the roles of all virtual nodes, and refractctl create virtualnode milan --provider=milan, which")
+	w.vn.Labels = map[string]string{cluster.ManagedByLabel: cluster.ManagedBy}
+	w.finds(t, look, " other permissions: run refractctl install, which updates the roles of all virtual nodes, and refractctl peer, which")
 	identity := rbac.Kubelet{Prefix: w.installed.RolePrefix, NodeName: "milan", TenantNamespace: consumerTenant, KubeconfigSecret: w.secret.Name, Subject: rbac.ServiceAccount(consumerTenant, "milan")}
 	require.NoError(t, rbac.Install(t.Context(), w.clientset, identity.Objects()...))
 	w.finds(t, look, well)

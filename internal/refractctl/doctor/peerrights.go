@@ -24,6 +24,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/accessreview"
 	"github.com/refract-project/refract/internal/rbac"
+	"github.com/refract-project/refract/internal/refractctl/cluster"
 	"github.com/refract-project/refract/internal/refractctl/peering"
 	"github.com/refract-project/refract/internal/refractctl/release"
 )
@@ -51,8 +52,12 @@ func (p *Examination) kubeletRights(ctx context.Context, vn *offloading.VirtualN
 	}
 	kubelet := rbac.Kubelet{Prefix: installed.RolePrefix, NodeName: vn.Name, TenantNamespace: vn.Namespace, KubeconfigSecret: vn.Spec.KubeconfigSecretRef.Name, Subject: rbac.ServiceAccount(vn.Namespace, vn.Name)}
 	missing, err := p.refusedRights(ctx, vn.Namespace, vn.Name, kubeletRightsOf(kubelet, offloaded))
+	own := "refractctl peer"
+	if !cluster.IsOurs(vn) {
+		own = fmt.Sprintf("refractctl create virtualnode %s --provider=%s", vn.Name, vn.Spec.ClusterID)
+	}
 	return p.addReview(subject, client.ObjectKeyFromObject(vn).String(), missing, err,
-		"run refractctl install, which updates the roles of all virtual nodes, and refractctl peer, which updates those of this one")
+		"run refractctl install, which updates the roles of all virtual nodes, and "+own+", which updates those of this one")
 }
 
 // mostOffloaded is the maximum number of offloaded namespaces where permissions are checked. A few are enough, because

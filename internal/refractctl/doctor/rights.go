@@ -39,6 +39,7 @@ func (p *Examination) userRights(ctx context.Context, _ *release.Installation) e
 // optional maps flags of the controller manager to the additional roles that each flag requires.
 var optional = map[string]func(rbac.Manager) []rbac.Object{
 	"--vk-options-default-template":    rbac.Manager.VirtualNodes,
+	"--create-service-accounts":        rbac.Manager.KubeletAccounts,
 	"--approve-serving-certificates":   rbac.Manager.ServingCertificates,
 	"--enable-node-failure-controller": rbac.Manager.NodeFailure,
 	"--enable-network-addresses":       rbac.Manager.Addresses,

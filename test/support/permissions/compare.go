@@ -43,6 +43,7 @@ var patterns = strings.NewReplacer(
 	rbac.GatewayRolePlaceholder, rbac.GatewayTenant().Named(""),
 	rbac.GatewayNodesRolePlaceholder, rbac.GatewayNodes().Named(""),
 	rbac.GatewayInstallationRolePlaceholder, rbac.GatewayInstallation().Named(""),
+	rbac.LocalRolePlaceholder, rbac.VirtualKubeletLocal().Named(""),
 	rbac.RemoteRolePlaceholder, rbac.VirtualKubeletRemote().Named(""),
 	rbac.TenantRolePlaceholder, rbac.RemoteTenant().Named(""),
 	rbac.ControlPlaneRolePlaceholder, rbac.RemoteControlPlane().Named(""),

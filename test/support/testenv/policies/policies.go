@@ -115,6 +115,7 @@ func allEnabled(clusterID string) map[string]any {
 		"authentication": map[string]any{"enabled": true},
 		"tenants":        map[string]any{"unlimitedResources": true},
 		"plugins":        map[string]any{"enabled": true},
+		"offloading":     map[string]any{"createServiceAccounts": true},
 		"networking": map[string]any{
 			"addresses": map[string]any{"enabled": true},
 			"gateways":  map[string]any{"enabled": true, "image": map[string]any{"name": "gateway"}},
