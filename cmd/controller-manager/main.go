@@ -55,7 +55,7 @@ func newCommand() *cobra.Command {
 		},
 	}
 	o.addFlags(command.Flags())
-	command.AddCommand(probe.NewCommand())
+	command.AddCommand(probe.NewCommand(), newHomeNamesCommand(os.Getenv))
 	command.CompletionOptions.DisableDefaultCmd = true
 	command.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
 		return fmt.Errorf("%w: see controller-manager --help", err)
