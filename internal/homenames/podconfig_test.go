@@ -53,7 +53,7 @@ func TestDNSConfigStaysWithinLimits(t *testing.T) {
 	var many, long []any
 	for i := range maxSearches {
 		many = append(many, fmt.Sprintf("d%d.example.com", i))
-		long = append(long, fmt.Sprintf("%d%s", i, strings.Repeat("x", 60)))
+		long = append(long, fmt.Sprintf("%d.%s.example.com", i, strings.Repeat("x", 60)))
 	}
 	for _, searches := range [][]any{many, long} {
 		got := textsOf(DNSConfig("10.96.0.20", "shop", "cluster.local", map[string]any{"searches": searches})["searches"])

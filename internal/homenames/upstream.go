@@ -22,6 +22,9 @@ const (
 	upstreamAttempts = 2
 	// maxMessageBytes is the maximum size of a DNS message.
 	maxMessageBytes = 65535
+	// maxPacketBytes is the maximum size of a response over UDP. Clients accept 4096 bytes at most by default. With a
+	// larger number, many concurrent queries need more memory.
+	maxPacketBytes = 16 << 10
 )
 
 // Upstream queries the DNS servers of this cluster.
@@ -90,8 +93,11 @@ func readResponse(conn net.Conn, transport string) ([]byte, error) {
 	if transport == "tcp" {
 		return readMessage(conn)
 	}
-	buffer := make([]byte, maxMessageBytes)
+	buffer := make([]byte, maxPacketBytes)
 	n, err := conn.Read(buffer)
+	if n == len(buffer) {
+		return nil, fmt.Errorf("the response has %d bytes or more", n)
+	}
 	return buffer[:n], err
 }
 
