@@ -4,6 +4,8 @@
 package charts
 
 import (
+	"os/exec"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -14,6 +16,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/test/support/short"
+	"github.com/refract-project/refract/test/support/testenv"
 )
 
 // TestHomeNames checks what the chart installs for a consumer whose pods resolve the names of their own cluster: its
@@ -67,6 +71,21 @@ func TestHomeNames(t *testing.T) {
 		if role == "liqo-home-names" {
 			assert.Equal(t, want, subject)
 		}
+	}
+}
+
+// TestHomeNamesArguments checks that the command knows the arguments.
+func TestHomeNamesArguments(t *testing.T) {
+	short.NeedTime(t, "the command to be built")
+	bin := t.TempDir()
+	require.NoError(t, testenv.BuildCommands(t.Context(), bin, "controller-manager"))
+	given := values(t, "pair")
+	given["homeNames"] = map[string]any{"consumers": []any{map[string]any{"clusterID": "rome"}}}
+	rendered := objects(t, given)
+	for _, name := range []string{wire.HomeNamesService, "refract-controller-manager"} {
+		args := get[*appsv1.Deployment](t, rendered, name).Spec.Template.Spec.Containers[0].Args
+		output, err := exec.CommandContext(t.Context(), filepath.Join(bin, "controller-manager"), append(args, "--help")...).CombinedOutput()
+		require.NoError(t, err, "%s: %s", name, output)
 	}
 }
 

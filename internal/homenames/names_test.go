@@ -4,6 +4,9 @@
 package homenames
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -50,6 +53,26 @@ func TestNames(t *testing.T) {
 	assert.Equal(t, "home.example.", different.toHome("cluster.local."), "the name of the SOA record")
 	assert.Equal(t, "web.pay.svc.cluster.local.", same.toHome("web.shop.svc.cluster.local."))
 	assert.Equal(t, "web.milan.svc.cluster.local.", same.toHome("web.milan.svc.cluster.local."), "a namespace of another consumer")
+}
+
+func TestReadResolvConf(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "resolv.conf")
+	for text, want := range map[string]string{
+		"search liqo-tenant-rome.svc.c.example svc.c.example c.example corp\nnameserver 10.96.0.10\nnameserver fd00::a\noptions ndots:5\n": "[10.96.0.10:53 [fd00::a]:53] c.example",
+		"nameserver 10.96.0.10\n":       "no search domain that begins with svc.",
+		"search a.svc.b svc.b b\n\n":    "has no nameserver",
+		"nameserver\nsearch svc.a svc.": "has no nameserver",
+	} {
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		servers, domain, err := ReadResolvConf(path)
+		if err != nil {
+			assert.ErrorContains(t, err, want)
+			continue
+		}
+		assert.Equal(t, want, fmt.Sprint(servers, " ", domain))
+	}
+	_, _, err := ReadResolvConf(path + ".none")
+	assert.ErrorIs(t, err, os.ErrNotExist)
 }
 
 func TestTwoNamespacesCannotHaveOneRemoteNamespace(t *testing.T) {
