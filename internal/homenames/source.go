@@ -79,20 +79,28 @@ func (s *Source) Names() *Names { return s.names.Load() }
 // later, the last names remain in use.
 func (s *Source) Synced() <-chan struct{} { return s.synced }
 
-// Run follows the NamespaceMap until ctx is done.
+// Run follows the NamespaceMap until ctx is done. It returns an error if the first NamespaceMap cannot be used.
 func (s *Source) Run(ctx context.Context) error {
-	stopped := make(chan error, 1)
-	go func() { stopped <- s.cache.Start(ctx) }()
+	// Before the start of the cache, GetInformer does not wait for the API server.
 	informer, err := s.cache.GetInformer(ctx, &offloading.NamespaceMap{})
-	if ctx.Err() != nil {
-		return nil
-	}
 	if err != nil {
 		return fmt.Errorf("watching NamespaceMaps in namespace %s, %w", s.consumer.TenantNamespace, err)
 	}
-	s.update(ctx)
+	stopped := make(chan error, 1)
+	go func() { stopped <- s.cache.Start(ctx) }()
+	if !s.cache.WaitForCacheSync(ctx) {
+		return <-stopped
+	}
+	if err := s.update(ctx); err != nil {
+		return err
+	}
 	close(s.synced)
-	update := func(any) { s.update(ctx) }
+	update := func(any) {
+		// The former names remain in use.
+		if err := s.update(ctx); err != nil && ctx.Err() == nil {
+			slog.Error("The names of namespaces are not updated", "consumer", s.consumer.ClusterID, "err", err)
+		}
+	}
 	if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
 		AddFunc: update, UpdateFunc: func(_, new any) { update(new) }, DeleteFunc: update,
 	}); err != nil {
@@ -101,18 +109,15 @@ func (s *Source) Run(ctx context.Context) error {
 	return <-stopped
 }
 
-// update reads the NamespaceMap from the cache. If it cannot be used, the former names remain in use.
-func (s *Source) update(ctx context.Context) {
+// update reads the NamespaceMap from the cache.
+func (s *Source) update(ctx context.Context) error {
 	names, err := s.read(ctx)
 	if err != nil {
-		slog.Error("The names of namespaces are not updated", "consumer", s.consumer.ClusterID, "err", err)
-		if s.names.Load() != nil {
-			return
-		}
-		names, _ = NewNames(s.consumer.Domain, s.clusterDomain, nil)
+		return err
 	}
 	s.names.Store(names)
 	s.metrics.namespaces.Set(float64(names.Len()))
+	return nil
 }
 
 func (s *Source) read(ctx context.Context) (*Names, error) {
