@@ -136,6 +136,9 @@ type Options struct {
 	// Gateways configures whether the gateways of the network between the clusters are run. Register sets all fields
 	// except Enabled and RolePrefix.
 	Gateways gateways.Options
+	// HomeDomains are the domains of the DNS of the clusters of the consumers whose pods resolve the names of their own
+	// cluster, by the IDs of the consumers.
+	HomeDomains map[string]string
 	// RecordAfter is the age of a pod at which the phase Running is recorded in its ShadowPod.
 	RecordAfter time.Duration
 	// DenyDirectConnections omits endpoints in third clusters from EndpointSlices.
@@ -218,7 +221,7 @@ func newControllers(mgr manager.Manager, live client.Reader, m *metrics.Metrics,
 	controllers := []Controller{
 		shadowpod.NewController(c("shadowpod"), live, recorder("shadowpod"), shadowpod.Options{
 			Workers: o.ShadowPodWorkers, RecordAfter: o.RecordAfter, Clock: o.Clock, Failed: failed("shadowpod", &offloading.ShadowPod{}),
-			APIServerMapper: networks.APIServers{Networks: reached, Client: mgr.GetClient()}, Policy: policy, Quotas: quotas, Version: versionOf(mgr),
+			APIServerMapper: networks.APIServers{Networks: reached, Client: mgr.GetClient()}, Policy: policy, Quotas: quotas, HomeDomains: o.HomeDomains, Version: versionOf(mgr),
 		}),
 		shadowendpointslice.NewController(c("shadowendpointslice"), live, recorder("shadowendpointslice"), shadowendpointslice.Options{
 			Workers: o.ShadowEndpointSliceWorkers, DenyDirectConnections: o.DenyDirectConnections, RangesOf: o.RangesOf, AddressMapper: reached,

@@ -22,7 +22,7 @@ var (
 // TestEveryMetricIsInTheTable compares the exported metrics with docs/metrics.md.
 func TestEveryMetricIsInTheTable(t *testing.T) {
 	exported := map[string]string{}
-	for _, folder := range []string{"../vk", "../controllers", "../internal/cmdutil", "../internal/admission", "../cmd/gateway"} {
+	for _, folder := range []string{"../vk", "../controllers", "../internal/cmdutil", "../internal/admission", "../cmd/gateway", "../internal/homenames"} {
 		err := filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
 			if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 				return err

@@ -64,6 +64,9 @@ const (
 	// ConsumerServiceAccount is the ServiceAccount in the tenant namespace of a consumer. The consumer accesses this
 	// provider with its tokens.
 	ConsumerServiceAccount = "refract-consumer"
+	// HomeNamesService is the Service in the tenant namespace of a consumer by which the consumer's pods resolve the DNS
+	// names of their own cluster. Its Deployment and ServiceAccount have the same name.
+	HomeNamesService = "refract-home-names"
 	// ConsumerRenew is the Renew in the tenant namespace of a consumer with which the consumer requests its next
 	// client certificate from this provider.
 	ConsumerRenew = "refract-consumer"

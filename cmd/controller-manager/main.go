@@ -55,10 +55,10 @@ func newCommand() *cobra.Command {
 		},
 	}
 	o.addFlags(command.Flags())
-	command.AddCommand(probe.NewCommand())
+	command.AddCommand(probe.NewCommand(), newHomeNamesCommand(os.Getenv))
 	command.CompletionOptions.DisableDefaultCmd = true
-	command.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
-		return fmt.Errorf("%w: see controller-manager --help", err)
+	command.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return fmt.Errorf("%w: see %s --help", err, c.CommandPath())
 	})
 	return command
 }

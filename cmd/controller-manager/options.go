@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
 	psapi "k8s.io/pod-security-admission/api"
 
@@ -26,6 +27,7 @@ import (
 	"github.com/refract-project/refract/controllers/plugin"
 	"github.com/refract-project/refract/internal/cmdutil"
 	"github.com/refract-project/refract/internal/connection"
+	"github.com/refract-project/refract/internal/homenames"
 	"github.com/refract-project/refract/internal/ipmap"
 	"github.com/refract-project/refract/internal/negotiation"
 	"github.com/refract-project/refract/internal/pluginsource"
@@ -51,6 +53,7 @@ type options struct {
 	approveServing                         bool
 	nodeFailureDelay                       time.Duration
 	networkAddresses, gateways             bool
+	homeDomains                            map[string]string
 	drainTimeout                           time.Duration
 	vkTemplate                             string
 	kubeletAccounts                        bool
@@ -115,6 +118,7 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.gateways, "enable-gateways", false,
 		"enable running the gateways of GatewayServers and GatewayClients whose template is in the namespace of this installation; "+
 			"those with templates of Liqo are left to Liqo")
+	flags.StringToStringVar(&o.homeDomains, "home-domain-of", nil, "consumers whose pods resolve the DNS names of their own cluster, with the domain of its DNS, as cluster-id=domain, such as milan=cluster.local, separated by commas; the command home-names must run for each of them, behind the Service "+wire.HomeNamesService+" in its tenant namespace, and pods wait for that Service; by default none")
 	flags.DurationVar(&o.recordAfter, "shadow-pod-record-after", 30*time.Second, "age of a pod at which the phase Running is recorded in its ShadowPod; the final phase is recorded at once")
 	flags.BoolVar(&o.denyDirectConnections, "deny-direct-connections", false, "drop endpoints in third clusters that would be reached directly, bypassing the consumer")
 	flags.StringVar(&o.extendedClusterRole, "extended-cluster-role", "liqo-virtual-kubelet-extended", "ClusterRole bound to virtual kubelets in the namespaces offloaded to their providers; empty if they have it in all namespaces")
@@ -256,6 +260,7 @@ func (o *options) validateWork() error {
 	if o.recordAfter < 0 {
 		faults = append(faults, fmt.Errorf("--shadow-pod-record-after is %s: use 0 or a positive duration such as 10s", o.recordAfter))
 	}
+	faults = append(faults, validateHomeDomains(o.homeDomains))
 	if o.remoteClusterRole == "" {
 		faults = append(faults, fmt.Errorf("--remote-cluster-role is empty: name the ClusterRole that consumers get, such as %s", defaultRemoteRole))
 	}
@@ -266,6 +271,19 @@ func (o *options) validateWork() error {
 		faults = append(faults, fmt.Errorf("--resync-period is %s: use a positive duration such as 10h", o.resyncPeriod))
 	}
 	return errors.Join(faults...)
+}
+
+// validateHomeDomains validates the value of --home-domain-of.
+func validateHomeDomains(domains map[string]string) error {
+	for id, domain := range domains {
+		if err := core.ClusterID(id).Validate(); err != nil {
+			return fmt.Errorf("--home-domain-of: %w", err)
+		}
+		if problems := validation.IsDNS1123Subdomain(domain); len(problems) > 0 {
+			return fmt.Errorf("--home-domain-of: %s=%s: the domain is invalid (%s): use the domain of the DNS of that cluster, such as %s", id, domain, problems[0], homenames.DefaultDomain)
+		}
+	}
+	return nil
 }
 
 func (o *options) validateTenancy() error {

@@ -158,6 +158,7 @@ func serveWithLease(ctx context.Context, o *options, config *rest.Config, lease 
 		WithdrawalGrace:            o.withdrawalGrace,
 		OwnCIDRs:                   ranges,
 		RangesOf:                   rangesOf,
+		HomeDomains:                o.homeDomains,
 		Tenancy:                    o.tenancyOptions(limits),
 		LimitRange:                 limitRange,
 		Quotas:                     quotas,

@@ -73,6 +73,9 @@ type Options struct {
 	Policy *tenancy.Policy
 	// Quotas limits the resources of consumers. If it is nil, resources are not limited.
 	Quotas *ledger.Ledger
+	// HomeDomains are the domains of the DNS of the clusters of the consumers whose pods resolve the names of their own
+	// cluster, by the IDs of the consumers.
+	HomeDomains map[string]string
 	// Version reads the version of the API server for messages. If it is nil, messages omit the version.
 	Version func(context.Context) (string, error)
 	// Failed is called with each reconciliation error. It may be nil.

@@ -224,6 +224,10 @@ func (c *Controller) forge(ctx context.Context, shadow *unstructured.Unstructure
 	if err != nil {
 		return nil, err
 	}
+	spec, err = c.useHomeNames(ctx, shadow.GetNamespace(), spec)
+	if err != nil {
+		return nil, err
+	}
 	spec = maps.Clone(spec)
 	withoutToken(spec)
 	spent := ephemeralNames(spec)

@@ -195,6 +195,14 @@ func (m Manager) Probe(tenantNamespace string) []Object {
 	return []Object{probe.role(tenantNamespace, name, strings.NewReplacer()), roleBinding(tenantNamespace, name, "Role", name, m.Subject)}
 }
 
+// HomeNames returns the role and the binding that allow the controller manager of a provider to read the address of the
+// resolver in the tenant namespace of a consumer.
+func (m Manager) HomeNames(tenantNamespace string) []Object {
+	resolver := ControllerManagerHomeNames()
+	name := prefixed(m.Prefix, resolver.Name)
+	return []Object{resolver.role(tenantNamespace, name, strings.NewReplacer()), roleBinding(tenantNamespace, name, "Role", name, m.Subject)}
+}
+
 // VirtualNodes returns the role and the binding that allow the controller manager of a consumer to run, drain and
 // remove virtual nodes.
 func (m Manager) VirtualNodes() []Object {

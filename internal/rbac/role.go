@@ -89,6 +89,7 @@ func Roles() []Role {
 		ControllerManager(), ControllerManagerTenant(), ControllerManagerProbe(), ControllerManagerVirtualNodes(), ControllerManagerKubeletAccounts(), ControllerManagerServingCertificates(), ControllerManagerNodeFailure(), ControllerManagerResourceSlices(), ControllerManagerResourceOffers(), ControllerManagerTenantAccess(), ControllerManagerGrantedKinds(), ControllerManagerResourceRequests(), ControllerManagerAuthentication(), ControllerManagerPlugins(), ControllerManagerPluginSources(), ControllerManagerLeaderElection(), ControllerManagerWebhook(),
 		ControllerManagerAddresses(), ControllerManagerGateways(),
 		GatewayTenant(), GatewayInstallation(), GatewayNodes(), GatewayAgent(),
+		ControllerManagerHomeNames(), HomeNames(),
 	}
 }
 

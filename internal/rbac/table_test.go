@@ -156,12 +156,21 @@ liqo-gateway-agent in the cluster:
 	gatewayservers.networking.liqo.io: get list watch
 `
 
+// homeNamesPermissions is all that the resolver of a consumer's names may do, which receives packets of the consumer's pods, and what the
+// controller manager may do in addition where there is one.
+const homeNamesPermissions = `
+liqo-controller-manager-home-names in the tenant namespace of the peer:
+	services refract-home-names: get
+liqo-home-names in the tenant namespace of the peer:
+	namespacemaps.offloading.liqo.io: get list watch
+`
+
 // TestPermissionsOfConsumers compares all roles that are granted to another cluster or its users with
 // consumerPermissions. These are all roles except the roles of this cluster's own processes.
 func TestPermissionsOfConsumers(t *testing.T) {
 	var all strings.Builder
 	for _, role := range Roles() {
-		if !isOfKubelet(role) && !isOfGateway(role) && !strings.HasPrefix(role.Name, "controller-manager") {
+		if !isOfKubelet(role) && !isOfGateway(role) && !isOfHomeNames(role) && !strings.HasPrefix(role.Name, "controller-manager") {
 			fmt.Fprintf(&all, "\n%s %s:%s", role.Named(""), scopes[role.Scope], tableOf(role))
 		}
 	}
@@ -197,6 +206,19 @@ func TestPermissionsOfGateways(t *testing.T) {
 	}
 	assert.Equal(t, gatewayPermissions, all.String()+"\n")
 }
+
+// TestPermissionsOfHomeNames compares the roles around the resolvers of consumers' names with homeNamesPermissions.
+func TestPermissionsOfHomeNames(t *testing.T) {
+	var all strings.Builder
+	for _, role := range Roles() {
+		if isOfHomeNames(role) {
+			fmt.Fprintf(&all, "\n%s %s:%s", role.Named(""), scopes[role.Scope], tableOf(role))
+		}
+	}
+	assert.Equal(t, homeNamesPermissions, all.String()+"\n")
+}
+
+func isOfHomeNames(role Role) bool { return strings.HasSuffix(role.Name, "home-names") }
 
 func isOfGateway(role Role) bool {
 	return role.Name == "gateway" || strings.HasPrefix(role.Name, "gateway-")
