@@ -212,6 +212,8 @@ func newControllers(mgr manager.Manager, live client.Reader, m *metrics.Metrics,
 	virtualNodes := o.VirtualNodes
 	virtualNodes.Installation = virtualnode.Installation{ClusterID: o.ClusterID.String(), Namespace: o.Installation}
 	virtualNodes.Clock, virtualNodes.Failed = o.Clock, failed("virtualnode", &offloading.VirtualNode{})
+	grantsAddresses := o.Addresses.Enabled && hasNetwork(mgr)
+	virtualNodes.TranslatesAddresses = grantsAddresses
 	restricting := brake.Client(c("namespacemap"), live, recorder("namespacemap"), o.Clock, corev1.SchemeGroupVersion.WithKind("ResourceQuota"),
 		corev1.SchemeGroupVersion.WithKind("LimitRange"), networkingv1.SchemeGroupVersion.WithKind("NetworkPolicy"),
 		corev1.SchemeGroupVersion.WithKind("Namespace"), rbacv1.SchemeGroupVersion.WithKind("RoleBinding"))
@@ -279,7 +281,7 @@ func newControllers(mgr manager.Manager, live client.Reader, m *metrics.Metrics,
 		declared.Namespace, declared.Mapper, declared.Clock, declared.Failed = o.Installation, mgr.GetRESTMapper(), o.Clock, failed("plugin", &plugins.ReflectionPlugin{})
 		controllers = append(controllers, plugin.NewController(c("plugin"), live, recorder("plugin"), declared))
 	}
-	if grants := o.Addresses; grants.Enabled && hasNetwork(mgr) {
+	if grants := o.Addresses; grantsAddresses {
 		grants.OwnRanges, grants.FollowOwnRanges, grants.Failed = own.All, own.Follow, m.Failed("addresses")
 		controllers = append(controllers,
 			addresses.NewController(c("addresses"), live, recorder("addresses"), grants),

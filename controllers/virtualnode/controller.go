@@ -45,6 +45,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	core "github.com/refract-project/refract/api/core/v1beta1"
+	networking "github.com/refract-project/refract/api/networking/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/internal/brake"
@@ -66,6 +67,8 @@ type Options struct {
 	// CreateAccounts is true if the controller creates missing ServiceAccounts of virtual kubelets, with their roles and
 	// bindings. It does so only for VirtualNodes that cannot change what runs with these permissions.
 	CreateAccounts bool
+	// TranslatesAddresses is true if virtual kubelets get the ranges in the Configurations of providers.
+	TranslatesAddresses bool
 	// RolePrefix is the prefix of the names of the installation's roles.
 	RolePrefix string
 	// DrainTimeout is how long a drain may take before it is reported as stuck; 0 disables the report.
@@ -302,10 +305,16 @@ func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 	isKubelet := predicate.NewPredicateFuncs(func(deployment client.Object) bool {
 		return deployment.GetLabels()[wire.ComponentLabel] == wire.VirtualKubeletComponent
 	})
+	ofConfiguration := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, configuration client.Object) []reconcile.Request {
+		return c.matching(ctx, func(vn *offloading.VirtualNode) bool { return vn.Namespace == configuration.GetNamespace() })
+	})
 	building := builder.ControllerManagedBy(mgr)
 	// An installation that runs no virtual kubelets may lack the permission to watch these objects.
 	if c.runsKubelets() {
 		building = building.Watches(&offloading.VkOptionsTemplate{}, all).Watches(&appsv1.Deployment{}, ofKubelet, builder.WithPredicates(isKubelet))
+	}
+	if c.options.TranslatesAddresses {
+		building = building.Watches(&networking.Configuration{}, ofConfiguration)
 	}
 	return building.
 		Named(c.Name()).

@@ -78,9 +78,15 @@ func (c *Controller) deploy(ctx context.Context, v *virtualNode) (*problem, erro
 		return &problem{reason: invalidTemplateReason, message: err.Error()}, nil
 	}
 	if !v.CreateNode() && v.node != nil { // the virtual kubelet must keep the node, because it still has to terminate the pods
-		container := containerOf(desired)
-		container.Args = withFlags(container.Args, []string{"--create-node=true"})
+		kubelet := containerOf(desired)
+		kubelet.Args = withFlags(kubelet.Args, []string{"--create-node=true"})
 	}
+	flags, waiting, err := c.addressFlags(ctx, v)
+	if err != nil {
+		return nil, err
+	}
+	container := containerOf(desired)
+	container.Args = withFlags(container.Args, flags)
 	if err := seal(desired, v.VirtualNode); err != nil {
 		return nil, err
 	}
@@ -88,6 +94,8 @@ func (c *Controller) deploy(ctx context.Context, v *virtualNode) (*problem, erro
 	current := &appsv1.Deployment{}
 	err = c.live.Get(ctx, client.ObjectKeyFromObject(desired), current)
 	switch {
+	case apierrors.IsNotFound(err) && waiting != nil:
+		return waiting, nil
 	case apierrors.IsNotFound(err):
 		if wrong, err := c.ensureAccount(ctx, v, desired); err != nil || wrong != nil {
 			return wrong, err
@@ -105,6 +113,7 @@ func (c *Controller) deploy(ctx context.Context, v *virtualNode) (*problem, erro
 		return nil, fmt.Errorf("getting Deployment %s, %w", client.ObjectKeyFromObject(desired), err)
 	case !equality.Semantic.DeepEqual(current.Spec.Selector, desired.Spec.Selector):
 		return &problem{reason: conflictReason, message: fmt.Sprintf("Deployment %s/%s already exists with a different selector: delete it, or recreate this VirtualNode under another name", current.Namespace, current.Name)}, nil
+	case waiting != nil: // the virtual kubelet keeps the ranges that it has
 	case !isCurrent(current, desired):
 		err = c.update(ctx, v, current, desired)
 	}

@@ -182,7 +182,7 @@ func (l *linked) checkLink() {
 	assert.NotContains(l, vn.Annotations, wire.RangesAnnotation)
 	deployment := &appsv1.Deployment{}
 	l.get(l.rome, "milan", "vk-milan", deployment)
-	assert.Contains(l, fmt.Sprint(deployment.Spec.Template.Spec.Containers[0].Args), "--remote-pod-cidr="+podRange)
+	assert.Contains(l, fmt.Sprint(deployment.Spec.Template.Spec.Containers[0].Args), "--remote-pod-cidr="+podRange+" --remote-pod-cidr-remap=")
 }
 
 // publicKey returns the public key of a cluster's gateway, and knownKey the one that a cluster has of its peer.
@@ -281,7 +281,7 @@ func (l *linked) invited(romeInstalled, milanInstalled string) {
 	file := filepath.Join(l.TempDir(), "milan-for-rome.yaml")
 	invite := []string{"generate", "peering-user", "rome", "--context=milan", "--cpu=2", "--output-file=" + file, "--api-server-url=" + l.milan.Config().Host, "--pod-cidrs=" + podRange}
 	l.must(invite...)
-	peer := []string{"peer", "--remote-kubeconfig=" + file, "--pod-cidrs=" + podRange}
+	peer := []string{"peer", "--remote-kubeconfig=" + file, "--pod-cidrs=" + podRange, "--remote-api-server-url=" + l.milan.Config().Host}
 	l.refused(append(peer, "--network=gateway"), "the invitation of milan contains no gateway", "generate peering-user rome --network=gateway")
 	require.NoError(l, os.Remove(file))
 	l.must(append(invite, "--network=gateway", "--gw-server-service-type=ClusterIP")...)

@@ -314,7 +314,7 @@ func TestFindings(t *testing.T) {
 		"network of nobody":        {func(p *Examination) { p.checkNetwork(peerNetwork(plugins.ReachableNetwork, nil)) }, "OK|PeerNetwork liqo-tenant-milan/milan|Reachable; no controller reports whether it is connected"},
 		"no network":               {func(p *Examination) { p.checkNetwork(peerNetwork(plugins.NoNetwork, nil)) }, "OK|PeerNetwork liqo-tenant-milan/milan|spec.mode is None"},
 		"ranges overlap":           {func(p *Examination) { p.checkNetwork(overlap) }, "Warning|PeerNetwork liqo-tenant-milan/milan|the pod ranges overlap, 10.1.0.0/16 here and 10.1.0.0/16 of milan"},
-		"ranges that are remapped": {func(p *Examination) { p.checkNetwork(remapped) }, "OK|PeerNetwork liqo-tenant-milan/milan|Reachable"},
+		"ranges that are remapped": {func(p *Examination) { p.checkNetwork(remapped) }, "OK|PeerNetwork liqo-tenant-milan/milan|Gateway"},
 
 		"webhook's CA unreadable": {func(p *Examination) { p.checkAuthority(webhook([]byte("x")), nil, installed) }, "Error|webhook pods.refract.io|clientConfig.caBundle cannot be read"},
 		"webhook's CA expired":    {func(p *Examination) { p.checkAuthority(webhook(expiredPEM), expiredPEM, installed) }, "Error|webhook pods.refract.io|the CA in clientConfig.caBundle expired on 2026-05-01: restart the controller manager, which renews it: kubectl -n liqo rollout restart deployment refract-controller-manager"},
