@@ -124,8 +124,6 @@ func refuse(t *testing.T, c client.Client) {
 		{network("turin", `{clusterID: milan}`), "must be named after the cluster"},
 		{network("milan", `{clusterID: milan, mode: Tunnel}`), "spec.mode: Unsupported value"},
 		{network("milan", `{clusterID: milan, local: {podCIDRs: [10.1.0.0]}}`), "use CIDR notation"},
-		{network("milan", `{clusterID: milan, remaps: [{cidr: 10.1.0.0/16, as: 10.2.0.0/16}]}`), "remaps and gateways are for the mode Gateway"},
-		{network("milan", `{clusterID: milan, mode: Gateway, remote: {gateway: {publicKey: short}}}`), "publicKey in body should match"},
 	}
 	for _, tc := range cases {
 		err := c.Create(t.Context(), parse(t, tc.object), client.DryRunAll)

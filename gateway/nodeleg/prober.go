@@ -34,7 +34,7 @@ func OpenProber(port uint16, link string, report func(Reached)) (*Prober, error)
 	if err != nil {
 		return nil, err
 	}
-	return &Prober{link: link, port: port, socket: socket, report: report, gateways: contacts{grace: missingAfter}}, nil
+	return &Prober{link: link, port: port, socket: socket, report: report, gateways: contacts{grace: silenceTimeout}}, nil
 }
 
 // SetGateways sets the address of the node, by which gateways know it, and the active pods of the gateways.

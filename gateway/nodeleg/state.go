@@ -13,9 +13,9 @@ const (
 	// requestInterval is how often a node sends a request to each gateway. A shorter one finds a loss sooner, and costs packets for each pair
 	// of a node and a gateway.
 	requestInterval = time.Second
-	// missingAfter is how long nothing may arrive from an end that was reached before. With less, a few lost packets or the restart of an agent
+	// silenceTimeout is how long nothing may arrive from an end that was reached before. With less, a few lost packets or the restart of an agent
 	// are reported.
-	missingAfter = 5 * time.Second
+	silenceTimeout = 5 * time.Second
 	// newNodeGrace is how long a gateway waits for the first request of a node. A new node first has to start its agent. With a longer one, a
 	// node that never had a connection is reported later.
 	newNodeGrace = 30 * time.Second
@@ -103,7 +103,7 @@ func (c *contacts) missing(now time.Time) (names []string) {
 	}
 	c.checked = now
 	for _, end := range c.known {
-		if end.reached.IsZero() && now.Sub(end.since) >= c.grace || !end.reached.IsZero() && now.Sub(end.reached) >= missingAfter {
+		if end.reached.IsZero() && now.Sub(end.since) >= c.grace || !end.reached.IsZero() && now.Sub(end.reached) >= silenceTimeout {
 			names = append(names, end.name)
 		}
 	}

@@ -88,7 +88,7 @@ func TestOwnPause(t *testing.T) {
 
 // TestGateways checks the side of a node: only the answer to the last request counts, once, and the next request has its token.
 func TestGateways(t *testing.T) {
-	c := &contacts{grace: missingAfter}
+	c := &contacts{grace: silenceTimeout}
 	gateway := End{"GatewayClient liqo-tenant-milan/milan", netip.MustParseAddr("10.1.2.5")}
 	c.set([]End{gateway}, begin)
 	require.Empty(t, c.checkUntil(0, 4))

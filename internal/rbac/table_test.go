@@ -48,6 +48,10 @@ liqo-remote-controlplane in a namespace of the consumer:
 	quotas.offloading.liqo.io: get list
 	resourceslices.authentication.liqo.io: get list watch
 	serviceaccounts/token refract-consumer: create
+liqo-remote-network in a namespace of the consumer:
+	configurations.networking.liqo.io: create delete get list patch
+	gatewayservers.networking.liqo.io: get list
+	publickeies.networking.liqo.io: create delete get list patch
 liqo-remote-tenant in a namespace of the consumer:
 	leases.coordination.k8s.io: create
 	leases.coordination.k8s.io refract-heartbeat: get patch

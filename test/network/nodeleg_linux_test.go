@@ -4,9 +4,9 @@
 package network
 
 import (
-	"fmt"
 	"net"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -55,7 +55,7 @@ func TestNodeLeg(t *testing.T) {
 		request := append([]byte{1, 1}, make([]byte, 16)...)
 		answered := func(from *netlab.Host, address string) bool {
 			return from.Do(func() error {
-				connection, err := net.Dial("udp4", fmt.Sprintf("%s:%d", address, desired.EchoPort))
+				connection, err := net.Dial("udp4", net.JoinHostPort(address, strconv.Itoa(desired.EchoPort)))
 				if err != nil {
 					return err
 				}
