@@ -256,6 +256,16 @@ func TestNodePort(t *testing.T) {
 	server := serverOf(namespace, "milan", corev1.ServiceTypeNodePort)
 	rome.Create(t, server)
 	rome.AwaitEvent(t, namespace, api.GatewayServerKind, "milan", "WaitingForAddress")
+
+	// No pod is active before the peer has sent its key, and the peer needs the endpoint first.
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "gw-milan-1", Labels: map[string]string{
+		wire.GatewayComponentLabel: wire.GatewayComponent, wire.GatewayNameLabel: "milan", wire.GatewayNamespaceLabel: namespace,
+	}}, Spec: corev1.PodSpec{NodeName: "gateway-b", Containers: []corev1.Container{{Name: "gateway", Image: "gateway"}}}}
+	rome.Create(t, pod)
+	rome.Patch(t, server, `{"metadata":{"labels":{"again":"true"}}}`)
+	awaitServer(t, server, "the address of the node of a pod", func(s api.GatewayServerStatus) bool {
+		return s.Endpoint != nil && s.Endpoint.Addresses[0] == "10.9.0.2"
+	})
 	for node, address := range map[string]string{"gateway-a": "10.9.0.1", "gateway-b": "10.9.0.2"} {
 		rome.PatchStatus(t, server, fmt.Sprintf(`{"status":{"internalEndpoint":{"ip":"10.1.0.7","node":%q}}}`, node))
 		status := awaitServer(t, server, "the address of "+node, func(s api.GatewayServerStatus) bool {

@@ -45,22 +45,47 @@ func (c *Controller) findEndpoint(ctx context.Context, g gateway, service *corev
 // findNodeAddresses returns the addresses of the node of the active pod. Every node would forward the packets, but the
 // peer may be unable to reach the other nodes.
 func (c *Controller) findNodeAddresses(ctx context.Context, g gateway) ([]string, verdict, error) {
-	internal := g.server.Status.InternalEndpoint
-	if internal == nil || internal.Node == nil {
-		const text = "waiting for an active pod of Deployment %s, whose node is the address of the gateway"
+	name, err := c.findNode(ctx, g)
+	if err != nil {
+		return nil, verdict{}, err
+	}
+	if name == "" {
+		const text = "waiting for a pod of Deployment %s, whose node is the address of the gateway"
 		return nil, verdict{waitingReason, fmt.Sprintf(text, g.objectName())}, nil
 	}
 	node := &corev1.Node{}
-	err := c.live.Get(ctx, client.ObjectKey{Name: *internal.Node}, node)
+	err = c.live.Get(ctx, client.ObjectKey{Name: name}, node)
 	if err != nil && !apierrors.IsNotFound(err) {
-		return nil, verdict{}, fmt.Errorf("getting Node %s, %w", *internal.Node, err)
+		return nil, verdict{}, fmt.Errorf("getting Node %s, %w", name, err)
 	}
 	addresses := listAddresses(node)
 	if len(addresses) == 0 {
-		const text = "waiting for an address of Node %s, on which the active pod runs"
-		return nil, verdict{waitingReason, fmt.Sprintf(text, *internal.Node)}, nil
+		const text = "waiting for an address of Node %s, on which the gateway runs"
+		return nil, verdict{waitingReason, fmt.Sprintf(text, name)}, nil
 	}
 	return addresses, verdict{}, nil
+}
+
+// findNode returns the node of the active pod. No pod is active before the gateway has the public key of the peer, and the peer makes
+// its key only when it knows the endpoint. Until then, findNode therefore returns the node of any pod, or "" if no pod has a node.
+func (c *Controller) findNode(ctx context.Context, g gateway) (string, error) {
+	if internal := g.server.Status.InternalEndpoint; internal != nil && internal.Node != nil {
+		return *internal.Node, nil
+	}
+	pods := &corev1.PodList{}
+	if err := c.live.List(ctx, pods, client.InNamespace(g.object().GetNamespace()), client.MatchingLabels(g.selector())); err != nil {
+		return "", fmt.Errorf("listing the pods of Deployment %s, %w", g.objectName(), err)
+	}
+	var nodes []string
+	for i := range pods.Items {
+		if pod := &pods.Items[i]; pod.Spec.NodeName != "" && pod.DeletionTimestamp == nil {
+			nodes = append(nodes, pod.Spec.NodeName)
+		}
+	}
+	if len(nodes) == 0 {
+		return "", nil
+	}
+	return slices.Min(nodes), nil // the same one in each pass
 }
 
 // listAddresses returns the addresses of a node, the internal ones first, as in Liqo.

@@ -70,11 +70,9 @@ func findContainer(deployment *appsv1.Deployment) *corev1.Container {
 
 // forgeDeployment returns a copy of the Deployment of a template, completed for the gateway.
 func (c *Controller) forgeDeployment(g gateway, template *appsv1.Deployment) *appsv1.Deployment {
-	name, namespace := g.object().GetName(), g.object().GetNamespace()
+	name := g.object().GetName()
 	secret, _ := g.secretName()
-	selector := map[string]string{
-		wire.GatewayComponentLabel: wire.GatewayComponent, wire.GatewayNameLabel: name, wire.GatewayNamespaceLabel: namespace,
-	}
+	selector := g.selector()
 	made := template.DeepCopy()
 	extra := made.ObjectMeta
 	made.ObjectMeta = g.metadata(g.objectName())

@@ -92,6 +92,14 @@ func (g gateway) metadata(name string) metav1.ObjectMeta {
 	}
 }
 
+// selector returns the labels of the pods of the gateway.
+func (g gateway) selector() map[string]string {
+	return map[string]string{
+		wire.GatewayComponentLabel: wire.GatewayComponent, wire.GatewayNameLabel: g.object().GetName(),
+		wire.GatewayNamespaceLabel: g.object().GetNamespace(),
+	}
+}
+
 // labels returns the labels of objects that belong to the gateway.
 func (g gateway) labels() map[string]string {
 	return map[string]string{wire.RemoteClusterIDLabel: g.peer(), wire.ComponentLabel: wire.GatewayComponent}

@@ -52,35 +52,40 @@ func TestRealNodesApart(t *testing.T) {
 	w.run("refractctl unoffload namespace shop")
 	w.run(strings.Replace(join, "refractctl peer", "refractctl unpeer", 1))
 	w.run("refractctl delete peering-user rome --context=milan")
-	w.gateways()
 	w.verify([]check{{"nothing of rome is left in milan", `kubectl --context=milan get namespaces --output=name`, `^(namespace/(default|kube-\S+|liqo)\n)+$`}})
 }
 
-// gateways joins the same clusters through gateways. Pods of both then reach each other by translated addresses, and a Service has
-// the pods of both clusters.
-func (w *world) gateways() {
-	w.Helper()
-	w.run("refractctl install --network=gateway")
-	w.run("refractctl install --network=gateway --context=milan")
+// TestRealNodesByGateways joins two clusters that use the same address ranges through gateways. Pods of both reach each other by
+// translated addresses, also after the keys were replaced. The images of rome come from a private registry.
+func TestRealNodesByGateways(t *testing.T) {
+	w := begin(t, nodelab.Options{Apart: true})
+	defer w.explain()
+	w.run("kubectl create namespace liqo")
+	w.run("kubectl --namespace=liqo create secret docker-registry registry " + privateRegistry)
 	begun := time.Now()
-	w.run("refractctl peer --remote-context=milan --cpu=2 --memory=4Gi --network=gateway --gw-server-service-type=NodePort --pod-cidrs=10.244.0.0/16 --remote-pod-cidrs=10.244.0.0/16 --timeout=5m")
-	w.Logf("joined and connected within %.0f s", time.Since(begun).Seconds())
-	w.run("refractctl network status")
-	image := strings.Replace(w.run("kubectl --namespace=liqo get deployment refract-controller-manager --output=jsonpath={..image}"), "private/", "", 1)
-	require.NotContains(w, w.run("refractctl network test --image="+image), "Error")
+	w.run("refractctl install --cluster-id=rome --registry=registry.example.com/private/refract --set=common.imagePullSecrets[0].name=registry --network=gateway")
+	w.run("refractctl install --cluster-id=milan --registry=registry.example.com/refract --context=milan --network=gateway")
+	const ranges = " --pod-cidrs=10.244.0.0/16 --remote-pod-cidrs=10.244.0.0/16"
+	w.run("refractctl peer --remote-context=milan --cpu=2 --memory=4Gi --network=gateway --gw-server-service-type=NodePort --timeout=5m" + ranges)
+	w.run("kubectl create namespace shop")
 	w.run("refractctl offload namespace shop --pod-offloading-strategy=Remote")
-	w.run("kubectl --namespace=shop rollout restart deployment/web")
-	w.run("kubectl --namespace=shop rollout status deployment/web --timeout=5m")
+	w.run("kubectl --namespace=shop create deployment web --image=registry.example.com/web --replicas=2")
+	w.run("kubectl --namespace=shop expose deployment web --port=8080")
 	w.run("kubectl --namespace=default run visitor --image=registry.example.com/web -- pause")
 	w.run("kubectl --namespace=default wait pod visitor --for=condition=Ready --timeout=5m")
-	w.verify([]check{
-		{"pods have translated addresses", `kubectl --namespace=shop get pods --output=jsonpath="{.items[*].spec.nodeName} {.items[*].status.podIP}."`, `^milan milan 10\.\d+\.\d+\.\d+ 10\.\d+\.\d+\.\d+\.$`},
-		{"a page of a pod in milan, by a Service in rome", `kubectl --namespace=default exec visitor -- workload get http://web.shop.svc.cluster.local:8080/`, `pod=web-`},
-	})
+	w.run("kubectl --namespace=shop rollout status deployment/web --timeout=5m")
+	page := check{"a page of a pod in milan, by a Service in rome", `kubectl --namespace=default exec visitor -- workload get http://web.shop.svc.cluster.local:8080/`, `pod=web-`}
+	w.verify([]check{page})
+	w.Logf("from two clusters with nothing installed to a page of a pod in the other one: %.0f s", time.Since(begun).Seconds())
+	w.verify([]check{{"pods have translated addresses", `kubectl --namespace=shop get pods --output=jsonpath="{.items[*].spec.nodeName} {.items[*].status.podIP}."`,
+		`^milan milan 10\.(\d|[1-9]\d|1\d\d|2[0-35-9]\d|24[0-35-9])\.\S+ 10\.\S+\.$`}})
+	w.run("refractctl network status")
+	image := strings.Replace(w.run("kubectl --namespace=liqo get deployment refract-controller-manager --output=jsonpath={..image}"), "private/", "", 1)
+	require.NotContains(t, w.run("refractctl network test --image="+image), "Error")
 	w.run("refractctl network rotate --remote-context=milan --timeout=5m")
-	require.NotContains(w, w.run("refractctl network test --image="+image), "Error")
+	w.verify([]check{page})
 	w.run("refractctl doctor")
 	w.run("refractctl unoffload namespace shop")
 	w.run("refractctl unpeer --remote-context=milan")
-	w.verify([]check{{"nothing of milan is left in rome", `kubectl get networks.ipam.liqo.io,configurations.networking.liqo.io --all-namespaces --output=name`, `^$`}})
+	w.verify([]check{{"no ranges are left", `kubectl get networks.ipam.liqo.io,configurations.networking.liqo.io --all-namespaces --output=name`, `^$`}})
 }

@@ -69,7 +69,8 @@ func (w *world) explain() {
 		return
 	}
 	for _, context := range []string{"rome", "milan"} {
-		for _, line := range []string{"get pods -A -o wide", "get events -A --sort-by=.lastTimestamp | tail -n 60", "-n liqo logs deployment/refract-controller-manager --tail=40"} {
+		for _, line := range []string{"get pods -A -o wide", "get events -A --sort-by=.lastTimestamp | tail -n 60", "-n liqo logs deployment/refract-controller-manager --tail=40",
+			"logs --all-namespaces --selector=networking.liqo.io/component=gateway --tail=20 --prefix"} {
 			out, err := w.lab.Run(fmt.Sprintf("kubectl --context=%s %s", context, line))
 			w.Logf("%s: %s\n%s %v", context, line, out, err)
 		}
@@ -81,14 +82,14 @@ func (w *world) explain() {
 func (w *world) firewall() {
 	w.Helper()
 	machine := w.lab.Milan.Machines()[0]
-	require.NoError(w, machine.Run("nft", "add", "chain", "ip", "refract", "firewall", "{ type filter hook forward priority 0 ; }"))
-	require.NoError(w, machine.Run("nft", "add", "rule", "ip", "refract", "firewall", "ip", "saddr", w.lab.Rome.PodCIDR(), "tcp", "dport", "8080", "drop"))
+	require.NoError(w, machine.Run("nft", "add", "chain", "ip", "network", "firewall", "{ type filter hook forward priority 0 ; }"))
+	require.NoError(w, machine.Run("nft", "add", "rule", "ip", "network", "firewall", "ip", "saddr", w.lab.Rome.PodCIDR(), "tcp", "dport", "8080", "drop"))
 	out, err := w.lab.Run("refractctl test milan --check-timeout=20s")
 	w.Log(out)
 	require.ErrorContains(w, err, "checks failed")
 	require.Regexp(w, `OK +its logs can be read`, out)
 	require.Regexp(w, `Error +the pod here reaches the one there by its address.*connect the pod ranges of both clusters`, out)
-	require.NoError(w, machine.Run("nft", "delete", "chain", "ip", "refract", "firewall"))
+	require.NoError(w, machine.Run("nft", "delete", "chain", "ip", "network", "firewall"))
 }
 
 func TestRealNodes(t *testing.T) {

@@ -243,7 +243,7 @@ func Connect(a, b *Cluster) error {
 	for _, sides := range [][2]*Cluster{{a, b}, {b, a}} {
 		from, to := sides[0], sides[1]
 		for _, m := range from.machines {
-			if err := m.Run("nft", "add", "element", "ip", "refract", "connected", "{", to.opts.PodCIDR, "}"); err != nil {
+			if err := m.Run("nft", "add", "element", "ip", "network", "connected", "{", to.opts.PodCIDR, "}"); err != nil {
 				return err
 			}
 		}
