@@ -15,6 +15,7 @@ import (
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/internal/refractctl/connectivity"
+	"github.com/refract-project/refract/internal/refractctl/podnetwork"
 	"github.com/refract-project/refract/internal/refractctl/release"
 )
 
@@ -90,8 +91,12 @@ func (t *connectivityTest) runTest(cmd *cobra.Command, args []string) error {
 		}
 		t.image = installed.Image
 	}
+	isTranslated, err := podnetwork.HasGateways(cmd.Context(), c, node)
+	if err != nil {
+		return err
+	}
 	results, err := (&connectivity.Test{
-		Client: c, Config: config, VirtualNode: node, Image: t.image, NetworkOnly: t.networkOnly, PodTimeout: t.timeout, CheckTimeout: t.checkTimeout,
+		Client: c, Config: config, VirtualNode: node, Image: t.image, NetworkOnly: t.networkOnly, IsTranslated: isTranslated, PodTimeout: t.timeout, CheckTimeout: t.checkTimeout,
 		Progress: printTo(cmd.ErrOrStderr()),
 	}).Run(cmd.Context())
 	if len(results) == 0 {

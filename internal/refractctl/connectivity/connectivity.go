@@ -53,6 +53,9 @@ type Test struct {
 	Image string
 	// NetworkOnly restricts the test to the checks of addresses.
 	NetworkOnly bool
+	// IsTranslated is true if gateways may translate addresses. The address of a pod in this cluster is then known to the
+	// pod on the virtual node only through a Service.
+	IsTranslated bool
 	// PodTimeout limits the wait for the remote namespace and for each pod.
 	PodTimeout time.Duration
 	// CheckTimeout limits how long each check is repeated until it succeeds. kube-proxy and DNS are updated with a
@@ -329,8 +332,11 @@ func (t *Test) runChecks(ctx context.Context, pods map[string]*corev1.Pod) {
 	const remedy = "connect the pod ranges of both clusters, which must not overlap: peered VPCs, Submariner, Cilium Cluster Mesh; or join them with --network=none"
 	for _, way := range [][2]string{{here, there}, {there, here}} {
 		if from, to := way[0], way[1]; !apart {
-			address := pods[to].Status.PodIP
-			checks = append(checks, check{fmt.Sprintf("the pod %s reaches the one %s by its address, %s", from, to, address), remedy, get(from, address)})
+			address, what := pods[to].Status.PodIP, "by its address, "
+			if t.IsTranslated && to == here {
+				address, what = here, "by its translated address, in the Service "
+			}
+			checks = append(checks, check{fmt.Sprintf("the pod %s reaches the one %s %s%s", from, to, what, address), remedy, get(from, address)})
 		}
 	}
 	t.runConcurrently(ctx, checks)

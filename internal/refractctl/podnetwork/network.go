@@ -220,3 +220,22 @@ func describeSide(ranges Ranges) (side plugins.NetworkSide) {
 	}
 	return side
 }
+
+// HasGateways reports whether gateways connect a cluster with the provider of a virtual node. It returns false if the virtual node does
+// not exist.
+func HasGateways(ctx context.Context, c client.Client, virtualNode string) (bool, error) {
+	networks, nodes := &plugins.PeerNetworkList{}, &offloading.VirtualNodeList{}
+	if err := c.List(ctx, networks); apimeta.IsNoMatchError(err) {
+		return false, nil
+	} else if err != nil {
+		return false, fmt.Errorf("listing PeerNetworks, %w", err)
+	}
+	if err := c.List(ctx, nodes); err != nil {
+		return false, fmt.Errorf("listing VirtualNodes, %w", err)
+	}
+	return slices.ContainsFunc(nodes.Items, func(vn offloading.VirtualNode) bool {
+		return vn.Name == virtualNode && slices.ContainsFunc(networks.Items, func(n plugins.PeerNetwork) bool {
+			return n.Spec.ClusterID == string(vn.Spec.ClusterID) && n.Spec.Mode == plugins.GatewayNetwork
+		})
+	}), nil
+}
