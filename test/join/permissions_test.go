@@ -149,10 +149,6 @@ var unwrittenByManagers = []permissions.Exception{
 		},
 	},
 	{
-		Role: "controller-manager", Tests: []string{"controllers/foreigncluster TestPeerNetworksFollowConnections"},
-		Permissions: []string{"patch peernetworks.plugins.refract.io/status"},
-	},
-	{
 		Role: "controller-manager", Tests: []string{"controllers/shadowpod TestRunningPodsAreResizedAndDebugged"},
 		Permissions: []string{"patch pods/resize", "patch pods/ephemeralcontainers"},
 	},
@@ -185,17 +181,14 @@ var unwrittenByManagers = []permissions.Exception{
 	{
 		Role: "controller-manager-kubelet-accounts", Tests: []string{"controllers/virtualnode TestAVirtualNodeOfAnotherToolGetsItsAccount"},
 		Permissions: []string{
-			"create serviceaccounts", "create clusterroles.rbac.authorization.k8s.io", "create clusterrolebindings.rbac.authorization.k8s.io",
-			"create roles.rbac.authorization.k8s.io", "bind clusterroles.rbac.authorization.k8s.io $(LOCAL_ROLE)",
+			"create clusterroles.rbac.authorization.k8s.io", "create roles.rbac.authorization.k8s.io", "bind clusterroles.rbac.authorization.k8s.io $(LOCAL_ROLE)",
 		},
 	},
 	{
 		Role: "controller-manager-kubelet-accounts",
 		Reason: "only granted to virtual kubelets, by controllers/virtualnode TestAVirtualNodeOfAnotherToolGetsItsAccount; " +
 			"controllers/virtualnode TestPoliciesForAccounts shows that the policies deny its use",
-		Permissions: []string{
-			"patch nodes/status", "create leases.coordination.k8s.io", "update leases.coordination.k8s.io",
-		},
+		Permissions: []string{"patch nodes/status"},
 	},
 	{
 		Role: "controller-manager-serving-certificates", Tests: []string{"controllers/servingcertificate TestServingCertificates"},
@@ -237,16 +230,9 @@ var unwrittenByManagers = []permissions.Exception{
 		Permissions: []string{"patch secrets liqo-nonce"},
 	},
 	{
-		Role: "controller-manager-addresses", Tests: []string{"controllers/addresses TestAddressesAreGrantedOnce"},
-		Permissions: []string{"patch networks.ipam.liqo.io/status", "patch ips.ipam.liqo.io/status"},
-	},
-	{
-		Role:  "controller-manager-addresses",
-		Tests: []string{"controllers/network TestPeersWithOurRanges", "controllers/network TestAdoptedFromLiqo"},
-		Permissions: []string{
-			"patch configurations.networking.liqo.io", "patch configurations.networking.liqo.io/status",
-			"create networks.ipam.liqo.io", "patch networks.ipam.liqo.io", "delete networks.ipam.liqo.io", "patch ips.ipam.liqo.io",
-		},
+		Role:        "controller-manager-addresses",
+		Tests:       []string{"controllers/network TestPeersWithOurRanges", "controllers/network TestAdoptedFromLiqo"},
+		Permissions: []string{"patch networks.ipam.liqo.io", "patch ips.ipam.liqo.io"},
 	},
 	{
 		Role: "controller-manager-addresses", Reason: ownerReferences,
@@ -271,21 +257,8 @@ var unwrittenByManagers = []permissions.Exception{
 
 var unwrittenByGateways = []permissions.Exception{
 	{
-		Role: "controller-manager-gateways", Tests: []string{"controllers/gateways TestServer"},
-		Permissions: []string{
-			"patch gatewayservers.networking.liqo.io/status", "create secrets", "create serviceaccounts",
-			"create poddisruptionbudgets.policy", "create services", "create clusterrolebindings.rbac.authorization.k8s.io",
-			"bind clusterroles.rbac.authorization.k8s.io $(GATEWAY_ROLE) …",
-			"bind roles.rbac.authorization.k8s.io $(GATEWAY_INSTALLATION_ROLE)",
-		},
-	},
-	{
 		Role: "controller-manager-gateways", Tests: []string{"controllers/nodeaddresses TestNodes"},
-		Permissions: []string{"create ips.ipam.liqo.io", "delete ips.ipam.liqo.io"},
-	},
-	{
-		Role: "controller-manager-gateways", Tests: []string{"controllers/gateways TestClient"},
-		Permissions: []string{"patch gatewayclients.networking.liqo.io/status"},
+		Permissions: []string{"delete ips.ipam.liqo.io"},
 	},
 	{
 		Role: "controller-manager-gateways", Tests: []string{"controllers/gateways TestTemplateChanges"},

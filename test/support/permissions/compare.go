@@ -166,7 +166,7 @@ var rolesInTenantNamespaces = []string{
 }
 
 // holderOf returns the identity that holds a role, and a pattern of the namespaces where the role applies. The identity
-// is empty for a role of users.
+// is empty for a role of users, or of a process that writes nothing.
 func holderOf(role rbac.Role) (holder Identity, namespace string, err error) {
 	namespace = role.Namespace
 	switch {
@@ -176,7 +176,9 @@ func holderOf(role rbac.Role) (holder Identity, namespace string, err error) {
 		namespace = "*"
 	}
 	switch {
-	case strings.HasPrefix(role.Name, "peering-user-"):
+	case strings.HasPrefix(role.Name, "peering-user-"), role.Name == rbac.RemoteNetwork().Name: // users hold them, with liqoctl or refractctl
+		return "", "", nil
+	case role.Name == rbac.HomeNames().Name: // it only reads
 		return "", "", nil
 	case strings.HasPrefix(role.Name, "controller-manager"):
 		return Manager, namespace, nil
