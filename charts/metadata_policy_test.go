@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
+	networking "github.com/refract-project/refract/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/rbac"
@@ -160,6 +161,8 @@ func kindsInTenantNamespaces(h *held) []client.Object {
 		object("offloading.liqo.io/v1beta1, kind: NamespaceMap", "home", ", spec: {desiredMapping: {shop: shop-rome}}"),
 		object("coordination.k8s.io/v1, kind: Lease", "refract-heartbeat", ", spec: {leaseDurationSeconds: 120}"),
 		object("authentication.liqo.io/v1beta1, kind: Renew", "refract-consumer", renewal),
+		object("networking.liqo.io/v1beta1, kind: Configuration", "rome", ""),
+		object("networking.liqo.io/v1beta1, kind: PublicKey", "rome", ""),
 		object("authentication.liqo.io/v1beta1, kind: ResourceSlice", "mine", ""),
 	}
 }
@@ -172,6 +175,9 @@ func TestEveryKindOfConsumersIsTried(t *testing.T) {
 		kind, err := apiutil.GVKForObject(object, scheme(t))
 		require.NoError(t, err)
 		resource, _ := meta.UnsafeGuessKindToResource(kind)
+		if kind.Kind == networking.PublicKeyKind {
+			resource.Resource = "publickeies" // the plural in Liqo
+		}
 		tried[resource.GroupResource()] = true
 	}
 	assert.Equal(t, permissions.KindsOfConsumers(), tried)
@@ -182,7 +188,7 @@ func TestEveryKindOfConsumersIsTried(t *testing.T) {
 // peering protocol.
 func TestTrustedMetadataInTenantNamespaces(t *testing.T) {
 	h := hold(t)
-	groups := []string{"authentication.liqo.io", "offloading.liqo.io", "coordination.k8s.io"}
+	groups := []string{"authentication.liqo.io", "offloading.liqo.io", "coordination.k8s.io", "networking.liqo.io"}
 	h.must(h.admin.Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "as-liqo-has-it"},
 		Rules: []rbacv1.PolicyRule{{APIGroups: groups, Resources: []string{"*"}, Verbs: []string{"*"}}}}))
 	account := rbac.ServiceAccount(sharedNamespace, wire.ConsumerServiceAccount)

@@ -38,7 +38,7 @@ func startShared(t *testing.T) {
 	t.Helper()
 	require.NoError(t, stopShared(), "after a start that has failed")
 	cluster, err := testenv.Start(t.Context(), testenv.Options{
-		CRDPaths: []string{filepath.Join(chartDir, "crds")}, NoScheduler: true,
+		CRDPaths: []string{filepath.Join(chartDir, "crds"), filepath.Join(chartDir, "files", "network")}, NoScheduler: true,
 		ExtraAPIServerArgs: []string{"--disable-admission-plugins=ServiceAccount"},
 	})
 	require.NoError(t, err)
