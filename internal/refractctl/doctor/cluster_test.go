@@ -25,6 +25,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	core "github.com/refract-project/refract/api/core/v1beta1"
+	ipam "github.com/refract-project/refract/api/ipam/v1alpha1"
+	networking "github.com/refract-project/refract/api/networking/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/rbac"
@@ -75,7 +77,7 @@ func newWorld(t *testing.T) *world {
 		vn: &offloading.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: consumerTenant, Name: "milan"},
 			Spec: offloading.VirtualNodeSpec{ClusterID: "milan", KubeconfigSecretRef: &corev1.LocalObjectReference{Name: "kubeconfig"}}},
 	}
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, core.AddToScheme, offloading.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, core.AddToScheme, offloading.AddToScheme, networking.AddToScheme, ipam.AddToScheme} {
 		require.NoError(t, add(w.scheme))
 	}
 	var err error
