@@ -15,11 +15,9 @@ import (
 	"time"
 
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
-)
 
-// privateKeyField is the key of the private key in the Secret of a gateway, as in Liqo. In the mounted Secret, it is the name of the
-// file.
-const privateKeyField = "privateKey"
+	"github.com/refract-project/refract/api/wire"
+)
 
 // keyCheckInterval is how often the mounted keys are compared. With a longer interval, a gateway uses a replaced key for longer.
 const keyCheckInterval = 10 * time.Second
@@ -57,14 +55,14 @@ func readKey(path string) ([]byte, error) {
 	key, err := io.ReadAll(io.LimitReader(file, maxKeyFile))
 	if err == nil && len(key) != wgtypes.KeyLen {
 		const text = "%s of the Secret has %d bytes instead of %d: delete the Secret, and then the pods of the gateway, to make new keys"
-		return nil, fmt.Errorf(text, privateKeyField, len(key), wgtypes.KeyLen)
+		return nil, fmt.Errorf(text, wire.PrivateKeyField, len(key), wgtypes.KeyLen)
 	}
 	return key, err
 }
 
 // watchKey sends to changed after the key has changed, until ctx is done. Kubernetes replaces the files of a Secret in a running pod.
 func watchKey(ctx context.Context, dir string, changed chan<- struct{}) error {
-	path := filepath.Join(dir, privateKeyField)
+	path := filepath.Join(dir, wire.PrivateKeyField)
 	last, _ := readKey(path)
 	timer := time.NewTicker(keyCheckInterval)
 	defer timer.Stop()

@@ -12,12 +12,14 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/refract-project/refract/api/wire"
 )
 
 // TestKeyFile checks that a replaced key is read, and that the last key is returned with an error while the file is
 // missing or contains no key.
 func TestKeyFile(t *testing.T) {
-	k := keyFile{path: filepath.Join(t.TempDir(), privateKeyField)}
+	k := keyFile{path: filepath.Join(t.TempDir(), wire.PrivateKeyField)}
 	write := func(content []byte) { require.NoError(t, os.WriteFile(k.path, content, 0o600)) }
 	key, err := k.read()
 	require.Nil(t, key)

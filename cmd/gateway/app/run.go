@@ -63,7 +63,7 @@ func runGateway(ctx context.Context, o *runOptions) error {
 		return err
 	}
 	p := &peering{options: o, reader: objects.cache, reporter: newReporter(), retry: make(chan struct{}, 1),
-		endpoints: endpoints{resolve: net.DefaultResolver.LookupNetIP}, key: keyFile{path: filepath.Join(o.keysDir, privateKeyField)}}
+		endpoints: endpoints{resolve: net.DefaultResolver.LookupNetIP}, key: keyFile{path: filepath.Join(o.keysDir, wire.PrivateKeyField)}}
 	record, closeEvents, err := p.recordEvents(config)
 	if err != nil {
 		return err

@@ -7,6 +7,8 @@ import (
 	"context"
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	ipam "github.com/refract-project/refract/api/ipam/v1alpha1"
@@ -42,7 +44,11 @@ func removeAll(ctx context.Context, remover *cluster.Remover, peer string, lists
 		} else if err != nil {
 			return fmt.Errorf("cluster %s: listing the objects of gateways in namespace %s, %w", e.Name, e.namespace(), err)
 		}
-		if err := remover.Remove(ctx, objectsIn(list)...); err != nil {
+		err := meta.EachListItem(list, func(item runtime.Object) error {
+			object, _ := item.(client.Object)
+			return remover.Remove(ctx, object)
+		})
+		if err != nil {
 			return err
 		}
 	}

@@ -31,10 +31,27 @@ func (l *Link) CheckRotation(ctx context.Context) error {
 		case e.server == nil && e.client == nil:
 			problems = append(problems, fmt.Errorf("cluster %s: there is no gateway to %s: run refractctl network connect first", e.Name, e.peer))
 		default:
-			problems = append(problems, e.RequireRights(ctx, rotationRights))
+			problems = append(problems, e.checkKeys(), e.RequireRights(ctx, rotationRights))
 		}
 	}
 	return errors.Join(problems...)
+}
+
+// checkKeys returns an error if the spec of the gateway names the Secret with the keys. The controllers make no keys for such a gateway,
+// so that its keys must not be deleted.
+func (e *end) checkKeys() error {
+	given := ""
+	if e.server != nil {
+		given = e.server.Spec.SecretRef.Name
+	} else {
+		given = e.client.Spec.SecretRef.Name
+	}
+	if given == "" {
+		return nil
+	}
+	const text = "cluster %s: spec.secretRef of the gateway to %s names Secret %s/%s, whose keys only its owner replaces: " +
+		"replace them there, and run refractctl network connect"
+	return fmt.Errorf(text, e.Name, e.peer, e.namespace(), given)
 }
 
 // Rotate replaces the keys of both gateways, for keys that others may know. It deletes the Secrets and the pods of the

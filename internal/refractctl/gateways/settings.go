@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
@@ -54,7 +55,8 @@ func (s Settings) IsSet() bool { return s != Settings{} }
 func (s Settings) complete(l *Link) (Settings, error) {
 	server := l.presentServer()
 	if server != "" && s.Server != "" && s.Server != server {
-		return s, fmt.Errorf("the gateways exist, and the one of the %s is the server: run refractctl network disconnect first to change this", lower(server))
+		const text = "the gateways exist, and the one of the %s is the server: run refractctl network disconnect first to change this"
+		return s, fmt.Errorf(text, strings.ToLower(string(server)))
 	}
 	s.Server = cmp.Or(s.Server, server, Provider)
 	if present := map[Location]*end{Consumer: l.consumer, Provider: l.provider}[s.Server].server; present != nil {
@@ -67,10 +69,6 @@ func (s Settings) complete(l *Link) (Settings, error) {
 	}
 	s.ServiceType, s.Port, s.MTU = cmp.Or(s.ServiceType, corev1.ServiceTypeLoadBalancer), cmp.Or(s.Port, defaultPort), cmp.Or(s.MTU, defaultMTU)
 	return s, nil
-}
-
-func lower(server Location) string {
-	return map[Location]string{Consumer: "consumer", Provider: "provider"}[server]
 }
 
 // presentServer returns the cluster whose gateway is the server, or "" if there are no gateways yet.

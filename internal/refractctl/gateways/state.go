@@ -11,6 +11,8 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	api "github.com/refract-project/refract/api/networking/v1beta1"
@@ -90,11 +92,13 @@ func List(ctx context.Context, side *cluster.Side) (states []State, err error) {
 		} else if err != nil {
 			return nil, fmt.Errorf("cluster %s: listing the objects of gateways, %w", side.Name, err)
 		}
-		for _, object := range objectsIn(list) {
+		_ = meta.EachListItem(list, func(item runtime.Object) error { // it fails only for other types than lists
+			object, _ := item.(client.Object)
 			if peer := object.GetLabels()[wire.RemoteClusterIDLabel]; object.GetNamespace() == wire.TenantNamespace(peer) {
 				peers[peer] = true
 			}
-		}
+			return nil
+		})
 	}
 	for peer := range peers {
 		e := &end{Side: side, peer: peer}
@@ -106,29 +110,6 @@ func List(ctx context.Context, side *cluster.Side) (states []State, err error) {
 	}
 	slices.SortFunc(states, func(a, b State) int { return strings.Compare(a.Peer, b.Peer) })
 	return states, nil
-}
-
-// objectsIn returns the objects of a list.
-func objectsIn(list client.ObjectList) (objects []client.Object) {
-	switch list := list.(type) {
-	case *api.ConfigurationList:
-		for i := range list.Items {
-			objects = append(objects, &list.Items[i])
-		}
-	case *api.GatewayServerList:
-		for i := range list.Items {
-			objects = append(objects, &list.Items[i])
-		}
-	case *api.GatewayClientList:
-		for i := range list.Items {
-			objects = append(objects, &list.Items[i])
-		}
-	case *api.PublicKeyList:
-		for i := range list.Items {
-			objects = append(objects, &list.Items[i])
-		}
-	}
-	return objects
 }
 
 // readState reads the state of the cluster's gateway.

@@ -53,6 +53,14 @@ type Gateway struct {
 	MTU int
 }
 
+// isComplete reports whether a consumer can connect to the gateway.
+func (g *Gateway) isComplete() bool {
+	return len(g.PublicKey) == publicKeyLength && len(g.Endpoint.Addresses) > 0 && g.Endpoint.Port > 0
+}
+
+// publicKeyLength is the length of the public key of a gateway in bytes.
+const publicKeyLength = 32
+
 // extensionName is the name of the extension that contains the Invitation in a kubeconfig's cluster.
 const extensionName = "peering.refract.io"
 
@@ -90,6 +98,10 @@ func Parse(config *clientcmdapi.Config, context string) (*Invitation, error) {
 	// Without the UID, another cluster with the same ID could not be distinguished from the provider.
 	if invitation.ProviderUID == "" || invitation.Provider == "" || invitation.Consumer == "" {
 		return nil, fmt.Errorf("the extension %s of the kubeconfig does not say which clusters it is for: ask for another invitation", extensionName)
+	}
+	if invitation.Gateway != nil && !invitation.Gateway.isComplete() {
+		const text = "the extension %s of the kubeconfig has a gateway without a valid key or address: ask for another invitation"
+		return nil, fmt.Errorf(text, extensionName)
 	}
 	for _, id := range []string{invitation.Provider, invitation.Consumer} {
 		if err := core.ClusterID(id).Validate(); err != nil {

@@ -64,6 +64,7 @@ func TestParseRefuses(t *testing.T) {
 		"no JSON":         {&runtime.Unknown{Raw: []byte("{")}, "cannot be read: ask for another invitation"},
 		"without UID":     {&runtime.Unknown{Raw: []byte(`{"Consumer":"rome","Provider":"milan"}`)}, "does not say which clusters it is for"},
 		"a hostile ID":    {&runtime.Unknown{Raw: []byte(`{"Consumer":"rome","Provider":"../milan","ProviderUID":"uid"}`)}, "names a cluster"},
+		"a short key":     {&runtime.Unknown{Raw: []byte(`{"Consumer":"rome","Provider":"milan","ProviderUID":"uid","Gateway":{"Endpoint":{"addresses":["192.0.2.1"],"port":1},"PublicKey":"YQ=="}}`)}, "a gateway without a valid key or address"},
 	} {
 		assert.True(t, IsIn(kubeconfig(test.extension), ""), name)
 		_, err := Parse(kubeconfig(test.extension), "")

@@ -57,9 +57,10 @@ func (p *pair) checkJoin(ctx context.Context, t *terms, network *podnetwork.Netw
 // checkSides checks that the two clusters are different, and suitable for their roles.
 func (p *pair) checkSides(kind identity.Kind) error {
 	consumer, provider := p.consumer, p.provider
+	if err := p.checkDifferent(); err != nil {
+		return err
+	}
 	switch {
-	case p.checkDifferent() != nil:
-		return p.checkDifferent()
 	case provider.IsInvited() && provider.Invitation.Consumer != consumer.ID():
 		return fmt.Errorf("the invitation of %s is for cluster %q, and %s is %q: request one for it (refractctl generate peering-user %s)",
 			provider.ID(), provider.Invitation.Consumer, consumer.Name, consumer.ID(), consumer.ID())
