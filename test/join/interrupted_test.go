@@ -39,6 +39,8 @@ import (
 
 	auth "github.com/refract-project/refract/api/authentication/v1beta1"
 	core "github.com/refract-project/refract/api/core/v1beta1"
+	ipam "github.com/refract-project/refract/api/ipam/v1alpha1"
+	networking "github.com/refract-project/refract/api/networking/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
 	"github.com/refract-project/refract/api/wire"
@@ -189,7 +191,7 @@ func (w *world) pair(server string, change func(client.WithWatch) client.WithWat
 func (w *world) typed(config *rest.Config) client.WithWatch {
 	w.Helper()
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, auth.AddToScheme, core.AddToScheme, offloading.AddToScheme, plugins.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, auth.AddToScheme, core.AddToScheme, offloading.AddToScheme, plugins.AddToScheme, networking.AddToScheme, ipam.AddToScheme} {
 		require.NoError(w, add(scheme))
 	}
 	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme})
