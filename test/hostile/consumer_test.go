@@ -44,7 +44,7 @@ func (l *clusters) refusesChange(consumer client.Client, attack *attacks.Attack,
 // TestAHostileConsumerGetsNowhere sends forbidden requests with the identity of a consumer, in a cluster where
 // refractctl has installed Refract. All of them must fail, while the requests of an honest consumer succeed.
 func TestAHostileConsumerGetsNowhere(t *testing.T) {
-	l := begin(t, nil, "rome", "milan")
+	l := begin(t, map[string][]string{"milan": {"--network=gateway"}}, "rome", "milan")
 	rome, milan := l.sides["rome"], l.sides["milan"]
 	l.peer("rome", "milan")
 	const remote = "shop-rome"

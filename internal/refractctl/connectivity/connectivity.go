@@ -329,7 +329,8 @@ func (t *Test) runChecks(ctx context.Context, pods map[string]*corev1.Pod) {
 			check{"it finds a Service of this cluster by its name", "see whether it reaches the pod by its address, and whether the EndpointSlices of the Service have crossed", get(there, here)},
 			check{"a pod of this cluster finds its Service by its name", "the DNS of this cluster, or its kube-proxy, does not work, or the pod is not reached by its address", get(here, there)})
 	}
-	const remedy = "connect the pod ranges of both clusters, which must not overlap: peered VPCs, Submariner, Cilium Cluster Mesh; or join them with --network=none"
+	const remedy = "connect the pod ranges of both clusters, which must not overlap: peered VPCs, Submariner, Cilium Cluster Mesh; " +
+		"or join them with --network=gateway or --network=none"
 	for _, way := range [][2]string{{here, there}, {there, here}} {
 		if from, to := way[0], way[1]; !apart {
 			address, what := pods[to].Status.PodIP, "by its address, "

@@ -67,6 +67,11 @@ func configMap(name, metadata, refusal string) Attack {
 	return Attack{Name: name, Resource: core("configmaps"), Refusal: refusal, manifest: "{apiVersion: v1, kind: ConfigMap, metadata: {name: attack, " + metadata + "}}"}
 }
 
+func network(kind, resource, name, metadata, spec, refusal string) Attack {
+	return Attack{Name: name, Resource: liqo("networking", resource), Refusal: refusal,
+		manifest: "{apiVersion: networking.liqo.io/v1beta1, kind: " + kind + ", metadata: {name: attack, " + metadata + "}, spec: {" + spec + "}}"}
+}
+
 func inTenant(a Attack) Attack {
 	a.Tenant = true
 	return a
@@ -150,6 +155,10 @@ func OfConsumer() []Attack {
 			manifest: "{apiVersion: authentication.liqo.io/v1beta1, kind: Renew, metadata: {name: attack, labels: {liqo.io/replication: 'true', liqo.io/remoteID: CONSUMER}}, spec: {consumerClusterID: CONSUMER, identityType: ControlPlane, publicKey: YQ==, CSR: YQ==}}"}),
 		inTenant(Attack{Name: "a map that this cluster would send", Resource: namespaceMap, Refusal: "writes only its own NamespaceMap",
 			manifest: "{apiVersion: offloading.liqo.io/v1beta1, kind: NamespaceMap, metadata: {name: CONSUMER, labels: {liqo.io/replication: 'true', liqo.io/remoteID: CONSUMER, liqo.io/remote-cluster-id: CONSUMER}}, spec: {desiredMapping: {kube-system: theirs}}}"}),
+		inTenant(network("Configuration", "configurations", "a Configuration that a dashboard loads", "labels: {grafana_dashboard: '1'}",
+			"remote: {cidr: {pod: [10.70.0.0/16], external: [10.71.0.0/16]}}", "metadata.labels[grafana_dashboard]")),
+		inTenant(network("PublicKey", "publickeies", "a PublicKey that nobody can remove", "finalizers: [example.com/mine]",
+			"publicKey: YWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWE=", "metadata.finalizers")),
 		inTenant(Attack{Name: "the Lease of another process", Resource: schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}, Refusal: "writes only the Lease",
 			manifest: "{apiVersion: coordination.k8s.io/v1, kind: Lease, metadata: {name: attack}, spec: {holderIdentity: mine, leaseDurationSeconds: 2000000000}}"}),
 	}
