@@ -31,7 +31,7 @@ import (
 )
 
 // mostBytes is the maximum size of the refractctl binary in bytes. It is limited because users download the binary.
-const mostBytes = 70_000_000
+const mostBytes = 75_000_000
 
 // makeRelease runs the program build/release in the checkout.
 func makeRelease(t *testing.T, args ...string) error {
