@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"helm.sh/helm/v4/pkg/chart/common/util"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -81,6 +82,19 @@ func TestGateways(t *testing.T) {
 	for _, rule := range manager.Rules {
 		if rule.Verbs[0] == "bind" {
 			assert.Subset(t, []string{"liqo-gateway", "liqo-gateway-nodes", "liqo-gateway-installation"}, rule.ResourceNames)
+		}
+	}
+	assert.Contains(t, args, "--gateway-key-rotation-interval=720h")
+	get[*rbacv1.ClusterRole](t, rendered, "liqo-controller-manager-gateway-keys")
+	for name, change := range map[string]map[string]any{
+		"disabled":         {"networking": map[string]any{"gateways": map[string]any{"keyRotationInterval": "0h"}}},
+		"without policies": {"tenants": map[string]any{"admissionPolicies": false}},
+	} {
+		rendered := objects(t, util.MergeTables(change, gatewayValues(t)))
+		args := get[*appsv1.Deployment](t, rendered, "refract-controller-manager").Spec.Template.Spec.Containers[0].Args
+		assert.Contains(t, args, "--gateway-key-rotation-interval=0", name)
+		for _, object := range rendered {
+			assert.NotEqual(t, "liqo-controller-manager-gateway-keys", object.GetName(), name)
 		}
 	}
 

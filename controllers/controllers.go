@@ -134,7 +134,7 @@ type Options struct {
 	// callbacks that report.
 	Addresses addresses.Options
 	// Gateways configures whether the gateways of the network between the clusters are run. Register sets all fields
-	// except Enabled and RolePrefix.
+	// except Enabled, RolePrefix and KeyRotationInterval.
 	Gateways gateways.Options
 	// HomeDomains are the domains of the DNS of the clusters of the consumers whose pods resolve the names of their own
 	// cluster, by the IDs of the consumers.

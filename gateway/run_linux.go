@@ -4,6 +4,7 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -23,6 +24,10 @@ import (
 // tunnelCheckInterval is how often the WireGuard device is compared with its configuration, because WireGuard sends no
 // notifications. With a longer interval, it takes longer until a peer that another process has removed is added again.
 const tunnelCheckInterval = 5 * time.Second
+
+// keyCheckInterval is how often the handshakes are compared while the peer may use several keys. With a longer interval, packets from the
+// peer are dropped for longer after it has replaced its key.
+const keyCheckInterval = 50 * time.Millisecond
 
 // Report describes a change of the kernel's configuration, or the reason why there was none.
 type Report struct {
@@ -49,6 +54,9 @@ type Report struct {
 	PeerEndpoint netip.AddrPort
 	// PathMTU is set after each measurement of the path to the peer.
 	PathMTU *PathMTU
+	// AnnouncedKeys is set when the peer announces other public keys of its own than before, and AcceptedKeys when the peer accepts
+	// other public keys of this gateway than before.
+	AnnouncedKeys, AcceptedKeys [][]byte
 	// Leg is set when other nodes reach the gateway through VXLAN than before, or when other gateways answer the node.
 	Leg *nodeleg.Reached
 }
@@ -87,7 +95,10 @@ type Options struct {
 func RunGateway(ctx context.Context, peerings <-chan desired.Peering, o Options) error {
 	return keep(ctx, desired.GatewayScope, o.Report, func(ctx context.Context, present netstate.State, states chan<- netstate.State) error {
 		g := gatewayLoop{options: o, present: present, states: states, reconnect: make(chan struct{}, 1), connected: make(chan struct{}, 1),
-			failed: make(chan error, 1), remeasure: make(chan struct{}, 1), measured: make(chan int, 1), pathMTU: desired.ReadPathMTU(present)}
+			failed: make(chan error, 1), remeasure: make(chan struct{}, 1), measured: make(chan int, 1), pathMTU: desired.ReadPathMTU(present),
+			keyTimer: time.NewTicker(keyCheckInterval)}
+		g.keyTimer.Stop()
+		defer g.keyTimer.Stop()
 		defer g.close()
 		defer g.stopPings(nil)
 		defer g.background.Wait()
@@ -106,6 +117,8 @@ func RunGateway(ctx context.Context, peerings <-chan desired.Peering, o Options)
 			case <-timer.C:
 				g.applyTunnel()
 				g.reportPeerEndpoint()
+			case <-g.keyTimer.C:
+				g.applyTunnel()
 			case <-g.connected:
 				g.reportPeerEndpoint()
 			case <-g.reconnect:
@@ -151,6 +164,10 @@ type gatewayLoop struct {
 	// remeasure receives a request to measure the path to the peer, and measured the result.
 	remeasure chan struct{}
 	measured  chan int
+	// keyTimer runs while the peer may use several keys.
+	keyTimer *time.Ticker
+	// ownKeys contains the public keys that are announced to the peer, and peerKeys those that the tunnel accepts from it.
+	ownKeys, peerKeys atomic.Pointer[[][]byte]
 }
 
 // answerNodes answers the requests of the nodes, also while the objects of the peer are refused.
@@ -265,6 +282,7 @@ func (g *gatewayLoop) followRole(ctx context.Context, p desired.Peering) {
 	if isChanged && active && p.Server != nil && g.options.LastPeerEndpoint != nil {
 		config = dialPeer(config, g.options.LastPeerEndpoint())
 	}
+	g.ownKeys.Store(&p.OwnPublicKeys)
 	g.applyConfig(config)
 	if !isChanged {
 		return
@@ -273,6 +291,23 @@ func (g *gatewayLoop) followRole(ctx context.Context, p desired.Peering) {
 	g.options.Report(Report{Active: &active})
 	if active {
 		g.startPings(ctx, p)
+	}
+}
+
+// acceptKeys records the keys of the configuration, after it was applied.
+func (g *gatewayLoop) acceptKeys(config tunnel.Config) {
+	var keys [][]byte
+	for _, peer := range config.Peers {
+		keys = append(keys, peer.PublicKey[:])
+		for _, key := range peer.OtherKeys {
+			keys = append(keys, key[:])
+		}
+	}
+	g.peerKeys.Store(&keys)
+	if len(keys) > len(config.Peers) {
+		g.keyTimer.Reset(keyCheckInterval)
+	} else {
+		g.keyTimer.Stop()
 	}
 }
 
@@ -299,12 +334,10 @@ func (g *gatewayLoop) reportPeerEndpoint() {
 	if g.device == nil || g.active == nil || !*g.active {
 		return
 	}
-	peers, err := g.device.Peers()
-	if err != nil || len(peers) == 0 || peers[0].Endpoint == nil {
+	endpoint, err := g.device.PeerEndpoint()
+	if err != nil || !endpoint.IsValid() {
 		return
 	}
-	endpoint := peers[0].Endpoint.AddrPort()
-	endpoint = netip.AddrPortFrom(endpoint.Addr().Unmap(), endpoint.Port())
 	if endpoint != g.peerEndpoint {
 		g.peerEndpoint = endpoint
 		g.options.Report(Report{PeerEndpoint: endpoint})
@@ -370,6 +403,29 @@ func (g *gatewayLoop) pingOptions(p desired.Peering) check.Options {
 			}
 			notify(g.reconnect)
 		},
+		Keys: g.keyExchange(),
+	}
+}
+
+// keyExchange returns the exchange of keys for one run of the pings.
+func (g *gatewayLoop) keyExchange() *check.KeyExchange {
+	// Each of them belongs to one goroutine of the pings.
+	var announced, accepted [][]byte
+	return &check.KeyExchange{
+		Own:    func() [][]byte { return *g.ownKeys.Load() },
+		OfPeer: func() [][]byte { return *g.peerKeys.Load() },
+		Announced: func(keys [][]byte) {
+			if !slices.EqualFunc(keys, announced, bytes.Equal) {
+				announced = keys
+				g.options.Report(Report{AnnouncedKeys: keys})
+			}
+		},
+		Accepted: func(keys [][]byte) {
+			if !slices.EqualFunc(keys, accepted, bytes.Equal) {
+				accepted = keys
+				g.options.Report(Report{AcceptedKeys: keys})
+			}
+		},
 	}
 }
 
@@ -387,8 +443,12 @@ func (g *gatewayLoop) applyConfig(config tunnel.Config) {
 	if g.device == nil {
 		return
 	}
-	if writes, err := g.device.Apply(config); writes > 0 || err != nil {
+	writes, err := g.device.Apply(config)
+	if writes > 0 || err != nil {
 		g.options.Report(Report{TunnelWrites: writes, TunnelError: err})
+	}
+	if err == nil {
+		g.acceptKeys(config)
 	}
 }
 

@@ -3,6 +3,11 @@
 
 package wire
 
+import (
+	"encoding/base64"
+	"strings"
+)
+
 // Labels of the objects of a gateway. The names and values are Liqo's.
 const (
 	// GatewayResourceLabel ("true") marks the Secret with the keys of a gateway, and the PublicKey of the peer's gateway.
@@ -40,3 +45,44 @@ const (
 // ChosenAddressAnnotation ("true") marks a GatewayClient that connects to an address that the user has set, and not to the
 // address of the server.
 const ChosenAddressAnnotation = "plugins.refract.io/chosen-gateway-address"
+
+// Annotations on the PublicKey of a peer, by which two gateways of Refract replace their keys without losing the connection. Keys are in
+// base64, with commas between them.
+const (
+	// OtherPublicKeyAnnotation contains spec.publicKey, and another key that the peer may use as well. If the first one is not
+	// spec.publicKey, another client has replaced that key, and the annotation is ignored.
+	OtherPublicKeyAnnotation = "plugins.refract.io/other-public-key"
+	// AcceptedKeysAnnotation contains the public keys of this cluster's gateway that the peer accepts.
+	AcceptedKeysAnnotation = "plugins.refract.io/accepted-keys"
+)
+
+// KeyRotationAnnotation describes, on the Deployment of a gateway, the progress of the replacement of its keys. The value is JSON.
+const KeyRotationAnnotation = "plugins.refract.io/key-rotation"
+
+// AlternateKeysName returns the name of the second Secret with keys of a gateway. status.secretRef names the Secret in use. The other
+// one contains the keys that will replace them or were replaced, or does not exist.
+func AlternateKeysName(gateway string) string { return GatewayObjectName(gateway) + "-alternate" }
+
+// FormatKeys returns the value of an annotation with keys.
+func FormatKeys(keys [][]byte) string {
+	texts := make([]string, 0, len(keys))
+	for _, key := range keys {
+		texts = append(texts, base64.StdEncoding.EncodeToString(key))
+	}
+	return strings.Join(texts, ",")
+}
+
+// ParseKeys returns the keys in the value of an annotation. It returns nil if the value contains anything else.
+func ParseKeys(value string) (keys [][]byte) {
+	if value == "" {
+		return nil
+	}
+	for text := range strings.SplitSeq(value, ",") {
+		key, err := base64.StdEncoding.DecodeString(text)
+		if err != nil {
+			return nil
+		}
+		keys = append(keys, key)
+	}
+	return keys
+}

@@ -53,6 +53,7 @@ type options struct {
 	approveServing                         bool
 	nodeFailureDelay                       time.Duration
 	networkAddresses, gateways             bool
+	keyRotation                            time.Duration
 	homeDomains                            map[string]string
 	drainTimeout                           time.Duration
 	vkTemplate                             string
@@ -118,6 +119,8 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.gateways, "enable-gateways", false,
 		"enable running the gateways of GatewayServers and GatewayClients whose template is in the namespace of this installation; "+
 			"those with templates of Liqo are left to Liqo")
+	flags.DurationVar(&o.keyRotation, "gateway-key-rotation-interval", 30*24*time.Hour,
+		"age of a gateway's keys at which others replace them, if the gateway of the peer runs Refract; the connection stays; 0 disables it")
 	flags.StringToStringVar(&o.homeDomains, "home-domain-of", nil, "consumers whose pods resolve the DNS names of their own cluster, with the domain of its DNS, as cluster-id=domain, such as milan=cluster.local, separated by commas; the command home-names must run for each of them, behind the Service "+wire.HomeNamesService+" in its tenant namespace, and pods wait for that Service; by default none")
 	flags.DurationVar(&o.recordAfter, "shadow-pod-record-after", 30*time.Second, "age of a pod at which the phase Running is recorded in its ShadowPod; the final phase is recorded at once")
 	flags.BoolVar(&o.denyDirectConnections, "deny-direct-connections", false, "drop endpoints in third clusters that would be reached directly, bypassing the consumer")

@@ -143,7 +143,7 @@ func serveWithLease(ctx context.Context, o *options, config *rest.Config, lease 
 		ResourceRequests:           resourcerequest.Options{Enabled: template.Name != ""},
 		Negotiation:                negotiation.Options{AcceptedLabels: acceptedLabels},
 		Addresses:                  addresses.Options{Enabled: o.networkAddresses},
-		Gateways:                   gateways.Options{Enabled: o.gateways, RolePrefix: o.authentication.rolePrefix},
+		Gateways:                   gateways.Options{Enabled: o.gateways, RolePrefix: o.authentication.rolePrefix, KeyRotationInterval: o.keyRotation},
 		NodeFailure:                nodefailure.Options{Enabled: o.nodeFailure, Workers: o.podWorkers, Delay: o.nodeFailureDelay},
 		VirtualNodes:               virtualnode.Options{Workers: o.spaceWorkers, DefaultTemplate: template, DrainTimeout: o.drainTimeout, CreateAccounts: o.kubeletAccounts, RolePrefix: o.authentication.rolePrefix},
 		Plugins:                    o.pluginOptions(),

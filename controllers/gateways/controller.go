@@ -4,6 +4,7 @@
 package gateways
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -46,6 +47,8 @@ type Options struct {
 	Installation string
 	// RolePrefix is the prefix of the names of the installation's roles.
 	RolePrefix string
+	// KeyRotationInterval is how old the keys of a gateway become before others replace them. If it is 0, they are not replaced.
+	KeyRotationInterval time.Duration
 	// Failed is called with each error of a reconciliation. It may be nil.
 	Failed func(error)
 }
@@ -92,6 +95,8 @@ const (
 	invalidReason     = "InvalidGateway"
 	conflictReason    = "ObjectConflict"
 	keysReason        = "NewKeys"
+	// keysReplacedReason is the reason of the Event about keys that the controller has replaced because of their age.
+	keysReplacedReason = "KeysReplaced"
 	runAction         = "Run"
 )
 
@@ -294,8 +299,15 @@ func (c *Controller) ensure(ctx context.Context, g gateway, template *appsv1.Dep
 	if service != nil && service.Spec.Type == corev1.ServiceTypeNodePort {
 		again = nodeCheckInterval
 	}
-	if err := c.publish(ctx, g, endpoint); err != nil || isComplete(current) {
-		return again, why, err
+	if err := c.publish(ctx, g, endpoint); err != nil {
+		return 0, why, err
+	}
+	if isComplete(current) {
+		next, refused, err := c.rotateKeys(ctx, g, current)
+		if next > 0 {
+			again = min(again, next)
+		}
+		return again, cmp.Or(refused, why), err
 	}
 	problem, err := rollout.FindProblem(ctx, c.live, current)
 	if problem != "" {
@@ -375,6 +387,7 @@ func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 		Watches(&api.GatewayClient{}, inNamespace).
 		Watches(&appsv1.Deployment{}, inNamespace, builder.WithPredicates(isGateway)).
 		Watches(&corev1.Service{}, inNamespace, builder.WithPredicates(isGateway)).
+		Watches(&api.PublicKey{}, inNamespace).
 		Watches(&api.WgGatewayServerTemplate{}, everywhere).
 		Watches(&api.WgGatewayClientTemplate{}, everywhere).
 		Watches(&corev1.Namespace{}, ofNamespace, builder.WithPredicates(predicate.LabelChangedPredicate{})).

@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -39,8 +40,14 @@ var rome = controllertest.Cluster{
 
 func TestMain(m *testing.M) { os.Exit(controllertest.Main(m, &rome)) }
 
-// start starts the controllers, with the templates of the chart.
+// start starts the controllers, with the templates of the chart. Keys are not replaced.
 func start(t *testing.T) *controllertest.Manager {
+	t.Helper()
+	return startRotating(t, 0)
+}
+
+// startRotating starts the controllers, which replace keys of the given age.
+func startRotating(t *testing.T, interval time.Duration) *controllertest.Manager {
 	t.Helper()
 	manager := rbac.Manager{Namespace: metav1.NamespaceDefault, Subject: rbac.User(controllertest.ManagerUser)}
 	require.NoError(t, rome.Grant(t.Context(), manager.Gateways()...))
@@ -62,7 +69,7 @@ func start(t *testing.T) *controllertest.Manager {
 		}
 	}
 	return rome.StartManager(t, func(o *controllers.Options) {
-		o.Gateways.Enabled, o.Installation = true, metav1.NamespaceDefault
+		o.Gateways.Enabled, o.Gateways.KeyRotationInterval, o.Installation = true, interval, metav1.NamespaceDefault
 	})
 }
 
@@ -442,6 +449,7 @@ func TestKeys(t *testing.T) {
 		deployment := awaitDeployment(t, namespace, "milan")
 		volumes := deployment.Spec.Template.Spec.Volumes
 		assert.Equal(t, "own-keys", volumes[len(volumes)-1].Secret.SecretName)
+		assert.False(t, slices.ContainsFunc(volumes, func(v corev1.Volume) bool { return v.Name == "keys-alternate" }))
 		secrets := &corev1.SecretList{}
 		require.NoError(t, rome.Client.List(t.Context(), secrets, client.InNamespace(namespace)))
 		assert.Empty(t, secrets.Items)

@@ -26,9 +26,11 @@ import (
 const (
 	// containerName is the name of the container in the template that runs the gateway.
 	containerName = "gateway"
-	// keysVolume is the volume with the keys, and keysPath the directory where it is mounted.
-	keysVolume = "keys"
-	keysPath   = "/etc/wireguard/keys"
+	// keysVolume is the volume with the keys, and keysPath the directory where it is mounted. The volume with the second Secret has the
+	// same name with a suffix.
+	keysVolume          = "keys"
+	keysPath            = "/etc/wireguard/keys"
+	alternateKeysSuffix = "-alternate"
 	// tunnelPort is the name of the UDP port of the tunnel.
 	tunnelPort = "wireguard"
 	// sliceManager is the manager in a label of the EndpointSlice. Without the label, the EndpointSlice controller of
@@ -71,7 +73,6 @@ func findContainer(deployment *appsv1.Deployment) *corev1.Container {
 // forgeDeployment returns a copy of the Deployment of a template, completed for the gateway.
 func (c *Controller) forgeDeployment(g gateway, template *appsv1.Deployment) *appsv1.Deployment {
 	name := g.object().GetName()
-	secret, _ := g.secretName()
 	selector := g.selector()
 	made := template.DeepCopy()
 	extra := made.ObjectMeta
@@ -82,12 +83,6 @@ func (c *Controller) forgeDeployment(g gateway, template *appsv1.Deployment) *ap
 	pod := &made.Spec.Template
 	pod.Labels = merge(pod.Labels, selector, map[string]string{wire.RemoteClusterIDLabel: g.peer()})
 	pod.Spec.ServiceAccountName = wire.GatewayServiceAccount
-	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: keysVolume, VolumeSource: corev1.VolumeSource{
-		// The spec may name any Secret of the namespace, so only the key of the private key is mounted.
-		Secret: &corev1.SecretVolumeSource{SecretName: secret, DefaultMode: ptr.To[int32](0o400), Items: []corev1.KeyToPath{
-			{Key: wire.PrivateKeyField, Path: wire.PrivateKeyField},
-		}},
-	}})
 	if len(pod.Spec.TopologySpreadConstraints) == 0 {
 		pod.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
 			MaxSkew: 1, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.ScheduleAnyway,
@@ -101,7 +96,7 @@ func (c *Controller) forgeDeployment(g gateway, template *appsv1.Deployment) *ap
 		"run", "--name=" + name, "--cluster-id=" + c.options.ClusterID, "--liqo-namespace=" + c.options.Installation,
 		"--keys-dir=" + keysPath, "--standby",
 	}, container.Args...)
-	container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{Name: keysVolume, MountPath: keysPath, ReadOnly: true})
+	mountKeys(g, &pod.Spec, container)
 	for env, path := range map[string]string{
 		"NODE_NAME": "spec.nodeName", "POD_IP": "status.podIP", "POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace",
 	} {
@@ -114,6 +109,25 @@ func (c *Controller) forgeDeployment(g gateway, template *appsv1.Deployment) *ap
 		container.Ports = append(container.Ports, corev1.ContainerPort{Name: tunnelPort, ContainerPort: port, Protocol: corev1.ProtocolUDP})
 	}
 	return made
+}
+
+// mountKeys adds the volumes with the private keys. The Secret with the next keys may not exist yet.
+func mountKeys(g gateway, pod *corev1.PodSpec, container *corev1.Container) {
+	primary, isGiven := g.primarySecret()
+	secrets := map[string]string{"": primary}
+	if !isGiven {
+		secrets[alternateKeysSuffix] = g.alternateSecret()
+		container.Args = slices.Insert(container.Args, 1, "--alternate-keys-dir="+keysPath+alternateKeysSuffix)
+	}
+	for _, suffix := range slices.Sorted(maps.Keys(secrets)) {
+		pod.Volumes = append(pod.Volumes, corev1.Volume{Name: keysVolume + suffix, VolumeSource: corev1.VolumeSource{
+			// The spec may name any Secret of the namespace, so only the key of the private key is mounted.
+			Secret: &corev1.SecretVolumeSource{SecretName: secrets[suffix], DefaultMode: ptr.To[int32](0o400), Optional: ptr.To(!isGiven),
+				Items: []corev1.KeyToPath{{Key: wire.PrivateKeyField, Path: wire.PrivateKeyField}}},
+		}})
+		mount := corev1.VolumeMount{Name: keysVolume + suffix, MountPath: keysPath + suffix, ReadOnly: true}
+		container.VolumeMounts = append(container.VolumeMounts, mount)
+	}
 }
 
 // merge returns the union of maps. Values of later maps take precedence.

@@ -50,8 +50,17 @@ func (g gateway) templateRef() (reference corev1.ObjectReference, field, kind st
 	return g.client.Spec.ClientTemplateRef, "spec.clientTemplateRef", api.WgGatewayClientTemplateKind
 }
 
-// secretName returns the name of the Secret with the keys, and whether the spec names it.
+// secretName returns the name of the Secret with the keys in use, and whether the spec names it.
 func (g gateway) secretName() (name string, isGiven bool) {
+	primary, isGiven := g.primarySecret()
+	if used := g.secretRef(); !isGiven && used != nil && used.Name == g.alternateSecret() {
+		return used.Name, false
+	}
+	return primary, isGiven
+}
+
+// primarySecret returns the name of the Secret with the first keys of the gateway, and whether the spec names it.
+func (g gateway) primarySecret() (name string, isGiven bool) {
 	given := ""
 	if g.server != nil {
 		given = g.server.Spec.SecretRef.Name
@@ -61,13 +70,26 @@ func (g gateway) secretName() (name string, isGiven bool) {
 	return cmp.Or(given, g.objectName()), given != ""
 }
 
-// hasKeys reports whether the status names a Secret.
-func (g gateway) hasKeys() bool {
-	if g.server != nil {
-		return g.server.Status.SecretRef != nil
+func (g gateway) alternateSecret() string { return wire.AlternateKeysName(g.object().GetName()) }
+
+// unusedSecret returns the name of the Secret, of the two that the gateway alternates between, that is not in use.
+func (g gateway) unusedSecret() string {
+	if used, _ := g.secretName(); used == g.alternateSecret() {
+		return g.objectName()
 	}
-	return g.client.Status.SecretRef != nil
+	return g.alternateSecret()
 }
+
+// secretRef returns the Secret that the status names, or nil.
+func (g gateway) secretRef() *corev1.ObjectReference {
+	if g.server != nil {
+		return g.server.Status.SecretRef
+	}
+	return g.client.Status.SecretRef
+}
+
+// hasKeys reports whether the status names a Secret.
+func (g gateway) hasKeys() bool { return g.secretRef() != nil }
 
 // port returns the UDP port of the tunnel. A client has none, because it starts the connection.
 func (g gateway) port() int32 {

@@ -13,9 +13,9 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// forgeKeys returns the Secret of a gateway with new keys: a private and a public key of 32 bytes each (Curve25519), in
+// forgeKeys returns a Secret of a gateway with new keys: a private and a public key of 32 bytes each (Curve25519), in
 // the format of Liqo.
-func forgeKeys(g gateway) (*corev1.Secret, error) {
+func forgeKeys(g gateway, name string) (*corev1.Secret, error) {
 	random := make([]byte, 32)
 	if _, err := rand.Read(random); err != nil {
 		return nil, fmt.Errorf("making a key, %w", err)
@@ -27,7 +27,6 @@ func forgeKeys(g gateway) (*corev1.Secret, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a key, %w", err)
 	}
-	name, _ := g.secretName()
 	secret := &corev1.Secret{
 		ObjectMeta: g.metadata(name),
 		Type:       corev1.SecretTypeOpaque,

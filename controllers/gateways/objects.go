@@ -46,10 +46,11 @@ func (c *Controller) createRelated(ctx context.Context, g gateway, deployment *a
 // createKeys creates the Secret with the keys. While a pod is available, a deleted Secret is not replaced, because the
 // peer would reject other keys.
 func (c *Controller) createKeys(ctx context.Context, g gateway, isAvailable bool) (verdict, error) {
-	if _, isGiven := g.secretName(); isGiven || g.hasKeys() && isAvailable {
+	name, isGiven := g.secretName()
+	if isGiven || g.hasKeys() && isAvailable {
 		return verdict{}, nil
 	}
-	secret, err := forgeKeys(g)
+	secret, err := forgeKeys(g, name)
 	if err != nil {
 		return verdict{}, err
 	}

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 const (
@@ -18,6 +19,12 @@ const (
 	// datagramHeaders is the length of the IPv4 and UDP headers.
 	datagramHeaders = 28
 )
+
+// MaxKeys is the maximum number of keys of a gateway: its key, and the one that it replaces or that will replace it.
+const MaxKeys = 2
+
+// keyLength is the length of a key of WireGuard in bytes.
+const keyLength = 32
 
 const (
 	ping = "PING"
@@ -38,6 +45,9 @@ type message struct {
 	// MTU is the size of the packet in a probe of the path MTU, with the headers, and in its answer. Only gateways of Refract get
 	// such messages. Versions that do not know the field drop it, so that their answers do not count.
 	MTU int `json:"mtu,omitempty"`
+	// Keys contains public keys: in a ping those of the sender, and in an answer to such a ping those with which its sender lets the
+	// other gateway connect. Versions that do not know the field drop it, so that their answers confirm nothing.
+	Keys [][]byte `json:"keys,omitempty"`
 }
 
 // parseMessage parses a datagram. It returns an error for messages that no gateway sends.
@@ -53,6 +63,9 @@ func parseMessage(data []byte) (m message, err error) {
 	}
 	if m.MsgType != ping && m.MsgType != pong {
 		return m, errors.New("the datagram is neither a ping nor an answer")
+	}
+	if len(m.Keys) > MaxKeys || slices.ContainsFunc(m.Keys, func(key []byte) bool { return len(key) != keyLength }) {
+		return m, fmt.Errorf("the datagram does not have at most %d keys of %d bytes", MaxKeys, keyLength)
 	}
 	return m, nil
 }

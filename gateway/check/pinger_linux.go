@@ -33,6 +33,18 @@ type Options struct {
 	MTU       func() int
 	Remeasure <-chan struct{}
 	PathMTU   func(size int)
+	// Keys is nil if the gateways do not exchange keys.
+	Keys *KeyExchange
+}
+
+// KeyExchange lets two gateways of Refract replace their keys without losing the connection: each one announces the public keys that
+// it may use, and learns which of them the other one accepts. The functions must not block, and are called from several goroutines.
+type KeyExchange struct {
+	// Own returns the public keys of this gateway, first the one in use. OfPeer returns the keys with which the peer may connect.
+	// Both return at most MaxKeys keys.
+	Own, OfPeer func() [][]byte
+	// Announced is called with the keys in each ping of the peer, and Accepted with the keys of this gateway that the peer accepts.
+	Announced, Accepted func(keys [][]byte)
 }
 
 // ErrMoved cancels the context of Run when another pod of this gateway has become active.
@@ -84,6 +96,9 @@ func Run(ctx context.Context, o Options) error {
 				path.Answered(m.TimeStamp, time.Now())
 			} else if !m.Moved {
 				accepted = state.Answered(m.TimeStamp, m.Refract, time.Now())
+				if accepted && o.Keys != nil && len(m.Keys) > 0 {
+					o.Keys.Accepted(m.Keys)
+				}
 			} else if state.Moved(m.TimeStamp, time.Now()) {
 				timer.Reset(0)
 			}
@@ -93,6 +108,9 @@ func Run(ctx context.Context, o Options) error {
 				o.Reconnect()
 			}
 			m := message{ClusterID: o.RemoteClusterID, MsgType: ping, TimeStamp: now.Format(time.RFC3339Nano), Refract: true}
+			if o.Keys != nil && state.Refract() {
+				m.Keys = o.Keys.Own()
+			}
 			// The write fails if the tunnel has no session or the link is down. Such a ping counts as unanswered.
 			_, _ = socket.WriteToUDPAddrPort(m.encode(), o.Peer)
 			state.Sent(m.TimeStamp, now)
@@ -173,6 +191,7 @@ func answer(ctx context.Context, socket *net.UDPConn, o Options, answers chan<- 
 		case err != nil:
 		case m.MsgType == ping && m.ClusterID == o.ClusterID:
 			m.MsgType, m.Moved = pong, false
+			m.Keys = exchangeKeys(o.Keys, m.Keys)
 			if m.MTU == 0 {
 				last.Store(&m)
 			}
@@ -185,4 +204,13 @@ func answer(ctx context.Context, socket *net.UDPConn, o Options, answers chan<- 
 			}
 		}
 	}
+}
+
+// exchangeKeys passes on the keys in a ping, and returns those for its answer.
+func exchangeKeys(exchange *KeyExchange, announced [][]byte) [][]byte {
+	if exchange == nil || len(announced) == 0 {
+		return nil
+	}
+	exchange.Announced(announced)
+	return exchange.OfPeer()
 }

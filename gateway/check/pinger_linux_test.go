@@ -4,7 +4,9 @@
 package check
 
 import (
+	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"net"
 	"net/netip"
@@ -23,12 +25,18 @@ func TestPinger(t *testing.T) {
 	defer peer.Close()
 	address := peer.LocalAddr().(*net.UDPAddr).AddrPort()
 	changes, latencies := make(chan bool, 10), make(chan time.Duration, 10)
+	key := func(n byte) []byte { return bytes.Repeat([]byte{n}, keyLength) }
+	announced, confirmed := make(chan [][]byte, 10), make(chan [][]byte, 10)
 	ended, reconnects := make(chan error, 1), make(chan struct{}, 100)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	go func() {
 		ended <- Run(ctx, Options{ClusterID: "rome", RemoteClusterID: "milan", Peer: address, Reconnect: func() { reconnects <- struct{}{} },
 			Changed:  func(connected bool, _ time.Duration) { changes <- connected },
-			Answered: func(latency time.Duration) { latencies <- latency }})
+			Answered: func(latency time.Duration) { latencies <- latency },
+			Keys: &KeyExchange{
+				Own: func() [][]byte { return [][]byte{key(1), key(2)} }, OfPeer: func() [][]byte { return [][]byte{key(3)} },
+				Announced: func(keys [][]byte) { announced <- keys }, Accepted: func(keys [][]byte) { confirmed <- keys },
+			}})
 	}()
 	buffer := make([]byte, 2*maxMessage)
 	receive := func() (map[string]any, netip.AddrPort) {
@@ -47,6 +55,7 @@ func TestPinger(t *testing.T) {
 	require.Equal(t, "PING", fields["msgType"])
 	require.Equal(t, "milan", fields["clusterID"])
 	require.Equal(t, true, fields["refract"])
+	require.NotContains(t, fields, "keys", "the peer may run Liqo")
 	_, err = time.Parse(time.RFC3339Nano, fields["timeStamp"].(string))
 	require.NoError(t, err)
 
@@ -55,6 +64,8 @@ func TestPinger(t *testing.T) {
 		"", "{", "null", `{"clusterID":"rome","msgType":"OTHER"}`, `{"clusterID":"naples","msgType":"PING","timeStamp":"bad"}`,
 		`{"clusterID":"rome","msgType":"PING","timeStamp":"bad","more":"` + strings.Repeat("x", 2000) + `"}`,
 		`{"clusterID":"milan","msgType":"PONG","timeStamp":"2020-01-01T00:00:00Z"}`,
+		`{"clusterID":"rome","msgType":"PING","timeStamp":"bad","keys":["YQ=="]}`, `{"clusterID":"rome","msgType":"PING","timeStamp":"bad","keys":"a"}`,
+		`{"clusterID":"rome","msgType":"PING","timeStamp":"bad","keys":[` + strings.Repeat(encoded(key(1))+",", MaxKeys) + encoded(key(1)) + `]}`,
 		`{"clusterID":"naples","msgType":"PONG","timeStamp":"` + fields["timeStamp"].(string) + `"}`,
 	} {
 		send(pinger, bad)
@@ -75,6 +86,8 @@ func TestPinger(t *testing.T) {
 	send(pinger, `{"clusterID":"milan","msgType":"PONG","timeStamp":"`+fields["timeStamp"].(string)+`"}`)
 	require.True(t, <-changes)
 	require.Positive(t, <-latencies)
+	require.Empty(t, announced)
+	require.Empty(t, confirmed)
 	// A gateway of Refract repeats its last answer when another of its pods has become active.
 	stamp := func() string { return fields["timeStamp"].(string) }
 	for fields, _ = receive(); fields["msgType"] != "PING"; {
@@ -85,11 +98,25 @@ func TestPinger(t *testing.T) {
 	}
 	send(pinger, `{"clusterID":"milan","msgType":"PONG","refract":true,"timeStamp":"`+stamp()+`"}`)
 	<-latencies
-	send(pinger, `{"clusterID":"milan","msgType":"PONG","refract":true,"moved":true,"timeStamp":"`+stamp()+`"}`)
+	// Gateways of Refract exchange keys.
+	for fields, _ = receive(); fields["keys"] == nil; {
+		fields, _ = receive()
+	}
+	require.Equal(t, []any{base64.StdEncoding.EncodeToString(key(1)), base64.StdEncoding.EncodeToString(key(2))}, fields["keys"])
+	send(pinger, `{"clusterID":"milan","msgType":"PONG","refract":true,"timeStamp":"`+stamp()+`","keys":[`+encoded(key(1))+`]}`)
+	require.Equal(t, [][]byte{key(1)}, <-confirmed)
+	last := stamp()
+	send(pinger, `{"clusterID":"rome","msgType":"PING","refract":true,"timeStamp":"2020-01-01T00:00:00.15Z","keys":[`+encoded(key(4))+`]}`)
+	require.Equal(t, [][]byte{key(4)}, <-announced)
+	for fields, _ = receive(); fields["msgType"] != "PONG"; {
+		fields, _ = receive()
+	}
+	require.Equal(t, []any{base64.StdEncoding.EncodeToString(key(3))}, fields["keys"], "the answer contains the accepted keys")
+	send(pinger, `{"clusterID":"milan","msgType":"PONG","refract":true,"moved":true,"timeStamp":"`+last+`"}`)
 	<-reconnects
 
 	// The gateway of this test must do the same for a client of Refract.
-	const last = "2020-01-01T00:00:00.2Z"
+	last = "2020-01-01T00:00:00.2Z"
 	send(pinger, `{"clusterID":"rome","msgType":"PING","refract":true,"timeStamp":"`+last+`"}`)
 	for stamp() != last {
 		fields, _ = receive()
@@ -102,3 +129,6 @@ func TestPinger(t *testing.T) {
 	}
 	require.Equal(t, map[string]any{"clusterID": "rome", "msgType": "PONG", "timeStamp": last, "refract": true, "moved": true}, fields)
 }
+
+// encoded returns a key as a JSON string.
+func encoded(key []byte) string { return `"` + base64.StdEncoding.EncodeToString(key) + `"` }

@@ -74,8 +74,13 @@ type Peering struct {
 	Server    *networking.GatewayServer
 	Client    *networking.GatewayClient
 	PublicKey *networking.PublicKey
+	// OtherPublicKeys are further keys that the peer may use while it replaces its key. Keys that cannot be used are ignored.
+	OtherPublicKeys [][]byte
 	// PrivateKey is the private key of this cluster's gateway. It comes from a Secret.
 	PrivateKey []byte
+	// OwnPublicKeys are the public keys that are announced to the peer: the one of PrivateKey, and the one that it replaces or that
+	// will replace it. It is empty if keys are not replaced.
+	OwnPublicKeys [][]byte
 	// Endpoint is the address of the peer's gateway. It is valid only if Client is set.
 	Endpoint netip.AddrPort
 	Nodes    []Node
@@ -238,6 +243,11 @@ func (p Peering) tunnelConfig(ranges ranges, e end) (tunnel.Config, error) {
 		return tunnel.Config{}, fmt.Errorf("%s: waiting for an address of the peer's gateway", e.name)
 	}
 	peer := tunnel.Peer{PublicKey: public, AllowedIPs: []netip.Prefix{single(e.other)}}
+	for _, other := range p.OtherPublicKeys {
+		if key, err := wgtypes.NewKey(other); err == nil && key != public && key != private.PublicKey() {
+			peer.OtherKeys = append(peer.OtherKeys, key)
+		}
+	}
 	if p.Client != nil {
 		peer.Endpoint = p.Endpoint
 	}

@@ -32,6 +32,9 @@ type Config struct {
 // Peer is the gateway at the other end of the tunnel.
 type Peer struct {
 	PublicKey wgtypes.Key
+	// OtherKeys are further keys that the peer may use while it replaces its key. The device has a WireGuard peer for each key.
+	// The one with the latest handshake gets the allowed IPs, because a gateway uses one key at a time.
+	OtherKeys []wgtypes.Key
 	// Endpoint is the configured endpoint. It is invalid if the peer initiates the connection. If the peer moves to
 	// another endpoint, the device uses that endpoint as long as the session lasts.
 	Endpoint netip.AddrPort
@@ -40,7 +43,41 @@ type Peer struct {
 	AllowedIPs []netip.Prefix
 }
 
-// diff returns the changes that turn a device into the desired one, or nil if there are none. previous contains the
+// singleKeys returns a peer for each key of the configured peers. The first one of those with the same endpoint and ranges has the
+// allowed IPs: WireGuard takes them from another peer in the same step.
+func (c Config) singleKeys(present *wgtypes.Device) Config {
+	var peers []Peer
+	for _, p := range c.Peers {
+		keys := append([]wgtypes.Key{p.PublicKey}, p.OtherKeys...)
+		latest := 0
+		for i, key := range keys {
+			if lastHandshake(present, key).After(lastHandshake(present, keys[latest])) {
+				latest = i
+			}
+		}
+		keys[0], keys[latest] = keys[latest], keys[0]
+		for i, key := range keys {
+			single := Peer{PublicKey: key, Endpoint: p.Endpoint}
+			if i == 0 {
+				single.AllowedIPs = p.AllowedIPs
+			}
+			peers = append(peers, single)
+		}
+	}
+	c.Peers = peers
+	return c
+}
+
+// lastHandshake returns the time of the last handshake with a key. It is zero if there was none.
+func lastHandshake(present *wgtypes.Device, key wgtypes.Key) time.Time {
+	i := slices.IndexFunc(present.Peers, func(p wgtypes.Peer) bool { return p.PublicKey == key })
+	if i < 0 {
+		return time.Time{}
+	}
+	return present.Peers[i].LastHandshakeTime
+}
+
+// diff returns the changes that turn a device into the desired one, or nil if there are none. Each desired peer has a single key. previous contains the
 // endpoints of the last configuration. A desired endpoint that differs from the previous one is applied immediately.
 // Otherwise the device may continue to use another endpoint to which the peer has moved.
 func diff(present *wgtypes.Device, desired Config, previous map[wgtypes.Key]netip.AddrPort, now time.Time) *wgtypes.Config {

@@ -79,6 +79,38 @@ func TestDiff(t *testing.T) {
 	}
 }
 
+// TestReplacedKeys applies the configuration of a peer that replaces its key. The allowed IPs follow the latest handshake.
+func TestReplacedKeys(t *testing.T) {
+	nextKey := wgtypes.Key{4}
+	config, device := client(), running()
+	config.Peers[0].OtherKeys = []wgtypes.Key{nextKey}
+	ranges := device.Peers[0].AllowedIPs
+	keepalive := keepaliveInterval
+	changes := func() *wgtypes.Config {
+		return diff(device, config.singleKeys(device), map[wgtypes.Key]netip.AddrPort{peerKey: configured, nextKey: configured}, now)
+	}
+	require.Equal(t, &wgtypes.Config{Peers: []wgtypes.PeerConfig{{PublicKey: nextKey, Endpoint: net.UDPAddrFromAddrPort(configured),
+		ReplaceAllowedIPs: true, PersistentKeepaliveInterval: &keepalive}}}, changes(), "the next key is accepted, but has no ranges")
+	device.Peers = append(device.Peers, wgtypes.Peer{PublicKey: nextKey, Endpoint: net.UDPAddrFromAddrPort(configured)})
+	require.Nil(t, changes())
+
+	device.Peers[1].LastHandshakeTime = now
+	moved := changes()
+	require.Len(t, moved.Peers, 2)
+	require.Equal(t, nextKey, moved.Peers[0].PublicKey, "WireGuard takes the ranges from the other peer in this step")
+	require.True(t, sameNetworks(ranges, moved.Peers[0].AllowedIPs))
+	require.Equal(t, wgtypes.PeerConfig{PublicKey: peerKey, UpdateOnly: true, ReplaceAllowedIPs: true}, moved.Peers[1])
+	device.Peers[0].AllowedIPs, device.Peers[1].AllowedIPs = nil, ranges
+	require.Nil(t, changes())
+
+	// A pod that has not seen the change yet takes over.
+	device.Peers[0].LastHandshakeTime = now.Add(time.Millisecond)
+	require.Equal(t, peerKey, changes().Peers[0].PublicKey)
+	// The replaced key is withdrawn.
+	config.Peers[0].PublicKey, config.Peers[0].OtherKeys = nextKey, nil
+	require.Equal(t, &wgtypes.Config{Peers: []wgtypes.PeerConfig{{PublicKey: peerKey, Remove: true}}}, changes())
+}
+
 func endpoint(e netip.AddrPort) *wgtypes.Config {
 	return &wgtypes.Config{Peers: []wgtypes.PeerConfig{{PublicKey: peerKey, UpdateOnly: true, Endpoint: net.UDPAddrFromAddrPort(e)}}}
 }
@@ -95,7 +127,7 @@ func TestUAPI(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, device.Peers, 2)
 	device.Peers = device.Peers[1:]
-	require.Equal(t, time.Unix(9999, 0), device.Peers[0].LastHandshakeTime)
+	require.Equal(t, time.Unix(9999, 5), device.Peers[0].LastHandshakeTime)
 	require.EqualValues(t, 7, device.Peers[0].ReceiveBytes)
 	require.EqualValues(t, 8, device.Peers[0].TransmitBytes)
 	require.Nil(t, diff(device, config, nil, now))

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -103,6 +104,7 @@ func (d *Device) Apply(c Config) (writes int, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("reading the WireGuard device %s, %w", d.name, err)
 	}
+	c = c.singleKeys(present)
 	if changes := diff(present, c, d.endpoints, time.Now()); changes != nil {
 		if err := d.driver.write(changes); err != nil {
 			return 0, fmt.Errorf("configuring the WireGuard device %s, %w", d.name, err)
@@ -122,7 +124,12 @@ func (d *Device) Apply(c Config) (writes int, err error) {
 // A device without a ListenPort gets another port. Nodes between the gateways then see a new connection. While packets
 // of the old connection arrive, the connection tracking of such a node would send them to a pod that no longer exists.
 func (d *Device) Reconnect(c Config) error {
+	present, err := d.driver.read()
+	if err != nil {
+		return fmt.Errorf("reading the WireGuard device %s, %w", d.name, err)
+	}
 	changes := &wgtypes.Config{}
+	c = c.singleKeys(present)
 	if c.ListenPort == 0 {
 		changes.ListenPort = new(int)
 	}
@@ -135,13 +142,18 @@ func (d *Device) Reconnect(c Config) error {
 	return nil
 }
 
-// Peers returns the state of the peers.
-func (d *Device) Peers() ([]wgtypes.Peer, error) {
+// PeerEndpoint returns the address to which packets to the peer go. It is invalid if there is no peer, or if its address is not known
+// yet. The device must have a configuration with at most one peer.
+func (d *Device) PeerEndpoint() (netip.AddrPort, error) {
 	present, err := d.driver.read()
 	if err != nil {
-		return nil, fmt.Errorf("reading the WireGuard device %s, %w", d.name, err)
+		return netip.AddrPort{}, fmt.Errorf("reading the WireGuard device %s, %w", d.name, err)
 	}
-	return present.Peers, nil
+	i := slices.IndexFunc(present.Peers, func(p wgtypes.Peer) bool { return len(p.AllowedIPs) > 0 })
+	if i < 0 {
+		return netip.AddrPort{}, nil
+	}
+	return addrPort(present.Peers[i].Endpoint), nil
 }
 
 // Close stops a userspace device, and releases the handles of a kernel device. The link remains, with its addresses and

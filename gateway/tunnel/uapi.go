@@ -97,6 +97,10 @@ func parseLine(device *wgtypes.Device, peer *wgtypes.Peer, key, value string) (e
 		if seconds, err = strconv.ParseInt(value, 10, 64); seconds != 0 {
 			peer.LastHandshakeTime = time.Unix(seconds, 0)
 		}
+	case "last_handshake_time_nsec":
+		var nanoseconds int64
+		nanoseconds, err = strconv.ParseInt(value, 10, 64)
+		peer.LastHandshakeTime = peer.LastHandshakeTime.Add(time.Duration(nanoseconds))
 	case "rx_bytes":
 		peer.ReceiveBytes, err = strconv.ParseInt(value, 10, 64)
 	case "tx_bytes":

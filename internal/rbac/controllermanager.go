@@ -410,6 +410,8 @@ func ControllerManagerGateways() Role {
 				"networking.liqo.io", on("wggatewayservertemplates", "wggatewayclienttemplates"), do("get", "list", "watch")),
 			grant("to create their keys, which it cannot read",
 				"", on("secrets"), do("create")),
+			grant("to see which of their keys the peers accept",
+				"networking.liqo.io", on("publickeies"), do("get", "list", "watch")),
 			grant("to create their ServiceAccounts",
 				"", on("serviceaccounts"), do("create")),
 			grant("to run them",
@@ -428,6 +430,20 @@ func ControllerManagerGateways() Role {
 				"rbac.authorization.k8s.io", on("clusterroles"), do("bind"), GatewayRolePlaceholder, GatewayNodesRolePlaceholder),
 			grant("to let them read the addresses by which peers see nodes",
 				"rbac.authorization.k8s.io", on("roles"), do("bind"), GatewayInstallationRolePlaceholder),
+		},
+	}
+}
+
+// ControllerManagerGatewayKeys returns the additional permissions of the controller manager to replace the keys of gateways. The
+// chart grants them only together with the admission policy that restricts them to Secrets with keys of gateways.
+func ControllerManagerGatewayKeys() Role {
+	return Role{
+		Name:    "controller-manager-gateway-keys",
+		Purpose: "the controller manager, where it replaces the keys of gateways after a while",
+		Scope:   ClusterScope,
+		Rules: []Rule{
+			grant("to delete the keys that others have replaced",
+				"", on("secrets"), do("delete")),
 		},
 	}
 }

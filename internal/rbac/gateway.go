@@ -21,6 +21,8 @@ func GatewayTenant() Role {
 		Rules: []Rule{
 			grant("to read its own settings, the ranges and the key of the peer",
 				"networking.liqo.io", on("gatewayservers", "gatewayclients", "configurations", "publickeies"), do("get", "list", "watch")),
+			grant("to record which keys the peer announces and accepts, where gateways replace their keys without losing the connection",
+				"networking.liqo.io", on("publickeies"), do("patch")),
 			grant("to lead the Service of the gateway to the active pod",
 				"discovery.k8s.io", on("endpointslices"), do("get", "list", "watch", "patch"), wire.GatewayElection),
 			grant("to report whether the peer answers, and to read what an earlier process has reported",

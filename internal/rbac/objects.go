@@ -230,7 +230,8 @@ func (m Manager) Addresses() []Object {
 // Gateways returns the role and the binding that allow the controller manager to run gateways, and the roles of gateways. The
 // namespace must exist.
 func (m Manager) Gateways() []Object {
-	return append(Gateways{Prefix: m.Prefix, Installation: m.Namespace}.Roles(), m.everywhere(ControllerManagerGateways())...)
+	roles := Gateways{Prefix: m.Prefix, Installation: m.Namespace}.Roles()
+	return slices.Concat(roles, m.everywhere(ControllerManagerGateways()), m.everywhere(ControllerManagerGatewayKeys()))
 }
 
 // NodeFailure returns the role and the binding that allow the controller manager to delete the pods of failed nodes.

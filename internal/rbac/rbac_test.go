@@ -77,9 +77,10 @@ func excessive(scope Scope, rule rbacv1.PolicyRule) (problems []string) {
 		problems = append(problems, "more of clusterrolebindings than to read, create or delete them")
 	}
 	for _, resource := range []string{"secrets", "configmaps"} {
-		// The permission to create Secrets without reading them reveals no data. An admission policy limits which
-		// Secrets can be created.
-		if slices.Contains(rule.Resources, resource) && !named && !reflected && !toCreate {
+		// The permission to create or delete Secrets without reading them reveals no data. Admission policies limit which
+		// Secrets can be created or deleted.
+		toDelete := slices.Equal(rule.Verbs, []string{"delete"})
+		if slices.Contains(rule.Resources, resource) && !named && !reflected && !toCreate && !toDelete {
 			problems = append(problems, resource+" without a name")
 		}
 	}

@@ -87,7 +87,7 @@ func Roles() []Role {
 		VirtualKubeletLocal(), VirtualKubeletPlugins(), VirtualKubeletExtended(), VirtualKubeletTokens(), VirtualKubeletNode(), VirtualKubeletTenant(), VirtualKubeletLease(), VirtualKubeletAuthentication(),
 		VirtualKubeletRemote(), RemoteNetworkPolicies(), RemoteDisruptionBudgets(), VirtualKubeletRemoteClusterwide(), RemoteControlPlane(), RemoteNetwork(), RemoteTenant(), RemoteRenewal(), PeeringUserTenant(), PeeringUserInstallation(),
 		ControllerManager(), ControllerManagerTenant(), ControllerManagerProbe(), ControllerManagerVirtualNodes(), ControllerManagerKubeletAccounts(), ControllerManagerServingCertificates(), ControllerManagerNodeFailure(), ControllerManagerResourceSlices(), ControllerManagerResourceOffers(), ControllerManagerTenantAccess(), ControllerManagerGrantedKinds(), ControllerManagerResourceRequests(), ControllerManagerAuthentication(), ControllerManagerPlugins(), ControllerManagerPluginSources(), ControllerManagerLeaderElection(), ControllerManagerWebhook(),
-		ControllerManagerAddresses(), ControllerManagerGateways(),
+		ControllerManagerAddresses(), ControllerManagerGateways(), ControllerManagerGatewayKeys(),
 		GatewayTenant(), GatewayInstallation(), GatewayNodes(), GatewayAgent(),
 		ControllerManagerHomeNames(), HomeNames(),
 	}

@@ -149,7 +149,7 @@ liqo-gateway in the tenant namespace of the peer:
 	gatewayservers.networking.liqo.io/status: patch
 	leases.coordination.k8s.io: create
 	leases.coordination.k8s.io gateway: get list update watch
-	publickeies.networking.liqo.io: get list watch
+	publickeies.networking.liqo.io: get list patch watch
 liqo-gateway-installation in one namespace:
 	ips.ipam.liqo.io: get list watch
 liqo-gateway-nodes in the cluster:

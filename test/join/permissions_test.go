@@ -269,6 +269,10 @@ var unwrittenByGateways = []permissions.Exception{
 		Permissions: []string{"patch services"},
 	},
 	{
+		Role: "controller-manager-gateway-keys", Tests: []string{"controllers/gateways TestKeyRotation"},
+		Permissions: []string{"delete secrets"},
+	},
+	{
 		Role: "gateway", Reason: "needs root; test/network TestPodsByObjects uses it with the roles",
 		Permissions: []string{
 			"create connections.networking.liqo.io", "patch connections.networking.liqo.io/status", "create events",
@@ -281,6 +285,10 @@ var unwrittenByGateways = []permissions.Exception{
 			"patch gatewayservers.networking.liqo.io/status", "patch gatewayclients.networking.liqo.io/status",
 			"patch endpointslices.discovery.k8s.io gateway",
 		},
+	},
+	{
+		Role: "gateway", Reason: "needs root; test/network TestKeyRotation uses it with the roles",
+		Permissions: []string{"patch publickeies.networking.liqo.io"},
 	},
 	{Role: "gateway", Permissions: []string{"patch events"}, Reason: repeated, Timing: true},
 }

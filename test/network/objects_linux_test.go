@@ -60,8 +60,8 @@ type site struct {
 	nodeAgents    []*command
 	// electing is true if the pods of the gateway write status.internalEndpoint.
 	electing bool
-	// keysDir is where the Secret with the key of the gateway would be mounted.
-	keysDir string
+	// keysDir and alternateKeysDir are where the two Secrets with keys of the gateway would be mounted.
+	keysDir, alternateKeysDir string
 }
 
 // TestPodsByObjects writes the objects of a peering to the API servers of two clusters with the same addresses. It runs
@@ -224,7 +224,7 @@ func newSite(t *testing.T, control *testenv.Cluster) *site {
 	}
 	c, err := client.NewWithWatch(control.Config(), client.Options{Scheme: scheme})
 	require.NoError(t, err)
-	s := &site{cluster: newCluster(t, control.Name()), control: control, client: c, keysDir: t.TempDir()}
+	s := &site{cluster: newCluster(t, control.Name()), control: control, client: c, keysDir: t.TempDir(), alternateKeysDir: t.TempDir()}
 	s.tenant = "liqo-tenant-" + s.other()
 	for _, name := range []string{installation, s.tenant} {
 		s.create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})

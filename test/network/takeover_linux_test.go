@@ -233,7 +233,8 @@ func startGatewayPods(t *testing.T, s *site) *gatewayPods {
 	p := &gatewayPods{t: t}
 	for i, host := range []*netlab.Host{s.gate, second} {
 		p.commands[i] = s.startCommand(t, host, "gateway", "127.0.0.1:8081", "127.0.0.1:8082", "run", "--cluster-id="+s.name,
-			"--namespace="+s.tenant, "--name="+gatewayName, "--keys-dir="+s.keysDir, "--standby", "--node-name=gateway-node", "--pod-ip="+p.address(i))
+			"--namespace="+s.tenant, "--name="+gatewayName, "--keys-dir="+s.keysDir, "--alternate-keys-dir="+s.alternateKeysDir,
+			"--standby", "--node-name=gateway-node", "--pod-ip="+p.address(i))
 	}
 	return p
 }

@@ -145,6 +145,11 @@ true
 {{- end -}}
 {{- end -}}
 
+{{/* refract.rotatesKeys: empty if the keys of gateways stay. Without the admission policies, the controller manager could delete any Secret. */}}
+{{- define "refract.rotatesKeys" -}}
+{{- if and .Values.networking.gateways.enabled .Values.tenants.admissionPolicies (regexMatch "[1-9]" .Values.networking.gateways.keyRotationInterval) }}true{{ end -}}
+{{- end -}}
+
 {{/* refract.shadowPodsScale: empty if the CRD of ShadowPods in the cluster has no scale subresource, such as Liqo's. Kubernetes then cannot count the pods of a PodDisruptionBudget, and allows no eviction. */}}
 {{- define "refract.shadowPodsScale" -}}
 {{- $crd := lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" "shadowpods.offloading.liqo.io" -}}

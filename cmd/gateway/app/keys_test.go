@@ -12,42 +12,111 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 
+	networking "github.com/refract-project/refract/api/networking/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 )
 
-// TestKeyFile checks that a replaced key is read, and that the last key is returned with an error while the file is
+// TestKeyFiles checks that replaced keys are read, and that the last key is returned with an error while its file is
 // missing or contains no key.
-func TestKeyFile(t *testing.T) {
-	k := keyFile{path: filepath.Join(t.TempDir(), wire.PrivateKeyField)}
-	write := func(content []byte) { require.NoError(t, os.WriteFile(k.path, content, 0o600)) }
-	key, err := k.read()
+func TestKeyFiles(t *testing.T) {
+	k := keyFiles{current: t.TempDir(), other: t.TempDir()}
+	write := func(directory string, content []byte) {
+		require.NoError(t, os.WriteFile(filepath.Join(directory, wire.PrivateKeyField), content, 0o600))
+	}
+	publicKeys := func(keys ...[]byte) (public [][]byte) {
+		for _, key := range keys {
+			p := wgtypes.Key(key).PublicKey()
+			public = append(public, p[:])
+		}
+		return public
+	}
+	key, public, err := k.read(false)
 	require.Nil(t, key)
+	require.Nil(t, public)
 	require.ErrorContains(t, err, "waiting for the private key")
-	write([]byte("short"))
-	key, err = k.read()
+	write(k.current, []byte("short"))
+	key, _, err = k.read(false)
 	require.Nil(t, key)
 	require.ErrorContains(t, err, "has 5 bytes instead of 32: delete the Secret")
 
-	first, second := bytes.Repeat([]byte{1}, 32), bytes.Repeat([]byte{2}, 32)
-	write(first)
-	key, err = k.read()
+	first, second, third := bytes.Repeat([]byte{1}, 32), bytes.Repeat([]byte{2}, 32), bytes.Repeat([]byte{3}, 32)
+	write(k.current, first)
+	key, public, err = k.read(false)
 	require.NoError(t, err)
 	require.Equal(t, first, key)
+	require.Equal(t, publicKeys(first), public)
 	for name, damage := range map[string]func(){
-		"short":   func() { write([]byte("short")) },
-		"long":    func() { write(bytes.Repeat([]byte{3}, 5000)) },
-		"empty":   func() { write(nil) },
-		"missing": func() { require.NoError(t, os.Remove(k.path)) },
+		"short":   func() { write(k.current, []byte("short")) },
+		"long":    func() { write(k.current, bytes.Repeat([]byte{3}, 5000)) },
+		"empty":   func() { write(k.current, nil) },
+		"missing": func() { require.NoError(t, os.Remove(filepath.Join(k.current, wire.PrivateKeyField))) },
 	} {
 		damage()
-		key, err = k.read()
+		key, public, err = k.read(false)
 		require.ErrorContains(t, err, "the last one is used", name)
 		require.Equal(t, first, key, name)
-		write(first)
+		require.Equal(t, publicKeys(first), public)
+		write(k.current, first)
 	}
-	write(second)
-	key, err = k.read()
+	write(k.current, second)
+	key, _, err = k.read(false)
 	require.NoError(t, err)
 	require.Equal(t, second, key)
+
+	write(k.other, third)
+	key, public, err = k.read(false)
+	require.NoError(t, err)
+	require.Equal(t, second, key, "the other key is not in use yet")
+	require.Equal(t, publicKeys(second, third), public)
+	key, public, err = k.read(true)
+	require.NoError(t, err)
+	require.Equal(t, third, key)
+	require.Equal(t, publicKeys(third, second), public)
+	require.NoError(t, os.Remove(filepath.Join(k.other, wire.PrivateKeyField)))
+	key, public, err = k.read(true)
+	require.ErrorContains(t, err, "the last one is used")
+	require.Equal(t, third, key)
+	require.Equal(t, publicKeys(third, second), public)
+	write(k.other, third)
+	require.NoError(t, os.Remove(filepath.Join(k.current, wire.PrivateKeyField)))
+	_, public, err = k.read(true)
+	require.NoError(t, err)
+	require.Equal(t, publicKeys(third), public, "the replaced key is gone")
+}
+
+// TestAnnouncedKeys checks which keys of a peer are accepted.
+func TestAnnouncedKeys(t *testing.T) {
+	key := func(n byte) []byte { return bytes.Repeat([]byte{n}, 32) }
+	pair := func(a, b byte) string { return wire.FormatKeys([][]byte{key(a), key(b)}) }
+	for name, c := range map[string]struct {
+		spec      byte
+		other     string
+		announced [][]byte
+		wantSpec  byte
+		wantOther string
+	}{
+		"the same key":                         {1, "", [][]byte{key(1)}, 1, ""},
+		"a next key":                           {1, "", [][]byte{key(1), key(2)}, 1, pair(1, 2)},
+		"the next key is in use":               {1, pair(1, 2), [][]byte{key(2), key(1)}, 2, pair(2, 1)},
+		"the replaced key is gone":             {2, pair(2, 1), [][]byte{key(2)}, 2, ""},
+		"gone before it was seen":              {1, pair(1, 2), [][]byte{key(2)}, 2, ""},
+		"in use before it was accepted":        {1, "", [][]byte{key(2), key(1)}, 1, pair(1, 2)},
+		"another next key":                     {1, pair(1, 2), [][]byte{key(1), key(3)}, 1, pair(1, 3)},
+		"a key that an administrator replaced": {4, pair(1, 2), [][]byte{key(1), key(2)}, 4, pair(1, 2)},
+		"unknown keys":                         {1, pair(1, 2), [][]byte{key(5), key(6)}, 1, pair(1, 2)},
+		"a damaged annotation":                 {1, "1,2", [][]byte{key(1), key(2)}, 1, pair(1, 2)},
+		"no key":                               {1, pair(1, 2), nil, 1, pair(1, 2)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			object := &networking.PublicKey{Spec: networking.PublicKeySpec{PublicKey: key(c.spec)}}
+			if c.other != "" {
+				setAnnotation(object, wire.OtherPublicKeyAnnotation, c.other)
+			}
+			acceptAnnounced(object, c.announced)
+			require.Equal(t, key(c.wantSpec), object.Spec.PublicKey)
+			require.Equal(t, c.wantOther, object.Annotations[wire.OtherPublicKeyAnnotation])
+		})
+	}
 }

@@ -13,7 +13,6 @@ import (
 	"maps"
 	"net"
 	"net/netip"
-	"path/filepath"
 	"sync/atomic"
 	"time"
 
@@ -63,7 +62,7 @@ func runGateway(ctx context.Context, o *runOptions) error {
 		return err
 	}
 	p := &peering{options: o, reader: objects.cache, reporter: newReporter(), retry: make(chan struct{}, 1),
-		endpoints: endpoints{resolve: net.DefaultResolver.LookupNetIP}, key: keyFile{path: filepath.Join(o.keysDir, wire.PrivateKeyField)}}
+		endpoints: endpoints{resolve: net.DefaultResolver.LookupNetIP}, keys: keyFiles{current: o.keysDir, other: o.alternateKeysDir}}
 	record, closeEvents, err := p.recordEvents(config)
 	if err != nil {
 		return err
@@ -77,6 +76,7 @@ func runGateway(ctx context.Context, o *runOptions) error {
 		return fmt.Errorf("creating a client, %w", err)
 	}
 	keeper, service := newConnectionKeeper(writer, o, objects.cache, p.reporter), newSliceKeeper(writer, o, objects.cache)
+	keys := newKeyKeeper(writer, p)
 	var elector *elector
 	var lastPeerEndpoint func() netip.AddrPort
 	if o.standby {
@@ -125,7 +125,8 @@ func runGateway(ctx context.Context, o *runOptions) error {
 	group.Go(func() error { return p.tryEndpoints(ctx, connections) })
 	group.Go(func() error { return keeper.keepConnection(ctx, objects.synced) })
 	group.Go(func() error { return legs.run(ctx) })
-	group.Go(func() error { return watchKey(ctx, o.keysDir, p.retry) })
+	group.Go(func() error { return watchKeys(ctx, []string{o.keysDir, o.alternateKeysDir}, p.retry) })
+	group.Go(func() error { return keys.keepKeys(ctx, objects.synced) })
 	if o.standby {
 		group.Go(func() error { return service.keepSlice(ctx, objects.synced) })
 	}
@@ -143,6 +144,7 @@ func runGateway(ctx context.Context, o *runOptions) error {
 					record(describePathMTU(*r.PathMTU))
 				}
 				keeper.recordReport(r)
+				keys.recordReport(r)
 				if elector != nil {
 					elector.recordReport(r)
 				}
@@ -222,8 +224,8 @@ type peering struct {
 	retry chan struct{}
 	// standby is true while this pod is a standby. It then does not try endpoints.
 	standby atomic.Bool
-	// key is the private key of this gateway. It belongs to the goroutine that calls build.
-	key keyFile
+	// keys contains the private keys of this gateway. It belongs to the goroutine that calls build.
+	keys keyFiles
 }
 
 // build builds a desired.Peering from the caches.
@@ -292,10 +294,12 @@ func (p *peering) readPeer(ctx context.Context, input *desired.Peering) error {
 		stripMetadata(input.Configuration)
 	}
 	if input.PublicKey != nil {
+		input.OtherPublicKeys = acceptedKeys(input.PublicKey)[1:]
 		stripMetadata(input.PublicKey)
 	}
 	var err error
-	if input.PrivateKey, err = p.key.read(); input.PrivateKey == nil && input.Problem == "" {
+	input.PrivateKey, input.OwnPublicKeys, err = p.keys.read(o.usesAlternateKeys(input.Server, input.Client))
+	if input.PrivateKey == nil && input.Problem == "" {
 		input.Problem, err = err.Error(), nil // it is reported with the other objects
 	}
 	p.reporter.refuse("key", err)

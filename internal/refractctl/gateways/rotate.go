@@ -82,8 +82,11 @@ func (l *Link) replaceKeys(ctx context.Context, e *end) ([]byte, error) {
 		return nil, fmt.Errorf("cluster %s: getting Secret %s, %w", e.Name, key, err)
 	}
 	l.Report("%s: replacing the keys of its gateway, in Secret %s", e.ID(), key)
-	if err := e.Client.Delete(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}); client.IgnoreNotFound(err) != nil {
-		return nil, fmt.Errorf("cluster %s: deleting Secret %s, %w", e.Name, key, err)
+	// The other Secret contains keys that have replaced others, or will replace them. The peer may accept them, too.
+	for _, name := range e.secretNames() {
+		if err := e.Client.Delete(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: name}}); client.IgnoreNotFound(err) != nil {
+			return nil, fmt.Errorf("cluster %s: deleting Secret %s/%s, %w", e.Name, key.Namespace, name, err)
+		}
 	}
 	// Pods that run keep the connection with the old keys, and the controller manager makes no others while they do.
 	pods := []client.DeleteAllOfOption{client.InNamespace(e.namespace()), client.MatchingLabels{wire.GatewayComponentLabel: wire.GatewayComponent}}
@@ -109,7 +112,18 @@ func (l *Link) replaceKeys(ctx context.Context, e *end) ([]byte, error) {
 	return public, err
 }
 
-// secretName returns the name of the Secret with the keys of the cluster's gateway.
+// secretNames returns the names of both Secrets with keys of the cluster's gateway.
+func (e *end) secretNames() []string {
+	name := ""
+	if e.server != nil {
+		name = e.server.Name
+	} else {
+		name = e.client.Name
+	}
+	return []string{wire.GatewayObjectName(name), wire.AlternateKeysName(name)}
+}
+
+// secretName returns the name of the Secret with the keys in use of the cluster's gateway.
 func (e *end) secretName() (string, error) {
 	reference := (*corev1.ObjectReference)(nil)
 	if e.server != nil {
