@@ -49,6 +49,20 @@ func (h *held) as(user string, groups ...string) client.Client {
 	return c
 }
 
+// heldValues returns the values of the chart that install uses.
+func heldValues() map[string]any {
+	return map[string]any{
+		"discovery":         map[string]any{"config": map[string]any{"clusterID": "home"}},
+		"consumers":         []any{map[string]any{"clusterID": "rome"}},
+		"virtualKubelets":   []any{map[string]any{"name": "milan", "clusterID": "milan", "kubeconfigSecretName": "milan"}},
+		"virtualKubelet":    map[string]any{"image": map[string]any{"name": "vk"}},
+		"authentication":    map[string]any{"enabled": true},
+		"tenants":           map[string]any{"unlimitedResources": true, "priorityClasses": []any{"batch"}, "runtimeClasses": []any{"gvisor"}},
+		"controllerManager": map[string]any{"config": map[string]any{"enableNodeFailureController": true}},
+		"plugins":           map[string]any{"enabled": true},
+	}
+}
+
 // install creates the namespaces, roles and policies that all tests that call hold share.
 func (h *held) install() {
 	h.Helper()
@@ -70,16 +84,7 @@ func (h *held) install() {
 	} {
 		h.must(admin.Create(t.Context(), namespace))
 	}
-	for _, object := range objects(t, map[string]any{
-		"discovery":         map[string]any{"config": map[string]any{"clusterID": "home"}},
-		"consumers":         []any{map[string]any{"clusterID": "rome"}},
-		"virtualKubelets":   []any{map[string]any{"name": "milan", "clusterID": "milan", "kubeconfigSecretName": "milan"}},
-		"virtualKubelet":    map[string]any{"image": map[string]any{"name": "vk"}},
-		"authentication":    map[string]any{"enabled": true},
-		"tenants":           map[string]any{"unlimitedResources": true, "priorityClasses": []any{"batch"}, "runtimeClasses": []any{"gvisor"}},
-		"controllerManager": map[string]any{"config": map[string]any{"enableNodeFailureController": true}},
-		"plugins":           map[string]any{"enabled": true},
-	}) {
+	for _, object := range objects(t, heldValues()) {
 		switch object.(type) {
 		case *corev1.Namespace, *rbacv1.ClusterRole, *rbacv1.ClusterRoleBinding, *rbacv1.Role, *rbacv1.RoleBinding,
 			*admissionv1.ValidatingAdmissionPolicy, *admissionv1.ValidatingAdmissionPolicyBinding,

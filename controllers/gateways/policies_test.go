@@ -126,7 +126,7 @@ func TestPolicies(t *testing.T) {
 		}}, "only objects of gateways"},
 		"binding elsewhere":    {binding(other, "liqo-gateway", "ClusterRole", rbac.ServiceAccount(other, "refract-gateway")), "only to their ServiceAccounts"},
 		"binding of another":   {binding(namespace, "liqo-gateway", "ClusterRole", rbac.User("eve")), "only to their ServiceAccounts"},
-		"nodes in a namespace": {binding(namespace, "liqo-gateway-nodes", "ClusterRole", account), "only to their ServiceAccounts"},
+		"nodes in a namespace": {binding(namespace, "liqo-gateway-nodes", "ClusterRole", account), "binds only roles of"},
 		"cluster role of another": {&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "gw"}, Subjects: []rbacv1.Subject{account},
 			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "liqo-gateway"}}, "only to their ServiceAccounts"},
 		"nodes for another": {&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "gw"}, Subjects: []rbacv1.Subject{rbac.User("eve")},

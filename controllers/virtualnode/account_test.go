@@ -310,6 +310,12 @@ func TestPoliciesForAccounts(t *testing.T) {
 	addRule := func(part string, rule rbacv1.PolicyRule) client.Object {
 		return role(part, func(r *rbacv1.Role) { r.Rules = append(r.Rules, rule) })
 	}
+	addClusterRule := func(rule rbacv1.PolicyRule) client.Object {
+		return clusterRole(func(r *rbacv1.ClusterRole) { r.Rules = append(r.Rules, rule) })
+	}
+	rule := func(group, resource, verb string, names ...string) rbacv1.PolicyRule {
+		return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, Verbs: []string{verb}, ResourceNames: names}
+	}
 	clusterBinding := func(change func(*rbacv1.ClusterRoleBinding)) client.Object {
 		return find("ClusterRoleBinding", "liqo-node-", func(o client.Object) { change(o.(*rbacv1.ClusterRoleBinding)) })
 	}
@@ -337,6 +343,7 @@ func TestPoliciesForAccounts(t *testing.T) {
 		onlyRoles, restricted        = "only the roles of one virtual kubelet", "are restricted to the node of its name"
 		onlyItsAccount, onlyOwnRoles = "only to the ServiceAccount of its virtual node", "only its own roles, each in its namespace"
 		onlyLeases                   = "writes only the Lease of its own election"
+		onlyKnownRoles               = "binds only roles of consumers, virtual kubelets and gateways"
 	)
 	impostor := consumer.Namespace(t) // its name does not begin with that of tenant namespaces
 	consumer.Patch(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: impostor}}, `{"metadata":{"labels":{"`+wire.TenantNamespaceLabel+`":"true"}}}`)
@@ -378,6 +385,15 @@ func TestPoliciesForAccounts(t *testing.T) {
 		"all leases":                 {addRule("-lease-", rbacv1.PolicyRule{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"update"}}), restricted},
 		"lease of another node":      {addRule("-lease-", rbacv1.PolicyRule{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"update"}, ResourceNames: []string{"worker-1"}}), restricted},
 		"heartbeat of the consumer":  {addRule("-tenant-", rbacv1.PolicyRule{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"update"}, ResourceNames: []string{wire.HeartbeatLease}}), restricted},
+		"election of the provider":   {addRule("-lease-", rule("coordination.k8s.io", "leases", "update", wire.SharedLease)), restricted},
+		"lease in kube-system":       {addRule("-authentication-", rule("coordination.k8s.io", "leases", "update", "prato")), restricted},
+		"new leases in kube-system":  {addRule("-authentication-", rule("coordination.k8s.io", "leases", "create")), restricted},
+		"lease everywhere":           {addClusterRule(rule("coordination.k8s.io", "leases", "update", "prato")), restricted},
+		"Secret everywhere":          {addClusterRule(rule("", "secrets", "get", wire.NonceSecret)), restricted},
+		"Secret in kube-system":      {addRule("-authentication-", rule("", "secrets", "get", "a")), restricted},
+		"ConfigMap everywhere":       {addClusterRule(rule("", "configmaps", "get", rbac.AuthenticationConfigMap)), restricted},
+		"VirtualNodes in leases":     {addRule("-lease-", rule("offloading.liqo.io", "virtualnodes", "get")), restricted},
+		"status everywhere":          {addClusterRule(rule("offloading.liqo.io", "virtualnodes/status", "patch", "prato")), restricted},
 		"other ConfigMaps":           {addRule("-authentication-", rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get"}, ResourceNames: []string{"kubeadm-config"}}), restricted},
 		"cluster binding of a user":  {clusterBinding(func(b *rbacv1.ClusterRoleBinding) { b.Subjects = []rbacv1.Subject{rbac.User("eve")} }), onlyItsAccount},
 		"cluster binding of several": {clusterBinding(func(b *rbacv1.ClusterRoleBinding) { b.Subjects = append(b.Subjects, b.Subjects[0]) }), onlyItsAccount},
@@ -396,6 +412,12 @@ func TestPoliciesForAccounts(t *testing.T) {
 		"binding of another tenant": {binding("-tenant-", func(b *rbacv1.RoleBinding) { b.Subjects[0].Namespace = "liqo-tenant-other" }), onlyOwnRoles},
 		"role of all namespaces": {binding("-tenant-", func(b *rbacv1.RoleBinding) {
 			b.RoleRef.Kind, b.RoleRef.Name = "ClusterRole", "liqo-virtual-kubelet-local"
+		}), onlyKnownRoles},
+		"administrator of a namespace": {binding("-tenant-", func(b *rbacv1.RoleBinding) {
+			b.RoleRef.Kind, b.RoleRef.Name = "ClusterRole", "cluster-admin"
+		}), onlyKnownRoles},
+		"role of another": {binding("-tenant-", func(b *rbacv1.RoleBinding) {
+			b.RoleRef.Name = "liqo-virtual-kubelet-tenant-other"
 		}), onlyOwnRoles},
 		"leases elsewhere":         {binding("-lease-", func(b *rbacv1.RoleBinding) { b.Namespace = "kube-system" }), onlyOwnRoles},
 		"reviews elsewhere":        {binding("-authentication-", func(b *rbacv1.RoleBinding) { b.Namespace = other }), onlyOwnRoles},

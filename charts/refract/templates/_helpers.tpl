@@ -150,6 +150,12 @@ true
 {{- if and .Values.networking.gateways.enabled .Values.tenants.admissionPolicies (regexMatch "[1-9]" .Values.networking.gateways.keyRotationInterval) }}true{{ end -}}
 {{- end -}}
 
+{{/* refract.isKubeletRole is a CEL expression for admission policies: whether a RoleBinding refers to a Role of one virtual kubelet. */}}
+{{- define "refract.isKubeletRole" -}}
+{{- $prefix := printf "%s-virtual-kubelet" (include "refract.rolePrefix" .) -}}
+object.roleRef.kind == 'Role' && ['{{ $prefix }}-tenant-', '{{ $prefix }}-lease-', '{{ $prefix }}-authentication-'].exists(p, object.roleRef.name.startsWith(p))
+{{- end -}}
+
 {{/* refract.shadowPodsScale: empty if the CRD of ShadowPods in the cluster has no scale subresource, such as Liqo's. Kubernetes then cannot count the pods of a PodDisruptionBudget, and allows no eviction. */}}
 {{- define "refract.shadowPodsScale" -}}
 {{- $crd := lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" "shadowpods.offloading.liqo.io" -}}
