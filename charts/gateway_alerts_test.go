@@ -98,8 +98,8 @@ func TestGatewayAlertsFire(t *testing.T) {
 		one("RefractPeeringRefused", "a new peering", nil, refused+gateway+"0x10 1x4", refusals+gateway+"0x10 1x4"),
 
 		one("RefractGatewayFails", "an agent", map[string]string{"namespace": "liqo", "part": "network"}, failures+"0+2x40"),
-		one("RefractGatewayFails", "a Connection", map[string]string{"namespace": "liqo-tenant-milan", "peer": "milan", "part": "Connection"},
-			writeFailures+"0+12x40"),
+		one("RefractGatewayFails", "a Connection",
+			map[string]string{"namespace": "liqo-tenant-milan", "peer": "milan", "part": "Connection"}, writeFailures+"0+12x40"),
 		one("RefractGatewayFails", "one failure", nil, failures+"0x20 1x5", writeFailures+"0x20 1x5"),
 
 		one("RefractGatewayRepairs", "an agent", map[string]string{"namespace": "liqo", "pod": "agent"}, repairs+agent+"0+1x60"),

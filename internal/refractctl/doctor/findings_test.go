@@ -185,7 +185,7 @@ func TestFindings(t *testing.T) {
 		"gateway without a standby": {func(p *Examination) { p.checkGateway(gateway(func(s *gateways.State) { s.Pods = "1/2" })) },
 			"Warning|gateway to milan|connected, but only 1 of 2 pods are available"},
 		"gateway without pods": {func(p *Examination) { p.checkGateway(gateway(func(s *gateways.State) { s.Pods = "0/2" })) },
-			"Error|gateway to milan|GatewayServer milan: no pod is available, of 2: see kubectl -n liqo-tenant-milan describe deployment/gw-milan"},
+			"Error|gateway to milan|GatewayServer milan: no pod is available, of 2: see kubectl -n liqo-tenant-milan describe"},
 		"gateway that refreshes its Connection": {func(p *Examination) {
 			p.checkGateway(gateway(func(s *gateways.State) { s.CheckedAt = &recent }))
 		}, "OK|gateway to milan|connected, latency 2ms"},
