@@ -90,7 +90,7 @@ func TestGateways(t *testing.T) {
 		"disabled":         {"networking": map[string]any{"gateways": map[string]any{"keyRotationInterval": "0h"}}},
 		"without policies": {"tenants": map[string]any{"admissionPolicies": false}},
 	} {
-		rendered := objects(t, util.MergeTables(change, gatewayValues(t)))
+		rendered := objects(t, util.CoalesceTables(change, gatewayValues(t)))
 		args := get[*appsv1.Deployment](t, rendered, "refract-controller-manager").Spec.Template.Spec.Containers[0].Args
 		assert.Contains(t, args, "--gateway-key-rotation-interval=0", name)
 		for _, object := range rendered {

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os/exec"
 	"regexp"
 	"strings"
@@ -14,14 +15,20 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
+
+	networking "github.com/refract-project/refract/api/networking/v1beta1"
 )
 
-// monitored returns the values of a cluster that is both consumer and provider, with all monitoring enabled.
+// monitored returns the values of a cluster that is both consumer and provider and runs gateways, with all monitoring enabled.
 func monitored(t *testing.T) map[string]any {
 	t.Helper()
-	vals := values(t, "pair")
+	vals := gatewayValues(t)
+	gateways := vals["networking"].(map[string]any)["gateways"].(map[string]any)
+	gateways["agent"] = map[string]any{"metrics": map[string]any{"onNodeAddress": true}}
 	on := func() map[string]any {
 		return map[string]any{"enabled": true, "labels": map[string]any{"release": "prometheus"}}
 	}
@@ -32,21 +39,17 @@ func monitored(t *testing.T) map[string]any {
 func TestMonitoring(t *testing.T) {
 	rendered, err := render(t, monitored(t))
 	require.NoError(t, err)
-	var text string
-	for name, content := range rendered {
-		if strings.HasSuffix(name, "monitoring.yaml") {
-			text = content
+	objects, podMonitors := map[string]*unstructured.Unstructured{}, 0
+	for _, object := range monitoringObjects(t, rendered) {
+		if object.GetKind() == "PodMonitor" {
+			podMonitors++
 		}
-	}
-	objects := map[string]*unstructured.Unstructured{}
-	for _, document := range documents(t, text) {
-		object := &unstructured.Unstructured{}
-		require.NoError(t, yaml.UnmarshalStrict(document, &object.Object), string(document))
 		objects[object.GetKind()] = object
 		assert.Equal(t, "prometheus", object.GetLabels()["release"], object.GetKind())
 		assert.Equal(t, releaseName, object.GetLabels()["app.kubernetes.io/instance"], object.GetKind())
 	}
 	require.Len(t, objects, 4)
+	assert.Equal(t, 3, podMonitors, "virtual kubelets, gateways and agents")
 	assert.Equal(t, "1", objects["ConfigMap"].GetLabels()["grafana_dashboard"])
 
 	metrics, runbooks := read(t, "../docs/metrics.md"), read(t, "../docs/runbooks.md")
@@ -66,7 +69,7 @@ func TestMonitoring(t *testing.T) {
 		known(name, fields["expr"].(string))
 		annotations := fields["annotations"].(map[string]any)
 		assert.Equal(t, "https://github.com/refract-project/refract/blob/main/docs/runbooks.md#"+strings.ToLower(name), annotations["runbook_url"])
-		assert.Contains(t, runbooks, "\n## "+name+"\n", "the alert has a section in the runbooks")
+		assert.True(t, strings.Contains(runbooks, "\n## "+name+"\n"), "the runbooks have no section for the alert %s", name)
 		assert.NotContains(t, annotations["summary"], `{{ "`, "it is Prometheus that fills the labels in")
 	}
 	assert.Len(t, regexp.MustCompile(`(?m)^## `).FindAllString(runbooks, -1), len(rules))
@@ -86,12 +89,100 @@ func TestMonitoring(t *testing.T) {
 			known(panel.Title, target.Expr)
 		}
 	}
+	used := map[string]bool{}
 	for i, names := range selected(t, expressions...) {
 		assert.NotEmpty(t, names, asked[i])
 		for _, name := range names {
+			used[name] = true
 			assert.Contains(t, metrics, "`"+strings.TrimSuffix(name, "_bucket")+"`", "%s asks for %s", asked[i], name)
 		}
 	}
+	var watched int
+	for _, row := range gatewayRow.FindAllStringSubmatch(metrics, -1) {
+		if strings.TrimSpace(row[2]) != "" {
+			watched++
+			assert.True(t, used[row[1]], "docs/metrics.md names a reason to investigate %s, but no alert or panel uses it", row[1])
+		}
+	}
+	assert.Greater(t, watched, 10)
+}
+
+// gatewayRow matches a row of docs/metrics.md about a metric of gateways: the metric, and when to investigate.
+var gatewayRow = regexp.MustCompile("(?m)^\\| `(refract_gateway_[a-z_]+)` \\|[^|]*\\|[^|]*\\|([^|]*)\\|$")
+
+// monitoringObjects returns the objects for the Prometheus operator and Grafana.
+func monitoringObjects(t *testing.T, rendered map[string]string) (found []*unstructured.Unstructured) {
+	t.Helper()
+	for name, content := range rendered {
+		if !strings.HasSuffix(name, "monitoring.yaml") {
+			continue
+		}
+		for _, document := range documents(t, content) {
+			object := &unstructured.Unstructured{}
+			require.NoError(t, yaml.UnmarshalStrict(document, &object.Object), string(document))
+			found = append(found, object)
+		}
+	}
+	return found
+}
+
+// podMonitor returns the PodMonitor of a name, or nil if the chart does not create it.
+func podMonitor(t *testing.T, vals map[string]any, name string) *unstructured.Unstructured {
+	t.Helper()
+	rendered, err := render(t, vals)
+	require.NoError(t, err)
+	for _, object := range monitoringObjects(t, rendered) {
+		if object.GetKind() == "PodMonitor" && object.GetName() == name {
+			return object
+		}
+	}
+	return nil
+}
+
+// TestPodMonitorsSelectGateways checks that the PodMonitors select the pods of gateways and agents, and the ports of their metrics.
+func TestPodMonitorsSelectGateways(t *testing.T) {
+	vals := monitored(t)
+	served := maps.Clone(vals)
+	served["metrics"] = map[string]any{"enabled": true} // there are no Go types for the objects of the Prometheus operator
+	agents := get[*appsv1.DaemonSet](t, objects(t, served), "refract-gateway-agent").Spec.Template
+	pods := map[string]corev1.PodTemplateSpec{"refract-gateway-agents": agents}
+	server := get[*networking.WgGatewayServerTemplate](t, objects(t, served), "wireguard-server")
+	deployment := &appsv1.Deployment{}
+	require.NoError(t, json.Unmarshal(server.Spec.Template.Raw, deployment))
+	pods["refract-gateways"] = deployment.Spec.Template
+	for name, pod := range pods {
+		monitor := podMonitor(t, vals, name)
+		require.NotNil(t, monitor, name)
+		selector, _, err := unstructured.NestedStringMap(monitor.Object, "spec", "selector", "matchLabels")
+		require.NoError(t, err)
+		assert.Len(t, selector, 2, name)
+		for key, value := range selector {
+			assert.Equal(t, value, pod.Labels[key], "%s: %s", name, key)
+		}
+		endpoints, _, err := unstructured.NestedSlice(monitor.Object, "spec", "podMetricsEndpoints")
+		require.NoError(t, err)
+		require.Len(t, endpoints, 1)
+		var ports []string
+		for _, port := range pod.Spec.Containers[0].Ports {
+			ports = append(ports, port.Name)
+		}
+		assert.Contains(t, ports, endpoints[0].(map[string]any)["port"], name)
+	}
+	everywhere, _, err := unstructured.NestedBool(podMonitor(t, vals, "refract-gateways").Object, "spec", "namespaceSelector", "any")
+	require.NoError(t, err)
+	assert.True(t, everywhere, "gateways run in tenant namespaces")
+	assert.Equal(t, int32(6095), agents.Spec.Containers[0].Ports[0].ContainerPort)
+	assert.Contains(t, agents.Spec.Containers[0].Args, "--metrics-address=[$(NODE_IP)]:6095")
+
+	gateways := vals["networking"].(map[string]any)["gateways"].(map[string]any)
+	delete(gateways, "agent")
+	assert.Nil(t, podMonitor(t, vals, "refract-gateway-agents"), "by default, agents serve their metrics on loopback only")
+	agent := get[*appsv1.DaemonSet](t, objects(t, served), "refract-gateway-agent").Spec.Template.Spec.Containers[0]
+	assert.Empty(t, agent.Ports)
+	assert.NotContains(t, strings.Join(agent.Args, " "), "metrics-address")
+	delete(vals, "networking")
+	assert.Nil(t, podMonitor(t, vals, "refract-gateways"), "there are no gateways")
+	assert.NotNil(t, podMonitor(t, vals, "refract-virtual-kubelets"))
 }
 
 // TestAlertsAreSettable checks that operators can change single alerts, and add labels to all alerts.
@@ -126,19 +217,12 @@ func alertsOf(t *testing.T, vals map[string]any) map[string]map[string]any {
 	rendered, err := render(t, vals)
 	require.NoError(t, err)
 	found := map[string]map[string]any{}
-	for name, content := range rendered {
-		if !strings.HasSuffix(name, "monitoring.yaml") {
-			continue
-		}
-		for _, document := range documents(t, content) {
-			object := &unstructured.Unstructured{}
-			require.NoError(t, yaml.Unmarshal(document, &object.Object))
-			groups, _, err := unstructured.NestedSlice(object.Object, "spec", "groups")
-			require.NoError(t, err)
-			for _, group := range groups {
-				for _, alert := range group.(map[string]any)["rules"].([]any) {
-					found[alert.(map[string]any)["alert"].(string)] = alert.(map[string]any)
-				}
+	for _, object := range monitoringObjects(t, rendered) {
+		groups, _, err := unstructured.NestedSlice(object.Object, "spec", "groups")
+		require.NoError(t, err)
+		for _, group := range groups {
+			for _, alert := range group.(map[string]any)["rules"].([]any) {
+				found[alert.(map[string]any)["alert"].(string)] = alert.(map[string]any)
 			}
 		}
 	}

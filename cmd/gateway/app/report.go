@@ -17,6 +17,7 @@ import (
 
 	"github.com/refract-project/refract/gateway"
 	"github.com/refract-project/refract/gateway/desired"
+	"github.com/refract-project/refract/gateway/takeover"
 )
 
 // reporter logs and counts the changes of the kernel's configuration, and the reasons why objects are not applied.
@@ -32,7 +33,8 @@ type reporter struct {
 	statusWrites, takeovers     *prometheus.CounterVec
 	answeredProbes              prometheus.Counter
 	refusedProbes               prometheus.Counter
-	ends, missingEnds, pathMTU  prometheus.Gauge
+	ends, missingEnds           prometheus.Gauge
+	tunnelMTU, pathMTU          prometheus.Gauge
 
 	mutex sync.Mutex
 	// reasons contains the present reasons, which have been logged, by the name of the check that found them.
@@ -51,7 +53,7 @@ func newReporter() *reporter {
 	vector := func(name, help, label string) *prometheus.CounterVec {
 		return metrics.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label})
 	}
-	return &reporter{
+	r := &reporter{
 		registry: registry, reasons: map[string]map[string]bool{},
 		refusals:  counter("refract_gateway_refusals_total", "reasons why objects were not applied, each counted once until it is gone"),
 		refused:   gauge("refract_gateway_refused", "reasons why objects are not applied at present"),
@@ -70,12 +72,31 @@ func newReporter() *reporter {
 			"probes of other pods of the gateway that this pod has answered"),
 		refusedProbes: counter("refract_gateway_refused_probes_total",
 			"packets at the port for probes between the pods of the gateway that were dropped, because no other pod has sent them"),
+		tunnelMTU: gauge("refract_gateway_tunnel_mtu_bytes",
+			"MTU of the tunnel at the last measurement of the path to the peer; 0 before the first measurement"),
 		pathMTU: gauge("refract_gateway_path_mtu_bytes",
 			"size of the largest packets that reach the gateway of the peer, at most the MTU of the tunnel; 0 before the first measurement, and if the peer does not run Refract"),
 		ends: gauge("refract_gateway_vxlan_ends",
 			"other ends of VXLAN: for the active pod of a gateway the nodes, for an agent the gateways"),
 		missingEnds: gauge("refract_gateway_vxlan_missing_ends",
 			"other ends of VXLAN that do not answer: for the active pod of a gateway the nodes, for an agent the gateways"),
+	}
+	r.exportZeros()
+	return r
+}
+
+// exportZeros creates all series of the counters with labels. Prometheus does not see the first increase of a series that begins with it.
+func (r *reporter) exportZeros() {
+	for _, part := range []string{"network", "tunnel"} {
+		for _, counter := range []*prometheus.CounterVec{r.applied, r.writes, r.failures} {
+			counter.WithLabelValues(part)
+		}
+	}
+	for _, result := range []string{"success", "failure"} {
+		r.statusWrites.WithLabelValues(result)
+	}
+	for _, reason := range []takeover.Reason{takeover.Elected, takeover.Lost, takeover.Leaving} {
+		r.takeovers.WithLabelValues(string(reason))
 	}
 }
 
@@ -104,6 +125,7 @@ func (r *reporter) report(g gateway.Report) {
 		r.setActive(*g.Active)
 	}
 	if g.PathMTU != nil {
+		r.tunnelMTU.Set(float64(g.PathMTU.Tunnel))
 		r.pathMTU.Set(float64(g.PathMTU.Path))
 		if g.PathMTU.Changed {
 			slog.Warn("Packets to the peer are limited to another size", "bytes", g.PathMTU.Path, "tunnel", g.PathMTU.Tunnel)
@@ -140,6 +162,7 @@ func (r *reporter) setActive(active bool) {
 	r.active.Set(0)
 	r.connected.Set(0)
 	r.latency.Set(0)
+	r.tunnelMTU.Set(0)
 	r.pathMTU.Set(0)
 	slog.Info("This pod is on standby, another one carries the packets of the peering")
 }

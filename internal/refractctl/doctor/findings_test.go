@@ -184,6 +184,14 @@ func TestFindings(t *testing.T) {
 		"gateway connected": {func(p *Examination) { p.checkGateway(gateway(func(*gateways.State) {})) }, "OK|gateway to milan|connected, latency 2ms"},
 		"gateway without a standby": {func(p *Examination) { p.checkGateway(gateway(func(s *gateways.State) { s.Pods = "1/2" })) },
 			"Warning|gateway to milan|connected, but only 1 of 2 pods are available"},
+		"gateway without pods": {func(p *Examination) { p.checkGateway(gateway(func(s *gateways.State) { s.Pods = "0/2" })) },
+			"Error|gateway to milan|GatewayServer milan: no pod is available, of 2: see kubectl -n liqo-tenant-milan describe"},
+		"gateway that refreshes its Connection": {func(p *Examination) {
+			p.checkGateway(gateway(func(s *gateways.State) { s.CheckedAt = &recent }))
+		}, "OK|gateway to milan|connected, latency 2ms"},
+		"gateway that does not refresh its Connection": {func(p *Examination) {
+			p.checkGateway(gateway(func(s *gateways.State) { s.CheckedAt = &stale }))
+		}, "Error|gateway to milan|GatewayServer milan: its Connection is Connected, but was last refreshed at 2026-05-01T11:00:00Z"},
 		"gateway with a problem": {func(p *Examination) {
 			p.checkGateway(gateway(func(s *gateways.State) { s.Value, s.Problem = "", "waiting for an address of Service gw-milan" }))
 		}, "Error|gateway to milan|GatewayServer milan: waiting for an address of Service gw-milan"},

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -53,11 +54,19 @@ func (p *Examination) checkGateway(s *gateways.State) {
 		p.addFinding(subject, Warning, "there is none, but the ranges of %s are reserved: run refractctl network connect, or refractctl network disconnect %s --release-ranges", s.Peer, s.Peer)
 	case !s.IsConnected() && s.Problem != "":
 		p.addFinding(subject, Error, "%s: %s", s.Gateway, s.Problem)
+	case available == "0":
+		p.addFinding(subject, Error, "%s: no pod is available, of %s: see kubectl -n %s describe deployment/%s and its pods",
+			s.Gateway, all, wire.TenantNamespace(s.Peer), wire.GatewayObjectName(s.Peer))
 	case !s.IsConnected() && !s.HasPublicKey:
 		p.addFinding(subject, Error, "%s: the PublicKey of %s is missing: run refractctl network connect", s.Gateway, s.Peer)
 	case !s.IsConnected():
 		p.addFinding(subject, Error, "%s is not connected: the client must reach the server at %s, so check firewalls and security groups, and the pods with kubectl -n %s logs deployment/%s",
 			s.Gateway, s.Endpoint, wire.TenantNamespace(s.Peer), wire.GatewayObjectName(s.Peer))
+	case s.CheckedAt != nil && p.Now.Sub(s.CheckedAt.Time) > maxConditionAge:
+		const text = "%s: its Connection is Connected, but was last refreshed at %s, so it counts as down: " +
+			"check whether the active pod runs and reaches the API server, with kubectl -n %s logs deployment/%s"
+		p.addFinding(subject, Error, text,
+			s.Gateway, s.CheckedAt.UTC().Format(time.RFC3339), wire.TenantNamespace(s.Peer), wire.GatewayObjectName(s.Peer))
 	case available != all:
 		p.addFinding(subject, Warning, "connected, but only %s of %s pods are available, so that another one may not be able to take over: see kubectl -n %s describe pods", available, all, wire.TenantNamespace(s.Peer))
 	default:

@@ -62,8 +62,8 @@ func (p *Examination) checkNetworks(ctx context.Context, _ *release.Installation
 	return nil
 }
 
-// maxConditionAge is the age at which the condition Connected no longer counts. It applies only if the condition has
-// the time of its last observation.
+// maxConditionAge is the age at which the condition Connected of a PeerNetwork, or the state in a Connection, no longer counts. It applies
+// only if the object has the time of the last observation.
 const maxConditionAge = time.Minute
 
 func (p *Examination) checkNetwork(network *plugins.PeerNetwork) {

@@ -12,7 +12,9 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	api "github.com/refract-project/refract/api/networking/v1beta1"
@@ -54,13 +56,15 @@ type State struct {
 	Endpoint string `json:"endpoint,omitempty"`
 	// Ranges are the ranges of the peer, and the local ranges by which they are reached, as 10.1.0.0/16 or 10.1.0.0/16=10.61.0.0/16.
 	Ranges []string `json:"ranges,omitempty"`
-	// Pods is the number of available pods and of all pods of the gateway.
+	// Pods is the number of available pods and of all pods of the gateway, including desired ones that do not exist.
 	Pods string `json:"pods,omitempty"`
 	// Node is the node of the active pod.
 	Node string `json:"node,omitempty"`
 	// Value and Latency are the state and the latency in the Connection. Value is "" without a Connection.
 	Value   api.ConnectionValue `json:"state,omitempty"`
 	Latency string              `json:"latency,omitempty"`
+	// CheckedAt is the time of the measurement in the Connection. Gateways write it every 10 s while they are connected.
+	CheckedAt *metav1.Time `json:"checkedAt,omitempty"`
 	// HasPublicKey reports whether the cluster has the public key of the peer's gateway.
 	HasPublicKey bool `json:"hasPublicKey"`
 	// Problem is the latest problem of the gateway, and "" while it is connected.
@@ -139,7 +143,11 @@ func (e *end) readState(ctx context.Context) (*State, error) {
 		return nil, fmt.Errorf("cluster %s: listing the Connections of namespace %s, %w", e.Name, e.namespace(), err)
 	}
 	for i := range connections.Items {
-		state.Value, state.Latency = connections.Items[i].Status.Value, connections.Items[i].Status.Latency.Value
+		status := connections.Items[i].Status
+		state.Value, state.Latency, state.CheckedAt = status.Value, status.Latency.Value, nil
+		if !status.Latency.Timestamp.IsZero() {
+			state.CheckedAt = &status.Latency.Timestamp
+		}
 	}
 	if state.Value != api.Connected {
 		state.Problem = e.describeProblem(ctx, object, "")
@@ -203,8 +211,15 @@ func (e *end) readPods(ctx context.Context, gateway string, state *State) error 
 	if err != nil {
 		return fmt.Errorf("cluster %s: getting Deployment %s, %w", e.Name, key, err)
 	}
-	state.Pods = fmt.Sprintf("%d/%d", deployment.Status.AvailableReplicas, deployment.Status.Replicas)
+	state.Pods = countPods(deployment)
 	return nil
+}
+
+// countPods returns the number of available pods and of all pods of a Deployment. During an update, there are more pods than desired. If
+// pods cannot be created, there are fewer, and the missing ones count.
+func countPods(deployment *appsv1.Deployment) string {
+	all := max(ptr.Deref(deployment.Spec.Replicas, 1), deployment.Status.Replicas)
+	return fmt.Sprintf("%d/%d", deployment.Status.AvailableReplicas, all)
 }
 
 // IsConnected reports whether the gateway is connected to its peer.
