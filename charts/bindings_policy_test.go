@@ -194,9 +194,14 @@ func (h *held) changesNoOther(manager client.Client, prefix string) {
 		patch(`{"subjects":[`+subject("User", "alice")+`,`+subject("User", "eve")+`]}`, refusal)
 		patch(`{"subjects":[`+subject("User", "bob")+`]}`, "")
 		patch(`{"subjects":null}`, "")
-		patch(`{"metadata":{"annotations":{"example.com/team":"web"}}}`, "")
-		patch(`{"metadata":{"finalizers":["example.com/kept"]}}`, "")
+		metadata := ""
+		if refusal == onlyOwnBindings {
+			metadata = "does not change the metadata of RoleBindings"
+		}
+		patch(`{"metadata":{"annotations":{"example.com/team":"web"}}}`, metadata)
+		patch(`{"metadata":{"labels":{"liqo.io/virtual-node":"eve"}}}`, metadata)
+		patch(`{"metadata":{"finalizers":["example.com/kept"]}}`, metadata)
 		patch(`{"metadata":{"ownerReferences":[{"apiVersion":"example.org/v1","kind":"Tenant","name":"rome",`+
-			`"uid":"1d0f4bd6-0000-4000-8000-000000000000"}]}}`, "")
+			`"uid":"1d0f4bd6-0000-4000-8000-000000000000"}]}}`, metadata)
 	}
 }

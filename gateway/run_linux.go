@@ -25,9 +25,16 @@ import (
 // notifications. With a longer interval, it takes longer until a peer that another process has removed is added again.
 const tunnelCheckInterval = 5 * time.Second
 
-// keyCheckInterval is how often the handshakes are compared while the peer may use several keys. With a longer interval, packets from the
-// peer are dropped for longer after it has replaced its key.
-const keyCheckInterval = 50 * time.Millisecond
+const (
+	// keyCheckInterval is how often the handshakes are compared while the peer is likely to replace its key. With a longer interval,
+	// packets from the peer are dropped for longer after it has replaced its key.
+	keyCheckInterval = 50 * time.Millisecond
+	// slowKeyCheckInterval is how often they are compared afterwards, as long as the peer may use several keys. A shorter interval lets
+	// peers that announce two keys for ever cost more.
+	slowKeyCheckInterval = time.Second
+	// keyChangePeriod is how long after the peer has announced another key it is likely to replace its key.
+	keyChangePeriod = 2 * time.Minute
+)
 
 // Report describes a change of the kernel's configuration, or the reason why there was none.
 type Report struct {
@@ -98,6 +105,8 @@ func RunGateway(ctx context.Context, peerings <-chan desired.Peering, o Options)
 			failed: make(chan error, 1), remeasure: make(chan struct{}, 1), measured: make(chan int, 1), pathMTU: desired.ReadPathMTU(present),
 			keyTimer: time.NewTicker(keyCheckInterval)}
 		g.keyTimer.Stop()
+		g.ownKeys.Store(&[][]byte{})
+		g.peerKeys.Store(&[][]byte{})
 		defer g.keyTimer.Stop()
 		defer g.close()
 		defer g.stopPings(nil)
@@ -164,8 +173,11 @@ type gatewayLoop struct {
 	// remeasure receives a request to measure the path to the peer, and measured the result.
 	remeasure chan struct{}
 	measured  chan int
-	// keyTimer runs while the peer may use several keys.
-	keyTimer *time.Ticker
+	// keyTimer runs while the peer may use several keys, at the interval keyInterval. It is 0 while the timer does not run. keysChanged is the time when
+	// the keys of the peer changed.
+	keyTimer    *time.Ticker
+	keyInterval time.Duration
+	keysChanged time.Time
 	// ownKeys contains the public keys that are announced to the peer, and peerKeys those that the tunnel accepts from it.
 	ownKeys, peerKeys atomic.Pointer[[][]byte]
 }
@@ -303,12 +315,27 @@ func (g *gatewayLoop) acceptKeys(config tunnel.Config) {
 			keys = append(keys, key[:])
 		}
 	}
-	g.peerKeys.Store(&keys)
-	if len(keys) > len(config.Peers) {
-		g.keyTimer.Reset(keyCheckInterval)
-	} else {
-		g.keyTimer.Stop()
+	now := time.Now()
+	if before := g.peerKeys.Swap(&keys); !slices.EqualFunc(*before, keys, bytes.Equal) {
+		g.keysChanged = now
 	}
+	interval := time.Duration(0)
+	switch {
+	case len(keys) <= len(config.Peers):
+	case now.Sub(g.keysChanged) < keyChangePeriod:
+		interval = keyCheckInterval
+	default:
+		interval = slowKeyCheckInterval
+	}
+	if interval == g.keyInterval {
+		return
+	}
+	g.keyInterval = interval
+	if interval == 0 {
+		g.keyTimer.Stop()
+		return
+	}
+	g.keyTimer.Reset(interval)
 }
 
 // tunnelConfig returns the configuration of the tunnel for the current role of this pod.

@@ -257,6 +257,9 @@ func (o *options) validateWork() error {
 	if _, err := o.labelAcceptance(); err != nil {
 		faults = append(faults, err)
 	}
+	if o.keyRotation < 0 {
+		faults = append(faults, fmt.Errorf("--gateway-key-rotation-interval is %s: use 0 or a positive duration such as 720h", o.keyRotation))
+	}
 	if o.drainTimeout < 0 {
 		faults = append(faults, fmt.Errorf("--virtual-node-drain-timeout is %s: use 0 or a positive duration such as 10m", o.drainTimeout))
 	}

@@ -84,6 +84,12 @@ func TestKeyRotation(t *testing.T) {
 	rome.Get(t, first, namespace, "gw-milan")
 	assert.Empty(t, progress(t, deployment), "no keys are replaced before the pods are available")
 
+	accept := func(keys ...[]byte) {
+		t.Helper()
+		rome.Patch(t, &api.PublicKey{ObjectMeta: metaOf(namespace, "milan")},
+			fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, wire.AcceptedKeysAnnotation, wire.FormatKeys(keys)))
+	}
+	accept(first.Data["publicKey"])
 	complete(t, deployment)
 	awaitSecret := func(name string, than types.UID, into *corev1.Secret) {
 		t.Helper()
@@ -100,11 +106,6 @@ func TestKeyRotation(t *testing.T) {
 	assert.Equal(t, base64.StdEncoding.EncodeToString(second.Data["publicKey"]), progress(t, deployment)["publicKey"])
 	assert.Equal(t, first.OwnerReferences, second.OwnerReferences)
 
-	accept := func(keys ...[]byte) {
-		t.Helper()
-		rome.Patch(t, &api.PublicKey{ObjectMeta: metaOf(namespace, "milan")},
-			fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, wire.AcceptedKeysAnnotation, wire.FormatKeys(keys)))
-	}
 	// If the peer does not accept them, others are made after a day.
 	accept(first.Data["publicKey"], make([]byte, 32))
 	lost := second.UID
@@ -116,13 +117,35 @@ func TestKeyRotation(t *testing.T) {
 	accept(first.Data["publicKey"], second.Data["publicKey"])
 	awaitServer(t, server, "the new keys", func(s api.GatewayServerStatus) bool { return s.SecretRef.Name == "gw-milan-alternate" })
 	rome.AwaitEvent(t, namespace, api.GatewayServerKind, "milan", "KeysReplaced")
-	controllertest.Eventually(t, "the record of the replaced keys", func() error {
-		if unused := progress(t, deployment)["unused"]; unused != "gw-milan" {
-			return fmt.Errorf("the Secret not in use is %v", unused)
-		}
-		return nil
-	})
-	rome.Get(t, first, namespace, "gw-milan") // for pods that do not use the new keys yet
+	awaitUnused := func(want any) {
+		t.Helper()
+		controllertest.Eventually(t, "the record of the replaced keys", func() error {
+			if unused := progress(t, deployment)["unused"]; unused != want {
+				return fmt.Errorf("the Secret not in use is %v", unused)
+			}
+			return nil
+		})
+	}
+	awaitUnused("gw-milan")
+	// The replaced keys stay until the peer has answered for a while, and the active pod uses the new ones.
+	stay := func() {
+		t.Helper()
+		backdate(t, deployment, "replaced")
+		assert.Never(t, func() bool {
+			return rome.Client.Get(t.Context(), client.ObjectKeyFromObject(first), &corev1.Secret{}) != nil
+		}, time.Second, 100*time.Millisecond)
+	}
+	accept(second.Data["publicKey"], first.Data["publicKey"])
+	stay()
+	connection := &api.Connection{ObjectMeta: metaOf(namespace, "gw-milan"), Spec: api.ConnectionSpec{Type: api.ServerConnection,
+		GatewayRef: corev1.ObjectReference{Kind: api.GatewayServerKind, Name: "milan"}}}
+	connection.Labels = map[string]string{wire.RemoteClusterIDLabel: "milan"}
+	rome.Create(t, connection)
+	rome.PatchStatus(t, connection, fmt.Sprintf(`{"status":{"value":"Connected","latency":{"value":"1ms","timestamp":%q}}}`,
+		time.Now().UTC().Format(time.RFC3339)))
+	accept(first.Data["publicKey"], second.Data["publicKey"])
+	stay()
+	accept(second.Data["publicKey"], first.Data["publicKey"])
 	backdate(t, deployment, "replaced")
 	replaced := first.UID
 	// The keys are old already, so the Secret is used for the next ones as soon as it is deleted.
@@ -130,13 +153,27 @@ func TestKeyRotation(t *testing.T) {
 	assert.NotEqual(t, second.Data, first.Data)
 	rome.Get(t, server, namespace, "milan")
 	assert.Equal(t, "gw-milan-alternate", server.Status.SecretRef.Name)
+
+	// The next keys disappear before they are used: the gateway does not change to them.
+	rome.Delete(t, first)
+	accept(second.Data["publicKey"], first.Data["publicKey"])
+	awaitSecret("gw-milan", first.UID, first)
+	rome.Get(t, server, namespace, "milan")
+	assert.Equal(t, "gw-milan-alternate", server.Status.SecretRef.Name)
 	accept(second.Data["publicKey"], first.Data["publicKey"])
 	awaitServer(t, server, "the first Secret again", func(s api.GatewayServerStatus) bool { return s.SecretRef.Name == "gw-milan" })
+
+	// Another version has changed back to the replaced keys: they are not deleted.
+	awaitUnused("gw-milan-alternate")
+	rome.PatchStatus(t, server, `{"status":{"secretRef":{"name":"gw-milan-alternate"}}}`)
+	accept(first.Data["publicKey"], second.Data["publicKey"])
+	backdate(t, deployment, "replaced")
+	awaitUnused(nil)
+	rome.Get(t, second, namespace, "gw-milan-alternate")
 
 	// A damaged record is not guessed.
 	rome.Patch(t, deployment, fmt.Sprintf(`{"metadata":{"annotations":{%q:"{"}}}`, wire.KeyRotationAnnotation))
 	rome.AwaitEvent(t, namespace, api.GatewayServerKind, "milan", "InvalidGateway")
-	rome.Get(t, &corev1.Secret{}, namespace, "gw-milan-alternate")
 }
 
 // TestKeysThatAreNotReplaced checks that keys of a user stay, and all keys where replacing them is disabled.
@@ -144,12 +181,21 @@ func TestKeysThatAreNotReplaced(t *testing.T) {
 	for name, c := range map[string]struct {
 		interval time.Duration
 		given    string
-	}{"disabled": {0, ""}, "given": {time.Nanosecond, "own-keys"}, "new": {time.Hour, ""}} {
+		isKnown  bool
+	}{
+		"disabled": {0, "", true}, "given": {time.Nanosecond, "own-keys", true}, "new": {time.Hour, "", true},
+		"the peer runs Liqo": {time.Nanosecond, "", false},
+	} {
 		t.Run(name, func(t *testing.T) {
 			startRotating(t, c.interval)
 			namespace := tenant(t, "milan")
 			gatewayClient := clientOf(namespace, "milan")
 			gatewayClient.Spec.SecretRef.Name = c.given
+			key := &api.PublicKey{ObjectMeta: metaOf(namespace, "milan"), Spec: api.PublicKeySpec{PublicKey: make([]byte, 32)}}
+			if c.isKnown {
+				key.Annotations = map[string]string{wire.AcceptedKeysAnnotation: wire.FormatKeys([][]byte{make([]byte, 32)})}
+			}
+			rome.Create(t, key)
 			rome.Create(t, gatewayClient)
 			deployment := awaitDeployment(t, namespace, "milan")
 			complete(t, deployment)
@@ -176,7 +222,7 @@ func TestPoliciesOfKeys(t *testing.T) {
 	labels := map[string]string{wire.ComponentLabel: wire.GatewayComponent}
 	for name, meta := range map[string]metav1.ObjectMeta{
 		"without the label": {Namespace: namespace, Name: "gw-turin"}, "another name": {Namespace: namespace, Name: "password", Labels: labels},
-		"another namespace": {Namespace: other, Name: "gw-milan", Labels: labels},
+		"another namespace": {Namespace: other, Name: "gw-milan", Labels: labels}, "a kubeconfig": {Namespace: other, Name: "kubeconfig-admin"},
 	} {
 		secret := &corev1.Secret{ObjectMeta: meta}
 		rome.Create(t, secret)

@@ -323,6 +323,8 @@ func gatewayTable(r ranges, e end, mtu int, p Peering) netstate.Table {
 			}},
 			{Name: "input", Type: netstate.Filter, Hook: netstate.Input, Rules: slices.Concat(echo, []netstate.Rule{
 				{In: TunnelLink, Protocol: netstate.UDP, Port: PingPort, Action: accept, Comment: "ping of the peer's gateway"},
+				// Pings announce keys, so that nobody else may send them, with whatever source address.
+				{Protocol: netstate.UDP, Port: PingPort, Count: true, Action: drop, Comment: "ping from outside of the tunnel"},
 				{In: TunnelLink, Protocol: netstate.ICMP, Action: accept},
 				{In: TunnelLink, Count: true, Action: drop, Comment: "to the gateway itself, from the peer"},
 				{In: VXLANLink, Protocol: netstate.ICMP, Action: accept},

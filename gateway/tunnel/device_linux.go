@@ -143,7 +143,7 @@ func (d *Device) Reconnect(c Config) error {
 }
 
 // PeerEndpoint returns the address to which packets to the peer go. It is invalid if there is no peer, or if its address is not known
-// yet. The device must have a configuration with at most one peer.
+// yet. The device must have a configuration with at most one Peer.
 func (d *Device) PeerEndpoint() (netip.AddrPort, error) {
 	present, err := d.driver.read()
 	if err != nil {

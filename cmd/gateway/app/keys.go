@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
@@ -35,36 +36,65 @@ const maxKeyFile = 1024
 type keyFiles struct {
 	current, other string
 	last           []byte
+	// isTurned makes the gateway use the second key that the peer has accepted, because it does not answer to the first one.
+	isTurned atomic.Bool
 }
 
-// read returns the private key in use, and all public keys of the gateway, first the one in use. isOther is true if the gateway uses the
-// Secret in the directory other. private is nil if there was no key yet. If the file cannot be used, read returns the last key and an
-// error. read is not safe for concurrent use.
-func (k *keyFiles) read(isOther bool) (private []byte, public [][]byte, err error) {
+// tryOther makes the next call of read return the other key first, if the peer has accepted two.
+func (k *keyFiles) tryOther() { k.isTurned.Store(!k.isTurned.Load()) }
+
+// read returns the private key to use, and all public keys of the gateway, first the one to use. isOther is true if the gateway has
+// changed to the Secret in the directory other. Kubernetes mounts a Secret in each pod at another time, so a key that the peer accepts
+// comes before another one, if accepted is not empty. private is nil if there was no key yet. If no file can be used, read returns the
+// last key and an error. read is not safe for concurrent use.
+func (k *keyFiles) read(isOther bool, accepted [][]byte) (private []byte, public [][]byte, err error) {
 	directories := []string{k.current, k.other}
 	if isOther {
 		slices.Reverse(directories)
 	}
-	key, err := readKey(directories[0])
+	var keys, unaccepted [][]byte
+	for i, directory := range directories {
+		key, unreadable := readKey(directory)
+		switch {
+		case unreadable != nil:
+			if i == 0 {
+				err = unreadable
+			}
+		case slices.ContainsFunc(accepted, func(a []byte) bool { return bytes.Equal(a, publicKey(key)) }):
+			keys = append(keys, key)
+		default:
+			unaccepted = append(unaccepted, key)
+		}
+	}
+	if len(keys) < 2 {
+		k.isTurned.Store(false)
+	} else if k.isTurned.Load() {
+		slices.Reverse(keys)
+	}
 	switch {
+	case len(keys) > 0:
+		err = nil // if it is not the one that the gateway has changed to, this pod does not have that one yet
 	case err != nil && k.last == nil:
 		return nil, nil, fmt.Errorf("waiting for the private key, which the Secret of the gateway contains: %w", err)
 	case err != nil:
-		err = fmt.Errorf("the private key is no longer mounted, the last one is used: %w", err)
-	default:
-		k.last = key
+		keys, err = [][]byte{k.last}, fmt.Errorf("the private key is no longer mounted, the last one is used: %w", err)
 	}
-	own := wgtypes.Key(k.last).PublicKey()
-	public = [][]byte{own[:]}
-	// Without a second key, none is about to be replaced.
-	for _, directory := range directories {
-		key, unreadable := readKey(directory)
-		if unreadable == nil && !bytes.Equal(key, k.last) && len(public) < check.MaxKeys {
-			next := wgtypes.Key(key).PublicKey()
-			public = append(public, next[:])
+	for _, key := range unaccepted {
+		if !slices.ContainsFunc(keys, func(other []byte) bool { return bytes.Equal(key, other) }) {
+			keys = append(keys, key)
 		}
 	}
-	return k.last, public, err
+	keys = keys[:min(len(keys), check.MaxKeys)]
+	for _, key := range keys {
+		public = append(public, publicKey(key))
+	}
+	k.last = keys[0]
+	return keys[0], public, err
+}
+
+func publicKey(private []byte) []byte {
+	public := wgtypes.Key(private).PublicKey()
+	return public[:]
 }
 
 // readKey returns the 32 bytes of the private key in a directory.

@@ -30,6 +30,9 @@ const (
 	// keyCompareInterval is how often the PublicKey is compared although the peer announces the same keys. With a longer interval, a
 	// PublicKey that another client has replaced is completed later.
 	keyCompareInterval = time.Minute
+	// otherKeyGrace is how long a peer must announce a single key until its other key is no longer accepted. It is longer than Kubernetes needs
+	// to mount a Secret in all pods of its gateway: with a shorter time, a pod that takes over could not connect.
+	otherKeyGrace = 10 * time.Minute
 	// keyWriteTimeout limits one request.
 	keyWriteTimeout = 10 * time.Second
 )
@@ -59,21 +62,26 @@ func acceptedKeys(key *networking.PublicKey) [][]byte {
 // acceptAnnounced changes a PublicKey so that the peer may connect with the keys that it announces, first the one in use. Each
 // announcement must contain a key that is already accepted. So a key that an administrator has replaced cannot announce others.
 // A new key first becomes the other key, because the API server lets a gateway change spec.publicKey only to such a key.
-func acceptAnnounced(key *networking.PublicKey, announced [][]byte) {
+//
+// The other key is dropped only when the peer has announced a single key for a while (isSettled). Another pod of its gateway may not have both
+// keys yet.
+func acceptAnnounced(key *networking.PublicKey, announced [][]byte, isSettled bool) {
 	accepted := acceptedKeys(key)
 	isAccepted := func(k []byte) bool {
 		return slices.ContainsFunc(accepted, func(a []byte) bool { return bytes.Equal(a, k) })
 	}
 	first := slices.IndexFunc(announced, isAccepted)
-	if first < 0 {
+	if first < 0 || len(announced) == 1 && !isSettled {
 		return
 	}
 	ordered := append([][]byte{announced[first]}, slices.Delete(slices.Clone(announced), first, first+1)...)
-	key.Spec.PublicKey = ordered[0]
-	if len(ordered) == 1 {
+	if isSame := bytes.Equal(ordered[0], key.Spec.PublicKey); len(ordered) == 1 && !isSame {
+		ordered = append(ordered, key.Spec.PublicKey) // it is dropped when the new order has lasted, too
+	} else if len(ordered) == 1 {
 		delete(key.Annotations, wire.OtherPublicKeyAnnotation)
 		return
 	}
+	key.Spec.PublicKey = ordered[0]
 	setAnnotation(key, wire.OtherPublicKeyAnnotation, wire.FormatKeys(ordered))
 }
 
@@ -97,6 +105,7 @@ type keyKeeper struct {
 	mutex               sync.Mutex
 	active              bool
 	announced, accepted [][]byte
+	since               time.Time // when the peer began to announce these keys
 }
 
 func newKeyKeeper(writer client.Client, p *peering) *keyKeeper {
@@ -114,7 +123,7 @@ func (k *keyKeeper) recordReport(r gateway.Report) {
 		k.active, k.announced, k.accepted = *r.Active, nil, nil
 	}
 	if r.AnnouncedKeys != nil {
-		k.announced = r.AnnouncedKeys
+		k.announced, k.since = r.AnnouncedKeys, time.Now()
 	}
 	if r.AcceptedKeys != nil {
 		k.accepted = r.AcceptedKeys
@@ -162,7 +171,7 @@ func (k *keyKeeper) keepKeys(ctx context.Context, synced <-chan struct{}) error 
 // updateKey writes the PublicKey if necessary. It returns true if it must be compared again.
 func (k *keyKeeper) updateKey(ctx context.Context) (again bool, err error) {
 	k.mutex.Lock()
-	active, announced, accepted := k.active, k.announced, k.accepted
+	active, announced, accepted, since := k.active, k.announced, k.accepted, k.since
 	k.mutex.Unlock()
 	if !active {
 		return false, nil
@@ -173,10 +182,10 @@ func (k *keyKeeper) updateKey(ctx context.Context) (again bool, err error) {
 	}
 	after := before.DeepCopy()
 	if len(announced) > 0 {
-		acceptAnnounced(after, announced)
+		acceptAnnounced(after, announced, time.Since(since) >= otherKeyGrace)
 	}
 	if len(accepted) > 0 {
-		setAnnotation(after, wire.AcceptedKeysAnnotation, wire.FormatKeys(accepted))
+		setAnnotation(after, wire.AcceptedKeysAnnotation, wire.FormatKeys(k.peering.sortAccepted(accepted)))
 	}
 	isSameKey := bytes.Equal(before.Spec.PublicKey, after.Spec.PublicKey)
 	if isSameKey && before.Annotations[wire.OtherPublicKeyAnnotation] == after.Annotations[wire.OtherPublicKeyAnnotation] &&
@@ -208,4 +217,18 @@ func (p *peering) readPublicKey(ctx context.Context) (*networking.PublicKey, err
 	}
 	found, _ := findOnly("PublicKey", p.options.namespace, peer, keys.Items)
 	return found, nil
+}
+
+// sortAccepted returns the keys of this gateway that the peer accepts, first the one in use.
+func (p *peering) sortAccepted(accepted [][]byte) [][]byte {
+	used := p.usedKey.Load()
+	return slices.SortedStableFunc(slices.Values(accepted), func(a, b []byte) int {
+		switch {
+		case used == nil || bytes.Equal(a, *used) == bytes.Equal(b, *used):
+			return 0
+		case bytes.Equal(a, *used):
+			return -1
+		}
+		return 1
+	})
 }

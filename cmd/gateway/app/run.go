@@ -222,10 +222,12 @@ type peering struct {
 	endpoints endpoints
 	// retry receives a value when the next endpoint of the peer should be tried.
 	retry chan struct{}
-	// standby is true while this pod is a standby. It then does not try endpoints.
-	standby atomic.Bool
-	// keys contains the private keys of this gateway. It belongs to the goroutine that calls build.
+	// standby is true while this pod is a standby. It then does not try endpoints. server is true if the peer connects to this gateway.
+	standby, server atomic.Bool
+	// keys contains the private keys of this gateway. Its method read belongs to the goroutine that calls build.
 	keys keyFiles
+	// usedKey is the public key of this gateway that is in use. It is nil if there was no key yet.
+	usedKey atomic.Pointer[[]byte]
 }
 
 // build builds a desired.Peering from the caches.
@@ -255,6 +257,7 @@ func (p *peering) build(ctx context.Context) (desired.Peering, error) {
 		return input, fmt.Errorf("the gateway %s/%s has no label %s: set it to the ID of the peer", o.namespace, o.name, wire.RemoteClusterIDLabel)
 	}
 	p.standby.Store(input.Standby)
+	p.server.Store(input.Server != nil)
 	if err := p.readPeer(ctx, &input); err != nil {
 		return input, err
 	}
@@ -293,12 +296,17 @@ func (p *peering) readPeer(ctx context.Context, input *desired.Peering) error {
 	if input.Configuration != nil {
 		stripMetadata(input.Configuration)
 	}
+	var acceptedByPeer [][]byte
 	if input.PublicKey != nil {
 		input.OtherPublicKeys = acceptedKeys(input.PublicKey)[1:]
+		acceptedByPeer = wire.ParseKeys(input.PublicKey.Annotations[wire.AcceptedKeysAnnotation])
 		stripMetadata(input.PublicKey)
 	}
 	var err error
-	input.PrivateKey, input.OwnPublicKeys, err = p.keys.read(o.usesAlternateKeys(input.Server, input.Client))
+	input.PrivateKey, input.OwnPublicKeys, err = p.keys.read(o.usesAlternateKeys(input.Server, input.Client), acceptedByPeer)
+	if len(input.OwnPublicKeys) > 0 {
+		p.usedKey.Store(&input.OwnPublicKeys[0])
+	}
 	if input.PrivateKey == nil && input.Problem == "" {
 		input.Problem, err = err.Error(), nil // it is reported with the other objects
 	}
@@ -330,10 +338,12 @@ func getObject[T client.Object](ctx context.Context, reader client.Reader, names
 	return stripMetadata(into), nil
 }
 
-// tryEndpoints moves on to the next endpoint at intervals, while the peer does not answer.
+// tryEndpoints moves on to the next endpoint at intervals, while the peer does not answer. If the gateway has two keys, it also tries the
+// other one. A server does so half as often, so that two gateways with two keys each meet.
 func (p *peering) tryEndpoints(ctx context.Context, connections <-chan bool) error {
 	timer := time.NewTicker(endpointRetryInterval)
 	defer timer.Stop()
+	attempts := 0
 	for connected := false; ; {
 		select {
 		case <-ctx.Done():
@@ -341,11 +351,16 @@ func (p *peering) tryEndpoints(ctx context.Context, connections <-chan bool) err
 		case connected = <-connections:
 			timer.Reset(endpointRetryInterval)
 			if connected {
+				attempts = 0
 				continue
 			}
 		case <-timer.C:
 			if connected || p.standby.Load() {
 				continue
+			}
+			attempts++
+			if !p.server.Load() || attempts%2 == 0 {
+				p.keys.tryOther()
 			}
 		}
 		p.endpoints.advance()

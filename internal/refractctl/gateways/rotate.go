@@ -72,6 +72,9 @@ func (l *Link) Rotate(ctx context.Context, atConsumer, atProvider *cluster.Write
 
 // replaceKeys deletes the Secret with the keys and the pods of the cluster's gateway, and returns the new public key.
 func (l *Link) replaceKeys(ctx context.Context, e *end) ([]byte, error) {
+	if err := e.find(ctx); err != nil { // its keys may have been replaced since
+		return nil, err
+	}
 	name, err := e.secretName()
 	if err != nil {
 		return nil, err
