@@ -195,7 +195,7 @@ func (h *held) changesNoOther(manager client.Client, prefix string) {
 		patch(`{"subjects":[`+subject("User", "bob")+`]}`, "")
 		patch(`{"subjects":null}`, "")
 		metadata := ""
-		if refusal == onlyOwnBindings {
+		if role == "controller-manager" {
 			metadata = "does not change the metadata of RoleBindings"
 		}
 		patch(`{"metadata":{"annotations":{"example.com/team":"web"}}}`, metadata)
