@@ -91,8 +91,10 @@ func TestTheManagerBindsOnlyItsRoles(t *testing.T) {
 			if variant.accounts || variant.gateways {
 				own := &rbacv1.ClusterRoleBinding{
 					ObjectMeta: metav1.ObjectMeta{Name: "more", Labels: map[string]string{wire.VirtualNodeLabel: "eve"}},
-					RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: variant.prefix + "-controller-manager"},
-					Subjects:   []rbacv1.Subject{rbac.ServiceAccount("liqo-tenant-milan", "eve")},
+					RoleRef: rbacv1.RoleRef{
+						APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: variant.prefix + "-controller-manager",
+					},
+					Subjects: []rbacv1.Subject{rbac.ServiceAccount("liqo-tenant-milan", "eve")},
 				}
 				h.refused(manager, own, "The controller manager grants ")
 			}

@@ -173,8 +173,8 @@ type gatewayLoop struct {
 	// remeasure receives a request to measure the path to the peer, and measured the result.
 	remeasure chan struct{}
 	measured  chan int
-	// keyTimer runs while the peer may use several keys, at the interval keyInterval. It is 0 while the timer does not run. keysChanged is the time when
-	// the keys of the peer changed.
+	// keyTimer runs while the peer may use several keys, at the interval keyInterval. It is 0 while the timer does not run.
+	// keysChanged is the time when the keys of the peer changed.
 	keyTimer    *time.Ticker
 	keyInterval time.Duration
 	keysChanged time.Time

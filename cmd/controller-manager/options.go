@@ -120,7 +120,8 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 		"enable running the gateways of GatewayServers and GatewayClients whose template is in the namespace of this installation; "+
 			"those with templates of Liqo are left to Liqo")
 	flags.DurationVar(&o.keyRotation, "gateway-key-rotation-interval", 30*24*time.Hour,
-		"age of a gateway's keys at which others replace them, if the gateway of the peer runs Refract; the connection stays; 0 disables it")
+		"age of a gateway's keys at which others replace them, if the gateway of the peer runs Refract; the connection stays; "+
+			"0 disables it")
 	flags.StringToStringVar(&o.homeDomains, "home-domain-of", nil, "consumers whose pods resolve the DNS names of their own cluster, with the domain of its DNS, as cluster-id=domain, such as milan=cluster.local, separated by commas; the command home-names must run for each of them, behind the Service "+wire.HomeNamesService+" in its tenant namespace, and pods wait for that Service; by default none")
 	flags.DurationVar(&o.recordAfter, "shadow-pod-record-after", 30*time.Second, "age of a pod at which the phase Running is recorded in its ShadowPod; the final phase is recorded at once")
 	flags.BoolVar(&o.denyDirectConnections, "deny-direct-connections", false, "drop endpoints in third clusters that would be reached directly, bypassing the consumer")
@@ -258,7 +259,8 @@ func (o *options) validateWork() error {
 		faults = append(faults, err)
 	}
 	if o.keyRotation < 0 {
-		faults = append(faults, fmt.Errorf("--gateway-key-rotation-interval is %s: use 0 or a positive duration such as 720h", o.keyRotation))
+		const text = "--gateway-key-rotation-interval is %s: use 0 or a positive duration such as 720h"
+		faults = append(faults, fmt.Errorf(text, o.keyRotation))
 	}
 	if o.drainTimeout < 0 {
 		faults = append(faults, fmt.Errorf("--virtual-node-drain-timeout is %s: use 0 or a positive duration such as 10m", o.drainTimeout))

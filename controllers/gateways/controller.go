@@ -97,7 +97,7 @@ const (
 	keysReason        = "NewKeys"
 	// keysReplacedReason is the reason of the Event about keys that the controller has replaced because of their age.
 	keysReplacedReason = "KeysReplaced"
-	runAction         = "Run"
+	runAction          = "Run"
 )
 
 // unavailableCheckInterval is how often the objects of a gateway without an available pod are compared. A longer interval

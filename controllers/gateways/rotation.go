@@ -50,7 +50,9 @@ type rotation struct {
 
 // rotateKeys makes new keys when those in use are old, uses them when the peer accepts them, and deletes the old ones when the connection
 // is established with the new ones. again is the time until the next step. It is 0 if there is none.
-func (c *Controller) rotateKeys(ctx context.Context, g gateway, deployment *appsv1.Deployment) (again time.Duration, why verdict, err error) {
+func (c *Controller) rotateKeys(
+	ctx context.Context, g gateway, deployment *appsv1.Deployment,
+) (again time.Duration, why verdict, err error) {
 	if _, isGiven := g.primarySecret(); isGiven || c.options.KeyRotationInterval == 0 || !g.hasKeys() {
 		return 0, verdict{}, nil
 	}
@@ -101,8 +103,8 @@ func (c *Controller) keyLifetime(g gateway) time.Duration {
 	return c.options.KeyRotationInterval - c.options.KeyRotationInterval/10/steps*time.Duration(hash.Sum32()%steps)
 }
 
-// makeNextKeys replaces the Secret that is not in use with new keys. What it does is recorded first: the keys of an earlier process that the
-// peer may accept do not count any more.
+// makeNextKeys replaces the Secret that is not in use with new keys. What it does is recorded first: the keys of an earlier
+// process that the peer may accept do not count any more.
 func (c *Controller) makeNextKeys(ctx context.Context, g gateway, deployment *appsv1.Deployment, state rotation) (verdict, error) {
 	name := g.unusedSecret()
 	secret, err := forgeKeys(g, name)
@@ -121,7 +123,9 @@ func (c *Controller) makeNextKeys(ctx context.Context, g gateway, deployment *ap
 }
 
 // awaitAcceptance uses the next keys if the peer accepts them, and makes others if it has not done so for a long time.
-func (c *Controller) awaitAcceptance(ctx context.Context, g gateway, deployment *appsv1.Deployment, state rotation) (time.Duration, verdict, error) {
+func (c *Controller) awaitAcceptance(
+	ctx context.Context, g gateway, deployment *appsv1.Deployment, state rotation,
+) (time.Duration, verdict, error) {
 	accepted, err := c.acceptedKeys(ctx, g)
 	if err != nil {
 		return 0, verdict{}, err
@@ -157,7 +161,9 @@ func (c *Controller) recordUse(ctx context.Context, g gateway, deployment *appsv
 
 // deleteReplaced deletes the replaced keys. Until the peer has answered for a while since they were replaced, and the active pod uses the
 // new ones, they stay: the connection may still need them.
-func (c *Controller) deleteReplaced(ctx context.Context, g gateway, deployment *appsv1.Deployment, state rotation) (time.Duration, verdict, error) {
+func (c *Controller) deleteReplaced(
+	ctx context.Context, g gateway, deployment *appsv1.Deployment, state rotation,
+) (time.Duration, verdict, error) {
 	accepted, err := c.acceptedKeys(ctx, g)
 	if err != nil {
 		return 0, verdict{}, err
@@ -179,8 +185,8 @@ func (c *Controller) deleteReplaced(ctx context.Context, g gateway, deployment *
 // acceptedKeys returns the public keys of the gateway that the peer accepts, first the one that the active pod uses.
 func (c *Controller) acceptedKeys(ctx context.Context, g gateway) ([][]byte, error) {
 	keys := &api.PublicKeyList{}
-	selector := []client.ListOption{client.InNamespace(g.object().GetNamespace()), client.MatchingLabels{wire.RemoteClusterIDLabel: g.peer()}}
-	if err := c.client.List(ctx, keys, selector...); err != nil {
+	ofPeer := client.MatchingLabels{wire.RemoteClusterIDLabel: g.peer()}
+	if err := c.client.List(ctx, keys, client.InNamespace(g.object().GetNamespace()), ofPeer); err != nil {
 		return nil, fmt.Errorf("listing the PublicKeys of namespace %s, %w", g.object().GetNamespace(), err)
 	}
 	if len(keys.Items) != 1 {
@@ -218,7 +224,8 @@ func (c *Controller) exists(ctx context.Context, g gateway, name string) (bool, 
 	return false, fmt.Errorf("looking for Secret %s, %w", client.ObjectKeyFromObject(secret), err)
 }
 
-// deleteSecret deletes one of the two Secrets with keys of the gateway, if it exists. Unless it is a dry run, the Secret must not be in use.
+// deleteSecret deletes one of the two Secrets with keys of the gateway, if it exists. Unless it is a dry run, the Secret must
+// not be in use.
 func (c *Controller) deleteSecret(ctx context.Context, g gateway, name string, options ...client.DeleteOption) (verdict, error) {
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: g.object().GetNamespace(), Name: name}}
 	if len(options) == 0 {

@@ -65,9 +65,7 @@ func backdate(t *testing.T, deployment *appsv1.Deployment, field string) {
 	fields[field] = time.Now().Add(-48 * time.Hour).UTC().Format(time.RFC3339)
 	text, err := json.Marshal(fields)
 	require.NoError(t, err)
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{wire.KeyRotationAnnotation: string(text)}}})
-	require.NoError(t, err)
-	rome.Patch(t, deployment, string(patch))
+	rome.Patch(t, deployment, fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, wire.KeyRotationAnnotation, text))
 }
 
 // TestKeyRotation checks all steps of the replacement of keys, with the permissions and the policies of the chart.
@@ -221,8 +219,10 @@ func TestPoliciesOfKeys(t *testing.T) {
 	require.NoError(t, err)
 	labels := map[string]string{wire.ComponentLabel: wire.GatewayComponent}
 	for name, meta := range map[string]metav1.ObjectMeta{
-		"without the label": {Namespace: namespace, Name: "gw-turin"}, "another name": {Namespace: namespace, Name: "password", Labels: labels},
-		"another namespace": {Namespace: other, Name: "gw-milan", Labels: labels}, "a kubeconfig": {Namespace: other, Name: "kubeconfig-admin"},
+		"without the label": {Namespace: namespace, Name: "gw-turin"},
+		"another name":      {Namespace: namespace, Name: "password", Labels: labels},
+		"another namespace": {Namespace: other, Name: "gw-milan", Labels: labels},
+		"a kubeconfig":      {Namespace: other, Name: "kubeconfig-admin"},
 	} {
 		secret := &corev1.Secret{ObjectMeta: meta}
 		rome.Create(t, secret)
@@ -245,7 +245,9 @@ func TestPoliciesOfKeys(t *testing.T) {
 	patch := func(text string) error {
 		return gateway.Patch(t.Context(), public.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(text)))
 	}
-	annotate := func(name, value string) error { return patch(fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, name, value)) }
+	annotate := func(name, value string) error {
+		return patch(fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, name, value))
+	}
 	controllertest.Eventually(t, "the permissions of the gateway", func() error { return annotate(wire.AcceptedKeysAnnotation, key(9)) })
 	assert.ErrorContains(t, patch(`{"spec":{"publicKey":"`+key(1)+`"}}`), "only to one that was announced before")
 	require.NoError(t, annotate(wire.OtherPublicKeyAnnotation, key(0)+","+key(1)))

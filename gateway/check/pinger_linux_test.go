@@ -64,8 +64,10 @@ func TestPinger(t *testing.T) {
 		"", "{", "null", `{"clusterID":"rome","msgType":"OTHER"}`, `{"clusterID":"naples","msgType":"PING","timeStamp":"bad"}`,
 		`{"clusterID":"rome","msgType":"PING","timeStamp":"bad","more":"` + strings.Repeat("x", 2000) + `"}`,
 		`{"clusterID":"milan","msgType":"PONG","timeStamp":"2020-01-01T00:00:00Z"}`,
-		`{"clusterID":"rome","msgType":"PING","timeStamp":"bad","keys":["YQ=="]}`, `{"clusterID":"rome","msgType":"PING","timeStamp":"bad","keys":"a"}`,
-		`{"clusterID":"rome","msgType":"PING","timeStamp":"bad","keys":[` + strings.Repeat(encoded(key(1))+",", MaxKeys) + encoded(key(1)) + `]}`,
+		`{"clusterID":"rome","msgType":"PING","timeStamp":"bad","keys":["YQ=="]}`,
+		`{"clusterID":"rome","msgType":"PING","timeStamp":"bad","keys":"a"}`,
+		`{"clusterID":"rome","msgType":"PING","timeStamp":"bad","keys":[` + strings.Repeat(encoded(key(1))+",", MaxKeys) +
+			encoded(key(1)) + `]}`,
 		`{"clusterID":"naples","msgType":"PONG","timeStamp":"` + fields["timeStamp"].(string) + `"}`,
 	} {
 		send(pinger, bad)

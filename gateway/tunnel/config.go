@@ -77,7 +77,8 @@ func lastHandshake(present *wgtypes.Device, key wgtypes.Key) time.Time {
 	return present.Peers[i].LastHandshakeTime
 }
 
-// diff returns the changes that turn a device into the desired one, or nil if there are none. Each desired peer has a single key. previous contains the
+// diff returns the changes that turn a device into the desired one, or nil if there are none. Each desired peer
+// has a single key. previous contains the
 // endpoints of the last configuration. A desired endpoint that differs from the previous one is applied immediately.
 // Otherwise the device may continue to use another endpoint to which the peer has moved.
 func diff(present *wgtypes.Device, desired Config, previous map[wgtypes.Key]netip.AddrPort, now time.Time) *wgtypes.Config {

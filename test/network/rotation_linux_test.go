@@ -90,7 +90,8 @@ func (s *site) rotate(t *testing.T, peer *site, used, unused string, meanwhile f
 		return nil
 	})
 	require.Equal(t, before, peer.readPublicKey(t).Spec.PublicKey)
-	s.useKeys(t, map[bool]string{true: wire.AlternateKeysName(gatewayName), false: wire.GatewayObjectName(gatewayName)}[unused == s.alternateKeysDir])
+	secrets := map[string]string{s.keysDir: wire.GatewayObjectName(gatewayName), s.alternateKeysDir: wire.AlternateKeysName(gatewayName)}
+	s.useKeys(t, secrets[unused])
 	await(t, func() error {
 		return expect(wgtypes.Key(peer.readPublicKey(t).Spec.PublicKey), public)
 	})

@@ -63,8 +63,9 @@ func TestRealNodesByGateways(t *testing.T) {
 	w.run("kubectl create namespace liqo")
 	w.run("kubectl --namespace=liqo create secret docker-registry registry " + privateRegistry)
 	begun := time.Now()
-	w.run("refractctl install --cluster-id=rome --registry=registry.example.com/private/refract --set=common.imagePullSecrets[0].name=registry --network=gateway")
-	w.run("refractctl install --cluster-id=milan --registry=registry.example.com/refract --context=milan --network=gateway")
+	const install = "refractctl install --network=gateway --set=networking.gateways.keyRotationInterval=1m --cluster-id="
+	w.run(install + "rome --registry=registry.example.com/private/refract --set=common.imagePullSecrets[0].name=registry")
+	w.run(install + "milan --registry=registry.example.com/refract --context=milan")
 	const ranges = " --pod-cidrs=10.244.0.0/16 --remote-pod-cidrs=10.244.0.0/16"
 	w.run("refractctl peer --remote-context=milan --cpu=2 --memory=4Gi --network=gateway --gw-server-service-type=NodePort --timeout=5m" + ranges)
 	w.run("kubectl create namespace shop")
@@ -82,6 +83,13 @@ func TestRealNodesByGateways(t *testing.T) {
 	w.run("refractctl network status")
 	image := strings.Replace(w.run("kubectl --namespace=liqo get deployment refract-controller-manager --output=jsonpath={..image}"), "private/", "", 1)
 	require.NotContains(t, w.run("refractctl network test --image="+image), "Error")
+	// The kubelets mount the next keys within a minute or two.
+	const changed = `--all --timeout=8m --for=jsonpath="{.status.secretRef.name}"=gw-`
+	w.run(`kubectl --namespace=liqo-tenant-milan wait gatewayclient ` + changed + `milan-alternate`)
+	w.run(`kubectl --context=milan --namespace=liqo-tenant-rome wait gatewayserver ` + changed + `rome-alternate`)
+	w.verify([]check{page, {"the replaced key is accepted for a while",
+		`kubectl --namespace=liqo-tenant-milan get publickeies --output=yaml`,
+		`plugins.refract.io/other-public-key: \S+,\S+`}})
 	w.run("refractctl network rotate --remote-context=milan --timeout=5m")
 	w.verify([]check{page})
 	w.run("refractctl doctor")

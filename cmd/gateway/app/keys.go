@@ -24,8 +24,8 @@ import (
 	"github.com/refract-project/refract/gateway/check"
 )
 
-// keyCheckInterval is how often the mounted keys are compared. With a longer interval, a gateway uses a replaced key for longer, and it takes
-// longer until a new key is announced to the peer.
+// keyCheckInterval is how often the mounted keys are compared. With a longer interval, a gateway uses a replaced key for
+// longer, and it takes longer until a new key is announced to the peer.
 const keyCheckInterval = 10 * time.Second
 
 // maxKeyFile limits how much of the file is read. It is longer than a key, so that a file that is too long is detected.

@@ -60,8 +60,9 @@ func (o *runOptions) addFlags(flags *pflag.FlagSet, env func(string) string) {
 	flags.StringVar(&o.namespace, "namespace", env("POD_NAMESPACE"), "tenant namespace of the peer, with the objects of the gateway; by default $POD_NAMESPACE")
 	flags.StringVar(&o.name, "name", "", "name of the GatewayServer or GatewayClient")
 	flags.StringVar(&o.keysDir, "keys-dir", "/etc/wireguard/keys", "directory where the Secret with the keys of this gateway is mounted; changes are followed")
-	flags.StringVar(&o.alternateKeysDir, "alternate-keys-dir", "", "directory where the second Secret with keys is mounted while the keys are replaced; "+
-		"it is in use once status.secretRef of the gateway names it")
+	flags.StringVar(&o.alternateKeysDir, "alternate-keys-dir", "",
+		"directory where the second Secret with keys is mounted while the keys are replaced; "+
+			"it is in use once status.secretRef of the gateway names it")
 	flags.StringVar(&o.podIP, "pod-ip", env("POD_IP"), "address of this pod, whose link has the MTU of the pod network; by default $POD_IP")
 	flags.IntVar(&o.mtu, "mtu", 0, "MTU of the pod network in bytes; 0 for the MTU of the link with --pod-ip")
 	flags.BoolVar(&o.standby, "standby", false, "elect the active one of several pods, which share one key: this pod carries no packets before status.internalEndpoint of the gateway has its address")

@@ -30,8 +30,9 @@ const (
 	// keyCompareInterval is how often the PublicKey is compared although the peer announces the same keys. With a longer interval, a
 	// PublicKey that another client has replaced is completed later.
 	keyCompareInterval = time.Minute
-	// otherKeyGrace is how long a peer must announce a single key until its other key is no longer accepted. It is longer than Kubernetes needs
-	// to mount a Secret in all pods of its gateway: with a shorter time, a pod that takes over could not connect.
+	// otherKeyGrace is how long a peer must announce a single key until its other key is no longer accepted. It is longer
+	// than Kubernetes needs to mount a Secret in all pods of its gateway: with a shorter time, a pod that takes over could
+	// not connect.
 	otherKeyGrace = 10 * time.Minute
 	// keyWriteTimeout limits one request.
 	keyWriteTimeout = 10 * time.Second
@@ -63,8 +64,8 @@ func acceptedKeys(key *networking.PublicKey) [][]byte {
 // announcement must contain a key that is already accepted. So a key that an administrator has replaced cannot announce others.
 // A new key first becomes the other key, because the API server lets a gateway change spec.publicKey only to such a key.
 //
-// The other key is dropped only when the peer has announced a single key for a while (isSettled). Another pod of its gateway may not have both
-// keys yet.
+// The other key is dropped only when the peer has announced a single key for a while (isSettled). Another pod of its gateway
+// may not have both keys yet.
 func acceptAnnounced(key *networking.PublicKey, announced [][]byte, isSettled bool) {
 	accepted := acceptedKeys(key)
 	isAccepted := func(k []byte) bool {
@@ -212,7 +213,8 @@ func (p *peering) readPublicKey(ctx context.Context) (*networking.PublicKey, err
 		return nil, err
 	}
 	keys, peer := &networking.PublicKeyList{}, gate.GetLabels()[wire.RemoteClusterIDLabel]
-	if err := p.reader.List(ctx, keys, client.InNamespace(p.options.namespace), client.MatchingLabels{wire.RemoteClusterIDLabel: peer}); err != nil {
+	selector := []client.ListOption{client.InNamespace(p.options.namespace), client.MatchingLabels{wire.RemoteClusterIDLabel: peer}}
+	if err := p.reader.List(ctx, keys, selector...); err != nil {
 		return nil, err
 	}
 	found, _ := findOnly("PublicKey", p.options.namespace, peer, keys.Items)

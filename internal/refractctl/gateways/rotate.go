@@ -87,7 +87,8 @@ func (l *Link) replaceKeys(ctx context.Context, e *end) ([]byte, error) {
 	l.Report("%s: replacing the keys of its gateway, in Secret %s", e.ID(), key)
 	// The other Secret contains keys that have replaced others, or will replace them. The peer may accept them, too.
 	for _, name := range e.secretNames() {
-		if err := e.Client.Delete(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: name}}); client.IgnoreNotFound(err) != nil {
+		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: name}}
+		if err := e.Client.Delete(ctx, secret); client.IgnoreNotFound(err) != nil {
 			return nil, fmt.Errorf("cluster %s: deleting Secret %s/%s, %w", e.Name, key.Namespace, name, err)
 		}
 	}

@@ -69,7 +69,8 @@ func configMap(name, metadata, refusal string) Attack {
 
 func network(kind, resource, name, metadata, spec, refusal string) Attack {
 	return Attack{Name: name, Resource: liqo("networking", resource), Refusal: refusal,
-		manifest: "{apiVersion: networking.liqo.io/v1beta1, kind: " + kind + ", metadata: {name: attack, " + metadata + "}, spec: {" + spec + "}}"}
+		manifest: "{apiVersion: networking.liqo.io/v1beta1, kind: " + kind +
+			", metadata: {name: attack, " + metadata + "}, spec: {" + spec + "}}"}
 }
 
 func inTenant(a Attack) Attack {
