@@ -239,7 +239,7 @@ func (c *Controller) deleteSecret(ctx context.Context, g gateway, name string, o
 			return verdict{}, fmt.Errorf("getting %s in namespace %s, %w", g, secret.Namespace, err)
 		}
 		if used, _ := current.secretName(); used == name {
-			return verdict{}, fmt.Errorf("Secret %s is in use meanwhile", client.ObjectKeyFromObject(secret))
+			return verdict{}, fmt.Errorf("deleting Secret %s, it is in use meanwhile", client.ObjectKeyFromObject(secret))
 		}
 	}
 	return c.explainRefusal(secret, client.IgnoreNotFound(c.client.Delete(ctx, secret, options...)))
