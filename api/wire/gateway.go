@@ -3,11 +3,6 @@
 
 package wire
 
-import (
-	"encoding/base64"
-	"strings"
-)
-
 // Labels of the objects of a gateway. The names and values are Liqo's.
 const (
 	// GatewayResourceLabel ("true") marks the Secret with the keys of a gateway, and the PublicKey of the peer's gateway.
@@ -62,27 +57,3 @@ const KeyRotationAnnotation = "plugins.refract.io/key-rotation"
 // AlternateKeysName returns the name of the second Secret with keys of a gateway. status.secretRef names the Secret in use. The other
 // one contains the keys that will replace them or were replaced, or does not exist.
 func AlternateKeysName(gateway string) string { return GatewayObjectName(gateway) + "-alternate" }
-
-// FormatKeys returns the value of an annotation with keys.
-func FormatKeys(keys [][]byte) string {
-	texts := make([]string, 0, len(keys))
-	for _, key := range keys {
-		texts = append(texts, base64.StdEncoding.EncodeToString(key))
-	}
-	return strings.Join(texts, ",")
-}
-
-// ParseKeys returns the keys in the value of an annotation. It returns nil if the value contains anything else.
-func ParseKeys(value string) (keys [][]byte) {
-	if value == "" {
-		return nil
-	}
-	for text := range strings.SplitSeq(value, ",") {
-		key, err := base64.StdEncoding.DecodeString(text)
-		if err != nil {
-			return nil
-		}
-		keys = append(keys, key)
-	}
-	return keys
-}

@@ -192,7 +192,7 @@ func (c *Controller) acceptedKeys(ctx context.Context, g gateway) ([][]byte, err
 	if len(keys.Items) != 1 {
 		return nil, nil
 	}
-	return wire.ParseKeys(keys.Items[0].Annotations[wire.AcceptedKeysAnnotation]), nil
+	return api.ParseKeys(keys.Items[0].Annotations[wire.AcceptedKeysAnnotation]), nil
 }
 
 // lastAnswer returns when the peer last answered, according to the clock of this cluster. It is zero if it does not answer now.

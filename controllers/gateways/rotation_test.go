@@ -85,7 +85,7 @@ func TestKeyRotation(t *testing.T) {
 	accept := func(keys ...[]byte) {
 		t.Helper()
 		rome.Patch(t, &api.PublicKey{ObjectMeta: metaOf(namespace, "milan")},
-			fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, wire.AcceptedKeysAnnotation, wire.FormatKeys(keys)))
+			fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, wire.AcceptedKeysAnnotation, api.FormatKeys(keys)))
 	}
 	accept(first.Data["publicKey"])
 	complete(t, deployment)
@@ -191,7 +191,7 @@ func TestKeysThatAreNotReplaced(t *testing.T) {
 			gatewayClient.Spec.SecretRef.Name = c.given
 			key := &api.PublicKey{ObjectMeta: metaOf(namespace, "milan"), Spec: api.PublicKeySpec{PublicKey: make([]byte, 32)}}
 			if c.isKnown {
-				key.Annotations = map[string]string{wire.AcceptedKeysAnnotation: wire.FormatKeys([][]byte{make([]byte, 32)})}
+				key.Annotations = map[string]string{wire.AcceptedKeysAnnotation: api.FormatKeys([][]byte{make([]byte, 32)})}
 			}
 			rome.Create(t, key)
 			rome.Create(t, gatewayClient)

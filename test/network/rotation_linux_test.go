@@ -83,7 +83,7 @@ func (s *site) rotate(t *testing.T, peer *site, used, unused string, meanwhile f
 	public, before := next.PublicKey(), peer.readPublicKey(t).Spec.PublicKey
 	require.NoError(t, os.WriteFile(filepath.Join(unused, wire.PrivateKeyField), next[:], 0o400))
 	await(t, func() error {
-		accepted := wire.ParseKeys(s.readPublicKey(t).Annotations[wire.AcceptedKeysAnnotation])
+		accepted := networking.ParseKeys(s.readPublicKey(t).Annotations[wire.AcceptedKeysAnnotation])
 		if !slices.ContainsFunc(accepted, func(key []byte) bool { return bytes.Equal(key, public[:]) }) {
 			return fmt.Errorf("%s does not accept the new key of %s", peer.name, s.name)
 		}

@@ -124,7 +124,7 @@ func TestKeysOfSeveralPods(t *testing.T) {
 // TestAnnouncedKeys checks which keys of a peer are accepted.
 func TestAnnouncedKeys(t *testing.T) {
 	key := func(n byte) []byte { return bytes.Repeat([]byte{n}, 32) }
-	pair := func(a, b byte) string { return wire.FormatKeys([][]byte{key(a), key(b)}) }
+	pair := func(a, b byte) string { return networking.FormatKeys([][]byte{key(a), key(b)}) }
 	for name, c := range map[string]struct {
 		spec      byte
 		other     string

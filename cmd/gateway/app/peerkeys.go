@@ -53,7 +53,7 @@ func (o *runOptions) usesAlternateKeys(server *networking.GatewayServer, gateway
 // acceptedKeys returns the public keys with which the peer may connect: spec.publicKey first, and then the key in the annotation.
 func acceptedKeys(key *networking.PublicKey) [][]byte {
 	accepted := [][]byte{key.Spec.PublicKey}
-	annotated := wire.ParseKeys(key.Annotations[wire.OtherPublicKeyAnnotation])
+	annotated := networking.ParseKeys(key.Annotations[wire.OtherPublicKeyAnnotation])
 	if len(annotated) == 2 && bytes.Equal(annotated[0], key.Spec.PublicKey) && len(annotated[1]) == wgtypes.KeyLen {
 		accepted = append(accepted, annotated[1])
 	}
@@ -83,7 +83,7 @@ func acceptAnnounced(key *networking.PublicKey, announced [][]byte, isSettled bo
 		return
 	}
 	key.Spec.PublicKey = ordered[0]
-	setAnnotation(key, wire.OtherPublicKeyAnnotation, wire.FormatKeys(ordered))
+	setAnnotation(key, wire.OtherPublicKeyAnnotation, networking.FormatKeys(ordered))
 }
 
 func setAnnotation(object client.Object, name, value string) {
@@ -186,7 +186,7 @@ func (k *keyKeeper) updateKey(ctx context.Context) (again bool, err error) {
 		acceptAnnounced(after, announced, time.Since(since) >= otherKeyGrace)
 	}
 	if len(accepted) > 0 {
-		setAnnotation(after, wire.AcceptedKeysAnnotation, wire.FormatKeys(k.peering.sortAccepted(accepted)))
+		setAnnotation(after, wire.AcceptedKeysAnnotation, networking.FormatKeys(k.peering.sortAccepted(accepted)))
 	}
 	isSameKey := bytes.Equal(before.Spec.PublicKey, after.Spec.PublicKey)
 	if isSameKey && before.Annotations[wire.OtherPublicKeyAnnotation] == after.Annotations[wire.OtherPublicKeyAnnotation] &&

@@ -299,7 +299,7 @@ func (p *peering) readPeer(ctx context.Context, input *desired.Peering) error {
 	var acceptedByPeer [][]byte
 	if input.PublicKey != nil {
 		input.OtherPublicKeys = acceptedKeys(input.PublicKey)[1:]
-		acceptedByPeer = wire.ParseKeys(input.PublicKey.Annotations[wire.AcceptedKeysAnnotation])
+		acceptedByPeer = networking.ParseKeys(input.PublicKey.Annotations[wire.AcceptedKeysAnnotation])
 		stripMetadata(input.PublicKey)
 	}
 	var err error
