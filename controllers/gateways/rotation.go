@@ -42,7 +42,8 @@ type rotation struct {
 	// Next is the Secret with the next keys, and Created the time when they were made. They are empty if there are none.
 	Next    string      `json:"next,omitempty"`
 	Created metav1.Time `json:"created,omitzero"`
-	// PublicKey is the public key in Next or, if there is none, the one that has replaced that in Unused.
+	// PublicKey is the public key in Next. If there are no next keys, it is the public key in use, which has replaced the key in
+	// Unused.
 	PublicKey []byte `json:"publicKey,omitempty"`
 	// Unused is the Secret with the replaced keys, until it is deleted.
 	Unused string `json:"unused,omitempty"`
@@ -103,8 +104,8 @@ func (c *Controller) keyLifetime(g gateway) time.Duration {
 	return c.options.KeyRotationInterval - c.options.KeyRotationInterval/10/steps*time.Duration(hash.Sum32()%steps)
 }
 
-// makeNextKeys replaces the Secret that is not in use with new keys. What it does is recorded first: the keys of an earlier
-// process that the peer may accept do not count any more.
+// makeNextKeys replaces the Secret that is not in use with new keys. The new keys are recorded first, so that keys of an
+// earlier process no longer count, even if the peer accepts them.
 func (c *Controller) makeNextKeys(ctx context.Context, g gateway, deployment *appsv1.Deployment, state rotation) (verdict, error) {
 	name := g.unusedSecret()
 	secret, err := forgeKeys(g, name)

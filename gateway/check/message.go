@@ -45,8 +45,8 @@ type message struct {
 	// MTU is the size of the packet in a probe of the path MTU, with the headers, and in its answer. Only gateways of Refract get
 	// such messages. Versions that do not know the field drop it, so that their answers do not count.
 	MTU int `json:"mtu,omitempty"`
-	// Keys contains public keys: in a ping those of the sender, and in an answer to such a ping those with which its sender lets the
-	// other gateway connect. Versions that do not know the field drop it, so that their answers confirm nothing.
+	// Keys contains public keys. A ping has the keys of its sender. The answer has the keys that the answering gateway accepts from
+	// that sender. Versions that do not know the field drop it, so that their answers confirm nothing.
 	Keys [][]byte `json:"keys,omitempty"`
 }
 
