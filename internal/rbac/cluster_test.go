@@ -277,7 +277,10 @@ may watch configurations.networking.liqo.io in liqo-tenant-milan
 not watch configurations.networking.liqo.io in liqo-tenant-rome
 not watch configurations.networking.liqo.io
 may watch publickeies.networking.liqo.io in liqo-tenant-milan
-not patch publickeies.networking.liqo.io in liqo-tenant-milan named milan
+may patch publickeies.networking.liqo.io in liqo-tenant-milan named milan
+not patch publickeies.networking.liqo.io in liqo-tenant-rome named rome
+not create publickeies.networking.liqo.io in liqo-tenant-milan
+not delete publickeies.networking.liqo.io in liqo-tenant-milan named milan
 may watch gatewayservers.networking.liqo.io in liqo-tenant-milan
 not watch gatewayservers.networking.liqo.io in liqo-tenant-rome
 not patch gatewayservers.networking.liqo.io in liqo-tenant-milan named milan
