@@ -43,8 +43,8 @@ type Peer struct {
 	AllowedIPs []netip.Prefix
 }
 
-// singleKeys returns a peer for each key of the configured peers. The first one of those with the same endpoint and ranges has the
-// allowed IPs: WireGuard takes them from another peer in the same step.
+// singleKeys returns the configuration with a peer for each key. Of the keys of one peer, the key with the latest handshake comes first
+// and has the allowed IPs. WireGuard takes them from the peer of another key in the same step.
 func (c Config) singleKeys(present *wgtypes.Device) Config {
 	var peers []Peer
 	for _, p := range c.Peers {
@@ -78,9 +78,8 @@ func lastHandshake(present *wgtypes.Device, key wgtypes.Key) time.Time {
 }
 
 // diff returns the changes that turn a device into the desired one, or nil if there are none. Each desired peer
-// has a single key. previous contains the
-// endpoints of the last configuration. A desired endpoint that differs from the previous one is applied immediately.
-// Otherwise the device may continue to use another endpoint to which the peer has moved.
+// has a single key. previous contains the endpoints of the last configuration. A desired endpoint that differs from the
+// previous one is applied immediately. Otherwise the device may continue to use another endpoint to which the peer has moved.
 func diff(present *wgtypes.Device, desired Config, previous map[wgtypes.Key]netip.AddrPort, now time.Time) *wgtypes.Config {
 	changes := &wgtypes.Config{}
 	changed := false

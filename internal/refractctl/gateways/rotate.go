@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -86,7 +87,7 @@ func (l *Link) replaceKeys(ctx context.Context, e *end) ([]byte, error) {
 	}
 	l.Report("%s: replacing the keys of its gateway, in Secret %s", e.ID(), key)
 	// The other Secret contains keys that have replaced others, or will replace them. The peer may accept them, too.
-	for _, name := range e.secretNames() {
+	for _, name := range e.secretNames(key.Name) {
 		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: name}}
 		if err := e.Client.Delete(ctx, secret); client.IgnoreNotFound(err) != nil {
 			return nil, fmt.Errorf("cluster %s: deleting Secret %s/%s, %w", e.Name, key.Namespace, name, err)
@@ -116,15 +117,20 @@ func (l *Link) replaceKeys(ctx context.Context, e *end) ([]byte, error) {
 	return public, err
 }
 
-// secretNames returns the names of both Secrets with keys of the cluster's gateway.
-func (e *end) secretNames() []string {
+// secretNames returns the names of all Secrets with keys of the cluster's gateway: used, which other controllers than those of Refract
+// may have named, and the two between which Refract alternates.
+func (e *end) secretNames(used string) []string {
 	name := ""
 	if e.server != nil {
 		name = e.server.Name
 	} else {
 		name = e.client.Name
 	}
-	return []string{wire.GatewayObjectName(name), wire.AlternateKeysName(name)}
+	names := []string{wire.GatewayObjectName(name), wire.AlternateKeysName(name)}
+	if !slices.Contains(names, used) {
+		names = append(names, used)
+	}
+	return names
 }
 
 // secretName returns the name of the Secret with the keys in use of the cluster's gateway.

@@ -25,3 +25,14 @@ func TestKeysOfUsersAreNotReplaced(t *testing.T) {
 		require.ErrorContains(t, e.checkKeys(), "Secret liqo-tenant-milan/mine")
 	}
 }
+
+// TestAllKeysAreReplaced checks that no Secret with keys remains: neither the one in use, which Liqo may have named, nor the one that
+// contains replaced or next keys.
+func TestAllKeysAreReplaced(t *testing.T) {
+	t.Parallel()
+	server := &api.GatewayServer{}
+	server.Name = "milan"
+	e := &end{server: server}
+	require.Equal(t, []string{"gw-milan", "gw-milan-alternate"}, e.secretNames("gw-milan-alternate"))
+	require.Equal(t, []string{"gw-milan", "gw-milan-alternate", "keys-of-liqo"}, e.secretNames("keys-of-liqo"))
+}
