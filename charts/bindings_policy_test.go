@@ -124,7 +124,7 @@ func (h *held) bindsItsRoles(manager client.Client, prefix string, accounts, gat
 		}
 	}
 	if gateways {
-		names := rbac.Gateways{Prefix: prefix, Installation: releaseNamespace}
+		names := rbac.Gateways{Prefix: prefix}
 		for _, object := range names.Bindings("liqo-tenant-milan", rbac.ServiceAccount("liqo-tenant-milan", wire.GatewayServiceAccount)) {
 			bindings = append(bindings, object.(client.Object))
 		}

@@ -81,7 +81,7 @@ func TestGateways(t *testing.T) {
 	manager := get[*rbacv1.ClusterRole](t, rendered, "liqo-controller-manager-gateways")
 	for _, rule := range manager.Rules {
 		if rule.Verbs[0] == "bind" {
-			assert.Subset(t, []string{"liqo-gateway", "liqo-gateway-nodes", "liqo-gateway-installation"}, rule.ResourceNames)
+			assert.Subset(t, []string{"liqo-gateway", "liqo-gateway-nodes"}, rule.ResourceNames)
 		}
 	}
 	assert.Contains(t, args, "--gateway-key-rotation-interval=720h")

@@ -60,6 +60,7 @@ import (
 	"github.com/refract-project/refract/controllers/nodefailure"
 	"github.com/refract-project/refract/controllers/objectquota"
 	"github.com/refract-project/refract/controllers/plugin"
+	"github.com/refract-project/refract/controllers/podaddresses"
 	"github.com/refract-project/refract/controllers/podstatus"
 	"github.com/refract-project/refract/controllers/replicator"
 	"github.com/refract-project/refract/controllers/resourceoffer"
@@ -136,6 +137,9 @@ type Options struct {
 	// Gateways configures whether the gateways of the network between the clusters are run. Register sets all fields
 	// except Enabled, RolePrefix and KeyRotationInterval.
 	Gateways gateways.Options
+	// OffloadedPodIPs requests an address for each offloaded pod, at which the pods of other providers reach it. It has
+	// no effect unless Gateways are enabled.
+	OffloadedPodIPs bool
 	// HomeDomains are the domains of the DNS of the clusters of the consumers whose pods resolve the names of their own
 	// cluster, by the IDs of the consumers.
 	HomeDomains map[string]string
@@ -298,6 +302,11 @@ func newControllers(mgr manager.Manager, live client.Reader, m *metrics.Metrics,
 			nodeaddresses.NewController(c("nodeaddresses"), nodeaddresses.Options{
 				Installation: o.Installation, Nodes: own.Nodes, FollowNodes: own.Follow, Failed: m.Failed("nodeaddresses"),
 			}))
+		if o.OffloadedPodIPs {
+			controllers = append(controllers, podaddresses.NewController(c("podaddresses"), podaddresses.Options{
+				Workers: o.NamespaceWorkers, Failed: failed("podaddresses", &corev1.Pod{}),
+			}))
+		}
 	}
 	if admission := o.Authentication; admission.Enabled {
 		admission.APIServer.Config = mgr.GetConfig()

@@ -15,6 +15,9 @@ const (
 	GatewayNameLabel = "networking.liqo.io/gateway-name"
 	// NodeIPLabel ("true") marks the IPs of nodes in the external range. Gateways do not translate these addresses.
 	NodeIPLabel = "networking.liqo.io/host-unreachable"
+	// PodNameLabel and PodNamespaceLabel mark the IP of an offloaded pod.
+	PodNameLabel      = "offloading.liqo.io/pod-name"
+	PodNamespaceLabel = "offloading.liqo.io/pod-namespace"
 	// GatewayNamespaceLabel is the tenant namespace of the peer.
 	GatewayNamespaceLabel = "networking.liqo.io/gateway-namespace"
 )

@@ -52,7 +52,7 @@ type options struct {
 	nodeFailure                            bool
 	approveServing                         bool
 	nodeFailureDelay                       time.Duration
-	networkAddresses, gateways             bool
+	networkAddresses, gateways, podIPs     bool
 	keyRotation                            time.Duration
 	homeDomains                            map[string]string
 	drainTimeout                           time.Duration
@@ -119,6 +119,8 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.gateways, "enable-gateways", false,
 		"enable running the gateways of GatewayServers and GatewayClients whose template is in the namespace of this installation; "+
 			"those with templates of Liqo are left to Liqo")
+	flags.BoolVar(&o.podIPs, "offloaded-pod-ips", false,
+		"create an IP for each offloaded pod, so that pods at other providers reach it through the gateways of this cluster; needs --enable-gateways")
 	flags.DurationVar(&o.keyRotation, "gateway-key-rotation-interval", 30*24*time.Hour,
 		"age of a gateway's keys at which others replace them, if the gateway of the peer runs Refract; the connection stays; "+
 			"0 disables it")
@@ -257,6 +259,9 @@ func (o *options) validateWork() error {
 	}
 	if _, err := o.labelAcceptance(); err != nil {
 		faults = append(faults, err)
+	}
+	if o.podIPs && !o.gateways {
+		faults = append(faults, errors.New("--offloaded-pod-ips needs --enable-gateways"))
 	}
 	if o.keyRotation < 0 {
 		const text = "--gateway-key-rotation-interval is %s: use 0 or a positive duration such as 720h"

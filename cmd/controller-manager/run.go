@@ -146,6 +146,7 @@ func serveWithLease(ctx context.Context, o *options, config *rest.Config, lease 
 		Gateways: gateways.Options{
 			Enabled: o.gateways, RolePrefix: o.authentication.rolePrefix, KeyRotationInterval: o.keyRotation,
 		},
+		OffloadedPodIPs:       o.podIPs,
 		NodeFailure:           nodefailure.Options{Enabled: o.nodeFailure, Workers: o.podWorkers, Delay: o.nodeFailureDelay},
 		VirtualNodes:          virtualnode.Options{Workers: o.spaceWorkers, DefaultTemplate: template, DrainTimeout: o.drainTimeout, CreateAccounts: o.kubeletAccounts, RolePrefix: o.authentication.rolePrefix},
 		Plugins:               o.pluginOptions(),

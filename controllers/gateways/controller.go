@@ -187,8 +187,8 @@ func (c *Controller) run(ctx context.Context, g gateway) (again time.Duration, w
 	return c.ensure(ctx, g, template)
 }
 
-// findTemplate returns the Deployment of the gateway's template. It is nil if there is none, or if other controllers run the gateway.
-func (c *Controller) findTemplate(ctx context.Context, g gateway) (*appsv1.Deployment, verdict, error) {
+// findTemplate returns the content of the gateway's template. It is nil if there is none, or if other controllers run the gateway.
+func (c *Controller) findTemplate(ctx context.Context, g gateway) (*gatewayTemplate, verdict, error) {
 	reference, field, kind := g.templateRef()
 	key := client.ObjectKey{Namespace: reference.Namespace, Name: reference.Name}
 	var spec *api.GatewayTemplateSpec
@@ -198,11 +198,11 @@ func (c *Controller) findTemplate(ctx context.Context, g gateway) (*appsv1.Deplo
 		const text = "%s.kind is %q: set it to %s"
 		return nil, verdict{noTemplateReason, fmt.Sprintf(text, field, reference.Kind, kind)}, nil
 	case g.server != nil:
-		template := &api.WgGatewayServerTemplate{}
-		err, spec = c.client.Get(ctx, key, template), &template.Spec
+		object := &api.WgGatewayServerTemplate{}
+		err, spec = c.client.Get(ctx, key, object), &object.Spec
 	default:
-		template := &api.WgGatewayClientTemplate{}
-		err, spec = c.client.Get(ctx, key, template), &template.Spec
+		object := &api.WgGatewayClientTemplate{}
+		err, spec = c.client.Get(ctx, key, object), &object.Spec
 	}
 	switch {
 	case apierrors.IsNotFound(err):
@@ -211,11 +211,11 @@ func (c *Controller) findTemplate(ctx context.Context, g gateway) (*appsv1.Deplo
 	case err != nil:
 		return nil, verdict{}, fmt.Errorf("getting %s %s, %w", kind, key, err)
 	}
-	deployment, err := parseTemplate(*spec)
+	content, err := parseTemplate(*spec)
 	if err != nil {
 		return nil, verdict{templateReason, fmt.Sprintf("%s %s: %v", kind, key, err)}, nil
 	}
-	return deployment, verdict{}, nil
+	return content, verdict{}, nil
 }
 
 // checkCluster returns a verdict if the gateway is not in the tenant namespace of its peer.
@@ -262,8 +262,8 @@ func checkSpec(_ context.Context, g gateway) (verdict, error) {
 }
 
 // ensure creates and updates the objects of a gateway, and its status.
-func (c *Controller) ensure(ctx context.Context, g gateway, template *appsv1.Deployment) (again time.Duration, why verdict, err error) {
-	desired := c.forgeDeployment(g, template)
+func (c *Controller) ensure(ctx context.Context, g gateway, content *gatewayTemplate) (again time.Duration, why verdict, err error) {
+	desired := c.forgeDeployment(g, &content.Deployment)
 	hash, err := rollout.HashSpec(desired.Spec)
 	if err != nil {
 		return 0, why, err
@@ -281,7 +281,7 @@ func (c *Controller) ensure(ctx context.Context, g gateway, template *appsv1.Dep
 		}
 		c.ensured.Set(key, ensured{version, time.Now()})
 	}
-	service, why, err := c.ensureService(ctx, g)
+	service, why, err := c.ensureService(ctx, g, content.Service)
 	if err != nil || why.reason != "" {
 		return 0, why, err
 	}

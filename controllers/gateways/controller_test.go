@@ -21,6 +21,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	api "github.com/refract-project/refract/api/networking/v1beta1"
@@ -183,10 +184,6 @@ func TestServer(t *testing.T) {
 		require.NoError(t, rome.Client.Get(t.Context(), key, binding))
 		require.Len(t, binding.GetOwnerReferences(), 1)
 	}
-	inInstallation := &rbacv1.RoleBinding{}
-	rome.Get(t, inInstallation, metav1.NamespaceDefault, "liqo-gateway-installation:"+namespace)
-	assert.Equal(t, []rbacv1.Subject{account}, inInstallation.Subjects)
-	assert.Equal(t, "Namespace", inInstallation.OwnerReferences[0].Kind)
 
 	// The other objects of the gateway are deleted together with it.
 	rome.Delete(t, server)
@@ -247,6 +244,48 @@ func TestTemplateChanges(t *testing.T) {
 		return nil
 	})
 	rome.AwaitEvent(t, namespace, api.GatewayServerKind, "milan", "GatewayUpdated")
+	require.Empty(t, m.Writes.Denied())
+}
+
+// TestServiceSettings checks that the Service of a server has the annotations and the class of load balancers that the
+// template contains, that changed annotations are applied, and that annotations of others stay.
+func TestServiceSettings(t *testing.T) {
+	m := start(t)
+	namespace := tenant(t, "milan")
+	given := &api.WgGatewayServerTemplate{}
+	rome.Get(t, given, metav1.NamespaceDefault, "wireguard-server")
+	cloud := &api.WgGatewayServerTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "cloud"}, Spec: given.Spec}
+	rome.Create(t, cloud)
+	rome.Patch(t, cloud, `{"spec":{"template":{"service":{"annotations":{"cloud.example.com/type":"internal"},"loadBalancerClass":"example.com/nlb"}}}}`)
+	server := serverOf(namespace, "milan", corev1.ServiceTypeLoadBalancer)
+	server.Spec.ServerTemplateRef.Name = "cloud"
+	rome.Create(t, server)
+	service := &corev1.Service{}
+	awaitService := func(what string, isExpected func() bool) {
+		t.Helper()
+		controllertest.Eventually(t, what, func() error {
+			if err := rome.Client.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "gw-milan"}, service); err != nil {
+				return err
+			}
+			if !isExpected() {
+				return fmt.Errorf("the Service is %+v", service)
+			}
+			return nil
+		})
+	}
+	awaitService("the settings", func() bool {
+		return service.Annotations["cloud.example.com/type"] == "internal" && ptr.Deref(service.Spec.LoadBalancerClass, "") == "example.com/nlb"
+	})
+	rome.Patch(t, service, `{"metadata":{"annotations":{"of-the-cloud":"1"}}}`)
+	rome.Patch(t, cloud, `{"spec":{"template":{"service":{"annotations":{"cloud.example.com/type":"public"},"loadBalancerClass":"example.com/other"}}}}`)
+	awaitService("the changed annotation", func() bool { return service.Annotations["cloud.example.com/type"] == "public" })
+	assert.Equal(t, "1", service.Annotations["of-the-cloud"])
+	assert.Equal(t, "example.com/nlb", *service.Spec.LoadBalancerClass, "the class of a Service cannot be changed")
+
+	rome.Patch(t, server, `{"spec":{"endpoint":{"serviceType":"NodePort"}}}`)
+	awaitService("a node port", func() bool {
+		return service.Spec.Type == corev1.ServiceTypeNodePort && service.Spec.LoadBalancerClass == nil
+	})
 	require.Empty(t, m.Writes.Denied())
 }
 

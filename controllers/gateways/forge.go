@@ -40,15 +40,28 @@ const (
 	maxGatewayName = 63 - len("gw-")
 )
 
-// parseTemplate returns the Deployment of a template. It is nil if the template is not one of Refract's.
-func parseTemplate(spec api.GatewayTemplateSpec) (*appsv1.Deployment, error) {
+// gatewayTemplate is the content of a template: a Deployment, and settings of the Service of a server.
+type gatewayTemplate struct {
+	appsv1.Deployment
+	Service serviceSettings `json:"service"`
+}
+
+// serviceSettings are settings of the Service that depend on the cloud.
+type serviceSettings struct {
+	Annotations       map[string]string `json:"annotations,omitempty"`
+	LoadBalancerClass *string           `json:"loadBalancerClass,omitempty"`
+}
+
+// parseTemplate returns the content of a template. It is nil if the template is not one of Refract's.
+func parseTemplate(spec api.GatewayTemplateSpec) (*gatewayTemplate, error) {
 	if spec.ObjectKind != (api.ObjectKind{APIVersion: appsv1.SchemeGroupVersion.String(), Kind: "Deployment"}) {
 		return nil, nil
 	}
 	decoder := json.NewDecoder(bytes.NewReader(spec.Template.Raw))
 	decoder.DisallowUnknownFields()
-	deployment := &appsv1.Deployment{}
-	if err := decoder.Decode(deployment); err != nil {
+	content := &gatewayTemplate{}
+	deployment := &content.Deployment
+	if err := decoder.Decode(content); err != nil {
 		return nil, fmt.Errorf("spec.template is not a Deployment: %w", err)
 	}
 	container := findContainer(deployment)
@@ -58,7 +71,7 @@ func parseTemplate(spec api.GatewayTemplateSpec) (*appsv1.Deployment, error) {
 	case container.Image == "":
 		return nil, fmt.Errorf("the container %s has no image", containerName)
 	}
-	return deployment, nil
+	return content, nil
 }
 
 func findContainer(deployment *appsv1.Deployment) *corev1.Container {
@@ -149,19 +162,24 @@ func forgeBudget(g gateway, deployment *appsv1.Deployment) *policyv1.PodDisrupti
 }
 
 // forgeService returns the Service that the peer connects to. It has no selector: see forgeSlice.
-func forgeService(g gateway) *corev1.Service {
+func forgeService(g gateway, settings serviceSettings) *corev1.Service {
 	endpoint := g.server.Spec.Endpoint
 	port := corev1.ServicePort{
 		Name: tunnelPort, Protocol: corev1.ProtocolUDP, Port: endpoint.Port, TargetPort: intstr.FromInt32(endpoint.Port),
 		NodePort: ptr.Deref(endpoint.NodePort, 0),
 	}
-	return &corev1.Service{
+	service := &corev1.Service{
 		ObjectMeta: g.metadata(g.objectName()),
 		Spec: corev1.ServiceSpec{
 			Type: endpoint.ServiceType, Ports: []corev1.ServicePort{port}, LoadBalancerIP: ptr.Deref(endpoint.LoadBalancerIP, ""),
 			IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}, IPFamilyPolicy: ptr.To(corev1.IPFamilyPolicySingleStack),
 		},
 	}
+	service.Annotations = settings.Annotations
+	if service.Spec.Type == corev1.ServiceTypeLoadBalancer {
+		service.Spec.LoadBalancerClass = settings.LoadBalancerClass
+	}
+	return service
 }
 
 // forgeSlice returns the EndpointSlice of the Service. The active pod writes its endpoint.

@@ -6,6 +6,7 @@ package gateways
 import (
 	"context"
 	"fmt"
+	"maps"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -72,7 +73,7 @@ func (c *Controller) createIdentity(ctx context.Context, g gateway) (verdict, er
 	}
 	owner := metav1.OwnerReference{APIVersion: "v1", Kind: "Namespace", Name: namespace.Name, UID: namespace.UID}
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace.Name, Name: wire.GatewayServiceAccount}}
-	gateways := rbac.Gateways{Prefix: c.options.RolePrefix, Installation: c.options.Installation}
+	gateways := rbac.Gateways{Prefix: c.options.RolePrefix}
 	objects := []client.Object{account}
 	for _, binding := range gateways.Bindings(namespace.Name, rbac.ServiceAccount(account.Namespace, account.Name)) {
 		objects = append(objects, binding.(client.Object))
@@ -117,11 +118,11 @@ func (c *Controller) explainRefusal(object client.Object, err error) (verdict, e
 }
 
 // ensureService creates or updates the Service of a server. For a client, it returns nil.
-func (c *Controller) ensureService(ctx context.Context, g gateway) (*corev1.Service, verdict, error) {
+func (c *Controller) ensureService(ctx context.Context, g gateway, settings serviceSettings) (*corev1.Service, verdict, error) {
 	if g.server == nil {
 		return nil, verdict{}, nil
 	}
-	desired, current := forgeService(g), &corev1.Service{}
+	desired, current := forgeService(g, settings), &corev1.Service{}
 	err := c.client.Get(ctx, client.ObjectKeyFromObject(desired), current)
 	switch {
 	case apierrors.IsNotFound(err):
@@ -134,13 +135,18 @@ func (c *Controller) ensureService(ctx context.Context, g gateway) (*corev1.Serv
 	}
 	next := current.DeepCopy()
 	next.Spec.Type, next.Spec.LoadBalancerIP = desired.Spec.Type, desired.Spec.LoadBalancerIP
+	// The class of a load balancer cannot be changed.
+	if current.Spec.Type != corev1.ServiceTypeLoadBalancer || next.Spec.Type != corev1.ServiceTypeLoadBalancer {
+		next.Spec.LoadBalancerClass = desired.Spec.LoadBalancerClass
+	}
+	next.Annotations = merge(current.Annotations, desired.Annotations)
 	if isPortChanged(current.Spec.Ports, desired.Spec.Ports) {
 		next.Spec.Ports = desired.Spec.Ports
 		if why, err := c.ensureSlice(ctx, g); err != nil || why.reason != "" {
 			return nil, why, err
 		}
 	}
-	if equality.Semantic.DeepEqual(current.Spec, next.Spec) {
+	if equality.Semantic.DeepEqual(current.Spec, next.Spec) && maps.Equal(current.Annotations, next.Annotations) {
 		return current, verdict{}, nil
 	}
 	why, err := c.explainRefusal(next, c.client.Patch(ctx, next, client.MergeFrom(current), fieldOwner))

@@ -56,7 +56,12 @@ func newPeering() Peering {
 		PublicKey: &networking.PublicKey{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan"},
 			Spec: networking.PublicKeySpec{PublicKey: make([]byte, 32)}},
 		PrivateKey: append(make([]byte, 31), 1), Endpoint: netip.MustParseAddrPort("203.0.113.2:51840"), PodMTU: 1500,
-		PodIP: netip.MustParseAddr("10.1.2.5"),
+		PodIP: netip.MustParseAddr("10.1.2.5"), Node: "b",
+		Mappings: []Mapping{
+			{Granted: netip.MustParseAddr("10.70.1.1"), Target: netip.MustParseAddr("10.63.1.10")},
+			{Granted: netip.MustParseAddr("10.70.1.2"), Target: netip.MustParseAddr("10.1.1.9")},
+			{Granted: netip.MustParseAddr("10.71.1.1"), Target: netip.MustParseAddr("10.63.1.11")},
+		},
 		Nodes: []Node{
 			{Name: "a", IP: netip.MustParseAddr("192.168.0.1"), PodRanges: []netip.Prefix{netip.MustParsePrefix("10.1.1.0/24")},
 				External: netip.MustParseAddr("10.70.0.5")},
@@ -101,6 +106,9 @@ func format(s netstate.State) string {
 	for _, set := range s.Table.Sets {
 		line("  set %s %v", set.Name, set.Ranges)
 	}
+	for _, m := range s.Table.Maps {
+		line("  map %s %v", m.Name, m.Entries)
+	}
 	for _, c := range s.Table.Chains {
 		line("  chain %s type %s hook %s priority %d drop=%v", c.Name, c.Type, c.Hook, c.Priority, c.Drop)
 		for _, r := range c.Rules {
@@ -115,7 +123,9 @@ func format(s netstate.State) string {
 func TestCompile(t *testing.T) {
 	gateway, err := CompileGateway(newPeering())
 	require.NoError(t, err)
-	node, err := compileNode(newHost())
+	host := newHost()
+	host.Masqueraded = []netip.Addr{netip.MustParseAddr("198.51.100.5")}
+	node, err := compileNode(host)
 	require.NoError(t, err)
 	for name, state := range map[string]netstate.State{"gateway": gateway.State, "node": node} {
 		file := "testdata/" + name + ".txt"

@@ -84,6 +84,10 @@ type Peering struct {
 	// Endpoint is the address of the peer's gateway. It is valid only if Client is set.
 	Endpoint netip.AddrPort
 	Nodes    []Node
+	// Node is the name of the node that this pod runs on.
+	Node string
+	// Mappings are the addresses that peers reach in the external range of this cluster.
+	Mappings []Mapping
 	// PodMTU is the MTU of the pod's own link.
 	PodMTU int
 	// PathMTU is the size of the largest packets that reach the peer. It is 0 if this is not known to be less than the MTU of the
@@ -147,6 +151,7 @@ func CompileGateway(p Peering) (Gateway, error) {
 		state.Routes = append(state.Routes, netstate.Route{Table: nodesTable, Destination: r.own, Link: TunnelLink, Via: end.other, MTU: routeMTU})
 	}
 	addNodes(&state, p.Nodes)
+	addTargets(&state, ranges, p)
 	return Gateway{State: state, Tunnel: keys, MTU: end.mtu, Ping: netip.AddrPortFrom(end.other, PingPort)}, nil
 }
 
@@ -259,12 +264,7 @@ func (p Peering) tunnelConfig(ranges ranges, e end) (tunnel.Config, error) {
 
 // addNodes adds routes to the nodes and to their pods.
 func addNodes(state *netstate.State, nodes []Node) {
-	nodes = slices.Clone(nodes)
-	names := make([]string, 0, len(nodes))
-	for _, n := range nodes {
-		names = append(names, n.Name)
-	}
-	hops := nextHops(names)
+	hops := nextHops(nodeNames(nodes))
 	for _, n := range nodes {
 		targets := n.PodRanges
 		if n.External.IsValid() {
@@ -275,11 +275,19 @@ func addNodes(state *netstate.State, nodes []Node) {
 	}
 }
 
+func nodeNames(nodes []Node) (names []string) {
+	for _, n := range nodes {
+		names = append(names, n.Name)
+	}
+	return names
+}
+
 // gatewayTable returns the nftables rules of a gateway. In the chain arrival, packets have the addresses that they
 // arrived with. In the chain forward, the addresses of the peer are the true ones. For packets from the peer, this is
 // also true in postrouting.
 func gatewayTable(r ranges, e end, mtu int, p Peering) netstate.Table {
-	var outgoing, incoming []netstate.Rule
+	outgoing := []netstate.Rule{{In: TunnelLink, Action: netstate.Action{MapDestination: mappingsMap}}}
+	var incoming []netstate.Rule
 	for _, remote := range r.remote {
 		if remote.own == remote.seen {
 			continue
@@ -299,9 +307,12 @@ func gatewayTable(r ranges, e end, mtu int, p Peering) netstate.Table {
 		echo = []netstate.Rule{{In: VXLANLink, SourceSet: "nodes", Destination: single(p.PodIP), Protocol: netstate.UDP, Port: EchoPort,
 			Count: true, Action: accept, Comment: "request of a node"}}
 	}
+	mappings := r.selectMappings(p.Mappings)
 	return netstate.Table{
 		Name: TableName,
-		Sets: []netstate.Set{{Name: "local", Ranges: r.local}, {Name: "remote", Ranges: r.trueRemote()}, {Name: "nodes", Ranges: nodes}},
+		Sets: []netstate.Set{{Name: "local", Ranges: r.local}, {Name: "remote", Ranges: r.trueRemote()}, {Name: "nodes", Ranges: nodes},
+			{Name: targetsSet, Ranges: targetRanges(mappings)}},
+		Maps: []netstate.AddressMap{{Name: mappingsMap, Entries: mappings}},
 		Chains: []netstate.Chain{
 			{Name: "arrival", Type: netstate.Filter, Hook: netstate.Prerouting, Priority: -150, Rules: slices.Concat(echo, []netstate.Rule{
 				{In: TunnelLink, Source: single(e.other), Destination: single(e.own.Addr()), Action: accept,
@@ -310,6 +321,7 @@ func gatewayTable(r ranges, e end, mtu int, p Peering) netstate.Table {
 					Comment: "source outside of the peer's ranges"},
 				{In: TunnelLink, DestinationSet: "local", NotDestinationSet: true, Count: true, Action: drop,
 					Comment: "destination outside of this cluster's ranges"},
+				{In: VXLANLink, SourceSet: targetsSet, Answer: true, Action: accept, Comment: "answer of the target of an IP"},
 				{In: VXLANLink, SourceSet: "local", NotSourceSet: true, Count: true, Action: drop,
 					Comment: "source outside of this cluster's ranges"},
 			})},

@@ -23,6 +23,9 @@ const peersTable = 21000
 // podsSet is the name of the nftables set with the pod ranges of this cluster.
 const podsSet = "pods"
 
+// masqueradedSet is the name of the nftables set with the targets of IPs that see the address of a node.
+const masqueradedSet = "masqueraded"
+
 // NodeScope lists the links, routing tables and nftables table that belong to the agent on a node.
 var NodeScope = netstate.Scope{Links: []string{VXLANLink}, RouteTables: []int{peersTable}, Table: TableName}
 
@@ -37,7 +40,9 @@ type Host struct {
 	// Nodes are the addresses of all nodes. If the network plugin masquerades pods, the packets of a gateway have one
 	// of them as their source.
 	Nodes []netip.Addr
-	Peers []Peer
+	// Masqueraded are the targets of IPs that have no route to peers.
+	Masqueraded []netip.Addr
+	Peers       []Peer
 	// MTU is the MTU of the network between nodes and pods.
 	MTU int
 }
@@ -282,13 +287,22 @@ type nodeSets struct{ peers, pods, hosts []netip.Prefix }
 func nodeTable(h Host, sets nodeSets) netstate.Table {
 	drop := netstate.Action{Drop: true}
 	host := single(h.IP)
-	postrouting := []netstate.Rule{
+	var postrouting []netstate.Rule
+	if h.External.IsValid() {
+		postrouting = append(postrouting, netstate.Rule{In: VXLANLink, Out: VXLANLink, DestinationSet: "peers",
+			Action: netstate.Action{TranslateSource: single(h.External)}, Comment: "from one peer to another one, by an IP"})
+	}
+	postrouting = append(postrouting, []netstate.Rule{
+		{In: VXLANLink, DestinationSet: masqueradedSet, Action: netstate.Action{Masquerade: true},
+			Comment: "to an IP with spec.masquerade"},
+		// Another node would not translate the answer of a Service.
+		{In: VXLANLink, DestinationTranslated: true, Action: netstate.Action{Masquerade: true}, Comment: "to a Service, by an IP"},
 		{Out: VXLANLink, Source: host, Protocol: netstate.UDP, Port: EchoPort, Action: netstate.Action{KeepSource: true},
 			Comment: "requests of the node to gateways"},
 		{Out: VXLANLink, SourceSet: "pods", DestinationSet: "peers", Action: netstate.Action{KeepSource: true},
 			Comment: "pods keep their address"},
 		{In: VXLANLink, SourceSet: "peers", Action: netstate.Action{KeepSource: true}, Comment: "pods of peers keep their address"},
-	}
+	}...)
 	if h.External.IsValid() {
 		postrouting = append(postrouting, netstate.Rule{Out: VXLANLink, DestinationSet: "peers",
 			Comment: "processes of the node, and clients of its ports",
@@ -296,7 +310,8 @@ func nodeTable(h Host, sets nodeSets) netstate.Table {
 	}
 	return netstate.Table{
 		Name: TableName,
-		Sets: []netstate.Set{{Name: "peers", Ranges: sets.peers}, {Name: podsSet, Ranges: sets.pods}, {Name: "hosts", Ranges: sets.hosts}},
+		Sets: []netstate.Set{{Name: "peers", Ranges: sets.peers}, {Name: podsSet, Ranges: sets.pods}, {Name: "hosts", Ranges: sets.hosts},
+			{Name: masqueradedSet, Ranges: hostRanges(h.Masqueraded)}},
 		Chains: []netstate.Chain{
 			{Name: "raw", Type: netstate.Filter, Hook: netstate.Prerouting, Priority: -300, Rules: []netstate.Rule{
 				{Destination: host, Protocol: netstate.UDP, Port: VXLANPort, Action: netstate.Action{NoTrack: true}}}},

@@ -47,6 +47,7 @@ type linkState struct {
 type tableState struct {
 	name   string
 	sets   map[string][]addressRange
+	maps   map[string]map[netip.Addr]netip.Addr
 	chains map[string]chainState
 }
 
@@ -178,13 +179,15 @@ func diffForwards(present, desired map[forwardKey][]netip.Addr) (changes []chang
 func (t *tableState) equal(other *tableState) bool {
 	return t != nil && other != nil && t.sameStructure(other) &&
 		maps.EqualFunc(t.sets, other.sets, slices.Equal[[]addressRange]) &&
+		maps.EqualFunc(t.maps, other.maps, maps.Equal[map[netip.Addr]netip.Addr]) &&
 		maps.EqualFunc(t.chains, other.chains, chainState.equal)
 }
 
-// sameStructure reports whether both tables have the same sets, and the same chains at the same hooks. The contents may
+// sameStructure reports whether both tables have the same sets and maps, and the same chains at the same hooks. The contents may
 // differ.
 func (t *tableState) sameStructure(other *tableState) bool {
 	return maps.EqualFunc(t.sets, other.sets, func(_, _ []addressRange) bool { return true }) &&
+		maps.EqualFunc(t.maps, other.maps, func(_, _ map[netip.Addr]netip.Addr) bool { return true }) &&
 		maps.EqualFunc(t.chains, other.chains, func(a, b chainState) bool { return a.base == b.base })
 }
 

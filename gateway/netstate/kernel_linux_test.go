@@ -43,18 +43,24 @@ func everything() State {
 			Name: testTable,
 			Sets: []Set{{Name: "peers", Ranges: []netip.Prefix{prefix("10.62.0.0/16"), prefix("10.61.0.0/16"), prefix("10.70.0.0/24")}},
 				{Name: "none"}},
+			Maps: []AddressMap{{Name: "ips", Entries: map[netip.Addr]netip.Addr{addr("10.70.0.8"): addr("10.1.3.3"), addr("10.70.0.9"): addr("10.61.0.4")}},
+				{Name: "empty"}},
 			Chains: []Chain{
 				{Name: "raw", Type: Filter, Hook: Prerouting, Priority: -300, Rules: []Rule{
 					{Protocol: UDP, Port: 6092, Action: Action{NoTrack: true}, Comment: "VXLAN"}}},
 				{Name: "to", Type: NAT, Hook: Prerouting, Priority: -100, Rules: []Rule{
 					{In: testLink, Destination: prefix("10.61.0.0/16"), Action: Action{TranslateDestination: prefix("10.1.0.0/16")}},
-					{In: testLink, Destination: prefix("10.70.0.9/32"), Action: Action{TranslateDestination: prefix("10.1.9.9/32")}}}},
+					{In: testLink, Destination: prefix("10.70.0.9/32"), Action: Action{TranslateDestination: prefix("10.1.9.9/32")}},
+					{In: testLink, Action: Action{MapDestination: "ips"}}}},
 				{Name: "from", Type: NAT, Hook: Postrouting, Priority: 99, Rules: []Rule{
 					{Out: testLink, Source: prefix("10.1.0.0/16"), DestinationSet: "peers",
 						Action: Action{TranslateSource: prefix("10.1.0.0/16")}},
+					{In: testLink, DestinationSet: "peers", Action: Action{Masquerade: true}},
+					{In: testLink, DestinationTranslated: true, Action: Action{Masquerade: true}},
 					{In: testLink, Action: Action{KeepSource: true}}}},
 				{Name: "forward", Type: Filter, Hook: Forwarding, Drop: true, Rules: []Rule{
 					{Opening: true, Action: Action{MaxSegment: 1300}},
+					{SourceSet: "peers", Answer: true, Action: Action{Accept: true}},
 					{SourceSet: "none", NotSourceSet: true, Count: true, Action: Action{Drop: true}, Comment: "spoofed"},
 					{SourceSet: "peers", DestinationSet: "none", NotDestinationSet: true, Protocol: ICMP, Action: Action{Accept: true}}}},
 				{Name: "input", Type: Filter, Hook: Input}, {Name: "output", Type: Filter, Hook: Output},

@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -38,9 +39,12 @@ const (
 )
 
 func (k *linuxKernel) encode(t Table) (*tableState, error) {
-	state := &tableState{name: t.Name, sets: map[string][]addressRange{}, chains: map[string]chainState{}}
+	state := &tableState{name: t.Name, sets: map[string][]addressRange{}, maps: map[string]map[netip.Addr]netip.Addr{}, chains: map[string]chainState{}}
 	for _, s := range t.Sets {
 		state.sets[s.Name] = mergeRanges(s.Ranges)
+	}
+	for _, m := range t.Maps {
+		state.maps[m.Name] = m.Entries
 	}
 	for _, c := range t.Chains {
 		chain := chainState{base: baseOf(string(c.Type), *hooks[c.Hook], nftables.ChainPriority(c.Priority)), drop: c.Drop}
@@ -66,7 +70,7 @@ func (k *linuxKernel) readTable(name string) (*tableState, error) {
 	if i < 0 {
 		return nil, nil
 	}
-	state := &tableState{name: name, sets: map[string][]addressRange{}, chains: map[string]chainState{}}
+	state := &tableState{name: name, sets: map[string][]addressRange{}, maps: map[string]map[netip.Addr]netip.Addr{}, chains: map[string]chainState{}}
 	sets, err := k.nftables.GetSets(tables[i])
 	if err != nil {
 		return nil, fmt.Errorf("listing the sets of table %s, %w", name, err)
@@ -76,7 +80,11 @@ func (k *linuxKernel) readTable(name string) (*tableState, error) {
 		if err != nil {
 			return nil, fmt.Errorf("reading the set %s, %w", s.Name, err)
 		}
-		state.sets[s.Name] = rangesOf(elements)
+		if s.IsMap {
+			state.maps[s.Name] = entriesOf(elements)
+		} else {
+			state.sets[s.Name] = rangesOf(elements)
+		}
 	}
 	chains, err := k.nftables.ListChainsOfTableFamily(nftables.TableFamilyIPv4)
 	if err != nil {
@@ -137,6 +145,11 @@ func (k *linuxKernel) writeTable(a action, desired Table) error {
 			return err
 		}
 	}
+	for _, m := range desired.Maps {
+		if err := k.writeMap(table, m, present); err != nil {
+			return err
+		}
+	}
 	for _, c := range desired.Chains {
 		if present != nil && present.chains[c.Name].equal(want.chains[c.Name]) {
 			continue
@@ -171,6 +184,33 @@ func (k *linuxKernel) writeSet(table *nftables.Table, s Set, present, want *tabl
 		return nil
 	}
 	return k.nftables.SetAddElements(set, elements)
+}
+
+func (k *linuxKernel) writeMap(table *nftables.Table, m AddressMap, present *tableState) error {
+	set := &nftables.Set{Table: table, Name: m.Name, IsMap: true, KeyType: nftables.TypeIPAddr, DataType: nftables.TypeIPAddr}
+	elements := make([]nftables.SetElement, 0, len(m.Entries))
+	for key, value := range m.Entries {
+		elements = append(elements, nftables.SetElement{Key: key.AsSlice(), Val: value.AsSlice()})
+	}
+	if present == nil {
+		return k.nftables.AddSet(set, elements)
+	}
+	if maps.Equal(present.maps[m.Name], m.Entries) {
+		return nil
+	}
+	k.nftables.FlushSet(set)
+	if len(elements) == 0 {
+		return nil
+	}
+	return k.nftables.SetAddElements(set, elements)
+}
+
+func entriesOf(elements []nftables.SetElement) map[netip.Addr]netip.Addr {
+	entries := make(map[netip.Addr]netip.Addr, len(elements))
+	for _, e := range elements {
+		entries[addrOf(e.Key)] = addrOf(e.Val)
+	}
+	return entries
 }
 
 func elementsOf(ranges []addressRange) (elements []nftables.SetElement) {
@@ -233,6 +273,7 @@ func (r Rule) expressions() (program []expr.Any) {
 	emit(matchSet(sourceOffset, r.SourceSet, r.NotSourceSet)...)
 	emit(matchRange(destinationOffset, r.Destination)...)
 	emit(matchSet(destinationOffset, r.DestinationSet, r.NotDestinationSet)...)
+	emit(r.matchConnection()...)
 	protocol := r.Protocol
 	if r.Opening {
 		protocol = TCP
@@ -252,6 +293,24 @@ func (r Rule) expressions() (program []expr.Any) {
 	return append(program, r.Action.expressions()...)
 }
 
+// Values of fields in the kernel's connection tracking.
+const (
+	answerDirection         = 1
+	statusTranslated uint32 = 1 << 5 // IPS_DST_NAT
+)
+
+// matchConnection returns the expressions for the fields of the connection that a packet belongs to.
+func (r Rule) matchConnection() (program []expr.Any) {
+	if r.DestinationTranslated {
+		bits := binary.NativeEndian.AppendUint32(nil, statusTranslated)
+		program = append(program, &expr.Ct{Key: expr.CtKeySTATUS, Register: 1}, mask(bits), equals(bits))
+	}
+	if r.Answer {
+		program = append(program, &expr.Ct{Key: expr.CtKeyDIRECTION, Register: 1}, equals([]byte{answerDirection}))
+	}
+	return program
+}
+
 func (a Action) expressions() []expr.Any {
 	switch {
 	case a.Accept:
@@ -264,6 +323,14 @@ func (a Action) expressions() []expr.Any {
 		return translate(expr.NATTypeSourceNAT, a.TranslateSource)
 	case a.TranslateDestination.IsValid():
 		return translate(expr.NATTypeDestNAT, a.TranslateDestination)
+	case a.MapDestination != "":
+		return []expr.Any{
+			load(expr.PayloadBaseNetworkHeader, destinationOffset, addressLength),
+			&expr.Lookup{SourceRegister: 1, DestRegister: 1, IsDestRegSet: true, SetName: a.MapDestination},
+			&expr.NAT{Type: expr.NATTypeDestNAT, Family: unix.NFPROTO_IPV4, RegAddrMin: 1, RegAddrMax: 1},
+		}
+	case a.Masquerade:
+		return []expr.Any{&expr.Masq{}}
 	case a.KeepSource:
 		return []expr.Any{
 			load(expr.PayloadBaseNetworkHeader, sourceOffset, addressLength),

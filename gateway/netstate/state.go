@@ -90,6 +90,7 @@ type PolicyRule struct {
 type Table struct {
 	Name   string
 	Sets   []Set
+	Maps   []AddressMap
 	Chains []Chain
 }
 
@@ -97,6 +98,12 @@ type Table struct {
 type Set struct {
 	Name   string
 	Ranges []netip.Prefix
+}
+
+// AddressMap is a named map from addresses to addresses.
+type AddressMap struct {
+	Name    string
+	Entries map[netip.Addr]netip.Addr
 }
 
 // Chain is a base chain. Its policy is to accept packets, unless Drop is set.
@@ -138,6 +145,10 @@ type Rule struct {
 	SourceSet, DestinationSet string
 	// NotSourceSet inverts SourceSet. NotDestinationSet inverts DestinationSet.
 	NotSourceSet, NotDestinationSet bool
+	// DestinationTranslated matches connections whose destination was translated, for example by kube-proxy.
+	DestinationTranslated bool
+	// Answer matches packets in the direction opposite to the first packet of their connection.
+	Answer bool
 	// Protocol is an IP protocol. Port is the destination port.
 	Protocol uint8
 	Port     uint16
@@ -156,6 +167,11 @@ type Action struct {
 	// TranslateSource and TranslateDestination replace an address with an address in the given range, with the same
 	// host bits.
 	TranslateSource, TranslateDestination netip.Prefix
+	// MapDestination replaces the destination with its value in a named map of the table. If the map does not contain the
+	// destination, the packet is not changed.
+	MapDestination string
+	// Masquerade replaces the source address with the address of the link that the packet leaves through.
+	Masquerade bool
 	// KeepSource keeps the source address, and prevents later chains, such as those of kube-proxy and the network
 	// plugin, from replacing it.
 	KeepSource bool
@@ -186,6 +202,8 @@ func (r Rule) String() string {
 	add(r.Destination.IsValid(), "ip daddr %s", r.Destination)
 	add(r.DestinationSet != "" && !r.NotDestinationSet, "ip daddr @%s", r.DestinationSet)
 	add(r.DestinationSet != "" && r.NotDestinationSet, "ip daddr != @%s", r.DestinationSet)
+	add(r.DestinationTranslated, "ct status dnat")
+	add(r.Answer, "ct direction reply")
 	add(r.Protocol != 0 && r.Port == 0 && !r.Opening, "meta l4proto %d", r.Protocol)
 	add(r.Port != 0, "meta l4proto %d th dport %d", r.Protocol, r.Port)
 	add(r.Opening, "tcp flags & (syn | rst) == syn")
@@ -195,6 +213,8 @@ func (r Rule) String() string {
 	add(r.Action.NoTrack, "notrack")
 	add(r.Action.TranslateSource.IsValid(), "snat prefix to %s", r.Action.TranslateSource)
 	add(r.Action.TranslateDestination.IsValid(), "dnat prefix to %s", r.Action.TranslateDestination)
+	add(r.Action.MapDestination != "", "dnat to ip daddr map @%s", r.Action.MapDestination)
+	add(r.Action.Masquerade, "masquerade")
 	add(r.Action.KeepSource, "snat to ip saddr")
 	add(r.Action.MaxSegment != 0, "tcp option maxseg size set %d", r.Action.MaxSegment)
 	add(r.Comment != "", "comment %q", r.Comment)

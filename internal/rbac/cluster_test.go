@@ -42,10 +42,10 @@ func TestIdentitiesMayWhatTheyNeedAndNoMore(t *testing.T) {
 	objects = append(objects, authentication[len(authentication)-1]) // the role of the binding
 	objects = append(objects, manager.Objects()...)
 	objects = append(objects, manager.Provider(tenant, "kubeconfig-milan")...)
-	gateways := rbac.Gateways{Installation: "liqo"}
+	gateways := rbac.Gateways{}
 	objects = append(objects, gateways.Roles()...)
 	objects = append(objects, gateways.Bindings(tenant, rbac.ServiceAccount(tenant, "gateway"))...)
-	objects = append(objects, rbac.GatewayAgents{Installation: "liqo", Subject: rbac.ServiceAccount("liqo", "agents")}.Objects()...)
+	objects = append(objects, rbac.GatewayAgents{Subject: rbac.ServiceAccount("liqo", "agents")}.Objects()...)
 	for range 2 { // in the second pass, all objects already exist
 		require.NoError(t, rbac.Install(t.Context(), client, objects...))
 	}
@@ -315,8 +315,8 @@ not patch peernetworks.plugins.refract.io/status in liqo-tenant-milan named mila
 may watch nodes
 not patch nodes named worker-1
 not watch pods in liqo-tenant-milan
-may watch ips.ipam.liqo.io in liqo
-not watch ips.ipam.liqo.io
+may watch ips.ipam.liqo.io
+not create ips.ipam.liqo.io in liqo
 not patch ips.ipam.liqo.io/status in liqo
 may create events in liqo-tenant-milan
 not create events in liqo
@@ -326,8 +326,8 @@ may watch configurations.networking.liqo.io
 may watch gatewayservers.networking.liqo.io
 may watch gatewayclients.networking.liqo.io
 may watch nodes
-may watch ips.ipam.liqo.io in liqo
-not watch ips.ipam.liqo.io
+may watch ips.ipam.liqo.io
+not create ips.ipam.liqo.io in liqo
 not watch publickeies.networking.liqo.io in liqo-tenant-milan
 not get secrets in liqo-tenant-milan named gw-milan
 not create events in liqo

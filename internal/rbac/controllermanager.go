@@ -424,12 +424,24 @@ func ControllerManagerGateways() Role {
 				"ipam.liqo.io", on("ips"), do("get", "list", "watch", "create", "delete")),
 			grant("to grant them access to their tenant namespace",
 				"rbac.authorization.k8s.io", on("rolebindings"), do("create")),
-			grant("to let them read the addresses of nodes",
+			grant("to let them read the addresses of nodes and of the targets of IPs",
 				"rbac.authorization.k8s.io", on("clusterrolebindings"), do("create")),
 			grant("to grant these roles and no others",
 				"rbac.authorization.k8s.io", on("clusterroles"), do("bind"), GatewayRolePlaceholder, GatewayNodesRolePlaceholder),
-			grant("to let them read the addresses by which peers see nodes",
-				"rbac.authorization.k8s.io", on("roles"), do("bind"), GatewayInstallationRolePlaceholder),
+		},
+	}
+}
+
+// ControllerManagerPodAddresses returns the additional permissions of the controller manager to request addresses for
+// offloaded pods. With the permissions of ControllerManagerGateways, it requests them.
+func ControllerManagerPodAddresses() Role {
+	return Role{
+		Name:    "controller-manager-pod-addresses",
+		Purpose: "the controller manager, where pods of one provider reach those of another one through this cluster",
+		Scope:   ClusterScope,
+		Rules: []Rule{
+			grant("to read the addresses of offloaded pods",
+				"", on("pods"), do("get", "list", "watch")),
 		},
 	}
 }

@@ -41,19 +41,6 @@ func GatewayTenant() Role {
 	}
 }
 
-// GatewayInstallation returns the permissions of gateways and agents in the namespace of the installation.
-func GatewayInstallation() Role {
-	return Role{
-		Name:    "gateway-installation",
-		Purpose: "gateways and the agents of nodes, in the namespace of the installation",
-		Scope:   NamespaceScope,
-		Rules: []Rule{
-			grant("to read the addresses by which peers see the nodes",
-				"ipam.liqo.io", on("ips"), do("get", "list", "watch")),
-		},
-	}
-}
-
 // GatewayNodes returns the permissions of gateways and agents in the whole cluster.
 func GatewayNodes() Role {
 	return Role{
@@ -63,6 +50,8 @@ func GatewayNodes() Role {
 		Rules: []Rule{
 			grant("to read the addresses and the pod ranges of nodes",
 				"", on("nodes"), do("get", "list", "watch")),
+			grant("to read the addresses by which peers see the nodes, and those by which they reach the targets of IPs in all namespaces",
+				"ipam.liqo.io", on("ips"), do("get", "list", "watch")),
 		},
 	}
 }
@@ -85,8 +74,6 @@ func GatewayAgent() Role {
 type Gateways struct {
 	// Prefix is the prefix of the names of the roles. An empty prefix means DefaultPrefix.
 	Prefix string
-	// Installation is the namespace of the installation.
-	Installation string
 }
 
 // Roles returns the roles of all gateways. The namespace must exist.
@@ -95,7 +82,6 @@ func (g Gateways) Roles() []Object {
 	return []Object{
 		GatewayTenant().clusterRole(prefixed(g.Prefix, GatewayTenant().Name), none),
 		GatewayNodes().clusterRole(prefixed(g.Prefix, GatewayNodes().Name), none),
-		GatewayInstallation().role(g.Installation, prefixed(g.Prefix, GatewayInstallation().Name), none),
 	}
 }
 
@@ -103,11 +89,9 @@ func (g Gateways) Roles() []Object {
 // controller manager creates them.
 func (g Gateways) Bindings(tenantNamespace string, subject rbacv1.Subject) []Object {
 	tenant, nodes := prefixed(g.Prefix, GatewayTenant().Name), prefixed(g.Prefix, GatewayNodes().Name)
-	addresses := prefixed(g.Prefix, GatewayInstallation().Name)
 	return []Object{
 		roleBinding(tenantNamespace, tenant, "ClusterRole", tenant, subject),
 		clusterRoleBinding(nodes+":"+tenantNamespace, nodes, subject),
-		roleBinding(g.Installation, addresses+":"+tenantNamespace, "Role", addresses, subject),
 	}
 }
 
@@ -115,8 +99,6 @@ func (g Gateways) Bindings(tenantNamespace string, subject rbacv1.Subject) []Obj
 type GatewayAgents struct {
 	// Prefix is the prefix of the names of the roles. An empty prefix means DefaultPrefix.
 	Prefix string
-	// Installation is the namespace of the installation.
-	Installation string
 	// Subject is the identity of the agents.
 	Subject rbacv1.Subject
 }
@@ -124,14 +106,12 @@ type GatewayAgents struct {
 // Objects returns the roles and bindings of the agents. The namespace must exist.
 func (a GatewayAgents) Objects() []Object {
 	name := prefixed(a.Prefix, GatewayAgent().Name)
-	nodes, addresses := prefixed(a.Prefix, GatewayNodes().Name), prefixed(a.Prefix, GatewayInstallation().Name)
+	nodes := prefixed(a.Prefix, GatewayNodes().Name)
 	none := strings.NewReplacer()
 	return []Object{
 		GatewayAgent().clusterRole(name, none),
 		clusterRoleBinding(name, name, a.Subject),
 		GatewayNodes().clusterRole(nodes, none),
 		clusterRoleBinding(nodes+"-agents", nodes, a.Subject),
-		GatewayInstallation().role(a.Installation, addresses, none),
-		roleBinding(a.Installation, addresses+"-agents", "Role", addresses, a.Subject),
 	}
 }

@@ -230,9 +230,13 @@ func (m Manager) Addresses() []Object {
 // Gateways returns the role and the binding that allow the controller manager to run gateways, and the roles of gateways. The
 // namespace must exist.
 func (m Manager) Gateways() []Object {
-	roles := Gateways{Prefix: m.Prefix, Installation: m.Namespace}.Roles()
+	roles := Gateways{Prefix: m.Prefix}.Roles()
 	return slices.Concat(roles, m.everywhere(ControllerManagerGateways()), m.everywhere(ControllerManagerGatewayKeys()))
 }
+
+// PodAddresses returns the role and the binding that allow the controller manager to request addresses for offloaded
+// pods, in addition to Gateways.
+func (m Manager) PodAddresses() []Object { return m.everywhere(ControllerManagerPodAddresses()) }
 
 // NodeFailure returns the role and the binding that allow the controller manager to delete the pods of failed nodes.
 func (m Manager) NodeFailure() []Object {
@@ -299,7 +303,6 @@ func (m Manager) everywhere(role Role) []Object {
 	replace := strings.NewReplacer(TenantRolePlaceholder, prefixed(m.Prefix, RemoteTenant().Name),
 		ControlPlaneRolePlaceholder, prefixed(m.Prefix, RemoteControlPlane().Name), RenewalRolePlaceholder, prefixed(m.Prefix, RemoteRenewal().Name),
 		GatewayRolePlaceholder, prefixed(m.Prefix, GatewayTenant().Name), GatewayNodesRolePlaceholder, prefixed(m.Prefix, GatewayNodes().Name),
-		GatewayInstallationRolePlaceholder, prefixed(m.Prefix, GatewayInstallation().Name),
 		LocalRolePlaceholder, prefixed(m.Prefix, VirtualKubeletLocal().Name))
 	return []Object{role.clusterRole(name, replace), clusterRoleBinding(name, name, m.Subject)}
 }

@@ -37,8 +37,6 @@ const (
 	GatewayRolePlaceholder = "$(GATEWAY_ROLE)"
 	// GatewayNodesRolePlaceholder is replaced with the name of the role GatewayNodes, including the prefix.
 	GatewayNodesRolePlaceholder = "$(GATEWAY_NODES_ROLE)"
-	// GatewayInstallationRolePlaceholder is replaced with the name of the role GatewayInstallation, including the prefix.
-	GatewayInstallationRolePlaceholder = "$(GATEWAY_INSTALLATION_ROLE)"
 )
 
 // Scope selects the namespaces where the rules of a Role apply.
@@ -87,8 +85,8 @@ func Roles() []Role {
 		VirtualKubeletLocal(), VirtualKubeletPlugins(), VirtualKubeletExtended(), VirtualKubeletTokens(), VirtualKubeletNode(), VirtualKubeletTenant(), VirtualKubeletLease(), VirtualKubeletAuthentication(),
 		VirtualKubeletRemote(), RemoteNetworkPolicies(), RemoteDisruptionBudgets(), VirtualKubeletRemoteClusterwide(), RemoteControlPlane(), RemoteNetwork(), RemoteTenant(), RemoteRenewal(), PeeringUserTenant(), PeeringUserInstallation(),
 		ControllerManager(), ControllerManagerTenant(), ControllerManagerProbe(), ControllerManagerVirtualNodes(), ControllerManagerKubeletAccounts(), ControllerManagerServingCertificates(), ControllerManagerNodeFailure(), ControllerManagerResourceSlices(), ControllerManagerResourceOffers(), ControllerManagerTenantAccess(), ControllerManagerGrantedKinds(), ControllerManagerResourceRequests(), ControllerManagerAuthentication(), ControllerManagerPlugins(), ControllerManagerPluginSources(), ControllerManagerLeaderElection(), ControllerManagerWebhook(),
-		ControllerManagerAddresses(), ControllerManagerGateways(), ControllerManagerGatewayKeys(),
-		GatewayTenant(), GatewayInstallation(), GatewayNodes(), GatewayAgent(),
+		ControllerManagerAddresses(), ControllerManagerGateways(), ControllerManagerGatewayKeys(), ControllerManagerPodAddresses(),
+		GatewayTenant(), GatewayNodes(), GatewayAgent(),
 		ControllerManagerHomeNames(), HomeNames(),
 	}
 }

@@ -150,9 +150,8 @@ liqo-gateway in the tenant namespace of the peer:
 	leases.coordination.k8s.io: create
 	leases.coordination.k8s.io gateway: get list update watch
 	publickeies.networking.liqo.io: get list patch watch
-liqo-gateway-installation in one namespace:
-	ips.ipam.liqo.io: get list watch
 liqo-gateway-nodes in the cluster:
+	ips.ipam.liqo.io: get list watch
 	nodes: get list watch
 liqo-gateway-agent in the cluster:
 	configurations.networking.liqo.io: get list watch

@@ -31,14 +31,14 @@ type reality struct {
 // realSteps returns the chapters of the story on real nodes.
 func realSteps() []chapter[*reality] {
 	return []chapter[*reality]{
-		{"Two clusters", "Rome and milan, each a real control plane and a real node (containerd, kubelet, kube-proxy, CoreDNS), on machines made of Linux namespaces. Their pods find each other, as in one VPC.", (*reality).bringUp},
+		{"Two clusters", "Rome and milan, each a real control plane and a real node (containerd, kubelet, kube-proxy, CoreDNS), on machines made of Linux namespaces. Both have the same pod range and the same Service range, and there is no network between their pods.", (*reality).bringUp},
 		{"Install", "One command for each cluster. The images come from a registry, as they would anywhere.", (*reality).install},
-		{"Join", "One command makes milan a node of rome.", (*reality).join},
+		{"Join", "One command makes milan a node of rome, and connects the pods of both through gateways. Each cluster sees the pods of the other one at translated addresses.", (*reality).join},
 		{"A web shop", "The front end runs in rome. The back end selects the virtual node, and runs in milan. A request goes to the front end, by its name in the DNS; that asks the back end, by its.", (*reality).shop},
 		{"Everyday life", "What kubectl does with pods it does with these, too.", (*reality).everyday},
 		{"A Service with two homes", "The back end is scaled up in rome: the Service has endpoints in both clusters.", (*reality).bothHomes},
 		{"The line is cut", "Nobody tells either side. The pods in milan go on; rome notices, and keeps what it has promised to do.", (*reality).cut},
-		{"Part", "Nothing is left on either side.", (*reality).part},
+		{"Part", "Nothing is left on either side, neither objects nor gateways nor routes.", (*reality).part},
 	}
 }
 
@@ -57,7 +57,7 @@ func runReal(ctx context.Context, screen *screen) (err error) {
 
 func (r *reality) bringUp(ctx context.Context) error {
 	return r.during("two control planes and nodes start, the images are built", func() (err error) {
-		r.lab, err = nodelab.Start(ctx, nodelab.Options{})
+		r.lab, err = nodelab.Start(ctx, nodelab.Options{Apart: true})
 		return err
 	})
 }
@@ -101,7 +101,7 @@ func (r *reality) lines(lines ...string) error {
 func (r *reality) install(context.Context) error {
 	r.begun = time.Now()
 	for _, cluster := range []string{"rome", "milan"} {
-		line := fmt.Sprintf("refractctl install --context=%s --cluster-id=%s --registry=registry.example.com/refract", cluster, cluster)
+		line := fmt.Sprintf("refractctl install --context=%s --cluster-id=%s --registry=registry.example.com/refract --network=gateway", cluster, cluster)
 		if err := r.during(line, func() error { _, err := r.lab.Run(line); return err }); err != nil {
 			return err
 		}
@@ -110,7 +110,12 @@ func (r *reality) install(context.Context) error {
 }
 
 func (r *reality) join(context.Context) error {
-	return r.lines("refractctl peer --context=rome --remote-context=milan --cpu=2 --memory=4Gi", "kubectl get nodes")
+	// There are no load balancers here, and the control planes are no pods in which the pod range could be found.
+	err := r.lines("refractctl peer --context=rome --remote-context=milan --cpu=2 --memory=4Gi --gw-server-service-type=NodePort --pod-cidrs=10.244.0.0/16 --remote-pod-cidrs=10.244.0.0/16")
+	if err != nil {
+		return err
+	}
+	return r.lines("kubectl get nodes", "refractctl network status")
 }
 
 func (r *reality) shop(ctx context.Context) error {

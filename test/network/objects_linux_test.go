@@ -259,9 +259,9 @@ func (s *site) grant(t *testing.T) {
 	t.Helper()
 	clients, err := kubernetes.NewForConfig(s.control.Config())
 	require.NoError(t, err)
-	gateways := rbac.Gateways{Installation: installation}
+	gateways := rbac.Gateways{}
 	objects := append(gateways.Roles(), gateways.Bindings(s.tenant, rbac.User("gateway"))...)
-	agents := rbac.GatewayAgents{Installation: installation, Subject: rbac.Group(agentsGroup)}
+	agents := rbac.GatewayAgents{Subject: rbac.Group(agentsGroup)}
 	require.NoError(t, rbac.Install(t.Context(), clients, append(objects, agents.Objects()...)...))
 }
 

@@ -294,11 +294,25 @@ func (w *load) requireWrites(first, more int) {
 	for _, m := range w.maps {
 		key := "patch configmaps " + m.name
 		require.GreaterOrEqual(w, writes[key], min(1, m.changes+more), key)
+		if writes[key] > m.changes+more {
+			w.logRequests(m.name)
+		}
 		require.LessOrEqual(w, writes[key], m.changes+more, key)
 		delete(writes, key)
 	}
 	delete(writes, "patch configmaps kube-root-ca.crt.rome")
 	require.Empty(w, writes, "other writes")
+}
+
+// logRequests logs all requests that concern a ConfigMap or its copy.
+func (w *load) logRequests(name string) {
+	for side, requests := range map[string][]reflectiontest.Request{"consumer": w.Local.Requests(w.T), "provider": w.Remote.Requests(w.T)} {
+		for _, r := range requests {
+			if r.ObjectRef.Name == name {
+				w.Logf("%s: %s %s: %d, %s to %s", side, r.Verb, r.RequestURI, r.ResponseStatus.Code, r.Received.Format(time.StampMicro), r.Ended.Format(time.StampMicro))
+			}
+		}
+	}
 }
 
 // heapInUse returns the bytes of reachable objects.

@@ -127,7 +127,6 @@ labels:
 {{- $rules = $rules | replace "$(LOCAL_ROLE)" (printf "%s-virtual-kubelet-local" (include "refract.rolePrefix" .root)) -}}
 {{- $rules = $rules | replace "$(GATEWAY_ROLE)" (printf "%s-gateway" (include "refract.rolePrefix" .root)) -}}
 {{- $rules = $rules | replace "$(GATEWAY_NODES_ROLE)" (printf "%s-gateway-nodes" (include "refract.rolePrefix" .root)) -}}
-{{- $rules = $rules | replace "$(GATEWAY_INSTALLATION_ROLE)" (printf "%s-gateway-installation" (include "refract.rolePrefix" .root)) -}}
 {{- with .kubelet }}
 {{- $rules = $rules | replace "$(NODE_NAME)" (quote .name) | replace "$(KUBECONFIG_SECRET)" (quote .kubeconfigSecretName) -}}
 {{- end -}}

@@ -35,7 +35,7 @@ func runAgent(ctx context.Context, o *agentOptions) error {
 	if err != nil {
 		return err
 	}
-	kinds := nodeKinds(o.installation)
+	kinds := nodeKinds()
 	for _, kind := range []client.Object{&networking.Configuration{}, &networking.GatewayServer{}, &networking.GatewayClient{}} {
 		kinds[kind] = cacheAll
 	}
@@ -73,9 +73,16 @@ func (a *agent) buildHost(ctx context.Context) (desired.Host, error) {
 	if err := errors.Join(a.reader.List(ctx, &list), a.reader.List(ctx, &ips)); err != nil {
 		return desired.Host{}, err
 	}
-	translated, err := a.nodes.translate(list.Items, ips.Items)
+	ofNodes, mappings, err := splitIPs(a.options.installation, ips.Items)
+	a.reporter.refuse("ips", err)
+	translated, err := a.nodes.translate(list.Items, ofNodes)
 	a.reporter.refuse("nodes", err)
 	h := desired.Host{Name: a.options.node}
+	for _, m := range mappings {
+		if m.Masquerade {
+			h.Masqueraded = append(h.Masqueraded, m.Target)
+		}
+	}
 	for _, n := range translated {
 		h.Nodes = append(h.Nodes, n.IP)
 		if n.Name == h.Name {

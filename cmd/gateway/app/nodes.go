@@ -23,9 +23,9 @@ import (
 	"github.com/refract-project/refract/gateway/desired"
 )
 
-// nodeKinds returns cache options for Nodes and their IPs. IPs of offloaded pods are not cached, and neither are virtual nodes, because
-// they have no address, and nodes with Windows, which have no agent. Only some fields of the other Nodes are cached.
-func nodeKinds(installation string) map[client.Object]cache.ByObject {
+// nodeKinds returns cache options for Nodes and IPs. Virtual nodes are not cached, because they have no address, and neither are
+// nodes with Windows, which have no agent. Only some fields of the other Nodes are cached.
+func nodeKinds() map[client.Object]cache.ByObject {
 	real, err := labels.NewRequirement(wire.TypeLabel, selection.NotEquals, []string{wire.VirtualNodeType})
 	if err != nil {
 		panic(err) // the requirement is constant, so this cannot fail
@@ -36,10 +36,7 @@ func nodeKinds(installation string) map[client.Object]cache.ByObject {
 	}
 	return map[client.Object]cache.ByObject{
 		&corev1.Node{}: {Label: labels.NewSelector().Add(*real, *connected), Transform: shrinkNode},
-		&ipam.IP{}: {
-			Namespaces: map[string]cache.Config{installation: {}},
-			Label:      labels.SelectorFromSet(labels.Set{wire.NodeIPLabel: "true"}),
-		},
+		&ipam.IP{}:     {Transform: shrinkIP},
 	}
 }
 

@@ -188,8 +188,7 @@ func replaceValue[T any](channel chan T, value T) {
 	}
 }
 
-// kinds returns the caches of a gateway. They need permissions only in the tenant namespace, for Nodes, and for the IPs
-// in the namespace of the installation.
+// kinds returns the caches of a gateway. They need permissions only in the tenant namespace, and for Nodes and IPs.
 func (o *runOptions) kinds() map[client.Object]cache.ByObject {
 	inNamespace := func(name string) cache.ByObject {
 		by := cache.ByObject{Namespaces: map[string]cache.Config{o.namespace: {}}}
@@ -209,7 +208,7 @@ func (o *runOptions) kinds() map[client.Object]cache.ByObject {
 		kinds[&coordinationv1.Lease{}] = inNamespace(wire.GatewayElection)
 		kinds[&discoveryv1.EndpointSlice{}] = inNamespace(wire.GatewayElection)
 	}
-	maps.Copy(kinds, nodeKinds(o.installation))
+	maps.Copy(kinds, nodeKinds())
 	return kinds
 }
 
@@ -320,8 +319,10 @@ func (p *peering) readNodes(ctx context.Context, input *desired.Peering) error {
 	if err := errors.Join(p.reader.List(ctx, &list), p.reader.List(ctx, &ips)); err != nil {
 		return err
 	}
-	translated, err := p.nodes.translate(list.Items, ips.Items)
-	input.Nodes = translated
+	ofNodes, mappings, err := splitIPs(p.options.installation, ips.Items)
+	p.reporter.refuse("ips", err)
+	input.Mappings, input.Node = mappings, p.options.node
+	input.Nodes, err = p.nodes.translate(list.Items, ofNodes)
 	p.reporter.refuse("nodes", err)
 	return nil
 }

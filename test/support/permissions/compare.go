@@ -42,7 +42,6 @@ var patterns = strings.NewReplacer(
 	rbac.KubeconfigSecretPlaceholder, "kubeconfig-*",
 	rbac.GatewayRolePlaceholder, rbac.GatewayTenant().Named(""),
 	rbac.GatewayNodesRolePlaceholder, rbac.GatewayNodes().Named(""),
-	rbac.GatewayInstallationRolePlaceholder, rbac.GatewayInstallation().Named(""),
 	rbac.LocalRolePlaceholder, rbac.VirtualKubeletLocal().Named(""),
 	rbac.RemoteRolePlaceholder, rbac.VirtualKubeletRemote().Named(""),
 	rbac.TenantRolePlaceholder, rbac.RemoteTenant().Named(""),

@@ -124,6 +124,8 @@ type Request struct {
 	RequestURI string
 	User       struct{ Username string }
 	ObjectRef  struct{ Resource, Subresource, Namespace, Name string }
+	// ResponseStatus contains the HTTP status of the response.
+	ResponseStatus struct{ Code int }
 	// Received and Ended are the times at which the API server received the request and finished it.
 	Received time.Time `json:"requestReceivedTimestamp"`
 	Ended    time.Time `json:"stageTimestamp"`
