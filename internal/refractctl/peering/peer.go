@@ -56,6 +56,11 @@ func (o *Options) peer(ctx context.Context) (*Joined, error) {
 	if err != nil {
 		return nil, err
 	}
+	if link == nil {
+		if err := p.warnOfGateways(ctx, network.Mode); err != nil {
+			return nil, err
+		}
+	}
 	pullSecrets, err := p.checkJoin(ctx, t, network, link, o.TenantLimits)
 	if err != nil {
 		return nil, err
@@ -88,6 +93,22 @@ func (p *pair) findLink(ctx context.Context, network *podnetwork.Network, settin
 	}
 	clusters := gateways.Clusters{Consumer: p.consumer, Provider: p.provider, ConsumerRanges: network.Settings.ConsumerRanges, ProviderRanges: network.Settings.ProviderRanges}
 	return gateways.Find(ctx, clusters, settings, p.Reporter)
+}
+
+// warnOfGateways warns if gateways connect the clusters although their network is another one. They are not removed,
+// because connections may still use them.
+func (p *pair) warnOfGateways(ctx context.Context, mode plugins.NetworkMode) error {
+	states, err := gateways.List(ctx, p.consumer)
+	if err != nil {
+		return err
+	}
+	for i := range states {
+		if s := &states[i]; s.Peer == p.provider.ID() && s.Gateway != "" {
+			p.Report("warning: the network is %s, but %s and the gateway of %s keep running: remove them with refractctl network disconnect %s",
+				mode, s.Gateway, s.Peer, s.Peer)
+		}
+	}
+	return nil
 }
 
 // joining is a run that writes to both clusters. It records the objects that it creates, so that it can remove them

@@ -21,8 +21,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	networking "github.com/refract-project/refract/api/networking/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/rbac"
 	"github.com/refract-project/refract/internal/refractctl/cluster"
@@ -150,6 +153,25 @@ func TestDryRunOfPeer(t *testing.T) {
 	logTo(&real)
 	require.NoError(t, s.peer(s.options()))
 	assert.ElementsMatch(t, dry, real[:len(dry)])
+}
+
+// TestGatewaysOfAnotherNetwork checks that joining without a network, or with another one, warns about gateways that
+// keep running, and does not remove them.
+func TestGatewaysOfAnotherNetwork(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []plugins.NetworkMode{plugins.NoNetwork, plugins.ReachableNetwork} {
+		s := newStubs(t)
+		o := s.options()
+		o.Network.Mode = mode
+		require.NoError(t, s.peer(o))
+		assert.False(t, s.said("keep running"), s.lines)
+		gateway := &networking.GatewayClient{ObjectMeta: metav1.ObjectMeta{Namespace: wire.TenantNamespace("milan"), Name: "milan",
+			Labels: map[string]string{wire.RemoteClusterIDLabel: "milan"}}}
+		require.NoError(t, s.rome.Client.Create(t.Context(), gateway))
+		require.NoError(t, s.peer(o))
+		assert.True(t, s.said("GatewayClient milan and the gateway of milan keep running: remove them with refractctl network disconnect milan"), s.lines)
+		require.NoError(t, s.rome.Client.Get(t.Context(), client.ObjectKeyFromObject(gateway), gateway))
+	}
 }
 
 // TestSettingsAreKept checks that settings do not change if their flags are not set. It tests the settings of the
