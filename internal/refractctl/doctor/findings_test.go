@@ -57,6 +57,13 @@ func certificate(t *testing.T, until time.Time) (*x509.Certificate, []byte) {
 	return parsed, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
+// cilium returns the settings of Cilium that decide whether packets of pods pass the rules of the node.
+func cilium(replacesProxy, masquerades, legacyRouting string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{Data: map[string]string{
+		"kube-proxy-replacement": replacesProxy, "enable-bpf-masquerade": masquerades, "enable-host-legacy-routing": legacyRouting,
+	}}
+}
+
 func foreignCluster(conditions ...core.Condition) *core.ForeignCluster {
 	return &core.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "milan"}, Spec: core.ForeignClusterSpec{ClusterID: "milan"},
 		Status: core.ForeignClusterStatus{Role: core.ProviderRole, Conditions: conditions}}
@@ -201,6 +208,11 @@ func TestFindings(t *testing.T) {
 		"gateway that is blocked": {func(p *Examination) {
 			p.checkGateway(gateway(func(s *gateways.State) { s.Value = networking.Connecting }))
 		}, "Error|gateway to milan|GatewayServer milan is not connected: the client must reach the server at 192.0.2.1, UDP port 51840, so check firewalls"},
+		"Cilium with host routing by eBPF": {func(p *Examination) { p.describeCilium(cilium("true", "true", "")) },
+			"Warning|ConfigMap kube-system/cilium-config|Cilium forwards packets of pods with eBPF, past the routes of the agents, so that pods may not reach peers: set the value bpf.hostLegacyRouting=true of Cilium's chart, and restart its agents"},
+		"Cilium with legacy host routing":      {func(p *Examination) { p.describeCilium(cilium("true", "true", "true")) }, ""},
+		"Cilium beside kube-proxy":             {func(p *Examination) { p.describeCilium(cilium("false", "true", "")) }, ""},
+		"Cilium with masquerading by iptables": {func(p *Examination) { p.describeCilium(cilium("strict", "", "")) }, ""},
 		"no gateway": {func(p *Examination) { p.checkGateway(&gateways.State{Peer: "milan"}) },
 			"Warning|gateway to milan|there is none, but the ranges of milan are reserved"},
 		"agents that do not run": {func(p *Examination) {

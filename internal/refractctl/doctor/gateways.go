@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	ipam "github.com/refract-project/refract/api/ipam/v1alpha1"
@@ -40,6 +41,9 @@ func (p *Examination) checkGateways(ctx context.Context, installed *release.Inst
 		return nil
 	}
 	if err := p.checkAgents(ctx, installed); err != nil {
+		return err
+	}
+	if err := p.checkCilium(ctx); err != nil {
 		return err
 	}
 	return p.checkDeclaredRanges(ctx)
@@ -94,6 +98,31 @@ func (p *Examination) describeAgents(agents *appsv1.DaemonSet) {
 		return
 	}
 	p.addFinding(subject, OK, "ready on all nodes")
+}
+
+// checkCilium checks whether Cilium, if it is the network plugin, lets the packets of pods pass the rules of the agents.
+func (p *Examination) checkCilium(ctx context.Context) error {
+	settings := &corev1.ConfigMap{}
+	err := p.Client.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: "cilium-config"}, settings)
+	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	p.describeCilium(settings)
+	return nil
+}
+
+// describeCilium adds a finding if Cilium forwards packets of pods with eBPF (host routing), so that they do not pass the
+// routes and rules of the agents. Cilium does so where it replaces kube-proxy and masquerades with eBPF, unless legacy
+// host routing is set (https://docs.cilium.io/en/stable/operations/performance/tuning/#ebpf-host-routing).
+func (p *Examination) describeCilium(settings *corev1.ConfigMap) {
+	replaces := settings.Data["kube-proxy-replacement"]
+	if (replaces == "true" || replaces == "strict") && settings.Data["enable-bpf-masquerade"] == "true" &&
+		settings.Data["enable-host-legacy-routing"] != "true" {
+		p.addFinding("ConfigMap kube-system/cilium-config", Warning, "Cilium forwards packets of pods with eBPF, past the routes of the agents, so that pods may not reach peers: set the value bpf.hostLegacyRouting=true of Cilium's chart, and restart its agents")
+	}
 }
 
 // checkDeclaredRanges checks that the pod ranges of all nodes are declared. Peers do not reach pods outside of the declared ranges.
