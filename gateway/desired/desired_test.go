@@ -81,7 +81,7 @@ func format(s netstate.State) string {
 	var b strings.Builder
 	line := func(format string, values ...any) { fmt.Fprintf(&b, format+"\n", values...) }
 	for _, l := range s.Links {
-		line("link %s mtu %d %v", l.Name, l.MTU, l.Addresses)
+		line("link %s mtu %d %v accept local %v", l.Name, l.MTU, l.Addresses, l.AcceptLocal)
 		if l.VXLAN != nil {
 			line("  vxlan id %d port %d mac %s", l.VXLAN.ID, l.VXLAN.Port, l.VXLAN.MAC)
 		}
@@ -100,8 +100,9 @@ func format(s netstate.State) string {
 		}
 	}
 	for _, r := range s.Rules {
-		line("rule %d from %q table %d", r.Priority, r.In, r.Table)
+		line("rule %d from %q mark %d table %d", r.Priority, r.In, r.Mark, r.Table)
 	}
+	line("rule %d table local", s.LocalPriority)
 	line("table %s", s.Table.Name)
 	for _, set := range s.Table.Sets {
 		line("  set %s %v", set.Name, set.Ranges)

@@ -32,6 +32,15 @@ const (
 	tunnelTable = 21002
 )
 
+const (
+	// nodesMark is the mark of packets that a node has sent through VXLAN to the peer.
+	nodesMark = 1
+	// markedPriority is the priority of the routing rule for packets with nodesMark, and localPriority the one of the
+	// kernel's table "local", which comes after it. A pod of the peer may have the same address as this pod. Packets to
+	// it would otherwise be delivered to this pod.
+	markedPriority, localPriority = 50, 60
+)
+
 // tcpHeaders is the length of the IPv4 and TCP headers without options.
 const tcpHeaders = 40
 
@@ -50,7 +59,8 @@ var (
 
 // GatewayScope lists the links, routing tables and nftables table that belong to a gateway, in the network namespace of
 // its pod.
-var GatewayScope = netstate.Scope{Links: []string{VXLANLink, TunnelLink}, RouteTables: []int{nodesTable, tunnelTable}, Table: TableName}
+var GatewayScope = netstate.Scope{Links: []string{VXLANLink, TunnelLink}, RouteTables: []int{nodesTable, tunnelTable}, Table: TableName,
+	LocalRule: true}
 
 // Node is a node of this cluster as a gateway reaches it.
 type Node struct {
@@ -136,9 +146,12 @@ func CompileGateway(p Peering) (Gateway, error) {
 	state := netstate.State{
 		Links: []netstate.Link{
 			vxlan(p.PodMTU, gatewayMAC(end.uid)),
-			{Name: TunnelLink, MTU: end.mtu, Addresses: []netip.Prefix{end.own}},
+			// A pod of the peer may have the same address as this pod.
+			{Name: TunnelLink, MTU: end.mtu, AcceptLocal: true, Addresses: []netip.Prefix{end.own}},
 		},
+		LocalPriority: localPriority,
 		Rules: []netstate.PolicyRule{
+			{Priority: markedPriority, In: VXLANLink, Mark: nodesMark, Table: nodesTable},
 			{Priority: rulePriority, In: VXLANLink, Table: nodesTable},
 			{Priority: rulePriority, In: TunnelLink, Table: tunnelTable},
 		},
@@ -308,9 +321,13 @@ func gatewayTable(r ranges, e end, mtu int, p Peering) netstate.Table {
 			Count: true, Action: accept, Comment: "request of a node"}}
 	}
 	mappings := r.selectMappings(p.Mappings)
+	own := []netip.Prefix{single(e.own.Addr())}
+	if p.PodIP.IsValid() {
+		own = append(own, single(p.PodIP))
+	}
 	return netstate.Table{
 		Name: TableName,
-		Sets: []netstate.Set{{Name: "local", Ranges: r.local}, {Name: "remote", Ranges: r.trueRemote()}, {Name: "nodes", Ranges: nodes},
+		Sets: []netstate.Set{{Name: "local", Ranges: r.local}, {Name: "remote", Ranges: r.trueRemote()}, {Name: "nodes", Ranges: nodes}, {Name: "own", Ranges: own},
 			{Name: targetsSet, Ranges: targetRanges(mappings)}},
 		Maps: []netstate.AddressMap{{Name: mappingsMap, Entries: mappings}},
 		Chains: []netstate.Chain{
@@ -324,6 +341,7 @@ func gatewayTable(r ranges, e end, mtu int, p Peering) netstate.Table {
 				{In: VXLANLink, SourceSet: targetsSet, Answer: true, Action: accept, Comment: "answer of the target of an IP"},
 				{In: VXLANLink, SourceSet: "local", NotSourceSet: true, Count: true, Action: drop,
 					Comment: "source outside of this cluster's ranges"},
+				{In: VXLANLink, DestinationSet: "own", NotDestinationSet: true, Action: netstate.Action{Mark: nodesMark}, Comment: "to the peer"},
 			})},
 			{Name: "prerouting", Type: netstate.NAT, Hook: netstate.Prerouting, Priority: -100, Rules: outgoing},
 			{Name: "postrouting", Type: netstate.NAT, Hook: netstate.Postrouting, Priority: 100, Rules: incoming},

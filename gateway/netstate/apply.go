@@ -96,7 +96,7 @@ func (a *Applier) Read() (State, error) {
 func (a *Applier) snapshotOf(s State) (snapshot, error) {
 	found := newSnapshot()
 	for _, l := range s.Links {
-		found.links[l.Name] = linkState{vxlan: l.VXLAN, mtu: l.MTU, up: true, forward: true, addresses: l.Addresses}
+		found.links[l.Name] = linkState{vxlan: l.VXLAN, mtu: l.MTU, up: true, inet: inetSettings{forward: true, acceptLocal: l.AcceptLocal}, addresses: l.Addresses}
 	}
 	for _, n := range s.Neighbours {
 		found.neighbours[neighbourKey{n.Link, n.IP}] = n.MAC
@@ -109,6 +109,9 @@ func (a *Applier) snapshotOf(s State) (snapshot, error) {
 	}
 	for _, r := range s.Rules {
 		found.rules[r] = 1
+	}
+	if a.scope.LocalRule {
+		found.local[s.LocalPriority] = true
 	}
 	if s.Table.Name != "" {
 		table, err := a.kernel.encode(s.Table)
@@ -123,7 +126,7 @@ func (a *Applier) snapshotOf(s State) (snapshot, error) {
 func newSnapshot() snapshot {
 	return snapshot{
 		links: map[string]linkState{}, neighbours: map[neighbourKey]string{}, forwards: map[forwardKey][]netip.Addr{},
-		routes: map[routeKey]Route{}, rules: map[PolicyRule]int{},
+		routes: map[routeKey]Route{}, rules: map[PolicyRule]int{}, local: map[int]bool{},
 	}
 }
 
@@ -137,6 +140,9 @@ func (s Scope) check(state State) error {
 		if !slices.Contains(s.RouteTables, r.Table) {
 			return fmt.Errorf("routing table %d is not in the scope", r.Table)
 		}
+	}
+	if state.LocalPriority != 0 && !s.LocalRule {
+		return errors.New("the rule of the table local is not in the scope")
 	}
 	if state.Table.Name != "" && state.Table.Name != s.Table {
 		return fmt.Errorf("table %s is not in the scope", state.Table.Name)

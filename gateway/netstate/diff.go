@@ -19,6 +19,7 @@ type snapshot struct {
 	forwards   map[forwardKey][]netip.Addr // hosts of MAC addresses
 	routes     map[routeKey]Route
 	rules      map[PolicyRule]int // number of equal rules
+	local      map[int]bool       // priorities of the rules of the table local, if they are in the Scope
 	table      *tableState        // nil if the table does not exist
 }
 
@@ -36,12 +37,18 @@ type (
 
 // linkState contains the settings of an existing link.
 type linkState struct {
-	vxlan            *VXLAN
-	mtu              int
-	up, forward      bool
-	reversePathCheck bool
-	addresses        []netip.Prefix
+	vxlan     *VXLAN
+	mtu       int
+	up        bool
+	inet      inetSettings
+	addresses []netip.Prefix
 }
+
+// inetSettings are the IPv4 settings of a link.
+type inetSettings struct{ forward, reversePathCheck, acceptLocal bool }
+
+// localRule is the policy rule of the kernel's table "local".
+type localRule struct{ priority int }
 
 // tableState is a table whose rules are encoded as the kernel stores them.
 type tableState struct {
@@ -60,7 +67,7 @@ type chainState struct {
 // change is one request to the kernel.
 type change struct {
 	action action
-	object any // a Link, linkAddress, Neighbour, Forward, Route, PolicyRule or Table
+	object any // a Link, linkAddress, Neighbour, Forward, Route, PolicyRule, localRule or Table
 }
 
 type action string
@@ -83,6 +90,17 @@ func (c change) String() string { return fmt.Sprintf("%s %T %+v", c.action, c.ob
 // removed in the reverse order.
 func diff(present, desired snapshot, table Table) (changes []change) {
 	request := func(a action, object any) { changes = append(changes, change{a, object}) }
+	// There must always be a rule of the table local.
+	for _, priority := range sorted(desired.local, cmp.Compare[int]) {
+		if !present.local[priority] {
+			request(add, localRule{priority})
+		}
+	}
+	for _, priority := range sorted(present.local, cmp.Compare[int]) {
+		if !desired.local[priority] {
+			request(remove, localRule{priority})
+		}
+	}
 	for _, r := range sorted(present.rules, comparePolicyRules) {
 		for range present.rules[r] - desired.rules[r] {
 			request(remove, r)
@@ -135,12 +153,12 @@ func diffLinks(present, desired map[string]linkState) (changes []change) {
 	for _, name := range sorted(desired, cmp.Compare[string]) {
 		has, exists := present[name]
 		want := desired[name]
-		link := Link{Name: name, MTU: want.mtu, VXLAN: want.vxlan, Addresses: want.addresses}
+		link := Link{Name: name, MTU: want.mtu, VXLAN: want.vxlan, AcceptLocal: want.inet.acceptLocal, Addresses: want.addresses}
 		if want.vxlan != nil && (!exists || has.vxlan == nil || *has.vxlan != *want.vxlan) {
 			changes = append(changes, change{add, link})
 			has = linkState{}
 		}
-		if has.mtu != want.mtu || !has.up || !has.forward || has.reversePathCheck {
+		if has.mtu != want.mtu || !has.up || has.inet != want.inet {
 			changes = append(changes, change{set, link})
 		}
 		for _, a := range has.addresses {
@@ -236,7 +254,7 @@ func compareRouteKeys(a, b routeKey) int {
 }
 
 func comparePolicyRules(a, b PolicyRule) int {
-	return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.In, b.In), cmp.Compare(a.Table, b.Table))
+	return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.In, b.In), cmp.Compare(a.Mark, b.Mark), cmp.Compare(a.Table, b.Table))
 }
 
 // prefixesOf returns prefixes that cover the ranges exactly. Each of them is the largest prefix that begins at the

@@ -18,8 +18,9 @@ import (
 
 // Indexes of the IPv4 settings of a link (IPV4_DEVCONF_*), starting at 1.
 const (
-	devconfForwarding = 1
-	devconfRPFilter   = 8
+	devconfForwarding  = 1
+	devconfRPFilter    = 8
+	devconfAcceptLocal = 23
 	// inetConf is the attribute that contains the IPv4 settings of a link (IFLA_INET_CONF).
 	inetConf = 1
 )
@@ -85,8 +86,13 @@ func (k *linuxKernel) read(scope Scope) (snapshot, error) {
 		return found, fmt.Errorf("policy rules, %w", err)
 	}
 	for _, r := range rules {
-		if r.Protocol == Protocol {
-			found.rules[PolicyRule{r.Priority, r.IifName, r.Table}]++
+		switch {
+		case r.Table == unix.RT_TABLE_LOCAL && r.IifName == "" && r.Mark == 0:
+			if scope.LocalRule {
+				found.local[max(r.Priority, 0)] = true
+			}
+		case r.Protocol == Protocol:
+			found.rules[PolicyRule{r.Priority, r.IifName, r.Mark, r.Table}]++
 		}
 	}
 	found.table, err = k.readTable(scope.Table)
@@ -106,7 +112,7 @@ func (k *linuxKernel) readLink(name string, into *snapshot) (int, error) {
 	}
 	attributes := link.Attrs()
 	state := linkState{mtu: attributes.MTU, up: attributes.Flags&net.FlagUp != 0}
-	if state.forward, state.reversePathCheck, err = k.readForwarding(attributes.Index); err != nil {
+	if state.inet, err = k.readSettings(attributes.Index); err != nil {
 		return 0, err
 	}
 	addresses, err := k.routes.AddrList(link, unix.AF_INET)
@@ -166,12 +172,12 @@ func (k *linuxKernel) readRoutes(table int, names map[int]string, into *snapshot
 	return nil
 }
 
-// readForwarding reports whether a link forwards packets, and whether it checks their source.
-func (k *linuxKernel) readForwarding(index int) (forward, check bool, err error) {
+// readSettings returns the IPv4 settings of a link.
+func (k *linuxKernel) readSettings(index int) (settings inetSettings, err error) {
 	request := k.linkRequest(unix.RTM_GETLINK, 0, index)
 	messages, err := request.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWLINK)
 	if err != nil || len(messages) == 0 {
-		return false, false, err
+		return settings, err
 	}
 	attributes, err := nl.ParseRouteAttr(messages[0][unix.SizeofIfInfomsg:])
 	for _, path := range []uint16{unix.IFLA_AF_SPEC, unix.AF_INET, inetConf} {
@@ -181,9 +187,9 @@ func (k *linuxKernel) readForwarding(index int) (forward, check bool, err error)
 				value = a.Value
 			}
 		}
-		if path == inetConf && len(value) >= 4*devconfRPFilter {
+		if path == inetConf && len(value) >= 4*devconfAcceptLocal {
 			at := func(index int) bool { return binary.NativeEndian.Uint32(value[4*(index-1):]) != 0 }
-			return at(devconfForwarding), at(devconfRPFilter), nil
+			return inetSettings{forward: at(devconfForwarding), reversePathCheck: at(devconfRPFilter), acceptLocal: at(devconfAcceptLocal)}, nil
 		}
 		if err == nil && path != inetConf {
 			attributes, err = nl.ParseRouteAttr(value)
@@ -192,16 +198,22 @@ func (k *linuxKernel) readForwarding(index int) (forward, check bool, err error)
 	if err == nil {
 		err = errors.New("the kernel does not report its IPv4 settings")
 	}
-	return false, false, err
+	return settings, err
 }
 
-// writeForwarding makes a link forward packets, without a check of their source.
-func (k *linuxKernel) writeForwarding(index int) error {
+// writeSettings makes a link forward packets, without a check of their source. If acceptLocal is true, the source may
+// also be an address of this host.
+func (k *linuxKernel) writeSettings(index int, acceptLocal bool) error {
 	request := k.linkRequest(unix.RTM_SETLINK, unix.NLM_F_ACK, index)
 	specification := nl.NewRtAttr(unix.IFLA_AF_SPEC, nil)
 	settings := specification.AddRtAttr(unix.AF_INET, nil).AddRtAttr(inetConf, nil)
 	settings.AddRtAttr(devconfForwarding, nl.Uint32Attr(1))
 	settings.AddRtAttr(devconfRPFilter, nl.Uint32Attr(0))
+	local := uint32(0)
+	if acceptLocal {
+		local = 1
+	}
+	settings.AddRtAttr(devconfAcceptLocal, nl.Uint32Attr(local))
 	request.AddData(specification)
 	_, err := request.Execute(unix.NETLINK_ROUTE, 0)
 	return err
@@ -237,15 +249,27 @@ func (k *linuxKernel) write(c change) error {
 	case PolicyRule:
 		rule := netlink.NewRule()
 		rule.Family, rule.Protocol = unix.AF_INET, Protocol
-		rule.Priority, rule.IifName, rule.Table = object.Priority, object.In, object.Table
+		rule.Priority, rule.IifName, rule.Mark, rule.Table = object.Priority, object.In, object.Mark, object.Table
 		if c.action == remove {
 			return k.routes.RuleDel(rule)
 		}
 		return k.routes.RuleAdd(rule)
+	case localRule:
+		return k.writeLocalRule(c.action, object)
 	case Table:
 		return k.writeTable(c.action, object)
 	}
 	return fmt.Errorf("unknown object %T", c.object)
+}
+
+// writeLocalRule adds or removes a rule of the table local.
+func (k *linuxKernel) writeLocalRule(a action, r localRule) error {
+	rule := netlink.NewRule()
+	rule.Family, rule.Priority, rule.Table = unix.AF_INET, r.priority, unix.RT_TABLE_LOCAL
+	if a == remove {
+		return k.routes.RuleDel(rule)
+	}
+	return k.routes.RuleAdd(rule)
 }
 
 func (k *linuxKernel) writeLink(a action, l Link) error {
@@ -270,7 +294,7 @@ func (k *linuxKernel) writeLink(a action, l Link) error {
 		return nil
 	default:
 		link := k.link(l.Name)
-		return errors.Join(k.routes.LinkSetMTU(link, l.MTU), k.writeForwarding(link.Attrs().Index), k.routes.LinkSetUp(link))
+		return errors.Join(k.routes.LinkSetMTU(link, l.MTU), k.writeSettings(link.Attrs().Index, l.AcceptLocal), k.routes.LinkSetUp(link))
 	}
 }
 

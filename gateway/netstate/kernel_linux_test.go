@@ -4,6 +4,7 @@
 package netstate
 
 import (
+	"errors"
 	"net/netip"
 	"testing"
 
@@ -21,7 +22,7 @@ const (
 	testRoute = 20000
 )
 
-var testScope = Scope{Links: []string{testLink, "liqo-tunnel"}, RouteTables: []int{testRoute, testRoute + 1}, Table: testTable}
+var testScope = Scope{Links: []string{testLink, "liqo-tunnel"}, RouteTables: []int{testRoute, testRoute + 1}, Table: testTable, LocalRule: true}
 
 func prefix(text string) netip.Prefix { return netip.MustParsePrefix(text) }
 func addr(text string) netip.Addr     { return netip.MustParseAddr(text) }
@@ -29,7 +30,7 @@ func addr(text string) netip.Addr     { return netip.MustParseAddr(text) }
 // everything returns a State with each kind of object and each kind of rule.
 func everything() State {
 	return State{
-		Links: []Link{{Name: testLink, MTU: 1400, VXLAN: &VXLAN{ID: 1, Port: 6092, MAC: "02:00:00:00:00:01"},
+		Links: []Link{{Name: testLink, MTU: 1400, VXLAN: &VXLAN{ID: 1, Port: 6092, MAC: "02:00:00:00:00:01"}, AcceptLocal: true,
 			Addresses: []netip.Prefix{prefix("169.254.18.1/30")}}},
 		Neighbours: []Neighbour{{testLink, addr("240.0.0.1"), "02:00:00:00:00:02"}, {testLink, addr("240.0.0.2"), "02:00:00:00:00:03"}},
 		Forwards:   []Forward{{testLink, "02:00:00:00:00:02", addr("10.1.0.2")}, {testLink, "02:00:00:00:00:03", addr("10.1.0.3")}},
@@ -38,7 +39,9 @@ func everything() State {
 			{Table: testRoute, Destination: prefix("10.62.0.5/32"), Link: testLink, Via: addr("240.0.0.2")},
 			{Table: testRoute + 1, Destination: prefix("0.0.0.0/0")},
 		},
-		Rules: []PolicyRule{{Priority: 100, Table: testRoute}, {Priority: 101, In: "liqo-tunnel", Table: testRoute + 1}},
+		Rules: []PolicyRule{{Priority: 100, Table: testRoute}, {Priority: 101, In: "liqo-tunnel", Table: testRoute + 1},
+			{Priority: 50, In: testLink, Mark: 7, Table: testRoute}},
+		LocalPriority: 60,
 		Table: Table{
 			Name: testTable,
 			Sets: []Set{{Name: "peers", Ranges: []netip.Prefix{prefix("10.62.0.0/16"), prefix("10.61.0.0/16"), prefix("10.70.0.0/24")}},
@@ -51,6 +54,7 @@ func everything() State {
 				{Name: "to", Type: NAT, Hook: Prerouting, Priority: -100, Rules: []Rule{
 					{In: testLink, Destination: prefix("10.61.0.0/16"), Action: Action{TranslateDestination: prefix("10.1.0.0/16")}},
 					{In: testLink, Destination: prefix("10.70.0.9/32"), Action: Action{TranslateDestination: prefix("10.1.9.9/32")}},
+					{In: testLink, Action: Action{Mark: 7}},
 					{In: testLink, Action: Action{MapDestination: "ips"}}}},
 				{Name: "from", Type: NAT, Hook: Postrouting, Priority: 99, Rules: []Rule{
 					{Out: testLink, Source: prefix("10.1.0.0/16"), DestinationSet: "peers",
@@ -106,7 +110,9 @@ func TestKernelKeepsState(t *testing.T) {
 	require.Zero(t, apply(t, a, State{}))
 	left, err := a.kernel.read(testScope)
 	require.NoError(t, err)
-	require.Equal(t, newSnapshot(), left)
+	untouched := newSnapshot()
+	untouched.local[0] = true
+	require.Equal(t, untouched, left)
 }
 
 // TestKernelRepairsEachObject removes or changes one object at a time, as another process might. Apply must restore the
@@ -131,12 +137,25 @@ func TestKernelRepairsEachObject(t *testing.T) {
 		damage func() error
 		writes int
 	}{
-		"link deleted":   {func() error { return links.LinkDel(link()) }, 9},
-		"link down":      {func() error { return links.LinkSetDown(link()) }, 5},
-		"mtu":            {func() error { return links.LinkSetMTU(link(), 1300) }, 1},
-		"another mac":    {func() error { return links.LinkSetHardwareAddr(link(), []byte{2, 0, 0, 0, 0, 9}) }, 10},
-		"forwarding off": {func() error { host.Sysctl("net/ipv4/conf/"+testLink+"/forwarding", "0"); return nil }, 1},
-		"rp_filter on":   {func() error { host.Sysctl("net/ipv4/conf/"+testLink+"/rp_filter", "1"); return nil }, 1},
+		"link deleted":     {func() error { return links.LinkDel(link()) }, 9},
+		"link down":        {func() error { return links.LinkSetDown(link()) }, 5},
+		"mtu":              {func() error { return links.LinkSetMTU(link(), 1300) }, 1},
+		"another mac":      {func() error { return links.LinkSetHardwareAddr(link(), []byte{2, 0, 0, 0, 0, 9}) }, 10},
+		"forwarding off":   {func() error { host.Sysctl("net/ipv4/conf/"+testLink+"/forwarding", "0"); return nil }, 1},
+		"rp_filter on":     {func() error { host.Sysctl("net/ipv4/conf/"+testLink+"/rp_filter", "1"); return nil }, 1},
+		"accept_local off": {func() error { host.Sysctl("net/ipv4/conf/"+testLink+"/accept_local", "0"); return nil }, 1},
+		"rule of the table local at the default priority": {func() error {
+			rule := netlink.NewRule()
+			rule.Priority, rule.Table, rule.Family = 0, unix.RT_TABLE_LOCAL, unix.AF_INET
+			return links.RuleAdd(rule)
+		}, 1},
+		"rule of the table local moved": {func() error {
+			rule := netlink.NewRule()
+			rule.Priority, rule.Table, rule.Family = 0, unix.RT_TABLE_LOCAL, unix.AF_INET
+			moved := *rule
+			moved.Priority = 60
+			return errors.Join(links.RuleAdd(rule), links.RuleDel(&moved))
+		}, 2},
 		"address deleted": {func() error {
 			return links.AddrDel(link(), &netlink.Addr{IPNet: netOf(prefix("169.254.18.1/30"))})
 		}, 5}, // with its last address, a link also loses its settings and routes

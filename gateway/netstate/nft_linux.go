@@ -336,6 +336,11 @@ func (a Action) expressions() []expr.Any {
 			load(expr.PayloadBaseNetworkHeader, sourceOffset, addressLength),
 			&expr.NAT{Type: expr.NATTypeSourceNAT, Family: unix.NFPROTO_IPV4, RegAddrMin: 1, RegAddrMax: 1},
 		}
+	case a.Mark != 0:
+		return []expr.Any{
+			&expr.Immediate{Register: 1, Data: binary.NativeEndian.AppendUint32(nil, a.Mark)},
+			&expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: 1},
+		}
 	case a.MaxSegment != 0:
 		return []expr.Any{
 			&expr.Immediate{Register: 1, Data: binary.BigEndian.AppendUint16(nil, a.MaxSegment)},

@@ -22,6 +22,9 @@ type Scope struct {
 	RouteTables []int
 	// Table is the name of an nftables table of the family ip.
 	Table string
+	// LocalRule is true if the policy rule of the kernel's table "local" belongs to the process. It must be false in the
+	// network namespace of a node.
+	LocalRule bool
 }
 
 // State is a desired network configuration. The order in its lists does not matter, except for the rules in a chain.
@@ -31,7 +34,10 @@ type State struct {
 	Forwards   []Forward
 	Routes     []Route
 	Rules      []PolicyRule
-	Table      Table
+	// LocalPriority is the priority of the policy rule of the kernel's table "local". Rules before it also apply to
+	// packets whose destination is an address of this host. The kernel's default is 0.
+	LocalPriority int
+	Table         Table
 }
 
 // Link is a network interface that is up. It forwards the packets that arrive on it without a check of their source
@@ -41,6 +47,8 @@ type Link struct {
 	MTU  int
 	// VXLAN is nil if another part of the process creates the link.
 	VXLAN *VXLAN
+	// AcceptLocal accepts packets whose source is an address of this host.
+	AcceptLocal bool
 	// Addresses are the addresses of the link. A VXLAN device needs none, because its routes have the flag onlink.
 	Addresses []netip.Prefix
 }
@@ -82,7 +90,9 @@ type Route struct {
 type PolicyRule struct {
 	Priority int
 	// In is the name of the link. If it is empty, the rule applies to all packets.
-	In    string
+	In string
+	// Mark is a mark that packets must have. If it is 0, the rule applies to all packets.
+	Mark  uint32
 	Table int
 }
 
@@ -175,6 +185,8 @@ type Action struct {
 	// KeepSource keeps the source address, and prevents later chains, such as those of kube-proxy and the network
 	// plugin, from replacing it.
 	KeepSource bool
+	// Mark sets the mark of the packet, for a PolicyRule.
+	Mark uint32
 	// MaxSegment limits the maximum segment size that a TCP segment announces, in bytes.
 	MaxSegment uint16
 }
@@ -216,6 +228,7 @@ func (r Rule) String() string {
 	add(r.Action.MapDestination != "", "dnat to ip daddr map @%s", r.Action.MapDestination)
 	add(r.Action.Masquerade, "masquerade")
 	add(r.Action.KeepSource, "snat to ip saddr")
+	add(r.Action.Mark != 0, "meta mark set %d", r.Action.Mark)
 	add(r.Action.MaxSegment != 0, "tcp option maxseg size set %d", r.Action.MaxSegment)
 	add(r.Comment != "", "comment %q", r.Comment)
 	return strings.Join(parts, " ")

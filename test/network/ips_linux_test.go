@@ -77,6 +77,27 @@ func forwardService(t *testing.T, node *netlab.Host, service, endpoint string) {
 	})
 }
 
+// TestPodWithTheAddressOfAGateway checks that a pod of the peer is reached, and reaches the pods of this cluster, if it
+// has an address of the gateway. This is likely in clusters with equal ranges, because they grant the same addresses
+// first.
+func TestPodWithTheAddressOfAGateway(t *testing.T) {
+	netlab.Need(t)
+	const address = "10.1.1.77"
+	rome, milan := newClusters(t)
+	rome.gate.Address("eth0", address+"/32")
+	milan.pod.Address("eth0", address+"/32")
+	milan.node.Route(address+"/32", "", "pod")
+	listen(t, rome.pod)
+	listen(t, rome.gate)
+	listen(t, milan.pod)
+	connection, source := dial(t, rome.pod, "10.61.1.77:8080")
+	require.Equal(t, "10.71.1.10", source)
+	exchange(t, connection)
+	connection, source = dialFrom(t, milan.pod, address, "10.71.1.10:8080")
+	require.Equal(t, "10.61.1.77", source)
+	exchange(t, connection)
+}
+
 // TestIPs checks what a peer reaches through the IPs of a hub: a pod of another peer, hosts outside of the cluster, and
 // a Service. All three clusters have the same ranges.
 func TestIPs(t *testing.T) {

@@ -426,9 +426,19 @@ func listen(t *testing.T, host *netlab.Host) {
 // dial opens a connection from a host. It returns the connection and the source address that the server sees.
 func dial(t *testing.T, host *netlab.Host, address string) (net.Conn, string) {
 	t.Helper()
+	return dialFrom(t, host, "", address)
+}
+
+// dialFrom does the same as dial, from the address own of the host.
+func dialFrom(t *testing.T, host *netlab.Host, own, address string) (net.Conn, string) {
+	t.Helper()
 	var connection net.Conn
 	require.NoError(t, host.Do(func() (err error) {
-		connection, err = net.DialTimeout("tcp4", address, 10*time.Second)
+		dialer := net.Dialer{Timeout: 10 * time.Second}
+		if own != "" {
+			dialer.LocalAddr = &net.TCPAddr{IP: net.ParseIP(own)}
+		}
+		connection, err = dialer.Dial("tcp4", address)
 		return err
 	}))
 	t.Cleanup(func() { _ = connection.Close() })
