@@ -69,6 +69,9 @@ type Node struct {
 	IP netip.Addr
 	// PodRanges are the ranges of the pods on the node.
 	PodRanges []netip.Prefix
+	// Pods are the addresses of pods on the node that are not in PodRanges. They are known only where the network plugin
+	// does not use spec.podCIDRs of Nodes.
+	Pods []netip.Addr
 	// External is the node's own address in the external range of the cluster. If it is invalid, the node has no such
 	// address, and processes on the node cannot reach the peer.
 	External netip.Addr
@@ -279,9 +282,12 @@ func (p Peering) tunnelConfig(ranges ranges, e end) (tunnel.Config, error) {
 func addNodes(state *netstate.State, nodes []Node) {
 	hops := nextHops(nodeNames(nodes))
 	for _, n := range nodes {
-		targets := n.PodRanges
+		targets := slices.Clone(n.PodRanges)
+		for _, pod := range n.Pods {
+			targets = append(targets, single(pod))
+		}
 		if n.External.IsValid() {
-			targets = append(slices.Clone(targets), single(n.External))
+			targets = append(targets, single(n.External))
 		}
 		addHop(state, hop{hops[n.Name], nodeMAC(n.Name), n.IP}, tunnelTable, targets, 0)
 		addEcho(state, n.IP, nodeMAC(n.Name))

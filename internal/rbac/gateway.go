@@ -56,6 +56,20 @@ func GatewayNodes() Role {
 	}
 }
 
+// GatewayPods returns the permissions that gateways need in addition to GatewayNodes, where the addresses of pods are
+// outside of the pod ranges of their nodes. The chart adds them to the role GatewayNodes.
+func GatewayPods() Role {
+	return Role{
+		Name:    "gateway-pods",
+		Purpose: "gateways that find the nodes of pods (networking.gateways.podRoutes)",
+		Scope:   ClusterScope,
+		Rules: []Rule{
+			grant("to find the node of each pod",
+				"", on("pods"), do("get", "list", "watch")),
+		},
+	}
+}
+
 // GatewayAgent returns the permissions of the agents on nodes in addition to the permissions that they share with
 // gateways. Agents write nothing.
 func GatewayAgent() Role {

@@ -153,6 +153,8 @@ liqo-gateway in the tenant namespace of the peer:
 liqo-gateway-nodes in the cluster:
 	ips.ipam.liqo.io: get list watch
 	nodes: get list watch
+liqo-gateway-pods in the cluster:
+	pods: get list watch
 liqo-gateway-agent in the cluster:
 	configurations.networking.liqo.io: get list watch
 	gatewayclients.networking.liqo.io: get list watch

@@ -8,6 +8,7 @@ package app
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -18,6 +19,7 @@ import (
 
 	ipam "github.com/refract-project/refract/api/ipam/v1alpha1"
 	networking "github.com/refract-project/refract/api/networking/v1beta1"
+	"github.com/refract-project/refract/gateway/desired"
 )
 
 func newNode(ip string, pods ...string) corev1.Node {
@@ -69,6 +71,26 @@ func TestNodes(t *testing.T) {
 			require.Empty(t, after, "the Node was deleted")
 		})
 	}
+}
+
+// TestPods checks which addresses of pods get a route of their own: those on a real node that are outside of its pod
+// ranges.
+func TestPods(t *testing.T) {
+	pod := func(node, ip string, hostNetwork bool) corev1.Pod {
+		return corev1.Pod{Spec: corev1.PodSpec{NodeName: node, HostNetwork: hostNetwork}, Status: corev1.PodStatus{PodIP: ip}}
+	}
+	nodes := []desired.Node{
+		{Name: "a", IP: netip.MustParseAddr("192.168.0.1"), PodRanges: []netip.Prefix{netip.MustParsePrefix("10.1.1.0/24")}},
+		{Name: "b", IP: netip.MustParseAddr("192.168.0.2"), Pods: []netip.Addr{netip.MustParseAddr("10.9.9.9")}},
+	}
+	dual := pod("b", "fd00::7", false)
+	dual.Status.PodIPs = []corev1.PodIP{{IP: "fd00::7"}, {IP: "10.1.5.7"}}
+	addPods(nodes, []corev1.Pod{
+		pod("a", "10.1.1.5", false), pod("a", "10.1.4.9", false), pod("a", "10.1.4.3", false), pod("a", "192.168.0.1", true), pod("a", "", false),
+		pod("b", "10.1.1.6", false), pod("b", "10.1.1.6", false), pod("milan", "10.61.0.4", false), dual,
+	})
+	require.Equal(t, "[10.1.4.3 10.1.4.9]", fmt.Sprint(nodes[0].Pods))
+	require.Equal(t, "[10.1.1.6 10.1.5.7]", fmt.Sprint(nodes[1].Pods))
 }
 
 // TestEndpoints checks that the addresses of the peer's gateway are used in turn, and that a failed resolution does not

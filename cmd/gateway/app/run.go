@@ -188,7 +188,8 @@ func replaceValue[T any](channel chan T, value T) {
 	}
 }
 
-// kinds returns the caches of a gateway. They need permissions only in the tenant namespace, and for Nodes and IPs.
+// kinds returns the caches of a gateway. They need permissions only in the tenant namespace, and for Nodes and
+// IPs, and with --pod-routes for all pods.
 func (o *runOptions) kinds() map[client.Object]cache.ByObject {
 	inNamespace := func(name string) cache.ByObject {
 		by := cache.ByObject{Namespaces: map[string]cache.Config{o.namespace: {}}}
@@ -209,6 +210,9 @@ func (o *runOptions) kinds() map[client.Object]cache.ByObject {
 		kinds[&discoveryv1.EndpointSlice{}] = inNamespace(wire.GatewayElection)
 	}
 	maps.Copy(kinds, nodeKinds())
+	if o.podRoutes {
+		kinds[&corev1.Pod{}] = podsOfNodes()
+	}
 	return kinds
 }
 
@@ -324,6 +328,13 @@ func (p *peering) readNodes(ctx context.Context, input *desired.Peering) error {
 	input.Mappings, input.Node = mappings, p.options.node
 	input.Nodes, err = p.nodes.translate(list.Items, ofNodes)
 	p.reporter.refuse("nodes", err)
+	if p.options.podRoutes {
+		var pods corev1.PodList
+		if err := p.reader.List(ctx, &pods); err != nil {
+			return err
+		}
+		addPods(input.Nodes, pods.Items)
+	}
 	return nil
 }
 
