@@ -119,6 +119,9 @@ func newInstallCommand(access *clusterAccess) *cobra.Command {
 			installer.AllowDowngrade = allowDowngrade
 			var installed *release.Result
 			err = runWithin(cmd.Context(), r.timeout, func(ctx context.Context) (err error) {
+				if err := as.choosePodRoutes(ctx, installer, set); err != nil {
+					return err
+				}
 				if installed, err = installer.Install(ctx, set); err != nil || r.dryRun {
 					return err
 				}

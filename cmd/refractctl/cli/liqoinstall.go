@@ -4,9 +4,14 @@
 package cli
 
 import (
+	"context"
+
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
+	"github.com/refract-project/refract/internal/refractctl/gateways"
+	"github.com/refract-project/refract/internal/refractctl/release"
 )
 
 // liqoInstall contains the flags of install that set values of the chart. All except --network are flags of liqoctl.
@@ -39,6 +44,22 @@ func (l *liqoInstall) setNetwork(set map[string]any) error {
 	setValue(set, mode != plugins.NoNetwork, "networking", "reflectIPs")
 	setValue(set, mode == plugins.GatewayNetwork, "networking", "addresses", "enabled")
 	setValue(set, mode == plugins.GatewayNetwork, "networking", "gateways", "enabled")
+	return nil
+}
+
+// choosePodRoutes lets gateways read the addresses of pods where they need them to find the nodes of pods, unless the
+// user has decided about it.
+func (l *liqoInstall) choosePodRoutes(ctx context.Context, installer *release.Installer, set map[string]any) error {
+	mode, err := parseNetwork(l.network)
+	if _, isSet, _ := unstructured.NestedFieldNoCopy(set, "networking", "gateways", "podRoutes"); err != nil || mode != plugins.GatewayNetwork || isSet {
+		return err
+	}
+	why, err := gateways.ExplainPodRoutes(ctx, installer.Client)
+	if err != nil || why == "" {
+		return err
+	}
+	setValue(set, true, "networking", "gateways", "podRoutes")
+	installer.Progress("networking.gateways.podRoutes=true, so that gateways find the nodes of pods: " + why)
 	return nil
 }
 

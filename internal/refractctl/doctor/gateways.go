@@ -4,6 +4,7 @@
 package doctor
 
 import (
+	"bytes"
 	"context"
 	"net/netip"
 	"slices"
@@ -18,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	ipam "github.com/refract-project/refract/api/ipam/v1alpha1"
+	networking "github.com/refract-project/refract/api/networking/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/refractctl/cluster"
 	"github.com/refract-project/refract/internal/refractctl/gateways"
@@ -44,6 +46,9 @@ func (p *Examination) checkGateways(ctx context.Context, installed *release.Inst
 		return err
 	}
 	if err := p.checkCilium(ctx); err != nil {
+		return err
+	}
+	if err := p.checkPodRoutes(ctx, installed); err != nil {
 		return err
 	}
 	return p.checkDeclaredRanges(ctx)
@@ -123,6 +128,23 @@ func (p *Examination) describeCilium(settings *corev1.ConfigMap) {
 		settings.Data["enable-host-legacy-routing"] != "true" {
 		p.addFinding("ConfigMap kube-system/cilium-config", Warning, "Cilium forwards packets of pods with eBPF, past the routes of the agents, so that pods may not reach peers: set the value bpf.hostLegacyRouting=true of Cilium's chart, and restart its agents")
 	}
+}
+
+// checkPodRoutes checks that gateways find the nodes of all pods.
+func (p *Examination) checkPodRoutes(ctx context.Context, installed *release.Installation) error {
+	template := &networking.WgGatewayServerTemplate{}
+	err := p.Client.Get(ctx, client.ObjectKey{Namespace: installed.Namespace, Name: gateways.ServerTemplate}, template)
+	if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) || err == nil && bytes.Contains(template.Spec.Template.Raw, []byte("--pod-routes")) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	why, err := gateways.ExplainPodRoutes(ctx, p.Client)
+	if err == nil && why != "" {
+		p.addFinding("pod ranges", Error, "%s, so that gateways do not find the nodes of all pods: set networking.gateways.podRoutes=true", why)
+	}
+	return err
 }
 
 // checkDeclaredRanges checks that the pod ranges of all nodes are declared. Peers do not reach pods outside of the declared ranges.

@@ -196,7 +196,7 @@ func (l *Link) forgeServer(e *end) *api.GatewayServer {
 	return &api.GatewayServer{
 		ObjectMeta: cluster.Meta(e.namespace(), name, e.labels()),
 		Spec: api.GatewayServerSpec{
-			MTU: s.MTU, Endpoint: endpoint, ServerTemplateRef: e.templateRef(api.WgGatewayServerTemplateKind, serverTemplate),
+			MTU: s.MTU, Endpoint: endpoint, ServerTemplateRef: e.templateRef(api.WgGatewayServerTemplateKind, ServerTemplate),
 		},
 	}
 }

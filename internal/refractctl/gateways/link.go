@@ -19,9 +19,9 @@ import (
 	"github.com/refract-project/refract/internal/refractctl/cluster"
 )
 
-// Names of the templates. liqoctl uses the same ones.
+// Names of the templates. liqoctl uses the same ones. ServerTemplate is the template of gateways to which peers connect.
 const (
-	serverTemplate = "wireguard-server"
+	ServerTemplate = "wireguard-server"
 	clientTemplate = "wireguard-client"
 )
 
@@ -137,7 +137,7 @@ func AreEnabled(ctx context.Context, side *cluster.Side) (bool, error) {
 		return true, nil
 	}
 	for _, template := range []client.Object{&api.WgGatewayServerTemplate{}, &api.WgGatewayClientTemplate{}} {
-		name := serverTemplate
+		name := ServerTemplate
 		if _, isClient := template.(*api.WgGatewayClientTemplate); isClient {
 			name = clientTemplate
 		}
@@ -189,7 +189,7 @@ func (e *end) check(ctx context.Context) error {
 		return fmt.Errorf("the invitation of %s contains no gateway: ask its administrator to run refractctl generate peering-user %s --network=gateway, or join with --network=none", e.ID(), e.peer)
 	case !enabled && e.RunsLiqo:
 		return fmt.Errorf("cluster %s: the templates %s and %s of Liqo's gateways are missing in namespace %s: enable networking in Liqo, or join with --network=none",
-			e.Name, serverTemplate, clientTemplate, e.Installation.Namespace)
+			e.Name, ServerTemplate, clientTemplate, e.Installation.Namespace)
 	case !enabled:
 		return fmt.Errorf("cluster %s: gateways are not enabled: upgrade release %s with refractctl install --network=gateway, or join with --network=none", e.Name, e.Installation.Name)
 	case !e.hasAccess():

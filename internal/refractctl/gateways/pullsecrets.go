@@ -20,7 +20,7 @@ import (
 // contain no Deployment, and name no such Secrets.
 func (l *Link) copyPullSecrets(ctx context.Context, e *end, writer *cluster.Writer) error {
 	template := &api.WgGatewayServerTemplate{}
-	key := client.ObjectKey{Namespace: e.Installation.Namespace, Name: serverTemplate}
+	key := client.ObjectKey{Namespace: e.Installation.Namespace, Name: ServerTemplate}
 	if err := e.Client.Get(ctx, key, template); err != nil {
 		return fmt.Errorf("cluster %s: getting the template %s of gateways, %w", e.Name, key, err)
 	}
