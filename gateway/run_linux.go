@@ -100,8 +100,15 @@ type Options struct {
 // configuration remains, so that the next process can continue with it. If WireGuard runs in userspace, however,
 // packets pass only while a process is running.
 func RunGateway(ctx context.Context, peerings <-chan desired.Peering, o Options) error {
-	return keep(ctx, desired.GatewayScope, o.Report, func(ctx context.Context, present netstate.State, states chan<- netstate.State) error {
-		g := gatewayLoop{options: o, present: present, states: states, reconnect: make(chan struct{}, 1), connected: make(chan struct{}, 1),
+	applied := make(chan error, 1)
+	report := func(r Report) {
+		if r.Network != nil && !r.Network.Repair {
+			applied <- r.Network.Err // compile waits for it
+		}
+		o.Report(r)
+	}
+	return keep(ctx, desired.GatewayScope, report, func(ctx context.Context, present netstate.State, states chan<- netstate.State) error {
+		g := gatewayLoop{options: o, present: present, states: states, applied: applied, reconnect: make(chan struct{}, 1), connected: make(chan struct{}, 1),
 			failed: make(chan error, 1), remeasure: make(chan struct{}, 1), measured: make(chan int, 1), pathMTU: desired.ReadPathMTU(present),
 			keyTimer: time.NewTicker(keyCheckInterval)}
 		g.keyTimer.Stop()
@@ -124,6 +131,11 @@ func RunGateway(ctx context.Context, peerings <-chan desired.Peering, o Options)
 					return err
 				}
 			case <-timer.C:
+				if g.isUnapplied {
+					if err := g.compile(ctx, g.peering); err != nil {
+						return err
+					}
+				}
 				g.applyTunnel()
 				g.reportPeerEndpoint()
 			case <-g.keyTimer.C:
@@ -149,7 +161,11 @@ func RunGateway(ctx context.Context, peerings <-chan desired.Peering, o Options)
 type gatewayLoop struct {
 	options Options
 	states  chan<- netstate.State
-	device  *tunnel.Device
+	// applied receives the error of each State that was sent to states, nil if it was applied. isUnapplied is true if the last
+	// State was not.
+	applied     <-chan error
+	isUnapplied bool
+	device      *tunnel.Device
 	// present is the kernel's configuration at the start.
 	present netstate.State
 	current desired.Gateway
@@ -215,11 +231,22 @@ func (g *gatewayLoop) compile(ctx context.Context, p desired.Peering) error {
 	if err := g.open(compiled); err != nil {
 		return err
 	}
-	// The filter and the addresses are applied before the peer is added, so that no packet passes a gateway without
-	// rules.
+	// The peer is added only after the filter and the addresses were applied, so that no packet passes a gateway without
+	// rules, and the peer does not answer pings while packets are not translated.
 	select {
 	case g.states <- compiled.State:
 	case <-ctx.Done():
+		return nil
+	}
+	select {
+	case err = <-g.applied:
+	case <-ctx.Done():
+		return nil
+	}
+	if g.isUnapplied = err != nil; g.isUnapplied {
+		const text = "the gateway does not connect, because its links, routes or rules cannot be written: %w. " +
+			"Check whether the kernel of the node has nftables with NAT (nf_tables, nft_nat) and VXLAN"
+		g.options.Report(Report{Compiled: true, Refused: fmt.Errorf(text, err)})
 		return nil
 	}
 	g.connect(ctx, p, compiled)

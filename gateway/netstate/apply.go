@@ -30,7 +30,8 @@ type Applier struct {
 }
 
 // Apply changes the kernel's state to the desired state. It returns the number of requests that have changed something.
-// If a request fails, the others are still sent.
+// If a request fails, the others are still sent, except if the table cannot be written: without its rules, nothing may
+// be forwarded.
 func (a *Applier) Apply(desired State) (writes int, err error) {
 	want, err := a.snapshotOf(desired)
 	if err != nil {
@@ -52,6 +53,9 @@ func (a *Applier) Apply(desired State) (writes int, err error) {
 		for _, c := range changes {
 			if err := a.kernel.write(c); err != nil {
 				errs = append(errs, fmt.Errorf("%s, %w", c, err))
+				if _, isTable := c.object.(Table); isTable && c.action != remove {
+					break
+				}
 				continue
 			}
 			writes++

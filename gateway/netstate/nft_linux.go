@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -135,7 +136,7 @@ func (k *linuxKernel) writeTable(a action, desired Table) error {
 		present = nil
 	}
 	if a == remove {
-		return k.nftables.Flush()
+		return k.flush()
 	}
 	if present == nil {
 		k.nftables.AddTable(table)
@@ -167,7 +168,24 @@ func (k *linuxKernel) writeTable(a action, desired Table) error {
 			k.nftables.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: r.expressions(), UserData: r.userData()})
 		}
 	}
-	return k.nftables.Flush()
+	return k.flush()
+}
+
+// flush sends a transaction. If the kernel refuses it, further answers to its requests wait in the socket, where later
+// requests would take them for their own. Therefore another socket is opened. The calling thread must be in the network
+// namespace of the Applier, as for Keep.
+func (k *linuxKernel) flush() error {
+	err := k.nftables.Flush()
+	if err == nil {
+		return nil
+	}
+	tables, failed := nftables.New(nftables.AsLasting())
+	if failed != nil {
+		return errors.Join(err, failed)
+	}
+	_ = k.nftables.CloseLasting()
+	k.nftables = tables
+	return err
 }
 
 func (k *linuxKernel) writeSet(table *nftables.Table, s Set, present, want *tableState) error {
