@@ -126,6 +126,7 @@ func TestCompile(t *testing.T) {
 	require.NoError(t, err)
 	host := newHost()
 	host.Masqueraded = []netip.Addr{netip.MustParseAddr("198.51.100.5")}
+	host.Targets = []netip.Addr{netip.MustParseAddr("198.51.100.5"), netip.MustParseAddr("10.1.1.9"), netip.MustParseAddr("10.61.1.9")}
 	node, err := compileNode(host)
 	require.NoError(t, err)
 	for name, state := range map[string]netstate.State{"gateway": gateway.State, "node": node} {

@@ -23,6 +23,9 @@ const peersTable = 21000
 // podsSet is the name of the nftables set with the pod ranges of this cluster.
 const podsSet = "pods"
 
+// hostTargetsSet is the name of the nftables set with the targets of IPs that may be addresses of a node.
+const hostTargetsSet = "targets"
+
 // masqueradedSet is the name of the nftables set with the targets of IPs that see the address of a node.
 const masqueradedSet = "masqueraded"
 
@@ -40,9 +43,9 @@ type Host struct {
 	// Nodes are the addresses of all nodes. If the network plugin masquerades pods, the packets of a gateway have one
 	// of them as their source.
 	Nodes []netip.Addr
-	// Masqueraded are the targets of IPs that have no route to peers.
-	Masqueraded []netip.Addr
-	Peers       []Peer
+	// Targets are the targets of IPs. Masqueraded are those that have no route to peers.
+	Targets, Masqueraded []netip.Addr
+	Peers                []Peer
 	// MTU is the MTU of the network between nodes and pods.
 	MTU int
 }
@@ -282,6 +285,18 @@ func (w way) findConflict(others []way) error {
 // nodeSets contains the content of the nftables sets on a node.
 type nodeSets struct{ peers, pods, hosts []netip.Prefix }
 
+// selectHostTargets returns the targets of IPs that may be addresses of a node, or of a Service, which are addresses of
+// all nodes if kube-proxy uses IPVS: those that belong neither to a pod nor to a peer.
+func (s nodeSets) selectHostTargets(targets []netip.Addr) (selected []netip.Prefix) {
+	for _, target := range targets {
+		isTarget := func(r netip.Prefix) bool { return r.Contains(target) }
+		if !slices.ContainsFunc(s.pods, isTarget) && !slices.ContainsFunc(s.peers, isTarget) {
+			selected = append(selected, single(target))
+		}
+	}
+	return selected
+}
+
 // nodeTable returns the nftables rules of a node. The chain postrouting comes immediately before the chains where
 // kube-proxy and network plugins masquerade, because only the first translation of a connection takes effect.
 func nodeTable(h Host, sets nodeSets) netstate.Table {
@@ -308,13 +323,26 @@ func nodeTable(h Host, sets nodeSets) netstate.Table {
 			Comment: "processes of the node, and clients of its ports",
 			Action:  netstate.Action{TranslateSource: single(h.External)}})
 	}
+	arrival := []netstate.Rule{
+		{In: VXLANLink, Answer: true, Action: netstate.Action{Accept: true}},
+		{In: VXLANLink, DestinationSet: hostTargetsSet, Action: netstate.Action{Accept: true}, Comment: "to the target of an IP"},
+		{In: VXLANLink, ToHost: true, Count: true, Action: drop, Comment: "to the node itself, from a peer"},
+	}
+	if h.External.IsValid() {
+		// It is no address of the node, which would send such packets on to its own network.
+		arrival = append(arrival, netstate.Rule{In: VXLANLink, Destination: single(h.External), Count: true, Action: drop,
+			Comment: "to the address by which peers see the node"})
+	}
 	return netstate.Table{
 		Name: TableName,
 		Sets: []netstate.Set{{Name: "peers", Ranges: sets.peers}, {Name: podsSet, Ranges: sets.pods}, {Name: "hosts", Ranges: sets.hosts},
-			{Name: masqueradedSet, Ranges: hostRanges(h.Masqueraded)}},
+			{Name: masqueradedSet, Ranges: hostRanges(h.Masqueraded)}, {Name: hostTargetsSet, Ranges: sets.selectHostTargets(h.Targets)}},
 		Chains: []netstate.Chain{
 			{Name: "raw", Type: netstate.Filter, Hook: netstate.Prerouting, Priority: -300, Rules: []netstate.Rule{
 				{Destination: host, Protocol: netstate.UDP, Port: VXLANPort, Action: netstate.Action{NoTrack: true}}}},
+			// Nodes have addresses within the pod ranges, such as those of bridges. The chain comes before kube-proxy, which
+			// would lead packets to them to Services with node ports.
+			{Name: "arrival", Type: netstate.Filter, Hook: netstate.Prerouting, Priority: -150, Rules: arrival},
 			{Name: "output", Type: netstate.Filter, Hook: netstate.Output, Priority: -300, Rules: []netstate.Rule{
 				{Source: host, Protocol: netstate.UDP, Port: VXLANPort, Action: netstate.Action{NoTrack: true}}}},
 			{Name: "input", Type: netstate.Filter, Hook: netstate.Input, Priority: -10, Rules: []netstate.Rule{

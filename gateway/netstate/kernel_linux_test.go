@@ -64,6 +64,7 @@ func everything() State {
 					{In: testLink, Action: Action{KeepSource: true}}}},
 				{Name: "forward", Type: Filter, Hook: Forwarding, Drop: true, Rules: []Rule{
 					{Opening: true, Action: Action{MaxSegment: 1300}},
+					{In: testLink, ToHost: true, Count: true, Action: Action{Drop: true}},
 					{SourceSet: "peers", Answer: true, Action: Action{Accept: true}},
 					{SourceSet: "none", NotSourceSet: true, Count: true, Action: Action{Drop: true}, Comment: "spoofed"},
 					{SourceSet: "peers", DestinationSet: "none", NotDestinationSet: true, Protocol: ICMP, Action: Action{Accept: true}}}},

@@ -317,11 +317,16 @@ const (
 	statusTranslated uint32 = 1 << 5 // IPS_DST_NAT
 )
 
-// matchConnection returns the expressions for the fields of the connection that a packet belongs to.
+// matchConnection returns the expressions for the fields of the connection that a packet belongs to, and for the kind of
+// its destination.
 func (r Rule) matchConnection() (program []expr.Any) {
 	if r.DestinationTranslated {
 		bits := binary.NativeEndian.AppendUint32(nil, statusTranslated)
 		program = append(program, &expr.Ct{Key: expr.CtKeySTATUS, Register: 1}, mask(bits), equals(bits))
+	}
+	if r.ToHost {
+		program = append(program, &expr.Fib{Register: 1, ResultADDRTYPE: true, FlagDADDR: true},
+			equals(binary.NativeEndian.AppendUint32(nil, unix.RTN_LOCAL)))
 	}
 	if r.Answer {
 		program = append(program, &expr.Ct{Key: expr.CtKeyDIRECTION, Register: 1}, equals([]byte{answerDirection}))

@@ -157,6 +157,8 @@ type Rule struct {
 	NotSourceSet, NotDestinationSet bool
 	// DestinationTranslated matches connections whose destination was translated, for example by kube-proxy.
 	DestinationTranslated bool
+	// ToHost matches packets whose destination is an address of this host.
+	ToHost bool
 	// Answer matches packets in the direction opposite to the first packet of their connection.
 	Answer bool
 	// Protocol is an IP protocol. Port is the destination port.
@@ -215,6 +217,7 @@ func (r Rule) String() string {
 	add(r.DestinationSet != "" && !r.NotDestinationSet, "ip daddr @%s", r.DestinationSet)
 	add(r.DestinationSet != "" && r.NotDestinationSet, "ip daddr != @%s", r.DestinationSet)
 	add(r.DestinationTranslated, "ct status dnat")
+	add(r.ToHost, "fib daddr type local")
 	add(r.Answer, "ct direction reply")
 	add(r.Protocol != 0 && r.Port == 0 && !r.Opening, "meta l4proto %d", r.Protocol)
 	add(r.Port != 0, "meta l4proto %d th dport %d", r.Protocol, r.Port)

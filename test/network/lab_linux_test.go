@@ -377,10 +377,16 @@ func connectsFrom(host *netlab.Host, source, address string) bool {
 // dropped returns the numbers of packets that a gateway's rules have counted, by the comment of the rule.
 func dropped(t *testing.T, host *netlab.Host) map[string]uint64 {
 	t.Helper()
+	return droppedBy(t, host, "arrival", "forward", "input")
+}
+
+// droppedBy does the same for the given chains of a gateway or a node.
+func droppedBy(t *testing.T, host *netlab.Host, chains ...string) map[string]uint64 {
+	t.Helper()
 	counts := map[string]uint64{}
 	inNFTables(t, host, func(c *nftables.Conn) {
 		table := &nftables.Table{Name: desired.TableName, Family: nftables.TableFamilyIPv4}
-		for _, chain := range []string{"arrival", "forward", "input"} {
+		for _, chain := range chains {
 			rules, err := c.GetRules(table, &nftables.Chain{Name: chain, Table: table})
 			require.NoError(t, err)
 			for _, r := range rules {

@@ -61,6 +61,20 @@ func TestPodsOfEqualClusters(t *testing.T) {
 		require.Zero(t, rome.agents[0].apply(rome.hosts[0]))
 		exchange(t, toRome)
 	})
+	t.Run("addresses of a node in the pod range", func(t *testing.T) {
+		// Network plugins give the bridge of a node the first address of its range.
+		rome.node.Address("pod", "10.1.1.1/32")
+		listen(t, rome.node)
+		forwardService(t, rome.node, "10.1.1.1", podIP) // a Service with a node port
+		for _, address := range []string{"10.71.1.1:8080", "10.72.0.5:8080"} {
+			require.False(t, connects(milan.pod, address), address)
+		}
+		counts := droppedBy(t, rome.node, "arrival")
+		require.Positive(t, counts["to the node itself, from a peer"])
+		require.Positive(t, counts["to the address by which peers see the node"])
+		_, source := dial(t, rome.node, "10.61.1.10:8080")
+		require.Equal(t, "10.72.0.5", source, "answers to the node arrive")
+	})
 	t.Run("peer that claims addresses of this cluster", func(t *testing.T) {
 		listen(t, rome.node)
 		listen(t, rome.gate)

@@ -79,6 +79,7 @@ func (a *agent) buildHost(ctx context.Context) (desired.Host, error) {
 	a.reporter.refuse("nodes", err)
 	h := desired.Host{Name: a.options.node}
 	for _, m := range mappings {
+		h.Targets = append(h.Targets, m.Target)
 		if m.Masquerade {
 			h.Masqueraded = append(h.Masqueraded, m.Target)
 		}
