@@ -180,21 +180,37 @@ func (c *Controller) checkKinds(kinds []string, manifest *plugins.PluginManifest
 	options := source.Options{Kinds: kinds}
 	declared := &host.Manifest{Kinds: manifest.Kinds, Hooks: manifest.Hooks}
 	for _, kind := range kinds {
-		if kind == "*" {
+		if kind == "*" && slices.Contains(manifest.Kinds, "*") {
 			continue
 		}
 		meant := kindsMeant(kind, options, declared)
 		if len(meant) == 0 {
-			return refusef(kindNotDeclaredReason, "spec.kinds: the module is not for %s, it is for %s", kind, listOrNothing(manifest.Kinds))
+			return refuseKind(kind, manifest)
 		}
 		if served, err := c.isServed(meant); err != nil || !served {
 			if err == nil {
-				err = refusef(unknownKindReason, "spec.kinds: this cluster does not serve %s: install its CustomResourceDefinition, or name the kind with its API group, as in Ingress.networking.k8s.io", kind)
+				named := kind
+				if kind == "*" {
+					named = strings.Join(manifest.Kinds, ", ")
+				}
+				err = refusef(unknownKindReason, "spec.kinds: this cluster does not serve %s: install its CustomResourceDefinition, "+
+					"or name the kind with its API group, as in Ingress.networking.k8s.io", named)
 			}
 			return err
 		}
 	}
 	return nil
+}
+
+// refuseKind returns the refusal of an entry of spec.kinds that matches none of the module's kinds. "*" is refused for a
+// module that is only for Secrets. If it were accepted, the plugin would be ready, but Secrets would cross without it.
+func refuseKind(kind string, manifest *plugins.PluginManifest) error {
+	if kind == "*" {
+		return refusef(kindNotDeclaredReason, "spec.kinds: * does not include Secrets, and the module is only for %s: name Secret instead",
+			listOrNothing(manifest.Kinds))
+	}
+	return refusef(kindNotDeclaredReason, "spec.kinds: the module is not for %s, it is for %s: remove the kind, or use a module for it",
+		kind, listOrNothing(manifest.Kinds))
 }
 
 // kindsMeant returns the kinds of the module that an entry of spec.kinds matches.

@@ -259,6 +259,16 @@ func TestWhatIsNotAccepted(t *testing.T) {
 			wasm: assemble(t, manifest, "", hook), reason: "KindNotDeclared", message: "ConfigMap",
 			change: func(s *plugins.ReflectionPluginSpec) { s.Kinds = []string{"Service", "ConfigMap"} },
 		},
+		"all kinds, which do not include Secrets": {
+			wasm:   assemble(t, strings.Replace(manifest, "Service", "Secret", 1), "", hook),
+			reason: "KindNotDeclared", message: "spec.kinds: * does not include Secrets",
+			change: func(s *plugins.ReflectionPluginSpec) { s.Kinds = []string{"*"} },
+		},
+		"all kinds of a module for one that nobody serves": {
+			wasm:   assemble(t, strings.Replace(manifest, "Service", "Widget.example.com", 1), "", hook),
+			reason: "UnknownKind", message: "does not serve Widget.example.com",
+			change: func(s *plugins.ReflectionPluginSpec) { s.Kinds = []string{"*"} },
+		},
 		"kind that nobody serves": {
 			wasm: assemble(t, strings.Replace(manifest, "Service", "Widget.example.com", 1), "", hook), reason: "UnknownKind", message: "Widget.example.com",
 			change: func(s *plugins.ReflectionPluginSpec) { s.Kinds = []string{"Widget.example.com"} },
@@ -329,6 +339,13 @@ func TestWhatIsNotAccepted(t *testing.T) {
 		await(t, p, plugins.AcceptedCondition, metav1.ConditionTrue, "Accepted")
 		cluster.Patch(t, p, `{"spec":{"priority":3}}`) // this triggers another reconciliation
 		await(t, p, plugins.AcceptedCondition, metav1.ConditionTrue, "Accepted")
+	})
+	t.Run("all kinds", func(t *testing.T) {
+		for _, kinds := range []string{`["*"]`, `["Service","Secret"]`} {
+			wasm := assemble(t, strings.Replace(manifest, `["Service"]`, kinds, 1), "", hook)
+			p := declare(t, wasm, func(s *plugins.ReflectionPluginSpec) { s.Kinds = []string{"*"} })
+			await(t, p, plugins.AcceptedCondition, metav1.ConditionTrue, "Accepted")
+		}
 	})
 	t.Run("a kind without its group", func(t *testing.T) {
 		p := declare(t, assemble(t, strings.Replace(manifest, `["Service"]`, `["Ingress.networking.k8s.io"]`, 1), "", hook), func(s *plugins.ReflectionPluginSpec) { s.Kinds = []string{"Ingress"} })
