@@ -595,6 +595,38 @@ func awaitMetric(t *testing.T, manager *controllertest.Manager, p *plugins.Refle
 	})
 }
 
+// TestEverySettingIsRehearsed checks that a change of any setting of a revision makes a candidate that waits, and that
+// the active revision stays. Changes of the rollout make none.
+func TestEverySettingIsRehearsed(t *testing.T) {
+	start(t)
+	wasm := assemble(t, strings.Replace(manifest, `["Service"]`, `["Service","ConfigMap"]`, 1), "", hook)
+	p := declare(t, wasm, func(s *plugins.ReflectionPluginSpec) {
+		s.Rollout = plugins.PluginRollout{
+			Strategy: plugins.RehearseRollout, Rehearsal: &plugins.PluginRehearsal{Approval: plugins.ManualApproval},
+		}
+	})
+	active := awaitCandidate(t, p, "").Status.CandidateRevision
+	approve(t, p, active)
+	awaitActive(t, p, active)
+	before := ""
+	for _, spec := range []string{
+		`"kinds":["Service","ConfigMap"]`, `"priority":-5`, `"replaces":"service"`, `"config":{"size":7}`,
+		`"writes":["metadata.labels.team"]`, `"capabilities":["skip"]`, `"limits":{"fuel":1000000}`, `"failurePolicy":"Ignore"`,
+		`"match":{"namespaceSelector":{"matchLabels":{"team":"a"}}}`, `"match":{"objectSelector":{"matchLabels":{"team":"a"}}}`,
+		`"match":{"providers":["milan"]}`,
+	} {
+		cluster.Patch(t, p, `{"spec":{`+spec+`}}`)
+		before = awaitCandidate(t, p, before).Status.CandidateRevision
+		now := await(t, p, plugins.RehearsedCondition, metav1.ConditionFalse, "WaitingForApproval")
+		assert.Equal(t, active, now.Status.ActiveRevision, spec)
+	}
+	for _, spec := range []string{`"revisionHistoryLimit":7`, `"rollout":{"maxFailedPercent":9}`} {
+		cluster.Patch(t, p, `{"spec":{`+spec+`}}`)
+		now := await(t, p, plugins.RehearsedCondition, metav1.ConditionFalse, "WaitingForApproval")
+		assert.Equal(t, before, now.Status.CandidateRevision, spec)
+	}
+}
+
 // TestChangesThatAreTakenBackEndTheirAlerts checks that the condition Rehearsed, and with it the metric, is no longer
 // about a revision that waits for an approval or was rolled back after the plugin was changed back to the active
 // revision, or the active revision was pinned. A condition about the active revision itself is kept.
