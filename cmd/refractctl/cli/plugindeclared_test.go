@@ -75,11 +75,20 @@ func TestApprovingShowsTheReportAndWritesOneField(t *testing.T) {
 	revisionOf(t, p, 1)
 	candidate := revisionOf(t, p, 2, plugins.VirtualNodePlugin{Name: "milan", State: plugins.StandbyPlugin, Rehearsal: &plugins.PluginRehearsalResult{
 		Against: "approved-1", Objects: 120, Changed: 41, Unchanged: 79,
-		Paths:     []plugins.RehearsedPath{{Kind: "Service", Path: "metadata.labels.team", Objects: 40}, {Kind: "Pod", Path: "spec.runtimeClassName", Objects: 3, NewPodsOnly: true}},
-		Conflicts: []plugins.RehearsedConflict{{Kind: "Service", Path: "spec.type", Plugin: "later", Objects: 7}},
-		Examples:  []plugins.RehearsedObject{{Kind: "Service", Namespace: "shop", Name: "web", Outcome: plugins.ErrorOutcome, Message: "bad\x1b[31m\nline"}},
+		Paths: []plugins.RehearsedPath{
+			{Kind: "Service", Path: "metadata.labels.team", Objects: 40},
+			{Kind: "Pod", Path: "spec.runtimeClassName", Objects: 3, NewPodsOnly: true},
+		},
+		Conflicts: []plugins.RehearsedConflict{
+			{Kind: "Service", Path: "spec.type", Plugin: "later", Objects: 7},
+			{Kind: "Service", Path: "spec.type", Plugin: "approved", Earlier: "first", Objects: 6},
+		},
+		Examples: []plugins.RehearsedObject{
+			{Kind: "Service", Namespace: "shop", Name: "web", Outcome: plugins.ErrorOutcome, Message: "bad\x1b[31m\nline"},
+		},
 	}}, plugins.VirtualNodePlugin{Name: "turin", State: plugins.StandbyPlugin, Rehearsal: &plugins.PluginRehearsalResult{
 		Against: "approved-1", Objects: 2, Changed: 2, Paths: []plugins.RehearsedPath{{Kind: "Service", Path: "metadata.labels.team", Objects: 2}},
+		Conflicts: []plugins.RehearsedConflict{{Kind: "Service", Path: "spec.type", Plugin: "approved", Earlier: "first", Objects: 2}},
 	}})
 
 	_, _, err := refractctl(t, onCluster("plugin", "approve", "approved")...)
@@ -93,6 +102,8 @@ func TestApprovingShowsTheReportAndWritesOneField(t *testing.T) {
 		assert.Contains(t, out, want)
 	}
 	assert.Regexp(t, `metadata\.labels\.team +Service +42`, out, "the sum of both virtual nodes")
+	assert.Regexp(t, `spec\.type +Service +8 +first +approved\n`, out, "the sum of both virtual nodes")
+	assert.Regexp(t, `spec\.type +Service +7 +approved +later\n`, out)
 	assert.NotContains(t, out, "\x1b")
 	assert.Equal(t, "approved: spec.rollout.rehearsal.approved of the ReflectionPlugin was set to approved-2. If the object comes from Git, change it there, too.\n", progress)
 	assert.Equal(t, candidate, specOf(t, "approved").Rollout.Rehearsal.Approved)

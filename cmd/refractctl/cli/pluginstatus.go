@@ -166,6 +166,7 @@ func (s *pluginStatus) printStatus(out io.Writer) error {
 
 // rehearsalReport combines the reports of all virtual nodes about a revision.
 type rehearsalReport struct {
+	Plugin    string                      `json:"plugin"`
 	Revision  string                      `json:"revision"`
 	Nodes     []plugins.VirtualNodePlugin `json:"nodes"`
 	Paths     []plugins.RehearsedPath     `json:"paths,omitempty"`
@@ -181,8 +182,8 @@ type nodeExample struct {
 
 // newRehearsalReport returns the sum of the reports of all virtual nodes about a revision.
 func newRehearsalReport(revision *plugins.PluginRevision) *rehearsalReport {
-	report := &rehearsalReport{Revision: revision.Name, Nodes: []plugins.VirtualNodePlugin{}}
-	paths, conflicts := map[[2]string]*plugins.RehearsedPath{}, map[[3]string]*plugins.RehearsedConflict{}
+	report := &rehearsalReport{Plugin: revision.Spec.Plugin, Revision: revision.Name, Nodes: []plugins.VirtualNodePlugin{}}
+	paths, conflicts := map[[2]string]*plugins.RehearsedPath{}, map[plugins.RehearsedConflict]*plugins.RehearsedConflict{}
 	for _, entry := range revision.Status.VirtualNodes {
 		report.Nodes = append(report.Nodes, entry)
 		if entry.Rehearsal == nil {
@@ -193,8 +194,9 @@ func newRehearsalReport(revision *plugins.PluginRevision) *rehearsalReport {
 			sum.Objects += path.Objects
 		}
 		for _, conflict := range entry.Rehearsal.Conflicts {
-			sum := getOrPut(conflicts, [3]string{conflict.Kind, conflict.Path, conflict.Plugin}, plugins.RehearsedConflict{Kind: conflict.Kind, Path: conflict.Path, Plugin: conflict.Plugin})
-			sum.Objects += conflict.Objects
+			key := conflict
+			key.Objects = 0
+			getOrPut(conflicts, key, key).Objects += conflict.Objects
 		}
 		for _, example := range entry.Rehearsal.Examples {
 			report.Examples = append(report.Examples, nodeExample{entry.Name, example})
@@ -210,7 +212,8 @@ func newRehearsalReport(revision *plugins.PluginRevision) *rehearsalReport {
 		return cmp.Or(cmp.Compare(b.Objects, a.Objects), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Path, b.Path))
 	})
 	slices.SortFunc(report.Conflicts, func(a, b plugins.RehearsedConflict) int {
-		return cmp.Or(cmp.Compare(b.Objects, a.Objects), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Path, b.Path), cmp.Compare(a.Plugin, b.Plugin))
+		return cmp.Or(cmp.Compare(b.Objects, a.Objects), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Path, b.Path),
+			cmp.Compare(a.Earlier, b.Earlier), cmp.Compare(a.Plugin, b.Plugin))
 	})
 	return report
 }
@@ -246,8 +249,8 @@ func (r *rehearsalReport) printReport(out io.Writer) error {
 		})
 	}
 	if len(r.Conflicts) > 0 {
-		printSection(table, "OVERWRITTEN\tOF\tIN OBJECTS\tBY PLUGIN", r.Conflicts, func(c plugins.RehearsedConflict) []string {
-			return []string{c.Path, c.Kind, fmt.Sprint(c.Objects), c.Plugin}
+		printSection(table, "CONFLICT\tOF\tIN OBJECTS\tSET BY\tOVERWRITTEN BY", r.Conflicts, func(c plugins.RehearsedConflict) []string {
+			return []string{c.Path, c.Kind, fmt.Sprint(c.Objects), cmp.Or(c.Earlier, r.Plugin), c.Plugin}
 		})
 	}
 	if len(r.Examples) > 0 {
