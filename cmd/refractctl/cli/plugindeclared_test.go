@@ -196,6 +196,38 @@ func TestRollingBackPinsARevision(t *testing.T) {
 	assert.Equal(t, "pinned-4", out)
 }
 
+// TestProbationsEndOnTheLastNode checks that the status shows the end of the probation on the virtual node on which it
+// began last, and the virtual nodes on which it has not begun.
+func TestProbationsEndOnTheLastNode(t *testing.T) {
+	p := declaredPluginOf(t, "probation", nil)
+	now := time.Now().Truncate(time.Second)
+	ago := func(d time.Duration) *metav1.Time { return &metav1.Time{Time: now.Add(-d)} }
+	promoted := ago(15 * time.Minute) // the probation takes ten minutes
+	entry := func(node string, of, since *metav1.Time) plugins.VirtualNodePlugin {
+		return plugins.VirtualNodePlugin{Name: node, State: plugins.ActivePlugin, PromotedAt: of, ActiveSince: since}
+	}
+	revision := revisionOf(t, p, 1, entry("milan", promoted, promoted), entry("turin", promoted, ago(3*time.Minute)),
+		entry("lodi", ago(time.Hour), ago(time.Minute))) // the last entry is about an earlier promotion
+	setPluginStatus(t, p, plugins.ReflectionPluginStatus{ActiveRevision: revision, PromotedAt: promoted})
+	out, _, err := refractctl(t, onCluster("plugin", "status", "probation")...)
+	require.NoError(t, err)
+	assert.Regexp(t, "In its probation until +"+now.Add(7*time.Minute).UTC().Format(time.RFC3339), out)
+	assert.NotContains(t, out, "not begun")
+
+	waiting := revisionOf(t, p, 2, entry("milan", promoted, promoted), entry("turin", promoted, nil))
+	setPluginStatus(t, p, plugins.ReflectionPluginStatus{ActiveRevision: waiting, PromotedAt: promoted})
+	out, _, err = refractctl(t, onCluster("plugin", "status", "probation")...)
+	require.NoError(t, err)
+	assert.Regexp(t, "Its probation has not begun on +turin\n", out)
+	assert.NotContains(t, out, "In its probation until")
+
+	over := revisionOf(t, p, 3, entry("milan", promoted, promoted))
+	setPluginStatus(t, p, plugins.ReflectionPluginStatus{ActiveRevision: over, PromotedAt: promoted})
+	out, _, err = refractctl(t, onCluster("plugin", "status", "probation")...)
+	require.NoError(t, err)
+	assert.NotContains(t, out, "robation until")
+}
+
 // TestListingTheChainOfAKind checks that the chain contains the plugins in the order in which they run, and the reasons
 // why all other plugins are left out.
 func TestListingTheChainOfAKind(t *testing.T) {
