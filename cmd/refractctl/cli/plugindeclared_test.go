@@ -20,7 +20,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
+	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/folderplugins"
+	"github.com/refract-project/refract/test/support/testenv"
 )
 
 // declaredPluginOf creates a ReflectionPlugin.
@@ -370,4 +372,30 @@ func TestListingPluginsInFolders(t *testing.T) {
 	assert.Regexp(t, `folder-late +1.0 +Service +7 +folder-milan +Failed, an earlier version runs`, out)
 	assert.Regexp(t, `folder-broken .*Failed, Service, Pod held`, out)
 	assert.Contains(t, warnings, "node folder-turin: reading the annotation")
+}
+
+// TestListingFolderPluginsWithoutDefinitions checks that the plugins in folders are listed in a cluster without the CRDs
+// of declared plugins, as beside Liqo's controllers, where no other plugins run.
+func TestListingFolderPluginsWithoutDefinitions(t *testing.T) {
+	liqo := testenv.ForTest(t, testenv.Options{Name: "undefined", NoScheduler: true})[0]
+	c, err := accessTo(liqo.Kubeconfig()).newClient(requestTimeout)
+	require.NoError(t, err)
+	text, err := folderplugins.Encode([]folderplugins.Plugin{
+		{Name: "strip", State: "Loaded", IsRunning: true, Version: "1.2", Kinds: []string{"Service"}, Hooks: []string{"outgoing"}},
+	})
+	require.NoError(t, err)
+	require.NoError(t, c.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+		Name:        "milan",
+		Labels:      map[string]string{wire.TypeLabel: wire.VirtualNodeType, wire.RemoteClusterIDLabel: "milan"},
+		Annotations: map[string]string{folderplugins.Annotation: text},
+	}}))
+	for want, args := range map[string][]string{
+		`strip +1.2 +Service +0 +milan +Loaded`: nil,
+		`2 +strip +Folder`:                      {"--kind=Service", "--node=milan"},
+	} {
+		out, warnings, err := refractctl(t, append([]string{"plugin", "list", "--kubeconfig=" + liqo.Kubeconfig()}, args...)...)
+		require.NoError(t, err)
+		assert.Regexp(t, want, out)
+		assert.Contains(t, warnings, "ReflectionPlugins are not defined in this cluster")
+	}
 }
