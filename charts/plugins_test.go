@@ -67,6 +67,10 @@ func TestDeclaredPlugins(t *testing.T) {
 	assert.True(t, covers(without, "reflectionplugins", "watch") && covers(without, "pluginmodules", "get"), "what is active runs on")
 	for _, object := range objects(t, given) {
 		named := object.GetName()
+		switch object.(type) {
+		case *admissionv1.ValidatingAdmissionPolicy, *admissionv1.ValidatingAdmissionPolicyBinding:
+			continue // see TestDisabledPluginsCannotBeForged
+		}
 		assert.False(t, strings.HasSuffix(named, "-plugin-trust") || strings.HasSuffix(named, "-plugins") || strings.HasSuffix(named, "-plugin-sources"), "%T %s", object, named)
 		if deployment, ok := object.(*appsv1.Deployment); ok {
 			assert.NotContains(t, deployment.Spec.Template.Spec.Containers[0].Args, "--enable-declared-plugins")
@@ -114,15 +118,67 @@ func TestDisabledPluginsAreMentioned(t *testing.T) {
 	}
 }
 
+// TestDisabledPluginsCannotBeForged checks that while declared plugins are disabled, nobody can create revisions or
+// modules, or make a revision active, because virtual kubelets run what is active. Revisions and modules can be deleted,
+// because no controller deletes them.
+func TestDisabledPluginsCannotBeForged(t *testing.T) {
+	h := hold(t)
+	given := values(t, "pair")
+	delete(given, "plugins")
+	for _, object := range objects(t, given) {
+		disabled, isPolicy := object.(*admissionv1.ValidatingAdmissionPolicy)
+		if !isPolicy || !slices.Contains([]string{"refract-plugins", "refract-plugin-states"}, disabled.Name) {
+			continue
+		}
+		installed := &admissionv1.ValidatingAdmissionPolicy{}
+		h.must(h.admin.Get(t.Context(), client.ObjectKeyFromObject(disabled), installed))
+		installed.Spec = disabled.Spec
+		h.must(h.admin.Update(t.Context(), installed))
+	}
+	manager := h.as("system:serviceaccount:"+releaseNamespace+":"+releaseName+"-controller-manager",
+		"system:serviceaccounts", "system:authenticated")
+	revision := revisionOfStrip()
+	h.must(manager.Create(t.Context(), revision))
+	h.attempt("deleting a revision", "", func() error { return h.admin.Delete(t.Context(), revision, client.DryRunAll) })
+	const says = "Only the controller manager"
+	forged := revisionOfStrip()
+	forged.Name = "forged"
+	h.attempt("creating a revision", says, func() error { return h.admin.Create(t.Context(), forged, client.DryRunAll) })
+	module := &plugins.PluginModule{ObjectMeta: metav1.ObjectMeta{Name: "forged"},
+		Spec: plugins.PluginModuleSpec{SHA256: revision.Spec.SHA256, Parts: 1, Data: []byte("x")}}
+	h.attempt("creating a module", says, func() error { return h.admin.Create(t.Context(), module, client.DryRunAll) })
+	h.attempt("reporting about a revision", says, func() error {
+		patch := client.RawPatch(types.MergePatchType, []byte(`{"status":{"virtualNodes":[{"name":"milan","state":"Active"}]}}`))
+		return h.admin.SubResource("status").Patch(t.Context(), revision.DeepCopy(), patch)
+	})
+	p := &plugins.ReflectionPlugin{ObjectMeta: metav1.ObjectMeta{Name: "strip"}}
+	p.Spec.Kinds = []string{"Service"}
+	p.Spec.Source.ConfigMap = &plugins.ConfigMapSource{Name: "strip", Key: "strip.wasm"}
+	h.must(h.admin.Create(t.Context(), p))
+	h.attempt("making a revision active", says, func() error {
+		patch := client.RawPatch(types.MergePatchType, []byte(`{"status":{"activeRevision":"forged"}}`))
+		return h.admin.SubResource("status").Patch(t.Context(), p.DeepCopy(), patch)
+	})
+}
+
+// revisionOfStrip returns a revision of the plugin strip.
+func revisionOfStrip() *plugins.PluginRevision {
+	revision := &plugins.PluginRevision{ObjectMeta: metav1.ObjectMeta{Name: "strip-1"}}
+	revision.Spec = plugins.PluginRevisionSpec{
+		Plugin: "strip", Number: 1, SHA256: strings.Repeat("a", 64), Size: 1, Parts: 1,
+		Source: "configMap/strip", PolicyName: "configMap/strip",
+	}
+	revision.Spec.Kinds = []string{"Service"}
+	return revision
+}
+
 // TestKubeletsReportPluginsForTheirOwnNode checks that a virtual kubelet that its provider has taken over can report
 // only about its own node, and cannot create revisions. This is important because reports determine which revision
 // becomes active.
 func TestKubeletsReportPluginsForTheirOwnNode(t *testing.T) {
 	h := hold(t)
 	manager := h.as("system:serviceaccount:"+releaseNamespace+":"+releaseName+"-controller-manager", "system:serviceaccounts", "system:authenticated")
-	revision := &plugins.PluginRevision{ObjectMeta: metav1.ObjectMeta{Name: "strip-1"}}
-	revision.Spec = plugins.PluginRevisionSpec{Plugin: "strip", Number: 1, SHA256: strings.Repeat("a", 64), Size: 1, Parts: 1, Source: "configMap/strip", PolicyName: "configMap/strip"}
-	revision.Spec.Kinds = []string{"Service"}
+	revision := revisionOfStrip()
 	h.must(manager.Create(t.Context(), revision))
 	patch := func(c client.Client, owner string, entries []string, options ...client.SubResourcePatchOption) error {
 		list := make([]any, 0, len(entries))

@@ -21,6 +21,7 @@ import (
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/source"
 	"github.com/refract-project/refract/internal/pluginrevision"
+	"github.com/refract-project/refract/internal/printable"
 	defaults "github.com/refract-project/refract/plugins"
 )
 
@@ -100,7 +101,7 @@ func (c *Controller) newRevision(ctx context.Context, p *plugins.ReflectionPlugi
 func (c *Controller) load(ctx context.Context, p *plugins.ReflectionPlugin, wasm []byte) (*host.Manifest, error) {
 	options, err := pluginrevision.DecodeOptions(&p.Spec.PluginSettings)
 	if err != nil {
-		return nil, refusef(invalidConfigReason, "spec.config: %v", err)
+		return nil, refusef(invalidConfigReason, "spec.config: %v: %s", err, remediesOfStages[host.StageConfig])
 	}
 	manifest, err := c.loader.load(ctx, p.Name, wasm, options.PluginConfig())
 	if err != nil {
@@ -108,7 +109,9 @@ func (c *Controller) load(ctx context.Context, p *plugins.ReflectionPlugin, wasm
 	}
 	for _, path := range p.Spec.Writes {
 		if !manifest.MayWrite(path) {
-			return nil, refusef(writesNotAllowedReason, "spec.writes: the module does not write %s, it declares %s", path, listOrNothing(manifest.Writes))
+			return nil, refusef(writesNotAllowedReason,
+				"spec.writes: the module does not write %s, it declares %s: remove the path, or use a module that declares it",
+				path, listOrNothing(manifest.Writes))
 		}
 	}
 	for _, capability := range manifest.Capabilities {
@@ -125,7 +128,9 @@ func refuseModule(err error) error {
 	if host.IsTransient(err) || !errors.As(err, &failed) {
 		return err
 	}
-	return refusef(reasonsOfStages[failed.Stage], "%v", err)
+	// The message of a condition is shortened at its end, where the remedy is. A stack trace can be longer than that.
+	cause := printable.Shorten(printable.Line(err.Error()), maxMessage/2)
+	return refusef(reasonsOfStages[failed.Stage], "%s: %s", cause, remediesOfStages[failed.Stage])
 }
 
 // reasonsOfStages contains the reason of the condition Accepted for each stage of loading a module.
@@ -141,6 +146,19 @@ var reasonsOfStages = map[host.Stage]string{
 	host.StageConfig:     invalidConfigReason,
 }
 
+// remediesOfStages contains the remedy for a module that fails at each stage of loading it.
+var remediesOfStages = map[host.Stage]string{
+	host.StageSize:       "raise spec.limits.moduleBytes, or compile the module with -opt=z and -no-debug",
+	host.StageInstrument: "publish a WebAssembly module, and not compressed",
+	host.StageCompile:    "build the module again, and compare with what refractctl plugin inspect says about the file",
+	host.StageImports:    "build the module with the SDK of this version of Refract, or with an Extism PDK, and without other imports",
+	host.StageExports:    "build the module with the SDK or with an Extism PDK, as a reactor (-buildmode=c-shared)",
+	host.StageStart:      "correct what the module does before main, or raise spec.limits; refractctl plugin inspect shows what it logs",
+	host.StageVersion:    "build the module with the SDK of this version of Refract",
+	host.StageManifest:   "correct the manifest of the module",
+	host.StageConfig:     "correct the field, refractctl plugin inspect shows the schema of the module",
+}
+
 // checkSettings checks the settings that do not depend on the module.
 func checkSettings(p *plugins.ReflectionPlugin) error {
 	if match := p.Spec.Match; match != nil {
@@ -149,14 +167,15 @@ func checkSettings(p *plugins.ReflectionPlugin) error {
 			value *metav1.LabelSelector
 		}{{"namespaceSelector", match.NamespaceSelector}, {"objectSelector", match.ObjectSelector}} {
 			if _, err := metav1.LabelSelectorAsSelector(selector.value); err != nil {
-				return refusef(invalidSelectorReason, "spec.match.%s: %v", selector.field, err)
+				return refusef(invalidSelectorReason, "spec.match.%s: %v: correct the selector", selector.field, err)
 			}
 		}
 	}
 	names := defaultPlugins()
 	switch {
 	case p.Spec.Replaces != "" && !slices.Contains(names, p.Spec.Replaces):
-		return refusef(unknownDefaultReason, "spec.replaces: there is no default plugin %q (there are %s)", p.Spec.Replaces, strings.Join(names, ", "))
+		return refusef(unknownDefaultReason, "spec.replaces: there is no default plugin %q: name one of %s, or remove the field",
+			p.Spec.Replaces, strings.Join(names, ", "))
 	case slices.Contains(names, p.Name) && p.Spec.Replaces != p.Name:
 		return refusef(nameTakenReason, "metadata.name: %s is also the name of a default plugin: use another name, or set spec.replaces to %s", p.Name, p.Name)
 	}
@@ -180,21 +199,37 @@ func (c *Controller) checkKinds(kinds []string, manifest *plugins.PluginManifest
 	options := source.Options{Kinds: kinds}
 	declared := &host.Manifest{Kinds: manifest.Kinds, Hooks: manifest.Hooks}
 	for _, kind := range kinds {
-		if kind == "*" {
+		if kind == "*" && slices.Contains(manifest.Kinds, "*") {
 			continue
 		}
 		meant := kindsMeant(kind, options, declared)
 		if len(meant) == 0 {
-			return refusef(kindNotDeclaredReason, "spec.kinds: the module is not for %s, it is for %s", kind, listOrNothing(manifest.Kinds))
+			return refuseKind(kind, manifest)
 		}
 		if served, err := c.isServed(meant); err != nil || !served {
 			if err == nil {
-				err = refusef(unknownKindReason, "spec.kinds: this cluster does not serve %s: install its CustomResourceDefinition, or name the kind with its API group, as in Ingress.networking.k8s.io", kind)
+				named := kind
+				if kind == "*" {
+					named = strings.Join(manifest.Kinds, ", ")
+				}
+				err = refusef(unknownKindReason, "spec.kinds: this cluster does not serve %s: install its CustomResourceDefinition, "+
+					"or name the kind with its API group, as in Ingress.networking.k8s.io", named)
 			}
 			return err
 		}
 	}
 	return nil
+}
+
+// refuseKind returns the refusal of an entry of spec.kinds that matches none of the module's kinds. "*" is refused for a
+// module that is only for Secrets. If it were accepted, the plugin would be ready, but Secrets would cross without it.
+func refuseKind(kind string, manifest *plugins.PluginManifest) error {
+	if kind == "*" {
+		return refusef(kindNotDeclaredReason, "spec.kinds: * does not include Secrets, and the module is only for %s: name Secret instead",
+			listOrNothing(manifest.Kinds))
+	}
+	return refusef(kindNotDeclaredReason, "spec.kinds: the module is not for %s, it is for %s: remove the kind, or use a module for it",
+		kind, listOrNothing(manifest.Kinds))
 }
 
 // kindsMeant returns the kinds of the module that an entry of spec.kinds matches.

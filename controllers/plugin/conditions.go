@@ -42,6 +42,7 @@ const (
 	notDeterministicReason   = "NotDeterministic"
 	approvedReason           = "Approved"
 	pinnedReason             = "Pinned"
+	noCandidateReason        = "NoCandidate"
 	unreachableReason        = "Unreachable"
 	// Reasons of the conditions Rehearsed and Ready.
 	noVirtualNodesReason = "NoVirtualNodes"

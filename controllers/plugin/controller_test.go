@@ -225,7 +225,7 @@ func TestAModuleIsStoredAndFollowed(t *testing.T) {
 }
 
 // TestWhatIsNotAccepted checks that the condition Accepted describes the problem of a module or of its settings, with
-// the path or the name of the invalid part.
+// the path or the name of the invalid part, and the remedy.
 func TestWhatIsNotAccepted(t *testing.T) {
 	start(t)
 	skipping := strings.Replace(manifest, `"writes"`, `"capabilities":["skip"],"writes"`, 1)
@@ -234,41 +234,83 @@ func TestWhatIsNotAccepted(t *testing.T) {
 		change  func(*plugins.ReflectionPluginSpec)
 		reason  string
 		message string
+		remedy  string
 	}{
-		"traps":   {wasm: assemble(t, manifest, "", hook+trapping), reason: "StartFailed", message: "start"},
-		"loops":   {wasm: assemble(t, manifest, "", hook+unlimited), reason: "StartFailed", message: "fuel"},
-		"imports": {wasm: assemble(t, manifest, `(import "env" "steal" (func))`, hook), reason: "UnknownImports", message: "steal"},
+		"traps": {wasm: assemble(t, manifest, "", hook+trapping), reason: "StartFailed", message: "start", remedy: "before main"},
+		"loops": {wasm: assemble(t, manifest, "", hook+unlimited), reason: "StartFailed", message: "fuel", remedy: "raise spec.limits"},
+		"imports": {
+			wasm:   assemble(t, manifest, `(import "env" "steal" (func))`, hook),
+			reason: "UnknownImports", message: "steal", remedy: "with the SDK of this version of Refract",
+		},
+		"a long name of an import": {
+			wasm:   assemble(t, manifest, `(import "env" "`+strings.Repeat("steal", 180)+`" (func))`, hook),
+			reason: "UnknownImports", message: "steal", remedy: "with the SDK of this version of Refract",
+		},
 		"wrong ABI": {wasm: func() []byte {
 			wasm, err := wattest.Assemble(strings.Replace(wattest.Plugin(manifest, "", hook), "(i32.const 1))", "(i32.const 99))", 1))
 			require.NoError(t, err)
 			return wasm
-		}(), reason: "WrongABIVersion", message: "99"},
-		"no module": {wasm: []byte("a text"), reason: "InvalidModule", message: "format"},
-		"skip":      {wasm: assemble(t, skipping, "", hook), reason: "CapabilityNotGranted", message: "spec.capabilities"},
+		}(), reason: "WrongABIVersion", message: "99", remedy: "with the SDK of this version of Refract"},
+		"no module": {wasm: []byte("a text"), reason: "InvalidModule", message: "format", remedy: "publish a WebAssembly module"},
+		"skip": {
+			wasm:   assemble(t, skipping, "", hook),
+			reason: "CapabilityNotGranted", message: "spec.capabilities", remedy: "add it if you agree",
+		},
 		"config": {
-			wasm: assemble(t, manifest, "", hook), reason: "InvalidConfig", message: "size",
+			wasm:   assemble(t, manifest, "", hook),
+			reason: "InvalidConfig", message: "size", remedy: "correct the field, refractctl plugin inspect shows the schema",
 			change: func(s *plugins.ReflectionPluginSpec) {
 				s.Config = &runtime.RawExtension{Raw: []byte(`{"size": "large"}`)}
 			},
 		},
 		"writes": {
-			wasm: assemble(t, manifest, "", hook), reason: "WritesNotDeclared", message: "spec.writes: the module does not write spec.type",
+			wasm:   assemble(t, manifest, "", hook),
+			reason: "WritesNotDeclared", message: "spec.writes: the module does not write spec.type", remedy: "remove the path",
 			change: func(s *plugins.ReflectionPluginSpec) { s.Writes = []string{"metadata.labels", "spec.type"} },
 		},
 		"kind": {
-			wasm: assemble(t, manifest, "", hook), reason: "KindNotDeclared", message: "ConfigMap",
+			wasm: assemble(t, manifest, "", hook), reason: "KindNotDeclared", message: "ConfigMap", remedy: "remove the kind",
 			change: func(s *plugins.ReflectionPluginSpec) { s.Kinds = []string{"Service", "ConfigMap"} },
 		},
+		"all kinds, which do not include Secrets": {
+			wasm:   assemble(t, strings.Replace(manifest, "Service", "Secret", 1), "", hook),
+			reason: "KindNotDeclared", message: "spec.kinds: * does not include Secrets", remedy: "name Secret instead",
+			change: func(s *plugins.ReflectionPluginSpec) { s.Kinds = []string{"*"} },
+		},
+		"all kinds of a module for one that nobody serves": {
+			wasm:   assemble(t, strings.Replace(manifest, "Service", "Widget.example.com", 1), "", hook),
+			reason: "UnknownKind", message: "does not serve Widget.example.com", remedy: "install its CustomResourceDefinition",
+			change: func(s *plugins.ReflectionPluginSpec) { s.Kinds = []string{"*"} },
+		},
 		"kind that nobody serves": {
-			wasm: assemble(t, strings.Replace(manifest, "Service", "Widget.example.com", 1), "", hook), reason: "UnknownKind", message: "Widget.example.com",
+			wasm:   assemble(t, strings.Replace(manifest, "Service", "Widget.example.com", 1), "", hook),
+			reason: "UnknownKind", message: "Widget.example.com", remedy: "install its CustomResourceDefinition",
 			change: func(s *plugins.ReflectionPluginSpec) { s.Kinds = []string{"Widget.example.com"} },
 		},
 		"replaces": {
-			wasm: assemble(t, manifest, "", hook), reason: "UnknownDefaultPlugin", message: `spec.replaces: there is no default plugin "services"`,
+			wasm:   assemble(t, manifest, "", hook),
+			reason: "UnknownDefaultPlugin", message: `spec.replaces: there is no default plugin "services"`, remedy: "or remove the field",
 			change: func(s *plugins.ReflectionPluginSpec) { s.Replaces = "services" },
 		},
+		"manifest": {
+			wasm:   assemble(t, strings.Replace(manifest, `"name":"m",`, "", 1), "", hook),
+			reason: "InvalidManifest", message: "it has no name", remedy: "correct the manifest",
+		},
+		"exports": {
+			wasm: func() []byte {
+				wasm, err := wattest.Assemble(`(module (func (export "other")))`)
+				require.NoError(t, err)
+				return wasm
+			}(), reason: "InvalidExports", message: "exports neither", remedy: "as a reactor",
+		},
+		"size": {
+			wasm:   assemble(t, manifest, "", hook),
+			reason: "ModuleTooLarge", message: "100 module bytes", remedy: "raise spec.limits.moduleBytes",
+			change: func(s *plugins.ReflectionPluginSpec) { s.Limits = &plugins.PluginLimits{ModuleBytes: 100} },
+		},
 		"selector": {
-			wasm: assemble(t, manifest, "", hook), reason: "InvalidSelector", message: "spec.match.objectSelector",
+			wasm:   assemble(t, manifest, "", hook),
+			reason: "InvalidSelector", message: "spec.match.objectSelector", remedy: "correct the selector",
 			change: func(s *plugins.ReflectionPluginSpec) {
 				s.Match = &plugins.PluginMatch{ObjectSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Like"}}}}
 			},
@@ -277,6 +319,7 @@ func TestWhatIsNotAccepted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := await(t, declare(t, c.wasm, c.change), plugins.AcceptedCondition, metav1.ConditionFalse, c.reason)
 			assert.Contains(t, message(p, plugins.AcceptedCondition), c.message)
+			assert.Contains(t, message(p, plugins.AcceptedCondition), c.remedy)
 			assert.Empty(t, p.Status.ActiveRevision)
 			assert.Empty(t, p.Status.CandidateRevision)
 			assert.Equal(t, c.reason, apimeta.FindStatusCondition(p.Status.Conditions, plugins.ReadyCondition).Reason)
@@ -329,6 +372,13 @@ func TestWhatIsNotAccepted(t *testing.T) {
 		await(t, p, plugins.AcceptedCondition, metav1.ConditionTrue, "Accepted")
 		cluster.Patch(t, p, `{"spec":{"priority":3}}`) // this triggers another reconciliation
 		await(t, p, plugins.AcceptedCondition, metav1.ConditionTrue, "Accepted")
+	})
+	t.Run("all kinds", func(t *testing.T) {
+		for _, kinds := range []string{`["*"]`, `["Service","Secret"]`} {
+			wasm := assemble(t, strings.Replace(manifest, `["Service"]`, kinds, 1), "", hook)
+			p := declare(t, wasm, func(s *plugins.ReflectionPluginSpec) { s.Kinds = []string{"*"} })
+			await(t, p, plugins.AcceptedCondition, metav1.ConditionTrue, "Accepted")
+		}
 	})
 	t.Run("a kind without its group", func(t *testing.T) {
 		p := declare(t, assemble(t, strings.Replace(manifest, `["Service"]`, `["Ingress.networking.k8s.io"]`, 1), "", hook), func(s *plugins.ReflectionPluginSpec) { s.Kinds = []string{"Ingress"} })

@@ -9,11 +9,14 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -63,20 +66,26 @@ func TestHTTPSource(t *testing.T) {
 	assert.Equal(t, active, now.Status.ActiveRevision)
 }
 
+// startShifted starts a manager with a clock that the test can shift, for images in the registry.
+func startShifted(t *testing.T, registry *registrytest.Registry, policy string) (*controllertest.Manager, *controllertest.ShiftedClock) {
+	t.Helper()
+	manager := rbac.Manager{Namespace: installation, Subject: rbac.User(controllertest.ManagerUser)}
+	require.NoError(t, cluster.Grant(t.Context(), manager.Plugins()...))
+	shifted := &controllertest.ShiftedClock{}
+	return cluster.StartManager(t, func(o *controllers.Options) {
+		o.Installation, o.Clock = installation, shifted
+		o.Plugins = plugin.Options{
+			Enabled: true, Recheck: time.Second, TrustPolicy: policy,
+			Sources: pluginsource.Options{StallTimeout: 20 * time.Second, InsecureRegistries: []string{registry.Host()}},
+		}
+	}), shifted
+}
+
 // TestMovedTagIsFollowed checks that a tag is resolved again after its interval, and not before, and that the image that
 // it then refers to becomes the active revision.
 func TestMovedTagIsFollowed(t *testing.T) {
 	registry := registrytest.New(t, false)
-	manager := rbac.Manager{Namespace: installation, Subject: rbac.User(controllertest.ManagerUser)}
-	require.NoError(t, cluster.Grant(t.Context(), manager.Plugins()...))
-	shifted := &controllertest.ShiftedClock{}
-	cluster.StartManager(t, func(o *controllers.Options) {
-		o.Installation, o.Clock = installation, shifted
-		o.Plugins = plugin.Options{
-			Enabled: true, Recheck: time.Second,
-			Sources: pluginsource.Options{StallTimeout: 20 * time.Second, InsecureRegistries: []string{registry.Host()}},
-		}
-	})
+	_, shifted := startShifted(t, registry, "")
 	push := func(version string) {
 		registry.Push(t, "moved:1", registrytest.ModuleImage(t, assemble(t, manifest, "", hook+fmt.Sprintf(`(func (export %q))`, version))))
 	}
@@ -103,4 +112,40 @@ func TestMovedTagIsFollowed(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestATagThatMovesToAnUnsignedImageIsRefused checks that the metric reports a source whose tag has moved to an image
+// without the required signature. The conditions Accepted and Ready are then about the module that the source had
+// before, which stays active.
+func TestATagThatMovesToAnUnsignedImageIsRefused(t *testing.T) {
+	registry := registrytest.New(t, false)
+	key, public := newKey(t)
+	policy := filepath.Join(t.TempDir(), "policy.yaml")
+	required := fmt.Appendf(nil, "prefixes:\n- prefix: %s\n  mode: Require\n  keys: [%q]\n", registry.Host(), public)
+	require.NoError(t, os.WriteFile(policy, required, 0o600))
+	manager, shifted := startShifted(t, registry, policy)
+	push := func(version string) name.Digest {
+		wasm := assemble(t, manifest, "", hook+fmt.Sprintf(`(func (export %q))`, version))
+		return registry.Push(t, "unsigned:1", registrytest.ModuleImage(t, wasm))
+	}
+	sign(t, push("signed"), key)
+	p := declare(t, nil, func(s *plugins.ReflectionPluginSpec) {
+		s.Source = plugins.PluginSource{OCI: &plugins.OCISource{
+			Image: registry.Host() + "/unsigned:1", Interval: &metav1.Duration{Duration: time.Hour},
+		}}
+	})
+	active := awaitSomeActive(t, p).Status.ActiveRevision
+	awaitMetric(t, manager, p, map[string]float64{"Ready": 1})
+
+	unsigned := push("unsigned")
+	shifted.Shift(time.Hour)
+	now := await(t, p, plugins.VerifiedCondition, metav1.ConditionFalse, "Unsigned")
+	assert.Equal(t, active, now.Status.ActiveRevision)
+	await(t, p, plugins.AcceptedCondition, metav1.ConditionTrue, "Accepted")
+	awaitMetric(t, manager, p, map[string]float64{"Ready": 1, "Refused": 1})
+
+	sign(t, unsigned, key)
+	shifted.Shift(time.Minute)
+	await(t, p, plugins.VerifiedCondition, metav1.ConditionTrue, "Signed")
+	awaitMetric(t, manager, p, map[string]float64{"Ready": 1})
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -54,11 +55,14 @@ func (c *Controller) chooseRevision(ctx context.Context, p *plugins.ReflectionPl
 	case p.Spec.Paused:
 		return active, 0, nil
 	case p.Spec.Revision != "" && isChosen(p, p.Spec.Revision):
-		if p.Spec.Revision != active {
+		if p.Spec.Revision != active || isRehearsalOpen(p) {
 			setCondition(p, plugins.RehearsedCondition, metav1.ConditionUnknown, pinnedReason, fmt.Sprintf("spec.revision names revision %s, which needs no rehearsal", p.Spec.Revision))
 		}
 		return p.Spec.Revision, 0, nil
-	case p.Spec.Revision != "" || accepted == "" || accepted == active:
+	case p.Spec.Revision != "" || accepted == "":
+		return active, 0, nil
+	case accepted == active:
+		setNoCandidate(p)
 		return active, 0, nil
 	case p.Status.IsRejected(accepted) && !isChosen(p, accepted):
 		p.Status.CandidateRevision = ""
@@ -72,6 +76,25 @@ func (c *Controller) chooseRevision(ctx context.Context, p *plugins.ReflectionPl
 		return accepted, 0, nil
 	}
 	return c.rehearse(ctx, p, accepted, nodes)
+}
+
+// isRehearsalOpen reports whether the condition Rehearsed is about a revision that has not become active.
+func isRehearsalOpen(p *plugins.ReflectionPlugin) bool {
+	c := apimeta.FindStatusCondition(p.Status.Conditions, plugins.RehearsedCondition)
+	return c != nil && (c.Status == metav1.ConditionFalse || c.Reason == rehearsingReason)
+}
+
+// setNoCandidate sets the condition Rehearsed after a change was taken back, so that the present source and settings are
+// those of the active revision. Otherwise the condition would report a revision that nobody wants any more, and its
+// alert would never end. A condition that says why the active revision became active is kept, except for a pin that
+// was removed.
+func setNoCandidate(p *plugins.ReflectionPlugin) {
+	c := apimeta.FindStatusCondition(p.Status.Conditions, plugins.RehearsedCondition)
+	if isRehearsalOpen(p) || c != nil && c.Reason == pinnedReason {
+		setCondition(p, plugins.RehearsedCondition, metav1.ConditionUnknown, noCandidateReason,
+			fmt.Sprintf("there is no candidate: revision %s, which is active, has the present source and settings",
+				p.Status.ActiveRevision))
+	}
 }
 
 // isChosen reports whether a user has named the revision. A choice from before its rejection does not count.

@@ -595,6 +595,89 @@ func awaitMetric(t *testing.T, manager *controllertest.Manager, p *plugins.Refle
 	})
 }
 
+// TestEverySettingIsRehearsed checks that a change of any setting of a revision makes a candidate that waits, and that
+// the active revision stays. Changes of the rollout make none.
+func TestEverySettingIsRehearsed(t *testing.T) {
+	start(t)
+	wasm := assemble(t, strings.Replace(manifest, `["Service"]`, `["Service","ConfigMap"]`, 1), "", hook)
+	p := declare(t, wasm, func(s *plugins.ReflectionPluginSpec) {
+		s.Rollout = plugins.PluginRollout{
+			Strategy: plugins.RehearseRollout, Rehearsal: &plugins.PluginRehearsal{Approval: plugins.ManualApproval},
+		}
+	})
+	active := awaitCandidate(t, p, "").Status.CandidateRevision
+	approve(t, p, active)
+	awaitActive(t, p, active)
+	before := ""
+	for _, spec := range []string{
+		`"kinds":["Service","ConfigMap"]`, `"priority":-5`, `"replaces":"service"`, `"config":{"size":7}`,
+		`"writes":["metadata.labels.team"]`, `"capabilities":["skip"]`, `"limits":{"fuel":1000000}`, `"failurePolicy":"Ignore"`,
+		`"match":{"namespaceSelector":{"matchLabels":{"team":"a"}}}`, `"match":{"objectSelector":{"matchLabels":{"team":"a"}}}`,
+		`"match":{"providers":["milan"]}`,
+	} {
+		cluster.Patch(t, p, `{"spec":{`+spec+`}}`)
+		before = awaitCandidate(t, p, before).Status.CandidateRevision
+		now := await(t, p, plugins.RehearsedCondition, metav1.ConditionFalse, "WaitingForApproval")
+		assert.Equal(t, active, now.Status.ActiveRevision, spec)
+	}
+	for _, spec := range []string{`"revisionHistoryLimit":7`, `"rollout":{"maxFailedPercent":9}`} {
+		cluster.Patch(t, p, `{"spec":{`+spec+`}}`)
+		now := await(t, p, plugins.RehearsedCondition, metav1.ConditionFalse, "WaitingForApproval")
+		assert.Equal(t, before, now.Status.CandidateRevision, spec)
+	}
+}
+
+// TestChangesThatAreTakenBackEndTheirAlerts checks that the condition Rehearsed, and with it the metric, is no longer
+// about a revision that waits for an approval or was rolled back after the plugin was changed back to the active
+// revision, or the active revision was pinned. A condition about the active revision itself is kept.
+func TestChangesThatAreTakenBackEndTheirAlerts(t *testing.T) {
+	manager := start(t)
+	node := addNode(t, "milan", corev1.ConditionTrue, time.Hour)
+	p := declareRehearsed(t, nil)
+	good := p.Status.CandidateRevision
+	reportRehearsal(t, good, node, plugins.PluginRehearsalResult{Objects: 1})
+	p = awaitActive(t, p, good)
+	reportProven(t, p, node)
+	changeBack := func() { cluster.Patch(t, p, `{"spec":{"revision":null,"config":null}}`) }
+	wait := func(size int) string {
+		t.Helper()
+		changeConfig(t, p, size)
+		candidate := awaitCandidate(t, p, "").Status.CandidateRevision
+		reportRehearsal(t, candidate, node, plugins.PluginRehearsalResult{Objects: 1, Errors: 1, Against: good})
+		await(t, p, plugins.RehearsedCondition, metav1.ConditionFalse, "WaitingForApproval")
+		awaitMetric(t, manager, p, map[string]float64{"Ready": 1, "WaitingForApproval": 1})
+		return candidate
+	}
+	cluster.Patch(t, p, `{"spec":{"revisionHistoryLimit":4}}`)
+	await(t, p, plugins.RehearsedCondition, metav1.ConditionTrue, "Rehearsed")
+
+	wait(2)
+	changeBack()
+	now := await(t, p, plugins.RehearsedCondition, metav1.ConditionUnknown, "NoCandidate")
+	assert.Contains(t, message(now, plugins.RehearsedCondition), "revision "+good+", which is active")
+	assert.Empty(t, now.Status.CandidateRevision)
+	awaitMetric(t, manager, p, map[string]float64{"Ready": 1})
+
+	wait(3)
+	cluster.Patch(t, p, fmt.Sprintf(`{"spec":{"revision":%q}}`, good))
+	await(t, p, plugins.RehearsedCondition, metav1.ConditionUnknown, "Pinned")
+	awaitMetric(t, manager, p, map[string]float64{"Ready": 1})
+	changeBack()
+	await(t, p, plugins.RehearsedCondition, metav1.ConditionUnknown, "NoCandidate")
+
+	bad := wait(4)
+	approve(t, p, bad)
+	awaitActive(t, p, bad)
+	reportState(t, bad, node, plugins.RolledBackPlugin, "it failed")
+	awaitActive(t, p, good)
+	await(t, p, plugins.RehearsedCondition, metav1.ConditionFalse, "RolledBack")
+	awaitMetric(t, manager, p, map[string]float64{"Ready": 1, "RolledBack": 1})
+	changeBack()
+	now = await(t, p, plugins.RehearsedCondition, metav1.ConditionUnknown, "NoCandidate")
+	assert.Equal(t, bad, now.Status.RejectedRevision)
+	awaitMetric(t, manager, p, map[string]float64{"Ready": 1})
+}
+
 // TestStatesOfPluginsAreMetrics checks that the metric of a plugin has the states that the alerts of the chart select.
 func TestStatesOfPluginsAreMetrics(t *testing.T) {
 	manager := start(t)

@@ -84,6 +84,7 @@ func (k *kubelet) newActive(ctx context.Context, standBy bool) (_ *active, err e
 		return nil, fmt.Errorf("setting up reflection, %w", err)
 	}
 	loaded.declared.Namespaces().Subscribe(a.reflection.EnqueueNamespace)
+	loaded.declared.OnEased(a.reflection.Reevaluate)
 	return a, nil
 }
 

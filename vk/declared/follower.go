@@ -150,6 +150,7 @@ type Follower struct {
 	onProbation map[string]*promotion // keyed by the name of the ReflectionPlugin
 	begun       map[string]beginning  // keyed by the name of the ReflectionPlugin
 	ended       []*promotion
+	eased       func(kinds []string) // see OnEased; used while refreshing is held
 }
 
 // NewFollower returns a follower. It sends no requests. The caller must call Close.
@@ -197,6 +198,14 @@ func (f *Follower) newInformer(resource schema.GroupVersionResource, transform c
 		return nil, fmt.Errorf("preparing the informer of %s, %w", resource.Resource, err)
 	}
 	return informer, nil
+}
+
+// OnEased sets a function that is called with the kinds of objects whose copies are held during a probation, after a
+// user has permitted more removals, or shortened the probation. It must not block.
+func (f *Follower) OnEased(eased func(kinds []string)) {
+	f.refreshing.Lock()
+	defer f.refreshing.Unlock()
+	f.eased = eased
 }
 
 // refreshSoon makes Run install the set again.

@@ -154,6 +154,9 @@ func (f *Follower) renewProbations(ctx context.Context, active []activePlugin) (
 		all = append(all, next[name].probation)
 	}
 	f.options.Probations.Replace(all)
+	if kinds := f.easedKinds(active, next); len(kinds) > 0 && f.eased != nil {
+		f.eased(kinds)
+	}
 	for name, p := range f.onProbation {
 		if next[name] == nil || next[name].chains != p.chains {
 			f.ended = append(f.ended, p)
@@ -161,6 +164,30 @@ func (f *Follower) renewProbations(ctx context.Context, active []activePlugin) (
 	}
 	f.onProbation = next
 	return left
+}
+
+// easedKinds returns the kinds of the objects whose copies are held by a probation that a user has eased: it permits more
+// removals than before, or ends earlier. Without an evaluation of these objects, this would have no effect before their
+// next attempt, which may be at the former end of the probation. next contains the new promotions.
+func (f *Follower) easedKinds(active []activePlugin, next map[string]*promotion) (kinds []string) {
+	now := f.options.Clock.Now()
+	for i := range active {
+		before, after := f.onProbation[active[i].name], next[active[i].name]
+		if before == nil || active[i].promoted == nil || before.occasion != occasionOf(active[i].promoted) {
+			continue
+		}
+		former := before.probation
+		// When a probation begins, its end moves by less than a second, because the beginning is truncated to a second.
+		isShorter := after != nil && former.Until.Sub(after.probation.Until) >= time.Second
+		switch {
+		case after == nil && now.Before(former.Until):
+			kinds = append(kinds, former.HeldKinds()...)
+		case isShorter || after != nil && after.probation.MaxRemoved > former.MaxRemoved:
+			kinds = append(kinds, after.probation.HeldKinds()...)
+		}
+	}
+	slices.Sort(kinds)
+	return slices.Compact(kinds)
 }
 
 // endOfProbation returns the time at which the probation of a revision ends. It is zero if there is no probation. If

@@ -24,6 +24,7 @@ import (
 	"github.com/refract-project/refract/host/source"
 	"github.com/refract-project/refract/internal/pluginrevision"
 	"github.com/refract-project/refract/vk/reflection"
+	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
 // leaves changes a revision so that it removes another label.
@@ -367,6 +368,45 @@ func TestRevisionsAreNotComparedWithThemselves(t *testing.T) {
 	left, err := f.previously()
 	w.must(err)
 	assert.Equal(t, []string{"v2"}, left)
+}
+
+// TestEasedProbationsEvaluateWhatTheyHold checks that objects whose copies are held are evaluated again when a user
+// permits more removals or shortens the probation, and not after other changes.
+func TestEasedProbationsEvaluateWhatTheyHold(t *testing.T) {
+	w := newWorkbench(t)
+	p := w.newPlugin(w.clock.Now())
+	f := w.probe(p, w.newRevision(1), w.newRevision(2))
+	var eased [][]string
+	f.OnEased(func(kinds []string) { eased = append(eased, kinds) })
+	f.Lead()
+	f.refreshNow()
+	for _, kind := range []string{"Service", "Pod", "Service"} {
+		require.Error(t, reflectiontest.RemoveSkipped(f.set, kind, "web"))
+	}
+	f.refreshNow()
+	require.Empty(t, eased)
+	for _, c := range []struct {
+		maxRemoved int32
+		probation  time.Duration
+		isEased    bool
+	}{
+		{1, 10 * time.Minute, true}, {0, 10 * time.Minute, false}, {0, 5 * time.Minute, true}, {0, 8 * time.Minute, false},
+		{0, 30 * time.Second, true},
+	} {
+		eased = nil
+		if c.probation < time.Minute {
+			w.clock.Step(time.Minute)
+		}
+		p.Spec.Rollout.Rehearsal = &plugins.PluginRehearsal{MaxRemoved: c.maxRemoved}
+		p.Spec.Rollout.Probation = &metav1.Duration{Duration: c.probation}
+		f.show(p)
+		if c.isEased {
+			assert.Equal(t, [][]string{{"Pod", "Service"}}, eased, "%+v", c)
+		} else {
+			assert.Empty(t, eased, "%+v", c)
+		}
+	}
+	require.Empty(t, f.set.Current())
 }
 
 // TestRemovalsArePermittedOnce checks that the removals that the settings permit are permitted only once, no matter

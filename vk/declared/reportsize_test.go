@@ -36,7 +36,7 @@ func longestResult() *plugins.PluginRehearsalResult {
 	}
 	for range 10 {
 		r.Conflicts = append(r.Conflicts, plugins.RehearsedConflict{Kind: kind, Path: strings.Repeat("p", 256),
-			Plugin: strings.Repeat("o", 253), Objects: 1e9})
+			Plugin: strings.Repeat("o", 253), Earlier: strings.Repeat("e", 253), Objects: 1e9})
 	}
 	for range 5 {
 		r.Examples = append(r.Examples, plugins.RehearsedObject{Kind: kind, Namespace: strings.Repeat("n", 63),

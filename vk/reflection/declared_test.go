@@ -44,6 +44,10 @@ const (
 	setsDNS = `(data (i32.const 500) "spec.dnsPolicy") (data (i32.const 530) "Default")
 		(func (export "outgoing") (result i32)
 		  (call $set (i32.const 1) (i32.const 500) (i32.const 14) (i32.const 530) (i32.const 7)) (i32.const 0))`
+	// setsClusterIP sets a field that the default plugin for Services removes.
+	setsClusterIP = `(data (i32.const 500) "spec.clusterIP") (data (i32.const 530) "10.9.9.9")
+		(func (export "outgoing") (result i32)
+		  (call $set (i32.const 1) (i32.const 500) (i32.const 14) (i32.const 530) (i32.const 8)) (i32.const 0))`
 )
 
 // module assembles a plugin module for Services, ConfigMaps and pods.

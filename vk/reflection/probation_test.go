@@ -94,7 +94,8 @@ func TestNewSkipsRemoveNothing(t *testing.T) {
 		RollBack: p.RollBack})
 	more.Continues(p)
 	l.probations.Replace([]*reflection.Probation{more})
-	l.Manager.EnqueueAll(reflection.ConfigMapKind)
+	require.Equal(t, []string{reflection.ConfigMapKind, reflection.PodKind}, more.HeldKinds())
+	l.Manager.Reevaluate([]string{reflection.ConfigMapKind, "Unknown"})
 	l.copies(more, 4, 5)
 
 	over := reflection.NewProbation(reflection.ProbationOptions{Plugin: "team", Revision: "team-2", Until: time.Now(), Previous: p.Previous, RollBack: p.RollBack})

@@ -116,6 +116,19 @@ func TestRehearsalReportsWhatWouldChange(t *testing.T) {
 	got = reflectiontest.Must(reflection.RehearsePlugin(t.Context(), l.Manager, l.candidate(declaredPlugin("team", "team-2", module(t, "2", fmt.Sprintf(setsLabel, "v2"))), other)))(t)
 	require.Equal(t, []api.RehearsedConflict{{Kind: "ConfigMap", Path: "metadata.labels.by", Plugin: "zeal", Objects: 21}, {Kind: "Service", Path: "metadata.labels.by", Plugin: "zeal", Objects: 1}}, got.Conflicts)
 
+	// The candidate may also be the plugin that overwrites the changes of another one.
+	other.Options.Priority = -1
+	c = l.candidate(declaredPlugin("team", "team-2", module(t, "2", fmt.Sprintf(setsLabel, "v2"))), other)
+	got = reflectiontest.Must(reflection.RehearsePlugin(t.Context(), l.Manager, c))(t)
+	require.Equal(t, []api.RehearsedConflict{
+		{Kind: "ConfigMap", Path: "metadata.labels.by", Plugin: "team", Earlier: "zeal", Objects: 21},
+		{Kind: "Service", Path: "metadata.labels.by", Plugin: "team", Earlier: "zeal", Objects: 1},
+	}, got.Conflicts)
+	// Default plugins do not count. This plugin sets a field that the default plugin for Services removes.
+	got = rehearse(setsClusterIP)
+	require.EqualValues(t, 22, got.Changed)
+	require.Empty(t, got.Conflicts)
+
 	require.Equal(t, before, [2]int{len(l.Local.Requests(t)), len(l.Remote.Requests(t))})
 	_, after := l.Manager.Queued()
 	require.Equal(t, evaluated, after)

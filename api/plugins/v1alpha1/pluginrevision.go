@@ -239,7 +239,8 @@ type PluginRehearsalResult struct {
 	// +optional
 	Paths []RehearsedPath `json:"paths,omitempty"`
 
-	// Conflicts are changes by this revision that a later plugin of the chain overwrites.
+	// Conflicts are paths that this revision and another plugin of the chain change, so that the later one overwrites
+	// the change of the earlier one. Changes by default plugins that this revision overwrites do not count.
 	//
 	// +kubebuilder:validation:MaxItems=10
 	// +listType=atomic
@@ -273,7 +274,7 @@ type RehearsedPath struct {
 	NewPodsOnly bool `json:"newPodsOnly,omitempty"`
 }
 
-// RehearsedConflict is a path that a revision sets and that a later plugin overwrites.
+// RehearsedConflict is a path that two plugins of a chain change. One of them is the plugin of the revision.
 type RehearsedConflict struct {
 	// Kind is the kind of the objects, with its API group unless it is the core group.
 	Kind string `json:"kind"`
@@ -287,6 +288,12 @@ type RehearsedConflict struct {
 	//
 	// +kubebuilder:validation:MaxLength=253
 	Plugin string `json:"plugin"`
+
+	// Earlier is the plugin whose change is overwritten. It is empty if this is the plugin of the revision.
+	//
+	// +kubebuilder:validation:MaxLength=253
+	// +optional
+	Earlier string `json:"earlier,omitempty"`
 
 	// Objects is the number of objects with the conflict.
 	Objects int64 `json:"objects"`

@@ -20,7 +20,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
+	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/folderplugins"
+	"github.com/refract-project/refract/test/support/testenv"
 )
 
 // declaredPluginOf creates a ReflectionPlugin.
@@ -75,11 +77,20 @@ func TestApprovingShowsTheReportAndWritesOneField(t *testing.T) {
 	revisionOf(t, p, 1)
 	candidate := revisionOf(t, p, 2, plugins.VirtualNodePlugin{Name: "milan", State: plugins.StandbyPlugin, Rehearsal: &plugins.PluginRehearsalResult{
 		Against: "approved-1", Objects: 120, Changed: 41, Unchanged: 79,
-		Paths:     []plugins.RehearsedPath{{Kind: "Service", Path: "metadata.labels.team", Objects: 40}, {Kind: "Pod", Path: "spec.runtimeClassName", Objects: 3, NewPodsOnly: true}},
-		Conflicts: []plugins.RehearsedConflict{{Kind: "Service", Path: "spec.type", Plugin: "later", Objects: 7}},
-		Examples:  []plugins.RehearsedObject{{Kind: "Service", Namespace: "shop", Name: "web", Outcome: plugins.ErrorOutcome, Message: "bad\x1b[31m\nline"}},
+		Paths: []plugins.RehearsedPath{
+			{Kind: "Service", Path: "metadata.labels.team", Objects: 40},
+			{Kind: "Pod", Path: "spec.runtimeClassName", Objects: 3, NewPodsOnly: true},
+		},
+		Conflicts: []plugins.RehearsedConflict{
+			{Kind: "Service", Path: "spec.type", Plugin: "later", Objects: 7},
+			{Kind: "Service", Path: "spec.type", Plugin: "approved", Earlier: "first", Objects: 6},
+		},
+		Examples: []plugins.RehearsedObject{
+			{Kind: "Service", Namespace: "shop", Name: "web", Outcome: plugins.ErrorOutcome, Message: "bad\x1b[31m\nline"},
+		},
 	}}, plugins.VirtualNodePlugin{Name: "turin", State: plugins.StandbyPlugin, Rehearsal: &plugins.PluginRehearsalResult{
 		Against: "approved-1", Objects: 2, Changed: 2, Paths: []plugins.RehearsedPath{{Kind: "Service", Path: "metadata.labels.team", Objects: 2}},
+		Conflicts: []plugins.RehearsedConflict{{Kind: "Service", Path: "spec.type", Plugin: "approved", Earlier: "first", Objects: 2}},
 	}})
 
 	_, _, err := refractctl(t, onCluster("plugin", "approve", "approved")...)
@@ -93,6 +104,8 @@ func TestApprovingShowsTheReportAndWritesOneField(t *testing.T) {
 		assert.Contains(t, out, want)
 	}
 	assert.Regexp(t, `metadata\.labels\.team +Service +42`, out, "the sum of both virtual nodes")
+	assert.Regexp(t, `spec\.type +Service +8 +first +approved\n`, out, "the sum of both virtual nodes")
+	assert.Regexp(t, `spec\.type +Service +7 +approved +later\n`, out)
 	assert.NotContains(t, out, "\x1b")
 	assert.Equal(t, "approved: spec.rollout.rehearsal.approved of the ReflectionPlugin was set to approved-2. If the object comes from Git, change it there, too.\n", progress)
 	assert.Equal(t, candidate, specOf(t, "approved").Rollout.Rehearsal.Approved)
@@ -183,6 +196,38 @@ func TestRollingBackPinsARevision(t *testing.T) {
 	out, _, err = refractctl(t, onCluster("plugin", "status", "pinned", "-o", "jsonpath={.revisions[0].name}")...)
 	require.NoError(t, err)
 	assert.Equal(t, "pinned-4", out)
+}
+
+// TestProbationsEndOnTheLastNode checks that the status shows the end of the probation on the virtual node on which it
+// began last, and the virtual nodes on which it has not begun.
+func TestProbationsEndOnTheLastNode(t *testing.T) {
+	p := declaredPluginOf(t, "probation", nil)
+	now := time.Now().Truncate(time.Second)
+	ago := func(d time.Duration) *metav1.Time { return &metav1.Time{Time: now.Add(-d)} }
+	promoted := ago(15 * time.Minute) // the probation takes ten minutes
+	entry := func(node string, of, since *metav1.Time) plugins.VirtualNodePlugin {
+		return plugins.VirtualNodePlugin{Name: node, State: plugins.ActivePlugin, PromotedAt: of, ActiveSince: since}
+	}
+	revision := revisionOf(t, p, 1, entry("milan", promoted, promoted), entry("turin", promoted, ago(3*time.Minute)),
+		entry("lodi", ago(time.Hour), ago(time.Minute))) // the last entry is about an earlier promotion
+	setPluginStatus(t, p, plugins.ReflectionPluginStatus{ActiveRevision: revision, PromotedAt: promoted})
+	out, _, err := refractctl(t, onCluster("plugin", "status", "probation")...)
+	require.NoError(t, err)
+	assert.Regexp(t, "In its probation until +"+now.Add(7*time.Minute).UTC().Format(time.RFC3339), out)
+	assert.NotContains(t, out, "not begun")
+
+	waiting := revisionOf(t, p, 2, entry("milan", promoted, promoted), entry("turin", promoted, nil))
+	setPluginStatus(t, p, plugins.ReflectionPluginStatus{ActiveRevision: waiting, PromotedAt: promoted})
+	out, _, err = refractctl(t, onCluster("plugin", "status", "probation")...)
+	require.NoError(t, err)
+	assert.Regexp(t, "Its probation has not begun on +turin\n", out)
+	assert.NotContains(t, out, "In its probation until")
+
+	over := revisionOf(t, p, 3, entry("milan", promoted, promoted))
+	setPluginStatus(t, p, plugins.ReflectionPluginStatus{ActiveRevision: over, PromotedAt: promoted})
+	out, _, err = refractctl(t, onCluster("plugin", "status", "probation")...)
+	require.NoError(t, err)
+	assert.NotContains(t, out, "robation until")
 }
 
 // TestListingTheChainOfAKind checks that the chain contains the plugins in the order in which they run, and the reasons
@@ -327,4 +372,30 @@ func TestListingPluginsInFolders(t *testing.T) {
 	assert.Regexp(t, `folder-late +1.0 +Service +7 +folder-milan +Failed, an earlier version runs`, out)
 	assert.Regexp(t, `folder-broken .*Failed, Service, Pod held`, out)
 	assert.Contains(t, warnings, "node folder-turin: reading the annotation")
+}
+
+// TestListingFolderPluginsWithoutDefinitions checks that the plugins in folders are listed in a cluster without the CRDs
+// of declared plugins, as beside Liqo's controllers, where no other plugins run.
+func TestListingFolderPluginsWithoutDefinitions(t *testing.T) {
+	liqo := testenv.ForTest(t, testenv.Options{Name: "undefined", NoScheduler: true})[0]
+	c, err := accessTo(liqo.Kubeconfig()).newClient(requestTimeout)
+	require.NoError(t, err)
+	text, err := folderplugins.Encode([]folderplugins.Plugin{
+		{Name: "strip", State: "Loaded", IsRunning: true, Version: "1.2", Kinds: []string{"Service"}, Hooks: []string{"outgoing"}},
+	})
+	require.NoError(t, err)
+	require.NoError(t, c.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+		Name:        "milan",
+		Labels:      map[string]string{wire.TypeLabel: wire.VirtualNodeType, wire.RemoteClusterIDLabel: "milan"},
+		Annotations: map[string]string{folderplugins.Annotation: text},
+	}}))
+	for want, args := range map[string][]string{
+		`strip +1.2 +Service +0 +milan +Loaded`: nil,
+		`2 +strip +Folder`:                      {"--kind=Service", "--node=milan"},
+	} {
+		out, warnings, err := refractctl(t, append([]string{"plugin", "list", "--kubeconfig=" + liqo.Kubeconfig()}, args...)...)
+		require.NoError(t, err)
+		assert.Regexp(t, want, out)
+		assert.Contains(t, warnings, "ReflectionPlugins are not defined in this cluster")
+	}
 }

@@ -46,7 +46,7 @@ func newPluginListCommand(access *clusterAccess) *cobra.Command {
 				return err
 			}
 			declared, revisions := &plugins.ReflectionPluginList{}, &plugins.PluginRevisionList{}
-			if err := fillLists(cmd.Context(), c, declared, revisions); err != nil {
+			if err := readDeclaredPlugins(cmd, c, declared, revisions); err != nil {
 				return err
 			}
 			if kind == "" && node == "" && access.namespaceFlag() == "" {
@@ -73,6 +73,18 @@ func newPluginListCommand(access *clusterAccess) *cobra.Command {
 	completeFlagBy(command, "node", access.completeVirtualNodes)
 	output = addOutput(command, "", "", wide)
 	return command
+}
+
+// readDeclaredPlugins reads the declared plugins and their revisions. If their kinds are not defined, there are none, as
+// beside Liqo's controllers. Plugins in folders can be listed nevertheless.
+func readDeclaredPlugins(cmd *cobra.Command, c client.Client, lists ...client.ObjectList) error {
+	err := fillLists(cmd.Context(), c, lists...)
+	if !apimeta.IsNoMatchError(err) {
+		return err
+	}
+	fmt.Fprintln(cmd.ErrOrStderr(),
+		"Warning: ReflectionPlugins are not defined in this cluster, so only the plugins in folders (--plugin-dir) run")
+	return nil
 }
 
 // printPlugins prints the ReflectionPlugins and, in a table of their own, the plugins in the folders of virtual kubelets.

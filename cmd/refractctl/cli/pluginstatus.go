@@ -19,22 +19,25 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
+	"github.com/refract-project/refract/internal/pluginrevision"
 )
 
 // pluginStatus is the output of "plugin status" for a declared plugin.
 type pluginStatus struct {
-	Name       string             `json:"name"`
-	Active     string             `json:"activeRevision,omitempty"`
-	Version    string             `json:"version,omitempty"`
-	Previous   string             `json:"previousRevision,omitempty"`
-	Candidate  string             `json:"candidateRevision,omitempty"`
-	Rejected   string             `json:"rejectedRevision,omitempty"`
-	Pinned     string             `json:"pinnedRevision,omitempty"`
-	Approved   string             `json:"approvedRevision,omitempty"`
-	Paused     bool               `json:"paused,omitempty"`
-	Nodes      string             `json:"nodes,omitempty"`
-	Probation  string             `json:"probationUntil,omitempty"`
-	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	Name      string `json:"name"`
+	Active    string `json:"activeRevision,omitempty"`
+	Version   string `json:"version,omitempty"`
+	Previous  string `json:"previousRevision,omitempty"`
+	Candidate string `json:"candidateRevision,omitempty"`
+	Rejected  string `json:"rejectedRevision,omitempty"`
+	Pinned    string `json:"pinnedRevision,omitempty"`
+	Approved  string `json:"approvedRevision,omitempty"`
+	Paused    bool   `json:"paused,omitempty"`
+	Nodes     string `json:"nodes,omitempty"`
+	Probation string `json:"probationUntil,omitempty"`
+	// ProbationAwaits contains the virtual nodes that run the active revision, and on which its probation has not begun.
+	ProbationAwaits []string           `json:"probationAwaits,omitempty"`
+	Conditions      []metav1.Condition `json:"conditions,omitempty"`
 	// States contains the state of the active revision on each virtual node.
 	States []plugins.VirtualNodePlugin `json:"states,omitempty"`
 	// Rehearsal is the rehearsal of the candidate. If there is no candidate, it is the rehearsal of the rejected
@@ -90,10 +93,8 @@ func describePlugin(p *declaredPlugin, now time.Time) *pluginStatus {
 	if rehearsal := p.Spec.Rollout.Rehearsal; rehearsal != nil {
 		s.Approved = rehearsal.Approved
 	}
-	if promoted, probation := p.Status.PromotedAt, p.Spec.Rollout.Probation; promoted != nil && probation != nil && now.Before(promoted.Add(probation.Duration)) {
-		s.Probation = promoted.Add(probation.Duration).UTC().Format(time.RFC3339)
-	}
 	if active := p.findRevision(s.Active); active != nil {
+		s.setProbation(p, active, now)
 		for _, entry := range active.Status.VirtualNodes {
 			entry.Rehearsal = nil
 			s.States = append(s.States, entry)
@@ -106,6 +107,29 @@ func describePlugin(p *declaredPlugin, now time.Time) *pluginStatus {
 		s.Revisions = append(s.Revisions, s.summarizeRevision(&p.revisions[i], now))
 	}
 	return s
+}
+
+// setProbation sets the time until which the probation of the active revision lasts on at least one virtual node, unless
+// it is over. The probation begins on each virtual node by itself. As long as it has not begun on a virtual node that
+// runs the revision, its end is not known.
+func (s *pluginStatus) setProbation(p *declaredPlugin, active *plugins.PluginRevision, now time.Time) {
+	promoted, period := p.Status.PromotedAt, pluginrevision.ProbationPeriod(p.ReflectionPlugin)
+	if promoted == nil || period == 0 {
+		return
+	}
+	until := promoted.Add(period)
+	for _, entry := range active.Status.VirtualNodes {
+		switch {
+		case entry.State != plugins.ActivePlugin || !entry.PromotedAt.Equal(promoted):
+		case entry.ActiveSince == nil:
+			s.ProbationAwaits = append(s.ProbationAwaits, entry.Name)
+		case entry.ActiveSince.Add(period).After(until):
+			until = entry.ActiveSince.Add(period)
+		}
+	}
+	if len(s.ProbationAwaits) == 0 && now.Before(until) {
+		s.Probation = until.UTC().Format(time.RFC3339)
+	}
 }
 
 func (s *pluginStatus) summarizeRevision(r *plugins.PluginRevision, now time.Time) revisionSummary {
@@ -134,6 +158,7 @@ func (s *pluginStatus) printStatus(out io.Writer) error {
 	add("Active revision", cmp.Or(s.Active, "none"))
 	add("Version", s.Version)
 	add("In its probation until", s.Probation)
+	add("Its probation has not begun on", joinList(s.ProbationAwaits))
 	add("Virtual nodes", s.Nodes)
 	add("Candidate", s.Candidate)
 	add("Rolled back", s.Rejected)
@@ -166,6 +191,7 @@ func (s *pluginStatus) printStatus(out io.Writer) error {
 
 // rehearsalReport combines the reports of all virtual nodes about a revision.
 type rehearsalReport struct {
+	Plugin    string                      `json:"plugin"`
 	Revision  string                      `json:"revision"`
 	Nodes     []plugins.VirtualNodePlugin `json:"nodes"`
 	Paths     []plugins.RehearsedPath     `json:"paths,omitempty"`
@@ -181,8 +207,8 @@ type nodeExample struct {
 
 // newRehearsalReport returns the sum of the reports of all virtual nodes about a revision.
 func newRehearsalReport(revision *plugins.PluginRevision) *rehearsalReport {
-	report := &rehearsalReport{Revision: revision.Name, Nodes: []plugins.VirtualNodePlugin{}}
-	paths, conflicts := map[[2]string]*plugins.RehearsedPath{}, map[[3]string]*plugins.RehearsedConflict{}
+	report := &rehearsalReport{Plugin: revision.Spec.Plugin, Revision: revision.Name, Nodes: []plugins.VirtualNodePlugin{}}
+	paths, conflicts := map[[2]string]*plugins.RehearsedPath{}, map[plugins.RehearsedConflict]*plugins.RehearsedConflict{}
 	for _, entry := range revision.Status.VirtualNodes {
 		report.Nodes = append(report.Nodes, entry)
 		if entry.Rehearsal == nil {
@@ -193,8 +219,9 @@ func newRehearsalReport(revision *plugins.PluginRevision) *rehearsalReport {
 			sum.Objects += path.Objects
 		}
 		for _, conflict := range entry.Rehearsal.Conflicts {
-			sum := getOrPut(conflicts, [3]string{conflict.Kind, conflict.Path, conflict.Plugin}, plugins.RehearsedConflict{Kind: conflict.Kind, Path: conflict.Path, Plugin: conflict.Plugin})
-			sum.Objects += conflict.Objects
+			key := conflict
+			key.Objects = 0
+			getOrPut(conflicts, key, key).Objects += conflict.Objects
 		}
 		for _, example := range entry.Rehearsal.Examples {
 			report.Examples = append(report.Examples, nodeExample{entry.Name, example})
@@ -210,7 +237,8 @@ func newRehearsalReport(revision *plugins.PluginRevision) *rehearsalReport {
 		return cmp.Or(cmp.Compare(b.Objects, a.Objects), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Path, b.Path))
 	})
 	slices.SortFunc(report.Conflicts, func(a, b plugins.RehearsedConflict) int {
-		return cmp.Or(cmp.Compare(b.Objects, a.Objects), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Path, b.Path), cmp.Compare(a.Plugin, b.Plugin))
+		return cmp.Or(cmp.Compare(b.Objects, a.Objects), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Path, b.Path),
+			cmp.Compare(a.Earlier, b.Earlier), cmp.Compare(a.Plugin, b.Plugin))
 	})
 	return report
 }
@@ -246,8 +274,8 @@ func (r *rehearsalReport) printReport(out io.Writer) error {
 		})
 	}
 	if len(r.Conflicts) > 0 {
-		printSection(table, "OVERWRITTEN\tOF\tIN OBJECTS\tBY PLUGIN", r.Conflicts, func(c plugins.RehearsedConflict) []string {
-			return []string{c.Path, c.Kind, fmt.Sprint(c.Objects), c.Plugin}
+		printSection(table, "CONFLICT\tOF\tIN OBJECTS\tSET BY\tOVERWRITTEN BY", r.Conflicts, func(c plugins.RehearsedConflict) []string {
+			return []string{c.Path, c.Kind, fmt.Sprint(c.Objects), cmp.Or(c.Earlier, r.Plugin), c.Plugin}
 		})
 	}
 	if len(r.Examples) > 0 {

@@ -79,11 +79,14 @@ func pluginStates(p *plugins.ReflectionPlugin) map[string]bool {
 	isReady := apimeta.IsStatusConditionTrue(conditions, plugins.ReadyCondition)
 	rehearsed := apimeta.FindStatusCondition(conditions, plugins.RehearsedCondition)
 	isStopped := rehearsed != nil && rehearsed.Status == metav1.ConditionFalse
+	isTriedAgain := p.Status.Source != nil && p.Status.Source.NextTry != nil
 	return map[string]bool{
 		ReadyPlugin:    isReady,
 		NotReadyPlugin: !isReady && p.Status.ActiveRevision != "",
-		// A module without a signature that is accepted nevertheless does not count as refused.
-		RefusedPlugin:    isFalse(plugins.FetchedCondition) || isFalse(plugins.AcceptedCondition) || isFalse(plugins.VerifiedCondition) && !isAccepted,
+		// A module without a signature that is accepted nevertheless does not count as refused. The source is tried again
+		// only after a refusal. The condition Accepted may then still be about the module that it had before.
+		RefusedPlugin: isFalse(plugins.FetchedCondition) || isFalse(plugins.AcceptedCondition) ||
+			isFalse(plugins.VerifiedCondition) && (!isAccepted || isTriedAgain),
 		WaitingPlugin:    isStopped && rehearsed.Reason != string(plugins.RolledBackPlugin),
 		RolledBackPlugin: isStopped && rehearsed.Reason == string(plugins.RolledBackPlugin),
 	}

@@ -84,7 +84,10 @@ func (p *Examination) Examine(ctx context.Context) []Finding {
 	}{
 		{"version", p.checkVersion}, {"clock", p.checkClock}, {"your permissions", p.userRights}, {"permissions of the controller manager", p.managerRights},
 		{"CRDs", p.checkDefinitions}, {"Deployments", p.checkDeployments}, {"image pull secrets", p.pullSecrets}, {"webhook", p.checkWebhook}, {"ForeignClusters", p.checkClusters},
-		{"PeerNetworks", p.checkNetworks}, {"gateways", p.checkGateways}, {"virtual nodes", p.checkVirtualNodes}, {"offloaded namespaces", p.checkNamespaces}, {"pods of virtual nodes", p.checkWaitingPods}, {"Quotas", p.checkQuotas}, {"peer", p.checkPeer},
+		{"PeerNetworks", p.checkNetworks}, {"gateways", p.checkGateways},
+		{"virtual nodes", p.checkVirtualNodes},
+		{"declared plugins", p.checkDeclaredPlugins}, {"offloaded namespaces", p.checkNamespaces},
+		{"pods of virtual nodes", p.checkWaitingPods}, {"Quotas", p.checkQuotas}, {"peer", p.checkPeer},
 	} {
 		if err := check.run(ctx, installed); err != nil {
 			p.addFinding(check.subject, Error, "cannot be examined: %s", describeReadError(err))

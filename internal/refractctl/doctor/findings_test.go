@@ -167,6 +167,13 @@ func TestFindings(t *testing.T) {
 		n.Status.Conditions = []corev1.NodeCondition{{Type: folderplugins.ConditionType, Status: status, Reason: reason, Message: message}}
 		return n
 	}
+	is := func(kind string, status metav1.ConditionStatus, reason string) metav1.Condition {
+		return metav1.Condition{Type: kind, Status: status, Reason: reason, Message: "see there"}
+	}
+	declaredPlugin := func(active string, conditions ...metav1.Condition) *plugins.ReflectionPlugin {
+		return &plugins.ReflectionPlugin{ObjectMeta: metav1.ObjectMeta{Name: "strip"},
+			Status: plugins.ReflectionPluginStatus{ActiveRevision: active, Nodes: "1/1", Conditions: conditions}}
+	}
 	extended := func(phase offloading.OffloadingPhaseType) *offloading.NamespaceOffloading {
 		return &offloading.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "offloading"}, Status: offloading.NamespaceOffloadingStatus{OffloadingPhase: phase, RemoteNamespaceName: "shop-rome"}}
 	}
@@ -289,6 +296,25 @@ func TestFindings(t *testing.T) {
 		"folder plugins hold objects": {func(p *Examination) { p.checkFolderPlugins(withPlugins("False", "ObjectsHeld", "Not loaded: strip")) }, "Error|node milan|the folder of its virtual kubelet has plugins that do not load. Not loaded: strip"},
 		"folder plugins fail":         {func(p *Examination) { p.checkFolderPlugins(withPlugins("False", "PluginsFailed", "Not loaded: strip")) }, "Warning|node milan|the folder of its virtual kubelet has plugins"},
 		"folder plugins loaded":       {func(p *Examination) { p.checkFolderPlugins(withPlugins("True", "PluginsLoaded", "")) }, ""},
+
+		"plugin of no controller": {func(p *Examination) { p.checkDeclaredPlugin(declaredPlugin("")) },
+			"Warning|ReflectionPlugin strip|no controller has seen it: set plugins.enabled"},
+		"plugin well": {func(p *Examination) {
+			p.checkDeclaredPlugin(declaredPlugin("strip-1", is("Fetched", "True", "Fetched"), is("Ready", "True", "Active")))
+		}, "OK|ReflectionPlugin strip|revision strip-1 is active on 1/1 virtual nodes"},
+		"plugin that does not run": {func(p *Examination) {
+			p.checkDeclaredPlugin(declaredPlugin("strip-1", is("Ready", "False", "Failed")))
+		}, "Error|ReflectionPlugin strip|not ready: Failed, see there; see refractctl plugin status strip"},
+		"plugin that is refused": {func(p *Examination) {
+			p.checkDeclaredPlugin(declaredPlugin("", is("Fetched", "False", "NotFound"), is("Ready", "False", "NotFound")))
+		}, "Warning|ReflectionPlugin strip|Fetched is False, NotFound: see there"},
+		"plugin whose change waits": {func(p *Examination) {
+			waits := is("Rehearsed", "False", "WaitingForApproval")
+			p.checkDeclaredPlugin(declaredPlugin("strip-1", waits, is("Ready", "True", "Active")))
+		}, "Warning|ReflectionPlugin strip|Rehearsed is False, WaitingForApproval: see there"},
+		"plugin that is new": {func(p *Examination) {
+			p.checkDeclaredPlugin(declaredPlugin("", is("Rehearsed", "Unknown", "Rehearsing"), is("Ready", "False", "Rehearsing")))
+		}, "Warning|ReflectionPlugin strip|no revision is active: Rehearsing, see there"},
 
 		"provider older":   {func(p *Examination) { p.providerVersion(versioned("v1.35.2_k3s1")) }, "Warning|node milan|the provider runs Kubernetes v1.35.2_k3s1, this cluster v1.36.3: the provider drops fields"},
 		"provider as new":  {func(p *Examination) { p.providerVersion(versioned("v1.36.0")) }, "OK|node milan|the provider runs Kubernetes v1.36.0"},

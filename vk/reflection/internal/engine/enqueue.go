@@ -78,6 +78,16 @@ func (r *reflector) reevaluateAll() {
 	}
 }
 
+// Reevaluate enqueues every object of the kinds. Changes by users overtake these objects. Only changed results are
+// written. Unknown kinds are ignored.
+func (m *Manager) Reevaluate(kinds []string) {
+	for _, kind := range kinds {
+		if r := m.reflector(kind); r != nil {
+			r.reevaluateAll()
+		}
+	}
+}
+
 // EnqueueNamespace enqueues every object of an offloaded namespace after the labels of the namespace have changed,
 // because plugins may select objects by these labels. Changes by users overtake these objects. Only changed results
 // are written.

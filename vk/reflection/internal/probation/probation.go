@@ -15,6 +15,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -138,6 +139,17 @@ func (p *Probation) releaseNamespace(kind, namespace string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	maps.DeleteFunc(p.held, func(o Object, _ bool) bool { return o.Kind == kind && o.Namespace == namespace })
+}
+
+// HeldKinds returns the sorted kinds of the objects whose copies are kept although the new revision skips them.
+func (p *Probation) HeldKinds() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	kinds := map[string]bool{}
+	for o := range p.held {
+		kinds[o.Kind] = true
+	}
+	return slices.Sorted(maps.Keys(kinds))
 }
 
 // Held returns the number of copies that are kept although the new revision skips their objects.

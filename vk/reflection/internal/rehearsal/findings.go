@@ -12,6 +12,7 @@ import (
 
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
 	"github.com/refract-project/refract/host"
+	defaults "github.com/refract-project/refract/plugins"
 	"github.com/refract-project/refract/vk/reflection/internal/engine"
 	"github.com/refract-project/refract/vk/reflection/internal/queue"
 )
@@ -146,12 +147,21 @@ func (f *findings) addPaths(kind string, pair *engine.Pair, hasCopy bool) (chang
 	return changes
 }
 
-// addConflicts counts the candidate's changes that a later plugin overwrites. Each path counts once per object.
+// addConflicts counts the candidate's changes that a later plugin overwrites, and the changes of earlier plugins that the
+// candidate overwrites. Each path counts once per object. Overwriting a default plugin is no conflict, because this is
+// what later plugins are for.
 func (f *findings) addConflicts(kind string, conflicts []host.Conflict) {
 	seen := map[plugins.RehearsedConflict]bool{}
 	for _, c := range conflicts {
 		counted := plugins.RehearsedConflict{Kind: kind, Path: cut(withoutIndices(c.Path), longestPath), Plugin: c.Then}
-		if c.First == f.candidate.Plugin && !seen[counted] && (f.conflicts[counted] > 0 || len(f.conflicts) < mostCounted) {
+		switch name, _ := defaults.Default(kind); {
+		case c.First == f.candidate.Plugin:
+		case c.Then == f.candidate.Plugin && c.First != name:
+			counted.Earlier = c.First
+		default:
+			continue
+		}
+		if !seen[counted] && (f.conflicts[counted] > 0 || len(f.conflicts) < mostCounted) {
 			seen[counted] = true
 			f.conflicts[counted]++
 		}
@@ -181,7 +191,8 @@ func (f *findings) result() *plugins.PluginRehearsalResult {
 		result.Conflicts = append(result.Conflicts, conflict)
 	}
 	slices.SortFunc(result.Conflicts, func(a, b plugins.RehearsedConflict) int {
-		return cmp.Or(cmp.Compare(b.Objects, a.Objects), strings.Compare(a.Kind, b.Kind), strings.Compare(a.Path, b.Path), strings.Compare(a.Plugin, b.Plugin))
+		return cmp.Or(cmp.Compare(b.Objects, a.Objects), strings.Compare(a.Kind, b.Kind), strings.Compare(a.Path, b.Path),
+			strings.Compare(a.Earlier, b.Earlier), strings.Compare(a.Plugin, b.Plugin))
 	})
 	result.Conflicts = result.Conflicts[:min(len(result.Conflicts), mostConflicts)]
 	for n := range mostExamples { // take the n-th example of every outcome, so that every outcome has an example
