@@ -44,21 +44,8 @@ const answeredProbes = "refract_gateway_answered_probes_total"
 // the active gateway pods, lets them end, and blocks their probes.
 func TestTakeover(t *testing.T) {
 	netlab.Need(t)
-	options := testenv.Options{CRDPaths: []string{"../../api/crds/network"}, NoScheduler: true}
-	romeOptions, milanOptions := options, options
-	romeOptions.Name, milanOptions.Name = "rome", "milan"
-	clusters := testenv.ForTest(t, romeOptions, milanOptions)
-	rome, milan := newSite(t, clusters[0]), newSite(t, clusters[1])
-	netlab.Cable(rome.gatewayNode, "internet", internetRome+"/24", milan.gatewayNode, "internet", internetMil+"/24")
-	pods := map[*site]*gatewayPods{}
-	for _, s := range []*site{rome, milan} {
-		s.electing = true
-		pods[s] = startGatewayPods(t, s)
-		s.startAgents(t)
-	}
-	rome.createPeering(t, milan, milanInRome)
-	milan.createPeering(t, rome, romeInMilan)
-	forwardToActivePod(t, milan)
+	begun := time.Now()
+	rome, milan, pods := newElectingSites(t, agentsGroup, gatewaysGroup)
 	for _, s := range []*site{rome, milan} {
 		active, standby := pods[s].awaitRoles()
 		require.Equal(t, 1.0, active.metric(electedTakeovers))
@@ -119,6 +106,13 @@ func TestTakeover(t *testing.T) {
 			require.Equal(t, standby, now)
 		})
 	}
+	t.Run("costs", func(t *testing.T) {
+		c := newCosts()
+		c.measureMemory(t, rome, milan, pods, "memory", 0)
+		c.measureGateways(t, rome, milan, pods)
+		c.measureWrites(t, rome, begun)
+		require.NotEmpty(t, c.table.Figures)
+	})
 	t.Run("restart of the only pod", func(t *testing.T) {
 		active, standby := pods[rome].awaitRoles()
 		standby.kill()
@@ -224,6 +218,27 @@ func TestDialOut(t *testing.T) {
 	require.Equal(t, endpoint, second.awaitEvent(func(e event) bool { return e.PeerEndpoint.IsValid() }).PeerEndpoint)
 }
 
+// newElectingSites creates two sites with two pods of a gateway each. The groups are those whose writes are in the audit logs.
+func newElectingSites(t *testing.T, audited ...string) (rome, milan *site, pods map[*site]*gatewayPods) {
+	t.Helper()
+	options := testenv.Options{CRDPaths: []string{"../../api/crds/network"}, NoScheduler: true, AuditWritesOf: audited}
+	romeOptions, milanOptions := options, options
+	romeOptions.Name, milanOptions.Name = "rome", "milan"
+	clusters := testenv.ForTest(t, romeOptions, milanOptions)
+	rome, milan = newSite(t, clusters[0]), newSite(t, clusters[1])
+	netlab.Cable(rome.gatewayNode, "internet", internetRome+"/24", milan.gatewayNode, "internet", internetMil+"/24")
+	pods = map[*site]*gatewayPods{}
+	for _, s := range []*site{rome, milan} {
+		s.electing = true
+		pods[s] = startGatewayPods(t, s)
+		s.startAgents(t)
+	}
+	rome.createPeering(t, milan, milanInRome)
+	milan.createPeering(t, rome, romeInMilan)
+	forwardToActivePod(t, milan)
+	return rome, milan, pods
+}
+
 // gatewayPods are the two pods of a gateway.
 type gatewayPods struct {
 	t        *testing.T
@@ -240,7 +255,7 @@ func startGatewayPods(t *testing.T, s *site) *gatewayPods {
 	for i, host := range []*netlab.Host{s.gate, second} {
 		p.commands[i] = s.startCommand(t, host, "gateway", "127.0.0.1:8081", "127.0.0.1:8082", "run", "--cluster-id="+s.name,
 			"--namespace="+s.tenant, "--name="+gatewayName, "--keys-dir="+s.keysDir, "--alternate-keys-dir="+s.alternateKeysDir,
-			"--standby", "--node-name=gateway-node", "--pod-ip="+p.address(i))
+			"--standby", "--node-name=gateway-node", "--pod-ip="+p.address(i), "--wireguard="+string(wireGuard()))
 	}
 	return p
 }
