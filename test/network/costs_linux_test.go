@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -23,9 +24,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	networking "github.com/refract-project/refract/api/networking/v1beta1"
 	"github.com/refract-project/refract/gateway/tunnel"
+	"github.com/refract-project/refract/internal/cmdutil"
 	"github.com/refract-project/refract/test/support/figures"
 	"github.com/refract-project/refract/test/support/netlab"
 	"github.com/refract-project/refract/test/support/short"
@@ -116,6 +119,22 @@ func (c *costs) addMachine(t *testing.T) {
 	c.table.Add("rounds", "%d of %s for each value, medians", *rounds, c.period)
 }
 
+// limitMemory gives the gateways that start later the memory limit of the chart.
+func limitMemory(t *testing.T) {
+	t.Helper()
+	text, err := os.ReadFile("../../charts/refract/values.yaml")
+	require.NoError(t, err)
+	var chart struct {
+		Networking struct {
+			Gateways struct{ Resources corev1.ResourceRequirements }
+		}
+	}
+	require.NoError(t, yaml.Unmarshal(text, &chart))
+	limit := chart.Networking.Gateways.Resources.Limits.Memory().Value()
+	require.Positive(t, limit)
+	t.Setenv(cmdutil.MemoryLimitVariable, strconv.FormatInt(limit, 10))
+}
+
 func hasKernelWireGuard(t *testing.T) bool {
 	t.Helper()
 	attributes := netlink.NewLinkAttrs()
@@ -129,6 +148,7 @@ type values struct{ throughput, latency, connections, gateways, machine []float6
 // measurePath measures the path between two pods, once with VXLAN and translated addresses, and once with WireGuard alone.
 func (c *costs) measurePath(t *testing.T, implementation tunnel.Implementation) {
 	t.Setenv(wireGuardVariable, string(implementation))
+	limitMemory(t)
 	rome, milan := newClusters(t)
 	plainRome, plainMilan := newPlainClusters(t)
 	ours := newLine(t, rome.pod, milan.pod, podIP, "10.61.1.10", rome.gateway.command.Process.Pid, milan.gateway.command.Process.Pid)
@@ -141,15 +161,23 @@ func (c *costs) measurePath(t *testing.T, implementation tunnel.Implementation) 
 	}
 	for round := range *rounds {
 		progress("round %d of %d with WireGuard in %s", round+1, *rounds, implementation)
-		// The machine may become faster or slower during a round.
-		for i := range lines {
-			l := lines[(i+round)%len(lines)]
-			v, sent := found[l], l.sendBulk(t, 1, c.period)
-			v.throughput = append(v.throughput, sent.gbit/sent.seconds)
-			v.gateways = append(v.gateways, sent.gateways/sent.gbit)
-			v.machine = append(v.machine, sent.machine/sent.gbit)
-			v.latency = append(v.latency, float64(l.roundTrip(t, c.period).Microseconds()))
-			v.connections = append(v.connections, l.connectRate(t, c.period))
+		// Each value of both lines is measured one directly after the other, because the machine may become faster or slower meanwhile.
+		for _, measure := range []func(*line, *values){
+			func(l *line, v *values) {
+				sent := l.sendBulk(t, 1, c.period)
+				v.throughput = append(v.throughput, sent.gbit/sent.seconds)
+				v.gateways = append(v.gateways, sent.gateways/sent.gbit)
+				v.machine = append(v.machine, sent.machine/sent.gbit)
+			},
+			func(l *line, v *values) {
+				v.latency = append(v.latency, float64(l.roundTrip(t, c.period).Microseconds()))
+			},
+			func(l *line, v *values) { v.connections = append(v.connections, l.connectRate(t, c.period)) },
+		} {
+			for i := range lines {
+				l := lines[(i+round)%len(lines)]
+				measure(l, found[l])
+			}
 		}
 	}
 	a, b := found[ours], found[plain]
@@ -195,6 +223,7 @@ func medianRatio(values, others []float64) float64 {
 // measureElectingGateways measures two gateways of two pods.
 func (c *costs) measureElectingGateways(t *testing.T) {
 	t.Setenv(wireGuardVariable, string(tunnel.Userspace))
+	limitMemory(t)
 	begun := time.Now()
 	rome, milan, pods := newElectingSites(t, agentsGroup, gatewaysGroup)
 	for _, s := range []*site{rome, milan} {
@@ -306,6 +335,7 @@ func (c *costs) measureMemory(t *testing.T, rome, milan *site, pods map[*site]*g
 
 func (c *costs) measureKernelMemory(t *testing.T) {
 	t.Setenv(wireGuardVariable, string(tunnel.Kernel))
+	limitMemory(t)
 	rome, milan, pods := newElectingSites(t)
 	listen(t, milan.pod)
 	c.measureMemory(t, rome, milan, pods, "memory of a gateway, kernel WireGuard, while 8 connections send", 40)

@@ -36,6 +36,7 @@ import (
 	"github.com/refract-project/refract/gateway/desired"
 	"github.com/refract-project/refract/gateway/nodeleg"
 	"github.com/refract-project/refract/gateway/tunnel"
+	"github.com/refract-project/refract/internal/cmdutil"
 	"github.com/refract-project/refract/test/support/netlab"
 )
 
@@ -61,6 +62,7 @@ func wireGuard() tunnel.Implementation {
 func TestMain(m *testing.M) {
 	switch os.Getenv(roleVariable) {
 	case "gateway":
+		cmdutil.SpareGC(context.Background())
 		serve(func(ctx context.Context, p <-chan desired.Peering, report func(gateway.Report)) error {
 			return gateway.RunGateway(ctx, p, gateway.Options{Implementation: wireGuard(), Report: report, LastPeerEndpoint: lastEndpoint})
 		})
@@ -75,6 +77,7 @@ func TestMain(m *testing.M) {
 		}()
 		ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM)
 		defer stop()
+		cmdutil.SpareGC(ctx)
 		if err := app.NewCommand(os.Getenv).ExecuteContext(ctx); err != nil {
 			fmt.Fprintln(os.Stderr, "gateway:", err)
 			os.Exit(1)
