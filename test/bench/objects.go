@@ -253,7 +253,8 @@ func (b *bench) createdAndChanged(ctx context.Context, k *kind) error {
 	if err != nil {
 		return err
 	}
-	b.table.Figures = slices.Insert(b.table.Figures, at, figures.Figure{What: fmt.Sprintf("%d of kind %s: created; all reflected", k.count, k.name),
+	b.table.Figures = slices.Insert(b.table.Figures, at, figures.Figure{
+		What:  fmt.Sprintf("%d of kind %s: created; all reflected", k.count, k.name),
 		Value: fmt.Sprintf("%.1f s; %.2f times that", created.Seconds(), took.Seconds()/created.Seconds())})
 	isService := k.name == b.kinds()[0].name
 	if isService && b.compared() {
