@@ -209,5 +209,6 @@ bench-e2e: tools ## Cost of offloading 1,000 pods and 1,000 Services, on two rea
 
 # In the folder of the package, go test prints while it runs.
 .PHONY: bench-network
-bench-network: tools ## Cost of the network between clusters, in network namespaces (root; ARGS=-slack=1.5 on a busy machine, -judge=false only prints)
-	@cd test/network && REFRACT_NODES=required go test -vet=off -count=1 -timeout $(TEST_TIMEOUT) -run '^TestCosts$$' -args -rounds=5 -judge $(ARGS)
+bench-network: tools ## Cost of the network between clusters, in namespaces (root; ARGS=-slack=1.5 on a busy machine, -judge=false: only print)
+	@cd test/network && REFRACT_NODES=required go test -vet=off -count=1 -timeout $(TEST_TIMEOUT) -run '^TestCosts$$' \
+	  -args -rounds=5 -judge $(ARGS)
