@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/google/nftables"
 	"github.com/stretchr/testify/require"
 	"github.com/vishvananda/netlink"
@@ -24,6 +25,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/yaml"
 
 	networking "github.com/refract-project/refract/api/networking/v1beta1"
@@ -37,7 +39,7 @@ import (
 
 // `make bench-network` sets these flags. By default, tests only check that everything can be measured.
 var (
-	rounds = flag.Int("rounds", 1, "rounds in which TestCosts measures each figure; their median counts. One round is short, and means nothing")
+	rounds = flag.Int("rounds", 1, "rounds of TestCosts, whose median counts; one round is short and means nothing")
 	judge  = flag.Bool("judge", false, "fail if a figure misses its goal")
 	slack  = flag.Float64("slack", 1, "factor by which figures may miss their goals, for machines that are busy")
 )
@@ -63,6 +65,7 @@ func newCosts() *costs {
 func TestCosts(t *testing.T) {
 	netlab.Need(t)
 	short.NeedTime(t, "time to measure")
+	ctrllog.SetLogger(logr.Discard()) // a library requires a logger
 	c := newCosts()
 	c.addMachine(t)
 	t.Run("wireguard-go", func(t *testing.T) { c.measurePath(t, tunnel.Userspace) })

@@ -51,23 +51,26 @@ func newPlainClusters(t *testing.T) (rome, milan *cluster) {
 		require.NoError(t, err)
 		c.key = key
 	}
-	milan.startPlain(t, plainMilanIP, plainMilanRange, tunnel.Config{ListenPort: tunnelPort}, rome.key, plainRomeRange, netip.AddrPort{})
-	rome.startPlain(t, plainRomeIP, plainRomeRange, tunnel.Config{}, milan.key, plainMilanRange,
-		netip.AddrPortFrom(netip.MustParseAddr(internetMil), tunnelPort))
+	server := tunnel.Config{PrivateKey: milan.key, ListenPort: tunnelPort, Peers: []tunnel.Peer{{PublicKey: rome.key.PublicKey(),
+		AllowedIPs: []netip.Prefix{netip.MustParsePrefix(plainRomeRange)}}}}
+	peer := tunnel.Config{PrivateKey: rome.key, Peers: []tunnel.Peer{{PublicKey: milan.key.PublicKey(),
+		Endpoint:   netip.AddrPortFrom(netip.MustParseAddr(internetMil), tunnelPort),
+		AllowedIPs: []netip.Prefix{netip.MustParsePrefix(plainMilanRange)}}}}
+	milan.startPlain(t, server, plainMilanIP, plainMilanRange)
+	rome.startPlain(t, peer, plainRomeIP, plainRomeRange)
 	return rome, milan
 }
 
-// startPlain adds the address and the routes of a cluster's pod, and starts its end of the tunnel.
-func (c *cluster) startPlain(t *testing.T, pod, own string, config tunnel.Config, peer wgtypes.Key, remote string, endpoint netip.AddrPort) {
+// startPlain adds the address pod of the range own, and the routes to the peer, and starts this end of the tunnel.
+func (c *cluster) startPlain(t *testing.T, config tunnel.Config, pod, own string) {
 	t.Helper()
+	remote := config.Peers[0].AllowedIPs[0].String()
 	c.pod.Address("eth0", pod+"/32")
 	c.node.Route(own, "", "pod")
 	c.node.Route(remote, gatewayNodeIP, "eth0")
 	c.gatewayNode.Route(own, nodeIP, "eth0")
 	c.gatewayNode.Route(remote, gatewayIP, "gateway")
 	c.gate.Sysctl("net/ipv4/ip_forward", "1")
-	config.PrivateKey = c.key
-	config.Peers = []tunnel.Peer{{PublicKey: peer.PublicKey(), Endpoint: endpoint, AllowedIPs: []netip.Prefix{netip.MustParsePrefix(remote)}}}
 	c.gateway = start(t, c.gate, "plain")
 	require.Equal(t, 1, c.gateway.apply(config))
 	c.gate.Address(plainLink, "")
