@@ -206,3 +206,9 @@ fuzz: ## Fuzz every target for FUZZ_TIME (default 30s) each, and count the execu
 .PHONY: bench-e2e
 bench-e2e: tools ## Cost of offloading 1,000 pods and 1,000 Services, on two real clusters (ARGS=--pods=100 for less)
 	@go run ./test/bench $(ARGS)
+
+# In the folder of the package, go test prints while it runs.
+.PHONY: bench-network
+bench-network: tools ## Cost of the network between clusters, in namespaces (root; ARGS=-slack=1.5 on a busy machine, -judge=false: only print)
+	@cd test/network && REFRACT_NODES=required go test -vet=off -count=1 -timeout $(TEST_TIMEOUT) -run '^TestCosts$$' \
+	  -args -rounds=5 -judge $(ARGS)

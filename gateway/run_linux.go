@@ -14,6 +14,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/vishvananda/netlink"
+
 	"github.com/refract-project/refract/gateway/check"
 	"github.com/refract-project/refract/gateway/desired"
 	"github.com/refract-project/refract/gateway/netstate"
@@ -322,6 +324,9 @@ func (g *gatewayLoop) followRole(ctx context.Context, p desired.Peering) {
 		config = dialPeer(config, g.options.LastPeerEndpoint())
 	}
 	g.ownKeys.Store(&p.OwnPublicKeys)
+	if isChanged && active {
+		g.forgetConnections()
+	}
 	g.applyConfig(config)
 	if !isChanged {
 		return
@@ -330,6 +335,15 @@ func (g *gatewayLoop) followRole(ctx context.Context, p desired.Peering) {
 	g.options.Report(Report{Active: &active})
 	if active {
 		g.startPings(ctx, p)
+	}
+}
+
+// forgetConnections deletes the connections that the kernel has tracked while this pod was active before. It does not know what has passed
+// through another pod since then: it would take the packets of TCP connections for invalid, not translate them, and these connections
+// would hang. The kernel tracks a connection again with the next packet, and translates it to the same addresses.
+func (g *gatewayLoop) forgetConnections() {
+	if err := netlink.ConntrackTableFlush(netlink.ConntrackTable); err != nil {
+		g.options.Report(Report{TunnelError: fmt.Errorf("deleting the tracked connections of an earlier time as the active pod, %w", err)})
 	}
 }
 

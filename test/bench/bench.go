@@ -5,17 +5,16 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"slices"
-	"text/tabwriter"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/refract-project/refract/test/support/figures"
 	"github.com/refract-project/refract/test/support/lab"
 	"github.com/refract-project/refract/test/support/testenv"
 )
@@ -40,7 +39,7 @@ type bench struct {
 	plain     plain
 	// rollout and deletion are the costs for the offloaded pods.
 	rollout, deletion cost
-	figures           []figure
+	table             figures.Table
 }
 
 // plain contains the costs of the same work without offloading, in the same run. They are measured both before and
@@ -76,56 +75,28 @@ func (c cost) ratio(others costs) (took, used float64) {
 	return n * c.took.Seconds() / sum.took.Seconds(), n * c.used.Seconds() / sum.used.Seconds()
 }
 
-// figure is one line of the report.
-type figure struct {
-	what, value, goal string
-	missed            bool
-}
-
 // compared reports whether this run also measures plain nodes.
 func (b *bench) compared() bool { return !b.countsOnly && !b.scale }
 
 // found records a figure without a goal.
-func (b *bench) found(what, format string, args ...any) {
-	b.figures = append(b.figures, figure{what: what, value: fmt.Sprintf(format, args...)})
-}
+func (b *bench) found(what, format string, args ...any) { b.table.Add(what, format, args...) }
 
 // atMost records a figure that should not exceed its goal.
 func (b *bench) atMost(what string, value, goal float64, unit string) {
-	b.figures = append(b.figures, figure{
-		// The condition is negated so that NaN counts as missed.
-		what: what, value: fmt.Sprintf("%.2f%s", value, unit), goal: fmt.Sprintf("≤ %g%s", goal, unit), missed: !(value <= goal),
-	})
+	b.table.AtMost(what, value, goal, unit)
 }
 
 // atMostTime records a figure as atMost does. It is for values that depend on the load of the machine, or on how much
 // work was done before. With countsOnly, it records no goal.
 func (b *bench) atMostTime(what string, value, goal float64, unit string) {
-	b.atMost(what, value, goal, unit)
 	if b.countsOnly {
-		last := &b.figures[len(b.figures)-1]
-		last.goal, last.missed = "", false
+		b.found(what, "%.2f%s", value, unit)
+		return
 	}
+	b.atMost(what, value, goal, unit)
 }
 
-var errGoalMissed = errors.New("a goal was missed, see the table")
-
-func (b *bench) report() error {
-	w := tabwriter.NewWriter(os.Stdout, 0, 0, 3, ' ', 0)
-	_, _ = fmt.Fprintf(w, "FIGURE\tVALUE\tGOAL\t\n")
-	var err error
-	for _, f := range b.figures {
-		verdict := ""
-		switch {
-		case f.missed:
-			verdict, err = "missed", errGoalMissed
-		case f.goal != "":
-			verdict = "met"
-		}
-		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", f.what, f.value, f.goal, verdict)
-	}
-	return errors.Join(err, w.Flush())
-}
+func (b *bench) report() error { return b.table.Print(os.Stdout) }
 
 func (b *bench) join(ctx context.Context) error {
 	progress("joining the clusters")

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/test/support/figures"
 	"github.com/refract-project/refract/test/support/lab"
 )
 
@@ -235,7 +236,7 @@ func (b *bench) createdAndChanged(ctx context.Context, k *kind) error {
 	progress("%d of kind %s", k.count, k.name)
 	var writes []lab.Write
 	var created, took time.Duration
-	at := len(b.figures)
+	at := len(b.table.Figures)
 	used, err := b.phase(ctx, func(ctx context.Context) (err error) {
 		begun := time.Now()
 		if err := b.each(ctx, k, 0, k.count, b.create); err != nil {
@@ -252,8 +253,9 @@ func (b *bench) createdAndChanged(ctx context.Context, k *kind) error {
 	if err != nil {
 		return err
 	}
-	b.figures = slices.Insert(b.figures, at, figure{what: fmt.Sprintf("%d of kind %s: created; all reflected", k.count, k.name),
-		value: fmt.Sprintf("%.1f s; %.2f times that", created.Seconds(), took.Seconds()/created.Seconds())})
+	b.table.Figures = slices.Insert(b.table.Figures, at, figures.Figure{
+		What:  fmt.Sprintf("%d of kind %s: created; all reflected", k.count, k.name),
+		Value: fmt.Sprintf("%.1f s; %.2f times that", created.Seconds(), took.Seconds()/created.Seconds())})
 	isService := k.name == b.kinds()[0].name
 	if isService && b.compared() {
 		if err := b.plainServicesOnce(ctx); err != nil {
@@ -293,7 +295,7 @@ func (b *bench) perObject(writes []lab.Write, k *kind, what string, goal float64
 		b.atMost(fmt.Sprintf("our Events per %s, %s", k.name, what), float64(n)/float64(k.count), 1, "")
 	}
 	b.atMost(fmt.Sprintf("our writes per %s, %s", k.name, what), float64(len(writes)-n)/float64(k.count), goal, "")
-	if b.figures[len(b.figures)-1].missed {
+	if b.table.Figures[len(b.table.Figures)-1].Missed {
 		b.tally(writes, 1)
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/test/support/figures"
 	"github.com/refract-project/refract/test/support/lab"
 	"github.com/refract-project/refract/test/support/testenv"
 )
@@ -119,7 +120,7 @@ func (b *bench) removed(ctx context.Context, l load, what string) (cost, error) 
 
 // timed runs do for all places of a load at the same time, and measures the cost.
 func (b *bench) timed(ctx context.Context, what string, l load, do func(context.Context, place) error) (c cost, err error) {
-	at := len(b.figures)
+	at := len(b.table.Figures)
 	c.used, err = b.phase(ctx, func(ctx context.Context) error {
 		begun := time.Now()
 		group, ctx := errgroup.WithContext(ctx)
@@ -130,7 +131,7 @@ func (b *bench) timed(ctx context.Context, what string, l load, do func(context.
 		c.took = time.Since(begun)
 		return err
 	})
-	b.figures = slices.Insert(b.figures, at, figure{what: what, value: fmt.Sprintf("%.1f s", c.took.Seconds())})
+	b.table.Figures = slices.Insert(b.table.Figures, at, figures.Figure{What: what, Value: fmt.Sprintf("%.1f s", c.took.Seconds())})
 	return c, err
 }
 

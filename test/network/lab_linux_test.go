@@ -5,6 +5,7 @@ package network
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -35,10 +36,11 @@ import (
 	"github.com/refract-project/refract/gateway/desired"
 	"github.com/refract-project/refract/gateway/nodeleg"
 	"github.com/refract-project/refract/gateway/tunnel"
+	"github.com/refract-project/refract/internal/cmdutil"
 	"github.com/refract-project/refract/test/support/netlab"
 )
 
-// roleVariable is an environment variable. If it is set, this test binary runs as a gateway or an agent that reads its
+// roleVariable is an environment variable. If it is set, this test binary runs as a gateway, an agent or a plain tunnel that reads its
 // objects from standard input, or as the command gateway.
 const roleVariable = "REFRACT_NETLAB_ROLE"
 
@@ -50,14 +52,24 @@ func lastEndpoint() netip.AddrPort {
 	return endpoint
 }
 
+// wireGuardVariable is an environment variable with the implementation of WireGuard that gateways use. The default is Auto.
+const wireGuardVariable = "REFRACT_NETLAB_WIREGUARD"
+
+func wireGuard() tunnel.Implementation {
+	return cmp.Or(tunnel.Implementation(os.Getenv(wireGuardVariable)), tunnel.Auto)
+}
+
 func TestMain(m *testing.M) {
 	switch os.Getenv(roleVariable) {
 	case "gateway":
+		cmdutil.SpareGC(context.Background())
 		serve(func(ctx context.Context, p <-chan desired.Peering, report func(gateway.Report)) error {
-			return gateway.RunGateway(ctx, p, gateway.Options{Implementation: tunnel.Auto, Report: report, LastPeerEndpoint: lastEndpoint})
+			return gateway.RunGateway(ctx, p, gateway.Options{Implementation: wireGuard(), Report: report, LastPeerEndpoint: lastEndpoint})
 		})
 	case "agent":
 		serve(gateway.RunAgent)
+	case "plain":
+		serve(runPlainTunnel)
 	case "command":
 		go func() {
 			_, _ = io.Copy(io.Discard, os.Stdin)
@@ -65,6 +77,7 @@ func TestMain(m *testing.M) {
 		}()
 		ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM)
 		defer stop()
+		cmdutil.SpareGC(ctx)
 		if err := app.NewCommand(os.Getenv).ExecuteContext(ctx); err != nil {
 			fmt.Fprintln(os.Stderr, "gateway:", err)
 			os.Exit(1)
@@ -406,9 +419,20 @@ func droppedBy(t *testing.T, host *netlab.Host, chains ...string) map[string]uin
 // and then echoes each byte.
 func listen(t *testing.T, host *netlab.Host) {
 	t.Helper()
+	serveTCP(t, host, "8080", func(connection net.Conn) {
+		source := connection.RemoteAddr().(*net.TCPAddr).IP
+		if _, err := fmt.Fprintln(connection, source); err == nil {
+			_, _ = io.Copy(connection, connection)
+		}
+	})
+}
+
+// serveTCP serves connections on a port of a host until the test ends. Each one is closed when handle returns.
+func serveTCP(t *testing.T, host *netlab.Host, port string, handle func(net.Conn)) {
+	t.Helper()
 	var listener net.Listener
 	require.NoError(t, host.Do(func() (err error) {
-		listener, err = net.Listen("tcp4", ":8080")
+		listener, err = net.Listen("tcp4", ":"+port)
 		return err
 	}))
 	t.Cleanup(func() { _ = listener.Close() })
@@ -420,10 +444,7 @@ func listen(t *testing.T, host *netlab.Host) {
 			}
 			go func() {
 				defer connection.Close()
-				source := connection.RemoteAddr().(*net.TCPAddr).IP
-				if _, err := fmt.Fprintln(connection, source); err == nil {
-					_, _ = io.Copy(connection, connection)
-				}
+				handle(connection)
 			}()
 		}
 	}()

@@ -43,9 +43,9 @@ import (
 
 // Names of objects in both clusters.
 const (
-	installation = "liqo"
-	gatewayName  = "peer"
-	agentsGroup  = "agents"
+	installation               = "liqo"
+	gatewayName                = "peer"
+	agentsGroup, gatewaysGroup = "agents", "gateways"
 )
 
 // site is a cluster of network namespaces with an API server. The command gateway runs according to the objects on this

@@ -19,29 +19,14 @@ import (
 	networking "github.com/refract-project/refract/api/networking/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/test/support/netlab"
-	"github.com/refract-project/refract/test/support/testenv"
 )
 
 // TestKeyRotation replaces the keys of a client and of a server while pods exchange packets, twice, and once while the other pod of the
 // gateway takes over. The test writes the keys and the status, as the controller manager does (see controllers/gateways).
 func TestKeyRotation(t *testing.T) {
 	netlab.Need(t)
-	options := testenv.Options{CRDPaths: []string{"../../api/crds/network"}, NoScheduler: true}
-	romeOptions, milanOptions := options, options
-	romeOptions.Name, milanOptions.Name = "rome", "milan"
-	clusters := testenv.ForTest(t, romeOptions, milanOptions)
-	rome, milan := newSite(t, clusters[0]), newSite(t, clusters[1])
-	netlab.Cable(rome.gatewayNode, "internet", internetRome+"/24", milan.gatewayNode, "internet", internetMil+"/24")
-	pods := map[*site]*gatewayPods{}
-	for _, s := range []*site{rome, milan} {
-		s.electing = true
-		pods[s] = startGatewayPods(t, s)
-		s.startAgents(t)
-		listen(t, s.pod)
-	}
-	rome.createPeering(t, milan, milanInRome)
-	milan.createPeering(t, rome, romeInMilan)
-	forwardToActivePod(t, milan)
+	rome, milan, pods := newElectingSites(t)
+	listen(t, milan.pod)
 	for _, s := range []*site{rome, milan} {
 		pods[s].awaitRoles()
 	}

@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"strings"
@@ -43,21 +44,8 @@ const answeredProbes = "refract_gateway_answered_probes_total"
 // the active gateway pods, lets them end, and blocks their probes.
 func TestTakeover(t *testing.T) {
 	netlab.Need(t)
-	options := testenv.Options{CRDPaths: []string{"../../api/crds/network"}, NoScheduler: true}
-	romeOptions, milanOptions := options, options
-	romeOptions.Name, milanOptions.Name = "rome", "milan"
-	clusters := testenv.ForTest(t, romeOptions, milanOptions)
-	rome, milan := newSite(t, clusters[0]), newSite(t, clusters[1])
-	netlab.Cable(rome.gatewayNode, "internet", internetRome+"/24", milan.gatewayNode, "internet", internetMil+"/24")
-	pods := map[*site]*gatewayPods{}
-	for _, s := range []*site{rome, milan} {
-		s.electing = true
-		pods[s] = startGatewayPods(t, s)
-		s.startAgents(t)
-	}
-	rome.createPeering(t, milan, milanInRome)
-	milan.createPeering(t, rome, romeInMilan)
-	forwardToActivePod(t, milan)
+	begun := time.Now()
+	rome, milan, pods := newElectingSites(t, agentsGroup, gatewaysGroup)
 	for _, s := range []*site{rome, milan} {
 		active, standby := pods[s].awaitRoles()
 		require.Equal(t, 1.0, active.metric(electedTakeovers))
@@ -71,6 +59,9 @@ func TestTakeover(t *testing.T) {
 	}
 	echoes := startEchoes(t, rome.pod, milan.pod, "10.61.1.10")
 	echoes.await(t)
+	listen(t, milan.pod)
+	connection, _ := dial(t, rome.pod, "10.61.1.10:8080")
+	flow := startFlow(t, connection)
 
 	for _, s := range []*site{rome, milan} {
 		end := map[*site]string{rome: "client", milan: "server"}[s]
@@ -105,6 +96,8 @@ func TestTakeover(t *testing.T) {
 			await(t, func() error { return expect(standby.metric("refract_gateway_active"), 1.0) })
 			echoes.await(t)
 			t.Logf("%s handed over: ended after %s, longest gap %s", end, ended.Round(time.Millisecond), echoes.longestGap())
+			// The pod that has taken over was active before the other one. What it knows of the connection is old.
+			flow.await(t)
 			require.Equal(t, took+1, standby.metric(leavingTakeovers))
 			require.Contains(t, active.log.String(), "Waiting for another pod to take over")
 			require.NotContains(t, active.log.String(), "No other pod has taken over")
@@ -113,6 +106,13 @@ func TestTakeover(t *testing.T) {
 			require.Equal(t, standby, now)
 		})
 	}
+	t.Run("costs", func(t *testing.T) {
+		c := newCosts()
+		c.measureMemory(t, rome, milan, pods, "memory", 0)
+		c.measureGateways(t, rome, milan, pods)
+		c.measureWrites(t, rome, begun)
+		require.NotEmpty(t, c.table.Figures)
+	})
 	t.Run("restart of the only pod", func(t *testing.T) {
 		active, standby := pods[rome].awaitRoles()
 		standby.kill()
@@ -218,6 +218,27 @@ func TestDialOut(t *testing.T) {
 	require.Equal(t, endpoint, second.awaitEvent(func(e event) bool { return e.PeerEndpoint.IsValid() }).PeerEndpoint)
 }
 
+// newElectingSites creates two sites with two pods of a gateway each. The groups are those whose writes are in the audit logs.
+func newElectingSites(t *testing.T, audited ...string) (rome, milan *site, pods map[*site]*gatewayPods) {
+	t.Helper()
+	options := testenv.Options{CRDPaths: []string{"../../api/crds/network"}, NoScheduler: true, AuditWritesOf: audited}
+	romeOptions, milanOptions := options, options
+	romeOptions.Name, milanOptions.Name = "rome", "milan"
+	clusters := testenv.ForTest(t, romeOptions, milanOptions)
+	rome, milan = newSite(t, clusters[0]), newSite(t, clusters[1])
+	netlab.Cable(rome.gatewayNode, "internet", internetRome+"/24", milan.gatewayNode, "internet", internetMil+"/24")
+	pods = map[*site]*gatewayPods{}
+	for _, s := range []*site{rome, milan} {
+		s.electing = true
+		pods[s] = startGatewayPods(t, s)
+		s.startAgents(t)
+	}
+	rome.createPeering(t, milan, milanInRome)
+	milan.createPeering(t, rome, romeInMilan)
+	forwardToActivePod(t, milan)
+	return rome, milan, pods
+}
+
 // gatewayPods are the two pods of a gateway.
 type gatewayPods struct {
 	t        *testing.T
@@ -234,7 +255,7 @@ func startGatewayPods(t *testing.T, s *site) *gatewayPods {
 	for i, host := range []*netlab.Host{s.gate, second} {
 		p.commands[i] = s.startCommand(t, host, "gateway", "127.0.0.1:8081", "127.0.0.1:8082", "run", "--cluster-id="+s.name,
 			"--namespace="+s.tenant, "--name="+gatewayName, "--keys-dir="+s.keysDir, "--alternate-keys-dir="+s.alternateKeysDir,
-			"--standby", "--node-name=gateway-node", "--pod-ip="+p.address(i))
+			"--standby", "--node-name=gateway-node", "--pod-ip="+p.address(i), "--wireguard="+string(wireGuard()))
 	}
 	return p
 }
@@ -375,17 +396,18 @@ func allowPorts(t *testing.T, host *netlab.Host) {
 	inNFTables(t, host, func(c *nftables.Conn) { c.DelTable(policyTable) })
 }
 
-// echoes are packets that a pod sends to another one and back, 10 ms apart.
+// echoes are messages that a pod sends to another one and back, 10 ms apart.
 type echoes struct {
 	mutex   sync.Mutex
 	count   int
 	last    time.Time
 	longest time.Duration
+	err     error // reason why a connection has ended
 }
 
 const echoPort = 9000
 
-// startEchoes sends packets until the test ends.
+// startEchoes sends UDP packets until the test ends.
 func startEchoes(t *testing.T, from, to *netlab.Host, address string) *echoes {
 	t.Helper()
 	var near, far *net.UDPConn
@@ -427,6 +449,41 @@ func startEchoes(t *testing.T, from, to *netlab.Host, address string) *echoes {
 	return e
 }
 
+// startFlow sends short messages on a connection that echoes them, 10 ms apart, until the test ends.
+func startFlow(t *testing.T, connection net.Conn) *echoes {
+	t.Helper()
+	e := &echoes{last: time.Now()}
+	ctx, cancel := context.WithCancel(t.Context())
+	var ended sync.WaitGroup
+	t.Cleanup(func() { cancel(); _ = connection.Close(); ended.Wait() })
+	ended.Go(func() {
+		for ctx.Err() == nil {
+			if _, err := connection.Write(make([]byte, 8)); err != nil {
+				e.fail(err)
+				return
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	})
+	ended.Go(func() {
+		buffer := make([]byte, 8)
+		for ctx.Err() == nil {
+			if _, err := io.ReadFull(connection, buffer); err != nil {
+				e.fail(err)
+				return
+			}
+			e.record(time.Now())
+		}
+	})
+	return e
+}
+
+func (e *echoes) fail(err error) {
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
+	e.err = err
+}
+
 func (e *echoes) record(now time.Time) {
 	e.mutex.Lock()
 	defer e.mutex.Unlock()
@@ -445,7 +502,7 @@ func (e *echoes) await(t *testing.T) {
 		e.mutex.Lock()
 		defer e.mutex.Unlock()
 		if e.count < before+10 {
-			return fmt.Errorf("no packets come back for %s", time.Since(e.last))
+			return fmt.Errorf("no packets come back for %s (error of the connection: %v)", time.Since(e.last), e.err)
 		}
 		return nil
 	})
