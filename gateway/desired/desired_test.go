@@ -381,6 +381,27 @@ func newSecondPeer(pods networking.CIDR) Peer {
 	return p
 }
 
+// TestNodeInARangeOfAPeer checks that a peer whose range contains the address of a node is refused, also if it was
+// accepted before the node appeared, and is accepted again after the node is gone.
+func TestNodeInARangeOfAPeer(t *testing.T) {
+	c, h := NewNodeCompiler(netstate.State{}), newHost()
+	before, err := c.Compile(h)
+	require.NoError(t, err)
+	later := h
+	later.Nodes = append(slices.Clone(h.Nodes), netip.MustParseAddr("10.61.7.7"))
+	refused, err := c.Compile(later)
+	require.ErrorContains(t, err, "the range 10.61.0.0/16 contains the address 10.61.7.7 of a node")
+	require.Empty(t, refused.Routes)
+	broken := later
+	broken.Peers = []Peer{{Configuration: &networking.Configuration{}, Client: newClient()}}
+	refused, err = c.Compile(broken)
+	require.Error(t, err)
+	require.Empty(t, refused.Routes, "nothing is kept")
+	after, err := c.Compile(h)
+	require.NoError(t, err)
+	require.Equal(t, format(before), format(after))
+}
+
 // TestConflictingPeers checks which of two peers with the same addresses is configured.
 func TestConflictingPeers(t *testing.T) {
 	c := NewNodeCompiler(netstate.State{})

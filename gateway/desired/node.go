@@ -108,6 +108,11 @@ func (c *NodeCompiler) Compile(h Host) (netstate.State, error) {
 	peers := map[types.UID]Peer{}
 	for _, p := range h.Peers {
 		w, err := p.way()
+		if hidden := w.findNode(h.Nodes); err == nil && hidden != nil {
+			// The last configuration is not kept, because it would cut off the node.
+			errs = append(errs, &Refusal{Peer: w.name, Err: hidden})
+			continue
+		}
 		switch last, ok := c.accepted[w.uid]; {
 		case err != nil:
 			refuse(p, w.name, err)
@@ -128,7 +133,7 @@ func (c *NodeCompiler) Compile(h Host) (netstate.State, error) {
 		ways = append(ways, w)
 	}
 	for _, w := range kept {
-		if err := w.findConflict(ways); err != nil {
+		if err := errors.Join(w.findNode(h.Nodes), w.findConflict(ways)); err != nil {
 			errs = append(errs, &Refusal{Peer: w.name, Err: err})
 			continue
 		}
@@ -264,6 +269,20 @@ func (p Peer) way() (w way, err error) {
 	}
 	w.ranges, err = parseConfiguration(p.Configuration)
 	return w, err
+}
+
+// findNode returns an error if a node has an address in a range of the peer. This happens when a node appears after the
+// range was granted. Packets of the other nodes to it would go to the peer.
+func (w way) findNode(nodes []netip.Addr) error {
+	for _, r := range w.ranges.remote {
+		for _, node := range nodes {
+			if r.seen.Contains(node) {
+				const text = "%s: the range %s contains the address %s of a node: delete the Network of the range, so that the peer gets another one"
+				return fmt.Errorf(text, w.name, r.seen, node)
+			}
+		}
+	}
+	return nil
 }
 
 // findConflict returns an error if another peer uses one of the addresses. This is not expected, because IPAM does not
