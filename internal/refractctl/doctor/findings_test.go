@@ -217,6 +217,12 @@ func TestFindings(t *testing.T) {
 		}, "Error|gateway to milan|GatewayServer milan is not connected: the client must reach the server at 192.0.2.1, UDP port 51840, so check firewalls"},
 		"Cilium with host routing by eBPF": {func(p *Examination) { p.describeCilium(cilium("true", "true", "")) },
 			"Warning|ConfigMap kube-system/cilium-config|Cilium forwards packets of pods with eBPF, past the routes of the agents, so that pods may not reach peers: set the value bpf.hostLegacyRouting=true of Cilium's chart, and restart its agents"},
+		"node in a range of a peer": {func(p *Examination) {
+			node := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "late"}, Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.61.7.7"}}}}
+			peer := networking.Configuration{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Labels: map[string]string{wire.RemoteClusterIDLabel: "milan"}}}
+			peer.Status.Remote = &networking.ClusterConfig{CIDR: networking.ClusterConfigCIDR{Pod: []networking.CIDR{"10.61.0.0/16"}}}
+			p.findHiddenNodes([]corev1.Node{node}, []networking.Configuration{peer, {}})
+		}, "Error|node late|its address 10.61.7.7 is in the range 10.61.0.0/16 of milan"},
 		"Cilium with legacy host routing":      {func(p *Examination) { p.describeCilium(cilium("true", "true", "true")) }, ""},
 		"Cilium beside kube-proxy":             {func(p *Examination) { p.describeCilium(cilium("false", "true", "")) }, ""},
 		"Cilium with masquerading by iptables": {func(p *Examination) { p.describeCilium(cilium("strict", "", "")) }, ""},

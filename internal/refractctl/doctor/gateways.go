@@ -105,6 +105,31 @@ func (p *Examination) describeAgents(agents *appsv1.DaemonSet) {
 	p.addFinding(subject, OK, "ready on all nodes")
 }
 
+// findHiddenNodes adds a finding for each node with an address in a range of a peer. The agents refuse such a peer, because
+// packets to the node would go to it.
+func (p *Examination) findHiddenNodes(nodes []corev1.Node, configurations []networking.Configuration) {
+	for i := range configurations {
+		c := &configurations[i]
+		if c.Status.Remote == nil {
+			continue
+		}
+		for _, text := range slices.Concat(c.Status.Remote.CIDR.Pod, c.Status.Remote.CIDR.External) {
+			r, err := netip.ParsePrefix(string(text))
+			if err != nil {
+				continue
+			}
+			for j := range nodes {
+				for _, a := range nodes[j].Status.Addresses {
+					if ip, err := netip.ParseAddr(a.Address); err == nil && a.Type == corev1.NodeInternalIP && r.Contains(ip) {
+						p.addFinding("node "+nodes[j].Name, Error, "its address %s is in the range %s of %s, so that nodes do not connect to that peer: delete the Network of the range in namespace %s, so that the peer gets another one",
+							ip, r, c.Labels[wire.RemoteClusterIDLabel], c.Namespace)
+					}
+				}
+			}
+		}
+	}
+}
+
 // checkCilium checks whether Cilium, if it is the network plugin, lets the packets of pods pass the rules of the agents.
 func (p *Examination) checkCilium(ctx context.Context) error {
 	settings := &corev1.ConfigMap{}
@@ -160,6 +185,11 @@ func (p *Examination) checkDeclaredRanges(ctx context.Context) error {
 	if err := p.Client.List(ctx, nodes); err != nil {
 		return err
 	}
+	configurations := &networking.ConfigurationList{}
+	if err := p.Client.List(ctx, configurations); err != nil {
+		return err
+	}
+	p.findHiddenNodes(nodes.Items, configurations.Items)
 	var declared []netip.Prefix
 	for i := range networks.Items {
 		if prefix, err := netip.ParsePrefix(string(networks.Items[i].Spec.CIDR)); err == nil {
