@@ -110,7 +110,8 @@ func RunGateway(ctx context.Context, peerings <-chan desired.Peering, o Options)
 		o.Report(r)
 	}
 	return keep(ctx, desired.GatewayScope, report, func(ctx context.Context, present netstate.State, states chan<- netstate.State) error {
-		g := gatewayLoop{options: o, present: present, states: states, applied: applied, reconnect: make(chan struct{}, 1), connected: make(chan struct{}, 1),
+		g := gatewayLoop{options: o, present: present, states: states, applied: applied,
+			reconnect: make(chan struct{}, 1), connected: make(chan struct{}, 1),
 			failed: make(chan error, 1), remeasure: make(chan struct{}, 1), measured: make(chan int, 1), pathMTU: desired.ReadPathMTU(present),
 			keyTimer: time.NewTicker(keyCheckInterval)}
 		g.keyTimer.Stop()
@@ -315,6 +316,7 @@ func (g *gatewayLoop) limitPackets(ctx context.Context, size int) error {
 func (g *gatewayLoop) followRole(ctx context.Context, p desired.Peering) {
 	active := !p.Standby
 	isChanged := g.active == nil || *g.active != active
+	wasStandby := g.active != nil && !*g.active
 	if isChanged && !active {
 		g.stopPings(check.ErrMoved)
 	}
@@ -324,7 +326,7 @@ func (g *gatewayLoop) followRole(ctx context.Context, p desired.Peering) {
 		config = dialPeer(config, g.options.LastPeerEndpoint())
 	}
 	g.ownKeys.Store(&p.OwnPublicKeys)
-	if isChanged && active {
+	if wasStandby && active {
 		g.forgetConnections()
 	}
 	g.applyConfig(config)

@@ -120,7 +120,8 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 		"enable running the gateways of GatewayServers and GatewayClients whose template is in the namespace of this installation; "+
 			"those with templates of Liqo are left to Liqo")
 	flags.BoolVar(&o.podIPs, "offloaded-pod-ips", false,
-		"create an IP for each offloaded pod, so that pods at other providers reach it through the gateways of this cluster; needs --enable-gateways")
+		"create an IP for each offloaded pod, so that pods at other providers reach it through the gateways of this cluster; "+
+			"needs --enable-gateways")
 	flags.DurationVar(&o.keyRotation, "gateway-key-rotation-interval", 30*24*time.Hour,
 		"age of a gateway's keys at which others replace them, if the gateway of the peer runs Refract; the connection stays; "+
 			"0 disables it")

@@ -118,8 +118,11 @@ func (c *Controller) createIP(ctx context.Context, pod *corev1.Pod, address neti
 	isController := true
 	ip := &api.IP{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: pod.Namespace, Name: pod.Name, Labels: map[string]string{wire.PodNameLabel: pod.Name, wire.PodNamespaceLabel: pod.Namespace},
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID, Controller: &isController}},
+			Namespace: pod.Namespace, Name: pod.Name,
+			Labels: map[string]string{wire.PodNameLabel: pod.Name, wire.PodNamespaceLabel: pod.Namespace},
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID, Controller: &isController,
+			}},
 		},
 		Spec: api.IPSpec{IP: networking.IP(address.String())},
 	}

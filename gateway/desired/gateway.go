@@ -333,7 +333,8 @@ func gatewayTable(r ranges, e end, mtu int, p Peering) netstate.Table {
 	}
 	return netstate.Table{
 		Name: TableName,
-		Sets: []netstate.Set{{Name: "local", Ranges: r.local}, {Name: "remote", Ranges: r.trueRemote()}, {Name: "nodes", Ranges: nodes}, {Name: "own", Ranges: own},
+		Sets: []netstate.Set{{Name: "local", Ranges: r.local}, {Name: "remote", Ranges: r.trueRemote()}, {Name: "nodes", Ranges: nodes},
+			{Name: "own", Ranges: own},
 			{Name: targetsSet, Ranges: targetRanges(mappings)}},
 		Maps: []netstate.AddressMap{{Name: mappingsMap, Entries: mappings}},
 		Chains: []netstate.Chain{
@@ -347,7 +348,8 @@ func gatewayTable(r ranges, e end, mtu int, p Peering) netstate.Table {
 				{In: VXLANLink, SourceSet: targetsSet, Answer: true, Action: accept, Comment: "answer of the target of an IP"},
 				{In: VXLANLink, SourceSet: "local", NotSourceSet: true, Count: true, Action: drop,
 					Comment: "source outside of this cluster's ranges"},
-				{In: VXLANLink, DestinationSet: "own", NotDestinationSet: true, Action: netstate.Action{Mark: nodesMark}, Comment: "to the peer"},
+				{In: VXLANLink, DestinationSet: "own", NotDestinationSet: true, Action: netstate.Action{Mark: nodesMark},
+					Comment: "to the peer"},
 			})},
 			{Name: "prerouting", Type: netstate.NAT, Hook: netstate.Prerouting, Priority: -100, Rules: outgoing},
 			{Name: "postrouting", Type: netstate.NAT, Hook: netstate.Postrouting, Priority: 100, Rules: incoming},

@@ -277,7 +277,8 @@ func (w way) findNode(nodes []netip.Addr) error {
 	for _, r := range w.ranges.remote {
 		for _, node := range nodes {
 			if r.seen.Contains(node) {
-				const text = "%s: the range %s contains the address %s of a node: delete the Network of the range, so that the peer gets another one"
+				const text = "%s: the range %s contains the address %s of a node: " +
+					"delete the Network of the range, so that the peer gets another one"
 				return fmt.Errorf(text, w.name, r.seen, node)
 			}
 		}

@@ -100,7 +100,8 @@ func (a *Applier) Read() (State, error) {
 func (a *Applier) snapshotOf(s State) (snapshot, error) {
 	found := newSnapshot()
 	for _, l := range s.Links {
-		found.links[l.Name] = linkState{vxlan: l.VXLAN, mtu: l.MTU, up: true, inet: inetSettings{forward: true, acceptLocal: l.AcceptLocal}, addresses: l.Addresses}
+		found.links[l.Name] = linkState{vxlan: l.VXLAN, mtu: l.MTU, up: true, addresses: l.Addresses,
+			inet: inetSettings{forward: true, acceptLocal: l.AcceptLocal}}
 	}
 	for _, n := range s.Neighbours {
 		found.neighbours[neighbourKey{n.Link, n.IP}] = n.MAC

@@ -189,7 +189,8 @@ func (k *linuxKernel) readSettings(index int) (settings inetSettings, err error)
 		}
 		if path == inetConf && len(value) >= 4*devconfAcceptLocal {
 			at := func(index int) bool { return binary.NativeEndian.Uint32(value[4*(index-1):]) != 0 }
-			return inetSettings{forward: at(devconfForwarding), reversePathCheck: at(devconfRPFilter), acceptLocal: at(devconfAcceptLocal)}, nil
+			return inetSettings{forward: at(devconfForwarding), reversePathCheck: at(devconfRPFilter),
+				acceptLocal: at(devconfAcceptLocal)}, nil
 		}
 		if err == nil && path != inetConf {
 			attributes, err = nl.ParseRouteAttr(value)

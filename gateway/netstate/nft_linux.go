@@ -40,7 +40,7 @@ const (
 )
 
 func (k *linuxKernel) encode(t Table) (*tableState, error) {
-	state := &tableState{name: t.Name, sets: map[string][]addressRange{}, maps: map[string]map[netip.Addr]netip.Addr{}, chains: map[string]chainState{}}
+	state := newTableState(t.Name)
 	for _, s := range t.Sets {
 		state.sets[s.Name] = mergeRanges(s.Ranges)
 	}
@@ -61,6 +61,11 @@ func (k *linuxKernel) encode(t Table) (*tableState, error) {
 	return state, nil
 }
 
+func newTableState(name string) *tableState {
+	return &tableState{name: name, sets: map[string][]addressRange{}, maps: map[string]map[netip.Addr]netip.Addr{},
+		chains: map[string]chainState{}}
+}
+
 // readTable returns a table, or nil if it does not exist.
 func (k *linuxKernel) readTable(name string) (*tableState, error) {
 	tables, err := k.nftables.ListTablesOfFamily(nftables.TableFamilyIPv4)
@@ -71,7 +76,7 @@ func (k *linuxKernel) readTable(name string) (*tableState, error) {
 	if i < 0 {
 		return nil, nil
 	}
-	state := &tableState{name: name, sets: map[string][]addressRange{}, maps: map[string]map[netip.Addr]netip.Addr{}, chains: map[string]chainState{}}
+	state := newTableState(name)
 	sets, err := k.nftables.GetSets(tables[i])
 	if err != nil {
 		return nil, fmt.Errorf("listing the sets of table %s, %w", name, err)

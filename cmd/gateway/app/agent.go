@@ -182,6 +182,15 @@ func findMTU(node netip.Addr, peers []desired.Peer) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	// All links are listed once: looking one up by its index also lists all of them.
+	links, err := net.Interfaces()
+	if err != nil {
+		return 0, fmt.Errorf("listing the links, %w", err)
+	}
+	byIndex := make(map[int]net.Interface, len(links))
+	for _, l := range links {
+		byIndex[l.Index] = l
+	}
 	for _, p := range peers {
 		var internal *networking.InternalGatewayEndpoint
 		if p.Server != nil {
@@ -196,7 +205,7 @@ func findMTU(node netip.Addr, peers []desired.Peer) (int, error) {
 		if err != nil || len(routes) == 0 {
 			continue // the pod's network may not be ready yet
 		}
-		if link, err := net.InterfaceByIndex(routes[0].LinkIndex); err == nil && link.Flags&net.FlagLoopback == 0 {
+		if link, ok := byIndex[routes[0].LinkIndex]; ok && link.Flags&net.FlagLoopback == 0 {
 			mtu = min(mtu, link.MTU)
 		}
 	}

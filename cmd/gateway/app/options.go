@@ -67,7 +67,8 @@ func (o *runOptions) addFlags(flags *pflag.FlagSet, env func(string) string) {
 	flags.IntVar(&o.mtu, "mtu", 0, "MTU of the pod network in bytes; 0 for the MTU of the link with --pod-ip")
 	flags.BoolVar(&o.standby, "standby", false, "elect the active one of several pods, which share one key: this pod carries no packets before status.internalEndpoint of the gateway has its address")
 	flags.BoolVar(&o.podRoutes, "pod-routes", false,
-		"read the addresses of all pods, and send packets to the node of the pod, where addresses of pods are outside of spec.podCIDRs of their Nodes")
+		"read the addresses of all pods, and send packets to the node of the pod, "+
+			"where addresses of pods are outside of spec.podCIDRs of their Nodes")
 	flags.StringVar(&o.pod, "pod-name", env("POD_NAME"), "name of this pod, for the EndpointSlice of the Service; by default $POD_NAME")
 	flags.StringVar(&o.node, "node-name", env("NODE_NAME"), "name of the node of this pod, for status.internalEndpoint of the gateway; by default $NODE_NAME")
 	flags.StringVar(&o.implementation, "wireguard", string(tunnel.Auto), "implementation of WireGuard: auto, kernel or userspace; auto uses the kernel if it has WireGuard")

@@ -20,7 +20,8 @@ import (
 func podsOfNodes() cache.ByObject {
 	return cache.ByObject{Transform: shrinkPod, Field: fields.AndSelectors(
 		fields.OneTermNotEqualSelector("spec.nodeName", ""),
-		fields.OneTermNotEqualSelector("status.phase", string(corev1.PodSucceeded)), fields.OneTermNotEqualSelector("status.phase", string(corev1.PodFailed)))}
+		fields.OneTermNotEqualSelector("status.phase", string(corev1.PodSucceeded)),
+		fields.OneTermNotEqualSelector("status.phase", string(corev1.PodFailed)))}
 }
 
 // shrinkPod keeps only the fields of a pod that a gateway reads.

@@ -51,7 +51,8 @@ func (l *liqoInstall) setNetwork(set map[string]any) error {
 // user has decided about it.
 func (l *liqoInstall) choosePodRoutes(ctx context.Context, installer *release.Installer, set map[string]any) error {
 	mode, err := parseNetwork(l.network)
-	if _, isSet, _ := unstructured.NestedFieldNoCopy(set, "networking", "gateways", "podRoutes"); err != nil || mode != plugins.GatewayNetwork || isSet {
+	_, isSet, _ := unstructured.NestedFieldNoCopy(set, "networking", "gateways", "podRoutes")
+	if err != nil || mode != plugins.GatewayNetwork || isSet {
 		return err
 	}
 	why, err := gateways.ExplainPodRoutes(ctx, installer.Client)
