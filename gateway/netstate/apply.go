@@ -21,6 +21,8 @@ type kernel interface {
 	// encode returns a table in the form that the kernel stores.
 	encode(Table) (*tableState, error)
 	write(change) error
+	// deleteStaleFlows deletes connections to earlier endpoints, if the table was written since the last call.
+	deleteStaleFlows(*Services) error
 }
 
 // Applier applies States to the kernel. Its methods must not be called concurrently.
@@ -44,7 +46,7 @@ func (a *Applier) Apply(desired State) (writes int, err error) {
 		}
 		changes := diff(present, want, desired.Table)
 		if len(changes) == 0 {
-			return writes, nil
+			return writes, a.kernel.deleteStaleFlows(desired.Table.Services)
 		}
 		if round == rounds-1 {
 			return writes, fmt.Errorf("the network configuration differs after it was written: %s", changes[0])

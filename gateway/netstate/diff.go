@@ -54,7 +54,7 @@ type localRule struct{ priority int }
 type tableState struct {
 	name   string
 	sets   map[string][]addressRange
-	maps   map[string]map[netip.Addr]netip.Addr
+	maps   map[string]map[string]string // content of the maps; values of verdict maps are names of chains
 	chains map[string]chainState
 }
 
@@ -197,16 +197,27 @@ func diffForwards(present, desired map[forwardKey][]netip.Addr) (changes []chang
 func (t *tableState) equal(other *tableState) bool {
 	return t != nil && other != nil && t.sameStructure(other) &&
 		maps.EqualFunc(t.sets, other.sets, slices.Equal[[]addressRange]) &&
-		maps.EqualFunc(t.maps, other.maps, maps.Equal[map[netip.Addr]netip.Addr]) &&
+		maps.EqualFunc(t.maps, other.maps, maps.Equal[map[string]string]) &&
 		maps.EqualFunc(t.chains, other.chains, chainState.equal)
 }
 
-// sameStructure reports whether both tables have the same sets and maps, and the same chains at the same hooks. The contents may
-// differ.
+// sameStructure reports whether both tables have the same sets and maps, and the same chains at the same hooks. The contents
+// may differ, and so may chains without a hook.
 func (t *tableState) sameStructure(other *tableState) bool {
 	return maps.EqualFunc(t.sets, other.sets, func(_, _ []addressRange) bool { return true }) &&
-		maps.EqualFunc(t.maps, other.maps, func(_, _ map[netip.Addr]netip.Addr) bool { return true }) &&
-		maps.EqualFunc(t.chains, other.chains, func(a, b chainState) bool { return a.base == b.base })
+		maps.EqualFunc(t.maps, other.maps, func(_, _ map[string]string) bool { return true }) &&
+		maps.Equal(t.hookedChains(), other.hookedChains())
+}
+
+// hookedChains returns the hooks of the chains that have one.
+func (t *tableState) hookedChains() map[string]string {
+	hooked := map[string]string{}
+	for name, c := range t.chains {
+		if c.base != "" {
+			hooked[name] = c.base
+		}
+	}
+	return hooked
 }
 
 func (c chainState) equal(other chainState) bool {

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 
 	"github.com/google/nftables"
+	mdlayher "github.com/mdlayher/netlink"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -25,6 +26,10 @@ const (
 	inetConf = 1
 )
 
+// transactionBytes limits a change of the nftables table, which is one message. With a smaller limit, tables with some
+// thousand endpoints cannot be written.
+const transactionBytes = 16 << 20
+
 // linuxKernel accesses the kernel in one network namespace. Its sockets stay open, so it stays in the namespace where
 // it was created, no matter which thread uses it.
 type linuxKernel struct {
@@ -32,11 +37,15 @@ type linuxKernel struct {
 	raw      *nl.NetlinkSocket // for the IPv4 settings of links, which the handle does not support
 	nftables *nftables.Conn
 	indexes  map[string]int // indexes of the links that have been read
+	// flowsPending is true until stale connections have been deleted after a change of the table, and after a restart.
+	// removedPorts contains the keys of the ports that were removed from Services since.
+	flowsPending bool
+	removedPorts map[string]bool
 }
 
 // NewApplier returns an Applier for the network namespace of the calling thread. The caller must close it.
 func NewApplier(scope Scope) (*Applier, error) {
-	routes, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	routes, err := netlink.NewHandle(unix.NETLINK_ROUTE, unix.NETLINK_NETFILTER)
 	if err != nil {
 		return nil, fmt.Errorf("opening a netlink socket, %w", err)
 	}
@@ -45,13 +54,20 @@ func NewApplier(scope Scope) (*Applier, error) {
 		routes.Close()
 		return nil, fmt.Errorf("opening a netlink socket, %w", err)
 	}
-	tables, err := nftables.New(nftables.AsLasting())
+	tables, err := openTables()
 	if err != nil {
 		raw.Close()
 		routes.Close()
 		return nil, fmt.Errorf("opening a netlink socket for nftables, %w", err)
 	}
-	return &Applier{kernel: &linuxKernel{routes: routes, raw: raw, nftables: tables}, scope: scope}, nil
+	return &Applier{kernel: &linuxKernel{routes: routes, raw: raw, nftables: tables, flowsPending: true}, scope: scope}, nil
+}
+
+// openTables opens a socket for nftables in the network namespace of the calling thread.
+func openTables() (*nftables.Conn, error) {
+	return nftables.New(nftables.AsLasting(), nftables.WithSockOptions(func(c *mdlayher.Conn) error {
+		return c.SetWriteBuffer(transactionBytes)
+	}))
 }
 
 // Close closes the sockets. It does not change the kernel's state.

@@ -5,6 +5,7 @@ package netstate
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
@@ -39,20 +40,53 @@ const (
 	maxSegmentLength                = 2
 )
 
+// compiledChain is a chain with its rules as the kernel executes them. A chain without a hook contains rules that other
+// rules continue with.
+type compiledChain struct {
+	Chain
+	rules []compiledRule
+}
+
+type compiledRule struct {
+	expressions []expr.Any
+	userData    []byte
+}
+
+// compile returns all chains of the table.
+func (t Table) compile() (chains []compiledChain) {
+	for _, c := range t.Chains {
+		compiled := compiledChain{Chain: c}
+		for _, r := range c.Rules {
+			compiled.rules = append(compiled.rules, compiledRule{r.expressions(), r.userData()})
+		}
+		chains = append(chains, compiled)
+	}
+	if t.Services != nil {
+		chains = append(chains, t.Services.compile()...)
+	}
+	return chains
+}
+
 func (k *linuxKernel) encode(t Table) (*tableState, error) {
 	state := newTableState(t.Name)
 	for _, s := range t.Sets {
 		state.sets[s.Name] = mergeRanges(s.Ranges)
 	}
 	for _, m := range t.Maps {
-		state.maps[m.Name] = m.Entries
+		state.maps[m.Name] = m.encode()
 	}
-	for _, c := range t.Chains {
-		chain := chainState{base: baseOf(string(c.Type), *hooks[c.Hook], nftables.ChainPriority(c.Priority)), drop: c.Drop}
-		for _, r := range c.Rules {
-			encoded, err := encodeRule(r.expressions(), r.userData())
+	if t.Services != nil {
+		maps.Copy(state.maps, t.Services.encode())
+	}
+	for _, c := range t.compile() {
+		chain := chainState{drop: c.Drop}
+		if c.Hook != "" {
+			chain.base = baseOf(string(c.Type), *hooks[c.Hook], nftables.ChainPriority(c.Priority))
+		}
+		for i, r := range c.rules {
+			encoded, err := encodeRule(r.expressions, r.userData)
 			if err != nil {
-				return nil, fmt.Errorf("chain %s, rule %s, %w", c.Name, r, err)
+				return nil, fmt.Errorf("chain %s, rule %d, %w", c.Name, i, err)
 			}
 			chain.rules = append(chain.rules, encoded)
 		}
@@ -62,7 +96,7 @@ func (k *linuxKernel) encode(t Table) (*tableState, error) {
 }
 
 func newTableState(name string) *tableState {
-	return &tableState{name: name, sets: map[string][]addressRange{}, maps: map[string]map[netip.Addr]netip.Addr{},
+	return &tableState{name: name, sets: map[string][]addressRange{}, maps: map[string]map[string]string{},
 		chains: map[string]chainState{}}
 }
 
@@ -86,10 +120,10 @@ func (k *linuxKernel) readTable(name string) (*tableState, error) {
 		if err != nil {
 			return nil, fmt.Errorf("reading the set %s, %w", s.Name, err)
 		}
-		if s.IsMap {
-			state.maps[s.Name] = entriesOf(elements)
-		} else {
+		if s.Interval {
 			state.sets[s.Name] = rangesOf(elements)
+		} else if state.maps[s.Name], err = readElements(s.Name, elements); err != nil {
+			return nil, err
 		}
 	}
 	chains, err := k.nftables.ListChainsOfTableFamily(nftables.TableFamilyIPv4)
@@ -151,29 +185,88 @@ func (k *linuxKernel) writeTable(a action, desired Table) error {
 			return err
 		}
 	}
-	for _, m := range desired.Maps {
-		if err := k.writeMap(table, m, present); err != nil {
+	before := newTableState(name)
+	if present != nil {
+		before = present
+	}
+	if err := k.writeChains(table, desired, present, want); err != nil {
+		return err
+	}
+	if err := k.flush(); err != nil {
+		return err
+	}
+	k.flowsPending = true
+	k.recordRemovedPorts(before.maps[portsMap], want.maps[portsMap])
+	return nil
+}
+
+// recordRemovedPorts records which ports were removed from Services.
+func (k *linuxKernel) recordRemovedPorts(before, now map[string]string) {
+	for key := range before {
+		if _, ok := now[key]; !ok {
+			if k.removedPorts == nil {
+				k.removedPorts = map[string]bool{}
+			}
+			k.removedPorts[key] = true
+		}
+	}
+}
+
+// writeChains writes the chains, and the maps that refer to them. A chain must exist before an element refers to it, and
+// until no element refers to it.
+func (k *linuxKernel) writeChains(table *nftables.Table, desired Table, present, want *tableState) error {
+	if present == nil {
+		for _, m := range desired.maps() {
+			if err := k.nftables.AddSet(m.set(table), nil); err != nil {
+				return err
+			}
+		}
+		present = newTableState(table.Name)
+	}
+	type changedChain struct {
+		*nftables.Chain
+		rules []compiledRule
+	}
+	var changed []changedChain
+	for _, c := range desired.compile() {
+		has, exists := present.chains[c.Name]
+		if exists && has.equal(want.chains[c.Name]) {
+			continue
+		}
+		chain := k.nftables.AddChain(c.describe(table))
+		if exists {
+			k.nftables.FlushChain(chain)
+		}
+		changed = append(changed, changedChain{chain, c.rules})
+	}
+	for _, c := range changed {
+		for _, r := range c.rules {
+			k.nftables.AddRule(&nftables.Rule{Table: table, Chain: c.Chain, Exprs: r.expressions, UserData: r.userData})
+		}
+	}
+	for _, m := range desired.maps() {
+		if err := k.writeElements(m.set(table), present.maps[m.name], want.maps[m.name]); err != nil {
 			return err
 		}
 	}
-	for _, c := range desired.Chains {
-		if present != nil && present.chains[c.Name].equal(want.chains[c.Name]) {
-			continue
-		}
-		policy := nftables.ChainPolicyAccept
-		if c.Drop {
-			policy = nftables.ChainPolicyDrop
-		}
-		chain := k.nftables.AddChain(&nftables.Chain{Name: c.Name, Table: table, Type: nftables.ChainType(c.Type), Hooknum: hooks[c.Hook],
-			Priority: nftables.ChainPriorityRef(nftables.ChainPriority(c.Priority)), Policy: &policy})
-		if present != nil {
-			k.nftables.FlushChain(chain)
-		}
-		for _, r := range c.Rules {
-			k.nftables.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: r.expressions(), UserData: r.userData()})
+	for _, name := range sorted(present.chains, cmp.Compare[string]) {
+		if _, ok := want.chains[name]; !ok {
+			k.nftables.DelChain(&nftables.Chain{Name: name, Table: table})
 		}
 	}
-	return k.flush()
+	return nil
+}
+
+func (c compiledChain) describe(table *nftables.Table) *nftables.Chain {
+	if c.Hook == "" {
+		return &nftables.Chain{Name: c.Name, Table: table}
+	}
+	policy := nftables.ChainPolicyAccept
+	if c.Drop {
+		policy = nftables.ChainPolicyDrop
+	}
+	return &nftables.Chain{Name: c.Name, Table: table, Type: nftables.ChainType(c.Type), Hooknum: hooks[c.Hook],
+		Priority: nftables.ChainPriorityRef(nftables.ChainPriority(c.Priority)), Policy: &policy}
 }
 
 // flush sends a transaction. If the kernel refuses it, further answers to its requests wait in the socket, where later
@@ -184,7 +277,7 @@ func (k *linuxKernel) flush() error {
 	if err == nil {
 		return nil
 	}
-	tables, failed := nftables.New(nftables.AsLasting())
+	tables, failed := openTables()
 	if failed != nil {
 		return errors.Join(err, failed)
 	}
@@ -207,33 +300,6 @@ func (k *linuxKernel) writeSet(table *nftables.Table, s Set, present, want *tabl
 		return nil
 	}
 	return k.nftables.SetAddElements(set, elements)
-}
-
-func (k *linuxKernel) writeMap(table *nftables.Table, m AddressMap, present *tableState) error {
-	set := &nftables.Set{Table: table, Name: m.Name, IsMap: true, KeyType: nftables.TypeIPAddr, DataType: nftables.TypeIPAddr}
-	elements := make([]nftables.SetElement, 0, len(m.Entries))
-	for key, value := range m.Entries {
-		elements = append(elements, nftables.SetElement{Key: key.AsSlice(), Val: value.AsSlice()})
-	}
-	if present == nil {
-		return k.nftables.AddSet(set, elements)
-	}
-	if maps.Equal(present.maps[m.Name], m.Entries) {
-		return nil
-	}
-	k.nftables.FlushSet(set)
-	if len(elements) == 0 {
-		return nil
-	}
-	return k.nftables.SetAddElements(set, elements)
-}
-
-func entriesOf(elements []nftables.SetElement) map[netip.Addr]netip.Addr {
-	entries := make(map[netip.Addr]netip.Addr, len(elements))
-	for _, e := range elements {
-		entries[addrOf(e.Key)] = addrOf(e.Val)
-	}
-	return entries
 }
 
 func elementsOf(ranges []addressRange) (elements []nftables.SetElement) {

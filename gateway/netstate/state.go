@@ -102,6 +102,8 @@ type Table struct {
 	Sets   []Set
 	Maps   []AddressMap
 	Chains []Chain
+	// Services adds maps and chains that translate the addresses of Services. It is nil if no address is translated.
+	Services *Services
 }
 
 // Set is a named set of address ranges.
@@ -198,6 +200,7 @@ const (
 	ICMP uint8 = 1
 	TCP  uint8 = 6
 	UDP  uint8 = 17
+	SCTP uint8 = 132
 )
 
 // String returns the rule in the syntax of nft.
