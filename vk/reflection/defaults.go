@@ -57,6 +57,7 @@ func DefaultKinds() []Kind {
 		pod.Kind(),
 		{
 			Name: ServiceKind, Source: corev1.SchemeGroupVersion.WithResource("services"), Policy: DenyList, Workers: 3, Tracked: true,
+			Copy: copies.Spec{Annotations: homeClusterIPs, DropAnnotations: []string{wire.HomeClusterIPsAnnotation}},
 			Status: objects.Status{Back: true, Subresource: true, Fields: []string{"loadBalancer"},
 				Class: [][]string{{"spec", "type"}, {"spec", "loadBalancerClass"}}}, Shown: serviceStatus,
 			Never: func(o *unstructured.Unstructured) bool {

@@ -42,6 +42,9 @@ type Spec struct {
 	DropLabels []string
 	// DropAnnotations are annotations that are never reflected, in addition to wire.Bookkeeping.
 	DropAnnotations []string
+	// Annotations returns annotations of the copy of an object, which neither users nor plugins can set. It must not modify the object.
+	// Their keys are in DropAnnotations. If Annotations is nil, there are none. It is called for copies that are written by Base only.
+	Annotations func(object *unstructured.Unstructured) map[string]string
 	// KeepLabels are labels that the provider's admission sets on copies. Reflection does not remove them.
 	KeepLabels []string
 

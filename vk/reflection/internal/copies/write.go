@@ -6,6 +6,7 @@ package copies
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 
@@ -47,6 +48,9 @@ func (c *Writer) Converge(ctx context.Context, w *evaluation.Worker, s *Namespac
 	}
 	if c.spec.Mode == Apply {
 		x.Extra = map[string]string{OriginUIDAnnotation: string(local.GetUID())}
+	}
+	if c.spec.Annotations != nil {
+		maps.Copy(x.Extra, c.spec.Annotations(local))
 	}
 	if c.spec.Lesser != nil {
 		x.Lesser = func() []*unstructured.Unstructured { return c.lesser(x.Build(w, remote), remote) }
