@@ -46,6 +46,8 @@ func TestIdentitiesMayWhatTheyNeedAndNoMore(t *testing.T) {
 	objects = append(objects, gateways.Roles()...)
 	objects = append(objects, gateways.Bindings(tenant, rbac.ServiceAccount(tenant, "gateway"))...)
 	objects = append(objects, rbac.GatewayAgents{Subject: rbac.ServiceAccount("liqo", "agents")}.Objects()...)
+	objects = append(objects, rbac.GatewayAgents{Prefix: "home", Subject: rbac.ServiceAccount("liqo", "home-agents"),
+		Addresses: true}.Objects()...)
 	for range 2 { // in the second pass, all objects already exist
 		require.NoError(t, rbac.Install(t.Context(), client, objects...))
 	}
@@ -56,8 +58,9 @@ func TestIdentitiesMayWhatTheyNeedAndNoMore(t *testing.T) {
 		"user system:serviceaccount:liqo-tenant-rome:refract-consumer": consumerCases + tokenCases,
 		"user system:serviceaccount:liqo:manager":                      managerCases,
 		"user system:serviceaccount:" + tenant + ":gateway":            gatewayCases,
-		"user system:serviceaccount:liqo:agents":                       agentCases,
-		"user nobody":                                                  nobodyCases,
+		"user system:serviceaccount:liqo:agents":                       agentCases + plainAgentCases,
+		"user system:serviceaccount:liqo:home-agents":                  agentCases + homeAgentCases,
+		"user nobody": nobodyCases,
 	} {
 		for line := range strings.Lines(strings.TrimSpace(strings.ReplaceAll(cases, "\n\n", "\n"))) {
 			t.Run(who+": "+strings.TrimSpace(line), func(t *testing.T) { check(t, client, who, line) })
@@ -320,6 +323,21 @@ not create ips.ipam.liqo.io in liqo
 not patch ips.ipam.liqo.io/status in liqo
 may create events in liqo-tenant-milan
 not create events in liqo
+`
+	plainAgentCases = `
+not watch pods
+not watch services
+not watch endpointslices.discovery.k8s.io
+not watch namespaces
+`
+	homeAgentCases = `
+may watch pods
+may watch services
+may watch endpointslices.discovery.k8s.io
+may watch namespaces
+not patch services in shop-rome
+not patch pods in shop-rome
+not create pods/exec in shop-rome
 `
 	agentCases = `
 may watch configurations.networking.liqo.io

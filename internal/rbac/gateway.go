@@ -84,6 +84,24 @@ func GatewayAgent() Role {
 	}
 }
 
+// GatewayAgentAddresses returns the permissions of agents that translate, for the pods of consumers, the cluster IPs that Services have in
+// the consumer's cluster.
+func GatewayAgentAddresses() Role {
+	return Role{
+		Name:    "gateway-agent-addresses",
+		Purpose: "the agents of nodes that translate the cluster IPs of consumers (homeNames.addresses)",
+		Scope:   ClusterScope,
+		Rules: []Rule{
+			grant("to know which consumer a namespace belongs to, and which pods of consumers have which addresses",
+				"", on("namespaces", "pods"), do("get", "list", "watch")),
+			grant("to read the cluster IPs that Services have in the consumer's cluster",
+				"", on("services"), do("get", "list", "watch")),
+			grant("to connect the pods of consumers to the endpoints of these Services",
+				"discovery.k8s.io", on("endpointslices"), do("get", "list", "watch")),
+		},
+	}
+}
+
 // Gateways identifies the gateways of an installation.
 type Gateways struct {
 	// Prefix is the prefix of the names of the roles. An empty prefix means DefaultPrefix.
@@ -115,6 +133,8 @@ type GatewayAgents struct {
 	Prefix string
 	// Subject is the identity of the agents.
 	Subject rbacv1.Subject
+	// Addresses is true if the agents translate the cluster IPs of consumers.
+	Addresses bool
 }
 
 // Objects returns the roles and bindings of the agents. The namespace must exist.
@@ -122,10 +142,15 @@ func (a GatewayAgents) Objects() []Object {
 	name := prefixed(a.Prefix, GatewayAgent().Name)
 	nodes := prefixed(a.Prefix, GatewayNodes().Name)
 	none := strings.NewReplacer()
-	return []Object{
+	objects := []Object{
 		GatewayAgent().clusterRole(name, none),
 		clusterRoleBinding(name, name, a.Subject),
 		GatewayNodes().clusterRole(nodes, none),
 		clusterRoleBinding(nodes+"-agents", nodes, a.Subject),
 	}
+	if a.Addresses {
+		home := prefixed(a.Prefix, GatewayAgentAddresses().Name)
+		objects = append(objects, GatewayAgentAddresses().clusterRole(home, none), clusterRoleBinding(home, home, a.Subject))
+	}
+	return objects
 }

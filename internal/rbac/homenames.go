@@ -18,6 +18,21 @@ func HomeNames() Role {
 	}
 }
 
+// HomeNamesAddresses returns the additional permissions of a resolver that answers with the cluster IPs of the consumer's cluster.
+func HomeNamesAddresses() Role {
+	return Role{
+		Name:    "home-names-addresses",
+		Purpose: "the resolvers of DNS names that answer with the cluster IPs of the consumer's cluster (homeNames.addresses)",
+		Scope:   ClusterScope,
+		Rules: []Rule{
+			grant("to read the cluster IPs that Services have in the consumer's cluster",
+				"", on("services"), do("get", "list", "watch")),
+			grant("to know whether the node of a pod translates these addresses yet",
+				"", on("pods"), do("get", "list", "watch")),
+		},
+	}
+}
+
 // ControllerManagerHomeNames returns the additional permissions of the controller manager in the tenant namespace of a
 // consumer whose pods resolve the names of their own cluster.
 func ControllerManagerHomeNames() Role {

@@ -86,8 +86,8 @@ func Roles() []Role {
 		VirtualKubeletRemote(), RemoteNetworkPolicies(), RemoteDisruptionBudgets(), VirtualKubeletRemoteClusterwide(), RemoteControlPlane(), RemoteNetwork(), RemoteTenant(), RemoteRenewal(), PeeringUserTenant(), PeeringUserInstallation(),
 		ControllerManager(), ControllerManagerTenant(), ControllerManagerProbe(), ControllerManagerVirtualNodes(), ControllerManagerKubeletAccounts(), ControllerManagerServingCertificates(), ControllerManagerNodeFailure(), ControllerManagerResourceSlices(), ControllerManagerResourceOffers(), ControllerManagerTenantAccess(), ControllerManagerGrantedKinds(), ControllerManagerResourceRequests(), ControllerManagerAuthentication(), ControllerManagerPlugins(), ControllerManagerPluginSources(), ControllerManagerLeaderElection(), ControllerManagerWebhook(),
 		ControllerManagerAddresses(), ControllerManagerGateways(), ControllerManagerGatewayKeys(), ControllerManagerPodAddresses(),
-		GatewayTenant(), GatewayNodes(), GatewayPods(), GatewayAgent(),
-		ControllerManagerHomeNames(), HomeNames(),
+		GatewayTenant(), GatewayNodes(), GatewayPods(), GatewayAgent(), GatewayAgentAddresses(),
+		ControllerManagerHomeNames(), HomeNames(), HomeNamesAddresses(),
 	}
 }
 

@@ -159,6 +159,11 @@ liqo-gateway-agent in the cluster:
 	configurations.networking.liqo.io: get list watch
 	gatewayclients.networking.liqo.io: get list watch
 	gatewayservers.networking.liqo.io: get list watch
+liqo-gateway-agent-addresses in the cluster:
+	endpointslices.discovery.k8s.io: get list watch
+	namespaces: get list watch
+	pods: get list watch
+	services: get list watch
 `
 
 // homeNamesPermissions is all that the resolver of a consumer's names may do, which receives packets of the consumer's pods, and what the
@@ -168,6 +173,9 @@ liqo-controller-manager-home-names in the tenant namespace of the peer:
 	services refract-home-names: get
 liqo-home-names in the tenant namespace of the peer:
 	namespacemaps.offloading.liqo.io: get list watch
+liqo-home-names-addresses in the cluster:
+	pods: get list watch
+	services: get list watch
 `
 
 // TestPermissionsOfConsumers compares all roles that are granted to another cluster or its users with
@@ -223,7 +231,7 @@ func TestPermissionsOfHomeNames(t *testing.T) {
 	assert.Equal(t, homeNamesPermissions, all.String()+"\n")
 }
 
-func isOfHomeNames(role Role) bool { return strings.HasSuffix(role.Name, "home-names") }
+func isOfHomeNames(role Role) bool { return strings.Contains(role.Name, "home-names") }
 
 func isOfGateway(role Role) bool {
 	return role.Name == "gateway" || strings.HasPrefix(role.Name, "gateway-")

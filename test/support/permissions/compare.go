@@ -177,7 +177,7 @@ func holderOf(role rbac.Role) (holder Identity, namespace string, err error) {
 	switch {
 	case strings.HasPrefix(role.Name, "peering-user-"), role.Name == rbac.RemoteNetwork().Name: // users hold them, with liqoctl or refractctl
 		return "", "", nil
-	case role.Name == rbac.HomeNames().Name: // it only reads
+	case role.Name == rbac.HomeNames().Name, role.Name == rbac.HomeNamesAddresses().Name: // it only reads
 		return "", "", nil
 	case strings.HasPrefix(role.Name, "controller-manager"):
 		return Manager, namespace, nil
