@@ -48,6 +48,8 @@ type Host struct {
 	Peers                []Peer
 	// MTU is the MTU of the network between nodes and pods.
 	MTU int
+	// Home is nil if the addresses of Services in the clusters of consumers are not translated.
+	Home *Home
 }
 
 // Peer contains the objects of one peering. Exactly one of Server and Client is set.
@@ -370,6 +372,7 @@ func nodeTable(h Host, sets nodeSets) netstate.Table {
 					Comment: "VXLAN of neither a gateway nor a node"}}},
 			{Name: "postrouting", Type: netstate.NAT, Hook: netstate.Postrouting, Priority: 99, Rules: postrouting},
 		},
+		Services: h.services(),
 	}
 }
 

@@ -58,6 +58,7 @@ type site struct {
 	configuration *networking.Configuration
 	run           *command
 	nodeAgents    []*command
+	agentArgs     []string // further arguments of agents
 	// electing is true if the pods of the gateway write status.internalEndpoint.
 	electing bool
 	// keysDir and alternateKeysDir are where the two Secrets with keys of the gateway would be mounted.
@@ -261,7 +262,7 @@ func (s *site) grant(t *testing.T) {
 	require.NoError(t, err)
 	gateways := rbac.Gateways{}
 	objects := append(gateways.Roles(), gateways.Bindings(s.tenant, rbac.User("gateway"))...)
-	agents := rbac.GatewayAgents{Subject: rbac.Group(agentsGroup)}
+	agents := rbac.GatewayAgents{Subject: rbac.Group(agentsGroup), Addresses: true}
 	require.NoError(t, rbac.Install(t.Context(), clients, append(objects, agents.Objects()...)...))
 }
 
@@ -344,7 +345,8 @@ func (s *site) startCommands(t *testing.T) {
 func (s *site) startAgents(t *testing.T) {
 	t.Helper()
 	for name, host := range map[string]*netlab.Host{"node": s.node, "gateway-node": s.gatewayNode} {
-		s.nodeAgents = append(s.nodeAgents, s.startCommand(t, host, "agent", "127.0.0.1:6094", "127.0.0.1:6095", "agent", "--node-name="+name))
+		s.nodeAgents = append(s.nodeAgents, s.startCommand(t, host, "agent", "127.0.0.1:6094", "127.0.0.1:6095", append([]string{"agent",
+			"--node-name=" + name}, s.agentArgs...)...))
 	}
 	if s.nodeAgents[0].host != s.node {
 		s.nodeAgents[0], s.nodeAgents[1] = s.nodeAgents[1], s.nodeAgents[0]

@@ -39,6 +39,9 @@ func runAgent(ctx context.Context, o *agentOptions) error {
 	for _, kind := range []client.Object{&networking.Configuration{}, &networking.GatewayServer{}, &networking.GatewayClient{}} {
 		kinds[kind] = cacheAll
 	}
+	if len(o.homeAddressesOf) > 0 {
+		maps.Copy(kinds, homeKinds(o.node))
+	}
 	objects, err := newObjects(config, kinds)
 	if err != nil {
 		return err
@@ -94,6 +97,9 @@ func (a *agent) buildHost(ctx context.Context) (desired.Host, error) {
 		return h, fmt.Errorf("waiting for an InternalIP of Node %s", h.Name)
 	}
 	if h.Peers, err = a.listPeers(ctx); err != nil {
+		return h, err
+	}
+	if h.Home, err = a.buildHome(ctx); err != nil {
 		return h, err
 	}
 	h.MTU = a.options.mtu

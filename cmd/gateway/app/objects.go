@@ -76,7 +76,9 @@ func newMapper() meta.RESTMapper {
 		}
 	}
 	add(corev1.SchemeGroupVersion, "Node", "nodes", "node", meta.RESTScopeRoot)
+	add(corev1.SchemeGroupVersion, "Namespace", "namespaces", "namespace", meta.RESTScopeRoot)
 	add(corev1.SchemeGroupVersion, "Pod", "pods", "pod", meta.RESTScopeNamespace)
+	add(corev1.SchemeGroupVersion, "Service", "services", "service", meta.RESTScopeNamespace)
 	add(discoveryv1.SchemeGroupVersion, "EndpointSlice", "endpointslices", "endpointslice", meta.RESTScopeNamespace)
 	add(coordinationv1.SchemeGroupVersion, "Lease", "leases", "lease", meta.RESTScopeNamespace)
 	add(networking.GroupVersion, "Configuration", "configurations", "configuration", meta.RESTScopeNamespace)

@@ -99,6 +99,8 @@ func (o *runOptions) validate() error {
 type agentOptions struct {
 	options
 	node string
+	// homeAddressesOf are the cluster IDs of the consumers whose pods reach Services by the cluster IPs of their own cluster.
+	homeAddressesOf []string
 }
 
 // addFlags adds the flags. The agent's servers listen on the loopback interface, because other hosts can reach the
@@ -107,6 +109,8 @@ func (o *agentOptions) addFlags(flags *pflag.FlagSet, env func(string) string) {
 	o.options.addFlags(flags, env, "127.0.0.1:6095", "127.0.0.1:6094")
 	flags.StringVar(&o.node, "node-name", env("NODE_NAME"), "name of this node; by default $NODE_NAME")
 	flags.IntVar(&o.mtu, "mtu", 0, "MTU of the network between nodes and pods in bytes; 0 for the smallest MTU of the links to the gateways")
+	flags.StringSliceVar(&o.homeAddressesOf, "home-addresses-of", nil,
+		"ids of consumers, separated by commas: their pods on this node reach Services by the cluster IPs of the consumer's cluster")
 }
 
 func (o *agentOptions) validate() error {
@@ -116,7 +120,7 @@ func (o *agentOptions) validate() error {
 	if o.node == "" {
 		return errors.New("--node-name is not set")
 	}
-	return nil
+	return validateConsumers(o.homeAddressesOf)
 }
 
 // userAgent identifies the process to the API server.

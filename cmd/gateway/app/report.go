@@ -35,6 +35,7 @@ type reporter struct {
 	refusedProbes               prometheus.Counter
 	ends, missingEnds           prometheus.Gauge
 	tunnelMTU, pathMTU          prometheus.Gauge
+	homePods, homePorts         prometheus.Gauge
 
 	mutex sync.Mutex
 	// reasons contains the present reasons, which have been logged, by the name of the check that found them.
@@ -76,6 +77,10 @@ func newReporter() *reporter {
 			"MTU of the tunnel at the last measurement of the path to the peer; 0 before the first measurement"),
 		pathMTU: gauge("refract_gateway_path_mtu_bytes",
 			"size of the largest packets that reach the gateway of the peer, at most the MTU of the tunnel; 0 before the first measurement, and if the peer does not run Refract"),
+		homePods: gauge("refract_gateway_home_pods",
+			"pods of consumers on this node that reach Services by the cluster IPs of their own cluster"),
+		homePorts: gauge("refract_gateway_home_ports",
+			"ports of Services that an agent translates from the cluster IPs in the clusters of consumers"),
 		ends: gauge("refract_gateway_vxlan_ends",
 			"other ends of VXLAN: for the active pod of a gateway the nodes, for an agent the gateways"),
 		missingEnds: gauge("refract_gateway_vxlan_missing_ends",
