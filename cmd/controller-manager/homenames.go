@@ -34,6 +34,7 @@ type homeNamesOptions struct {
 	kubeconfig, consumer, namespace           string
 	homeDomain, clusterDomain                 string
 	upstreams                                 []string
+	addresses                                 bool
 	dnsAddress, metricsAddress, healthAddress string
 	logs                                      cmdutil.Logs
 }
@@ -67,6 +68,8 @@ func (o *homeNamesOptions) addFlags(flags *pflag.FlagSet, env func(string) strin
 	flags.StringVar(&o.homeDomain, "home-domain", homenames.DefaultDomain, "domain of the DNS of the consumer's cluster")
 	flags.StringVar(&o.clusterDomain, "cluster-domain", "", "domain of the DNS of this cluster; by default that of the search domains in "+resolvConf)
 	flags.StringSliceVar(&o.upstreams, "upstream", nil, "addresses of the DNS servers of this cluster, with ports, separated by commas; by default the nameservers in "+resolvConf)
+	flags.BoolVar(&o.addresses, "home-addresses", false,
+		"answer with the cluster IPs that Services have in the consumer's cluster, which the nodes of this cluster must translate")
 	flags.StringVar(&o.dnsAddress, "dns-address", ":53", "address on which DNS is served, over UDP and TCP")
 	flags.StringVar(&o.metricsAddress, "metrics-address", ":8082", "address of the Prometheus metrics; 0 disables them")
 	flags.StringVar(&o.healthAddress, "health-probe-address", ":8081", "address of /healthz and /readyz; 0 disables them")
@@ -124,7 +127,10 @@ func runHomeNames(ctx context.Context, o *homeNamesOptions) error {
 	config.UserAgent = wire.ControllerManagerProcess + "/" + cmdutil.Version()
 	registry := prometheus.NewRegistry()
 	metrics := homenames.NewMetrics(registry)
-	source, err := homenames.NewSource(config, homenames.Consumer{ClusterID: o.consumer, TenantNamespace: o.namespace, Domain: o.homeDomain}, o.clusterDomain, metrics)
+	consumer := homenames.Consumer{
+		ClusterID: o.consumer, TenantNamespace: o.namespace, Domain: o.homeDomain, TranslatesAddresses: o.addresses,
+	}
+	source, err := homenames.NewSource(config, consumer, o.clusterDomain, metrics)
 	if err != nil {
 		return err
 	}
@@ -152,6 +158,9 @@ func runHomeNames(ctx context.Context, o *homeNamesOptions) error {
 		}
 		close(serving)
 		resolver := &homenames.Resolver{Names: source.Names, Exchange: homenames.Upstream{Addresses: o.upstreams}.Exchange, Metrics: metrics}
+		if o.addresses {
+			resolver.IsTranslated = source.IsTranslated
+		}
 		return resolver.Serve(ctx, packets, connections)
 	})
 	return group.Wait()

@@ -5,6 +5,8 @@ package homenames
 
 import (
 	"fmt"
+	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -16,6 +18,9 @@ type Names struct {
 	homeDomain, clusterDomain string // in lower case, with a final dot
 	remoteNamespaces          map[string]string
 	homeNamespaces            map[string]string
+	// homeAddresses maps the cluster IPs of Services in this cluster to their cluster IPs in the consumer's cluster, and clusterAddresses
+	// is the reverse. Both are empty if the nodes do not translate addresses.
+	homeAddresses, clusterAddresses map[netip.Addr]netip.Addr
 }
 
 // NewNames returns the translation for a consumer whose cluster has the domain homeDomain, while this cluster has the
@@ -33,6 +38,31 @@ func NewNames(homeDomain, clusterDomain string, remoteNamespaces map[string]stri
 		n.remoteNamespaces[home], n.homeNamespaces[remote] = remote, home
 	}
 	return n, nil
+}
+
+// ServiceAddress contains the IPv4 cluster IPs of a Service in the consumer's cluster and in this cluster.
+type ServiceAddress struct{ Home, Cluster netip.Addr }
+
+// WithAddresses returns a copy that also translates cluster IPs of Services. If several Services have the same address in the
+// consumer's cluster, the reverse look-up of that address gives the first one.
+func (n *Names) WithAddresses(addresses []ServiceAddress) *Names {
+	changed := *n
+	changed.homeAddresses, changed.clusterAddresses = map[netip.Addr]netip.Addr{}, map[netip.Addr]netip.Addr{}
+	for _, a := range addresses {
+		changed.homeAddresses[a.Cluster] = a.Home
+		if _, ok := changed.clusterAddresses[a.Home]; !ok {
+			changed.clusterAddresses[a.Home] = a.Cluster
+		}
+	}
+	return &changed
+}
+
+// withoutHomeAddresses returns a copy that answers with the addresses of this cluster. Reverse look-ups still find the addresses of
+// both clusters.
+func (n *Names) withoutHomeAddresses() *Names {
+	changed := *n
+	changed.homeAddresses = nil
+	return &changed
 }
 
 // Len returns the number of namespaces.
@@ -58,6 +88,12 @@ const (
 // clusters have the same domain, names in namespaces that are not offloaded are names of this cluster, as they are for
 // pods that use the DNS of this cluster.
 func (n *Names) toCluster(name string) (string, kindOfName) {
+	if address, ok := parseReverse(name); ok {
+		if cluster, translated := n.clusterAddresses[address]; translated {
+			return reverseName(cluster), translatedName
+		}
+		return name, otherName
+	}
 	object, namespace, zone, ok := split(name, n.homeDomain)
 	if !ok {
 		return name, otherName
@@ -69,6 +105,27 @@ func (n *Names) toCluster(name string) (string, kindOfName) {
 		return name, absentName
 	}
 	return name, otherName
+}
+
+// reverseZone is the end of the names in reverse look-ups of IPv4 addresses.
+const reverseZone = ".in-addr.arpa."
+
+// parseReverse returns the address in a name of the reverseZone.
+func parseReverse(name string) (netip.Addr, bool) {
+	reversed, ok := strings.CutSuffix(lower(name), reverseZone)
+	if !ok {
+		return netip.Addr{}, false
+	}
+	parts := strings.Split(reversed, ".")
+	slices.Reverse(parts)
+	address, err := netip.ParseAddr(strings.Join(parts, "."))
+	return address, err == nil && address.Is4()
+}
+
+// reverseName returns the name of an IPv4 address in the reverseZone.
+func reverseName(address netip.Addr) string {
+	b := address.As4()
+	return fmt.Sprintf("%d.%d.%d.%d%s", b[3], b[2], b[1], b[0], reverseZone)
 }
 
 // toHome translates a name of this cluster to the name that the consumer's cluster has for the same object. It returns

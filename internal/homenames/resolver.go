@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"net/netip"
 
 	"golang.org/x/net/dns/dnsmessage"
 )
@@ -33,14 +34,17 @@ type Resolver struct {
 	Exchange Exchange
 	// Metrics counts the queries.
 	Metrics *Metrics
+	// IsTranslated reports whether the node of the client translates the addresses of the consumer's cluster yet. All other clients get
+	// the addresses of this cluster. If it is nil, all clients get the addresses of the consumer's cluster.
+	IsTranslated func(client netip.Addr) bool
 }
 
 // errTooLong is returned for a name that is too long after its translation. Such a name cannot exist.
 var errTooLong = errors.New("the translated name is longer than a DNS name may be")
 
-// Answer returns the response to a query that was received over the given transport (udp or tcp). It returns nil if the
-// query must not be answered, because it is no DNS query. It may be called concurrently.
-func (r *Resolver) Answer(ctx context.Context, transport string, query []byte) []byte {
+// Answer returns the response to a query that was received from a client over the given transport (udp or tcp). It returns
+// nil if the query must not be answered, because it is no DNS query. It may be called concurrently.
+func (r *Resolver) Answer(ctx context.Context, transport string, client netip.Addr, query []byte) []byte {
 	var parser dnsmessage.Parser
 	header, err := parser.Start(query)
 	if err != nil || header.Response {
@@ -54,6 +58,9 @@ func (r *Resolver) Answer(ctx context.Context, transport string, query []byte) [
 	}
 	kind := otherName
 	names := r.Names()
+	if r.IsTranslated != nil && !r.IsTranslated(client) {
+		names = names.withoutHomeAddresses()
+	}
 	translatable := err == nil && question.Class == dnsmessage.ClassINET && binary.BigEndian.Uint16(query[4:]) == 1
 	if translatable {
 		_, kind = names.toCluster(question.Name.String())
@@ -179,7 +186,7 @@ func (b *backTranslation) name(name *dnsmessage.Name) {
 	*name = translated
 }
 
-// resource translates the names in a record. Only the types listed here have names of Kubernetes objects.
+// resource translates the names and the addresses of Services in a record. Only the types listed here have names of Kubernetes objects.
 func (b *backTranslation) resource(resource *dnsmessage.Resource) {
 	if resource.Header.Type == dnsmessage.TypeOPT {
 		return
@@ -192,6 +199,10 @@ func (b *backTranslation) resource(resource *dnsmessage.Resource) {
 		b.name(&body.Target)
 	case *dnsmessage.PTRResource:
 		b.name(&body.PTR)
+	case *dnsmessage.AResource:
+		if home, ok := b.names.homeAddresses[netip.AddrFrom4(body.A)]; ok {
+			body.A = home.As4()
+		}
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/netip"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -465,9 +466,88 @@ func FuzzAnswer(f *testing.F) {
 				return answer, nil
 			}}
 		for _, transport := range []string{"udp", "tcp"} {
-			if answer := r.Answer(t.Context(), transport, query); len(answer) >= 2 && (answer[0] != query[0] || answer[1] != query[1]) {
+			if answer := r.Answer(t.Context(), transport, netip.Addr{},
+				query); len(answer) >= 2 && (answer[0] != query[0] || answer[1] != query[1]) {
 				t.Errorf("the ID of the answer is %x, want %x", answer[:2], query[:2])
 			}
 		}
 	})
+}
+
+// TestAddressesOfHome checks that names have the cluster IPs that Services have in the consumer's cluster, for the clients whose node
+// translates them, and that these addresses have names.
+func TestAddressesOfHome(t *testing.T) {
+	h := startHome(t)
+	names := h.names.Load()
+	names = names.WithAddresses([]ServiceAddress{
+		{Home: netip.MustParseAddr("10.96.0.5"), Cluster: netip.MustParseAddr("10.0.0.1")},
+		{Home: netip.MustParseAddr("10.96.0.5"), Cluster: netip.MustParseAddr("10.0.0.11")},
+		// A Service of the provider has this address in its own cluster.
+		{Home: netip.MustParseAddr("10.0.0.66"), Cluster: netip.MustParseAddr("10.0.0.12")},
+	})
+	h.names.Store(names)
+	client := h.client()
+	lookUp := func(name string, want ...string) {
+		t.Helper()
+		found, err := client.LookupHost(t.Context(), name)
+		assert.NoError(t, err, name)
+		assert.ElementsMatch(t, want, found, name)
+	}
+	lookUp("web.shop.svc.home.test.", "10.96.0.5")
+	lookUp("alias.shop.svc.home.test.", "10.96.0.5")
+	lookUp("web.shop-rome.svc.cluster.test.", "10.0.0.1")
+	lookUp("web.shop-milan.svc.cluster.test.", "10.0.0.66")
+	lookUp("www.example.com.", "10.0.0.99")
+	for _, transport := range []string{"udp", "tcp"} {
+		response, _ := h.query(t, transport, "5.0.96.10.In-Addr.ARPA.", dnsmessage.TypePTR)
+		require.Len(t, response.Answers, 1)
+		assert.Equal(t, "web.shop.svc.home.test.", response.Answers[0].Body.(*dnsmessage.PTRResource).PTR.String())
+		assert.Equal(t, "5.0.96.10.In-Addr.ARPA.", response.Answers[0].Header.Name.String())
+	}
+	for address, known := range map[string]bool{"10.0.0.1": true, "10.96.0.9": false} {
+		_, err := client.LookupAddr(t.Context(), address)
+		assert.Equal(t, known, err == nil, address)
+	}
+	_, services, err := client.LookupSRV(t.Context(), "http", "tcp", "web.shop.svc.home.test.")
+	require.NoError(t, err)
+	assert.Equal(t, "web.shop.svc.home.test.", services[0].Target)
+
+	unknown := h.startResolver(t, func(netip.Addr) bool { return false })
+	found, err := unknown.LookupHost(t.Context(), "web.shop.svc.home.test.")
+	require.NoError(t, err)
+	assert.Equal(t, []string{"10.0.0.1"}, found, "the node of the client does not translate addresses yet")
+	of, err := unknown.LookupAddr(t.Context(), "10.96.0.5")
+	require.NoError(t, err)
+	assert.Equal(t, []string{"web.shop.svc.home.test."}, of)
+	local := h.startResolver(t, func(client netip.Addr) bool { return client == netip.MustParseAddr("127.0.0.1") })
+	found, err = local.LookupHost(t.Context(), "web.shop.svc.home.test.")
+	require.NoError(t, err)
+	assert.Equal(t, []string{"10.96.0.5"}, found)
+}
+
+// startResolver starts another resolver with the same names. It returns a client of it.
+func (h *home) startResolver(t *testing.T, isTranslated func(netip.Addr) bool) *net.Resolver {
+	t.Helper()
+	other := &home{clusterDNS: h.clusterDNS}
+	packets, connections := listen(t)
+	other.address = packets.LocalAddr().String()
+	serve(t, &Resolver{Names: h.names.Load, Exchange: Upstream{Addresses: []string{h.clusterDNS.address}}.Exchange,
+		Metrics: NewMetrics(prometheus.NewRegistry()), IsTranslated: isTranslated}, packets, connections)
+	return other.client()
+}
+
+func TestParseReverse(t *testing.T) {
+	for name, want := range map[string]string{
+		"5.0.96.10.in-addr.arpa.": "10.96.0.5", "5.0.96.10.IN-ADDR.arpa.": "10.96.0.5", "0.96.10.in-addr.arpa.": "",
+		"05.0.96.10.in-addr.arpa.":  "",
+		"1.5.0.96.10.in-addr.arpa.": "", "in-addr.arpa.": "", ".in-addr.arpa.": "", "web.shop.svc.cluster.local.": "",
+		"256.0.96.10.in-addr.arpa.": "",
+	} {
+		address, ok := parseReverse(name)
+		assert.Equal(t, want != "", ok, name)
+		if ok {
+			assert.Equal(t, want, address.String())
+			assert.Equal(t, lower(name), reverseName(address))
+		}
+	}
 }

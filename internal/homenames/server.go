@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -61,7 +62,7 @@ func (r *Resolver) servePackets(ctx context.Context, packets net.PacketConn) err
 		query := append([]byte(nil), buffer[:n]...)
 		go func() {
 			defer slots.Release(1)
-			if response := r.Answer(ctx, "udp", query); response != nil {
+			if response := r.Answer(ctx, "udp", addressOf(client), query); response != nil {
 				// If the response is lost, the client repeats its query.
 				_, _ = packets.WriteTo(response, client)
 			}
@@ -98,9 +99,18 @@ func (r *Resolver) serveConnection(ctx context.Context, conn net.Conn) {
 		if err != nil {
 			return
 		}
-		response := r.Answer(ctx, "tcp", query)
+		response := r.Answer(ctx, "tcp", addressOf(conn.RemoteAddr()), query)
 		if response == nil || conn.SetDeadline(time.Now().Add(idleTimeout)) != nil || writeMessage(conn, response) != nil {
 			return
 		}
 	}
+}
+
+// addressOf returns the IP address of a client, or an invalid address.
+func addressOf(client net.Addr) netip.Addr {
+	address, err := netip.ParseAddrPort(client.String())
+	if err != nil {
+		return netip.Addr{}
+	}
+	return address.Addr().Unmap()
 }

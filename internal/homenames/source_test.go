@@ -5,6 +5,7 @@ package homenames
 
 import (
 	"context"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -74,6 +75,11 @@ func TestNamesComeFromTheNamespaceMap(t *testing.T) {
 	} {
 		require.NoError(t, c.Create(t.Context(), object))
 	}
+	require.NoError(t, c.Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "addresses"},
+		Rules: rbac.HomeNamesAddresses().PolicyRules(strings.NewReplacer())}))
+	require.NoError(t, c.Create(t.Context(), &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "addresses"},
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "addresses"},
+		Subjects: []rbacv1.Subject{rbac.User(resolverUser)}}))
 	nm := newMap(t, c, "rome", "rome", map[string]string{"shop": "shop-rome"})
 	// The map of the namespaces that this cluster offloads to rome.
 	newMap(t, c, "provider", "provider", map[string]string{"mine": "shop-milan"})
@@ -81,7 +87,8 @@ func TestNamesComeFromTheNamespaceMap(t *testing.T) {
 	config, err := cluster.ConfigFor(resolverUser)
 	require.NoError(t, err)
 	metrics := NewMetrics(prometheus.NewRegistry())
-	source, err := NewSource(config, Consumer{ClusterID: "rome", TenantNamespace: tenant, Domain: DefaultDomain}, DefaultDomain, metrics)
+	source, err := NewSource(config, Consumer{ClusterID: "rome", TenantNamespace: tenant, Domain: DefaultDomain,
+		TranslatesAddresses: true}, DefaultDomain, metrics)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var running errgroup.Group
@@ -113,6 +120,47 @@ func TestNamesComeFromTheNamespaceMap(t *testing.T) {
 	setAccepted(t, c, nm, map[string]string{"shop": "shop-rome"})
 	assert.Eventually(t, func() bool { return !resolves("web.store.svc.cluster.local.") }, time.Minute, 10*time.Millisecond)
 
+	checkAddresses(t, c, source)
+
 	require.NoError(t, cluster.StopAPIServer())
 	assert.True(t, resolves("web.shop.svc.cluster.local."), "while the API server is down")
+}
+
+// checkAddresses checks that the addresses follow the Services and the pods in the namespaces of the consumer, and no others.
+func checkAddresses(t *testing.T, c client.Client, source *Source) {
+	t.Helper()
+	web := map[string]*corev1.Service{}
+	for _, namespace := range []string{"shop-rome", "shop-milan"} {
+		require.NoError(t, c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}))
+		web[namespace] = &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web",
+			Annotations: map[string]string{wire.HomeClusterIPsAnnotation: "fd00::5,10.99.0.5"}},
+			Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}
+		require.NoError(t, c.Create(t.Context(), web[namespace]))
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web",
+			Labels: map[string]string{wire.ManagedByLabel: wire.ManagedByShadowPod}},
+			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "web", Image: "web"}}, AutomountServiceAccountToken: new(bool)}}
+		// The ServiceAccount of a new namespace may not exist yet.
+		require.Eventually(t, func() bool { return c.Create(t.Context(), pod) == nil }, time.Minute, 10*time.Millisecond)
+		pod.Status.PodIPs = []corev1.PodIP{{IP: map[string]string{"shop-rome": "10.1.0.5", "shop-milan": "10.1.0.6"}[namespace]}}
+		pod.Status.PodIP = pod.Status.PodIPs[0].IP
+		require.NoError(t, c.Status().Update(t.Context(), pod))
+	}
+	cluster := netip.MustParseAddr(web["shop-rome"].Spec.ClusterIP)
+	homeOf := func() netip.Addr { return source.Names().homeAddresses[cluster] }
+	eventually := func(condition func() bool) {
+		t.Helper()
+		assert.Eventually(t, condition, time.Minute, 10*time.Millisecond)
+	}
+	eventually(func() bool { return homeOf() == netip.MustParseAddr("10.99.0.5") })
+	eventually(func() bool { return source.IsTranslated(netip.MustParseAddr("10.1.0.5")) })
+	assert.False(t, source.IsTranslated(netip.MustParseAddr("10.1.0.6")), "a pod of another consumer")
+	assert.Len(t, source.Names().homeAddresses, 1, "Services of another consumer")
+	web["shop-rome"].Annotations[wire.HomeClusterIPsAnnotation] = "10.99.0.6"
+	require.NoError(t, c.Update(t.Context(), web["shop-rome"]))
+	eventually(func() bool { return homeOf() == netip.MustParseAddr("10.99.0.6") })
+	require.NoError(t, c.Delete(t.Context(), web["shop-rome"]))
+	eventually(func() bool { return !homeOf().IsValid() })
+	require.NoError(t, client.IgnoreNotFound(c.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop-rome",
+		Name: "web"}}, client.GracePeriodSeconds(0))))
+	eventually(func() bool { return !source.IsTranslated(netip.MustParseAddr("10.1.0.5")) })
 }
