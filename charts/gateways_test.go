@@ -107,7 +107,9 @@ func TestGatewayArguments(t *testing.T) {
 	short.NeedTime(t, "the command to be built")
 	bin := t.TempDir()
 	require.NoError(t, testenv.BuildCommands(t.Context(), bin, "gateway"))
-	for name, pod := range gatewayPods(t, gatewayValues(t)) {
+	given := gatewayValues(t)
+	given["homeNames"] = map[string]any{"consumers": []any{map[string]any{"clusterID": "rome"}}, "addresses": true}
+	for name, pod := range gatewayPods(t, given) {
 		container := pod.Containers[0]
 		assert.Equal(t, []string{"/usr/bin/gateway"}, container.Command)
 		args := container.Args

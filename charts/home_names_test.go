@@ -6,6 +6,8 @@ package charts
 import (
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -14,8 +16,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/rbac"
 	"github.com/refract-project/refract/test/support/short"
 	"github.com/refract-project/refract/test/support/testenv"
 )
@@ -79,8 +83,8 @@ func TestHomeNamesArguments(t *testing.T) {
 	short.NeedTime(t, "the command to be built")
 	bin := t.TempDir()
 	require.NoError(t, testenv.BuildCommands(t.Context(), bin, "controller-manager"))
-	given := values(t, "pair")
-	given["homeNames"] = map[string]any{"consumers": []any{map[string]any{"clusterID": "rome"}}}
+	given := gatewayValues(t)
+	given["homeNames"] = map[string]any{"consumers": []any{map[string]any{"clusterID": "rome"}}, "addresses": true}
 	rendered := objects(t, given)
 	for _, name := range []string{wire.HomeNamesService, "refract-controller-manager"} {
 		args := get[*appsv1.Deployment](t, rendered, name).Spec.Template.Spec.Containers[0].Args
@@ -99,4 +103,57 @@ func TestHomeNamesAreOffByDefault(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestHomeAddresses checks that agents and resolvers get the permissions and arguments for the cluster IPs of consumers with the value
+// homeNames.addresses only, and that it needs agents and consumers.
+func TestHomeAddresses(t *testing.T) {
+	given := gatewayValues(t)
+	consumers := []any{map[string]any{"clusterID": "rome"}, map[string]any{"clusterID": "paris", "namespace": "tenant-paris"}}
+	install := func(homeNames map[string]any) []client.Object {
+		given["homeNames"] = homeNames
+		return objects(t, given)
+	}
+	agentArgs := func(rendered []client.Object) []string {
+		return get[*appsv1.DaemonSet](t, rendered, "refract-gateway-agent").Spec.Template.Spec.Containers[0].Args
+	}
+	resolversWith := func(rendered []client.Object) (count int) {
+		for _, object := range rendered {
+			if d, ok := object.(*appsv1.Deployment); ok && slices.Contains(d.Spec.Template.Spec.Containers[0].Args, "--home-addresses") {
+				count++
+			}
+		}
+		return count
+	}
+	rendered := install(map[string]any{"consumers": consumers, "addresses": true})
+	assert.Contains(t, agentArgs(rendered), "--home-addresses-of=rome,paris")
+	assert.Equal(t, 2, resolversWith(rendered))
+	assert.Equal(t, []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: "liqo", Name: "refract-gateway-agent"}},
+		get[*rbacv1.ClusterRoleBinding](t, rendered, "liqo-gateway-agent-addresses").Subjects)
+	assert.Equal(t, rbac.GatewayAgentAddresses().PolicyRules(strings.NewReplacer()), get[*rbacv1.ClusterRole](t, rendered,
+		"liqo-gateway-agent-addresses").Rules)
+	assert.Equal(t, []rbacv1.Subject{
+		{Kind: "ServiceAccount", Namespace: "liqo-tenant-rome", Name: wire.HomeNamesService},
+		{Kind: "ServiceAccount", Namespace: "tenant-paris", Name: wire.HomeNamesService},
+	}, get[*rbacv1.ClusterRoleBinding](t, rendered, "liqo-home-names-addresses").Subjects)
+	assert.Equal(t, rbac.HomeNamesAddresses().PolicyRules(strings.NewReplacer()), get[*rbacv1.ClusterRole](t, rendered,
+		"liqo-home-names-addresses").Rules)
+
+	for name, homeNames := range map[string]map[string]any{
+		"without consumers": {"addresses": true}, "disabled": {"consumers": consumers, "addresses": false},
+		"by default": {"consumers": consumers},
+	} {
+		rendered := install(homeNames)
+		for _, arg := range agentArgs(rendered) {
+			assert.NotContains(t, arg, "home-addresses", name)
+		}
+		for _, object := range rendered {
+			assert.NotContains(t, []string{"liqo-gateway-agent-addresses", "liqo-home-names-addresses"}, object.GetName(), name)
+		}
+		assert.Zero(t, resolversWith(rendered), name)
+	}
+	without := values(t, "pair")
+	without["homeNames"] = map[string]any{"consumers": consumers, "addresses": true}
+	_, err := render(t, without)
+	assert.ErrorContains(t, err, "homeNames.addresses needs networking.gateways.enabled")
 }
