@@ -236,7 +236,9 @@ func newControllers(mgr manager.Manager, live client.Reader, m *metrics.Metrics,
 		namespacemap.NewController(restricting, live, recorder("namespacemap"), namespacemap.Options{
 			Workers: o.NamespaceWorkers, ClusterID: o.ClusterID, RemoteClusterRole: o.RemoteClusterRole, ObjectCounts: o.ObjectCounts, RecountDelay: o.RecountDelay,
 			DefaultObjectCount: o.DefaultObjectCount, RegrantDelay: o.RegrantDelay, Tenancy: o.Tenancy, Installation: o.Installation, Failed: failed("namespacemap", &offloading.NamespaceMap{}),
-			OwnRanges: own.All, FollowOwnRanges: own.Follow, RangesOf: o.RangesOf, LimitRange: o.LimitRange, LimitNewNamespace: objectQuotas.LimitNewNamespace,
+			OwnRanges: own.All, FollowOwnRanges: own.Follow,
+			RangesOfOthers: reached.RangesOfOthers, FollowRangesOfOthers: reached.FollowRanges,
+			RangesOf: o.RangesOf, LimitRange: o.LimitRange, LimitNewNamespace: objectQuotas.LimitNewNamespace,
 		}),
 		objectQuotas,
 		namespaceoffloading.NewController(admitting, live, recorder("namespaceoffloading"), namespaceoffloading.Options{

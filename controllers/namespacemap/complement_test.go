@@ -4,6 +4,7 @@
 package namespacemap
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -261,7 +262,10 @@ func TestSelectorsOfComplementsAreSmall(t *testing.T) {
 func TestPoliciesThatAreTheSameAreNotComparedAgain(t *testing.T) {
 	t.Parallel()
 	recorder := events.NewFakeRecorder(10)
-	c := NewController(nil, nil, recorder, Options{OwnRanges: func() (ipmap.Ranges, error) { return nil, nil }})
+	c := NewController(nil, nil, recorder, Options{
+		OwnRanges:      func() (ipmap.Ranges, error) { return nil, nil },
+		RangesOfOthers: func(context.Context, string) (ipmap.Ranges, error) { return nil, nil },
+	})
 	computed := 0
 	c.complements.compute = func(selectors []metav1.LabelSelector, limit int) complement {
 		computed++
@@ -276,7 +280,7 @@ func TestPoliciesThatAreTheSameAreNotComparedAgain(t *testing.T) {
 		t.Helper()
 		for i := range 6 {
 			for _, namespace := range []string{"shop-rome", "bank-rome"} {
-				desired, err := c.egressPolicies(nm, tenantlimits.Limits{}, namespace, policies)
+				desired, err := c.egressPolicies(t.Context(), nm, tenantlimits.Limits{}, namespace, policies)
 				require.NoError(t, err)
 				require.NotEmpty(t, desired)
 			}

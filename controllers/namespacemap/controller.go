@@ -62,6 +62,11 @@ type Options struct {
 	// FollowOwnRanges may be nil.
 	OwnRanges       func() (ipmap.Ranges, error)
 	FollowOwnRanges func(f func())
+	// RangesOfOthers returns the ranges by which this cluster reaches the clusters that are not the given consumer, or an error as long as
+	// they are unknown. The pods of the consumer must not reach them. FollowRangesOfOthers registers a function that is called after a
+	// result has changed. FollowRangesOfOthers may be nil.
+	RangesOfOthers       func(ctx context.Context, consumer string) (ipmap.Ranges, error)
+	FollowRangesOfOthers func(f func())
 	// RangesOf maps a consumer's ID to the ranges that its pods may always reach, which are the ranges of the network
 	// between the clusters.
 	RangesOf map[string]ipmap.Ranges

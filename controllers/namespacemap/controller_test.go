@@ -30,7 +30,7 @@ import (
 
 var provider = controllertest.Cluster{
 	ID:      "provider",
-	Options: testenv.Options{CRDPaths: []string{"../../api/crds"}, NoScheduler: true},
+	Options: testenv.Options{CRDPaths: []string{"../../api/crds", "../../api/crds/network"}, NoScheduler: true},
 }
 
 func TestMain(m *testing.M) { os.Exit(controllertest.Main(m, &provider)) }

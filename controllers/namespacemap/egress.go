@@ -52,7 +52,7 @@ func (c *Controller) ensureEgressPolicies(ctx context.Context, nm *offloading.Na
 	if err := c.client.List(ctx, actual, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("listing the NetworkPolicies of namespace %s, %w", namespace, err)
 	}
-	desired, err := c.egressPolicies(nm, limits, namespace, actual.Items)
+	desired, err := c.egressPolicies(ctx, nm, limits, namespace, actual.Items)
 	if err != nil {
 		return err
 	}
@@ -126,12 +126,14 @@ func (c *Controller) forget(namespace string) {
 }
 
 // egressPolicies returns the desired NetworkPolicies of a remote namespace, in addition to the existing ones.
-func (c *Controller) egressPolicies(nm *offloading.NamespaceMap, limits tenantlimits.Limits, namespace string, existing []networkingv1.NetworkPolicy) ([]*networkingv1.NetworkPolicy, error) {
+func (c *Controller) egressPolicies(
+	ctx context.Context, nm *offloading.NamespaceMap, limits tenantlimits.Limits, namespace string, existing []networkingv1.NetworkPolicy,
+) ([]*networkingv1.NetworkPolicy, error) {
 	if !limits.Enabled(tenantlimits.EgressPolicy) {
 		c.forget(namespace)
 		return nil, nil
 	}
-	own, err := c.options.OwnRanges()
+	denied, err := c.listDeniedRanges(ctx, nm.Labels[wire.OriginIDLabel])
 	if err != nil {
 		return nil, fmt.Errorf("determining what the pods of consumer %s may reach, %w", nm.Labels[wire.OriginIDLabel], err)
 	}
@@ -159,7 +161,7 @@ func (c *Controller) egressPolicies(nm *offloading.NamespaceMap, limits tenantli
 		c.incomplete.Set(types.NamespacedName{Name: namespace}, true)
 		c.report.Warn(nm, partialEgressReason, mapAction, remaining.describeProblem(namespace))
 	}
-	rules := c.egressRules(nm, limits, own)
+	rules := c.egressRules(nm, limits, denied)
 	desired := []*networkingv1.NetworkPolicy{newEgressPolicy(nm, namespace, wire.EgressIsolationPolicy, metav1.LabelSelector{}, nil)}
 	named := nameSelectors(remaining.selectors, names[1:], existing)
 	for _, name := range slices.Sorted(maps.Keys(named)) {
@@ -246,10 +248,28 @@ func (c *Controller) ensureNetworkPolicy(ctx context.Context, desired *networkin
 	return nil
 }
 
+// listDeniedRanges returns the ranges that the pods of a consumer must not reach by default: those of this cluster, of
+// metadata services, and those by which this cluster reaches its other peers. The gateways let the pods of consumers
+// pass like all other pods of this cluster, so a consumer could otherwise reach all pods of the other consumers' own
+// clusters.
+func (c *Controller) listDeniedRanges(ctx context.Context, consumer string) (ipmap.Ranges, error) {
+	own, err := c.options.OwnRanges()
+	if err != nil {
+		return nil, err
+	}
+	others, err := c.options.RangesOfOthers(ctx, consumer)
+	if err != nil {
+		return nil, err
+	}
+	return slices.Concat(own, others, metadataServices).Summarize(), nil
+}
+
 // egressRules returns the default egress of a consumer's pods. Ingress is not restricted by default, because the
 // consumer decides which clients may reach its pods, and this cluster's ingress controllers and load balancers must
 // reach them.
-func (c *Controller) egressRules(nm *offloading.NamespaceMap, limits tenantlimits.Limits, own ipmap.Ranges) []networkingv1.NetworkPolicyEgressRule {
+func (c *Controller) egressRules(
+	nm *offloading.NamespaceMap, limits tenantlimits.Limits, denied ipmap.Ranges,
+) []networkingv1.NetworkPolicyEgressRule {
 	consumer := nm.Labels[wire.OriginIDLabel]
 	dns := []networkingv1.NetworkPolicyPort{
 		{Protocol: ptr.To(corev1.ProtocolUDP), Port: ptr.To(intstr.FromInt32(53))},
@@ -262,8 +282,11 @@ func (c *Controller) egressRules(nm *offloading.NamespaceMap, limits tenantlimit
 			MatchLabels:      map[string]string{wire.RemoteClusterIDLabel: consumer},
 			MatchExpressions: []metav1.LabelSelectorRequirement{{Key: wire.TenantNamespaceLabel, Operator: metav1.LabelSelectorOpDoesNotExist}},
 		}},
-		{IPBlock: allBut("0.0.0.0/0", own)},
-		{IPBlock: allBut("::/0", own)},
+	}
+	for _, family := range []string{"0.0.0.0/0", "::/0"} {
+		if block := allBut(family, denied); block != nil {
+			peers = append(peers, networkingv1.NetworkPolicyPeer{IPBlock: block})
+		}
 	}
 	reachable := append(ipmap.Ranges{}, limits.Ranges(tenantlimits.EgressCIDRs)...)
 	reachable = append(reachable, c.options.RangesOf[consumer]...)
@@ -286,14 +309,16 @@ func newEgressPolicy(nm *offloading.NamespaceMap, namespace, name string, select
 	}
 }
 
-// allBut returns an IPBlock with all addresses of an IP family except the ranges of this cluster and of metadata
-// services.
-func allBut(all string, own ipmap.Ranges) *networkingv1.IPBlock {
+// allBut returns an IPBlock with all addresses of an IP family except the denied ranges, which must be summarized. It
+// returns nil if the whole family is denied, because an IPBlock cannot except all of its addresses.
+func allBut(all string, denied ipmap.Ranges) *networkingv1.IPBlock {
 	family := netip.MustParsePrefix(all)
 	block := &networkingv1.IPBlock{CIDR: all}
-	excepted := append(append(ipmap.Ranges{}, own...), metadataServices...)
-	for _, prefix := range excepted.Summarize() {
-		if prefix.Addr().Is4() == family.Addr().Is4() && prefix.Bits() > 0 {
+	for _, prefix := range denied {
+		if prefix == family {
+			return nil
+		}
+		if prefix.Addr().Is4() == family.Addr().Is4() {
 			block.Except = append(block.Except, prefix.String())
 		}
 	}

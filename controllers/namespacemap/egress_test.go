@@ -14,16 +14,19 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	networking "github.com/refract-project/refract/api/networking/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers"
 	"github.com/refract-project/refract/controllers/internal/controllertest"
+	"github.com/refract-project/refract/internal/ipmap"
 )
 
 // awaitEgress waits for a NetworkPolicy that allows all addresses. If excepted is true, the range in the argument
@@ -84,6 +87,108 @@ func TestEgressPolicy(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// awaitBlock waits until the default egress allows a range explicitly, or does not.
+func awaitBlock(t *testing.T, namespace, cidr string, allowed bool) {
+	t.Helper()
+	controllertest.Eventually(t, fmt.Sprintf("block %s: %t", cidr, allowed), func() error {
+		policy := &networkingv1.NetworkPolicy{}
+		key := types.NamespacedName{Namespace: namespace, Name: wire.EgressNetworkPolicy}
+		if err := provider.Client.Get(t.Context(), key, policy); err != nil {
+			return err
+		}
+		isBlock := func(peer networkingv1.NetworkPolicyPeer) bool {
+			return peer.IPBlock != nil && peer.IPBlock.CIDR == cidr
+		}
+		if slices.ContainsFunc(policy.Spec.Egress[1].To, isBlock) != allowed {
+			return fmt.Errorf("the peers are %v", policy.Spec.Egress[1].To)
+		}
+		return nil
+	})
+}
+
+// remap creates the Configuration of a peer in its tenant namespace, or replaces its published ranges.
+func remap(t *testing.T, tenant, peer, pods, external string) *networking.Configuration {
+	t.Helper()
+	c := &networking.Configuration{ObjectMeta: metav1.ObjectMeta{
+		Namespace: tenant, Name: peer, Labels: map[string]string{wire.RemoteClusterIDLabel: peer},
+	}}
+	c.Spec.Remote.CIDR = networking.ClusterConfigCIDR{Pod: []networking.CIDR{"10.244.0.0/16"}, External: []networking.CIDR{"10.70.0.0/16"}}
+	if err := provider.Client.Create(t.Context(), c); !apierrors.IsAlreadyExists(err) {
+		require.NoError(t, err)
+	}
+	if pods != "" {
+		provider.PatchStatus(t, c, fmt.Sprintf(`{"status":{"remote":{"cidr":{"pod":[%q],"external":[%q]}}}}`, pods, external))
+	}
+	return c
+}
+
+// TestPodsOfAConsumerDoNotReachOtherPeers checks that the default egress excludes the ranges by which this cluster
+// reaches other peers, and follows them. The ranges of the consumer's own cluster are included, as are those that
+// egress-cidrs allows. A peer without published ranges changes nothing, whatever range it asks for.
+func TestPodsOfAConsumerDoNotReachOtherPeers(t *testing.T) {
+	homes, shops := map[string]string{}, map[string]string{}
+	for _, consumer := range []string{"rome", "turin"} {
+		homes[consumer] = tenant(t, consumer)
+		shops[consumer] = homes[consumer] + "-shop"
+	}
+	remap(t, homes["rome"], "rome", "10.61.0.0/16", "10.71.0.0/16")
+	provider.StartManager(t)
+	for consumer, home := range homes {
+		nm := replicated(home, consumer, map[string]string{"shop": shops[consumer]})
+		provider.Create(t, nm)
+		awaitPhases(t, nm, phases{"shop": offloading.MappingAccepted})
+	}
+	// The ranges of a peer that has joined before are excluded from the start, before the consumer has access.
+	for consumer, excepted := range map[string]bool{"rome": false, "turin": true} {
+		for _, cidr := range []string{"10.61.0.0/16", "10.71.0.0/16"} {
+			awaitEgress(t, shops[consumer], cidr, excepted)
+		}
+	}
+
+	remap(t, homes["turin"], "turin", "", "")
+	milan := remap(t, tenant(t, "milan"), "milan", "10.65.0.0/16", "10.75.0.0/16")
+	for _, shop := range shops {
+		awaitEgress(t, shop, "10.65.0.0/16", true)
+		awaitEgress(t, shop, "10.75.0.0/16", true)
+		awaitEgress(t, shop, "10.244.0.0/16", false)
+	}
+	remap(t, homes["turin"], "turin", "10.63.0.0/16", "10.73.0.0/16")
+	awaitEgress(t, shops["rome"], "10.63.0.0/16", true)
+	awaitEgress(t, shops["turin"], "10.63.0.0/16", false)
+	remap(t, homes["rome"], "rome", "10.67.0.0/16", "10.71.0.0/16")
+	awaitEgress(t, shops["turin"], "10.67.0.0/16", true)
+	awaitEgress(t, shops["turin"], "10.61.0.0/16", false)
+	awaitEgress(t, shops["rome"], "10.67.0.0/16", false)
+
+	annotate := func(value string) {
+		patch := fmt.Sprintf(`{"metadata":{"annotations":{"tenants.refract.io/egress-cidrs":%s}}}`, value)
+		provider.Patch(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: homes["turin"]}}, patch)
+	}
+	annotate(`"10.67.0.0/16"`)
+	awaitBlock(t, shops["turin"], "10.67.0.0/16", true)
+	awaitBlock(t, shops["rome"], "10.67.0.0/16", false)
+	annotate("null")
+	awaitBlock(t, shops["turin"], "10.67.0.0/16", false)
+
+	provider.Delete(t, milan)
+	awaitEgress(t, shops["turin"], "10.65.0.0/16", false)
+	awaitEgress(t, shops["turin"], "10.71.0.0/16", true)
+}
+
+// TestNoEgressIfAllAddressesAreOurs checks that the default egress has no block of an IP family whose addresses all
+// belong to this cluster. An exception of all addresses is not valid, and without it the block would allow everything.
+func TestNoEgressIfAllAddressesAreOurs(t *testing.T) {
+	home := tenant(t, "rome")
+	all, err := ipmap.ParseRanges("--own-cidrs", []string{"0.0.0.0/0"})
+	require.NoError(t, err)
+	provider.StartManager(t, func(o *controllers.Options) { o.OwnCIDRs = all })
+	nm := replicated(home, "rome", map[string]string{"shop": home + "-shop"})
+	provider.Create(t, nm)
+	awaitPhases(t, nm, phases{"shop": offloading.MappingAccepted})
+	awaitBlock(t, home+"-shop", "::/0", true)
+	awaitBlock(t, home+"-shop", "0.0.0.0/0", false)
 }
 
 // awaitAllowed waits until all pods are isolated, and exactly the given pods have the default egress. A pod is

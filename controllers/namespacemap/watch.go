@@ -103,8 +103,10 @@ func (c *Controller) watch(mgr manager.Manager) error {
 		return obj.GetAnnotations()[wire.ManagedByNamespaceMapAnnotation] != ""
 	}))
 	build := builder.ControllerManagedBy(mgr)
-	if c.options.FollowOwnRanges != nil {
-		build = build.WatchesRawSource(source.Func(c.followOwnRanges))
+	for _, follow := range []func(func()){c.options.FollowOwnRanges, c.options.FollowRangesOfOthers} {
+		if follow != nil {
+			build = build.WatchesRawSource(c.enqueueAllAfter(follow))
+		}
 	}
 	return build.
 		Named(c.Name()).
@@ -128,21 +130,24 @@ func (c *Controller) forgetDeleted(_ context.Context, e event.DeleteEvent, _ wor
 	c.grants.forget(e.Object.GetName())
 }
 
-// followOwnRanges reconciles all NamespaceMaps when the ranges of this cluster have changed.
-func (c *Controller) followOwnRanges(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-	c.options.FollowOwnRanges(func() {
-		list := &offloading.NamespaceMapList{}
-		if err := c.client.List(ctx, list); err != nil {
-			log.FromContext(ctx).Error(err, "Cannot list the NamespaceMaps")
-			return
-		}
-		for i := range list.Items {
-			if isReplicated(&list.Items[i]) {
-				queue.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+// enqueueAllAfter returns a source that reconciles all NamespaceMaps whenever the function that it passes to follow is
+// called.
+func (c *Controller) enqueueAllAfter(follow func(func())) source.Source {
+	return source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+		follow(func() {
+			list := &offloading.NamespaceMapList{}
+			if err := c.client.List(ctx, list); err != nil {
+				log.FromContext(ctx).Error(err, "Cannot list the NamespaceMaps")
+				return
 			}
-		}
+			for i := range list.Items {
+				if isReplicated(&list.Items[i]) {
+					queue.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+				}
+			}
+		})
+		return nil
 	})
-	return nil
 }
 
 // limitsChanged selects updates that change the limits of a consumer.

@@ -58,7 +58,7 @@ func providerRules() []Rule {
 			"plugins.refract.io", on("peernetworks"), do("get", "list", "watch")),
 		grant("to show in them whether the gateways of the peer are connected",
 			"plugins.refract.io", on("peernetworks/status"), do("patch")),
-		grant("to translate the addresses of other clusters, where Liqo's network module remaps them",
+		grant("to translate the addresses of other clusters, where the network remaps them, and to keep pods of consumers from them",
 			"networking.liqo.io", on("configurations"), do("list", "watch")),
 		grant("to create namespaces for consumers, to delete them when they are unoffloaded, to label offloaded ones for the scheduling webhook, and to record the conditions of Tenants",
 			"", on("namespaces"), do("get", "list", "watch", "create", "patch", "delete")),

@@ -10,9 +10,10 @@ var (
 	FQDNEndpoints = &Setting{Name: "fqdn-endpoints", Kind: Switch, Default: "false",
 		Help: "allow EndpointSlices of consumers with host names (address type FQDN), which no check can hold to the ranges of the consumer"}
 	EgressPolicy = &Setting{Name: "egress-policy", Kind: Switch, Default: "true",
-		Help: "create a NetworkPolicy in the namespaces of consumers that keeps their pods from this cluster's own pods, Services, nodes and metadata services"}
+		Help: "create a NetworkPolicy in the namespaces of consumers that keeps their pods from this cluster's own pods, Services " +
+			"and nodes, from its other peers, and from metadata services"}
 	EgressCIDRs = &Setting{Name: "egress-cidrs", Kind: CIDRs, Default: "",
-		Help: "CIDRs of this cluster that the NetworkPolicy lets the pods of consumers reach nevertheless"}
+		Help: "CIDRs of this cluster or of its other peers that the NetworkPolicy lets the pods of consumers reach nevertheless"}
 	WiderEgress = &Setting{Name: "wider-egress", Kind: Switch, Default: "true",
 		Help: "let NetworkPolicies of consumers allow egress that this cluster's own do not allow; policies add up"}
 )

@@ -59,21 +59,11 @@ func (n *Networks) find(ctx context.Context, cluster, address string, choose fun
 // network returns the network of a cluster. remapped is false if this cluster has no network module, so that addresses
 // are not remapped.
 func (n *Networks) network(ctx context.Context, cluster string) (known network, remapped bool, err error) {
-	select {
-	case <-n.answered:
-	case <-ctx.Done():
-		return network{}, false, fmt.Errorf("waiting for Configurations: %w", ErrNotYet)
+	if remapped, err := n.awaitConfigurations(ctx); err != nil || !remapped {
+		return network{}, false, err
 	}
 	n.mu.RLock()
 	defer n.mu.RUnlock()
-	switch {
-	case n.resource == absent:
-		return network{}, false, nil
-	case n.resource == unread && n.refusal != nil:
-		return network{}, false, fmt.Errorf("reading the Configurations of %s, %w", configurations.Group, n.refusal)
-	case n.resource == unread || !n.heard.HasSynced():
-		return network{}, false, fmt.Errorf("waiting for Configurations: %w", ErrNotYet)
-	}
 	known, ok := n.networks[cluster]
 	if !ok {
 		return network{}, false, fmt.Errorf("looking for the Configuration of cluster %s: %w: connect the networks of the two clusters", cluster, ErrUnknown)

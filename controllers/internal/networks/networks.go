@@ -16,6 +16,7 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -56,6 +57,10 @@ type Networks struct {
 	refusal   error              // error of the last attempt to read, or nil after a success
 	networks  map[string]network // keyed by cluster ID
 	followers []func(cluster string)
+
+	seen            map[string]seenRanges // keyed by the namespace and name of the Configuration
+	rangesFollowers []func()
+	pending         *time.Timer // timer of the next notification of rangesFollowers, or nil if none is due
 }
 
 // state records whether this cluster serves Configurations.
@@ -73,7 +78,7 @@ const byCluster = "cluster"
 // New returns Networks that watch the Configurations in the cluster that config describes, after a manager has started
 // them.
 func New(config *rest.Config) (*Networks, error) {
-	n := &Networks{answered: make(chan struct{}), networks: map[string]network{}}
+	n := &Networks{answered: make(chan struct{}), networks: map[string]network{}, seen: map[string]seenRanges{}}
 	n.close = sync.OnceFunc(func() { close(n.answered) })
 	var err error
 	n.informer, err = optionalapi.NewInformer(config, configurations, optionalapi.Options{Indexers: cache.Indexers{byCluster: indexByCluster}, Observe: n.note})
@@ -121,6 +126,28 @@ func (n *Networks) Follow(f func(cluster string)) {
 	n.followers = append(n.followers, f)
 }
 
+// awaitConfigurations waits until the Configurations have been read, or an attempt to read them has failed. remapped is
+// false if this cluster has no network module, so that addresses are not remapped. It returns an error while the
+// Configurations are unknown.
+func (n *Networks) awaitConfigurations(ctx context.Context) (remapped bool, err error) {
+	select {
+	case <-n.answered:
+	case <-ctx.Done():
+		return false, fmt.Errorf("waiting for Configurations: %w", ErrNotYet)
+	}
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	switch {
+	case n.resource == absent:
+		return false, nil
+	case n.resource == unread && n.refusal != nil:
+		return false, fmt.Errorf("reading the Configurations of %s, %w", configurations.Group, n.refusal)
+	case n.resource == unread || !n.heard.HasSynced():
+		return false, fmt.Errorf("waiting for Configurations: %w", ErrNotYet)
+	}
+	return true, nil
+}
+
 // note records the result of an attempt to read the Configurations.
 func (n *Networks) note(err error) {
 	n.mu.Lock()
@@ -133,6 +160,9 @@ func (n *Networks) note(err error) {
 		n.resource, n.refusal = absent, nil
 	}
 	changed := before != n.resource && before != unread
+	if changed {
+		n.scheduleRangesNotification()
+	}
 	n.mu.Unlock()
 	if err != nil {
 		n.close()
@@ -151,6 +181,7 @@ func (n *Networks) changed(object any) {
 	if !ok {
 		return
 	}
+	n.updateSeen(u)
 	cluster := u.GetLabels()[wire.RemoteClusterIDLabel]
 	found, err := n.informer.GetIndexer().ByIndex(byCluster, cluster)
 	if err != nil || cluster == "" {
