@@ -136,10 +136,12 @@ func TestEndpoints(t *testing.T) {
 func TestFlags(t *testing.T) {
 	for line, want := range map[string]string{
 		"run": "is not set",
-		"run --cluster-id=a --namespace=b --name=c":                             `--pod-ip="" is not an address`,
+		"run --cluster-id=a --namespace=b --name=c":                             `--pod-ip is not set: set it, or --mtu`,
 		"run --cluster-id=a --namespace=b --name=c --mtu=1500 --wireguard=fast": `--wireguard is "fast"`,
 		"run --cluster-id=a --namespace=b --name=c --mtu=-1":                    "--mtu=-1: use 0 or more",
-		"run --cluster-id=a --namespace=b --name=c --mtu=1500 --standby":        `--standby needs an IPv4 address, and --pod-ip is ""`,
+		"run --cluster-id=a --namespace=b --name=c --mtu=1500 --standby":        `--standby needs the address of this pod: set --pod-ip`,
+		"run --cluster-id=a --namespace=b --name=c --pod-ip=fd00::5":            `--pod-ip="fd00::5": the pod has no IPv4 address, which gateways need`,
+		"run --cluster-id=a --namespace=b --name=c --pod-ip=fd00::5,x":          `--pod-ip="fd00::5,x": "x" is not an address`,
 		"run --x":                            "unknown flag: --x: see gateway run --help",
 		"agent":                              "--node-name is not set",
 		"agent --node-name=a --log-format=x": `--log-format is "x"`,
@@ -150,6 +152,15 @@ func TestFlags(t *testing.T) {
 		command.SetArgs(strings.Fields(line))
 		command.SetErr(&strings.Builder{})
 		require.ErrorContains(t, command.ExecuteContext(t.Context()), want, line)
+	}
+}
+
+// TestPodAddresses checks that the IPv4 address of a pod is used, whatever family the cluster prefers.
+func TestPodAddresses(t *testing.T) {
+	for given, want := range map[string]string{"10.1.0.1": "10.1.0.1", "10.1.0.1,fd00::5": "10.1.0.1", "fd00::5,10.1.0.1": "10.1.0.1"} {
+		o := runOptions{clusterID: "a", namespace: "b", name: "c", podIP: given, standby: true, implementation: "auto"}
+		require.NoError(t, o.validate())
+		require.Equal(t, want, o.podIP)
 	}
 }
 
