@@ -73,6 +73,16 @@ func TestNodes(t *testing.T) {
 	}
 }
 
+// TestSources checks that packets of nodes may arrive from all their IPv4 addresses, and from an address that is kept.
+func TestSources(t *testing.T) {
+	a, b, kept := newNode("192.168.0.9"), newNode("192.168.0.1"), desired.Node{Name: "c", IP: netip.MustParseAddr("192.168.0.3")}
+	a.Status.Addresses = append(a.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: "10.9.0.9"},
+		corev1.NodeAddress{Type: corev1.NodeHostName, Address: "192.168.0.99"},
+		corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: "none"})
+	require.Equal(t, "[10.9.0.9 192.168.0.1 192.168.0.3 192.168.0.9 203.0.113.9]",
+		fmt.Sprint(listSources([]corev1.Node{a, b}, []desired.Node{kept, {IP: netip.MustParseAddr("192.168.0.9")}})))
+}
+
 // TestPods checks which addresses of pods get a route of their own: those on a real node that are outside of its pod
 // ranges.
 func TestPods(t *testing.T) {
@@ -140,7 +150,7 @@ func TestFlags(t *testing.T) {
 		"run --cluster-id=a --namespace=b --name=c --mtu=1500 --wireguard=fast": `--wireguard is "fast"`,
 		"run --cluster-id=a --namespace=b --name=c --mtu=-1":                    "--mtu=-1: use 0 or more",
 		"run --cluster-id=a --namespace=b --name=c --mtu=1500 --standby":        `--standby needs the address of this pod: set --pod-ip`,
-		"run --cluster-id=a --namespace=b --name=c --pod-ip=fd00::5":            `--pod-ip="fd00::5": the pod has no IPv4 address, which gateways need`,
+		"run --cluster-id=a --namespace=b --name=c --pod-ip=fd00::5":            `--pod-ip="fd00::5": the pod has no IPv4 address`,
 		"run --cluster-id=a --namespace=b --name=c --pod-ip=fd00::5,x":          `--pod-ip="fd00::5,x": "x" is not an address`,
 		"run --x":                            "unknown flag: --x: see gateway run --help",
 		"agent":                              "--node-name is not set",
