@@ -127,6 +127,18 @@ func TestPodsByObjects(t *testing.T) {
 		dial(t, rome.pod, "10.61.1.10:8080")
 		pass()
 	})
+	t.Run("strict reverse path filter", func(t *testing.T) {
+		rome.gate.Sysctl(reversePathFilter, "1")
+		rome.run.restart()
+		await(t, func() error { return rome.hasEvent("net.ipv4.conf.all.rp_filter is 1 in the pod of the gateway") })
+		require.Equal(t, 1.0, rome.run.metric("refract_gateway_refused"))
+		pass()
+		rome.gate.Sysctl(reversePathFilter, "0")
+		rome.run.restart()
+		rome.run.awaitApplied()
+		require.Zero(t, rome.run.metric("refract_gateway_refused"))
+		pass()
+	})
 	t.Run("restart changes nothing", func(t *testing.T) {
 		for _, c := range all() {
 			before := dump(t, c.host)

@@ -174,6 +174,21 @@ func TestPodAddresses(t *testing.T) {
 	}
 }
 
+// TestReversePathFilter checks that a strict filter is reported if a pod of the peer can have the address of the gateway's pod.
+func TestReversePathFilter(t *testing.T) {
+	peer := &networking.Configuration{}
+	peer.Spec.Remote.CIDR.Pod = []networking.CIDR{"", "10.1.0.0/16"}
+	inside, outside := netip.MustParseAddr("10.1.2.5"), netip.MustParseAddr("10.2.2.5")
+	require.ErrorContains(t, checkReversePathFilter("1", inside, peer), "net.ipv4.conf.all.rp_filter is 1 in the pod of the gateway: "+
+		"the kernel drops the packets of the peer's pod with the address 10.1.2.5")
+	require.NoError(t, checkReversePathFilter("1", outside, peer))
+	require.NoError(t, checkReversePathFilter("1", netip.Addr{}, peer))
+	require.NoError(t, checkReversePathFilter("1", inside, nil))
+	for _, value := range []string{"0", "2", ""} {
+		require.NoError(t, checkReversePathFilter(value, inside, peer))
+	}
+}
+
 // TestStandby checks which pod of a gateway is active: the pod in status.internalEndpoint, or, if there is no endpoint,
 // a pod that was not started as a standby.
 func TestStandby(t *testing.T) {
