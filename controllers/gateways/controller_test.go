@@ -167,6 +167,8 @@ func TestServer(t *testing.T) {
 	assert.Subset(t, container.Args, []string{
 		"run", "--name=milan", "--cluster-id=rome", "--liqo-namespace=default", "--standby", "--wireguard=auto", "--keys-dir=/etc/wireguard/keys",
 	})
+	addresses := container.Env[slices.IndexFunc(container.Env, func(e corev1.EnvVar) bool { return e.Name == "POD_IP" })]
+	assert.Equal(t, "status.podIPs", addresses.ValueFrom.FieldRef.FieldPath, "status.podIP may be an IPv6 address")
 	assert.Equal(t, []corev1.Capability{"NET_ADMIN"}, container.SecurityContext.Capabilities.Add)
 	assert.False(t, pod.Spec.HostNetwork)
 	keys := pod.Spec.Volumes[slices.IndexFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == "keys" })]
@@ -190,6 +192,26 @@ func TestServer(t *testing.T) {
 	for _, object := range []client.Object{deployment, service, slice, secret} {
 		rome.AwaitGone(t, object)
 	}
+}
+
+// TestAPodThatEnds checks that the Event about a gateway without an available pod has the error with which its pod ends.
+func TestAPodThatEnds(t *testing.T) {
+	start(t)
+	namespace := tenant(t, "milan")
+	server := serverOf(namespace, "milan", corev1.ServiceTypeClusterIP)
+	rome.Create(t, server)
+	deployment := awaitDeployment(t, namespace, "milan")
+	assert.Equal(t, corev1.TerminationMessageFallbackToLogsOnError, deployment.Spec.Template.Spec.Containers[0].TerminationMessagePolicy)
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "gw-milan-1", Labels: deployment.Spec.Selector.MatchLabels},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "gateway", Image: "gateway"}}},
+	}
+	rome.Create(t, pod)
+	rome.PatchStatus(t, pod, `{"status":{"containerStatuses":[{"name":"gateway","image":"","imageID":"","ready":false,"restartCount":1,
+		"state":{"waiting":{"reason":"CrashLoopBackOff","message":"back-off 10s"}},
+		"lastState":{"terminated":{"exitCode":1,"message":"a line of the log\ngateway: the pod has no IPv4 address\n"}}}]}}`)
+	event := rome.AwaitEvent(t, namespace, api.GatewayServerKind, "milan", "GatewayUnavailable")
+	assert.Contains(t, event.Note, "pod gw-milan-1: CrashLoopBackOff: back-off 10s: gateway: the pod has no IPv4 address")
 }
 
 // TestClient checks that a GatewayClient has no Service, and that objects of a client are deleted with it.

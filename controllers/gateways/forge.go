@@ -109,9 +109,13 @@ func (c *Controller) forgeDeployment(g gateway, template *appsv1.Deployment) *ap
 		"run", "--name=" + name, "--cluster-id=" + c.options.ClusterID, "--liqo-namespace=" + c.options.Installation,
 		"--keys-dir=" + keysPath, "--standby",
 	}, container.Args...)
+	if container.TerminationMessagePolicy == "" {
+		// The Event about a gateway that does not start then has the reason.
+		container.TerminationMessagePolicy = corev1.TerminationMessageFallbackToLogsOnError
+	}
 	mountKeys(g, &pod.Spec, container)
 	for env, path := range map[string]string{
-		"NODE_NAME": "spec.nodeName", "POD_IP": "status.podIP", "POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace",
+		"NODE_NAME": "spec.nodeName", "POD_IP": "status.podIPs", "POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace",
 	} {
 		container.Env = append(container.Env, corev1.EnvVar{Name: env, ValueFrom: &corev1.EnvVarSource{
 			FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: path},

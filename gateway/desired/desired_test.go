@@ -93,9 +93,12 @@ func format(s netstate.State) string {
 		line("forward %s dev %s to %s", f.MAC, f.Link, f.Host)
 	}
 	for _, r := range s.Routes {
-		if r.Link == "" {
+		switch {
+		case r.Link == "":
 			line("route table %d unreachable %s", r.Table, r.Destination)
-		} else {
+		case !r.Via.IsValid():
+			line("route table %d %s tos %#x dev %s", r.Table, r.Destination, r.TOS, r.Link)
+		default:
 			line("route table %d %s via %s dev %s mtu %d", r.Table, r.Destination, r.Via, r.Link, r.MTU)
 		}
 	}

@@ -30,6 +30,9 @@ const EchoPort = 6096
 const (
 	nodesTable  = 21001
 	tunnelTable = 21002
+	// echoTable has the routes of answers to nodes. It applies after the tables of the links, which forwarded packets use.
+	echoTable    = 21003
+	echoPriority = rulePriority + 1
 )
 
 const (
@@ -59,8 +62,8 @@ var (
 
 // GatewayScope lists the links, routing tables and nftables table that belong to a gateway, in the network namespace of
 // its pod.
-var GatewayScope = netstate.Scope{Links: []string{VXLANLink, TunnelLink}, RouteTables: []int{nodesTable, tunnelTable}, Table: TableName,
-	LocalRule: true}
+var GatewayScope = netstate.Scope{Links: []string{VXLANLink, TunnelLink}, RouteTables: []int{nodesTable, tunnelTable, echoTable},
+	Table: TableName, LocalRule: true}
 
 // Node is a node of this cluster as a gateway reaches it.
 type Node struct {
@@ -157,6 +160,7 @@ func CompileGateway(p Peering) (Gateway, error) {
 			{Priority: markedPriority, In: VXLANLink, Mark: nodesMark, Table: nodesTable},
 			{Priority: rulePriority, In: VXLANLink, Table: nodesTable},
 			{Priority: rulePriority, In: TunnelLink, Table: tunnelTable},
+			{Priority: echoPriority, Table: echoTable},
 		},
 		// Packets from a peer must not use the routes of the pod, and packets from a node must not be sent to the
 		// internet.
@@ -290,7 +294,7 @@ func addNodes(state *netstate.State, nodes []Node) {
 			targets = append(targets, single(n.External))
 		}
 		addHop(state, hop{hops[n.Name], nodeMAC(n.Name), n.IP}, tunnelTable, targets, 0)
-		addEcho(state, n.IP, nodeMAC(n.Name))
+		addEchoIn(echoTable, state, n.IP, nodeMAC(n.Name))
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/refract-project/refract/gateway/netstate"
+	"github.com/refract-project/refract/gateway/nodeleg"
 )
 
 const (
@@ -49,10 +50,18 @@ func addHop(state *netstate.State, h hop, table int, targets []netip.Prefix, mtu
 	}
 }
 
-// addEcho adds the next hop of requests and answers to another end of the VXLAN device (package nodeleg). They are sent to the
-// host's own address, but through the device, where the routes do not lead.
-func addEcho(state *netstate.State, host netip.Addr, mac string) {
+// addEcho adds the way of requests and answers from a node to a gateway.
+func addEcho(state *netstate.State, gateway netip.Addr, mac string) {
+	addEchoIn(peersTable, state, gateway, mac)
+}
+
+// addEchoIn adds the way of requests and answers to another end of the VXLAN device (package nodeleg). They are sent to
+// the host's own address, but through the device, where the other routes do not lead. Without the route, a kernel with
+// net.ipv4.conf.all.rp_filter=1 or 2 drops what arrives from the other end, because its way back is another link.
+func addEchoIn(table int, state *netstate.State, host netip.Addr, mac string) {
 	state.Neighbours = append(state.Neighbours, netstate.Neighbour{Link: VXLANLink, IP: host, MAC: mac})
+	state.Routes = append(state.Routes,
+		netstate.Route{Table: table, Destination: single(host), Link: VXLANLink, TOS: nodeleg.TypeOfService})
 }
 
 func vxlan(mtu int, mac string) netstate.Link {

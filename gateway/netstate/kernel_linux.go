@@ -177,7 +177,7 @@ func (k *linuxKernel) readRoutes(table int, names map[int]string, into *snapshot
 		return err
 	}
 	for _, r := range routes {
-		found := Route{Table: table, Destination: prefixOf(r.Dst), Link: names[r.LinkIndex], Via: addrOf(r.Gw), MTU: r.MTU}
+		found := Route{Table: table, Destination: prefixOf(r.Dst), Link: names[r.LinkIndex], Via: addrOf(r.Gw), MTU: r.MTU, TOS: r.Tos}
 		if found.Link == "" && r.Type != unix.RTN_UNREACHABLE {
 			// This route leads to a link outside of the Scope. It belongs to another process, and must not equal a
 			// desired route.
@@ -326,7 +326,7 @@ func (k *linuxKernel) writeNeighbour(a action, n *netlink.Neigh, mac string) (er
 }
 
 func (k *linuxKernel) writeRoute(a action, r Route) error {
-	route := &netlink.Route{Table: r.Table, Family: unix.AF_INET, Dst: netOf(r.Destination), Protocol: Protocol}
+	route := &netlink.Route{Table: r.Table, Family: unix.AF_INET, Dst: netOf(r.Destination), Protocol: Protocol, Tos: r.TOS}
 	if a == remove {
 		// A route that another process has added to the table has another protocol, type and scope.
 		route.Protocol, route.Scope = 0, unix.RT_SCOPE_NOWHERE
@@ -336,6 +336,8 @@ func (k *linuxKernel) writeRoute(a action, r Route) error {
 		route.Type = unix.RTN_UNREACHABLE
 	} else {
 		route.LinkIndex, route.MTU = k.indexes[r.Link], r.MTU
+	}
+	if r.Via.IsValid() {
 		route.Gw, route.Flags = r.Via.AsSlice(), int(netlink.FLAG_ONLINK)
 	}
 	return k.routes.RouteReplace(route)

@@ -37,6 +37,7 @@ func everything() State {
 		Routes: []Route{
 			{Table: testRoute, Destination: prefix("10.61.0.0/16"), Link: testLink, Via: addr("240.0.0.1"), MTU: 1340},
 			{Table: testRoute, Destination: prefix("10.62.0.5/32"), Link: testLink, Via: addr("240.0.0.2")},
+			{Table: testRoute, Destination: prefix("192.168.0.5/32"), Link: testLink, TOS: 0x1c},
 			{Table: testRoute + 1, Destination: prefix("0.0.0.0/0")},
 		},
 		Rules: []PolicyRule{{Priority: 100, Table: testRoute}, {Priority: 101, In: "liqo-tunnel", Table: testRoute + 1},
@@ -138,10 +139,10 @@ func TestKernelRepairsEachObject(t *testing.T) {
 		damage func() error
 		writes int
 	}{
-		"link deleted":     {func() error { return links.LinkDel(link()) }, 9},
-		"link down":        {func() error { return links.LinkSetDown(link()) }, 5},
+		"link deleted":     {func() error { return links.LinkDel(link()) }, 10},
+		"link down":        {func() error { return links.LinkSetDown(link()) }, 6},
 		"mtu":              {func() error { return links.LinkSetMTU(link(), 1300) }, 1},
-		"another mac":      {func() error { return links.LinkSetHardwareAddr(link(), []byte{2, 0, 0, 0, 0, 9}) }, 10},
+		"another mac":      {func() error { return links.LinkSetHardwareAddr(link(), []byte{2, 0, 0, 0, 0, 9}) }, 11},
 		"forwarding off":   {func() error { host.Sysctl("net/ipv4/conf/"+testLink+"/forwarding", "0"); return nil }, 1},
 		"rp_filter on":     {func() error { host.Sysctl("net/ipv4/conf/"+testLink+"/rp_filter", "1"); return nil }, 1},
 		"accept_local off": {func() error { host.Sysctl("net/ipv4/conf/"+testLink+"/accept_local", "0"); return nil }, 1},
@@ -159,8 +160,11 @@ func TestKernelRepairsEachObject(t *testing.T) {
 		}, 2},
 		"address deleted": {func() error {
 			return links.AddrDel(link(), &netlink.Addr{IPNet: netOf(prefix("169.254.18.1/30"))})
-		}, 5}, // with its last address, a link also loses its settings and routes
+		}, 6}, // with its last address, a link also loses its settings and routes
 		"another address": {func() error { return links.AddrAdd(link(), &netlink.Addr{IPNet: netOf(prefix("10.9.9.9/24"))}) }, 1},
+		"route for a TOS deleted": {func() error {
+			return links.RouteDel(&netlink.Route{Table: testRoute, Dst: netOf(prefix("192.168.0.5/32")), Tos: 0x1c})
+		}, 1},
 		"neighbour deleted": {func() error {
 			return links.NeighDel(&netlink.Neigh{LinkIndex: link().Attrs().Index, IP: addr("240.0.0.1").AsSlice()})
 		}, 1},

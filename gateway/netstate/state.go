@@ -80,10 +80,13 @@ type Route struct {
 	Destination netip.Prefix
 	// Link is empty for a route that rejects packets (unreachable).
 	Link string
-	// Via is the next hop. It need not be in a range of the link.
+	// Via is the next hop. It need not be in a range of the link. If it is invalid, the destination itself is the next hop.
 	Via netip.Addr
 	// MTU is the MTU of the path. If it is 0, the MTU of the link is used.
 	MTU int
+	// TOS is the type of service that packets must have. If it is 0, the route applies to all packets. A table has one route to a
+	// destination, whatever its TOS.
+	TOS int
 }
 
 // PolicyRule selects a routing table for the packets that arrive on a link, or for all packets.

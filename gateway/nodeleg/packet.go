@@ -11,6 +11,10 @@ const (
 	packetSize    = 2 + 2*numberSize
 )
 
+// TypeOfService is the type of service (TOS, DSCP 7) of requests and answers. It is not used otherwise, so that a route can be for them
+// alone. It has only bits that all kernels compare.
+const TypeOfService = 0x1c
+
 // The kinds of packet. A request and its answer have the same length, so that an answer is never larger than what
 // caused it.
 const (

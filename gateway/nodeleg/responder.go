@@ -56,6 +56,10 @@ func listen(address netip.AddrPort) (*ipv4.PacketConn, error) {
 		return nil, fmt.Errorf("opening the port for the requests of nodes, %w", err)
 	}
 	socket := ipv4.NewPacketConn(connection)
+	if err := socket.SetTOS(TypeOfService); err != nil {
+		_ = socket.Close()
+		return nil, fmt.Errorf("setting the type of service of requests, %w", err)
+	}
 	if err := socket.SetControlMessage(ipv4.FlagInterface, true); err != nil {
 		_ = socket.Close()
 		return nil, fmt.Errorf("reading the link of requests, %w", err)

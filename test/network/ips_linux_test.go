@@ -96,6 +96,17 @@ func TestPodWithTheAddressOfAGateway(t *testing.T) {
 	connection, source = dialFrom(t, milan.pod, address, "10.71.1.10:8080")
 	require.Equal(t, "10.61.1.77", source)
 	exchange(t, connection)
+
+	// The refusal of the command gateway names this drop and the values that end it.
+	for _, c := range []struct {
+		filter string
+		passes bool
+	}{{"1", false}, {"2", true}, {"1", false}, {"0", true}} {
+		rome.gate.Sysctl(reversePathFilter, c.filter)
+		require.Equal(t, c.passes, connects(rome.pod, "10.61.1.77:8080"), c.filter)
+		require.Equal(t, c.passes, connectsFrom(milan.pod, address, "10.71.1.10:8080"), c.filter)
+		require.True(t, connectsFrom(milan.pod, podIP, "10.71.1.10:8080"), c.filter)
+	}
 }
 
 // TestIPs checks what a peer reaches through the IPs of a hub: a pod of another peer, hosts outside of the cluster, and

@@ -533,6 +533,27 @@ func forwardPort(t *testing.T, node *netlab.Host, port uint16, pod string) {
 	})
 }
 
+// translateSource gives packets of pods to a UDP port another address of their node, before masquerade does, until the test ends. A network
+// plugin with a tunnel on the second link of the node does so.
+func translateSource(t *testing.T, node *netlab.Host, port uint16, address string) {
+	t.Helper()
+	table := &nftables.Table{Name: "second", Family: nftables.TableFamilyIPv4}
+	inNFTables(t, node, func(c *nftables.Conn) {
+		c.AddTable(table)
+		chain := c.AddChain(&nftables.Chain{Name: "postrouting", Table: table, Type: nftables.ChainTypeNAT,
+			Hooknum:  nftables.ChainHookPostrouting,
+			Priority: nftables.ChainPriorityRef(*nftables.ChainPriorityNATSource - 10)})
+		c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: []expr.Any{
+			&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1}, &expr.Cmp{Register: 1, Data: []byte{unix.IPPROTO_UDP}},
+			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
+			&expr.Cmp{Register: 1, Data: binaryutil.BigEndian.PutUint16(port)},
+			&expr.Immediate{Register: 1, Data: netip.MustParseAddr(address).AsSlice()},
+			&expr.NAT{Type: expr.NATTypeSourceNAT, Family: unix.NFPROTO_IPV4, RegAddrMin: 1},
+		}})
+	})
+	t.Cleanup(func() { inNFTables(t, node, func(c *nftables.Conn) { c.DelTable(table) }) })
+}
+
 func inNFTables(t *testing.T, host *netlab.Host, f func(*nftables.Conn)) {
 	t.Helper()
 	require.NoError(t, host.Do(func() error {

@@ -13,6 +13,7 @@ import (
 	"github.com/google/nftables"
 	"github.com/stretchr/testify/require"
 
+	networking "github.com/refract-project/refract/api/networking/v1beta1"
 	"github.com/refract-project/refract/gateway/desired"
 	"github.com/refract-project/refract/test/support/netlab"
 )
@@ -82,7 +83,8 @@ func TestNodeLeg(t *testing.T) {
 	})
 }
 
-// checkNodeLeg checks the metrics and Events of a gateway while VXLAN is blocked between it and one of its two nodes.
+// checkNodeLeg checks the metrics, the Events and the Connection of a gateway while VXLAN is blocked between it and one of its two nodes,
+// and then between it and both.
 func checkNodeLeg(t *testing.T, s *site) {
 	t.Helper()
 	await(t, func() error { return expect(s.run.metric(endsMetric), 2.0) })
@@ -96,11 +98,21 @@ func checkNodeLeg(t *testing.T, s *site) {
 		return s.hasEvent("1 of 2 nodes do not reach this gateway, so their pods do not reach the peer: node. ")
 	})
 	require.Equal(t, 1.0, s.run.metric(missingEndsMetric))
-	require.Equal(t, 1.0, s.run.metric("refract_gateway_connected"), "the other node has its connection")
+	require.Equal(t, 1.0, s.run.metric("refract_gateway_connected"))
+	s.awaitConnection(t, networking.Connected) // the other node has its connection
 	await(t, func() error { return expect(s.nodeAgents[0].metric(missingEndsMetric), 1.0) })
 	require.Zero(t, s.nodeAgents[1].metric(missingEndsMetric))
 	allowPorts(t, s.gatewayNode)
 	await(t, func() error { return s.hasEvent("all nodes reach this gateway again (2)") })
 	require.Zero(t, s.run.metric(missingEndsMetric))
 	await(t, func() error { return expect(s.nodeAgents[0].metric(missingEndsMetric), 0.0) })
+
+	dropAt(t, s.gate, nftables.ChainHookInput, desired.VXLANPort)
+	s.awaitConnection(t, networking.ConnectionFailed)
+	require.Equal(t, 2.0, s.run.metric(missingEndsMetric))
+	require.Equal(t, 1.0, s.run.metric("refract_gateway_connected"), "the peer answers all the same")
+	allowPorts(t, s.gate)
+	s.awaitConnection(t, networking.Connected)
+	require.Less(t, s.run.metric(missingEndsMetric), 2.0)
+	await(t, func() error { return expect(s.run.metric(missingEndsMetric), 0.0) })
 }

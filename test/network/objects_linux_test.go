@@ -48,6 +48,9 @@ const (
 	agentsGroup, gatewaysGroup = "agents", "gateways"
 )
 
+// secondNodeIP is the second InternalIP of the node of the gateway.
+const secondNodeIP = "192.168.1.2"
+
 // site is a cluster of network namespaces with an API server. The command gateway runs according to the objects on this
 // API server.
 type site struct {
@@ -118,6 +121,24 @@ func TestPodsByObjects(t *testing.T) {
 
 	t.Run("Connections", func(t *testing.T) { checkConnections(t, rome, milan); pass() })
 	t.Run("nodes that do not reach the gateway", func(t *testing.T) { checkNodeLeg(t, rome); pass() })
+	t.Run("second address of a node", func(t *testing.T) {
+		translateSource(t, rome.gatewayNode, desired.VXLANPort, secondNodeIP)
+		// Only a new connection is sent from the other address.
+		dial(t, rome.pod, "10.61.1.10:8080")
+		pass()
+	})
+	t.Run("strict reverse path filter", func(t *testing.T) {
+		rome.gate.Sysctl(reversePathFilter, "1")
+		rome.run.restart()
+		await(t, func() error { return rome.hasEvent("net.ipv4.conf.all.rp_filter is 1 in the pod of the gateway") })
+		require.Equal(t, 1.0, rome.run.metric("refract_gateway_refused"))
+		pass()
+		rome.gate.Sysctl(reversePathFilter, "0")
+		rome.run.restart()
+		rome.run.awaitApplied()
+		require.Zero(t, rome.run.metric("refract_gateway_refused"))
+		pass()
+	})
 	t.Run("restart changes nothing", func(t *testing.T) {
 		for _, c := range all() {
 			before := dump(t, c.host)
@@ -237,6 +258,9 @@ func newSite(t *testing.T, control *testenv.Cluster) *site {
 		before := node.DeepCopy() // the controller manager may change the Node in the meantime
 		node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: name},
 			{Type: corev1.NodeInternalIP, Address: addresses[0]}}
+		if name == "gateway-node" {
+			node.Status.Addresses = append(node.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: secondNodeIP})
+		}
 		require.NoError(t, c.Status().Patch(t.Context(), node, client.MergeFrom(before)))
 	}
 	ip := &ipam.IP{ObjectMeta: metav1.ObjectMeta{Namespace: installation, Name: "node",

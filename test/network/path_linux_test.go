@@ -125,9 +125,9 @@ func BenchmarkApply(b *testing.B) {
 	})
 }
 
-// movedWrites is the number of writes when a gateway has moved: the forwarding database, the set of known hosts, and the neighbour for
-// requests, whose address changes.
-const movedWrites = 4
+// movedWrites is the number of writes when a gateway has moved: the forwarding database, the set of known hosts, and the neighbour and
+// the route for requests, whose address changes.
+const movedWrites = 6
 
 // applyPeers applies 200 peers, each with four ranges, to a node. It then calls use with a function that applies them again, and one that
 // applies them with another address of the first gateway. Both return the number of writes.

@@ -87,8 +87,8 @@ func (a *agent) buildHost(ctx context.Context) (desired.Host, error) {
 			h.Masqueraded = append(h.Masqueraded, m.Target)
 		}
 	}
+	h.Nodes = listSources(list.Items, translated)
 	for _, n := range translated {
-		h.Nodes = append(h.Nodes, n.IP)
 		if n.Name == h.Name {
 			h.IP, h.External = n.IP, n.External
 		}

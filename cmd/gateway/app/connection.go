@@ -49,6 +49,8 @@ type link struct {
 	lost      bool // whether the peer answered this process earlier but no longer does
 	latency   time.Duration
 	answered  time.Time // time of the last answer
+	// cutOff is true while no node of this cluster reaches this pod, so that no pod reaches the peer.
+	cutOff bool
 }
 
 // nextValue returns the new value of the Connection, given its previous value. kept is the remaining time for which the
@@ -56,9 +58,9 @@ type link struct {
 func (l link) nextValue(before networking.ConnectionValue, now time.Time) (value networking.ConnectionValue, kept time.Duration) {
 	grace := restartGrace - now.Sub(l.opened)
 	switch {
-	case l.connected:
+	case l.connected && !l.cutOff:
 		return networking.Connected, 0
-	case l.lost:
+	case l.connected || l.lost:
 		return networking.ConnectionFailed, 0
 	case before == "" || before == networking.Connecting:
 		return networking.Connecting, 0
@@ -125,7 +127,7 @@ func (k *connectionKeeper) recordReport(r gateway.Report) {
 	k.mutex.Lock()
 	defer k.mutex.Unlock()
 	if r.Active != nil {
-		k.link = link{}
+		k.link = link{cutOff: k.link.cutOff} // the nodes are reported separately, in any order
 		if *r.Active {
 			k.link.opened = now
 		}
@@ -134,6 +136,10 @@ func (k *connectionKeeper) recordReport(r gateway.Report) {
 	if c := r.Connection; c != nil {
 		k.link.connected, k.link.lost = c.Connected, !c.Connected
 		k.link.latency, k.link.answered = c.Latency, now
+		k.requestUpdate()
+	}
+	if r.Leg != nil {
+		k.link.cutOff = isCutOff(*r.Leg)
 		k.requestUpdate()
 	}
 	if r.Latency > 0 {

@@ -13,12 +13,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	networking "github.com/refract-project/refract/api/networking/v1beta1"
+	"github.com/refract-project/refract/gateway"
+	"github.com/refract-project/refract/gateway/nodeleg"
 )
 
 // TestConnectionValues checks the new value of a Connection for each previous value and each state of the link.
 func TestConnectionValues(t *testing.T) {
 	opened := time.Unix(1000, 0)
 	silent, connected, lost := link{opened: opened}, link{opened: opened, connected: true}, link{opened: opened, lost: true}
+	cutOff := link{opened: opened, connected: true, cutOff: true}
 	for name, c := range map[string]struct {
 		link   link
 		before networking.ConnectionValue
@@ -34,11 +37,42 @@ func TestConnectionValues(t *testing.T) {
 		"restarted while the peer is lost": {silent, networking.ConnectionFailed, time.Second, networking.ConnectionFailed, 4 * time.Second},
 		"lost soon after a restart":        {lost, networking.Connected, time.Second, networking.ConnectionFailed, 0},
 		"lost before it was written":       {lost, networking.Connecting, time.Hour, networking.ConnectionFailed, 0},
+		"no node reaches the gateway":      {cutOff, networking.Connected, time.Second, networking.ConnectionFailed, 0},
+		"first answer, but no node":        {cutOff, networking.Connecting, time.Hour, networking.ConnectionFailed, 0},
 		"back":                             {connected, networking.ConnectionFailed, time.Hour, networking.Connected, 0},
 	} {
 		value, kept := c.link.nextValue(c.before, opened.Add(c.after))
 		require.Equal(t, c.want, value, name)
 		require.Equal(t, c.kept, kept, name)
+	}
+}
+
+// TestConnectionWithoutNodes checks that a Connection fails while all nodes are missing, in whatever order the reports arrive.
+func TestConnectionWithoutNodes(t *testing.T) {
+	active := true
+	role, answer := gateway.Report{Active: &active}, gateway.Report{Connection: &gateway.Connection{Connected: true}}
+	nodes := func(total int, missing ...string) gateway.Report {
+		return gateway.Report{Leg: &nodeleg.Reached{Total: total, Missing: missing}}
+	}
+	for name, c := range map[string]struct {
+		reports []gateway.Report
+		want    networking.ConnectionValue
+	}{
+		"some missing":                {[]gateway.Report{role, answer, nodes(2, "a")}, networking.Connected},
+		"all missing":                 {[]gateway.Report{role, answer, nodes(2, "a", "b")}, networking.ConnectionFailed},
+		"missing before the answer":   {[]gateway.Report{role, nodes(1, "a"), answer}, networking.ConnectionFailed},
+		"missing before it is active": {[]gateway.Report{nodes(1, "a"), role, answer}, networking.ConnectionFailed},
+		"one is back":                 {[]gateway.Report{role, answer, nodes(2, "a", "b"), nodes(2, "a")}, networking.Connected},
+		"no nodes":                    {[]gateway.Report{role, answer, nodes(0)}, networking.Connected},
+		"active again":                {[]gateway.Report{role, nodes(1, "a"), nodes(0), role, answer}, networking.Connected},
+	} {
+		k := connectionKeeper{changed: make(chan struct{}, 1)}
+		for _, r := range c.reports {
+			k.recordReport(r)
+		}
+		value, _ := k.link.nextValue(networking.Connected, time.Now())
+		require.Equal(t, c.want, value, name)
+		require.Len(t, k.changed, 1, name)
 	}
 }
 

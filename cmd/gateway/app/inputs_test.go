@@ -73,6 +73,16 @@ func TestNodes(t *testing.T) {
 	}
 }
 
+// TestSources checks that packets of nodes may arrive from all their IPv4 addresses, and from an address that is kept.
+func TestSources(t *testing.T) {
+	a, b, kept := newNode("192.168.0.9"), newNode("192.168.0.1"), desired.Node{Name: "c", IP: netip.MustParseAddr("192.168.0.3")}
+	a.Status.Addresses = append(a.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: "10.9.0.9"},
+		corev1.NodeAddress{Type: corev1.NodeHostName, Address: "192.168.0.99"},
+		corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: "none"})
+	require.Equal(t, "[10.9.0.9 192.168.0.1 192.168.0.3 192.168.0.9 203.0.113.9]",
+		fmt.Sprint(listSources([]corev1.Node{a, b}, []desired.Node{kept, {IP: netip.MustParseAddr("192.168.0.9")}})))
+}
+
 // TestPods checks which addresses of pods get a route of their own: those on a real node that are outside of its pod
 // ranges.
 func TestPods(t *testing.T) {
@@ -136,10 +146,12 @@ func TestEndpoints(t *testing.T) {
 func TestFlags(t *testing.T) {
 	for line, want := range map[string]string{
 		"run": "is not set",
-		"run --cluster-id=a --namespace=b --name=c":                             `--pod-ip="" is not an address`,
+		"run --cluster-id=a --namespace=b --name=c":                             `--pod-ip is not set: set it, or --mtu`,
 		"run --cluster-id=a --namespace=b --name=c --mtu=1500 --wireguard=fast": `--wireguard is "fast"`,
 		"run --cluster-id=a --namespace=b --name=c --mtu=-1":                    "--mtu=-1: use 0 or more",
-		"run --cluster-id=a --namespace=b --name=c --mtu=1500 --standby":        `--standby needs an IPv4 address, and --pod-ip is ""`,
+		"run --cluster-id=a --namespace=b --name=c --mtu=1500 --standby":        `--standby needs the address of this pod: set --pod-ip`,
+		"run --cluster-id=a --namespace=b --name=c --pod-ip=fd00::5":            `--pod-ip="fd00::5": the pod has no IPv4 address`,
+		"run --cluster-id=a --namespace=b --name=c --pod-ip=fd00::5,x":          `--pod-ip="fd00::5,x": "x" is not an address`,
 		"run --x":                            "unknown flag: --x: see gateway run --help",
 		"agent":                              "--node-name is not set",
 		"agent --node-name=a --log-format=x": `--log-format is "x"`,
@@ -150,6 +162,30 @@ func TestFlags(t *testing.T) {
 		command.SetArgs(strings.Fields(line))
 		command.SetErr(&strings.Builder{})
 		require.ErrorContains(t, command.ExecuteContext(t.Context()), want, line)
+	}
+}
+
+// TestPodAddresses checks that the IPv4 address of a pod is used, whatever family the cluster prefers.
+func TestPodAddresses(t *testing.T) {
+	for given, want := range map[string]string{"10.1.0.1": "10.1.0.1", "10.1.0.1,fd00::5": "10.1.0.1", "fd00::5,10.1.0.1": "10.1.0.1"} {
+		o := runOptions{clusterID: "a", namespace: "b", name: "c", podIP: given, standby: true, implementation: "auto"}
+		require.NoError(t, o.validate())
+		require.Equal(t, want, o.podIP)
+	}
+}
+
+// TestReversePathFilter checks that a strict filter is reported if a pod of the peer can have the address of the gateway's pod.
+func TestReversePathFilter(t *testing.T) {
+	peer := &networking.Configuration{}
+	peer.Spec.Remote.CIDR.Pod = []networking.CIDR{"", "10.1.0.0/16"}
+	inside, outside := netip.MustParseAddr("10.1.2.5"), netip.MustParseAddr("10.2.2.5")
+	require.ErrorContains(t, checkReversePathFilter("1", inside, peer), "net.ipv4.conf.all.rp_filter is 1 in the pod of the gateway: "+
+		"the kernel drops the packets of the peer's pod with the address 10.1.2.5")
+	require.NoError(t, checkReversePathFilter("1", outside, peer))
+	require.NoError(t, checkReversePathFilter("1", netip.Addr{}, peer))
+	require.NoError(t, checkReversePathFilter("1", inside, nil))
+	for _, value := range []string{"0", "2", ""} {
+		require.NoError(t, checkReversePathFilter(value, inside, peer))
 	}
 }
 

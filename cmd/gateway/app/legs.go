@@ -83,9 +83,14 @@ func (l *legReporter) update(result nodeleg.Reached, now time.Time) (wait time.D
 			return wait
 		}
 		l.reported, l.warned = missing, now
-		const text = "%d of %d nodes do not reach this gateway, so their pods do not reach the peer: %s. " +
+		consequence := ""
+		if isCutOff(result) {
+			consequence = ". Until a node reaches this gateway, its Connection is not connected"
+		}
+		const text = "%d of %d nodes do not reach this gateway, so their pods do not reach the peer: %s%s. " +
 			"Allow UDP port %d in both directions between these nodes and the pods of gateways (NetworkPolicies, firewalls, security groups), and see that the agent runs on them"
-		l.record(corev1.EventTypeWarning, nodesMissingReason, fmt.Sprintf(text, len(missing), result.Total, formatNames(missing), desired.VXLANPort))
+		l.record(corev1.EventTypeWarning, nodesMissingReason,
+			fmt.Sprintf(text, len(missing), result.Total, formatNames(missing), consequence, desired.VXLANPort))
 	case len(missing) == 0 && len(l.reported) > 0:
 		l.reported = nil
 		if result.Total > 0 { // otherwise another pod has become active
@@ -94,6 +99,9 @@ func (l *legReporter) update(result nodeleg.Reached, now time.Time) (wait time.D
 	}
 	return 0
 }
+
+// isCutOff reports whether there are nodes, and none of them reaches the active pod of the gateway.
+func isCutOff(r nodeleg.Reached) bool { return r.Total > 0 && len(r.Missing) == r.Total }
 
 // formatNames returns the first names of a list, and how many there are in addition.
 func formatNames(names []string) string {

@@ -44,6 +44,9 @@ func TestLegEvents(t *testing.T) {
 	l.update(nodeleg.Reached{}, begin.Add(131*time.Second))
 	require.Len(t, written, 4, "another pod has become active")
 
+	l.update(nodeleg.Reached{Total: 2, Missing: []string{"a", "b"}}, begin.Add(200*time.Second))
+	require.Contains(t, written[4], "a, b. Until a node reaches this gateway, its Connection is not connected. Allow UDP")
+
 	var many []string
 	for i := range 12 {
 		many = append(many, fmt.Sprint("n", i))

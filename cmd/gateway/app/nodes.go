@@ -78,6 +78,24 @@ func (n *nodes) translate(list []corev1.Node, ips []ipam.IP) ([]desired.Node, er
 	return all, errors.Join(errs...)
 }
 
+// listSources returns the addresses from which packets of nodes may arrive, in order: all IPv4 addresses of all nodes. A network plugin may
+// send the packets of pods from another address of the node than the first one. The address that a node keeps is in translated only.
+func listSources(list []corev1.Node, translated []desired.Node) (sources []netip.Addr) {
+	for _, n := range translated {
+		sources = append(sources, n.IP)
+	}
+	for i := range list {
+		for _, a := range list[i].Status.Addresses {
+			ip, err := netip.ParseAddr(a.Address)
+			if err == nil && ip.Is4() && (a.Type == corev1.NodeInternalIP || a.Type == corev1.NodeExternalIP) {
+				sources = append(sources, ip)
+			}
+		}
+	}
+	slices.SortFunc(sources, netip.Addr.Compare)
+	return slices.Compact(sources)
+}
+
 func translateNode(node *corev1.Node, ips []ipam.IP, last desired.Node) (desired.Node, error) {
 	translated := desired.Node{Name: node.Name}
 	for _, a := range node.Status.Addresses {

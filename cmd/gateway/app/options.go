@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
@@ -63,7 +64,8 @@ func (o *runOptions) addFlags(flags *pflag.FlagSet, env func(string) string) {
 	flags.StringVar(&o.alternateKeysDir, "alternate-keys-dir", "",
 		"directory where the second Secret with keys is mounted while the keys are replaced; "+
 			"it is in use once status.secretRef of the gateway names it")
-	flags.StringVar(&o.podIP, "pod-ip", env("POD_IP"), "address of this pod, whose link has the MTU of the pod network; by default $POD_IP")
+	flags.StringVar(&o.podIP, "pod-ip", env("POD_IP"), "addresses of this pod, separated by commas; "+
+		"the first one of IPv4 is used, and its link has the MTU of the pod network; by default $POD_IP")
 	flags.IntVar(&o.mtu, "mtu", 0, "MTU of the pod network in bytes; 0 for the MTU of the link with --pod-ip")
 	flags.BoolVar(&o.standby, "standby", false, "elect the active one of several pods, which share one key: this pod carries no packets before status.internalEndpoint of the gateway has its address")
 	flags.BoolVar(&o.podRoutes, "pod-routes", false,
@@ -74,6 +76,7 @@ func (o *runOptions) addFlags(flags *pflag.FlagSet, env func(string) string) {
 	flags.StringVar(&o.implementation, "wireguard", string(tunnel.Auto), "implementation of WireGuard: auto, kernel or userspace; auto uses the kernel if it has WireGuard")
 }
 
+// validate checks the flags, and reduces --pod-ip to one address.
 func (o *runOptions) validate() error {
 	if err := o.options.validate(); err != nil {
 		return err
@@ -83,16 +86,38 @@ func (o *runOptions) validate() error {
 			return fmt.Errorf("%s is not set", flag)
 		}
 	}
-	if _, err := netip.ParseAddr(o.podIP); err != nil && o.mtu == 0 {
-		return fmt.Errorf("--pod-ip=%q is not an address: set it, or --mtu", o.podIP)
-	}
-	if address, err := netip.ParseAddr(o.podIP); o.standby && (err != nil || !address.Is4()) {
-		return fmt.Errorf("--standby needs an IPv4 address, and --pod-ip is %q", o.podIP)
+	switch {
+	case o.podIP == "" && o.standby:
+		return errors.New("--standby needs the address of this pod: set --pod-ip")
+	case o.podIP == "" && o.mtu == 0:
+		return errors.New("--pod-ip is not set: set it, or --mtu")
+	case o.podIP != "":
+		address, err := findIPv4(o.podIP)
+		if err != nil {
+			return fmt.Errorf("--pod-ip=%q: %w", o.podIP, err)
+		}
+		o.podIP = address.String()
 	}
 	if !slices.Contains([]tunnel.Implementation{tunnel.Auto, tunnel.Kernel, tunnel.Userspace}, tunnel.Implementation(o.implementation)) {
 		return fmt.Errorf("--wireguard is %q: use auto, kernel or userspace", o.implementation)
 	}
 	return nil
+}
+
+// findIPv4 returns the first IPv4 address in a list that is separated by commas. In a cluster with both families, the list begins with an
+// address of the family that the cluster prefers.
+func findIPv4(list string) (netip.Addr, error) {
+	for text := range strings.SplitSeq(list, ",") {
+		address, err := netip.ParseAddr(text)
+		if err != nil {
+			return netip.Addr{}, fmt.Errorf("%q is not an address", text)
+		}
+		if address.Is4() {
+			return address, nil
+		}
+	}
+	return netip.Addr{}, errors.New("the pod has no IPv4 address, which gateways need: " +
+		"enable IPv4 for the pods and nodes of this cluster, or connect it without gateways (refractctl peer --network=none)")
 }
 
 // agentOptions contains the flags of the command agent.

@@ -264,6 +264,7 @@ func (p *peering) build(ctx context.Context) (desired.Peering, error) {
 	if err := p.readPeer(ctx, &input); err != nil {
 		return input, err
 	}
+	p.reporter.refuse("rp_filter", checkReversePathFilter(readReversePathFilter(), input.PodIP, input.Configuration))
 	if err := p.readNodes(ctx, &input); err != nil {
 		return input, err
 	}

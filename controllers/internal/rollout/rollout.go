@@ -53,7 +53,8 @@ func FindProblem(ctx context.Context, live client.Reader, deployment *appsv1.Dep
 				const text = "pod %s: its containers are not created yet, for example because a volume cannot be mounted: see its Events"
 				return fmt.Sprintf(text, pods.Items[i].Name), nil
 			case waiting.Reason != creatingReason:
-				return strings.TrimSuffix(fmt.Sprintf("pod %s: %s: %s", pods.Items[i].Name, waiting.Reason, waiting.Message), ": "), nil
+				text := fmt.Sprintf("pod %s: %s: %s", pods.Items[i].Name, waiting.Reason, waiting.Message)
+				return strings.TrimSuffix(text, ": ") + describeLastEnd(status), nil
 			}
 		}
 		for _, scheduled := range pods.Items[i].Status.Conditions {
@@ -68,4 +69,15 @@ func FindProblem(ctx context.Context, live client.Reader, deployment *appsv1.Dep
 		}
 	}
 	return "", nil
+}
+
+// describeLastEnd returns the last line of the message with which the container has ended before, for the end of a sentence. It is empty if
+// there is none.
+func describeLastEnd(status corev1.ContainerStatus) string {
+	ended := status.LastTerminationState.Terminated
+	if ended == nil || strings.TrimSpace(ended.Message) == "" {
+		return ""
+	}
+	lines := strings.Split(strings.TrimSpace(ended.Message), "\n")
+	return ": " + strings.TrimSpace(lines[len(lines)-1])
 }
