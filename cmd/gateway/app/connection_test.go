@@ -60,11 +60,12 @@ func TestConnectionWithoutNodes(t *testing.T) {
 	}{
 		"some missing":                {[]gateway.Report{role, answer, nodes(2, "a")}, networking.Connected},
 		"all missing":                 {[]gateway.Report{role, answer, nodes(2, "a", "b")}, networking.ConnectionFailed},
-		"missing before the answer":   {[]gateway.Report{role, nodes(1, "a"), answer}, networking.ConnectionFailed},
-		"missing before it is active": {[]gateway.Report{nodes(1, "a"), role, answer}, networking.ConnectionFailed},
+		"missing before the answer":   {[]gateway.Report{role, nodes(2, "a", "b"), answer}, networking.ConnectionFailed},
+		"missing before it is active": {[]gateway.Report{nodes(2, "a", "b"), role, answer}, networking.ConnectionFailed},
 		"one is back":                 {[]gateway.Report{role, answer, nodes(2, "a", "b"), nodes(2, "a")}, networking.Connected},
+		"the only node":               {[]gateway.Report{role, answer, nodes(1, "a")}, networking.Connected},
 		"no nodes":                    {[]gateway.Report{role, answer, nodes(0)}, networking.Connected},
-		"active again":                {[]gateway.Report{role, nodes(1, "a"), nodes(0), role, answer}, networking.Connected},
+		"active again":                {[]gateway.Report{role, nodes(2, "a", "b"), nodes(0), role, answer}, networking.Connected},
 	} {
 		k := connectionKeeper{changed: make(chan struct{}, 1)}
 		for _, r := range c.reports {

@@ -100,8 +100,9 @@ func (l *legReporter) update(result nodeleg.Reached, now time.Time) (wait time.D
 	return 0
 }
 
-// isCutOff reports whether there are nodes, and none of them reaches the active pod of the gateway.
-func isCutOff(r nodeleg.Reached) bool { return r.Total > 0 && len(r.Missing) == r.Total }
+// isCutOff reports whether there are several nodes, and none of them reaches the active pod of the gateway. The only node of
+// a cluster is also missing while its agent is replaced, and still sends packets then.
+func isCutOff(r nodeleg.Reached) bool { return r.Total > 1 && len(r.Missing) == r.Total }
 
 // formatNames returns the first names of a list, and how many there are in addition.
 func formatNames(names []string) string {
