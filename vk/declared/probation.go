@@ -166,6 +166,11 @@ func (f *Follower) renewProbations(ctx context.Context, active []activePlugin) (
 	return left
 }
 
+// minEasedPeriod is the time by which a probation must end earlier than before to count as eased. When a probation begins,
+// its end moves by less than a second, because the beginning is truncated to a second. With a shorter time, all held
+// objects would be evaluated at each beginning; with a longer one, a small change has no effect on them.
+const minEasedPeriod = time.Second
+
 // easedKinds returns the kinds of the objects whose copies are held by a probation that a user has eased: it permits more
 // removals than before, or ends earlier. Without an evaluation of these objects, this would have no effect before their
 // next attempt, which may be at the former end of the probation. next contains the new promotions.
@@ -177,8 +182,7 @@ func (f *Follower) easedKinds(active []activePlugin, next map[string]*promotion)
 			continue
 		}
 		former := before.probation
-		// When a probation begins, its end moves by less than a second, because the beginning is truncated to a second.
-		isShorter := after != nil && former.Until.Sub(after.probation.Until) >= time.Second
+		isShorter := after != nil && former.Until.Sub(after.probation.Until) >= minEasedPeriod
 		switch {
 		case after == nil && now.Before(former.Until):
 			kinds = append(kinds, former.HeldKinds()...)
